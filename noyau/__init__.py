@@ -123,6 +123,12 @@ def optimize(
 
 @overload
 def optimize(
+    model: str | Path | onnx.ModelProto, inputs: Any = None, *, device: str, runtime: str, **options: Any
+) -> OptimizedModel: ...
+
+
+@overload
+def optimize(
     model: str | Path, inputs: str | Path | None = None, *, device: str, **options: Unpack[HostedKeywords]
 ) -> HostedModel: ...
 
@@ -145,8 +151,9 @@ def optimize(model: str | Path | onnx.ModelProto | Callable[..., Any], inputs: A
     the path to work on; weights="int8" and budget="same-tokens" or 1e-2 for products with weights in few bits. The
     result has `.report`, `.save(path)` and `.session()`. With device="cuda" torch hosts the model instead, with kernels
     in Triton: `options` are then dims, inputs, seed and those of a module, and the result is called with the model's
-    inputs, tensors or arrays, and gives a list of tensors. Raises ModelError for a file that is no model, InputError
-    for what is no path and for inputs that do not fit, BuildError where there is no compiler, MissingExtraError without
+    inputs, tensors or arrays, and gives a list of tensors; unless runtime="onnxruntime" stands beside it, for a library
+    that has kernels of onnxruntime's CUDA provider too. Raises ModelError for a file that is no model, InputError for
+    what is no path and for inputs that do not fit, BuildError where there is no compiler, MissingExtraError without
     onnx or onnxruntime."""
     if callable(model):
         return _of_torch("run").optimize(model, inputs, **options)
@@ -154,15 +161,17 @@ def optimize(model: str | Path | onnx.ModelProto | Callable[..., Any], inputs: A
     path = Path() if is_proto else path_of(model, "noyau.optimize takes a torch.nn.Module, an onnx.ModelProto or")
     if inputs is not None:
         options["inputs"] = inputs
-    if options.get("device") is not None:
+    runtime = options.pop("runtime", "torch")
+    if runtime not in ("torch", "onnxruntime"):
+        raise InputError(f"runtime={runtime!r} is none of torch, onnxruntime")
+    if options.get("device") is not None and runtime == "torch":
         if is_proto:
             raise InputError(f"with device={options['device']!r} noyau.optimize takes the path of a model: save it")
         return _of_torch("onnx_model").optimize_model(path, **options)
     from noyau.jobs.optimize.onnx import options as onnx_options
     from noyau.jobs.optimize.onnx import run as onnx_run
 
-    options.pop("device", None)
-    wishes = onnx_options.OptimizeOptions(**options)
+    wishes = onnx_options.OptimizeOptions(**options | {"device": options.get("device") or "cpu"})
     return onnx_run.optimize_proto(model, wishes) if is_proto else onnx_run.optimize(path, wishes)
 
 
@@ -172,16 +181,17 @@ def load(path: str | Path) -> Callable[..., Any]:
     return _of_torch("saved_module").load(path_of(path, "noyau.load takes"))  # type: ignore[no-any-return]
 
 
-def session(model: str | Path, *, threads: int = 0) -> Any:
-    """An onnxruntime session of a model on the CPU, with the library of kernels that `noyau optimize` wrote beside it,
-    where it is there; `threads`: 0 leaves their number to onnxruntime. ModelError for a file that is no model,
-    BuildError where the library does not load, MissingExtraError without onnxruntime."""
+def session(model: str | Path, *, threads: int = 0, device: str = "cpu") -> Any:
+    """An onnxruntime session of a model on the CPU, or with device="cuda" on a GPU, with the library of kernels that
+    `noyau optimize` wrote beside it, where it is there; `threads`: 0 leaves their number to onnxruntime. ModelError for
+    a file that is no model, BuildError where the library does not load, MissingExtraError without onnxruntime,
+    DeviceError where it has no provider of the device, or that does not start."""
     from noyau.hosts.onnxruntime.model_files import library_path
     from noyau.hosts.onnxruntime.sessions import open_session
 
     path = path_of(model, "noyau.session takes")
     library = library_path(path)
-    return open_session(path, library if library.exists() else None, threads=threads)
+    return open_session(path, library if library.exists() else None, threads=threads, device=device)
 
 
 def explain(module: Callable[..., Any], inputs: Any, *, dynamic: bool | None = None) -> ModuleExplanation:

@@ -11,12 +11,15 @@ from threading import Lock
 
 from noyau.codegen.c import printer as c_printer
 from noyau.codegen.c.spellings import comment_text
+from noyau.codegen.cuda import printer as cuda_printer
+from noyau.codegen.cuda.grid_table import require_architectures
 from noyau.codegen.language import GENERATIONS
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.partition.costs import bytes_moved, flops
 from noyau.compiler.partition.cut import Group
 from noyau.compiler.passes.rewrite import nameless
 from noyau.compiler.schedules.cpu.strategy_choice import USUAL, Options, schedule
+from noyau.compiler.schedules.gpu.blocks import in_blocks
 from noyau.errors import InputError, UnsupportedError
 from noyau.ir.graph import Gather, Graph, Kind, Map, Reduce
 from noyau.ir.loops import Buffer, Kernel, Role
@@ -28,9 +31,19 @@ COSTLY = 4  # flops from which a function says what a kernel is about
 
 
 @dataclass(frozen=True, slots=True)
+class GridTwin:
+    """A planned kernel for a GPU: scheduled for one, and its text in language `cuda`. `architectures`: those that its
+    code is for, ("sm_90", "compute_90"), the last one as PTX."""
+
+    kernel: Kernel
+    text: str
+    architectures: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Planned:
-    """A kernel and the groups that it computes; `operator` is its name in a runtime, `text` its source in `language`;
-    `by_hand`: it is an op's own kernel, of which noyau knows the ends alone."""
+    """A kernel and the groups that it computes; `operator` is its name in a runtime, `text` its source in `language`,
+    or in C beside a `twin` for GPUs; `by_hand`: it is an op's own kernel, of which noyau knows the ends alone."""
 
     operator: str
     kernel: Kernel
@@ -40,12 +53,19 @@ class Planned:
     text: str
     by_hand: bool = False
     language: str = "c"
+    twin: GridTwin | None = None
+
+    @property
+    def both_texts(self) -> str:
+        """The text, and that for a GPU behind it."""
+        return self.text + (self.twin.text if self.twin else "")
 
     def explained(self, certificate: str = "") -> str:
         """The text, opened by a comment: the nodes it replaces, bytes and flops, its certificate."""
         if self.by_hand:
             return f"{comment_text(describe(self, certificate))}\n\n{self.text}"
-        return GENERATIONS[self.language].printer([self.kernel], describe(self, certificate))
+        kernel = self.kernel if self.twin is None else self.twin.kernel
+        return GENERATIONS[self.language].printer([kernel], describe(self, certificate))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +131,21 @@ def plan_by(
         graph, replaces = graph_of(alike[0]), tuple(operators[position] for position in alike[0].positions)
         kernels.append(Planned(kernel.name, kernel, graph, tuple(alike), replaces, text, language=language))
     return Plan(tuple(kernels), tuple(refused))
+
+
+def with_twins(plan: Plan, architectures: tuple[str, ...]) -> Plan:
+    """The plan of which each kernel has a twin for GPUs; those that language `cuda` cannot spell, or that do not run on
+    each architecture, are among the refused."""
+    kernels, refused = [], list[tuple[Group, str]]()
+    for kernel in plan.kernels:
+        try:
+            grid = replace(in_blocks(kernel.groups[0].kernel), name=kernel.operator)
+            require_architectures(grid, architectures)
+            twin = GridTwin(grid, cuda_printer.together([grid]), architectures)
+            kernels.append(replace(kernel, twin=twin, language="cuda"))
+        except UnsupportedError as error:
+            refused += [(group, str(error)) for group in kernel.groups]
+    return Plan(tuple(kernels), (*plan.refused, *refused))
 
 
 def without(plan: Plan, refused: Sequence[tuple[Group, str]]) -> Plan:

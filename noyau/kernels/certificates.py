@@ -52,7 +52,7 @@ _CLOCKS = ("timing",)
 class OriginalInputs:
     """A built kernel that takes the inputs of the original graph: scalars that are constants there are given to it."""
 
-    native: Native
+    native: GuardedKernel
     original: Graph
     graph: Graph
 

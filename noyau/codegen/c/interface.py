@@ -66,23 +66,27 @@ def bytes_of(buffer: ir.Buffer) -> Dim:
 
 def interface(kernel: ir.Kernel, names: Scopes, expressions: CExpressions) -> str:
     """The functions of the kernel's table, and the table."""
-    table, launches = _Interface(kernel, names, expressions), kernel.launches
-    parts = [
-        table.bind(),
-        table.shape(),
-        table.cases("scratch_bytes", "index", list(map(bytes_of, kernel.of(ir.Role.SCRATCH)))),
-        table.cases("extent", "launch", list(map(extent_of, launches)), [launch.when for launch in launches]),
-        table.cases("item_bytes", "launch", [item_bytes(kernel, launch) for launch in launches]),
-        table.run(),
-        table.table(),
-    ]
-    return "\n\n".join(parts)
+    table = KernelTable(kernel, names, expressions)
+    moved = table.cases("item_bytes", "launch", [item_bytes(kernel, launch) for launch in kernel.launches])
+    return "\n\n".join([*table.places(), moved, table.run(), table.ends(), table.table()])
 
 
-class _Interface:
+class KernelTable:
+    """The parts of a kernel's table, in names and expressions of C."""
+
     def __init__(self, kernel: ir.Kernel, names: Scopes, expressions: CExpressions) -> None:
         self.kernel, self.names, self.expressions = kernel, names, expressions
         expressions.absurd = True  # a runtime may ask before it looks
+
+    def places(self) -> list[str]:
+        """The functions that a runtime asks before a launch: sizes, shapes, bytes of scratch, items."""
+        launches = self.kernel.launches
+        return [
+            self.bind(),
+            self.shape(),
+            self.cases("scratch_bytes", "index", list(map(bytes_of, self.kernel.of(ir.Role.SCRATCH)))),
+            self.cases("extent", "launch", list(map(extent_of, launches)), [launch.when for launch in launches]),
+        ]
 
     def bind(self) -> str:
         """The sizes that the inputs give, each input then checked against them."""
@@ -154,20 +158,29 @@ class _Interface:
         head = f"static int32_t {name}_run(const noyau_call *call, int64_t begin, int64_t end)"
         return _function(head, ["switch (call->launch) {", *lines, "default: return NOYAU_OK;", "}"])
 
-    def table(self) -> str:
-        kernel, name = self.kernel, self.kernel.name
-        inputs, outputs, scratch = (kernel.of(role) for role in (ir.Role.INPUT, ir.Role.OUTPUT, ir.Role.SCRATCH))
-        counts = ", ".join(str(len(part)) for part in (inputs, outputs, scratch, kernel.launches, kernel.binding))
-        dtypes = ", ".join(str(buffer.dtype.onnx) for buffer in (*inputs, *outputs))
-        ranks = ", ".join(str(len(buffer.shape)) for buffer in (*inputs, *outputs))
-        functions = ("bind", "shape", "scratch_bytes", "extent", "item_bytes", "run")
+    def ends(self) -> str:
+        """The dtypes and ranks of the inputs and outputs."""
+        ends = [buffer for buffer in self.kernel.buffers if buffer.role is not ir.Role.SCRATCH]
+        dtypes, ranks = ", ".join(str(each.dtype.onnx) for each in ends), ", ".join(str(len(e.shape)) for e in ends)
+        name = self.kernel.name
         return (
-            f"static const int32_t {name}_dtypes[] = {{{dtypes}}};\n"
-            f"static const int32_t {name}_ranks[] = {{{ranks}}};\n\n"
+            f"static const int32_t {name}_dtypes[] = {{{dtypes}}};\nstatic const int32_t {name}_ranks[] = {{{ranks}}};"
+        )
+
+    def entries(self, *rest: str) -> str:
+        """The entries of a `noyau_kernel`; `rest`: those behind its extents."""
+        kernel, name = self.kernel, self.kernel.name
+        parts = *(kernel.of(role) for role in (ir.Role.INPUT, ir.Role.OUTPUT, ir.Role.SCRATCH)), kernel.launches
+        counts = ", ".join(str(len(part)) for part in (*parts, kernel.binding))
+        functions = (f"{name}_{what}" for what in ("bind", "shape", "scratch_bytes", "extent"))
+        return f'"{name}", {counts}, {name}_dtypes, {name}_ranks,\n    {", ".join([*functions, *rest])}'
+
+    def table(self) -> str:
+        name = self.kernel.name
+        return (
             "#ifndef NOYAU_EXPORT\n#define NOYAU_EXPORT\n#endif\n"
             f"NOYAU_EXPORT const noyau_kernel {name}_kernel = {{\n"
-            f'    "{name}", {counts}, {name}_dtypes, {name}_ranks,\n'
-            f"    {', '.join(f'{name}_{what}' for what in functions)},\n}};"
+            f"    {self.entries(f'{name}_item_bytes', f'{name}_run')},\n}};"
         )
 
 

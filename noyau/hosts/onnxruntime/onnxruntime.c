@@ -1,23 +1,34 @@
 /* Serves noyau's kernels to onnxruntime as operators of a domain. Before this text stand
-   noyau.h, shares.h, onnxruntime.h, cpu_check.h and the table `noyau_kernels`. It is compiled for the oldest CPU, because
-   it decides whether this CPU may run the kernels. */
+   noyau.h, shares.h, onnxruntime.h, cpu_check.h and the table `noyau_kernels`; where there are kernels of CUDA too,
+   noyau_grid.h, grids.h and the table `noyau_grids`, each for the kernel at its place. It is compiled for the oldest CPU,
+   because it decides whether this CPU may run the kernels. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 enum { KERNELS = sizeof noyau_kernels / sizeof noyau_kernels[0] };
 enum { STACK_SCRATCH = 4096 };
+#ifndef NOYAU_GRIDS
+typedef struct loaded_grid loaded_grid; /* of which there are none */
+enum { GRIDS = 0 };
+#else
+enum { GRIDS = KERNELS };
+_Static_assert(sizeof noyau_grids / sizeof noyau_grids[0] == KERNELS, "a grid for each kernel");
+static loaded_grid loaded_grids[GRIDS];
+#endif
 
-/* One operator: what onnxruntime knows of it, and the kernel. */
+/* One operator of a provider: what onnxruntime knows of it, the kernel's table, and on a GPU its code. */
 typedef struct {
     OrtCustomOp op;
     const noyau_kernel *kernel;
+    loaded_grid *loaded;
 } operator_entry;
 
 /* One node of one session. Read only while it runs, so that runs may overlap. */
 typedef struct {
     const OrtApi *api;
     const noyau_kernel *kernel;
+    loaded_grid *loaded; /* on a GPU */
     OrtMemoryInfo *memory;
     int32_t input_dims; /* ranks of all inputs together */
     int32_t most_dims;  /* highest rank of an output */
@@ -173,6 +184,9 @@ static OrtStatus *compute(void *node, OrtKernelContext *context) {
         OrtStatus *failure = make_output(state, context, sizes, i, &buffers[kernel->inputs + i]);
         if (failure) return failure;
     }
+#ifdef NOYAU_GRIDS
+    if (state->loaded) return run_grid(state->api, state->loaded, context, buffers, sizes);
+#endif
     noyau_call call = {buffers, sizes, 0};
     return prepare_scratch(state, context, &call, &buffers[kernel->inputs + kernel->outputs]);
 }
@@ -181,10 +195,11 @@ static OrtStatus *compute(void *node, OrtKernelContext *context) {
 
 static const OrtApi *shared_api; /* for the callbacks that are given none */
 
-static const noyau_kernel *kernel_of(const OrtCustomOp *op) { return ((const operator_entry *)(const void *)op)->kernel; }
+static const operator_entry *entry_of(const OrtCustomOp *op) { return (const operator_entry *)(const void *)op; }
+static const noyau_kernel *kernel_of(const OrtCustomOp *op) { return entry_of(op)->kernel; }
 
 static const char *name_of(const OrtCustomOp *op) { return kernel_of(op)->name; }
-static const char *provider_of(const OrtCustomOp *op) { return (void)op, NULL; }
+static const char *provider_of(const OrtCustomOp *op) { return entry_of(op)->loaded ? "CUDAExecutionProvider" : NULL; }
 
 /* After the kernel's inputs come any number that only the function body reads: shapes and the like. */
 static size_t input_count(const OrtCustomOp *op) { return (size_t)kernel_of(op)->inputs + 1; }
@@ -198,7 +213,10 @@ static int input_kind(const OrtCustomOp *op, size_t i) {
     return i < (size_t)kernel_of(op)->inputs ? ORT_REQUIRED : ORT_VARIADIC;
 }
 static int output_kind(const OrtCustomOp *op, size_t i) { return (void)op, (void)i, ORT_REQUIRED; }
-static int memory_of_input(const OrtCustomOp *op, size_t i) { return (void)op, (void)i, ORT_DEFAULT_MEMORY; }
+/* What the body alone reads stays on the host: shapes are there already. */
+static int memory_of_input(const OrtCustomOp *op, size_t i) {
+    return i < (size_t)kernel_of(op)->inputs ? ORT_DEFAULT_MEMORY : ORT_CPU_MEMORY;
+}
 static int least_arity(const OrtCustomOp *op) { return (void)op, 0; }
 static int of_one_type(const OrtCustomOp *op) { return (void)op, 0; }
 static int first_version(const OrtCustomOp *op) { return (void)op, 1; }
@@ -217,6 +235,12 @@ static OrtStatus *create_node(const OrtCustomOp *op, const OrtApi *api, const Or
     for (int32_t i = kernel->inputs; i < kernel->inputs + kernel->outputs; i++)
         if (kernel->ranks[i] > state->most_dims) state->most_dims = kernel->ranks[i];
     OrtStatus *failure = api->CreateCpuMemoryInfo(ORT_ARENA_ALLOCATOR, ORT_DEFAULT_MEMORY, &state->memory);
+#ifdef NOYAU_GRIDS
+    void **kernels;
+    state->loaded = entry_of(op)->loaded;
+    if (!failure && state->loaded) failure = find_kernels(api, state->loaded, &kernels);
+    if (failure && state->memory) api->ReleaseMemoryInfo(state->memory);
+#endif
     if (failure) free(state);
     else *node = state;
     return failure;
@@ -326,7 +350,7 @@ static long api_of(const char *version) {
     return *rest == '.' ? strtol(rest + 1, NULL, 10) : 0;
 }
 
-static operator_entry operators[KERNELS];
+static operator_entry operators[KERNELS + GRIDS]; /* those of a GPU behind */
 static OrtCustomOpDomain *shared_domain; /* outlives every session, as onnxruntime demands */
 static atomic_flag busy = ATOMIC_FLAG_INIT;
 
@@ -336,12 +360,28 @@ static const OrtCustomOp template_op = {
     least_arity, of_one_type, create_node, compute, infer_shapes, first_version, last_version, {0},
 };
 
+/* Makes an operator one of CUDA's provider. */
+static OrtStatus *put_grid(const OrtApi *api, int place) {
+#ifdef NOYAU_GRIDS
+    const noyau_grid *grid = noyau_grids[place];
+    void ***kernels = calloc((size_t)grid->code_count, sizeof *kernels);
+    if (!kernels) return api->CreateStatus(ORT_FAIL, "noyau: out of memory");
+    loaded_grids[place] = (loaded_grid){grid, kernels};
+    operators[KERNELS + place].kernel = &grid->table;
+    operators[KERNELS + place].loaded = &loaded_grids[place];
+#else
+    (void)api, (void)place;
+#endif
+    return NULL;
+}
+
 static OrtStatus *make_domain(const OrtApi *api) {
     OrtCustomOpDomain *domain = NULL;
     OrtStatus *failure = api->CreateCustomOpDomain(NOYAU_DOMAIN, &domain);
-    for (int i = 0; !failure && i < KERNELS; i++) {
-        operators[i] = (operator_entry){template_op, noyau_kernels[i]};
-        failure = api->CustomOpDomain_Add(domain, &operators[i].op);
+    for (int i = 0; !failure && i < KERNELS + GRIDS; i++) {
+        operators[i] = (operator_entry){template_op, noyau_kernels[i % KERNELS], NULL};
+        if (i >= KERNELS) failure = put_grid(api, i - KERNELS);
+        if (!failure) failure = api->CustomOpDomain_Add(domain, &operators[i].op);
     }
     if (!failure) shared_api = api, shared_domain = domain;
     else if (domain) api->ReleaseCustomOpDomain(domain);

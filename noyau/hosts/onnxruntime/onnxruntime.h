@@ -6,7 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { ORT_API = 17, ORT_FAIL = 1, ORT_INVALID_ARGUMENT = 2, ORT_ARENA_ALLOCATOR = 1, ORT_DEFAULT_MEMORY = 0 };
+enum { ORT_API = 17, ORT_FAIL = 1, ORT_INVALID_ARGUMENT = 2, ORT_ARENA_ALLOCATOR = 1, ORT_DEFAULT_MEMORY = 0, ORT_CPU_MEMORY = -2 };
 enum { ORT_REQUIRED = 0, ORT_VARIADIC = 2 };
 
 typedef struct OrtStatus OrtStatus;
@@ -58,7 +58,9 @@ typedef struct {
     void (*ReleaseCustomOpDomain)(OrtCustomOpDomain *domain);
     OrtUnused from_102[30];
     void (*ReleaseAllocator)(OrtAllocator *allocator);
-    OrtUnused from_133[120];
+    OrtUnused from_133[60];
+    OrtStatus *(*KernelContext_GetGPUComputeStream)(const OrtKernelContext *, void **stream);
+    OrtUnused from_194[59];
     OrtStatus *(*KernelContext_GetAllocator)(const OrtKernelContext *, const OrtMemoryInfo *, OrtAllocator **);
     OrtUnused from_254[14];
     OrtStatus *(*ShapeInferContext_GetInputTypeShape)(const OrtShapeInferContext *, size_t index, OrtShapeInfo **);
@@ -90,6 +92,7 @@ ORT_AT(ReleaseMemoryInfo, 94);
 ORT_AT(ReleaseTensorTypeAndShapeInfo, 99);
 ORT_AT(ReleaseCustomOpDomain, 101);
 ORT_AT(ReleaseAllocator, 132);
+ORT_AT(KernelContext_GetGPUComputeStream, 193);
 ORT_AT(KernelContext_GetAllocator, 253);
 ORT_AT(ShapeInferContext_GetInputTypeShape, 268);
 ORT_AT(ShapeInferContext_SetOutputTypeShape, 270);

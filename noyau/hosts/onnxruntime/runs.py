@@ -67,12 +67,14 @@ def _opened(content: bytes) -> onnxruntime.InferenceSession:
     return open_session(content, optimized=False, prepacked=False)
 
 
-def ort_value(array: np.ndarray) -> onnxruntime.OrtValue:
-    """An array as onnxruntime takes it; it shares the memory of a contiguous array."""
+def ort_value(array: np.ndarray, device: str = "cpu") -> onnxruntime.OrtValue:
+    """An array as onnxruntime takes it, on a device; on the CPU it shares the memory of a contiguous array."""
     runtime = load_onnxruntime()
     packed = np.require(array, requirements="C")  # ascontiguousarray would make a scalar one-dimensional
     if packed.dtype != _BFLOAT16:
-        return runtime.OrtValue.ortvalue_from_numpy(packed)
+        return runtime.OrtValue.ortvalue_from_numpy(packed, device, 0)
+    if device != "cpu":
+        raise UnsupportedError("onnxruntime takes no bfloat16 on a GPU from Python")
     if not hasattr(runtime.OrtValue, "ortvalue_from_numpy_with_onnx_type"):
         raise UnsupportedError(f"onnxruntime {runtime.__version__} takes no bfloat16 from Python; install a newer one")
     return runtime.OrtValue.ortvalue_from_numpy_with_onnx_type(packed.view(np.uint16), DType.BF16.onnx)
@@ -92,19 +94,29 @@ def _array(name: str, value: Any) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class BoundRun:
-    """A run of a session, as a callable. `outputs` is where it writes, by name: outputs of strings are not there."""
+    """A run of a session, as a callable. `outputs` is where it writes, by name: outputs of strings are not there;
+    `on_gpu`: where it writes on a GPU, from where `results` brings them."""
 
     session: onnxruntime.InferenceSession
     binding: Any
     outputs: Arrays
     held: tuple[Any, ...]  # what the binding points into
+    on_gpu: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self) -> None:
         self.session.run_with_iobinding(self.binding)
 
+    def results(self) -> Arrays:
+        """The outputs of the last run."""
+        for name, value in self.on_gpu.items():
+            self.outputs[name][...] = value.numpy()
+        return self.outputs
+
     def poison(self) -> None:
         """Make the outputs no run's: a run has to write every cell again."""
         poison(tuple(self.outputs.values()))
+        for name, value in self.on_gpu.items():
+            value.update_inplace(self.outputs[name])
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +125,10 @@ class PlainRun:
 
     session: onnxruntime.InferenceSession
     arrays: Arrays
-    outputs: Arrays = field(default_factory=dict)  # nothing is kept
+
+    def results(self) -> Arrays:
+        """Nothing: none are kept."""
+        return {}
 
     def __call__(self) -> None:
         self.session.run(None, dict(self.arrays))
@@ -133,17 +148,18 @@ def ends_run(session: onnxruntime.InferenceSession, arrays: Arrays) -> BoundRun 
 
 
 def bound_run(session: onnxruntime.InferenceSession, arrays: Arrays, like: Arrays | None = None) -> BoundRun:
-    """A callable that runs the session on copies of these arrays and allocates nothing for its ends.
+    """A callable that runs the session on copies of these arrays, on its device, and allocates nothing for its ends.
 
     Its outputs are shaped as those of `like`, what a run of the session gave; without it the session runs once, to show
     that. The outputs are poisoned. InputError where it refuses the arrays, UnsupportedError where an input is strings,
     or an output no tensor or not as its model declares. For timing, open the session with a number of threads."""
     like = first_outputs(session, arrays) if like is None else like
     binding, held = session.io_binding(), []
+    device = "cuda" if session.get_providers()[0] == "CUDAExecutionProvider" else "cpu"
     for name, array in arrays.items():
         copy = _aligned(array.shape, array.dtype)
         copy[...] = array
-        held.append(ort_value(copy))
+        held.append(ort_value(copy, device))
         binding.bind_ortvalue_input(name, held[-1])
     outputs, declared = {}, {end.name: end.shape for end in session.get_outputs()}
     for name, array in like.items():
@@ -156,9 +172,10 @@ def bound_run(session: onnxruntime.InferenceSession, arrays: Arrays, like: Array
             binding.bind_output(name)
             continue
         outputs[name] = _aligned(array.shape, array.dtype)
-        held.append(ort_value(outputs[name]))
+        held.append(ort_value(outputs[name], device))
         binding.bind_ortvalue_output(name, held[-1])
-    bound = BoundRun(session, binding, outputs, tuple(held))
+    on_gpu = {} if device == "cpu" else dict(zip(outputs, held[len(arrays) :], strict=True))
+    bound = BoundRun(session, binding, outputs, tuple(held), on_gpu)
     bound.poison()
     return bound
 

@@ -30,7 +30,8 @@ _RUNS = FEWEST_PAIRS + 2  # of each side, at the least: those measured, and in e
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A session to be timed: a model's bytes, the library of its kernels, where its external data lies, its inputs.
+    """A session to be timed: a model's bytes, the library of its kernels, where its external data lies, its inputs; on
+    a device, "cpu" or "cuda".
 
     `cold`: calls go round copies of the ends that take twice the last-level cache, else round two to four of them, for
     places in memory differ by some percent."""
@@ -42,6 +43,7 @@ class Job:
     threads: int = 1
     prepacked: bool = True
     cold: bool = False
+    device: str = "cpu"
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,5 +138,5 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         with self.written(job.arrays) as (folder, inputs):
             (folder / "model.onnx").write_bytes(job.content)
             paths = {"library": job.library and job.library.absolute(), "folder": job.folder and job.folder.absolute()}
-            options = {"threads": job.threads, "prepacked": job.prepacked, "cold": job.cold}
+            options = {"threads": job.threads, "prepacked": job.prepacked, "cold": job.cold, "device": job.device}
             yield {"model": folder / "model.onnx", "inputs": inputs, **paths, **options}

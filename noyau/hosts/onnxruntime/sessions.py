@@ -9,16 +9,17 @@ import re
 import secrets
 import tempfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from noyau.errors import BuildError, MissingExtraError, ModelError, OutputError
+from noyau.errors import BuildError, DeviceError, MissingExtraError, ModelError, OutputError
 
 if TYPE_CHECKING:
     import onnxruntime
 
 OPTIMIZED, WEIGHTS = "optimized.onnx", "weights.bin"
+_PROVIDERS = {"cpu": ["CPUExecutionProvider"], "cuda": ["CUDAExecutionProvider", "CPUExecutionProvider"]}
 _MARK = b"location"  # the key under which a tensor names its file
 
 
@@ -50,8 +51,10 @@ def open_session(
     folder: Path | None = None,
     prepacked: bool = True,
     trace: Path | None = None,
+    device: str = "cpu",
 ) -> onnxruntime.InferenceSession:
-    """A CPU session of a model file, or of a model's bytes, with a library's operators where one is given.
+    """A session of a model file, or of a model's bytes, with a library's operators where one is given; on the CPU, or
+    for `device` "cuda" on the first GPU.
 
     `folder` is where the external data of a model's bytes lies. `prepacked` False leaves weights as they are in the
     file: opening is quick and takes no memory, running is slower. `trace` is a folder: what onnxruntime made of the
@@ -59,14 +62,9 @@ def open_session(
     a file there on when each node ran.
 
     `threads` 0 leaves the number to onnxruntime. Idle threads sleep: sessions in one process would slow each other.
-    ModelError where onnxruntime refuses the model, BuildError where the library."""
+    ModelError where onnxruntime refuses the model, BuildError where the library, DeviceError without the provider."""
     runtime = load_onnxruntime()
-    options = _options(threads, optimized, folder, prepacked)
-    if trace is not None:
-        options.enable_profiling, options.profile_file_prefix = True, str(trace.absolute() / "trace")
-        options.optimized_model_filepath = str(trace.absolute() / OPTIMIZED)
-        for key, entry in (("file_name", WEIGHTS), ("min_size_in_bytes", "1024")):
-            options.add_session_config_entry(f"session.optimized_model_external_initializers_{key}", entry)
+    providers, options = _providers_of(device), _options(threads, optimized, folder, prepacked, trace)
     if library is not None:
         try:
             options.register_custom_ops_library(str(library.absolute()))
@@ -75,10 +73,25 @@ def open_session(
     with _with_data(model, folder, runtime.__version__) as content:
         try:
             source = content if isinstance(content, bytes) else str(content)
-            return runtime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+            session = runtime.InferenceSession(source, options, providers=providers)
         except Exception as error:
             title = "the model" if isinstance(model, bytes) else repr(str(model))
             raise ModelError(f"onnxruntime does not open {title}: {one_line(error)}") from error
+    if {*_PROVIDERS[device]} <= {*session.get_providers()}:  # else it is on the CPU, of which onnxruntime only warns
+        return session
+    remedy = "it needs a GPU, its driver, cuBLAS and cuDNN; onnxruntime.preload_dlls() says which of these do not load"
+    raise DeviceError(f"onnxruntime's CUDA provider does not start: {remedy}")
+
+
+def _providers_of(device: str) -> list[str]:
+    """The providers of a session on a device. DeviceError where onnxruntime has not the first one."""
+    runtime = load_onnxruntime()
+    if lacks := missing_provider(device):
+        raise DeviceError(lacks)
+    if device != "cpu" and hasattr(runtime, "preload_dlls"):  # cuDNN and cuBLAS in NVIDIA's wheels, which none finds
+        with redirect_stdout(None):
+            runtime.preload_dlls(directory="")
+    return list(_PROVIDERS[device])
 
 
 def _with_data(model: Path | bytes, folder: Path | None, release: str) -> AbstractContextManager[Path | bytes]:
@@ -89,7 +102,7 @@ def _with_data(model: Path | bytes, folder: Path | None, release: str) -> Abstra
     return nullcontext(model)
 
 
-def _options(threads: int, optimized: bool, folder: Path | None, prepacked: bool) -> Any:
+def _options(threads: int, optimized: bool, folder: Path | None, prepacked: bool, trace: Path | None) -> Any:
     """The options of `open_session` as onnxruntime takes them."""
     runtime = load_onnxruntime()
     options = runtime.SessionOptions()
@@ -103,12 +116,25 @@ def _options(threads: int, optimized: bool, folder: Path | None, prepacked: bool
         options.add_session_config_entry("session.disable_prepacking", "1")
     levels = runtime.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimized else levels.ORT_DISABLE_ALL
+    if trace is not None:
+        options.enable_profiling, options.profile_file_prefix = True, str(trace.absolute() / "trace")
+        options.optimized_model_filepath = str(trace.absolute() / OPTIMIZED)
+        for key, entry in (("file_name", WEIGHTS), ("min_size_in_bytes", "1024")):
+            options.add_session_config_entry(f"session.optimized_model_external_initializers_{key}", entry)
     return options
 
 
 def version() -> str:
     """The version of the onnxruntime that is installed; MissingExtraError where there is none."""
     return str(load_onnxruntime().__version__)
+
+
+def missing_provider(device: str) -> str:
+    """Why onnxruntime has no provider of a device, or nothing."""
+    runtime = load_onnxruntime()
+    if {*_PROVIDERS[device]} <= {*runtime.get_available_providers()}:
+        return ""
+    return f"onnxruntime {runtime.__version__} has no CUDA provider: install onnxruntime-gpu in its place"
 
 
 def load_onnxruntime() -> Any:

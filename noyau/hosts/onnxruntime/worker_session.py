@@ -121,7 +121,7 @@ class ServedSession:
 
 
 def _outputs(run: Callable[[], None] | BoundRun) -> dict[str, bytes]:
-    return {name: array.tobytes() for name, array in run.outputs.items()} if isinstance(run, BoundRun) else {}
+    return {name: array.tobytes() for name, array in run.results().items()} if isinstance(run, BoundRun) else {}
 
 
 def self_timed(order: Sequence[Callable[[], object]]) -> float:

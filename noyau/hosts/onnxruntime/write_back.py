@@ -17,7 +17,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from noyau.codegen.plan import Plan, Planned, without
+from noyau.codegen.cuda.grid_table import grid_text
+from noyau.codegen.plan import GridTwin, Plan, Planned, without
 from noyau.compiler.partition.cut import Group
 from noyau.dtypes import DType
 from noyau.errors import GraphError, ModelError
@@ -26,6 +27,7 @@ from noyau.hosts.onnxruntime.function_bodies import DOMAIN, FunctionBody, FusedN
 from noyau.ir.graph import Node
 from noyau.text import unused
 from noyau.toolchain.c import compiler as c_compiler
+from noyau.toolchain.cuda import compiler as cuda_compiler
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
@@ -345,37 +347,56 @@ def library(kernels: Sequence[Planned], options: c_compiler.CompilerOptions, fus
     if not kernels:
         return None
     texts = {kernel.operator: kernel.text for kernel in kernels}
+    grids = [grid_of(kernel.twin) for kernel in kernels if kernel.twin is not None]
     domains = (function.domain for function in fused.functions if function.name in texts)
-    return cached_library(texts, options, next(domains, DOMAIN))
+    return cached_library(texts, options, next(domains, DOMAIN), grids)
+
+
+def grid_of(twin: GridTwin) -> str:
+    """The C text of a kernel for a GPU, its code in it. BuildError where neither NVRTC nor nvcc is there."""
+    codes = {each: cuda_compiler.cubin_of(twin.text, each) for each in twin.architectures}
+    return grid_text(twin.kernel, codes)
 
 
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
 
 
-def shim_text(operators: Sequence[str], domain: str = DOMAIN) -> str:
+def shim_text(operators: Sequence[str], domain: str = DOMAIN, *, on_gpu: bool = False) -> str:
     """The C text that registers operators of a domain with onnxruntime; compile it for the oldest CPU of the machine.
 
-    Each operator NAME is defined by an object that has `const noyau_kernel NAME_kernel`, visible in the library."""
+    Each operator NAME is defined by an object that has `const noyau_kernel NAME_kernel`, visible in the library;
+    `on_gpu`: another one has `const noyau_grid NAME_grid`, for the provider of CUDA."""
     for name in (*operators, *domain.split(".")):
         if not IDENTIFIER.fullmatch(name):
             raise GraphError(f"{name!r} cannot name an operator: letters, digits and _ alone make a C name")
     if not operators or len(set(operators)) < len(operators):
         raise GraphError("a library needs one operator or more, each once")
-    table = [f'#define NOYAU_DOMAIN "{domain}"']
-    table += [f'extern __attribute__((visibility("hidden"))) const noyau_kernel {name}_kernel;' for name in operators]
+    hidden = 'extern __attribute__((visibility("hidden"))) const'
+    table = [f'#define NOYAU_DOMAIN "{domain}"', *(f"{hidden} noyau_kernel {name}_kernel;" for name in operators)]
     table += ["static const noyau_kernel *const noyau_kernels[] = {", *(f"    &{name}_kernel," for name in operators)]
     own = "hosts/onnxruntime"
-    headers = ("codegen/c/noyau.h", "hosts/shares.h", f"{own}/onnxruntime.h", f"{own}/cpu_check.h")
+    headers = ["codegen/c/noyau.h", "hosts/shares.h", f"{own}/onnxruntime.h", f"{own}/cpu_check.h"]
+    if on_gpu:
+        headers += ["codegen/cuda/noyau_grid.h", f"{own}/grids.h"]
+        table += ["};", *(f"{hidden} noyau_grid {name}_grid;" for name in operators)]
+        table += ["static const noyau_grid *const noyau_grids[] = {", *(f"    &{name}_grid," for name in operators)]
     return "\n".join([*map(_text, headers), *table, "};", "", _text(f"{own}/onnxruntime.c")])
 
 
 def cached_library(
-    kernels: Mapping[str, str], options: c_compiler.CompilerOptions = c_compiler.DEFAULTS, domain: str = DOMAIN
+    kernels: Mapping[str, str],
+    options: c_compiler.CompilerOptions = c_compiler.DEFAULTS,
+    domain: str = DOMAIN,
+    grids: Sequence[str] = (),
 ) -> Path:
-    """Path in the disk cache of the shared library that gives onnxruntime these kernels: operator name -> C text.
+    """Path in the disk cache of the shared library that gives onnxruntime these kernels: operator name -> C text;
+    `grids`: the texts of the same for a GPU, of all or none.
 
     BuildError where the compiler is missing or refuses a text, OutputError where the cache cannot be written."""
-    return c_compiler.shared_library(objects(kernels, options, shim_text(tuple(kernels), domain)), options)
+    shim = shim_text(tuple(kernels), domain, on_gpu=bool(grids))
+    parts = [*objects(kernels, options, shim), *(c_compiler.compile_object(text, options) for text in grids)]
+    words = ("-ldl", "-pthread") if grids else ()  # of the C library, where that is an older one
+    return c_compiler.shared_library(parts, replace(options, extra=(*options.extra, *words)))
 
 
 def objects(kernels: Mapping[str, str], options: c_compiler.CompilerOptions, shim: str) -> list[Path]:

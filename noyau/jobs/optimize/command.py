@@ -20,6 +20,7 @@ from noyau.jobs.sizes import size_of_each, sizes_of
 if TYPE_CHECKING:
     from noyau.jobs.optimize.record import Report
 
+RUNTIMES = ("torch", "onnxruntime")
 WEIGHTS = ("none", "auto", "int8", "int4")
 
 # What takes long to import is imported where it is used: Ctrl-C is then answered from the start.
@@ -33,6 +34,8 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     hosted = "OUT (default: MODEL.noyau) is then a file that noyau.load reads, for inputs of these sizes"
     host = f"let torch host the model on this device, with kernels in Triton; {hosted}"
     add("--device", metavar="cuda", help=host)
+    runtime = "with --device: torch (default), or onnxruntime: OUT.so then has kernels of its CUDA provider too"
+    add("--runtime", choices=RUNTIMES, default=RUNTIMES[0], help=runtime)
     declare_options(parser)
 
 
@@ -50,7 +53,7 @@ def declare_options(parser: argparse.ArgumentParser) -> None:
     place = "a kernel, or a value that one writes, for that place alone; can be repeated"
     add("--only", action="append", default=[], metavar="GROUP", help=f"this group and no other: {place}")
     add("--drop", action="append", default=[], metavar="GROUP", help="not this group; as --only")
-    add("--target", default="native", metavar="CPU", help="build for: native (default), x86-64-v2, x86-64-v3...")
+    add("--target", default="native", metavar="CPU", help="build for: native (default), x86-64-v2... and sm_90...")
     add("--threads", type=int, default=1, metavar="N", help="threads of onnxruntime to time with (default: 1)")
     add("--fresh", action="store_true", help="time everything anew, whatever earlier runs found")
     tuned = "try other options of the schedules, or never take any (default: those that --tune found best before)"
@@ -65,7 +68,7 @@ def declare_options(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     model: Path = arguments.model
-    if arguments.device is not None:
+    if arguments.device is not None and arguments.runtime == RUNTIMES[0]:
         return _on_device(arguments, model, arguments.output or model.parent / f"{model.stem}.noyau")
     return optimize_file(arguments, model, arguments.output or model.parent / f"{model.stem}.fused.onnx", keep=True)
 
@@ -79,6 +82,7 @@ def optimize_file(arguments: argparse.Namespace, model: Path, output: Path, *, k
     required, within = _required(arguments.require), arguments.within
     fault = f"--within {within} is no number of seconds: --within 60"
     own = {each.name: getattr(arguments, each.name) for each in fields(OptimizeOptions) if each.name in arguments}
+    own["device"] = own.get("device") or "cpu"
     own |= {"dims": sizes_of(arguments.dim), "fix_dims": size_of_each(arguments.fix_dim, "--fix-dim")}
     own |= {"within_s": math.inf if within is None else _number(within, fault), "weights": arguments.weights or "none"}
     wishes = OptimizeOptions(**own)

@@ -16,6 +16,7 @@ from functools import cache, lru_cache
 from importlib import import_module
 from io import BytesIO
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from noyau.errors import BuildError, MissingExtraError
@@ -23,6 +24,7 @@ from noyau.toolchain.c.compiler import summary
 from noyau.toolchain.cache import cached, digest
 
 NVCC_S = 300.0
+_IMPORT = Lock()  # cuda.core puts itself together while it is imported, which other threads must not see
 # NVRTC knows no header of the host; without any, these are the types that nvcc knows too.
 _TYPES = "".join(
     f"typedef {sign}{kind} {sign and 'u'}int{bits}_t;\n"
@@ -36,7 +38,8 @@ _NO_HEADER = re.compile(r"could not open source file|cannot open source file|Fai
 def core() -> Any:
     """The module cuda.core. MissingExtraError without it."""
     try:
-        return import_module("cuda.core")
+        with _IMPORT:
+            return import_module("cuda.core")
     except ImportError as error:
         raise MissingExtraError("cuda-core is not installed; run: pip install 'noyau-kernels[cuda]'") from error
 
@@ -50,9 +53,15 @@ def load(text: str, architecture: str, flags: tuple[str, ...] = ()) -> Any:
 
 
 def cubin_of(text: str, architecture: str, flags: tuple[str, ...] = ()) -> bytes:
-    """The machine code of a text, from the cache or built. BuildError as `load`."""
+    """The machine code of a text, or its PTX for "compute_90" and the like, from the cache or built. BuildError as
+    `load`."""
     key = digest("cubin", architecture, *flags, text)
-    return cached(key, ".cubin", lambda at: at.write_bytes(_compiled(text, architecture, flags))).read_bytes()
+    suffix = f".{_kind(architecture)}"
+    return cached(key, suffix, lambda at: at.write_bytes(_compiled(text, architecture, flags))).read_bytes()
+
+
+def _kind(architecture: str) -> str:
+    return "ptx" if architecture.startswith("compute_") else "cubin"
 
 
 def _compiled(text: str, architecture: str, flags: tuple[str, ...]) -> bytes:
@@ -61,7 +70,7 @@ def _compiled(text: str, architecture: str, flags: tuple[str, ...]) -> bytes:
     try:
         options = core().ProgramOptions(std="c++17", arch=architecture, lineinfo=True)
         whole = text if "#include" in text else f'{_TYPES}#line 1 "kernel.cu"\n{text}'
-        code: bytes = core().Program(whole, "c++", options).compile("cubin").code
+        code: bytes = core().Program(whole, "c++", options).compile(_kind(architecture)).code
     except Exception as error:  # NVRTCError with its log, what finds no library, or no cuda.core
         message = str(error)
         if shutil.which("nvcc") and (isinstance(error, MissingExtraError) or _NO_HEADER.search(message)):
@@ -79,7 +88,7 @@ def _by_nvcc(text: str, architecture: str, flags: Sequence[str]) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         source, code = Path(folder, "kernel.cu"), Path(folder, "kernel.cubin")
         source.write_text(text, "utf-8")
-        usual = f"-std=c++17 -arch={architecture} -cubin -lineinfo".split()
+        usual = f"-std=c++17 -arch={architecture} -{_kind(architecture)} -lineinfo".split()
         words = [nvcc, *usual, *flags, "-o", str(code), str(source)]
         ran = subprocess.run(words, capture_output=True, text=True, timeout=NVCC_S, check=False)
         if ran.returncode:

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 
 from noyau.errors import InputError, UnsupportedError
 from noyau.hosts.onnxruntime import runs
-from noyau.hosts.onnxruntime.runs import BoundRun, bound_run
+from noyau.hosts.onnxruntime.runs import BoundRun, bound_run, ort_value
 from noyau.hosts.onnxruntime.sessions import open_session
 from noyau.timing.comparison import compare
 from tests.hosts.kernels import takes_bfloat16
@@ -109,6 +109,32 @@ def test_outputs_of_strings_are_written_but_not_kept():
     run = bound_run(session_of([node], {"x": FLOAT}, {"y": STRING}), {"x": np.ones(2, np.float32)})
     run()
     assert run.outputs == {}
+
+
+class OnGpu:
+    """A value of onnxruntime's that lies on a GPU."""
+
+    def __init__(self, array):
+        self.array = array.copy()
+
+    def numpy(self):
+        return self.array.copy()
+
+    def update_inplace(self, array):
+        self.array[...] = array
+
+
+def test_results_are_brought_from_a_gpu_and_poison_goes_there():
+    value = OnGpu(np.arange(3.0))
+    run = BoundRun(None, None, {"y": np.zeros(3)}, (), {"y": value})
+    assert run.results()["y"].tolist() == [0.0, 1.0, 2.0]
+    run.poison()
+    assert poisoned(value.array)
+
+
+def test_bfloat16_is_not_bound_on_a_gpu():
+    with pytest.raises(UnsupportedError, match=r"^onnxruntime takes no bfloat16 on a GPU from Python$"):
+        ort_value(np.ones(2, ml_dtypes.bfloat16), "cuda")
 
 
 @pytest.mark.parametrize("dtype", [object, "U3"])

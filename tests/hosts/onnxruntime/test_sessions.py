@@ -8,9 +8,9 @@ import numpy as np
 import onnx
 import pytest
 
-from noyau.errors import OutputError
+from noyau.errors import DeviceError, OutputError
 from noyau.hosts.onnxruntime import sessions
-from noyau.hosts.onnxruntime.sessions import beside_its_data
+from noyau.hosts.onnxruntime.sessions import beside_its_data, missing_provider, open_session
 from tests.small_models import NODE, chain, model_of, value
 
 WEIGHT = np.arange(12, dtype=np.float32).reshape(2, 6)
@@ -64,3 +64,21 @@ def test_only_an_old_onnxruntime_is_given_a_file(release: str, folder: Path) -> 
         assert isinstance(given, Path) == (release in ("1.17.0", "1.21.1"))
     with sessions._with_data(folder / "a.onnx", None, release) as given:
         assert given == folder / "a.onnx"
+
+
+def test_without_the_provider_of_cuda_there_is_one_clear_error() -> None:
+    if not (lacks := missing_provider("cuda")):
+        pytest.skip("this onnxruntime has it")
+    assert lacks == f"onnxruntime {sessions.version()} has no CUDA provider: install onnxruntime-gpu in its place"
+    with pytest.raises(DeviceError, match="has no CUDA provider"):
+        open_session(model_of(chain("x", "y"), [value("x")], [value("y")]).SerializeToString(), device="cuda")
+    assert missing_provider("cpu") == ""
+
+
+def test_a_provider_that_does_not_start_is_no_session_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """onnxruntime warns, and takes the CPU."""
+    monkeypatch.setattr(sessions, "missing_provider", lambda device: "")
+    monkeypatch.setitem(sessions._PROVIDERS, "cuda", ["AzureExecutionProvider", "CPUExecutionProvider"])
+    monkeypatch.setattr(sessions, "_providers_of", lambda device: ["CPUExecutionProvider"])
+    with pytest.raises(DeviceError, match=r"^onnxruntime's CUDA provider does not start: it needs a GPU, its driver"):
+        open_session(model_of(chain("x", "y"), [value("x")], [value("y")]).SerializeToString(), device="cuda")

@@ -7,22 +7,28 @@ from concurrent.futures import ThreadPoolExecutor
 
 from noyau.codegen.plan import Planned
 from noyau.hosts.onnxruntime.activations import Activations, end_places
+from noyau.hosts.onnxruntime.write_back import grid_of
 from noyau.ir.graph import names_of
 from noyau.jobs.optimize.candidate import Candidate, attempt, certify
+from noyau.jobs.optimize.onnx.cuda_kernels import twin_certificate
 from noyau.kernels.certificates import CertificateTask, judge
 from noyau.toolchain.c import compiler as c_compiler
+from noyau.toolchain.cuda import compiler as cuda_compiler
 from noyau.verify.awkward_sizes import cells
 from noyau.verify.certificate import Certificate
 from noyau.verify.failures import Case
 from noyau.workers.resources import processors
 
+_NOTHING = 'extern "C" __global__ void nothing() {}\n'
 MOST_CELLS = 1 << 22  # of captured values that a certificate takes in: each goes through the interpreter ten times
 
 
 def compile_kernels(kernels: Sequence[Planned], options: c_compiler.CompilerOptions) -> list[Candidate]:
-    """Each kernel, with the reason where it does not build. BuildError where there is no compiler at all."""
+    """Each kernel, with the reason where it does not build. BuildError where a compiler is missing."""
     if kernels:
         c_compiler.find_compiler(options.compiler)
+    for architecture in kernels[0].twin.architectures if kernels and kernels[0].twin else ():
+        cuda_compiler.cubin_of(_NOTHING, architecture)
     pool = ThreadPoolExecutor(processors())
     try:
         return list(pool.map(lambda kernel: _compile(kernel, options), kernels))
@@ -38,6 +44,8 @@ def _compile(kernel: Planned, options: c_compiler.CompilerOptions) -> Candidate:
 
     def compile_it() -> Candidate:
         c_compiler.compile_object(kernel.text, options)
+        if kernel.twin is not None:
+            c_compiler.compile_object(grid_of(kernel.twin), options)
         return candidate
 
     return attempt(compile_it, candidate, "does not build")
@@ -57,7 +65,9 @@ def certify_candidate(
         library, sizes = c_compiler.compile_library([kernel.text], options), activations.sizes_of(first.original)
         captured, note = activation_cases(kernel, activations)
         own = (kernel.operator, library, first.original, first.graph)
-        return make(CertificateTask(*own, captured, sizes, seed, activations.made_up)), note
+        task = CertificateTask(*own, captured, sizes, seed, activations.made_up)
+        result = make(task)
+        return twin_certificate(task, kernel.twin) if kernel.twin is not None and result.ok else (result, note)
 
     return certify(candidate, certificate)
 

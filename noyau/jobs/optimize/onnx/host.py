@@ -45,8 +45,9 @@ ROUNDS_S, MOST_RUN_S = 35.0, 4.0
 
 @dataclass(slots=True)
 class OnnxHost:
-    """An ONNX model in onnxruntime. `schedule`, `start` and `base` are known once its kernels are certified: the sizes
-    to time at, the machine before any timing, and the bench of the model with every right kernel."""
+    """An ONNX model in onnxruntime, on the CPU or on GPUs of some `architectures`. `schedule`, `start` and `base` are
+    known once its kernels are certified: the sizes to time at, the machine before any timing, and the bench of the
+    model with every right kernel."""
 
     original: SourceModel
     wishes: OptimizeOptions
@@ -55,6 +56,7 @@ class OnnxHost:
     deadline: Deadline
     say: Say
     calibration: Sequence[Arrays] = ()
+    architectures: tuple[str, ...] = ()
     schedule: SizeSchedule = field(init=False)
     start: Conditions = field(init=False)
     base: OnnxBench = field(init=False)
@@ -68,6 +70,8 @@ class OnnxHost:
         replaced = frozenset(position for kernel in own for group in kernel.groups for position in group.positions)
         cut = cut_of(original, wishes.between, replaced)
         plan = codegen_plan.plan(cut.groups, original.operators, target)
+        if self.architectures:
+            plan = codegen_plan.with_twins(plan, self.architectures)
         plan = replace(plan, kernels=(*own, *plan.kernels))
         return cut, choose_places(installable(plan, original.model, original.folder), wishes.only, wishes.drop)
 
@@ -86,7 +90,7 @@ class OnnxHost:
         candidates = self._certified(candidates, self.schedule.with_samples(kernels, small))
         kernels = right(candidates)
         bench = OnnxBench(original, original.runnable, None, full, self.workers, wishes.threads, wishes.budget_s)
-        bench = replace(bench, fresh=wishes.fresh, deadline=self.deadline)
+        bench = replace(bench, fresh=wishes.fresh, deadline=self.deadline, device=wishes.device)
         self.base = with_kernels(with_idle(bench) if kernels else bench, kernels, self.options)
         return candidates
 
@@ -160,7 +164,7 @@ class OnnxHost:
                 flows = [self.schedule.activations(candidates, sizes) for sizes in self.schedule.bindings()]
                 known = [each for each in flows if each is not None]
                 candidates = list(tune(candidates, known, options, self.workers, certify, wishes.threads))
-            elif wishes.tune is None:
+            elif wishes.tune is None and not self.architectures:
                 candidates = recall_options(candidates, self.schedule.usual, options, wishes.threads)
             turn = announce("checking", len(candidates), self.say, certify)
             return list(certifiers.each(turn, enumerate(candidates, 1)))

@@ -55,7 +55,7 @@ class OnnxBench:
     """Bench of a model: the model as it is and with every right kernel in it, what flows through it, and for
     which sizes, by the model's own names. `flat`: the fused one with its bodies behind its main graph, if it has any.
 
-    `workers` are the processes that time it. `fresh`: no timing of an earlier run is taken.
+    `workers` are the processes that time it, on a `device`. `fresh`: no timing of an earlier run is taken.
     `whole`: the whole model is timed, of which the ratio itself is told, and an AMBIGUOUS one taken again. `cold`:
     kernels are timed with cold caches too, where that matters. `idle_s`: what a run takes that does nothing."""
 
@@ -74,6 +74,7 @@ class OnnxBench:
     new_keys: set[str] = field(default_factory=set)  # the keys of what was timed in this run
     deadline: Deadline = field(default_factory=lambda: Deadline(math.inf))
     flat: onnx.ModelProto | None = None
+    device: str = "cpu"
 
     def timing(self, candidate: Candidate) -> BindingTiming:
         """The kernel in its first place, after, against the operators there, before; both with the calls into which
@@ -89,10 +90,11 @@ class OnnxBench:
         before, after, read = parts(group, self.original, self.flat or self.fused, self.activations.arrays, calls)
         sizes = self.activations.sizes_of(group.original)
         moved = traffic(group.graph, sizes) if names_of(group.graph) <= sizes.keys() else None
-        cold = self.cold and moved is not None and matters(moved.bytes)
-        (timing,) = self.compare(before, after, [BenchmarkCase(self.sizes, read, cold)], kernel.text)
+        on_cpu = self.device == "cpu"  # whose caches and memory are known
+        cold = self.cold and on_cpu and moved is not None and matters(moved.bytes)
+        (timing,) = self.compare(before, after, [BenchmarkCase(self.sizes, read, cold)], kernel.both_texts)
         assert timing is not None
-        if moved is None or calls:  # the floor is that of the kernel alone
+        if moved is None or calls or not on_cpu:  # the floor is that of the kernel alone
             return replace(timing, calls=tuple(self.original.operators[call] for call in calls))
         least = traffic(group.graph, sizes, repeated=True)  # as if all that is looked up were alike
         return replace(
@@ -117,7 +119,7 @@ class OnnxBench:
         counts. None for a scene, but the first, whose runs would not be done within `limit_s`. UnsupportedError for
         strings, CheckError for a session that crashes, hangs or gives something else when it is timed."""
         contents = tuple(model.SerializeToString() for model in (before, after))
-        wishes = (str(self.original.prepacked), str(self.budget_s))
+        wishes = (str(self.original.prepacked), str(self.budget_s), self.device)
         parts = (digest(*contents), text, *wishes, *stamps(before, self.original.folder))
         keys = [
             [timing_key((str(feed.cold), *parts), feed.arrays, self.threads) for feed in scene.feeds]
@@ -165,8 +167,9 @@ class OnnxBench:
         if not scenes:
             return []
         first, *rest = [feed for scene in scenes for feed in scene.feeds]
+        folder = self.original.folder
         before, after = (
-            Job(content, first.arrays, library, self.original.folder, self.threads, self.original.prepacked)
+            Job(content, first.arrays, library, folder, self.threads, self.original.prepacked, device=self.device)
             for content, library in zip(contents, (None, self.library), strict=True)
         )
         enough = NARROW if self.whole else DECIDED

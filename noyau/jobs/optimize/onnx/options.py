@@ -14,10 +14,11 @@ from noyau.compiler.partition.cut import Group
 from noyau.errors import InputError
 from noyau.hosts.onnxruntime.inputs import Dims
 from noyau.hosts.onnxruntime.path_ends import Between, closest
-from noyau.hosts.onnxruntime.sessions import version
+from noyau.hosts.onnxruntime.sessions import missing_provider, version
 from noyau.jobs.optimize.candidate import KEEPS
 from noyau.jobs.optimize.weight_choice import require_wishes
 from noyau.ops.op import Op
+from noyau.text import printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +32,9 @@ class OptimizeOptions:
     is taken; `tune`: whether options of the schedules are tried, None for those found best before; `weights`: "auto",
     "int8" or "int4" for products with weights in few bits, where that is faster and keeps a `budget`: "same-tokens"
     (None), or the largest error of the outputs; on real inputs in such a file, `calibration`, or on those that it is
-    timed with."""
+    timed with. `device`: "cuda" for kernels of onnxruntime's CUDA provider, whose `target` may name architectures."""
 
+    device: str = "cpu"
     keep: str = "faster"
     dims: Dims = field(default_factory=dict)
     fix_dims: Mapping[str, int] = field(default_factory=dict)
@@ -76,6 +78,7 @@ class ModelKeywords(TypedDict, total=False):
 
 
 DEFAULTS = OptimizeOptions()
+DEVICES = ("cpu", "cuda")
 
 
 def check_options(wishes: OptimizeOptions) -> None:
@@ -87,6 +90,12 @@ def check_options(wishes: OptimizeOptions) -> None:
             raise InputError(f"{name}={getattr(wishes, name)} must not be negative")
     require_wishes(wishes.weights, wishes.budget, wishes.calibration, "--weights auto")
     version()
+    if wishes.device not in DEVICES:
+        raise InputError(f"device={printable(wishes.device)} is none of onnxruntime's: {', '.join(DEVICES)}")
+    if wishes.device != DEVICES[0] and (wishes.ops or wishes.tune or wishes.weights != "none"):
+        raise InputError("ops=, tune= and weights= are for kernels of the CPU: leave them, or the device, out")
+    if wishes.keep != "all" and (lacks := missing_provider(wishes.device)):
+        raise InputError(f"{lacks}, or keep all kernels that are right (--keep all), which are then not timed")
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,10 @@ from noyau.hosts.onnxruntime.sessions import open_session
 from noyau.hosts.onnxruntime.source_model import open_model, require_opening
 from noyau.jobs.optimize import pipeline
 from noyau.jobs.optimize.candidate import Candidate
+from noyau.jobs.optimize.onnx.cuda_kernels import split_target, with_ptx
 from noyau.jobs.optimize.onnx.host import OnnxHost
 from noyau.jobs.optimize.onnx.kernel_timing import OnnxBench
-from noyau.jobs.optimize.onnx.options import DEFAULTS, Deadline, OptimizeOptions, check_options
+from noyau.jobs.optimize.onnx.options import DEFAULTS, DEVICES, Deadline, OptimizeOptions, check_options
 from noyau.jobs.optimize.onnx.report import report_of
 from noyau.jobs.optimize.pipeline import Say
 from noyau.jobs.optimize.record import Report
@@ -103,9 +104,11 @@ def optimize(path: str | Path, wishes: OptimizeOptions = DEFAULTS, say: Say = lo
         stored = frozenset(original.imported.initializers)
         samples = load_samples(Path(wishes.calibration), original.called.graph, without=stored)
         calibration = [each.arrays for each in samples]
-    options = c_compiler.CompilerOptions(target=c_compiler.resolve_target(wishes.target), export=True)
+    level, named = split_target(wishes.target)
+    architectures = with_ptx(named) if wishes.device != DEVICES[0] else ()
+    options = c_compiler.CompilerOptions(target=c_compiler.resolve_target(level), export=True)
     with Workers() as workers:
-        host = OnnxHost(original, wishes, options, workers, deadline, say, calibration)
+        host = OnnxHost(original, wishes, options, workers, deadline, say, calibration, architectures)
         outcome = pipeline.optimize(host, wishes.keep, say)
     bench = outcome.installed.bench
     sign(bench, outcome.candidates, options.target)
@@ -116,7 +119,7 @@ def optimize(path: str | Path, wishes: OptimizeOptions = DEFAULTS, say: Say = lo
 def sign(bench: OnnxBench, candidates: Sequence[Candidate], target: str) -> None:
     """Write what each kernel is, and its certificate, into the function that stands for it in the fused model, and
     where all of it comes from into the metadata."""
-    texts = {one.planned.operator: one.planned.text for one in candidates}
+    texts = {one.planned.operator: one.planned.both_texts for one in candidates}
     model_files.sign(bench.fused, bench.original.path, target, texts, bench.library)
     fields = {one.planned.operator: codegen_plan.describe(one.planned, one.evidence) for one in candidates if one.kept}
     for function in bench.fused.functions:

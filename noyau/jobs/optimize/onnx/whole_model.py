@@ -53,12 +53,12 @@ def output_distance(before: BoundRun | PlainRun, after: BoundRun | PlainRun) -> 
     """Distance of the outputs of two callables, as `Whole` has it."""
     before()
     after()
-    first = {name: array.copy() for name, array in before.outputs.items()}
-    largest = max((distance(first[name], after.outputs[name]) for name in first), default=None)
+    first = {name: array.copy() for name, array in before.results().items()}
+    largest = max((distance(first[name], array) for name, array in after.results().items()), default=None)
     if largest is None or largest < _ROUNDING:
         return largest
     before()  # a model that draws random numbers is apart from itself
-    again = max(distance(first[name], before.outputs[name]) for name in first)
+    again = max(distance(first[name], array) for name, array in before.results().items())
     return largest if again < _ROUNDING else None
 
 
@@ -67,7 +67,8 @@ def twin_distance(bench: OnnxBench, arrays: Arrays) -> float | None:
     original, models = bench.original, (bench.original.before, bench.fused)
     contents = [model.SerializeToString() for model in models]
     values = (part for name, array in sorted(arrays.items()) for part in (name, array.tobytes()))
-    key = timing_key(("apart", *contents, *stamps(original.model, original.folder), *values), arrays, bench.threads)
+    parts = ("apart", bench.device, *contents, *stamps(original.model, original.folder), *values)
+    key = timing_key(parts, arrays, bench.threads)
     known = cache.recall(key)
     if isinstance(known, dict) and "apart" in known:
         return known["apart"]  # type: ignore[no-any-return]
@@ -75,7 +76,7 @@ def twin_distance(bench: OnnxBench, arrays: Arrays) -> float | None:
         for name, content in zip(("before", "after"), contents, strict=True):
             (folder / name).write_bytes(content)
         options: dict[str, Any] = {"folder": original.folder.absolute(), "prepacked": original.prepacked}
-        options |= {"threads": bench.threads, "library": bench.library, "inputs": inputs}
+        options |= {"threads": bench.threads, "library": bench.library, "inputs": inputs, "device": bench.device}
         distance = bench.workers.workers[0].ask(models_apart, folder / "before", folder / "after", **options)
     cache.keep(key, {"apart": distance})
     return distance

@@ -16,10 +16,13 @@ from noyau.jobs.optimize.torch.options import CompileKeywords, CompileOptions
     [(ModelKeywords, OptimizeOptions), (CompileKeywords, CompileOptions)],
 )
 def test_keywords_are_the_fields_of_options(keywords, options):
-    types = get_type_hints(options)
-    assert get_type_hints(keywords) == {
-        field.name: types[field.name] for field in fields(options) if field.name != "inputs"
-    }
+    types, own = get_type_hints(options), ("inputs", "device")  # those that noyau.optimize itself names
+    assert get_type_hints(keywords) == {each.name: types[each.name] for each in fields(options) if each.name not in own}
+
+
+def test_an_unknown_runtime_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"^runtime='tensorrt' is none of torch, onnxruntime$"):
+        noyau.optimize(tmp_path / "model.onnx", device="cuda", runtime="tensorrt")
 
 
 def test_an_unknown_keyword_names_itself(tmp_path):

@@ -22,6 +22,9 @@ from tests.small_models import BARE, plain
         ({"dims": {"rows": -1}}, "rows"),
         ({"dims": {"columns": 3}}, "the model has no size columns; its sizes are: "),
         ({"inputs": "missing.npz"}, "missing.npz"),
+        ({"device": "tpu"}, "^device=tpu is none of onnxruntime's: cpu, cuda$"),
+        ({"device": "cuda", "tune": True}, "^ops=, tune= and weights= are for kernels of the CPU: leave them, or"),
+        ({"device": "cuda", "keep": "faster"}, r"CUDA provider: install onnxruntime-gpu .* \(--keep all\), which are"),
     ],
 )
 def test_wishes_that_mean_nothing_are_refused_before_anything_is_compiled(wishes, told, tmp_path, monkeypatch):

@@ -17,6 +17,9 @@ class Drawn:
     def __call__(self) -> None:
         self.outputs = {"y": np.asarray(self.values[0] if len(self.values) == 1 else self.values.pop(0))}
 
+    def results(self) -> dict[str, np.ndarray]:
+        return self.outputs
+
 
 @pytest.mark.parametrize(
     ("before", "after", "found"),
