@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import sys
 import warnings
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 Severity = Literal["error", "warning"]
 _FOLDER = os.path.dirname(__file__) + os.sep
@@ -190,6 +192,15 @@ class UnansweredError(CheckError, RuntimeError):
 
 class MissingExtraError(NoyauError, ImportError):
     """An optional package is not installed; the message names the extra that brings it."""
+
+
+@contextmanager
+def dependency(what: str, package: str) -> Iterator[None]:
+    """Imports of an optional package: MissingExtraError says that `what` is missing, and what pip installs for it."""
+    try:
+        yield
+    except ImportError as error:
+        raise MissingExtraError(f"{what} is not installed; run: pip install {shlex.quote(package)}") from error
 
 
 def warn(message: str, kind: type[Warning] = RuntimeWarning) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from noyau.errors import MissingExtraError
+from noyau.errors import dependency
 from noyau.jobs.command_line import Command
 
 # Where each shell looks for it.
@@ -27,11 +27,8 @@ def _run(arguments: argparse.Namespace) -> int:
 def completion(parser: argparse.ArgumentParser, shell: str) -> str:
     """The script of a shell for a parser: what takes a value and has no choices is completed as a file.
     MissingExtraError without shtab."""
-    try:
+    with dependency("noyau completion needs shtab, which", "noyau-kernels[completion]"):
         import shtab
-    except ImportError as error:
-        advice = "run: pip install 'noyau-kernels[completion]'"
-        raise MissingExtraError(f"noyau completion needs shtab, which is not installed; {advice}") from error
     (commands,) = (each.choices.values() for each in parser._actions if isinstance(each, argparse._SubParsersAction))
     for action in (action for command in commands for action in command._actions):
         if action.nargs != 0 and action.choices is None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from noyau.errors import MissingExtraError
+from noyau.errors import dependency
 from noyau.jobs.command_line import Command
 from noyau.version import __version__
 
@@ -103,11 +103,8 @@ def _brief(value: Any) -> Any:
 
 def server(limit_s: float) -> Any:
     """The server, with its tools; each call may take so many seconds. MissingExtraError without the package mcp."""
-    try:
+    with dependency("noyau mcp needs the package mcp, which", "noyau-kernels[mcp]"):
         from mcp.server import MCPServer
-    except ImportError:
-        remedy = "pip install 'noyau-kernels[mcp]'"
-        raise MissingExtraError(f"noyau mcp needs the package mcp, which is not installed; run: {remedy}") from None
     tools, serving = Tools(limit_s), MCPServer("noyau", instructions=_INSTRUCTIONS, version=__version__)
     for tool in (tools.check, tools.bench, tools.optimize, tools.explain, tools.show):
         serving.add_tool(tool)

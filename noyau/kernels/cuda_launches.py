@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from noyau.errors import MissingExtraError, SignatureError, UnsupportedError
+from noyau.errors import SignatureError, UnsupportedError, dependency
 from noyau.kernels import user_kernel
 from noyau.kernels.c.parameters import prototype, roles_of
 from noyau.kernels.c.syntax import Parameter, plain_name, syntax
@@ -18,10 +18,8 @@ from noyau.kernels.user_kernel import config_of, require_limits
 from noyau.signatures.types import Instance
 from noyau.toolchain.cuda import compiler
 
-try:
+with dependency("torch", "torch"):
     import torch
-except ImportError as error:
-    raise MissingExtraError("torch is not installed; run: pip install torch") from error
 
 OPTIONS = ("flags", "shared_bytes", "cluster")
 

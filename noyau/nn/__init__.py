@@ -9,47 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from noyau.nn import functional
-from noyau.nn.functional import (
-    add_layer_norm,
-    add_rms_norm,
-    cross_entropy,
-    cross_entropy_each,
-    cross_entropy_mean,
-    cross_entropy_sum,
-    geglu,
-    gelu,
-    layer_norm,
-    log_sigmoid_mul_sum,
-    log_softmax,
-    piecewise_linear,
-    rms_norm,
-    rope,
-    silu,
-    softmax,
-    swiglu,
-)
+from noyau.nn.functional import *  # noqa: F403  its ops, by its __all__
 from noyau.ops.op import Op
 
-__all__ = [
-    "CATALOGUE",
-    "add_layer_norm",
-    "add_rms_norm",
-    "cross_entropy",
-    "cross_entropy_each",
-    "cross_entropy_mean",
-    "cross_entropy_sum",
-    "geglu",
-    "gelu",
-    "layer_norm",
-    "log_sigmoid_mul_sum",
-    "log_softmax",
-    "piecewise_linear",
-    "rms_norm",
-    "rope",
-    "silu",
-    "softmax",
-    "swiglu",
-]
+__all__ = ["CATALOGUE"]
+__all__ += functional.__all__
 
 # every op, for who goes through all of them
 CATALOGUE: tuple[Op[..., Any], ...] = tuple(each for each in vars(functional).values() if isinstance(each, Op))

@@ -67,6 +67,5 @@ def _relabel(like: Any, name: str | None, result: Any) -> Any:
     if hasattr(like, "columns") and np.shape(result) == like.shape:
         return type(like)(result, index=like.index, columns=like.columns)
     column = like.iloc[:, 0] if hasattr(like, "columns") else like
-    return (
-        type(column)(result, index=like.index, name=name or like.name) if np.shape(result) == column.shape else result
-    )
+    is_column, title = np.shape(result) == column.shape, name or like.name
+    return type(column)(result, index=like.index, name=title) if is_column else result

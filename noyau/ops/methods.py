@@ -52,8 +52,7 @@ class MethodOp:
         return BoundOp(self, thing)(*args, **kwargs)
 
     def op_of(self, thing: Any, args: Any, kwargs: Mapping[str, Any]) -> tuple[Any, list[Any]]:
-        """The op of what the method reads of an object, and the values that it reads now. UnsupportedError where it
-        reads what may change unseen."""
+        """The op of what the method reads of an object, and the values. UnsupportedError where one changes unseen."""
         for reads, op in self.ops:
             if (values := reads.of(thing)) is not None:
                 return op, [values[path] for path in reads.arrays]

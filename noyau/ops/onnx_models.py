@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from noyau.ops.op import Op
 
 OLDEST, USUAL = 18, 18  # opsets: reductions take their axes as inputs from 18 on
+Numbers = Mapping[str, int]
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -87,8 +88,8 @@ def to_onnx(
     path: str | Path | None = None,
     *,
     dtypes: Mapping[str, str] = _NOTHING,
-    dims: Mapping[str, int] = _NOTHING,
-    axes: Mapping[str, int] = _NOTHING,
+    dims: Numbers = _NOTHING,
+    axes: Numbers = _NOTHING,
     constants: Mapping[str, Any] = _NOTHING,
     opset: int = USUAL,
     kernel: str | None = "c",
@@ -121,11 +122,7 @@ def to_onnx(
 
 
 def _wanted(
-    op: Op[Any, Any],
-    dtypes: Mapping[str, str],
-    dims: Mapping[str, int],
-    axes: Mapping[str, int],
-    constants: Mapping[str, Any],
+    op: Op[Any, Any], dtypes: Mapping[str, str], dims: Numbers, axes: Numbers, constants: Mapping[str, Any]
 ) -> Specialization:
     """The op's signature settled. SignatureError for what it does not have."""
     signature, description, name = op.require_signature(), op.description, op.name
@@ -152,9 +149,7 @@ def _wanted(
     return Specialization(_instance(signature, dtypes, axes, known, name), values, integers)
 
 
-def _instance(
-    signature: Signature, dtypes: Mapping[str, str], axes: Mapping[str, int], known: Mapping[str, int], name: str
-) -> Instance:
+def _instance(signature: Signature, dtypes: Mapping[str, str], axes: Numbers, known: Numbers, name: str) -> Instance:
     families = {term.element.value: term.element for term in signature.inputs if isinstance(term.element, Family)}
     rests = {term.rest.name: term.rest for term in signature.inputs if term.rest}
     _require_known(dtypes, families, f"{name} has no family")
@@ -275,22 +270,19 @@ class _Maker:
 
 
 def _finished(
-    description: Description,
-    plain: onnx.ModelProto,
-    kernels: Sequence[ModelKernel],
-    options: c_compiler.CompilerOptions,
+    description: Description, bare: onnx.ModelProto, kernels: Sequence[ModelKernel], options: c_compiler.CompilerOptions
 ) -> OnnxOp:
     """The model with its kernels in place of their nodes, signed; and its library."""
     if not kernels:
-        onnx.checker.check_model(plain, full_check=True)
-        return OnnxOp(description.name, plain)
+        onnx.checker.check_model(bare, full_check=True)
+        return OnnxOp(description.name, bare)
     texts = {kernel.fused.operator: kernel.text for kernel in kernels}
-    domain = domain_of(plain)
+    domain = domain_of(bare)
     library = cached_library(texts, options, domain)
     certificates = tuple(_certificate(kernel, options) for kernel in kernels if kernel.graph is not None)
     for certificate in certificates:
         certificate.raise_if_bad()
-    model = write_back(plain, [kernel.fused for kernel in kernels], domain=domain)
+    model = write_back(bare, [kernel.fused for kernel in kernels], domain=domain)
     sign(model, description.file, options.target, texts, library)
     summaries = {certificate.name.partition("[")[0]: certificate.summary() for certificate in certificates}
     for function in model.functions:

@@ -168,11 +168,10 @@ class Op(OnTensors, Generic[P, R]):
         """Pickled as a text, from which each process makes one op and compiles it once."""
         return _from_payload, (self.payload[0],)
 
-    def __deepcopy__(self, memo: object) -> Self:
+    def __deepcopy__(self, memo: object = None) -> Self:
         return self
 
-    def __copy__(self) -> Self:
-        return self
+    __copy__ = __deepcopy__
 
     def __dask_tokenize__(self) -> str:
         return self.payload[1]
@@ -369,13 +368,9 @@ def _parts(op: Op[..., Any]) -> tuple[Any, ...]:
         said = {field.name: getattr(each.usage, field.name) for field in fields(each.usage)} | {"name": each.name}
         text = {} if each.function else {"entry": each.entry, "language": each.language}
         kernels.append((each.function or each.text, {**said, **text}))
-    words = {
-        "sizes": dict(op.sizes),
-        "inputs": op.inputs,
-        "name": op.name,
-        "deterministic": op.description.is_deterministic,
-    }
-    return op.reference, op.signature and str(op.signature), words, kernels, op.description.gradient
+    own = op.description
+    words = {"sizes": dict(op.sizes), "inputs": op.inputs, "name": op.name, "deterministic": own.is_deterministic}
+    return op.reference, op.signature and str(op.signature), words, kernels, own.gradient
 
 
 def _from_payload(content: bytes) -> Op[..., Any]:
@@ -416,8 +411,7 @@ def op(
 
     `sizes`: dims that no input binds; `inputs`: makes inputs where values are constrained, `(rng, n=500) -> arrays`;
     `name`: else that of the function; `deterministic`: what its kernels merge has the same bits in every run, on a GPU
-    too, as torch.use_deterministic_algorithms asks of all ops. SignatureError where the text is wrong or does not fit
-    the function."""
+    too, as torch.use_deterministic_algorithms asks of all ops. SignatureError where text and function do not fit."""
     if signature is None or isinstance(signature, str):
         return lambda function: _op_of(function, signature, sizes, inputs, name, deterministic)
     return _op_of(signature, None, sizes, inputs, name)
@@ -439,11 +433,9 @@ def _op_of(
     file = Path(code.co_filename)
     if not isinstance(sizes, Mapping):
         raise SignatureError(f"sizes= of {title} is {sizes!r}; give each dim a number: sizes={{'bins': 10}}")
-    numbers = {each: _whole(size, f"{title}: sizes={each}") for each, size in sizes.items()}
+    numbers = MappingProxyType({each: _whole(size, f"{title}: sizes={each}") for each, size in sizes.items()})
     place = (file if file.exists() else None, code.co_firstlineno)
-    description = Description(
-        title, reference, signature, MappingProxyType(numbers), inputs, *place, is_deterministic=deterministic
-    )
+    description = Description(title, reference, signature, numbers, inputs, *place, is_deterministic=deterministic)
     if signature is not None:
         _require_bound(signature, description)
     if inputs is not None:

@@ -64,8 +64,7 @@ class OnTensors:
         if not kwargs and len(args) == len(reference.parameters):
             return calls(args, kwargs, op.sizes)
         kwargs = dict(kwargs)
-        names = {*reference.parameters, *reference.constants}
-        if "stream" in kwargs and "stream" not in names:
+        if "stream" in kwargs and "stream" not in {*reference.parameters, *reference.constants}:
             return self.on_stream(kwargs.pop("stream"), args, kwargs)
         out = None if "out" in reference.parameters else kwargs.pop("out", None)
         arguments, constants = op.arguments(args, kwargs)

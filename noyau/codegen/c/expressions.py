@@ -34,14 +34,11 @@ class CExpressions(statements.Expressions):
             index = (sum((at * stride for at, stride in zip(index, memory.strides, strict=True)), Dim.of(0)),)
         if len(index) != 1:
             raise UnsupportedError(f"c has no {len(index)} indices of {name}: flatten comes before it prints")
-        if is_variable(memory):
-            return self.names.value(name)
-        return f"{self.names.value(name)}[{self.dim(index[0])}]"
+        return self.names.value(name) if is_variable(memory) else f"{self.names.value(name)}[{self.dim(index[0])}]"
 
     def load(self, load: Load) -> str:
-        if self.pairs.words and (half := self.half(load)) is not None:
-            return half
-        return super().load(load)
+        half = self.half(load) if self.pairs.words else None
+        return super().load(load) if half is None else half
 
     def in_whole_lines(self, tile: InWholeLines) -> str:
         whole = [] if tile.length.constant is not None else [f"{self.dim(tile.length)} == {tile.cells}"]
@@ -73,10 +70,8 @@ class CExpressions(statements.Expressions):
     def operate(self, op: DimOp, left: str, right: str) -> str:
         """C divides towards zero, Dims downwards: one stands for the other only where nothing can be negative. A size
         that divides may be 0 where nothing makes sure that its loop runs."""
-        if op.kind == "max":
-            return self.integer_call("maximum", DType.I64, opened(left), opened(right))
-        if op.kind == "min":
-            return self.integer_call("minimum", DType.I64, opened(left), opened(right))
+        if op.kind in ("max", "min"):
+            return self.integer_call(f"{op.kind}imum", DType.I64, opened(left), opened(right))
         if self.is_natural(op.left) and self.is_positive(op.right):
             return f"({closed(left)} {'/' if op.kind == 'floordiv' else '%'} {closed(right)})"
         function = "floor_divide" if op.kind == "floordiv" else "floor_mod"

@@ -1,7 +1,6 @@
 """Language `c`: C11 for gcc, clang and zig, against the ABI of noyau.h; the text compiles alone.
 
-Kernels of language `c` are one text: what they call stands there once, before them.
-"""
+Kernels of language `c` are one text: what they call stands there once, before them."""
 
 from __future__ import annotations
 
@@ -280,8 +279,7 @@ class CPrinter(Statements):
         if store.lines:
             return f"noyau_write_lines(&{place}, {cells}, sizeof {cells});"
         begin = cells if store.start == Dim.of(0) else f"&{said.cell(store.memory, (store.start,))}"
-        count = closed(said.dim(store.extent))
-        return f"noyau_write_around(&{place}, {begin}, (size_t){count} * sizeof(*{cells}));"
+        return f"noyau_write_around(&{place}, {begin}, (size_t){closed(said.dim(store.extent))} * sizeof(*{cells}));"
 
     def transposed(self, tile: ir.TransposeTile) -> str:
         said = self.expressions

@@ -121,8 +121,7 @@ class Open:
 
 
 def pairs_of(loop: Loop, memory: Mapping[str, Buffer | Alloc]) -> tuple[list[Place], list[Place]]:
-    """The pairs of a loop in lanes over pairs, each by the place of its first cell: those that are loaded, and those
-    that are stored."""
+    """The pairs of a loop in lanes over pairs, each by the place of its first cell: those loaded, and those stored."""
     if loop.axis is not Axis.LANES:
         return [], []
     loads = dict.fromkeys((e.buffer, e.index) for e in every_expression(loop.body) if isinstance(e, Load))

@@ -1,7 +1,6 @@
 """Expressions of the loop IR in Python for Numba.
 
-An offset is taken apart into an index along each axis where each is certainly inside.
-"""
+An offset is taken apart into an index along each axis where each is certainly inside."""
 
 from __future__ import annotations
 
@@ -19,8 +18,7 @@ from noyau.ir.loops import Alloc, Buffer, Expr, Kernel, Role
 class NumbaExpressions(statements.Expressions):
     """The expressions of one kernel in Python for Numba.
 
-    `flat` are the packed buffers of the launch that are indexed by one offset, for some index into them is none along
-    their axes."""
+    `flat`: the packed buffers of the launch that one offset indexes, for some index is none along their axes."""
 
     language = "numba"
     prefix, integer_functions = PREFIX, INTEGER_FUNCTIONS

@@ -3,8 +3,7 @@ stores, lanes merged by halves), and the scalar functions.
 
 A loop over halves takes Numba a tenth of a second to compile, an intrinsic does not. The scalar functions are those of
 codegen/cmath, so that both languages keep one promise: tools/numba_functions.py translates them from C when a release
-is made, into functions.txt.
-"""
+is made, into functions.txt."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Language `numba`: Python that Numba compiles for the CPU, with loops on threads as prange; the text stands alone.
 
 Each launch is a function of items [begin, end), and the kernel one that calls them in parts. float16 and bfloat16 are
-arrays of uint16, their bits.
-"""
+arrays of uint16, their bits."""
 
 from __future__ import annotations
 

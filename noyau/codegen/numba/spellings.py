@@ -119,8 +119,7 @@ class NumbaNames(Scopes):
     def __init__(self, kernel: Kernel) -> None:
         self.kind = ""
         self.kinds: dict[str, str] = {}
-        launches = {f"{kernel.name}_{number}" for number in range(len(kernel.launches))}
-        self.reserved = RESERVED | launches | {kernel.name}
+        self.reserved = RESERVED | {f"{kernel.name}_{number}" for number in range(len(kernel.launches))} | {kernel.name}
         super().__init__(kernel)
 
     @contextmanager

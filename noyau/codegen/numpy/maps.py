@@ -41,8 +41,7 @@ def map_term(function: str, operands: Sequence[NumpyTerm], node: Node, source: D
         case "reciprocal", [x]:
             return NumpyTerm(f"1 / {x}", TIMES, shape)
         case "rsqrt", _ if node.dtype in HALVES:
-            wide = f'1 / np.sqrt(cast({terms[0].text}, "f32"))'
-            return NumpyTerm(f'cast({wide}, "{node.dtype.value}")', ATOM, shape)
+            return NumpyTerm(f'cast(1 / np.sqrt(cast({terms[0].text}, "f32")), "{node.dtype.value}")', ATOM, shape)
         case "rsqrt", _:
             return NumpyTerm(f"1 / np.sqrt({terms[0].text})", TIMES, shape)
         case _ if function in INFIX:
@@ -91,8 +90,7 @@ def _call_term(name: str, terms: Sequence[NumpyTerm], shape: Shape) -> NumpyTerm
 
 def reduce_term(kind: Reduce, operand: NumpyTerm, source: Node, node: Node, *, keep: bool) -> NumpyTerm:
     """A reduction of a whole value; `keep`: its axes stay, of length 1."""
-    whole = tuple(ONE if axis in kind.axes else dim for axis, dim in enumerate(source.shape))
-    shape = whole if keep else node.shape
+    shape = tuple(ONE if axis in kind.axes else dim for axis, dim in enumerate(source.shape)) if keep else node.shape
     where, flag = _axes(kind.axes, len(source.shape)), ", keepdims=True" if keep else ""
     filled = all((source.shape[axis].constant or 0) > 0 for axis in kind.axes)
     method = _method(kind.monoid, source.dtype, filled, len(kind.axes) == 1)
@@ -100,8 +98,7 @@ def reduce_term(kind: Reduce, operand: NumpyTerm, source: Node, node: Node, *, k
         return NumpyTerm(f'reduce("{kind.monoid}", {operand.text}, {where}{flag})', ATOM, shape)
     name, extra = method
     if source.dtype in HALVES and name in ("sum", "prod"):
-        wide = f'cast({operand.text}, "f32").{name}({where}{flag})'
-        return NumpyTerm(f'cast({wide}, "{node.dtype.value}")', ATOM, shape)
+        return NumpyTerm(f'cast(cast({operand.text}, "f32").{name}({where}{flag}), "{node.dtype.value}")', ATOM, shape)
     return NumpyTerm(f"{operand.within(ATOM)}.{name}({where}{flag}{extra})", ATOM, shape)
 
 

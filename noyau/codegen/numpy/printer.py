@@ -1,8 +1,7 @@
 """A graph as NumPy source: one function, its values under the names that they have in the model.
 
 Not what kernels are written in, but what they are judged by, to be read and changed. The text needs NumPy and
-`noyau.functions`; given float64 within `noyau.functions.widened()` it gives the truth.
-"""
+`noyau.functions`; given float64 within `noyau.functions.widened()` it gives the truth."""
 
 from __future__ import annotations
 
@@ -14,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from noyau.codegen import index_maps
+from noyau.codegen.index_maps import AxisStep
 from noyau.codegen.numpy import maps
 from noyau.codegen.numpy.terms import ATOM, NumpyTerm, SizeText, constant_term, number_text, shortest
 from noyau.compiler.lowering.names import Names, identifier
@@ -27,9 +27,7 @@ from noyau.ir.monoids import MONOIDS
 from noyau.ir.sizes import plan
 
 
-def slice_term(
-    steps: Sequence[index_maps.AxisStep], operand: NumpyTerm, source: Node, node: Node, extents: SizeText
-) -> NumpyTerm:
+def slice_term(steps: Sequence[AxisStep], operand: NumpyTerm, source: Node, node: Node, extents: SizeText) -> NumpyTerm:
     """Slices, then a transpose, then new axes, then what runs backwards; what is idle is left out."""
     dims, rank = source.shape[len(source.shape) - len(steps) :], len(node.shape)
     alike = [dim != there for dim, there in zip(dims, operand.shape, strict=True)]
@@ -44,13 +42,13 @@ def slice_term(
     if outs != sorted(outs):
         order = sorted(range(len(outs)), key=lambda k: outs[k])
         text = f"{_subscript(text, cells)}.transpose({', '.join(map(str, order))})"
-        pairs = [(index_maps.AxisStep(axis, index_maps.ZERO), ":") for axis in sorted(outs)]
+        pairs = [(AxisStep(axis, index_maps.ZERO), ":") for axis in sorted(outs)]
     text = _subscript(text, _with_new_axes(pairs, operand.shape, rank))
     text = _subscript(text, ["::-1" if axis in turned else ":" for axis in range(rank)])
     return NumpyTerm(text, ATOM, tuple(dim if axis in long else index_maps.ONE for axis, dim in enumerate(node.shape)))
 
 
-def _cell(step: index_maps.AxisStep, dim: Dim, shape: Shape, extents: SizeText) -> str:
+def _cell(step: AxisStep, dim: Dim, shape: Shape, extents: SizeText) -> str:
     """The subscript of one axis; one that runs backwards is sliced forwards, unless it is the whole axis."""
     if step.out is None:
         return extents.text(step.start)
@@ -64,7 +62,7 @@ def _cell(step: index_maps.AxisStep, dim: Dim, shape: Shape, extents: SizeText) 
     return ":".join([*texts, *([str(size)] if size > 1 else [])])
 
 
-def _with_new_axes(pairs: Sequence[tuple[index_maps.AxisStep, str]], shape: Shape, rank: int) -> list[str]:
+def _with_new_axes(pairs: Sequence[tuple[AxisStep, str]], shape: Shape, rank: int) -> list[str]:
     """The subscripts of the operand's axes, and a new axis for each of the result that none of them is. One of extent 1
     that goes where a new one comes, stays."""
     waiting = list(zip(pairs, shape if len(shape) == len(pairs) else [index_maps.ZERO] * len(pairs), strict=True))
@@ -95,6 +93,7 @@ def _subscript(text: str, cells: Sequence[str]) -> str:
     return f"{text}[{', '.join(texts)}]"
 
 
+Terms = Sequence[NumpyTerm]
 Grid = Callable[[Shape], Callable[[str], str]]  # names of open grids over a shape
 
 
@@ -132,9 +131,7 @@ def full(term: NumpyTerm, node: Node, extents: SizeText) -> NumpyTerm:
 
 def lookup_term(operand: NumpyTerm, texts: Sequence[str], shape: Shape) -> NumpyTerm:
     """A cell of the operand for each index."""
-    if not texts:
-        return operand
-    return NumpyTerm(f"{operand.within(ATOM)}[{', '.join(texts)}]", ATOM, shape)
+    return NumpyTerm(f"{operand.within(ATOM)}[{', '.join(texts)}]", ATOM, shape) if texts else operand
 
 
 def read_shape(index: Sequence[Dim], shape: Shape) -> Shape:
@@ -145,9 +142,7 @@ def read_shape(index: Sequence[Dim], shape: Shape) -> Shape:
     return tuple(dim if index_name(axis) in named else index_maps.ONE for axis, dim in enumerate(shape))
 
 
-def gather_term(
-    node: Node, operands: Sequence[NumpyTerm], sources: Sequence[Node], extents: SizeText, grid: Grid
-) -> NumpyTerm:
+def gather_term(node: Node, operands: Terms, sources: Sequence[Node], extents: SizeText, grid: Grid) -> NumpyTerm:
     """The cells of a table that integers name: `table[ids]` where every cell of an axis is looked up whole."""
     assert isinstance(node.kind, Gather)
     packed = [full(term, source, extents) for term, source in zip(operands, sources, strict=True)]
@@ -160,14 +155,12 @@ def gather_term(
     return lookup_term(packed[0], cells, read_shape(dims, node.shape))
 
 
-def cell_texts(
-    index: Sequence[Dim | Lookup], shape: Shape, operands: Sequence[NumpyTerm], extents: SizeText, grid: Grid
-) -> list[str]:
-    """The index of a cell in each axis, over open grids of a shape; `operands` are those of the node."""
+def cell_texts(index: Sequence[Dim | Lookup], shape: Shape, terms: Terms, extents: SizeText, grid: Grid) -> list[str]:
+    """The index of a cell in each axis, over open grids of a shape; `terms` are the operands of the node."""
 
     def text(entry: Dim | Lookup) -> str:
         if isinstance(entry, Lookup):
-            return lookup_term(operands[entry.input], list(map(text, entry.at)), ()).text
+            return lookup_term(terms[entry.input], list(map(text, entry.at)), ()).text
         return extents.text(entry, grid(shape))
 
     return list(map(text, index))
@@ -199,8 +192,7 @@ class NumpyFunction:
 def write(graph: nodes.Graph, name: str, inputs: Sequence[str] = ()) -> NumpyFunction:
     """The function that computes a graph; `inputs` says in which order it takes them.
 
-    UnsupportedError, with what it is, for a boundary: what noyau does not look into has no text; and for a size that
-    no shape of an input tells."""
+    UnsupportedError names a boundary, which has no text, or a size that no shape of an input tells."""
     return _Printer(graph, name, inputs or [node.output for node in graph.inputs]).run()
 
 
@@ -296,9 +288,8 @@ class _Printer:
     def result_name(self, name: str) -> str:
         """An output, whole, under a name."""
         term, node = self.terms[name], self.graph[name]
-        whole = full(term, node, self.extents)
-        if term.number and node.shape == ():
-            whole = NumpyTerm(term.typed, ATOM, ())
+        is_number = term.number and node.shape == ()
+        whole = NumpyTerm(term.typed, ATOM, ()) if is_number else full(term, node, self.extents)
         if whole.text in self.inputs.values() or not whole.text.isidentifier():
             whole = self.assign(node, whole)
         self.terms[name] = whole
@@ -394,8 +385,7 @@ class _Printer:
                 yield reader, name
 
     def role(self, node: nodes.Node) -> str:
-        """The name of a constant: eps where a root is taken of a sum with it, scale where it is a factor; else as in
-        the model."""
+        """The name of a constant: eps where a root is taken of a sum with it, scale for a factor; else the model's."""
         for reader, _ in self.readers_of(node.output):
             above = (each.kind for each, _ in self.readers_of(reader.output))
             match reader.kind:
@@ -416,8 +406,7 @@ class _Printer:
         if len(node.shape) == 1 and index == Dim.of(index_name(0)):
             counter = NumpyTerm(f"np.arange({self.extents.text(node.shape[0])})", ATOM, node.shape)
         else:
-            shape = read_shape([index], node.shape)
-            counter = NumpyTerm(self.extents.text(index, self.grid(node.shape)), 0, shape)
+            counter = NumpyTerm(self.extents.text(index, self.grid(node.shape)), 0, read_shape([index], node.shape))
         return maps.cast_term(counter, DType.I64, node.dtype)
 
     def scatter(self, kind: nodes.Scatter, node: nodes.Node) -> NumpyTerm:

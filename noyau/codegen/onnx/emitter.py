@@ -123,8 +123,7 @@ class NodeWriter:
 
 
 class SizeWriter:
-    """Sizes as values, int64 of one cell, calculated from the shapes of values where they are needed: of `nodes`, which
-    bear the names `called`."""
+    """Sizes as values, int64 of one cell, calculated where they are needed from the shapes of `nodes`, `called` so."""
 
     def __init__(self, writer: NodeWriter, nodes: Sequence[Node], names: Mapping[str, str]) -> None:
         self.writer, self.nodes, self.called = writer, nodes, names
@@ -155,8 +154,7 @@ class SizeWriter:
         return pieces[0] if len(pieces) == 1 else self.writer.emit("Concat", *pieces, axis=0)
 
     def indexed(self, dim: Dim, shape: Shape) -> OnnxTerm:
-        """A Dim over the indices of a shape: an array that is 1 along axes that it does not name; of rank 0 where it
-        names none."""
+        """A Dim over the indices of a shape: an array, 1 along axes it does not name; of rank 0 if it names none."""
         axes = [axis for axis in range(len(shape)) if index_name(axis) in dim.names]
         if not axes:
             return OnnxTerm(self.scalar(dim), DType.I64, ())
@@ -170,8 +168,7 @@ class SizeWriter:
         first, *others = sorted(dim.terms, key=lambda term: term[1] < 0)
         total = self._monomial(*first, atom)
         for monomial, factor in others:
-            part = self._monomial(monomial, abs(factor), atom)
-            total = self.writer.emit("Add" if factor > 0 else "Sub", total, part)
+            total = self.writer.emit("Add" if factor > 0 else "Sub", total, self._monomial(monomial, abs(factor), atom))
         return total
 
     def _monomial(self, monomial: Monomial, factor: int, atom: Callable[[str], str]) -> str:

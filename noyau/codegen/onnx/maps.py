@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -64,9 +65,7 @@ class CellWriter:
 
     def divisor(self, b: OnnxTerm) -> OnnxTerm:
         """An integer to divide by: 1 in place of 0, where the result is undefined and the process must not end."""
-        if self.writer.known(b.name):
-            return b
-        return self.where(self("Equal", b, self.number(0, b)), self.number(1, b), b)
+        return b if self.writer.known(b.name) else self.where(self("Equal", b, self.number(0, b)), self.number(1, b), b)
 
 
 Spelling: TypeAlias = Callable[..., OnnxTerm]
@@ -79,8 +78,7 @@ def _plain(operator: str, **attributes: int | str) -> Spelling:
 def _sigmoid(cells: CellWriter, x: OnnxTerm) -> OnnxTerm:
     """Both ways of 1 / (1 + exp(-x)) that do not overflow: onnxruntime's Sigmoid is cut off at 18."""
     small, one = cells("Exp", cells("Neg", cells("Abs", x))), cells.number(1, x)
-    larger = cells.where(cells("Less", x, cells.number(0, x)), small, one)
-    return cells("Div", larger, cells("Add", one, small))
+    return cells("Div", cells.where(cells("Less", x, cells.number(0, x)), small, one), cells("Add", one, small))
 
 
 def _softplus(cells: CellWriter, x: OnnxTerm) -> OnnxTerm:
@@ -97,29 +95,22 @@ def _sign(cells: CellWriter, x: OnnxTerm) -> OnnxTerm:
     return cells.where(cells("Less", x, zero), below, positive)
 
 
-def _extreme(operator: str) -> Spelling:
+def _extreme(operator: str, cells: CellWriter, a: OnnxTerm, b: OnnxTerm) -> OnnxTerm:
     """The larger or the smaller one. Max and Min of i64 are wrong in onnxruntime 1.31.1, above 2^31."""
-
-    def spelled(cells: CellWriter, a: OnnxTerm, b: OnnxTerm) -> OnnxTerm:
-        match a.dtype:
-            case DType.BOOL:
-                return cells("Or" if operator == "Max" else "And", a, b)
-            case DType.I64:
-                return cells.where(cells("Greater" if operator == "Max" else "Less", a, b), a, b)
-            case _:
-                return cells(operator, a, b)
-
-    return spelled
+    match a.dtype:
+        case DType.BOOL:
+            return cells("Or" if operator == "Max" else "And", a, b)
+        case DType.I64:
+            return cells.where(cells("Greater" if operator == "Max" else "Less", a, b), a, b)
+        case _:
+            return cells(operator, a, b)
 
 
-def _fmax(operator: str) -> Spelling:
-    def spelled(cells: CellWriter, a: OnnxTerm, b: OnnxTerm) -> OnnxTerm:
-        if not a.dtype.is_float:
-            return _extreme(operator)(cells, a, b)
-        either = cells.where(cells("IsNaN", b), a, cells(operator, a, b))
-        return cells.where(cells("IsNaN", a), b, either)
-
-    return spelled
+def _fmax(operator: str, cells: CellWriter, a: OnnxTerm, b: OnnxTerm) -> OnnxTerm:
+    if not a.dtype.is_float:
+        return _extreme(operator, cells, a, b)
+    either = cells.where(cells("IsNaN", b), a, cells(operator, a, b))
+    return cells.where(cells("IsNaN", a), b, either)
 
 
 def _logarithm(base: float) -> Spelling:
@@ -256,10 +247,10 @@ SPELLINGS: dict[str, Spelling] = {
     "sigmoid": _sigmoid,
     "softplus": _softplus,
     "truncate": lambda cells, x: cells.where(cells("Less", x, cells.number(0, x)), cells("Ceil", x), cells("Floor", x)),
-    "maximum": _extreme("Max"),
-    "minimum": _extreme("Min"),
-    "fmax": _fmax("Max"),
-    "fmin": _fmax("Min"),
+    "maximum": partial(_extreme, "Max"),
+    "minimum": partial(_extreme, "Min"),
+    "fmax": partial(_fmax, "Max"),
+    "fmin": partial(_fmax, "Min"),
     "not_equal": lambda cells, a, b: cells("Not", cells("Equal", a, b)),
 }
 _IN_FLOAT32_ALONE = frozenset({"asin", "acos", "atan", "atan2", "erf"})
@@ -292,8 +283,7 @@ def map_term(cells: CellWriter, function: str, operands: Sequence[OnnxTerm], dty
     turned = source is DType.U64 and has(function, Fact.ORDERED)
     spelling = _OF_NO_SIGN.get(function, SPELLINGS[function]) if source.kind == "uint" else SPELLINGS[function]
     value = spelling(cells, *(_flip_sign_bit(cells, term) if turned else term for term in arguments))
-    back = _flip_sign_bit(cells, value) if turned and value.dtype is not DType.BOOL else value
-    return writer.cast(back, dtype)
+    return writer.cast(_flip_sign_bit(cells, value) if turned and value.dtype is not DType.BOOL else value, dtype)
 
 
 def _flip_sign_bit(cells: CellWriter, term: OnnxTerm) -> OnnxTerm:

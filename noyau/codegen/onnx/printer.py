@@ -174,9 +174,7 @@ def view_term(index: Shape, operand: OnnxTerm, source: Shape, shape: Shape, size
     steps = slices_of(index, source, source, shape)
     if steps is not None:
         return _slice(steps, packed, shape, sizes)
-    if is_reshape(index, source, shape):
-        return _reshape(packed, shape, sizes)
-    return _lookup(index, packed, shape, sizes)
+    return _reshape(packed, shape, sizes) if is_reshape(index, source, shape) else _lookup(index, packed, shape, sizes)
 
 
 def _slice(steps: Sequence[AxisStep], term: OnnxTerm, shape: Shape, sizes: SizeWriter) -> OnnxTerm:
@@ -267,24 +265,17 @@ def _inside(ids: OnnxTerm, sizes: SizeWriter) -> OnnxTerm:
     writer, cells = sizes.writer, CellWriter(sizes.writer)
     unsigned = ids.dtype.kind == "uint" and ids.dtype is not DType.U64
     ids = writer.cast(ids, DType.I64)
-    if unsigned:
-        return ids
-    return cells.where(cells("Less", ids, cells.number(0, ids)), cells.number(LAST, ids), ids)
+    return ids if unsigned else cells.where(cells("Less", ids, cells.number(0, ids)), cells.number(LAST, ids), ids)
 
 
 def _cells(
-    index: Sequence[Dim | Lookup],
-    shape: Shape,
-    operands: Sequence[OnnxTerm],
-    sources: Sequence[Node],
-    sizes: SizeWriter,
+    index: Sequence[Dim | Lookup], shape: Shape, terms: Sequence[OnnxTerm], sources: Sequence[Node], sizes: SizeWriter
 ) -> str:
     """The coordinates of a cell for each index of a shape: int64[*shape, len(index)]."""
     writer, columns = sizes.writer, list[str]()
     for entry in index:
         if isinstance(entry, Lookup):
-            looked = view_term(entry.at, operands[entry.input], sources[entry.input].shape, shape, sizes)
-            places = _inside(looked, sizes)
+            places = _inside(view_term(entry.at, terms[entry.input], sources[entry.input].shape, shape, sizes), sizes)
         else:
             places = sizes.indexed(entry, shape)
         columns.append(unsqueeze(writer, whole(places, shape, sizes).name, [len(shape)]))
@@ -399,8 +390,7 @@ def _logsumexp(writer: NodeWriter, term: OnnxTerm, axes: Sequence[int], *, keep:
 def _variance(term: OnnxTerm, axes: Sequence[int], sizes: SizeWriter, *, keep: bool) -> OnnxTerm:
     """The mean of the squared distances from the mean, of values above the least: of equal ones it is 0."""
     writer, cells = sizes.writer, CellWriter(sizes.writer)
-    count = product(term.shape[axis] for axis in axes)
-    number = writer.cast(OnnxTerm(sizes.scalar(count), DType.I64, ()), term.dtype)
+    number = writer.cast(OnnxTerm(sizes.scalar(product(term.shape[axis] for axis in axes)), DType.I64, ()), term.dtype)
 
     def mean(of: OnnxTerm, *, keep: bool) -> OnnxTerm:  # ReduceMean of none is 0 in onnxruntime
         return cells("Div", _reduce(writer, "ReduceSum", of, axes, keep=keep), number)

@@ -80,8 +80,7 @@ class TableSource:
         return [self]
 
     def cut_parts(self, columns: Sequence[str]) -> list[TableSource]:
-        """The table in ranges of what numbers its rows: rowid, or the blocks of PostgreSQL. InputError where nothing
-        does, as of queries and views."""
+        """The table in ranges of rowid, or of PostgreSQL's blocks. InputError where nothing numbers its rows."""
         low, high = self._numbers()
         count = max(1, -(-(self.size or 0) // _CUT))
         ends = [low + (high + 1 - low) * at // count for at in range(count + 1)]
@@ -169,8 +168,7 @@ class TableSink:
         if earlier:
             self.piece = earlier[0][:2]
         else:
-            columns = "part BIGINT, chunk BIGINT, plan VARCHAR(64)"
-            self._run(f"CREATE TABLE {quoted(self.record)} ({columns})")
+            self._run(f"CREATE TABLE {quoted(self.record)} (part BIGINT, chunk BIGINT, plan VARCHAR(64))")
             self._run(f"INSERT INTO {quoted(self.record)} VALUES (-1, -1, '{plan}')")
 
     def has(self, piece: Piece) -> bool:

@@ -96,12 +96,9 @@ def extension_text(name: str, plan: Derived | RowPlan, others: Mapping[str, Any]
     strange = next((dtype for dtype in dtypes if dtype not in _NUMBERS), None)
     if strange is not None:
         raise UnsupportedError(f"DuckDB has no {strange.value}")
-    programs = [
-        generate_from_graph(g, f"part{at}", [PACKED] * len(g.inputs), "c").program for at, g in enumerate(graphs)
-    ]
+    programs = [generate_from_graph(g, f"part{k}", [PACKED] * len(g.inputs), "c").program for k, g in enumerate(graphs)]
     size = plan.plan.size if isinstance(plan, Derived) else plan.size
-    labels = zip(("step", "merge", "finish"), programs, strict=False)
-    tables = [_table(label, program, size) for label, program in labels]
+    tables = [_table(*each, size) for each in zip(("step", "merge", "finish"), programs, strict=False)]
     types = ", ".join(str(_NUMBERS[dtype]) for dtype in dtypes[:-1])
     facts = [f'NAME "{name}"', f"AGGREGATE {int(is_fold)}", f"COLUMNS {len(dtypes) - 1}", f"COLUMN_TYPES {types}"]
     facts += [f"SUMS {int(is_fold and any(is_whole_sum(*fold) for fold in plan.folds))}"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -48,8 +48,7 @@ def concatenate(arrays: Sequence[Any], axis: Any = 0, out: Any = None, dtype: An
     if len({len(node.shape) for node in nodes}) != 1 or not nodes[0].shape:
         raise UnsupportedError("np.concatenate takes arrays of one rank, and not of none")
     axis = axis_of(axis, len(nodes[0].shape))
-    some = [node for node in nodes if node.shape[axis] != Dim.of(0)]
-    return TracedArray(tape, tape.concat(some or nodes[:1], axis))
+    return TracedArray(tape, tape.concat([node for node in nodes if node.shape[axis] != Dim.of(0)] or nodes[:1], axis))
 
 
 def stack(arrays: Sequence[Any], axis: int = 0, **options: Any) -> TracedArray:
@@ -155,8 +154,7 @@ def _roll(a: Any, shift: Any, axis: Any = None) -> Any:
     axes = axis if isinstance(axis, tuple | list) else (axis,)
     if not axes:
         raise UnsupportedError("np.roll along no axis is refused by NumPy too")
-    shifts = shift if isinstance(shift, tuple | list) else (shift,) * len(axes)
-    for each, by in zip(axes, shifts, strict=True):
+    for each, by in zip(axes, shift if isinstance(shift, tuple | list) else (shift,) * len(axes), strict=True):
         a = _roll_axis(a, by, axis_of(each, a.ndim))
     return call("copy", a)
 
@@ -223,28 +221,20 @@ def _edge_pad(a: TracedArray, axis: int, width: Any, value: Any) -> tuple[Any, .
     return tuple(None if w == 0 else _repeat(end, w, axis) for end, w in zip(ends, width, strict=True))
 
 
-def _mirror(skip: int) -> Any:
+def _mirror(skip: int, a: TracedArray, axis: int, width: Any, value: Any) -> tuple[Any, Any]:
     """Pads that mirror the axis, without its last cell or with it."""
-
-    def pad(a: TracedArray, axis: int, width: Any, value: Any) -> tuple[Any, Any]:
-        (before, after), extent = width, a.shape[axis]
-        a.tape.demand_at_most(dim_of(max(before, after)) + skip, dim_of(extent))
-        first = None if before == 0 else call("flip", cells(a, axis, skip, before + skip), axis)
-        last = None if after == 0 else call("flip", cells(a, axis, extent - after - skip, extent - skip), axis)
-        return first, last
-
-    return pad
+    (before, after), extent = width, a.shape[axis]
+    a.tape.demand_at_most(dim_of(max(before, after)) + skip, dim_of(extent))
+    first = None if before == 0 else call("flip", cells(a, axis, skip, before + skip), axis)
+    last = None if after == 0 else call("flip", cells(a, axis, extent - after - skip, extent - skip), axis)
+    return first, last
 
 
-def _statistic_pad(name: str) -> Any:
+def _statistic_pad(name: str, a: TracedArray, axis: int, width: Any, value: Any) -> tuple[Any, ...]:
     """Pads with a mean or an extreme of the axis."""
-
-    def pad(a: TracedArray, axis: int, width: Any, value: Any) -> tuple[Any, ...]:
-        statistic = call(name, a, axis, keepdims=True)
-        statistic = statistic if a.dtype.kind == "f" or name != "mean" else UFUNCS["rint"](statistic)
-        return tuple(None if w == 0 else _repeat(statistic.astype(a.dtype), w, axis) for w in width)
-
-    return pad
+    statistic = call(name, a, axis, keepdims=True)
+    statistic = statistic if a.dtype.kind == "f" or name != "mean" else UFUNCS["rint"](statistic)
+    return tuple(None if w == 0 else _repeat(statistic.astype(a.dtype), w, axis) for w in width)
 
 
 def _wrap_pad(a: TracedArray, axis: int, width: Any, value: Any) -> tuple[Any, Any]:
@@ -254,15 +244,15 @@ def _wrap_pad(a: TracedArray, axis: int, width: Any, value: Any) -> tuple[Any, A
     return first, None if after == 0 else cells(a, axis, 0, after)
 
 
-_PADS = {
+_PADS: dict[str, Callable[..., tuple[Any, ...]]] = {
     "constant": _constant_pad,
     "edge": _edge_pad,
-    "reflect": _mirror(1),
-    "symmetric": _mirror(0),
+    "reflect": partial(_mirror, 1),
+    "symmetric": partial(_mirror, 0),
     "wrap": _wrap_pad,
-    "mean": _statistic_pad("mean"),
-    "maximum": _statistic_pad("max"),
-    "minimum": _statistic_pad("min"),
+    "mean": partial(_statistic_pad, "mean"),
+    "maximum": partial(_statistic_pad, "max"),
+    "minimum": partial(_statistic_pad, "min"),
     "empty": _constant_pad,
 }
 

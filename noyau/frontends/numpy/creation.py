@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,13 +29,9 @@ def full(tape: Tape, shape: Any, fill_value: Any, dtype: Any = None, order: Any 
     return result
 
 
-def _full_of(value: int) -> Handler:
+def _full_of(value: int, tape: Tape, shape: Any, dtype: Any = None, order: Any = "C", **options: Any) -> TracedArray:
     """np.zeros and np.ones."""
-
-    def filled(tape: Tape, shape: Any, dtype: Any = None, order: Any = "C", **options: Any) -> TracedArray:
-        return full(tape, shape, value, float if dtype is None else dtype, order)
-
-    return filled
+    return full(tape, shape, value, float if dtype is None else dtype, order)
 
 
 def index_array(tape: Tape, index: Dim, shape: Shape, dtype: Any = np.int64) -> TracedArray:
@@ -44,9 +41,8 @@ def index_array(tape: Tape, index: Dim, shape: Shape, dtype: Any = np.int64) -> 
 
 def arange(tape: Tape, *ends: Any, dtype: Any = None, **options: Any) -> Any:
     """np.arange of integers and sizes."""
-    bounds = dict(zip(("start", "stop", "step") if len(ends) > 1 else ("stop",), ends, strict=False))
-    bounds = {"start": 0, "step": 1, **bounds, **options}
-    start, stop, step = bounds["start"], bounds["stop"], bounds["step"]
+    named = dict(zip(("start", "stop", "step") if len(ends) > 1 else ("stop",), ends, strict=False))
+    start, stop, step = map({"start": 0, "step": 1, **named, **options}.__getitem__, ("start", "stop", "step"))
     step = tape.settle(step.dim) if isinstance(step, Size) else step
     if not isinstance(step, int | np.integer) or step == 0 or not all(map(_is_end, (start, stop))):
         raise UnsupportedError("np.arange of sizes is traced with whole ends and a whole step that is known")
@@ -88,10 +84,9 @@ def tri(tape: Tape, N: Any, M: Any = None, k: Any = 0, dtype: Any = float, **opt
 
 def indices(tape: Tape, dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
     """np.indices: the index along each axis, of the whole shape or of that axis alone."""
-    shape, grids = shape_of(tuple(dimensions)), []
-    for axis in range(len(shape)):
-        own = tuple(dim if k == axis else Dim.of(1) for k, dim in enumerate(shape)) if sparse else shape
-        grids.append(index_array(tape, Dim.of(index_name(axis)), own, dtype))
+    shape, one = shape_of(tuple(dimensions)), Dim.of(1)
+    shapes = [(*[one] * k, dim, *[one] * (len(shape) - 1 - k)) if sparse else shape for k, dim in enumerate(shape)]
+    grids = [index_array(tape, Dim.of(index_name(axis)), own, dtype) for axis, own in enumerate(shapes)]
     return tuple(grids) if sparse else call("stack", grids)
 
 
@@ -107,7 +102,10 @@ def prod(tape: Tape, a: Any, *args: Any, **options: Any) -> Any:
     return call("prod", a, *args, **options)
 
 
-ALWAYS = {"zeros": _full_of(0), "ones": _full_of(1), "empty": _full_of(0), "full": full}  # they may be written
+ALWAYS: dict[str, Handler] = {  # they may be written
+    **{name: partial(_full_of, value) for name, value in (("zeros", 0), ("ones", 1), ("empty", 0))},
+    "full": full,
+}
 WHERE_SYMBOLIC: dict[str, Handler] = {
     "identity": lambda tape, n, dtype=None, **options: eye(tape, n, dtype=float if dtype is None else dtype),
     "fromfunction": lambda tape, function, shape, *, dtype=float, **options: function(
@@ -118,8 +116,7 @@ enter(WHERE_SYMBOLIC, arange, linspace, eye, tri, indices, array, prod)
 
 
 def creator(tape: Tape, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of NumPy as traced functions call it: what makes arrays does so on the tape, and sizes without numbers
-    go to the table of functions."""
+    """A function of NumPy as traced functions call it: arrays are made on the tape; with sizes the tables are asked."""
 
     def create(*args: Any, **kwargs: Any) -> Any:
         if name in ALWAYS:

@@ -131,14 +131,10 @@ UFUNCS |= {
 }
 
 
-def _of_table(function: str) -> Callable[..., Any]:
+def _of_table(function: str, *operands: Any) -> Any:
     """A scalar function of the table."""
-
-    def call(*operands: Any) -> Any:
-        tape, dtype = tape_of(operands), common_dtype(operands)
-        return as_scalars(TracedArray(tape, apply(tape, function, *(as_node(tape, each, dtype) for each in operands))))
-
-    return call
+    tape, dtype = tape_of(operands), common_dtype(operands)
+    return as_scalars(TracedArray(tape, apply(tape, function, *(as_node(tape, each, dtype) for each in operands))))
 
 
 def _cast(x: Any, dtype: str) -> Any:
@@ -159,7 +155,7 @@ def _scan(monoid: str, x: Any, axis: int, *, exclusive: bool = False, reverse: b
 
 OWN: dict[str, Callable[..., Any]] = {
     "cast": _cast,
-    **{name: _of_table(function) for name, function in OF_TABLE.items()},
+    **{name: partial(_of_table, function) for name, function in OF_TABLE.items()},
     "reduce": _reduce,
     "scan": _scan,
 }
@@ -174,49 +170,36 @@ def noyau_function(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _outer(name: str) -> Callable[..., Any]:
+def _outer(name: str, a: Any, b: Any, **options: Any) -> Any:
     """ufunc.outer: each cell of one with each of the other."""
-
-    def call(a: Any, b: Any, **options: Any) -> Any:
-        left, right = traced(a, b)
-        return UFUNCS[name](left[(Ellipsis, *[None] * right.ndim)], right, **options)
-
-    return call
+    left, right = traced(a, b)
+    return UFUNCS[name](left[(Ellipsis, *[None] * right.ndim)], right, **options)
 
 
-def _at(monoid: str, name: str) -> Callable[..., Any]:
+def _at(monoid: str, name: str, a: Any, indices: Any, b: Any) -> None:
     """ufunc.at: an array is changed, each of several cells with one place counts."""
-
-    def call(a: Any, indices: Any, b: Any) -> None:
-        if not isinstance(a, TracedArray):
-            raise UnsupportedError(f"np.{name}.at writes into an array that was there before the call")
-        ufunc_at(monoid, a, indices, b, taken_away=name == "subtract")
-
-    return call
+    if not isinstance(a, TracedArray):
+        raise UnsupportedError(f"np.{name}.at writes into an array that was there before the call")
+    ufunc_at(monoid, a, indices, b, taken_away=name == "subtract")
 
 
-def _reduceat(name: str) -> Callable[..., Any]:
+def _reduceat(name: str, array: Any, indices: Any, axis: int = 0, **options: Any) -> Any:
     """ufunc.reduceat at known places: each result is of the cells up to the next place, or of one alone."""
-
-    def call_(array: Any, indices: Any, axis: int = 0, **options: Any) -> Any:
-        a = array_of(array)
-        if isinstance(indices, TracedArray):
-            raise UnsupportedError(f"np.{name}.reduceat is traced for places that are known")
-        axis, places = axis_of(axis, a.ndim), [int(each) for each in indices]
-        a.tape.demand_at_most(max(places, default=0) + 1, a.node.shape[axis])
-        parts = []
-        for at, end in zip(places, [*places[1:], None], strict=True):
-            part = cells(a, axis, at, at + 1 if end is not None and end <= at else end)
-            parts.append(UFUNCS[f"{name}.reduce"](part, axis=axis, keepdims=True, **options))
-        return call("concatenate", parts, axis=axis)
-
-    return call_
+    a = array_of(array)
+    if isinstance(indices, TracedArray):
+        raise UnsupportedError(f"np.{name}.reduceat is traced for places that are known")
+    axis, places = axis_of(axis, a.ndim), [int(each) for each in indices]
+    a.tape.demand_at_most(max(places, default=0) + 1, a.node.shape[axis])
+    parts = []
+    for at, end in zip(places, [*places[1:], None], strict=True):
+        part = cells(a, axis, at, at + 1 if end is not None and end <= at else end)
+        parts.append(UFUNCS[f"{name}.reduce"](part, axis=axis, keepdims=True, **options))
+    return call("concatenate", parts, axis=axis)
 
 
 _BINARY = [name for name, one in vars(np).items() if isinstance(one, np.ufunc) and one.nin == 2 and one.nout == 1]
-UFUNCS.update(
-    {f"{name}.outer": _outer(name) for name in _BINARY if name in UFUNCS and name not in ("matmul", "vecdot")}
-)
+_WITH_OUTER = [name for name in _BINARY if name in UFUNCS and name not in ("matmul", "vecdot")]
+UFUNCS.update({f"{name}.outer": partial(_outer, name) for name in _WITH_OUTER})
 _MERGED = {ufunc: monoid for ufunc, monoid in BY_FUNCTION.items() if MONOIDS[monoid].is_arithmetic}
-UFUNCS.update({f"{name}.at": _at(monoid, name) for name, monoid in {**_MERGED, "subtract": "sum"}.items()})
-UFUNCS.update({f"{name}.reduceat": _reduceat(name) for name in BY_FUNCTION})
+UFUNCS.update({f"{name}.at": partial(_at, monoid, name) for name, monoid in {**_MERGED, "subtract": "sum"}.items()})
+UFUNCS.update({f"{name}.reduceat": partial(_reduceat, name) for name in BY_FUNCTION})

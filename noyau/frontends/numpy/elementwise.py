@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -142,21 +143,17 @@ def _has_several(a: TracedArray, gaps: Sequence[tuple[Dim, Dim]]) -> bool:
     return all(map(more, a.node.shape)) and any(apart)
 
 
-def _like(name: str, value: Any) -> Callable[..., Any]:
+def _like(name: str, value: Any, a: Any, *leading: Any, dtype: Any = None, shape: Any = None, **options: Any) -> Any:
     """zeros_like and its kin: `value` None is the first argument after the array."""
-
-    def filled(a: Any, *leading: Any, dtype: Any = None, shape: Any = None, **options: Any) -> TracedArray:
-        refuse(name, {key: v for key, v in options.items() if key not in ("device", "fill_value")})
-        a, rest = array_of(a), list(leading)
-        number = value if value is not None else options["fill_value"] if "fill_value" in options else rest.pop(0)
-        dtype = rest[0] if rest else dtype
-        target = a.node.dtype if dtype is None else dtype_from(dtype)
-        dims = a.node.shape if shape is None else shape_of(shape)
-        array = TracedArray(a.tape, a.tape.expand(as_node(a.tape, number, target), dims))
-        array.lies(options.get("order", "K"), [a] if shape is None and options.get("order") in (None, "K") else [])
-        return array
-
-    return filled
+    refuse(name, {key: v for key, v in options.items() if key not in ("device", "fill_value")})
+    a, rest = array_of(a), list(leading)
+    number = value if value is not None else options["fill_value"] if "fill_value" in options else rest.pop(0)
+    dtype = rest[0] if rest else dtype
+    target = a.node.dtype if dtype is None else dtype_from(dtype)
+    dims = a.node.shape if shape is None else shape_of(shape)
+    array = TracedArray(a.tape, a.tape.expand(as_node(a.tape, number, target), dims))
+    array.lies(options.get("order", "K"), [a] if shape is None and options.get("order") in (None, "K") else [])
+    return array
 
 
 def _isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Any:
@@ -180,17 +177,13 @@ def _array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
     return call("all", _or_nan(a1 == a2, a1, a2, equal_nan))
 
 
-def _band(keep: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+def _band(keep: Callable[[Any, Any], Any], m: Any, k: int = 0) -> Any:
     """np.tril and np.triu: 0 on the other side of a diagonal."""
-
-    def triangle(m: Any, k: int = 0) -> Any:
-        m = array_of(m)
-        if not m.ndim:
-            raise UnsupportedError("np.tril and np.triu take an array of one axis or more")
-        m = call("broadcast_to", m, (m.shape[0], m.shape[0])) if m.ndim == 1 else m
-        return where(keep(offsets(m.tape, m.node.shape[-2:]), k), m, np.zeros((), m.dtype))
-
-    return triangle
+    m = array_of(m)
+    if not m.ndim:
+        raise UnsupportedError("np.tril and np.triu take an array of one axis or more")
+    m = call("broadcast_to", m, (m.shape[0], m.shape[0])) if m.ndim == 1 else m
+    return where(keep(offsets(m.tape, m.node.shape[-2:]), k), m, np.zeros((), m.dtype))
 
 
 def _ix_(*args: Any) -> tuple[Any, ...]:
@@ -223,50 +216,34 @@ def _cross(a: Any, b: Any, axis: int = -1) -> Any:
     return call("stack", turned, axis=axis)
 
 
-def _is_infinite(number: float) -> Callable[..., Any]:
-    return lambda x, out=None: UFUNCS["equal"](array_of(x), number, out=out)
-
-
 def _numbers(a: TracedArray) -> Any:
     """A mask of the cells that are no NaN."""
     return UFUNCS["equal"](a, a)
 
 
-def _without_nan(name: str, instead: float) -> Callable[..., Any]:
+def _without_nan(name: str, instead: float, a: Any, *args: Any, **options: Any) -> Any:
     """A sum or a product in which NaN changes nothing; or the place of an extreme: 0 where NumPy refuses all NaN."""
-
-    def reduce(a: Any, *args: Any, **options: Any) -> Any:
-        a = array_of(a)
-        clean = where(_numbers(a), a, np.array(instead, a.dtype)) if a.dtype.kind == "f" else a
-        return call(name, clean, *args, **options)
-
-    return reduce
+    a = array_of(a)
+    clean = where(_numbers(a), a, np.array(instead, a.dtype)) if a.dtype.kind == "f" else a
+    return call(name, clean, *args, **options)
 
 
-def _over_numbers(name: str) -> Callable[..., Any]:
+def _over_numbers(name: str, a: Any, *args: Any, **options: Any) -> Any:
     """A mean or a variance of the numbers alone; NaN where there is none."""
-
-    def reduce(a: Any, *args: Any, **options: Any) -> Any:
-        a = array_of(a)
-        return call(name, a, *args, **(options if a.dtype.kind != "f" else {**options, "where": _numbers(a)}))
-
-    return reduce
+    a = array_of(a)
+    return call(name, a, *args, **(options if a.dtype.kind != "f" else {**options, "where": _numbers(a)}))
 
 
-def _nan_extreme(name: str, end: float) -> Callable[..., Any]:
+def _nan_extreme(name: str, end: float, a: Any, axis: Any = None, out: Any = None, **options: Any) -> Any:
     """The largest or the least number; NaN where there is none."""
-
-    def reduce(a: Any, axis: Any = None, out: Any = None, **options: Any) -> Any:
-        a = array_of(a)
-        if a.dtype.kind != "f":
-            return call(name, a, axis, out=out, **options)
-        keep = {key: value for key, value in options.items() if key == "keepdims"}
-        extreme = call(name, where(_numbers(a), a, np.array(end, a.dtype)), axis, **options)
-        some = call("any", _numbers(a), axis, **keep)
-        extreme = extreme if "initial" in options else where(some, extreme, np.array(np.nan, a.dtype))
-        return extreme if out is None else UFUNCS["positive"](extreme, out=out)
-
-    return reduce
+    a = array_of(a)
+    if a.dtype.kind != "f":
+        return call(name, a, axis, out=out, **options)
+    keep = {key: value for key, value in options.items() if key == "keepdims"}
+    extreme = call(name, where(_numbers(a), a, np.array(end, a.dtype)), axis, **options)
+    some = call("any", _numbers(a), axis, **keep)
+    extreme = extreme if "initial" in options else where(some, extreme, np.array(np.nan, a.dtype))
+    return extreme if out is None else UFUNCS["positive"](extreme, out=out)
 
 
 def _nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
@@ -289,23 +266,23 @@ FUNCTIONS |= {
     "asanyarray": _asarray,
     "ascontiguousarray": lambda a, dtype=None, **options: _in_order(call("atleast_1d", _asarray(a, dtype)), "C"),
     "asfortranarray": lambda a, dtype=None: _in_order(call("atleast_1d", _asarray(a, dtype)), "F"),
-    **{name: _like(name, value) for name, value in (("zeros_like", 0), ("ones_like", 1), ("empty_like", 0))},
-    "full_like": _like("full_like", None),
+    **{name: partial(_like, name, value) for name, value in (("zeros_like", 0), ("ones_like", 1), ("empty_like", 0))},
+    "full_like": partial(_like, "full_like", None),
     "allclose": lambda a, b, *args, **options: call("all", _isclose(a, b, *args, **options)),
     "array_equiv": lambda a1, a2: call("all", UFUNCS["equal"](*traced(a1, a2))),
-    "tril": _band(np.less_equal),
-    "triu": _band(np.greater_equal),
+    "tril": partial(_band, np.less_equal),
+    "triu": partial(_band, np.greater_equal),
     "ix_": _ix_,
-    "isposinf": _is_infinite(np.inf),
-    "isneginf": _is_infinite(-np.inf),
+    "isposinf": lambda x, out=None: UFUNCS["equal"](array_of(x), np.inf, out=out),
+    "isneginf": lambda x, out=None: UFUNCS["equal"](array_of(x), -np.inf, out=out),
     "real": lambda val: array_of(val)[...],
     "iscomplexobj": lambda x: False,
     "result_type": lambda *operands: common_dtype(operands).numpy,
     "can_cast": lambda a, to, casting="safe": np.can_cast(a.dtype, to, casting),
-    **{f"nan{name}": _without_nan(name, instead) for name, instead in _INSTEAD.items()},
-    **{f"nan{name}": _over_numbers(name) for name in ("mean", "var", "std")},
-    "nanmax": _nan_extreme("max", -np.inf),
-    "nanmin": _nan_extreme("min", np.inf),
+    **{f"nan{name}": partial(_without_nan, name, instead) for name, instead in _INSTEAD.items()},
+    **{f"nan{name}": partial(_over_numbers, name) for name in ("mean", "var", "std")},
+    "nanmax": partial(_nan_extreme, "max", -np.inf),
+    "nanmin": partial(_nan_extreme, "min", np.inf),
 }
 METHODS.update({"copy": lambda a, order="C": a._like(call("copy", a, order))})
 METHODS.update(dict.fromkeys(("conj", "conjugate"), UFUNCS["conjugate"]))

@@ -1,7 +1,6 @@
 """Subscripts: slices, None, Ellipsis, integers, and arrays of integers or bools.
 
-Arrays of known numbers, which a traced function looks into: a codebook, the rows of np.eye.
-"""
+Arrays of known numbers, which a traced function looks into: a codebook, the rows of np.eye."""
 
 from __future__ import annotations
 
@@ -91,21 +90,17 @@ def read(array: TracedArray, plan: Key) -> TracedArray:
 
 def _result(plan: Key) -> Shape:
     """The shape of what a key names."""
-    shape = [each.count if isinstance(each, Slice) else Dim.of(1) for each in plan.entries if _is_axis(each)]
+    axes = [each for each in plan.entries if isinstance(each, Slice | None)]
+    shape = [Dim.of(1) if each is None else each.count for each in axes]
     return (*shape[: plan.at], *plan.together, *shape[plan.at :])
-
-
-def _is_axis(entry: Entry) -> bool:
-    return entry is None or isinstance(entry, Slice)
 
 
 def index_of(plan: Key) -> list[Dim | Lookup]:
     """For each axis of the array, where it is read over the indices of the result."""
-    index: list[Dim | Lookup] = []
-    axis, looked_up = 0, 0
+    index, axis, looked_up = list[Dim | Lookup](), 0, 0
     for each in plan.entries:
         place = Dim.of(index_name(axis if axis < plan.at else axis + len(plan.together)))
-        axis += _is_axis(each)
+        axis += isinstance(each, Slice | None)
         match each:
             case None:
                 pass
@@ -115,8 +110,7 @@ def index_of(plan: Key) -> list[Dim | Lookup]:
                 looked_up += 1
                 index.append(Lookup(looked_up, _lookup_index(each.shape, plan)))
             case Count(position, shape):
-                axes = {index_name(k): dim for k, dim in enumerate(_lookup_index(shape, plan))}
-                index.append(position.replace(axes))
+                index.append(position.replace({index_name(k): dim for k, dim in enumerate(_lookup_index(shape, plan))}))
             case _:
                 index.append(each)
     return index
@@ -125,15 +119,13 @@ def index_of(plan: Key) -> list[Dim | Lookup]:
 def _lookup_index(shape: Shape, plan: Key) -> Shape:
     """The index at which indices of this shape are read when they are broadcast to the common shape."""
     skipped = len(plan.together) - len(shape)
-    pairs = zip(shape, plan.together[skipped:], strict=True)
-    ones = [dim == Dim.of(1) and goal != dim for dim, goal in pairs]
+    ones = [dim == Dim.of(1) and goal != dim for dim, goal in zip(shape, plan.together[skipped:], strict=True)]
     return tuple(Dim.of(0) if one else Dim.of(index_name(plan.at + skipped + k)) for k, one in enumerate(ones))
 
 
 def parse(array: TracedArray, key: Any) -> Key:
     """A key as what it says of each axis; ends of slices are clamped as NumPy does."""
-    tape, shape, axis = array.tape, array.node.shape, 0
-    entries: list[Entry] = []
+    tape, shape, axis, entries = array.tape, array.node.shape, 0, list[Entry]()
     for each in _expand_ellipsis(_entries(key), len(shape)):
         entries.append(None if each is None else _entry(tape, each, shape[axis]))
         axis += each is not None
@@ -141,11 +133,11 @@ def parse(array: TracedArray, key: Any) -> Key:
     if not shapes:
         return Key(tuple(entries), (), 0, False)
     together = tape.broadcast(shapes)
-    places = [at for at, each in enumerate(entries) if not _is_axis(each)]
+    places = [at for at, each in enumerate(entries) if not isinstance(each, Slice | None)]
     dots = next((at for at, each in enumerate(_entries(key)) if each is Ellipsis), 0)  # they part even without an axis
     parted = len(entries) < len(_entries(key)) and places[0] < dots <= places[-1]
     side_by_side = not parted and places == list(range(places[0], places[0] + len(places)))
-    at = sum(_is_axis(each) for each in entries[: places[0]]) if side_by_side else 0
+    at = sum(isinstance(each, Slice | None) for each in entries[: places[0]]) if side_by_side else 0
     return Key(tuple(entries), together, at, True)
 
 
@@ -216,13 +208,13 @@ def take(array: Any, indices: Any, axis: int | None = None, out: Any = None, mod
     tape = array.tape
     if mode != "raise":
         extent = tape.size(array.node.shape[place], DType.I64)
-        position = as_node(tape, as_traced(tape, indices), DType.I64)
+        at = as_node(tape, as_traced(tape, indices), DType.I64)
         if mode == "wrap":
-            position = apply(tape, "floor_mod", position, extent)
+            at = apply(tape, "floor_mod", at, extent)
         else:
             last = apply(tape, "subtract", extent, tape.constant(1, DType.I64))
-            position = apply(tape, "maximum", apply(tape, "minimum", position, last), tape.constant(0, DType.I64))
-        indices = TracedArray(tape, position)
+            at = apply(tape, "maximum", apply(tape, "minimum", at, last), tape.constant(0, DType.I64))
+        indices = TracedArray(tape, at)
     elif not isinstance(indices, TracedArray | np.ndarray | list):
         indices = np.asarray(indices)
     return put_out(getitem(array, (*(slice(None),) * place, indices)), out)
@@ -234,9 +226,8 @@ def _expand_ellipsis(key: Sequence[Any], rank: int) -> list[Any]:
     count = sum(each is not None and each is not Ellipsis for each in key)
     if len(dots) > 1 or count > rank:
         raise UnsupportedError(f"{count} indices are given for an array of {rank} axes")
-    rest = [slice(None)] * (rank - count)
     at = dots[0] if dots else len(key)
-    return [*key[:at], *rest, *key[at + 1 :]]
+    return [*key[:at], *[slice(None)] * (rank - count), *key[at + 1 :]]
 
 
 def _slice(tape: Tape, key: slice, extent: Dim) -> Slice:
@@ -325,8 +316,7 @@ FUNCTIONS.update({"getitem": getitem, "take": take})
 
 
 class ConstantArray(np.ndarray):
-    """An array of NumPy that traced indices may look into: it is a constant of the graph then. What NumPy makes of one
-    is one, too."""
+    """An array of NumPy that traced indices may look into, a constant of the graph then; what is made of it, too."""
 
     def __getitem__(self, key: Any) -> Any:
         if not _holds_traced(key):

@@ -122,9 +122,7 @@ def masked_ufunc(ufunc: np.ufunc, operands: Sequence[Any], options: dict[str, An
 
 def compress(mask: Any, array: TracedArray, axis: Any = None, out: Any = None) -> MaskedArray:
     """np.compress and np.extract: of all axes alone."""
-    if axis is not None or out is not None:
-        raise UnsupportedError(UNKNOWN)
-    picked = FUNCTIONS["getitem"](array, mask)
+    picked = FUNCTIONS["getitem"](array, mask) if axis is None and out is None else None
     if not isinstance(picked, MaskedArray):
         raise UnsupportedError(UNKNOWN)
     return picked

@@ -1,5 +1,4 @@
-"""The object of a method as its function sees it: what it reads is noted by its path, arrays become inputs, and numbers
-are constants."""
+"""The object of a method as its function sees it: reads are noted by path, arrays are inputs, numbers constants."""
 
 from __future__ import annotations
 
@@ -17,6 +16,7 @@ from noyau.errors import UnsupportedError
 
 Path: TypeAlias = tuple[Any, ...]  # from the object on: names of attributes, keys, places
 Kind: TypeAlias = tuple[Any, ...]
+Function: TypeAlias = Callable[[Any], Any]
 _PLAIN = frozenset({bool, int, float, str, type(None)})
 _NUMBERS: tuple[Any, ...] = (*_PLAIN, complex, bytes, np.generic, np.dtype, slice, type(Ellipsis))
 _BY_IDENTITY = (type, Enum, FunctionType, BuiltinFunctionType, ModuleType, np.ufunc, functools.partial)
@@ -55,11 +55,11 @@ class Reads:
 
     def __init__(self, values: Mapping[Path, Any], kinds: Mapping[Path, Kind], plain: Any = None) -> None:
         self.values, self.kinds, self.plain = dict(values), dict(kinds), plain
-        self.replaced: Callable[[Any], Any] = lambda value: value
+        self.replaced: Function = lambda value: value
         self.arrays = [path for path, kind in kinds.items() if kind[0] == "array"]
         self.steps = [(path, path[:-1], _getter(kinds, path), kind) for path, kind in kinds.items() if path]
 
-    def within(self, replaced: Callable[[Any], Any]) -> Reads:
+    def within(self, replaced: Function) -> Reads:
         """The same in a trace."""
         reads = Reads(self.values, self.kinds)
         reads.replaced = replaced
@@ -106,7 +106,7 @@ class Reads:
                 return self.values[path]
 
 
-def _getter(kinds: Mapping[Path, Kind], path: Path) -> Callable[[Any], Any]:
+def _getter(kinds: Mapping[Path, Kind], path: Path) -> Function:
     """A function that gives what stands at a path of what stands before it."""
     return attrgetter(path[-1]) if (kinds[path[:-1]][0] == "object") else itemgetter(path[-1])
 
@@ -163,9 +163,7 @@ def unwritable(value: Any) -> Any:
     return array
 
 
-def recorded(
-    function: FunctionType, thing: Any, args: Any, constants: Mapping[str, Any], plain: Callable[[Any], Any]
-) -> Reads:
+def recorded(function: FunctionType, thing: Any, args: Any, constants: Mapping[str, Any], plain: Function) -> Reads:
     """The reads of a function of an object: it is called, and gives what it gives of the object itself.
 
     `plain`: an array as NumPy has it. UnsupportedError for what may change unseen, or where that is not so."""
@@ -193,8 +191,7 @@ def _cells(results: Any) -> list[Any]:
 
 
 def bound(function: FunctionType, reads: Reads, count: int) -> FunctionType:
-    """A method as a function of its `count` inputs and then of the arrays that it reads. What it holds is part of its
-    fingerprint."""
+    """A method as a function of its `count` inputs, then of the arrays it reads; its fingerprint has what it holds."""
     paths = reads.arrays
 
     def call(*args: Any, _kinds: Mapping[Path, Kind] = reads.kinds, **constants: Any) -> Any:

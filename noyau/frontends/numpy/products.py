@@ -26,8 +26,7 @@ def matmul(a: Any, b: Any, out: Any = None, **options: Any) -> Any:
     batch = ascii_letters[3 : 3 + max(left.ndim, right.ndim)]
     first = "B" if left.ndim == 1 else f"{batch[len(batch) - (left.ndim - 2) :] if left.ndim > 2 else ''}AB"
     second = "B" if right.ndim == 1 else f"{batch[len(batch) - (right.ndim - 2) :] if right.ndim > 2 else ''}BC"
-    lead = max((first[:-2], second[:-2]), key=len)
-    result = lead + ("A" if left.ndim > 1 else "") + ("C" if right.ndim > 1 else "")
+    result = max((first[:-2], second[:-2]), key=len) + ("A" if left.ndim > 1 else "") + ("C" if right.ndim > 1 else "")
     return put_out(product_of(np.matmul, [left, right], f"{first},{second}->{result}"), out, np.matmul)
 
 
@@ -94,9 +93,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
         pairs = list(range(left.ndim - axes, left.ndim)), list(range(axes))
     else:
         pairs = list(axes_of(axes[0], left.ndim)), list(axes_of(axes[1], right.ndim))
-    letters = iter(ascii_letters)
-    first = [next(letters) for _ in range(left.ndim)]
-    second = [next(letters) for _ in range(right.ndim)]
+    first, second = list(ascii_letters[: left.ndim]), list(ascii_letters[left.ndim : left.ndim + right.ndim])
     for one, other in zip(*pairs, strict=True):
         left.tape.demand_equal(left.node.shape[one], right.node.shape[other])
         second[other] = first[one]
@@ -121,8 +118,8 @@ def einsum(equation: Any, *operands: Any, out: Any = None, optimize: Any = False
     values = [_once(each.astype(common), term) for each, term in zip(arrays, terms, strict=True)]
     while len(values) > 1:
         (a, first), (b, second), *rest = values
-        letters = set(result).union(*(term for _, term in rest))
-        output = "".join(dict.fromkeys(x for x in first + second if x in letters))
+        kept = set(result).union(*(term for _, term in rest))
+        output = "".join(dict.fromkeys(x for x in first + second if x in kept))
         values = [(product_of(np.multiply, [a, b], f"{first},{second}->{output}"), output), *rest]
     arranged = _arrange(*values[0], result)
     return arranged if out is None else write_out(np.multiply, arranged, out)
@@ -209,8 +206,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
         case 1:
             return call("sum", abs(x), axis, keepdims=keepdims)
         case _:
-            power = np.array(1 / ord, x.dtype)
-            return UFUNCS["power"](call("sum", abs(x) ** ord, axis, keepdims=keepdims), power)
+            return UFUNCS["power"](call("sum", abs(x) ** ord, axis, keepdims=keepdims), np.array(1 / ord, x.dtype))
 
 
 def _of_matrices(x: Any, ord: float, axes: Sequence[int], keepdims: bool) -> Any:  # noqa: A002

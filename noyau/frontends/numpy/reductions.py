@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -40,8 +41,7 @@ def axis_of(axis: Any, rank: int) -> int:
 def along(a: Any, axis: Any) -> tuple[TracedArray, Any]:
     """An array, and the axis that a function goes along: all cells in a row for None, and where there are no axes."""
     a = array_of(a)
-    is_row = axis is None or not a.ndim
-    return (call("ravel", a) if is_row else a), 0 if axis is None else axis_of(axis, a.ndim or 1)
+    return call("ravel", a) if axis is None or not a.ndim else a, 0 if axis is None else axis_of(axis, a.ndim or 1)
 
 
 def is_of_none(a: TracedArray, axis: Any) -> bool:
@@ -93,6 +93,12 @@ class _Reduction:
     def reduced(self, monoid: str, value: Node) -> Node:
         return self.tape.reduce(monoid, value, self.axes, keep=self.keep)
 
+    def with_initial(self, monoid: str, result: Node) -> Node:
+        """The result merged with `initial`, where that is given."""
+        if self.initial is NONE:
+            return result
+        return apply(self.tape, MONOIDS[monoid].function, result, as_node(self.tape, self.initial, result.dtype))
+
     def give(self, result: Node) -> Any:
         """The result, or `out` with it."""
         return put_out(TracedArray(self.tape, result), self.out)
@@ -103,47 +109,32 @@ def accumulator_dtype(dtype: DType) -> DType:
     return {"bool": DType.I64, "int": DType.I64, "uint": DType.U64}.get(dtype.kind, dtype)
 
 
-def _sum_like(monoid: str, function: str, neutral: int) -> Callable[..., Any]:
-    def reduce(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, **options: Any) -> Any:
-        request = _Reduction(monoid, a, axis, {**options, "out": out})
-        target = accumulator_dtype(request.array.node.dtype) if dtype is None else dtype_from(dtype)
-        value = request.counted(request.tape.cast(request.array.node, target), neutral)
-        if target is DType.BOOL:
-            return request.give(request.reduced("any" if monoid == "sum" else "all", value))
-        result = request.reduced(monoid, value)
-        if request.initial is not NONE:
-            result = apply(request.tape, function, result, as_node(request.tape, request.initial, target))
-        return request.give(result)
-
-    return reduce
+def _sum_like(monoid: str, a: Any, axis: Any = None, dtype: Any = None, out: Any = None, **options: Any) -> Any:
+    request = _Reduction(monoid, a, axis, {**options, "out": out})
+    target = accumulator_dtype(request.array.node.dtype) if dtype is None else dtype_from(dtype)
+    value = request.counted(request.tape.cast(request.array.node, target), monoid == "prod")
+    if target is DType.BOOL:
+        return request.give(request.reduced("any" if monoid == "sum" else "all", value))
+    return request.give(request.with_initial(monoid, request.reduced(monoid, value)))
 
 
-def _extreme(monoid: str, bools: str, function: str) -> Callable[..., Any]:
-    end = lowest if monoid == "max" else highest
-
-    def reduce(a: Any, axis: Any = None, out: Any = None, **options: Any) -> Any:
-        request = _Reduction(monoid, a, axis, {**options, "out": out})
-        tape, value = request.tape, request.array.node
-        if request.initial is NONE:
-            if request.where is not None:
-                raise UnsupportedError(f"np.{monoid} with where= needs initial=, as in NumPy")
-            tape.demand_at_most(1, product(value.shape[k] for k in request.axes))
-        value = request.counted(value, end(value.dtype))
-        result = request.reduced(bools if value.dtype is DType.BOOL else monoid, value)
-        if request.initial is not NONE:
-            result = apply(tape, function, result, as_node(tape, request.initial, value.dtype))
-        return request.give(result)
-
-    return reduce
+def _extreme(monoid: str, a: Any, axis: Any = None, out: Any = None, **options: Any) -> Any:
+    end, bools = (lowest, "any") if monoid == "max" else (highest, "all")
+    request = _Reduction(monoid, a, axis, {**options, "out": out})
+    value = request.array.node
+    if request.initial is NONE:
+        if request.where is not None:
+            raise UnsupportedError(f"np.{monoid} with where= needs initial=, as in NumPy")
+        request.tape.demand_at_most(1, product(value.shape[k] for k in request.axes))
+    value = request.counted(value, end(value.dtype))
+    result = request.reduced(bools if value.dtype is DType.BOOL else monoid, value)
+    return request.give(request.with_initial(monoid, result))
 
 
-def _logical(monoid: str) -> Callable[..., Any]:
-    def reduce(a: Any, axis: Any = None, out: Any = None, dtype: Any = None, **options: Any) -> Any:
-        request = _Reduction(monoid, a, axis, {**options, "out": out})
-        value = request.counted(request.tape.cast(request.array.node, DType.BOOL), monoid == "all")
-        return request.give(request.reduced(monoid, value))
-
-    return reduce
+def _logical(monoid: str, a: Any, axis: Any = None, out: Any = None, dtype: Any = None, **options: Any) -> Any:
+    request = _Reduction(monoid, a, axis, {**options, "out": out})
+    value = request.counted(request.tape.cast(request.array.node, DType.BOOL), monoid == "all")
+    return request.give(request.reduced(monoid, value))
 
 
 def _mean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, **options: Any) -> Any:
@@ -152,8 +143,7 @@ def _mean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, **option
     if not target.is_float:
         raise UnsupportedError(f"np.mean is traced in floats, not in {target.value}")
     total = request.reduced("sum", request.counted(request.tape.cast(request.array.node, target.compute), 0))
-    mean = apply(request.tape, "divide", total, request.count(target.compute))
-    return request.give(request.tape.cast(mean, target))
+    return request.give(request.tape.cast(apply(request.tape, "divide", total, request.count(target.compute)), target))
 
 
 def _mean_dtype(request: _Reduction, dtype: Any) -> DType:
@@ -182,20 +172,17 @@ def _spread(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: 
     return request.give(tape.cast(apply(tape, "divide", total, freedom), target))
 
 
-def _arg(monoid: str) -> Callable[..., Any]:
-    def reduce(a: Any, axis: Any = None, out: Any = None, **options: Any) -> Any:
-        keep = options.pop("keepdims", False) not in (False, NONE)
-        refuse(monoid, options)
-        rank = array_of(a).ndim
-        a, axis = along(a, axis)
-        tape, keep = a.tape, keep and rank > 0
-        tape.demand_at_most(1, a.node.shape[axis])
-        value = tape.cast(a.node, DType.U8) if a.node.dtype is DType.BOOL else a.node
-        place = tape.reduce(monoid, value, (axis,), keep=keep)
-        place = tape.restore_axes(place, range(1, rank)) if keep and a.ndim != rank else place
-        return put_out(TracedArray(tape, place), out)
-
-    return reduce
+def _arg(monoid: str, a: Any, axis: Any = None, out: Any = None, **options: Any) -> Any:
+    keep = options.pop("keepdims", False) not in (False, NONE)
+    refuse(monoid, options)
+    rank = array_of(a).ndim
+    a, axis = along(a, axis)
+    tape, keep = a.tape, keep and rank > 0
+    tape.demand_at_most(1, a.node.shape[axis])
+    value = tape.cast(a.node, DType.U8) if a.node.dtype is DType.BOOL else a.node
+    place = tape.reduce(monoid, value, (axis,), keep=keep)
+    place = tape.restore_axes(place, range(1, rank)) if keep and a.ndim != rank else place
+    return put_out(TracedArray(tape, place), out)
 
 
 def put_out(result: TracedArray, out: Any, ufunc: np.ufunc = np.positive) -> Any:
@@ -210,21 +197,16 @@ def put_out(result: TracedArray, out: Any, ufunc: np.ufunc = np.positive) -> Any
     return write_out(ufunc, result, target)
 
 
-def scan_function(monoid: str, name: str) -> Callable[..., Any]:
+def _scan(monoid: str, name: str, a: Any, axis: Any = None, dtype: Any = None, out: Any = None, **options: Any) -> Any:
     """A running result along an axis, or along all cells for None."""
-
-    def scan(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, **options: Any) -> Any:
-        refuse(name, options)
-        a, axis = along(a, axis)
-        added = monoid in ("sum", "prod")
-        target = dtype_from(dtype) if is_given(dtype) else accumulator_dtype(a.node.dtype) if added else a.node.dtype
-        if target is DType.BOOL and added:
-            target = DType.I64
-        value = a.tape.cast(a.node, DType.U8 if target is DType.BOOL else target)
-        running = a.tape.scan(Scan(monoid, axis), value)
-        return put_out(TracedArray(a.tape, a.tape.cast(running, target)), out)
-
-    return scan
+    refuse(name, options)
+    a, axis = along(a, axis)
+    added = monoid in ("sum", "prod")
+    target = dtype_from(dtype) if is_given(dtype) else accumulator_dtype(a.node.dtype) if added else a.node.dtype
+    if target is DType.BOOL and added:
+        target = DType.I64
+    running = a.tape.scan(Scan(monoid, axis), a.tape.cast(a.node, DType.U8 if target is DType.BOOL else target))
+    return put_out(TracedArray(a.tape, a.tape.cast(running, target)), out)
 
 
 _COUNTS_IN_PYTHON = not isinstance(np.count_nonzero(np.ones(1)), np.generic)
@@ -256,14 +238,12 @@ def _average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fal
     return (average, total) if returned else average
 
 
-def _over_ufunc(name: str) -> Callable[..., Any]:
+def _over_ufunc(
+    name: str, a: Any, axis: Any = 0, dtype: Any = None, out: Any = None, keepdims: Any = False, **options: Any
+) -> Any:
     """ufunc.reduce, which goes over axis 0 where nothing else is said."""
-
-    def reduce(a: Any, axis: Any = 0, dtype: Any = None, out: Any = None, keepdims: Any = False, **options: Any) -> Any:
-        more = options if dtype is None else {"dtype": dtype, **options}
-        return call(name, a, axis, keepdims=keepdims, out=out, **more)
-
-    return reduce
+    more = options if dtype is None else {"dtype": dtype, **options}
+    return call(name, a, axis, keepdims=keepdims, out=out, **more)
 
 
 def _logsumexp(a: Any, axis: Any = 0, **options: Any) -> Any:
@@ -275,26 +255,25 @@ def _logsumexp(a: Any, axis: Any = 0, **options: Any) -> Any:
 
 def _accumulate(monoid: str, name: str, dtype: Any = None) -> Callable[..., Any]:
     """ufunc.accumulate, which goes along axis 0 where nothing else is said; of values as a dtype, where one is."""
-    scan = scan_function(monoid, name)
+    scan = partial(_scan, monoid, name)
     return lambda a, axis=0, **options: scan(a if dtype is None else call("astype", a, dtype), axis, **options)
 
 
 enter(FUNCTIONS, _mean, count_nonzero, _average)
 FUNCTIONS |= {
-    "sum": _sum_like("sum", "add", 0),
-    "prod": _sum_like("prod", "multiply", 1),
+    **{monoid: partial(_sum_like, monoid) for monoid in ("sum", "prod")},
     "var": _spread,
     "std": lambda a, *args, out=None, **options: UFUNCS["sqrt"](_spread(a, *args, **options), out=out),
-    **dict.fromkeys(("max", "amax"), _extreme("max", "any", "maximum")),
-    **dict.fromkeys(("min", "amin"), _extreme("min", "all", "minimum")),
-    **{name: _logical(name) for name in ("any", "all")},
-    **{name: _arg(name) for name in ("argmax", "argmin")},
-    **{f"cum{monoid}": scan_function(monoid, f"cum{monoid}") for monoid in ("sum", "prod")},
+    **dict.fromkeys(("max", "amax"), partial(_extreme, "max")),
+    **dict.fromkeys(("min", "amin"), partial(_extreme, "min")),
+    **{name: partial(_logical, name) for name in ("any", "all")},
+    **{name: partial(_arg, name) for name in ("argmax", "argmin")},
+    **{f"cum{monoid}": partial(_scan, monoid, f"cum{monoid}") for monoid in ("sum", "prod")},
     "ptp": lambda a, axis=None, out=None, keepdims=False: UFUNCS["subtract"](
         call("max", a, axis, keepdims=keepdims), call("min", a, axis, keepdims=keepdims), out=out
     ),
 }
-UFUNCS.update({f"{ufunc}.reduce": _over_ufunc(name) for ufunc, name in BY_FUNCTION.items()})
+UFUNCS.update({f"{ufunc}.reduce": partial(_over_ufunc, name) for ufunc, name in BY_FUNCTION.items()})
 UFUNCS["logaddexp.reduce"] = _logsumexp
 UFUNCS["logical_xor.reduce"] = lambda a, axis=0, **more: call("sum", call("astype", a, bool), axis, **more) % 2 == 1
 _SCANNED = {ufunc: monoid for ufunc, monoid in BY_FUNCTION.items() if MONOIDS[monoid].is_arithmetic}

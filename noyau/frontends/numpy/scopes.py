@@ -140,9 +140,7 @@ class ReplacedScope:
 
     def length(self, value: Any) -> Any:
         """len(), which is a size for an array."""
-        if isinstance(value, TracedArray) and value.ndim:
-            return as_size(self.tape, value.node.shape[0])
-        return len(value)
+        return as_size(self.tape, value.node.shape[0]) if isinstance(value, TracedArray) and value.ndim else len(value)
 
     def arithmetic(self, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
         """A function of the math module, also of numbers that follow from sizes."""
@@ -214,8 +212,7 @@ def is_numpy(function: FunctionType) -> bool:
 
 def _names(code: CodeType) -> set[str]:
     """The global names of a function and of those within it."""
-    inner = [each for each in code.co_consts if isinstance(each, CodeType)]
-    return set(code.co_names).union(*map(_names, inner))
+    return set(code.co_names).union(*map(_names, [each for each in code.co_consts if isinstance(each, CodeType)]))
 
 
 def _larger(plain: Callable[..., Any], join: Callable[[Any, Any], Any]) -> Callable[..., Any]:

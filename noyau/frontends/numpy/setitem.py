@@ -13,7 +13,7 @@ from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.getitem import Key, flat_places, index_of, is_mask, mask_of, parse, read, resolve_masks
 from noyau.frontends.numpy.masked_arrays import MaskedArray
 from noyau.frontends.numpy.tape import Tape
-from noyau.frontends.numpy.traced_array import FUNCTIONS, METHODS, UFUNCS, TracedArray, Window, surely_scalar
+from noyau.frontends.numpy.traced_array import FUNCTIONS, METHODS, UFUNCS, TracedArray, Window, call, surely_scalar
 from noyau.frontends.numpy.ufuncs import apply, as_node, as_traced
 from noyau.ir.dims import Dim, Shape, index_name, indices, same_shape
 from noyau.ir.graph import Constant, Lookup, Node
@@ -97,8 +97,7 @@ def ufunc_at(monoid: str, array: TracedArray, key: Any, value: Any, *, taken_awa
         what = f"{updates.dtype.value} into {dtype.value}, which NumPy rounds after each cell"
         raise UnsupportedError(f"it merges {what}; cast it before")
     updates = tape.cast(updates, dtype)
-    if taken_away:
-        updates = UFUNCS["negative"](TracedArray(tape, updates)).node
+    updates = UFUNCS["negative"](TracedArray(tape, updates)).node if taken_away else updates
     write(array, _scatter(tape, TracedArray(tape, array.node), plan, updates, monoid))
 
 
@@ -114,16 +113,13 @@ def _merges_alike(monoid: str, dtype: DType, updates: Node) -> bool:
 
 
 def _scatter(tape: Tape, array: TracedArray, plan: Key, value: Node, monoid: str | None) -> Node:
-    """The array's value once `value` is merged in where the key looks up: by one array of indices, or else through one
-    index into flat cells."""
+    """The array's value, `value` merged in where the key looks up: by its one array of indices, else in flat cells."""
     places, looked_up = flat_places(array, plan), [each for each in plan.entries if isinstance(each, Node)]
     updates = fit(tape, value, places.shape)
     if len(looked_up) == 1:
         return tape.scatter(tuple(index_of(plan)), monoid, [array.node, *looked_up, updates])
-    count = FUNCTIONS["ravel"](TracedArray(tape, places)).node
-    flat = FUNCTIONS["ravel"](array).node
-    updates = FUNCTIONS["ravel"](TracedArray(tape, updates)).node
-    merged = tape.scatter((Lookup(1, (Dim.of("#0"),)),), monoid, [flat, count, updates])
+    places, flat, updates = (call("ravel", TracedArray(tape, node)).node for node in (places, array.node, updates))
+    merged = tape.scatter((Lookup(1, (Dim.of("#0"),)),), monoid, [flat, places, updates])
     return tape.reshape(merged, array.node.shape)
 
 
@@ -153,8 +149,7 @@ def overwrite(tape: Tape, whole: Node, index: Shape, part: Node) -> Node:
     for axis, (dim, span) in enumerate(zip(index, spans, strict=True)):
         if span.axis is not None:
             place = Dim.of(index_name(axis))
-            is_turned = dict(dim.terms).get((index_name(span.axis),), 0) < 0
-            at[span.axis] = span.count - 1 - place if is_turned else place
+            at[span.axis] = span.count - 1 - place if dict(dim.terms).get((index_name(span.axis),), 0) < 0 else place
     return _place(tape, whole, tape.view(part, tuple(span.count for span in spans), at), spans, 0)
 
 
@@ -200,12 +195,6 @@ def _spread(tape: Tape, inner: Node, value: Node, spans: Sequence[_Span], axis: 
     return apply(tape, "where", apply(tape, "equal", place, tape.constant(0, DType.I64)), spread, inner)
 
 
-def _fill(array: TracedArray, value: Any) -> None:
-    """Fill the array; of one of NumPy's scalars a copy, which nobody sees."""
-    if not surely_scalar(array):
-        setitem(array, Ellipsis, value)
-
-
 def _putmask(array: TracedArray, mask: Any, values: Any) -> None:
     """np.putmask of one number, or of values of the array's own shape; NumPy repeats others cell by cell."""
     source = as_traced(array.tape, values)
@@ -224,4 +213,5 @@ def _copyto(array: TracedArray, value: Any, casting: str = "same_kind", where: A
 
 FUNCTIONS.update({"setitem": setitem, "write": write, "overwritten": overwrite, "putmask": _putmask, "copyto": _copyto})
 FUNCTIONS.update({"scattered": lambda a, plan, value: _scatter(a.tape, TracedArray(a.tape, a.node), plan, value, None)})
-METHODS.update({"fill": _fill})
+# One of NumPy's scalars fills a copy, which nobody sees.
+METHODS["fill"] = lambda array, value: None if surely_scalar(array) else setitem(array, Ellipsis, value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -82,8 +83,7 @@ def _transpose(a: Any, *axes: Any, **options: Any) -> TracedArray:
 
 def _swapaxes(a: Any, axis1: int, axis2: int) -> Any:
     a = array_of(a)
-    order = list(range(a.ndim))
-    first, second = axis_of(axis1, a.ndim), axis_of(axis2, a.ndim)
+    order, first, second = list(range(a.ndim)), axis_of(axis1, a.ndim), axis_of(axis2, a.ndim)
     order[first], order[second] = order[second], order[first]
     return _transpose(a, order)
 
@@ -151,21 +151,14 @@ def _rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Any:
 _SEVERAL: Any = type(np.atleast_1d(0, 0))  # a list, and since NumPy 2 a tuple
 
 
-def _atleast(rank: int) -> Any:
+def _atleast(rank: int, *arrays: Any) -> Any:
     """np.atleast_1d, _2d and _3d: one array, or several in what NumPy has them in."""
-
-    def call_(*arrays: Any) -> Any:
-        tape = tape_of(arrays)
-        ranked = [_at_rank(each if isinstance(each, TracedArray) else as_traced(tape, each)) for each in arrays]
-        return ranked[0] if len(ranked) == 1 else _SEVERAL(ranked)
-
-    def _at_rank(a: TracedArray) -> Any:
+    ranked = []
+    for a in (each if isinstance(each, TracedArray) else as_traced(tape_of(arrays), each) for each in arrays):
         axes = [None] * (rank - a.ndim)
-        if rank == 3 and a.ndim in (1, 2):
-            return a[(*axes[1:], Ellipsis, None)]
-        return a[(*axes, Ellipsis)] if axes else a
-
-    return call_
+        behind = rank == 3 and a.ndim in (1, 2)
+        ranked.append(a[(*axes[1:], Ellipsis, None) if behind else (*axes, Ellipsis)] if axes else a)
+    return ranked[0] if len(ranked) == 1 else _SEVERAL(ranked)
 
 
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> TracedArray:
@@ -179,11 +172,10 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> TracedA
     left = a.node.shape[first] - start[0], a.node.shape[second] - start[1]
     count = left[0] if tape.at_most(left[0], left[1], usual=True) else left[1]
     count = count if tape.at_most(0, count, usual=True) else Dim.of(0)
-    own, index = indices(len(rest) + 1), [Dim.of(0)] * a.ndim
-    for at, axis in enumerate(rest):
-        index[axis] = own[at]
-    index[first], index[second] = own[-1] + start[0], own[-1] + start[1]
-    return TracedArray(tape, tape.view(a.node, (*(a.node.shape[k] for k in rest), count), index))
+    *own, last = indices(len(rest) + 1)
+    index = {**dict(zip(rest, own, strict=True)), first: last + start[0], second: last + start[1]}
+    shape = (*(a.node.shape[k] for k in rest), count)
+    return TracedArray(tape, tape.view(a.node, shape, [index[axis] for axis in range(a.ndim)]))
 
 
 enter(FUNCTIONS, _reshape, _ravel, _transpose, _swapaxes, _moveaxis, _squeeze, _expand_dims)
@@ -191,7 +183,7 @@ enter(FUNCTIONS, _broadcast_to, _broadcast_arrays, _rot90, diagonal)
 FUNCTIONS |= {
     "flatten": lambda a, order="C": call("copy", _ravel(a, order)),
     **dict.fromkeys(("matrix_transpose", "linalg.matrix_transpose"), lambda x: _swapaxes(x, -1, -2)),
-    **{f"atleast_{rank}d": _atleast(rank) for rank in (1, 2, 3)},
+    **{f"atleast_{rank}d": partial(_atleast, rank) for rank in (1, 2, 3)},
     "trace": lambda a, offset=0, axis1=0, axis2=1, dtype=None, out=None: call(
         "sum", diagonal(a, offset, axis1, axis2), -1, dtype=dtype, out=out
     ),

@@ -55,8 +55,7 @@ def _convolve(a: Any, v: Any, mode: str) -> Any:
     products = windows(padded, v.shape[0]) * v
     if mode != "valid":  # beyond the ends nothing meets, and 0 times an infinity is none
         place = TracedArray(tape, tape.iota(Dim.of("#0") + Dim.of("#1") - before, products.node.shape))
-        inside = (place >= 0) & UFUNCS["less"](place, a.shape[0])
-        products = where(inside, products, np.zeros((), products.dtype))
+        products = where((place >= 0) & UFUNCS["less"](place, a.shape[0]), products, np.zeros((), products.dtype))
     return call("sum", products, 1, dtype=products.dtype)
 
 

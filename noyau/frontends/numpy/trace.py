@@ -1,7 +1,6 @@
 """A NumPy function into a Graph, by calling it once. What cannot be traced is one clear text with its line.
 
-What loops add to a trace that holds numbers of a call's sizes: each round is nodes of its own.
-"""
+What loops add to a trace that holds numbers of a call's sizes: each round is nodes of its own."""
 
 from __future__ import annotations
 
@@ -32,6 +31,8 @@ from noyau.ir.graph import Constant, Graph, Input, Kind, Map, Node, Reduce, Scan
 from noyau.ir.graph_verifier import check
 from noyau.ir.sizes import Demand
 
+Function = Callable[..., Any]
+Constants = Mapping[str, Any]
 _NOYAU = Path(__file__).parents[2]
 PACKAGES = tuple(map(str, (Path(np.__file__).parent, _NOYAU / "frontends", _NOYAU / "ir")))  # no lines of the user's
 MOST_STEPS = 750  # with more, first calls were measured to take longer than about 10 s, and up to minutes
@@ -85,10 +86,10 @@ class Trace:
 
 
 def follow(
-    function: Callable[..., Any],
+    function: Function,
     inputs: Sequence[Node],
     results: Sequence[Node] | None,
-    constants: Mapping[str, Any],
+    constants: Constants,
     sizes: Mapping[str, int] | None = None,
     *,
     merging: bool = False,
@@ -118,8 +119,7 @@ def follow(
             continue
         except UnsupportedError as error:
             raise UnsupportedError(str(error), partial(holds, numbers, tuple(tape.demands))) from error.__cause__
-        arrays = tuple(node for node in arguments if isinstance(node.kind, Input))
-        return Trace(graph, arrays, outputs, numbers)
+        return Trace(graph, tuple(node for node in arguments if isinstance(node.kind, Input)), outputs, numbers)
 
 
 def holds(specialised: Mapping[str, int], demands: Sequence[Demand], sizes: Mapping[str, int]) -> bool:
@@ -128,9 +128,7 @@ def holds(specialised: Mapping[str, int], demands: Sequence[Demand], sizes: Mapp
     return alike and all(demand.holds(sizes) for demand in demands)
 
 
-def trace_shapes(
-    function: Callable[..., Any], arrays: Mapping[str, tuple[DType, Sequence[int]]], constants: Mapping[str, Any]
-) -> Trace:
+def trace_shapes(function: Function, arrays: Mapping[str, tuple[DType, Sequence[int]]], constants: Constants) -> Trace:
     """A function without a signature, for arrays of these dtypes and shapes, by the names of its parameters.
 
     An extent of 1 is a number; others get the name of the parameter and the axis (`x_0`), and axes that must be equal
@@ -151,11 +149,7 @@ def _substitute(node: Node, numbers: Mapping[str, int | str]) -> Node:
 
 
 def _trace(
-    function: Callable[..., Any],
-    inputs: Sequence[Node],
-    results: Sequence[Node] | None,
-    constants: Mapping[str, Any],
-    tape: Tape,
+    function: Function, inputs: Sequence[Node], results: Sequence[Node] | None, constants: Constants, tape: Tape
 ) -> tuple[Graph, tuple[Node, ...]]:
     arguments = [_argument(tape, node) for node in inputs]
     named: dict[str, str] = {}
@@ -188,18 +182,16 @@ def _parts(returned: Any, results: Sequence[Node] | None) -> tuple[list[Any], bo
 
 
 def _argument(tape: Tape, node: Node) -> Any:
-    match node.kind:
-        case Constant(value):
-            return value.item()
-        case _:
-            parameter = tape.add_input(node.output, node.dtype, node.shape)
-            argument = TracedArray(tape, parameter, owner=f"the argument {node.output}", scalar=not node.shape)
-            argument.either = argument.scalar
-            return argument
+    if isinstance(node.kind, Constant):
+        return node.kind.value.item()
+    parameter = tape.add_input(node.output, node.dtype, node.shape)
+    argument = TracedArray(tape, parameter, owner=f"the argument {node.output}", scalar=not node.shape)
+    argument.either = argument.scalar
+    return argument
 
 
 @contextmanager
-def _variables(function: Callable[..., Any], named: dict[str, str]) -> Iterator[None]:
+def _variables(function: Function, named: dict[str, str]) -> Iterator[None]:
     """Notes which value each variable of the function has as it returns: the name of the value to the variable's."""
     code: CodeType | None = getattr(function, "__code__", None)
     before = sys.getprofile()

@@ -204,8 +204,7 @@ class Number(TracedArray):
 
 
 def calculate_number(ufunc: np.ufunc, *operands: Any) -> TracedArray:
-    """A function of Python's numbers, at least one of them of a tape: whole where Python's result is. With an int64 of
-    NumPy among them, a scalar of NumPy."""
+    """A function of Python's numbers, at least one of a tape: whole where Python's is; NumPy's with an int64 of it."""
     _demand_divisor(ufunc, operands)
     known = [each.number() if isinstance(each, TracedSize) else each for each in operands]
     numbers = [each for each in known if isinstance(each, Number)]

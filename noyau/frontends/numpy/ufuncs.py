@@ -17,6 +17,7 @@ from noyau.ir.graph import Node, is_never_0
 from noyau.ir.operators import OPERATORS, Fact, has
 from noyau.ir.sizes import Size
 
+Loop = tuple[DType, ...]  # the dtypes of operands, then of results
 Make = Callable[..., Any]  # of a tape and operands in the dtypes of the loop, a Node or several
 
 SAME = {
@@ -30,7 +31,7 @@ NONE = np._NoValue  # what NumPy's own functions have for an argument that is no
 MASKED: list[Callable[..., Any]] = []  # how a ufunc takes what masks pick: `masked_arrays.py` puts that in
 
 
-def loop_dtypes(ufunc: np.ufunc, operands: Sequence[Any], dtype: DType | None = None) -> tuple[DType, ...]:
+def loop_dtypes(ufunc: np.ufunc, operands: Sequence[Any], dtype: DType | None = None) -> Loop:
     """The dtypes of the operands, and of the results, in the loop that NumPy would choose; Python numbers are weak.
     UnsupportedError where there is no such loop, or it is one of complex numbers or objects."""
     operand_dtypes = [_operand_dtype(each) for each in operands]
@@ -156,9 +157,7 @@ def _several(value: Any) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, tuple) else () if value is None else (value,)
 
 
-def _loop_operands(
-    tape: Tape, ufunc: np.ufunc, operands: Sequence[Any], loop: tuple[DType, ...]
-) -> tuple[list[Node], tuple[DType, ...]]:
+def _loop_operands(tape: Tape, ufunc: np.ufunc, operands: Sequence[Any], loop: Loop) -> tuple[list[Node], Loop]:
     """The operands as the loop takes them, and the loop. What a dtype cannot hold is compared as an infinity."""
     for at, (value, dtype) in enumerate(zip(operands, loop, strict=False)):
         side = beyond(tape, value, dtype) if _is_comparison(ufunc.__name__) else 0
@@ -169,8 +168,7 @@ def _loop_operands(
 
 
 def beyond(tape: Tape, value: Any, dtype: DType) -> int:
-    """1 where a number of Python, or a size of this call, is above what a dtype of integers holds, -1 below it, else
-    0."""
+    """1 where a number of Python, or a size of this call, is above what a dtype of integers holds, -1 below, else 0."""
     if dtype.kind not in ("int", "uint") or not (type(value) is int or (_is_weak(value) and dtype.bytes < 8)):
         return 0
     low, high = (int(end) for end in (np.iinfo(dtype.numpy).min, np.iinfo(dtype.numpy).max))
@@ -235,8 +233,7 @@ def _of_two_signs(function: str, tape: Tape, a: Node, b: Node) -> Node:
     below = apply(tape, "less", signed, tape.constant(0, DType.I64))
     alike = apply(tape, function, tape.cast(a, DType.U64), tape.cast(b, DType.U64))
     holds = {"less": signed is a, "less_equal": signed is a, "greater": signed is b, "greater_equal": signed is b}
-    answer = holds.get(function, function == "not_equal")
-    return apply(tape, "where", below, tape.constant(answer, DType.BOOL), alike)
+    return apply(tape, "where", below, tape.constant(holds.get(function, function == "not_equal"), DType.BOOL), alike)
 
 
 UFUNCS.update({name: elementwise(getattr(np, name), partial(_apply_to, function)) for name, function in SAME.items()})

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from noyau.frontends.onnx.sites import Importer, OnnxSite
 from noyau.ir.graph import Node
 
 
-def _sloped_relu(slope: Importer) -> Importer:
+def _sloped_relu(slope: Importer, site: OnnxSite) -> Node:
     """The value where it is not negative, else a slope times it."""
-
-    def relu(site: OnnxSite) -> Node:
-        value, factor = site.input(), slope(site)
-        assert isinstance(factor, Node)
-        return site.call("where", _negative(site, value), site.call("multiply", value, factor), value)
-
-    return relu
+    value, factor = site.input(), slope(site)
+    assert isinstance(factor, Node)
+    return site.call("where", _negative(site, value), site.call("multiply", value, factor), value)
 
 
 def _negative(site: OnnxSite, value: Node) -> Node:
@@ -39,11 +37,6 @@ def _hard_sigmoid(site: OnnxSite) -> Node:
     return site.call("maximum", site.call("minimum", moved, site.like(1, value)), site.like(0, value))
 
 
-def _softsign(site: OnnxSite) -> Node:
-    value = site.input()
-    return site.call("divide", value, site.call("add", site.call("abs", value), site.like(1, value)))
-
-
 def _thresholded_relu(site: OnnxSite) -> Node:
     value = site.input()
     above = site.call("greater", value, site.like(site.attribute("alpha", 1.0), value))
@@ -59,26 +52,24 @@ def _shrink(site: OnnxSite) -> Node:
     return site.call("where", low, site.call("add", value, bias), outer)
 
 
-def swish(usual: float) -> Importer:
+def swish(usual: float, site: OnnxSite) -> Node:
     """x * sigmoid(alpha * x), with the usual alpha."""
-
-    def swish(site: OnnxSite) -> Node:
-        value, alpha = site.input(), site.attribute("alpha", usual)
-        scaled = value if alpha == 1 else site.call("multiply", value, site.like(alpha, value))
-        return site.call("multiply", value, site.call("sigmoid", scaled))
-
-    return swish
+    value, alpha = site.input(), site.attribute("alpha", usual)
+    scaled = value if alpha == 1 else site.call("multiply", value, site.like(alpha, value))
+    return site.call("multiply", value, site.call("sigmoid", scaled))
 
 
 ACTIVATIONS: dict[str, Importer] = {
     "Elu": _elu,
     "HardSigmoid": _hard_sigmoid,
-    "LeakyRelu": _sloped_relu(lambda site: site.like(site.attribute("alpha", 0.01), site.input())),
-    "PRelu": _sloped_relu(lambda site: site.input(1)),
+    "LeakyRelu": partial(_sloped_relu, lambda site: site.like(site.attribute("alpha", 0.01), site.input())),
+    "PRelu": partial(_sloped_relu, lambda site: site.input(1)),
     "Relu": lambda site: site.call("maximum", site.input(), site.like(0, site.input())),
     "Selu": _selu,
     "Shrink": _shrink,
-    "Softsign": _softsign,
-    "Swish": swish(1.0),
+    "Softsign": lambda site: site.call(
+        "divide", site.input(), site.call("add", site.call("abs", site.input()), site.like(1, site.input()))
+    ),
+    "Swish": partial(swish, 1.0),
     "ThresholdedRelu": _thresholded_relu,
 }

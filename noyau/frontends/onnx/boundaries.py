@@ -93,6 +93,7 @@ def foldable_nodes(model: onnx.ModelProto) -> frozenset[int]:
     return frozenset(places)
 
 
+Infos = Sequence[onnx.ValueInfoProto]
 Run = Callable[[onnx.ModelProto, Mapping[str, np.ndarray]], Sequence[Any]]
 _FAULTS = (NotImplementedError, RuntimeError, TypeError, ValueError, AttributeError, KeyError, IndexError)
 
@@ -106,11 +107,7 @@ class ModelContext:
     ir_version: int
 
     def model(
-        self,
-        node: onnx.NodeProto,
-        inputs: Sequence[onnx.ValueInfoProto],
-        outputs: Sequence[onnx.ValueInfoProto],
-        initializers: Sequence[onnx.TensorProto] = (),
+        self, node: onnx.NodeProto, inputs: Infos, outputs: Infos, initializers: Sequence[onnx.TensorProto] = ()
     ) -> onnx.ModelProto:
         """A model of one node."""
         graph = onnx.helper.make_graph([node], "one_node", list(inputs), list(outputs), list(initializers))

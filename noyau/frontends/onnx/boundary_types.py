@@ -16,15 +16,14 @@ from noyau.ir.dims import Dim, Shape
 from noyau.workers.channel import Channel
 from noyau.workers.worker import spawn
 
+Types = Mapping[str, onnx.TypeProto]
 _PREFIX = "noyau "  # begins the names by which extents go to ONNX's inference and come back
 
 
 class BoundaryTypes:
     """Finds the dtype and the shape of each output of a boundary; extents that nobody knows are fresh sizes."""
 
-    def __init__(
-        self, values: ModelValues, declared: Mapping[str, onnx.TypeProto], around: ModelContext, inference: Inference
-    ) -> None:
+    def __init__(self, values: ModelValues, declared: Types, around: ModelContext, inference: Inference) -> None:
         self.values, self.declared, self.around, self.inference = values, dict(declared), around, inference
 
     def of(self, node: onnx.NodeProto, names: Sequence[str], ruled: list[Outcome]) -> list[tuple[DType, Shape]]:
@@ -47,8 +46,7 @@ class BoundaryTypes:
         for name in dict.fromkeys(names):
             contents = self.values.contents.get(name)
             if contents is not None and contents.integers is not None:
-                tensor = onnx.helper.make_tensor(name, contents.dtype.onnx, contents.shape, contents.integers)
-                tensors.append(tensor)
+                tensors.append(onnx.helper.make_tensor(name, contents.dtype.onnx, contents.shape, contents.integers))
             else:
                 each = self.values.node(name)
                 kind = self.declared.get(name, onnx.TypeProto())
@@ -124,8 +122,7 @@ class Inference(AbstractContextManager["Inference"]):
         return {value.name: value.type for value in self.graph(model).value_info}
 
     def graph(self, model: onnx.ModelProto) -> onnx.GraphProto:
-        """The types of a graph, and its nodes with bodies, in which there are those of the bodies; nothing where
-        inference fails."""
+        """The types of a graph, and its nodes with bodies, which have those of the bodies; nothing where it fails."""
         if self._process is None:
             self._process = spawn(_PROGRAM, subprocess.DEVNULL)
         _, channel = self._process

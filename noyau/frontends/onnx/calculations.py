@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import reduce
+from functools import partial, reduce
 
 import numpy as np
 
@@ -20,18 +20,13 @@ def _of_arity(function: str, arity: int) -> Importer:
     return lambda site: site.call(function, *(site.input(k) for k in range(arity)))
 
 
-def _left_fold(function: str) -> Importer:
-    def fold(site: OnnxSite) -> Node:
-        values = site.all_inputs()
-        if len(values) == 1:
-            return site.call("identity", values[0])
-        return reduce(lambda a, b: site.call(function, a, b), values)
-
-    return fold
+def _left_fold(function: str, site: OnnxSite) -> Node:
+    values = site.all_inputs()
+    return reduce(partial(site.call, function), values) if len(values) > 1 else site.call("identity", values[0])
 
 
 def _mean(site: OnnxSite) -> Node:
-    total = reduce(lambda a, b: site.call("add", a, b), site.all_inputs())
+    total = reduce(partial(site.call, "add"), site.all_inputs())
     return site.call("divide", total, site.like(len(site.inputs), total))
 
 
@@ -83,7 +78,7 @@ def _dropout(site: OnnxSite) -> list[Node]:
 
 CALCULATIONS: dict[str, Importer] = {
     **{op: _of_arity(operator.name, operator.arity) for op, operator in _FIXED.items()},
-    **{op: _left_fold(function) for op, function in _VARIADIC.items()},
+    **{op: partial(_left_fold, function) for op, function in _VARIADIC.items()},
     "BitShift": _bit_shift,
     "Clip": _clip,
     "Dropout": _dropout,

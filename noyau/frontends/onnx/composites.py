@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from noyau.dtypes import DType, from_onnx
 from noyau.errors import UnsupportedError
@@ -87,14 +88,11 @@ def _lp_normalization(site: OnnxSite) -> Node:
     return site.call("where", site.call("equal", norm, zero), zero, site.call("divide", value, norm))
 
 
-def _global_pool(monoid: str) -> Importer:
-    def pool(site: OnnxSite) -> Node:
-        value, axes = site.input(), tuple(range(2, site.rank()))
-        if not axes:
-            raise UnsupportedError(f"{site.op} needs a rank of 3 or more")
-        return mean(site, value, axes) if monoid == "mean" else site.reduce(monoid, value, axes, keep=True)
-
-    return pool
+def _global_pool(monoid: str, site: OnnxSite) -> Node:
+    value, axes = site.input(), tuple(range(2, site.rank()))
+    if not axes:
+        raise UnsupportedError(f"{site.op} needs a rank of 3 or more")
+    return mean(site, value, axes) if monoid == "mean" else site.reduce(monoid, value, axes, keep=True)
 
 
 def _hardmax(site: OnnxSite) -> Node:
@@ -138,8 +136,8 @@ def rescale(site: OnnxSite, value: Node, scale: int, shift: int | None = None) -
 
 COMPOSITES: dict[str, Importer] = {
     "BatchNormalization": _batch_normalization,
-    "GlobalAveragePool": _global_pool("mean"),
-    "GlobalMaxPool": _global_pool("max"),
+    "GlobalAveragePool": partial(_global_pool, "mean"),
+    "GlobalMaxPool": partial(_global_pool, "max"),
     "Hardmax": _hardmax,
     "InstanceNormalization": _instance_normalization,
     "LayerNormalization": _layer_normalization,

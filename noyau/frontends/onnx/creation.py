@@ -77,8 +77,7 @@ def _depth(site: OnnxSite) -> Dim:
 
 def _constant_of_shape(site: OnnxSite) -> Node:
     target = site.vector(0, "the extents").dims
-    value = site.attribute("value", None)
-    array = np.zeros(1, np.float32) if value is None else value
+    array = site.attributes.get("value", np.zeros(1, np.float32))
     if not isinstance(array, np.ndarray) or array.size != 1 or any((dim.constant or 0) < 0 for dim in target):
         raise UnsupportedError("ConstantOfShape is given a value that is no single cell, or a negative extent")
     return site.expand(_emit_constant(site, array.reshape(())), target)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
@@ -55,8 +56,7 @@ def rotary_embedding(site: OnnxSite) -> Node:
     if len(value.shape) not in (3, 4) or any(len(table.shape) != 2 for table in tables):
         raise UnsupportedError(f"{site.op} needs a value of rank 3 or 4, and tables of rank 2")
     heads = _heads(site, value, tables[0].shape[1] * 2)
-    batch, length = heads.shape[0], heads.shape[2]
-    places = _places(site, batch, length)
+    places = _places(site, heads.shape[0], heads.shape[2])
     cos, sin = (site.restore_axes(_row_of(site, table, places), [1]) for table in tables)
     turned = _rotate(site, heads, cos, sin)
     return turned if len(value.shape) == 4 else site.reshape(site.transpose(turned, (0, 2, 1, 3)), value.shape)
@@ -66,12 +66,11 @@ def _heads(site: OnnxSite, value: Node, width: Dim) -> Node:
     """The value as [batch, heads, length, width of a head]."""
     if len(value.shape) == 4:
         return value
-    count, partial = site.attribute("num_heads", 0), site.attribute("rotary_embedding_dim", 0)
-    if partial and not count:
+    count, part = site.attribute("num_heads", 0), site.attribute("rotary_embedding_dim", 0)
+    if part and not count:
         raise UnsupportedError(f"{site.op} turns a part of each head, and does not say how many heads there are")
-    each = value.shape[2] // count if partial else width
-    split = site.reshape(value, (*value.shape[:2], value.shape[2] // each, each))
-    return site.transpose(split, (0, 2, 1, 3))
+    each = value.shape[2] // count if part else width
+    return site.transpose(site.reshape(value, (*value.shape[:2], value.shape[2] // each, each)), (0, 2, 1, 3))
 
 
 def _places(site: OnnxSite, batch: Dim, length: Dim) -> Node:
@@ -103,8 +102,7 @@ def _rotate(site: OnnxSite, heads: Node, cos: Node, sin: Node) -> Node:
 def _gelu(site: OnnxSite) -> Node:
     """x / 2 * (1 + erf(x / sqrt(2))), of the sum of the inputs."""
     value = _add_bias(site)
-    inner = site.call("erf", site.call("multiply", value, site.like(math.sqrt(0.5), value)))
-    return _gate(site, value, inner)
+    return _gate(site, value, site.call("erf", site.call("multiply", value, site.like(math.sqrt(0.5), value))))
 
 
 def _fast_gelu(site: OnnxSite) -> Node:
@@ -112,18 +110,15 @@ def _fast_gelu(site: OnnxSite) -> Node:
     value = _add_bias(site)
     square = site.call("multiply", site.call("multiply", value, value), site.like(0.044715, value))
     cubic = site.call("multiply", value, site.call("add", square, site.like(1, value)))
-    inner = site.call("tanh", site.call("multiply", cubic, site.like(math.sqrt(2 / math.pi), value)))
-    return _gate(site, value, inner)
+    return _gate(site, value, site.call("tanh", site.call("multiply", cubic, site.like(math.sqrt(2 / math.pi), value))))
 
 
 def _add_bias(site: OnnxSite) -> Node:
-    value = site.input()
     if not site.has(1):
-        return value
-    bias = site.input(1)
-    if len(bias.shape) != 1:
+        return site.input()
+    if site.rank(1) != 1:
         raise UnsupportedError(f"{site.op} is given a bias that is no vector")
-    return site.call("add", value, bias)
+    return site.call("add", site.input(), site.input(1))
 
 
 def _gate(site: OnnxSite, value: Node, inner: Node) -> Node:
@@ -165,7 +160,7 @@ CONTRIBUTED: dict[str, Importer] = {
     "EmbedLayerNormalization": with_attributes(embed_layer_normalization, "epsilon", "mask_index_type"),
     "FastGelu": with_attributes(_fast_gelu),
     "Gelu": with_attributes(_gelu),
-    "QuickGelu": with_attributes(swish(1.702), "alpha"),
+    "QuickGelu": with_attributes(partial(swish, 1.702), "alpha"),
     "RotaryEmbedding": with_attributes(
         rotary_embedding, "interleaved", "is_packed_batching", "num_heads", "rotary_embedding_dim", "scale"
     ),

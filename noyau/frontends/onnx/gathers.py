@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from noyau.errors import UnsupportedError
-from noyau.frontends.onnx.positions import Entry, from_the_end, lookup
+from noyau.frontends.onnx.positions import from_the_end, lookup
 from noyau.frontends.onnx.sites import Importer, OnnxSite
 from noyau.frontends.onnx.sizes import minimum
 from noyau.ir.dims import Dim, DimLike, indices, maximum, never_negative
@@ -28,8 +28,7 @@ def _gather_elements(site: OnnxSite) -> Node:
     for k, (least, most) in enumerate(zip(value.shape, table.shape, strict=True)):
         if k != axis:
             site.demand_at_most(least, most)
-    index: list[Entry] = [(value, own) if k == axis else own[k] for k in range(len(own))]
-    return lookup(site, table, index, value.shape)
+    return lookup(site, table, [(value, own) if k == axis else own[k] for k in range(len(own))], value.shape)
 
 
 def _gather_nd(site: OnnxSite) -> Node:

@@ -37,6 +37,8 @@ from noyau.ir.dims import Dim, product, shape_of
 from noyau.ir.graph import Graph, Input, Map, Node, Opaque, Part, constant
 from noyau.ir.sizes import Demand
 
+Scope = Mapping[str, str]  # values by their names in a body
+Opsets = Mapping[str, int]  # by domain
 _FAMILIES = CALCULATIONS | ACTIVATIONS | CONVERSIONS | REDUCTIONS | VIEWS | INDEXING | CREATION | COMPOSITES
 _DOMAINS = {"": _FAMILIES, "com.microsoft": CONTRIBUTED}
 _DEEPEST, _MOST_NODES = 16, 4096
@@ -129,12 +131,9 @@ class _ModelImporter:
 
     def _foldable_reasons(self) -> dict[int, str]:
         """The reasons why nodes are computed once. Scalars are not among it: they are parts of formulas."""
-        places, reasons = foldable_nodes(self.model) - self.arithmetic - self.opaque.keys(), dict[int, str]()
-        for node in self.values.nodes:
-            place = self.values.places.get(node.output, -1)
-            if place in places and product(node.shape) != Dim.of(1):
-                reasons[place] = FOLDED
-        return reasons
+        places = foldable_nodes(self.model) - self.arithmetic - self.opaque.keys()
+        pairs = ((self.values.places.get(node.output, -1), node) for node in self.values.nodes)
+        return {place: FOLDED for place, node in pairs if place in places and product(node.shape) != Dim.of(1)}
 
     def _input(self, value: onnx.ValueInfoProto) -> None:
         if value.name in self.defaults:
@@ -142,13 +141,10 @@ class _ModelImporter:
                 return
             self.tensors[value.name] = self.defaults[value.name]
         tensor = value.type.tensor_type
-        dtype = from_onnx(tensor.elem_type) if value.type.HasField("tensor_type") else None
-        if dtype in (None, DType.OTHER) or not tensor.HasField("shape"):
-            self.values.add(Node(value.name, Input(), (), DType.OTHER, ()))
-            return
-        assert dtype is not None
-        shape = tuple(self._declared_dim(dim) for dim in tensor.shape.dim)
-        self.values.add(Node(value.name, Input(), (), dtype, shape))
+        is_ranked = value.type.HasField("tensor_type") and tensor.HasField("shape")
+        dtype = (from_onnx(tensor.elem_type) if is_ranked else None) or DType.OTHER
+        dims = () if dtype is DType.OTHER else tensor.shape.dim
+        self.values.add(Node(value.name, Input(), (), dtype, tuple(map(self._declared_dim, dims))))
 
     def _declared_dim(self, dim: onnx.TensorShapeProto.Dimension) -> Dim:
         if dim.HasField("dim_value"):
@@ -180,8 +176,7 @@ class _ModelImporter:
 
     def _node(self, place: int, proto: onnx.NodeProto) -> None:
         sources = (f"{proto.op_type}#{place}", *([proto.name] if proto.name else []))
-        stem = next((name for name in proto.output if name), f"node{place}")
-        emitter = OnnxSite(self.values, stem, place, sources)
+        emitter = OnnxSite(self.values, next((name for name in proto.output if name), f"node{place}"), place, sources)
         try:
             if self._constant_node(place, proto, sources):
                 return
@@ -204,9 +199,7 @@ class _ModelImporter:
             self.arithmetic.add(place)
         return True
 
-    def convert(
-        self, proto: onnx.NodeProto, scope: Mapping[str, str], opsets: Mapping[str, int], emitter: OnnxSite, depth: int
-    ) -> list[str]:
+    def convert(self, proto: onnx.NodeProto, scope: Scope, opsets: Opsets, emitter: OnnxSite, depth: int) -> list[str]:
         """The values, or known contents, that a node's outputs are; UnsupportedError where it has no meaning."""
         domain, site = canonical(proto.domain), self._site(proto, scope, opsets, emitter)
         if domain == "" and (known := shape_arithmetic(site)) is not None:
@@ -220,9 +213,7 @@ class _ModelImporter:
             raise UnsupportedError(reason_for(proto))
         return self._inline(body, proto, site, depth)
 
-    def _site(
-        self, proto: onnx.NodeProto, scope: Mapping[str, str], opsets: Mapping[str, int], emitter: OnnxSite
-    ) -> OnnxSite:
+    def _site(self, proto: onnx.NodeProto, scope: Scope, opsets: Opsets, emitter: OnnxSite) -> OnnxSite:
         """A node as the families see it; UnsupportedError where it is not what its schema says."""
         opset = opsets.get(canonical(proto.domain), 0)
         conform(proto, canonical(proto.domain), opset)
@@ -279,7 +270,7 @@ class _ModelImporter:
     def _rename(self, targets: Mapping[str, str], emitter: OnnxSite) -> None:
         """Each wanted name becomes the name of the node that makes it, or a copy of it."""
         own = {node.output for node in self.values.nodes[emitter.first :]}
-        names: dict[str, str] = {}
+        names = dict[str, str]()
         for name, source in targets.items():
             value = self.values.node(source)
             if source not in own or source in names:
@@ -340,8 +331,6 @@ def _attribute(attribute: onnx.AttributeProto, folder: Path | None) -> Any:
         case onnx.TensorProto():
             array = array_of(value, folder)
             return value if array is None else array
-        case int() | float() | onnx.GraphProto():
-            return value
         case _:
             return list(value) if hasattr(value, "__iter__") else value
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -108,11 +109,6 @@ def _windows(site: OnnxSite, extents: Shape, kernel: Sequence[Dim]) -> tuple[Dim
     return tuple((dim - size) // step + 1 for dim, size, step in zip(padded, reach, strides, strict=True))
 
 
-def _global_pool(site: OnnxSite) -> list[Outcome]:
-    shape = site.input().shape
-    return [(site.input().dtype, (*shape[:2], *[Dim.of(1)] * (len(shape) - 2)))]
-
-
 CONTRIBUTED_RULES: dict[str, Rule] = {
     "Attention": _attention,
     "DynamicQuantizeMatMul": _matmul,
@@ -150,14 +146,10 @@ def _reduction(site: OnnxSite) -> list[Outcome]:
     return _same_rank(site) if site.attribute("keepdims", 1) == 1 else []
 
 
-def _from_extents(position: int, dtype: Callable[[OnnxSite], DType]) -> Rule:
+def _from_extents(position: int, dtype: Callable[[OnnxSite], DType], site: OnnxSite) -> list[Outcome]:
     """As many axes as a vector of extents has cells."""
-
-    def rule(site: OnnxSite) -> list[Outcome]:
-        count = site.input(position).shape[0].constant if site.rank(position) == 1 else None
-        return [] if count is None else [(dtype(site), unknown(count))]
-
-    return rule
+    count = site.input(position).shape[0].constant if site.rank(position) == 1 else None
+    return [] if count is None else [(dtype(site), unknown(count))]
 
 
 def _filler(site: OnnxSite) -> DType:
@@ -178,10 +170,6 @@ def _along_axis(site: OnnxSite, default: int, length: Dim | None) -> tuple[Dim |
     return (*shape[:axis], length, *shape[axis + 1 :])
 
 
-def _compress(site: OnnxSite) -> list[Outcome]:
-    return [(site.input().dtype, _along_axis(site, 0, None) if "axis" in site.attributes else (None,))]
-
-
 def _one_hot(site: OnnxSite) -> list[Outcome]:
     shape = site.input().shape
     axis = site.axis(site.attribute("axis", -1), len(shape) + 1)
@@ -193,18 +181,20 @@ _RULES: dict[str, Rule] = {
     "Conv": _conv,
     "Einsum": _einsum,
     "Gemm": _gemm,
-    "GlobalLpPool": _global_pool,
+    "GlobalLpPool": lambda site: [(site.input().dtype, (*site.input().shape[:2], *[Dim.of(1)] * (site.rank() - 2)))],
     "MatMul": _matmul,
     **dict.fromkeys(("CumProd", "CumSum", "LRN", "ReverseSequence", "TensorScatter"), _same),
     **dict.fromkeys(("Pad", "Resize", "Slice", "Tile", "Upsample"), _same_rank),
     **dict.fromkeys(("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean"), _reduction),
     **dict.fromkeys(("ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare"), _reduction),
-    "Compress": _compress,
-    "ConstantOfShape": _from_extents(0, _filler),
+    "Compress": lambda site: [
+        (site.input().dtype, _along_axis(site, 0, None) if "axis" in site.attributes else (None,))
+    ],
+    "ConstantOfShape": partial(_from_extents, 0, _filler),
     "NonZero": lambda site: [(DType.I64, (Dim.of(site.rank()), None))],
     "OneHot": _one_hot,
     "Range": lambda site: [(site.input().dtype, (None,))],
-    "Reshape": _from_extents(1, lambda site: site.input().dtype),
+    "Reshape": partial(_from_extents, 1, lambda site: site.input().dtype),
     "Split": lambda site: [(site.input().dtype, _along_axis(site, 0, None))] * len(site.outputs),
     "TopK": _top_k,
 }

@@ -138,5 +138,4 @@ def _piece_at(
     if at is None or None in firsts:
         return None
     piece = max((k for k, first in enumerate(firsts) if first is not None and first <= at), default=0)
-    inside = (*index[:axis], index[axis] - starts[piece], *index[axis + 1 :])
-    return _at(values, node.inputs[piece], inside, steps)
+    return _at(values, node.inputs[piece], (*index[:axis], index[axis] - starts[piece], *index[axis + 1 :]), steps)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeAlias
 
 from noyau.dtypes import DType
@@ -63,16 +64,12 @@ def reduction_axes(site: OnnxSite) -> tuple[int, ...]:
     return site.axes(listed, rank)
 
 
-def _reduction(before: _Step, monoid: str, after: _Step) -> Importer:
+def _reduction(before: _Step, monoid: str, after: _Step, site: OnnxSite) -> Node:
     """`after(monoid(before(x)))`. Half types are widened first where a sum or a square may overflow them."""
-
-    def reduce(site: OnnxSite) -> Node:
-        axes, value = reduction_axes(site), site.input()
-        wide = site.cast(value, value.dtype.compute) if monoid in ("sum", "prod") else value
-        result = after(site, site.reduce(monoid, before(site, wide), axes, keep=_keeps(site)))
-        return site.cast(site.call("identity", result) if result is value else result, value.dtype)
-
-    return reduce
+    axes, value = reduction_axes(site), site.input()
+    wide = site.cast(value, value.dtype.compute) if monoid in ("sum", "prod") else value
+    result = after(site, site.reduce(monoid, before(site, wide), axes, keep=_keeps(site)))
+    return site.cast(site.call("identity", result) if result is value else result, value.dtype)
 
 
 def _keeps(site: OnnxSite) -> bool:
@@ -108,42 +105,35 @@ def _log_sum_exp(site: OnnxSite) -> Node:
     return site.cast(site.reduce("logsumexp", wide, axes, keep=_keeps(site)), value.dtype)
 
 
-def _arg(monoid: str) -> Importer:
-    def reduce(site: OnnxSite) -> Node:
-        value, last = site.input(), bool(site.attribute("select_last_index", 0))
-        axis = site.axis(site.attribute("axis", 0), len(value.shape))
-        source = site.slice(value, axis, value.shape[axis] - 1, value.shape[axis], -1) if last else value
-        result = site.reduce(monoid, source, [axis], keep=_keeps(site))
-        return site.call("subtract", site.iota(value.shape[axis] - 1), result) if last else result
-
-    return reduce
+def _arg(monoid: str, site: OnnxSite) -> Node:
+    value, last = site.input(), bool(site.attribute("select_last_index", 0))
+    axis = site.axis(site.attribute("axis", 0), len(value.shape))
+    source = site.slice(value, axis, value.shape[axis] - 1, value.shape[axis], -1) if last else value
+    result = site.reduce(monoid, source, [axis], keep=_keeps(site))
+    return site.call("subtract", site.iota(value.shape[axis] - 1), result) if last else result
 
 
-def _scan(monoid: str) -> Importer:
+def _scan(monoid: str, site: OnnxSite) -> Node:
     """CumSum and CumProd along a constant axis."""
-
-    def scan(site: OnnxSite) -> Node:
-        axes, value = site.integers(1, "the axis"), site.input()
-        if len(axes) != 1:
-            raise UnsupportedError(f"{site.op} is given {len(axes)} axes")
-        exclusive, reverse = bool(site.attribute("exclusive", 0)), bool(site.attribute("reverse", 0))
-        return site.scan(Scan(monoid, site.axis(axes[0], len(value.shape)), exclusive, reverse), value)
-
-    return scan
+    axes, value = site.integers(1, "the axis"), site.input()
+    if len(axes) != 1:
+        raise UnsupportedError(f"{site.op} is given {len(axes)} axes")
+    exclusive, reverse = bool(site.attribute("exclusive", 0)), bool(site.attribute("reverse", 0))
+    return site.scan(Scan(monoid, site.axis(axes[0], len(value.shape)), exclusive, reverse), value)
 
 
 REDUCTIONS: dict[str, Importer] = {
-    **{MONOIDS[name].onnx: _arg(name) for name in ("argmax", "argmin")},
-    **{MONOIDS[name].onnx: _reduction(_same, name, _same) for name in ("sum", "prod", "max", "min")},
-    "CumProd": _scan("prod"),
-    "CumSum": _scan("sum"),
-    "ReduceL1": _reduction(
-        lambda site, value: value if value.dtype.kind == "uint" else site.call("abs", value), "sum", _same
+    **{MONOIDS[name].onnx: partial(_arg, name) for name in ("argmax", "argmin")},
+    **{MONOIDS[name].onnx: partial(_reduction, _same, name, _same) for name in ("sum", "prod", "max", "min")},
+    "CumProd": partial(_scan, "prod"),
+    "CumSum": partial(_scan, "sum"),
+    "ReduceL1": partial(
+        _reduction, lambda site, value: value if value.dtype.kind == "uint" else site.call("abs", value), "sum", _same
     ),
-    "ReduceL2": _reduction(_square, "sum", _call("sqrt")),
-    "ReduceLogSum": _reduction(_same, "sum", _call("log")),
+    "ReduceL2": partial(_reduction, _square, "sum", _call("sqrt")),
+    "ReduceLogSum": partial(_reduction, _same, "sum", _call("log")),
     "ReduceLogSumExp": _log_sum_exp,
     "ReduceMean": lambda site: mean(site, site.input(), reduction_axes(site), keep=_keeps(site)),
-    "ReduceSumSquare": _reduction(_square, "sum", _same),
+    "ReduceSumSquare": partial(_reduction, _square, "sum", _same),
     "Einsum": _einsum,
 }

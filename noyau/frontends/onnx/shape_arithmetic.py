@@ -1,13 +1,12 @@
 """Integer shape arithmetic: what Shape, Gather, Concat, Mul... of known cells give, as Dims,
 and arithmetic, comparisons, choices and reductions of such cells.
 
-A function takes the contents of the inputs it reads and gives those of the outputs, or None where it cannot tell.
-"""
+A function takes the contents of the inputs it reads and gives those of the outputs, or None where it cannot tell."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import reduce
+from functools import partial, reduce
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -31,35 +30,30 @@ def all_known(site: OnnxSite) -> list[Contents] | None:
 
 
 def _cellwise(
-    function: Callable[..., Dim | None], *, result: DType | None = None, operands: slice = slice(None)
-) -> Callable[[OnnxSite], Results]:
+    function: Callable[..., Dim | None], site: OnnxSite, *, result: DType | None = None, operands: slice = slice(None)
+) -> Results:
     """A function of cells, broadcast; `result` is the dtype where it is not that of the operands."""
-
-    def call(site: OnnxSite) -> Results:
-        known = all_known(site)
-        if known is None or len({contents.dtype for contents in known[operands]}) != 1:
-            return None
-        arrays = np.broadcast_arrays(*(contents.cells for contents in known))
-        if arrays[0].size > max(_MOST_ROW, *(len(contents.dims) for contents in known)):  # a table is no shape
-            return None
-        cells = [function(*cell) for cell in zip(*(array.flat for array in arrays), strict=True)]
-        complete = tuple(cell for cell in cells if cell is not None)
-        dtype = result or known[operands][0].dtype
-        return [Contents(complete, arrays[0].shape, dtype)] if len(complete) == len(cells) else None
-
-    return call
+    known = all_known(site)
+    if known is None or len({contents.dtype for contents in known[operands]}) != 1:
+        return None
+    arrays = np.broadcast_arrays(*(contents.cells for contents in known))
+    if arrays[0].size > max(_MOST_ROW, *(len(contents.dims) for contents in known)):  # a table is no shape
+        return None
+    cells = [function(*cell) for cell in zip(*(array.flat for array in arrays), strict=True)]
+    complete = tuple(cell for cell in cells if cell is not None)
+    dtype = result or known[operands][0].dtype
+    return [Contents(complete, arrays[0].shape, dtype)] if len(complete) == len(cells) else None
 
 
 def _integer(function: Callable[..., Dim | None]) -> Callable[[OnnxSite], Results]:
     """A cellwise function of integers (bools have no sum)."""
-    call = _cellwise(function)
-    return lambda site: contents if (contents := call(site)) and contents[0].dtype in _INTEGERS else None
+    return lambda site: known if (known := _cellwise(function, site)) and known[0].dtype in _INTEGERS else None
 
 
 def _truth(function: Callable[[Dim, Dim], bool | None]) -> Callable[[OnnxSite], Results]:
     """A cellwise comparison, the answer of which may not be known."""
-    return _cellwise(
-        lambda a, b: None if (answer := function(a, b)) is None else Dim.of(int(answer)), result=DType.BOOL
+    return partial(
+        _cellwise, lambda a, b: None if (answer := function(a, b)) is None else Dim.of(int(answer)), result=DType.BOOL
     )
 
 
@@ -84,9 +78,7 @@ def _modulo(left: Dim, right: Dim) -> Dim | None:
 
 
 def _at_most(left: Dim, right: Dim) -> bool | None:
-    if never_negative(right - left):
-        return True
-    return False if never_negative(left - right - 1) else None
+    return True if never_negative(right - left) else False if never_negative(left - right - 1) else None
 
 
 def _choose(condition: Dim, left: Dim, right: Dim) -> Dim | None:
@@ -105,17 +97,13 @@ def _cast(site: OnnxSite, dtype: DType | None) -> Results:
     return [Contents(contents.dims, contents.shape, dtype)] if dtype in (DType.I32, DType.I64) else None
 
 
-def _reduction(function: Callable[[Sequence[Dim]], Dim]) -> Callable[[OnnxSite], Results]:
-    def reduce(site: OnnxSite) -> Results:
-        contents = site.contents(0)
-        if contents is None or len(contents.shape) != 1 or not contents.dims or contents.dtype not in _INTEGERS:
-            return None
-        if site.has(1) and not site.integers(1, "the axes") and site.attribute("noop_with_empty_axes", 0):
-            return [contents]
-        shape = (1,) if site.attribute("keepdims", 1) == 1 else ()
-        return [Contents((function(contents.dims),), shape, contents.dtype)]
-
-    return reduce
+def _reduction(function: Callable[[Sequence[Dim]], Dim], site: OnnxSite) -> Results:
+    contents = site.contents(0)
+    if contents is None or len(contents.shape) != 1 or not contents.dims or contents.dtype not in _INTEGERS:
+        return None
+    if site.has(1) and not site.integers(1, "the axes") and site.attribute("noop_with_empty_axes", 0):
+        return [contents]
+    return [Contents((function(contents.dims),), (1,) if site.attribute("keepdims", 1) == 1 else (), contents.dtype)]
 
 
 _MOST_CELLS = 256
@@ -145,15 +133,11 @@ def _contents_of(cells: Any, dtype: DType) -> Contents:
     return Contents(tuple(array.flat), array.shape, dtype)
 
 
-def _move(function: Callable[[OnnxSite, np.ndarray], np.ndarray | None]) -> Callable[[OnnxSite], Results]:
+def _move(function: Callable[[OnnxSite, np.ndarray], np.ndarray | None], site: OnnxSite) -> Results:
     """An operator that only moves the cells of its first input."""
-
-    def call(site: OnnxSite) -> Results:
-        contents = site.contents(0)
-        cells = None if contents is None else function(site, contents.cells)
-        return None if contents is None or cells is None else [_contents_of(cells, contents.dtype)]
-
-    return call
+    contents = site.contents(0)
+    cells = None if contents is None else function(site, contents.cells)
+    return None if contents is None or cells is None else [_contents_of(cells, contents.dtype)]
 
 
 def _dims_of(site: OnnxSite) -> tuple[Dim, ...]:
@@ -177,9 +161,8 @@ def _gather(site: OnnxSite) -> Results:
 
 
 def _slice(site: OnnxSite, cells: np.ndarray) -> np.ndarray | None:
-    operands = [site.contents(k) for k in range(1, len(site.inputs)) if site.has(k)]
-    numbers = [contents.integers for contents in operands if contents is not None]
-    if len(numbers) != len(operands) or None in numbers or len(site.inputs) < 3:
+    operands = (site.contents(k) for k in range(1, len(site.inputs)) if site.has(k))
+    if len(site.inputs) < 3 or any(each is None or each.integers is None for each in operands):
         return None
     starts, ends = site.integers(1, "the starts"), site.integers(2, "the ends")
     axes = site.integers(3, "the axes") if site.has(3) else tuple(range(len(starts)))
@@ -203,8 +186,7 @@ def _reshape(site: OnnxSite, cells: np.ndarray) -> np.ndarray | None:
     if target is None or target.integers is None:
         return None
     keep = site.attribute("allowzero", 0)
-    extents = [cells.shape[k] if n == 0 and not keep else n for k, n in enumerate(target.integers)]
-    return cells.reshape(extents)
+    return cells.reshape([cells.shape[k] if n == 0 and not keep else n for k, n in enumerate(target.integers)])
 
 
 def _split(site: OnnxSite) -> Results:
@@ -259,7 +241,7 @@ def _range(site: OnnxSite) -> Results:
 ARITHMETIC: dict[str, Callable[[OnnxSite], Results]] = {
     "Abs": _integer(lambda a: a if never_negative(a) else -a if never_negative(-a) else None),
     "Add": _integer(lambda a, b: a + b),
-    "And": _cellwise(lambda a, b: a * b),
+    "And": partial(_cellwise, lambda a, b: a * b),
     "Cast": lambda site: _cast(site, from_onnx(site.attribute("to", 0))),
     "CastLike": lambda site: _cast(site, site.input(1).dtype if site.has(1) else None),
     "Div": _integer(_divide),
@@ -273,27 +255,29 @@ ARITHMETIC: dict[str, Callable[[OnnxSite], Results]] = {
     "Mod": lambda site: None if site.attribute("fmod", 0) == 1 else _integer(_modulo)(site),
     "Mul": _integer(lambda a, b: a * b),
     "Neg": _integer(lambda a: -a),
-    "Not": _cellwise(lambda a: 1 - a),
-    "Or": _cellwise(lambda a, b: a + b - a * b),
-    "ReduceMax": _reduction(lambda dims: reduce(maximum, dims)),
-    "ReduceMin": _reduction(lambda dims: reduce(minimum, dims)),
-    "ReduceProd": _reduction(product),
-    "ReduceSum": _reduction(lambda dims: sum(dims, Dim.of(0))),
+    "Not": partial(_cellwise, lambda a: 1 - a),
+    "Or": partial(_cellwise, lambda a, b: a + b - a * b),
+    "ReduceMax": partial(_reduction, lambda dims: reduce(maximum, dims)),
+    "ReduceMin": partial(_reduction, lambda dims: reduce(minimum, dims)),
+    "ReduceProd": partial(_reduction, product),
+    "ReduceSum": partial(_reduction, lambda dims: sum(dims, Dim.of(0))),
     "Sub": _integer(lambda a, b: a - b),
-    "Where": _cellwise(_choose, operands=slice(1, None)),
+    "Where": partial(_cellwise, _choose, operands=slice(1, None)),
     "Concat": _concat,
     "Constant": lambda site: _known(constant_array(site)),
     "ConstantOfShape": _constant_of_shape,
-    "Expand": _move(_expand),
+    "Expand": partial(_move, _expand),
     "Gather": _gather,
-    "Identity": _move(lambda site, cells: cells),
+    "Identity": partial(_move, lambda site, cells: cells),
     "Range": _range,
-    "Reshape": _move(_reshape),
+    "Reshape": partial(_move, _reshape),
     "Shape": _shape,
     "Size": lambda site: [Contents((product(_dims_of(site)),), (), DType.I64)],
-    "Slice": _move(_slice),
+    "Slice": partial(_move, _slice),
     "Split": _split,
-    "Squeeze": _move(lambda site, cells: np.squeeze(cells, site.integers(1, "the axes") if site.has(1) else None)),
-    "Transpose": _move(lambda site, cells: np.transpose(cells, site.attributes.get("perm"))),
-    "Unsqueeze": _move(lambda site, cells: np.expand_dims(cells, site.integers(1, "the axes"))),
+    "Squeeze": partial(
+        _move, lambda site, cells: np.squeeze(cells, site.integers(1, "the axes") if site.has(1) else None)
+    ),
+    "Transpose": partial(_move, lambda site, cells: np.transpose(cells, site.attributes.get("perm"))),
+    "Unsqueeze": partial(_move, lambda site, cells: np.expand_dims(cells, site.integers(1, "the axes"))),
 }

@@ -39,8 +39,7 @@ def array_of(tensor: onnx.TensorProto, folder: Path | None) -> np.ndarray | None
     if is_external(tensor):
         return _external_array(tensor, dtype, dims, folder)
     if tensor.HasField("raw_data"):
-        whole = len(tensor.raw_data) // dtype.bytes * dtype.bytes
-        flat = np.frombuffer(tensor.raw_data[:whole], dtype.numpy)
+        flat = np.frombuffer(tensor.raw_data[: len(tensor.raw_data) // dtype.bytes * dtype.bytes], dtype.numpy)
     else:
         flat = _typed_cells(tensor, dtype)
     if flat.size != math.prod(dims):

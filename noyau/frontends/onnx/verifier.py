@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import onnx
@@ -87,29 +88,14 @@ def _check_order(graph: onnx.GraphProto) -> None:
 
 
 def _cycle(graph: onnx.GraphProto, makers: dict[str, int]) -> list[str]:
-    """The places of one cycle, or nothing: what is left when every node that can run has run."""
+    """The places of one cycle, each before one that it needs, or nothing."""
     reads = ([*node.input, *captures(node)] for node in graph.node)
     needs = {place: {makers[name] for name in names if name in makers} for place, names in enumerate(reads)}
-    left = set(needs)
-    users: dict[int, list[int]] = {}
-    for place, sources in needs.items():
-        for source in sources:
-            users.setdefault(source, []).append(place)
-    waiting = {place: len(sources) for place, sources in needs.items()}
-    free = [place for place, count in waiting.items() if not count]
-    while free:
-        place = free.pop()
-        left.discard(place)
-        for user in users.get(place, []):
-            waiting[user] -= 1
-            if not waiting[user]:
-                free.append(user)
-    if not left:
-        return []
-    path = [min(left)]
-    while path[-1] not in path[:-1]:
-        path.append(min(needs[path[-1]] & left))
-    return [_spell(place, graph.node[place]) for place in path[path.index(path[-1]) :]]
+    try:
+        TopologicalSorter(needs).prepare()
+    except CycleError as error:
+        return [_spell(place, graph.node[place]) for place in reversed(error.args[1])]
+    return []
 
 
 def _spell(place: int, node: onnx.NodeProto) -> str:

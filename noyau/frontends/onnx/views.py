@@ -204,7 +204,8 @@ def pad(site: OnnxSite) -> Node:
     for axis, lengths in enumerate(zip(low, high, strict=True)):
         if lengths == (Dim.of(0), Dim.of(0)):
             continue
-        ends = _filled(site, fill, value, axis, lengths) if fill else _mirrored(site, value, axis, lengths, mode)
+        shapes = [(*value.shape[:axis], length, *value.shape[axis + 1 :]) for length in lengths]
+        ends = [site.expand(fill, s) for s in shapes] if fill else _mirrored(site, value, axis, lengths, mode)
         before, after = ([end] if length != Dim.of(0) else [] for end, length in zip(ends, lengths, strict=True))
         pieces = [*before, value, *after]
         value = site.concat(pieces, axis) if len(pieces) > 1 else value
@@ -225,10 +226,6 @@ def _constant(site: OnnxSite, value: Node) -> Node:
     if fill.dtype is not value.dtype:
         raise UnsupportedError(f"Pad fills {value.dtype.value} with {fill.dtype.value}")
     return site.drop_axes(fill, range(len(fill.shape)))
-
-
-def _filled(site: OnnxSite, fill: Node, value: Node, axis: int, lengths: tuple[Dim, Dim]) -> list[Node]:
-    return [site.expand(fill, (*value.shape[:axis], length, *value.shape[axis + 1 :])) for length in lengths]
 
 
 def _mirrored(site: OnnxSite, value: Node, axis: int, lengths: tuple[Dim, Dim], mode: str) -> list[Node]:

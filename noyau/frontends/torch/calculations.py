@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
@@ -43,14 +44,11 @@ def of_operands(function: str, *places: int) -> Handler:
     return lambda site: apply(site, function, *(in_result(site, at) for at in places))
 
 
-def compare(function: str) -> Handler:
-    def handle(site: AtenSite) -> Node:
-        common = promote(site.argument(0), site.argument(1))
-        if common is DType.BOOL and has(function, Fact.ORDERED):  # of which of two bools is larger it asks numbers
-            common = DType.U8
-        return apply(site, function, *(site.operand(site.argument(at), common) for at in (0, 1)))
-
-    return handle
+def compare(function: str, site: AtenSite) -> Node:
+    common = promote(site.argument(0), site.argument(1))
+    if common is DType.BOOL and has(function, Fact.ORDERED):  # of which of two bools is larger it asks numbers
+        common = DType.U8
+    return apply(site, function, *(site.operand(site.argument(at), common) for at in (0, 1)))
 
 
 def logical(function: str) -> Handler:
@@ -58,16 +56,12 @@ def logical(function: str) -> Handler:
     return lambda site: apply(site, function, *(site.operand(site.argument(at), DType.BOOL) for at in places))
 
 
-def _with_alpha(function: str, left: int, right: int) -> Handler:
+def _with_alpha(function: str, left: int, right: int, site: AtenSite) -> Node:
     """a + alpha b; a bool is 0 or 1, and their sum is whether one is."""
-
-    def handle(site: AtenSite) -> Node:
-        pair = in_result(site, left), in_result(site, right)
-        if site.dtype is DType.BOOL and left < right:
-            return site.builder.call("logical_or", *pair)
-        return apply(site, function, pair[0], times(site, pair[1], site.number(2, "alpha", 1)))
-
-    return handle
+    pair = in_result(site, left), in_result(site, right)
+    if site.dtype is DType.BOOL and left < right:
+        return site.builder.call("logical_or", *pair)
+    return apply(site, function, pair[0], times(site, pair[1], site.number(2, "alpha", 1)))
 
 
 def times(site: AtenSite, value: Node, factor: float) -> Node:
@@ -88,11 +82,10 @@ def _divide(site: AtenSite) -> Node:
     return apply(site, "truncate", quotient) if mode == "trunc" and site.dtype.is_float else quotient
 
 
-def _choose(condition: int, one: int, other: int) -> Handler:
+def _choose(condition: int, one: int, other: int, site: AtenSite) -> Node:
     """One operand where a condition holds, else the other."""
-    return lambda site: apply(
-        site, "where", site.operand(site.argument(condition), DType.BOOL), in_result(site, one), in_result(site, other)
-    )
+    holds = site.operand(site.argument(condition), DType.BOOL)
+    return apply(site, "where", holds, in_result(site, one), in_result(site, other))
 
 
 def _clamp(site: AtenSite) -> Node:
@@ -123,13 +116,9 @@ def _sign(site: AtenSite) -> Node:
     return apply(site, "where", apply(site, "less", value, zero), site.builder.constant(-1, value.dtype), above)
 
 
-def _of_floats(function: str) -> Handler:
-    def handle(site: AtenSite) -> Node:
-        value = site.value(0)
-        wide = value if value.dtype.is_float else site.builder.cast(value, DType.F32)
-        return site.builder.call(function, wide)
-
-    return handle
+def _of_floats(function: str, site: AtenSite) -> Node:
+    value = site.value(0)
+    return site.builder.call(function, value if value.dtype.is_float else site.builder.cast(value, DType.F32))
 
 
 _COPIES = ("clone", "alias", "detach", "lift_fresh_copy", "contiguous")
@@ -137,21 +126,21 @@ _CASTS = ("_to_copy.default", "prims.convert_element_type.default", "to.dtype")
 ATEN |= {
     **{f"{name}.default": of_operands(function, 0) for name, function in UNARY.items()},
     **{f"{op}.{kind}": of_operands(f, 0, 1) for op, f in BINARY.items() for kind in ("Tensor", "Scalar", "default")},
-    **{f"{name}.{kind}": compare(f) for name, f in COMPARISONS.items() for kind in ("Tensor", "Scalar")},
+    **{f"{name}.{kind}": partial(compare, f) for name, f in COMPARISONS.items() for kind in ("Tensor", "Scalar")},
     **{f"{name}.default": logical(function) for name, function in LOGICAL.items()},
-    **{f"add.{kind}": _with_alpha("add", 0, 1) for kind in ("Tensor", "Scalar")},
-    **{f"sub.{kind}": _with_alpha("subtract", 0, 1) for kind in ("Tensor", "Scalar")},
-    **{f"rsub.{kind}": _with_alpha("subtract", 1, 0) for kind in ("Tensor", "Scalar")},
+    **{f"add.{kind}": partial(_with_alpha, "add", 0, 1) for kind in ("Tensor", "Scalar")},
+    **{f"sub.{kind}": partial(_with_alpha, "subtract", 0, 1) for kind in ("Tensor", "Scalar")},
+    **{f"rsub.{kind}": partial(_with_alpha, "subtract", 1, 0) for kind in ("Tensor", "Scalar")},
     **{f"div.{kind}": _divide for kind in ("Tensor", "Scalar", "Tensor_mode", "Scalar_mode")},
     **{f"floor_divide.{kind}": of_operands("floor_divide", 0, 1) for kind in ("default", "Scalar")},
     **{f"pow.{kind}": _power for kind in ("Tensor_Tensor", "Tensor_Scalar", "Scalar")},
     **{f"clamp.{kind}": _clamp for kind in ("default", "Tensor")},
-    **{f"where.{kind}": _choose(0, 1, 2) for kind in ("self", "ScalarSelf", "ScalarOther", "Scalar")},
-    **{f"masked_fill.{kind}": _choose(1, 2, 0) for kind in ("Scalar", "Tensor")},
+    **{f"where.{kind}": partial(_choose, 0, 1, 2) for kind in ("self", "ScalarSelf", "ScalarOther", "Scalar")},
+    **{f"masked_fill.{kind}": partial(_choose, 1, 2, 0) for kind in ("Scalar", "Tensor")},
     **dict.fromkeys((f"{name}.default" for name in _COPIES), lambda site: site.value(0)),
     "square.default": of_operands("multiply", 0, 0),
     "sign.default": _sign,
-    **{f"{name}.default": _of_floats(function) for name, function in OF_FLOATS.items()},
+    **{f"{name}.default": partial(_of_floats, function) for name, function in OF_FLOATS.items()},
     **dict.fromkeys(_CASTS, lambda site: site.builder.cast(site.value(0), site.dtype)),
 }
 
@@ -180,17 +169,13 @@ def _linear(site: AtenSite) -> Node:
     return product if site.argument(2, "bias") is None else apply(site, "add", product, site.value(2, "bias"))
 
 
-def _product_plus(equation: str) -> Handler:
+def _product_plus(equation: str, site: AtenSite) -> Node:
     """beta c + alpha a @ b."""
-
-    def handle(site: AtenSite) -> Node:
-        beta, alpha = site.number(3, "beta", 1), site.number(4, "alpha", 1)
-        product = times(site, site.builder.contract(equation, [site.value(1), site.value(2)]), alpha)
-        if beta == 0:
-            return product
-        return apply(site, "add", times(site, site.operand(site.argument(0), product.dtype), beta), product)
-
-    return handle
+    beta, alpha = site.number(3, "beta", 1), site.number(4, "alpha", 1)
+    product = times(site, site.builder.contract(equation, [site.value(1), site.value(2)]), alpha)
+    if beta == 0:
+        return product
+    return apply(site, "add", times(site, site.operand(site.argument(0), product.dtype), beta), product)
 
 
 ATEN |= {
@@ -201,9 +186,9 @@ ATEN |= {
     "outer.default": einsum_of("i,j->ij"),
     "matmul.default": _matmul,
     "linear.default": _linear,
-    "addmm.default": _product_plus("ik,kj->ij"),
-    "baddbmm.default": _product_plus("bik,bkj->bij"),
-    "addmv.default": _product_plus("ik,k->i"),
+    "addmm.default": partial(_product_plus, "ik,kj->ij"),
+    "baddbmm.default": partial(_product_plus, "bik,bkj->bij"),
+    "addmv.default": partial(_product_plus, "ik,k->i"),
 }
 
 
@@ -246,7 +231,5 @@ ATEN |= {
     "leaky_relu.default": _leaky_relu,
     "elu.default": _elu,
     "gelu.default": _gelu,
-    "silu.default": lambda site: apply(
-        site, "multiply", in_result(site, 0), apply(site, "sigmoid", in_result(site, 0))
-    ),
+    "silu.default": lambda site: apply(site, "multiply", value := in_result(site, 0), apply(site, "sigmoid", value)),
 }

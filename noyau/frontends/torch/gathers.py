@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.torch.calculations import apply, times
-from noyau.frontends.torch.sites import ATEN, AtenSite, Handler, Made
+from noyau.frontends.torch.sites import ATEN, AtenSite, Made
 from noyau.ir.dims import Dim, Shape, index_name, indices
 from noyau.ir.graph import Lookup, Node
 
@@ -24,8 +25,7 @@ def _from_the_end(site: AtenSite, places: Node, extent: Dim) -> Node:
 def _embedding(site: AtenSite) -> Node:
     table, where = site.value(0), site.builder.cast(site.value(1), DType.I64)
     at = indices(len(where.shape))
-    index: list[Dim | Lookup] = [Lookup(1, at), Dim.of(index_name(len(at)))]
-    return site.builder.gather(index, [table, where], site.shape)
+    return site.builder.gather([Lookup(1, at), Dim.of(index_name(len(at)))], [table, where], site.shape)
 
 
 def _looked_along(site: AtenSite) -> tuple[Node, int, Node]:
@@ -35,18 +35,14 @@ def _looked_along(site: AtenSite) -> tuple[Node, int, Node]:
     return value, site.axis(site.argument(1), len(value.shape)), where
 
 
-def _gather(*, row: bool) -> Handler:
+def _gather(site: AtenSite, *, row: bool) -> Node:
     """out[i, j] = value[where[i, j], j] along an axis; of a `row`, value[where[i], j]."""
-
-    def handle(site: AtenSite) -> Node:
-        value, axis, where = _looked_along(site)
-        if not row and len(where.shape) != len(value.shape):  # torch lets no indices at all be of any rank
-            return site.builder.full(0, site.dtype, site.shape)
-        shape = (*value.shape[:axis], *where.shape, *value.shape[axis + 1 :]) if row else where.shape
-        picked = site.builder.gather(_along(axis, indices(len(shape)), row=row), [value, where], shape)
-        return site.builder.reshape(picked, site.shape)
-
-    return handle
+    value, axis, where = _looked_along(site)
+    if not row and len(where.shape) != len(value.shape):  # torch lets no indices at all be of any rank
+        return site.builder.full(0, site.dtype, site.shape)
+    shape = (*value.shape[:axis], *where.shape, *value.shape[axis + 1 :]) if row else where.shape
+    picked = site.builder.gather(_along(axis, indices(len(shape)), row=row), [value, where], shape)
+    return site.builder.reshape(picked, site.shape)
 
 
 def _along(axis: int, own: Shape, *, row: bool = False) -> list[Dim | Lookup]:
@@ -55,8 +51,7 @@ def _along(axis: int, own: Shape, *, row: bool = False) -> list[Dim | Lookup]:
 
 
 def _index(site: AtenSite) -> Node:
-    """value[i, :, j]: arrays of indices, broadcast together; their axes come where the first one stands if they are
-    neighbours, else in front."""
+    """value[i, :, j]: arrays of indices, broadcast together; their axes come where neighbours stand, else in front."""
     value, entries = site.value(0), list(site.argument(1))
     places = [at for at, each in enumerate(entries) if each is not None]
     arrays = [site.tensor(entries[at]) for at in places]
@@ -77,21 +72,16 @@ def _index(site: AtenSite) -> Node:
     return site.builder.gather(index, operands, site.shape)
 
 
-def _scatter(monoid: str | None) -> Handler:
+def _scatter(monoid: str | None, site: AtenSite) -> Node:
     """The inverse of gather: updates merged at the places that are looked up along an axis."""
-
-    def handle(site: AtenSite) -> Node:
-        value, axis, where = _looked_along(site)
-        if len(where.shape) != len(value.shape):  # as above
-            return site.value(0)
-        updates, own = site.operand(site.argument(3), value.dtype), indices(len(where.shape))
-        if updates.shape != where.shape and updates.shape:
-            updates = site.builder.view(updates, where.shape, own)  # the first of its cells
-        updates = site.builder.expand(updates, where.shape)
-        merged = site.builder.scatter(_along(axis, own), monoid, [value, where, updates])
-        return site.builder.reshape(merged, site.shape)
-
-    return handle
+    value, axis, where = _looked_along(site)
+    if len(where.shape) != len(value.shape):  # as above
+        return site.value(0)
+    updates, own = site.operand(site.argument(3), value.dtype), indices(len(where.shape))
+    if updates.shape != where.shape and updates.shape:
+        updates = site.builder.view(updates, where.shape, own)  # the first of its cells
+    updates = site.builder.expand(updates, where.shape)
+    return site.builder.reshape(site.builder.scatter(_along(axis, own), monoid, [value, where, updates]), site.shape)
 
 
 def _scatter_reduce(site: AtenSite) -> Made:
@@ -99,7 +89,7 @@ def _scatter_reduce(site: AtenSite) -> Made:
     kind = site.number(4, "reduce", None)
     if kind not in _MONOIDS or not site.argument(5, "include_self", True):
         raise UnsupportedError(f"scatter_reduce by {kind!r} with include_self=False is left to torch")
-    return _scatter(_MONOIDS[kind])(site)
+    return partial(_scatter, _MONOIDS[kind])(site)
 
 
 def _index_add(site: AtenSite) -> Node:
@@ -132,12 +122,12 @@ def _index_put(site: AtenSite) -> Node:
 
 ATEN |= {
     "embedding.default": _embedding,
-    "index_select.default": _gather(row=True),
-    "gather.default": _gather(row=False),
+    "index_select.default": partial(_gather, row=True),
+    "gather.default": partial(_gather, row=False),
     "index.Tensor": _index,
     "_unsafe_index.Tensor": _index,
-    **{f"scatter.{kind}": _scatter(None) for kind in ("src", "value")},
-    "scatter_add.default": _scatter("sum"),
+    **{f"scatter.{kind}": partial(_scatter, None) for kind in ("src", "value")},
+    "scatter_add.default": partial(_scatter, "sum"),
     "scatter_reduce.two": _scatter_reduce,
     "index_add.default": _index_add,
     **{f"{name}.default": _index_put for name in ("index_put", "_unsafe_index_put")},

@@ -54,14 +54,12 @@ def body(node: fx.Node) -> fx.Graph | None:
     arguments = node.all_input_nodes
 
     def call(*values: Any) -> Any:
-        values_of = dict(zip(arguments, values, strict=True))
-        args, kwargs = fx.node.map_arg((node.args, node.kwargs), values_of.__getitem__)
+        args, kwargs = fx.node.map_arg((node.args, node.kwargs), dict(zip(arguments, values, strict=True)).__getitem__)
         results = decomposition(*args, **kwargs)
         return tuple(results) if isinstance(results, tuple) else results  # a named tuple would be a node of its own
 
     values = [each.meta["val"] for each in arguments]
-    tensor = next((each for each in values if isinstance(each, torch.Tensor)), None)
-    mode = getattr(tensor, "fake_mode", None)
+    mode = getattr(next((each for each in values if isinstance(each, torch.Tensor)), None), "fake_mode", None)
     if mode is None:
         raise UnsupportedError(f"{node.target} is given no tensor, so it has no body")
     try:
@@ -144,8 +142,7 @@ class _GraphImporter:
             self.results[node.name] = tuple(each.output for each in result if each is not None)
 
     def distinct(self, results: Sequence[Node | None], own: set[str]) -> Iterator[Node | None]:
-        """Results of a node, each a value of its own: one that is another node's, or the same as one before it, as a
-        copy."""
+        """Results of a node, each a value of its own: a copy of one that is another node's, or as one before it."""
         for each in results:
             if each is not None and each.output not in own:
                 self.builder.unique.clear()
@@ -191,8 +188,7 @@ class _GraphImporter:
             return self.boundary(node)
 
     def lower(self, node: fx.Node) -> Made:
-        """The meaning of an operator, by the table, or by the body that torch gives it. UnsupportedError where neither
-        tells."""
+        """The meaning of an operator by the table, or by torch's body of it. UnsupportedError where neither tells."""
         name = str(node.target).removeprefix("aten.")
         if name in ATEN:
             return self.fit_results(node, ATEN[name](AtenSite(self.builder, node, self.values)))
@@ -221,14 +217,12 @@ class _GraphImporter:
     def body_results(self, results: Any) -> Made:
         """The results of a body."""
         many = isinstance(results, tuple | list)
-        values_ = [None if each is None else self.values.get(each) for each in (results if many else [results])]
-        values = tuple(each if isinstance(each, Node) else None for each in values_)
-        if values.count(None) > list(results if many else [results]).count(None):
+        listed = list(results) if many else [results]
+        known = [None if each is None else self.values.get(each) for each in listed]
+        values = tuple(each if isinstance(each, Node) else None for each in known)
+        if values.count(None) > listed.count(None):
             raise UnsupportedError("a result of its body is no tensor")
-        if many:
-            return values
-        assert values[0] is not None
-        return values[0]
+        return values if many else values[0]
 
     def fit_results(self, node: fx.Node, results: Made) -> Made:
         """Results of the very dtypes and shapes that torch gives them."""
@@ -281,8 +275,7 @@ class _GraphImporter:
     def finish(self) -> ImportedGraph:
         """The graph, its values under torch's names."""
         names, nodes = self.names, tuple(node.renamed(self.names) for node in self.builder.nodes)
-        outputs = tuple(names.get(name, name) for name in self.outputs)
-        graph = check(Graph(nodes, outputs, tuple(self.builder.demands)))
+        graph = check(Graph(nodes, tuple(names.get(name, name) for name in self.outputs), tuple(self.builder.demands)))
         made_by = {names.get(value, value): name for value, name in self.made_by.items()}
         results = {name: tuple(names.get(each, each) for each in values) for name, values in self.results.items()}
         return ImportedGraph(graph, made_by, self.opaque, self.sizes, results, self.demands)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.torch.calculations import apply
@@ -13,15 +15,13 @@ from noyau.ir.graph import Node
 
 
 def _split(site: AtenSite) -> tuple[Node, ...]:
-    value = site.value(0)
-    axis = site.axis(site.argument(2, "dim", 0), len(value.shape))
-    return tuple(site.builder.split(value, axis, [shape_from(piece)[axis] for piece in site.meta]))
+    axis = site.axis(site.argument(2, "dim", 0), len(site.value(0).shape))
+    return tuple(site.builder.split(site.value(0), axis, [shape_from(piece)[axis] for piece in site.meta]))
 
 
 def _unbind(site: AtenSite) -> tuple[Node, ...]:
-    value = site.value(0)
-    axis = site.axis(site.argument(1, "dim", 0), len(value.shape))
-    pieces = site.builder.split(value, axis, [Dim.of(1)] * len(site.meta))
+    axis = site.axis(site.argument(1, "dim", 0), len(site.value(0).shape))
+    pieces = site.builder.split(site.value(0), axis, [Dim.of(1)] * len(site.meta))
     return tuple(site.builder.drop_axes(piece, (axis,)) for piece in pieces)
 
 
@@ -68,19 +68,15 @@ def _within(site: AtenSite, piece: Node, axis: int, start: Dim, whole: Node) -> 
     return site.builder.concat(filled, axis) if len(filled) > 1 else filled[0]
 
 
-def _put(*, slices: bool, backward: bool) -> Handler:
+def _put(site: AtenSite, *, slices: bool, backward: bool) -> Node:
     """`value(0)` with a slice or a place along an axis replaced; or a gradient there, among zeros."""
-
-    def handle(site: AtenSite) -> Node:
-        axis = site.axis(site.argument(2, "dim", 0), len(site.shape))
-        if slices and int(site.number(5, "step", 1)) != 1:
-            raise UnsupportedError(f"{site.node.target} with a step is left to torch")
-        piece = site.value(0) if backward else site.operand(site.argument(1), site.dtype)
-        piece = piece if slices else site.builder.restore_axes(piece, (axis,))
-        whole = site.builder.full(0, site.dtype, site.shape) if backward else site.value(0)
-        return _within(site, piece, axis, first_of(site, site.argument(3, "start"), site.meta, axis), whole)
-
-    return handle
+    axis = site.axis(site.argument(2, "dim", 0), len(site.shape))
+    if slices and int(site.number(5, "step", 1)) != 1:
+        raise UnsupportedError(f"{site.node.target} with a step is left to torch")
+    piece = site.value(0) if backward else site.operand(site.argument(1), site.dtype)
+    piece = piece if slices else site.builder.restore_axes(piece, (axis,))
+    whole = site.builder.full(0, site.dtype, site.shape) if backward else site.value(0)
+    return _within(site, piece, axis, first_of(site, site.argument(3, "start"), site.meta, axis), whole)
 
 
 ATEN |= {
@@ -91,10 +87,10 @@ ATEN |= {
     "cat.default": _concatenate,
     "stack.default": _stack,
     "constant_pad_nd.default": _pad,
-    "slice_backward.default": _put(slices=True, backward=True),
-    "select_backward.default": _put(slices=False, backward=True),
-    "slice_scatter.default": _put(slices=True, backward=False),
-    "select_scatter.default": _put(slices=False, backward=False),
+    "slice_backward.default": partial(_put, slices=True, backward=True),
+    "select_backward.default": partial(_put, slices=False, backward=True),
+    "slice_scatter.default": partial(_put, slices=True, backward=False),
+    "select_scatter.default": partial(_put, slices=False, backward=False),
 }
 
 
@@ -120,17 +116,13 @@ def _arange(site: AtenSite) -> Node:
     return apply(site, "add", first, apply(site, "multiply", places, by))
 
 
-def _triangle(lower: bool) -> Handler:
+def _triangle(lower: bool, site: AtenSite) -> Node:
     """The cells on one side of a diagonal; 0 elsewhere."""
-
-    def handle(site: AtenSite) -> Node:
-        value, diagonal = site.value(0), int(site.number(1, "diagonal", 0))
-        *_, rows, columns = indices(len(value.shape))
-        away = site.builder.iota(columns - rows, value.shape)
-        mask = apply(site, "less_equal" if lower else "greater_equal", away, site.builder.constant(diagonal, DType.I64))
-        return apply(site, "where", mask, value, site.builder.constant(0, value.dtype))
-
-    return handle
+    value, diagonal = site.value(0), int(site.number(1, "diagonal", 0))
+    *_, rows, columns = indices(len(value.shape))
+    away = site.builder.iota(columns - rows, value.shape)
+    mask = apply(site, "less_equal" if lower else "greater_equal", away, site.builder.constant(diagonal, DType.I64))
+    return apply(site, "where", mask, value, site.builder.constant(0, value.dtype))
 
 
 ATEN |= {
@@ -142,6 +134,6 @@ ATEN |= {
     **{f"{name}.default": _number(1) for name in ("ones", "ones_like", "new_ones")},
     "new_full.default": _full(2),
     **{f"arange.{kind}": _arange for kind in ("default", "start", "start_step")},
-    "tril.default": _triangle(True),
-    "triu.default": _triangle(False),
+    "tril.default": partial(_triangle, True),
+    "triu.default": partial(_triangle, False),
 }

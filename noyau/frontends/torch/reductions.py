@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from noyau.dtypes import DType
 from noyau.frontends.torch.calculations import apply, in_result
-from noyau.frontends.torch.sites import ATEN, AtenSite, Handler
+from noyau.frontends.torch.sites import ATEN, AtenSite
 from noyau.frontends.torch.tensors import dtype_of, shape_from
 from noyau.ir.dims import product
 from noyau.ir.graph import Node, Scan
+
+_KINDS = ("default", "dim", "dims")
 
 
 def _keeps(site: AtenSite, position: int) -> bool:
     return bool(site.argument(position, "keepdim", False))
 
 
-def reduction(monoid: str, *, asks: DType | None = None) -> Handler:
+def reduction(monoid: str, site: AtenSite, *, asks: DType | None = None) -> Node:
     """A reduction with `dim` and `keepdim`, or over everything; computed in the dtype of the result, or in `asks`."""
-
-    def handle(site: AtenSite) -> Node:
-        value = site.operand(site.argument(0), asks or site.dtype)
-        axes = site.axes(site.argument(1, "dim"), len(value.shape), none_is_all=asks is None)
-        return site.builder.reduce(monoid, value, axes, keep=_keeps(site, 2))
-
-    return handle
+    value = site.operand(site.argument(0), asks or site.dtype)
+    axes = site.axes(site.argument(1, "dim"), len(value.shape), none_is_all=asks is None)
+    return site.builder.reduce(monoid, value, axes, keep=_keeps(site, 2))
 
 
 def mean_of(site: AtenSite, value: Node, axes: tuple[int, ...], *, less: float = 0) -> Node:
@@ -58,58 +58,38 @@ def _spread(site: AtenSite) -> tuple[Node, Node]:
     return site.builder.drop_axes(spread, axes), site.builder.drop_axes(centre, axes)
 
 
-def _ends(largest: str, place: str) -> Handler:
+def _ends(largest: str, place: str, site: AtenSite) -> tuple[Node, ...]:
     """The largest along an axis and where it is, as two results."""
-
-    def handle(site: AtenSite) -> tuple[Node, ...]:
-        value = site.with_axis(site.value(0))
-        axes = (site.axis(site.argument(1), len(value.shape)),)
-        results = (site.builder.reduce(monoid, value, axes, keep=_keeps(site, 2)) for monoid in (largest, place))
-        return tuple(site.builder.reshape(*each) for each in zip(results, map(shape_from, site.meta), strict=True))
-
-    return handle
+    value = site.with_axis(site.value(0))
+    axes = (site.axis(site.argument(1), len(value.shape)),)
+    results = (site.builder.reduce(monoid, value, axes, keep=_keeps(site, 2)) for monoid in (largest, place))
+    return tuple(site.builder.reshape(*each) for each in zip(results, map(shape_from, site.meta), strict=True))
 
 
-def _place(monoid: str) -> Handler:
+def _place(monoid: str, site: AtenSite) -> Node:
     """argmax and argmin: without an axis, in the flat value."""
-
-    def handle(site: AtenSite) -> Node:
-        value, axis = site.with_axis(site.value(0)), site.argument(1, "dim")
-        if axis is None:
-            value = site.builder.reshape(value, (product(value.shape),))
-        axes = (site.axis(axis or 0, len(value.shape)),)
-        return site.builder.reshape(site.builder.reduce(monoid, value, axes, keep=_keeps(site, 2)), site.shape)
-
-    return handle
+    value, axis = site.with_axis(site.value(0)), site.argument(1, "dim")
+    if axis is None:
+        value = site.builder.reshape(value, (product(value.shape),))
+    axes = (site.axis(axis or 0, len(value.shape)),)
+    return site.builder.reshape(site.builder.reduce(monoid, value, axes, keep=_keeps(site, 2)), site.shape)
 
 
-def _scan(monoid: str) -> Handler:
-    def handle(site: AtenSite) -> Node:
-        value = in_result(site, 0)
-        if not value.shape:
-            return value
-        return site.builder.scan(Scan(monoid, site.axis(site.argument(1), len(value.shape))), value)
-
-    return handle
+def _scan(monoid: str, site: AtenSite) -> Node:
+    value = in_result(site, 0)
+    if not value.shape:
+        return value
+    return site.builder.scan(Scan(monoid, site.axis(site.argument(1), len(value.shape))), value)
 
 
-def _exponentials(site: AtenSite) -> tuple[Node, Node, Node]:
-    """x - max, exp of it, and the sum of that, over one axis, which stays."""
+def _softmax(site: AtenSite, *, log: bool) -> Node:
+    """exp(x - max) over its sum along an axis, or the logarithm of that."""
     value = in_result(site, 0)
     axes = (site.axis(site.argument(1), len(value.shape)),) if value.shape else ()
     below = apply(site, "subtract", value, site.builder.reduce("max", value, axes, keep=True))
     raised = apply(site, "exp", below)
-    return below, raised, site.builder.reduce("sum", raised, axes, keep=True)
-
-
-def _softmax(site: AtenSite) -> Node:
-    _, raised, total = _exponentials(site)
-    return apply(site, "divide", raised, total)
-
-
-def _log_softmax(site: AtenSite) -> Node:
-    below, _, total = _exponentials(site)
-    return apply(site, "subtract", below, apply(site, "log", total))
+    total = site.builder.reduce("sum", raised, axes, keep=True)
+    return apply(site, "subtract", below, apply(site, "log", total)) if log else apply(site, "divide", raised, total)
 
 
 def _layer_norm(site: AtenSite) -> tuple[Node, ...]:
@@ -128,19 +108,19 @@ def _layer_norm(site: AtenSite) -> tuple[Node, ...]:
 
 
 ATEN |= {
-    **dict.fromkeys(("sum.default", "sum.dim_IntList"), reduction("sum")),
-    **dict.fromkeys(("prod.default", "prod.dim_int"), reduction("prod")),
-    **dict.fromkeys(("max.default", "amax.default"), reduction("max")),
-    **dict.fromkeys(("min.default", "amin.default"), reduction("min")),
-    "logsumexp.default": reduction("logsumexp"),
-    **{f"{name}.dim": _ends(name, f"arg{name}") for name in ("max", "min")},
-    **{f"{name}.default": _place(name) for name in ("argmax", "argmin")},
-    **{f"{n}.{kind}": reduction(n, asks=DType.BOOL) for n in ("any", "all") for kind in ("default", "dim", "dims")},
+    **dict.fromkeys(("sum.default", "sum.dim_IntList"), partial(reduction, "sum")),
+    **dict.fromkeys(("prod.default", "prod.dim_int"), partial(reduction, "prod")),
+    **dict.fromkeys(("max.default", "amax.default"), partial(reduction, "max")),
+    **dict.fromkeys(("min.default", "amin.default"), partial(reduction, "min")),
+    "logsumexp.default": partial(reduction, "logsumexp"),
+    **{f"{name}.dim": partial(_ends, name, f"arg{name}") for name in ("max", "min")},
+    **{f"{name}.default": partial(_place, name) for name in ("argmax", "argmin")},
+    **{f"{n}.{kind}": partial(reduction, n, asks=DType.BOOL) for n in ("any", "all") for kind in _KINDS},
     **dict.fromkeys(("mean.default", "mean.dim"), _mean),
     "var.correction": lambda site: _spread(site)[0],
     "var_mean.correction": _spread,
-    **{f"cum{name}.default": _scan(name) for name in ("sum", "prod")},
-    "_softmax.default": _softmax,
-    "_log_softmax.default": _log_softmax,
+    **{f"cum{name}.default": partial(_scan, name) for name in ("sum", "prod")},
+    "_softmax.default": partial(_softmax, log=False),
+    "_log_softmax.default": partial(_softmax, log=True),
     "native_layer_norm.default": _layer_norm,
 }

@@ -13,24 +13,10 @@ from noyau.ir.graph import Node
 
 def _transpose(site: AtenSite) -> Node:
     value = site.value(0)
-    order = list(range(len(value.shape)))
-    if order:
+    if order := list(range(len(value.shape))):
         one, two = (site.axis(site.argument(at), len(order)) for at in (1, 2))
         order[one], order[two] = order[two], order[one]
     return site.builder.transpose(value, order)
-
-
-def _permute(site: AtenSite) -> Node:
-    return site.builder.transpose(site.value(0), [site.axis(k, len(site.shape)) for k in site.argument(1)])
-
-
-def _reshape(site: AtenSite) -> Node:
-    return site.builder.reshape(site.value(0), site.shape)
-
-
-def _unsqueeze(site: AtenSite) -> Node:
-    value = site.value(0)
-    return site.builder.restore_axes(value, (site.axis(site.argument(1), len(value.shape) + 1),))
 
 
 def _squeeze(site: AtenSite) -> Node:
@@ -61,12 +47,9 @@ def _slice(site: AtenSite) -> Node:
 
 
 def _select(site: AtenSite) -> Node:
-    value = site.value(0)
+    value, place = site.value(0), site.dim(site.argument(2))
     axis = site.axis(site.argument(1), len(value.shape))
-    place = site.dim(site.argument(2))
-    if place.constant is not None and place.constant < 0:
-        place = value.shape[axis] + place
-    return site.builder.pick(value, axis, place)
+    return site.builder.pick(value, axis, value.shape[axis] + place if (place.constant or 0) < 0 else place)
 
 
 def _flip(site: AtenSite) -> Node:
@@ -91,18 +74,24 @@ def _diagonal(site: AtenSite) -> Node:
     value = site.value(0)
     rank, offset = len(value.shape), int(site.number(1, "offset", 0))
     one, two = (site.axis(site.number(*each), rank) for each in ((2, "dim1", 0), (3, "dim2", 1)))
-    along_it = Dim.of(f"#{rank - 2}")
-    others = iter(indices(len(site.shape) - 1))
-    places = {one: along_it + max(-offset, 0), two: along_it + max(offset, 0)}
+    *rest, own = indices(rank - 1)
+    places, others = {one: own + max(-offset, 0), two: own + max(offset, 0)}, iter(rest)
     return site.view(value, [places[k] if k in places else next(others) for k in range(rank)])
 
 
 ATEN |= {
-    **{f"{name}.default": _reshape for name in ("view", "_unsafe_view", "reshape")},
-    "permute.default": _permute,
+    **dict.fromkeys(
+        ("view.default", "_unsafe_view.default", "reshape.default"),
+        lambda site: site.builder.reshape(site.value(0), site.shape),
+    ),
+    "permute.default": lambda site: site.builder.transpose(
+        site.value(0), [site.axis(axis, len(site.shape)) for axis in site.argument(1)]
+    ),
     "transpose.int": _transpose,
     "t.default": lambda site: site.builder.transpose(site.value(0), range(len(site.value(0).shape))[::-1]),
-    "unsqueeze.default": _unsqueeze,
+    "unsqueeze.default": lambda site: site.builder.restore_axes(
+        site.value(0), (site.axis(site.argument(1), len(site.shape)),)
+    ),
     **{f"squeeze.{kind}": _squeeze for kind in ("default", "dim", "dims")},
     "expand.default": lambda site: site.builder.expand(site.value(0), site.shape),
     "slice.Tensor": _slice,

@@ -264,10 +264,9 @@ def _refusal(thing: Any, name: str, error: Exception) -> UnsupportedError:
 
 
 def _buffer(thing: Any) -> memoryview | None:
-    try:
+    with suppress(TypeError):
         return memoryview(thing)
-    except TypeError:
-        return None
+    return None
 
 
 _ON_A_GPU = frozenset({2, 10, 13})  # kDLCUDA, kDLROCM, kDLCUDAManaged

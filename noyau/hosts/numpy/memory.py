@@ -66,8 +66,7 @@ class Pool:
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """A packed array of any values, whose memory begins at a page. MemoryError where there is not enough."""
         size_bytes = math.prod(shape) * dtype.itemsize
-        lease = _Lease(self, self.take(block_bytes(size_bytes)), size_bytes)
-        return np.ndarray(shape, dtype, np.asarray(lease))
+        return np.ndarray(shape, dtype, np.asarray(_Lease(self, self.take(block_bytes(size_bytes)), size_bytes)))
 
     def take(self, size_bytes: int) -> Block:
         """A block of this size: the one that came back last, or a new one."""
@@ -130,9 +129,7 @@ class Pool:
 
 def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """As np.empty; of LEAST_BYTES or more, in memory that may have been used before. MemoryError as there."""
-    if math.prod(shape) * dtype.itemsize < LEAST_BYTES:
-        return np.empty(shape, dtype)
-    return pool().empty(shape, dtype)
+    return np.empty(shape, dtype) if math.prod(shape) * dtype.itemsize < LEAST_BYTES else pool().empty(shape, dtype)
 
 
 @cache

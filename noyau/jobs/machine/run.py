@@ -13,7 +13,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from noyau.errors import BuildError, InputError, MissingExtraError
+from noyau.errors import BuildError, InputError, dependency
 from noyau.jobs.command_line import progress
 from noyau.jobs.machine.render import facts_text, machine_tables, number_table, versions_text
 from noyau.jobs.report.text import spell_bytes
@@ -110,10 +110,8 @@ def _gpu(device: str, *, refresh: bool) -> GpuRates | None:
     MissingExtraError without torch."""
     if not device and not (has_driver() and importlib.util.find_spec("torch")):
         return None
-    try:
+    with dependency("a GPU is measured with torch, which", "torch"):
         from noyau.hosts.torch.cuda.clock import measured_gpu
-    except ImportError as error:
-        raise MissingExtraError("a GPU is measured with torch; run: pip install torch") from error
     number = int(device.partition(":")[2] or 0)
     try:
         with progress() as say:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from noyau.codegen.language import LANGUAGES
 from noyau.dtypes import HALVES, DType
-from noyau.errors import MissingExtraError, SignatureError
+from noyau.errors import SignatureError, dependency
 
 if TYPE_CHECKING:
     from tree_sitter import Language, Node, Query
@@ -78,13 +78,10 @@ def _blank(match: re.Match[str]) -> str:
 
 @cache
 def _grammar(language: str) -> Language:
-    try:
+    with dependency(f"a kernel in {language} is read by tree-sitter, which", "noyau-kernels[check-c]"):
         import tree_sitter
         import tree_sitter_c
         import tree_sitter_cpp
-    except ImportError as error:
-        message = f"a kernel in {language} is read by tree-sitter, which is not installed"
-        raise MissingExtraError(f"{message}; run: pip install 'noyau-kernels[check-c]'") from error
     return tree_sitter.Language((tree_sitter_cpp if LANGUAGES[language].is_cpp else tree_sitter_c).language())
 
 

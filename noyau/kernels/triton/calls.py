@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from noyau.errors import CheckError, MissingExtraError, NoyauError, SignatureError, UnsupportedError
+from noyau.errors import CheckError, NoyauError, SignatureError, UnsupportedError, dependency
 from noyau.hosts.torch.cuda.device import require_grid
 from noyau.kernels.cuda_grids import ArrayArgument, GridKernel, LaunchPlan, is_tensor, launch_on_copies
 from noyau.kernels.interpretation import error_of
@@ -23,15 +23,13 @@ from noyau.kernels.user_kernel import UserKernel, arguments_by_author, python_fu
 from noyau.signatures.types import Instance
 from noyau.workers.import_path import LazyModule
 
-try:
+with dependency("triton, or torch,", "noyau-kernels[triton]"):
     import triton
 
     if TYPE_CHECKING:
         import torch
     else:
         torch = LazyModule("torch")
-except ImportError as error:
-    raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau-kernels[triton]'") from error
 
 _AXES = 3  # of a grid
 Array = np.ndarray

@@ -227,8 +227,7 @@ class UnsignedCalls:
         return MISS
 
     def whole(self, args: Sequence[Any], constants: Mapping[str, Any], sizes: Mapping[str, int], out: Any) -> Any:
-        """By a kernel of the signature that arrays like these have; else by a trusted kernel that returns its results,
-        else by the reference, with one warning."""
+        """By a kernel of the signature of such arrays, else by a trusted one, else by the reference with a warning."""
         if not runs_as_written():
             try:
                 return self.through(*self.split(args, constants), sizes, out)
@@ -249,8 +248,7 @@ class UnsignedCalls:
             return explained_without_signature(self.description, self.returning(), str(error))
 
     def split(self, args: Sequence[Any], constants: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
-        """The arguments but the last ones that are no arrays and that no call need give: at their defaults, these are
-        constants like the others."""
+        """The arguments but the last ones that are no arrays and stand at their defaults: constants like the others."""
         reference, end = self.description.reference, len(args)
         names, least = reference.parameters, max(1, reference.function.__code__.co_posonlyargcount)
         while end > least and args[end - 1] is reference.defaults.get(names[end - 1], self):

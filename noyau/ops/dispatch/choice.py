@@ -19,17 +19,8 @@ from noyau.codegen.language import LANGUAGES
 from noyau.compiler.schedules.gpu.scatters import ways_in
 from noyau.errors import BuildError, MissingExtraError, NoyauError, OutputError, UnsupportedError, warn
 from noyau.hosts.numpy.c_library import AGAIN_S
-from noyau.kernels.programs.generate import (
-    BuiltProgram,
-    GeneratedProgram,
-    Key,
-    Once,
-    Specialization,
-    build,
-    generate,
-    key_of,
-    trace_reference,
-)
+from noyau.kernels.programs import generate as generation
+from noyau.kernels.programs.generate import BuiltProgram, GeneratedProgram, Key, Specialization, build, generate
 from noyau.kernels.reference import Description
 from noyau.kernels.trust import ineligible
 from noyau.kernels.user_kernel import UserKernel, choose_constants
@@ -98,11 +89,11 @@ class Selector:
     chosen: dict[Key, list[Selection]] = field(default_factory=dict)
     programs: dict[tuple[Key, str], list[Attempt]] = field(default_factory=dict)
     demands: dict[Key, tuple[str, ...]] = field(default_factory=dict)
-    once: Once = field(default_factory=Once)
+    once: generation.Once = field(default_factory=generation.Once)
 
     def choose(self, specialization: Specialization) -> Selection:
         """Choose what runs for a key, and where the reference asked for sizes, for these."""
-        key = key_of(specialization)
+        key = generation.key_of(specialization)
         return self.once.value(key, lambda: self.known(key, specialization), lambda: self.anew(key, specialization))
 
     def anew(self, key: Key, specialization: Specialization) -> Selection:
@@ -142,8 +133,7 @@ class Selector:
         if missed is None:
             return Selection(specialization, tuple(choices), tuple(rejected.items()))
         message = f"{self.description.name}: {missed[0]} cannot be built now: {missed[1]}"
-        again = f"{choices[0][0].kernel} runs instead, and after {AGAIN_S:g} s a call tries again"
-        warn(f"{message}; {again}")
+        warn(f"{message}; {choices[0][0].kernel} runs instead, and after {AGAIN_S:g} s a call tries again")
         return Selection(specialization, tuple(choices), tuple(rejected.items()), monotonic() + AGAIN_S)
 
     def won(self, specialization: Specialization, key: Key, rejected: Reasons) -> Iterator[tuple[Choice, float]]:
@@ -249,7 +239,7 @@ class Selector:
         try:
             LANGUAGES[language].require_compiler()
         except BuildError:
-            trace_reference(self.description.reference, specialization)
+            generation.trace_reference(self.description.reference, specialization)
             raise
         return generate(self.description, specialization, language)
 
@@ -318,7 +308,7 @@ class Explanation(Printed):
 def explained(choosing: Selector, chosen: Selection, cells: int) -> Explanation:
     """The explanation of a choice, where the largest array has so many cells."""
     wanted, choice, rejected = chosen.wanted, chosen.at(cells), dict(chosen.rejected)
-    others = list(choosing.candidates(wanted, key_of(wanted), rejected, tried=True))
+    others = list(choosing.candidates(wanted, generation.key_of(wanted), rejected, tried=True))
     eligible = [(each.kernel, each.reason) for each in others if each.kernel != choice.kernel]
     for name in (choice.kernel, *dict(eligible)):  # what may run by now, as it has been checked since
         rejected.pop(name, None)
@@ -337,9 +327,8 @@ def as_written(explanation: Explanation) -> Explanation:
 
 def explained_without_signature(description: Description, trusted: UserKernel | None, reason: str) -> Explanation:
     """The explanation of a call that no signature was found for: a trusted kernel runs, else the reference."""
-    runs = (REFERENCE, "numpy", "it is the op as it is written")
-    if trusted is not None:
-        runs = (trusted.name, trusted.language, "it is trusted")
+    own = (REFERENCE, "numpy", "it is the op as it is written")
+    runs = (trusted.name, trusted.language, "it is trusted") if trusted else own
     return Explanation(description.name, "without a signature", *runs, today(), (), (("generated", reason),))
 
 

@@ -50,8 +50,7 @@ class ProgramRunner:
         for place, value in self.constants:
             values[place] = value
         for call, reads, writes in self.steps:
-            results = call([values[place] for place in reads], sizes)
-            for place, result in zip(writes, results, strict=True):
+            for place, result in zip(writes, call([values[place] for place in reads], sizes), strict=True):
                 values[place] = result
         return [values[place] for place in self.results]
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain, islice, permutations
 from types import MappingProxyType
+from typing import TypeAlias
 
 import numpy as np
 
@@ -31,6 +32,7 @@ Array = np.ndarray
 Sizes = Mapping[str, int]
 Inputs = tuple[str, list[Array]]  # and what they are
 Plan = Iterable[tuple[Sizes, Pattern]]
+Program: TypeAlias = "GeneratedProgram | None"
 ENOUGH_S = 0.1  # after which no further case is begun
 MOST = 8
 CELLS = 1 << 13  # of the largest array
@@ -92,12 +94,7 @@ def _of_launches(
 
 
 def maker_inputs_at(
-    description: Description,
-    specialization: Specialization,
-    graph: Graph,
-    sizes: Sizes,
-    seed: int = 0,
-    of: GeneratedProgram | None = None,
+    description: Description, wanted: Specialization, graph: Graph, sizes: Sizes, seed: int = 0, of: Program = None
 ) -> Iterator[Inputs]:
     """Inputs by the op's maker for some sizes, also where it has other names for them; of as many of these as it knows
     by name where it makes none of all; nothing where it does not take them."""
@@ -106,8 +103,7 @@ def maker_inputs_at(
     renamed = (dict(zip(names, others, strict=False)) for names in permutations(free, min(len(others), len(free))))
     for more in [*(islice(renamed, RENAMED) if others else ()), None]:
         with contextlib.suppress(Exception):  # of a user's function
-            own = maker_inputs(description, specialization, seed, of, {**sizes, **(more or {})})
-            for label, arrays in islice(own, 1):
+            for label, arrays in islice(maker_inputs(description, wanted, seed, of, {**sizes, **(more or {})}), 1):
                 if more is None or sizes.items() <= graph.bind([array.shape for array in arrays]).items():
                     yield label, arrays
                     return
@@ -119,8 +115,7 @@ def _drawn(generated: GeneratedProgram, seed: int, plan: Plan | None = None) -> 
     for sizes, pattern in _plan(graph, maker, generated.wanted.sizes) if plan is None else plan:
         inputs = maker.inputs(sizes, pattern)
         if inputs is not None:
-            numbers = {name: np.array(value) for name, value in integers.items()}
-            arrays = {**inputs, **{n: numbers[n].astype(inputs[n].dtype) for n in numbers}}
+            arrays = {**inputs, **{n: np.array(value).astype(inputs[n].dtype) for n, value in integers.items()}}
             yield spell(pattern, sizes), [arrays[node.output] for node in graph.inputs]
 
 
@@ -145,11 +140,7 @@ def sizes_at_edges(graph: Graph, usual: Mapping[str, int], cells: int) -> list[d
 
 
 def maker_inputs(
-    description: Description,
-    specialization: Specialization,
-    seed: int,
-    of: GeneratedProgram | None = None,
-    sizes: Mapping[str, int] = NO_SIZES,
+    description: Description, wanted: Specialization, seed: int, of: Program = None, sizes: Sizes = NO_SIZES
 ) -> Iterator[Inputs]:
     """Inputs by the op's maker for these dtypes and ranks, each with its seed; nothing without a maker.
     `of`: of sizes that this holds for, those that it was specialised to asked for by name; nothing where these are
@@ -157,7 +148,7 @@ def maker_inputs(
     maker, signature = description.inputs, description.signature
     if maker is None or signature is None:
         return
-    known = {**description.sizes, **specialization.integers}
+    known = {**description.sizes, **wanted.integers}
     demand = {} if of is None else maker_sizes(maker, of.specialised)
     if math.prod(demand.values()) > MADE:
         return
@@ -165,9 +156,9 @@ def maker_inputs(
     for number in range(MOST):
         rng = np.random.default_rng([seed, number])
         arguments = draw_inputs(maker, rng, demand, description.reference.parameters, description.name)
-        arguments = in_dtypes(arguments, signature, specialization.instance.dtypes)
+        arguments = in_dtypes(arguments, signature, wanted.instance.dtypes)
         bound = bind(signature, arguments, known, f"inputs= of {description.name}")
-        if bound.instance == specialization.instance and (of is None or of.holds(bound.sizes)):
+        if bound.instance == wanted.instance and (of is None or of.holds(bound.sizes)):
             yield f"inputs(rng), seed {number}", list(bound.arrays)
 
 

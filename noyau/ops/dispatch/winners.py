@@ -77,11 +77,10 @@ def usual_text(description: Description, specialization: Specialization) -> str:
     for kernel in description.kernels:
         if kernel.usage.trust and not ineligible(kernel, *key):
             return text_digest(kernel.text)
-    text = ""
-    with contextlib.suppress(NoyauError):
-        if specialization.languages:
-            text = generate(description, specialization, specialization.languages[0]).text
-    return text_digest(text)
+    for language in specialization.languages[:1]:
+        with contextlib.suppress(NoyauError):
+            return text_digest(generate(description, specialization, language).text)
+    return text_digest("")
 
 
 def smoke_key(description: Description, generated: GeneratedProgram) -> str:

@@ -51,7 +51,6 @@ def _wrapped(inner: Scalar, function: Any, inputs: int, label: str) -> FunctionT
     """A plain function around what is none. SignatureError where it surely takes another number of arguments."""
     if inputs > 3 or not _takes(function, inputs):
         raise SignatureError(f"{label} takes a function of {_count(inputs)}; {name_of(function)} is none")
-
     wrapper = (lambda x: inner(x), lambda x, y: inner(x, y), lambda x, y, z: inner(x, y, z))[inputs - 1]  # noqa: PLW0108
     wrapper.__name__ = name_of(function)
     assert isinstance(wrapper, FunctionType)

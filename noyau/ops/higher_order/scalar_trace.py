@@ -13,7 +13,7 @@ from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.trace import follow
 from noyau.ir.dims import shape_of
-from noyau.ir.graph import Constant, Graph, Input, Map, Node, View
+from noyau.ir.graph import Constant, Graph, Input, Map, Node, View, downstream
 
 TRIED = (DType.F32, DType.I64, DType.BOOL)  # dtypes of which a function of numbers must take one
 
@@ -73,13 +73,7 @@ def require_traceable(function: Callable[..., Any], names: Sequence[str], consta
 
 def needs(graph: Graph, value: str, wanted: str) -> bool:
     """Whether a value is computed from another one."""
-    waiting = [value]
-    while waiting:
-        name = waiting.pop()
-        if name == wanted:
-            return True
-        waiting += graph[name].inputs
-    return False
+    return value in downstream(graph, [wanted])
 
 
 def reordered(graph: Graph, names: Sequence[str]) -> Graph:

@@ -3,8 +3,7 @@
 Operators under vmap: one call after another.
 
 A signature may leave room for one more leading axis (`*batch`), but an axis that a reference counts from the front, or
-sums over with all others, would be another one then.
-"""
+sums over with all others, would be another one then."""
 
 from __future__ import annotations
 
@@ -40,9 +39,8 @@ def batched_by_loop(call: Callable[..., Any], info: Any, dims: Any, *args: Any, 
     An empty batch is refused, for nothing tells what it would give."""
     if not info.batch_size:
         raise RuntimeError("vmap over no cells at all: there is nothing to call the operator on")
-    parts = [
-        each.unbind(dim) if dim is not None else (each,) * info.batch_size for each, dim in zip(args, dims, strict=True)
-    ]
+    pairs = zip(args, dims, strict=True)
+    parts = [(each,) * info.batch_size if dim is None else each.unbind(dim) for each, dim in pairs]
     calls = [call(*arguments, **constants) for arguments in zip(*parts, strict=True)]
     if isinstance(calls[0], tuple):
         return tuple(torch.stack(results) for results in zip(*calls, strict=True)), (0,) * len(calls[0])
@@ -114,8 +112,7 @@ class AutogradCall(torch.autograd.function._SingleLevelFunction):  # type: ignor
 
 
 def record_call(plan: AutogradPlan, arguments: Sequence[Any]) -> Any:
-    """The results of a call that autograd records where something else of torch may look on: a transform of torch.func
-    takes it as it takes torch's own operators."""
+    """The results of a recorded call where more of torch may look on: torch.func takes it as torch's own operators."""
     if not torch._C._are_functorch_transforms_active():
         return _apply(plan, False, *arguments)
     with enable_single_level_autograd_function():
@@ -166,8 +163,7 @@ def with_tangents(arguments: Sequence[Any], call: Callable[..., Any], plan: Plan
     whole = call(*primals)
     results = whole if isinstance(whole, tuple) else (whole,)
     again, seeds = known.again, dict[str, torch.Tensor]()
-    pairs = zip(known.inputs, primals, strict=True)
-    values = {node.output: as_tensor(each, node.dtype) for node, each in pairs}
+    values = {node.output: as_tensor(each, node.dtype) for node, each in zip(known.inputs, primals, strict=True)}
     wanted = (tangent for _, tangent in duals if tangent is not None)
     values |= {gradient_name(name): each for name, each in zip(again.graph.outputs, wanted, strict=True)}
     for node, result in zip(known.outputs, results, strict=True):

@@ -1,7 +1,6 @@
 """Calls of an op on tensors of torch: by a fast call where nothing of torch looks on, else as an operator of torch.
 
-Without a signature each kind of call gets one, as on arrays.
-"""
+Without a signature each kind of call gets one, as on arrays."""
 
 from __future__ import annotations
 
@@ -43,8 +42,10 @@ from noyau.signatures.types import Family, Term
 _SCHEMA = {bool: "bool", int: "SymInt", float: "float", str: "str", type(None): "int?"}  # of constants, by their type
 RECENT = 64  # plans that are found by the shapes alone
 Asked = tuple[bool, ...]
+Arguments = tuple[Any, ...]
 Given = Sequence[Any]
 Constants = Mapping[str, Any]
+Kinds = Sequence[tuple[str, str]]  # names of constants, and their types in a schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +86,7 @@ class TensorCalls:
         self.recent: dict[Any, AutogradPlan] = {}
         self.plans: dict[Any, list[Variant]] = {}
 
-    def __call__(
-        self, arguments: tuple[Any, ...], constants: Constants, sizes: Mapping[str, int], out: Any = None
-    ) -> Any:
+    def __call__(self, arguments: Arguments, constants: Constants, sizes: Mapping[str, int], out: Any = None) -> Any:
         """The results for tensors, and numbers where the signature has scalars. `constants`: those that are given.
 
         SignatureError where an argument does not fit, UnsupportedError where no kernel takes one or what is asked for
@@ -98,7 +97,7 @@ class TensorCalls:
             return self.as_operator(arguments, constants)
         return self.recorded(arguments, constants) if is_recorded(arguments) else self.run(arguments, constants)
 
-    def into(self, arguments: tuple[Any, ...], constants: Constants, sizes: Mapping[str, int], out: Any) -> Any:
+    def into(self, arguments: Arguments, constants: Constants, sizes: Mapping[str, int], out: Any) -> Any:
         """The same, copied to `out`."""
         targets = out if isinstance(out, tuple) else (out,)
         if is_recorded((*arguments, *targets)):
@@ -116,7 +115,7 @@ class TensorCalls:
             target.copy_(result)
         return out
 
-    def run(self, arguments: tuple[Any, ...], constants: Constants) -> Any:
+    def run(self, arguments: Arguments, constants: Constants) -> Any:
         """The results on plain tensors, of which nothing is recorded: by the way of an earlier call, else the whole."""
         if is_negated(arguments):
             arguments = tuple(map(in_memory, arguments))
@@ -130,7 +129,7 @@ class TensorCalls:
             return self.fake(arguments, constants)
         return self.anew(arguments, constants)
 
-    def anew(self, arguments: tuple[Any, ...], constants: Constants) -> Any:
+    def anew(self, arguments: Arguments, constants: Constants) -> Any:
         """The whole way, by the signature."""
         calls, known, device = self.calls, self.calls.all(constants), device_of(arguments)
         if runs_as_written():
@@ -150,7 +149,7 @@ class TensorCalls:
             return _packed(calls.written(bound, known))
         return _packed(run(choice, wanted, generate.fit_layouts(bound.arrays, wanted.layouts)))
 
-    def on_device(self, arguments: tuple[Any, ...], constants: Constants, device: str) -> Any:
+    def on_device(self, arguments: Arguments, constants: Constants, device: str) -> Any:
         """The whole way on a GPU, without the reference: UnsupportedError without a kernel, or in a capture."""
         from noyau.hosts.torch.cuda.device import device_errors, require_free
 
@@ -166,10 +165,9 @@ class TensorCalls:
     def chosen(self, arguments: Given, constants: Constants, device: str) -> tuple[Selection, int]:
         """The selection for tensors on a device, and how many cells the largest of them has."""
         sizing = sizing_integers(self.signature)
-        pairs = zip(self.signature.inputs, arguments, strict=True)
         shapes = [
             arrays_of([each])[0] if term.name in sizing or not isinstance(each, torch.Tensor) else array_like(each)
-            for term, each in pairs
+            for term, each in zip(self.signature.inputs, arguments, strict=True)
         ]
         bound = self.bound(shapes, constants)
         wanted = generate.specialization_of(self.signature, bound, self.calls.all(constants), device)
@@ -201,11 +199,10 @@ class TensorCalls:
 
     def sizes(self, constants: Constants) -> dict[str, int]:
         """The sizes that no shape gives."""
-        known = self.calls.all(constants)
-        named = {name: value for name, value in known.items() if name in self.signature.sizes}
+        named = {name: value for name, value in self.calls.all(constants).items() if name in self.signature.sizes}
         return {**self.calls.description.sizes, **named}
 
-    def admitted(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    def admitted(self, arguments: Arguments) -> tuple[Any, ...]:
         """The arguments, other packages' arrays on a GPU as tensors. UnsupportedError where no kernel takes one."""
         if any(map(lies_on_gpu, arguments)):
             arguments = tuple(require_torch(self.called).tensors_of(self.names, arguments))
@@ -220,7 +217,7 @@ class TensorCalls:
 
     # ---- gradients
 
-    def recorded(self, arguments: tuple[Any, ...], constants: Constants) -> Any:
+    def recorded(self, arguments: Arguments, constants: Constants) -> Any:
         """The results where nothing but autograd looks on."""
         key = (tuple(map(_plan_key, arguments)), generate.constants_key(constants) if constants else ())
         plan = self.recent.get(key)
@@ -263,9 +260,8 @@ class TensorCalls:
             names = [node.output for node, asks in zip(variant.graph.inputs, requires, strict=True) if asks]
             draw = partial(draw_op, self.calls.description, variant.wanted, variant.graph)
             runs = (lambda arguments: self.run(tuple(arguments), constants)), partial(self.forward, constants)
-            variant.plans[requires] = autograd.plan_of(
-                variant.graph, names, self.called, draw, *runs, self.how(variant.wanted)
-            )
+            how = self.how(variant.wanted)
+            variant.plans[requires] = autograd.plan_of(variant.graph, names, self.called, draw, *runs, how)
         return variant.plans[requires]
 
     def how(self, specialization: generate.Specialization) -> Callable[[Graph, Sequence[str]], Derived]:
@@ -307,9 +303,7 @@ class TensorCalls:
         name = self.operator(tensors, simple, baked)._opname
         return name, tuple((f"c{at}", name, value) for at, (name, value) in enumerate(simple.items()))
 
-    def registration(
-        self, tensors: Asked, kinds: Sequence[tuple[str, str]], baked: Constants, key: str
-    ) -> TorchOperator:
+    def registration(self, tensors: Asked, kinds: Kinds, baked: Constants, key: str) -> TorchOperator:
         names = [name for name, _ in kinds]
 
         def known(constants: Constants) -> Constants:
@@ -401,9 +395,7 @@ class UnsignedTensors:
     def forget(self) -> None:
         """Nothing is kept here."""
 
-    def __call__(
-        self, arguments: tuple[Any, ...], constants: Mapping[str, Any], sizes: Mapping[str, int], out: Any = None
-    ) -> Any:
+    def __call__(self, arguments: Arguments, constants: Constants, sizes: Mapping[str, int], out: Any = None) -> Any:
         """As signed calls; where the reference cannot be traced it runs as it is, but records no gradient."""
         description = self.calls.description
         arrays, constants = self.calls.split(arguments, constants)

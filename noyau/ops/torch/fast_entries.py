@@ -1,7 +1,6 @@
 """Fast calls for tensors of what was chosen for a key: in C where one kernel is the whole program, else in Python.
 
-On a GPU, what was launched for tensors of these shapes before is launched again.
-"""
+On a GPU, what was launched for tensors of these shapes before is launched again."""
 
 from __future__ import annotations
 
@@ -30,6 +29,7 @@ from noyau.ops.torch.program_runner import TensorProgram
 from noyau.signatures.types import Signature
 
 Entry: TypeAlias = Callable[[tuple[Any, ...]], Any]
+Sizes = Mapping[str, int]
 
 
 def entry(label: str, signature: Signature, chosen: Selection) -> Entry | None:
@@ -69,9 +69,7 @@ def call_or_refuse(fast_call: Entry, arguments: tuple[Any, ...]) -> Any:
     raise UnsupportedError("no kernel takes these tensors as they lie; give packed ones: x.contiguous()")
 
 
-def through_program(
-    program: BuiltProgram, ends: Sequence[Argument], label: str, tiles: Mapping[str, int] = USUAL
-) -> Entry:
+def through_program(program: BuiltProgram, ends: Sequence[Argument], label: str, tiles: Sizes = USUAL) -> Entry:
     """The fast call of a built program, in C or on a GPU."""
     if LANGUAGES[program.generated.language].on_gpu:
         return DeviceFastCall(program, ends, label, tiles)
@@ -121,7 +119,7 @@ class DeviceFastCall:
     are refused, launches run for them that its certificate is not of, or torch asks for the same bits in every run and
     it has not these. A tensor without axes may lie on the CPU."""
 
-    def __init__(self, built: BuiltProgram, ends: Sequence[Argument], called: str, tiles: Mapping[str, int]) -> None:
+    def __init__(self, built: BuiltProgram, ends: Sequence[Argument], called: str, tiles: Sizes) -> None:
         self.ends, self.called = tuple(ends), called
         self.device = torch.device(built.generated.wanted.device)
         self.run, self.generated = TensorProgram(built, tiles), built.generated
@@ -163,8 +161,7 @@ class DeviceFastCall:
             results, plan = self.run.followed(tensors)
         except InputError:
             return MISS
-        there = all(each.device == self.device for each in arguments if isinstance(each, torch.Tensor))
-        if self.repeats and there:
+        if self.repeats and all(each.device == self.device for each in arguments if isinstance(each, torch.Tensor)):
             self.keep(key, plan or self.hosted)
         return results[0] if len(results) == 1 else tuple(results)
 
@@ -172,7 +169,7 @@ class DeviceFastCall:
         """Keep what is called for tensors like these from now on."""
         self.known = {**(self.known if len(self.known) < MOST else {}), key: plan}
 
-    def sizes(self, tensors: Sequence[torch.Tensor]) -> Mapping[str, int]:
+    def sizes(self, tensors: Sequence[torch.Tensor]) -> Sizes:
         """The sizes of a call with these tensors. InputError where they do not fit together."""
         return {**self.generated.wanted.sizes, **self.generated.graph.bind([tensor.shape for tensor in tensors])}
 
@@ -184,7 +181,11 @@ class DeviceFastCall:
         """The results, or an error that says why there are none."""
         tensors = self.read(arguments)
         if tensors is None:
-            raise InputError(f"{self.called}: these tensors do not fit the kernel that was made for the call")
+            raise InputError(f"{self.called}: these tensors do not fit its kernel")
+        return self.launched(tensors)
+
+    def launched(self, tensors: Sequence[Any]) -> Any:
+        """The results, in new tensors."""
         results = self.run(*tensors)
         return results[0] if len(results) == 1 else tuple(results)
 
@@ -244,23 +245,16 @@ class HandFastCall(DeviceFastCall):
 
     def __init__(self, kernel: UserKernel, wanted: Specialization, ends: Sequence[Argument], called: str) -> None:
         self.ends, self.called, self.device = tuple(ends), called, torch.device(wanted.device)
-        self.kernel = CALLERS[kernel.language].on_tensors(kernel, wanted.instance, wanted.constants)
+        self.run = CALLERS[kernel.language].on_tensors(kernel, wanted.instance, wanted.constants)
 
     def __call__(self, arguments: tuple[Any, ...]) -> Any:
         inputs = self.read(arguments)
         return MISS if inputs is None else self.launched(inputs)
 
-    def insist(self, arguments: tuple[Any, ...]) -> Any:
-        inputs = self.read(arguments)
-        if inputs is None:
-            raise InputError(f"{self.called}: these tensors do not fit its kernel")
-        return self.launched(inputs)
-
-    def launched(self, arguments: Sequence[Any]) -> Any:
+    def launched(self, tensors: Sequence[Any]) -> Any:
         """The results, in new tensors."""
         with device_errors(self.called, self.device):
-            results = self.kernel(*arguments)
-        return results[0] if len(results) == 1 else tuple(results)
+            return super().launched(tensors)
 
     def tensor(self, end: Argument, each: Any) -> Any:
         """An argument as the kernel takes it, a number as a number; or None where it does not fit."""

@@ -1,7 +1,6 @@
 """A graph as kernels on tensors: built once for each layout of its inputs, and certified as generated kernels are.
 
-Small inputs for the smoke certificates of what runs forward and back.
-"""
+Small inputs for the smoke certificates of what runs forward and back."""
 
 from __future__ import annotations
 

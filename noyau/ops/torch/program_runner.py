@@ -119,19 +119,16 @@ def _as_wanted(tensor: Tensor, layout: str) -> Tensor:
 def _kernel(program: BuiltProgram, step: KernelStep, kernel: BuiltKernel) -> Step:
     if program.library is None:
         return lambda tensors, sizes: _through_arrays(kernel, tensors)
-    layouts = [_LAYOUTS[buffer.layout] for buffer in step.kernel.of(Role.INPUT)]
-    pairs = zip(step.graph.inputs, layouts, strict=True)
+    pairs = zip(step.graph.inputs, [_LAYOUTS[buffer.layout] for buffer in step.kernel.of(Role.INPUT)], strict=True)
     ends = [Argument(node.dtype, len(node.shape), layout) for node, layout in pairs]
     return partial(_through, TensorFastCall(program.library, f"{step.kernel.name}_kernel", ends).call, kernel)
 
 
-def _through(
-    fast_call: Callable[..., Any], kernel: BuiltKernel, tensors: list[Tensor], sizes: Sizes
-) -> Sequence[Tensor]:
+def _through(call: Callable[..., Any], kernel: BuiltKernel, tensors: list[Tensor], sizes: Sizes) -> Sequence[Tensor]:
     """Run by the fast call; packed where a library left it otherwise; as arrays where it takes none, which says why."""
-    results = fast_call(tuple(tensors))
+    results = call(tuple(tensors))
     if results is MISS:
-        results = fast_call(tuple(tensor.contiguous() for tensor in tensors))
+        results = call(tuple(tensor.contiguous() for tensor in tensors))
     if results is MISS:
         return _through_arrays(kernel, tensors)
     return results if isinstance(results, tuple) else [results]

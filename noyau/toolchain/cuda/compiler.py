@@ -19,7 +19,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from noyau.errors import BuildError, MissingExtraError
+from noyau.errors import BuildError, MissingExtraError, dependency
 from noyau.toolchain.c.compiler import summary
 from noyau.toolchain.cache import cached, digest
 
@@ -37,11 +37,8 @@ _NO_HEADER = re.compile(r"could not open source file|cannot open source file|Fai
 @cache
 def core() -> Any:
     """The module cuda.core. MissingExtraError without it."""
-    try:
-        with _IMPORT:
-            return import_module("cuda.core")
-    except ImportError as error:
-        raise MissingExtraError("cuda-core is not installed; run: pip install 'noyau-kernels[cuda]'") from error
+    with dependency("cuda-core", "noyau-kernels[cuda]"), _IMPORT:
+        return import_module("cuda.core")
 
 
 @cache
@@ -111,10 +108,8 @@ _USUAL_BYTES = 48 << 10
 
 def resources_in(cubin: bytes) -> dict[str, KernelResources]:
     """The resources of each kernel of a cubin, by symbol, from its ELF file. MissingExtraError without pyelftools."""
-    try:
+    with dependency("pyelftools", "noyau-kernels[check-c]"):
         from elftools.elf.elffile import ELFFile
-    except ImportError as error:
-        raise MissingExtraError("pyelftools is not installed; run: pip install 'noyau-kernels[check-c]'") from error
     sections = {section.name: section for section in ELFFile(BytesIO(cubin)).iter_sections()}
     reserved = 1024 if ".nv.shared.reserved.0" in sections else 0
     resources = {}

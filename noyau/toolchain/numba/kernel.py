@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from noyau.dtypes import HALVES, DType
-from noyau.errors import BuildError, MissingExtraError
+from noyau.errors import BuildError, dependency
 from noyau.ir.loop_interpreter import bind_sizes
 from noyau.ir.loops import Buffer, Kernel, Role
 from noyau.toolchain.cache import file_of
@@ -32,10 +32,8 @@ from noyau.toolchain.garbage_collection import without_collections
 from noyau.toolchain.guard_zones import SCRATCH_POISONS, ArrayKernel, Arrays, Empty, GuardedArray, Memory, Order
 from noyau.workers.import_path import run_text
 
-try:
+with dependency("numba", "noyau-kernels[numba]"):
     import numba
-except ImportError as error:
-    raise MissingExtraError("numba is not installed; run: pip install 'noyau-kernels[numba]'") from error
 
 Shape = tuple[int, ...]
 _KINDS = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)] + ["float32", "float64", "bool_"]
