@@ -267,17 +267,19 @@ static void compute_without_status(void *node, OrtKernelContext *context) {
 
 /* ---- shapes while the model is loaded ---- */
 
-/* Fills `dims` and returns 1 where every dimension of the input is known. */
-static int known_shape(OrtShapeInferContext *context, size_t input, size_t rank, int64_t *dims) {
+enum knowledge { NOTHING, RANK, EXTENTS };
+
+/* Fills `dims` where every dimension of the input is known; what is known of the input. */
+static enum knowledge known_shape(OrtShapeInferContext *context, size_t input, size_t rank, int64_t *dims) {
     OrtShapeInfo *info = NULL;
     size_t found = 0;
-    int known = 0;
+    enum knowledge known = NOTHING;
     OrtStatus *failure = shared_api->ShapeInferContext_GetInputTypeShape(context, input, &info);
     if (!failure && info) failure = shared_api->GetDimensionsCount(info, &found);
     if (!failure && info && found == rank) {
         failure = shared_api->GetDimensions(info, dims, rank);
-        known = !failure;
-        for (size_t i = 0; known && i < rank; i++) known = dims[i] >= 0;
+        known = failure ? NOTHING : EXTENTS;
+        for (size_t i = 0; known == EXTENTS && i < rank; i++) known = dims[i] >= 0 ? EXTENTS : RANK;
     }
     if (failure) shared_api->ReleaseStatus(failure);
     return known; /* `info` stays the context's own */
@@ -325,16 +327,18 @@ static OrtStatus *infer_shapes(const OrtCustomOp *op, OrtShapeInferContext *cont
     for (int32_t i = 0; i < kernel->inputs; i++) total += kernel->ranks[i];
     int64_t dims[total + 1], sizes[TRIALS * (kernel->sizes + 1)], *next = dims;
     const int64_t *shapes[kernel->inputs + 1];
-    int known = 1;
-    for (int32_t i = 0; known && i < kernel->inputs; i++) {
-        known = known_shape(context, (size_t)i, (size_t)kernel->ranks[i], next);
+    enum knowledge known = EXTENTS;
+    for (int32_t i = 0; i < kernel->inputs; i++) {
+        const enum knowledge own = known_shape(context, (size_t)i, (size_t)kernel->ranks[i], next);
+        if (own == NOTHING) return NULL; /* as of a Loop's state, whose rank onnxruntime leaves open as the model did */
+        known = own < known ? own : known;
         shapes[i] = next;
         next += kernel->ranks[i];
     }
-    if (known && kernel->bind(shapes, sizes)) return NULL;
-    for (int32_t i = 0; !known && i < TRIALS * (kernel->sizes + 1); i++) sizes[i] = trial_sizes[i / (kernel->sizes + 1)];
+    if (known == EXTENTS && kernel->bind(shapes, sizes)) return NULL;
+    for (int32_t i = 0; known == RANK && i < TRIALS * (kernel->sizes + 1); i++) sizes[i] = trial_sizes[i / (kernel->sizes + 1)];
     for (int32_t i = 0; i < kernel->outputs; i++) {
-        OrtStatus *failure = tell_shape(context, kernel, sizes, known ? 1 : TRIALS, i);
+        OrtStatus *failure = tell_shape(context, kernel, sizes, known == EXTENTS ? 1 : TRIALS, i);
         if (failure) return failure;
     }
     return NULL;
