@@ -147,7 +147,7 @@ def refusals():
     )
     yield (
         InputError,
-        "signed int64, and its column is float64",
+        "declared int64, and its column is float64",
         lambda: noyau.stream(group_sums, {"key": np.zeros(2), "x": np.zeros(2)}),
     )
     yield (

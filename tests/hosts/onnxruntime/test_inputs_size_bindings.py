@@ -90,7 +90,7 @@ def test_sizes_asked_for_are_all_there_is_each_with_each():
 
 
 def test_sizes_that_cannot_be_asked_for():
-    with pytest.raises(InputError, match="no number of it"):
+    with pytest.raises(InputError, match="a size is given without a number"):
         bindings(TOKENS, {"sequence": ()})
     with pytest.raises(InputError, match=f"18 bindings of sizes are asked for, and {MOST_ASKED} are the most"):
         bindings(TOKENS, {"sequence": range(1, 10), "batch": (1, 2)})

@@ -184,7 +184,7 @@ def test_samples_of_a_script_are_checked_and_those_of_other_sizes_timed(model, t
 def test_without_time_the_output_is_the_model_and_it_says_so(model, capsys):
     assert optimize(model, "--within", "0") == 0
     told = " ".join(capsys.readouterr().out.split())
-    assert "not checked: no time is left of the 0 s that were given" in told
+    assert "not checked: the 0 s that were given are over" in told
     assert "0 of 2 kernels kept" in told
     assert "the model as it was, no kernel is in it." in told
 

@@ -161,7 +161,7 @@ def test_errors_are_those_of_arrays():
         rmsnorm(torch.ones(3, 4), torch.ones(5))
     with pytest.raises(InputError, match="an index is outside the axis"):
         embedding(torch.ones(3, 2), torch.tensor([4]))
-    with pytest.raises(SignatureError, match="there is no epsilon to give"):
+    with pytest.raises(SignatureError, match="it has no parameter epsilon"):
         rmsnorm(torch.ones(3, 4), torch.ones(4), epsilon=1)
 
 

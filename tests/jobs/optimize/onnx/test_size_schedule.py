@@ -191,7 +191,7 @@ def test_without_time_nothing_is_timed_and_nothing_is_kept(course, judged, bench
     monkeypatch.setattr(OnnxBench, "compare", None)
     made = raced(bench(), judged, course, OVER, "faster", lambda _: None)
     assert {(one.kept, one.reason) for one in made.judged} == {
-        (False, "not timed: no time is left of the 0 s that were given")
+        (False, "not timed: the 0 s that were given are over")
     }
     assert course.notes == []
     asked_for = raced(bench(), judged, course, OVER, "all", lambda _: None)
@@ -205,7 +205,7 @@ def test_what_was_timed_before_the_time_was_over_counts(course, judged, bench, m
     monkeypatch.setattr(OnnxBench, "compare", timed_as(2))
     first, second = raced(bench(), judged, course, deadline, "faster", lambda _: None).judged
     assert first.kept and len(first.timings) == 1
-    assert not second.kept and "no time is left of the 10 s" in second.reason
+    assert not second.kept and "the 10 s that were given are over" in second.reason
 
 
 def test_only_those_in_the_race_are_said_as_their_turn_comes(judged):

@@ -164,7 +164,7 @@ def test_what_cannot_be_tried_says_why(clock, tmp_path, monkeypatch):
     vector = made(tmp_path, of_a_vector(), dims={}).report.weights
     assert {each.reason for each in vector.products} == {"what it reads could not be captured, or is a vector"}
     late = made(tmp_path, within_s=1e-9).report.weights.products
-    assert {each.reason for each in late[0].variants} == {"no time is left of the 1e-09 s that were given"}
+    assert {each.reason for each in late[0].variants} == {"the 1e-09 s that were given are over"}
     monkeypatch.delattr(load_onnxruntime().capi._pybind_state, "quantize_matmul_4bits")
     four = made(tmp_path, weights="int4").report.weights.products[0]
     assert four.reason.endswith("does not run: this onnxruntime does not pack weights in 4 bits")

@@ -60,7 +60,7 @@ def test_without_inputs_there_is_nothing_to_time(bench, scene):
     missing = "not all of its inputs can be made up: give --inputs F.npz"
     assert time_whole(bench(), []) == Whole(untimed=missing)
     late = bench(deadline=Deadline(0.0, 0.0))
-    assert time_whole(late, SCENES).untimed == "no time is left of the 0 s that were given"
+    assert time_whole(late, SCENES).untimed == "the 0 s that were given are over"
     made = bench()
     scene[0].model.graph.node[0].domain = "com.example"
     assert time_whole(made, SCENES).untimed == "com.example::Tanh is no operator of plain onnxruntime"
