@@ -235,8 +235,7 @@ class Syntax:
             return None  # declares its parameters behind its name, as C once did, or is no definition
         words = re.findall(r"\w+", re.sub(r"<.*", "", self.source(name), flags=re.DOTALL))
         head = [*_head(outer), *("*" for _ in range(outer.type == "pointer_declarator"))]
-        before = self.text[_end_before(node) : declarator.start_byte]
-        marks = frozenset(re.findall(r"\b__\w+__\b", before))
+        marks = frozenset(re.findall(r"\b__\w+__\b", self.text[_end_before(node) : declarator.start_byte]))
         return FunctionSyntax(words[-1], tuple(head), marks, parameters, body, name.start_point.row + 1)
 
     @cached_property
@@ -252,8 +251,7 @@ class Syntax:
     @cached_property
     def launches(self) -> tuple[LaunchSyntax, ...]:
         """The launches of the text, those in macros among them, by their places."""
-        launches = map(self.launch, self._everywhere("call") if self._openings else [])
-        return tuple(launch for launch in launches if launch is not None)
+        return tuple(filter(None, map(self.launch, self._everywhere("call") if self._openings else [])))
 
     def launch_on(self, line: int) -> LaunchSyntax | None:
         """The launch that is written on a line, or over it; None where there is none, or those of several kernels."""

@@ -246,8 +246,7 @@ def second_opinion(checked: ScriptCheck, path: Path, arguments: Sequence[str] = 
     is a warning."""
     why = "compute-sanitizer runs scripts, and no notebooks" if path.suffix == ".ipynb" else missing()
     if not why:
-        wish = {"script": str(path), "arguments": list(arguments)}
-        environment = {**ENVIRONMENT, WISH: json.dumps(wish)}
+        environment = {**ENVIRONMENT, WISH: json.dumps({"script": str(path), "arguments": list(arguments)})}
         try:
             reports = run_tools([sys.executable, "-m", "noyau.sanitizer.compute_sanitizer.driver"], environment)
         except NoyauError as error:

@@ -126,7 +126,8 @@ class Triton(_Launched):
             case "load" | "store" | "atomic_add":
                 return self.access(values[0], node, walk)
             case "zeros" | "full" | "zeros_like":
-                return Float(_bits_in(node))
+                text = ast.unparse(node)
+                return Float(next((bits for name, bits in _FLOATS.items() if f".{name}" in text), 0))
             case _ if word in _FOLDS or word in ("dot", "where"):
                 return next((each for each in values if isinstance(each, Float)), None)
             case "expand_dims" | "broadcast_to" | "max_contiguous" | "multiple_of":
@@ -160,11 +161,6 @@ def _quotient(one: Value, other: Value) -> Value:
     if isinstance(one, Interval) and isinstance(other, Interval) and other.low > 0:
         return Interval(-(-one.low // other.high), -(-one.high // other.low), max(one.bits, other.bits) or 32)
     return None
-
-
-def _bits_in(node: ast.Call) -> int:
-    text = ast.unparse(node)
-    return next((bits for name, bits in _FLOATS.items() if f".{name}" in text), 0)
 
 
 class C(_Launched):

@@ -20,7 +20,7 @@ import numpy as np
 from noyau.errors import FindingKind, UnsupportedError
 from noyau.hosts.numpy.c_library import Library, reads_scalars
 from noyau.sanitizer.engine import ReplayEvent, Shadow
-from noyau.sanitizer.recording_array import Recorder, Recording, TooManyError
+from noyau.sanitizer.recording_array import ATOMIC, READ, SAME, WRITE, Recorder, Recording, TooManyError
 from noyau.sanitizer.records import ACCESSES, Access, WatchedMemory
 from noyau.toolchain.c import compiler as c_compiler
 
@@ -120,7 +120,6 @@ def _place(kind: type, slot: str) -> int:
     return words.index(id(mark)) * ctypes.sizeof(ctypes.c_size_t)
 
 
-_READ, _WRITE, _ATOMIC, _SAME = (int(Access[name]) for name in ("READ", "WRITE", "ATOMIC", "SAME_WRITE"))
 _REGION, _ENTER, _FENCE, _CLEAR = (int(ReplayEvent[name]) for name in ("REGION", "ENTER", "FENCE", "CLEAR"))
 
 
@@ -228,9 +227,9 @@ class DeviceArray(Recording):
         site = self.recorder.site(sys._getframe(1))
         cell = self.cell(key)
         if cell >= 0 and self.is_plain:
-            self._note(_READ, cell, site)
+            self._note(READ, cell, site)
             return self.number(self.data[key])
-        if not self.is_plain and self.inside(key, _READ, site) is not None:
+        if not self.is_plain and self.inside(key, READ, site) is not None:
             return DeviceRecord(self, key) if cell >= 0 else self._like(self.picked(key, site))
         item = self.picked(key, site)
         if isinstance(item, np.ndarray):  # outside: zeros of that shape
@@ -244,18 +243,18 @@ class DeviceArray(Recording):
             for name in value._array.data.dtype.names or ():
                 self.field(name)[key] = value[name]
         elif cell >= 0:
-            self._store(key, cell, value, _WRITE, site)
+            self._store(key, cell, value, WRITE, site)
         else:
             self.put(key, value if isinstance(value, Recording) else fitted(value, self.data.dtype), site)
 
     def change(
-        self, key: Any, change: Callable[[Any], Any], frame: FrameType, *, sums: bool = False, how: int = _ATOMIC
+        self, key: Any, change: Callable[[Any], Any], frame: FrameType, *, sums: bool = False, how: int = ATOMIC
     ) -> Any:
         """An atomic: the cell becomes `change` of what it holds, which is given back. `sums`: it adds."""
         site = self.recorder.site(frame)
         if sums and self.data.dtype.kind == "f":
             self.launch.unordered.add(site)
-        key = self.inside(key, _ATOMIC, site)
+        key = self.inside(key, ATOMIC, site)
         if key is None:
             return self.number(0)
         before = self.data[key]
@@ -286,8 +285,8 @@ class DeviceArray(Recording):
         data = self.data
         before = data[key]
         data[key] = fitted(value, data.dtype)
-        if access == _WRITE and before == data[key]:
-            access = _SAME
+        if access == WRITE and before == data[key]:
+            access = SAME
         self._note(access, cell, site)
 
     def _note(self, access: int, cell: int, site: int) -> None:

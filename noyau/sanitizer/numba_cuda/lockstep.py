@@ -182,8 +182,7 @@ class Lockstep:
                 first = first or (thread, number)
         if first is not None and ended >= 0:
             self.recorder.enter(first[0].owner, first[1], 0)
-            other = -1, ended * self.block_size
-            self._note(FindingKind.DIVERGENT_BARRIER, first[0].left, other=other, index=1)
+            self._note(FindingKind.DIVERGENT_BARRIER, first[0].left, other=(-1, ended * self.block_size), index=1)
         return waiting
 
     def _block(self, number: int, at: Three, places: Sequence[Three]) -> Iterator[Thread]:

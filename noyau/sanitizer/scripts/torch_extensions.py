@@ -69,8 +69,7 @@ class Extensions:
     def load(self, name: str, sources: Any, *wishes: Any, **named: Any) -> BuiltExtension:
         """torch.utils.cpp_extension.load."""
         paths = [Path(each) for each in ([sources] if isinstance(sources, str | os.PathLike) else sources)]
-        files = [os.path.relpath(self.folder / each, self.folder) for each in paths]
-        return self.of_files(name, files, _flags(named))
+        return self.of_files(name, [os.path.relpath(self.folder / each, self.folder) for each in paths], _flags(named))
 
     def of_files(self, name: str, files: Sequence[str], flags: Sequence[str] = ()) -> BuiltExtension:
         """The extension of files of the folder. Their headers are read from copies, as the compiler is to read them."""
