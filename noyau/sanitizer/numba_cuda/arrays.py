@@ -131,6 +131,7 @@ class LaunchRecorder(Recorder):
         self.unordered: set[int] = set()  # sites where atomics add to floats
         self.fields: dict[tuple[int, str], int] = {}  # the memories of the fields of records
         self._replay = _Replay(self.shadow, most, goes_on)
+        self.ran = self._replay.sites  # of accesses that were made
         self.queue = Queue(DeviceArray, self._replay)
         self.load, self.store, self.note = self.queue.load, self.queue.store, self.queue.note
 
@@ -138,11 +139,6 @@ class LaunchRecorder(Recorder):
     def was_cut(self) -> bool:
         """Whether it made more accesses than it may: later ones are not seen."""
         return self._replay.was_cut
-
-    @property
-    def ran(self) -> set[int]:
-        """The sites of accesses that were made."""
-        return self._replay.sites
 
     def play(self) -> None:
         self.queue.flush()

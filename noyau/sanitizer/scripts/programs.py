@@ -253,7 +253,7 @@ def _diagnostics(launched: LaunchRecord, site: Site, context: ReportContext) -> 
 def text_of(text: str, name: str) -> str:
     """A kernel, and the functions of its text that it names; the whole text where it is not in it."""
     tree = syntax(text, "cuda")
-    bodies = [(each.name, each.body) for each in tree.macros] + [(each.name, each.body) for each in tree.functions]
+    bodies = [*tree.macros, *((each.name, each.body) for each in tree.functions)]
     texts = {name: tree.source(body) for name, body in bodies if body}
     if name not in texts:
         return text
