@@ -55,9 +55,8 @@ def run_tools(
     program = find_tool()
     if program is None:
         raise DeviceError(missing())
-    reports: list[ToolReport] = []
+    reports, failed = list[ToolReport](), ""
     plain = {name: value for name, value in os.environ.items() if name not in _SIMULATING}
-    failed = ""
     with tempfile.TemporaryDirectory(prefix="noyau-") as folder:
         for tool in tools:
             record = Path(folder) / f"{tool}.xml"

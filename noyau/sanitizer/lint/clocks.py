@@ -118,15 +118,13 @@ class Reader:
         return isinstance(node, ast.Call) and self._full(node.func) in _CLOCKS
 
     def _called(self, node: ast.Call, file: str) -> Iterator[ClockEvent]:
-        name = self._launched(node)
+        name, callee = self._launched(node), node.func.id if isinstance(node.func, ast.Name) else ""
         if name and not any(isinstance(each, ast.Name) and each.id in self.on_host for each in node.args):
             yield ClockEvent(ClockAction.LAUNCH, file, node.lineno, name)
-        elif name or (isinstance(node.func, ast.Attribute) and node.func.attr in _WAITS):
-            yield ClockEvent(ClockAction.WAIT, file, node.lineno)
-        elif isinstance(node.func, ast.Name) and node.func.id in self.launchers:
-            launch = self.launchers[node.func.id]
+        elif callee in self.launchers:
+            launch = self.launchers[callee]
             yield replace(launch, file=file, line=node.lineno, inside=launch.inside or launch.line)
-        elif isinstance(node.func, ast.Name) and node.func.id in self.waiters:
+        elif name or callee in self.waiters or (isinstance(node.func, ast.Attribute) and node.func.attr in _WAITS):
             yield ClockEvent(ClockAction.WAIT, file, node.lineno)
 
     def _launched(self, node: ast.Call) -> str:

@@ -94,8 +94,7 @@ class Numba(_Launched):
         most = max(each.size for each in walk.names.values() if isinstance(each, np.ndarray))
         threads = int(np.prod([*self.grid, *self.block], dtype=object))
         if isinstance(cell := cell_of(array), Float):
-            terms = min(threads, most) * walk.rounds(0)
-            walk.add_sum(ast.unparse(node.args[0]), cell, added, terms, node.lineno)
+            walk.add_sum(ast.unparse(node.args[0]), cell, added, min(threads, most) * walk.rounds(0), node.lineno)
 
 
 class Triton(_Launched):

@@ -138,8 +138,7 @@ class SimulatedDevice:
         return DeviceArray(self._recorder, first.memory, data, first.cells[: count * width : width], width)
 
     def _local_array(self, shape: Any, dtype: Any) -> DeviceArray:
-        name = _assigned(sys._getframe(1), "local")
-        array = self._recorder.array(np.zeros(shape, _dtype(dtype)), name, is_set=False)
+        array = self._recorder.array(np.zeros(shape, _dtype(dtype)), _assigned(sys._getframe(1), "local"), is_set=False)
         self._private.append(array.memory)
         return array
 

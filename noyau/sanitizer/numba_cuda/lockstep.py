@@ -93,10 +93,7 @@ def _mask(lanes: Iterable[int]) -> int:
 
 
 def _vote(judge: Callable[[list[bool]], bool]) -> Callable[[Lanes], dict[int, Any]]:
-    def voted(lanes: Lanes) -> dict[int, Any]:
-        return dict.fromkeys(lanes, bool(judge([bool(arguments[1]) for arguments in lanes.values()])))
-
-    return voted
+    return lambda lanes: dict.fromkeys(lanes, bool(judge([bool(arguments[1]) for arguments in lanes.values()])))
 
 
 def _match_any(lanes: Lanes) -> dict[int, Any]:

@@ -47,12 +47,9 @@ def is_compiled(file: str) -> bool:
 @contextmanager
 def stood_in(extensions: Extensions | None) -> Iterator[None]:
     """Within, torch builds extensions that are watched; a reference builds none."""
-
-    def build_nothing(*wishes: Any, **named: Any) -> None: ...
-
     with ExitStack() as undone:
-        patch(undone, cpp_extension, "load", extensions.load if extensions else build_nothing)
-        patch(undone, cpp_extension, "load_inline", extensions.load_inline if extensions else build_nothing)
+        for name in ("load", "load_inline"):
+            patch(undone, cpp_extension, name, getattr(extensions, name, lambda *wishes, **named: None))
         yield
 
 
