@@ -276,5 +276,4 @@ def _code(names: tuple[str, ...]) -> str:
 def _files(place: Traversable) -> Iterable[Traversable]:
     if place.is_file():
         return [place] if place.name.endswith((".py", ".c")) else []
-    entries = sorted(place.iterdir(), key=lambda each: each.name)
-    return [path for each in entries for path in _files(each)]
+    return [path for each in sorted(place.iterdir(), key=lambda each: each.name) for path in _files(each)]

@@ -64,10 +64,8 @@ class GridKernel(ABC):
         self.kernel, self.instance, self.constants = kernel, instance, constants
         self.numbers = kernel.numbers(constants)  # the constants of the op and of the kernel
         self.plans: dict[Any, LaunchPlan] = {}
-        said = (kernel.usage.launch, kernel.usage.args, kernel.usage.init)
-        self.parameter_names = {
-            name for each in said if callable(each) for name in user_kernel.parameters_of(each, kernel.called)
-        }
+        functions = filter(callable, (kernel.usage.launch, kernel.usage.args, kernel.usage.init))
+        self.parameter_names = {name for each in functions for name in user_kernel.parameters_of(each, kernel.called)}
 
     @abstractmethod
     def launching(self, offers: Mapping[str, Any], device: Any) -> tuple[tuple[Any, ...], Mapping[str, Any], Any]:

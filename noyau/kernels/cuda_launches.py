@@ -85,8 +85,7 @@ class CudaTextKernel(GridKernel):
 
 def _require_kernel(kernel: user_kernel.UserKernel) -> None:
     """Require a function of a grid, and options that there are."""
-    options = kernel.usage.options
-    unknown = next((name for name in options if name not in OPTIONS), None)
+    unknown = next((name for name in kernel.usage.options if name not in OPTIONS), None)
     if unknown is not None:
         raise SignatureError(f"options= of {kernel.called} has {unknown!r}; in CUDA C++ there are {', '.join(OPTIONS)}")
     name = plain_name(kernel.entry)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -23,16 +22,19 @@ ZEROS = -1  # what outputs may hold before, instead of a poison
 OTHER = 1  # another poison: of a second run; and around inputs, so that what is copied from there to outputs shows
 
 
-def contiguous(label: str, array: Array, dtype: DType, poison: int = 0) -> tuple[GuardedArray, Array]:
-    """Packed, in C order."""
-    guarded = GuardedArray.holding(label, array, dtype, poison)
-    return guarded, guarded.array
+def _turned(turn: Callable[[Array], Array]) -> Layout:
+    """The layout of an array that lies packed once it is turned; turned twice it is as it was."""
+
+    def lay(label: str, array: Array, dtype: DType, poison: int = 0) -> tuple[GuardedArray, Array]:
+        guarded = GuardedArray.holding(label, turn(array), dtype, poison)
+        return guarded, turn(guarded.array)
+
+    return lay
 
 
-def transpose(label: str, array: Array, dtype: DType, poison: int = 0) -> tuple[GuardedArray, Array]:
-    """The axes in the other order: the first has neighbouring cells."""
-    guarded = GuardedArray.holding(label, array.T, dtype, poison)
-    return guarded, guarded.array.T
+contiguous = _turned(lambda array: array)  # packed, in C order
+transpose = _turned(np.transpose)  # the axes in the other order: the first has neighbouring cells
+flip = _turned(lambda array: np.flip(array) if array.ndim else array)  # the last cell first: strides are negative
 
 
 def slice_cells(label: str, array: Array, dtype: DType, poison: int = 0) -> tuple[GuardedArray, Array]:
@@ -46,13 +48,6 @@ def offset(label: str, array: Array, dtype: DType, poison: int = 0) -> tuple[Gua
     """Behind a row of poison, and rows are longer than what is seen of them."""
     shape = tuple(extent + 1 for extent in array.shape)
     return _viewed(label, array, dtype, poison, shape, (..., *(slice(1, None),) * array.ndim))
-
-
-def flip(label: str, array: Array, dtype: DType, poison: int = 0) -> tuple[GuardedArray, Array]:
-    """From the last cell to the first: strides are negative."""
-    back: Any = (..., *(slice(None, None, -1),) * array.ndim)
-    guarded = GuardedArray.holding(label, array[back], dtype, poison)
-    return guarded, guarded.array[back]
 
 
 def expand(label: str, array: Array, dtype: DType, poison: int = 0) -> tuple[GuardedArray, Array]:
@@ -137,11 +132,8 @@ class Guards:
 
     def once(self, arrays: Sequence[Array], how: How) -> tuple[list[Array], list[GuardedArray]]:
         """One run; its results and its outputs, once nothing else is found to be touched."""
-        layout = BY_NAME[how.layout]
-        laid = [
-            layout(end.name, np.asarray(array), end.dtype, how.around)
-            for end, array in zip(self.inputs, arrays, strict=True)
-        ]
+        layout, pairs = BY_NAME[how.layout], zip(self.inputs, arrays, strict=True)
+        laid = [layout(end.name, np.asarray(array), end.dtype, how.around) for end, array in pairs]
         before = [memory.around.tobytes() for memory, _ in laid]
         outputs = []
         for end in self.outputs:

@@ -36,8 +36,7 @@ def error_of(called: str, fault: BaseException) -> NoyauError:
     last = frames[-1]
     files = [sys.modules[name].__file__ for name in _STAND_INS if name in sys.modules]
     folders = [Path(file).parent for file in files if file is not None]
-    outside = (each for each in reversed(frames) if not any(map(Path(each.filename).is_relative_to, folders)))
-    own = next(outside, None)
+    own = next((each for each in reversed(frames) if not any(map(Path(each.filename).is_relative_to, folders))), None)
     text = "" if own is None else (own.line or linecache.getline(own.filename, own.lineno or 0)).strip()
     is_raised = own is last and text.startswith(("raise ", "assert "))
     summary = f"raised {type(root).__name__}: {' '.join(str(root).split())}".rstrip(": ")

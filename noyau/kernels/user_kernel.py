@@ -180,9 +180,8 @@ def validate(usage: Usage, target: Target, label: str, extra: Iterable[str] = ()
 
 
 def _check_launch(usage: Usage, target: Target, label: str) -> None:
-    if usage.launch is None or callable(usage.launch) or isinstance(usage.launch, tuple):
-        return
-    if usage.launch not in target.sizes:
+    launch = usage.launch
+    if not (launch is None or callable(launch) or isinstance(launch, tuple) or launch in target.sizes):
         message = f"for begin and end in C a size ({_list(target.sizes)}) or a function"
         remedy = f"give (grid, block), or a function that does; {message}"
         raise SignatureError(f"launch= of {label} is {usage.launch!r}; {remedy}")

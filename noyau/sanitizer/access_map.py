@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from itertools import product
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -74,10 +74,9 @@ class TracingShadow(Writes, Shadow):
         if not count:
             return
         notes = np.frombuffer(rows, np.int64, 4 * count).reshape(-1, 4)
-        starts = np.flatnonzero(notes[:, 0] == ReplayEvent.REGION)
-        ends = [*starts.tolist(), len(notes)]
-        for start, end in zip([0, *(starts + 1)], ends, strict=True):
-            part = notes[start:end]
+        regions = np.flatnonzero(notes[:, 0] == ReplayEvent.REGION)
+        for before, end in pairwise((-1, *regions.tolist(), len(notes))):
+            part = notes[before + 1 : end]
             if not self.is_serial:
                 part = part[(part[:, 0] >= 0) & np.isin(part[:, 0] % ACCESSES, _WRITES)]
                 self.keep(np.stack([part[:, 0] // ACCESSES, part[:, 1], part[:, 2]], 1))
@@ -165,10 +164,10 @@ def map_of_writes(
 ) -> AccessMap:
     """The map of what was traced: of these memories those that were written. Larger ones are named in `left`, and
     all of it where the run was cut short."""
-    arrays, left, numbers = [], [], set[int]()
     if is_cut or traced.kept >= MOST:
-        left.append(f"it writes more than {MOST} times, which is too much for a map; run it on smaller arrays")
-        return AccessMap(kernel, launch, word, {}, (), tuple(left))
+        reason = f"it writes more than {MOST} times, which is too much for a map; run it on smaller arrays"
+        return AccessMap(kernel, launch, word, {}, (), (reason,))
+    arrays, left = [], []
     for number, memory in memories.items():
         cells = int(np.prod(memory.shape))
         last, others = traced.writers(number, cells)
@@ -178,8 +177,7 @@ def map_of_writes(
             left.append(f"{memory.name} has {cells} cells, and a map draws {CELLS_MOST}; run it on smaller arrays")
             continue
         arrays.append(ArrayMap(memory.name, memory.shape, tuple(last.tolist()), tuple(others.tolist())))
-        numbers |= {each for each in last.tolist() if each >= 0}
-    owners = {each: owner(each) for each in sorted(numbers)}
+    owners = {each: owner(each) for each in sorted({each for array in arrays for each in array.owners if each >= 0})}
     return AccessMap(kernel, launch, word, owners, tuple(arrays), tuple(left))
 
 
@@ -202,9 +200,8 @@ def _end(line: Sequence[int], more: Sequence[int], start: int, access_map: Acces
     end, step = start + 1, None
     while end < len(line) and more[end] == more[start] and (line[end] < 0) == (line[start] < 0):
         here = line[end] - line[end - 1]
-        if line[end] >= 0 and access_map.owners[line[end]].team != access_map.owners[line[start]].team:
-            break
-        if step not in (None, here):
+        is_apart = line[end] >= 0 and access_map.owners[line[end]].team != access_map.owners[line[start]].team
+        if is_apart or step not in (None, here):
             break
         step, end = here, end + 1
     return end
@@ -238,7 +235,8 @@ def svg(maps: Sequence[AccessMap]) -> str:
 def _array(access_map: AccessMap, array: ArrayMap, y: int) -> tuple[list[str], int, int]:
     """An array from a height on: its parts, and how high and wide they are."""
     across = array.shape[-1] if len(array.shape) > 1 else min(_ACROSS, max(1, len(array.owners)))
-    teams = _teams(access_map, array)
+    keys = dict.fromkeys(access_map.owners[each].key for each in array.owners if each >= 0)
+    teams = {key: _colour(number) for number, key in enumerate(keys)}  # or owners, where there are no teams
     title = f"{access_map.kernel}{access_map.launch}: {array.name}[{', '.join(map(str, array.shape))}]"
     parts = [_text(10, y + 16, title, 14)]
     top = y + _HEAD
@@ -254,12 +252,6 @@ def _array(access_map: AccessMap, array: ArrayMap, y: int) -> tuple[list[str], i
         is_team = any(each.team for each in access_map.owners.values())
         parts.append(_text(x + 16, line + 11, name if is_team else f"{access_map.word} {name}", 11))
     return parts, bottom - y + 18 * -(-len(named) // 4), max(10 + across * _WIDTH, 10 + 180 * min(4, len(named)))
-
-
-def _teams(access_map: AccessMap, array: ArrayMap) -> dict[str, str]:
-    """A colour for each team, or each owner where there are none."""
-    keys = dict.fromkeys(access_map.owners[each].key for each in array.owners if each >= 0)
-    return {key: _colour(number) for number, key in enumerate(keys)}
 
 
 def _colour(number: int) -> str:

@@ -158,8 +158,7 @@ class Shadow:
         extent: int = 0,
     ) -> None:
         """Something that was met: an index outside `extent` along an axis, a barrier; `other`: a site and an owner."""
-        numbers = number_of(kind), memory, access, site, *other, index, axis, extent
-        self._library.shadow_note(self.handle, *numbers)
+        self._library.shadow_note(self.handle, number_of(kind), memory, access, site, *other, index, axis, extent)
 
     def unwritten(self, memory: int) -> tuple[int, int]:
         """The number of cells that nobody wrote, and the first of them (-1 for none)."""

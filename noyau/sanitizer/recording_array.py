@@ -18,8 +18,7 @@ from noyau.errors import FindingKind, UnsupportedError
 from noyau.sanitizer.engine import Shadow
 from noyau.sanitizer.records import ACCESSES, Access, Site, WatchedMemory
 
-READ, WRITE, ATOMIC = int(Access.READ), int(Access.WRITE), int(Access.ATOMIC)
-SAME = int(Access.SAME_WRITE)
+READ, WRITE, ATOMIC, SAME = map(int, (Access.READ, Access.WRITE, Access.ATOMIC, Access.SAME_WRITE))
 NOTES = 1 << 16  # int64 that wait before they are played
 INTEGERS = (int, np.integer)
 

@@ -112,14 +112,6 @@ class FunctionSyntax:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class MacroSyntax:
-    """A macro of a text, and the tree of its body."""
-
-    name: str
-    body: Node
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class LaunchSyntax:
     """A launch of a text: its kernel by the plain name, the place of `<<<`, and `grid, block` as text.
 
@@ -232,25 +224,23 @@ class Syntax:
             return None  # declares its parameters behind its name, as C once did, or is no definition
         words = re.findall(r"\w+", re.sub(r"<.*", "", self.source(name), flags=re.DOTALL))
         head = [*_head(outer), *("*" for _ in range(outer.type == "pointer_declarator"))]
-        before = self.text[_end_before(node) : declarator.start_byte]
-        marks = frozenset(re.findall(r"\b__\w+__\b", before))
+        marks = frozenset(re.findall(r"\b__\w+__\b", self.text[_end_before(node) : declarator.start_byte]))
         return FunctionSyntax(words[-1], tuple(head), marks, parameters, body, name.start_point.row + 1)
 
     @cached_property
-    def macros(self) -> tuple[MacroSyntax, ...]:
-        """The macros that the text defines, but for empty ones."""
+    def macros(self) -> tuple[tuple[str, Node], ...]:
+        """The macros that the text defines, but for empty ones, each with the tree of its body."""
         macros = []
         for node in self._captured(self.root, "macro"):
             name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
             if name is not None and value is not None:
-                macros.append(MacroSyntax(self.source(name), self._parsed(value)))
+                macros.append((self.source(name), self._parsed(value)))
         return tuple(macros)
 
     @cached_property
     def launches(self) -> tuple[LaunchSyntax, ...]:
         """The launches of the text, those in macros among them, by their places."""
-        launches = map(self.launch, self._everywhere("call") if self._openings else [])
-        return tuple(launch for launch in launches if launch is not None)
+        return tuple(filter(None, map(self.launch, self._everywhere("call") if self._openings else [])))
 
     def launch_on(self, line: int) -> LaunchSyntax | None:
         """The launch that is written on a line, or over it; None where there is none, or those of several kernels."""
@@ -274,9 +264,8 @@ class Syntax:
 
     def _everywhere(self, name: str) -> list[Node]:
         """The nodes that are captured in the text and in its macros, by their places."""
-        roots = [self.root, *(macro.body for macro in self.macros)]
-        nodes = (node for root in roots for node in self._captured(root, name))
-        return sorted(nodes, key=lambda node: node.start_byte)
+        roots = [self.root, *(body for _, body in self.macros)]
+        return sorted((node for root in roots for node in self._captured(root, name)), key=lambda node: node.start_byte)
 
     def launch(self, call: Node) -> LaunchSyntax | None:
         """The launch that a call is, or None."""

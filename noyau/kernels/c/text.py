@@ -125,8 +125,7 @@ def c_kernel(
     """The loop IR that runtimes see of a user kernel: its buffers and sizes, and its launches: one of one item."""
     inputs = [_buffer(value, Role.INPUT) for value in instance.inputs]
     outputs = [_buffer(value, Role.OUTPUT) for value in instance.outputs]
-    binding = plan([buffer.shape for buffer in inputs])
-    return Kernel(name, (*inputs, *outputs), binding, tuple(launches), tuple(guards))
+    return Kernel(name, (*inputs, *outputs), plan([buffer.shape for buffer in inputs]), tuple(launches), tuple(guards))
 
 
 def _over(extent: Dim, values: Sequence[Value]) -> Launch:
@@ -260,8 +259,7 @@ class _Wrapper:
         if not self.call.roles.in_pieces:
             return [Launch(())]
         before = [self.instance.outputs[position] for position in self.filled]
-        pieces = _over(_extent(self.call), self.instance.ends)
-        return [*(_over(product(each.shape), [each]) for each in before), pieces]
+        return [*(_over(product(each.shape), [each]) for each in before), _over(_extent(self.call), self.instance.ends)]
 
     @property
     def filled(self) -> list[int]:

@@ -344,8 +344,7 @@ class BuiltProgram:
 
     def in_memory(self, arrays: Sequence[Array]) -> list[Array]:
         """The arrays as kernels take them."""
-        specialization = self.generated.wanted
-        return [specialization.layout(at).in_memory(np.asarray(array)) for at, array in enumerate(arrays)]
+        return [self.generated.wanted.layout(at).in_memory(np.asarray(array)) for at, array in enumerate(arrays)]
 
     def run(self, arrays: Sequence[Array], call: Call) -> list[Array]:
         """Every step in order."""

@@ -67,8 +67,7 @@ def meta_names(function: Any) -> tuple[str, ...]:
 
 def configs_of(function: Any) -> Sequence[Any]:
     """The configurations of a tuner, none where there is no tuner."""
-    configs = [layer.configs for layer in layers(function) if getattr(layer, "configs", None)]
-    return list(configs[0]) if configs else []
+    return list(next((layer.configs for layer in layers(function) if getattr(layer, "configs", None)), ()))
 
 
 def without_tuner(function: Any) -> Any:

@@ -47,8 +47,8 @@ class LineTable:
         """The file and the line of a return address, ("", 0) without one.
 
         Code that was inlined from a file of the system is of the last line before it that is of the user's."""
-        position = bisect.bisect_left(self.rows, address, key=lambda row: row.address) - 1
-        for row in reversed(self.rows[: position + 1]):
+        before = bisect.bisect_left(self.rows, address, key=lambda row: row.address)
+        for row in reversed(self.rows[:before]):
             if row.ends:
                 break
             if not self.is_foreign(row.file) and row.line:

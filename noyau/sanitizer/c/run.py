@@ -231,12 +231,9 @@ def _request(
 
 
 def _arrays(path: Path, arguments: Sequence[ArrayArgument | int | float]) -> tuple[Array, ...]:
-    data, at, arrays = path.read_bytes(), 0, []
-    for each in arguments:
-        if isinstance(each, ArrayArgument):
-            arrays.append(np.frombuffer(data[at : at + each.bytes], each.dtype).reshape(each.shape).copy())
-            at += each.bytes
-    return tuple(arrays)
+    held = (each for each in arguments if isinstance(each, ArrayArgument))
+    with path.open("rb") as file:
+        return tuple(np.frombuffer(file.read(each.bytes), each.dtype).reshape(each.shape).copy() for each in held)
 
 
 def _result_of(text: str, arrays: tuple[Array, ...] | None) -> RunResult:

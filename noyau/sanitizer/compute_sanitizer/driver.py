@@ -68,11 +68,7 @@ def with_lines() -> None:
     with suppress(ImportError):
         cuda: Any = import_module("numba.cuda")
         plain = cuda.jit
-
-        def lined(*args: Any, **options: Any) -> Any:
-            return plain(*args, **{"lineinfo": not options.get("debug"), **options})
-
-        cuda.jit = lined
+        cuda.jit = lambda *args, **options: plain(*args, **{"lineinfo": not options.get("debug"), **options})
 
 
 if __name__ == "__main__":

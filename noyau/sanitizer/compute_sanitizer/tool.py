@@ -55,9 +55,8 @@ def run_tools(
     program = find_tool()
     if program is None:
         raise DeviceError(missing())
-    reports: list[ToolReport] = []
+    reports, failed = list[ToolReport](), ""
     plain = {name: value for name, value in os.environ.items() if name not in _SIMULATING}
-    failed = ""
     with tempfile.TemporaryDirectory(prefix="noyau-") as folder:
         for tool in tools:
             record = Path(folder) / f"{tool}.xml"
@@ -246,8 +245,7 @@ def second_opinion(checked: ScriptCheck, path: Path, arguments: Sequence[str] = 
     is a warning."""
     why = "compute-sanitizer runs scripts, and no notebooks" if path.suffix == ".ipynb" else missing()
     if not why:
-        wish = {"script": str(path), "arguments": list(arguments)}
-        environment = {**ENVIRONMENT, WISH: json.dumps(wish)}
+        environment = {**ENVIRONMENT, WISH: json.dumps({"script": str(path), "arguments": list(arguments)})}
         try:
             reports = run_tools([sys.executable, "-m", "noyau.sanitizer.compute_sanitizer.driver"], environment)
         except NoyauError as error:

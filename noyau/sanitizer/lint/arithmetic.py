@@ -226,8 +226,7 @@ def situation_or_none(
 def phantom(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
     """A packed array of a shape, of any size, whose cells nobody may touch: there are none."""
     cells = [math.prod(max(extent, 1) for extent in shape[axis + 1 :]) for axis in range(len(shape))]
-    strides = [dtype.itemsize * each for each in cells]
-    return np.lib.stride_tricks.as_strided(np.zeros(1, dtype), tuple(shape), strides)
+    return np.lib.stride_tricks.as_strided(np.zeros(1, dtype), tuple(shape), [dtype.itemsize * each for each in cells])
 
 
 def _arguments(kernel: UserKernel, offers: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -244,8 +243,7 @@ def _arguments(kernel: UserKernel, offers: Mapping[str, Any], values: Mapping[st
         roles = roles_of(prototype(kernel), usage, kernel.target, kernel.called)
         arguments = [values.get(name) for name in roles.names or ()]
     else:
-        ends = [term.name for term in (*kernel.target.inputs, *kernel.target.outputs)]
-        arguments = [values.get(name) for name in ends]
+        arguments = [values.get(term.name) for term in (*kernel.target.inputs, *kernel.target.outputs)]
     by_name = dict(zip(parameters, arguments, strict=False))
     if LANGUAGES[kernel.language].grid is Grid.PROGRAMS:
         return {name: by_name.get(name, values.get(name)) for name in parameters}

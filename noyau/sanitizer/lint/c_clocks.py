@@ -41,8 +41,7 @@ def diagnose_clocks(text: str, file: str) -> list[Diagnostic]:
         return []
     tree = syntax(text, "cuda")
     on_device = {each.name for each in tree.functions if each.is_on_device}
-    bodies = [(each.name, each.body) for each in tree.macros]
-    bodies += [(each.name, each.body) for each in tree.functions if each.body and not each.is_on_device]
+    bodies = [*tree.macros, *((each.name, each.body) for each in tree.functions if each.body and not each.is_on_device)]
     reader = _Reader(tree, file, on_device, bool(_PINNED.search(text)))
     for _ in range(2):  # one may stand above what it calls
         for name, body in bodies:

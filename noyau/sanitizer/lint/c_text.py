@@ -39,8 +39,7 @@ def statements(text: str, entry: str, language: str = "c") -> list[ast.stmt]:
         raise UnsupportedError(f"no function {entry} is found in its text")
     if function.body is None:
         raise UnsupportedError("the text ends within a function")
-    tokens = [*leaves(function.body)]
-    for token, behind in pairwise(tokens):
+    for token, behind in pairwise(leaves(function.body)):
         if token.is_missing and not token.type.isidentifier():
             line, word = _line(behind), _word(behind)
             raise UnsupportedError(f"line {line} is not read: {word!r} where {token.type!r} is expected")

@@ -61,9 +61,14 @@ class Reader:
         """Read the events of a text outside its functions, and remember its functions."""
         for node in ast.walk(tree):
             self._know(node)
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef) and node.name not in self.kernels:
-                self._summarise(node, file)
+        functions = [each for each in ast.walk(tree) if isinstance(each, ast.FunctionDef)]
+        for function in (each for each in functions if each.name not in self.kernels):
+            events = self.events(function.body, file)
+            actions = [each for each in events if each.what in (ClockAction.LAUNCH, ClockAction.WAIT)]
+            if actions and actions[-1].what is ClockAction.LAUNCH:
+                self.launchers[function.name] = actions[-1]
+            elif actions:
+                self.waiters.add(function.name)
         return list(self.events(tree.body, file))
 
     def _know(self, node: ast.AST) -> None:
@@ -76,10 +81,9 @@ class Reader:
                 self.kernels.add(name)
                 self.wait = "torch.cuda.synchronize()" if any("triton" in self._full(m) for m in marks) else _WAIT
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=func)):
-                function = self._full(func)
                 if self._is_grid(func) or any(self._full(each).endswith(_GRIDS) for each in ast.walk(func)):
                     self.kernels.add(name)
-                elif function.startswith(("numpy.", "np.")):
+                elif self._full(func).startswith(("numpy.", "np.")):
                     self.on_host.add(name)
             case _:
                 return
@@ -91,13 +95,6 @@ class Reader:
         """A dotted name with its first part as it was imported."""
         first, dot, rest = dotted_name(node).partition(".")
         return f"{self.names.get(first, first)}{dot}{rest}"
-
-    def _summarise(self, node: ast.FunctionDef, file: str) -> None:
-        actions = [each for each in self.events(node.body, file) if each.what in (ClockAction.LAUNCH, ClockAction.WAIT)]
-        if actions and actions[-1].what is ClockAction.LAUNCH:
-            self.launchers[node.name] = actions[-1]
-        elif actions:
-            self.waiters.add(node.name)
 
     # What statements do, in the order of the text.
 
@@ -121,15 +118,13 @@ class Reader:
         return isinstance(node, ast.Call) and self._full(node.func) in _CLOCKS
 
     def _called(self, node: ast.Call, file: str) -> Iterator[ClockEvent]:
-        name = self._launched(node)
+        name, callee = self._launched(node), node.func.id if isinstance(node.func, ast.Name) else ""
         if name and not any(isinstance(each, ast.Name) and each.id in self.on_host for each in node.args):
             yield ClockEvent(ClockAction.LAUNCH, file, node.lineno, name)
-        elif name or (isinstance(node.func, ast.Attribute) and node.func.attr in _WAITS):
-            yield ClockEvent(ClockAction.WAIT, file, node.lineno)
-        elif isinstance(node.func, ast.Name) and node.func.id in self.launchers:
-            launch = self.launchers[node.func.id]
+        elif callee in self.launchers:
+            launch = self.launchers[callee]
             yield replace(launch, file=file, line=node.lineno, inside=launch.inside or launch.line)
-        elif isinstance(node.func, ast.Name) and node.func.id in self.waiters:
+        elif name or callee in self.waiters or (isinstance(node.func, ast.Attribute) and node.func.attr in _WAITS):
             yield ClockEvent(ClockAction.WAIT, file, node.lineno)
 
     def _launched(self, node: ast.Call) -> str:
@@ -198,17 +193,13 @@ def clock_diagnostic(launch: ClockEvent, line: int, file: str, clock: str, wait:
 
 def unwaited_intervals(events: Sequence[ClockEvent], wait: str) -> Iterator[Diagnostic]:
     """A remark for each difference of two clocks between which a kernel was launched that nobody waited for."""
+    clocks: dict[str, int] = {}  # variables that one was read into, and the last event that did
     for number, each in enumerate(events):
+        if each.what is ClockAction.CLOCK:
+            clocks[each.name] = number
         if each.what is not ClockAction.ELAPSED:
             continue
-        start = _last(events[:number], each.name)
-        end = _last(events[:number], each.end) if each.end else number
+        start, end = clocks.get(each.name), clocks.get(each.end) if each.end else number
         launch = None if start is None or end is None else last_pending_launch(events[start:end])
         if launch is not None and end is not None:
             yield clock_diagnostic(launch, events[end].line, events[end].file, "the clock of the host", wait)
-
-
-def _last(events: Sequence[ClockEvent], name: str) -> int | None:
-    """The last reading of a clock into a variable."""
-    places = [k for k, each in enumerate(events) if each.what is ClockAction.CLOCK and each.name == name]
-    return places[-1] if places else None

@@ -94,8 +94,7 @@ class Numba(_Launched):
         most = max(each.size for each in walk.names.values() if isinstance(each, np.ndarray))
         threads = int(np.prod([*self.grid, *self.block], dtype=object))
         if isinstance(cell := cell_of(array), Float):
-            terms = min(threads, most) * walk.rounds(0)
-            walk.add_sum(ast.unparse(node.args[0]), cell, added, terms, node.lineno)
+            walk.add_sum(ast.unparse(node.args[0]), cell, added, min(threads, most) * walk.rounds(0), node.lineno)
 
 
 class Triton(_Launched):
@@ -126,7 +125,8 @@ class Triton(_Launched):
             case "load" | "store" | "atomic_add":
                 return self.access(values[0], node, walk)
             case "zeros" | "full" | "zeros_like":
-                return Float(_bits_in(node))
+                text = ast.unparse(node)
+                return Float(next((bits for name, bits in _FLOATS.items() if f".{name}" in text), 0))
             case _ if word in _FOLDS or word in ("dot", "where"):
                 return next((each for each in values if isinstance(each, Float)), None)
             case "expand_dims" | "broadcast_to" | "max_contiguous" | "multiple_of":
@@ -160,11 +160,6 @@ def _quotient(one: Value, other: Value) -> Value:
     if isinstance(one, Interval) and isinstance(other, Interval) and other.low > 0:
         return Interval(-(-one.low // other.high), -(-one.high // other.low), max(one.bits, other.bits) or 32)
     return None
-
-
-def _bits_in(node: ast.Call) -> int:
-    text = ast.unparse(node)
-    return next((bits for name, bits in _FLOATS.items() if f".{name}" in text), 0)
 
 
 class C(_Launched):

@@ -10,7 +10,9 @@ from __future__ import annotations
 import linecache
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 
 from noyau.kernels.user_kernel import GPU, Three
 
@@ -79,27 +81,23 @@ def advise(launch: LaunchFacts) -> list[Advice]:
     if launch.is_of_programs:
         machine = _of_the_machine(launch)
         return [] if machine is None else [(machine[0], "launch more programs, of fewer cells each")]
-    advice = [_of_warps(launch), _of_small_blocks(launch), of_cells(launch), _of_the_machine(launch)]
+    advice = [*_of_blocks(launch), of_cells(launch), _of_the_machine(launch)]
     if launch.registers and launch.sm_count and launch.threads <= THREADS_MOST // 2:
-        advice += [_of_occupancy(launch), _of_the_tail(launch)]
+        advice += _of_residence(launch)
     return [each for each in advice if each is not None]
 
 
-def _of_warps(launch: LaunchFacts) -> Advice | None:
+def _of_blocks(launch: LaunchFacts) -> Iterator[Advice]:
+    """Blocks whose last warp is not full, and blocks of one warp."""
     rest = launch.threads % WARP
-    if not rest or launch.blocks < 2 or launch.blocks * launch.threads < 8 * WARP:
-        return None
-    message = f"{launch} has blocks of {launch.threads} threads, no multiple of 32: {WARP - rest} lanes"
-    mend = "launch blocks of 128 or 256 threads, and guard the end: if i < n"
-    return f"{message} of the last warp of each do nothing", mend
-
-
-def _of_small_blocks(launch: LaunchFacts) -> Advice | None:
-    if launch.threads != WARP or launch.blocks < BLOCKS_MOST or not is_free(launch.text):
-        return None
-    message = f"{launch} has blocks of 32 threads: a multiprocessor holds 32 blocks"
-    mend = "launch blocks of 128 to 512 threads, and as many fewer of them"
-    return f"{message}, so at most half of its 2048 threads", mend
+    if rest and launch.blocks >= 2 and launch.blocks * launch.threads >= 8 * WARP:
+        message = f"{launch} has blocks of {launch.threads} threads, no multiple of 32: {WARP - rest} lanes"
+        mend = "launch blocks of 128 or 256 threads, and guard the end: if i < n"
+        yield f"{message} of the last warp of each do nothing", mend
+    if launch.threads == WARP and launch.blocks >= BLOCKS_MOST and is_free(launch.text):
+        message = f"{launch} has blocks of 32 threads: a multiprocessor holds 32 blocks"
+        mend = "launch blocks of 128 to 512 threads, and as many fewer of them"
+        yield f"{message}, so at most half of its 2048 threads", mend
 
 
 def of_cells(launch: LaunchFacts) -> Advice | None:
@@ -126,40 +124,32 @@ def resident(launch: LaunchFacts) -> tuple[int, str]:
     """The blocks that a multiprocessor of compute capability 9.0 holds at once, and what there are no more for."""
     warps = -(-launch.threads // WARP)
     of_a_warp = -(-launch.registers * WARP // REGISTERS_UNIT) * REGISTERS_UNIT
-    limits = {
-        f"the {launch.registers} registers of a thread": REGISTERS_MOST // (of_a_warp * warps),
-        f"the {launch.shared_bytes} bytes of shared memory of a block": SHARED_MOST // (launch.shared_bytes + 1024),
-        f"its {THREADS_MOST} threads": THREADS_MOST // (warps * WARP),
-        f"its {BLOCKS_MOST} blocks": BLOCKS_MOST,
-    }
-    limit = min(limits, key=lambda each: limits[each])
-    return limits[limit], limit
+    limits = (
+        (REGISTERS_MOST // (of_a_warp * warps), f"the {launch.registers} registers of a thread"),
+        (SHARED_MOST // (launch.shared_bytes + 1024), f"the {launch.shared_bytes} bytes of shared memory of a block"),
+        (THREADS_MOST // (warps * WARP), f"its {THREADS_MOST} threads"),
+        (BLOCKS_MOST, f"its {BLOCKS_MOST} blocks"),
+    )
+    return min(limits, key=itemgetter(0))
 
 
-def _of_occupancy(launch: LaunchFacts) -> Advice | None:
+def _of_residence(launch: LaunchFacts) -> Iterator[Advice]:
+    """Few blocks at once on a multiprocessor, and a last wave of few blocks, which takes as long as a full one."""
     blocks, limit = resident(launch)
     held = blocks * -(-launch.threads // WARP) * WARP
-    if 2 * held >= THREADS_MOST:
-        return None
-    message = f"{launch} keeps {held} of {THREADS_MOST} threads of a multiprocessor busy ({blocks} blocks)"
-    mend = "let a thread or a block hold less: __launch_bounds__(threads, blocks), smaller tiles, or other blocks"
-    return f"{message}: {limit} leave room for no more", mend
-
-
-def _of_the_tail(launch: LaunchFacts) -> Advice | None:
-    """The last wave of blocks: it takes as long as a full one."""
-    wave = max(resident(launch)[0], 1) * launch.sm_count
+    if 2 * held < THREADS_MOST:
+        message = f"{launch} keeps {held} of {THREADS_MOST} threads of a multiprocessor busy ({blocks} blocks)"
+        mend = "let a thread or a block hold less: __launch_bounds__(threads, blocks), smaller tiles, or other blocks"
+        yield f"{message}: {limit} leave room for no more", mend
+    wave = max(blocks, 1) * launch.sm_count
     waves, rest = divmod(launch.blocks, wave)
-    if not waves or not rest or 4 * (wave - rest) <= launch.blocks + wave - rest:
-        return None
-    message = f"{launch} runs in {waves + 1} waves of up to {wave} blocks, and the last one has {rest}"
-    mend = f"launch a multiple of {wave} blocks, or as many as are at once, and loop with a stride of the grid"
-    return f"{message}: most multiprocessors wait for it", mend
+    if waves and rest and 4 * (wave - rest) > launch.blocks + wave - rest:
+        message = f"{launch} runs in {waves + 1} waves of up to {wave} blocks, and the last one has {rest}"
+        mend = f"launch a multiple of {wave} blocks, or as many as are at once, and loop with a stride of the grid"
+        yield f"{message}: most multiprocessors wait for it", mend
 
 
 def short(extents: Three) -> str:
     """Extents as one writes them: `4`, `(4, 2)`."""
-    parts = list(extents)
-    while len(parts) > 1 and parts[-1] == 1:
-        parts.pop()
-    return str(parts[0]) if len(parts) == 1 else str(tuple(parts))
+    axes = max((axis for axis, extent in enumerate(extents, 1) if extent != 1), default=1)
+    return str(extents[0] if axes == 1 else extents[:axes])

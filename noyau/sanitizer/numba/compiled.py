@@ -202,15 +202,13 @@ def accesses() -> dict[str, Any]:
     `enter`. BuildError without a C compiler."""
     touch = _function("shadow_touch", _I32, _I32, _I64, _I32, _I32)
     within = _within(_function("shadow_note", None, _I32, _I32, _I32, _I32, _I32, _I64, _I64, _I64, _I64))
-    return (
-        _loads(touch, within)
-        | _stores(touch, within)
-        | {
-            "memory": _function("shadow_memory", _I32, _I64, _I32),
-            "region": _function("shadow_region", None, _I32),
-            "enter": _function("shadow_enter", None, _I64, _I32, _I32, _I32, _I32),
-        }
-    )
+    return {
+        **_loads(touch, within),
+        **_stores(touch, within),
+        "memory": _function("shadow_memory", _I32, _I64, _I32),
+        "region": _function("shadow_region", None, _I32),
+        "enter": _function("shadow_enter", None, _I64, _I32, _I32, _I32, _I32),
+    }
 
 
 def _within(note: Any) -> Any:

@@ -26,6 +26,7 @@ from numba.typed import Dict, List
 
 from noyau.errors import UnsupportedError
 from noyau.sanitizer.compiled_numbers import MATH, divisor, names_of
+from noyau.sanitizer.lint.diagnostics import dotted_name
 from noyau.sanitizer.numba.rewrite import RUN, PrangeLoop, Rewritten, rewritten
 from noyau.sanitizer.recording_array import Recorder, Recording, TooManyError
 
@@ -368,10 +369,8 @@ def error_model(function: Any) -> str:
 
 def is_prange(node: Any, function: Any) -> bool:
     """Whether `prange`, `numba.prange` or another name of it is called."""
-    scope, path = names_of(function), list[str]()
-    while hasattr(node, "attr"):
-        path, node = [node.attr, *path], node.value
-    value = scope.get(getattr(node, "id", ""))
+    first, *path = dotted_name(node).split(".")
+    value = names_of(function).get(first)
     for name in path:
         value = getattr(value, name, None)
     return value is numba.prange

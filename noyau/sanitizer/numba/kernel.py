@@ -205,22 +205,18 @@ def _findings(observations: Sequence[Observation], route: Route) -> tuple[dict[s
     """Findings by their identifiers, those of one update of a line as one, and notes on what marks allow."""
     by_id: dict[str, Finding] = {}
     allowed: dict[str, None] = {}
-    for group in _grouped(observations):
-        races = [each for each in observations if each.kind is FindingKind.RACE and each.memory == group[0].memory]
-        is_race = group[0].kind is FindingKind.RACE
-        remedies = {FindingKind.RACE: remedy_of(group[0], races, route.sites)} if is_race else {}
-        group_findings, marks = findings_of(group[:1], replace(route, remedies=remedies))
-        by_id |= {each.id: each for each in group_findings if each.id not in by_id}
-        allowed |= dict.fromkeys(marks)
-    return by_id, allowed
-
-
-def _grouped(observations: Sequence[Observation]) -> list[list[Observation]]:
-    """Group observations of one kind between the same two lines, two writes first."""
     groups = defaultdict[tuple[FindingKind, int, frozenset[int]], list[Observation]](list)
     for each in observations:
         groups[each.kind, each.memory, frozenset((each.site, each.other_site))].append(each)
-    return [sorted(group, key=lambda each: each.writes, reverse=True) for group in groups.values()]
+    for group in groups.values():
+        first, remedies = max(group, key=lambda each: each.writes), {}
+        if first.kind is FindingKind.RACE:
+            races = [each for each in observations if each.kind is FindingKind.RACE and each.memory == first.memory]
+            remedies = {FindingKind.RACE: remedy_of(first, races, route.sites)}
+        group_findings, marks = findings_of([first], replace(route, remedies=remedies))
+        by_id |= {each.id: each for each in group_findings if each.id not in by_id}
+        allowed |= dict.fromkeys(marks)
+    return by_id, allowed
 
 
 def watch(case: KernelCase, maps: list[AccessMap] | None = None) -> WatchedRun:

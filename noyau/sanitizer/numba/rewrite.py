@@ -10,7 +10,7 @@ import ast
 import inspect
 import linecache
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,6 +21,7 @@ RUN = "_noyau_run"  # what the text calls
 _MERGES = (ast.Add, ast.Sub, ast.Mult, ast.Div)
 _FUNCTIONS = ("max", "min")
 _CONTAINERS = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
+_OWN_NAMES = (ast.FunctionDef, ast.Lambda, ast.ListComp, ast.DictComp, ast.SetComp, ast.GeneratorExp)
 _MAKERS = frozenset({"list", "dict", "set", "sorted"})
 _OPERATIONS = {ast.Add: "sum", ast.Sub: "difference", ast.Mult: "product", ast.Div: "quotient"}
 
@@ -215,23 +216,11 @@ def _sides(value: ast.expr) -> tuple[str, list[ast.expr]]:
 
 def _assigned(body: Sequence[ast.stmt]) -> set[str]:
     """Names that the body binds otherwise than by an update."""
-    updating = {id(node) for node in _walk(body) if isinstance(node, ast.AugAssign) and isinstance(node.op, _MERGES)}
-    bound = set()
-    for node in _walk(body):
-        if isinstance(node, ast.Assign) and next(_updates([node]), None) is not None:
-            continue
-        for child in _targets(node) if id(node) not in updating else ():
-            names = (each for each in ast.walk(child) if isinstance(each, ast.Name))
-            bound |= {each.id for each in names if isinstance(each.ctx, ast.Store)}
-    return bound
-
-
-def _targets(node: ast.AST) -> Iterable[ast.AST]:
-    if isinstance(node, ast.Assign):
-        return node.targets
-    if isinstance(node, ast.AugAssign | ast.AnnAssign | ast.For | ast.NamedExpr):
-        return [node.target]
-    return [node.optional_vars] if isinstance(node, ast.withitem) and node.optional_vars else []
+    nodes = list(_walk(body))
+    changes = [each for each in nodes if isinstance(each, ast.Assign | ast.AugAssign) and any(_updates([each]))]
+    updated = {id(each.target if isinstance(each, ast.AugAssign) else each.targets[0]) for each in changes}
+    bound = (each for each in nodes if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store))
+    return {each.id for each in bound if id(each) not in updated}
 
 
 def _walk(body: Sequence[ast.AST]) -> Iterator[ast.AST]:
@@ -240,7 +229,7 @@ def _walk(body: Sequence[ast.AST]) -> Iterator[ast.AST]:
     while waiting:
         node = waiting.pop()
         yield node
-        if not isinstance(node, ast.FunctionDef | ast.Lambda | ast.ListComp | ast.SetComp | ast.GeneratorExp):
+        if not isinstance(node, _OWN_NAMES):
             waiting.extend(ast.iter_child_nodes(node))
 
 

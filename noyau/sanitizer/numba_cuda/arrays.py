@@ -20,7 +20,7 @@ import numpy as np
 from noyau.errors import FindingKind, UnsupportedError
 from noyau.hosts.numpy.c_library import Library, reads_scalars
 from noyau.sanitizer.engine import ReplayEvent, Shadow
-from noyau.sanitizer.recording_array import Recorder, Recording, TooManyError
+from noyau.sanitizer.recording_array import ATOMIC, READ, SAME, WRITE, Recorder, Recording, TooManyError
 from noyau.sanitizer.records import ACCESSES, Access, WatchedMemory
 from noyau.toolchain.c import compiler as c_compiler
 
@@ -120,7 +120,6 @@ def _place(kind: type, slot: str) -> int:
     return words.index(id(mark)) * ctypes.sizeof(ctypes.c_size_t)
 
 
-_READ, _WRITE, _ATOMIC, _SAME = (int(Access[name]) for name in ("READ", "WRITE", "ATOMIC", "SAME_WRITE"))
 _REGION, _ENTER, _FENCE, _CLEAR = (int(ReplayEvent[name]) for name in ("REGION", "ENTER", "FENCE", "CLEAR"))
 
 
@@ -132,6 +131,7 @@ class LaunchRecorder(Recorder):
         self.unordered: set[int] = set()  # sites where atomics add to floats
         self.fields: dict[tuple[int, str], int] = {}  # the memories of the fields of records
         self._replay = _Replay(self.shadow, most, goes_on)
+        self.ran = self._replay.sites  # of accesses that were made
         self.queue = Queue(DeviceArray, self._replay)
         self.load, self.store, self.note = self.queue.load, self.queue.store, self.queue.note
 
@@ -139,11 +139,6 @@ class LaunchRecorder(Recorder):
     def was_cut(self) -> bool:
         """Whether it made more accesses than it may: later ones are not seen."""
         return self._replay.was_cut
-
-    @property
-    def ran(self) -> set[int]:
-        """The sites of accesses that were made."""
-        return self._replay.sites
 
     def play(self) -> None:
         self.queue.flush()
@@ -228,9 +223,9 @@ class DeviceArray(Recording):
         site = self.recorder.site(sys._getframe(1))
         cell = self.cell(key)
         if cell >= 0 and self.is_plain:
-            self._note(_READ, cell, site)
+            self._note(READ, cell, site)
             return self.number(self.data[key])
-        if not self.is_plain and self.inside(key, _READ, site) is not None:
+        if not self.is_plain and self.inside(key, READ, site) is not None:
             return DeviceRecord(self, key) if cell >= 0 else self._like(self.picked(key, site))
         item = self.picked(key, site)
         if isinstance(item, np.ndarray):  # outside: zeros of that shape
@@ -244,18 +239,18 @@ class DeviceArray(Recording):
             for name in value._array.data.dtype.names or ():
                 self.field(name)[key] = value[name]
         elif cell >= 0:
-            self._store(key, cell, value, _WRITE, site)
+            self._store(key, cell, value, WRITE, site)
         else:
             self.put(key, value if isinstance(value, Recording) else fitted(value, self.data.dtype), site)
 
     def change(
-        self, key: Any, change: Callable[[Any], Any], frame: FrameType, *, sums: bool = False, how: int = _ATOMIC
+        self, key: Any, change: Callable[[Any], Any], frame: FrameType, *, sums: bool = False, how: int = ATOMIC
     ) -> Any:
         """An atomic: the cell becomes `change` of what it holds, which is given back. `sums`: it adds."""
         site = self.recorder.site(frame)
         if sums and self.data.dtype.kind == "f":
             self.launch.unordered.add(site)
-        key = self.inside(key, _ATOMIC, site)
+        key = self.inside(key, ATOMIC, site)
         if key is None:
             return self.number(0)
         before = self.data[key]
@@ -286,8 +281,8 @@ class DeviceArray(Recording):
         data = self.data
         before = data[key]
         data[key] = fitted(value, data.dtype)
-        if access == _WRITE and before == data[key]:
-            access = _SAME
+        if access == WRITE and before == data[key]:
+            access = SAME
         self._note(access, cell, site)
 
     def _note(self, access: int, cell: int, site: int) -> None:

@@ -138,8 +138,7 @@ class SimulatedDevice:
         return DeviceArray(self._recorder, first.memory, data, first.cells[: count * width : width], width)
 
     def _local_array(self, shape: Any, dtype: Any) -> DeviceArray:
-        name = _assigned(sys._getframe(1), "local")
-        array = self._recorder.array(np.zeros(shape, _dtype(dtype)), name, is_set=False)
+        array = self._recorder.array(np.zeros(shape, _dtype(dtype)), _assigned(sys._getframe(1), "local"), is_set=False)
         self._private.append(array.memory)
         return array
 
@@ -196,10 +195,6 @@ def _cas(array: DeviceArray, index: Any, old: Any, value: Any) -> Any:
     return array.change(index, lambda now: value if now == old else now, sys._getframe(1), how=Access.SWAP)
 
 
-def _compare_and_swap(array: DeviceArray, old: Any, value: Any) -> Any:
-    return _cas(array, (0,) * array.data.ndim, old, value)  # on the first cell, as numba.cuda has it
-
-
 ATOMIC = SimpleNamespace(
     add=_atomic(operator.add, sums=True),
     sub=_atomic(operator.sub, sums=True),
@@ -214,7 +209,7 @@ ATOMIC = SimpleNamespace(
     nanmax=_extreme(np.fmax),
     nanmin=_extreme(np.fmin),
     cas=_cas,
-    compare_and_swap=_compare_and_swap,
+    compare_and_swap=lambda array, old, value: _cas(array, (0,) * array.data.ndim, old, value),  # on the first cell
 )
 
 
@@ -267,8 +262,7 @@ def conversion_of(meant: Any) -> Callable[..., Any] | None:
     that is too large becomes the largest one of 32 bits or more, and NaN 0."""
     is_whole = isinstance(meant, numba.types.Integer) or (isinstance(meant, type) and issubclass(meant, np.integer))
     if not is_whole:
-        is_number = isinstance(meant, numba.types.Number | numba.types.Boolean)
-        return meant.cast_python_value if is_number else None
+        return meant.cast_python_value if isinstance(meant, numba.types.Number | numba.types.Boolean) else None
     dtype = _dtype(meant)
 
     def converted(value: Any = 0) -> Any:
@@ -278,18 +272,13 @@ def conversion_of(meant: Any) -> Callable[..., Any] | None:
     return converted
 
 
-class _Libdevice:
-    """numba.cuda.libdevice by NumPy."""
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        return partial(_call_libdevice, name)
-
-
 @cache
 def _libdevice() -> dict[int, Any]:
     """Stand-ins of the module and of its functions, by identity; made once, for a launch asks for them."""
     names = [name for name, each in vars(libdevice).items() if inspect.isfunction(each)]
-    return {id(libdevice): _Libdevice()} | {id(getattr(libdevice, n)): partial(_call_libdevice, n) for n in names}
+    by_numpy = {name: partial(_call_libdevice, name) for name in names}
+    functions = {id(getattr(libdevice, name)): function for name, function in by_numpy.items()}
+    return {id(libdevice): SimpleNamespace(**by_numpy), **functions}
 
 
 def _call_libdevice(name: str, *operands: Any) -> Any:

@@ -93,10 +93,7 @@ def _mask(lanes: Iterable[int]) -> int:
 
 
 def _vote(judge: Callable[[list[bool]], bool]) -> Callable[[Lanes], dict[int, Any]]:
-    def voted(lanes: Lanes) -> dict[int, Any]:
-        return dict.fromkeys(lanes, bool(judge([bool(arguments[1]) for arguments in lanes.values()])))
-
-    return voted
+    return lambda lanes: dict.fromkeys(lanes, bool(judge([bool(arguments[1]) for arguments in lanes.values()])))
 
 
 def _match_any(lanes: Lanes) -> dict[int, Any]:
@@ -182,8 +179,7 @@ class Lockstep:
                 first = first or (thread, number)
         if first is not None and ended >= 0:
             self.recorder.enter(first[0].owner, first[1], 0)
-            other = -1, ended * self.block_size
-            self._note(FindingKind.DIVERGENT_BARRIER, first[0].left, other=other, index=1)
+            self._note(FindingKind.DIVERGENT_BARRIER, first[0].left, other=(-1, ended * self.block_size), index=1)
         return waiting
 
     def _block(self, number: int, at: Three, places: Sequence[Three]) -> Iterator[Thread]:

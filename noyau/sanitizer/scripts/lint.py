@@ -50,27 +50,18 @@ def _uncalled(node: ast.Attribute, file: str, fault: str) -> Diagnostic:
 
 
 def _conditions(tree: ast.AST) -> Iterator[ast.expr]:
-    """Expressions that are taken as true or false."""
-    for node in ast.walk(tree):
-        match node:
-            case ast.If(test=test) | ast.While(test=test) | ast.Assert(test=test) | ast.IfExp(test=test):
-                yield from _parts(test)
-            case ast.comprehension(ifs=tests):
-                for each in tests:
-                    yield from _parts(each)
-            case _:
-                pass
-
-
-def _parts(test: ast.expr) -> Iterator[ast.expr]:
-    match test:
-        case ast.BoolOp(values=values):
-            for each in values:
-                yield from _parts(each)
-        case ast.UnaryOp(op=ast.Not(), operand=operand):
-            yield from _parts(operand)
-        case _:
-            yield test
+    """Expressions that are taken as true or false, those within `and`, `or` and `not` in their place."""
+    nodes = list(ast.walk(tree))
+    waiting = [each.test for each in nodes if isinstance(each, ast.If | ast.While | ast.Assert | ast.IfExp)]
+    waiting += [test for each in nodes if isinstance(each, ast.comprehension) for test in each.ifs]
+    while waiting:
+        match waiting.pop(0):
+            case ast.BoolOp(values=values):
+                waiting += values
+            case ast.UnaryOp(op=ast.Not(), operand=operand):
+                waiting.append(operand)
+            case test:
+                yield test
 
 
 def _is_method(node: ast.Attribute, arrays: set[str]) -> bool:
@@ -93,9 +84,7 @@ def _arrays_made(node: ast.AST) -> Iterator[str]:
 
 def _own_fields(node: ast.AST) -> Iterator[str]:
     """Names that classes of the file give to fields and properties."""
-    if not isinstance(node, ast.ClassDef):
-        return
-    for each in node.body:
+    for each in node.body if isinstance(node, ast.ClassDef) else ():
         match each:
             case ast.FunctionDef(name=name, decorator_list=marks) if any("property" in ast.unparse(m) for m in marks):
                 yield name
@@ -144,8 +133,7 @@ def _magics(path: Path, texts: Sequence[tuple[str, str]], reader: Reader) -> Ite
     for source, (_, file) in zip(sources, texts, strict=True):
         lines = source.splitlines()
         for number, line in enumerate(lines, 1):
-            match = _TIMED.match(line)
-            if match:
+            if match := _TIMED.match(line):
                 yield from _timed(match, number, lines, file, reader)
 
 

@@ -15,9 +15,8 @@ from typing import Any
 
 from noyau.errors import InputError
 
-_MAGIC = re.compile(
-    r"(\s*)([\w, ]+= *)?(%+\w.*|[!?].*|[\w.]+\?+\s*$)"
-)  # its indent, the name that it is assigned to, itself
+# Its indent, the name that it is assigned to, itself.
+_MAGIC = re.compile(r"(\s*)([\w, ]+= *)?(%+\w.*|[!?].*|[\w.]+\?+\s*$)")
 _TIMED = re.compile(r"%(?:time|timeit|prun) +(?:-[a-z]+ *\d* +)*")  # with its options; what it runs follows
 
 
@@ -46,8 +45,7 @@ def _cell(number: int, text: str) -> Cell:
     f(x)` runs f(x) once. Of a cell magic that times or checks (%%time, %%timeit, %%check, %%capture) the rest is run;
     %%writefile writes its file, which later cells may import; of others (%%bash, %%html) nothing is run."""
     lines = text.splitlines()
-    first = next((line.strip() for line in lines if line.strip()), "")
-    word, _, file = first.partition(" ")
+    word, _, file = next((line.strip() for line in lines if line.strip()), "").partition(" ")
     if word == "%%writefile" and not file.startswith("-"):
         rest = text.lstrip().partition("\n")[2]
         written = f"__import__('pathlib').Path({file.strip()!r}).write_text({rest!r}, encoding='utf-8')"

@@ -100,8 +100,7 @@ class _LoopHooks:
             recorder = Recorder(MOST, traced)
             watched, result = watch_call(function, arguments.args, shapes, self.session.script, recorder=recorder)
             if traced is not None:
-                is_cut = traced.accesses >= MOST
-                self.session.draw(map_of(name, recorder, traced, arguments.arguments, is_cut), place)
+                self.session.draw(map_of(name, recorder, traced, arguments.arguments, traced.accesses >= MOST), place)
         except Exception as fault:  # noqa: BLE001  whatever it is, the script goes on as Numba has it
             raised = "" if isinstance(fault, NoyauError) else f"in Python it raised {type(fault).__name__}: "
             self.session.add(name, "numba", place, shapes, None, f"{raised}{fault}".partition("\n")[0])

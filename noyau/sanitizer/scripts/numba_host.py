@@ -151,9 +151,8 @@ def _decorator(plain: Plain, make: Callable[..., Plain], note: Note, what: str) 
 def _elementwise(function: Plain, signatures: Any = None) -> Plain:
     def called(*args: Any, out: Any = None, stream: Any = 0) -> Any:
         arrays = [np.asarray(in_numpy(each)) for each in args]
-        dtypes = _results(signatures, arrays, 1) if signatures else None
         with np.errstate(all="ignore"):
-            results = np.vectorize(function, otypes=dtypes)(*arrays)
+            results = np.vectorize(function, otypes=_results(signatures, arrays, 1) if signatures else None)(*arrays)
         return _as_result(results, out, args)
 
     return called

@@ -72,9 +72,8 @@ def check_program(
         ran, status = run_whole(program, words, plans[0], forced, time_s, is_shown=True, maps=maps)
     except CheckError as error:
         return ScriptCheck(path.name, (), str(error), advice=_clocks(path, text, language))
-    is_whole = status is not None and not ran.refusal
     runs = [ran]
-    if is_whole and plans[-1] != plans[0]:
+    if status is not None and not ran.refusal and plans[-1] != plans[0]:
         patience_s = min(time_s, max(SILENT_S, SILENT_TIMES * (monotonic() - begin)))
         with suppress(CheckError):  # for want of what it reads, as how it ends may be
             again, _ = run_whole(program, words, plans[-1], forced, patience_s, is_shown=False, maps=False)
@@ -213,9 +212,9 @@ def _kernel_seen(
 def unseen_of(runs: Sequence[RunResult], lines: LineTable, context: ReportContext) -> str:
     """Why a program counts as not seen: what the runtime refused, and regions that `if` or the like gave one thread."""
     reasons = []
-    for each in runs:
-        site = site_of(lines.at(each.refused_at), context) if each.refusal else None
-        reasons += [f"line {site.line}: {each.refusal}" if site else each.refusal] if each.refusal else []
+    for each in (run for run in runs if run.refusal):
+        site = site_of(lines.at(each.refused_at), context)
+        reasons.append(f"line {site.line}: {each.refusal}" if site else each.refusal)
     in_team = {address for each in runs for address in each.in_team}
     for address in dict.fromkeys(address for each in runs for address in each.alone if address not in in_team):
         site = site_of(lines.at(address), context)
@@ -254,7 +253,7 @@ def _diagnostics(launched: LaunchRecord, site: Site, context: ReportContext) -> 
 def text_of(text: str, name: str) -> str:
     """A kernel, and the functions of its text that it names; the whole text where it is not in it."""
     tree = syntax(text, "cuda")
-    bodies = [(each.name, each.body) for each in tree.macros] + [(each.name, each.body) for each in tree.functions]
+    bodies = [*tree.macros, *((each.name, each.body) for each in tree.functions)]
     texts = {name: tree.source(body) for name, body in bodies if body}
     if name not in texts:
         return text

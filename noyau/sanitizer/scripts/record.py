@@ -120,10 +120,7 @@ class ScriptCheck(Report):
     def to_json(self) -> dict[str, Any]:
         return {
             "schema_version": SCHEMA_VERSION,
-            "ok": self.ok,
-            "script": self.script,
-            "fault": self.fault,
-            "unseen": self.unseen,
+            **{name: getattr(self, name) for name in ("ok", "script", "fault", "unseen")},
             "notes": list(self.notes),
             "limits": list(LIMITS[:1]),
             "findings": [finding.to_json() for finding in self.findings],
@@ -184,8 +181,7 @@ class ScriptSession:
     def find_unwritten(self, name: str, place: str, language: str, message: str, mend: str) -> None:
         """A finding on a kernel that was added before: the host reads what it should have written."""
         kernel, kind = self.kernels[name, place], FindingKind.UNWRITTEN
-        digits = digest(kind, name)
-        finding = Finding(self.script, name, language, kind, place, "", message, digest=digits, mend=mend)
+        finding = Finding(self.script, name, language, kind, place, "", message, digest=digest(kind, name), mend=mend)
         if finding.id not in {each.id for each in kernel.findings}:
             self.kernels[name, place] = replace(kernel, findings=(*kernel.findings, finding))
             if self.keep is not None:

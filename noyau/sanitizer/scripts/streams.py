@@ -121,9 +121,8 @@ class StreamOrder:
         line = one.place.rpartition(":")[2]
         message = f"{other} {now} {name}, {before} by {one} on line {line}, and no event orders them"
         mend = "wait for the stream before the host touches it" if other.stream == HOST else MENDS[other.language]
-        digits = digest(FindingKind.RACE, f"{one.place} {other.place}")
         facts = (script, script, other.language, FindingKind.RACE, other.place, "", message)
-        finding = Finding(*facts, digest=digits, mend=mend)
+        finding = Finding(*facts, digest=digest(FindingKind.RACE, f"{one.place} {other.place}"), mend=mend)
         self.session.advice.setdefault(finding.id, finding)
 
 
@@ -178,8 +177,7 @@ class FakeEvent:
         self.at_s, self.history = 0.0, History()
 
     def record(self, stream: Any = None) -> None:
-        order = FakeStream.order
-        self.at_s, self.history = time.perf_counter(), dict(order.seen[stream_number(stream)])
+        self.at_s, self.history = time.perf_counter(), dict(FakeStream.order.seen[stream_number(stream)])
 
     def wait(self, stream: Any = None) -> None:
         FakeStream.order.wait(stream_number(stream), self.history)

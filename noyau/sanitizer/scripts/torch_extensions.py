@@ -47,12 +47,9 @@ def is_compiled(file: str) -> bool:
 @contextmanager
 def stood_in(extensions: Extensions | None) -> Iterator[None]:
     """Within, torch builds extensions that are watched; a reference builds none."""
-
-    def build_nothing(*wishes: Any, **named: Any) -> None: ...
-
     with ExitStack() as undone:
-        patch(undone, cpp_extension, "load", extensions.load if extensions else build_nothing)
-        patch(undone, cpp_extension, "load_inline", extensions.load_inline if extensions else build_nothing)
+        for name in ("load", "load_inline"):
+            patch(undone, cpp_extension, name, getattr(extensions, name, lambda *wishes, **named: None))
         yield
 
 
@@ -69,8 +66,7 @@ class Extensions:
     def load(self, name: str, sources: Any, *wishes: Any, **named: Any) -> BuiltExtension:
         """torch.utils.cpp_extension.load."""
         paths = [Path(each) for each in ([sources] if isinstance(sources, str | os.PathLike) else sources)]
-        files = [os.path.relpath(self.folder / each, self.folder) for each in paths]
-        return self.of_files(name, files, _flags(named))
+        return self.of_files(name, [os.path.relpath(self.folder / each, self.folder) for each in paths], _flags(named))
 
     def of_files(self, name: str, files: Sequence[str], flags: Sequence[str] = ()) -> BuiltExtension:
         """The extension of files of the folder. Their headers are read from copies, as the compiler is to read them."""

@@ -30,7 +30,7 @@ from noyau.sanitizer.scripts import triton_host
 from noyau.sanitizer.scripts.record import ScriptSession, describe_shapes, place_of
 from noyau.sanitizer.scripts.streams import HOST, StreamWork, calling_line, order_of
 from noyau.sanitizer.scripts.triton_host import FakeCompiledKernel, is_marked, parts, storage_of
-from noyau.sanitizer.triton.run import LANGUAGE, MOST, FreshTensor, launch_watched
+from noyau.sanitizer.triton.run import LANGUAGE, MOST, FreshTensor, launch_watched, reach
 from noyau.toolchain.triton import interpreter
 from noyau.verify.findings import Finding
 
@@ -74,13 +74,12 @@ class _Empties:
             return None
         with torch._C.DisableTorchFunction():
             at = tensor.untyped_storage().data_ptr()
-            fresh, storage, version = self.known.get(at, (None, None, None))
-            if fresh is None or storage is None:
-                return None
-            if storage.expired() or tensor.is_inference() or tensor._version != version:
+            if at in self.known:
+                fresh, storage, version = self.known[at]
+                if not storage.expired() and not tensor.is_inference() and tensor._version == version:
+                    return fresh
                 del self.known[at]
-                return None
-            return fresh
+            return None
 
     def forget(self, tensor: torch.Tensor) -> None:
         """The host may fill it from now on, and nobody sees it."""
@@ -132,8 +131,7 @@ class _TritonHooks:
         size = f"{shapes}; launched {triton_launch.grid}"
         watched = triton_launch.watched(session.script, name, size)
         notes = tuple(note for note in watched.notes if not note.startswith(("launched: ", "watched: ")))
-        unseen = f"it made more than {MOST} accesses; run the script on smaller tensors"
-        unseen = unseen if triton_launch.hooks.was_cut else ""
+        unseen = f"it made more than {MOST} accesses; run the script on smaller tensors" if watched.is_cut else ""
         session.add(name, LANGUAGE, place, shapes, replace(watched, notes=notes), unseen)
         if traced is not None:
             session.draw(triton_launch.access_map(name, traced), place)
@@ -162,10 +160,8 @@ class _TritonHooks:
         """Note the accesses of work, by the storages of tensors; one that is gone has given its address to another."""
         for tensor, is_written in [*((each, False) for each in reads), *((each, True) for each in writes)]:
             with torch._C.DisableTorchFunction():
-                storage = tensor.untyped_storage()
-                at, width = storage.data_ptr(), tensor.element_size()
-                steps = (step * (extent - 1) for step, extent in zip(tensor.stride(), tensor.shape, strict=True))
-                span = tensor.storage_offset() * width, (tensor.storage_offset() + sum(steps) + 1) * width
+                storage, span = tensor.untyped_storage(), reach(tensor)
+                at = storage.data_ptr()
                 known = self.storages.get(at)
                 if known is None or known.expired():
                     self.storages[at] = StorageWeakRef(storage)
@@ -262,7 +258,7 @@ def lint_launch(
 ) -> list[Finding]:
     """Warnings on a launch that a script is about to make, at the line that makes it; of offsets at the kernel's own.
     `args`, `named`: tensors and numbers; `grid`: as the script gives it."""
-    plain, (file, line) = python_function(function), launching_line()
+    plain, (file, line) = python_function(function), calling_line(_FOLDERS)
     name, signature = plain.__name__, inspect.signature(plain)
     bound = signature.bind_partial(*args, **named)
     bound.apply_defaults()
@@ -281,17 +277,13 @@ def lint_launch(
 
 def _flat(tensor: torch.Tensor) -> np.ndarray:
     """As many cells as a pointer to it reaches: a kernel knows no shapes."""
-    steps = (step * (extent - 1) for step, extent in zip(tensor.stride(), tensor.shape, strict=True))
-    return phantom([sum(steps) + 1 if tensor.numel() else 0], np.dtype(f"u{min(tensor.element_size(), 8)}"))
-
-
-def launching_line() -> tuple[str, int]:
-    """The innermost line that is neither Triton's, torch's nor noyau's."""
-    return calling_line(_FOLDERS)
+    start, end = reach(tensor)
+    return phantom([(end - start) // tensor.element_size()], np.dtype(f"u{min(tensor.element_size(), 8)}"))
 
 
 def _place() -> str:
-    return ":".join(map(str, launching_line()))
+    """The innermost line that is neither Triton's, torch's nor noyau's."""
+    return ":".join(map(str, calling_line(_FOLDERS)))
 
 
 def _changes(name: str) -> bool:

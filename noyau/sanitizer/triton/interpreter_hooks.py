@@ -23,6 +23,7 @@ from noyau.sanitizer.recording_array import TooManyError
 from noyau.sanitizer.records import Access, Site, WatchedMemory
 from noyau.sanitizer.scripts.fakes import patch
 from noyau.toolchain.triton import interpreter as own_interpreter
+from noyau.toolchain.triton.builder import lanes_of
 from noyau.toolchain.triton.programs import BATCH
 
 try:
@@ -99,16 +100,16 @@ class Hooks:
         return plain(is_whole)
 
     def load(self, plain: Plain, pointers: Any, mask: Any, *rest: Any, **options: Any) -> Any:
-        inside = self.noted(pointers, _lanes(mask), Access.READ)
+        inside = self.noted(pointers, lanes_of(mask), Access.READ)
         return plain(pointers, _like(mask, inside), *rest, **options)
 
     def store(self, plain: Plain, pointers: Any, value: Any, mask: Any, *rest: Any, **options: Any) -> Any:
-        inside = self.noted(pointers, _lanes(mask), Access.WRITE, value.data)
+        inside = self.noted(pointers, lanes_of(mask), Access.WRITE, value.data)
         return plain(pointers, value, _like(mask, inside), *rest, **options)
 
     def merge(self, plain: Plain, how: Any, pointers: Any, value: Any, mask: Any, *rest: Any, **options: Any) -> Any:
         self.fence(pointers, rest)
-        inside = self.noted(pointers, _lanes(mask), Access.ATOMIC)
+        inside = self.noted(pointers, lanes_of(mask), Access.ATOMIC)
         return plain(how, pointers, value, _like(mask, inside), *rest, **options)
 
     def compare_and_swap(
@@ -157,8 +158,7 @@ class Hooks:
             self.was_cut = self.extents.is_blind = True
         if self.was_cut and not self.goes_on:
             raise TooManyError
-        element = pointers.get_element_ty()
-        size = max(1, int(element.primitive_bitwidth) // 8)
+        size = max(1, int(pointers.get_element_ty().primitive_bitwidth) // 8)
         addresses, values = pointers.data, values if access is Access.WRITE else None
         lanes = mask if mask.dtype == bool else mask.astype(bool)
         shape = np.broadcast_shapes(addresses.shape, lanes.shape)
@@ -210,12 +210,6 @@ def _forgotten(lanes: Array, inside: Array) -> str:
     return f"the mask forgets {names} of its block: compare the offsets along it too, as in (rows < m) & (columns < n)"
 
 
-def _lanes(mask: Any) -> Array:
-    """The lanes of a mask: a handle's, or those that block pointers of older releases give as they are."""
-    array: Array = mask if isinstance(mask, np.ndarray) else mask.data
-    return array
-
-
 def _like(handle: Any, data: Array) -> Any:
     """A handle of the interpreter on other data."""
     return data if isinstance(handle, np.ndarray) else type(handle)(data, handle.dtype)
@@ -232,11 +226,6 @@ class Extent:
     start: int
     end: int
     bits: np.ndarray
-
-    @property
-    def item(self) -> int:
-        """Bytes of a cell."""
-        return int(self.bits.itemsize)
 
 
 class MemoryExtents:
@@ -330,13 +319,14 @@ class MemoryExtents:
         inside: np.ndarray = (offsets >= 0) & (places <= extent.end - size)
         if self.is_blind:
             return inside
-        shift = extent.item.bit_length() - 1  # items are of 1, 2, 4 or 8 bytes
+        item = int(extent.bits.itemsize)
+        shift = item.bit_length() - 1  # cells are of 1, 2, 4 or 8 bytes
         cells = offsets >> shift
-        is_one = size == extent.item and not (offsets & (size - 1)).any()
+        is_one = size == item and not (offsets & (size - 1)).any()
         ends = cells if is_one else (offsets + (size - 1)) >> shift
         widest = 1 if is_one else int((ends - cells).max()) + 1
         changed = None
-        if values is not None and widest == 1 and size == extent.item:
+        if values is not None and widest == 1 and size == item:
             changed = np.ones(cells.size, bool)
             changed[inside] = _changes(extent.bits, cells[inside], values[inside], is_batch=programs is not None)
         self.note(programs, extent.memory, cells, access, site, changed)

@@ -4,7 +4,6 @@ access watched."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -89,10 +88,8 @@ class TritonLaunch:
     @property
     def grid(self) -> str:
         """Its programs: `(4,)` or `(4, 2)`."""
-        axes = list(self.hooks.grid)
-        while len(axes) > 1 and axes[-1] == 1:
-            axes.pop()
-        return str(tuple(axes))
+        axes = max((axis for axis, extent in enumerate(self.hooks.grid, 1) if extent != 1), default=1)
+        return str(self.hooks.grid[:axes])
 
     def route(self, op: str, kernel: str, size: str) -> Route:
         """The names of its sites, memories and programs."""
@@ -251,7 +248,7 @@ def _held(each: Any) -> torch.Tensor | None:
     return next((value for value in values if isinstance(value, torch.Tensor)), None)
 
 
-def _reach(tensor: torch.Tensor) -> tuple[int, int]:
+def reach(tensor: torch.Tensor) -> tuple[int, int]:
     """The bytes of its storage that a tensor lies in: from its first cell to its last."""
     size = tensor.element_size()
     steps = (step * (extent - 1) for step, extent in zip(tensor.stride(), tensor.shape, strict=True))
@@ -262,8 +259,8 @@ def _reach(tensor: torch.Tensor) -> tuple[int, int]:
 def _spans(tensors: Sequence[tuple[str, torch.Tensor]], fresh: Mapping[int, FreshTensor]) -> list[TensorSpan]:
     """The parts of storages that tensors lie in, those that overlap as one."""
     spans: list[TensorSpan] = []
-    for name, tensor in sorted(tensors, key=lambda pair: (pair[1].untyped_storage().data_ptr(), _reach(pair[1])[0])):
-        start, end = _reach(tensor)
+    for name, tensor in sorted(tensors, key=lambda pair: (pair[1].untyped_storage().data_ptr(), reach(pair[1])[0])):
+        start, end = reach(tensor)
         storage: np.ndarray = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).numpy()
         last = spans[-1] if spans else None
         if last is not None and _address(last.storage) == _address(storage) and start < last.end:
@@ -316,23 +313,13 @@ def _moved(each: Any, spans: Sequence[TensorSpan]) -> Any:
 
 def _placed(tensor: torch.Tensor, spans: Sequence[TensorSpan]) -> torch.Tensor:
     """The same cells in the copy of their span."""
-    plain, (start, end) = tensor.detach(), _reach(tensor)
+    plain, (start, end) = tensor.detach(), reach(tensor)
     if start == end:
         return plain
     at = tensor.untyped_storage().data_ptr()
     span = next(each for each in spans if _address(each.storage) == at and each.start <= start < each.end)
     whole = torch.from_numpy(span.room).view(plain.dtype)
     return whole.as_strided(plain.shape, plain.stride(), (start - span.start) // plain.element_size())
-
-
-@contextmanager
-def plain_launches() -> Iterator[None]:
-    """Within, launches are Triton's own, though those of a script be watched."""
-    LAUNCHES.append(interpret)
-    try:
-        yield
-    finally:
-        LAUNCHES.pop()
 
 
 def watch_here(case: KernelCase, maps: list[AccessMap] | None = None) -> WatchedRun:
@@ -380,6 +367,9 @@ def _unwritten(launch: TritonLaunch, unset: set[str], case: KernelCase) -> list[
 def watch_call(function: Any, args: Sequence[Any], launch: Any, size: str, op: str) -> WatchedRun:
     """One launch of a kernel of no op. `launch`: its grid, or the number of its programs."""
     grid = launch if callable(launch) or isinstance(launch, tuple) else (launch,)
-    with plain_launches():
+    LAUNCHES.append(interpret)  # launches are Triton's own here, though those of a script be watched
+    try:
         triton_launch = launch_watched(function[grid], function, args, {})
+    finally:
+        LAUNCHES.pop()
     return triton_launch.watched(op, python_function(function).__name__, f"{size}; launched {triton_launch.grid}")

@@ -85,10 +85,6 @@ def _cast(self: Any, source: Any, target: Any, *rest: Any, **options: Any) -> An
     return Handle(source.data.astype(_numpy_dtype(dtype)), dtype)
 
 
-def _splat(self: Any, kind: Any, value: Any) -> Any:
-    return Handle(spread(value.data, (), kind.shape), kind.scalar)
-
-
 def _moved(change: Callable[..., np.ndarray]) -> Callable[..., Any]:
     """A method that gives the cells of a block in another shape or order."""
     return lambda self, value, *rest: Handle(change(value.data, *rest), value.dtype.scalar)
@@ -103,10 +99,6 @@ def alone(plain: Callable[..., Any]) -> Callable[..., Any]:
         return plain(*args, **options)
 
     return call
-
-
-def _program(self: Any, axis: int) -> Any:
-    return Handle(np.atleast_1d(np.asarray(self.grid_idx[axis], np.int32)), tl.int32)
 
 
 def _enter(self: Any, *place: Any) -> None:
@@ -137,7 +129,7 @@ def _loaded(self: Any, pointers: Any, mask: Any, other: Any, *rest: Any, **optio
     dtype = pointers.get_element_ty()
     cell = _numpy_dtype(dtype)
     other_cells = np.zeros(pointers.data.shape, cell) if other is None else other.data
-    addresses, lanes, cells = _together(pointers.data, _lanes(mask), other_cells)
+    addresses, lanes, cells = _together(pointers.data, lanes_of(mask), other_cells)
     bits = _bits(cells)
     return Handle(interpreter._interpreter.load(addresses, lanes, bits, bits.dtype).view(cell), dtype)
 
@@ -147,7 +139,8 @@ def _together(*arrays: np.ndarray) -> Sequence[np.ndarray]:
     return np.broadcast_arrays(*arrays) if BATCH.size else arrays
 
 
-def _lanes(mask: Any) -> np.ndarray:
+def lanes_of(mask: Any) -> np.ndarray:
+    """The lanes of a mask: a handle's, or those that block pointers of older releases give as they are."""
     return mask if isinstance(mask, np.ndarray) else mask.data
 
 
@@ -158,7 +151,7 @@ def _bits(array: np.ndarray) -> np.ndarray:
 
 
 def _stored(self: Any, pointers: Any, value: Any, mask: Any, *rest: Any, **options: Any) -> Any:
-    addresses, lanes, cells = _together(pointers.data, _lanes(mask), value.data)
+    addresses, lanes, cells = _together(pointers.data, lanes_of(mask), value.data)
     _remember(addresses, lanes, _bits(cells).dtype)
     return interpreter._interpreter.store(addresses, _bits(cells), lanes)
 
@@ -259,7 +252,7 @@ _NO_BATCH = "it is of one program at a time"
 # The others that know nothing of batches give values of another shape.
 _ALONE = "atomic_cas atomic_poll gather print descriptor_store descriptor_scatter".split()
 _BUILDER: Mapping[str, Any] = {
-    "create_splat": _splat,
+    "create_splat": lambda self, kind, value: Handle(spread(value.data, (), kind.shape), kind.scalar),
     "create_broadcast": _moved(lambda cells, shape: spread(cells, cells.shape[BATCH.axes :], shape)),
     "create_reshape": _moved(lambda cells, shape, *rest: shaped(cells, shape)),
     "create_expand_dims": _moved(lambda cells, axis: np.expand_dims(cells, BATCH.axes + axis)),
@@ -269,7 +262,7 @@ _BUILDER: Mapping[str, Any] = {
     "create_make_range": lambda self, kind, start, end: Handle(
         shaped(np.arange(start, end, dtype=np.int32), (end - start,)), tl.int32
     ),
-    "create_get_program_id": _program,
+    "create_get_program_id": lambda self, axis: Handle(np.array(self.grid_idx[axis], np.int32, ndmin=1), tl.int32),
     "set_grid_idx": _enter,
     "settle": _settle,
     "create_dot": _dot,

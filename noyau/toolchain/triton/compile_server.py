@@ -56,11 +56,6 @@ def begin() -> None:
     import_module("triton.runtime.cache").triton_key()
 
 
-def ready_driver() -> None:
-    """Have Triton build what calls the driver, which lies in its cache then."""
-    import_module("triton.backends.nvidia.driver").CudaUtils()
-
-
 def compiled(task: CompileTask) -> None:
     """Compile a launch, and what launches it where that has a text of its own."""
     import triton
@@ -129,5 +124,6 @@ def _ended(children: Sequence[int]) -> Iterator[tuple[int, int]]:
 def main(channel: Channel) -> None:
     """Serve the process that has started this one."""
     begin()
-    forked(ready_driver)
+    # Triton builds what calls the driver, which lies in its cache then.
+    forked(lambda: import_module("triton.backends.nvidia.driver").CudaUtils())
     serve(channel, most=len(os.sched_getaffinity(0)))

@@ -29,7 +29,7 @@ Launch = Callable[[Any, Sequence[Any], Mapping[str, Any], Any], Any]
 _MISSING = object()
 _AXES = 3  # of a grid
 _INT32, _INT64 = range(-(2**31), 2**31), range(-(2**63), 2**63)
-_SEMANTIC = "_semantic"
+
 _CLASSES = ("tensor", "dtype", "tensor_descriptor_base", "condition")  # of which some releases lack some
 _HOLDERS = (tl, tl.core, tl.math, *(getattr(tl.core, name) for name in _CLASSES if hasattr(tl.core, name)))
 _METHODS = frozenset(name for name in dir(tl.core.tensor) if not name.startswith("_")) | {"dtype", "shape", "type"}
@@ -185,16 +185,13 @@ def _words() -> list[tuple[Any, str, Any, Any]]:
     else:
         for holder, name, earlier, _ in words:
             _restore(holder, name, earlier)
+    tensor = tl.core.tensor
     own: list[tuple[Any, str, Any]] = [
-        (tl.core.tensor, "__index__", lambda each: int(BATCH.one_value(each.handle.data))),
-        (
-            tl.core.tensor,
-            "__bool__",
-            lambda each: bool(number_of(each.numel) != 1 or BATCH.one_value(each.handle.data)),
-        ),
-        (tl.core.tensor, "T", property(tl.trans)),
+        (tensor, "__index__", lambda each: int(BATCH.one_value(each.handle.data))),
+        (tensor, "__bool__", lambda each: bool(number_of(each.numel) != 1 or BATCH.one_value(each.handle.data))),
+        (tensor, "T", property(tl.trans)),
+        (tl.core, "extern_elementwise", _extern),  # of functions that a file imports by their names
     ]
-    own += [(tl.core, "extern_elementwise", _extern)]  # of functions that a file imports by their names
     own += [(holder, name, value) for holder in (tl, tl.core) for name, value in _language_words().items()]
     for module in _libdevices():
         functions = (name for name, value in vars(module).items() if callable(value) and not name.startswith("_"))
@@ -217,13 +214,8 @@ def _own(builtin: Any, patched: Any) -> Any:
 
 def _plain(builtin: Any) -> Any:
     """A builtin of Triton as a function that needs no compiler."""
-    semantic = interpreter.interpreter_semantic
-
-    def call(*args: Any, **named: Any) -> Any:
-        named[_SEMANTIC] = semantic
-        return builtin(*args, **named)
-
-    return call
+    semantic = {"_semantic": interpreter.interpreter_semantic}
+    return lambda *args, **named: builtin(*args, **(named | semantic))
 
 
 def _extern(library: str, path: str, operands: Any, symbols: Mapping[Any, Any], *rest: Any, **options: Any) -> Any:

@@ -106,17 +106,16 @@ class Programs:
 
     def run_batch(self, group: list[Place]) -> None:
         """Run programs as one; where that cannot be, what they stored is put back, and they come again in parts."""
-        parts: Sequence[Sequence[int]] = [[number] for number in range(len(group))]
+        parts: Sequence[Sequence[int]] = []
         BATCH.size, BATCH.axes, self.rounds = len(group), 1, 0
         try:
             axes = np.array(group, np.int32).T
             self.enter([axis[:1] if (axis == axis[0]).all() else axis for axis in axes])
             self.run()
-            parts = []
         except ApartError as apart:
             parts = apart.parts
-        except Exception:  # noqa: BLE001, S110  the program that it is of raises it again
-            pass
+        except Exception:  # noqa: BLE001  the program that it is of raises it again
+            parts = [[number] for number in range(len(group))]
         finally:
             self.settle(not parts)
             BATCH.size = BATCH.axes = 0

@@ -35,7 +35,7 @@ def test_functions_and_macros_with_their_lines():
     lines = {each.name: each.line for each in tree.functions}
     assert lines == {"add": 7, "twice": 8, "thrice": 9, "run": 11, "T": 16}
     assert [each.name for each in tree.functions if each.is_on_device] == ["add", "thrice"]
-    assert [each.name for each in tree.macros] == ["CHECK", "RUN"]
+    assert [name for name, _ in tree.macros] == ["CHECK", "RUN"]
     run = next(each for each in tree.functions if each.name == "run")
     assert (run.head, tree.source(run.parameters)) == (("void",), "(float *x)")
 
