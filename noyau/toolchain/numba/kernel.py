@@ -168,7 +168,8 @@ class NumbaKernel(ArrayKernel):
         self._is_strided = any(buffer.strides is not None for buffer in kernel.of(Role.INPUT))
         self._as_bits = any(buffer.dtype.numpy in _AS_BITS for buffer in kernel.buffers)
         self._plans: dict[tuple[object, ...], CallPlan] = {}
-        self._entries = list(map(partial(self._compile, self._types(text)), self._launches if runs else ()))
+        types = self._types(text)
+        self._entries = [self._compile(types, launch) for launch in (self._launches if runs else ())]
 
     def __call__(
         self,

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 
 from noyau.jobs.check import script_run
 from noyau.jobs.check.script_run import hooks_of_script
@@ -29,6 +30,7 @@ def test_triton_is_asked_for_by_what_speaks_of_it(monkeypatch):
 
 
 def test_triton_that_compiles_is_not_watched(monkeypatch):
+    import_module("triton.runtime.jit")
     monkeypatch.setitem(sys.modules, "triton", sys)
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     (told,) = notes(monkeypatch, "import triton", ("numba",))

@@ -40,7 +40,7 @@ class RunningResult:
 
     @property
     def rest(self) -> Statements:
-        """What a cell does beside the merge."""
+        """The statements of a cell beside the merge."""
         return tuple(s for s in self.loop.body if s != self.merge)
 
     @property
@@ -65,6 +65,8 @@ def running_result(row: Statements) -> RunningResult | None:
             merges = [s for s in body if isinstance(s, ir.Store) and s.buffers == (name,)]
             if len(merges) == 1 and is_straight(body) and not MONOIDS[str(merges[0].merge)].ordered:
                 return RunningResult(memory, first, loop, merges[0])
+        case _:
+            pass
     return None
 
 
