@@ -100,8 +100,7 @@ def _edges(
     edges: dict[tuple[int, int], str] = {}
     for end, name in ends:
         if makers.get(name, end) != end:
-            value = ": ".join(filter(None, [printable(name), types.get(name, "")]))
-            edges.setdefault((makers[name], end), value)
+            edges.setdefault((makers[name], end), ": ".join(filter(None, [printable(name), types.get(name, "")])))
     return edges
 
 

@@ -16,15 +16,7 @@ from noyau.hosts.torch.cuda.tensor_rotation import result_tensors
 from noyau.hosts.torch.tensors import array_of, tensor_of
 from noyau.jobs.bench.candidates import Entry, Function
 from noyau.jobs.bench.record import BenchRecord
-from noyau.jobs.bench.tasks import (
-    BenchOptions,
-    BenchTask,
-    by_function,
-    function_inputs,
-    functions_of,
-    no_judge,
-    op_tasks,
-)
+from noyau.jobs.bench.tasks import BenchOptions, BenchTask, by_function, functions_of, no_judge, op_tasks, plain_inputs
 from noyau.jobs.bench.torch.candidates import DeviceCandidate, of_op, on_host
 from noyau.jobs.bench.torch.track import CudaTrack
 from noyau.jobs.bench.track import Say, name_of, race
@@ -89,7 +81,7 @@ def _function_task(
     name: str, function: Function, numbers: dict[str, int], wishes: BenchOptions, place: torch.device
 ) -> BenchTask:
     """The first of plain functions of tensors, which the others are judged by: it runs on the device as well."""
-    drawn = function_inputs(numbers, wishes, on_host)
+    drawn = plain_inputs(numbers, wishes, on_host)
     on = DeviceCandidate(drawn, place)
 
     def takes(arrays: Sequence[np.ndarray]) -> tuple[Any, ...]:
