@@ -168,8 +168,7 @@ def op_tasks(op: Op[..., Any], wishes: BenchOptions, *, judge_alone: bool = Fals
             raise InputError(f"two candidates are called {twice}; give the peer another name")
         request = specialization_of(op.require_signature(), bound, constants)
         check = _op_check(op, entries[0], bound, request, calling)
-        work = _op_work(op, request, bound)
-        yield BenchTask(bound.sizes, inputs, entries, check, work, None, request, bound.largest)
+        yield BenchTask(bound.sizes, inputs, entries, check, _op_work(op, request, bound), None, request, bound.largest)
 
 
 def _op_check(op: Op[..., Any], judge: Entry, bound: Bound, request: Specialization, calling: CandidateCall) -> Check:

@@ -54,8 +54,7 @@ def gpu_record(number: int, card: GpuRates, moments: tuple[GpuConditions, GpuCon
     """The GPU as a record describes it."""
     facts = {"device": device_text(number), "clocks": " -> ".join(map(clocks, moments))}
     facts |= {"conditions": as_json(moments), "doubts": unsteady_gpu(*moments)}
-    empty_s = clock_of(number).overhead_s
-    return {**facts, "empty_pair_s": empty_s, "flush_s": dict(card.flush_s), "floors_of": card.date}
+    return {**facts, "empty_pair_s": clock_of(number).overhead_s, "flush_s": dict(card.flush_s), "floors_of": card.date}
 
 
 def _tasks(
