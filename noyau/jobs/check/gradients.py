@@ -159,8 +159,7 @@ def check_formula(op: Op[..., Any], sizes: Mapping[str, int], seed: int) -> Kern
 def _of_case(subject: GradientSubject, case: GradientCase, language: str) -> Finding | None:
     """The finding on the formula in one case, None where it is right."""
     got = subject.gradients(subject.derived, case)
-    want = None if subject.right is None else subject.gradients(subject.right, case)
-    wrong = first_wrong(subject, case, got, want)
+    wrong = first_wrong(subject, case, got, None if subject.right is None else subject.gradients(subject.right, case))
     if wrong is None:
         return None
     finding = finding_of("gradient", language, place_of_gradient(subject.op), subject, case, wrong)

@@ -295,8 +295,7 @@ class FlatText:
 
 def _memory(value: Any) -> int:
     """Address of the memory of a tensor; 0 for what has none."""
-    is_dense = isinstance(value, Tensor) and value.layout is torch.strided
-    return value.untyped_storage().data_ptr() if is_dense else 0
+    return value.untyped_storage().data_ptr() if isinstance(value, Tensor) and value.layout is torch.strided else 0
 
 
 def flat(module: fx.GraphModule, inputs: Sequence[Any], replays: bool = True) -> Boxed:
