@@ -111,7 +111,7 @@ class First:
     outputs: Arrays
 
 
-def first_calls(candidate: Contender, inputs: Sequence[np.ndarray]) -> First:
+def first_run(candidate: Contender, inputs: Sequence[np.ndarray]) -> First:
     """The first call, timed as what compiles, and a second one, of which the memory is measured."""
     start_s = seconds()
     outputs = call_once(candidate, inputs)

@@ -8,7 +8,7 @@ import numpy as np
 
 from noyau.timing.comparison import compare
 from noyau.timing.output_checks import Check
-from noyau.timing.sides import Contender, RotatingSide, Rotation, cold_sets, first_calls, hot_sets
+from noyau.timing.sides import Contender, RotatingSide, Rotation, cold_sets, first_run, hot_sets
 from noyau.timing.verdict import Comparison
 from noyau.workers.tamper_detection import Watch
 
@@ -26,7 +26,7 @@ def trial(
     """The hot and the cold comparison, and how many timed runs were verified. CheckError where a side is wrong or
     cheats."""
     watch, rng, verified = Watch(), np.random.default_rng(seed), 0
-    pairs = [(each, first_calls(each, draws[-1]).outputs) for each in (before, after)]
+    pairs = [(each, first_run(each, draws[-1]).outputs) for each in (before, after)]
     set_bytes = sum(array.nbytes for array in draws[0])
     tracks = [
         [RotatingSide(each, Rotation(draws, sets, rng), like, rng, clock) for each, like in pairs]

@@ -105,12 +105,7 @@ class TensorFastCall(LibraryCall):
     Making it raises BuildError where the library cannot be loaded, CheckError where the kernel takes something else."""
 
     def __init__(
-        self,
-        path: Path,
-        symbol: str,
-        arguments: Sequence[Argument],
-        called: str = "",
-        large: Large | None = None,
+        self, path: Path, symbol: str, arguments: Sequence[Argument], called: str = "", large: Large | None = None
     ) -> None:
         super().__init__(path, symbol, arguments, called)
         self.large, result = large or pooled_memory, library()

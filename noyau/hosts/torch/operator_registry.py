@@ -126,8 +126,7 @@ def stand_in(value: Any, *, exact: bool = False) -> Any:
     """An array of the dtype and the shape of a tensor, of one cell in memory; a number for a symbolic one. `exact`: the
     number is taken as it is, and what was traced then holds for it alone."""
     if isinstance(value, torch.Tensor):
-        zero = np.zeros((), dtype_of(value).numpy)
-        return np.broadcast_to(zero, tuple(number(extent) for extent in value.shape))
+        return np.broadcast_to(np.zeros((), dtype_of(value).numpy), tuple(map(number, value.shape)))
     if isinstance(value, torch.SymInt):
         return int(value) if exact else number(value)
     return 0.5 if isinstance(value, torch.SymFloat) else False if isinstance(value, torch.SymBool) else value

@@ -79,8 +79,7 @@ def of_functions(functions: Mapping[str, Function], calling: CandidateCall) -> I
     while torch is loaded."""
     for name, function in functions.items():
         usual, tensors = (_entry(name, function, calling, tensors=each) for each in (False, True))
-        other = replace(usual, other=tensors if "torch" in sys.modules else None)
-        yield tensors if name.startswith("torch") else other
+        yield tensors if name.startswith("torch") else replace(usual, other=tensors if "torch" in sys.modules else None)
 
 
 def _entry(name: str, function: Function, calling: CandidateCall, *, tensors: bool) -> Entry:

@@ -17,16 +17,7 @@ from noyau.jobs.bench.workload import Workload
 from noyau.timing.comparison import compare_all
 from noyau.timing.conditions import last_level_bytes
 from noyau.timing.rounds import Series
-from noyau.timing.sides import (
-    HOT_BYTES,
-    RotatingSide,
-    Rotation,
-    call_once,
-    cold_sets,
-    first_calls,
-    hot_sets,
-    packed_sets,
-)
+from noyau.timing.sides import HOT_BYTES, RotatingSide, Rotation, call_once, cold_sets, first_run, hot_sets, packed_sets
 from noyau.workers.tamper_detection import poison, seconds
 
 
@@ -43,7 +34,7 @@ class NumpyTrack:
     def first(self, entry: Entry, judge: ResultJudge) -> Entrant | CandidateTimes:
         assert entry.returning is not None
         try:
-            first = first_calls(entry.returning, judge.inputs)
+            first = first_run(entry.returning, judge.inputs)
         except NoyauError as error:
             if entry.other is not None and isinstance(error.__cause__, TypeError | AttributeError):
                 return self.first(replace(entry.other, is_peer=entry.is_peer, is_judge=entry.is_judge), judge)
@@ -70,8 +61,7 @@ class NumpyTrack:
             for way, candidate in ((RETURNING, runner.entry.returning), (FILLING, runner.entry.filling)):
                 if candidate is not None:
                     into = _memory(memory, runner.like, len(rotation.sets)) if candidate.into else []
-                    side = RotatingSide(candidate, rotation, runner.like, rng, seconds, into)
-                    sides[runner.entry.name, way] = side
+                    sides[runner.entry.name, way] = RotatingSide(candidate, rotation, runner.like, rng, seconds, into)
         self._choose(sides, runners, judge.affordable if last else judge.affordable // 2)
         return sides
 

@@ -36,7 +36,7 @@ def of_op(op: Op[..., Any], bound: Bound, constants: Mapping[str, Any], calling:
         if isinstance(program, str):
             yield Entry(name, language, skipped=program)
         else:
-            yield _through_fast_call(op, name, Choice(language, language, "", program), request, calling)
+            yield _fast_entry(op, name, Choice(language, language, "", program), request, calling)
 
 
 def _reference(op: Op[..., Any], instance: Instance, constants: Mapping[str, Any], calling: CandidateCall) -> Entry:
@@ -67,9 +67,7 @@ def _own(result: Any, arguments: Sequence[Any]) -> Any:
     return result.copy() if is_view else result
 
 
-def _through_fast_call(
-    op: Op[..., Any], name: str, choice: Choice, request: Specialization, calling: CandidateCall
-) -> Entry:
+def _fast_entry(op: Op[..., Any], name: str, choice: Choice, request: Specialization, calling: CandidateCall) -> Entry:
     """A kernel as a call of the op runs it."""
     fast_call = entry(op.name, op.require_signature(), Selection(request, ((choice, math.inf),), ()))
     assert fast_call is not None
@@ -89,7 +87,7 @@ def _attached_entry(
     if caller_of(kernel) is None:
         return Entry(kernel.name, kernel.language, skipped=f"it is in {kernel.language}, which needs a GPU")
     if LANGUAGES[kernel.language].is_native:
-        return _through_fast_call(op, kernel.name, Choice(kernel.name, kernel.language, "", kernel), request, calling)
+        return _fast_entry(op, kernel.name, Choice(kernel.name, kernel.language, "", kernel), request, calling)
     call_once = FunctionKernel(kernel, request.instance, request.constants)
     takes = calling.views.memory_as_given
     if kernel.usage.returns or kernel.usage.updates:

@@ -93,8 +93,7 @@ class BenchPoint:
     @property
     def ranked(self) -> tuple[CandidateTimes, ...]:
         """The candidates that are right, the fastest first."""
-        right = [row for row in self.rows if not row.out]
-        return tuple(sorted(right, key=lambda row: self.time_s(row.name) or 0.0))
+        return tuple(sorted([row for row in self.rows if not row.out], key=lambda row: self.time_s(row.name) or 0.0))
 
     @property
     def best(self) -> str:

@@ -166,7 +166,6 @@ def _time(point: BenchPoint, row: CandidateTimes, size: str) -> SizedTime:
     the bytes that must move."""
     race = point.races[point.usual]
     samples = {k: seconds for k, seconds in enumerate(race.series.seconds) if race.sides[k][0] == row.name}
-    best = min(samples.values(), key=np.median)
-    middle, low, high = map(float, np.quantile(best, (0.5, 0.1, 0.9)))
+    middle, low, high = map(float, np.quantile(min(samples.values(), key=np.median), (0.5, 0.1, 0.9)))
     moved = point.work.bytes_moved
     return SizedTime(point.sizes[size] if size else moved, middle, low, high, moved, point.work.flops)

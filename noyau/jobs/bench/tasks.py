@@ -77,7 +77,7 @@ def functions_of(what: object, wishes: BenchOptions) -> dict[str, Function]:
 def function_tasks(functions: Mapping[str, Function], wishes: BenchOptions) -> Iterator[BenchTask]:
     """Tasks of plain functions. InputError where the first does not run."""
     for numbers in wishes.sizes:
-        inputs = function_inputs(numbers, wishes)
+        inputs = plain_inputs(numbers, wishes)
         calling = CandidateCall(inputs.views, (False,) * len(inputs.views.views))
         judge, outputs = _judge(next(of_functions(functions, calling)), inputs.draws[0])
         calling = replace(calling, dtypes=tuple(array.dtype for array in outputs))
@@ -86,7 +86,7 @@ def function_tasks(functions: Mapping[str, Function], wishes: BenchOptions) -> I
         yield BenchTask(numbers, inputs, (replace(first, is_judge=True), *others), check, flops=wishes.flops)
 
 
-def function_inputs(
+def plain_inputs(
     numbers: dict[str, int], wishes: BenchOptions, as_array: Callable[[Any], Any] = lambda argument: argument
 ) -> InputMaker:
     """Draws for plain functions. InputError where sizes are those of arrays that are given."""
@@ -168,8 +168,7 @@ def op_tasks(op: Op[..., Any], wishes: BenchOptions, *, judge_alone: bool = Fals
             raise InputError(f"two candidates are called {twice}; give the peer another name")
         request = specialization_of(op.require_signature(), bound, constants)
         check = _op_check(op, entries[0], bound, request, calling)
-        work = _op_work(op, request, bound)
-        yield BenchTask(bound.sizes, inputs, entries, check, work, None, request, bound.largest)
+        yield BenchTask(bound.sizes, inputs, entries, check, _op_work(op, request, bound), None, request, bound.largest)
 
 
 def _op_check(op: Op[..., Any], judge: Entry, bound: Bound, request: Specialization, calling: CandidateCall) -> Check:

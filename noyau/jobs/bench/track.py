@@ -152,8 +152,7 @@ def race(track: Track[SideT], entries: Sequence[Entry], *, budget_s: float, core
     rows = tuple(each.row if isinstance(each, Entrant) else each for each in first_runs)
     arrays = [each for each in task.drawn.first if isinstance(each, np.ndarray)]
     work = task.work or work_of_arrays(arrays, track.outputs(runners[0]) if runners else (), task.flops)
-    first = task.drawn.first
-    inputs = tuple(f"{e.dtype}{list(e.shape)}" if isinstance(e, np.ndarray) else repr(e) for e in first)
+    inputs = tuple(f"{e.dtype}{list(e.shape)}" if isinstance(e, np.ndarray) else repr(e) for e in task.drawn.first)
     timed = (races, work, track.floor_s(work, cold=COLD in races), (start, conditions()), cores)
     at = BenchPoint(task.sizes, inputs, rows, *timed, task.drawn.notes, task.request, task.cells)
     return replace(at, rows=tuple(_possible(row, at, track, timed_sides) for row in rows))

@@ -77,8 +77,7 @@ def by_default(op: Op[..., Any], request: Specialization) -> Iterator[str]:
 def tilings(generated: GeneratedProgram, cells: int, sm_count: int) -> list[tuple[dict[str, int], str]]:
     """Sizes of tiles and numbers of warps for the kernels of a program, by name, each with its reason; `cells` of the
     largest array. Those that leave multiprocessors idle come only where all do; none where nothing can be chosen."""
-    tiles = chosen_tiles(generated)
-    candidates = sorted(_candidates(tiles, cells, sm_count), key=lambda each: each[0])
+    candidates = sorted(_candidates(chosen_tiles(generated), cells, sm_count), key=lambda each: each[0])
     busy = [each for each in candidates if each[2] >= LEAST_BLOCKS] or candidates
     return [(sizes, name) for _, name, _, sizes in busy[:MOST]]
 

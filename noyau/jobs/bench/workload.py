@@ -85,8 +85,7 @@ def _flops(graph: Graph, node: Node, sizes: Sizes) -> float | None:
         case Map(function):
             return float(cells(node, sizes)) if OPERATORS[function].flops <= _PLAIN else None
         case Reduce(monoid):
-            operand = cells(graph[node.inputs[0]], sizes)
-            return float(operand) if MONOIDS[monoid].is_arithmetic else None
+            return float(cells(graph[node.inputs[0]], sizes)) if MONOIDS[monoid].is_arithmetic else None
         case Contract(equation):
             return 2.0 * _products(graph, node, equation, sizes)
         case _:

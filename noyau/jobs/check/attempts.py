@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from noyau.codegen.language import LANGUAGES, Grid
-from noyau.dtypes import HALVES, DType, from_numpy
+from noyau.dtypes import HALVES, DType
 from noyau.errors import InputError, SignatureError
 from noyau.ir.graph import Graph
 from noyau.kernels.programs.generate import Specialization, lazy_graph
@@ -27,6 +27,7 @@ from noyau.signatures.binding import bind
 from noyau.signatures.instances import draw_inputs, in_dtypes, sizes_of, sizing_integers, usual_instance, usual_sizes
 from noyau.signatures.types import Family, Instance, Signature
 from noyau.text import sizes_text
+from noyau.timing.output_checks import is_float
 from noyau.verify.adversarial import NORMAL, schedule
 from noyau.verify.awkward_sizes import cells, fits, fitting
 from noyau.verify.case_arrays import CaseMaker, Pattern
@@ -181,10 +182,7 @@ def _grown(attempt: Attempt, names: Sequence[str]) -> Iterator[Attempt]:
 
 def _above(arrays: tuple[Array, ...] | None) -> tuple[Array, ...] | None:
     """The arrays, the floats among them without a sign."""
-    if arrays is None:
-        return None
-    dtypes = [from_numpy(array.dtype) for array in arrays]
-    return tuple(np.abs(a) if dtype and dtype.is_float else a for a, dtype in zip(arrays, dtypes, strict=True))
+    return None if arrays is None else tuple(np.abs(each) if is_float(each.dtype) else each for each in arrays)
 
 
 def _instances(
@@ -262,8 +260,7 @@ def _by_signature(
     edges: Iterator[Sizes] = chain([usual] if first != usual else [], edges_at(usual))
     if demanding is not None:  # but first as they are: what a reference demands may be a signature that is wrong
         edges = fitting(demanding, edges)
-    patterns = schedule(demanding or graph, usual_at, False, has_floats)
-    spent, plan = 0, _planned(first, edges, patterns)
+    spent, plan = 0, _planned(first, edges, schedule(demanding or graph, usual_at, False, has_floats))
     for number, (sizes, pattern) in enumerate(plan):
 
         def make(other: Sizes, number: int = number, pattern: Pattern = pattern) -> tuple[Array, ...] | None:
@@ -272,8 +269,7 @@ def _by_signature(
                 arrays = maker.inputs(other, pattern)
             if arrays is None:
                 return None
-            agreeing = {v.name: other[v.name] for v in instance.inputs if v.scalar and v.name in other}
-            fixed = {**integers, **agreeing}
+            fixed = {**integers, **{v.name: other[v.name] for v in instance.inputs if v.scalar and v.name in other}}
             return tuple(
                 np.array(fixed[v.name], v.dtype.numpy) if v.scalar and v.name in fixed else arrays[v.name]
                 for v in instance.inputs

@@ -64,17 +64,15 @@ def evaluate_reference(one: _Bare, reference: Callable[..., Any], after: list[An
 
     bound.__name__ = getattr(reference, "__name__", "reference")
     fills, results = _tried(reference, values, one.name)
-    written = [of_kernel[at] for at in places] if fills else None
-    chosen = _compared(one, after, of_kernel, written, results, returned)
+    chosen = _compared(one, after, of_kernel, [of_kernel[at] for at in places] if fills else None, results, returned)
     input_names = {value.name for value in inputs}
     ends = [(f"{name} afterwards" if name in input_names else name, each) for name, each in chosen]
     outputs = tuple(Value(name, _known(each), shape_of(each.shape)) for name, each in ends)
     instance = Instance(tuple(inputs), outputs, ())
     own = Reference(bound, tuple(value.name for value in inputs), {})
-    graph = graph_of(own, instance, {})
     traced: LazyGraph = (lambda: None) if fills else lazy_graph(own, Specialization(instance, {}))
     arrays = tuple(values[at] for at in places)
-    return ReferenceResults(graph, traced, arrays, tuple(each for _, each in chosen))
+    return ReferenceResults(graph_of(own, instance, {}), traced, arrays, tuple(each for _, each in chosen))
 
 
 def _taken(reference: Callable[..., Any], names: Sequence[str], kernel_name: str) -> list[int]:

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from functools import cache, lru_cache, partial
+from functools import cache, cached_property, partial
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any, TypeAlias
@@ -79,9 +79,12 @@ class ByHand:
     def threads(self) -> tuple[int, ...]:
         return (1, 2, MANY) if self.in_pieces or is_parallel(self.kernel) else ()
 
-    @property
+    @cached_property
     def in_pieces(self) -> bool:
-        return _is_in_pieces(self.kernel)
+        kernel = self.kernel
+        if kernel.prototype is None or not LANGUAGES[kernel.language].is_native:
+            return False
+        return roles_of(kernel.prototype, kernel.usage, kernel.target, kernel.called).in_pieces
 
     @property
     def layouts(self) -> tuple[str, ...]:
@@ -120,8 +123,7 @@ class ByHand:
                 return self.replay(instance, arrays)
             return self.apart.run(self.kernel, instance, arrays, how)
         except NoyauError as error:
-            message = _END.sub(lambda match: _named(match, instance), str(error))
-            raise error.reworded(self.worded(message)) from None
+            raise error.reworded(self.worded(_END.sub(lambda match: _named(match, instance), str(error)))) from None
 
     def replay(self, instance: Instance, arrays: Sequence[Array]) -> list[Array]:
         """The results of a run with every access watched, which is remembered. UnsupportedError where it had to be
@@ -182,13 +184,6 @@ def _named(match: re.Match[str], instance: Instance) -> str:
     """`input 0` by its name; `its input x` keeps the word."""
     ends = instance.outputs if match[2] == "output" else instance.inputs
     return f"{'its input ' if match[1] else ''}{ends[int(match[3])].name}"
-
-
-@lru_cache(maxsize=64)
-def _is_in_pieces(kernel: UserKernel) -> bool:
-    if kernel.prototype is None or not LANGUAGES[kernel.language].is_native:
-        return False
-    return roles_of(kernel.prototype, kernel.usage, kernel.target, kernel.called).in_pieces
 
 
 def is_parallel(kernel: UserKernel) -> bool:

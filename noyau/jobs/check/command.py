@@ -48,7 +48,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
         "threads and launches watched (a program with threads runs twice, and does twice what else it does)"
     )
     add("target", type=command_line.target_of, metavar=targets, help=target)
-    add("arguments", nargs="*", default=[], metavar="ARGS", help="of a script or a program; its options go after --")
+    add("arguments", nargs="*", metavar="ARGS", help="of a script or a program; its options go after --")
     add("--launch", metavar="GRID,BLOCK", help="of a script or a program: launch each kernel so (8,64 or 4x4,16x16)")
     add("--flags", metavar="F", help="of a program: for the compiler, run here: --flags='-DN=100 part.c'")
     seconds = "end a script or a program after S seconds, and report what was seen; of a submission: for each kernel"
@@ -340,9 +340,8 @@ def draw(maps: Sequence[AccessMap], place: Path | None, path: Path, status: int)
 
     try:
         if not any(each.arrays for each in maps):
-            left = [f"{each.kernel}{each.launch}: {reason}" for each in maps for reason in each.left]
-            left.append("no kernel wrote to an array")
-            raise InputError(f"there is nothing to draw of {path}: {left[0]}")
+            reasons = (f"{each.kernel}{each.launch}: {reason}" for each in maps for reason in each.left)
+            raise InputError(f"there is nothing to draw of {path}: {next(reasons, 'no kernel wrote to an array')}")
         write_text(svg(maps), place)
     except NoyauError as error:
         if status == 0:
@@ -357,8 +356,7 @@ def check_and_print(arguments: argparse.Namespace) -> int:
     path = Path(arguments.target)
     _require_of_scripts(arguments, path)
     require_record_places(path, arguments.json, arguments.html, arguments.sarif, drawing_of(arguments.map))
-    launch = None if arguments.launch is None else launch_of(arguments.launch)
-    check = _script_check(arguments, path, launch)
+    check = _script_check(arguments, path, None if arguments.launch is None else launch_of(arguments.launch))
     if arguments.sanitizer:
         from noyau.sanitizer.compute_sanitizer.tool import second_opinion
 

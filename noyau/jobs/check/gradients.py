@@ -73,8 +73,7 @@ def check_gradient_kernels(op: Op[..., Any], sizes: Sizes, seed: int, end_s: flo
         return KernelCheck(NAME, LANGUAGE, None, (), skipped=str(error))
     except (SignatureError, BuildError) as error:  # a signature's: of one that is written, and right in float64 alone
         kind = FindingKind.GRADIENT if isinstance(error, SignatureError) else FindingKind.LAUNCH
-        finding = Finding(op.name, NAME, LANGUAGE, kind, place, "", str(error))
-        return KernelCheck(NAME, LANGUAGE, None, (finding,))
+        return KernelCheck(NAME, LANGUAGE, None, (Finding(op.name, NAME, LANGUAGE, kind, place, "", str(error)),))
     certificate_of_all = Certificate(f"gradient of {op.name}[{LANGUAGE}]", tuple(outcomes), order_independent=True)
     return KernelCheck(NAME, LANGUAGE, certificate_of_all, (), tuple(shapes), ("on packed and strided arrays",))
 
@@ -102,15 +101,14 @@ def _certificates(
         instances.add(subject.instance)
         derived = subject.derived
         alike = [case for each, case in subjects if each.instance == subject.instance]
-        cases = [(case.label, values_of(subject, derived, case)) for case in alike]
+        cases = [(case.label, _in_order(derived.backward, values_of(subject, derived, case))) for case in alike]
         for order in LAYOUTS:
             if shapes and time.monotonic() > end_s:
                 return
             layouts = tuple(Layout(order) if node.shape else Layout() for node in derived.backward.inputs)
             kernels = generate_from_graph(derived.backward, f"{op.name}_backward", layouts, LANGUAGE)
             laid = LayoutProgram(build(kernels), layouts)
-            in_order = [(label, _in_order(derived.backward, values)) for label, values in cases]
-            layout_cases = [Case(f"{label}, {order.value}", arrays) for label, arrays in in_order]
+            layout_cases = [Case(f"{label}, {order.value}", arrays) for label, arrays in cases]
             shapes[inputs_text(derived.backward, layout_cases[0].inputs)] = None
             yield certify_native(derived.backward, laid, layout_cases, name=f"gradient of {op.name}[{LANGUAGE}]")
 
@@ -143,7 +141,7 @@ def check_formula(op: Op[..., Any], sizes: Mapping[str, int], seed: int) -> Kern
     findings, shapes = dict[str, Finding](), dict[str, None]()
     try:
         for subject, case in cases_of(op, sizes, DType.F64, seed):
-            shapes[describe_case(subject, case)] = None
+            shapes[subject.describe(case)] = None
             if (finding := _of_case(subject, case, language)) is not None:
                 findings.setdefault(finding.severity, finding)
     except (SignatureError, UnsupportedError) as error:
@@ -161,8 +159,7 @@ def check_formula(op: Op[..., Any], sizes: Mapping[str, int], seed: int) -> Kern
 def _of_case(subject: GradientSubject, case: GradientCase, language: str) -> Finding | None:
     """The finding on the formula in one case, None where it is right."""
     got = subject.gradients(subject.derived, case)
-    want = None if subject.right is None else subject.gradients(subject.right, case)
-    wrong = first_wrong(subject, case, got, want)
+    wrong = first_wrong(subject, case, got, None if subject.right is None else subject.gradients(subject.right, case))
     if wrong is None:
         return None
     finding = finding_of("gradient", language, place_of_gradient(subject.op), subject, case, wrong)
@@ -233,6 +230,11 @@ class GradientSubject:
             results = evaluate(derived.gradient, inputs, wide=True)
         return {name: results[output] for name, output in zip(derived.wanted, derived.gradient.outputs, strict=True)}
 
+    def describe(self, case: GradientCase) -> str:
+        """Describe the inputs of a case."""
+        shapes = [f"{v.name}: {v.dtype.value}{list(np.shape(case.inputs[v.name]))}" for v in self.instance.inputs]
+        return f"{', '.join(shapes)} ({case.label})"
+
     def may_be(self, case: GradientCase, gradients: Arrays) -> bool:
         """Whether upon a kink these gradients lie between the slopes of either side, in a few directions."""
         rng, start = np.random.default_rng(0), weighted(self.graph, case.inputs, case.above)
@@ -286,9 +288,7 @@ def subject_of(op: Op[..., Any], sizes: Mapping[str, int], floats: DType, seed: 
     return GradientSubject(op, bound.instance, request), inputs
 
 
-def cases_of(
-    op: Op[..., Any], sizes: Sizes, floats: DType, seed: int
-) -> Iterator[tuple[GradientSubject, GradientCase]]:
+def cases_of(op: Op[..., Any], sizes: Sizes, dtype: DType, seed: int) -> Iterator[tuple[GradientSubject, GradientCase]]:
     """The inputs that a gradient is tried on: normal numbers, some above 0, some with ties; of several sizes."""
     plans: list[tuple[str, Callable[[Array], Array], Sizes]] = [("normal numbers", np.asarray, sizes)]
     if op.inputs is None:
@@ -299,7 +299,7 @@ def cases_of(
             ("many equal numbers", np.round, sizes),
         ]
     for number, (label, change, each) in enumerate(plans):
-        subject, arrays = subject_of(op, each, floats, seed + number)
+        subject, arrays = subject_of(op, each, dtype, seed + number)
         dtypes = {node.output: node.dtype for node in subject.graph.inputs}
         inputs = {n: change(a).astype(a.dtype) if dtypes[n].is_float else a for n, a in arrays.items()}
         if (case := case_of(subject, label, inputs, seed + number)) is not None:
@@ -321,12 +321,6 @@ def case_of(subject: GradientSubject, label: str, inputs: Arrays, seed: int) -> 
         above = {name: rng.standard_normal(np.shape(out[name])) for name in floats}
         return GradientCase(label, inputs, above, on_kinks=label == "many equal numbers")
     return None
-
-
-def describe_case(subject: GradientSubject, case: GradientCase) -> str:
-    """Describe the inputs of a case."""
-    shapes = [f"{v.name}: {v.dtype.value}{list(np.shape(case.inputs[v.name]))}" for v in subject.instance.inputs]
-    return f"{', '.join(shapes)} ({case.label})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,7 +365,7 @@ def finding_of(
     kernel: str, language: str, place: str, subject: GradientSubject, case: GradientCase, wrong: Wrong
 ) -> Finding:
     """Describe a wrong gradient: the input, the cell, what came and what is right."""
-    where, size = f"{wrong.name}[{', '.join(map(str, wrong.cell))}]", describe_case(subject, case)
+    where, size = f"{wrong.name}[{', '.join(map(str, wrong.cell))}]", subject.describe(case)
     message = f"wrong gradient of {wrong.name} at {where} for {size}: "
     if wrong.got != wrong.got and wrong.want != wrong.want:
         message += wrong.how
@@ -384,7 +378,6 @@ def finding_of(
 
 
 def _differences(subject: GradientSubject, case: GradientCase, name: str) -> np.ndarray:
-    slopes = np.zeros(np.shape(case.inputs[name]))
-    for cell in np.ndindex(slopes.shape):
-        slopes[cell] = central_difference(subject.graph, case.inputs, case.above, name, cell)
-    return slopes
+    shape = np.shape(case.inputs[name])
+    slopes = [central_difference(subject.graph, case.inputs, case.above, name, cell) for cell in np.ndindex(shape)]
+    return np.reshape(slopes, shape)

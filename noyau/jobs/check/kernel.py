@@ -137,8 +137,7 @@ class OneKernel:
     def sanitize(self, results: AttemptResults, sizes: Sizes, seed: int) -> SanitizedRuns:
         """Run the kernel with every access watched."""
         run, earlier = self.candidate.watched(), self.candidate.seen
-        is_done = self.candidate.is_replayed and not self.is_enough(results)
-        if run is None or results.hangs or is_done:
+        if run is None or results.hangs or (self.candidate.is_replayed and not self.is_enough(results)):
             return earlier
         some = list(islice(self.attempts(sizes, seed, results), WATCHED))
         inputs = partial(self.inputs, results=AttemptResults(), runs=False)
@@ -179,8 +178,7 @@ class OneKernel:
             first = first or (attempt if right and any(array.size for array in arrays) else None)
             if is_new and right and not is_late:
                 self.judge_layouts(attempt, arrays, results, budget)
-            is_short = number < FEWEST and (is_first or took_s < SHORT_S)
-            is_late = budget.is_spent and not is_short
+            is_late = budget.is_spent and not (number < FEWEST and (is_first or took_s < SHORT_S))
         if first is not None and not self.is_enough(results):
             for larger in grown(replace(first, number=0)):
                 self.judge_large(larger, results, budget)
@@ -297,7 +295,7 @@ class OneKernel:
                 warns = slight and finding.kind is FindingKind.PRECISION
                 results.add(replace(finding, severity="warning") if warns else finding)
         elif runs.second and results.looks < LOOKS and (again or not runs.alike):
-            unlike = why_unlike(runs, arrays) if not runs.alike else thorough(runs, arrays)
+            unlike = thorough(runs, arrays) if runs.alike else why_unlike(runs, arrays)
             if unlike is not None:
                 results.looks += 1
                 results.add(self.differing(attempt, unlike, arrays, inputs))
@@ -332,9 +330,8 @@ class OneKernel:
     def failure_at(self, attempt: Attempt, sizes: Sizes) -> Failure | None:
         """The failure of an attempt at other sizes, or None."""
         attempt = replace(attempt, sizes=sizes)
-        arrays = self.inputs(attempt, AttemptResults())
-        if arrays is not None:
-            with suppress(errors.UnsupportedError):
+        with suppress(errors.UnsupportedError):
+            if (arrays := self.inputs(attempt, AttemptResults())) is not None:
                 outcome = self.outcome(attempt, TwoRuns(self.candidate, attempt.instance, attempt.layout), arrays)
                 return outcome.failures[0] if outcome.broken else None
         return None
@@ -375,16 +372,14 @@ class OneKernel:
             candidate.passed(tuple(results.instances), certificate)
         else:
             candidate.failed(f"{wrong.kind}: {wrong.message}")
-        notes = [*candidate.notes(), *self.left_out(results)]
-        if results.left_out:
-            notes.append(f"{several(results.left_out, 'case')} left out that the reference refuses")
-        if results.untaken:
-            notes.append(f"{several(results.untaken, 'case')} left out that have no kernel: {candidate.reason}")
+        lacks = {"the reference refuses": results.left_out, f"have no kernel: {candidate.reason}": results.untaken}
+        cases = [f"{several(count, 'case')} left out that {lack}" for lack, count in lacks.items() if count]
+        notes = [*candidate.notes(), *self.left_out(results), *cases]
         if isinstance(candidate, ByHand):
             results.coverage.idle = idle_lines(candidate.kernel, runs.lines_seen)
         parts = tuple(findings), tuple(results.shapes), tuple(notes), "", runs.accesses or None, runs.lines
-        unverified = results.unsupported or candidate.cut or runs.unverified(candidate.language)
-        unverified = unverified if candidate.is_trusted else ""
+        reason = results.unsupported or candidate.cut or runs.unverified(candidate.language)
+        unverified = reason if candidate.is_trusted else ""
         return KernelCheck(candidate.name, candidate.language, certificate, *parts, unverified, results.coverage)
 
     def mended(self, results: AttemptResults) -> list[Finding]:
@@ -417,9 +412,7 @@ class OneKernel:
 
 def _equal(arrays: Arrays | None) -> Arrays | None:
     """The arrays, each with its first cell everywhere."""
-    if arrays is None:
-        return None
-    return tuple(np.full_like(array, array.flat[0]) if array.size else array for array in arrays)
+    return None if arrays is None else tuple(np.full_like(each, each.flat[0]) if each.size else each for each in arrays)
 
 
 def _are_large(arrays: Sequence[Array]) -> bool:

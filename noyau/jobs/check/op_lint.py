@@ -15,7 +15,7 @@ import numpy as np
 
 from noyau.codegen.language import LANGUAGES, Grid
 from noyau.errors import FindingKind, NoyauError
-from noyau.jobs.check.attempts import Attempt, Sizes
+from noyau.jobs.check.attempts import Array, Attempt, Sizes
 from noyau.jobs.check.candidates import ByHand, KernelCandidate
 from noyau.kernels.c.text import constant_macros
 from noyau.kernels.reference import bind_sizes
@@ -29,12 +29,13 @@ from noyau.sanitizer.scripts.lint import uncalled_methods
 from noyau.signatures.instances import shapes_of
 from noyau.signatures.types import Instance
 from noyau.text import sizes_text
-from noyau.toolchain.cuda.compiler import KernelResources, cubin_of, resources_in, symbol_of
+from noyau.toolchain.cuda.compiler import cubin_of, resources_in, symbol_of
 from noyau.verify.checks import KernelCheck
 from noyau.verify.findings import Finding
 
 ARCHITECTURE = f"sm_{GPU.capability[0]}{GPU.capability[1]}"
 LARGE = 1 << 20  # cells that a launch is asked for where nobody says how large arrays are
+COMMON = 1024  # cells along an axis, where another one grows
 
 
 def with_lint(
@@ -46,12 +47,12 @@ def with_lint(
         return check
     remarks = lint_op(candidate.kernel, first.instance, arrays, declared, is_usual=is_usual)
     places = {(each.kind, each.place) for each in check.findings}
-    others = [each for each in remarks if (each.kind, each.place) not in places]
+    others = (each for each in remarks if (each.kind, each.place) not in places)
     return replace(check, findings=(*check.findings, *others))
 
 
 def lint_op(
-    kernel: UserKernel, instance: Instance, arrays: Sequence[np.ndarray], declared: Mapping[str, int], *, is_usual: bool
+    kernel: UserKernel, instance: Instance, arrays: Sequence[Array], declared: Sizes, *, is_usual: bool
 ) -> list[Finding]:
     """Warnings on a kernel of an op: its launch and its arithmetic at `declared` sizes, which stand in for those of
     the arrays that are given (`is_usual`: as they stand those are meant too), and methods that it does not call."""
@@ -62,19 +63,17 @@ def lint_op(
     is_meant = bool(is_usual or declared or fixed)
     remarks = _at(kernel, instance, meant_sizes, arrays, is_meant=True) if is_meant else []
     if not (declared or fixed):
-        remarks += _at(kernel, instance, _grown(instance, sizes), arrays, is_meant=False)
+        rank = max((len({name for dim in value.shape for name in dim.names}) for value in instance.inputs), default=1)
+        grown = dict.fromkeys(sizes, 1 << (LARGE.bit_length() - 1) // max(rank, 1))  # the largest array has about LARGE
+        remarks += _at(kernel, instance, grown, arrays, is_meant=False)
         remarks += offsets_beyond(kernel, instance, sizes, arrays)
+    text = text_of(kernel) if kernel.function is not None else None
+    methods = [] if text is None else uncalled_methods(ast.Module([*text.body], []), text.file)
     by_line: dict[tuple[int, str], Diagnostic] = {}
-    for each in [*_methods(kernel), *remarks, *diagnose_false_sharing(kernel)]:
+    for each in [*methods, *remarks, *diagnose_false_sharing(kernel)]:
         by_line.setdefault((each.line, each.mend), each)
     diagnostics = [each for each in by_line.values() if not each.is_allowed]
     return [each.finding(kernel.target.op, kernel.name, kernel.language) for each in diagnostics]
-
-
-def _grown(instance: Instance, sizes: Mapping[str, int]) -> dict[str, int]:
-    """Sizes, each a power of 2, at which the largest array has about LARGE cells."""
-    rank = max((len({name for dim in value.shape for name in dim.names}) for value in instance.inputs), default=1)
-    return dict.fromkeys(sizes, 1 << (LARGE.bit_length() - 1) // max(rank, 1))
 
 
 def _at(
@@ -90,30 +89,27 @@ def _at(
 
 def _launch(situation: Situation, *, is_meant: bool) -> list[Diagnostic]:
     """Diagnostics of the launch; of the machine only at sizes that are meant."""
+    kernel, grid, block = situation.kernel, situation.grid, situation.block
+    if not math.prod(grid) or not 0 < math.prod(block) <= GPU.max_threads:
+        return []
     arrays = [each for each in situation.arguments.values() if isinstance(each, np.ndarray)]
     shape = max((each.shape for each in arrays), key=lambda each: int(np.prod(each, dtype=object)), default=())
-    text = situation.kernel.text if situation.kernel.function is None else _source(situation.kernel)
-    resources = _resources(situation.kernel) if is_meant else None
-    held = (resources.registers, resources.shared_bytes) if resources else (0, 0)
-    is_of_programs, sm_count = LANGUAGES[situation.kernel.language].grid is Grid.PROGRAMS, GPU.sm_count * is_meant
-    parts = situation.grid, situation.block, shape, text, None
-    launch = launches.LaunchFacts(*parts, sm_count, is_of_programs, *held)
-    if not math.prod(situation.grid) or not 0 < math.prod(situation.block) <= GPU.max_threads:
-        return []
-    place, size, advice = place_of(situation.kernel), sizes_text(situation.sizes), launches.advise(launch)
+    held = _resources(kernel) if is_meant and kernel.function is None else (0, 0)
+    is_of_programs, sm_count = LANGUAGES[kernel.language].grid is Grid.PROGRAMS, GPU.sm_count * is_meant
+    launch = launches.LaunchFacts(grid, block, shape, _source(kernel), None, sm_count, is_of_programs, *held)
+    place, size, advice = place_of(kernel), sizes_text(situation.sizes), launches.advise(launch)
     return [Diagnostic(FindingKind.LAUNCH, *place, f"{text}, for {size}", mend) for text, mend in advice]
 
 
-def _resources(kernel: UserKernel) -> KernelResources | None:
-    """The resources of a kernel in CUDA C++, where NVRTC or nvcc is there to compile it."""
-    if kernel.function is not None:
-        return None
+def _resources(kernel: UserKernel) -> tuple[int, int]:
+    """Registers and bytes of shared memory of a kernel in CUDA C++; 0 where neither NVRTC nor nvcc is there."""
     text, flags = constant_macros(kernel, {}) + kernel.text, tuple(kernel.usage.options.get("flags", ()))
     try:
         cubin = cubin_of(text, ARCHITECTURE, flags)
-        return resources_in(cubin)[symbol_of(cubin, kernel.entry)]
+        resources = resources_in(cubin)[symbol_of(cubin, kernel.entry)]
     except NoyauError:  # it is told by who compiles it for a call
-        return None
+        return 0, 0
+    return resources.registers, resources.shared_bytes
 
 
 def place_of(kernel: UserKernel) -> tuple[str, int]:
@@ -127,22 +123,11 @@ def place_of(kernel: UserKernel) -> tuple[str, int]:
 
 def _source(kernel: UserKernel) -> str:
     with suppress(OSError, TypeError):
-        return inspect.getsource(python_function(kernel.function)) if kernel.function is not None else ""
+        return kernel.text if kernel.function is None else inspect.getsource(python_function(kernel.function))
     return ""
 
 
-def _methods(kernel: UserKernel) -> list[Diagnostic]:
-    """Methods that the kernel's own text names and does not call."""
-    text = text_of(kernel) if kernel.function is not None else None
-    return [] if text is None else uncalled_methods(ast.Module([*text.body], []), text.file)
-
-
-COMMON = 1024  # cells along an axis, where another one grows
-
-
-def offsets_beyond(
-    kernel: UserKernel, instance: Instance, sizes: Sizes, arrays: Sequence[np.ndarray]
-) -> list[Diagnostic]:
+def offsets_beyond(kernel: UserKernel, instance: Instance, sizes: Sizes, arrays: Sequence[Array]) -> list[Diagnostic]:
     """Offsets that overflow int32 once an array has more cells than it counts, though no extent has: each size in turn
     grows, the others are common ones; then all grow. What the launch does not take is no such size."""
     again = partial(situation_or_none, kernel, instance, inputs=arrays)

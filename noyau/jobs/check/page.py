@@ -49,12 +49,11 @@ def submissions_page(title: str, verdicts: Sequence[Verdict], headline: str, sta
     """The page of a check of submissions: the verdict on each, and the findings on the lines of its source."""
     rows = []
     for each in verdicts:
-        words = {
-            name: ", ".join(text) if isinstance(text, list) else text or "" for name, text in each.to_json().items()
-        }
+        fields = each.to_json().items()
+        words = {name: ", ".join(text) if isinstance(text, list) else text or "" for name, text in fields}
         rows.append(words | {"notes": "; ".join((*each.skipped, *each.notes))})
     findings = [one.finding for each in verdicts for one in each.complaints]
-    texts = [printable(line) for each in verdicts for line in [next(each.lines())]]
+    texts = [printable(next(each.lines())) for each in verdicts]
     sections = [
         summary(headline, STATES[status][1], texts),
         table("Submissions", rows),

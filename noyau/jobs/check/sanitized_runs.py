@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -188,7 +188,7 @@ def _few_arrays(attempt: Attempt, inputs: Inputs) -> Sequence[Array] | None:
     return None if arrays is None or sum(array.size for array in arrays) > most else arrays
 
 
-def _in_order(attempts: Sequence[Attempt]) -> Iterator[Attempt]:
+def _in_order(attempts: Sequence[Attempt]) -> list[Attempt]:
     """The first attempts, small ones like all of them, and the others, the smallest first; each sizes once for each
     instance."""
     first = {attempt.instance: attempt for attempt in reversed(attempts)}
@@ -196,12 +196,10 @@ def _in_order(attempts: Sequence[Attempt]) -> Iterator[Attempt]:
     own = [attempt for attempt in attempts if attempt.instance in [each.instance for each in chosen]]
     small = [replace(each, sizes=dict.fromkeys(each.sizes, size)) for each in chosen for size in SMALL]
     others = sorted([*small, *own[EARLY:]], key=lambda attempt: sum(attempt.sizes.values()))
-    keys = set()
+    by_key: dict[Any, Attempt] = {}
     for attempt in [*own[:EARLY], *others]:
-        key = attempt.instance, tuple(attempt.sizes.items())
-        if key not in keys:
-            keys.add(key)
-            yield attempt
+        by_key.setdefault((attempt.instance, tuple(attempt.sizes.items())), attempt)
+    return list(by_key.values())
 
 
 def explain_findings(findings: Sequence[Finding], runs: SanitizedRuns) -> list[Finding]:

@@ -64,14 +64,12 @@ def hooks_of_script(session: ScriptSession, launch: Any, text: str) -> Iterator[
         elif _names(text, "numba"):
             session.notes.append("numba is not installed, so none of its kernels can run; run: pip install numba")
         begin = partial(_watch_triton, session, launch and launch[0], undone)
-        if _names(text, "triton"):
+        has_triton = find_spec("triton") is not None and find_spec("torch") is not None
+        if _names(text, "triton") or (has_triton and _names(text, "torch") and _names(text, "cuda")):
             begin()
-        elif find_spec("triton") is not None and find_spec("torch") is not None:
-            if _names(text, "torch") and _names(text, "cuda"):
-                begin()
-            elif "triton" not in sys.modules:
-                os.environ["TRITON_INTERPRET"] = "1"
-                undone.enter_context(when_imported("triton", begin))
+        elif has_triton and "triton" not in sys.modules:
+            os.environ["TRITON_INTERPRET"] = "1"
+            undone.enter_context(when_imported("triton", begin))
         if _names(text, "cpp_extension") and f"{_HOOKS}.triton_hooks" in sys.modules:
             from noyau.sanitizer.scripts import torch_extensions as extensions
 

@@ -18,15 +18,7 @@ from noyau.dtypes import DType
 from noyau.errors import CheckError, FindingKind, InputError, NoyauError, SignatureError, UnsupportedError
 from noyau.hosts.torch.tensors import array_of, from_torch, tensor_of
 from noyau.ir.graph import Graph
-from noyau.jobs.check.gradients import (
-    NEAR,
-    GradientCase,
-    GradientSubject,
-    cases_of,
-    describe_case,
-    finding_of,
-    first_wrong,
-)
+from noyau.jobs.check.gradients import NEAR, GradientCase, GradientSubject, cases_of, finding_of, first_wrong
 from noyau.jobs.check.torch_references import Array, TorchReference, difference, reference_graphs, short
 from noyau.ops.op import Op
 from noyau.text import several
@@ -64,7 +56,7 @@ def check_tensors(op: Op[..., Any], sizes: Mapping[str, int], seed: int, place: 
         for subject, case in cases_of(op, sizes, DType.F64, seed):
             for finding in _of_case(subject, case, place):
                 findings.setdefault(finding.kind, finding)
-            shapes[describe_case(subject, case)] = None
+            shapes[subject.describe(case)] = None
     except UnsupportedError as error:
         return KernelCheck(NAME, "torch", None, (), skipped=str(error))
     layouts = ", ".join(GRADIENT_LAYOUTS)
@@ -73,7 +65,7 @@ def check_tensors(op: Op[..., Any], sizes: Mapping[str, int], seed: int, place: 
 
 
 def _of_case(subject: GradientSubject, case: GradientCase, place: str) -> Iterator[Finding]:
-    op, size = subject.op, describe_case(subject, case)
+    op, size = subject.op, subject.describe(case)
     want = subject.gradients(subject.derived, case)
     narrow = any(value.dtype.compute is DType.F32 for value in subject.instance.inputs)
     for layout, lay in GRADIENT_LAYOUTS.items():
@@ -83,7 +75,7 @@ def _of_case(subject: GradientSubject, case: GradientCase, place: str) -> Iterat
         except UnsupportedError:
             raise
         except (NoyauError, RuntimeError, ValueError, TypeError) as error:
-            size = describe_case(subject, laid)
+            size = subject.describe(laid)
             message = f"autograd ends with {type(error).__name__}: {error}; for {size}"
             yield Finding(op.name, NAME, "torch", FindingKind.GRADIENT, place, size, message)
             return
@@ -105,8 +97,7 @@ def gradients_by_torch(op: Op[..., Any], subject: GradientSubject, case: Gradien
     """The gradients of the inputs, by autograd."""
     arguments = _tensors(subject, case, lay)
     returned = op(*arguments.values())
-    results = returned if isinstance(returned, tuple) else (returned,)
-    pairs = zip(subject.graph.outputs, results, strict=True)
+    pairs = zip(subject.graph.outputs, returned if isinstance(returned, tuple) else (returned,), strict=True)
     graded = [(result, case.above[name]) for name, result in pairs if name in case.above]
     weights = [lay(torch.from_numpy(np.array(above))).to(result.dtype) for result, above in graded]
     torch.autograd.backward([result for result, _ in graded], weights)
@@ -166,9 +157,7 @@ def check_function(
 def name_of(function: Any) -> str:
     """The name in a report: the class of an autograd.Function, or its own name."""
     owner = getattr(function, "__self__", None)
-    if isinstance(owner, type):
-        return owner.__name__
-    return str(getattr(function, "__name__", None) or function)
+    return owner.__name__ if isinstance(owner, type) else str(getattr(function, "__name__", None) or function)
 
 
 def place_of(function: Any) -> str:
@@ -214,8 +203,7 @@ class _Function:
             return []
         if right.gradient is None:
             return [KernelCheck("gradient", LANGUAGE, None, (), skipped=right.reason)]
-        rng = np.random.default_rng(self.seed)
-        arrays = (*right.arrays(self.args), *right.above(rng).values())
+        arrays = (*right.arrays(self.args), *right.above(np.random.default_rng(self.seed)).values())
         backs = {layout: functools.partial(self.back, layout, right) for layout in LAYOUTS}
         return [self.judged("gradient", right.gradient, arrays, backs, functools.partial(difference, right))]
 
@@ -269,8 +257,7 @@ class _Function:
         for at in right.wanted_places:
             arguments[at] = arguments[at].detach().requires_grad_()
         leaves = [arguments[at] for at in right.wanted_places]
-        results = self.results(arguments)
-        graded = [results[at] for at in right.graded_places]
+        graded = list(map(self.results(arguments).__getitem__, right.graded_places))
         for at, each in zip(right.graded_places, graded, strict=True):
             if not each.requires_grad:
                 raise CheckError(f"gave result {at} without a gradient, though its inputs require one")
@@ -285,8 +272,7 @@ class _Function:
 
     def tensors(self, layout: str, arrays: Sequence[Array]) -> list[Any]:
         """The arguments of a call: the arrays as tensors that lie so, and the numbers in their places."""
-        tensors = (tensor_of(np.array(each)) for each in arrays)
-        laid = (LAYOUTS[layout](each) if each.ndim else each for each in tensors)
+        laid = (LAYOUTS[layout](each) if each.ndim else each for each in map(tensor_of, map(np.array, arrays)))
         return [next(laid) if isinstance(each, torch.Tensor) else each for each in self.args]
 
     def results(self, arguments: Sequence[Any]) -> list[torch.Tensor]:

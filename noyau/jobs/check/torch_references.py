@@ -187,8 +187,7 @@ def _torch_gradient(reference: Callable[..., Any], inputs: Sequence[Node], graph
         pairs = zip(gradients, leaves, strict=True)
         return tuple(array_of(torch.zeros_like(leaf) if each is None else each) for each, leaf in pairs)
 
-    wanted = [inputs[at] for at in floats]
-    ends = [Value(gradient_name(node.output), node.dtype, node.shape) for node in wanted]
+    ends = [Value(gradient_name(node.output), node.dtype, node.shape) for node in inputs if node.dtype.is_float]
     return opaque_graph((*inputs, *_above(graph)), ends, function_name, evaluate)
 
 
@@ -204,6 +203,5 @@ def difference(right: TorchReference, arrays: Sequence[Array], at: int, cell: tu
     the gradients of the results; `at`: which of the float inputs."""
     count = len(right.inputs)
     inputs = dict(zip((node.output for node in right.inputs), arrays[:count], strict=True))
-    graded = (right.graph.outputs[place] for place in right.graded_places)
-    above = dict(zip(graded, arrays[count:], strict=True))
+    above = dict(zip((right.graph.outputs[place] for place in right.graded_places), arrays[count:], strict=True))
     return central_difference(right.graph, inputs, above, right.wanted[at], cell)

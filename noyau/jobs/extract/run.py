@@ -253,8 +253,7 @@ def start_of(graph: Graph, written: NumpyFunction) -> tuple[str, str]:
     text, _, _ = c_printer.source(kernel, head).partition(f"static const int32_t {kernel.name}_dtypes")
     gone = "|".join(_ASKED if items is None else _WHOLE)
     functions = re.compile(rf"static \w+ {kernel.name}_(?:{gone})\(.*?\n\}}\n\n", re.DOTALL)
-    function = _function(graph, kernel, written, in_pieces=items is not None)
-    return f"{functions.sub('', text)}{function}\n", items or ""
+    return f"{functions.sub('', text)}{_function(graph, kernel, written, in_pieces=items is not None)}\n", items or ""
 
 
 def _items(graph: Graph, kernel: Kernel, written: NumpyFunction) -> str | None:
@@ -291,8 +290,7 @@ def _function(graph: Graph, kernel: Kernel, written: NumpyFunction, *, in_pieces
     ]
     head, lines = f"int32_t {written.name}({', '.join(parameters)})", ",\n    ".join(parameters)
     head = head if len(head) <= WIDTH else f"int32_t {written.name}(\n    {lines}\n)"
-    body = _body(kernel, known, written, in_pieces=in_pieces)
-    return "\n".join([head, "{", *(f"    {line}" for line in body), "}"])
+    return "\n".join([head, "{", *(f"    {line}" for line in _body(kernel, known, written, in_pieces=in_pieces)), "}"])
 
 
 def _body(kernel: Kernel, mapping: dict[str, str], written: NumpyFunction, *, in_pieces: bool) -> list[str]:

@@ -79,8 +79,7 @@ def draw(
     nodes = [_joined(key, [shown[each] for each in positions]) for key, positions in members.items()]
     place = {position: number for number, positions in enumerate(members.values()) for position in positions}
     apart = {(place[a], place[b]): why for (a, b), why in (reasons or {}).items() if a in place and b in place}
-    edges = _edges(graph, place, nodes, types or {})
-    listed = [[*ends, value, apart.get(ends, "")] for ends, value in edges.items()]
+    listed = [[*ends, value, apart.get(ends, "")] for ends, value in _edges(graph, place, nodes, types or {}).items()]
     return {"title": title, "nodes": nodes, "edges": listed, "note": note}
 
 
@@ -100,8 +99,7 @@ def _edges(
     edges: dict[tuple[int, int], str] = {}
     for end, name in ends:
         if makers.get(name, end) != end:
-            value = ": ".join(filter(None, [printable(name), types.get(name, "")]))
-            edges.setdefault((makers[name], end), value)
+            edges.setdefault((makers[name], end), ": ".join(filter(None, [printable(name), types.get(name, "")])))
     return edges
 
 

@@ -135,8 +135,7 @@ def table(
         headings = [headings[at] for at in kept]
         rows = [replace(row, cells=tuple(row.cells[at] for at in kept)) for row in rows]
     widths, is_wide = _widths(headings, rows), _has_room(title, longest, headings, rows, width, _SHORTEST_NAME)
-    room = width - sum(each + _GAP for each in widths)
-    beside = min(room, longest, max(_LONGEST_NAME, cell_len(title)))
+    beside = min(width - sum(each + _GAP for each in widths), longest, max(_LONGEST_NAME, cell_len(title)))
     head = Text(title.ljust(beside), style="bold") + _align(headings, widths, "dim")
     head.rstrip()
     yield head if is_wide else Text(title, style="bold")

@@ -156,11 +156,10 @@ def origin(original: SourceModel) -> str:
     provenance, path = original.written, original.path
     if provenance is None:
         return ""
-    has_library = bool(provenance.library_sha256)
     facts = [
         f"written by noyau {provenance.version} for {provenance.target}",
         f"from a model of SHA-256 {provenance.source_sha256}",
-        *[f"its library {library_path(path).name}: {library_state(path, provenance)}"] * has_library,
+        f"its library {library_path(path).name}: {library_state(path, provenance)}" * bool(provenance.library_sha256),
         "its kernels are taken apart here",
     ]
-    return printable("; ".join(facts))
+    return printable("; ".join(filter(None, facts)))

@@ -5,7 +5,7 @@ import pytest
 
 import noyau
 from noyau.dtypes import DType
-from noyau.jobs.check.gradients import cases_of, central_difference, describe_case, subject_of
+from noyau.jobs.check.gradients import cases_of, central_difference, subject_of
 
 
 def soft(x, scale):
@@ -34,7 +34,7 @@ def test_cases_have_numbers_above_0_small_sizes_and_ties():
     assert found[1][1].inputs["x"].min() > 0
     assert found[2][1].inputs["x"].shape == (1, 1)
     assert np.array_equal(found[3][1].inputs["x"], np.round(found[3][1].inputs["x"]))
-    assert describe_case(*found[0]) == "x: f64[5, 3], scale: f64[] (normal numbers)"
+    assert found[0][0].describe(found[0][1]) == "x: f64[5, 3], scale: f64[] (normal numbers)"
 
 
 def test_a_maker_says_what_the_inputs_are():

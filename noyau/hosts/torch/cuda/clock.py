@@ -158,5 +158,4 @@ def _measured_now(device: int) -> GpuRates:
     read: Curves = {name: by_size for name, by_size in curves["read"].items() if by_size}
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     costs = dict(products(clock)), launches(clock), transfers(), flush(clock, identity.l2_bytes)
-    conditions = start, conditions_of(device)
-    return GpuRates(identity, curves["copy"], read, curves["fill"], *costs, conditions, today)
+    return GpuRates(identity, curves["copy"], read, curves["fill"], *costs, (start, conditions_of(device)), today)

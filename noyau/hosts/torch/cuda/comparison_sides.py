@@ -139,6 +139,5 @@ class TensorSide(SelfTimed):
             if attrgetter(known.removeprefix("torch."))(torch) is not was:
                 raise CheckError(f"{self.name} is not timed: {known} was replaced while it ran")
         for kept in self.snapshots:
-            fault = kept.wrong(check)
-            if fault:
+            if fault := kept.wrong(check):
                 raise CheckError(f"{self.name} was wrong in a run that was timed: {fault}")

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from noyau.errors import DeviceError, MissingExtraError, NoyauError, SignatureError, UnsupportedError
 from noyau.workers.import_path import LazyModule
@@ -28,15 +28,14 @@ _TRAPPED = re.compile(
     r"|operation not supported on global/shared address space",
     re.IGNORECASE,
 )
+Shapes: TypeAlias = "Sequence[tuple[Sequence[int], torch.dtype]]"  # with dtypes
 _SHORT = re.compile(r".*?out of memory(\. Tried to allocate [\d.]+ \w+)?")
 MOST_PROGRAMS = (2**31 - 1, 65535, 65535)  # of a grid, along x, y and z
 _LEAST = (7, 0)  # the compute capability that Triton compiles for
 
 
 @contextmanager
-def device_errors(
-    called: str, device: object, results: Sequence[tuple[Sequence[int], torch.dtype]] = ()
-) -> Iterator[None]:
+def device_errors(called: str, device: object, results: Shapes = ()) -> Iterator[None]:
     """Errors of torch, Triton and the driver as errors of an op that makes these results: torch.OutOfMemoryError with
     their bytes; DeviceError for a launch beyond a limit, and for a context that is lost."""
     try:
@@ -54,9 +53,7 @@ def device_errors(
         raise DeviceError(fault) from error
 
 
-def short_of_memory(
-    called: str, device: object, results: Sequence[tuple[Sequence[int], torch.dtype]], error: Exception
-) -> str:
+def short_of_memory(called: str, device: object, results: Shapes, error: Exception) -> str:
     """`softmax needs 4.0 GiB on cuda:0 for f32[...]; ...`."""
     sizes = [torch.Size(shape).numel() * dtype.itemsize for shape, dtype in results]
     kinds = ", ".join(f"{str(dtype).removeprefix('torch.')}{list(shape)}" for shape, dtype in results)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import torch
 from torch import Tensor
@@ -97,12 +97,11 @@ class TextTorch:
 
     @staticmethod
     def empty(shape: int | tuple[int, ...], *, dtype: torch.dtype, device: torch.device) -> Tensor:
-        noted, shape = TAPE.noted, (shape,) if isinstance(shape, int) else shape
-        if noted is not None:
-            noted.allocations.append((shape, dtype))
+        shape = (shape,) if isinstance(shape, int) else shape
         tensor = TAPE.empty(shape, dtype=dtype, device=device)
-        if noted is not None:
-            noted.tensors.append(tensor)
+        if TAPE.noted is not None:
+            TAPE.noted.allocations.append((shape, dtype))
+            TAPE.noted.tensors.append(tensor)
         return tensor
 
 
@@ -117,19 +116,18 @@ class TextLaunch:
             if TAPE.foretold is not None:
                 TAPE.foretold.append((self.function, arguments, options))
                 return None
-            noted = TAPE.noted
-            if noted is not None:
-                require_grid(noted.called, grid)
+            if TAPE.noted is None:
+                return self.function[grid](*arguments, **options)
+            require_grid(TAPE.noted.called, grid)
             kernel = self.function[grid](*arguments, **options)
-            if noted is not None:
-                noted.note(kernel, grid, arguments)
+            TAPE.noted.note(kernel, grid, arguments)
             return kernel
 
         return launch
 
 
 @cache
-def namespace(text: str) -> Mapping[str, Any]:
+def namespace(text: str) -> dict[str, Any]:
     """The names of a text, whose allocations and launches are noted."""
     names = load(text)
     names["torch"] = TextTorch()
@@ -139,12 +137,10 @@ def namespace(text: str) -> Mapping[str, Any]:
 def function_of(text: str, kernel: Kernel) -> Callable[..., Any]:
     """The function of a kernel in a text."""
     names = namespace(text)
-    for at in range(len(kernel.launches)):
-        launch = names.get(f"{kernel.name}_{at}")
-        if launch is not None and not isinstance(launch, TextLaunch):
-            names[f"{kernel.name}_{at}"] = TextLaunch(launch)  # type: ignore[index]  # a dict behind a Mapping
-    result: Callable[..., Any] = names[kernel.name]
-    return result
+    for name in (f"{kernel.name}_{at}" for at in range(len(kernel.launches))):
+        if not isinstance(names.get(name), TextLaunch | None):
+            names[name] = TextLaunch(names[name])
+    return cast("Callable[..., Any]", names[kernel.name])
 
 
 def foretell(function: Callable[..., Any], tensors: Sequence[Tensor]) -> list[Launching]:

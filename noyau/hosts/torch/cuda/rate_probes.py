@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 
 import torch
 
 from noyau.errors import MissingExtraError
-from noyau.timing.gpu_rate_cache import COLD, HOT
+from noyau.timing.gpu_rate_cache import COLD, HOT, Curve
 from noyau.timing.queue_clock import BlockedClock, Call
 from noyau.workers.tamper_detection import seconds
 
@@ -19,9 +20,7 @@ _TRANSFERS = (1 << 16, 1 << 20, 1 << 24, 1 << 28)
 _LAUNCHES = 200
 
 
-def curve(
-    clock: BlockedClock, calls: Callable[[int], list[Call]], sizes: list[int], temperature: str
-) -> dict[int, float]:
+def curve(clock: BlockedClock, calls: Callable[[int], list[Call]], sizes: list[int], temperature: str) -> Curve:
     """Bytes per second by the bytes that move: of the best of some kernels."""
     rates = {size: [size / _median_s(clock, call, cold=temperature == COLD) for call in calls(size)] for size in sizes}
     return {size: max(each) for size, each in rates.items() if each}
@@ -49,11 +48,11 @@ def fills(moved_bytes: int) -> list[Call]:
 
 
 def reads(moved_bytes: int) -> list[Call]:
-    try:
+    with suppress(MissingExtraError):
         from noyau.hosts.torch.cuda.read_kernel import reader
-    except MissingExtraError:
-        return []
-    return [reader(_words(moved_bytes))]
+
+        return [reader(_words(moved_bytes))]
+    return []
 
 
 def products(clock: BlockedClock) -> Iterator[tuple[str, float]]:
@@ -83,12 +82,10 @@ def launches(clock: BlockedClock) -> dict[str, float]:
     """Seconds of what a launch costs."""
     cell = torch.zeros(1, dtype=torch.int32, device="cuda")
     calls: dict[str, Call] = {"torch": lambda: cell.fill_(1)}
-    try:
+    with suppress(MissingExtraError):
         from noyau.hosts.torch.cuda.read_kernel import idler
 
         calls["triton"] = idler(cell)
-    except MissingExtraError:
-        pass
     entries = {"empty_pair": clock.overhead_s}
     for name, call in calls.items():
         entries[f"kernel, {name}"] = _median_s(clock, call, cold=False)

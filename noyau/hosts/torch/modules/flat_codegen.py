@@ -100,8 +100,7 @@ class FlatText:
     mutates: bool = False
 
     def __post_init__(self) -> None:
-        for at, name in enumerate(self.placeholders):
-            self.values[name] = ViewForm(f"a{at}")
+        self.values |= {name: ViewForm(f"a{at}") for at, name in enumerate(self.placeholders)}
         for at, each in enumerate(self.arguments):
             self.owners.setdefault(_memory(each), []).append(at)
 
@@ -120,15 +119,10 @@ class FlatText:
         self.names[name] = value
         return name
 
-    def constant(self, node: fx.Node, value: Any) -> None:
-        """A tensor that the graph holds."""
-        self.values[node.name] = ViewForm(self.held(value))
-
     def view(self, node: fx.Node, base: Tensor, result: Tensor) -> None:
         """A value that shows another one."""
         source = self.values[node.args[0].name]
-        before = source.lies[2] if source.lies else 0
-        begins = before + result.storage_offset() - base.storage_offset()
+        begins = (source.lies[2] if source.lies else 0) + result.storage_offset() - base.storage_offset()
         lies = tuple(result.shape), tuple(result.stride()), begins
         same = source.lies is None and (tuple(base.shape), tuple(base.stride()), 0) == lies
         self.values[node.name] = source if same else ViewForm(source.root, lies, result.element_size())
@@ -138,10 +132,9 @@ class FlatText:
         if isinstance(result, tuple | list):
             for each in result:
                 self.noted(name, each)
-        elif memory := _memory(result):
-            begin = (at for at in self.owners.get(memory, ()) if self.arguments[at].data_ptr() == result.data_ptr())
-            if memory in self.owners:
-                self.stands[name] = next((f"a{at}" for at in begin), None)
+        elif (memory := _memory(result)) and memory in self.owners:
+            begin = (at for at in self.owners[memory] if self.arguments[at].data_ptr() == result.data_ptr())
+            self.stands[name] = next((f"a{at}" for at in begin), None)
 
     def picked(self, node: fx.Node, result: Any) -> None:
         """One of several results."""
@@ -192,8 +185,7 @@ class FlatText:
     def there(self, shown: Any) -> str:
         """The name of a value that is made if it is a view and not there yet."""
         if isinstance(shown, tuple):
-            names = [self.there(each) for each in shown]
-            return f"({', '.join(names)},)"
+            return f"({', '.join(map(self.there, shown))},)"
         if shown.lies is None:
             return str(shown.root)
         if shown not in self.views:
@@ -206,11 +198,10 @@ class FlatText:
         """The launches of a kernel, by numbers; False where an argument does not begin as it must."""
         from noyau.hosts.torch.cuda.launch import direct
 
-        forms = [self.values[each.name] for each in node.args]
-        if not all(self.begins_well(shown) for shown in forms):
+        places = [self.values[each.name] for each in node.args]
+        if not all(map(self.begins_well, places)):
             return False
         self.device = plan.index
-        places = list(forms)
         for shape, dtype in plan.allocations:
             name = self.fresh("b")
             words = f"empty({tuple(shape)}, {packed_strides(shape)}, {self.held(dtype)})"
@@ -304,8 +295,7 @@ class FlatText:
 
 def _memory(value: Any) -> int:
     """Address of the memory of a tensor; 0 for what has none."""
-    is_dense = isinstance(value, Tensor) and value.layout is torch.strided
-    return value.untyped_storage().data_ptr() if is_dense else 0
+    return value.untyped_storage().data_ptr() if isinstance(value, Tensor) and value.layout is torch.strided else 0
 
 
 def flat(module: fx.GraphModule, inputs: Sequence[Any], replays: bool = True) -> Boxed:
@@ -348,12 +338,9 @@ class Flat:
         results = noting.run(*inputs)
         self.text = noting.text.finished()
         known = noting.text.function(self.slowly)
-        self.known = (
-            GraphReplay(known, inputs, changed_arguments(module.graph), not noting.text.is_backward)
-            if self.replays and is_on_gpu(results)
-            else known
-        )
-        self.module = None
+        if self.replays and is_on_gpu(results):
+            known = GraphReplay(known, inputs, changed_arguments(module.graph), not noting.text.is_backward)
+        self.known, self.module = known, None
         return results
 
 
@@ -362,8 +349,7 @@ class NodeRecorder(fx.Interpreter):  # type: ignore[misc]  # torch's class has n
 
     def __init__(self, module: fx.GraphModule, arguments: Sequence[Any]) -> None:
         super().__init__(module)
-        names = [node.name for node in module.graph.nodes if node.op == "placeholder"]
-        self.text = FlatText(names, arguments)
+        self.text = FlatText([node.name for node in module.graph.nodes if node.op == "placeholder"], arguments)
         self.now: fx.Node | None = None
 
     def run_node(self, n: fx.Node) -> Any:
@@ -372,13 +358,11 @@ class NodeRecorder(fx.Interpreter):  # type: ignore[misc]  # torch's class has n
         result = super().run_node(n)
         match n.op:
             case "get_attr":
-                self.text.constant(n, result)
+                self.text.values[n.name] = ViewForm(self.text.held(result))
             case "call_function":
                 self.note(n, result)
             case "output":
                 self.text.returned(n.args[0])
-            case _:
-                pass
         return result
 
     def note(self, node: fx.Node, result: Any) -> None:

@@ -213,8 +213,7 @@ def _gather(call: NodeCall) -> torch.Tensor:
 
 def _gather_nd(call: NodeCall) -> torch.Tensor:
     x, at = call.tensor(0), call.tensor(1).long()
-    lead = int(call.numbers.get("batch_dims", 0))
-    own = [torch.arange(x.shape[k], device=x.device) for k in range(lead)]
+    own = [torch.arange(x.shape[k], device=x.device) for k in range(int(call.numbers.get("batch_dims", 0)))]
     grids = [each.reshape([-1 if k == j else 1 for j in range(at.dim() - 1)]) for k, each in enumerate(own)]
     return x[(*grids, *at.unbind(-1))]
 

@@ -43,8 +43,7 @@ def join_products(graph: fx.Graph) -> None:
 
 def _families(graph: fx.Graph) -> Iterator[list[fx.Node]]:
     """Products of one input, between which nothing is changed, whose other operands are there before the first."""
-    families: dict[Any, list[fx.Node]] = {}
-    region = 0
+    families, region = dict[Any, list[fx.Node]](), 0
     before = set[fx.Node]()  # what is there early: arguments, and views of them
     for node in graph.nodes:
         region += may_change(node)

@@ -145,8 +145,7 @@ class _GraphRewriting:
             assert wanted is None or wanted in self.new, f"{wanted} is made inside a kernel alone"
             return
         self.placed.add(id(swap))
-        arguments = tuple(self.in_memory(self.by_name[name]) for name in swap.reads)
-        call = self.graph.call_function(swap.target, arguments)
+        call = self.graph.call_function(swap.target, tuple(self.in_memory(self.by_name[name]) for name in swap.reads))
         fakes = [_laid(self.by_name[name].meta["val"]) for name in swap.makes]
         if len(fakes) == 1:
             call.meta["val"] = fakes[0]

@@ -26,11 +26,8 @@ from torch.utils.checkpoint import CheckpointPolicy
 from noyau.hosts.torch.cuda.device_call import DeviceCall
 
 KNOWN = ("aten", "prims")  # operators of other libraries may draw numbers, or keep a state
-_OTHERWISE = (  # what calls give another time
-    torch.Tag.nondeterministic_seeded,
-    torch.Tag.dynamic_output_shape,
-    torch.Tag.data_dependent_output,
-)
+# What calls give another time.
+_OTHERWISE = torch.Tag.nondeterministic_seeded, torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output
 
 
 def merge_equal(graph: fx.Graph) -> None:
@@ -74,8 +71,7 @@ def _is_pure(node: fx.Node) -> bool:
         return False
     gives = torch.utils._pytree.tree_leaves(node.meta.get("val"))
     is_number = any(isinstance(each, torch.SymInt | torch.SymFloat | torch.SymBool) for each in gives)
-    is_unset = "empty" in str(target._schema.name)
-    return not (is_number or is_unset or any(tag in target.tags for tag in _OTHERWISE))
+    return not (is_number or "empty" in str(target._schema.name) or any(tag in target.tags for tag in _OTHERWISE))
 
 
 def _key(value: Any) -> Any:
@@ -284,8 +280,7 @@ def _is_alike(one: fx.Node, other: fx.Node) -> bool:
     left, right = one.meta.get("val"), other.meta.get("val")
     if not isinstance(left, torch.Tensor) or not isinstance(right, torch.Tensor) or right.dim() > 1:
         return False
-    kinds = {(each.dtype, each.device, each.numel()) for each in (left, right)}
-    return len(kinds) == 1 and tuple(left.shape) == (1,)
+    return len({(each.dtype, each.device, each.numel()) for each in (left, right)}) == 1 and tuple(left.shape) == (1,)
 
 
 def _with_an_axis(graph: fx.Graph, node: fx.Node, number: fx.Node) -> fx.Node:

@@ -69,10 +69,8 @@ def trace_graph(program: fx.Graph) -> TracedGraph:
 
 def device_of(program: fx.Graph) -> torch.device:
     """The GPU that the tensors of a graph are on, the first of several; the CPU where there is none."""
-    results = [
-        node.meta.get("val") for op in ("placeholder", "call_function") for node in program.nodes if node.op == op
-    ]
-    gpus = (each.device for each in results if isinstance(each, torch.Tensor) and each.device.type == "cuda")
+    fakes = (node.meta.get("val") for op in ("placeholder", "call_function") for node in program.nodes if node.op == op)
+    gpus = (each.device for each in fakes if isinstance(each, torch.Tensor) and each.device.type == "cuda")
     return next(gpus, CPU)
 
 

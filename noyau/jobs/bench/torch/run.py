@@ -16,15 +16,7 @@ from noyau.hosts.torch.cuda.tensor_rotation import result_tensors
 from noyau.hosts.torch.tensors import array_of, tensor_of
 from noyau.jobs.bench.candidates import Entry, Function
 from noyau.jobs.bench.record import BenchRecord
-from noyau.jobs.bench.tasks import (
-    BenchOptions,
-    BenchTask,
-    by_function,
-    function_inputs,
-    functions_of,
-    no_judge,
-    op_tasks,
-)
+from noyau.jobs.bench.tasks import BenchOptions, BenchTask, by_function, functions_of, no_judge, op_tasks, plain_inputs
 from noyau.jobs.bench.torch.candidates import DeviceCandidate, of_op, on_host
 from noyau.jobs.bench.torch.track import CudaTrack
 from noyau.jobs.bench.track import Say, name_of, race
@@ -62,8 +54,7 @@ def gpu_record(number: int, card: GpuRates, moments: tuple[GpuConditions, GpuCon
     """The GPU as a record describes it."""
     facts = {"device": device_text(number), "clocks": " -> ".join(map(clocks, moments))}
     facts |= {"conditions": as_json(moments), "doubts": unsteady_gpu(*moments)}
-    empty_s = clock_of(number).overhead_s
-    return {**facts, "empty_pair_s": empty_s, "flush_s": dict(card.flush_s), "floors_of": card.date}
+    return {**facts, "empty_pair_s": clock_of(number).overhead_s, "flush_s": dict(card.flush_s), "floors_of": card.date}
 
 
 def _tasks(
@@ -89,7 +80,7 @@ def _function_task(
     name: str, function: Function, numbers: dict[str, int], wishes: BenchOptions, place: torch.device
 ) -> BenchTask:
     """The first of plain functions of tensors, which the others are judged by: it runs on the device as well."""
-    drawn = function_inputs(numbers, wishes, on_host)
+    drawn = plain_inputs(numbers, wishes, on_host)
     on = DeviceCandidate(drawn, place)
 
     def takes(arrays: Sequence[np.ndarray]) -> tuple[Any, ...]:

@@ -70,9 +70,7 @@ class CudaTrack:
 
     def temperatures(self) -> tuple[str, ...]:
         """Both, unless a user says otherwise; none where no tensor is given."""
-        if not self.draws[0]:
-            return ()
-        return (HOT, COLD) if self.cold else (HOT,)
+        return () if not self.draws[0] else (HOT, COLD) if self.cold else (HOT,)
 
     def sides(
         self, runners: Sequence[Entrant], temperature: str, judge: ResultJudge, *, last: bool

@@ -258,8 +258,7 @@ def defines(path: Path, names: frozenset[str]) -> bool:
 
 def read_file(path: Path, format_name: str) -> Submission:
     """A submission that is one file of Python. InputError where there is none."""
-    text = _text(path)
-    return Submission(path.stem, {path.name: text}, (path.name, _ENTRY_OF[format_name]))
+    return Submission(path.stem, {path.name: _text(path)}, (path.name, _ENTRY_OF[format_name]))
 
 
 def _text(path: Path) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import math
 import platform
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +12,7 @@ from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from noyau.errors import FindingKind, InputError
+from noyau.errors import InputError
 from noyau.text import printable, several
 from noyau.verify.checks import SCHEMA_VERSION
 from noyau.verify.findings import Finding, lines_of
@@ -57,14 +56,6 @@ class Status(StrEnum):
 # The byte of memory that nobody wrote, by the call: `a`; `b`, on other values in the same memory; `c`, on those of a in
 # the tensors of b; `strided`, with a gap behind each value.
 POISONS = {"a": 0xFF, "b": 0xFE, "c": 0xFF, "strided": 0xFF}
-RANK = tuple(Status)[1:]  # the first of several that hold is the verdict
-OF_KINDS = {
-    **dict.fromkeys((FindingKind.RACE, FindingKind.DIVERGENT_BARRIER, FindingKind.ORDER_DEPENDENT), Status.RACY),
-    **dict.fromkeys((FindingKind.OUT_OF_BOUNDS, FindingKind.NEGATIVE_INDEX), Status.OUT_OF_BOUNDS),
-    **dict.fromkeys((FindingKind.UNWRITTEN, FindingKind.UNINITIALISED), Status.UNWRITTEN),
-    FindingKind.MUTATED_INPUT: Status.CHANGED_INPUTS,
-    FindingKind.CRASH: Status.CRASHED,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +93,13 @@ class Problem:
     trials: tuple[Trial, ...]
     facts: Mapping[str, Any] = field(default_factory=dict)
 
+    def wish(self, submission: Submission | None, **more: Any) -> dict[str, Any]:
+        """The wish that a process reads: all of the problem but its reference, where a submission runs."""
+        if submission is None:
+            return asdict(self) | more
+        own = {"files": dict(submission.files), "entry": list(submission.entry), "flags": list(submission.flags)}
+        return asdict(self) | more | own | {"fills": submission.fills_outputs}
+
 
 @dataclass(frozen=True, slots=True)
 class Submission:
@@ -115,15 +113,6 @@ class Submission:
     fills_outputs: bool = False
     refusal: tuple[Status, str] | None = None
     flags: tuple[str, ...] = ()
-
-
-def wish_of(problem: Problem, submission: Submission | None, **more: Any) -> dict[str, Any]:
-    """The wish that a process reads: all of the problem but its reference, where a submission runs."""
-    wish = asdict(problem) | more
-    if submission is not None:
-        wish |= {"files": dict(submission.files), "entry": list(submission.entry), "fills": submission.fills_outputs}
-        wish |= {"flags": list(submission.flags)}
-    return wish
 
 
 def field_of(record: Mapping[str, Any], name: str, kind: type, place: str) -> Any:
@@ -242,11 +231,6 @@ def libraries() -> Mapping[str, str]:
         with suppress(PackageNotFoundError):
             releases[name] = version(name)
     return releases
-
-
-def finite(number: float) -> float:
-    """The number, 0 where it is not finite: as the schema of traces has it."""
-    return number if math.isfinite(number) else 0.0
 
 
 def record_json(verdicts: Sequence[Verdict]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import linecache
+import math
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,19 +17,7 @@ import numpy as np
 
 from noyau.errors import CheckError, FindingKind
 from noyau.jobs.check.submissions.judgement import Answer, Fault, Truth, faults_of, passes, replays, unset_cells
-from noyau.jobs.check.submissions.problem import (
-    OF_KINDS,
-    POISONS,
-    RANK,
-    Complaint,
-    Problem,
-    Status,
-    Submission,
-    TrialRecord,
-    Verdict,
-    finite,
-    wish_of,
-)
+from noyau.jobs.check.submissions.problem import POISONS, Complaint, Problem, Status, Submission, TrialRecord, Verdict
 from noyau.jobs.check.submissions.process import read_results, run_job, write_results
 from noyau.jobs.command_line import Step
 from noyau.text import counted, few, from_json, printable, several
@@ -44,6 +33,14 @@ _STATUS_OF = {
     "exit": Status.CRASHED, "raised": Status.CRASHED, "syntax": Status.NOT_BUILT, "memory": Status.OUT_OF_MEMORY,
     "refused": Status.FORBIDDEN, "unsupported": Status.NOT_CHECKED,
 }  # fmt: skip
+RANK = tuple(Status)[1:]  # the first of several that hold is the verdict
+OF_KINDS = {
+    **dict.fromkeys((FindingKind.RACE, FindingKind.DIVERGENT_BARRIER, FindingKind.ORDER_DEPENDENT), Status.RACY),
+    **dict.fromkeys((FindingKind.OUT_OF_BOUNDS, FindingKind.NEGATIVE_INDEX), Status.OUT_OF_BOUNDS),
+    **dict.fromkeys((FindingKind.UNWRITTEN, FindingKind.UNINITIALISED), Status.UNWRITTEN),
+    FindingKind.MUTATED_INPUT: Status.CHANGED_INPUTS,
+    FindingKind.CRASH: Status.CRASHED,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +100,7 @@ def _evaluate(problem: Problem, judge: Referee, folder: Path, root: Path) -> tup
     """Have the reference evaluated into a folder; a status where nothing can be judged by it, with the reason."""
     _write_files(folder, problem.files)
     limits = Limits(_REFERENCE * judge.limits.cpu_s, _REFERENCE * judge.limits.clock_s, 2 * judge.limits.memory_bytes)
-    wish = wish_of(problem, None, time_s=judge.limits.cpu_s, root=str(root))
+    wish = problem.wish(None, time_s=judge.limits.cpu_s, root=str(root))
     ending = judge.job("truth", wish, folder, limits, str(root))
     truths = _truths(problem, folder)
     if any(each.facts["is_random"] for pair in truths.values() for each in pair.values()):
@@ -192,7 +189,7 @@ class _Hearing:
         _write_files(self.folder, self.submission.files, inputs)
         unset = {number: pair["a"].facts["unset"] for number, pair in truths.items()}
         own = {"time_s": self.judge.limits.cpu_s, "called": self.submission.name, "unset": unset}
-        wish = json.loads(json.dumps(wish_of(self.problem, self.submission, **own)))
+        wish = json.loads(json.dumps(self.problem.wish(self.submission, **own)))
         return self.judge.job("answers", wish, self.folder, self.judge.limits)
 
     def answers(self, number: int) -> dict[str, Answer]:
@@ -216,7 +213,7 @@ class _Hearing:
             if results is not None and number.isdigit() and int(number) in truths:
                 write_as_reference(folder / path.name, Answer.of(results), truths[int(number)]["a"])
         limits = replace(self.judge.limits, memory_bytes=2 * self.judge.limits.memory_bytes)
-        self.judge.job("verdicts", wish_of(self.problem, None), folder, limits)
+        self.judge.job("verdicts", self.problem.wish(None), folder, limits)
         return {str(name): str(text) for name, text in _json(folder / "verdicts.json").items()}
 
     def judge_trial(
@@ -348,8 +345,7 @@ class _Hearing:
 def write_as_reference(path: Path, answer: Answer, truth: Truth) -> None:
     """Write results for the own check of a task, in the shapes of the reference where they have as many cells."""
     pairs = zip(answer.results, truth.native, strict=False)
-    arrays = [got.reshape(native.shape) if got.size == native.size else got for got, native in pairs]
-    write_results(path, arrays, {})
+    write_results(path, [got.reshape(native.shape) if got.size == native.size else got for got, native in pairs], {})
 
 
 def _record(number: int, answer: Answer, truth: Truth, own: str | None, tolerance: Any) -> TrialRecord:
@@ -369,6 +365,11 @@ def _record(number: int, answer: Answer, truth: Truth, own: str | None, toleranc
     has_nan = any(np.isnan(each).any() for each in values)
     has_inf = not has_nan and any(np.isinf(each).any() for each in values)
     return TrialRecord(number, rule, worst[0], worst[1], bool(has_nan), bool(has_inf))
+
+
+def finite(number: float) -> float:
+    """The number, 0 where it is not finite: as the schema of traces has it."""
+    return number if math.isfinite(number) else 0.0
 
 
 def _kernels(seen: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -26,7 +26,7 @@ from noyau.hosts.torch.tensors import tensor_of
 from noyau.jobs.check.script_run import hooks_of_script
 from noyau.jobs.check.submissions.problem import POISONS
 from noyau.jobs.check.submissions.process import write_results
-from noyau.jobs.check.submissions.torch_calls import Poisoned, overlaps, plain_arrays, reach, tensors_in, with_tensors
+from noyau.jobs.check.submissions.torch_calls import Poisoned, aliases, plain_arrays, reach, tensors_in, with_tensors
 from noyau.jobs.check.submissions.torch_formats import FORMATS, Format, function_of, load
 from noyau.jobs.check.torch_checks import spread
 from noyau.kernels.interpretation import error_of
@@ -202,10 +202,8 @@ class _Trial:
             arguments = self.wish["trials"][self.number]["arguments"]
             results = self.format_of.call(self.function, with_tensors(self.data["a"], self.tensors), arguments)
         arrays, tensors = plain_arrays(results), tensors_in(results)
-        pairs = [
-            [at, to] for at, one in enumerate(tensors) for to, other in enumerate(self.tensors) if overlaps(one, other)
-        ]
-        facts = {"count": len(arrays), "aliases": pairs, "is_tensor": isinstance(results, torch.Tensor)}
+        shared, is_tensor = aliases(tensors, self.tensors), isinstance(results, torch.Tensor)
+        facts = {"count": len(arrays), "aliases": shared, "is_tensor": is_tensor}
         if name == "a":
             self.held, self.contents = tensors, [each.tobytes() for each in plain_arrays(tensors)]
         facts["changed"] = name == "b" and [each.tobytes() for each in plain_arrays(self.held)] != self.contents

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -74,7 +75,7 @@ def reach(tensor: torch.Tensor) -> tuple[int, int]:
         return tensor.data_ptr(), tensor.data_ptr() + cells * tensor.element_size()
 
 
-def overlaps(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors may share memory."""
-    (start, end), (begin, stop) = reach(one), reach(other)
-    return start < stop and begin < end
+def aliases(results: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> list[list[int]]:
+    """The places of each result and input that may share memory."""
+    pairs = product(enumerate(map(reach, results)), enumerate(map(reach, inputs)))
+    return [[at, to] for (at, (start, end)), (to, (begin, stop)) in pairs if start < stop and begin < end]

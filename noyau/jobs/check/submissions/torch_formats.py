@@ -69,8 +69,7 @@ class Definitions:
         sources, shapes, custom = arguments["sources"], arguments["shapes"], {}
         if self.facts["custom"]:
             scalars = {name: each["value"] for name, each in sources.items() if each["type"] == "scalar"}
-            make = function_of(self.module(), self.facts["custom"])
-            custom = make({**arguments["axes"], **scalars}, GPU)
+            custom = function_of(self.module(), self.facts["custom"])({**arguments["axes"], **scalars}, GPU)
         data = []
         for name, tensor in self.facts["inputs"].items():
             source = sources.get(name, {"type": "random"})
@@ -86,15 +85,15 @@ class Definitions:
         return data
 
     def reference(self, data: Any, *, wide: bool = False) -> Any:
-        results = function_of(self.module(), "run")(*data)
-        names = list(self.facts["outputs"])
-        return [results[name] for name in names] if isinstance(results, Mapping) else results
+        return self.in_order(function_of(self.module(), "run")(*data))
 
     def call(self, function: Callable[..., Any], data: Any, arguments: Mapping[str, Any]) -> Any:
         outputs = self.outputs(arguments) if self.wish["fills"] else []
         results = function(*data, *outputs)
-        if outputs:
-            return outputs
+        return outputs or self.in_order(results)
+
+    def in_order(self, results: Any) -> Any:
+        """The results of a call, in the order of the definition where they have names."""
         return [results[name] for name in self.facts["outputs"]] if isinstance(results, Mapping) else results
 
     def outputs(self, arguments: Mapping[str, Any]) -> list[torch.Tensor]:
@@ -159,8 +158,7 @@ class KernelBench:
         self.wish, self.folder, self.module_of = wish, folder, dict[int, Any]()
 
     def inputs(self, arguments: Mapping[str, Any], seed: int) -> Any:
-        path = self.folder / self.wish["entry"]
-        module = load(self.folder, self.wish["entry"])
+        path, module = self.folder / self.wish["entry"], load(self.folder, self.wish["entry"])
         tree = ast.parse(path.read_text("utf-8"))
         for node in tree.body:
             match node:

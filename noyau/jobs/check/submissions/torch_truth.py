@@ -17,7 +17,7 @@ from torch.overrides import TorchFunctionMode
 from noyau.hosts.torch.tensors import array_of, from_torch, tensor_of
 from noyau.jobs.check.submissions.problem import POISONS
 from noyau.jobs.check.submissions.process import read_results, write_results
-from noyau.jobs.check.submissions.torch_calls import Poisoned, overlaps, plain_arrays, tensors_in, with_tensors
+from noyau.jobs.check.submissions.torch_calls import Poisoned, aliases, plain_arrays, tensors_in, with_tensors
 from noyau.jobs.check.submissions.torch_formats import FORMATS, Format, GpuMode
 from noyau.sanitizer.scripts.torch_extensions import stood_in
 from noyau.sanitizer.scripts.triton_host import is_marked, marked, torch_stood_in
@@ -36,8 +36,7 @@ class Widened(TorchFunctionMode):  # type: ignore[misc]
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if getattr(func, "__name__", "") in _TO_NARROW and args and isinstance(args[0], torch.Tensor):
             return args[0].double()
-        named = {key: _wide(each) for key, each in (kwargs or {}).items()}
-        result = func(*map(_wide, args), **named)
+        result = func(*map(_wide, args), **{key: _wide(each) for key, each in (kwargs or {}).items()})
         return result.double() if isinstance(result, torch.Tensor) and result.dtype in _NARROW else result
 
 
@@ -81,10 +80,7 @@ def _write_trial(format_of: Format, trial: Mapping[str, Any], number: int, folde
             again = plain_arrays(format_of.reference(_clone(before)))
         changed = [at for at, (one, other) in enumerate(zip(_bytes(data), _bytes(before), strict=True)) if one != other]
         facts: dict[str, Any] = {"changed": changed, "unset": _unset(before, POISONS[name])}
-        pairs = enumerate(tensors_in(results))
-        facts["aliases"] = [
-            [at, to] for at, one in pairs for to, other in enumerate(tensors_in(data)) if overlaps(one, other)
-        ]
+        facts["aliases"] = aliases(tensors_in(results), tensors_in(data))
         facts["is_random"] = any(one.tobytes() != other.tobytes() for one, other in zip(native, again, strict=True))
         facts["unread"] = _unread(format_of, before, native) if name == "a" and isinstance(format_of, GpuMode) else []
         truth, facts["is_wide"] = _truth(format_of, before, native)

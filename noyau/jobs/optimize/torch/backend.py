@@ -171,9 +171,9 @@ def compile_captured(module: fx.GraphModule, inputs: Sequence[Any], wishes: Comp
 
     def compiled(arguments: Sequence[Any], wishes: CompileOptions, record: GraphRecord) -> Run:
         if few is None or few.module is None or PRODUCTS in record.dropped:
-            return _compile_captured(module, arguments, wishes, record)
+            return _compile_graphs(module, arguments, wishes, record)
         record.gains[PRODUCTS] = few.gain_s
-        return few.around(_compile_captured(few.module, few.picked(arguments), wishes, record), module.forward)
+        return few.around(_compile_graphs(few.module, few.picked(arguments), wishes, record), module.forward)
 
     dynamos = exceptions_allowed_to_be_fallback
     run: Run = or_else(partial(compiled, inputs, wishes, record), lambda _: module.forward, dynamos=dynamos)
@@ -222,9 +222,7 @@ def _in_few_bits(
     return few
 
 
-def _compile_captured(
-    module: fx.GraphModule, inputs: Sequence[Any], wishes: CompileOptions, record: GraphRecord
-) -> Run:
+def _compile_graphs(module: fx.GraphModule, inputs: Sequence[Any], wishes: CompileOptions, record: GraphRecord) -> Run:
     on_gpu = any(getattr(each, "is_cuda", False) for each in inputs)
     fold_masks(module)
     if on_gpu:
@@ -274,10 +272,8 @@ class GraphCompiler:
         on_gpu = modules_sites.device_of(module.graph) != modules_sites.CPU
         try:
             with contextlib.ExitStack() as stack:
-                reasons = not self.record.forgets
-                ahead = self.ahead or stack.enter_context(
-                    AheadOfTime(self.wishes, log.info, reasons=reasons, on_gpu=on_gpu)
-                )
+                how = {"reasons": not self.record.forgets, "on_gpu": on_gpu}
+                ahead = self.ahead or stack.enter_context(AheadOfTime(self.wishes, log.info, **how))
                 if ahead.closed:  # torch may ask for a backward late: the processes that are started for it end here
                     stack.callback(ahead.certification.__exit__)
                 return self._compiled(module, inputs, kind, ahead)
@@ -377,8 +373,7 @@ def compile_lazily(module: fx.GraphModule, compiled: Callable[[], Boxed]) -> Box
 
 def is_prompt(program: fx.Graph, wishes: CompileOptions, record: GraphRecord) -> bool:
     """Whether the first result of a graph does not wait for its kernels: on a GPU, where nobody reads the record."""
-    on_gpu = modules_sites.device_of(program) != modules_sites.CPU
-    return on_gpu and may_wait(wishes, record) and is_static(program)
+    return modules_sites.device_of(program) != modules_sites.CPU and may_wait(wishes, record) and is_static(program)
 
 
 def may_wait(wishes: CompileOptions, record: GraphRecord) -> bool:

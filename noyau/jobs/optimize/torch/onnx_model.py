@@ -224,6 +224,4 @@ def place_tensor(tensor: Any, folder: Path, device: torch.device) -> Value:
     array = array_of(tensor, folder)
     if array is None:
         raise UnsupportedError(f"the initializer {printable(tensor.name)} is of a type that torch is not given here")
-    if array.dtype.kind in "iub" and array.size <= _SMALL:
-        return array
-    return tensor_of(np.array(array)).to(device)
+    return array if array.dtype.kind in "iub" and array.size <= _SMALL else tensor_of(np.array(array)).to(device)

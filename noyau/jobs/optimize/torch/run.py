@@ -118,9 +118,8 @@ class OptimizedModule:
         if not isinstance(self.module, torch.nn.Module):
             raise UnsupportedError("a function is not saved; make it the forward of a torch.nn.Module")
         if any(each.weights for each in self.weights):
-            raise UnsupportedError(
-                'weights in few bits are not saved; optimize the module with weights="none" to save it'
-            )
+            remedy = 'optimize the module with weights="none" to save it'
+            raise UnsupportedError(f"weights in few bits are not saved; {remedy}")
         exported = export(self.module, self.inputs, self.dynamic)
         try:
             if not self.wins:

@@ -310,9 +310,7 @@ def _extents(fake: Any) -> tuple[int | None, ...] | None:
 
 
 def _dtype_and_place(fake: Any) -> tuple[str, str] | None:
-    if not isinstance(fake, torch.Tensor):
-        return None
-    return str(fake.dtype).removeprefix("torch."), fake.device.type
+    return (str(fake.dtype).removeprefix("torch."), fake.device.type) if isinstance(fake, torch.Tensor) else None
 
 
 def runnable(program: fx.Graph, layout: CallLayout, tensors: Tensors) -> Callable[..., Any]:

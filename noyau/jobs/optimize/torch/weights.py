@@ -184,8 +184,7 @@ class TorchWeightStage:
         return self.packed[family, form]
 
     def _kernels(self, choice: Choice) -> dict[ProductFamily, PackedProducts]:
-        pairs = ((self.families[name], form) for name, form in choice.items())
-        return {family: self._packed(family, form) for family, form in pairs}
+        return {self.families[name]: self._packed(self.families[name], form) for name, form in choice.items()}
 
     def _timed(self, family: ProductFamily, form: WeightForm, flows: Sequence[Flow]) -> Trial:
         """A form, certified and timed on the rows of a call, or on numbers that are drawn where there is no flow."""
@@ -231,8 +230,7 @@ class TorchWeightStage:
         if not (chosen := self.own | few):
             return FewBits(record)
         packed = {each.weight for name in choice for each in self.families[name].members}
-        holders = self.module.graph.find_nodes(op="placeholder")
-        weights = tuple(at for at, each in enumerate(holders) if each in packed)
+        weights = tuple(at for at, each in enumerate(self.module.graph.find_nodes(op="placeholder")) if each in packed)
         states, gain_s = states_of(self.arguments, weights), sum(each.gains_s[0] for each in chosen.values())
         kernels = self._kernels({name: each.variant for name, each in chosen.items()})
         graph, kept = row_products.with_products(self.module, kernels), tuple(kernels.values())

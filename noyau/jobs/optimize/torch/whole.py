@@ -47,16 +47,14 @@ def least(gains: Mapping[str, float]) -> list[str]:
     return kept[: (len(kept) + 1) // 2] if len(kept) > 1 else []
 
 
-def settle(
-    attempt: Callable[[Mapping[str, str]], Attempt], at_most: int = ATTEMPTS
-) -> tuple[Run, Comparison | None, str]:
+def settle(attempt: Callable[[Mapping[str, str]], Attempt], most: int = ATTEMPTS) -> tuple[Run, Comparison | None, str]:
     """The first attempt that does not lose, or the last, and what came of all in words. An attempt has a run without
     the kernels that are dropped, how it compares, and what each kernel of it gains."""
     dropped: dict[str, str] = {}
     while True:
         run, whole, gains = attempt(dropped)
-        at_most -= 1
-        rest = least(gains) if at_most and loses(whole) else []
+        most -= 1
+        rest = least(gains) if most and loses(whole) else []
         if not rest:
             fewer = f", without {several(len(dropped), 'kernel')} that gained least" if dropped else ""
             return run, whole, f"{loss_of(whole)}{fewer}{'; torch runs it' if loses(whole) else ''}"

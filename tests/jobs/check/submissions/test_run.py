@@ -11,7 +11,7 @@ import pytest
 from noyau.jobs.check.submissions import definitions
 from noyau.jobs.check.submissions.definitions import read_definition
 from noyau.jobs.check.submissions.problem import Problem, Status, Submission, Tolerance, Trial
-from noyau.jobs.check.submissions.run import check_submissions, referee
+from noyau.jobs.check.submissions.run import RANK, check_submissions, finite, referee
 
 pytestmark = pytest.mark.slow
 
@@ -353,3 +353,8 @@ def test_an_operator_of_backendbench(judge, tmp_path):
     statuses = {each.submission.partition("__")[0]: each.status for each in judged}
     assert statuses.pop("nosuch") is Status.BAD_REFERENCE
     assert statuses == {"add": Status.RIGHT, "mm": Status.RIGHT, "relu": Status.WRONG}
+
+
+def test_each_status_but_right_has_a_rank_and_traces_have_finite_numbers():
+    assert set(RANK) == set(Status) - {Status.RIGHT}
+    assert [finite(each) for each in (1.5, float("nan"), float("inf"))] == [1.5, 0.0, 0.0]
