@@ -21,7 +21,7 @@ from itertools import takewhile
 
 from noyau.compiler.schedules import primitives
 from noyau.compiler.schedules.cpu.prefetches import NextRow, fetch, next_rows, replaced
-from noyau.compiler.schedules.primitives import Statements, change_each, either, stride_of, with_bodies
+from noyau.compiler.schedules.primitives import Statements, change_lanes, either, stride_of, with_bodies
 from noyau.dtypes import DType
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, product
@@ -285,11 +285,7 @@ def in_pairs(kernel: ir.Kernel) -> ir.Kernel:
 
     def in_body(body: Statements) -> Statements:
         memory = buffers | {s.name: s.dtype for s in every_statement(body) if isinstance(s, ir.Alloc)}
-
-        def change(loop: ir.Statement) -> Statements | None:
-            return _paired(loop) if isinstance(loop, ir.Loop) and _is_of_halves(loop, memory) else None
-
-        return change_each(body, change)
+        return change_lanes(body, lambda loop: _paired(loop) if _is_of_halves(loop, memory) else None)
 
     return with_bodies(kernel, in_body)
 
@@ -299,7 +295,7 @@ def _is_of_halves(loop: ir.Loop, memory: Mapping[str, DType]) -> bool:
     stores = [s for s in loop.body if isinstance(s, ir.Store)]
     plain = all([value.dtype for value in s.values] == [DType.F32] and s.merge is None for s in stores)
     straight = plain and all(isinstance(s, ir.Let | ir.Store) for s in loop.body)
-    if loop.axis is not ir.Axis.LANES or not straight or (loop.extent.constant or PAIRED) < PAIRED:
+    if not straight or (loop.extent.constant or PAIRED) < PAIRED:
         return False
     accesses: list[ir.Load | ir.Store] = [*loads_of(loop.body), *stores]
     moving = [each for each in accesses if any(loop.var in dim.names for dim in each.index)]
