@@ -1,8 +1,7 @@
 """Cheap values computed again on purpose, for the sums over columns that read them.
 
 A sum over columns and what is done row by row are never one kernel. Where both read a value that follows from the
-inputs in a few steps, the one kernel would write it and the other read it: that is more than reading the inputs twice.
-"""
+inputs in a few steps, the one kernel would write it and the other read it: that is more than reading inputs twice."""
 
 from __future__ import annotations
 

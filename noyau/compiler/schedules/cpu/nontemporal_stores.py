@@ -116,8 +116,7 @@ def _in_tiles(body: Statements) -> Statements:
 
 def _around(statement: ir.Statement, change: LargeOutputs) -> Statements | None:
     """A loop in tiles that go around the caches, where it stores large runs of cells; None of what does not."""
-    size = bytes_of(statement, change) if isinstance(statement, ir.Loop) else None
-    if size is None or not isinstance(statement, ir.Loop):
+    if not isinstance(statement, ir.Loop) or (size := bytes_of(statement, change)) is None:
         return None
     known = size.constant
     return (statement,) if known is not None and known < change.least_bytes else _loop(statement, size, change)

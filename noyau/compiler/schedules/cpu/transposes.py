@@ -25,12 +25,10 @@ def reads_along(body: Statements, outer: tuple[str, ...] = ()) -> tuple[str, str
 
 
 def _along(innermost: ir.Loop, outer: tuple[str, ...]) -> tuple[str, str] | None:
-    for load in loads_of(innermost.body):
-        if stride_of(load, innermost.var) not in (Dim.of(0), Dim.of(1)):
-            for variable in outer:
-                if stride_of(load, variable) == Dim.of(1):
-                    return variable, innermost.var
-    return None
+    across = innermost.var
+    striding = (load for load in loads_of(innermost.body) if stride_of(load, across) not in (Dim.of(0), Dim.of(1)))
+    ways = ((along, across) for load in striding for along in outer if stride_of(load, along) == Dim.of(1))
+    return next(ways, None)
 
 
 def transpose(kernel: ir.Kernel, *, along: str, across: str, tile: int = 16) -> ir.Kernel:
