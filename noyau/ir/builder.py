@@ -204,9 +204,7 @@ class GraphBuilder:
         return self.view(value, shape, [*index[:axis], Dim.of(at), *index[axis:]])
 
     def flip(self, value: dag.Node, axis: int) -> dag.Node:
-        index = list(indices(len(value.shape)))
-        index[axis] = value.shape[axis] - 1 - index[axis]
-        return self.view(value, value.shape, index)
+        return self.slice(value, axis, value.shape[axis] - 1, value.shape[axis], -1)
 
     def concat(self, pieces: Sequence[dag.Node], axis: int) -> dag.Node:
         """Pieces side by side along an axis, all other extents of which must be equal."""

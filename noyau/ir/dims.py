@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache, reduce
+from functools import lru_cache, partial, reduce
 from operator import mul
 from typing import Any, TypeAlias, Union
 
@@ -333,10 +333,15 @@ def _replace(dim: Dim, values: Mapping[str, Dim]) -> Dim:
         others = tuple(atom for atom in monomial if isinstance(atom, str) and atom not in values)
         part = Dim(((others, factor),))
         for atom in moved:
-            sides = () if isinstance(atom, str) else (_replace(atom.left, values), _replace(atom.right, values))
-            part = part * (values[atom] if isinstance(atom, str) else again(atom, *sides))
+            whole = values[atom] if isinstance(atom, str) else with_sides(atom, partial(_replace, values=values))
+            part = part * whole
         total = total + part
     return total
+
+
+def with_sides(atom: Atom, change: Callable[[Dim], Dim]) -> Dim:
+    """A name as it is, or an operation of which both sides are changed."""
+    return Dim.of(atom) if isinstance(atom, str) else again(atom, change(atom.left), change(atom.right))
 
 
 def again(op: DimOp, left: Any, right: Any, larger: Callable[[Any, Any], Any] = maximum) -> Any:

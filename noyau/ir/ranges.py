@@ -72,11 +72,8 @@ def _common_factors(left: Dim, right: Dim) -> list[Dim]:
 
 def within(dim: Dim, end: Dim, extents: Extents, positive: frozenset[str] = frozenset()) -> bool:
     """Whether 0 <= dim < end is certain, where the names in `positive` are at least 1."""
-    match dim.terms:
-        case (((str(name),), 1),) if extents.get(name) == end:
-            return True  # an index along the whole of an axis
-        case _:
-            pass
+    if any(extents.get(name) == end and dim == Dim.of(name) for name in dim.names):
+        return True  # an index along the whole of an axis
     low, high = lowest(dim, extents), highest(dim, extents)
     if low is None or high is None:
         return False

@@ -77,7 +77,8 @@ class GpuRates:
         return (moved - alone) / copies + alone / others
 
     def mistake(self, time_s: float, read_bytes: int, written_bytes: int, temperature: str = COLD) -> str:
-        """Why a time cannot be, or nothing: it is below 0.9 of the floor, also at the best rates beside it."""
+        """Why a time cannot be, or nothing: it is less than 0.9 of the floor, and still is at the best rates of the
+        sizes beside it, for a curve has steps where a cache ends."""
         moved = read_bytes + written_bytes
         if not moved or time_s >= MISTAKE_BELOW * self.floor_s(read_bytes, written_bytes, temperature):
             return ""

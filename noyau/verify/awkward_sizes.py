@@ -31,7 +31,7 @@ def usual_sizes(graph: Graph, hint: Sizes) -> dict[str, int]:
 
 
 def fitting(graph: Graph, every: Iterable[Sizes]) -> Iterator[dict[str, int]]:
-    """Sizes that a graph holds for; of others, once, what meeting its demands makes of them, if it holds for that."""
+    """The sizes that a graph holds for; of the others, once, what `_met` makes of them, if it holds for that."""
     yielded: list[dict[str, int]] = []
     for sizes in every:
         sizes_met = dict(sizes)
@@ -44,7 +44,8 @@ def fitting(graph: Graph, every: Iterable[Sizes]) -> Iterator[dict[str, int]]:
 
 
 def _met(graph: Graph, sizes: Sizes) -> dict[str, int]:
-    """The sizes, one of them changed for each demand that fails: the first that makes its ends equal in few cells."""
+    """The sizes, of which one is changed for each demand that does not hold: to where its two ends are equal, the first
+    one with which no value is large."""
     sizes_met = dict(sizes)
     for demand in graph.demands:
         names = sorted((demand.left.names | demand.right.names) & sizes_met.keys())

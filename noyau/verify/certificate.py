@@ -2,55 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
-from noyau.errors import CheckError, InputError
+from noyau.errors import CheckError
 from noyau.text import several
-from noyau.verify.failures import Array, Failure, json_number
+from noyau.verify.failures import Failure, json_number
+from noyau.verify.floats import Errors
 
 MARGIN = 4.0  # times what is allowed, for one cell in SHARE
 SHARE = 100_000
-
-
-@dataclass(frozen=True, slots=True)
-class Errors:
-    """Errors over the finite cells: in ulp of the output's dtype at the truth (integers: in units), and relative to
-    the largest |truth| of the output, which says more where cells nearly vanish."""
-
-    worst_ulp: float = 0.0
-    total_ulp: float = 0.0
-    worst_relative: float = 0.0
-    total_relative: float = 0.0
-    cells: int = 0
-
-    @classmethod
-    def of(cls, ulps: Array, away: Array, truth: Array) -> Errors:
-        """The errors of cells by their distance from the truth, in ulp and as it is."""
-        relative = away / (float(np.abs(truth).max(initial=0.0)) or 1.0)
-        worst_ulp, worst_relative = float(ulps.max(initial=0.0)), float(relative.max(initial=0.0))
-        return cls(worst_ulp, float(ulps.sum()), worst_relative, float(relative.sum()), ulps.size)
-
-    def __add__(self, other: Errors) -> Errors:
-        worst_ulp, worst_relative = max(self.worst_ulp, other.worst_ulp), max(self.worst_relative, other.worst_relative)
-        total_ulp, total_relative = self.total_ulp + other.total_ulp, self.total_relative + other.total_relative
-        return Errors(worst_ulp, total_ulp, worst_relative, total_relative, self.cells + other.cells)
-
-    @property
-    def mean_ulp(self) -> float:
-        return self.total_ulp / max(1, self.cells)
-
-    @property
-    def mean_relative(self) -> float:
-        return self.total_relative / max(1, self.cells)
-
-    def to_json(self) -> dict[str, float]:
-        return {name: getattr(self, name) for name in ("worst_ulp", "mean_ulp", "worst_relative", "mean_relative")}
+_NO_ERRORS = Errors()
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +27,8 @@ class Outcome:
     cells: int = 0
     beyond: int = 0
     worst_ratio: float = 0.0
-    kernel: Errors = Errors()
-    unfused: Errors = Errors()
+    kernel: Errors = _NO_ERRORS
+    unfused: Errors = _NO_ERRORS
     failures: tuple[Failure, ...] = ()
 
     @property
@@ -122,12 +86,12 @@ class Certificate:
     @cached_property
     def kernel(self) -> Errors:
         """The errors of the kernel: on the captured cases, or else on the first, which is of normal numbers."""
-        return sum((outcome.kernel for outcome in self._shown), Errors())
+        return sum((outcome.kernel for outcome in self._shown), _NO_ERRORS)
 
     @cached_property
     def unfused(self) -> Errors:
         """The errors of the unfused computation, as it is, on the same cases. In float64 it is the truth itself."""
-        return sum((outcome.unfused for outcome in self._shown), Errors())
+        return sum((outcome.unfused for outcome in self._shown), _NO_ERRORS)
 
     @property
     def _shown(self) -> tuple[Outcome, ...]:
@@ -178,9 +142,3 @@ class Certificate:
             "cases": [outcome.to_json() for outcome in self.outcomes],
             "failures": [failure.to_json() for failure in self.failures],
         }
-
-
-def require_tolerance(tolerance: float | None) -> None:
-    """InputError for what is no tolerance."""
-    if tolerance is not None and not (isinstance(tolerance, int | float) and 0 < tolerance < math.inf):
-        raise InputError(f"the tolerance is {tolerance!r}; give a number above 0, such as 1e-3")

@@ -3,12 +3,13 @@ they covered: sizes that ran, numbers of a kernel's own that none was past, its 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
-from noyau.errors import CheckError, FindingKind
+from noyau.errors import CheckError, FindingKind, InputError
 from noyau.text import printable
 from noyau.verify.certificate import Certificate
 from noyau.verify.findings import Finding
@@ -207,3 +208,9 @@ def report_json(checks: Sequence[OpCheck]) -> dict[str, Any]:
         ],
         "kernels": [kernel.to_json(op) for op, kernel in kernels],
     }
+
+
+def require_tolerance(tolerance: float | None) -> None:
+    """InputError for what is no tolerance."""
+    if tolerance is not None and not (isinstance(tolerance, int | float) and 0 < tolerance < math.inf):
+        raise InputError(f"the tolerance is {tolerance!r}; give a number above 0, such as 1e-3")

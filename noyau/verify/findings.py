@@ -1,6 +1,4 @@
-"""Findings: what is wrong with a kernel, each with its line of the source and a remedy, in words and as SARIF.
-
-Source: OASIS, Static Analysis Results Interchange Format (SARIF) Version 2.1.0."""
+"""Findings: what is wrong with a kernel, each with its line of the source and a remedy, in words."""
 
 from __future__ import annotations
 
@@ -10,12 +8,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from noyau.errors import FindingKind, Severity
-from noyau.version import __version__
 
 _CELL = re.compile(r"<ipython-input-.*>|.*[/\\\\]ipykernel_\d+[/\\\\]\d+\.py")  # the name of a cell of a notebook
 FEW = 2  # findings of a kind on a kernel that a report shows in full
@@ -136,39 +131,3 @@ def lines_at(place: str) -> tuple[str, str, str]:
     text = linecache.getline(file, int(line)).rstrip() if line.isdigit() else ""
     body = text.lstrip()
     return text[: len(text) - len(body)], body, line
-
-
-_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
-
-
-def sarif(findings: Sequence[Finding]) -> dict[str, Any]:
-    """One run with a result for each finding; a rule for each kind."""
-    kinds = sorted({finding.kind for finding in findings})
-    rules = [{"id": kind, "shortDescription": {"text": kind}, "help": {"text": kind.remedy}} for kind in kinds]
-    driver = {"name": "noyau", "version": __version__, "rules": rules}
-    results = [_result(finding, kinds) for finding in findings]
-    return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]}
-
-
-def _result(finding: Finding, kinds: Sequence[FindingKind]) -> dict[str, Any]:
-    at = f" (for {finding.size})" if finding.size else ""
-    result: dict[str, Any] = {
-        "ruleId": finding.kind,
-        "ruleIndex": kinds.index(finding.kind),
-        "level": finding.severity,
-        "message": {"text": f"{finding.op}[{finding.kernel}]: {finding.message}{at}; {finding.remedy}"},
-        "partialFingerprints": {"noyau/v1": finding.id},
-        "locations": _locations(finding.place),
-    }
-    other = _locations(finding.other_place)
-    return {**result, "relatedLocations": [{"id": 1, **each} for each in other]} if other else result
-
-
-def _locations(place: str) -> list[dict[str, Any]]:
-    """A line of a file, as a URI relative to the folder that the check ran in where it lies below that."""
-    file, _, line = place.rpartition(":")
-    if not line.isdigit() or int(line) < 1 or not file:
-        return []
-    path, here = Path(file).absolute(), Path.cwd()
-    uri = quote(path.relative_to(here).as_posix()) if path.is_relative_to(here) else path.as_uri()
-    return [{"physicalLocation": {"artifactLocation": {"uri": uri}, "region": {"startLine": int(line)}}}]

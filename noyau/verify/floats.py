@@ -1,4 +1,4 @@
-"""Floats as numbers and as bits: ulps, moves by one ulp, where a dtype overflows."""
+"""Floats as numbers and as bits: ulps, moves by one ulp, where a dtype overflows, errors of cells."""
 
 from __future__ import annotations
 
@@ -98,3 +98,38 @@ def shifted_run(run: Array, own: Array, truth: Array) -> Array:
         return np.where(own == truth, run, truth)
     run, own, truth = widen(run), widen(own), widen(truth)
     return np.where(kind(own) == kind(truth), np.where(np.isfinite(truth), run - own + truth, run), truth)
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """Errors over the finite cells: in ulp of the output's dtype at the truth (integers: in units), and relative to
+    the largest |truth| of the output, which says more where cells nearly vanish."""
+
+    worst_ulp: float = 0.0
+    total_ulp: float = 0.0
+    worst_relative: float = 0.0
+    total_relative: float = 0.0
+    cells: int = 0
+
+    @classmethod
+    def of(cls, ulps: Array, away: Array, truth: Array) -> Errors:
+        """The errors of cells by their distance from the truth, in ulp and as it is."""
+        relative = away / (float(np.abs(truth).max(initial=0.0)) or 1.0)
+        worst_ulp, worst_relative = float(ulps.max(initial=0.0)), float(relative.max(initial=0.0))
+        return cls(worst_ulp, float(ulps.sum()), worst_relative, float(relative.sum()), ulps.size)
+
+    def __add__(self, other: Errors) -> Errors:
+        worst_ulp, worst_relative = max(self.worst_ulp, other.worst_ulp), max(self.worst_relative, other.worst_relative)
+        total_ulp, total_relative = self.total_ulp + other.total_ulp, self.total_relative + other.total_relative
+        return Errors(worst_ulp, total_ulp, worst_relative, total_relative, self.cells + other.cells)
+
+    @property
+    def mean_ulp(self) -> float:
+        return self.total_ulp / max(1, self.cells)
+
+    @property
+    def mean_relative(self) -> float:
+        return self.total_relative / max(1, self.cells)
+
+    def to_json(self) -> dict[str, float]:
+        return {name: getattr(self, name) for name in ("worst_ulp", "mean_ulp", "worst_relative", "mean_relative")}

@@ -13,9 +13,9 @@ import numpy as np
 from noyau.dtypes import DType
 from noyau.ir.graph import Node
 from noyau.text import printable
-from noyau.verify.certificate import Errors, Outcome
+from noyau.verify.certificate import Outcome
 from noyau.verify.failures import Array, Case, Failure, extent_of
-from noyau.verify.floats import FORMATS, distance, equal_cells, kind, ulp, widen
+from noyau.verify.floats import FORMATS, Errors, distance, equal_cells, kind, ulp, widen
 
 ULPS = 2.0  # allowed anyway
 FACTOR = 8.0  # times what the unfused computation strays

@@ -7,7 +7,7 @@ row at an end that is computed otherwise."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
@@ -25,44 +25,36 @@ Axis = int | None
 def axes_of(graph: nodes.Graph, output: str, axis: int) -> dict[str, Axis] | None:
     """For each value the axis of rows, None for what all rows share, where an output has them along an axis; None where
     rows are mixed, or know where they lie."""
-    rows, axes = graph[output].shape[axis], dict[str, Axis]()
-    if not _spread(graph, output, axis, rows, axes):
-        return None
+    rows = graph[output].shape[axis]
+    axes = _spread(graph, output, axis, rows, {})
     for name in graph.outputs:
+        if axes is None:
+            return None
         places: list[Axis] = [at for at, dim in enumerate(graph[name].shape) if dim == rows]
         choices = [axes[name]] if name in axes else [*places, None]
-        if not any(_tried(graph, name, choice, rows, axes) for choice in choices):
-            return None
-    return axes if len(axes) == len(graph.nodes) else None
+        tried = (_spread(graph, name, choice, rows, axes) for choice in choices)
+        axes = next((extended for extended in tried if extended is not None), None)
+    return axes if axes is not None and len(axes) == len(graph.nodes) else None
 
 
-def _tried(graph: nodes.Graph, name: str, axis: Axis, rows: Dim, axes: dict[str, Axis]) -> bool:
-    """As `_spread`, which changes nothing where it fails."""
-    extended = dict(axes)
-    fits = _spread(graph, name, axis, rows, extended)
-    if fits:
-        axes.update(extended)
-    return fits
-
-
-def _spread(graph: nodes.Graph, name: str, axis: Axis, rows: Dim, axes: dict[str, Axis]) -> bool:
-    """Note the axis of rows of a value, and of all that it is made of; False where that cannot be."""
-    waiting: list[tuple[str, Axis]] = [(name, axis)]
+def _spread(graph: nodes.Graph, name: str, axis: Axis, rows: Dim, known: Mapping[str, Axis]) -> dict[str, Axis] | None:
+    """The `known` axes of rows, and those of a value and of all that it is made of; None where that cannot be."""
+    axes, waiting = dict(known), [(name, axis)]
     while waiting:
         name, axis = waiting.pop()
         node = graph[name]
         if name in axes:
             if axes[name] != axis:
-                return False
+                return None
             continue
         if axis is not None and node.shape[axis] != rows:
-            return False
+            return None
         axes[name] = axis
         operands = _operands(node, axis)
         if operands is None:
-            return False
+            return None
         waiting += zip(node.inputs, operands, strict=True)
-    return True
+    return axes
 
 
 def _operands(node: nodes.Node, axis: Axis) -> list[Axis] | None:

@@ -1,4 +1,6 @@
-"""Reports of checks, as text and as HTML for a notebook: first what is wrong, then what was tried and seen."""
+"""Reports of checks, as text and as HTML for a notebook, first what is wrong, then what was tried and seen; as SARIF.
+
+Source: OASIS, Static Analysis Results Interchange Format (SARIF) Version 2.1.0."""
 
 from __future__ import annotations
 
@@ -8,15 +10,19 @@ from collections.abc import Callable, Iterable, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+from noyau.errors import FindingKind
 from noyau.text import Printed, several
 from noyau.verify.findings import Finding, errors_first, finding_lines, lines_at, lines_shown
+from noyau.version import __version__
 
 Groups = Sequence[tuple[str, Sequence[Finding]]]  # findings, with the name of what they are of
 FINDINGS, LINES = 3, 6  # on what is wrong, and on what was seen, that a notebook shows: the others are a click away
 _COLOURS = {"error": "#d32f2f", "warning": "#c77700"}  # to be read on white and on black
 _ADDED = "#388e3c"
 _CODE = "margin:.2em 0;padding:0;background:none;overflow-x:auto;white-space:pre;line-height:1.25"
+_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 SAVERS: list[Callable[[Any, Path], None]] = []  # of a report as a page; jobs, which stands above, puts its own here
 
@@ -94,3 +100,36 @@ def _code(lines: Sequence[str], colours: Sequence[str] = ()) -> str:
         texts = [f'<span style="color:{each}">{text}</span>' for each, text in zip(colours, texts, strict=True)]
     body = "\n".join(texts)
     return f'<pre style="{_CODE}">{body}</pre>'
+
+
+def sarif(findings: Sequence[Finding]) -> dict[str, Any]:
+    """One run with a result for each finding; a rule for each kind."""
+    kinds = sorted({finding.kind for finding in findings})
+    rules = [{"id": kind, "shortDescription": {"text": kind}, "help": {"text": kind.remedy}} for kind in kinds]
+    driver = {"name": "noyau", "version": __version__, "rules": rules}
+    results = [_result(finding, kinds) for finding in findings]
+    return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]}
+
+
+def _result(finding: Finding, kinds: Sequence[FindingKind]) -> dict[str, Any]:
+    at = f" (for {finding.size})" if finding.size else ""
+    result: dict[str, Any] = {
+        "ruleId": finding.kind,
+        "ruleIndex": kinds.index(finding.kind),
+        "level": finding.severity,
+        "message": {"text": f"{finding.op}[{finding.kernel}]: {finding.message}{at}; {finding.remedy}"},
+        "partialFingerprints": {"noyau/v1": finding.id},
+        "locations": _locations(finding.place),
+    }
+    other = _locations(finding.other_place)
+    return {**result, "relatedLocations": [{"id": 1, **each} for each in other]} if other else result
+
+
+def _locations(place: str) -> list[dict[str, Any]]:
+    """A line of a file, as a URI relative to the folder that the check ran in where it lies below that."""
+    file, _, line = place.rpartition(":")
+    if not line.isdigit() or int(line) < 1 or not file:
+        return []
+    path, here = Path(file).absolute(), Path.cwd()
+    uri = quote(path.relative_to(here).as_posix()) if path.is_relative_to(here) else path.as_uri()
+    return [{"physicalLocation": {"artifactLocation": {"uri": uri}, "region": {"startLine": int(line)}}}]

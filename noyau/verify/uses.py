@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from noyau.compiler.passes.cleanup import drop_unused
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim, index_name
 from noyau.ir.graph import Constant, Contract, Graph, Iota, Map, Node, Opaque, Part, Select, View, names_of
@@ -126,15 +127,8 @@ def _is_comparison(use: Use) -> bool:
 
 def ancestry(graph: Graph, name: str) -> Graph | None:
     """The part of the graph that makes a value, or None where a boundary has a part in it."""
-    needed = {name}
-    nodes: list[Node] = []
-    for node in reversed(graph.nodes):
-        if node.output in needed:
-            if isinstance(node.kind, Opaque | Part | Contract):
-                return None
-            needed.update(node.inputs)
-            nodes.append(node)
-    return Graph(tuple(reversed(nodes)), (name,))
+    part = drop_unused(Graph(graph.nodes, (name,)), inputs_too=True)
+    return None if any(isinstance(node.kind, Opaque | Part | Contract) for node in part.nodes) else part
 
 
 def is_under_a_root(use: Use) -> bool:

@@ -26,7 +26,7 @@ class Termination(BaseException):
 
 @contextlib.contextmanager
 def raise_on_signals() -> Iterator[None]:
-    """Within, SIGTERM and SIGHUP raise Ended, as Ctrl-C raises KeyboardInterrupt: what was begun is taken back.
+    """Within, SIGTERM and SIGHUP raise Termination, as Ctrl-C raises KeyboardInterrupt: what was begun is taken back.
 
     A signal that is ignored or handled already stays so; outside of the main thread nothing changes."""
     plain = [number for number in _ENDING if signal.getsignal(number) is signal.SIG_DFL] if _in_charge() else []

@@ -6,8 +6,9 @@ import math
 import pytest
 
 from noyau.errors import CheckError, FindingKind
-from noyau.verify.certificate import SHARE, Certificate, Errors, Outcome
+from noyau.verify.certificate import SHARE, Certificate, Outcome
 from noyau.verify.failures import Failure
+from noyau.verify.floats import Errors
 
 WRONG = Failure.of_cell("masked rows", "x: f32[4, 41]", "all of [:, 40:] is wrong", "out", (3, 40), 0.0, 0.0213, 1.2e-8)
 GOOD = Outcome(

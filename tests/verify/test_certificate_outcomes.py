@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from noyau.verify.certificate import Errors
+from noyau.verify.floats import Errors
 from tests.verify.test_certificate import GOOD
 
 

@@ -6,7 +6,7 @@ import pytest
 from noyau.dtypes import DType
 from noyau.errors import InputError
 from noyau.kernels.reference import graph_of
-from noyau.verify.certificate import require_tolerance
+from noyau.verify.checks import require_tolerance
 from noyau.verify.failures import Case
 from noyau.verify.trial import KernelTrial
 from tests.kernels.written import op_of

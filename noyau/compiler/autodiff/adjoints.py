@@ -349,7 +349,7 @@ class Derived:
 def derive(graph: Graph, inputs: Sequence[str]) -> Derived:
     """Derive a graph's float outputs by some inputs in reverse mode.
 
-    A gradient that nothing reaches is 0. UnsupportedError names what on the way has none, or an input of no floats."""
+    A gradient that nothing reaches is 0. UnsupportedError names a value without one, or an input of no floats."""
     graph = without_copies(graph)
     gradient = gradient_of(graph, inputs)
     forward, saved, backward = split(graph, gradient)
@@ -369,7 +369,7 @@ def gradient_of(graph: Graph, inputs: Sequence[str]) -> Graph:
 
 
 def with_free_gradients(graph: Graph) -> Graph:
-    """The graph with outputs so called that the names of their gradients are free: a gradient's own may have them."""
+    """The graph with outputs so called that the names of their gradients are free: another gradient may have them."""
     occupied, names = set(graph.by_name), dict[str, str]()
     for name in graph.outputs:
         if gradient_name(name) in occupied and not isinstance(graph[name].kind, Input):

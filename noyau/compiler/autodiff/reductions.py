@@ -54,8 +54,9 @@ def _shared(
 ) -> Node:
     """Evenly among the cells that equal the result.
 
-    What is computed again may be rounded otherwise, in another kernel even than beside it: no cell need equal the
-    result. Then (`result` None) that is computed again too; should still none equal it, the first extreme has all."""
+    What is computed again may be rounded otherwise, in another kernel even otherwise than beside it, so that no cell
+    need equal the result. Then (`result` None) that is computed again too; and should still no cell equal it, the first
+    of the largest has it all, and not 0 / 0."""
     shape, none, one = operand.shape, builder.like(0.0, operand), builder.like(1.0, operand)
     extreme = result or builder.reduce(f"{monoid}_apart", operand, axes)  # apart from the one that was saved
     hits = builder.call("where", builder.call("equal", operand, builder.expand_along(extreme, axes, shape)), one, none)

@@ -1,6 +1,7 @@
 """Derivatives of running results and of folds by a function of the user: the gradient of each cell that was taken in.
 
-A reverse scan is one of flipped cells, an exclusive one an inclusive one that is one place on: a monoid has one rule.
+A scan in reverse is one forwards of flipped cells, and an exclusive one is an inclusive one whose results are one place
+further on: so each monoid has one rule.
 
 With s_k the state of a fold before cell k, the cell's gradient is that of the result, times df/dx at (s_k, x_k), times
 df/ds of every later step: a running result of the fold, and a running product from behind."""
@@ -30,10 +31,8 @@ def scan_back(builder: GradientBuilder, node: Node, kind: Scan, operand: Node, g
     if kind.reverse:
         wide, above = builder.flip(wide, axis), builder.flip(above, axis)
     if kind.exclusive:
-        # Each cell the one behind it, and 0 the last
-        index = list(indices(len(above.shape)))
-        index[axis] = index[axis] + 1
-        above = builder.view(builder.pad(above, axis, Dim.of(0), above.shape[axis] + 1), above.shape, index)
+        longer = builder.pad(above, axis, Dim.of(0), above.shape[axis] + 1)
+        above = builder.slice(longer, axis, 1, above.shape[axis])  # each cell the one behind it, and 0 the last
     below = _RULES[kind.monoid](builder, kind.monoid, wide, above, axis)
     return builder.flip(below, axis) if kind.reverse else below
 

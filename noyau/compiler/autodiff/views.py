@@ -305,9 +305,7 @@ Index = tuple[Dim | Lookup, ...]
 
 def select_back(builder: GradientBuilder, kind: Select, operands: Sequence[Node], above: Node, position: int) -> Node:
     """The cells of the gradient where the piece at a position lies."""
-    index, shape = list(indices(len(above.shape))), operands[position].shape
-    index[kind.axis] = index[kind.axis] + kind.starts[position]
-    return builder.view(above, shape, index)
+    return builder.slice(above, kind.axis, kind.starts[position], operands[position].shape[kind.axis])
 
 
 def gather_back(builder: GradientBuilder, kind: Gather, operands: Sequence[Node], gradient: Node) -> Node:

@@ -18,7 +18,7 @@ NestAxis = tuple[Dim, Dim]  # of the nest: its index, and its extent
 
 def merge_axes(shape: Shape, axes: Sequence[NestAxis]) -> Shape | None:
     """The index of a value in a nest of these axes, where each axis of it is one of them or several neighbours as one;
-    None where that is not so, or where the nest's innermost axis is not the value's: it would be stored far apart."""
+    None where that is not so, or where the nest's innermost axis is not the value's: its cells would lie far apart."""
     left, index, innermost = list(axes), list[Dim](), False
     for extent in shape:
         run = [] if extent == ONE else _run(extent, left)

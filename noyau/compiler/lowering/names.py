@@ -15,7 +15,7 @@ _WORDS = frozenset(
 
 
 class Names:
-    """Hands out one identifier for each name, never the same twice, and none with a dot, as memory of schedules has."""
+    """Hands out one identifier for each name, never the same twice; none has a dot, as `x.turned` of schedules has."""
 
     def __init__(self) -> None:
         self._taken: set[str] = set()

@@ -36,7 +36,8 @@ class Group:
     """Operators that become one kernel: what they compute as it was spelt, and in normal form, which the kernel is
     lowered from; both have their outputs in the order of the kernel's.
 
-    `stand_ins`: outputs of the shape of values of which others read no more; `by_hand`: the kernel of a user."""
+    `stand_ins`: values of which others read the shape alone, each with an output of the group of that shape; `by_hand`:
+    the kernel that somebody wrote for it."""
 
     positions: tuple[int, ...]
     original: Graph
@@ -234,7 +235,8 @@ class _Partitioning:
         return None
 
     def refusal(self, positions: Positions, *, fresh: bool = False) -> str | None:
-        """Why operators cannot be one kernel, or None. Groups alike are judged once, unless `fresh`: in own names."""
+        """Why operators cannot be one kernel by themselves, or None. Groups that are alike are judged once; `fresh`
+        judges again, so that the words name this group's own values."""
         try:
             key = self.structural_keys.key_of(positions)
             if key is not None and key.key in self.reason_by_key and not (fresh and self.reason_by_key[key.key]):

@@ -3,7 +3,8 @@
 A kernel computes a value again rather than keep it: once for its maximum over a row, once for exp(value - maximum). In
 the second place a compiler may round a product in it otherwise than in the first:
 
-- it fuses the product with the difference: half an ulp of a huge value is a huge exponent, and the top is not exp(0);
+- it fuses the product with the difference: half an ulp of a huge value is a huge exponent, and the greatest cell of a
+  row is not exp(0);
 - it fuses the product with a sum in one place alone, because in the other one the product is wanted by itself as well:
   no cell of the row is its maximum then."""
 

@@ -15,7 +15,7 @@ from noyau.compiler.passes.cleanup import compose_views, drop_unused, fold_const
 from noyau.compiler.passes.fp_contraction import round_before_differences
 from noyau.compiler.passes.rewrite import Change, Rebuilder, rebuild, through_views, with_dims
 from noyau.dtypes import DType
-from noyau.ir.dims import Dim, Monomial, again
+from noyau.ir.dims import Dim, Monomial, product, with_sides
 from noyau.ir.graph import Constant, Graph, Input, Map, Node, Reduce, View
 from noyau.ir.operators import Fact, has
 from noyau.ir.sizes import Demand, plan
@@ -221,15 +221,12 @@ def _among(dim: Dim, bound: Collection[str]) -> Iterator[Swap]:
 
 def _swapped(dim: Dim, unit: Monomial, value: Dim) -> Dim:
     """A Dim in which a Dim stands for a product of sizes, also within divisions."""
-    total = Dim.of(0)
+    total, change = Dim.of(0), partial(_swapped, unit=unit, value=value)
     for monomial, factor in dim.terms:
         part, left = Dim.of(factor), list(monomial)
         while all(left.count(atom) >= unit.count(atom) for atom in unit):
             part = part * value
             for atom in unit:
                 left.remove(atom)
-        for atom in left:
-            sides = () if isinstance(atom, str) else (_swapped(side, unit, value) for side in (atom.left, atom.right))
-            part = part * (atom if isinstance(atom, str) else again(atom, *sides))
-        total = total + part
+        total = total + product((part, *(with_sides(atom, change) for atom in left)))
     return total

@@ -256,6 +256,11 @@ def change_each(body: Iterable[ir.Statement], change: Callable[[ir.Statement], S
     return tuple(result)
 
 
+def change_lanes(body: Statements, change: Callable[[ir.Loop], Statements | None]) -> Statements:
+    """The statements of a block, with each loop in lanes as what `change` makes of it."""
+    return change_each(body, lambda s: change(s) if isinstance(s, ir.Loop) and s.axis is ir.Axis.LANES else None)
+
+
 def sizes_outside(body: Statements) -> Statements:
     """A block in which sizes become floats before loops in lanes: no vector has 64-bit integers as floats."""
     result, names = list[ir.Statement](), set[str]()

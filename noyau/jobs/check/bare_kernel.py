@@ -24,8 +24,8 @@ from noyau.sanitizer.records import WatchedRun
 from noyau.sanitizer.routes import array_behind, bare_language, call, copied, restore
 from noyau.sanitizer.scripts.record import OBSERVERS, place_of
 from noyau.signatures.types import Instance, Value
-from noyau.verify.certificate import Certificate, require_tolerance
-from noyau.verify.checks import KernelCheck, OpCheck
+from noyau.verify.certificate import Certificate
+from noyau.verify.checks import KernelCheck, OpCheck, require_tolerance
 from noyau.verify.failures import Case
 from noyau.verify.findings import Finding
 from noyau.verify.trial import KernelTrial, LazyGraph

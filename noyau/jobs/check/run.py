@@ -35,8 +35,7 @@ from noyau.ops.op_homes import end_loading
 from noyau.sanitizer import engine
 from noyau.sanitizer.c import build
 from noyau.text import printable
-from noyau.verify.certificate import require_tolerance
-from noyau.verify.checks import KernelCheck, OpCheck
+from noyau.verify.checks import KernelCheck, OpCheck, require_tolerance
 from noyau.workers.resources import processors
 from noyau.workers.serve import Request, StateUse
 from noyau.workers.worker import ForkedWorker

@@ -22,8 +22,8 @@ from noyau.jobs.check.gradients import NEAR, GradientCase, GradientSubject, case
 from noyau.jobs.check.torch_references import Array, TorchReference, difference, reference_graphs, short
 from noyau.ops.op import Op
 from noyau.text import several
-from noyau.verify.certificate import Certificate, require_tolerance
-from noyau.verify.checks import KernelCheck, OpCheck
+from noyau.verify.certificate import Certificate
+from noyau.verify.checks import KernelCheck, OpCheck, require_tolerance
 from noyau.verify.failures import Case, Failure, inputs_text
 from noyau.verify.findings import Finding
 from noyau.verify.trial import KernelFunction, KernelTrial

@@ -13,7 +13,7 @@ from typing import TypeAlias
 from noyau.codegen.language import Schedule
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.partition.cut import Group, Model, ModelOperator, Speller, partition
-from noyau.compiler.partition.recomputation import repeat_cheap
+from noyau.compiler.partition.rematerialization import repeat_cheap
 from noyau.compiler.passes.cleanup import compose_views, drop_unused, fold_constants, merge_equal
 from noyau.compiler.passes.normal_form import own_sizes
 from noyau.compiler.schedules.cpu.strategy_choice import USUAL, Options, schedule

@@ -13,7 +13,8 @@ from noyau.jobs.optimize.candidate import BindingTiming, Candidate
 from noyau.jobs.optimize.record import record
 from noyau.timing.verdict import Comparison, Verdict
 from noyau.toolchain.c import compiler as c_compiler
-from noyau.verify.certificate import Certificate, Errors, Outcome
+from noyau.verify.certificate import Certificate, Outcome
+from noyau.verify.floats import Errors
 from tests.small_models import twice, written
 
 FEW, MANY = {"rows": 1}, {"rows": 100}

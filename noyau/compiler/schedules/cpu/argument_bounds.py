@@ -37,7 +37,8 @@ class _Scope:
 
 
 def note_signs(kernel: Kernel) -> Kernel:
-    """The kernel, with folds, in which each e^x with x never above 0 is marked, and each share of one in a sum."""
+    """The kernel, before its folds are loops, with each e^x marked whose argument is never above 0, and each quotient
+    that is the share of one of them in their sum."""
     return with_bodies(kernel, lambda body: _noted(body, _Scope()))
 
 

@@ -15,6 +15,12 @@ from noyau.ir.walk import fold_of, folds_in
 BLOCK = 1 << 16  # values a block: fixed, so that bits do not depend on threads
 
 
+def is_full(body: Statements) -> bool:
+    """A fold at the root, where one thread would take long for it, or for what follows; blocks of it can be merged."""
+    has_blocks = not all(folds.is_ordered(fold_of(let)) for let in folds.lets_of_folds(body))
+    return has_blocks and not all(primitives.is_small(s, BLOCK) for s in body)
+
+
 def rows_before(kernel: ir.Kernel) -> tuple[ir.Kernel, list[Statements]] | None:
     """The first fold at the root, whose values each take folds of their own, in two blocks: one that leaves the values
     in scratch, so that it is scheduled as rows are, and one that folds those. None where its values take none."""
@@ -49,7 +55,7 @@ def full(kernel: ir.Kernel, *, lanes: int = 32, block: int = BLOCK, rests: bool 
 
 @dataclass(frozen=True, slots=True)
 class Two:
-    """A block in two: `first`, in the loop `block`, leaves a state a round in `scratch`; `second` merges these."""
+    """A block in two: `first` leaves a state a round of the loop `block` in `scratch`; `second` merges in order."""
 
     block: ir.Loop
     first: Statements

@@ -14,29 +14,26 @@ from functools import partial
 
 from noyau.compiler.lowering.loop_cuts import FEW, divisions
 from noyau.compiler.schedules.cpu.folds import merged
-from noyau.compiler.schedules.primitives import Statements, change_each, drop_unused, either, minimum, with_bodies
+from noyau.compiler.schedules.primitives import Statements, change_lanes, drop_unused, either, minimum, with_bodies
 from noyau.dtypes import DType
 from noyau.ir import loops as ir
-from noyau.ir.dims import Dim, DimOp, again, maximum
+from noyau.ir.dims import Dim, DimOp, maximum, product, with_sides
 from noyau.ir.ranges import simplify
 from noyau.ir.walk import all_dims, every_expression, rewrite, substitute, with_dims
 
 # Cells of a loop of known length that is worth it: rows of 16 and 32 cells take up to 1.9 and 1.3 times as long in two
 # loops, those of 64 cells 0.8 (where one branch is an exponential) to 1.07 times, those of 256 cells 0.65 to 0.92.
 LONG = 64
-ONE = Dim.of(1)
 Change = tuple[Dim, bool]  # from which round of a loop on a condition is another one, and what it is before
 
 
 def cut_at_bounds(kernel: ir.Kernel) -> ir.Kernel:
     """Each loop in lanes whose cells do one of two things by their place, as two loops."""
-    return with_bodies(kernel, lambda body: change_each(body, _cut))
+    return with_bodies(kernel, lambda body: change_lanes(body, _cut))
 
 
-def _cut(loop: ir.Statement) -> Statements | None:
+def _cut(loop: ir.Loop) -> Statements:
     """A loop cut at the one place where conditions change; the loop itself where there is none, or more than one."""
-    if not isinstance(loop, ir.Loop) or loop.axis is not ir.Axis.LANES:
-        return None
     changes = {change[0] for expr in every_expression(loop.body) if (change := _change(expr, loop.var))}
     own = {s.name for s in loop.body if isinstance(s, ir.Let)}
     is_long = (loop.extent.constant or LONG) >= LONG
@@ -67,9 +64,7 @@ def _change(expr: ir.Expr, variable: str) -> Change | None:
         case _:
             return None
     at_first, step = below.replace({variable: 0}), below.replace({variable: Dim.of(variable) + 1}) - below
-    if step == ONE:
-        return -at_first, True
-    return (at_first + 1, False) if step == -ONE else None
+    return {Dim.of(1): (-at_first, True), Dim.of(-1): (at_first + 1, False)}.get(step)
 
 
 def _decided(loop: ir.Loop, *, before: bool) -> Statements:
@@ -94,10 +89,8 @@ def _simpler(expr: ir.Expr) -> ir.Expr:
     match expr:
         case ir.Call("logical_not", (ir.Const(value),)):
             return ir.Const(not value, DType.BOOL)
-        case ir.Call("logical_and", (ir.Const(value) as one, other) | (other, ir.Const(value) as one)):
-            return other if value else one
-        case ir.Call("logical_or", (ir.Const(value) as one, other) | (other, ir.Const(value) as one)):
-            return one if value else other
+        case ir.Call("logical_and" | "logical_or" as function, (ir.Const(value), other) | (other, ir.Const(value))):
+            return other if value == (function == "logical_and") else ir.Const(value, DType.BOOL)
         case ir.Call("where", (ir.Const(value), one, other)):
             return one if value else other
         case ir.Load(where=ir.Const(True)):
@@ -111,17 +104,14 @@ def _simpler(expr: ir.Expr) -> ir.Expr:
 def split_by_steps(body: Statements) -> Statements:
     """Each loop in lanes whose reads stand still or go on by what sizes tell, as one where they go on, and the loop
     itself: where two branches of a model meet, either may be broadcast; no vector has a step that only a call tells."""
-    return change_each(body, _split)
+    return change_lanes(body, _split)
 
 
-def _split(loop: ir.Statement) -> Statements | None:
-    if not isinstance(loop, ir.Loop) or loop.axis is not ir.Axis.LANES:
-        return None
+def _split(loop: ir.Loop) -> Statements:
     stops = dict.fromkeys(stop for dim in all_dims(loop.body) for stop in _stops(dim, loop.var))
-    zero, going = Dim.of(0), with_dims(loop.body, partial(_without, stops))
-    none = (ir.Call("equal", (ir.Index(Dim.of(stop)), ir.Index(zero)), DType.BOOL) for stop in stops)
+    none = (ir.Call("equal", (ir.Index(Dim.of(stop)), ir.Index(Dim.of(0))), DType.BOOL) for stop in stops)
     condition = ir.when(ir.all_of(none))
-    whole = _in_steps(replace(loop, body=going))
+    whole = _in_steps(replace(loop, body=with_dims(loop.body, partial(_without, stops))))
     return whole if condition is None else either(condition, whole, (loop,))
 
 
@@ -149,11 +139,8 @@ def _stops(dim: Dim, variable: str) -> Iterator[DimOp]:
 
 def _without(stops: Collection[DimOp], dim: Dim) -> Dim:
     """A Dim in which some sizes are 0."""
-    total = Dim.of(0)
+    total, change = Dim.of(0), partial(_without, stops)
     for monomial, factor in dim.terms:
-        part = Dim.of(0 if any(atom in stops for atom in monomial) else factor)
-        for atom in monomial if part != Dim.of(0) else ():
-            sides = (_without(stops, side) for side in (atom.left, atom.right)) if isinstance(atom, DimOp) else ()
-            part = part * (again(atom, *sides) if isinstance(atom, DimOp) else atom)
-        total = total + part
+        if not any(atom in stops for atom in monomial):
+            total = total + product((factor, *(with_sides(atom, change) for atom in monomial)))
     return total

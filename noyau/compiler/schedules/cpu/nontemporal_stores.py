@@ -2,7 +2,7 @@
 
 A store to memory that is not in a cache first reads its line, which the kernel then overwrites. Stores that go around
 the caches do not, which saves a third of the traffic of a map; but what comes next has to read them from far away. So
-they pay where an output is larger than what the caches would keep, as the kernel finds when it runs (as in memcpy).
+they pay where an output is larger than what the caches would keep; the kernel decides as it runs, as memcpy does.
 
 Where a tile begins with a line, its cells need not go through memory of the thread, for the compiler keeps so many in
 registers. Tiles beside which something is fetched stay whole: there memory is read and written in turns, in long runs
@@ -21,7 +21,7 @@ from itertools import takewhile
 
 from noyau.compiler.schedules import primitives
 from noyau.compiler.schedules.cpu.prefetches import NextRow, fetch, next_rows, replaced
-from noyau.compiler.schedules.primitives import Statements, change_each, either, stride_of, with_bodies
+from noyau.compiler.schedules.primitives import Statements, change_lanes, either, stride_of, with_bodies
 from noyau.dtypes import DType
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, product
@@ -34,7 +34,8 @@ LEAST_CELLS = 64  # of a run whose length varies
 
 @dataclass(frozen=True, slots=True)
 class LargeOutputs:
-    """The outputs that go around the caches, the next rows, the most of each named length, and dtypes of own memory."""
+    """The outputs that are written around the caches, the rows that are read next, the most that a length with a name
+    is, and the dtypes of memory of the thread."""
 
     outputs: Mapping[str, ir.Buffer]
     least_bytes: int
@@ -44,7 +45,8 @@ class LargeOutputs:
 
 
 def lengths_of(body: Statements) -> dict[str, int]:
-    """The numbers in lengths of tiles, min(a number, what is left), by name; of a name that stands twice, if alike."""
+    """The number in each length of tiles, min(a number, what is left), by its name. A name that stands twice is left
+    out where its numbers differ."""
     numbers: dict[str, set[int]] = {}
     for let in every_statement(body):
         if isinstance(let, ir.Let):
@@ -85,7 +87,7 @@ def stores_of(loop: ir.Loop) -> list[ir.Store]:
 
 
 def write_nontemporal(kernel: ir.Kernel, least_bytes: int) -> ir.Kernel:
-    """Innermost loops that store runs of cells of outputs of `least_bytes`: in tiles, then around the caches."""
+    """Innermost loops that store runs of cells of outputs of `least_bytes` or more, in tiles, around the caches."""
     outputs = {buffer.name: buffer for buffer in kernel.of(ir.Role.OUTPUT)}
     inputs = {buffer.name: buffer for buffer in kernel.of(ir.Role.INPUT)}
     launches = []
@@ -114,8 +116,7 @@ def _in_tiles(body: Statements) -> Statements:
 
 def _around(statement: ir.Statement, change: LargeOutputs) -> Statements | None:
     """A loop in tiles that go around the caches, where it stores large runs of cells; None of what does not."""
-    size = bytes_of(statement, change) if isinstance(statement, ir.Loop) else None
-    if size is None or not isinstance(statement, ir.Loop):
+    if not isinstance(statement, ir.Loop) or (size := bytes_of(statement, change)) is None:
         return None
     known = size.constant
     return (statement,) if known is not None and known < change.least_bytes else _loop(statement, size, change)
@@ -219,7 +220,7 @@ class StagedTile:
 
 
 def in_lines(kernel: ir.Kernel) -> ir.Kernel:
-    """The kernel with tiles of words that go around the caches, where they begin with a line, in a few lines each."""
+    """The kernel whose tiles of words that begin with a line go around the caches a few lines at a time."""
     return with_bodies(kernel, _lined)
 
 
@@ -285,11 +286,7 @@ def in_pairs(kernel: ir.Kernel) -> ir.Kernel:
 
     def in_body(body: Statements) -> Statements:
         memory = buffers | {s.name: s.dtype for s in every_statement(body) if isinstance(s, ir.Alloc)}
-
-        def change(loop: ir.Statement) -> Statements | None:
-            return _paired(loop) if isinstance(loop, ir.Loop) and _is_of_halves(loop, memory) else None
-
-        return change_each(body, change)
+        return change_lanes(body, lambda loop: _paired(loop) if _is_of_halves(loop, memory) else None)
 
     return with_bodies(kernel, in_body)
 
@@ -299,7 +296,7 @@ def _is_of_halves(loop: ir.Loop, memory: Mapping[str, DType]) -> bool:
     stores = [s for s in loop.body if isinstance(s, ir.Store)]
     plain = all([value.dtype for value in s.values] == [DType.F32] and s.merge is None for s in stores)
     straight = plain and all(isinstance(s, ir.Let | ir.Store) for s in loop.body)
-    if loop.axis is not ir.Axis.LANES or not straight or (loop.extent.constant or PAIRED) < PAIRED:
+    if not straight or (loop.extent.constant or PAIRED) < PAIRED:
         return False
     accesses: list[ir.Load | ir.Store] = [*loads_of(loop.body), *stores]
     moving = [each for each in accesses if any(loop.var in dim.names for dim in each.index)]

@@ -16,16 +16,7 @@ from noyau.compiler.schedules.primitives import Statements, change_each, is_cost
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, DimLike, Shape
 from noyau.ir.ranges import highest
-from noyau.ir.walk import every_statement, loads_of, substitute
-
-
-def threads_of(body: Statements) -> tuple[list[str], Statements]:
-    """The variables of the loops on threads from the outside in, and what stands in the innermost of them."""
-    variables: list[str] = []
-    while body and isinstance(last := body[-1], ir.Loop) and last.axis is ir.Axis.THREADS:
-        variables.append(last.var)
-        body = last.body
-    return variables, body
+from noyau.ir.walk import every_statement, loads_of, on_threads, substitute
 
 
 def replaced(index: Shape, values: Mapping[str, DimLike]) -> Shape:
@@ -45,7 +36,8 @@ def next_rows(body: Statements, inputs: Mapping[str, ir.Buffer]) -> tuple[NextRo
     """The rows that the next round of the innermost loop on threads reads, of inputs whose rows follow one another.
     None where a row is passed over but once: what it reads next is what follows, which processors see (fetched by
     hints as well, rotary took 1.2 times as long)."""
-    threads, inner = threads_of(body)
+    _, loops_on_threads, inner = on_threads(body)
+    threads = [loop.var for loop in loops_on_threads]
     if not any(isinstance(s, ir.Alloc) for s in inner):  # the states of a fold
         return ()
     fetched = {s.buffer for s in every_statement(inner) if isinstance(s, ir.Prefetch)}
@@ -91,10 +83,10 @@ def insert_prefetches(kernel: ir.Kernel) -> ir.Kernel:
     inputs = {buffer.name: buffer for buffer in kernel.of(ir.Role.INPUT)}
 
     def change(body: Statements) -> Statements:
-        threads, rows = threads_of(body)
+        _, threads, rows = on_threads(body)
         if not (threads and rows):
             return body
-        return _with_strips(body, _Next(threads[-1], inputs, _last_folds(rows, inputs)), frozenset())
+        return _with_strips(body, _Next(threads[-1].var, inputs, _last_folds(rows, inputs)), frozenset())
 
     return with_bodies(kernel, change)
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from noyau.compiler.schedules import primitives
 from noyau.compiler.schedules.cpu.folds import expand_folds
-from noyau.compiler.schedules.cpu.turns import hoist
+from noyau.compiler.schedules.cpu.transposes import hoist
 from noyau.compiler.schedules.primitives import Statements
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim

@@ -26,13 +26,11 @@ def in_stages(kernel: ir.Kernel) -> ir.Kernel:
     """The loops in lanes over many cells of which each takes long, in tiles that go through stages."""
     halves = {buffer.name for buffer in kernel.buffers if buffer.dtype is DType.BF16}  # those go in pairs
 
-    def change(loop: ir.Statement) -> Statements | None:
-        if not isinstance(loop, ir.Loop) or not _is_long(loop, halves):
-            return None
-        lengths = [len(stage) for stage in stages_of(loop.body)]
+    def change(loop: ir.Loop) -> Statements | None:
+        lengths = [len(stage) for stage in stages_of(loop.body)] if _is_long(loop, halves) else []
         return _in_tiles(loop, lengths) if len(lengths) > 1 else None
 
-    return primitives.with_bodies(kernel, lambda body: primitives.change_each(body, change))
+    return primitives.with_bodies(kernel, lambda body: primitives.change_lanes(body, change))
 
 
 def _is_long(loop: ir.Loop, halves: set[str]) -> bool:
@@ -41,7 +39,7 @@ def _is_long(loop: ir.Loop, halves: set[str]) -> bool:
     values = all(isinstance(s, ir.Let) and not s.name.startswith("#") for s in loop.body if not isinstance(s, ir.Store))
     # What several stores write side by side is one vector.
     apart = any(stride_of(s, loop.var) != Dim.of(1) for s in stores)
-    if loop.axis is not ir.Axis.LANES or not stores or not values or apart or any(s.merge for s in stores):
+    if not stores or not values or apart or any(s.merge for s in stores):
         return False
     stored = {name for s in stores for name in s.buffers}
     loaded = {load.buffer for load in loads_of(loop.body)}

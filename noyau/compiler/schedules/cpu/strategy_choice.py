@@ -8,8 +8,8 @@ from functools import partial
 
 from noyau.compiler.schedules import primitives
 from noyau.compiler.schedules.cpu.argument_bounds import keep_shares, note_signs
-from noyau.compiler.schedules.cpu.blocked_folds import BLOCK, full, rows_before
-from noyau.compiler.schedules.cpu.folds import MANY, are_alike, is_ordered, lets_of_folds
+from noyau.compiler.schedules.cpu.blocked_folds import BLOCK, full, is_full, rows_before
+from noyau.compiler.schedules.cpu.folds import MANY, are_alike, lets_of_folds
 from noyau.compiler.schedules.cpu.index_set_splitting import cut_at_bounds, split_by_steps
 from noyau.compiler.schedules.cpu.nontemporal_stores import in_lines, in_pairs, in_whole_tiles, write_nontemporal
 from noyau.compiler.schedules.cpu.prefetches import insert_prefetches
@@ -18,8 +18,8 @@ from noyau.compiler.schedules.cpu.scatters import merges, scatter
 from noyau.compiler.schedules.cpu.shared_folds import keep_folds
 from noyau.compiler.schedules.cpu.stages import in_stages
 from noyau.compiler.schedules.cpu.strategies import columns, map_, row, scan
-from noyau.compiler.schedules.cpu.turns import transpose, turn
-from noyau.ir.dims import Dim
+from noyau.compiler.schedules.cpu.transposes import reads_along, transpose
+from noyau.compiler.schedules.cpu.turns import turn
 from noyau.ir.loops import Expr, Fold, Kernel, Launch, Loop, Role, all_of, opposite, when
 from noyau.ir.walk import every_statement, fold_of, folds_in, loads_of, rewrite
 
@@ -32,25 +32,6 @@ def is_columns(body: primitives.Statements) -> bool:
     if inner is body or not folds or list(map(fold_of, lets_of_folds(inner))) != folds or not are_alike(inner):
         return False
     return not any(isinstance(s, Loop) for s in every_statement(inner)) and runs_across(inner, variable)
-
-
-def reads_along(body: primitives.Statements, outer: tuple[str, ...] = ()) -> tuple[str, str] | None:
-    """The loop that loads run along with stride 1 while the innermost one strides, and that innermost one; or None."""
-    for loop in (s for s in body if isinstance(s, Loop)):
-        is_outer = any(isinstance(s, Loop) for s in loop.body)
-        ways = reads_along(loop.body, (*outer, loop.var)) if is_outer else _along(loop, outer)
-        if ways is not None:
-            return ways
-    return None
-
-
-def _along(innermost: Loop, outer: tuple[str, ...]) -> tuple[str, str] | None:
-    for load in loads_of(innermost.body):
-        if primitives.stride_of(load, innermost.var) not in (Dim.of(0), Dim.of(1)):
-            for variable in outer:
-                if primitives.stride_of(load, variable) == Dim.of(1):
-                    return variable, innermost.var
-    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +78,7 @@ def _one(kernel: Kernel, options: Options) -> Kernel:
     body, again = launch.body, partial(_one, options=options)
     if merges(body):
         return scatter(kernel, lanes=options.lanes or MANY)
-    if _is_full(body):
+    if is_full(body):
         if (first := rows_before(kernel)) is not None:
             return primitives.each(*first, again)
         done, rest = full(kernel, lanes=options.lanes or MANY, rests=options.rests)
@@ -163,9 +144,3 @@ def nan_apart(kernel: Kernel) -> Kernel:
         return expr
 
     return primitives.with_bodies(kernel, lambda body: rewrite(body, change))
-
-
-def _is_full(body: primitives.Statements) -> bool:
-    """A fold at the root, where one thread would take long for it, or for what follows; blocks of it can be merged."""
-    has_blocks = not all(is_ordered(fold_of(let)) for let in lets_of_folds(body))
-    return has_blocks and not all(primitives.is_small(s, BLOCK) for s in body)

@@ -1,7 +1,4 @@
-"""The strategies for reads and writes that run along different axes.
-
-Transpose: the innermost loop is cut in tiles, which go outside the loop that the reads run along, so that each line of
-memory is used up while it is in the cache. Turn: tiles are turned in the nearest cache.
+"""The strategy for reads and writes that run along different axes, where tiles are turned in the nearest cache.
 
 Rows that begin a power of two apart share a few places of the caches, so that a tile read column by column is fetched
 again and again. So each line of it is read once, whole, into memory of the thread, and read from there across; what is
@@ -16,57 +13,11 @@ from dataclasses import replace
 from functools import partial
 
 from noyau.compiler.schedules import primitives
+from noyau.compiler.schedules.cpu.transposes import transpose
 from noyau.compiler.schedules.primitives import Statements
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, DimLike
-from noyau.ir.walk import every_statement, loads_of, rewrite, substitute
-
-
-def transpose(kernel: ir.Kernel, *, along: str, across: str, tile: int = 16) -> ir.Kernel:
-    """`along` is the loop that reads run along, `across` the innermost one, which strides through them."""
-
-    def scheduled(body: Statements) -> Statements:
-        body = hoist(primitives.sink(primitives.coalesce(body)), along, across, tile)
-        return primitives.widen(primitives.bind(body, _until(body, f"{across}t")))
-
-    return primitives.with_bodies(kernel, scheduled)
-
-
-def hoist(body: Statements, along: str, across: str, tile: int) -> Statements:
-    """The loops over `across` in tiles, the loop over the tiles just outside those over `along`."""
-    if any(isinstance(s, ir.Loop) and s.var == along for s in body):
-        # The extent of the loops over a variable, if it is the same for all
-        extents = {s.extent for s in every_statement(body) if isinstance(s, ir.Loop) and s.var == across}
-        extent = extents.pop() if len(extents) == 1 else None
-        if extent is None or _stores_outside(body, across):
-            return body
-        return (ir.Loop(f"{across}t", (extent + (tile - 1)) // tile, ir.Axis.SERIAL, _tiled(body, across, tile)),)
-    return tuple(replace(s, body=hoist(s.body, along, across, tile)) if isinstance(s, ir.Loop) else s for s in body)
-
-
-def _stores_outside(body: Statements, variable: str) -> bool:
-    """Whether a Store stands outside the loops over a variable: each tile would do it again, or none at all."""
-    inner = (s for s in body if isinstance(s, ir.If) or (isinstance(s, ir.Loop) and s.var != variable))
-    return any(isinstance(s, ir.Store) for s in body) or any(_stores_outside(s.body, variable) for s in inner)
-
-
-def _tiled(body: Statements, variable: str, tile: int) -> Statements:
-    start = Dim.of(f"{variable}t") * tile
-
-    def change(loop: ir.Statement) -> Statements | None:
-        if not isinstance(loop, ir.Loop) or loop.var != variable:
-            return None
-        cells = substitute(loop.body, {variable: start + Dim.of(variable)})
-        return (replace(loop, extent=primitives.minimum(Dim.of(tile), loop.extent - start), body=cells),)
-
-    return primitives.change_each(body, change)
-
-
-def _until(body: Statements, variable: str) -> int:
-    """The number of lone loops up to that over a variable, with it; all lone ones if it is not among them."""
-    variables = [loop.var for loop in primitives.chain(body)[0]]
-    return variables.index(variable) + 1 if variable in variables else len(variables)
-
+from noyau.ir.walk import loads_of, rewrite, substitute
 
 TILE = ir.SIDE
 ACROSS_BYTES, DOWN_BYTES = 256, 64  # of a block along the lines that are written, and along those that are read

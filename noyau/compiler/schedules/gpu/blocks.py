@@ -16,7 +16,8 @@ from noyau.compiler.schedules.cpu import folds
 from noyau.compiler.schedules.cpu.blocked_folds import in_two, rows_before
 from noyau.compiler.schedules.cpu.scatters import merges
 from noyau.compiler.schedules.cpu.strategies import columns
-from noyau.compiler.schedules.cpu.strategy_choice import is_columns, reads_along
+from noyau.compiler.schedules.cpu.strategy_choice import is_columns
+from noyau.compiler.schedules.cpu.transposes import reads_along
 from noyau.compiler.schedules.gpu.block_rows import BLOCK, WARP, KeptRow, RowSchedule, Share
 from noyau.compiler.schedules.gpu.scans import running_result, scan
 from noyau.compiler.schedules.gpu.scatters import NUMBER, Way, scatter, updates_of, ways_of

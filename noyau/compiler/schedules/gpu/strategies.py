@@ -15,7 +15,7 @@ from math import inf
 from noyau.compiler.schedules import primitives
 from noyau.compiler.schedules.cpu.folds import are_alike, is_ordered, lets_of_folds
 from noyau.compiler.schedules.cpu.scatters import merges
-from noyau.compiler.schedules.cpu.strategy_choice import reads_along
+from noyau.compiler.schedules.cpu.transposes import reads_along
 from noyau.compiler.schedules.gpu import tiles as gpu_tiles
 from noyau.compiler.schedules.gpu.rows import SHORT, lead_of, rows, side_by_side
 from noyau.compiler.schedules.gpu.rows_and_columns import both_in, rows_and_columns

@@ -4,14 +4,14 @@ import pytest
 
 from noyau.codegen.c import printer as c_printer
 from noyau.compiler.lowering.nest import lower
-from noyau.compiler.schedules.cpu.prefetches import fetch, insert_prefetches, next_rows, threads_of
+from noyau.compiler.schedules.cpu.prefetches import fetch, insert_prefetches, next_rows
 from noyau.compiler.schedules.cpu.strategy_choice import Options, schedule
 from noyau.compiler.schedules.primitives import is_costly
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim, shape_of
 from noyau.ir.loop_verifier import check
 from noyau.ir.loops import Axis, Loop, Prefetch, Role
-from noyau.ir.walk import every_statement
+from noyau.ir.walk import every_statement, on_threads
 from tests.compiler.schedules.groups import assert_keeps, flat, gathered, log_softmax, lowered, rotary, transposed
 from tests.jobs.check.groups import F32, Group, layer_norm, rms_norm, softmax, swiglu
 
@@ -92,7 +92,7 @@ def test_the_last_of_several_folds_fetches_the_next_row(dtype, lanes, rests):
 
 
 def body_of(kernel):
-    return threads_of(kernel.launches[0].body)[1]
+    return on_threads(kernel.launches[0].body)[2]
 
 
 def test_lines_go_before_strips_that_gcc_unrolls():
@@ -139,10 +139,10 @@ def test_lines_of_the_rows_that_are_as_long_as_the_loop():
 
 
 def test_threads_and_what_they_run():
-    names, body = threads_of(scheduled(softmax()).launches[0].body)
-    assert names == ["#i0"]
+    _, loops, body = on_threads(scheduled(softmax()).launches[0].body)
+    assert [loop.var for loop in loops] == ["#i0"]
     assert body
-    assert threads_of(()) == ([], ())
+    assert on_threads(()) == ((), [], ())
 
 
 def test_what_takes_longer_than_memory():

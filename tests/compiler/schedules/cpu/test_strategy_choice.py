@@ -5,7 +5,8 @@ from functools import partial
 
 import pytest
 
-from noyau.compiler.schedules.cpu.strategy_choice import Options, nan_apart, reads_along, schedule
+from noyau.compiler.schedules.cpu.strategy_choice import Options, nan_apart, schedule
+from noyau.compiler.schedules.cpu.transposes import reads_along
 from noyau.compiler.schedules.gpu.strategies import on_gpu
 from noyau.compiler.schedules.primitives import flatten, stride_of
 from noyau.dtypes import DType

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from noyau.codegen.c import printer as c_printer
-from noyau.compiler.schedules.cpu.strategy_choice import reads_along, schedule
+from noyau.compiler.schedules.cpu.strategy_choice import schedule
+from noyau.compiler.schedules.cpu.transposes import reads_along
 from noyau.compiler.schedules.cpu.turns import MOST, TILE, turn
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim

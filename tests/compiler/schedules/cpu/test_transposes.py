@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from noyau.compiler.schedules.cpu.strategy_choice import Options, reads_along, schedule
-from noyau.compiler.schedules.cpu.turns import hoist, transpose
+from noyau.compiler.schedules.cpu.strategy_choice import Options, schedule
+from noyau.compiler.schedules.cpu.transposes import hoist, reads_along, transpose
 from noyau.dtypes import DType
 from noyau.ir.dims import indices, shape_of
 from noyau.ir.graph import Select, View

@@ -7,7 +7,8 @@ import re
 from pathlib import Path
 
 from noyau.errors import FindingKind
-from noyau.verify.findings import Finding, sarif
+from noyau.verify.findings import Finding
+from noyau.verify.reports import sarif
 
 HERE = Path.cwd() / "k.py"
 RACE = Finding(

@@ -1,0 +1,91 @@
+"""Memory of the loop interpreter: cells that know whether they are set, and who touched them.
+
+Two threads or lanes that meet in a cell, a cell that is read too early, or an index outside is a GraphError."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from noyau.dtypes import DType
+from noyau.errors import GraphError
+
+Array = np.ndarray
+Touched = dict[tuple[int, int], int]  # a memory and a cell: who touched it, -1 for several
+
+
+class CheckedArray:
+    """A buffer, or what an Alloc gives: cells of the type that is computed in, None where nothing is set."""
+
+    def __init__(self, name: str, dtype: DType, shape: Sequence[int], array: Array | None = None) -> None:
+        self.name, self.dtype, self.shape = name, dtype, tuple(shape)
+        self.size = int(np.prod(self.shape, dtype=np.int64))
+        self.rounds = dtype.numpy.type if dtype is not dtype.compute else None
+        unset = [None] * self.size
+        self.cells: list[Any] = unset if array is None else list(np.ravel(array).astype(dtype.compute.numpy))
+
+    def unset(self) -> CheckedArray:
+        """Another memory like this one."""
+        return CheckedArray(self.name, self.dtype, self.shape)
+
+    def load(self, *index: int) -> Any:
+        value = self.cells[self.offset(index)]
+        if value is None:
+            raise GraphError(f"{self.name}{list(index)} is read before it is set")
+        return value
+
+    def store(self, value: Any, *index: int) -> None:
+        """The value, rounded once to the buffer's dtype."""
+        if self.rounds is not None:
+            value = np.float32(self.rounds(value))
+        self.cells[self.offset(index)] = value
+
+    def offset(self, index: tuple[int, ...]) -> int:
+        """The cell of an index; a lone index into another rank counts elements."""
+        shape = self.shape if len(index) == len(self.shape) else (self.size,)
+        at = 0
+        for position, extent in zip(index, shape, strict=True):
+            if not 0 <= position < extent:
+                raise GraphError(f"{self.name}{list(index)} is outside {list(shape)}")
+            at = at * extent + position
+        return at
+
+    def result(self) -> Array:
+        """The array; GraphError names the first cell that nothing was stored in."""
+        if None in self.cells:
+            missing = np.unravel_index(self.cells.index(None), self.shape)
+            raise GraphError(f"{self.name}{[int(at) for at in missing]} is never written")
+        return np.array(self.cells, self.dtype.numpy).reshape(self.shape)
+
+
+class RaceDetector:
+    """Detector of races: the index of a parallel loop that touched each cell. GraphError where two meet in one, unless
+    all read, or all are threads that merge."""
+
+    def __init__(self, lanes: bool) -> None:
+        self.lanes = lanes
+        self.readers: Touched = {}
+        self.writers: Touched = {}
+        self.mergers: Touched = {}
+
+    def loads(self, who: int, memory: CheckedArray, *index: int) -> None:
+        key = self.meet(who, memory, index, self.writers, self.mergers)
+        self.readers[key] = who if self.readers.get(key, who) == who else -1
+
+    def stores(self, who: int, memory: CheckedArray, *index: int) -> None:
+        self.writers[self.meet(who, memory, index, self.readers, self.writers, self.mergers)] = who
+
+    def merges(self, who: int, is_atomic: bool, memory: CheckedArray, *index: int) -> None:
+        """Threads may merge into one cell; lanes do it side by side: all but one are lost unless merges are atomic."""
+        others = (self.mergers,) if self.lanes and not is_atomic else ()
+        key = self.meet(who, memory, index, self.readers, self.writers, *others)
+        self.mergers[key] = who if self.mergers.get(key, who) == who else -1
+
+    def meet(self, who: int, memory: CheckedArray, index: tuple[int, ...], *others: Touched) -> tuple[int, int]:
+        key = id(memory), memory.offset(index)
+        for touched in others:
+            if touched.get(key, who) != who:
+                raise GraphError(f"two {'lanes' if self.lanes else 'threads'} meet in {memory.name}{list(index)}")
+        return key
