@@ -112,6 +112,5 @@ def fitting(name: str) -> str:
     if len(name) == 1 and name.isascii() and name.isalpha():
         return name
     text = identifier(name)
-    if re.fullmatch(r"[A-Z][A-Z0-9_]{2,}", text):
-        text = identifier(text.lower())
+    text = identifier(text.lower()) if re.fullmatch(r"[A-Z][A-Z0-9_]{2,}", text) else text
     return f"v_{text}" if text in RESERVED else text

@@ -41,8 +41,7 @@ def is_broadcast(index: Shape, source: Shape, target: Shape) -> bool:
 
 def step_of(dim: Dim, shape: Shape) -> AxisStep | None:
     """An index that is a multiple of one index of the result and a rest, or None for another one."""
-    axes = [axis for axis in range(len(shape)) if index_name(axis) in dim.names]
-    if not axes:
+    if not (axes := [axis for axis in range(len(shape)) if index_name(axis) in dim.names]):
         return AxisStep(None, dim)
     name = index_name(axes[0])
     factor = dict(dim.terms).get((name,), 0)

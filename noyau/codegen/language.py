@@ -101,26 +101,21 @@ def _require_c_compiler() -> None:
     c_compiler.find_compiler()
 
 
+_C = Generation(c_printer.together, USUAL)
+_NUMBA = Generation(numba_printer.together, numba_printer.SCHEDULE, numba_spellings.RESERVED)
+_TRITON = Generation(triton_printer.together, on_gpu, triton_tables.RESERVED, has_float8=False)
+_CUDA = Generation(
+    cuda_printer.together, in_blocks, cuda_expressions.RESERVED, False, partial(in_blocks, way=Way.OWNER)
+)
+_NUMBA_CUDA = Generation(
+    numba_cuda_printer.together, in_threads, numba_spellings.RESERVED, False, partial(in_threads, way=Way.OWNER)
+)
 _WIDER_IN_C = "widen it first: (long long)row * n + col, or size_t"
 _CPP = ("-x", "c++", "-std=c++17")
 _ALL = (
-    Language(
-        "c",
-        suffixes=(".c",),
-        is_native=True,
-        generation=Generation(c_printer.together, USUAL),
-        require_compiler=_require_c_compiler,
-        widening=_WIDER_IN_C,
-    ),
+    Language("c", (".c",), is_native=True, generation=_C, require_compiler=_require_c_compiler, widening=_WIDER_IN_C),
     Language("cpp", suffixes=(".cc", ".cpp", ".cxx"), flags=_CPP, is_cpp=True, widening=_WIDER_IN_C),
-    Language(
-        "numba",
-        decorators=r"numba\.(?!(.*\.)?cuda\.)",
-        packages=("numba",),
-        is_jit=True,
-        thread_pool="numba",
-        generation=Generation(numba_printer.together, numba_printer.SCHEDULE, numba_spellings.RESERVED),
-    ),
+    Language("numba", (), ("numba",), r"numba\.(?!(.*\.)?cuda\.)", is_jit=True, thread_pool="numba", generation=_NUMBA),
     Language(
         "triton",
         packages=("triton", "torch"),
@@ -129,7 +124,7 @@ _ALL = (
         is_jit=True,
         scalar_bits=32,
         widening="widen it first: row.to(tl.int64) * stride",
-        generation=Generation(triton_printer.together, on_gpu, triton_tables.RESERVED, has_float8=False),
+        generation=_TRITON,
     ),
     Language(
         "cuda",
@@ -138,26 +133,14 @@ _ALL = (
         flags=(*_CPP, "-Wno-attributes"),
         is_cpp=True,
         widening=_WIDER_IN_C,
-        generation=Generation(
-            cuda_printer.together, in_blocks, cuda_expressions.RESERVED, False, partial(in_blocks, way=Way.OWNER)
-        ),
+        generation=_CUDA,
     ),
-    Language(
-        "numba_cuda",
-        packages=("numba",),
-        decorators=r"numba\.(.*\.)?cuda\.",
-        grid=Grid.THREADS,
-        generation=Generation(
-            numba_cuda_printer.together, in_threads, numba_spellings.RESERVED, False, partial(in_threads, way=Way.OWNER)
-        ),
-    ),
+    Language("numba_cuda", (), ("numba",), r"numba\.(.*\.)?cuda\.", Grid.THREADS, generation=_NUMBA_CUDA),
     Language("python", is_threaded=False),
 )
 LANGUAGES: Mapping[str, Language] = MappingProxyType({each.name: each for each in _ALL})
 BY_SUFFIX: Mapping[str, Language] = MappingProxyType({suffix: each for each in _ALL for suffix in each.suffixes})
-GENERATIONS: Mapping[str, Generation] = MappingProxyType(
-    {each.name: each.generation for each in _ALL if each.generation is not None}
-)
+GENERATIONS: Mapping[str, Generation] = MappingProxyType({e.name: e.generation for e in _ALL if e.generation})
 
 
 def generated_on(*, gpu: bool) -> tuple[str, ...]:

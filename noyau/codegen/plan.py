@@ -118,8 +118,7 @@ def plan_by(
 ) -> Plan:
     """One kernel for each kind of group, and the groups that the language cannot spell: `spell` gives the kernel of a
     group, named after its kind, and its text."""
-    kinds: dict[str, tuple[Kernel, str, list[Group]]] = {}
-    refused: list[tuple[Group, str]] = []
+    kinds, refused = dict[str, tuple[Kernel, str, list[Group]]](), list[tuple[Group, str]]()
     for group in groups:
         try:
             kernel, text = spell(group)
@@ -151,11 +150,8 @@ def with_twins(plan: Plan, architectures: tuple[str, ...]) -> Plan:
 def without(plan: Plan, refused: Sequence[tuple[Group, str]]) -> Plan:
     """The plan without some places, which are among the refused; a kernel without a place goes."""
     gone = {group.positions for group, _ in refused}
-    kernels = []
-    for kernel in plan.kernels:
-        left = tuple(group for group in kernel.groups if group.positions not in gone)
-        if left:
-            kernels.append(kernel if left == kernel.groups else replace(kernel, graph=left[0].graph, groups=left))
+    pairs = [(each, tuple(group for group in each.groups if group.positions not in gone)) for each in plan.kernels]
+    kernels = (k if left == k.groups else replace(k, graph=left[0].graph, groups=left) for k, left in pairs if left)
     return Plan(tuple(kernels), (*plan.refused, *refused))
 
 

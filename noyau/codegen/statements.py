@@ -358,8 +358,7 @@ class Expressions(ABC):
 
     def load(self, load: ir.Load) -> str:
         cell, stored = self.cell(load.buffer, load.index), self.memory[load.buffer].dtype
-        if stored in HALVES:
-            cell = self.widened(cell, stored)
+        cell = self.widened(cell, stored) if stored in HALVES else cell
         if load.where is None:
             return cell
         assert load.other is not None

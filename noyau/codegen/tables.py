@@ -49,9 +49,7 @@ def dim_text(dim: Dim, name: Name, operate: Operate) -> str:
 
     The order of terms follows from their texts: Dims that are equal up to names are spelled alike where their names
     are."""
-    if dim.constant is not None:
-        return str(dim.constant)
-    return _sum(dim.terms, name, operate)
+    return _sum(dim.terms, name, operate) if dim.constant is None else str(dim.constant)
 
 
 def closed(text: str) -> str:
@@ -111,6 +109,8 @@ def _term(monomial: Monomial, factor: int, name: Name, operate: Operate) -> tupl
     match monomial:
         case (DimOp(kind="max") as op,) if factor < 0:
             monomial, factor = (DimOp("min", -op.left, -op.right),), -factor
+        case _:
+            pass
     parts = sorted((_atom(atom, name, operate) for atom in monomial), key=lambda text: (text[0] == "(", text))
     if abs(factor) != 1 or not parts:
         parts.append(str(abs(factor)))

@@ -15,6 +15,9 @@ from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, Shape
 from noyau.ir.walk import every_expression
 
+# Functions that CUDA has itself, within 2 ulp or so, in CUDA C++ and in Python's math alike.
+MATH = "exp expm1 log log2 log10 log1p sin cos tan sinh cosh tanh asin acos atan asinh acosh atanh erf sqrt".split()
+
 
 class ThreadExpressions(Expressions):
     """The expressions of one kernel. `lanes`: the memory that is a variable of each thread; `lane`: the variable of the

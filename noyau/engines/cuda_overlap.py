@@ -67,9 +67,8 @@ class Overlap:
             value = self.op(*there)
             computed = list(value) if isinstance(value, tuple) else [value]
             marks[2].record()
-            results = [
-                to.copy_(each, non_blocking=True) for to, each in zip(self.room(computed), computed, strict=True)
-            ]
+            pairs = zip(self.room(computed), computed, strict=True)
+            results = [to.copy_(each, non_blocking=True) for to, each in pairs]
             marks[3].record()
         return ChunkRun(number, lane, marks, results, is_numpy)
 
@@ -140,8 +139,7 @@ def overlap(
     results = _results(op, chunks, out, place, streams, trace)
     if out is None:
         return results
-    for _ in results:
-        pass
+    deque(results, maxlen=0)  # to the end
     return out
 
 

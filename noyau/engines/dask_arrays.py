@@ -38,8 +38,7 @@ def call(op: Op[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> An
     others = dict(zip(op.description.reference.parameters, arguments, strict=True))
     rows = [term.name for term in op.require_signature().inputs if term.dims and term.dims[0] == Dim.of(rows_of(op))]
     blocks = {name: _packed(others.pop(name)) for name in rows}
-    stray = next((name for name, each in others.items() if isinstance(each, da.Array)), None)
-    if stray is not None:
+    if (stray := next((name for name, each in others.items() if isinstance(each, da.Array)), None)) is not None:
         raise InputError(f"{op.name}: {stray} has no rows, and is an array of Dask: compute() it before")
     lengths = {name: each.shape[0] for name, each in blocks.items()}
     if len({each for each in lengths.values() if not np.isnan(each)}) > 1:

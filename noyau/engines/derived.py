@@ -112,8 +112,7 @@ class Derived(Reduction):
         arrays = {**self.others, **dict(zip(self.columns, columns, strict=True))}
         results = self.before([arrays[node.output] for node in self.plan.graph.inputs])
         values = dict(zip(self.values, results, strict=True))
-        wide = [node for node, _ in self.folds if not self._is_safe(node, values, len(columns[0]))]
-        if wide:
+        if wide := [node for node, _ in self.folds if not self._is_safe(node, values, len(columns[0]))]:
             if len(columns[0]) == 1:
                 raise overflow(self.name, wide[0].dtype.numpy)
             half = len(columns[0]) // 2  # until their sums cannot wrap: those of two halves are looked at

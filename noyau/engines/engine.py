@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -16,6 +15,7 @@ from typing import Any
 
 from noyau.engines.partitions import Answer, Task, over
 from noyau.engines.processes_engine import IDLE, START_S, choose
+from noyau.engines.reading import with_ahead
 from noyau.engines.sources import Arrays, open_source
 from noyau.engines.work import Work
 from noyau.errors import CheckError, InputError, MissingExtraError
@@ -94,15 +94,10 @@ class Engine:
 
 def in_threads(task: Task, parts: Iterable[tuple[int, Any]], count: int) -> Iterator[Answer]:
     """The answers of all parts, each read and folded by one thread: what it reads is in the cache of its core."""
-    waiting = deque[Future[Answer]]()
     with ThreadPoolExecutor(count, "noyau-stream") as pool:
         try:
-            for number, part in parts:
-                waiting.append(pool.submit(task.run, number, part))
-                if len(waiting) > count:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
+            for answer in with_ahead((pool.submit(task.run, number, part) for number, part in parts), count):
+                yield answer.result()
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
 

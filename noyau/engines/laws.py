@@ -97,8 +97,7 @@ def _columns(one: Reduction, rng: np.random.Generator, rows: int) -> Columns:
     """Random columns of so many rows: by `inputs(rng, n)` of the reduction, else normal numbers."""
     maker = getattr(one, "inputs", None)
     columns = maker(rng, rows) if callable(maker) else {name: rng.normal(size=rows) for name in one.columns}
-    missing = next((name for name in one.columns if name not in columns), None)
-    if missing is not None:
+    if (missing := next((name for name in one.columns if name not in columns), None)) is not None:
         raise SignatureError(f"inputs of {one.name} makes no column {missing}, which its step takes")
     return tuple(np.asarray(columns[name]) for name in one.columns)
 

@@ -12,9 +12,9 @@ import math
 import os
 import pickle
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import partial
 from queue import SimpleQueue
@@ -22,7 +22,7 @@ from threading import Event
 from typing import Any
 
 from noyau.engines.partitions import Answer, Task
-from noyau.engines.reading import Chunk, rows_in
+from noyau.engines.reading import Chunk, rows_in, with_ahead
 from noyau.engines.work import Work
 from noyau.errors import CheckError, FindingKind, RaisedError
 from noyau.workers.worker import Worker
@@ -37,18 +37,15 @@ IDLE: dict[int, list[Worker]] = {}  # of a process, for its next stream: to star
 def run(task: Task, parts: Iterable[tuple[int, Any]], address: str, count: int) -> Iterator[Answer]:
     """The answers of all parts by so many processes."""
     kept, workers, idle = IDLE.setdefault(os.getpid(), []), list[Worker](), SimpleQueue[Worker]()
-    waiting, stop = deque[Future[Answer]](), Event()
+    stop = Event()
     with ThreadPoolExecutor(count, "noyau-processes") as pool:
         try:
             for _ in range(count):
                 workers.append(kept.pop() if kept else Worker(task.work.engine, math.inf, _ONE_THREAD))
                 idle.put(workers[-1])
-            for number, part in parts:
-                waiting.append(pool.submit(_answer, idle, stop, task, number, part))
-                if len(waiting) > 2 * count:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
+            answers = (pool.submit(_answer, idle, stop, task, number, part) for number, part in parts)
+            for answer in with_ahead(answers, 2 * count):
+                yield answer.result()
             kept += workers
         except BaseException:  # what is left would be done for nobody
             stop.set()

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from noyau.errors import InputError
 from noyau.text import few
 
 Chunk = Mapping[str, np.ndarray]
+T = TypeVar("T")
 
 
 @dataclass
@@ -38,10 +39,19 @@ class Reading:
 
 def require_columns(names: Sequence[str], wanted: Iterable[str], place: str) -> None:
     """InputError where a column is not there."""
-    missing = [name for name in wanted if name not in names]
-    if missing:
+    if missing := [name for name in wanted if name not in names]:
         remedy = "say columns={'argument': 'column'} where they are called otherwise"
         raise InputError(f"{place} has no column {', '.join(missing)}; it has {few(names, 12)}; {remedy}")
+
+
+def with_ahead(items: Iterable[T], count: int) -> Iterator[T]:
+    """Yield each item once so many later ones are begun: chunks that are computed meanwhile."""
+    waiting = deque[T]()
+    for item in items:
+        waiting.append(item)
+        if len(waiting) > count:
+            yield waiting.popleft()
+    yield from waiting
 
 
 def rows_in(chunk: Chunk) -> int:

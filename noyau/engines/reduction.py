@@ -59,13 +59,11 @@ class Reduction:
         parts: dict[Any, Any]
         parts = state if isinstance(state, dict) else dict(enumerate(state if isinstance(state, tuple) else [state]))
         arrays = {f"{key}": np.asarray(part) for key, part in parts.items()}
-        strange = next((key for key, array in arrays.items() if array.dtype.hasobject), None)
-        if strange is not None:
+        if (strange := next((key for key, array in arrays.items() if array.dtype.hasobject), None)) is not None:
             raise SignatureError(f"{self.name}: the part {strange} of a state is no array: keep arrays and numbers")
         content, kind = io.BytesIO(), type(state).__name__ if isinstance(state, tuple | dict) else "array"
         head = np.array([self.name, str(self.version), kind])
-        little = {key: x.astype(x.dtype.newbyteorder("<")) for key, x in arrays.items()}
-        parts = {_HEAD: head, **little}
+        parts = {_HEAD: head, **{key: x.astype(x.dtype.newbyteorder("<")) for key, x in arrays.items()}}
         np.savez(content, **parts)
         return content.getvalue()
 

@@ -40,8 +40,7 @@ class RowPlan:
         if is_late or (not rows and not spread and any(self.size in dim.names for dim in dims_of(node))):
             self.late.add(node.output)
         elif rows:
-            axis = self.moved(node, rows)
-            if axis is not None:
+            if (axis := self.moved(node, rows)) is not None:
                 self.axes[node.output] = axis
         elif spread:
             self.axes[node.output] = self.begin(node, spread)

@@ -124,8 +124,7 @@ def _mapped(path: str, column: str, label: str, start: int = 0) -> Arrays:
 def open_source(source: Any, columns: Sequence[str]) -> Any:
     """The source that a value is; an array alone is the first of `columns`. InputError for what is none,
     MissingExtraError where its format needs pyarrow."""
-    table = place_of(source)
-    if table is not None:
+    if (table := place_of(source)) is not None:
         from noyau.engines.sql.adbc_tables import TableSource
 
         return TableSource(table)

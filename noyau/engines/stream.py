@@ -54,8 +54,7 @@ class StreamResult(Printed):
     engine: str = ""
 
     def __str__(self) -> str:
-        rate = self.rows / max(self.time_s, 1e-9)
-        facts = f"{rate:.3g} rows/s, {self.chunk_rows} at once; {self.engine}"
+        facts = f"{self.rows / max(self.time_s, 1e-9):.3g} rows/s, {self.chunk_rows} at once; {self.engine}"
         lines = [f"{self.rows} rows in {self.time_s:.2f} s: {facts}"]
         lines += [f"left out: {number} {name}" for name, number in self.counts.items()]
         lines += [skew(self.parts)] if len(self.parts) > 1 else []
@@ -145,8 +144,7 @@ def _value(op: Any, parameters: Any, in_order: bool) -> Op[..., Any] | Reduction
     """The op or the reduction, its laws tested. SignatureError for what is neither."""
     if isinstance(op, Op):
         return op
-    reduction = as_reduction(op, parameters)
-    if reduction is None:
+    if (reduction := as_reduction(op, parameters)) is None:
         raise SignatureError(f"noyau.stream takes an op or a reduction, and {op!r} is neither; put @noyau.op on it")
     if in_order:
         reduction = copy(reduction)

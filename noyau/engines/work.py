@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import pickle
 import threading
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -17,7 +17,7 @@ import numpy as np
 
 from noyau.dtypes import DType
 from noyau.engines.derived import derive
-from noyau.engines.reading import Chunk, Reading, cast_column, rows_in
+from noyau.engines.reading import Chunk, Reading, cast_column, rows_in, with_ahead
 from noyau.engines.reduction import Reduction
 from noyau.engines.sinks import END, Piece
 from noyau.errors import NoyauError, RaisedError
@@ -105,15 +105,14 @@ class Work:
 
     def over(self, parts: Iterable[Any], sink: Any, workers: int) -> Iterator[int]:
         """Run it on each part that the sink has not, and write what comes out; yield each number of rows done."""
-        waiting: deque[tuple[Piece, int, Future[Any] | None]] = deque()
         with ThreadPoolExecutor(workers, "noyau-stream") as pool:
-            for piece, part, start, chunk in self._pieces(parts, sink):
-                future = None if piece[1] == END else pool.submit(self.run_at, chunk, part, start)
-                waiting.append((piece, rows_in(chunk), future))
-                if len(waiting) > workers + AHEAD:
-                    yield _write(waiting.popleft(), sink)
-            while waiting:
-                yield _write(waiting.popleft(), sink)
+            results = (
+                (piece, rows_in(chunk), None if piece[1] == END else pool.submit(self.run_at, chunk, part, start))
+                for piece, part, start, chunk in self._pieces(parts, sink)
+            )
+            for piece, rows, future in with_ahead(results, workers + AHEAD):
+                sink.write(piece, None if future is None else future.result())
+                yield rows
 
     def _pieces(self, parts: Iterable[Any], sink: Any) -> Iterator[tuple[Piece, Any, int, Chunk]]:
         for at, part in enumerate(parts):
@@ -139,9 +138,3 @@ def _work_of(content: bytes) -> Work:
                 _MADE.pop(next(iter(_MADE)))
             _MADE[content] = Work(*pickle.loads(content))  # noqa: S301  from a process that runs ops of its own
         return _MADE[content]
-
-
-def _write(item: tuple[Piece, int, Future[Any] | None], sink: Any) -> int:
-    piece, rows, future = item
-    sink.write(piece, None if future is None else future.result())
-    return rows

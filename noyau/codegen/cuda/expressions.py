@@ -12,17 +12,13 @@ from noyau.codegen.c.expressions import CExpressions
 from noyau.codegen.identifiers import Scopes
 from noyau.codegen.statements import INDENT
 from noyau.codegen.tables import SCALARS
-from noyau.codegen.thread_memory import ThreadExpressions
+from noyau.codegen.thread_memory import MATH, ThreadExpressions
 from noyau.compiler.schedules.gpu.vectors import Place
 from noyau.dtypes import HALVES, DType
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, Shape
 
-# Functions that CUDA has itself, within 2 ulp or so, for float with an f at the end.
-MATH = frozenset(
-    """exp exp2 expm1 log log2 log10 log1p sin cos tan sinh cosh tanh asin acos atan asinh acosh atanh erf sqrt rsqrt
-    floor ceil trunc""".split()
-)
+OWN = frozenset((*MATH, "exp2", "rsqrt", "floor", "ceil", "trunc"))  # for float with an f at the end
 # What is near enough where a launch may be wrong by 2**-17 of a value.
 LOOSE = {"exp": "noyau_near_exp({0})", "divide": "__fdividef({0}, {1})"}
 # Beyond the words of C: those of C++, and what CUDA and the text call their own.
@@ -84,7 +80,7 @@ class CudaExpressions(ThreadExpressions, CExpressions):
         name, dtype = SCALARS.get(function), operands[0].dtype
         if self.is_loose and dtype is DType.F32 and function in LOOSE:
             return LOOSE[function].format(*map(self.top, operands))
-        if name in MATH and dtype in (DType.F32, DType.F64):
+        if name in OWN and dtype in (DType.F32, DType.F64):
             return f"{name}{'f' * (dtype is DType.F32)}({self.top(operands[0])})"
         return super().own(function, operands)
 

@@ -141,8 +141,6 @@ class CudaPrinter(ThreadStatements, CPrinter):
         yield f"{INDENT}}}"
         self.expressions.extents = outside
 
-    # Statements.
-
     def first(self, left: list[ir.Statement]) -> tuple[Iterator[str], list[ir.Statement]]:
         """As of language `c`; states are declared with what is in them first."""
         own = (isinstance(s, ir.Alloc) and not is_variable(s) and s.space is not ir.Space.BLOCK for s in left)

@@ -19,7 +19,7 @@ from noyau.codegen.numba.printer import NumbaCaller, NumbaPrinter, comment_text
 from noyau.codegen.numba.spellings import KINDS, NUMPY, RESERVED, NumbaNames, integer_function
 from noyau.codegen.statements import INDENT, is_variable
 from noyau.codegen.tables import SCALARS, closed
-from noyau.codegen.thread_memory import ThreadExpressions, ThreadStatements
+from noyau.codegen.thread_memory import MATH, ThreadExpressions, ThreadStatements
 from noyau.compiler.schedules.gpu.block_rows import BLOCK
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
@@ -32,10 +32,8 @@ THREADS = BLOCK
 TILE = (32, 8)  # threads of a block of two axes
 TYPES = {**KINDS, DType.F16: "f16", DType.BOOL: "np.bool_"}
 LONG_NAMES = {**NUMPY, "f16": "np.float16"}
-# Functions that CUDA has itself, within 2 ulp or so: by Python's math, or where that has none or gives integers, by
-# libdevice, for float32 with an f at the end.
-_MATH = "exp expm1 log log2 log10 log1p sin cos tan sinh cosh tanh asin acos atan asinh acosh atanh erf sqrt".split()
-FUNCTIONS = {name: f"math.{name}" for name in _MATH} | {"abs": "abs", "round_even": "libdevice.rint"}
+# By Python's math, or where that has none or gives integers, by libdevice, for float32 with an f at the end.
+FUNCTIONS = {name: f"math.{name}" for name in MATH} | {"abs": "abs", "round_even": "libdevice.rint"}
 FUNCTIONS |= {name: f"libdevice.{name}" for name in ("exp2", "rsqrt", "floor", "ceil", "trunc")}
 BITS = {
     "noyau_bits_f32": "u32(libdevice.float_as_int(x))",

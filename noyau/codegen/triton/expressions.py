@@ -222,8 +222,6 @@ class TritonExpressions(SizeText):
         masks = [mask for mask in [*lanes, *looked_up, *self.conditions, where] if mask]
         return " & ".join(map(closed, dict.fromkeys(masks)))
 
-    # Calls.
-
     def call(self, function: str, operands: tuple[Expr, ...], dtype: DType) -> str:
         source = operands[-1].dtype
         if function == "cast":
@@ -272,8 +270,6 @@ class TritonExpressions(SizeText):
             return f"({text} != 0)"
         text = typed_const(operand) if isinstance(operand, Const) else closed(text)
         return f"{text}.to({tables.TYPES[dtype]})"
-
-    # Indices.
 
     def index(self, dim: Dim, dtype: DType) -> str:
         """An index as a value. What loops count is a number of Python's in Triton's interpreter."""
@@ -343,8 +339,7 @@ def _merge_of(monoid: str, dtype: DType, said: TritonExpressions) -> str:
 
 def merge_function(monoid: str, dtype: DType, used: Used, loose: bool = False) -> str:
     """The function that merges two states."""
-    dtypes = MONOIDS[monoid].states(dtype)
-    sides = [tuple(Var(f"{side}{part}", d) for part, d in enumerate(dtypes)) for side in "ab"]
+    sides = [tuple(Var(f"{side}{part}", d) for part, d in enumerate(MONOIDS[monoid].states(dtype))) for side in "ab"]
     names = [var.name for side in sides for var in side]
     values: tuple[Expr, ...] = MONOIDS[monoid].merge(Symbolic(), *sides)
     function = tables.own_name(f"merge_{monoid}", dtype, loose)

@@ -81,8 +81,6 @@ class TritonPrinter(LaunchMemory):
     def sizes(self) -> list[str]:
         return [self.names.blocks[0]["size", size] for size in self.bound()]
 
-    # The grid.
-
     def grid(self, body: tuple[ir.Statement, ...]) -> None:
         """Programs by their number: the loops on threads, the innermost one counting fastest."""
         before, loops, inner = on_threads(body)
@@ -103,8 +101,6 @@ class TritonPrinter(LaunchMemory):
                 count = extent if is_word else self.define(extent, f"{names[at]}_count")
                 self.write(f"{names[at]} = item % {count}")
                 self.write(f"{'item' if at > 1 else names[0]} = item // {count}")
-
-    # Statements.
 
     def statements(self, statements: Iterable[ir.Statement]) -> None:
         kept = list(statements)
@@ -230,8 +226,7 @@ class TritonPrinter(LaunchMemory):
         said.lanes[variable] = Lane(axis, tile.name, None)
         said.words[variable] = cells
         said.sizes[variable] = tile.size
-        placed = index_of(body, variable)
-        if placed is None:
+        if (placed := index_of(body, variable)) is None:
             index, end = self.define(cells, fitting(variable.removeprefix("#"))), rest
             said.words[variable] = index
         else:
@@ -273,8 +268,7 @@ class TritonPrinter(LaunchMemory):
         for other in said.lanes:  # the farthest cell: of rows that are read backwards, the first one's
             here, there = reach.replace({other: 0}), reach.replace({other: 1})
             reach = here if never_negative(here - there) else reach.replace({other: said.sizes[other] - 1})
-        until = said.dim(reach + 1)
-        return Led(row, line, cells, lane.mask, lines, at_end, near, self.define(until, f"{stem}_until"))
+        return Led(row, line, cells, lane.mask, lines, at_end, near, self.define(said.dim(reach + 1), f"{stem}_until"))
 
     def tile(self, loop: ir.Loop, tile: ir.Tile) -> None:
         """Cells side by side."""

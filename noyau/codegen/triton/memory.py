@@ -53,8 +53,7 @@ class LaunchMemory:
 
     def define(self, text: str, wish: str) -> str:
         """A variable that holds a text; the one that does already, where there is one."""
-        name = next((block[text] for block in reversed(self.known) if text in block), None)
-        if name is not None:
+        if name := next((block[text] for block in reversed(self.known) if text in block), ""):
             return name
         name = self.names.fresh(wish)
         self.write(f"{name} = {text}")

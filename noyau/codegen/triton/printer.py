@@ -230,8 +230,7 @@ class HostFunction(SizeText):
             yield f"ENDS = {' or '.join(f'{closed(self.dim(end))} % ALIGN != 0' for end in printer.said.ends)}"
         yield from self.reloading(printer)
         yield from (self.empty(b) for b in self.kernel.buffers if is_of_tiles(b) and self.value(b) in printer.buffers())
-        loops = on_threads(launch.body)[1]
-        yield f"programs = {self.dim(product(loop.extent for loop in loops))}"
+        yield f"programs = {self.dim(product(loop.extent for loop in on_threads(launch.body)[1]))}"
         sizes = [f"{size} // step_of({size})" if size in printer.stepped() else size for size in printer.sizes()]
         steps = [f"step_of({size})" for size in printer.stepped()]
         arguments = ", ".join([*printer.buffers(), *sizes, *steps, "INDEX", *printer.flags()])

@@ -33,8 +33,7 @@ class TritonNames(Scopes):
     """Names of a kernel to identifiers of one Python function: none is used twice in it."""
 
     def __init__(self, kernel: Kernel) -> None:
-        launches = {f"{kernel.name}_{number}" for number in range(len(kernel.launches))}
-        self.reserved = RESERVED | launches | {kernel.name}
+        self.reserved = RESERVED | {f"{kernel.name}_{number}" for number in range(len(kernel.launches))} | {kernel.name}
         super().__init__(kernel)
 
     def fresh(self, stem: str) -> str:
@@ -64,7 +63,9 @@ class SizeText(ABC):
         """The Dim with a word for each (n - 1) // step + 1."""
         for atoms, factor in dim.terms:
             match atoms:
-                case (DimOp("floordiv", left, right),) if factor == 1 and _rounds_up(left):
+                case (DimOp("floordiv", left, right),) if (
+                    factor == 1 and left.constant is None and constant_in(left) in (-1, -2)
+                ):
                     name = f"#ceiling {left} / {right}"
                     self.words[name] = f"{self.CDIV}({self.dim(left + 1)}, {self.dim(right)})"
                     return dim - Dim(((atoms, factor),)) - 1 + Dim.of(name)
@@ -78,11 +79,6 @@ class SizeText(ABC):
     @abstractmethod
     def operate(self, op: DimOp, left: str, right: str) -> str:
         """The text of a floordiv, mod, max or min of two texts."""
-
-
-def _rounds_up(left: Dim) -> bool:
-    """Whether left // right is better told as how many steps cover left + 1, less 1."""
-    return constant_in(left) in (-1, -2) and left.constant is None
 
 
 def constant_in(dim: Dim) -> int:
@@ -238,8 +234,7 @@ def own_function(function: str, dtype: DType, loose: bool = False) -> str:
     if dtype.is_float:
         body = body.replace("DIVIDE", "tl.div_rn" if dtype is DType.F32 else "tl.fdiv")
         body = body.replace("INVERSE(", "libdevice.fast_dividef(1.0, " if dtype is DType.F32 else "1.0 / (")
-    if dtype.kind == "uint":
-        body = body.replace("(a < 0) != (b < 0)", "False")
+    body = body.replace("(a < 0) != (b < 0)", "False") if dtype.kind == "uint" else body
     body = body.replace("libdevice.exp(", "tl.exp(") if loose else body
     lines = "\n".join(f"    {line}" for line in body.replace("WIDTH", str(8 * dtype.bytes)).splitlines())
     return f"@triton.jit\ndef {own_name(function, dtype, loose)}({parameters}):\n{lines}"

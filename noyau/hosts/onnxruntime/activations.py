@@ -98,8 +98,7 @@ def capture_twice(
         if whole and kernels:
             ends_of_model = [end.name for end in original.runnable.graph.output if end.type.HasField("tensor_type")]
             capturing.capture(feeds.full.arrays, ends_of_model)
-        names = _read(original, ends if small is None else first)
-        full = look(original, names, feeds.full, capturing, feeds.made_up)
+        full = look(original, _read(original, ends if small is None else first), feeds.full, capturing, feeds.made_up)
         return full if small is None else small, full
     except InputError as error:
         advice = "other sizes (--dim NAME=N) or arrays of your own (--inputs F.npz) may do"

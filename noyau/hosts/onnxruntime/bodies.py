@@ -133,8 +133,7 @@ def _enter(graph: GraphProto, node: NodeProto, number: int, value: ValueInfoProt
 
 def integers(node: NodeProto, name: str) -> list[int]:
     """The integers of an attribute of a node, or nothing."""
-    attributes = [each for each in node.attribute if each.name == name]
-    return [number for each in attributes for number in (each.ints or [each.i])]
+    return [number for each in node.attribute if each.name == name for number in (each.ints or [each.i])]
 
 
 def renamed(node: NodeProto, names: Mapping[str, str]) -> NodeProto:

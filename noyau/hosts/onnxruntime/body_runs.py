@@ -3,7 +3,7 @@ taken, of a Loop and of a Scan an iteration in the middle."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from noyau.errors import GraphError, InputError, ModelError, UnsupportedError
 from noyau.frontends.onnx.tensors import array_of
 from noyau.hosts.onnxruntime.bodies import Body, integers
 from noyau.hosts.onnxruntime.function_bodies import ValueType, reads
-from noyau.hosts.onnxruntime.runs import run
+from noyau.hosts.onnxruntime.runs import Arrays, run
 from noyau.hosts.onnxruntime.sessions import open_session
 from noyau.hosts.onnxruntime.submodel import extract, types_of
 from noyau.hosts.onnxruntime.write_back import value_info
@@ -24,7 +24,6 @@ from noyau.text import printable
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
-Arrays = Mapping[str, np.ndarray]
 Capture = Callable[[Iterable[str]], Arrays]
 _ENDLESS = np.iinfo(np.int64).max
 _LAST = "noyau/last iteration"
@@ -105,8 +104,7 @@ class _Node:
         states, sequences = arrays[:-count], arrays[-count:]
         axes = integers(self.proto, "scan_input_axes") or [0] * count
         backwards = integers(self.proto, "scan_input_directions") or [0] * count
-        length = sequences[0].shape[axes[0]]
-        if not length:
+        if not (length := sequences[0].shape[axes[0]]):
             return 0, []
         middle, ways = length // 2, list(zip(sequences, axes, backwards, strict=True))
         if middle:

@@ -180,8 +180,7 @@ def body_of(fused: FusedNode, values: ModelValues) -> FunctionBody:
     names = {name for position in fused.nodes for name in values.nodes[position].output} | set(fused.inputs)
     wanted = [name for position in sorted(positions) for name in values.nodes[position].input if name]
     for name in dict.fromkeys(name for name in wanted if name not in names):
-        origin = recompute(name, values, names)
-        if origin is None:
+        if (origin := recompute(name, values, names)) is None:
             extras.append(name)
             continue
         positions.update(origin[0])
@@ -264,8 +263,7 @@ def _clear(attribute: AttributeProto) -> None:
 
 def clean() -> Callable[[str], str]:
     """A renaming to identifiers: the same name always becomes the same identifier, two names never one."""
-    identifiers: dict[str, str] = {}
-    occupied: set[str] = set()
+    identifiers, occupied = dict[str, str](), set[str]()
 
     def renamed(name: str) -> str:
         if name not in identifiers:
@@ -302,8 +300,7 @@ def _constant_node(values: ModelValues, name: str) -> NodeProto:
         return node
     from noyau.frontends.onnx.tensors import array_of
 
-    array = array_of(tensor, values.folder)
-    if array is None:
+    if (array := array_of(tensor, values.folder)) is None:
         raise GraphError(f"the type of the constant {name!r} is none that noyau has")
     attribute.t.data_type, attribute.t.raw_data = tensor.data_type, array.tobytes()
     attribute.t.dims.extend(tensor.dims)

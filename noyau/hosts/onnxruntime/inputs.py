@@ -69,11 +69,9 @@ def fit_sizes(sizes: Mapping[str, int], imported: ImportedModel, fixed: Collecti
     extents that must be equal are, as far as that can be."""
     result, bounds = dict(sizes), _bounds_of(sizes, imported)
     for _ in range(_MOST_MOVES):
-        broken = next((bound for bound in bounds if _excess(bound, result) > 0), None)
-        if broken is None:
+        if (broken := next((bound for bound in bounds if _excess(bound, result) > 0), None)) is None:
             return result
-        move = next(_moves(broken, result, fixed), None)
-        if move is None:
+        if (move := next(_moves(broken, result, fixed), None)) is None:
             bounds.remove(broken)
         else:
             result.update([move])
@@ -125,8 +123,7 @@ def bindings(imported: ImportedModel, dims: Dims) -> list[dict[str, int]]:
         raise InputError("a size is given without a number: give one or more")
     if (count := len(combinations)) > MOST_ASKED:
         raise InputError(f"{count} bindings of sizes are asked for, and {MOST_ASKED} are the most: give fewer")
-    fixed = graph_names(imported, dims)
-    results = [fit_sizes(sizes_for(imported, one), imported, fixed) for one in combinations]
+    results = [fit_sizes(sizes_for(imported, one), imported, graph_names(imported, dims)) for one in combinations]
     if not dims:
         others = (_bounded(sizes, _shapes(imported)) for sizes in vary(results[0], leading(imported), images(imported)))
         results += [fit_sizes(sizes, imported) for sizes in others]
@@ -149,16 +146,14 @@ def vary(usual: Sizes, lead: Collection[str], pictures: Images = NO_IMAGES) -> I
         yield {**small, **dict.fromkeys(edges, LARGE_EDGE)}
     for name in sorted((name for name in usual if name not in edges), key=lambda name: name in lead):
         numbers = (MANY, LARGE) if len(usual) == 1 else (MANY,) if name in lead else (LARGE,)
-        for number in IMAGES if name in batches else numbers:
-            yield {**small, name: number}
+        yield from ({**small, name: number} for number in (IMAGES if name in batches else numbers))
 
 
 def _bounded(sizes: dict[str, int], shapes: Sequence[Shape]) -> dict[str, int]:
     """The sizes, the largest halved until arrays of these shapes, of four bytes a cell, are small enough."""
     sizes = dict(sizes)
     while max(sizes.values(), default=1) > 1 and 4 * sum(map(partial(cells_at, sizes), shapes)) > MOST_INPUT_BYTES:
-        largest = max(sizes, key=lambda name: sizes[name])
-        sizes[largest] //= 2
+        sizes[max(sizes, key=sizes.__getitem__)] //= 2
     return sizes
 
 

@@ -90,8 +90,7 @@ def _parsed(text: str, names: frozenset[str]) -> Ends:
         raise InputError(f"{printable(text)} can be read as {first} and as {second}: give one of these")
     if entries:
         return next(iter(entries))
-    colons = _places(letters, ":")
-    if not colons:
+    if not (colons := _places(letters, ":")):
         raise InputError(f"--between {printable(text)} has no colon: {_FORM}")
     return Ends(_plain(letters[: colons[-1]]), _plain(letters[colons[-1] + 1 :]))
 
@@ -131,7 +130,6 @@ def _lists(letters: Sequence[Letter], known: frozenset[str]) -> list[tuple[str, 
     ways: dict[int, list[tuple[str, ...]]] = {0: [()]}  # up to where -> the names before it
     for end in (*_places(letters, ","), len(letters)):
         starts = [start for start in ways if text[start:end] in known]
-        results = [(*names, text[start:end]) for start in starts for names in ways[start]]
-        if results:
+        if results := [(*names, text[start:end]) for start in starts for names in ways[start]]:
             ways[end + 1] = results[:2]
     return ways.get(len(letters) + 1, [])

@@ -164,10 +164,8 @@ def bound_run(session: onnxruntime.InferenceSession, arrays: Arrays, like: Array
     outputs, declared = {}, {end.name: end.shape for end in session.get_outputs()}
     for name, array in like.items():
         if any(isinstance(dim, int) and dim != n for dim, n in zip(declared[name], array.shape, strict=False)):
-            shapes = f"{list(array.shape)}, and declared to be {declared[name]}"
-            raise UnsupportedError(
-                f"the output {name!r} is {shapes}: onnxruntime warns of that, and writes none elsewhere"
-            )
+            fault = f"the output {name!r} is {list(array.shape)}, and declared to be {declared[name]}"
+            raise UnsupportedError(f"{fault}: onnxruntime warns of that, and writes none elsewhere")
         if array.dtype.hasobject:
             binding.bind_output(name)
             continue

@@ -20,14 +20,13 @@ if TYPE_CHECKING:
 
 OPTIMIZED, WEIGHTS = "optimized.onnx", "weights.bin"
 _PROVIDERS = {"cpu": ["CPUExecutionProvider"], "cuda": ["CUDAExecutionProvider", "CPUExecutionProvider"]}
-_MARK = b"location"  # the key under which a tensor names its file
 
 
 @contextmanager
 def beside_its_data(content: bytes, folder: Path) -> Iterator[Path | bytes]:
     """The path of a file with these bytes, in a temporary folder with links to what they name of `folder`; both are
     gone afterwards. The bytes themselves where they name no data. OutputError where there is no room for the file."""
-    if _MARK not in content:
+    if b"location" not in content:  # the key under which a tensor names its file
         yield content
         return
     try:
@@ -96,24 +95,20 @@ def _providers_of(device: str) -> list[str]:
 
 def _with_data(model: Path | bytes, folder: Path | None, release: str) -> AbstractContextManager[Path | bytes]:
     """The model as this release of onnxruntime opens it: before 1.22, it finds external data beside a file alone."""
-    numbers = [int(part) for part in re.findall(r"\d+", release)]
-    if isinstance(model, bytes) and folder is not None and [1] <= numbers < [1, 22]:
-        return beside_its_data(model, folder)
-    return nullcontext(model)
+    is_old = [1] <= [int(part) for part in re.findall(r"\d+", release)] < [1, 22]
+    return beside_its_data(model, folder) if is_old and folder and isinstance(model, bytes) else nullcontext(model)
 
 
 def _options(threads: int, optimized: bool, folder: Path | None, prepacked: bool, trace: Path | None) -> Any:
     """The options of `open_session` as onnxruntime takes them."""
     runtime = load_onnxruntime()
     options = runtime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.log_severity_level = 4  # what it would print is in the exception
+    options.intra_op_num_threads, options.log_severity_level = threads, 4  # what it would print is in the exception
     for pool in ("intra_op", "inter_op"):
         options.add_session_config_entry(f"session.{pool}.allow_spinning", "0")
     if folder is not None:
         options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder.absolute()))
-    if not prepacked:
-        options.add_session_config_entry("session.disable_prepacking", "1")
+    options.add_session_config_entry("session.disable_prepacking", "0" if prepacked else "1")
     levels = runtime.GraphOptimizationLevel
     options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimized else levels.ORT_DISABLE_ALL
     if trace is not None:

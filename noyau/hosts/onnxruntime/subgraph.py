@@ -119,11 +119,9 @@ class _Ways:
 
     def require_used(self, positions: Iterable[int]) -> None:
         entering = {name for name, _ in self.entering(positions)}
-        for name in self.ends.sources:
-            if name not in entering:
-                results = ", ".join(map(printable, self.ends.results))
-                fault = f"leads to {results} through other ends alone, if at all: leave it out"
-                raise InputError(f"{printable(name)} {fault}")
+        if name := next((each for each in self.ends.sources if each not in entering), ""):
+            results = ", ".join(map(printable, self.ends.results))
+            raise InputError(f"{printable(name)} leads to {results} through other ends alone, if at all: leave it out")
 
     def require_closed(self, positions: Iterable[int]) -> None:
         leaks: dict[str, str] = {}

@@ -107,10 +107,8 @@ def types_of(arrays: Mapping[str, np.ndarray]) -> dict[str, ValueType]:
 
 def part_for(model: ModelProto, wanted: Iterable[str], entries: Types | None = None) -> ModelProto:
     """The nodes that make some values, as a model with these outputs and the inputs, `entries` too, that they need."""
-    graph = model.graph
-    entries = entries or {}
-    makers = {name: position for position, node in enumerate(graph.node) for name in node.output if name}
-    makers = {name: position for name, position in makers.items() if name not in entries}
+    graph, entries = model.graph, entries or {}
+    makers = {name: at for at, node in enumerate(graph.node) for name in node.output if name and name not in entries}
     names = [name for name in dict.fromkeys(wanted) if name in makers]
     needed, waiting = set[str](), list(names)
     while waiting:

@@ -37,13 +37,10 @@ class Variant:
         return f"{self.bits} bits {scales}"
 
 
+_IN_BLOCKS = [Variant(bits, block, level) for bits in (8, 4) for block in (32, 128) for level in (0, 4)]
 # By column with 7 bits too: sums of 8 signed bits saturate where the processor has no VNNI, and a file goes from one
 # machine to others; the 8 here are not signed, which never saturates and is slower there.
-VARIANTS = (
-    *(Variant(bits, block, level) for bits in (8, 4) for block in (32, 128) for level in (0, 4)),
-    Variant(8),
-    Variant(7),
-)
+VARIANTS = (*_IN_BLOCKS, Variant(8), Variant(7))
 
 
 def pack(weights: np.ndarray, variant: Variant) -> tuple[np.ndarray, np.ndarray]:
@@ -57,8 +54,7 @@ def pack(weights: np.ndarray, variant: Variant) -> tuple[np.ndarray, np.ndarray]
         return (cells + 128).astype(np.uint8) if variant.bits == 8 else cells.astype(np.int8), scales
     bits, block, (depth, width) = variant.bits, variant.block, weights.shape
     # Its function in C: the one in Python around it wants packages that onnxruntime does not need.
-    function = getattr(load_onnxruntime().capi._pybind_state, f"quantize_matmul_{bits}bits", None)
-    if function is None:
+    if (function := getattr(load_onnxruntime().capi._pybind_state, f"quantize_matmul_{bits}bits", None)) is None:
         raise UnsupportedError(f"this onnxruntime does not pack weights in {bits} bits")
     blocks = -(-depth // block)
     whole = np.zeros((blocks * block, width), np.float32)

@@ -130,11 +130,9 @@ def _name_refusal(part: FusedNode, names: set[str]) -> str | None:
 
 def _twice_made(fused: Sequence[FusedNode], right: Iterable[int]) -> dict[int, str]:
     """The parts with an output that an earlier one gives already."""
-    result: set[str] = set()
-    by_name: dict[int, str] = {}
+    result, by_name = set[str](), dict[int, str]()
     for place in right:
-        double = result.intersection(fused[place].outputs)
-        if double:
+        if double := result.intersection(fused[place].outputs):
             by_name[place] = f"another operator gives {min(double)!r} already"
         result.update(fused[place].outputs)
     return by_name
@@ -168,8 +166,7 @@ def _arranged(
         ordered, cycle = _in_order(kept)
         loose = readers.intersection(kept[number][0] for number in cycle if number >= len(fused))
         if cycle and not loose:
-            guilty = [number for number in cycle if number < len(fused)]
-            if not guilty:
+            if not (guilty := [number for number in cycle if number < len(fused)]):
                 raise ModelError(f"the model has a cycle through a node of type {kept[min(cycle)][1].op_type!r}")
             return [], min(guilty, key=lambda number: (len(fused[number].nodes), number))
         if not cycle:
@@ -246,8 +243,7 @@ def _in_order(nodes: Sequence[tuple[int, NodeProto]]) -> tuple[list[NodeProto], 
     ordered = _ready_first(needs, readers, places)
     stuck = set(range(len(nodes))).difference(ordered)
     behind = [readers[number] & stuck if number in stuck else set() for number in range(len(nodes))]
-    cycle = stuck.difference(_ready_first(behind, needs, places))
-    return [nodes[number][1] for number in ordered], sorted(cycle)
+    return [nodes[number][1] for number in ordered], sorted(stuck.difference(_ready_first(behind, needs, places)))
 
 
 def _ready_first(needs: Sequence[set[int]], readers: Sequence[set[int]], places: Sequence[int]) -> list[int]:
@@ -354,8 +350,7 @@ def library(kernels: Sequence[Planned], options: c_compiler.CompilerOptions, fus
 
 def grid_of(twin: GridTwin) -> str:
     """The C text of a kernel for a GPU, its code in it. BuildError where neither NVRTC nor nvcc is there."""
-    codes = {each: cuda_compiler.cubin_of(twin.text, each) for each in twin.architectures}
-    return grid_text(twin.kernel, codes)
+    return grid_text(twin.kernel, {each: cuda_compiler.cubin_of(twin.text, each) for each in twin.architectures})
 
 
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")

@@ -165,8 +165,7 @@ def decide(candidate: Candidate, keep: str) -> Candidate:
     win."""
     if candidate.reason:
         return candidate
-    decider = decisive(candidate.timings)
-    if decider is None:
+    if (decider := decisive(candidate.timings)) is None:
         return replace(candidate, kept=keep == "all", reason="not timed")
     verdict = overall(timing.verdict for timing in candidate.timings)
     loser = losing(candidate.timings) if keep == "faster" else None

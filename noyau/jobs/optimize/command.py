@@ -32,8 +32,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     place = "where the fused model goes, with its library OUT.so beside it (default: MODEL.fused.onnx)"
     add("-o", "--output", type=Path, metavar="OUT.onnx", help=place)
     hosted = "OUT (default: MODEL.noyau) is then a file that noyau.load reads, for inputs of these sizes"
-    host = f"let torch host the model on this device, with kernels in Triton; {hosted}"
-    add("--device", metavar="cuda", help=host)
+    add("--device", metavar="cuda", help=f"let torch host the model on this device, with kernels in Triton; {hosted}")
     runtime = "with --device: torch (default), or onnxruntime: OUT.so then has kernels of its CUDA provider too"
     add("--runtime", choices=RUNTIMES, default=RUNTIMES[0], help=runtime)
     declare_options(parser)

@@ -86,12 +86,10 @@ def race(host: Host[Installed], candidates: Sequence[Candidate], keep: str, say:
     not timed again."""
     rounds = list(host.bindings())
     for done, sizes in enumerate(rounds):
-        bench = host.bench(sizes, candidates)
-        if bench is None:
+        if (bench := host.bench(sizes, candidates)) is None:
             continue
         doing = f"timing at {spell(bench.sizes)}" if bench.sizes else "timing"
-        step = partial(time_at, bench=bench, keep=keep)
-        turn = announce(doing, len(candidates), say, step, (done, len(rounds)))
+        turn = announce(doing, len(candidates), say, partial(time_at, bench=bench, keep=keep), (done, len(rounds)))
         candidates = [turn(numbered) for numbered in enumerate(candidates, 1)]
     return [decide(each, keep) for each in candidates]
 

@@ -20,18 +20,8 @@ from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.record import BindingRecord, Evidence, KernelRecord, ProductRecord, Report
 from noyau.jobs.page import document
 from noyau.jobs.page.document import Page, Section, SizedTime
-from noyau.jobs.report.text import (
-    WIDE,
-    Show,
-    TableRow,
-    beginnings,
-    hanging,
-    listed,
-    shorten,
-    show_of,
-    spell_bytes,
-    table,
-)
+from noyau.jobs.report import text as report_text
+from noyau.jobs.report.text import WIDE, Show, TableRow, hanging, listed, shorten, show_of, spell_bytes, table
 from noyau.text import counted, fields_json, printable, several
 from noyau.timing.verdict import Verdict, spell_s
 
@@ -107,12 +97,11 @@ def headline(report: Report) -> str:
 
 def _kernels(report: Report, width: int, show: Show) -> Iterator[Text]:
     """A line for each kernel and what its columns mean; then the operators that each replaces, and why it is out."""
-    kernels = report.kernels
-    if not kernels:
+    if not (kernels := report.kernels):
         return
     yield Text()
     longest = next(most for least, most in _NAMES.items() if width >= least)
-    names = beginnings([show(kernel.name) for kernel in kernels], longest)
+    names = report_text.beginnings([show(kernel.name) for kernel in kernels], longest)
     headings = ("places", "verdict", "speed-up", "GB/s", "floor", "error", "unfused", "")
     rows = [TableRow(name, _cells(kernel)) for name, kernel in zip(names, kernels, strict=True)]
     yield from table("kernel", headings, rows, width, ("unfused", "places", "GB/s", "error", "floor"), longest)
@@ -161,8 +150,7 @@ def _size_cells(each: BindingRecord) -> Iterator[str | Text]:
 
 def _weights(report: Report, width: int, show: Show) -> Iterator[Text]:
     """The outputs beside those in float32, and each product with the form of its weights, or why it has none."""
-    weights = report.weights
-    if weights is None:
+    if (weights := report.weights) is None:
         return
     yield Text()
     head = f"Weights in few bits ({weights.weights}, {weights.budget})"
@@ -222,15 +210,13 @@ def _not_fused(report: Report, width: int, show: Show) -> Iterator[Text]:
     for group in report.not_fused:
         by_reason[group.reason].extend(group.nodes)
     ordered = sorted(by_reason.items(), key=lambda item: -len(item[1]))
-    total = several(sum(len(nodes) for _, nodes in ordered), "node")
-    yield Text.assemble(("Not fused", "bold"), f": {total}")
+    yield Text.assemble(("Not fused", "bold"), f": {several(sum(len(nodes) for _, nodes in ordered), 'node')}")
     for reason, nodes in ordered[:_MOST_REASONS]:
         yield from hanging(show(reason), width, f"{len(nodes):>5}  ")
         yield Text(" " * 7 + _few(nodes, width - 7, show), style="dim")
     if len(ordered) > _MOST_REASONS:
         rest = sum(len(nodes) for _, nodes in ordered[_MOST_REASONS:])
-        more = several(len(ordered) - _MOST_REASONS, "more reason")
-        yield Text(f"{rest:>5}  for {more}; --json has all")
+        yield Text(f"{rest:>5}  for {several(len(ordered) - _MOST_REASONS, 'more reason')}; --json has all")
 
 
 def _few(names: Sequence[str], width: int, show: Show) -> str:
@@ -342,8 +328,7 @@ def _graphs(evidence: Evidence, report: Report) -> Iterator[Section]:
     extra = {position: {"facts": node["facts"], "lines": node["lines"][:1]} for node, position in places}
 
     def show(position: int, node: Node) -> Node:
-        own = known.get(node.get("group", ""))
-        if own is None:
+        if (own := known.get(node.get("group", ""))) is None:
             return node
         lines, facts = [*node["lines"], *own["lines"]], node["facts"] | own["facts"]
         return {**node, "lines": lines, "facts": facts, "tone": own["tone"], "source": node["group"]}

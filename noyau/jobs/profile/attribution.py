@@ -69,8 +69,7 @@ def attributions_of(
     for graph, other, first, prefix in graphs:
         walk, by_value = _DefUseWalk(graph, other, first), dict[str, set[int]]()  # what readers of a value stand for
         for node in reversed(other.node):  # readers come first
-            positions = frozenset(first + position for position in walk.stands_for(node))
-            if not positions:
+            if not (positions := frozenset(first + position for position in walk.stands_for(node))):
                 positions = frozenset[int]().union(*(by_value.get(name, ()) for name in node.output))
             outputs = tuple(f"{prefix}{name}" if name else "" for name in node.output)
             attributions[node.name] = Attribution(positions, outputs, node.name not in walk.names)
@@ -127,5 +126,4 @@ class _DefUseWalk:
 
 
 def _stored(graph: onnx.GraphProto) -> set[str]:
-    sparse = {tensor.values.name for tensor in graph.sparse_initializer}
-    return {tensor.name for tensor in graph.initializer} | sparse
+    return {tensor.name for tensor in graph.initializer} | {tensor.values.name for tensor in graph.sparse_initializer}

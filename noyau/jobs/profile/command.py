@@ -13,8 +13,7 @@ from noyau.jobs import command_line
 from noyau.jobs.sizes import sizes_of
 
 if TYPE_CHECKING:
-    from noyau.jobs.profile.record import Profile, Wall
-    from noyau.jobs.profile.script import ScriptProfile
+    from noyau.jobs.profile.record import Profile, ScriptProfile, Wall
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:

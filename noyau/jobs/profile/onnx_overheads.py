@@ -96,8 +96,7 @@ def measure_overhead(bench: SessionBench) -> Overhead:
 
 
 def _measure(bench: SessionBench, inputs: int, rank: int, length: int) -> MeasuredChain:
-    arrays = {"x": np.ones([1] * rank, np.float32)}
-    ran = bench.run(chain(inputs, rank, length), arrays, _BUDGET_S, optimized=False)
+    ran = bench.run(chain(inputs, rank, length), {"x": np.ones([1] * rank, np.float32)}, _BUDGET_S, optimized=False)
     nodes, times = ran.nodes(), ran.comparison
     profiled_s = float(np.median([node.median_us for node in nodes])) * 1e-6
     return MeasuredChain(nodes[-1], profiled_s, times.after_median_s / length, times.before_median_s / length)

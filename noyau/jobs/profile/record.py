@@ -1,15 +1,16 @@
-"""The records of a profile and of the split of a call, as `--json` writes them and the terminal shows them."""
+"""The records of a profile, a script and the split of a call, as `--json` writes them and the terminal shows them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 from rich.text import Text
 
-from noyau.jobs.report.text import PagedRecord, Show, TableRow, hanging, show_of, spell_bytes, table
+from noyau.jobs.report.text import PagedRecord, Record, Show, TableRow, hanging, show_of, spell_bytes, table
 from noyau.text import as_json, few, fields_json, several
 from noyau.timing.floors import ceiling, gain_text
 from noyau.timing.machine import Machine
@@ -241,6 +242,43 @@ class Wall(PagedRecord):
             gain = f"{few(path, _MOST_NAMES)}: {gain_text(self.wall_s, path_s)}"
             yield from hanging(show(f"The hottest path that could be fused is {gain}."), width, rest="  ")
         yield from hanging(f"would help next: {self.next}", width, "", "  ")
+
+
+@dataclass(frozen=True, repr=False)
+class ScriptProfile(Record):
+    """The profile of a script; prints itself. `end`: why it ended early, or nothing; `status`: its exit status;
+    `events`: its ranges of time, as Chrome's trace format has them."""
+
+    script: str
+    wall_s: float
+    end: str
+    status: int
+    peak_bytes: int | None
+    events: tuple[Event, ...]
+    functions: tuple[CallTime, ...]
+    top: int = 12
+    schema_version: int = field(default=1, init=False)
+
+    def to_json(self) -> dict[str, Any]:
+        return fields_json(self, without=("top", "events"))
+
+    def headline(self) -> str:
+        """The time and the memory of the script, and why it ended early."""
+        memory = "" if self.peak_bytes is None else f", at most {self.peak_bytes / 1e6:.0f} MB"
+        early = f"; it ended early: {self.end}" if self.end else ""
+        return f"{self.script} ran for {spell_s(self.wall_s)}{memory}{early}"
+
+    def renderables(self, width: int, *, ascii_only: bool) -> Iterator[RenderableType]:
+        show, own = show_of(ascii_only=ascii_only), Path(self.script).resolve().parent
+        yield from hanging(Text(show(self.headline()), "bold red" if self.end else "bold"), width, rest="  ")
+        shown = sorted(self.functions, key=lambda each: -each.self_s)[: self.top]
+        yield from call_table("function", shown, self.wall_s, width, show)
+        whose = (each for each in self.functions if each.file.endswith(".py") and not each.name.startswith("<module>"))
+        inside = [each for each in whose if Path(each.file).resolve().is_relative_to(own)]
+        if hottest := max(inside, key=lambda each: each.python_s, default=None):
+            gain = gain_text(self.wall_s, hottest.python_s)
+            text = f"The hottest function of your own is {hottest.name}: fused into one @noyau.op, {gain}."
+            yield from hanging(show(text), width, rest="  ")
 
 
 def by_name(rows: Iterable[tuple[str, float]]) -> list[tuple[str, list[float]]]:

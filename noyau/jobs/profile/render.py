@@ -152,8 +152,7 @@ def _ranked(shares: Iterable[tuple[str, float]]) -> list[str]:
 def path_table(profile: Profile, width: int, show: Show) -> Iterator[Text]:
     """Rows of fusable paths; with one column of sizes also the bytes, the floor and the gain, else the gain alone."""
     alone = len(profile.at) == 1
-    most = _ranked((path.kernel, path.gain_s / at.run_s) for at in profile.at for path in at.paths)
-    if not most:
+    if not (most := _ranked((path.kernel, path.gain_s / at.run_s) for at in profile.at for path in at.paths)):
         yield Text("No fusable path: nothing in this model could become a kernel.")
         return
     rows = [_path(name, profile.at, show) for name in most[: profile.top]]

@@ -6,16 +6,17 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
 import numpy as np
 
 from noyau.codegen.plan import plan
 from noyau.dtypes import from_onnx
 from noyau.errors import InputError, ModelError
-from noyau.hosts.onnxruntime.function_bodies import subgraphs
-from noyau.hosts.onnxruntime.inputs import sizes_for, spell
+from noyau.hosts.onnxruntime.function_bodies import every_node
+from noyau.hosts.onnxruntime.inputs import model_names, sizes_for, spell
 from noyau.hosts.onnxruntime.path_ends import Between
 from noyau.hosts.onnxruntime.sessions import version
 from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators, open_model
@@ -36,9 +37,6 @@ from noyau.toolchain.c import compiler as c_compiler
 from noyau.verify.input_files import first_sample
 from noyau.verify.inputs import Inputs, make_inputs
 from noyau.workers.resources import processors
-
-if TYPE_CHECKING:
-    import onnx
 
 Dims = Mapping[str, int | Sequence[int]]
 log = logging.getLogger("noyau")
@@ -98,8 +96,7 @@ def inputs_for(original: SourceModel, dims: Mapping[str, int], wishes: ProfileOp
     """Arrays for every input of the model. InputError where one cannot be made up, or does not fit."""
     imported, names = original.called, frozenset(original.imported.initializers)
     if wishes.inputs is None:
-        sizes = sizes_for(imported, dims)
-        return make_inputs(imported.graph, sizes, np.random.default_rng(wishes.seed), without=names)
+        return make_inputs(imported.graph, sizes_for(imported, dims), np.random.default_rng(wishes.seed), without=names)
     return first_sample(Path(wishes.inputs), imported.graph, without=names, dims=dims)
 
 
@@ -126,7 +123,7 @@ def profile(path: str | Path, wishes: ProfileOptions = _USUAL, say: Say = log.in
         overhead = measure_overhead(bench)
         profiles = []
         for done, inputs in enumerate(requests):
-            sizes = ", ".join(f"{name}={size}" for name, size in named(original, inputs.sizes).items())
+            sizes = spell(model_names(original.imported, inputs.sizes))
             say(Step(f"running the model{f' with {sizes}' if sizes else ''}", done, len(requests)))
             profiles.append(profile_size(subject, inputs, overhead, bench, wishes))
     facts = (machine, original.name, sum(map(bool, original.labels)), wishes.threads)
@@ -140,11 +137,6 @@ def subject_of(original: SourceModel, between: Between | None) -> ProfiledModel:
     kernels = plan(cut.groups, original.operators, c_compiler.resolve_target("native"))
     fitted = installable(kernels, original.model, original.folder)
     return ProfiledModel(original, fitted, original.imported.arithmetic, cut.cuts)
-
-
-def named(original: SourceModel, sizes: Mapping[str, int]) -> dict[str, int]:
-    """The sizes by the names that the model has for them."""
-    return {original.imported.sizes.get(name, name): size for name, size in sizes.items()}
 
 
 def profile_size(
@@ -165,19 +157,13 @@ def profile_size(
     records, unrun = tuple(node.record for node in result.nodes), removed(result.nodes, original)
     low_s, high_s = times.quantiles_s(0.1, 0.9)[0]
     run = (times.before_median_s, low_s, high_s, times.after_median_s, result.between_s, len(ran.runs))
-    operators = by_operator(records, every_operator(original.runnable.graph, *original.model.functions))
+    nodes = chain(original.runnable.graph.node, *(each.node for each in original.model.functions))
+    operators = by_operator(records, (node.op_type for node in every_node(nodes)))
     memory = NodeMemory(weights_bytes(original), **steps, largest=largest_values(ran))
     notes = (*inputs.notes, *remarks(original, records, unrun, doubt))
-    sizes = named(original, inputs.sizes)
+    sizes = model_names(original.imported, inputs.sizes)
     record = ProfiledSize(sizes, *run, records, operators, result.paths, memory, result.scaled, unrun, notes)
     return record, list(model_events(ran, result.labels, f"{original.name} {spell(sizes)}".strip(), 1))
-
-
-def every_operator(*graphs: onnx.GraphProto | onnx.FunctionProto) -> Iterator[str]:
-    """The operator types of some graphs, and of the graphs within them."""
-    for node in (node for graph in graphs for node in graph.node):
-        yield node.op_type
-        yield from every_operator(*subgraphs(node))
 
 
 def remarks(original: SourceModel, nodes: Sequence[NodeTime], unrun: int, doubt: str) -> Iterator[str]:

@@ -14,66 +14,23 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rich.console import RenderableType
-from rich.text import Text
-
 from noyau.errors import InputError, MissingExtraError, OutputError
-from noyau.jobs.profile.record import CallTime, call_table
+from noyau.jobs.profile.record import CallTime, ScriptProfile
 from noyau.jobs.profile.timeline import stack_events
-from noyau.jobs.report.text import Record, hanging, show_of
 from noyau.sanitizer.scripts.notebooks import cells_of, run_cells
 from noyau.text import fields_json, from_json
-from noyau.timing.floors import gain_text
-from noyau.timing.ranges import Event, event, recorded
-from noyau.timing.verdict import spell_s
+from noyau.timing.ranges import event, recorded
 from noyau.workers.import_path import import_path
 from noyau.workers.resources import peak_bytes
 from noyau.workers.signals import INTERRUPTED, TimeIsUp, time_limit, wait_or_end
 
 _START_S = 10.0  # for Python to start, and for what stands in C to end
-
-
-@dataclass(frozen=True, repr=False)
-class ScriptProfile(Record):
-    """The profile of a script; prints itself. `end`: why it ended early, or nothing; `status`: its exit status;
-    `events`: its ranges of time, as Chrome's trace format has them."""
-
-    script: str
-    wall_s: float
-    end: str
-    status: int
-    peak_bytes: int | None
-    events: tuple[Event, ...]
-    functions: tuple[CallTime, ...]
-    top: int = 12
-    schema_version: int = field(default=1, init=False)
-
-    def to_json(self) -> dict[str, Any]:
-        return fields_json(self, without=("top", "events"))
-
-    def headline(self) -> str:
-        """The time and the memory of the script, and why it ended early."""
-        memory = "" if self.peak_bytes is None else f", at most {self.peak_bytes / 1e6:.0f} MB"
-        early = f"; it ended early: {self.end}" if self.end else ""
-        return f"{self.script} ran for {spell_s(self.wall_s)}{memory}{early}"
-
-    def renderables(self, width: int, *, ascii_only: bool) -> Iterator[RenderableType]:
-        show, own = show_of(ascii_only=ascii_only), Path(self.script).resolve().parent
-        yield from hanging(Text(show(self.headline()), "bold red" if self.end else "bold"), width, rest="  ")
-        shown = sorted(self.functions, key=lambda each: -each.self_s)[: self.top]
-        yield from call_table("function", shown, self.wall_s, width, show)
-        whose = (each for each in self.functions if each.file.endswith(".py") and not each.name.startswith("<module>"))
-        inside = [each for each in whose if Path(each.file).resolve().is_relative_to(own)]
-        if hottest := max(inside, key=lambda each: each.python_s, default=None):
-            gain = gain_text(self.wall_s, hottest.python_s)
-            text = f"The hottest function of your own is {hottest.name}: fused into one @noyau.op, {gain}."
-            yield from hanging(show(text), width, rest="  ")
 
 
 def profile_script(

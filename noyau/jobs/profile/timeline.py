@@ -51,8 +51,7 @@ def model_events(ran: TimedSession, labels: Mapping[str, Sequence[str]], name: s
     yield label("process_name", name, pid)
     yield from (label("thread_name", each, pid, tid) for tid, each in ((NODES, "nodes"), (GAPS, "gaps between nodes")))
     for run in ran.runs[-_MOST_RUNS:]:
-        spans = [(each.start_us, each.start_us + each.lasted_us) for each in run]
-        if spans:
+        if spans := [(each.start_us, each.start_us + each.lasted_us) for each in run]:
             yield span("a run", min(spans)[0], max(end for _, end in spans), pid, NODES, "run")
         for each, (start, end) in sorted(zip(run, spans, strict=True), key=lambda pair: (pair[1][0], -pair[1][1])):
             inputs, outputs = ([f"{kind}{list(shape)}" for kind, shape in side] for side in (each.inputs, each.outputs))
@@ -85,8 +84,7 @@ def stack_events(samples: Iterable[Mapping[str, Any]], script: str) -> tuple[lis
                 (name, file), start_us = stack.pop()
                 pid = sample["pid"]
                 events += [span(name, start_us, last_us, pid, pid + number, "stack", file=file)] if seen else []
-    rows = [CallTime(*frame, None, 1e-6 * self_us[frame], 1e-6 * us) for frame, us in total_us.items()]
-    return events, rows
+    return events, [CallTime(*frame, None, 1e-6 * self_us[frame], 1e-6 * us) for frame, us in total_us.items()]
 
 
 def _frame(sample: Mapping[str, Any]) -> _Frame:

@@ -52,8 +52,7 @@ def load(text: str, architecture: str, flags: tuple[str, ...] = ()) -> Any:
 def cubin_of(text: str, architecture: str, flags: tuple[str, ...] = ()) -> bytes:
     """The machine code of a text, or its PTX for "compute_90" and the like, from the cache or built. BuildError as
     `load`."""
-    key = digest("cubin", architecture, *flags, text)
-    suffix = f".{_kind(architecture)}"
+    key, suffix = digest("cubin", architecture, *flags, text), f".{_kind(architecture)}"
     return cached(key, suffix, lambda at: at.write_bytes(_compiled(text, architecture, flags))).read_bytes()
 
 
@@ -67,7 +66,7 @@ def _compiled(text: str, architecture: str, flags: tuple[str, ...]) -> bytes:
     try:
         options = core().ProgramOptions(std="c++17", arch=architecture, lineinfo=True)
         whole = text if "#include" in text else f'{_TYPES}#line 1 "kernel.cu"\n{text}'
-        code: bytes = core().Program(whole, "c++", options).compile(_kind(architecture)).code
+        return bytes(core().Program(whole, "c++", options).compile(_kind(architecture)).code)
     except Exception as error:  # NVRTCError with its log, what finds no library, or no cuda.core
         message = str(error)
         if shutil.which("nvcc") and (isinstance(error, MissingExtraError) or _NO_HEADER.search(message)):
@@ -75,12 +74,10 @@ def _compiled(text: str, architecture: str, flags: tuple[str, ...]) -> bytes:
         if isinstance(error, MissingExtraError):
             raise
         raise BuildError(f"NVRTC makes no machine code for {architecture}: {summary(message)}") from error
-    return code
 
 
 def _by_nvcc(text: str, architecture: str, flags: Sequence[str]) -> bytes:
-    nvcc = shutil.which("nvcc")
-    if nvcc is None:
+    if (nvcc := shutil.which("nvcc")) is None:
         raise BuildError(f"there is no nvcc on the PATH, which takes flags ({' '.join(flags)}); leave them out")
     with tempfile.TemporaryDirectory() as folder:
         source, code = Path(folder, "kernel.cu"), Path(folder, "kernel.cubin")

@@ -156,8 +156,7 @@ class ThreadSchedule(BlockSchedule):
         loops += [ir.Loop(updates.column, updates.width, ir.Axis.SERIAL, ())] if updates.column else []
         merged = (*updates.lets, *updates.steps, replace(updates.store, is_atomic=True))
         copied = self.one(replace(kernel, launches=(copy,))).launches
-        added = ir.Launch(primitives.bind_all(primitives.nested(loops, merged)))
-        return replace(kernel, launches=(*copied, added))
+        return replace(kernel, launches=(*copied, ir.Launch(primitives.bind_all(primitives.nested(loops, merged)))))
 
     def nest(self, kernel: ir.Kernel, body: Statements) -> ir.Kernel:
         loops, inner = primitives.chain(body)

@@ -45,8 +45,7 @@ class Pair:
 
 def online(inner: Statements, lead: Dim = ZERO, group: ir.Tile = GROUP, lanes: ir.Tile | None = None) -> Statements:
     """The statements of a row with such pairs of folds in one pass each, of tiles that begin `lead` cells early."""
-    pairs = pairs_in(inner)
-    if not pairs:
+    if not (pairs := pairs_in(inner)):
         return inner
     lanes = lanes or (WRITTEN if any(isinstance(s, ir.Loop) for s in inner) else LANES)
     at, passed = inner.index(pairs[0].first), _pair_in_one_pass(pairs[0], lanes, group, lead)
@@ -168,8 +167,7 @@ def _exponentials(pair: Pair, here: str, count: Dim) -> tuple[ir.Let, State, tup
     """The shift of a tile: its largest value, but not an infinity; the state, and its first part."""
     call, like, most = Symbolic().call, Symbolic().like, ir.Var(here, F32)
     off = ir.Let(f"{here}.shift", call("where", call("equal", most, like(-inf, most)), like(0.0, most), most))
-    names = (f"{pair.first.name}.top", f"{pair.second.name}.scaled")
-    return off, State("logsumexp", names, (F32, F32)), (most,)
+    return off, State("logsumexp", (f"{pair.first.name}.top", f"{pair.second.name}.scaled"), (F32, F32)), (most,)
 
 
 def _moments(pair: Pair, here: str, count: Dim) -> tuple[ir.Let, State, tuple[ir.Expr, ...]]:

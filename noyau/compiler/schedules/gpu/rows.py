@@ -62,17 +62,13 @@ def _rows(buffers: dict[str, ir.Buffer], inner: Sequence[ir.Statement]) -> Itera
     """The begins of the rows that loops and folds run along, one cell after the other."""
     passes = [(s.var, s.body) for s in every_statement(inner) if isinstance(s, ir.Loop)]
     for variable, body in (*passes, *((fold.loops[-1][0], fold.body) for fold in folds_in(inner))):
-        yield from _along(buffers, variable, body)
-
-
-def _along(buffers: dict[str, ir.Buffer], variable: str, body: Statements) -> Iterator[tuple[ir.Buffer, Dim]]:
-    stores = [s for s in every_statement(body) if isinstance(s, ir.Store)]
-    places = [(load.buffer, load.index) for load in loads_of(body)] + [(n, s.index) for s in stores for n in s.buffers]
-    for name, index in (place for place in places if place[0] in buffers):
-        offset = tiles.offset_of(buffers[name], index)
-        base = offset.replace({variable: 0})
-        if offset - base == Dim.of(variable) and base.constant is None:
-            yield buffers[name], base
+        places = [(load.buffer, load.index) for load in loads_of(body)]
+        places += [(n, s.index) for s in every_statement(body) if isinstance(s, ir.Store) for n in s.buffers]
+        for name, index in (place for place in places if place[0] in buffers):
+            offset = tiles.offset_of(buffers[name], index)
+            base = offset.replace({variable: 0})
+            if offset - base == Dim.of(variable) and base.constant is None:
+                yield buffers[name], base
 
 
 KEPT = 16384  # cells of a row that a program holds at most
@@ -110,8 +106,7 @@ def rows(kernel: ir.Kernel, body: Statements, *, share: bool = True) -> ir.Kerne
         choices.add(ir.all_of((fits, lead.is_idle)), lambda: [_two_around(loops, stored_last(inner))])
 
     def side() -> Statements:
-        kept = whole(inner if folds_in(inner) else stored_last(inner), lead)
-        row = replace(loops[-1], body=(*lead.lets, *kept))
+        row = replace(loops[-1], body=(*lead.lets, *whole(inner if folds_in(inner) else stored_last(inner), lead)))
         return tiles.on_grid(loops[:-1], (tiles.cut(row, _beside(inner), ir.Axis.THREADS),))
 
     def alone() -> Statements:
@@ -162,8 +157,7 @@ def _held(inner: Statements) -> set[str]:
 
 def _beside(inner: Statements) -> ir.Tile:
     """The tile of rows that lie side by side."""
-    folds = folds_in(inner)
-    if not folds:
+    if not (folds := folds_in(inner)):
         return PIECES
     hard = len(folds) == 1 or len(_held(inner)) > 1 or any(is_costly(fold.body) for fold in folds)
     return HARD if hard and any(isinstance(s, ir.Loop) for s in inner) else SIDE

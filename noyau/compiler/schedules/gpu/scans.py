@@ -124,12 +124,8 @@ def _by_block(row: RunningResult, schedule: RowSchedule, begin: Dim, extent: Dim
     carried = replace(row.merge, buffers=("carry",), values=(ir.Var(of_round.name, dtype),))
     inside = (let, *values, *_in_round(row, length), *results, *expand_folds((of_round,), 1, wide=False), carried)
     rounds = ir.Loop("#round", (extent + (size - 1)) // size, ir.Axis.SERIAL, inside)
-    return (
-        *allocs,
-        ir.Alloc("carry", dtype, (ONE,), ir.Space.REGISTER),
-        replace(row.first, buffers=("carry",)),
-        rounds,
-    )
+    carry = ir.Alloc("carry", dtype, (ONE,), ir.Space.REGISTER)
+    return (*allocs, carry, replace(row.first, buffers=("carry",)), rounds)
 
 
 def _in_round(row: RunningResult, length: Dim) -> Statements:
@@ -148,20 +144,18 @@ def _in_round(row: RunningResult, length: Dim) -> Statements:
     earlier = row.loop.body[: row.loop.body.index(row.merge)]
     if any(load.buffer == cells for load in walk.loads_of(earlier)):  # a cell sees the state before its own value
         steps.reverse()
+    of_cells = (
+        row.total("groups", "of_group", ZERO, LANE // GROUP),
+        row.total("threads", "of_thread", LANE // GROUP * GROUP, LANE % GROUP),
+        ir.Alloc("state", dtype, (ONE,), ir.Space.REGISTER),
+        ir.Store(("state",), (ZERO,), (ir.Load("carry", (ZERO,), dtype),)),
+        *(merged("groups"), merged("threads")),
+        ir.Loop(str(CELL), count, ir.Axis.SERIAL, (value, *steps)),
+    )
     bodies = (
         (BLOCK, (row.total("own", cells, begin, count), saved("of_thread"))),
         (BLOCK // GROUP, (row.total("own", "of_thread", LANE * GROUP, Dim.of(GROUP)), saved("of_group"))),
-        (
-            BLOCK,
-            (
-                row.total("groups", "of_group", ZERO, LANE // GROUP),
-                row.total("threads", "of_thread", LANE // GROUP * GROUP, LANE % GROUP),
-                ir.Alloc("state", dtype, (ONE,), ir.Space.REGISTER),
-                ir.Store(("state",), (ZERO,), (ir.Load("carry", (ZERO,), dtype),)),
-                *(merged("groups"), merged("threads")),
-                ir.Loop(str(CELL), count, ir.Axis.SERIAL, (value, *steps)),
-            ),
-        ),
+        (BLOCK, of_cells),
     )
     lanes = tuple(ir.Loop(str(LANE), Dim.of(threads), ir.Axis.LANES, body) for threads, body in bodies)
     return expand_folds(lanes, 1, wide=False)

@@ -16,7 +16,7 @@ from enum import Enum
 from noyau.compiler.schedules import primitives
 from noyau.compiler.schedules.cpu import folds
 from noyau.compiler.schedules.gpu.block_rows import BLOCK, WARP, RowSchedule, Share
-from noyau.compiler.schedules.gpu.vectors import BYTES, NARROWEST, Steps, is_straight
+from noyau.compiler.schedules.gpu.vectors import BYTES, NARROWEST, ONE, ZERO, Steps, is_straight
 from noyau.compiler.schedules.primitives import Statements, compare, where
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
@@ -39,7 +39,6 @@ MOST_BUCKETS = 4096
 PIECES = 128  # of the updates
 THREADS = 256  # of a block that counts or places, which looks at as many updates for the rank of one
 SHORT_ROW = 256  # cells of a row that a warp has
-ZERO, ONE = Dim.of(0), Dim.of(1)
 Strategy = Callable[[ir.Kernel], ir.Kernel]
 Cells = Callable[[ir.Kernel, Statements], ir.Kernel]
 
@@ -100,8 +99,7 @@ def scatter(kernel: ir.Kernel, copied: Strategy, cells: Cells, way: Way | None) 
     if wide is not True:
         launches += where(ir.opposite(wide), copied(copies).launches)
         launches += where(fits, [_privatised(kernel, updates)]) if fits is not False else []
-        rest = ir.all_of((ir.opposite(wide), ir.opposite(fits)))
-        launches += where(rest, _atomically(kernel, updates, cells))
+        launches += where(ir.all_of((ir.opposite(wide), ir.opposite(fits))), _atomically(kernel, updates, cells))
     return replace(kernel, launches=tuple(launches))
 
 
@@ -233,9 +231,8 @@ class Lists:
         self.several = maximum(ONE, (updates.owners + (MOST_BUCKETS - 1)) // MOST_BUCKETS)  # owners of a bucket
         self.count = (updates.owners + (self.several - 1)) // self.several  # of buckets
         self.pieces = primitives.minimum(Dim.of(PIECES), updates.count // THREADS + 1)
-        self.counts, self.before, self.starts, self.order = (
-            f"{name}.{what}" for what in ("counts", "before", "starts", "order")
-        )
+        words = ("counts", "before", "starts", "order")
+        self.counts, self.before, self.starts, self.order = (f"{name}.{word}" for word in words)
 
     @property
     def buffers(self) -> tuple[ir.Buffer, ...]:
@@ -370,8 +367,7 @@ class Owners:
 
     def row(self, threads: int, is_alone: bool) -> ir.Launch:
         """Owners of a row each, a warp or a block, whose threads have vectors of it where all rows begin with one."""
-        copied = self.copy(Dim.of(self.updates.column))
-        loads = walk.loads_of((*copied, *self.updates.steps, self.updates.store))
+        loads = walk.loads_of((*self.copy(Dim.of(self.updates.column)), *self.updates.steps, self.updates.store))
         along = [each.buffer for each in loads if primitives.stride_of(each, self.updates.column) == ONE]
         arrays = list(dict.fromkeys([self.updates.output.name, *along]))
         width = BYTES // max(NARROWEST, min(self.kernel[name].dtype.bytes for name in arrays))

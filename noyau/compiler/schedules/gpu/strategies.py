@@ -152,9 +152,7 @@ def _one(kernel: ir.Kernel) -> ir.Kernel:
         return primitives.each(kernel, blocks, _one)
     body = primitives.sink(primitives.coalesce(body))
     loops, inner = primitives.chain(body)
-    if not loops:
-        return replace(kernel, launches=(ir.Launch(body),))
-    return _of_loops(kernel, body, loops, inner)
+    return _of_loops(kernel, body, loops, inner) if loops else replace(kernel, launches=(ir.Launch(body),))
 
 
 def _is_one_row(body: Statements) -> bool:
@@ -259,8 +257,7 @@ def _shares_inputs(kernel: ir.Kernel, launch: ir.Launch) -> bool:
     lets = {s.name: s.value.dim.names for s in statements if isinstance(s, ir.Let) and isinstance(s.value, ir.Index)}
     read = [frozenset().union(*(lets.get(n, {n}) for dim in load.index for n in dim.names)) for load in loads]
     inputs = {buffer.name for buffer in kernel.of(ir.Role.INPUT)}
-    pairs = zip(loads, read, strict=True)
-    return any(load.buffer in inputs and load.index and not names <= own for load, own in pairs)
+    return any(load.buffer in inputs and load.index and not names <= own for load, own in zip(loads, read, strict=True))
 
 
 def _passes_over(body: Iterable[ir.Statement]) -> dict[str, list[str]]:

@@ -161,11 +161,9 @@ def taken_in(cells: FoldCells, state: cpu_folds.State, name: str, tile: ir.Tile)
     number, count = f"{variable}t", ceiling(extent + cells.lead, tile.size)
     before, at = _tile_of_round(number, count, cells.turned)
     start = at * tile.size if cells.start is None else cells.start
-    taken = lanes.store(lane, cells.values, merge=True)
-    loop = ir.Loop(variable, extent, ir.Axis.LANES, (*cells.body, taken))
+    loop = ir.Loop(variable, extent, ir.Axis.LANES, (*cells.body, lanes.store(lane, cells.values, merge=True)))
     inner: ir.Statement = cells_of(loop, start, tile, cells.lead, lane)
-    if cells.start is None:
-        inner = ir.Loop(number, count, ir.Axis.SERIAL, (*before, inner))
+    inner = ir.Loop(number, count, ir.Axis.SERIAL, (*before, inner)) if cells.start is None else inner
     (inner,) = nested([ir.Loop(*each, ir.Axis.SERIAL, ()) for each in cells.loops[:-1]], (inner,))
     before, after = around_lanes(state, lanes, str(lane), tile)
     return Taken(before, inner, after)
@@ -213,8 +211,7 @@ def partial(
     cell = sum((Dim.of(a.var) * product(shape[k + 1 :]) for k, a in enumerate(axes)), ZERO)
     scratch = part.beside("of_chunk")
     first = replace(whole, after=(*whole.after, scratch.store(cell, part.load(ZERO), merge=False)))
-    second = merged_parts(fold, name, scratch.load(cell), chunks, tiles[1])
-    return Partial(first, second, scratch.buffers(shape))
+    return Partial(first, merged_parts(fold, name, scratch.load(cell), chunks, tiles[1]), scratch.buffers(shape))
 
 
 def in_chunks(

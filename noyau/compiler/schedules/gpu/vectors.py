@@ -105,12 +105,9 @@ def _each(variable: str, count: Dim, piece: Piece, lane: Dim, body: Statements) 
 
 def _met(piece: Piece, tag: str, places: Sequence[Place]) -> Statements:
     """The cells until the first vector, and the number of vectors: 0 where not all places begin to be aligned there."""
-    untils = [
-        ir.Let(
-            f"#until{at or ''}_{tag}", ir.UntilAligned(piece.cells, name, (*outer, last + piece.begin), piece.length)
-        )
-        for at, (name, (*outer, last)) in enumerate(places)
-    ]
+    begins = [(name, (*outer, last + piece.begin)) for name, (*outer, last) in places]
+    aligned = [ir.UntilAligned(piece.cells, *begin, piece.length) for begin in begins]
+    untils = [ir.Let(f"#until{at or ''}_{tag}", each) for at, each in enumerate(aligned)]
     first, *others = (Dim.of(each.name) for each in untils)
     agree = ir.all_of(compare("equal", first, other) for other in others)
     count: ir.Expr = ir.Index((piece.length - first) // piece.cells)

@@ -34,8 +34,7 @@ def split_target(target: str) -> tuple[str, tuple[str, ...]]:
     words = target.split(",")
     named = sorted({word for word in words if word.startswith("sm_")}, key=lambda word: (len(word), word))
     levels = [word for word in words if word not in named] or ["native"]
-    wrong = [word for word in named if not re.fullmatch(r"sm_[1-9]\d{1,2}", word)] + levels[1:]
-    if wrong:
+    if wrong := [word for word in named if not re.fullmatch(r"sm_[1-9]\d{1,2}", word)] + levels[1:]:
         raise InputError(f"--target has {printable(wrong[0])}: it takes a level of a CPU, and architectures like sm_90")
     return levels[0], tuple(named)
 
@@ -98,8 +97,7 @@ def _small_cases(task: CertificateTask, draws: np.random.Generator, lacks: str) 
     def is_small(case: Case) -> bool:
         return cells(computed, graph.bind([array.shape for array in case.inputs])) <= MOST_CELLS
 
-    small = list(filter(is_small, cases(graph, sizes, draws, INTERPRETED)))
-    if not small:
+    if not (small := list(filter(is_small, cases(graph, sizes, draws, INTERPRETED)))):
         raise UnsupportedError(f"its rows are too long for noyau's interpreter, and {lacks}")
     return small
 

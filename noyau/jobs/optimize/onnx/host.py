@@ -70,8 +70,7 @@ class OnnxHost:
         replaced = frozenset(position for kernel in own for group in kernel.groups for position in group.positions)
         cut = cut_of(original, wishes.between, replaced)
         plan = codegen_plan.plan(cut.groups, original.operators, target)
-        if self.architectures:
-            plan = codegen_plan.with_twins(plan, self.architectures)
+        plan = codegen_plan.with_twins(plan, self.architectures) if self.architectures else plan
         plan = replace(plan, kernels=(*own, *plan.kernels))
         return cut, choose_places(installable(plan, original.model, original.folder), wishes.only, wishes.drop)
 

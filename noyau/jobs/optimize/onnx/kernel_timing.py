@@ -121,10 +121,7 @@ class OnnxBench:
         contents = tuple(model.SerializeToString() for model in (before, after))
         wishes = (str(self.original.prepacked), str(self.budget_s), self.device)
         parts = (digest(*contents), text, *wishes, *stamps(before, self.original.folder))
-        keys = [
-            [timing_key((str(feed.cold), *parts), feed.arrays, self.threads) for feed in scene.feeds]
-            for scene in scenes
-        ]
+        keys = [[timing_key((str(feed.cold), *parts), feed.arrays, self.threads) for feed in s.feeds] for s in scenes]
         timings = [self._recalled(scene, each) for scene, each in zip(scenes, keys, strict=True)]
         late = [not self.fresh and recall_late(each[0], limit_s) for each in keys]
         new = [number for number, timing in enumerate(timings) if timing is None and not late[number]]

@@ -53,8 +53,7 @@ def remarks(original: SourceModel, feeds: ModelInputs, candidates: Sequence[Cand
     if original.conversion:
         yield original.conversion
     if feeds.made_up and feeds.small.sizes != feeds.full.sizes and candidates:
-        sizes = spell(model_names(original.imported, feeds.small.sizes))
-        yield f"kernels are checked on smaller ones, of {sizes}"
+        yield f"kernels are checked on smaller ones, of {spell(model_names(original.imported, feeds.small.sizes))}"
     if feeds.searched:
         sizes = spell(model_names(original.imported, feeds.full.sizes))
         yield f"it does not run with the usual sizes: {sizes} were found by trying; --dim or --inputs gives others"
@@ -103,8 +102,7 @@ def missing_in_ceiling(candidates: Sequence[Candidate], whole: Whole) -> Iterato
 
 def end_to_end(whole: Whole, candidates: Sequence[Candidate]) -> EndToEnd:
     """The record of the whole model; empty where it was not timed."""
-    comparison = whole.comparison
-    if comparison is None:
+    if (comparison := whole.comparison) is None:
         return EndToEnd(reason=whole.refused or whole.untimed)
     each = tuple(replace(binding(timing), ceiling=ceiling(candidates, timing)) for timing in whole.timings)
     return EndToEnd(*comparison.medians_s, whole.verdict, comparison.speedup, whole.apart, each)

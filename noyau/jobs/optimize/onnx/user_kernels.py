@@ -47,28 +47,23 @@ from noyau.verify.adversarial import cases
 if TYPE_CHECKING:
     import onnx
 
-
 WHERE = "BETWEEN"  # what a file calls the ends of its path
 
 
 def ends_of_op(op: Op[Any, Any]) -> tuple[Sequence[str], Sequence[str]]:
     """The ends of the path that an op was extracted from. InputError where its file does not name them."""
-    ends = op.reference.__globals__.get(WHERE)
-    message = f'{op.name} does not say where it lies in the model: its file needs {WHERE} = (["A"], ["C"])'
-    match ends:
+    match op.reference.__globals__.get(WHERE):
         case ((tuple() | list()) as sources, (tuple() | list()) as results):
-            names = [*sources, *results]
+            if all(isinstance(name, str) for name in (*sources, *results)):
+                return sources, results
         case _:
-            raise InputError(message)
-    if not all(isinstance(name, str) for name in names):
-        raise InputError(message)
-    return sources, results
+            pass
+    raise InputError(f'{op.name} does not say where it lies in the model: its file needs {WHERE} = (["A"], ["C"])')
 
 
 def kernel_of(op: Op[Any, Any]) -> UserKernel:
     """The kernel in C that was attached last. InputError where there is none, or where a model cannot have it."""
-    kernels = [kernel for kernel in op.kernels.values() if LANGUAGES[kernel.language].is_native]
-    if not kernels:
+    if not (kernels := [kernel for kernel in op.kernels.values() if LANGUAGES[kernel.language].is_native]):
         names = ", ".join(f"{kernel.name}[{kernel.language}]" for kernel in op.kernels.values()) or "none"
         remedy = f'{op.name}.kernel("{op.name}.c") attaches one'
         raise InputError(f"{op.name} has no kernel in C (its kernels: {names}): {remedy}")
@@ -229,10 +224,9 @@ def _candidates(original: SourceModel, path: Path) -> Iterator[Ends]:
     last = walk.nodes[walk.makers[result]]
     at = list(last.output).index(result)
     for position, node in enumerate(walk.nodes):
-        if position != walk.makers[result] and node.op_type == last.op_type and len(node.output) > at:
-            ends = walk.ends(result, node.output[at])
-            if ends is not None:
-                yield ends
+        is_like = position != walk.makers[result] and node.op_type == last.op_type and len(node.output) > at
+        if is_like and (ends := walk.ends(result, node.output[at])) is not None:
+            yield ends
 
 
 class _PathWalk:
@@ -248,8 +242,7 @@ class _PathWalk:
 
     def ends(self, result: str, other: str) -> Ends | None:
         """The ends of the place in which one value is another; None where its operators are not the same."""
-        known = self.backwards({result: other})
-        if known is None:
+        if (known := self.backwards({result: other})) is None:
             return None
         for position in sorted(self.path.positions):
             self.forwards(self.nodes[position], known)
@@ -272,9 +265,8 @@ class _PathWalk:
             one, other = self.nodes[self.makers[name]], self.nodes[self.makers[mapping[name]]]
             if not _alike(one, other):
                 return None
-            for left, right in chain(
-                zip(one.input, other.input, strict=True), zip(one.output, other.output, strict=False)
-            ):
+            pairs = chain(zip(one.input, other.input, strict=True), zip(one.output, other.output, strict=False))
+            for left, right in pairs:
                 mapping.setdefault(left, right)
             waiting += [left for left in one.input if left]
         return mapping

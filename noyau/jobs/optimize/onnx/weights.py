@@ -132,8 +132,7 @@ class WeightStage:
             bench = self.final.bench
             bench = replace(bench, fused=with_variants(bench.fused, choice, bench.original.folder))
             whole = time_whole(bench, self.scenes, self.limit_s)
-            reason = loss_of(whole) or self._fault(choice, cases)
-            if not reason:
+            if not (reason := loss_of(whole) or self._fault(choice, cases)):
                 return replace(self._result(choice), bench=bench, whole=whole)
             kept = dict([*choice.items()][: len(choice) // 2])  # they are in the order of their gains
             self.tried.reasons |= {name: f"{variant}: {reason}" for name, variant in choice.items() if name not in kept}
@@ -262,8 +261,7 @@ def judge_variants(
     weights, operands = product.weights(), [rows.copy() for _ in LARGE]
     for times, operand in zip(LARGE, operands, strict=True):
         operand[::2, np.abs(rows).max(axis=0, initial=0).argmax()] *= times
-    columns = range(0, weights.shape[1], _COLUMNS)
-    parts = (weights[:, at : at + _COLUMNS].astype(np.float64) for at in columns)
+    parts = (weights[:, at : at + _COLUMNS].astype(np.float64) for at in range(0, weights.shape[1], _COLUMNS))
     exact = np.hstack([np.concatenate(operands).astype(np.float64) @ part for part in parts])
     largest = np.abs(exact).max(axis=1)
 

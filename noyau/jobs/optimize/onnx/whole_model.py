@@ -176,8 +176,7 @@ def without_unopenable(
     faults = {one.planned.operator: fault_of([one]) for one in kept} if fault else {}
     if not any(faults.values()):
         faults = dict.fromkeys(faults, fault)
-    reasons = {name: f"without its library {fault}" for name, fault in faults.items() if fault}
-    return dropped(candidates, reasons)
+    return dropped(candidates, {name: f"without its library {fault}" for name, fault in faults.items() if fault})
 
 
 def dropped(candidates: Sequence[Candidate], reasons: Mapping[str, str]) -> tuple[Candidate, ...]:
