@@ -140,6 +140,21 @@ def test_what_a_script_does_on_a_gpu_is_seen_from_when_torch_begins_to_use_it(sc
     )
 
 
+@pytest.mark.gpu
+def test_kernels_and_copies_of_a_script_on_a_gpu_lie_within_its_ranges(script, capfd):
+    lines = "x = torch.ones(1 << 20).cuda()", "with noyau.range('work'): x.exp_(); torch.cuda.synchronize()"
+    script.write_text("\n".join(("import noyau, torch", *lines)))
+    assert profile("--trace", "t.json", "--json", "p.json") == 0
+    rows = {
+        each["name"]: each for each in json.loads(Path("p.json").read_text())["functions"] if each["where"] == "gpu"
+    }
+    assert any(each["bytes"] == 4 << 20 for name, each in rows.items() if name.startswith("Memcpy HtoD"))
+    events = json.loads(Path("t.json").read_text())["traceEvents"]
+    (work,) = (each for each in events if each["name"] == "work" and each["cat"] == "range")
+    (exp,) = (each for each in events if each.get("cat") == "kernel" and "exp" in each["name"])
+    assert work["ts"] < exp["ts"] < exp["ts"] + exp["dur"] < work["ts"] + work["dur"]
+
+
 @pytest.mark.long
 def test_torchs_profiler_of_a_gpu_is_around_a_script(script, capfd):
     script.write_text(
