@@ -15,12 +15,14 @@ from noyau.jobs.sizes import sizes_of
 if TYPE_CHECKING:
     from noyau.jobs.profile.record import Profile, ScriptProfile, Wall
 
+_REPORTS = (".sqlite", ".csv", ".nsys-rep", ".qdrep", ".ncu-rep")  # of Nsight, as it writes and exports them
+
 
 def _declare(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     others = "a torch module, whose inputs the file names `inputs`; or a script or notebook, which runs as it is"
-    what = f"the model, which runs in onnxruntime, nothing compiled; {others}"
-    add("model", metavar="MODEL.onnx|FILE.py::MODULE|SCRIPT.py|BOOK.ipynb", help=what)
+    what = f"the model, which runs in onnxruntime, nothing compiled; {others}; or an exported report of Nsight"
+    add("model", metavar="MODEL.onnx|FILE.py::MODULE|SCRIPT.py|BOOK.ipynb|REPORT.sqlite|REPORT.csv", help=what)
     add("arguments", nargs="*", default=[], metavar="ARGS", help="arguments of a script; its own options go after --")
     add("--trace", type=Path, metavar="F.json", help="write a timeline here, which Perfetto opens (ui.perfetto.dev)")
     sizes = "or with several in turn: sequence=1,128,1024 (default: a usual one); can be repeated"
@@ -40,10 +42,11 @@ def _run(arguments: argparse.Namespace) -> int:
     command_line.require_record_places(path, arguments.json, arguments.html, arguments.trace)
     if path.suffix == ".json":
         raise InputError(f"{path} is no model and no script; a timeline, of noyau or another tool, opens in Perfetto")
-    if path.suffix in (".py", ".ipynb") and not module:
-        return _run_script(arguments, path)
-    if arguments.arguments or arguments.time or arguments.native:
+    is_script = path.suffix in (".py", ".ipynb") and not module
+    if not is_script and (arguments.arguments or arguments.time or arguments.native):
         raise InputError(f"{place} is no script: it takes no arguments, no --time and no --native")
+    if is_script or path.suffix in _REPORTS:
+        return _run_script(arguments, path)
     with command_line.progress(quiet=arguments.quiet) as say:
         result = _profile(arguments, path, say)
     result.write_where(arguments.json, arguments.html)
@@ -83,15 +86,19 @@ def _finish(arguments: argparse.Namespace, result: Profile | Wall | ScriptProfil
 
 
 def _run_script(arguments: argparse.Namespace, path: Path) -> int:
-    """The exit status of the script; its profile is printed however it ends."""
+    """The exit status of the script; its profile is printed however it ends. Or print what a report of Nsight says."""
     if arguments.html is not None:
-        raise InputError(f"{path} is a script, whose profile has no page: say --json or --trace F.json")
+        raise InputError(f"the profile of {path} has no page: say --json or --trace F.json")
     time_s = math.inf if arguments.time is None else arguments.time
     if arguments.time == math.inf or not time_s > 0:
         raise InputError(f"--time {arguments.time:g} is no limit: give a number of seconds above 0")
+    from noyau.jobs.profile.nsight import profile_report
     from noyau.jobs.profile.script import profile_script
 
-    result = profile_script(path, arguments.arguments, arguments.top, time_s=time_s, native=arguments.native)
+    if path.suffix in _REPORTS:
+        result = profile_report(path, arguments.top)
+    else:
+        result = profile_script(path, arguments.arguments, arguments.top, time_s=time_s, native=arguments.native)
     if arguments.json is not None:
         result.write(arguments.json)
     return _finish(arguments, result, result.status)

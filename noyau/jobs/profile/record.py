@@ -34,7 +34,7 @@ HELP = {
 @dataclass(frozen=True, slots=True)
 class CallTime:
     """A function or a kernel: its file, its calls (None: it was sampled), the seconds in itself and with all that it
-    calls, the bytes that it allocates where that is known, and where it runs."""
+    calls, the bytes that it allocates or copies where that is known, and where it runs."""
 
     name: str
     file: str
@@ -58,7 +58,7 @@ def call_table(title: str, rows: Sequence[CallTime], wall_s: float, width: int, 
         counts = "" if each.calls is None else str(each.calls), spell_bytes(each.bytes) if each.bytes else ""
         times = spell_s(each.self_s), spell_s(each.total_s), f"{each.self_s / wall_s:.0%}" if wall_s else "-"
         lines.append(TableRow(show(each.name), (*times, *counts, each.where if on_both else "")))
-    yield from table(title, ("self", "total", "share", "calls", "allocates", "on"), lines, width, ("allocates", "on"))
+    yield from table(title, ("self", "total", "share", "calls", "bytes", "on"), lines, width, ("bytes", "on"))
 
 
 @dataclass(frozen=True, slots=True)

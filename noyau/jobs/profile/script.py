@@ -13,8 +13,10 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -22,11 +24,11 @@ from typing import Any
 
 from noyau.errors import InputError, MissingExtraError, OutputError
 from noyau.jobs.profile.record import CallTime, ScriptProfile
-from noyau.jobs.profile.timeline import stack_events
+from noyau.jobs.profile.timeline import ON_GPU, call_rows, stack_events
 from noyau.sanitizer.scripts.notebooks import cells_of, run_cells
 from noyau.text import fields_json, from_json
 from noyau.timing.ranges import event, recorded
-from noyau.workers.import_path import import_path
+from noyau.workers.import_path import import_path, when_imported
 from noyau.workers.resources import peak_bytes
 from noyau.workers.signals import INTERRUPTED, TimeIsUp, time_limit, wait_or_end
 
@@ -79,18 +81,26 @@ def _with_samples(ran: ScriptProfile, samples: Sequence[Mapping[str, Any]]) -> S
     """The run with the functions of its samples; both begin at the same moment, but for a sample."""
     events, functions = stack_events(samples, ran.script)
     begin_us = min((each["ts"] for each in events), default=0.0) - (ran.events[0]["ts"] if ran.events else 0.0)
-    moved = ({**each, "ts": each["ts"] + begin_us} for each in ran.events)
-    return replace(ran, events=(*moved, *events), functions=tuple(functions))
+    moved = ({**each, "ts": each.get("ts", 0.0) + begin_us} for each in ran.events)
+    return replace(ran, events=(*moved, *events), functions=(*ran.functions, *functions))
 
 
 def run_script(
     path: Path, arguments: Sequence[str], limit_s: float, profiler: cProfile.Profile | None
 ) -> ScriptProfile:
-    """Run a script in this process, however it ends, for so long at most; under a profiler, if there is one."""
+    """Run a script in this process, however it ends, for so long at most, under `profiler` and, on a GPU, torch's."""
     end, status, script = "", 0, partial(runpy.run_path, str(path), run_name="__main__")
     run = partial(run_cells, cells_of(path), path.name) if path.suffix == ".ipynb" else script
     sys.argv = [str(path), *arguments]
-    with recorded() as events, import_path(path):
+    with recorded() as events, import_path(path), ExitStack() as recording:
+
+        def begin() -> None:
+            from noyau.jobs.profile.torch_wall import device_events
+
+            if threading.current_thread() is threading.main_thread():  # where torch's profiler begins, it must end
+                recording.enter_context(device_events(events))
+
+        recording.enter_context(when_imported("torch", lambda: sys.modules["torch"].cuda._lazy_call(begin)))
         start_s = time.perf_counter()
         try:
             with time_limit(limit_s):
@@ -110,6 +120,7 @@ def run_script(
         CallTime(name if file == "~" else f"{name} ({Path(file).name}:{line})", file, calls, self_s, total_s)
         for (file, line, name), (_, calls, self_s, total_s, _) in stats.items()
     )
+    functions += tuple(call_rows(each for each in events if each.get("cat") in ON_GPU))
     return ScriptProfile(str(path), end_s - start_s, end, status, peak_bytes(), spans, functions)
 
 

@@ -3,6 +3,7 @@ does something else. Times are in microseconds."""
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from noyau.jobs.profile.session_runs import TimedSession
 
 NODES, GAPS = 1, 2  # the threads of the timeline of a model
+ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")  # the categories of what a GPU does
 _MOST_RUNS = 5  # of a model, in a timeline
 _Frame = tuple[str, str]
 
@@ -43,6 +45,33 @@ def gaps(spans: Iterable[tuple[float, float]], pid: int, tid: int) -> Iterator[E
         if until is not None and start > until:
             yield span("gap", until, start, pid, tid, "gap")
         until = end if until is None else max(until, end)
+
+
+def gap_threads(busy: Sequence[Event], what: str) -> Iterator[Event]:
+    """The gaps between events of each process or GPU, on a thread of its own."""
+    for pid in {each["pid"] for each in busy}:
+        yield label("thread_name", f"gaps between {what}", pid, 1 << 20)
+        yield from gaps(((each["ts"], each["ts"] + each["dur"]) for each in busy if each["pid"] == pid), pid, 1 << 20)
+
+
+def call_rows(events: Iterable[Event]) -> Iterator[CallTime]:
+    """The times of events by name, none of which has another one within it, and the bytes that they copy or set."""
+    rows = defaultdict[tuple[str, str], list[tuple[float, int]]](list)
+    for each in events:
+        spent = 1e-6 * each["dur"], each["args"].get("bytes") or 0
+        rows[short_name(each["name"]), "gpu" if each["cat"] in ON_GPU else "host"].append(spent)
+    for (name, where), those in rows.items():
+        spent_s, moved = map(sum, zip(*those, strict=True))
+        yield CallTime(name, "", len(those), spent_s, spent_s, int(moved) or None, where)
+
+
+def short_name(name: str) -> str:
+    """The name of a kernel without its namespaces and types, with the function that it computes, where C++ says so."""
+    if ("<" not in name and "(" not in name) or name.startswith("Mem"):
+        return name
+    functions = re.findall(r"\w*(?:Functor\w*|KernelImpl|_kernel_cuda)\b", name)
+    short = re.split(r"[<(]", name.replace("(anonymous namespace)::", ""))[0].rpartition("::")[2].removeprefix("void ")
+    return f"{short} ({functions[-1]})" if functions else short
 
 
 def model_events(ran: TimedSession, labels: Mapping[str, Sequence[str]], name: str, pid: int) -> Iterator[Event]:

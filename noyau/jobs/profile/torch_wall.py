@@ -11,7 +11,8 @@ import statistics
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -23,7 +24,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 
 from noyau.hosts.torch.fast_calls import marked
 from noyau.jobs.profile.record import CallTime, Wall
-from noyau.jobs.profile.timeline import gaps, label
+from noyau.jobs.profile.timeline import ON_GPU, gap_threads, gaps, short_name
 from noyau.timing.ranges import Event
 
 CALLS, MOST_S = 5, 2.0  # timed without the profiler, which takes time of its own; no more after so many seconds
@@ -43,13 +44,14 @@ def measure_wall(call: Callable[[], Any], active: int = 1, *, timeline: bool = F
     with_gpu = torch.cuda.is_available()
     wait = torch.cuda.synchronize if with_gpu else lambda: None
     call()
-    times = list[float]()
-    while len(usual := _usual(times)) < 2 or (len(usual) < CALLS and sum(usual) < MOST_S):
+    times, usual = list[float](), list[float]()
+    while len(usual) < 2 or (len(usual) < CALLS and sum(usual) < MOST_S):
         wait()
         start_s = time.perf_counter()
         call()
         wait()
         times.append(time.perf_counter() - start_s)
+        usual = [each for each in times if each < _COMPILES * min(times)]
     activities = [ProfilerActivity.CPU, *[ProfilerActivity.CUDA] * with_gpu]
     steps = schedule(wait=1, warmup=1, active=active, repeat=1)
     events, trace = list[Any](), list[Event]()
@@ -67,26 +69,36 @@ def measure_wall(call: Callable[[], Any], active: int = 1, *, timeline: bool = F
     return replace(split(statistics.median(usual), events, active), events=tuple(trace))
 
 
-def _usual(times: Sequence[float]) -> list[float]:
-    """The times but for those of calls that compile, whichever these are."""
-    return [each for each in times if each < _COMPILES * min(times)]
+@contextmanager
+def device_events(events: list[Event]) -> Iterator[None]:
+    """Add to `events`, at the end, what a GPU has done within, on the clock of `noyau.range`; no longer than until the
+    program starts a profiler of torch's itself."""
+    every: Any = torch.autograd.profiler.profile  # all interfaces of torch's profiler begin with its _prepare_trace
+    with ExitStack() as ours:
+
+        def give_way(other: Any) -> None:
+            ours.close()  # torch has one profiler at a time
+            other._prepare_trace()
+
+        seen = ours.enter_context(profile(activities=[ProfilerActivity.CUDA]))
+        ours.callback(setattr, every, "_prepare_trace", every._prepare_trace)
+        every._prepare_trace = give_way
+        yield
+    events += timeline_of(seen, time.time() - time.perf_counter())
 
 
-def timeline_of(seen: profile) -> list[Event]:
+def timeline_of(seen: profile, zero_s: float | None = None) -> list[Event]:
     """Events that torch's profiler has seen, in Chrome's trace format, and on a thread of its own the gaps: between
-    kernels of a GPU, where there are any, else between operators."""
+    kernels of a GPU, where there are any, else between operators. `zero_s`: the zero of times, since 1970."""
     with tempfile.TemporaryDirectory(prefix="noyau-") as folder:
         path = Path(folder) / "trace.json"
         seen.export_chrome_trace(str(path))
-        events: list[Event] = json.loads(path.read_text("utf-8"))["traceEvents"]
-    on_gpu = [each for each in events if each.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
+        trace = json.loads(path.read_text("utf-8"))
+    zero_us = 0.0 if zero_s is None else 1e6 * zero_s - 1e-3 * trace.get("baseTimeNanoseconds", 0)
+    events = [{**each, "ts": each.get("ts", 0.0) - zero_us} for each in trace["traceEvents"]]
+    on_gpu = [each for each in events if each.get("cat") in ON_GPU]
     busy = on_gpu or [each for each in events if each.get("cat") == "cpu_op"]
-    if busy:
-        place = busy[0]["pid"], 1 << 20
-        spans = ((each["ts"], each["ts"] + each["dur"]) for each in busy)
-        events.append(label("thread_name", f"gaps between {'kernels' if on_gpu else 'operators'}", *place))
-        events += gaps(spans, *place)
-    return events
+    return [*events, *gap_threads(busy, "kernels" if on_gpu else "operators")]
 
 
 def split(wall_s: float, events: Iterable[Any], calls: int = 1) -> Wall:
@@ -95,8 +107,9 @@ def split(wall_s: float, events: Iterable[Any], calls: int = 1) -> Wall:
     kernels = [each for each in events if each.device_type == DeviceType.CUDA]
     waits_us = sum(each.self_cpu_time_total for each in events if each.name in _WAITS) if kernels else 0.0
     if kernels:
-        own = {id(each): _lasted_us(each) for each in kernels}
-        busy_us = _covered((each.time_range.start, each.time_range.end) for each in kernels)
+        own = {id(each): each.time_range.elapsed_us() for each in kernels}
+        spans = [(each.time_range.start, each.time_range.end) for each in kernels]
+        busy_us = max(end for _, end in spans) - min(spans)[0] - sum(each["dur"] for each in gaps(spans, 0, 0))
     else:
         kernels = [each for each in events if "::" in each.name]
         own = {id(each): float(each.self_cpu_time_total) for each in kernels}
@@ -115,8 +128,8 @@ def _rows(events: Iterable[Any], own: Mapping[int, float], scale_s: float, calls
     for each in events:
         if id(each) in own or "::" in each.name:
             where = "gpu" if each.device_type == DeviceType.CUDA else "host"
-            times = own.get(id(each), float(each.self_cpu_time_total)), _lasted_us(each)
-            by_kernel[_short(each.name), where].append((*times, max(getattr(each, "self_cpu_memory_usage", 0), 0)))
+            times = own.get(id(each), float(each.self_cpu_time_total)), each.time_range.elapsed_us()
+            by_kernel[short_name(each.name), where].append((*times, max(getattr(each, "self_cpu_memory_usage", 0), 0)))
     rows = []
     for (name, where), those in by_kernel.items():
         self_us, total_us, taken = map(sum, zip(*those, strict=True))
@@ -125,32 +138,19 @@ def _rows(events: Iterable[Any], own: Mapping[int, float], scale_s: float, calls
     return tuple(sorted(rows, key=lambda row: (row.where != "gpu", -row.self_s)))
 
 
-def _lasted_us(event: Any) -> float:
-    return float(event.time_range.end - event.time_range.start)
-
-
 def _hottest(kernels: Iterable[Any], busy_s: float) -> tuple[tuple[str, ...], float]:
     """The neighbours in time, without a product or a copy among them and within no other operator, that take most
     together, and their share of the `busy_s` of one call."""
     paths: dict[tuple[str, ...], float] = defaultdict(float)
     whole = [each for each in kernels if "::" not in str(getattr(getattr(each, "cpu_parent", None), "name", ""))]
-    running = sorted(filter(_lasted_us, whole), key=lambda each: each.time_range.start)
+    running = sorted((each for each in whole if each.time_range.elapsed_us()), key=lambda each: each.time_range.start)
     for is_product, those in groupby(running, key=lambda each: bool(_UNFUSED.search(each.name))):
         if not is_product:
-            names, spent_us = zip(*((_short(each.name), _lasted_us(each)) for each in those), strict=True)
-            paths[names] += sum(spent_us)
+            path = list(those)
+            paths[tuple(short_name(each.name) for each in path)] += sum(each.time_range.elapsed_us() for each in path)
     hottest, most_us = max(paths.items(), key=lambda item: item[1], default=((), 0.0))
-    every_us = sum(map(_lasted_us, running))
+    every_us = sum(each.time_range.elapsed_us() for each in running)
     return hottest, busy_s * most_us / every_us if every_us else 0.0
-
-
-def _short(name: str) -> str:
-    """The name of a kernel without its namespaces and types, with the function that it computes, where C++ says so."""
-    if ("<" not in name and "(" not in name) or name.startswith("Mem"):
-        return name
-    functions = re.findall(r"\w*(?:Functor\w*|KernelImpl|_kernel_cuda)\b", name)
-    short = re.split(r"[<(]", name.replace("(anonymous namespace)::", ""))[0].rpartition("::")[2].removeprefix("void ")
-    return f"{short} ({functions[-1]})" if functions else short
 
 
 def _is_mark(event: Any) -> bool:
@@ -159,12 +159,3 @@ def _is_mark(event: Any) -> bool:
         return False
     noted = event.device_type == DeviceType.CUDA and "::" in event.name and "<" not in event.name
     return noted or event.is_user_annotation or event.name.startswith(("ProfilerStep", "Torch-Compiled"))
-
-
-def _covered(intervals: Iterable[tuple[float, float]]) -> float:
-    """Length of the union of intervals."""
-    covered, until = 0.0, float("-inf")
-    for start, end in sorted(intervals):
-        covered += max(end - max(start, until), 0.0)
-        until = max(until, end)
-    return covered

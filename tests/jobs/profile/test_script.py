@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -14,8 +18,8 @@ import pytest
 
 import noyau
 from noyau.jobs.cli import main
-from noyau.jobs.profile.record import Profile
-from noyau.jobs.profile.script import ScriptProfile
+from noyau.jobs.profile.record import CallTime, Profile, ScriptProfile
+from noyau.jobs.profile.script import run_script
 from tests.jobs.profile.samples import TRACE
 
 SCRIPT = """
@@ -94,6 +98,77 @@ def test_a_notebook_is_profiled_cell_by_cell(script, capfd):
     assert "book.ipynb is no notebook of Jupyter" in capfd.readouterr().err
 
 
+TORCH = """
+calls = []
+cuda = type("cuda", (), {"_lazy_call": calls.append})
+"""
+KERNEL = {
+    "name": "void at::fill<int>(int)",
+    "ph": "X",
+    "cat": "kernel",
+    "ts": 1,
+    "dur": 2e6,
+    "pid": 0,
+    "tid": 7,
+    "args": {},
+}
+COPY = {**KERNEL, "name": "Memcpy HtoD (Pinned -> Device)", "cat": "gpu_memcpy", "dur": 1e6, "args": {"bytes": 4096}}
+
+
+def test_what_a_script_does_on_a_gpu_is_seen_from_when_torch_begins_to_use_it(script, monkeypatch):
+    """With a module in the place of torch, and events in that of a GPU's."""
+
+    @contextmanager
+    def device_events(events):
+        yield
+        events += [KERNEL, COPY, {"name": "process_name", "ph": "M", "pid": 0, "tid": 0, "args": {"name": "python"}}]
+
+    pytest.importorskip("torch")
+    monkeypatch.setattr("noyau.jobs.profile.torch_wall.device_events", device_events)
+    script.with_name("torch.py").write_text(TORCH)
+    for use, on_gpu in (
+        ("import torch", []),
+        ("import torch; torch.calls[0]()", [("fill", 2.0, None), (COPY["name"], 1.0, 4096)]),
+    ):
+        monkeypatch.delitem(sys.modules, "torch")
+        script.write_text(use)
+        ran = run_script(script, (), math.inf, None)
+        assert [(each.name, each.self_s, each.bytes) for each in ran.functions if each.where == "gpu"] == on_gpu
+        assert [each["name"] for each in ran.events][:1] == ["work.py"] and len(ran.events) == (4 if on_gpu else 1)
+    assert re.search(
+        r"fill +2 s +2 s .* 1 +gpu", str(replace(ran, functions=(*ran.functions, CallTime("f", "f.py", 1, 1, 1))))
+    )
+
+
+@pytest.mark.gpu
+def test_kernels_and_copies_of_a_script_on_a_gpu_lie_within_its_ranges(script, capfd):
+    lines = "x = torch.ones(1 << 20).cuda()", "with noyau.range('work'): x.exp_(); torch.cuda.synchronize()"
+    script.write_text("\n".join(("import noyau, torch", *lines)))
+    assert profile("--trace", "t.json", "--json", "p.json") == 0
+    rows = {
+        each["name"]: each for each in json.loads(Path("p.json").read_text())["functions"] if each["where"] == "gpu"
+    }
+    assert any(each["bytes"] == 4 << 20 for name, each in rows.items() if name.startswith("Memcpy HtoD"))
+    events = json.loads(Path("t.json").read_text())["traceEvents"]
+    (work,) = (each for each in events if each["name"] == "work" and each["cat"] == "range")
+    (exp,) = (each for each in events if each.get("cat") == "kernel" and "exp" in each["name"])
+    assert work["ts"] < exp["ts"] < exp["ts"] + exp["dur"] < work["ts"] + work["dur"]
+
+
+@pytest.mark.long
+def test_torchs_profiler_of_a_gpu_is_around_a_script(script, capfd):
+    script.write_text(
+        "import torch, noyau.jobs.profile.torch_wall as wall\n"
+        "wall.ProfilerActivity = type('Activities', (), {'CUDA': wall.ProfilerActivity.CPU})  # for want of a GPU\n"
+        "torch.cuda._queued_calls[-1][0]()\n"
+        "torch.ones(3).exp()\n"
+    )
+    assert profile("--trace", "t.json") == 0
+    whole, *others = json.loads(Path("t.json").read_text())["traceEvents"]
+    (exp,) = (each for each in others if each["name"] == "aten::exp")
+    assert whole["ts"] < exp["ts"] < whole["ts"] + whole["dur"]
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -101,7 +176,7 @@ def test_a_notebook_is_profiled_cell_by_cell(script, capfd):
         (["model.onnx", "words"], "model.onnx is no script: it takes no arguments, no --time and no --native"),
         (["t.json"], "t.json is no model and no script; a timeline, of noyau or another tool, opens in Perfetto"),
         (["work.py", "--time", "0"], "--time 0 is no limit: give a number of seconds above 0"),
-        (["work.py", "--html", "p.html"], "work.py is a script, whose profile has no page"),
+        (["work.py", "--html", "p.html"], "the profile of work.py has no page: say --json or --trace F.json"),
         (["work.py", "--json", "work.py"], "which is the model itself"),
     ],
 )

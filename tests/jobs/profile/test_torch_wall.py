@@ -10,10 +10,15 @@ import jsonschema
 import pytest
 import torch
 from torch.autograd import DeviceType
+from torch.autograd.profiler_util import Interval
+from torch.profiler import ProfilerActivity, profile
 
+import noyau
 from noyau.jobs.cli import main
+from noyau.jobs.profile import torch_wall
 from noyau.jobs.profile.record import HELP
-from noyau.jobs.profile.torch_wall import measure_wall, split
+from noyau.jobs.profile.torch_wall import device_events, measure_wall, split
+from noyau.timing.ranges import recorded
 from tests.jobs.profile.samples import TRACE
 
 NET = """
@@ -38,7 +43,7 @@ inputs = torch.ones(4, 16)
 
 
 def event(name, start, end, device=DeviceType.CUDA, *, is_range=False):
-    spans = SimpleNamespace(start=start, end=end)
+    spans = Interval(start, end)
     facts = {"self_cpu_time_total": end - start, "is_user_annotation": is_range}
     return SimpleNamespace(name=name, time_range=spans, device_type=device, **facts)
 
@@ -117,3 +122,43 @@ def test_a_timeline_of_a_module_has_its_operators_ranges_and_gaps(tmp_path, caps
     assert main(["profile", f"{file}::sum"]) == 2
     assert main(["profile", f"{file}::op"]) == 2
     assert "is an op: noyau bench" in capsys.readouterr().err
+
+
+@pytest.fixture
+def cpu_as_gpu(monkeypatch):
+    """Operators of the CPU in the place of kernels of a GPU."""
+    monkeypatch.setattr(torch_wall, "ProfilerActivity", SimpleNamespace(CUDA=ProfilerActivity.CPU))
+
+
+def test_events_of_the_device_are_on_the_clock_of_ranges(cpu_as_gpu):
+    with recorded() as events, device_events(events):
+        torch.ones(3).exp()
+        with noyau.range("within"):
+            torch.ones(3).sqrt()
+    spans = {each["name"]: each for each in events if each.get("cat") in ("cpu_op", "range")}
+    within, first, second = (spans[name] for name in ("within", "aten::exp", "aten::sqrt"))
+    assert first["ts"] < within["ts"] < second["ts"] < within["ts"] + within["dur"]
+    assert any(each.get("cat") == "gap" for each in events)
+
+
+def test_a_profiler_of_the_programs_own_ends_that_of_the_device(cpu_as_gpu):
+    begin = torch.autograd.profiler.profile._prepare_trace
+    for interface in (profile, torch.autograd.profiler.profile):
+        events = []
+        with device_events(events):
+            torch.ones(3).exp()
+            with interface() as own:
+                torch.ones(3).sqrt()
+            torch.ones(3).sin()
+        assert torch.autograd.profiler.profile._prepare_trace is begin
+        assert "aten::sqrt" in {each.name for each in (own.events() if interface is profile else own.function_events)}
+        names = {each["name"] for each in events}
+        assert "aten::exp" in names and names.isdisjoint(("aten::sqrt", "aten::sin"))
+
+
+def test_torch_calls_back_when_it_begins_to_use_a_gpu():
+    """Profiles of scripts rest on this name of torch's, which has an underscore."""
+    queued = torch.cuda._queued_calls
+    before = len(queued)
+    torch.cuda._lazy_call(print)
+    assert queued.pop()[0] is print and len(queued) == before

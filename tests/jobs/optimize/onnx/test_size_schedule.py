@@ -190,9 +190,7 @@ def test_sizes_that_the_model_does_not_run_with_are_told(course, judged, bench, 
 def test_without_time_nothing_is_timed_and_nothing_is_kept(course, judged, bench, monkeypatch):
     monkeypatch.setattr(OnnxBench, "compare", None)
     made = raced(bench(), judged, course, OVER, "faster", lambda _: None)
-    assert {(one.kept, one.reason) for one in made.judged} == {
-        (False, "not timed: the 0 s that were given are over")
-    }
+    assert {(one.kept, one.reason) for one in made.judged} == {(False, "not timed: the 0 s that were given are over")}
     assert course.notes == []
     asked_for = raced(bench(), judged, course, OVER, "all", lambda _: None)
     assert all(one.kept for one in asked_for.judged)
