@@ -44,6 +44,7 @@ SHIPPED, MORE_SHIPPED = range(0, 25 * BATCH, 83), range(1300, 1400)  # graphs bu
 def _small_blocks(monkeypatch):
     """So small that a reduction of a few cells has several."""
     monkeypatch.setitem(blocked_folds.full.__kwdefaults__, "block", 16)
+    monkeypatch.setattr(blocked_folds, "BLOCK", 16)
     monkeypatch.setattr(strategy_choice, "BLOCK", 16)
 
 

@@ -22,6 +22,7 @@ LANES = (64, 1, 8, 4)
 def _small_blocks(monkeypatch):
     """So small that a reduction of a few cells has several."""
     monkeypatch.setitem(blocked_folds.full.__kwdefaults__, "block", 16)
+    monkeypatch.setattr(blocked_folds, "BLOCK", 16)
     monkeypatch.setattr(strategy_choice, "BLOCK", 16)
 
 

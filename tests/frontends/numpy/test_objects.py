@@ -16,7 +16,7 @@ def test_what_is_read_now_and_then_is_told():
     reads = recorded(function, SimpleNamespace(a=np.ones(3), b=2), [np.ones(3)], {}, lambda value: value)
     assert reads.arrays == [("a",)]
     assert bound(function, reads, 1)(np.ones(3), np.full(3, 2.0)).tolist() == [2, 2, 2]
-    with pytest.raises(UnsupportedError, match=r"it reads self\.b now and then"):
+    with pytest.raises(UnsupportedError, match=r"it reads self\.b in some calls and not in others"):
         bound(function, reads, 1)(1.0, np.ones(3))
 
 

@@ -123,7 +123,6 @@ def test_what_a_script_does_on_a_gpu_is_seen_from_when_torch_begins_to_use_it(sc
         yield
         events += [KERNEL, COPY, {"name": "process_name", "ph": "M", "pid": 0, "tid": 0, "args": {"name": "python"}}]
 
-    pytest.importorskip("torch")
     monkeypatch.setattr("noyau.jobs.profile.torch_wall.device_events", device_events)
     script.with_name("torch.py").write_text(TORCH)
     for use, on_gpu in (
