@@ -44,8 +44,12 @@ def prepare(graph: Graph) -> Callable[[Sequence[Array], Sizes], Array]:
 
 
 def shows(graph: Graph) -> bool:
-    """Whether the one output of a graph is in the memory of something else."""
-    return isinstance(graph[graph.outputs[0]].kind, Constant | View)
+    """Whether the one output of a graph is in the memory of something else: of a view, unless it shows a product."""
+    root = graph[graph.outputs[0]]
+    while isinstance(root.kind, View):
+        root = graph[root.inputs[0]]
+    is_view = root.output != graph.outputs[0]
+    return not isinstance(root.kind, Contract) if is_view else isinstance(root.kind, Constant)
 
 
 def _step(graph: Graph, node: Node) -> Step:

@@ -126,3 +126,15 @@ def test_matrices_that_blas_takes_as_they_lie(seen, taken):
 )
 def test_a_view_that_is_a_transpose(index, shape, axes):
     assert libraries.turned(shape_of(index), shape_of(shape), shape_of(["n", "m"])) == axes
+
+
+def test_a_view_of_a_product_is_in_memory_of_its_own():
+    square = shape_of(["n", "n"])
+    x = Node("x", Input(), (), DType.F32, square)
+    product = Node("p", Contract("ab,bc->ac"), ("x", "x"), DType.F32, square)
+    of_product, of_input = (Node("v", View(shape_of(["#0", "#1"])), (name,), DType.F32, square) for name in "px")
+    assert not libraries.shows(Graph((x, product, of_product), ("v",)))
+    assert libraries.shows(Graph((x, of_input), ("v",))) and not libraries.shows(Graph((x, product), ("p",)))
+    given = numbers(3, 3)
+    array = libraries.prepare(Graph((x, product, of_product), ("v",)))([given], {"n": 3})
+    assert np.array_equal(array, given @ given) and array.flags.c_contiguous
