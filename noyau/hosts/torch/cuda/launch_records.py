@@ -98,10 +98,12 @@ class TextTorch:
     @staticmethod
     def empty(shape: int | tuple[int, ...], *, dtype: torch.dtype, device: torch.device) -> Tensor:
         shape = (shape,) if isinstance(shape, int) else shape
+        noted = TAPE.noted
+        if noted is not None:  # before there is memory: an error for want of it names this result too
+            noted.allocations.append((shape, dtype))
         tensor = TAPE.empty(shape, dtype=dtype, device=device)
-        if TAPE.noted is not None:
-            TAPE.noted.allocations.append((shape, dtype))
-            TAPE.noted.tensors.append(tensor)
+        if noted is not None:
+            noted.tensors.append(tensor)
         return tensor
 
 

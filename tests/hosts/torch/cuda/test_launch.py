@@ -14,6 +14,7 @@ from noyau.hosts.numpy.fast_calls import MISS, Argument
 from noyau.hosts.torch.cuda import launch as cuda_launch
 from noyau.hosts.torch.cuda import launch_records
 from noyau.hosts.torch.cuda.array_kernels import DeviceKernel
+from noyau.hosts.torch.cuda.device import device_errors
 from noyau.hosts.torch.cuda.guarded_memory import Room, answers
 from noyau.hosts.torch.cuda.launch import Launcher, ReplayPlan
 from noyau.hosts.torch.cuda.launch_records import CallRecord, TextTorch
@@ -57,6 +58,20 @@ def test_what_was_noted_is_done_again(monkeypatch):
     assert call[10] == again.data_ptr()
     assert call[11:] == (3, "INDEX")
     assert again is not made
+
+
+def test_memory_that_runs_out_is_of_results_that_are_noted(monkeypatch):
+    def none(*shape, **options):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 4.00 GiB. GPU 0 has ...")
+
+    noted = CallRecord([], "f")
+    want = r"f needs 4 GiB \(4294967296 bytes\) on cuda:0 for float32\[1073741824\], and they are not there"
+    with (
+        pytest.raises(torch.OutOfMemoryError, match=want),
+        device_errors("f", torch.device("cuda:0"), noted.allocations),
+        launch_records.TAPE.holding(empty=none, noted=noted),
+    ):
+        TextTorch.empty(1 << 30, dtype=torch.float32, device=torch.device("cuda:0"))
 
 
 def test_a_copy_in_between_is_not_done_again():
