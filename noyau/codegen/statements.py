@@ -167,13 +167,13 @@ class Statements(ABC):
         yield from self.rounds(loop)
 
     def store(self, store: ir.Store, *, last: bool) -> Iterator[str]:
-        said = self.expressions
-        places = [said.cell(name, store.index) for name in store.buffers]
-        dtypes = [said.memory[name].dtype.compute for name in store.buffers]
+        texts = self.expressions
+        places = [texts.cell(name, store.index) for name in store.buffers]
+        dtypes = [texts.memory[name].dtype.compute for name in store.buffers]
         old = tuple(ir.Load(name, store.index, dtype) for name, dtype in zip(store.buffers, dtypes, strict=True))
-        if store.merge and self.parallel and any(isinstance(said.memory[name], ir.Buffer) for name in store.buffers):
+        if store.merge and self.parallel and any(isinstance(texts.memory[name], ir.Buffer) for name in store.buffers):
             reason = f"has no merge of threads into {store.buffers[0]}; give each a state of its own"
-            raise UnsupportedError(f"{said.language} {reason}")
+            raise UnsupportedError(f"{texts.language} {reason}")
         values = MONOIDS[store.merge].merge(Symbolic(), old, store.values) if store.merge else store.values
         if one_by_one(store.buffers, values):
             for place, name, cell, value in zip(places, store.buffers, old, values, strict=True):

@@ -60,14 +60,14 @@ class ThreadStatements(Statements):
         """The states of all threads of a block, merged; each thread has the result."""
 
     def statement(self, statement: ir.Statement, *, last: bool) -> Iterator[str]:
-        said = self.expressions
+        texts = self.expressions
         match statement:
             case ir.MergeLanes():
                 yield from self.merged(statement)
             case ir.Require():
                 yield self.noted_inside(statement, "")
             case ir.If(condition, body) if all(isinstance(s, ir.Require) for s in body):
-                otherwise = self.unless.format(said.expr(condition), said.top(condition))
+                otherwise = self.unless.format(texts.expr(condition), texts.top(condition))
                 yield from (self.noted_inside(s, otherwise) for s in body if isinstance(s, ir.Require))
             case ir.Store() if guard := self.of_updates(statement) or self.of_one(statement):
                 yield self.opens.format(guard)
@@ -78,8 +78,8 @@ class ThreadStatements(Statements):
 
     def of_one(self, store: ir.Store) -> str:
         """The condition that one thread stores what all of a block have computed alike, or nothing."""
-        said = self.expressions
-        is_alike = not said.lane and any(isinstance(said.memory[name], ir.Buffer) for name in store.buffers)
+        texts = self.expressions
+        is_alike = not texts.lane and any(isinstance(texts.memory[name], ir.Buffer) for name in store.buffers)
         return self.alone if is_alike else ""
 
     def of_updates(self, store: ir.Store) -> str:
@@ -89,8 +89,8 @@ class ThreadStatements(Statements):
 
     def noted_inside(self, require: ir.Require, otherwise: str) -> str:
         """Whether an index lies inside, or need not: what is loaded there asks."""
-        flag, said = f"inside {require.index}", self.expressions
-        text = otherwise + self.within.format(said.dim(require.index), said.dim(require.extent))
+        flag, texts = f"inside {require.index}", self.expressions
+        text = otherwise + self.within.format(texts.dim(require.index), texts.dim(require.extent))
         declared = self.flag + self.constant(flag, "inside", DType.BOOL, text)
-        said.inside |= {each: self.names.value(flag) for each in require.index.names if each.startswith("#")}
+        texts.inside |= {each: self.names.value(flag) for each in require.index.names if each.startswith("#")}
         return declared

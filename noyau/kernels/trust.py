@@ -135,11 +135,11 @@ def _is_known(kernel: UserKernel, reference: Reference, fact: str) -> bool:
 def _key(kernel: UserKernel, reference: Reference, fact: str) -> str:
     """The key of a check that showed something: all that it depends on, as that was when this was asked first."""
     usage = kernel.usage
-    said: list[Any] = [usage.launch, usage.args, usage.init, usage.constants, usage.returns, usage.updates]
-    said += [usage.options, reference.constants, kernel.function, reference.function, kernel.target.input_maker]
+    facts: list[Any] = [usage.launch, usage.args, usage.init, usage.constants, usage.returns, usage.updates]
+    facts += [usage.options, reference.constants, kernel.function, reference.function, kernel.target.input_maker]
     if LANGUAGES[kernel.language].is_native:
-        said.append(c_flags(kernel))
-    parts = [kernel.language, kernel.entry, kernel.text, str(kernel.target.signature), *map(fingerprint, said), fact]
+        facts.append(c_flags(kernel))
+    parts = [kernel.language, kernel.entry, kernel.text, str(kernel.target.signature), *map(fingerprint, facts), fact]
     caller = CALLERS.get(kernel.language)
     return cache.digest("checked", *parts, c_compiler.level(), caller.compiler() if caller else "")
 

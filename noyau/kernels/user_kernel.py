@@ -68,15 +68,15 @@ class Usage:
     trust: bool = False
 
 
-def usage_of(said: Mapping[str, Any], label: str) -> Usage:
+def usage_of(keywords: Mapping[str, Any], label: str) -> Usage:
     """The usage of a kernel's author. SignatureError for one that there is not."""
-    unknown = next((name for name in said if name not in Usage.__dataclass_fields__), None)
+    unknown = next((name for name in keywords if name not in Usage.__dataclass_fields__), None)
     if unknown is not None:
         choices = ("name", "language", "entry", *Usage.__dataclass_fields__)
         raise SignatureError(f"{label}: a kernel has no {unknown}=; there are {', '.join(choices)}")
-    updates = said.get("updates", ())
+    updates = keywords.get("updates", ())
     names = updates if isinstance(updates, list | tuple) else (updates,)
-    return Usage(**{**said, "updates": tuple(names)})
+    return Usage(**{**keywords, "updates": tuple(names)})
 
 
 @dataclass(frozen=True, slots=True)

@@ -305,21 +305,21 @@ class Op(OnTensors, Generic[P, R]):
         return tuple(a[()] if not a.shape else a for a in instances.make(instance, numbers, {**known, **numbers}, rng))
 
     @overload
-    def kernel(self, what: str | Path, **said: Unpack[TextKeywords]) -> UserKernel: ...
+    def kernel(self, what: str | Path, **keywords: Unpack[TextKeywords]) -> UserKernel: ...
     @overload
-    def kernel(self, what: F, **said: Unpack[KernelKeywords]) -> F: ...
+    def kernel(self, what: F, **keywords: Unpack[KernelKeywords]) -> F: ...
     @overload
-    def kernel(self, what: None = None, **said: Unpack[KernelKeywords]) -> Callable[[F], F]: ...
-    def kernel(self, what: Any = None, **said: Any) -> Any:
+    def kernel(self, what: None = None, **keywords: Unpack[KernelKeywords]) -> Callable[[F], F]: ...
+    def kernel(self, what: Any = None, **keywords: Any) -> Any:
         """Attach a hand-written kernel: `@op.kernel`, `@op.kernel(launch=...)`, `op.kernel(callable)`,
         `op.kernel("file.c", entry="name")` with a path from the op's own file, `op.kernel(text, language="c")`.
 
         A callable is returned as it was, so that it stays usable and decorators stack; a text gives its UserKernel.
         SignatureError where it does not fit the op, InputError where the file cannot be read."""
         if what is None:
-            return lambda function: self.kernel(function, **said)
-        entry, language, name = (said.pop(each, None) for each in ("entry", "language", "name"))
-        usage, target = usage_of(said, self.name), self.description.target
+            return lambda function: self.kernel(function, **keywords)
+        entry, language, name = (keywords.pop(each, None) for each in ("entry", "language", "name"))
+        usage, target = usage_of(keywords, self.name), self.description.target
         if isinstance(what, str | Path):
             written = read_text(what, language, entry, self.file.parent if self.file else Path(), self.name)
             return self.attach(attach_text(written, usage, target, name, self.kernels))
@@ -365,9 +365,9 @@ def _parts(op: Op[..., Any]) -> tuple[Any, ...]:
     """An op as `_from_payload` makes it."""
     kernels = []
     for each in op.kernels.values():
-        said = {field.name: getattr(each.usage, field.name) for field in fields(each.usage)} | {"name": each.name}
+        keywords = {field.name: getattr(each.usage, field.name) for field in fields(each.usage)} | {"name": each.name}
         text = {} if each.function else {"entry": each.entry, "language": each.language}
-        kernels.append((each.function or each.text, {**said, **text}))
+        kernels.append((each.function or each.text, {**keywords, **text}))
     own = op.description
     words = {"sizes": dict(op.sizes), "inputs": op.inputs, "name": op.name, "deterministic": own.is_deterministic}
     return op.reference, op.signature and str(op.signature), words, kernels, own.gradient
@@ -380,8 +380,8 @@ def _from_payload(content: bytes) -> Op[..., Any]:
         if digest not in _TRAVELLED:
             function, signature, words, kernels, gradient = pickle.loads(content)  # noqa: S301  as any pickled function
             arrival: Op[..., Any] = op(signature, **words)(function)
-            for kernel, said in kernels:
-                arrival.kernel(kernel, **said)
+            for kernel, keywords in kernels:
+                arrival.kernel(kernel, **keywords)
             if gradient is not None:
                 arrival.gradient(gradient)
             arrival._payload, _TRAVELLED[digest] = (arrival.description, (content, digest)), arrival

@@ -37,10 +37,10 @@ def traced(op: Op[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     names, defaults = op.parameters_of(token)
     every = {**dict(defaults), **kwargs}
     inputs = list(args) + [every[name] for name in names[len(args) :] if name in every]
-    said = {name: value for name, value in kwargs.items() if name not in names and name != "out"}
+    keywords = {name: value for name, value in kwargs.items() if name not in names and name != "out"}
     tensors = tuple(isinstance(each, torch.Tensor) for each in inputs)
-    simple = {name: value for name, value in said.items() if type(value) in (bool, int, float, str)}
-    baked = tuple((name, value) for name, value in said.items() if name not in simple)
+    simple = {name: value for name, value in keywords.items() if type(value) in (bool, int, float, str)}
+    baked = tuple((name, value) for name, value in keywords.items() if name not in simple)
     kinds = tuple((name, type(value)) for name, value in simple.items())
     name, constants = op.registered(token, tensors, kinds, baked)
     values = {key: simple.get(name, default) for key, name, default in constants}

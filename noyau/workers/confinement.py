@@ -76,21 +76,21 @@ def _supervise(function: Callable[[], None], folder: Path, readable: Sequence[st
     libc.prctl(_DIE_WITH_PARENT, signal.SIGKILL)
     libc.prctl(_SUBREAPER, 1)
     is_open = [] if _unshare(libc) else [WITHOUT_NETWORK]
-    heard, said = os.pipe()
+    reader, writer = os.pipe()
     confined = os.fork()
     if not confined:
         try:
-            os.close(heard)
-            os.write(said, b"1" if _confine(libc, folder, readable, limits, keep=said) else b"0")
-            os.close(said)
+            os.close(reader)
+            os.write(writer, b"1" if _confine(libc, folder, readable, limits, keep=writer) else b"0")
+            os.close(writer)
             function()
         finally:
             os._exit(0)
-    os.close(said)
+    os.close(writer)
     status, is_late = _end_of(confined, limits)
     while _kill_children():
         time.sleep(_TICK_S)
-    if os.read(heard, 1) != b"1":
+    if os.read(reader, 1) != b"1":
         is_open.append(WITHOUT_FILES)
     os.write(pipe, json.dumps([status, is_late, is_open]).encode())
     os._exit(0)

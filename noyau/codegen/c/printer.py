@@ -24,16 +24,16 @@ from noyau.ir.walk import every_statement, loads_of, on_threads, stored_in
 
 def text_of(parts: Sequence[CPrinter], comment: str = "") -> str:
     """One text of kernels that are printed."""
-    said = [part.expressions for part in parts]
-    preludes = set[str]().union(*(each.preludes for each in said))
+    texts = [part.expressions for part in parts]
+    preludes = set[str]().union(*(each.preludes for each in texts))
     pieces = [
         comment_text(comment),
         _file("noyau.h"),
         INCLUDES,
         *(text for name, text in PRELUDES.items() if name in preludes),
         *(_file(name) for name in HEADERS if name in preludes),
-        cmath.text({name for each in said for name in each.functions}),
-        *(integer_function(*key) for key in sorted({key for each in said for key in each.integers})),
+        cmath.text({name for each in texts for name in each.functions}),
+        *(integer_function(*key) for key in sorted({key for each in texts for key in each.integers})),
         *(body for part in parts for body in part.bodies),
     ]
     return "\n\n".join(piece.strip("\n") for piece in pieces if piece) + "\n"
@@ -151,7 +151,7 @@ class CPrinter(Statements):
         """A Dim in a comment."""
         return opened(dim_text(dim, self.names.peek, _tell))
 
-    def said(self, condition: ir.Expr) -> str:
+    def condition_text(self, condition: ir.Expr) -> str:
         """A condition in a comment."""
         used = set(self.names.used)
         text = self.expressions.top(condition)
@@ -184,7 +184,7 @@ class CPrinter(Statements):
         self.parallel = bool(loops)
         extents = [self.words(loop.extent) for loop in loops]
         items = " x ".join(map(closed, extents) if len(extents) > 1 else extents)
-        where = "" if launch.when is None else f" where {self.said(launch.when)}"
+        where = "" if launch.when is None else f" where {self.condition_text(launch.when)}"
         yield f"{INDENT}/* {f'Items: {items}' if items else 'One item'}{where}. */"
         with self.names.block():
             yield from self.items(loops, inner)
@@ -273,19 +273,19 @@ class CPrinter(Statements):
         yield f"if ({index} < 0 || {index} >= {extent}) {f'{{ {back} }}' if self.rows else back}"
 
     def streamed(self, store: ir.StreamStore) -> str:
-        said = self.expressions
-        said.preludes.add("around.h")
-        place, cells = said.cell(store.buffer, store.index), said.names.value(store.memory)
+        texts = self.expressions
+        texts.preludes.add("around.h")
+        place, cells = texts.cell(store.buffer, store.index), texts.names.value(store.memory)
         if store.lines:
             return f"noyau_write_lines(&{place}, {cells}, sizeof {cells});"
-        begin = cells if store.start == Dim.of(0) else f"&{said.cell(store.memory, (store.start,))}"
-        return f"noyau_write_around(&{place}, {begin}, (size_t){closed(said.dim(store.extent))} * sizeof(*{cells}));"
+        begin = cells if store.start == Dim.of(0) else f"&{texts.cell(store.memory, (store.start,))}"
+        return f"noyau_write_around(&{place}, {begin}, (size_t){closed(texts.dim(store.extent))} * sizeof(*{cells}));"
 
     def transposed(self, tile: ir.TransposeTile) -> str:
-        said = self.expressions
-        said.preludes.add("turn.h")
-        to, start = said.cell(tile.memory, (tile.to,)), said.cell(tile.buffer, (tile.start,))
-        return f"noyau_turn(&{to}, {said.dim(tile.to_step)}, &{start}, {said.dim(tile.step)});"
+        texts = self.expressions
+        texts.preludes.add("turn.h")
+        to, start = texts.cell(tile.memory, (tile.to,)), texts.cell(tile.buffer, (tile.start,))
+        return f"noyau_turn(&{to}, {texts.dim(tile.to_step)}, &{start}, {texts.dim(tile.step)});"
 
     def rounds(self, loop: ir.Loop) -> Iterator[str]:
         extent, outside = self.expressions.dim(loop.extent), dict(self.expressions.extents)

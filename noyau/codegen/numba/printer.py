@@ -204,14 +204,14 @@ class NumbaPrinter(Statements):
 
     def lines(self, launch: ir.Launch) -> list[str]:
         """The statements of a launch; printed again where it turned out which buffers are flat in it."""
-        said = self.expressions
+        texts = self.expressions
         while True:
-            flat = set(said.flat)
+            flat = set(texts.flat)
             self.names.forget()
             with self.names.block():
                 lines = [*list(self.flattened(flat)), *self.threads(launch.body)]
                 self.parameters = list(self.taken())
-            if flat == said.flat:
+            if flat == texts.flat:
                 return lines
 
     def taken(self) -> Iterator[str]:
@@ -238,12 +238,12 @@ class NumbaPrinter(Statements):
         self.parallel = bool(loops)
         yield from self.memory(body)
         yield from self.block(before)
-        said, outside = self.expressions, dict(self.expressions.extents)
-        said.extents |= {loop.var: loop.extent for loop in loops}
-        said.threads = frozenset(loop.var for loop in loops)
+        texts, outside = self.expressions, dict(self.expressions.extents)
+        texts.extents |= {loop.var: loop.extent for loop in loops}
+        texts.threads = frozenset(loop.var for loop in loops)
         with self.names.block():
             yield from self.items(loops, inner)
-        said.extents, said.threads = outside, frozenset()
+        texts.extents, texts.threads = outside, frozenset()
 
     def items(self, loops: Sequence[ir.Loop], body: tuple[ir.Statement, ...]) -> Iterator[str]:
         if not loops:
@@ -338,16 +338,16 @@ class NumbaPrinter(Statements):
         yield f"{INDENT}return 1"
 
     def rounds(self, loop: ir.Loop) -> Iterator[str]:
-        said = self.expressions
-        span, outside = self.span(loop), (dict(said.extents), dict(said.tiles))
-        said.extents[loop.var] = loop.extent
-        if (tile := said.lengths.get(str(loop.extent))) is not None:
-            said.tiles[loop.var] = tile
+        texts = self.expressions
+        span, outside = self.span(loop), (dict(texts.extents), dict(texts.tiles))
+        texts.extents[loop.var] = loop.extent
+        if (tile := texts.lengths.get(str(loop.extent))) is not None:
+            texts.tiles[loop.var] = tile
         with self.names.block():
             with self.names.of("i64"):
                 name = self.names.bind(loop.var, wish_of(loop.var))
             body = list(self.inner(loop.body))
-        said.extents, said.tiles = outside
+        texts.extents, texts.tiles = outside
         yield f"for {name} in range({span}):"
         yield from body
 

@@ -306,7 +306,7 @@ WORDS = {"max": "max", "min": "min", "any": "max", "all": "min"}  # of integers 
 
 
 def reduced(
-    monoid: str, states: Sequence[str], axis: int, dtypes: Sequence[DType], rank: int, said: TritonExpressions
+    monoid: str, states: Sequence[str], axis: int, dtypes: Sequence[DType], rank: int, texts: TritonExpressions
 ) -> str:
     """The states of a tile merged along an axis, which stays with one cell where there are others."""
     how = f"axis={axis}, keep_dims=True" if rank > 1 else f"axis={axis}"
@@ -316,24 +316,24 @@ def reduced(
     if monoid in ("sum", *WORDS) and (monoid == "sum" or not dtype.is_float):
         text = f"tl.{WORDS.get(monoid, monoid)}({first}, {how})"
         return text if dtype.is_float or dtype.bytes >= 4 else f"{text}.to({tables.TYPES[dtype]})"
-    name = _merge_of(monoid, dtype, said)
+    name = _merge_of(monoid, dtype, texts)
     state = first if len(states) == 1 else f"({', '.join(states)})"
     return f"tl.reduce({state}, {axis}, {name}{', keep_dims=True' if rank > 1 else ''})"
 
 
 def merged(
-    monoid: str, left: Sequence[str], right: Sequence[str], dtypes: Sequence[DType], said: TritonExpressions
+    monoid: str, left: Sequence[str], right: Sequence[str], dtypes: Sequence[DType], texts: TritonExpressions
 ) -> str:
     """Two states, the earlier first, as one."""
     if monoid == "sum":
         return f"{left[0]} + {right[0]}"
-    return f"{_merge_of(monoid, dtypes[0], said)}({', '.join([*left, *right])})"
+    return f"{_merge_of(monoid, dtypes[0], texts)}({', '.join([*left, *right])})"
 
 
-def _merge_of(monoid: str, dtype: DType, said: TritonExpressions) -> str:
+def _merge_of(monoid: str, dtype: DType, texts: TritonExpressions) -> str:
     """The name of the function that merges two states, which the text needs."""
-    loose = said.hints.is_loose and monoid == "logsumexp" and dtype is DType.F32
-    said.used.merges.add((monoid, dtype, loose))
+    loose = texts.hints.is_loose and monoid == "logsumexp" and dtype is DType.F32
+    texts.used.merges.add((monoid, dtype, loose))
     return tables.own_name(f"merge_{monoid}", dtype, loose)
 
 
@@ -344,16 +344,16 @@ def merge_function(monoid: str, dtype: DType, used: Used, loose: bool = False) -
     values: tuple[Expr, ...] = MONOIDS[monoid].merge(Symbolic(), *sides)
     function = tables.own_name(f"merge_{monoid}", dtype, loose)
     variables = TritonNames(loops.Kernel(function, (), (), ()))
-    said = TritonExpressions(loops.Kernel("", (), (), ()), variables, used)
-    said.hints = loops.Hints(is_loose=loose)
+    texts = TritonExpressions(loops.Kernel("", (), (), ()), variables, used)
+    texts.hints = loops.Hints(is_loose=loose)
     for name in names:
         variables.alias(name, variables.fresh(name))
     lines, known = list[str](), dict[Expr, Expr]()
     for step in steps_of(values):
         inner = rewrite_expression(step, lambda expr: known.get(expr, expr))
         name = variables.fresh(f"t{len(lines)}")
-        lines.append(f"    {name} = {said.top(inner)}")
+        lines.append(f"    {name} = {texts.top(inner)}")
         variables.alias(name, name)
         known[inner] = Var(name, step.dtype)
-    results = ", ".join(said.top(rewrite_expression(value, lambda expr: known.get(expr, expr))) for value in values)
+    results = ", ".join(texts.top(rewrite_expression(value, lambda expr: known.get(expr, expr))) for value in values)
     return "\n".join([f"@triton.jit\ndef {function}({', '.join(names)}):", *lines, f"    return {results}"])

@@ -28,7 +28,7 @@ class TritonPrinter(LaunchMemory):
     def __init__(self, kernel: ir.Kernel, position: int, launch: ir.Launch, used: Used) -> None:
         super().__init__(kernel, used, depth_of(launch.body), launch.tiles)
         self.launch = launch
-        self.said.hints, self.said.passes = launch.hints, dict(launch.hints.passes)
+        self.texts.hints, self.texts.passes = launch.hints, dict(launch.hints.passes)
         self.name = f"{kernel.name}_{position}"
         self.even = even_tiles(launch)
         self.merged = merged_memory(launch.body)
@@ -38,7 +38,7 @@ class TritonPrinter(LaunchMemory):
     def text(self) -> str:
         """The function."""
         for tile in self.tiles:
-            self.said.words[str(tile.size)] = tile.name
+            self.texts.words[str(tile.size)] = tile.name
         self.grid(self.launch.body)
         steps = [f"{name}_STEP: tl.constexpr" for name in self.stepped()]
         flags = [f"{flag}: tl.constexpr" for flag in self.flags()]
@@ -53,11 +53,13 @@ class TritonPrinter(LaunchMemory):
     def flags(self) -> list[str]:
         """The sizes of tiles, and what is known of them and of memory when the launch is compiled."""
         flags = [*(tile.name for tile in self.tiles), *(f"{name}_EVEN" for name in self.even)]
-        return flags + ["STAGES"] * bool(self.staged) + ["ENDS"] * bool(self.said.ends) + ["AGAIN"] * bool(self.again())
+        return (
+            flags + ["STAGES"] * bool(self.staged) + ["ENDS"] * bool(self.texts.ends) + ["AGAIN"] * bool(self.again())
+        )
 
     def again(self) -> list[str]:
         """The inputs that are loaded again, where it is so."""
-        again = self.said.reloaded if self.said.held else ()
+        again = self.texts.reloaded if self.texts.held else ()
         return [self.names.blocks[0]["value", b.name] for b in self.kernel.buffers if b.name in again]
 
     def step(self, size: str) -> str:
@@ -94,9 +96,9 @@ class TritonPrinter(LaunchMemory):
         item = names[0] if len(loops) == 1 else "item"
         self.write(f"{item} = tl.program_id(0).to(INDEX)")
         for at in reversed(range(len(loops))):
-            self.said.extents[loops[at].var] = loops[at].extent
+            self.texts.extents[loops[at].var] = loops[at].extent
             if at:
-                extent = self.said.dim(loops[at].extent)
+                extent = self.texts.dim(loops[at].extent)
                 is_word = extent.isidentifier() or extent.isdigit()
                 count = extent if is_word else self.define(extent, f"{names[at]}_count")
                 self.write(f"{names[at]} = item % {count}")
@@ -118,18 +120,18 @@ class TritonPrinter(LaunchMemory):
                 self.store(statement)
             case ir.Loop():
                 self.loop(statement)
-            case ir.If(condition, body) if guarded_index(condition) in self.said.led:
+            case ir.If(condition, body) if guarded_index(condition) in self.texts.led:
                 self.statements(body)
             case ir.If(condition, body):
-                self.said.conditions.append(self.define(self.said.top(condition), "holds"))
+                self.texts.conditions.append(self.define(self.texts.top(condition), "holds"))
                 self.statements(body)
-                self.said.conditions.pop()
+                self.texts.conditions.pop()
             case ir.Alloc():
                 self.alloc(statement)
             case ir.Require(index, extent):
-                at = self.said.dim(index)
-                inside = self.define(f"({at} >= 0) & ({at} < {self.said.dim(extent)})", "inside")
-                self.said.inside |= dict.fromkeys((name for name in index.names if name.startswith("#")), inside)
+                at = self.texts.dim(index)
+                inside = self.define(f"({at} >= 0) & ({at} < {self.texts.dim(extent)})", "inside")
+                self.texts.inside |= dict.fromkeys((name for name in index.names if name.startswith("#")), inside)
             case ir.Prefetch():
                 pass  # a hint, for which there is no word
             case ir.Zero() | ir.MergeLanes() | ir.TransposeTile() | ir.StreamStore():
@@ -139,56 +141,58 @@ class TritonPrinter(LaunchMemory):
 
     def let(self, let: ir.Let) -> None:
         wish = let.origin[0] if let.origin else let.name.removeprefix("#")
-        if isinstance(let.value, ir.Load) and isinstance(self.said.memory[let.value.buffer], ir.Buffer):
+        if isinstance(let.value, ir.Load) and isinstance(self.texts.memory[let.value.buffer], ir.Buffer):
             wish = f"{let.value.buffer}_i"
         if isinstance(let.value, ir.Fold):
             name = self.fold(let.value, wish)
         elif isinstance(let.value, ir.Index) and let.name.startswith("#"):
-            name = self.define(self.said.dim(let.value.dim), fitting(wish_of(let.name) or wish))
+            name = self.define(self.texts.dim(let.value.dim), fitting(wish_of(let.name) or wish))
             if (row := led_row(let.value)) is not None:
                 self.leads[let.name] = row
         else:
-            name = self.define(self.quotient(let.value) or self.said.top(let.value), fitting(wish))
-        self.said.along[let.name] = self.said.varies(let.value)  # of a fold once what it takes in is known
-        if isinstance(let.value, ir.Load) and self.said.passing == FOLDED and let.value.buffer in self.said.reloaded:
-            self.said.held[self.said.load(let.value)] = name
+            name = self.define(self.quotient(let.value) or self.texts.top(let.value), fitting(wish))
+        self.texts.along[let.name] = self.texts.varies(let.value)  # of a fold once what it takes in is known
+        if isinstance(let.value, ir.Load) and self.texts.passing == FOLDED and let.value.buffer in self.texts.reloaded:
+            self.texts.held[self.texts.load(let.value)] = name
         self.names.alias(let.name, name)
 
     def quotient(self, value: ir.Expr) -> str | None:
         """A tile divided by what is one value along one of its axes, which is inverted once; None of other values."""
         match value:
-            case ir.Call("divide", (x, ir.Var() as by), DType.F32) if self.said.varies(by) < self.said.varies(x):
+            case ir.Call("divide", (x, ir.Var() as by), DType.F32) if self.texts.varies(by) < self.texts.varies(x):
                 self.used.rows |= {"scale"} if self.launch.hints.is_loose else {"scale", "quotient"}
-                divisor = self.said.expr(by)
+                divisor = self.texts.expr(by)
                 scale = self.define(f"noyau_scale({divisor})", f"{divisor}_scale")
                 scaled = self.define(f"{divisor} * {scale}", f"{divisor}_scaled")
                 inverse = self.define(f"tl.div_rn(1.0, {scaled})", f"{divisor}_inverse")
                 if self.launch.hints.is_loose:
-                    return f"{closed(self.said.top(x))} * {scale} * {inverse}"
+                    return f"{closed(self.texts.top(x))} * {scale} * {inverse}"
                 scaled = self.define(f'tl.where(tl.abs({scaled}) < float("inf"), {scaled}, 0.0)', f"{divisor}_finite")
-                return f"noyau_quotient({self.said.top(x)}, {scale}, {scaled}, {inverse})"
+                return f"noyau_quotient({self.texts.top(x)}, {scale}, {scaled}, {inverse})"
             case _:
                 return None
 
     def store(self, store: ir.Store) -> None:
-        if isinstance(self.said.memory[store.buffers[0]], ir.Alloc):
+        if isinstance(self.texts.memory[store.buffers[0]], ir.Alloc):
             self.remember(store)
             return
         for name, value in zip(store.buffers, store.values, strict=True):
-            buffer = self.said.memory[name]
+            buffer = self.texts.memory[name]
             assert isinstance(buffer, ir.Buffer)
-            masks = self.said.masks(store.index)
-            text = self.said.top(value)
+            masks = self.texts.masks(store.index)
+            text = self.texts.top(value)
             options = f", mask={opened(masks)}" if masks else ""
-            options += f", eviction_policy={leaving}" if (leaving := self.said.leaving()) != EITHER else ""
-            if led := self.said.led_by(buffer, store.index):
-                cells, *where = self.said.in_lines(buffer, store.index, led)
-                self.write(f"noyau_store({', '.join([cells, text, *where, led.at_end])}, ALIGN, {self.said.leaving()})")
+            options += f", eviction_policy={leaving}" if (leaving := self.texts.leaving()) != EITHER else ""
+            if led := self.texts.led_by(buffer, store.index):
+                cells, *where = self.texts.in_lines(buffer, store.index, led)
+                self.write(
+                    f"noyau_store({', '.join([cells, text, *where, led.at_end])}, ALIGN, {self.texts.leaving()})"
+                )
             else:
-                cell = self.said.cell(buffer, store.index)
-                along = self.said.dim_varies(store.index)
-                lanes = (along | self.said.varies(value)) & self.said.lanes.keys()  # beyond `along` where no cell is
-                if not lanes <= along or (self.rank > 1 and self.said.lanes and not along):
+                cell = self.texts.cell(buffer, store.index)
+                along = self.texts.dim_varies(store.index)
+                lanes = (along | self.texts.varies(value)) & self.texts.lanes.keys()  # beyond `along` where no cell is
+                if not lanes <= along or (self.rank > 1 and self.texts.lanes and not along):
                     cell += f" + tl.zeros({self.block_of(lanes)}, tl.int32)"  # it may be a block of one value
                 self.write(f"tl.store({cell}, {text}{options})")
 
@@ -202,12 +206,12 @@ class TritonPrinter(LaunchMemory):
             raise UnsupportedError("triton runs THREADS loops outermost only, each alone in the other")
         else:
             name = self.names.bind(loop.var, wish_of(loop.var))
-            self.said.extents[loop.var] = loop.extent
-            turns = f"range(0, {self.said.dim(loop.extent)})"
+            self.texts.extents[loop.var] = loop.extent
+            turns = f"range(0, {self.texts.dim(loop.extent)})"
             if self.launch.hints.is_pipelined and (size := bytes_of_round(self.kernel, loop)) is not None:
-                self.staged.append(product(map(self.said.sizes.__getitem__, self.said.lanes)) * size)
+                self.staged.append(product(map(self.texts.sizes.__getitem__, self.texts.lanes)) * size)
                 turns = f"tl.{turns[:-1]}, num_stages=STAGES)"
-            with self.said.pass_of(loop.var), self.block(f"for {name} in {turns}:"):
+            with self.texts.pass_of(loop.var), self.block(f"for {name} in {turns}:"):
                 self.statements(loop.body)
 
     # Tiles.
@@ -216,59 +220,59 @@ class TritonPrinter(LaunchMemory):
     def opened(self, variable: str, tile: ir.Tile, left: Dim, body: Sequence[ir.Statement]) -> Iterator[None]:
         """An open tile: its cells, and where they are inside. Where `body` begins with the index of the cells, the
         mask says where that is below its end."""
-        said, axis = self.said, self.axis_of(tile)
+        texts, axis = self.texts, self.axis_of(tile)
         rest = None if left == tile.size else left
         around = ["None"] * self.rank
         around[axis] = ":"
         cells = f"tl.arange(0, {tile.name})" + (f"[{', '.join(around)}]" if self.rank > 1 else "")
-        said.along[variable] = frozenset({variable})
-        said.extents[variable] = left
-        said.lanes[variable] = Lane(axis, tile.name, None)
-        said.words[variable] = cells
-        said.sizes[variable] = tile.size
+        texts.along[variable] = frozenset({variable})
+        texts.extents[variable] = left
+        texts.lanes[variable] = Lane(axis, tile.name, None)
+        texts.words[variable] = cells
+        texts.sizes[variable] = tile.size
         if (placed := index_of(body, variable)) is None:
             index, end = self.define(cells, fitting(variable.removeprefix("#"))), rest
-            said.words[variable] = index
+            texts.words[variable] = index
         else:
             let, at = placed
             self.let(let)
-            said.placed[let.name] = at
+            texts.placed[let.name] = at
             index, end = self.names.atom(let.name), None if rest is None else rest + at - Dim.of(variable)
-            said.extents |= {} if end is None else {let.name: end}
+            texts.extents |= {} if end is None else {let.name: end}
         led = next((name for name in placed[1].names if name in self.leads), None) if placed else None
         if end is not None:
             even = f"{tile.name}_EVEN" if tile.name in self.even else "False"
-            text = f"{index} < {said.dim(end)}"
+            text = f"{index} < {texts.dim(end)}"
             if led is not None or tile.name in self.even:
                 self.used.rows.add("inside")
-                text = f"noyau_inside({index}, {said.dim(end)}, {'ALIGN' if led else 1}, {even})"
-            said.lanes[variable] = Lane(axis, tile.name, self.define(text, f"{index}_inside"))
+                text = f"noyau_inside({index}, {texts.dim(end)}, {'ALIGN' if led else 1}, {even})"
+            texts.lanes[variable] = Lane(axis, tile.name, self.define(text, f"{index}_inside"))
         if led is not None and placed and end is not None:
-            said.led[placed[0].name] = self.led(variable, led, placed[1], end)
+            texts.led[placed[0].name] = self.led(variable, led, placed[1], end)
         yield
-        del said.lanes[variable]
+        del texts.lanes[variable]
 
     def led(self, variable: str, lead: str, at: Dim, end: Dim) -> Led:
         """The masks and places of a tile that begins `lead` cells before a row."""
-        said, lane, row = self.said, self.said.lanes[variable], self.leads[lead]
-        name, before, extent = said.names.atom(lead), said.dim(at + Dim.of(lead)), said.dim(end)
+        texts, lane, row = self.texts, self.texts.lanes[variable], self.leads[lead]
+        name, before, extent = texts.names.atom(lead), texts.dim(at + Dim.of(lead)), texts.dim(end)
         assert lane.mask is not None
         stem = lane.mask.removesuffix("_inside")
-        line = self.define(f"{closed(said.dim(row))} // ALIGN * ALIGN", f"{stem}_line")
+        line = self.define(f"{closed(texts.dim(row))} // ALIGN * ALIGN", f"{stem}_line")
         cells = self.define(before, f"{stem}_cells")
         lines = self.define(f"noyau_lines({cells}, {name}, {extent}, ALIGN)", f"{stem}_lines")
         near = self.define(f"noyau_near({cells}, {name}, {extent}, ALIGN)", f"{stem}_near")
         at_end = "True"
         self.used.rows.add("led")
-        if not said.dim_varies((row,)):
-            first = said.dim((at + Dim.of(lead)).replace(dict.fromkeys(said.lanes, 0)))
-            size = " * ".join(other.size for other in said.lanes.values())
+        if not texts.dim_varies((row,)):
+            first = texts.dim((at + Dim.of(lead)).replace(dict.fromkeys(texts.lanes, 0)))
+            size = " * ".join(other.size for other in texts.lanes.values())
             at_end = self.define(f"noyau_at_end({first}, {name}, {extent}, ALIGN, {size})", f"{stem}_at_end")
-        reach = row.replace(said.placed) + at + Dim.of(lead)
-        for other in said.lanes:  # the farthest cell: of rows that are read backwards, the first one's
+        reach = row.replace(texts.placed) + at + Dim.of(lead)
+        for other in texts.lanes:  # the farthest cell: of rows that are read backwards, the first one's
             here, there = reach.replace({other: 0}), reach.replace({other: 1})
-            reach = here if never_negative(here - there) else reach.replace({other: said.sizes[other] - 1})
-        return Led(row, line, cells, lane.mask, lines, at_end, near, self.define(said.dim(reach + 1), f"{stem}_until"))
+            reach = here if never_negative(here - there) else reach.replace({other: texts.sizes[other] - 1})
+        return Led(row, line, cells, lane.mask, lines, at_end, near, self.define(texts.dim(reach + 1), f"{stem}_until"))
 
     def tile(self, loop: ir.Loop, tile: ir.Tile) -> None:
         """Cells side by side."""
@@ -277,10 +281,10 @@ class TritonPrinter(LaunchMemory):
                 self.begin(buffers, values)  # memory of a tile as it is at first
             case _:
                 stores = [s for s in every_statement(loop.body) if isinstance(s, ir.Store) and s.merge is None]
-                into = (self.said.memory[store.buffers[0]] for store in stores)
+                into = (self.texts.memory[store.buffers[0]] for store in stores)
                 if loop.axis is ir.Axis.SERIAL and any(isinstance(each, ir.Alloc) for each in into):
                     raise _one_by_one(loop)
-                own = self.said.pass_of(self.said.passing or read_for(self.kernel, loop))
+                own = self.texts.pass_of(self.texts.passing or read_for(self.kernel, loop))
                 with own, self.opened(loop.var, tile, loop.extent, loop.body):
                     self.statements(loop.body)
 
@@ -290,14 +294,14 @@ class TritonPrinter(LaunchMemory):
         if not isinstance(store, ir.Store) or store.merge is None:
             raise _one_by_one(loop)
         buffers, values, monoid = store.buffers, store.values, store.merge
-        self.said.lanes[loop.var] = Lane(len(self.said.lanes), tile.name, None)
+        self.texts.lanes[loop.var] = Lane(len(self.texts.lanes), tile.name, None)
         self.write_waiting()
-        states = [self.said.state(value) for value in values]
-        lane = self.said.lanes.pop(loop.var)
+        states = [self.texts.state(value) for value in values]
+        lane = self.texts.lanes.pop(loop.var)
         dtypes = tuple(value.dtype for value in values)
         results, names = self.reduced(monoid, states, lane, dtypes, [*buffers]), [*map(self.names.value, buffers)]
         is_first = self.empty.issuperset(buffers)
-        text = ", ".join(results) if is_first else merged(monoid, names, results, dtypes, self.said)
+        text = ", ".join(results) if is_first else merged(monoid, names, results, dtypes, self.texts)
         self.empty -= set(buffers)
         self.write(f"{', '.join(names)} = {text}")
 
@@ -307,13 +311,13 @@ class TritonPrinter(LaunchMemory):
         if fold.tile is None or variable is None or extent is None:
             raise UnsupportedError("triton reduces tiles only: a schedule for GPUs comes before it prints")
         monoid = MONOIDS[fold.monoid]
-        with self.said.pass_of(self.said.passing or FOLDED), self.opened(variable, fold.tile, extent, fold.body):
+        with self.texts.pass_of(self.texts.passing or FOLDED), self.opened(variable, fold.tile, extent, fold.body):
             self.statements(fold.body)
-            lane = self.said.lanes[variable]
+            lane = self.texts.lanes[variable]
             lifted = monoid.lift(Symbolic(), fold.value, ir.Index(Dim.of(variable) if fold.at is None else fold.at))
             dtypes = monoid.states(fold.value.dtype)
             parts = zip(lifted, monoid.init(dtypes[0]), dtypes, strict=True)
-            alike = frozenset({variable}).union(*map(self.said.varies, lifted))
+            alike = frozenset({variable}).union(*map(self.texts.varies, lifted))
             states = [self.kept(value, variable, empty, dtype, alike) for value, empty, dtype in parts]
         names = [fitting(f"{wish}_{part}" if len(states) > 1 else wish) for part in range(len(states))]
         texts = self.reduced(fold.monoid, states, lane, dtypes, names)
@@ -322,14 +326,14 @@ class TritonPrinter(LaunchMemory):
         inner = tuple(ir.Var(f"state {text}", dtype) for text, dtype in zip(texts, dtypes, strict=True))
         for text, part in zip(texts, inner, strict=True):
             self.names.alias(part.name, text)
-        return self.define(self.said.top(monoid.finish(Symbolic(), inner)), fitting(wish))
+        return self.define(self.texts.top(monoid.finish(Symbolic(), inner)), fitting(wish))
 
     def kept(self, value: ir.Expr, variable: str, empty: float | int, dtype: DType, alike: frozenset[str]) -> str:
         """A part of the states of a tile's cells, as a block along these tiles; those outside are empty."""
-        text, mask = self.said.state(value), self.said.lanes[variable].mask
+        text, mask = self.texts.state(value), self.texts.lanes[variable].mask
         if mask is not None:
             text = f"tl.where({mask}, {text}, {const_text(empty, dtype)})"
-            if alike <= self.said.varies(value) | {variable}:
+            if alike <= self.texts.varies(value) | {variable}:
                 return text
         return f"tl.broadcast_to({text}, {self.block_of(alike)})"
 

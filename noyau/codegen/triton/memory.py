@@ -37,7 +37,7 @@ class LaunchMemory:
     def __init__(self, kernel: ir.Kernel, used: Used, rank: int, tiles: Sequence[ir.Tile]) -> None:
         self.kernel, self.used = kernel, used
         self.names = TritonNames(kernel)
-        self.said = TritonExpressions(kernel, self.names, used)
+        self.texts = TritonExpressions(kernel, self.names, used)
         self.lines: list[str] = []
         self.depth = 1
         self.known: list[dict[str, str]] = [{}]  # texts that have a name, block by block
@@ -85,32 +85,32 @@ class LaunchMemory:
         """The shape of a block of values along open tiles, and along one that may be the next."""
         axes = ["1"] * self.rank
         for name in lanes:
-            axes[self.said.lanes[name].axis] = self.said.lanes[name].size
+            axes[self.texts.lanes[name].axis] = self.texts.lanes[name].size
         if tile is not None:
             axes[self.axis_of(tile)] = tile.name
         return f"({', '.join(axes)}{',' if self.rank == 1 else ''})"
 
     def axis_of(self, tile: ir.Tile) -> int:
         """The axis of Triton's blocks that the next tile is: the last one, where memory of it is kept by all loops."""
-        return self.rank - 1 if tile.policy is ir.TilePolicy.KEPT else len(self.said.lanes)
+        return self.rank - 1 if tile.policy is ir.TilePolicy.KEPT else len(self.texts.lanes)
 
     def alloc(self, alloc: ir.Alloc) -> None:
-        said = self.said
+        texts = self.texts
         if len(alloc.shape) != 1:
             raise UnsupportedError(f"triton has no memory of {len(alloc.shape)} axes: {alloc.name}")
-        said.memory[alloc.name] = alloc
-        said.along[alloc.name] = frozenset(said.lanes)
+        texts.memory[alloc.name] = alloc
+        texts.along[alloc.name] = frozenset(texts.lanes)
         tile = next((tile for tile in self.tiles if tile.size == alloc.shape[0]), None)
         if tile is None and alloc.shape[0] != Dim.of(1):
             raise UnsupportedError(f"triton has no memory of {alloc.shape[0]} cells: {alloc.name}")
-        self.shapes[alloc.name] = self.block_of(said.lanes, tile) if said.lanes or tile else "()"
+        self.shapes[alloc.name] = self.block_of(texts.lanes, tile) if texts.lanes or tile else "()"
         self.changing.add(self.names.bind(alloc.name, fitting(alloc.name)))
 
     def begin(self, buffers: Sequence[str], values: Sequence[ir.Expr]) -> None:
         """Memory set to numbers."""
         for buffer, value in zip(buffers, values, strict=True):
             assert isinstance(value, ir.Const)
-            dtype = self.said.memory[buffer].dtype
+            dtype = self.texts.memory[buffer].dtype
             full = f"tl.full({self.shapes[buffer]}, {const_text(value.value, dtype)}, {TYPES[dtype]})"
             self.waiting[buffer] = f"{self.names.value(buffer)} = {full}"
 
@@ -121,10 +121,10 @@ class LaunchMemory:
             return
         names, beside = [self.names.value(buffer) for buffer in store.buffers], self.beside(store)
         lanes = sorted(store.index[0].names) if self.merged & set(store.buffers) or not store.merge else beside
-        own = [self.said.lanes[name].mask for name in lanes if name in self.said.lanes]
-        mask = " & ".join(f"({m})" if " " in m else m for m in [*own, *self.said.conditions] if m)
-        texts = [self.said.state(value) for value in store.values]
-        dtypes = tuple(self.said.memory[buffer].dtype for buffer in store.buffers)
+        own = [self.texts.lanes[name].mask for name in lanes if name in self.texts.lanes]
+        mask = " & ".join(f"({m})" if " " in m else m for m in [*own, *self.texts.conditions] if m)
+        texts = [self.texts.state(value) for value in store.values]
+        dtypes = tuple(self.texts.memory[buffer].dtype for buffer in store.buffers)
         if store.merge:
             empty = MONOIDS[store.merge].init(dtypes[0])
             if mask:
@@ -132,12 +132,12 @@ class LaunchMemory:
                 texts = [self.inside(mask, value, text, const_text(e, d)) for value, text, e, d in parts]
             for name in beside:
                 texts = self.spread(store, texts)
-                texts = self.reduced(store.merge, texts, self.said.lanes[name], dtypes, store.buffers)
+                texts = self.reduced(store.merge, texts, self.texts.lanes[name], dtypes, store.buffers)
             if mask and self.waiting.keys() >= set(store.buffers):
                 self.first(store, names, texts)
             else:
                 self.write_waiting()
-                self.write(f"{', '.join(names)} = {merged(store.merge, names, texts, dtypes, self.said)}")
+                self.write(f"{', '.join(names)} = {merged(store.merge, names, texts, dtypes, self.texts)}")
             return
         self.write_waiting()
         for name, text, buffer in zip(names, texts, store.buffers, strict=True):
@@ -148,31 +148,31 @@ class LaunchMemory:
     def inside(self, mask: str, value: ir.Expr, text: str, empty: str) -> str:
         """A value where a mask holds, else another one; of tiles that begin before their rows, only those ask that hold
         an end of one."""
-        at_end = next((led.at_end for led in self.said.led.values() if led.inside == mask), "True")
-        if at_end == "True" or not self.said.lanes.keys() <= self.said.varies(value):
+        at_end = next((led.at_end for led in self.texts.led.values() if led.inside == mask), "True")
+        if at_end == "True" or not self.texts.lanes.keys() <= self.texts.varies(value):
             return f"tl.where({mask}, {text}, {empty})"
         self.used.rows.add("of row")
         return f"noyau_of_row({text}, {mask}, {empty}, {at_end}, ALIGN)"
 
     def beside(self, store: ir.Store) -> list[str]:
         """The open tiles of which a merge into memory takes in all cells, for the memory has one for all of them."""
-        own = store.index[0].names.union(*(self.said.along[buffer] for buffer in store.buffers))
-        return [name for name in self.said.lanes if name not in own] if store.merge else []
+        own = store.index[0].names.union(*(self.texts.along[buffer] for buffer in store.buffers))
+        return [name for name in self.texts.lanes if name not in own] if store.merge else []
 
     def spread(self, store: ir.Store, texts: Sequence[str]) -> list[str]:
         """Values that are merged, as blocks along all tiles."""
-        block, alike = self.block_of(self.said.lanes), self.said.lanes.keys()
+        block, alike = self.block_of(self.texts.lanes), self.texts.lanes.keys()
         pairs = zip(texts, store.values, strict=True)
-        return [t if alike <= self.said.varies(v) else f"tl.broadcast_to({t}, {block})" for t, v in pairs]
+        return [t if alike <= self.texts.varies(v) else f"tl.broadcast_to({t}, {block})" for t, v in pairs]
 
     def reduced(
         self, monoid: str, states: Sequence[str], lane: Lane, dtypes: Sequence[DType], wishes: Sequence[str]
     ) -> list[str]:
         """The states of a tile merged along it: texts, or the variables that hold several."""
         rank, axis = self.rank, lane.axis
-        if rank > 1 and all(other is lane for other in self.said.lanes.values()):
+        if rank > 1 and all(other is lane for other in self.texts.lanes.values()):
             states, rank, axis = [f"tl.reshape({state}, ({lane.size},))" for state in states], 1, 0
-        text = reduced(monoid, states, axis, dtypes, rank, self.said)
+        text = reduced(monoid, states, axis, dtypes, rank, self.texts)
         if len(states) == 1:
             return [text]
         names = [self.names.fresh(fitting(wish)) for wish in wishes]
@@ -183,7 +183,7 @@ class LaunchMemory:
         """A merge into the state of nothing, which is not written."""
         for name, text, buffer, value in zip(names, texts, store.buffers, store.values, strict=True):
             del self.waiting[buffer]
-            everywhere = self.said.lanes.keys() <= self.said.varies(value) | store.index[0].names
+            everywhere = self.texts.lanes.keys() <= self.texts.varies(value) | store.index[0].names
             self.write(f"{name} = {text if everywhere else f'tl.broadcast_to({text}, {self.shapes[buffer]})'}")
 
 

@@ -226,8 +226,8 @@ class HostFunction(SizeText):
             led = " if ALIGN == 1 else 1" if is_led(printer.tiles) else ""
             led += f" if {most} > {FEW} else 1" if printer.first_of(TilePolicy.KEPT) else ""
             yield f'STAGES = tiles.get("STAGES", {self.host("stages_of")}({most}){led})'
-        if printer.said.ends:
-            yield f"ENDS = {' or '.join(f'{closed(self.dim(end))} % ALIGN != 0' for end in printer.said.ends)}"
+        if printer.texts.ends:
+            yield f"ENDS = {' or '.join(f'{closed(self.dim(end))} % ALIGN != 0' for end in printer.texts.ends)}"
         yield from self.reloading(printer)
         yield from (self.empty(b) for b in self.kernel.buffers if is_of_tiles(b) and self.value(b) in printer.buffers())
         yield f"programs = {self.dim(product(loop.extent for loop in on_threads(launch.body)[1]))}"

@@ -29,15 +29,15 @@ class BoundaryTypes:
     def of(self, node: onnx.NodeProto, names: Sequence[str], ruled: list[Outcome]) -> list[tuple[DType, Shape]]:
         """For each output its dtype and shape; DType.OTHER where either is unknown. `names` are what the node uses."""
         dims: dict[str, Dim] = {}
-        said = [[_type_of(ruled[k], dims)] if k < len(ruled) else [] for k in range(len(node.output))]
-        for name, types in zip(node.output, said, strict=True):
+        candidates = [[_type_of(ruled[k], dims)] if k < len(ruled) else [] for k in range(len(node.output))]
+        for name, types in zip(node.output, candidates, strict=True):
             types.append(self.declared.get(name, onnx.TypeProto()))
-        if any(name and not any(map(_is_complete, types)) for name, types in zip(node.output, said, strict=True)):
+        if any(name and not any(map(_is_complete, types)) for name, types in zip(node.output, candidates, strict=True)):
             inferred = self._infer(node, names, dims)
-            for name, types in zip(node.output, said, strict=True):
+            for name, types in zip(node.output, candidates, strict=True):
                 types.insert(1, inferred.get(name, onnx.TypeProto()))
                 self.declared.setdefault(name, types[1])  # sequences, strings: others follow from them
-        return [self._merge(types, dims) for types in said]
+        return [self._merge(types, dims) for types in candidates]
 
     def _infer(self, node: onnx.NodeProto, names: Sequence[str], dims: dict[str, Dim]) -> dict[str, onnx.TypeProto]:
         if not self.around.has_schema(node):

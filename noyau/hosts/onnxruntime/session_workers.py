@@ -110,8 +110,8 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
                 facts[number] += [side.tell() for side in sides]
             halves.append(comparison)
         return [
-            first if isinstance(first, float) or isinstance(second, float) else (join_halves(first, second), said)
-            for first, second, said in zip(*halves, facts, strict=True)
+            first if isinstance(first, float) or isinstance(second, float) else (join_halves(first, second), sides)
+            for first, second, sides in zip(*halves, facts, strict=True)
         ]
 
     def _fed(self, sides: tuple[WorkerSide, WorkerSide], feed: Feed | None) -> tuple[float, float]:

@@ -119,12 +119,12 @@ class TensorFastCall(LibraryCall):
 
 def in_c(fast_call: TensorFastCall, library: Library) -> Callable[[tuple[Any, ...]], Any]:
     """The call of a fast call as a function in C."""
-    said = [{"dtype": TO_TORCH[dtype], "device": _CPU} for dtype in fast_call.results]
-    results = [ResultEnd(id(each), dtype.bytes, 0) for each, dtype in zip(said, fast_call.results, strict=True)]
+    options = [{"dtype": TO_TORCH[dtype], "device": _CPU} for dtype in fast_call.results]
+    results = [ResultEnd(id(each), dtype.bytes, 0) for each, dtype in zip(options, fast_call.results, strict=True)]
     result, kept = ends_of(fast_call.path, fast_call.symbol, fast_call.native, fast_call.arguments, results)
     address, errors = ctypes.addressof(result), failures(fast_call.called)
     name = (f"noyau::{fast_call.called}",)
-    held = (address, MISS, torch.empty, None, errors, fast_call.large, name, [*kept, said])
+    held = (address, MISS, torch.empty, None, errors, fast_call.large, name, [*kept, options])
     return library.fast_call(held, "noyau_tensor_fast_call")
 
 

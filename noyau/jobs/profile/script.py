@@ -50,7 +50,7 @@ def profile_script(
     if native and spy is None:
         raise MissingExtraError("--native needs py-spy, which is not installed; run: pip install py-spy")
     with tempfile.TemporaryDirectory(prefix="noyau-") as folder:
-        trace, record, said = (Path(folder) / name for name in ("trace.json", "run.json", "said.txt"))
+        trace, record, log = (Path(folder) / name for name in ("trace.json", "run.json", "log.txt"))
         ends = os.dup(1), os.dup(2)  # of the script: on its own py-spy says what it does
         line = [sys.executable, "-m", __name__, str(record), "" if spy else "1", str(time_s), *map(str, ends)]
         line += [str(path), *arguments]
@@ -59,7 +59,7 @@ def profile_script(
             line = [spy, "record", *options, "--rate", "100", "--output", str(trace), "--", *line]
         root = os.pathsep.join(filter(None, (str(Path(__file__).parents[3]), os.environ.get("PYTHONPATH", ""))))
         own, start_s = {**os.environ, "PYTHONPATH": root}, time.perf_counter()
-        with said.open("wb") as out, subprocess.Popen(line, stdout=out, stderr=out, env=own, pass_fds=ends) as process:
+        with log.open("wb") as out, subprocess.Popen(line, stdout=out, stderr=out, env=own, pass_fds=ends) as process:
             cut = wait_or_end(process, time_s + _START_S, signal.SIGINT)
         for end in ends:
             os.close(end)
@@ -72,7 +72,7 @@ def profile_script(
                 ran = ScriptProfile(str(path), time.perf_counter() - start_s, cut, 1, None, (), ())
             samples = [] if spy is None else json.loads(trace.read_text("utf-8"))
         except (OSError, ValueError) as error:
-            last = next(iter(said.read_text("utf-8", "replace").split("\n")[-2:]), "")
+            last = next(iter(log.read_text("utf-8", "replace").split("\n")[-2:]), "")
             raise OutputError(f"py-spy did not profile {path}: {last}; --no-native does without it") from error
     return replace(ran if spy is None else _with_samples(ran, samples), top=top)
 

@@ -185,7 +185,7 @@ def reduce(function: Scalar, start: float, *, name: str | None = None) -> Higher
     whole.__name__ = title
 
     def forms() -> list[Op[..., Any]]:
-        return [op(text, name=title)(reduction_along(whole, **said)) for text, said in ways.texts().items()]
+        return [op(text, name=title)(reduction_along(whole, **keywords)) for text, keywords in ways.texts().items()]
 
     return HigherOrder(_described(whole, title, step.__code__), forms)
 

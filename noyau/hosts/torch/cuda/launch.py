@@ -1,5 +1,5 @@
 """Launches of a text of language `triton` with little done by Python: the first call with tensors of some shapes runs
-the text's own function and is noted; later ones do again what was noted.
+the text's own function and is recorded; later ones do again what was recorded.
 
 Triton's launcher binds, specialises and looks up at each call, which costs 10 us and more a launch. What it finds
 depends on shapes, strides, dtypes and on whether memory begins at a multiple of 16 bytes: calls that are alike in these
@@ -46,29 +46,29 @@ class Launcher:
         return self.plans.get(kinds_of(tensors))
 
     def first(self, key: Any, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """The results for tensors of such shapes, noted."""
+        """The results for tensors of such shapes, recorded."""
         device = device_of(tensors)
         require_free(self.called)
-        noted = CallRecord(tensors, self.called)
-        with device_errors(self.called, device, noted.allocations), guard(device), beside_captures():
-            result = record_call(noted, self.function, tensors, self.tiles)
+        record = CallRecord(tensors, self.called)
+        with device_errors(self.called, device, record.allocations), guard(device), beside_captures():
+            result = record_call(record, self.function, tensors, self.tiles)
         results = result if isinstance(result, tuple) else (result,)
-        noted.results = tuple(map(noted.place, results))
-        if noted.again and device.type == "cuda" and min(noted.results) >= 0:
+        record.results = tuple(map(record.place, results))
+        if record.again and device.type == "cuda" and min(record.results) >= 0:
             kept = self.plans if len(self.plans) < MOST_PLANS else {}
-            self.plans = {**kept, key: ReplayPlan(self.called, device, noted)}
+            self.plans = {**kept, key: ReplayPlan(self.called, device, record)}
         return results
 
 
 def record_call(
-    noted: CallRecord, function: Callable[..., Any], tensors: Sequence[Tensor], tiles: Mapping[str, int]
+    record: CallRecord, function: Callable[..., Any], tensors: Sequence[Tensor], tiles: Mapping[str, int]
 ) -> Any:
-    """Call a function of a text, and note what it does in `noted`."""
-    with TAPE.holding(noted=noted):
+    """Call a function of a text, and write what it does in `record`."""
+    with TAPE.holding(record=record):
         try:
             return function(*tensors, **tiles)
         except ValueError as error:  # of the text: shapes that do not fit
-            raise InputError(f"{noted.called}: {error}") from error
+            raise InputError(f"{record.called}: {error}") from error
 
 
 def kinds_of(tensors: Sequence[Tensor]) -> tuple[Any, ...]:
@@ -77,16 +77,16 @@ def kinds_of(tensors: Sequence[Tensor]) -> tuple[Any, ...]:
 
 
 class ReplayPlan:
-    """A call that was noted, done again on other tensors of the same shapes. It holds no tensor."""
+    """A call that was recorded, done again on other tensors of the same shapes. It holds no tensor."""
 
     __slots__ = ("allocations", "called", "device", "index", "launched", "results")
 
-    def __init__(self, called: str, device: torch.device, noted: CallRecord) -> None:
+    def __init__(self, called: str, device: torch.device, record: CallRecord) -> None:
         self.called, self.device, self.index = called, device, device.index or 0
-        self.allocations, self.results = tuple(noted.allocations), noted.results
+        self.allocations, self.results = tuple(record.allocations), record.results
         self.launched = [
             (e.kernel.run, e.grid, e.kernel.function, e.kernel.packed_metadata, e.kernel, e.arguments, e.places)
-            for e in noted.launched
+            for e in record.launched
         ]
 
     def __call__(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:

@@ -61,8 +61,8 @@ class CallRecord:
 class _Tape(threading.local):
     """State of this thread: the record that is written, launches for later, and the allocator of results."""
 
-    noted: CallRecord | None = None
-    foretold: list[Launching] | None = None
+    record: CallRecord | None = None
+    later: list[Launching] | None = None
     empty: Callable[..., Tensor] = torch.empty
 
     @contextmanager
@@ -98,12 +98,12 @@ class TextTorch:
     @staticmethod
     def empty(shape: int | tuple[int, ...], *, dtype: torch.dtype, device: torch.device) -> Tensor:
         shape = (shape,) if isinstance(shape, int) else shape
-        noted = TAPE.noted
-        if noted is not None:  # before there is memory: an error for want of it names this result too
-            noted.allocations.append((shape, dtype))
+        record = TAPE.record
+        if record is not None:  # before there is memory: an error for want of it names this result too
+            record.allocations.append((shape, dtype))
         tensor = TAPE.empty(shape, dtype=dtype, device=device)
-        if noted is not None:
-            noted.tensors.append(tensor)
+        if record is not None:
+            record.tensors.append(tensor)
         return tensor
 
 
@@ -115,14 +115,14 @@ class TextLaunch:
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., Any]:
         def launch(*arguments: Any, **options: Any) -> Any:
-            if TAPE.foretold is not None:
-                TAPE.foretold.append((self.function, arguments, options))
+            if TAPE.later is not None:
+                TAPE.later.append((self.function, arguments, options))
                 return None
-            if TAPE.noted is None:
+            if TAPE.record is None:
                 return self.function[grid](*arguments, **options)
-            require_grid(TAPE.noted.called, grid)
+            require_grid(TAPE.record.called, grid)
             kernel = self.function[grid](*arguments, **options)
-            TAPE.noted.note(kernel, grid, arguments)
+            TAPE.record.note(kernel, grid, arguments)
             return kernel
 
         return launch
@@ -148,6 +148,6 @@ def function_of(text: str, kernel: Kernel) -> Callable[..., Any]:
 def foretell(function: Callable[..., Any], tensors: Sequence[Tensor]) -> list[Launching]:
     """Launches that a function of a text would make for tensors: functions of Triton's, their arguments and options."""
     launches: list[Launching] = []
-    with TAPE.holding(foretold=launches):
+    with TAPE.holding(later=launches):
         function(*tensors)
     return launches

@@ -69,7 +69,7 @@ def test_memory_that_runs_out_is_of_results_that_are_noted(monkeypatch):
     with (
         pytest.raises(torch.OutOfMemoryError, match=want),
         device_errors("f", torch.device("cuda:0"), noted.allocations),
-        launch_records.TAPE.holding(empty=none, noted=noted),
+        launch_records.TAPE.holding(empty=none, record=noted),
     ):
         TextTorch.empty(1 << 30, dtype=torch.float32, device=torch.device("cuda:0"))
 
