@@ -17,7 +17,7 @@ from noyau.jobs.optimize.torch import weights as weights_module
 from noyau.jobs.optimize.torch.backend import backend
 from noyau.jobs.optimize.torch.weights import TorchWeightStage, certify
 from noyau.timing.verdict import Comparison
-from tests.hosts.torch.modules.test_row_products import captured, drawn
+from tests.hosts.torch.modules.test_row_products import Gated, captured, drawn
 
 
 class Model(nn.Module):
@@ -212,6 +212,33 @@ def test_a_kernel_that_is_wrong_is_none_to_take(planted, model):
     object.__setattr__(wrong, "call", lambda *given: call(*given[:-1], packed.packed[1][1]))
     with pytest.raises(CheckError, match=r"at \(0, 3\) of product 1 got .*, want .* \(float64\)"):
         certify(wrong, rows, first)
+
+
+def gate_of(*inputs):
+    """A family with a gate, and the graph and arguments that it is of."""
+    graph, arguments = captured(Gated(nn.SiLU()).to(inputs[0].dtype).eval(), *inputs)
+    return row_products.families_of(graph.graph, arguments)[0][0], graph, arguments
+
+
+def test_a_gate_that_loses_leaves_its_products_to_a_launch_of_their_own(planted):
+    _, graph, arguments = gate_of(drawn(1, 16))
+    with torch.no_grad():
+        found = [
+            TorchWeightStage(graph, arguments, "none", None, clock=clock_of(*each)).run() for each in ((0.5,), (2, 0.5))
+        ]
+    assert [[each.products.gated for each in one.kept] for one in found] == [[True], [False]]
+
+
+def test_a_gate_is_right_where_a_sigmoid_of_float32_is_0_and_wrong_elsewhere(planted):
+    family, _, _ = gate_of(drawn(1, 16, dtype=torch.bfloat16))
+    for each, value in zip(family.members, (-95, 100), strict=True):
+        each.values.data.fill_(value / 16)
+    certify(family.pack(WeightForm()), torch.ones(1, 16, dtype=torch.bfloat16), family)
+    wrong, (first, _) = family.pack(WeightForm()), family.members
+    first.values.data.fill_(1 / 16)
+    object.__setattr__(wrong, "call", partial(lambda call, *given: call(*given) * 1.02, wrong.call))
+    with pytest.raises(CheckError, match=r"at \(0, 0\) of product 0 got .*, want .* \(float64\)"):
+        certify(wrong, torch.ones(1, 16, dtype=torch.bfloat16), family)
 
 
 def test_large_halves_have_errors_too(planted, model):
