@@ -368,7 +368,7 @@ def certify(packed: PackedProducts, rows: Tensor, family: ProductFamily) -> None
 
 
 def gated(exacts: Sequence[Tensor], moves: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
-    """What a gate makes of two products in float64, and how far it may be off where these may be off by `moves`: silu
+    """The result of a gate of two products in float64, and how far it may be off where these may be by `moves`: silu
     is no steeper than 1.1, its roundings are 32 of float32 at most, and below 2**-126 a sigmoid of that is 0."""
     (first, second), (one, other) = exacts, moves
     silu = torch.nn.functional.silu(first)
