@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from noyau.codegen.triton.printer import may_begin_early
 from noyau.codegen.triton.tables import TORCH, TYPES
 from noyau.dtypes import DType
 from noyau.toolchain.cache import digest
@@ -108,7 +109,8 @@ class ProductPrinter:
         names = ", ".join(["x", *(f"{letter}{at}" for at, letters in enumerate(parts) for letter in letters)])
         results = ", ".join(f"y{at}" for at in range(len(products.results)))
         yield from ("import torch", "import triton", "import triton.language as tl", "", "", "@triton.jit")
-        yield from (f"def {_NAME}_0({names}, {results}, WAITS: tl.constexpr):", "    block = tl.program_id(0)")
+        yield from (f"def {_NAME}_0({names}, {results}, EARLY: tl.constexpr):", "    block = tl.program_id(0)")
+        yield "    if EARLY: tl.extra.cuda.gdc_launch_dependents()"
         first, blocks = 0, [-(-width // self.channels) for width in products.results]
         for at, count in enumerate(blocks):
             word = f"{'el' if at else ''}if block < {first + count}:" if at < len(blocks) - 1 else "else:"
@@ -119,8 +121,8 @@ class ProductPrinter:
         kind = f"dtype={TORCH[products.dtype]}, device=x.device"
         for at, width in enumerate(products.results):
             yield f"    y{at} = torch.empty(({products.rows}, {width}), {kind})"
-        yield "    WAITS = x.is_cuda and torch.cuda.get_device_capability(x.device) >= (9, 0)"
-        yield f"    {_NAME}_0[({first},)]({names}, {results}, WAITS, num_warps={self.warps})"
+        yield f"    EARLY = {may_begin_early('x')}"
+        yield f"    {_NAME}_0[({first},)]({names}, {results}, EARLY, num_warps={self.warps})"
         yield from (f"    return {results}", "")
 
     def body(self, at: int, first: int) -> Iterator[str]:
@@ -137,7 +139,7 @@ class ProductPrinter:
         mask = self.inner("k", products.span, inside)
         cells = f"n[:, None] * {products.span} + k[None, :]{mask}"
         yield from (f"    c{each} = tl.load(w{each} + {cells})" for each in places)
-        yield "    if WAITS: tl.extra.cuda.gdc_wait()"
+        yield "    if EARLY: tl.extra.cuda.gdc_wait()"
         for each in places:
             added = self.halves(each, inside) if self.form.bits == 4 else self.whole(each)
             yield from (f"    {line}" for line in added)

@@ -25,7 +25,7 @@ from noyau.hosts.torch.modules.cuda_graph import SHOWS, GraphReplay, is_capturin
 from noyau.hosts.torch.modules.device_inputs import is_static
 from noyau.hosts.torch.modules.executor import Boxed, copy_graph, eager, with_device_errors
 from noyau.hosts.torch.modules.parallel_products import join_products
-from noyau.hosts.torch.modules.simplification import changed_arguments, join_updates, update_in_place
+from noyau.hosts.torch.modules.simplification import changed_arguments, join_copies, join_updates, update_in_place
 
 _ALIGNED = 15  # Triton looks whether memory begins at a multiple of 16 bytes
 _GUARDS = getattr(torch._C._dynamo, "guards", None)
@@ -252,7 +252,8 @@ class FlatText:
         """The text."""
         arguments = [f"a{at}" for at in range(len(self.placeholders))]
         head = [f"{', '.join(arguments)}, = arguments"] if arguments else []
-        head += [*self.conditions(), "arguments.clear()", "stream = raw_stream(device)", "early = may_begin_early()"]
+        head += [*self.conditions(), "arguments.clear()", "stream = raw_stream(device)"]
+        head += ["early = may_begin_early()"] * any(" early, " in line.words for line in self.lines)
         last = {name: at for at, line in enumerate(self.lines) for name in (*line.reads, line.makes) if name}
         kept = set(self.results.replace("(", " ").replace(")", " ").replace(",", " ").split()) | set(self.names)
         free = [name for name in arguments if name not in last and name not in kept]
@@ -346,6 +347,9 @@ class Flat:
         arguments.clear()
         if self.replays:
             join_products(module.graph)
+            from noyau.hosts.torch.cuda.joint_copies import copy_rows
+
+            join_copies(module.graph, copy_rows)
         noting = NodeRecorder(module, inputs)
         results = noting.run(*inputs)
         self.text = noting.text.finished()
