@@ -292,20 +292,23 @@ def with_products(
     return fx.GraphModule(module, graph), tuple(places)
 
 
-def _join(graph: fx.Graph, family: ProductFamily, packed: PackedProducts, new: Mapping[fx.Node, fx.Node]) -> None:
-    """Let the products of a family be one, in a graph whose nodes are `new`."""
+def _join(graph: fx.Graph, family: ProductFamily, packed: PackedProducts, new: dict[fx.Node, fx.Node]) -> None:
+    """Let the products of a family be one, in a graph whose nodes are `new`; what stands for their results is there
+    then, for products that read them."""
     products, bits = packed.products, packed.products.form.bits
+    nodes = [each.node for each in family.members]
+    old = [new[each] for each in (*reversed(family.gate), *nodes)]
     with graph.inserting_before(new[family.members[0].node]):
         rows = graph.call_method("reshape", (new[family.source], (products.rows, products.depth)))
         rows = graph.call_method("contiguous", (rows,))
         pairs = ((None if bits else each.weight, each.bias) for each in family.members)
         operands = [new[each] for each in itertools.chain(*pairs) if each is not None]
         joint = graph.call_function(OPERATOR, (rows, operands, packed.key))
-        nodes = [each.node for each in family.members]
         for at, end in enumerate(family.gate[1:] or nodes):
             part = graph.call_function(operator.getitem, (joint, at))
             shown = graph.call_method("view", (part, tuple(map(int, end.meta["example_value"].shape))))
             shown.meta = dict(end.meta)
             new[end].replace_all_uses_with(shown)
-    for each in [*reversed(family.gate), *nodes]:  # not before: the nodes above stand before them
-        graph.erase_node(new[each])
+            new[end] = shown
+    for each in old:  # not before: the nodes above stand before them
+        graph.erase_node(each)

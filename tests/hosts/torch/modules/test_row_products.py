@@ -160,6 +160,17 @@ def test_a_gate_is_in_the_launch_of_its_products(small, form, rows):
     assert torch.equal(after(*(arguments[at] for at in places))[0], result)
 
 
+@pytest.mark.parametrize("first", [Gated(nn.SiLU()), nn.Linear(16, 12)], ids=["gate", "product"])
+def test_products_may_read_what_products_make(small, first):
+    torch._dynamo.reset()
+    module, x = nn.Sequential(first, nn.Linear(12, 16)).eval(), drawn(1, 16)
+    graph, arguments = captured(module, x)
+    kernels = {each: each.pack(WeightForm()) for each in families_of(graph.graph, arguments)[0]}
+    after, places = with_products(graph, kernels)
+    assert len(after.graph.find_nodes(op="call_function", target=OPERATOR)) == 2
+    assert torch.allclose(after(*(arguments[at] for at in places))[0], module(x), atol=1e-5)
+
+
 @pytest.mark.parametrize("act", [nn.ReLU(), nn.GELU(), nn.SiLU(inplace=True)], ids=str)
 def test_other_activations_stay_outside(small, act):
     torch._dynamo.reset()
