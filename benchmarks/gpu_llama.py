@@ -69,7 +69,7 @@ PAIRED = {  # before and after
 }
 MODES = ("reduce-overhead", "max-autotune")
 BUDGETS = {"int8": 0.1, "int4": 0.5}  # of weights in few bits: tokens of random weights are near ties, and flip
-CACHED = {"pairs", "launched"}  # of which the first calls leave all that is compiled
+AT_ONCE = {*PAIRED} - {"tuned"}  # compiled all at once: nothing else is at work while inductor times its own choices
 VERDICTS: list[str] = []  # of the side with weights in few bits
 SMALL = ("decode", "token")  # parts of many small launches
 OF_PART = {part: [*PAIRED][:-1] if part in SMALL else ["pairs"] for part in PARTS} | {"prefill": ["pairs", "tuned"]}
@@ -352,15 +352,15 @@ class Part:
         self.made |= {side: each.told() for side, each in self.firsts.items()}
 
     def compile(self) -> None:
-        """What is timed, compiled: where the first calls have left it in the caches, of all processes at once."""
+        """What is timed, compiled: of most processes at once."""
         for pair in self.pairs:
-            if pair in CACHED:
+            if pair in AT_ONCE:
                 self.pairs[pair].go()
 
     def time(self) -> dict[str, Any]:
         """One process after the other."""
         for pair, each in self.pairs.items():
-            if pair not in CACHED:
+            if pair not in AT_ONCE:
                 each.go()
                 each.ready()
             each.go()
@@ -381,7 +381,7 @@ def run_parts(parts: Sequence[str], only: Sequence[str]) -> Iterator[tuple[str, 
         for part in begun:
             part.compile()
         for part in begun:
-            for pair in part.pairs.keys() & CACHED:
+            for pair in part.pairs.keys() & AT_ONCE:
                 part.pairs[pair].ready()
         for part in begun:
             yield part.part, part.time()

@@ -21,8 +21,9 @@ from noyau.ir.dims import Dim, never_negative, product
 from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.walk import every_statement, on_threads
 
-# The next launch begins, and this one waits for the memory of the one before it.
-BEGINS_EARLY = ("if EARLY:", f"{INDENT}tl.extra.cuda.gdc_launch_dependents()", f"{INDENT}tl.extra.cuda.gdc_wait()")
+# Wait for the memory of the launch before, and let the next one begin. Not the other way: of three launches at once the
+# third would find in the L1 what the first has read there, where the second has written since.
+BEGINS_EARLY = ("if EARLY:", f"{INDENT}tl.extra.cuda.gdc_wait()", f"{INDENT}tl.extra.cuda.gdc_launch_dependents()")
 
 
 class TritonPrinter(LaunchMemory):

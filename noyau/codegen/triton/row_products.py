@@ -7,7 +7,8 @@ group of inputs. An unsigned cell becomes a float32 by its bits in the mantissa 
 instructions of full rate where a conversion takes one of a quarter. Sums are in float32: one row cell by cell in
 registers, more in the matrix unit, which multiplies integers of 8 bits exactly as halves.
 
-Weights are loaded before a launch waits for the one before it, where it begins early (programmatic dependent launch).
+Weights that meet one row are loaded before a launch waits for the one before it, where it begins early (programmatic
+dependent launch).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from noyau.codegen.triton.launch import BEGINS_EARLY
 from noyau.codegen.triton.printer import may_begin_early
 from noyau.codegen.triton.tables import TORCH, TYPES
 from noyau.dtypes import DType
@@ -110,7 +112,6 @@ class ProductPrinter:
         results = ", ".join(f"y{at}" for at in range(len(products.results)))
         yield from ("import torch", "import triton", "import triton.language as tl", "", "", "@triton.jit")
         yield from (f"def {_NAME}_0({names}, {results}, EARLY: tl.constexpr):", "    block = tl.program_id(0)")
-        yield "    if EARLY: tl.extra.cuda.gdc_launch_dependents()"
         first, blocks = 0, [-(-width // self.channels) for width in products.results]
         for at, count in enumerate(blocks):
             word = f"{'el' if at else ''}if block < {first + count}:" if at < len(blocks) - 1 else "else:"
@@ -134,12 +135,13 @@ class ProductPrinter:
         yield from ["m = tl.arange(0, 16)"] if self.is_dot else []
         parts = 16 if self.is_dot else self.cells // (self.form.group or 1)
         yield from (f"acc{each} = tl.zeros(({self.channels}, {parts}), tl.float32)" for each in places)
+        yield from BEGINS_EARLY if self.is_dot else ()  # what loops with products load is moved before them
         yield f"for k0 in range(0, {products.span}, {self.cells}):"
         yield f"    k = k0 + tl.arange(0, {self.cells})"
         mask = self.inner("k", products.span, inside)
         cells = f"n[:, None] * {products.span} + k[None, :]{mask}"
         yield from (f"    c{each} = tl.load(w{each} + {cells})" for each in places)
-        yield "    if EARLY: tl.extra.cuda.gdc_wait()"
+        yield from (f"    {line}" for line in BEGINS_EARLY if not self.is_dot)
         for each in places:
             added = self.halves(each, inside) if self.form.bits == 4 else self.whole(each)
             yield from (f"    {line}" for line in added)

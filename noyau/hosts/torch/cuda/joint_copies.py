@@ -24,8 +24,8 @@ def copy_cells(a, b, index, x, y, n, inner, extent, CELLS: tl.constexpr, EARLY: 
     """Each program copies CELLS of the n cells of x and of y to the place `index` of a and b, along an axis of `extent`
     steps of `inner` cells. It may begin before the launch before it has ended."""
     if EARLY:
-        tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()
     at = tl.load(index)
     tl.device_assert((at >= 0) & (at < extent), "index_copy_: the index is out of bounds")
     cell = tl.program_id(0).to(tl.int64) * CELLS + tl.arange(0, CELLS)

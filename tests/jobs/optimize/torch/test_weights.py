@@ -268,6 +268,45 @@ def test_a_recording_on_a_gpu_has_the_kernels_of_few_rows(model, weights, rows, 
     assert verdicts[0].startswith("2 launches of products of few rows")
 
 
+class Deep(nn.Module):
+    """Norms and products of few rows, one after another, which read what others have just written."""
+
+    def __init__(self):
+        super().__init__()
+        self.norms = nn.ModuleList(nn.RMSNorm(2048) for _ in range(6))
+        widths = ((2048, 5632), (2048, 5632), (5632, 2048))
+        self.ways = nn.ModuleList(nn.ModuleList(nn.Linear(*each) for each in widths) for _ in range(6))
+
+    def forward(self, x):
+        for norm, (gate, up, down) in zip(self.norms, self.ways, strict=True):
+            rows = norm(x)
+            x = x + down(nn.functional.silu(gate(rows)) * up(rows))
+        return x
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("weights", ["none", "int8", "int4"])
+@pytest.mark.parametrize("rows", [1, 5])
+def test_launches_that_begin_early_have_the_bits_of_those_one_by_one(weights, rows, monkeypatch):
+    monkeypatch.setattr(weights_module, "TorchWeightStage", partial(TorchWeightStage, clock=clock_of(0.5)))
+    model, runs, x = Deep().to("cuda", torch.bfloat16), [], torch.empty(rows, 2048, device="cuda", dtype=torch.bfloat16)
+    budget = None if weights == "none" else 0.5
+    torch._dynamo.reset()
+    for graphs in (True, False):
+        options = {"weights": weights, "budget": budget, "keep": "all", "graphs": graphs}
+        runs.append(torch.compile(model, backend=backend, options=options, dynamic=False))
+        with torch.no_grad():
+            for _ in range(12):
+                x.normal_()
+                runs[-1](x)
+                torch.cuda.synchronize()
+    with torch.no_grad():
+        for _ in range(200):
+            x.normal_()
+            recorded, launched = (run(x) for run in runs)
+            assert torch.equal(recorded, launched)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("form", [WeightForm(), *FORMS], ids=str)
 @pytest.mark.parametrize(
