@@ -354,7 +354,7 @@ class Hints:
     input, and little is written; `shares_inputs`: several programs read the same cells, and nothing else is read again;
     `is_pipelined`: rounds of loops are loaded ahead; `is_narrow`: what a thread counts is below 2**31; a
     multiprocessor is to have room for `resident` blocks, 0 for as many as come; one that `waits` may begin before the
-    launch before it has ended (programmatic dependent launch), and lets the next one begin so;
+    launch before it has written all of its memory (programmatic dependent launch);
     `passes`: the loops over tiles that load from each buffer."""
 
     is_loose: bool = False

@@ -21,9 +21,7 @@ from noyau.ir.dims import Dim, never_negative, product
 from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.walk import every_statement, on_threads
 
-# Wait for the memory of the launch before, and let the next one begin. Not the other way: of three launches at once the
-# third would find in the L1 what the first has read there, where the second has written since.
-BEGINS_EARLY = ("if EARLY:", f"{INDENT}tl.extra.cuda.gdc_wait()", f"{INDENT}tl.extra.cuda.gdc_launch_dependents()")
+WAIT = "if EARLY: tl.extra.cuda.gdc_wait()"  # for the memory of the launch before
 
 
 class TritonPrinter(LaunchMemory):
@@ -48,7 +46,7 @@ class TritonPrinter(LaunchMemory):
         flags = [f"{flag}: tl.constexpr" for flag in self.flags()]
         head = [*self.buffers(), *self.sizes(), *steps, "INDEX: tl.constexpr", *flags]
         wide = [f"{INDENT}{name} = tl.cast({name}, INDEX){self.step(name)}" for name in self.sizes()]
-        wide += [f"{INDENT}{line}" for line in BEGINS_EARLY] * self.launch.hints.waits
+        wide += [f"{INDENT}{WAIT}"] * self.launch.hints.waits
         return "\n".join([f"@triton.jit\ndef {self.name}({', '.join(head)}):", *read([*wide, *self.lines])])
 
     def first_of(self, policy: ir.TilePolicy) -> ir.Tile | None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from noyau.codegen.triton.launch import BEGINS_EARLY
+from noyau.codegen.triton.launch import WAIT
 from noyau.codegen.triton.printer import may_begin_early
 from noyau.codegen.triton.tables import TORCH, TYPES
 from noyau.dtypes import DType
@@ -135,13 +135,13 @@ class ProductPrinter:
         yield from ["m = tl.arange(0, 16)"] if self.is_dot else []
         parts = 16 if self.is_dot else self.cells // (self.form.group or 1)
         yield from (f"acc{each} = tl.zeros(({self.channels}, {parts}), tl.float32)" for each in places)
-        yield from BEGINS_EARLY if self.is_dot else ()  # what loops with products load is moved before them
+        yield from [WAIT] if self.is_dot else []  # what loops with products load is moved before them
         yield f"for k0 in range(0, {products.span}, {self.cells}):"
         yield f"    k = k0 + tl.arange(0, {self.cells})"
         mask = self.inner("k", products.span, inside)
         cells = f"n[:, None] * {products.span} + k[None, :]{mask}"
         yield from (f"    c{each} = tl.load(w{each} + {cells})" for each in places)
-        yield from (f"    {line}" for line in BEGINS_EARLY if not self.is_dot)
+        yield from [] if self.is_dot else [f"    {WAIT}"]
         for each in places:
             added = self.halves(each, inside) if self.form.bits == 4 else self.whole(each)
             yield from (f"    {line}" for line in added)

@@ -116,8 +116,7 @@ def call_of(kernel: Planned, source: TracedGraph) -> DeviceCall:
     """A kernel as a function of the tensors that its group reads, one in a process."""
     if kernel.operator in CALLS:
         return CALLS[kernel.operator]
-    waits = all(each.hints.waits for each in kernel.kernel.launches)
-    call = DeviceCall(kernel.text, kernel.kernel, layouts_of(kernel.groups[0], source), waits)
+    call = DeviceCall(kernel.text, kernel.kernel, layouts_of(kernel.groups[0], source), waits=True)
     return CALLS.setdefault(kernel.operator, call)
 
 

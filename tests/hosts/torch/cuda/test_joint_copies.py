@@ -23,7 +23,7 @@ def test_both_are_as_torch_copies_them(shape, axis, at, dtype):
 
 def test_a_kernel_with_other_bits_is_not_used(monkeypatch):
     is_trusted.cache_clear()
-    monkeypatch.setattr(joint_copies, "launch", lambda one, *_: one.zero_())
+    monkeypatch.setattr(joint_copies, "launch", lambda tensors, *_: tensors[0].zero_())
     got = torch.ones(2, 3, 4)
     copy_rows((got[0], got[1]), 0, torch.tensor([1]), (torch.full((1, 4), 2.0), torch.full((1, 4), 3.0)))
     is_trusted.cache_clear()

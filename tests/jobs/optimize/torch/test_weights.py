@@ -285,7 +285,7 @@ class Deep(nn.Module):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("weights", ["none", "int8", "int4"])
+@pytest.mark.parametrize("weights", ["none", "int8"])
 @pytest.mark.parametrize("rows", [1, 5])
 def test_launches_that_begin_early_have_the_bits_of_those_one_by_one(weights, rows, monkeypatch):
     monkeypatch.setattr(weights_module, "TorchWeightStage", partial(TorchWeightStage, clock=clock_of(0.5)))
