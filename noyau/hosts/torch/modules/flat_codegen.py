@@ -346,9 +346,9 @@ class Flat:
         inputs = list(arguments)
         arguments.clear()
         if self.replays:
-            join_products(module.graph)
-            from noyau.hosts.torch.cuda.joint_copies import copy_rows
+            from noyau.hosts.torch.cuda.joint_copies import copy_rows  # of Triton, which a CPU does without
 
+            join_products(module.graph)
             join_copies(module.graph, copy_rows)
         noting = NodeRecorder(module, inputs)
         results = noting.run(*inputs)
