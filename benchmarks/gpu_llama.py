@@ -10,7 +10,7 @@
   records the launches of decode and token as a CUDA graph, which torch.compile does with mode="reduce-overhead": these
   two are compared as well (recorded), and noyau without recordings with torch.compile's default (launched); and
   reduce-overhead with noyau with weights in few bits, of which the outputs may move by a tenth or a half of the largest
-  (int8, int4);
+  (int8, int4); and prefill with mode="max-autotune" (tuned);
 - of each, the seconds from the first call to its result, in processes of their own, with empty caches, both at once,
   and where they went; and those of the second and the third call: noyau makes its kernels in the second (`result`: it
   waits for the copy of the process that plans them meanwhile);
@@ -65,11 +65,14 @@ PAIRED = {  # before and after
     "recorded": ("reduce-overhead", "noyau"),
     "int8": ("reduce-overhead", "int8"),
     "int4": ("reduce-overhead", "int4"),
+    "tuned": ("max-autotune", "noyau"),
 }
+MODES = ("reduce-overhead", "max-autotune")
 BUDGETS = {"int8": 0.1, "int4": 0.5}  # of weights in few bits: tokens of random weights are near ties, and flip
-CACHED = {"pairs", "launched"}  # of which the first calls leave all that is compiled
+AT_ONCE = {*PAIRED} - {"tuned"}  # compiled all at once: nothing else is at work while inductor times its own choices
 VERDICTS: list[str] = []  # of the side with weights in few bits
 SMALL = ("decode", "token")  # parts of many small launches
+OF_PART = {part: [*PAIRED][:-1] if part in SMALL else ["pairs"] for part in PARTS} | {"prefill": ["pairs", "tuned"]}
 READY = "ready"
 PAIRS, BUDGET_S = 20, 5.0
 CACHE, BEFORE = 1024, 512
@@ -90,7 +93,7 @@ def llama(dtype: torch.dtype = torch.bfloat16) -> torch.nn.Module:
 
 def run_by(model: torch.nn.Module, side: str) -> Callable[..., Any]:
     """The model as one side runs it."""
-    if side == "reduce-overhead":
+    if side in MODES:
         return torch.compile(model, mode=side)
     if side in BUDGETS:
         from noyau.jobs.optimize.torch.backend import backend
@@ -338,7 +341,7 @@ class Part:
     def __init__(self, part: str, folder: str, only: Sequence[str] = ()) -> None:
         self.part, self.made = part, dict[str, Any]()
         sides = () if part == "error" or only else SIDES
-        pairs = only or [pair for pair in PAIRED if pair == "pairs" or part in SMALL]
+        pairs = only or OF_PART[part]
         self.firsts = {side: Alone(part, side, folder=folder) for side in sides}
         self.pairs = {pair: Alone(part, pair, folder=folder) for pair in pairs}
 
@@ -349,15 +352,15 @@ class Part:
         self.made |= {side: each.told() for side, each in self.firsts.items()}
 
     def compile(self) -> None:
-        """What is timed, compiled: where the first calls have left it in the caches, of all processes at once."""
+        """What is timed, compiled: of most processes at once."""
         for pair in self.pairs:
-            if pair in CACHED:
+            if pair in AT_ONCE:
                 self.pairs[pair].go()
 
     def time(self) -> dict[str, Any]:
         """One process after the other."""
         for pair, each in self.pairs.items():
-            if pair not in CACHED:
+            if pair not in AT_ONCE:
                 each.go()
                 each.ready()
             each.go()
@@ -378,7 +381,7 @@ def run_parts(parts: Sequence[str], only: Sequence[str]) -> Iterator[tuple[str, 
         for part in begun:
             part.compile()
         for part in begun:
-            for pair in part.pairs.keys() & CACHED:
+            for pair in part.pairs.keys() & AT_ONCE:
                 part.pairs[pair].ready()
         for part in begun:
             yield part.part, part.time()

@@ -353,7 +353,8 @@ class Hints:
     """Advice to a language for GPUs. A launch that `is_loose` may be wrong by 2**-17 of a value; `reads_once`: each
     input, and little is written; `shares_inputs`: several programs read the same cells, and nothing else is read again;
     `is_pipelined`: rounds of loops are loaded ahead; `is_narrow`: what a thread counts is below 2**31; a
-    multiprocessor is to have room for `resident` blocks, 0 for as many as come;
+    multiprocessor is to have room for `resident` blocks, 0 for as many as come; one that `waits` may begin before the
+    launch before it has written all of its memory (programmatic dependent launch);
     `passes`: the loops over tiles that load from each buffer."""
 
     is_loose: bool = False
@@ -361,6 +362,7 @@ class Hints:
     shares_inputs: bool = False
     is_pipelined: bool = False
     is_narrow: bool = False
+    waits: bool = False
     resident: int = 0
     passes: tuple[tuple[str, tuple[str, ...]], ...] = ()
     reload: Reload | None = None

@@ -21,6 +21,8 @@ from noyau.ir.dims import Dim, never_negative, product
 from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.walk import every_statement, on_threads
 
+WAIT = "if EARLY: tl.extra.cuda.gdc_wait()"  # for the memory of the launch before
+
 
 class TritonPrinter(LaunchMemory):
     """One launch being printed."""
@@ -44,6 +46,7 @@ class TritonPrinter(LaunchMemory):
         flags = [f"{flag}: tl.constexpr" for flag in self.flags()]
         head = [*self.buffers(), *self.sizes(), *steps, "INDEX: tl.constexpr", *flags]
         wide = [f"{INDENT}{name} = tl.cast({name}, INDEX){self.step(name)}" for name in self.sizes()]
+        wide += [f"{INDENT}{WAIT}"] * self.launch.hints.waits
         return "\n".join([f"@triton.jit\ndef {self.name}({', '.join(head)}):", *read([*wide, *self.lines])])
 
     def first_of(self, policy: ir.TilePolicy) -> ir.Tile | None:
@@ -53,9 +56,8 @@ class TritonPrinter(LaunchMemory):
     def flags(self) -> list[str]:
         """The sizes of tiles, and what is known of them and of memory when the launch is compiled."""
         flags = [*(tile.name for tile in self.tiles), *(f"{name}_EVEN" for name in self.even)]
-        return (
-            flags + ["STAGES"] * bool(self.staged) + ["ENDS"] * bool(self.texts.ends) + ["AGAIN"] * bool(self.again())
-        )
+        flags += ["STAGES"] * bool(self.staged) + ["ENDS"] * bool(self.texts.ends) + ["AGAIN"] * bool(self.again())
+        return flags + ["EARLY"] * self.launch.hints.waits
 
     def again(self) -> list[str]:
         """The inputs that are loaded again, where it is so."""

@@ -94,6 +94,11 @@ HOST = {
 }
 
 
+def may_begin_early(tensor: str) -> str:
+    """Text that says whether launches on the device of a tensor can wait by themselves."""
+    return f"{tensor}.is_cuda and torch.cuda.get_device_capability({tensor}.device) >= (9, 0)"
+
+
 class HostFunction(SizeText):
     """The Python function that launches a kernel on tensors."""
 
@@ -229,6 +234,8 @@ class HostFunction(SizeText):
         if printer.texts.ends:
             yield f"ENDS = {' or '.join(f'{closed(self.dim(end))} % ALIGN != 0' for end in printer.texts.ends)}"
         yield from self.reloading(printer)
+        if launch.hints.waits:
+            yield f"EARLY = {may_begin_early(self.first())}"
         yield from (self.empty(b) for b in self.kernel.buffers if is_of_tiles(b) and self.value(b) in printer.buffers())
         yield f"programs = {self.dim(product(loop.extent for loop in on_threads(launch.body)[1]))}"
         sizes = [f"{size} // step_of({size})" if size in printer.stepped() else size for size in printer.sizes()]

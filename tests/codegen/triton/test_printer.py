@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -41,6 +42,15 @@ def test_the_text_is_python_and_needs_torch_and_triton_alone():
 def test_a_comment_stays_one():
     text = triton_printer.source(on_gpu(lower(softmax(), "kernel")), 'x"""\nimport os\r\n\u2028import sys')
     assert next(line for line in text.splitlines() if line.startswith("import ")) == "import torch"
+
+
+def test_launches_that_wait_may_begin_early_where_the_device_has_it():
+    kernel = on_gpu(lower(softmax(), "kernel"))
+    launches = [replace(each, hints=replace(each.hints, waits=True)) for each in kernel.launches]
+    text = triton_printer.source(replace(kernel, launches=tuple(launches)))
+    assert text.count("    if EARLY: tl.extra.cuda.gdc_wait()\n") == text.count("EARLY: tl.constexpr") == len(launches)
+    assert "EARLY = x.is_cuda and torch.cuda.get_device_capability(x.device) >= (9, 0)" in text
+    assert "EARLY" not in triton_printer.source(kernel)
 
 
 def test_few_rows_short_ones_and_long_ones_are_three_launches_and_one_runs():

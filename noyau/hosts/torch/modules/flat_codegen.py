@@ -13,6 +13,7 @@ import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,11 +21,11 @@ from torch import Tensor, fx
 
 from noyau.compiler.lowering.input_layouts import packed_strides
 from noyau.hosts.torch.cuda.device_call import DeviceCall
-from noyau.hosts.torch.modules.cuda_graph import SHOWS, GraphReplay, is_on_gpu, is_repeatable
+from noyau.hosts.torch.modules.cuda_graph import SHOWS, GraphReplay, is_capturing, is_on_gpu, is_repeatable
 from noyau.hosts.torch.modules.device_inputs import is_static
 from noyau.hosts.torch.modules.executor import Boxed, copy_graph, eager, with_device_errors
 from noyau.hosts.torch.modules.parallel_products import join_products
-from noyau.hosts.torch.modules.simplification import changed_arguments, join_updates, update_in_place
+from noyau.hosts.torch.modules.simplification import changed_arguments, join_copies, join_updates, update_in_place
 
 _ALIGNED = 15  # Triton looks whether memory begins at a multiple of 16 bytes
 _GUARDS = getattr(torch._C._dynamo, "guards", None)
@@ -80,13 +81,14 @@ class Line:
 
 @dataclass(slots=True)
 class FlatText:
-    """Text of a flat function, grown call by call. `values`: what stands for a node; `views`: those that were made, by
-    name; `placed`: the arguments whose address a kernel gets; `stands`: the argument where the result of a function of
-    torch's begins, None where it lies elsewhere in one; `mutates`: whether a function of torch's changes what it is
-    given."""
+    """Text of a flat function, grown call by call. `changed`: arguments that it writes; `values`: what stands for a
+    node; `views`: those that were made, by name; `placed`: the arguments whose address a kernel gets; `stands`: the
+    argument where the result of a function of torch's begins, None where it lies elsewhere in one; `mutates`: whether a
+    function of torch's changes what it is given."""
 
     placeholders: Sequence[str]
     arguments: Sequence[Any]
+    changed: frozenset[str] = frozenset()
     lines: list[Line] = field(default_factory=list)
     values: dict[str, Any] = field(default_factory=dict)
     views: dict[ViewForm, str] = field(default_factory=dict)
@@ -212,7 +214,10 @@ class FlatText:
             addresses = {at: shown.address for at, shown in where.items()}
             given_to = [addresses.get(at) or self.literal(one) for at, one in enumerate(arguments)]
             run, more = direct(run)
-            head = [*map(str, grid), "stream", self.literal(function), *map(self.literal, more)]
+            options = [*map(self.literal, more)]
+            if node.target.waits and more and not self.changed & {shown.root for shown in places}:
+                options[1] = "early"
+            head = [*map(str, grid), "stream", self.literal(function), *options]
             head += [self.held(packed), "None, None, None"]
             reads = tuple(shown.root for shown in where.values())
             self.lines.append(Line(f"{self.held(run, 'k')}({', '.join([*head, *given_to])})", reads))
@@ -248,6 +253,7 @@ class FlatText:
         arguments = [f"a{at}" for at in range(len(self.placeholders))]
         head = [f"{', '.join(arguments)}, = arguments"] if arguments else []
         head += [*self.conditions(), "arguments.clear()", "stream = raw_stream(device)"]
+        head += ["early = may_begin_early()"] * any(" early, " in line.words for line in self.lines)
         last = {name: at for at, line in enumerate(self.lines) for name in (*line.reads, line.makes) if name}
         kept = set(self.results.replace("(", " ").replace(")", " ").replace(",", " ").split()) | set(self.names)
         free = [name for name in arguments if name not in last and name not in kept]
@@ -285,12 +291,19 @@ class FlatText:
             "current_device": current_device,
             "watched": is_hooked,
             "device": self.device,
+            "may_begin_early": partial(may_begin_early, self.device),
             "below": torch._C._AutoDispatchBelowAutograd,
             "slowly": slowly,
         }
         exec(compile(self.finished(), "<noyau: a compiled graph>", "exec"), names)  # noqa: S102  numbers and own names
         result: Callable[[list[Any]], Any] = names["call"]
         return result
+
+
+def may_begin_early(device: int) -> bool:
+    """Whether launches that wait by themselves may begin before the one before them has ended: in a recording, on a GPU
+    that has it. Elsewhere the one before may be an update of the weights, which they load before they wait."""
+    return is_capturing() and torch.cuda.get_device_capability(device) >= (9, 0)
 
 
 def _memory(value: Any) -> int:
@@ -333,7 +346,10 @@ class Flat:
         inputs = list(arguments)
         arguments.clear()
         if self.replays:
+            from noyau.hosts.torch.cuda.joint_copies import copy_rows  # of Triton, which a CPU does without
+
             join_products(module.graph)
+            join_copies(module.graph, copy_rows)
         noting = NodeRecorder(module, inputs)
         results = noting.run(*inputs)
         self.text = noting.text.finished()
@@ -349,7 +365,8 @@ class NodeRecorder(fx.Interpreter):  # type: ignore[misc]  # torch's class has n
 
     def __init__(self, module: fx.GraphModule, arguments: Sequence[Any]) -> None:
         super().__init__(module)
-        self.text = FlatText([node.name for node in module.graph.nodes if node.op == "placeholder"], arguments)
+        names = [node.name for node in module.graph.nodes if node.op == "placeholder"]
+        self.text = FlatText(names, arguments, frozenset(f"a{at}" for at in changed_arguments(module.graph)))
         self.now: fx.Node | None = None
 
     def run_node(self, n: fx.Node) -> Any:

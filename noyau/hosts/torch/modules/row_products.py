@@ -91,7 +91,7 @@ def packed_products(products: RowProducts, weights: Sequence[Tensor]) -> PackedP
     name, text = source(products)
     own = tuple(pack(each, products.form) if products.form.bits else () for each in weights)
     count = 1 + len(weights) * (2 if products.form.bits else 1) + sum(products.biased)
-    call = DeviceCall(text, Kernel(name, (), (), (Launch(()),)), [PACKED] * count)
+    call = DeviceCall(text, Kernel(name, (), (), (Launch(()),)), [PACKED] * count, waits=True)
     result = PackedProducts(products, own, call, next(_KEYS))
     _KNOWN[result.key] = result
     return result
@@ -103,7 +103,7 @@ def _run(x: Tensor, operands: Sequence[Tensor], key: int) -> list[Tensor]:
 
 def _fake(x: Tensor, operands: Sequence[Tensor], key: int) -> list[Tensor]:
     products = _KNOWN[key].products
-    return [x.new_empty((products.rows, width)) for width in products.widths]
+    return [x.new_empty((products.rows, width)) for width in products.results]
 
 
 OPERATOR = define("row_products", "(Tensor x, Tensor[] operands, int key) -> Tensor[]", _run, _fake)
@@ -118,7 +118,8 @@ def launch_products(module: fx.GraphModule) -> None:
         with module.graph.inserting_before(node):
             held = [[_held(module, each) for each in parts] for parts in own.packed]
             call = module.graph.call_function(own.call, own.arguments(x, operands, held))
-        parts = [node] if len(own.packed) > 1 else [*node.users, node]  # a call gives a product that is alone as it is
+        is_alone = len(own.products.results) == 1  # a call gives a result that is alone as it is
+        parts = [*node.users, node] if is_alone else [node]
         call.meta = dict(parts[0].meta)
         for part in parts:
             part.replace_all_uses_with(call)
@@ -152,9 +153,11 @@ class RowProduct:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProductFamily:
-    """Products that read the same rows, which one launch makes."""
+    """Products that read the same rows, which one launch makes. `gate`: the nodes of silu of the first, and of that
+    times the second, where nothing else reads the two."""
 
     members: tuple[RowProduct, ...]
+    gate: tuple[fx.Node, ...] = ()
 
     @property
     def name(self) -> str:
@@ -165,6 +168,11 @@ class ProductFamily:
     def source(self) -> fx.Node:
         return self.members[0].source
 
+    def plain(self, rows: Tensor) -> list[Tensor]:
+        """The results as torch makes them."""
+        results = [torch.nn.functional.linear(rows, each.values, each.shift) for each in self.members]
+        return [torch.nn.functional.silu(results[0]) * results[1]] if self.gate else results
+
     def operands(self, form: WeightForm) -> list[Tensor]:
         """Operands of a kernel beside the rows and what is packed, its biases 0."""
         pairs = ((None if form.bits else each.values, each.shift) for each in self.members)
@@ -174,7 +182,8 @@ class ProductFamily:
         """The products of the family as one kernel, with weights of a form."""
         first, rows = self.members[0].values, math.prod(map(int, self.source.meta["example_value"].shape[:-1]))
         widths, biased = (len(each.values) for each in self.members), (each.bias is not None for each in self.members)
-        return RowProducts(form, rows, first.shape[1], tuple(widths), tuple(biased), FROM_TORCH[first.dtype])
+        kind = FROM_TORCH[first.dtype], bool(self.gate)
+        return RowProducts(form, rows, first.shape[1], tuple(widths), tuple(biased), *kind)
 
     def pack(self, form: WeightForm) -> PackedProducts:
         """That kernel with the weights of the family."""
@@ -199,7 +208,24 @@ def families_of(graph: fx.Graph, arguments: Sequence[Any]) -> tuple[list[Product
         product = RowProduct(name, node, source, holder, bias, weight.t() if turned else weight)
         families[region, source, product.values.shape[1]].append(product)
     parts = (each[at : at + _MOST] for each in families.values() for at in range(0, len(each), _MOST))
-    return [ProductFamily(tuple(each)) for each in parts], reasons
+    return [_family(each) for each in parts], reasons
+
+
+def _family(members: Sequence[RowProduct]) -> ProductFamily:
+    """Some products as a family; two of them with the gate that alone reads them, where there is one."""
+    for first, second in itertools.permutations(members) if len(members) == 2 else ():
+        silu, result = _reader(first.node), _reader(second.node)
+        if silu is None or result is None or _reader(silu) != result or len(first.values) != len(second.values):
+            continue
+        in_place = any(silu.args[1:]) or silu.kwargs.get("inplace")
+        if silu.target is torch.nn.functional.silu and not in_place and result.target in (operator.mul, torch.mul):
+            return ProductFamily((first, second), (silu, result))
+    return ProductFamily(tuple(members))
+
+
+def _reader(node: fx.Node) -> fx.Node | None:
+    """The only node that reads one, or None."""
+    return next(iter(node.users)) if len(node.users) == 1 else None
 
 
 def _may_change(node: fx.Node) -> bool:
@@ -266,19 +292,23 @@ def with_products(
     return fx.GraphModule(module, graph), tuple(places)
 
 
-def _join(graph: fx.Graph, family: ProductFamily, packed: PackedProducts, new: Mapping[fx.Node, fx.Node]) -> None:
-    """Let the products of a family be one, in a graph whose nodes are `new`."""
+def _join(graph: fx.Graph, family: ProductFamily, packed: PackedProducts, new: dict[fx.Node, fx.Node]) -> None:
+    """Let the products of a family be one, in a graph whose nodes are `new`; what stands for their results is there
+    then, for products that read them."""
     products, bits = packed.products, packed.products.form.bits
+    nodes = [each.node for each in family.members]
+    old = [new[each] for each in (*reversed(family.gate), *nodes)]
     with graph.inserting_before(new[family.members[0].node]):
         rows = graph.call_method("reshape", (new[family.source], (products.rows, products.depth)))
         rows = graph.call_method("contiguous", (rows,))
         pairs = ((None if bits else each.weight, each.bias) for each in family.members)
         operands = [new[each] for each in itertools.chain(*pairs) if each is not None]
         joint = graph.call_function(OPERATOR, (rows, operands, packed.key))
-        for at, each in enumerate(family.members):
+        for at, end in enumerate(family.gate[1:] or nodes):
             part = graph.call_function(operator.getitem, (joint, at))
-            shown = graph.call_method("view", (part, tuple(map(int, each.node.meta["example_value"].shape))))
-            shown.meta = dict(each.node.meta)
-            new[each.node].replace_all_uses_with(shown)
-    for each in family.members:  # not before: the nodes above stand before the first
-        graph.erase_node(new[each.node])
+            shown = graph.call_method("view", (part, tuple(map(int, end.meta["example_value"].shape))))
+            shown.meta = dict(end.meta)
+            new[end].replace_all_uses_with(shown)
+            new[end] = shown
+    for each in old:  # not before: the nodes above stand before them
+        graph.erase_node(each)

@@ -319,3 +319,33 @@ def join_updates(graph: fx.Graph) -> None:
                 graph.call_function(TOGETHER[target], ([node.args[0] for node in nodes], nodes[0].args[1]))
             for node in nodes:
                 graph.erase_node(node)
+
+
+def join_copies(graph: fx.Graph, joint: Callable[..., None]) -> None:
+    """Let two copies of a row into arguments alike, at one place, be one call of `joint` at the second, where nothing
+    is read between the two."""
+    waiting: dict[Any, fx.Node] = {}
+    for node in list(graph.nodes):
+        if node.target is not aten.index_copy_.default or not _copies_a_row(node):
+            waiting = waiting if _shows(node) else {}
+            continue
+        fake = node.args[0].meta["val"]
+        key = *node.args[1:3], fake.shape, fake.dtype
+        first, waiting = waiting.get(key), {key: node}
+        if first is None or first.args[0] is node.args[0]:
+            continue
+        (one, axis, index, row), (other, *_, rows) = first.args, node.args
+        with graph.inserting_before(node):
+            graph.call_function(joint, ((one, other), axis % fake.dim(), index, (row, rows)))
+        for each in (first, node):
+            each.replace_all_uses_with(each.args[0])
+            graph.erase_node(each)
+        waiting = {}
+
+
+def _copies_a_row(node: fx.Node) -> bool:
+    """Whether a node copies floats to one index of an argument that is contiguous."""
+    place, _, index, row = node.args
+    fake, is_one = place.meta["val"], index.meta["val"].numel() == 1 and row.meta["val"].numel() > 0
+    is_plain = fake.is_floating_point() and fake.element_size() > 1 and fake.is_contiguous()
+    return bool(place.op == "placeholder" and is_plain and is_one)

@@ -69,9 +69,11 @@ SHELF = DeviceShelf()
 
 
 def device_kernel(graph: Graph, layouts: Sequence[Layout]) -> Kernel:
-    """The kernel of a graph in normal form whose inputs lie so."""
+    """The kernel of a graph in normal form whose inputs lie so; its launches wait for the one before by themselves."""
     memory = laid_out(graph, layouts)
-    return on_gpu(lower(memory, "kernel", strided_names(memory, layouts)))
+    kernel = on_gpu(lower(memory, "kernel", strided_names(memory, layouts)))
+    launches = (replace(each, hints=replace(each.hints, waits=True)) for each in kernel.launches)
+    return replace(kernel, launches=tuple(launches))
 
 
 def with_numbers(group: Group) -> Graph:
@@ -114,7 +116,7 @@ def call_of(kernel: Planned, source: TracedGraph) -> DeviceCall:
     """A kernel as a function of the tensors that its group reads, one in a process."""
     if kernel.operator in CALLS:
         return CALLS[kernel.operator]
-    call = DeviceCall(kernel.text, kernel.kernel, layouts_of(kernel.groups[0], source))
+    call = DeviceCall(kernel.text, kernel.kernel, layouts_of(kernel.groups[0], source), waits=True)
     return CALLS.setdefault(kernel.operator, call)
 
 

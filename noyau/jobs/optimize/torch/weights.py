@@ -13,7 +13,7 @@ import itertools
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -157,9 +157,14 @@ class TorchWeightStage:
             groups[family.products(WeightForm())].append(family)
         forms = [WeightForm(), *(each for each in FORMS if each.bits in WEIGHTS[self.weights])]
         self._compile([group[0] for group in groups.values()], forms)
-        for number, (products, group) in enumerate(groups.items(), 1):
-            log.info("timing products of few rows, %s of %s: %s", number, len(groups), several(len(group), "launch"))
+        for products, group in (work := [*groups.items()]):
+            log.info("timing products of few rows: %s", several(len(group), "launch"))
             own, *trials = (self._timed(group[0], form, flows[:1]) for form in forms)
+            if products.gated and all(each.reason for each in (own, *trials)):
+                plain = {each: replace(each, gate=()) for each in group}
+                self.families = {name: plain.get(each, each) for name, each in self.families.items()}
+                work.append((replace(products, gated=False), [*plain.values()]))
+                continue
             for family in group:
                 self.own |= {} if own.reason else {family.name: own}
                 if trials:
@@ -192,14 +197,11 @@ class TorchWeightStage:
         if not form.bits and not all(each.values.is_contiguous() for each in family.members):
             return Trial(form, reason="its weights are [inputs, channels]")
         try:
-            packed, operands, linear = self._packed(family, form), family.operands(form), torch.nn.functional.linear
+            packed, operands = self._packed(family, form), family.operands(form)
             rows = flows[0][family.source] if flows else torch.randn(packed.products.rows, first.shape[1])
             rows = rows.reshape(packed.products.rows, -1).contiguous().to(first)
             certify(packed, rows, family)
-            timing = self.clock(
-                lambda: [linear(rows, each.values, each.shift) for each in family.members],
-                lambda: packed(rows, operands),
-            )
+            timing = self.clock(lambda: family.plain(rows), lambda: packed(rows, operands))
         except Exception as error:  # noqa: BLE001  of Triton's compiler too, whose own share no other class
             line = next(iter(str(error).splitlines()), type(error).__name__)
             return Trial(form, reason=f"{'is wrong' if isinstance(error, CheckError) else 'does not run'}: {line}")
@@ -337,7 +339,7 @@ def certify(packed: PackedProducts, rows: Tensor, family: ProductFamily) -> None
     guard zones, with biases of a half.
 
     CheckError where a cell is further from float64, with the packed weights, than sums in float32 may be: 2**-24 of the
-    terms' sizes for each term, and the rounding of the result."""
+    terms' sizes for each term, what a gate makes of that, and the rounding of the result."""
     products, info = packed.products, torch.finfo(rows.dtype)
     drawn = torch.randn(rows.shape, generator=torch.Generator().manual_seed(0)).to(rows)
     odd, large = rows.clone(), rows.clone()
@@ -349,17 +351,29 @@ def certify(packed: PackedProducts, rows: Tensor, family: ProductFamily) -> None
             results = packed(case, operands)
         if faults := answers(list(room.flags())):
             raise CheckError(f"its kernel {faults[0].note}", faults[0].kind)
-        for at, (result, own) in enumerate(zip(results, packed.packed, strict=True)):
-            own, bias = own or (family.members[at].values,), 0.5 * products.biased[at]
-            exact = _exact(case, own, products.form, lambda each: each) + bias
-            terms = _exact(case, own, products.form, torch.abs) + bias
-            allowed = (products.depth + 8) * 2.0**-24 * terms + info.eps * exact.abs() + info.tiny
+        exacts, moves = list[Tensor](), list[Tensor]()
+        for each, own, has_bias in zip(family.members, packed.packed, products.biased, strict=True):
+            parts, bias = own or (each.values,), 0.5 * has_bias
+            exacts.append(_exact(case, parts, products.form, lambda value: value) + bias)
+            moves.append((products.depth + 8) * 2.0**-24 * (_exact(case, parts, products.form, torch.abs) + bias))
+        wanted = gated(exacts, moves) if family.gate else zip(exacts, moves, strict=True)
+        for at, (result, (exact, moved)) in enumerate(zip(results, wanted, strict=True)):
+            allowed = moved + info.eps * exact.abs() + info.tiny
             right = ((result.double() - exact).abs() <= allowed) | (result.isnan() & exact.isnan())
             right |= result.isinf() & (exact.abs() >= info.max)
             if not bool(right.all()):
                 cell = tuple((~right).nonzero()[0].tolist())
                 got, want = float(result[cell]), float(exact[cell])
                 raise CheckError(f"at {cell} of product {at} got {got:.8g}, want {want:.8g} (float64)")
+
+
+def gated(exacts: Sequence[Tensor], moves: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
+    """The result of a gate of two products in float64, and how far it may be off where these may be by `moves`: silu
+    is no steeper than 1.1, its roundings are 32 of float32 at most, and below 2**-126 a sigmoid of that is 0."""
+    (first, second), (one, other) = exacts, moves
+    silu = torch.nn.functional.silu(first)
+    off = 1.1 * one * (second.abs() + other) + silu.abs() * other + (2.0**-126 * first * second).abs()
+    return [(silu * second, off + 2.0**-19 * (silu * second).abs())]
 
 
 def judge(family: ProductFamily, rows: Tensor, forms: Sequence[WeightForm]) -> list[tuple[float, ...]]:

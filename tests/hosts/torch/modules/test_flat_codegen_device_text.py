@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import operator
+from types import SimpleNamespace
 
+import pytest
 import torch
 
+from noyau.hosts.torch.modules import flat_codegen
 from noyau.hosts.torch.modules.cuda_graph import as_view
-from noyau.hosts.torch.modules.flat_codegen import FlatText, ViewForm
+from noyau.hosts.torch.modules.flat_codegen import FlatText, ViewForm, may_begin_early
 
 
 def test_what_begins_where_an_argument_does_is_asked_there():
@@ -45,3 +48,40 @@ def test_a_view_begins_later_than_what_it_shows():
     x = torch.arange(10)
     assert as_view(x[2:], (2, 2), (3, 1), 1).tolist() == [[3, 4], [6, 7]]
     assert ViewForm("a0").lies is None
+
+
+class Run:
+    """A launcher as Triton has it."""
+
+    launch_cooperative_grid = launch_pdl = False
+    global_scratch_size = profile_scratch_size = 0
+
+    def __call__(self, gridX, gridY, gridZ, stream, function, *args): ...
+
+    launch = __call__
+
+
+@pytest.mark.parametrize(
+    ("waits", "changed", "begins_early"), [(1, (), 1), (0, (), 0), (1, ("a0",), 0), (1, ("a1",), 1)]
+)
+def test_a_launch_that_waits_by_itself_begins_early_where_nothing_writes_what_it_reads(waits, changed, begins_early):
+    graph, x = torch.fx.Graph(), torch.zeros(64)
+    text = FlatText(["x", "y"], [x, x], frozenset(changed))
+
+    def target(x): ...
+
+    target.waits = bool(waits)
+    node = graph.call_function(target, (graph.placeholder("x"),))
+    plan = SimpleNamespace(
+        index=0, allocations=(), results=(0,), launched=[(Run(), (1, 1, 1), 7, (), None, (None,), ((0, 0),))]
+    )
+    assert text.launched(node, plan, x)
+    assert (" False, early, None, None," in text.lines[0].words) is bool(begins_early)
+    assert ("early = may_begin_early()" in text.finished()) is bool(begins_early)
+
+
+@pytest.mark.parametrize(("captures", "capability", "may"), [(1, (9, 0), 1), (0, (9, 0), 0), (1, (8, 6), 0)])
+def test_launches_begin_early_in_recordings_on_gpus_that_have_it(captures, capability, may, monkeypatch):
+    monkeypatch.setattr(flat_codegen, "is_capturing", lambda: bool(captures))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    assert may_begin_early(0) is bool(may)

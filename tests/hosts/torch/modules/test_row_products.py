@@ -18,6 +18,7 @@ from noyau.hosts.torch.modules.row_products import (
     unpack,
     with_products,
 )
+from noyau.jobs.optimize.torch.weights import certify
 
 DTYPES = {DType.F32: torch.float32, DType.F16: torch.float16, DType.BF16: torch.bfloat16}
 
@@ -127,6 +128,55 @@ def test_families_are_one_product_each_in_a_graph(small, form):
     launch_products(after)
     assert not after.graph.find_nodes(op="call_function", target=OPERATOR)
     assert torch.equal(after(*(arguments[at] for at in places))[0], result)
+
+
+class Gated(nn.Module):
+    """Two products of one input, of which one opens the other."""
+
+    def __init__(self, act):
+        super().__init__()
+        self.gate, self.up, self.act = nn.Linear(16, 12), nn.Linear(16, 12, bias=False), act
+
+    def forward(self, x):
+        return self.up(x) * self.act(self.gate(x))
+
+
+@pytest.mark.parametrize(("form", "rows"), [(WeightForm(), 1), (FORMS[0], 3), (FORMS[-1], 1)], ids=str)
+def test_a_gate_is_in_the_launch_of_its_products(small, form, rows):
+    torch._dynamo.reset()
+    module, x = Gated(nn.SiLU()).eval(), 3 * drawn(rows, 16)
+    graph, arguments = captured(module, x)
+    (family,), _ = families_of(graph.graph, arguments)
+    own = family.pack(form)
+    certify(own, x, family)
+    after, places = with_products(graph, {family: own})
+    assert family.gate and not any(node.name == family.gate[1].name for node in after.graph.nodes)
+    result = after(*(arguments[at] for at in places))[0]
+    weights = [own.packed[at] or (family.members[at].values,) for at in (0, 1)]
+    gate, up = (x.double() @ unpack(each, form, 16).T for each in weights)
+    want = module.act(gate + module.gate.bias.double()) * up
+    assert torch.allclose(result.double(), want, rtol=1e-5, atol=1e-6)
+    launch_products(after)
+    assert torch.equal(after(*(arguments[at] for at in places))[0], result)
+
+
+@pytest.mark.parametrize("first", [Gated(nn.SiLU()), nn.Linear(16, 12)], ids=["gate", "product"])
+def test_products_may_read_what_products_make(small, first):
+    torch._dynamo.reset()
+    module, x = nn.Sequential(first, nn.Linear(12, 16)).eval(), drawn(1, 16)
+    graph, arguments = captured(module, x)
+    kernels = {each: each.pack(WeightForm()) for each in families_of(graph.graph, arguments)[0]}
+    after, places = with_products(graph, kernels)
+    assert len(after.graph.find_nodes(op="call_function", target=OPERATOR)) == 2
+    assert torch.allclose(after(*(arguments[at] for at in places))[0], module(x), atol=1e-5)
+
+
+@pytest.mark.parametrize("act", [nn.ReLU(), nn.GELU(), nn.SiLU(inplace=True)], ids=str)
+def test_other_activations_stay_outside(small, act):
+    torch._dynamo.reset()
+    graph, arguments = captured(Gated(act), drawn(1, 16))
+    families, _ = families_of(graph.graph, arguments)
+    assert not families[0].gate
 
 
 def test_what_changes_the_rows_between_products_parts_them(small):

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from functorch.compile import make_boxed_func
 from torch._dynamo.backends.common import aot_autograd
 
-from noyau.hosts.torch.modules.simplification import changed_arguments, join_updates, simplify, update_in_place
+from noyau.hosts.torch.modules.simplification import (
+    changed_arguments,
+    join_copies,
+    join_updates,
+    simplify,
+    update_in_place,
+)
 
 
 def run(function, *args):
@@ -85,3 +92,49 @@ def test_updates_by_zeros_of_other_signs_are_not_joined():
     module(*given)
     assert [str(float(each[0])) for each in given] == ["0.0", "-0.0", "0.0"]
     assert sum(node.target is torch.ops.aten._foreach_mul_.Scalar for node in graph.nodes) == 1
+
+
+def copies(*between):
+    """A graph of copies into three tensors alike, the second of them and the third with what is given between them."""
+    aten, graph = torch.ops.aten, torch.fx.Graph()
+    nodes = [graph.placeholder(name) for name in ("one", "other", "more", "at", "row")]
+    for each in nodes:
+        each.meta["val"] = torch.zeros({"at": (1,), "row": (1, 4)}.get(each.name, (3, 4)))
+    for each in nodes[:3]:
+        copy = graph.call_function(aten.index_copy_.default, (each, 0, *nodes[3:]))
+        copy.meta["val"] = each.meta["val"]
+        ends = [graph.call_function(target, (each,)) for target in between] if each is nodes[0] else []
+        for end in ends:
+            end.meta["val"] = torch.zeros(3, 4)
+    graph.output((copy, *ends))
+    return graph
+
+
+def joint(tensors, axis, index, rows):
+    for each, row in zip(tensors, rows, strict=True):
+        each.index_copy_(axis, index, row)
+
+
+@pytest.mark.parametrize(
+    ("between", "pairs"), [((), ("one", "other")), ((torch.ops.aten.clone.default,), ("other", "more"))]
+)
+def test_two_copies_to_one_place_are_one_call_where_nothing_is_read_between(between, pairs):
+    graph = copies(*between)
+    want, got = ([torch.zeros(3, 4) for _ in range(3)] for _ in range(2))
+    rest = torch.tensor([2]), torch.arange(4.0)[None]
+    before = torch.fx.GraphModule({}, copies(*between))(*want, *rest)
+    join_copies(graph, joint)
+    after = torch.fx.GraphModule({}, graph)(*got, *rest)
+    assert all(map(torch.equal, (*want, *before), (*got, *after)))
+    (call,) = (node for node in graph.nodes if node.target is joint)
+    assert tuple(each.name for each in call.args[0]) == pairs
+
+
+def test_copies_of_several_rows_or_into_one_tensor_stay_as_they_are():
+    several, same = copies(), copies()
+    several.find_nodes(op="placeholder")[3].meta["val"] = torch.zeros(2)
+    for node in same.find_nodes(op="call_function", target=torch.ops.aten.index_copy_.default):
+        node.args = (same.find_nodes(op="placeholder")[0], *node.args[1:])
+    for graph in (several, same):
+        join_copies(graph, joint)
+        assert not any(node.target is joint for node in graph.nodes)

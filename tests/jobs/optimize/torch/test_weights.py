@@ -17,7 +17,7 @@ from noyau.jobs.optimize.torch import weights as weights_module
 from noyau.jobs.optimize.torch.backend import backend
 from noyau.jobs.optimize.torch.weights import TorchWeightStage, certify
 from noyau.timing.verdict import Comparison
-from tests.hosts.torch.modules.test_row_products import captured, drawn
+from tests.hosts.torch.modules.test_row_products import Gated, captured, drawn
 
 
 class Model(nn.Module):
@@ -214,6 +214,33 @@ def test_a_kernel_that_is_wrong_is_none_to_take(planted, model):
         certify(wrong, rows, first)
 
 
+def gate_of(*inputs):
+    """A family with a gate, and the graph and arguments that it is of."""
+    graph, arguments = captured(Gated(nn.SiLU()).to(inputs[0].dtype).eval(), *inputs)
+    return row_products.families_of(graph.graph, arguments)[0][0], graph, arguments
+
+
+def test_a_gate_that_loses_leaves_its_products_to_a_launch_of_their_own(planted):
+    _, graph, arguments = gate_of(drawn(1, 16))
+    with torch.no_grad():
+        found = [
+            TorchWeightStage(graph, arguments, "none", None, clock=clock_of(*each)).run() for each in ((0.5,), (2, 0.5))
+        ]
+    assert [[each.products.gated for each in one.kept] for one in found] == [[True], [False]]
+
+
+def test_a_gate_is_right_where_a_sigmoid_of_float32_is_0_and_wrong_elsewhere(planted):
+    family, _, _ = gate_of(drawn(1, 16, dtype=torch.bfloat16))
+    for each, value in zip(family.members, (-95, 100), strict=True):
+        each.values.data.fill_(value / 16)
+    certify(family.pack(WeightForm()), torch.ones(1, 16, dtype=torch.bfloat16), family)
+    wrong, (first, _) = family.pack(WeightForm()), family.members
+    first.values.data.fill_(1 / 16)
+    object.__setattr__(wrong, "call", partial(lambda call, *given: call(*given) * 1.02, wrong.call))
+    with pytest.raises(CheckError, match=r"at \(0, 0\) of product 0 got .*, want .* \(float64\)"):
+        certify(wrong, torch.ones(1, 16, dtype=torch.bfloat16), family)
+
+
 def test_large_halves_have_errors_too(planted, model):
     graph, arguments = captured(model.half(), TOKENS)
     (first, *_), _ = row_products.families_of(graph.graph, arguments)
@@ -239,6 +266,45 @@ def test_a_recording_on_a_gpu_has_the_kernels_of_few_rows(model, weights, rows, 
             found = compiled(tokens).float()
             assert (found - want).abs().max() <= (0.5 if budget else 0.02) * want.abs().max()
     assert verdicts[0].startswith("2 launches of products of few rows")
+
+
+class Deep(nn.Module):
+    """Norms and products of few rows, one after another, which read what others have just written."""
+
+    def __init__(self):
+        super().__init__()
+        self.norms = nn.ModuleList(nn.RMSNorm(2048) for _ in range(6))
+        widths = ((2048, 5632), (2048, 5632), (5632, 2048))
+        self.ways = nn.ModuleList(nn.ModuleList(nn.Linear(*each) for each in widths) for _ in range(6))
+
+    def forward(self, x):
+        for norm, (gate, up, down) in zip(self.norms, self.ways, strict=True):
+            rows = norm(x)
+            x = x + down(nn.functional.silu(gate(rows)) * up(rows))
+        return x
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("weights", ["none", "int8"])
+@pytest.mark.parametrize("rows", [1, 5])
+def test_launches_that_begin_early_have_the_bits_of_those_one_by_one(weights, rows, monkeypatch):
+    monkeypatch.setattr(weights_module, "TorchWeightStage", partial(TorchWeightStage, clock=clock_of(0.5)))
+    model, runs, x = Deep().to("cuda", torch.bfloat16), [], torch.empty(rows, 2048, device="cuda", dtype=torch.bfloat16)
+    budget = None if weights == "none" else 0.5
+    torch._dynamo.reset()
+    for graphs in (True, False):
+        options = {"weights": weights, "budget": budget, "keep": "all", "graphs": graphs}
+        runs.append(torch.compile(model, backend=backend, options=options, dynamic=False))
+        with torch.no_grad():
+            for _ in range(12):
+                x.normal_()
+                runs[-1](x)
+                torch.cuda.synchronize()
+    with torch.no_grad():
+        for _ in range(200):
+            x.normal_()
+            recorded, launched = (run(x) for run in runs)
+            assert torch.equal(recorded, launched)
 
 
 @pytest.mark.gpu
