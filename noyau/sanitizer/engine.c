@@ -25,6 +25,13 @@ typedef struct {
     int64_t cell;
 } meeting;
 
+/* What is known of two owners: up to which of the other one's accesses all were published, from which on none. */
+typedef struct {
+    uint32_t owner, other;
+    int32_t epoch, other_epoch;
+    uint32_t published, unpublished;
+} answer;
+
 typedef struct {
     crowd readers, writer, atomics;
     uint32_t region, flags;
@@ -44,6 +51,7 @@ struct shadow {
     int32_t serial;
     meeting *meetings;
     int64_t meeting_count, meeting_room;
+    answer known; /* of the last two; nothing where its owner is 0 */
     uint32_t *fences; /* for each owner when it passed the last fence in this region, 0 for never */
     int64_t fence_count;
     uint8_t *guessing; /* a bit for each site of reads that a swap of their owner proved */
@@ -114,6 +122,7 @@ void shadow_region(shadow *s, int32_t serial) {
     s->serial = serial;
     s->now = (crowd){.owner = 1};
     s->meeting_count = 0;
+    s->known.owner = 0;
     if (s->fences) memset(s->fences, 0, (size_t)s->fence_count * sizeof *s->fences);
 }
 
@@ -199,6 +208,7 @@ void shadow_fence(shadow *s) {
         s->fences = grown, s->fence_count = count;
     }
     s->fences[owner] = (uint32_t)s->accesses + 1;
+    s->known.owner = 0;
 }
 
 static int is_guess(const shadow *s, int32_t site) {
@@ -215,12 +225,16 @@ static void meet(shadow *s, int32_t memory, int64_t cell) {
         s->meetings = grown, s->meeting_room = room;
     }
     const uint32_t fence = fence_of(s, s->now.owner);
-    s->meetings[s->meeting_count++] =
-        (meeting){s->now.owner, s->now.stamp, fence, s->now.block, s->now.epoch, memory, cell};
+    const meeting made = {s->now.owner, s->now.stamp, fence, s->now.block, s->now.epoch, memory, cell};
+    meeting *last = s->meeting_count ? s->meetings + s->meeting_count - 1 : NULL;
+    if (last && last->owner == made.owner && last->epoch == made.epoch && last->memory == memory && last->cell == cell)
+        *last = made; /* it tries again and again */
+    else
+        s->meetings[s->meeting_count++] = made;
+    s->known.owner = 0;
 }
 
-/* Whether what another block did was published at a cell where who runs, or its block before a barrier, came later. */
-static int is_published(const shadow *s, const crowd *them, const crowd *now) {
+static int find_meetings(const shadow *s, const crowd *them, const crowd *now) {
     for (int64_t i = s->meeting_count; i-- > 0;) {
         const meeting *mine = s->meetings + i;
         if (mine->block != now->block || (mine->owner != now->owner && mine->epoch >= now->epoch)) continue;
@@ -236,8 +250,25 @@ static int is_published(const shadow *s, const crowd *them, const crowd *now) {
     return 0;
 }
 
+/* Whether what another block did was published at a cell where who runs, or its block before a barrier, came later. What
+   is published then, so is what the same owner did earlier: of a block of cells the first one is looked up. */
+static int is_published(shadow *s, const crowd *them, const crowd *now) {
+    answer *known = &s->known;
+    if (known->owner != now->owner || known->epoch != now->epoch || known->other != them->owner ||
+        known->other_epoch != them->epoch)
+        *known = (answer){now->owner, them->owner, now->epoch, them->epoch, 0, UINT32_MAX};
+    if (them->stamp <= known->published) return 1;
+    if (them->stamp >= known->unpublished) return 0;
+    const int found = find_meetings(s, them, now);
+    if (found)
+        known->published = them->stamp;
+    else
+        known->unpublished = them->stamp;
+    return found;
+}
+
 /* Whether some of a crowd are others than who runs, and not ordered before. */
-static int conflicts(const shadow *s, const crowd *them, const crowd *now) {
+static int conflicts(shadow *s, const crowd *them, const crowd *now) {
     if (!them->owner || (them->owner == now->owner && !them->other)) return 0;
     if (them->block == MANY) return 1;
     if (them->block != now->block) return !is_published(s, them, now);
@@ -247,7 +278,7 @@ static int conflicts(const shadow *s, const crowd *them, const crowd *now) {
 
 /* Who runs joins a crowd; those of it that are ordered before all that can still come are forgotten, and so is one of
    another block that published before (a lock was handed on): what comes after who runs comes after it too. */
-static void join(const shadow *s, crowd *them, const crowd *now, int32_t site) {
+static void join(shadow *s, crowd *them, const crowd *now, int32_t site) {
     crowd joined = *now;
     joined.site = site, joined.other = 0;
     if (them->owner && them->block != now->block) {

@@ -140,24 +140,14 @@ class Shadow:
         where = memory, rows.ctypes.data, rows.size, access, site, None if marks is None else marks.ctypes.data
         return int(self._library.shadow_touch_many(self.handle, *where))
 
-    def touch_each(
-        self,
-        owners: np.ndarray,
-        starts: np.ndarray,
-        memory: int,
-        cells: np.ndarray,
-        access: Access,
-        site: int,
-        changed: np.ndarray | None = None,
-        *,
-        fences: bool,
-    ) -> None:
-        """Note accesses of owners one after the other, each of a block of its own: those of owner i are cells from
-        `starts[i]` to `starts[i + 1]`. `fences`: each passes a memory fence before."""
+    def touch_each(self, owners: np.ndarray, starts: np.ndarray, fences: bool, access: Sequence[Any]) -> None:
+        """Note an access, as `touch_many` takes it, of owners one after the other, each of a block of its own: of owner
+        i the cells from `starts[i]` to `starts[i + 1]`. `fences`: each passes a memory fence before."""
+        memory, cells, how, site, changed = access
         numbers, begins, rows = (np.ascontiguousarray(each, np.int64) for each in (owners, starts, cells))
         marks = None if changed is None else np.ascontiguousarray(changed, np.uint8)
+        where = memory, rows.ctypes.data, how, site, None if marks is None else marks.ctypes.data
         whose = numbers.ctypes.data, begins.ctypes.data, numbers.size
-        where = memory, rows.ctypes.data, access, site, None if marks is None else marks.ctypes.data
         self._library.shadow_touch_each(self.handle, *whose, *where, fences)
 
     def replay(self, rows: Any, count: int) -> None:

@@ -22,7 +22,7 @@ from noyau.sanitizer.engine import Shadow
 from noyau.sanitizer.recording_array import TooManyError
 from noyau.sanitizer.records import Access, Site, WatchedMemory
 from noyau.sanitizer.scripts.fakes import patch
-from noyau.sanitizer.triton.sample import Sample
+from noyau.sanitizer.triton.sample import LaunchSample
 from noyau.toolchain.triton import interpreter as own_interpreter
 from noyau.toolchain.triton.builder import lanes_of
 from noyau.toolchain.triton.programs import BATCH
@@ -48,7 +48,7 @@ class Hooks:
     `goes_on`, is watched in a part of its programs."""
 
     def __init__(self, extents: MemoryExtents, most: int, *, goes_on: bool) -> None:
-        self.extents, self.shadow, self.sample, self.goes_on = extents, extents.shadow, Sample(most), goes_on
+        self.extents, self.shadow, self.sample, self.goes_on = extents, extents.shadow, LaunchSample(most), goes_on
         self.builder: Any = interpreter.interpreter_builder
         self.sites: list[Site] = []
         self.overflows: set[int] = set()  # sites of products of int32 that did
@@ -182,8 +182,8 @@ class Hooks:
             counts = np.count_nonzero(lanes.reshape(BATCH.size, -1), axis=1)
             starts = np.append(0, np.cumsum(counts))
         is_full = bool(lanes.all())
-        cells, flat_values = (None if each is None else _picked(each, lanes, is_full) for each in (addresses, values))
-        hits = self.extents.touch(cells, size, access, self.site(), flat_values, starts)
+        picked = [each if each is None else each.reshape(-1) if is_full else each[lanes] for each in (addresses, values)]
+        hits = self.extents.touch(picked[0], size, access, self.site(), picked[1], starts)
         if hits.all():
             return lanes[:1] if is_same else lanes
         inside = lanes.copy()
@@ -227,11 +227,6 @@ def interpreter_hooks(extents: MemoryExtents, most: int, *, goes_on: bool = Fals
 
 def _largest(cells: Array) -> int:
     return max(int(cells.max()), -int(cells.min()))
-
-
-def _picked(cells: Array, lanes: Array, is_full: bool) -> Array:
-    """The cells of some lanes, one after the other."""
-    return cells.reshape(-1) if is_full else cells[lanes]
 
 
 def _forgotten(lanes: Array, inside: Array) -> str:
@@ -307,7 +302,7 @@ class MemoryExtents:
     def settle(self, is_whole: bool) -> None:
         """Note what each program of a batch did, statement by statement; nothing where the batch is taken back."""
         for has_fence, starts, access in self.pending if is_whole else ():
-            self.shadow.touch_each(self.owners, starts, *access, fences=has_fence)
+            self.shadow.touch_each(self.owners, starts, has_fence, access)
         self.pending.clear()
         self.kept = 0
 

@@ -34,7 +34,7 @@ except ImportError as error:
     raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau-kernels[triton]'") from error
 
 LANGUAGE = "triton"
-MOST = 30_000_000  # accesses of one launch
+MOST, _MOST_OF_AN_OP = 100_000_000, 30_000_000  # accesses of one launch that are watched: of a script, of an op
 _WIDEN = "a product of int32 overflowed on the way: widen it, as in row.to(tl.int64) * stride"
 _ZONE, _ALIGNED = 1 << 16, 64  # bytes around an argument, at least; how it is aligned
 _FILLS = (0xFF, 0x7B)  # bytes of NaNs and of -1, and of large numbers
@@ -342,7 +342,7 @@ def watch_here(case: KernelCase, maps: list[AccessMap] | None = None) -> Watched
     arguments = [a.item() if v.scalar else HostTensor(a) for v, a in zip(values, arrays, strict=True)]
     count = len(instance.inputs)
     extents.shadow.region()
-    with interpreter_hooks(extents, MOST) as hooks:
+    with interpreter_hooks(extents, _MOST_OF_AN_OP) as hooks:
         try:
             launcher.into(arguments[:count], arguments[count:])
         except NoyauError:

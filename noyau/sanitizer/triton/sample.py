@@ -9,7 +9,7 @@ _BORDER = 2  # programs at each end of an axis
 _MORE = 4  # times as many accesses for those at the corners
 
 
-class Sample:
+class LaunchSample:
     """A choice of the programs of a launch, made as they come. `most`: accesses that are watched.
 
     Half of them are for who comes first; what is left is dealt along the rest of the grid, to all where it will do,

@@ -9,12 +9,12 @@ import triton
 import triton.language as tl
 
 from noyau.sanitizer.triton import run
-from noyau.sanitizer.triton.sample import Sample
+from noyau.sanitizer.triton.sample import LaunchSample
 
 
 def chosen(grid, accesses_of, most, width=31, is_ordered=False):
     """The programs of a grid that a sample takes; `accesses_of`: those of a program."""
-    sample, accesses = Sample(most), 0
+    sample, accesses = LaunchSample(most), 0
     sample.grid, sample.is_ordered = grid, is_ordered
     for first in range(0, sample.total, width):
         programs = range(first, min(first + width, sample.total))

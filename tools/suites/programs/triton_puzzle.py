@@ -1,5 +1,5 @@
-"""A program for `noyau check`: one of the Triton puzzles, `triton_puzzle.py FILE NUMBER`, where FILE has the solutions and
-lies beside the modules that it imports. The launch and the comparison are made here: the puzzles' own put another
+"""A program for `noyau check`: one of the Triton puzzles, `triton_puzzle.py FILE NUMBER`, where FILE has the solutions
+and lies beside the modules that it imports. The launch and the comparison are made here: the puzzles' own put another
 interpreter in the place of Triton's."""
 
 from __future__ import annotations
