@@ -181,14 +181,14 @@ class Hooks:
         if BATCH.size and not self.extents.is_blind:
             counts = np.count_nonzero(lanes.reshape(BATCH.size, -1), axis=1)
             starts = np.append(0, np.cumsum(counts))
-        is_full = bool(lanes.all())
-        picked = [each if each is None else each.reshape(-1) if is_full else each[lanes] for each in (addresses, values)]
-        hits = self.extents.touch(picked[0], size, access, self.site(), picked[1], starts)
+        chosen: Any = ... if lanes.all() else lanes  # a mask takes longer
+        flat_values = None if values is None else values[chosen].reshape(-1)
+        hits = self.extents.touch(addresses[chosen].reshape(-1), size, access, self.site(), flat_values, starts)
         if hits.all():
             return lanes[:1] if is_same else lanes
         inside = lanes.copy()
         inside[lanes] = hits
-        if not is_full:
+        if chosen is lanes:
             wrong = np.argwhere(inside != lanes)[0][: BATCH.axes]
             self.masks.setdefault(self.site(), _forgotten(lanes[*wrong], inside[*wrong]))
         return inside[:1] if is_same else inside
