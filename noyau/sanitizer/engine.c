@@ -20,9 +20,17 @@ typedef struct {
 /* An atomic on a cell, once anybody has passed a fence. */
 typedef struct {
     uint32_t owner, stamp;
-    int32_t block, epoch, memory, is_fenced;
+    uint32_t fence; /* when its owner passed the last one before */
+    int32_t block, epoch, memory;
     int64_t cell;
 } meeting;
+
+/* What is known of two owners: up to which of the other one's accesses all were published, from which on none. */
+typedef struct {
+    uint32_t owner, other;
+    int32_t epoch, other_epoch;
+    uint32_t published, unpublished;
+} answer;
 
 typedef struct {
     crowd readers, writer, atomics;
@@ -43,8 +51,9 @@ struct shadow {
     int32_t serial;
     meeting *meetings;
     int64_t meeting_count, meeting_room;
-    uint8_t *fenced; /* a bit for each owner that has passed a fence in this region */
-    int64_t fenced_bytes;
+    answer known; /* of the last two; nothing where its owner is 0 */
+    uint32_t *fences; /* for each owner when it passed the last fence in this region, 0 for never */
+    int64_t fence_count;
     uint8_t *guessing; /* a bit for each site of reads that a swap of their owner proved */
     int64_t guessing_bytes;
     int64_t accesses, count, dropped;
@@ -62,7 +71,7 @@ void shadow_free(shadow *s) {
     for (int64_t i = 0; i < s->memory_count; ++i) free(s->memories[i].cells);
     free(s->memories);
     free(s->meetings);
-    free(s->fenced);
+    free(s->fences);
     free(s->guessing);
     free(s);
 }
@@ -113,7 +122,8 @@ void shadow_region(shadow *s, int32_t serial) {
     s->serial = serial;
     s->now = (crowd){.owner = 1};
     s->meeting_count = 0;
-    if (s->fenced) memset(s->fenced, 0, (size_t)s->fenced_bytes);
+    s->known.owner = 0;
+    if (s->fences) memset(s->fences, 0, (size_t)s->fence_count * sizeof *s->fences);
 }
 
 void shadow_enter(shadow *s, int64_t owner, int32_t block, int32_t warp, int32_t epoch, int32_t warp_epoch) {
@@ -186,7 +196,20 @@ static int has_bit(const uint8_t *bits, int64_t bytes, uint32_t number) {
     return number / 8 < bytes && bits[number / 8] >> number % 8 & 1;
 }
 
-void shadow_fence(shadow *s) { set_bit(&s->fenced, &s->fenced_bytes, s->now.owner); }
+static uint32_t fence_of(const shadow *s, uint32_t owner) { return owner < s->fence_count ? s->fences[owner] : 0; }
+
+void shadow_fence(shadow *s) {
+    const int64_t owner = s->now.owner;
+    if (owner >= s->fence_count) {
+        const int64_t count = 2 * owner + 64;
+        uint32_t *grown = realloc(s->fences, (size_t)count * sizeof *grown);
+        if (!grown) return;
+        memset(grown + s->fence_count, 0, (size_t)(count - s->fence_count) * sizeof *grown);
+        s->fences = grown, s->fence_count = count;
+    }
+    s->fences[owner] = (uint32_t)s->accesses + 1;
+    s->known.owner = 0;
+}
 
 static int is_guess(const shadow *s, int32_t site) {
     return site >= 0 && has_bit(s->guessing, s->guessing_bytes, (uint32_t)site);
@@ -194,26 +217,32 @@ static int is_guess(const shadow *s, int32_t site) {
 
 /* Notes an atomic, which may publish and may learn. */
 static void meet(shadow *s, int32_t memory, int64_t cell) {
-    if (!s->fenced) return;
+    if (!s->fences) return;
     if (s->meeting_count == s->meeting_room) {
         const int64_t room = s->meeting_room ? 2 * s->meeting_room : 256;
         meeting *grown = realloc(s->meetings, (size_t)room * sizeof *grown);
         if (!grown) return;
         s->meetings = grown, s->meeting_room = room;
     }
-    const int is_fenced = has_bit(s->fenced, s->fenced_bytes, s->now.owner);
-    s->meetings[s->meeting_count++] =
-        (meeting){s->now.owner, s->now.stamp, s->now.block, s->now.epoch, memory, is_fenced, cell};
+    const uint32_t fence = fence_of(s, s->now.owner);
+    const meeting made = {s->now.owner, s->now.stamp, fence, s->now.block, s->now.epoch, memory, cell};
+    meeting *last = s->meeting_count ? s->meetings + s->meeting_count - 1 : NULL;
+    if (last && last->owner == made.owner && last->epoch == made.epoch && last->memory == memory && last->cell == cell)
+        *last = made; /* it tries again and again */
+    else
+        s->meetings[s->meeting_count++] = made;
+    s->known.owner = 0;
 }
 
-/* Whether what another block did was published at a cell where who runs, or its block before a barrier, came later. */
-static int is_published(const shadow *s, const crowd *them, const crowd *now) {
+static int find_meetings(const shadow *s, const crowd *them, const crowd *now) {
     for (int64_t i = s->meeting_count; i-- > 0;) {
         const meeting *mine = s->meetings + i;
         if (mine->block != now->block || (mine->owner != now->owner && mine->epoch >= now->epoch)) continue;
         for (int64_t j = i; j-- > 0;) {
             const meeting *its = s->meetings + j;
-            if (!its->is_fenced || its->block != them->block || its->cell != mine->cell) continue;
+            if (!its->fence || its->block != them->block || its->cell != mine->cell) continue;
+            /* The fence came after what is published: that of who met, or before a barrier its owner's. */
+            if (its->fence <= them->stamp && fence_of(s, them->owner) <= them->stamp) continue;
             if (its->memory != mine->memory || its->stamp < them->stamp) continue;
             if (its->owner == them->owner || its->epoch > them->epoch) return 1;
         }
@@ -221,8 +250,25 @@ static int is_published(const shadow *s, const crowd *them, const crowd *now) {
     return 0;
 }
 
+/* Whether what another block did was published at a cell where who runs, or its block before a barrier, came later. What
+   is published then, so is what the same owner did earlier: of a block of cells the first one is looked up. */
+static int is_published(shadow *s, const crowd *them, const crowd *now) {
+    answer *known = &s->known;
+    if (known->owner != now->owner || known->epoch != now->epoch || known->other != them->owner ||
+        known->other_epoch != them->epoch)
+        *known = (answer){now->owner, them->owner, now->epoch, them->epoch, 0, UINT32_MAX};
+    if (them->stamp <= known->published) return 1;
+    if (them->stamp >= known->unpublished) return 0;
+    const int found = find_meetings(s, them, now);
+    if (found)
+        known->published = them->stamp;
+    else
+        known->unpublished = them->stamp;
+    return found;
+}
+
 /* Whether some of a crowd are others than who runs, and not ordered before. */
-static int conflicts(const shadow *s, const crowd *them, const crowd *now) {
+static int conflicts(shadow *s, const crowd *them, const crowd *now) {
     if (!them->owner || (them->owner == now->owner && !them->other)) return 0;
     if (them->block == MANY) return 1;
     if (them->block != now->block) return !is_published(s, them, now);
@@ -232,7 +278,7 @@ static int conflicts(const shadow *s, const crowd *them, const crowd *now) {
 
 /* Who runs joins a crowd; those of it that are ordered before all that can still come are forgotten, and so is one of
    another block that published before (a lock was handed on): what comes after who runs comes after it too. */
-static void join(const shadow *s, crowd *them, const crowd *now, int32_t site) {
+static void join(shadow *s, crowd *them, const crowd *now, int32_t site) {
     crowd joined = *now;
     joined.site = site, joined.other = 0;
     if (them->owner && them->block != now->block) {
@@ -306,6 +352,16 @@ int64_t shadow_touch_many(shadow *s, int32_t memory, const int64_t *cells, int64
         inside += shadow_touch(s, memory, cells[i], is_same ? SHADOW_SAME_WRITE : access, site);
     }
     return inside;
+}
+
+void shadow_touch_each(shadow *s, const int64_t *owners, const int64_t *starts, int64_t count, int32_t memory,
+                       const int64_t *cells, int32_t access, int32_t site, const uint8_t *changed, int32_t fences) {
+    for (int64_t i = 0; i < count; ++i) {
+        const int64_t start = starts[i];
+        shadow_enter(s, owners[i], (int32_t)owners[i], 0, 0, 0);
+        if (fences) shadow_fence(s);
+        shadow_touch_many(s, memory, cells + start, starts[i + 1] - start, access, site, changed ? changed + start : NULL);
+    }
 }
 
 /* A row that is no access. */

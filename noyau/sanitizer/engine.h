@@ -5,7 +5,7 @@
    orders them. What orders: within a block another `epoch` (barriers passed), within a warp of it another `warp_epoch`
    (syncwarps passed), and the end of a region. Where there are no blocks, give each owner a block of its own, or block 0
    and epoch 0 to all: nothing is ordered then. Among blocks, who has passed a fence and then touches a cell by an atomic
-   publishes what its block did before; who touches that cell by an atomic later has it from there on, and so has its
+   publishes what its block did before the fence; who touches that cell by an atomic later has it from there on, and so has its
    block past its next barrier. After one's own atomic on a cell, earlier ones by others are no conflict. Who reads a cell
    and then compares and swaps it has guessed what it holds, and the swap proves the guess: reads by that line are no
    conflict with atomics, whoever makes them.
@@ -70,6 +70,11 @@ NOYAU_EXPORT int32_t shadow_touch(shadow *, int32_t memory, int64_t cell, int32_
    whether the cell held something else before, or NULL. */
 NOYAU_EXPORT int64_t shadow_touch_many(shadow *, int32_t memory, const int64_t *cells, int64_t count, int32_t access,
                                        int32_t site, const uint8_t *changed);
+/* Accesses of several owners, one after the other, each of a block of its own: the cells from starts[i] to starts[i + 1]
+   are those of owners[i]. `fences`: each passes a memory fence before. */
+NOYAU_EXPORT void shadow_touch_each(shadow *, const int64_t *owners, const int64_t *starts, int64_t count, int32_t memory,
+                                    const int64_t *cells, int32_t access, int32_t site, const uint8_t *changed,
+                                    int32_t fences);
 /* Notes of accesses by many owners, in order, `count` rows of (memory * SHADOW_ACCESSES + access, cell, owner, site), and
    among them rows of what else happens: (SHADOW_REGION, serial), (SHADOW_ENTER, owner, block << 32 | warp,
    epoch << 32 | warp_epoch), (SHADOW_FENCE), (SHADOW_CLEAR, memory). Without SHADOW_ENTER owners have no blocks. */

@@ -28,6 +28,7 @@ _TYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "shadow_fence": (None, (_STRUCT,)),
     "shadow_touch": (_I32, (_STRUCT, _I32, _I64, _I32, _I32)),
     "shadow_touch_many": (_I64, (_STRUCT, _I32, _STRUCT, _I64, _I32, _I32, _STRUCT)),
+    "shadow_touch_each": (None, (_STRUCT, _STRUCT, _STRUCT, _I64, _I32, _STRUCT, _I32, _I32, _STRUCT, _I32)),
     "shadow_replay": (None, (_STRUCT, _STRUCT, _I64)),
     "shadow_note": (None, (_STRUCT, _I32, _I32, _I32, _I32, _I32, _I64, _I64, _I64, _I64)),
     "shadow_unwritten": (_I64, (_STRUCT, _I32, _STRUCT)),
@@ -138,6 +139,16 @@ class Shadow:
         marks = None if changed is None else np.ascontiguousarray(changed, np.uint8)
         where = memory, rows.ctypes.data, rows.size, access, site, None if marks is None else marks.ctypes.data
         return int(self._library.shadow_touch_many(self.handle, *where))
+
+    def touch_each(self, owners: np.ndarray, starts: np.ndarray, fences: bool, access: Sequence[Any]) -> None:
+        """Note an access, as `touch_many` takes it, of owners one after the other, each of a block of its own: of owner
+        i the cells from `starts[i]` to `starts[i + 1]`. `fences`: each passes a memory fence before."""
+        memory, cells, how, site, changed = access
+        numbers, begins, rows = (np.ascontiguousarray(each, np.int64) for each in (owners, starts, cells))
+        marks = None if changed is None else np.ascontiguousarray(changed, np.uint8)
+        where = memory, rows.ctypes.data, how, site, None if marks is None else marks.ctypes.data
+        whose = numbers.ctypes.data, begins.ctypes.data, numbers.size
+        self._library.shadow_touch_each(self.handle, *whose, *where, fences)
 
     def replay(self, rows: Any, count: int) -> None:
         """Notes of accesses in order: a buffer of `count` rows of 4 int64 (see engine.h)."""

@@ -177,6 +177,42 @@ def last_block(*, fenced, barrier):
     return [(seen.kind, seen.site, seen.owner) for seen in shadow.seen()]
 
 
+@pytest.mark.parametrize("is_before", [False, True])
+def test_a_fence_publishes_what_came_before_it(is_before):
+    shadow = Shadow()
+    value, lock = (shadow.memory(1, is_set=True) for _ in range(2))
+    shadow.region()
+    for owner in range(2):
+        shadow.enter(owner, owner)
+        for _ in range(3):  # it tries again and again
+            shadow.fence()
+            shadow.touch(lock, 0, ATOMIC, 0)
+        shadow.touch(value, 0, WRITE, 1)
+        if is_before:
+            shadow.fence()
+        shadow.touch(lock, 0, ATOMIC, 2)
+    races = [] if is_before else [("race", 1, 1)]
+    assert [(seen.kind, seen.site, seen.owner) for seen in shadow.seen()] == races
+
+
+def test_several_owners_at_once_are_as_one_after_the_other():
+    results = []
+    for at_once in (False, True):
+        shadow = Shadow()
+        memory = shadow.memory(8, is_set=True)
+        shadow.region()
+        owners, starts, cells = np.array([3, 4, 7]), np.array([0, 2, 2, 5]), np.array([0, 1, 1, 2, 9])
+        changed = np.array([True, True, False, True, True])
+        if at_once:
+            shadow.touch_each(owners, starts, False, (memory, cells, WRITE, 5, changed))
+        for owner, start, end in () if at_once else zip(owners, starts, starts[1:], strict=False):
+            shadow.enter(owner, owner)
+            shadow.touch_many(memory, cells[start:end], WRITE, 5, changed[start:end])
+        results.append((shadow.accesses, shadow.written(memory, 8).tolist(), list(map(str, shadow.seen()))))
+    assert results[0] == results[1]
+    assert len(results[0][2]) == 2
+
+
 def test_a_fence_and_an_atomic_publish_what_a_block_did():
     assert last_block(fenced=True, barrier=True) == []
     assert last_block(fenced=True, barrier=False) == [("race", 2, 5)]

@@ -131,7 +131,10 @@ class _TritonHooks:
         size = f"{shapes}; launched {triton_launch.grid}"
         watched = triton_launch.watched(session.script, name, size)
         notes = tuple(note for note in watched.notes if not note.startswith(("launched: ", "watched: ")))
-        unseen = f"it made more than {MOST} accesses; run the script on smaller tensors" if watched.is_cut else ""
+        unseen = ""
+        if watched.is_cut:
+            part = triton_launch.hooks.part
+            unseen = f"it makes more than {MOST} accesses, so {part} were watched; run the script on smaller tensors"
         session.add(name, LANGUAGE, place, shapes, replace(watched, notes=notes), unseen)
         if traced is not None:
             session.draw(triton_launch.access_map(name, traced), place)

@@ -4,12 +4,13 @@ compiled to."""
 
 from __future__ import annotations
 
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from copy import copy
 from importlib.util import find_spec
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -385,6 +386,16 @@ def _pruned(plain: Callable[..., Any]) -> Callable[..., Any]:
     return prune
 
 
+# Functions that Triton had until 3.0, by their modules, which tuners of matrix products call before they run.
+_GONE: Mapping[str, Mapping[str, Any]] = {
+    "triton.ops": {"__path__": []},
+    "triton.ops.matmul_perf_model": {
+        "early_config_prune": lambda configs, *rest, **named: configs,
+        "estimate_matmul_time": _answer(1.0),
+    },
+}
+
+
 @contextmanager
 def triton_stood_in(note: Note) -> Iterator[None]:
     """Within, Triton has a GPU as far as a script sees. `note` takes lines for its report."""
@@ -396,4 +407,8 @@ def triton_stood_in(note: Note) -> Iterator[None]:
                 patch(undone, testing, name, bench_once)
         patch(undone, testing.Mark, "run", _marks(note, testing.Mark.run))
         patch(undone, autotuner.Autotuner, "prune_configs", _pruned(autotuner.Autotuner.prune_configs))
+        for name, words in _GONE.items() if find_spec("triton.ops") is None else ():
+            module = sys.modules[name] = ModuleType(name)
+            vars(module).update(words)
+            undone.callback(sys.modules.pop, name)
         yield

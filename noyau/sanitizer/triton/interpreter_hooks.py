@@ -22,6 +22,7 @@ from noyau.sanitizer.engine import Shadow
 from noyau.sanitizer.recording_array import TooManyError
 from noyau.sanitizer.records import Access, Site, WatchedMemory
 from noyau.sanitizer.scripts.fakes import patch
+from noyau.sanitizer.triton.sample import LaunchSample
 from noyau.toolchain.triton import interpreter as own_interpreter
 from noyau.toolchain.triton.builder import lanes_of
 from noyau.toolchain.triton.programs import BATCH
@@ -39,20 +40,19 @@ _FOLDERS = tuple(f"{Path(file).parent}{os.sep}" for file in (triton.__file__, __
 _NEEDED = ("set_grid_dim", "set_grid_idx", "create_masked_load", "create_masked_store", "create_atomic_rmw")
 _ATOMIC_MOVES = ("create_atomic_load", "create_atomic_store", "create_atomic_poll")  # of newer releases
 _INT32_END = 2.0**31
+_MOST_KEPT = 1 << 24  # accesses of a batch
 
 
 class Hooks:
     """Hooks in the interpreter's builder while a launch is watched. `most`: accesses after which it ends, or, where it
-    `goes_on`, is not watched any more."""
+    `goes_on`, is watched in a part of its programs."""
 
     def __init__(self, extents: MemoryExtents, most: int, *, goes_on: bool) -> None:
-        self.extents, self.shadow, self.most, self.goes_on = extents, extents.shadow, most, goes_on
+        self.extents, self.shadow, self.sample, self.goes_on = extents, extents.shadow, LaunchSample(most), goes_on
         self.builder: Any = interpreter.interpreter_builder
-        self.grid: tuple[int, ...] = (0, 1, 1)  # no programs, until there are some
         self.sites: list[Site] = []
         self.overflows: set[int] = set()  # sites of products of int32 that did
         self.masks: dict[int, str] = {}  # what masks forget, by the site of an access that lies outside in spite of one
-        self.was_cut = False
         self._numbers: dict[tuple[str, int], int] = {}
         self._is_atomic = False
 
@@ -76,22 +76,35 @@ class Hooks:
         methods = {name: getattr(self.builder, name, None) for name in hooks}
         return {name: partial(hooks[name], method) for name, method in methods.items() if method is not None}
 
+    @property
+    def was_cut(self) -> bool:
+        """Whether accesses were left out."""
+        return self.sample.is_partial
+
+    @property
+    def part(self) -> str:
+        """The part that was watched, in words."""
+        if self.sample.is_over:
+            return f"its first {self.shadow.accesses} accesses alone"
+        return f"{self.sample.watched} of {self.sample.total} programs"
+
     def owner(self, number: int) -> str:
         """A program in words, by its number."""
-        rest, z = divmod(number, self.grid[2])
-        x, y = divmod(rest, self.grid[1])
-        places = (x, y, z) if self.grid[2] > 1 else (x, y) if self.grid[1] > 1 else (x,)
-        return f"program {places[0]}" if len(places) == 1 else f"program {places}"
+        grid, place = self.sample.grid, self.sample.place(number)
+        axes = 3 if grid[2] > 1 else 2 if grid[1] > 1 else 1
+        return f"program {place[0]}" if axes == 1 else f"program {place[:axes]}"
 
     def grid_dim(self, plain: Plain, x: int, y: int, z: int) -> Any:
-        self.grid = (int(x), int(y), int(z))
+        self.sample.grid = (int(x), int(y), int(z))
         return plain(x, y, z)
 
     def grid_idx(self, plain: Plain, x: Any, y: Any, z: Any) -> Any:
-        owner = (x * self.grid[1] + y) * self.grid[2] + z
-        if BATCH.size:
-            self.extents.owners = owner.tolist()
-        else:
+        grid = self.sample.grid
+        owner = (x * grid[1] + y) * grid[2] + z
+        owners = owner.tolist() if BATCH.size else [owner]
+        self.extents.is_blind = self.goes_on and not self.sample.has(owners, self.shadow.accesses)
+        self.extents.owners = np.array(owners, np.int64)
+        if not BATCH.size:
             self.shadow.enter(owner, block=owner)
         return plain(x, y, z)
 
@@ -139,7 +152,7 @@ class Hooks:
     def multiply(self, plain: Plain, left: Any, right: Any) -> Any:
         """Products of int32 that overflow are remembered: they are the usual reason for an offset that lies outside."""
         exact = plain(left, right)
-        if exact.data.dtype == np.int32:
+        if exact.data.dtype == np.int32 and _largest(left.data) * _largest(right.data) >= _INT32_END:
             wide = np.multiply(left.data, right.data, dtype=np.float64)
             if np.any(np.abs(wide) >= _INT32_END):
                 self.overflows.add(self.site())
@@ -149,15 +162,12 @@ class Hooks:
         """An atomic of one cell that is not relaxed orders what its program did before: locks and tickets."""
         is_one = pointers.data.ndim == 1 if BATCH.size else pointers.data.size == 1
         if is_one and not any("relaxed" in str(each).lower() for each in rest):
-            self.extents.has_fence = True
+            self.extents.has_fence = self.sample.is_ordered = True
 
     def noted(self, pointers: Any, mask: Array, access: Access, values: Array | None = None) -> Array:
         """The lanes of an access that lie inside an argument, once all of it is noted."""
         access = Access.ATOMIC if self._is_atomic else access
-        if not self.was_cut and self.shadow.accesses > self.most:
-            self.was_cut = self.extents.is_blind = True
-        if self.was_cut and not self.goes_on:
-            raise TooManyError
+        self.end_if_full()
         size = max(1, int(pointers.get_element_ty().primitive_bitwidth) // 8)
         addresses, values = pointers.data, values if access is Access.WRITE else None
         lanes = mask if mask.dtype == bool else mask.astype(bool)
@@ -167,14 +177,29 @@ class Hooks:
         if not addresses.shape == lanes.shape == (shape if values is None else values.shape):
             addresses, lanes = np.broadcast_to(addresses, shape), np.broadcast_to(lanes, shape)
             values = None if values is None else np.broadcast_to(values, shape)
-        counts = np.count_nonzero(lanes.reshape(BATCH.size or 1, -1), axis=1)
-        programs = np.repeat(np.arange(BATCH.size), counts) if BATCH.size else None
-        flat_values, inside = None if values is None else values[lanes], lanes.copy()
-        inside[lanes] = self.extents.touch(addresses[lanes], size, access, self.site(), flat_values, programs)
-        if not lanes.all() and not np.array_equal(inside, lanes):
+        starts = None
+        if BATCH.size and not self.extents.is_blind:
+            counts = np.count_nonzero(lanes.reshape(BATCH.size, -1), axis=1)
+            starts = np.append(0, np.cumsum(counts))
+        chosen: Any = ... if lanes.all() else lanes  # a mask takes longer
+        flat_values = None if values is None else values[chosen].reshape(-1)
+        hits = self.extents.touch(addresses[chosen].reshape(-1), size, access, self.site(), flat_values, starts)
+        if hits.all():
+            return lanes[:1] if is_same else lanes
+        inside = lanes.copy()
+        inside[lanes] = hits
+        if chosen is lanes:
             wrong = np.argwhere(inside != lanes)[0][: BATCH.axes]
             self.masks.setdefault(self.site(), _forgotten(lanes[*wrong], inside[*wrong]))
         return inside[:1] if is_same else inside
+
+    def end_if_full(self) -> None:
+        """Watch no more where one program makes too many accesses, or end the launch where all of it does."""
+        if not self.goes_on and self.shadow.accesses > self.sample.most:
+            self.sample.is_over = True
+            raise TooManyError
+        if self.goes_on and self.sample.end_if_full(self.shadow.accesses):
+            self.extents.is_blind = True
 
     def site(self) -> int:
         """The number of the line of the kernel that runs."""
@@ -198,6 +223,10 @@ def interpreter_hooks(extents: MemoryExtents, most: int, *, goes_on: bool = Fals
         for name, function in hooks.wrapped().items():
             patch(undone, hooks.builder, name, function)
         yield hooks
+
+
+def _largest(cells: Array) -> int:
+    return max(int(cells.max()), -int(cells.min()))
 
 
 def _forgotten(lanes: Array, inside: Array) -> str:
@@ -234,11 +263,12 @@ class MemoryExtents:
 
     def __init__(self, shadow: Shadow) -> None:
         self.shadow = shadow
-        self.is_blind = False  # no access is noted any more
+        self.is_blind = False  # no access is noted
         self.has_fence = False  # before the next access
-        self.owners: list[int] = []  # of a batch of programs
+        self.owners = np.zeros(0, np.int64)  # the programs that run
         # Of a batch: whether a fence comes before an access, where each program's cells begin, and the access.
-        self.pending: list[tuple[bool, Sequence[int], tuple[Any, ...]]] = []
+        self.pending: list[tuple[bool, Array, tuple[Any, ...]]] = []
+        self.kept = 0  # accesses in them
         self.memories: dict[int, WatchedMemory] = {}
         self._extents: list[Extent] = []
         self._borders = np.zeros(0, np.int64)  # halfway between an argument and the next
@@ -256,11 +286,13 @@ class MemoryExtents:
         self._borders = np.array([(one.end + other.start) // 2 for one, other in ends], np.int64)
         return memory
 
-    def note(self, programs: Cells, *access: Any) -> None:
+    def note(self, starts: Cells, *access: Any) -> None:
         """Note an access of many cells, as `Shadow.touch_many` takes it, or keep it until the batch has run."""
-        if programs is not None:
-            starts = np.searchsorted(programs, range(len(self.owners) + 1)).tolist()
+        if starts is not None:
             self.pending.append((self.has_fence, starts, access))
+            self.kept += int(starts[-1])
+            if self.kept > _MOST_KEPT:  # should the batch go apart, its programs do the same once more
+                self.settle(is_whole=True)
         else:
             if self.has_fence:
                 self.shadow.fence()
@@ -269,20 +301,16 @@ class MemoryExtents:
 
     def settle(self, is_whole: bool) -> None:
         """Note what each program of a batch did, statement by statement; nothing where the batch is taken back."""
-        for has_fence, starts, (memory, cells, access, site, changed) in self.pending if is_whole else ():
-            for owner, start, end in zip(self.owners, starts, starts[1:], strict=False):
-                self.shadow.enter(owner, block=owner)
-                if has_fence:
-                    self.shadow.fence()
-                marks = None if changed is None else changed[start:end]
-                self.shadow.touch_many(memory, cells[start:end], access, site, marks)
+        for has_fence, starts, access in self.pending if is_whole else ():
+            self.shadow.touch_each(self.owners, starts, has_fence, access)
         self.pending.clear()
+        self.kept = 0
 
     def touch(
-        self, addresses: Array, size: int, access: Access, site: int, values: Cells = None, programs: Cells = None
+        self, addresses: Array, size: int, access: Access, site: int, values: Cells = None, starts: Cells = None
     ) -> Array:
         """Note one access of `size` bytes at each address; which of them lie inside an argument. `values`: what a
-        write puts there, as many; `programs`: of a batch, the number of each one's program."""
+        write puts there, as many; `starts`: of a batch, where each program's addresses begin, and where they end."""
         inside = np.zeros(addresses.size, bool)
         places = addresses.view(np.int64) if addresses.dtype.itemsize == 8 else addresses.astype(np.int64)
         if not places.size or not self._extents:
@@ -291,13 +319,14 @@ class MemoryExtents:
         low, high = int(places.min()), int(places.max()) + size
         for extent in self._extents:
             if extent.start <= low and high <= extent.end:
-                return self._touched(extent, places, size, access, site, bits, programs)
+                if self.is_blind:
+                    return ~inside
+                return self._touched(extent, places, size, access, site, bits, starts)
         nearest = self._counting(places)
         for number in np.unique(nearest):
             chosen = nearest == number
-            extent = self._extents[number]
-            own, whose = (None if each is None else each[chosen] for each in (bits, programs))
-            inside[chosen] = self._touched(extent, places[chosen], size, access, site, own, whose)
+            own, begins = None if bits is None else bits[chosen], _starts_of(starts, chosen)
+            inside[chosen] = self._touched(self._extents[number], places[chosen], size, access, site, own, begins)
         return inside
 
     def _counting(self, places: np.ndarray) -> np.ndarray:
@@ -312,7 +341,7 @@ class MemoryExtents:
         return nearest
 
     def _touched(
-        self, extent: Extent, places: Array, size: int, access: Access, site: int, values: Cells, programs: Cells
+        self, extent: Extent, places: Array, size: int, access: Access, site: int, values: Cells, starts: Cells
     ) -> Array:
         """Accesses that count for one argument."""
         offsets = places - extent.start
@@ -328,13 +357,17 @@ class MemoryExtents:
         changed = None
         if values is not None and widest == 1 and size == item:
             changed = np.ones(cells.size, bool)
-            changed[inside] = _changes(extent.bits, cells[inside], values[inside], is_batch=programs is not None)
-        self.note(programs, extent.memory, cells, access, site, changed)
+            changed[inside] = _changes(extent.bits, cells[inside], values[inside], is_batch=starts is not None)
+        self.note(starts, extent.memory, cells, access, site, changed)
         for more in range(1, widest):
             reaches = cells + more <= ends
-            whose = None if programs is None else programs[reaches]
-            self.note(whose, extent.memory, cells[reaches] + more, access, site, None)
+            self.note(_starts_of(starts, reaches), extent.memory, cells[reaches] + more, access, site, None)
         return inside
+
+
+def _starts_of(starts: Cells, chosen: Array) -> Cells:
+    """Where each program's accesses begin among those that are chosen."""
+    return None if starts is None else np.append(0, np.cumsum(chosen))[starts]
 
 
 def _changes(bits: Array, cells: Array, values: Array, *, is_batch: bool) -> Array:

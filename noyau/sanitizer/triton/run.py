@@ -34,7 +34,7 @@ except ImportError as error:
     raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau-kernels[triton]'") from error
 
 LANGUAGE = "triton"
-MOST = 30_000_000  # accesses of one launch
+MOST, _MOST_OF_AN_OP = 100_000_000, 30_000_000  # accesses of one launch that are watched: of a script, of an op
 _WIDEN = "a product of int32 overflowed on the way: widen it, as in row.to(tl.int64) * stride"
 _ZONE, _ALIGNED = 1 << 16, 64  # bytes around an argument, at least; how it is aligned
 _FILLS = (0xFF, 0x7B)  # bytes of NaNs and of -1, and of large numbers
@@ -88,8 +88,9 @@ class TritonLaunch:
     @property
     def grid(self) -> str:
         """Its programs: `(4,)` or `(4, 2)`."""
-        axes = max((axis for axis, extent in enumerate(self.hooks.grid, 1) if extent != 1), default=1)
-        return str(self.hooks.grid[:axes])
+        grid = self.hooks.sample.grid
+        axes = max((axis for axis, extent in enumerate(grid, 1) if extent != 1), default=1)
+        return str(grid[:axes])
 
     def route(self, op: str, kernel: str, size: str) -> Route:
         """The names of its sites, memories and programs."""
@@ -118,7 +119,7 @@ class TritonLaunch:
         if sites := sorted(self.hooks.overflows):
             yield f"int32: a product overflowed (line {', '.join(str(self.hooks.sites[site].line) for site in sites)})"
         if self.hooks.was_cut:
-            yield f"watched: its first {MOST} accesses alone"
+            yield f"watched: {self.hooks.part}"
 
     def access_map(self, name: str, writes: Writes) -> AccessMap:
         """The map of its writes."""
@@ -160,8 +161,8 @@ def launch_watched(
     arguments in a place with room around it; what it left there is copied back. `fresh`: memory that began empty, by
     the address of its storage; it is told what was written.
 
-    Whatever the kernel raises comes through, once what it wrote is copied back. Of more than MOST accesses the first
-    are watched, which the notes tell."""
+    Whatever the kernel raises comes through, once what it wrote is copied back. Of a launch of more than MOST accesses
+    a part of the programs is watched, which the notes tell."""
     names = list(python_function(function).__code__.co_varnames)
     arguments = [*zip(names, args, strict=False), *named.items()]
     with torch._C.DisableTorchFunction(), torch.no_grad():
@@ -179,7 +180,7 @@ def launch_watched(
             run(*moved, **others)
             is_whole = not hooks.was_cut
             if is_whole and any(each.kind is FindingKind.UNINITIALISED for each in extents.shadow.seen()):
-                uses_unset = any(_depends(partial(run, *moved, **others), spans, extents, byte) for byte in _FILLS)
+                uses_unset = any(_depends(partial(run, *moved, **others), spans, hooks, byte) for byte in _FILLS)
         finally:
             for span in spans:
                 span.own[...] = span.room
@@ -188,10 +189,10 @@ def launch_watched(
     return TritonLaunch(hooks, unpacked, uses_unset)
 
 
-def _depends(run: Callable[[], Any], spans: Sequence[TensorSpan], extents: MemoryExtents, byte: int) -> bool:
+def _depends(run: Callable[[], Any], spans: Sequence[TensorSpan], hooks: Hooks, byte: int) -> bool:
     """Whether a launch gives anything else where cells that nobody has set hold this byte; what it gave stays."""
-    results, extents.is_blind = [span.room.copy() for span in spans], True
-    masks = [_written(span, extents) for span in spans]
+    results, hooks.sample.is_over = [span.room.copy() for span in spans], True
+    masks = [_written(span, hooks.extents) for span in spans]
     for span in spans:
         span.room[...] = span.own
         if span.fresh is not None:
@@ -204,7 +205,7 @@ def _depends(run: Callable[[], Any], spans: Sequence[TensorSpan], extents: Memor
         depends = True
     for span, result in zip(spans, results, strict=True):
         span.room[...] = result
-    extents.is_blind = False
+    hooks.sample.is_over = False
     return depends
 
 
@@ -341,7 +342,7 @@ def watch_here(case: KernelCase, maps: list[AccessMap] | None = None) -> Watched
     arguments = [a.item() if v.scalar else HostTensor(a) for v, a in zip(values, arrays, strict=True)]
     count = len(instance.inputs)
     extents.shadow.region()
-    with interpreter_hooks(extents, MOST) as hooks:
+    with interpreter_hooks(extents, _MOST_OF_AN_OP) as hooks:
         try:
             launcher.into(arguments[:count], arguments[count:])
         except NoyauError:

@@ -226,6 +226,7 @@ def _recalled_tensor(plain: Callable[..., None]) -> Callable[..., None]:
             shape = tuple(map(number_of, kind.shape)) if isinstance(kind, tl.core.block_type) else ()
             if data.shape[1:] != shape or len(data) not in (1, BATCH.size):
                 raise UnsupportedError(_NO_BATCH)
+            BATCH.meet(data)
         vars(self).update(fields)
         self.handle, self.type = handle, kind
 

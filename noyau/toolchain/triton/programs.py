@@ -19,7 +19,9 @@ from noyau.errors import UnansweredError, UnsupportedError
 
 Place = tuple[int, int, int]
 PATIENCE = 1000  # rounds of loops after which a program lets others go on
-_BATCH = 31  # programs that are run as one
+_BATCH = 31  # programs that are run as one, until it is known how large their blocks are
+_CELLS = 1 << 16  # then so many that their largest blocks have these cells: they stay in a core's cache
+_NARROWEST, _WIDEST, _MOST_CELLS = 3, 1000, 1 << 21
 _FEWEST = 8  # programs of a grid that is run so
 _MOST_WAITING = 64  # programs at once
 _TURNS = 100  # of each waiting program in which nothing ends
@@ -38,12 +40,25 @@ class Batch:
     """Programs that are run as one. The cells of a block then have an axis before its own, as long as there are
     programs, or of 1 where all hold the same; no extent of a block is as long, so that none is taken for it.
 
-    `size`: how many there are, 0 while programs are run one by one; `axes`: 1 or 0; `undo`: puts back what they
-    stored."""
+    `size`: how many there are, 0 while programs are run one by one; `axes`: 1 or 0; `cells`: of the largest block of
+    one; `undo`: puts back what they stored."""
 
     def __init__(self) -> None:
         self.size = self.axes = 0
+        self.cells = 1
         self.undo: list[Callable[[], object]] = []
+
+    @property
+    def width(self) -> int:
+        """The number of programs that should be run as one."""
+        return min(_WIDEST, max(_NARROWEST, _CELLS // self.cells))
+
+    def meet(self, block: np.ndarray) -> None:
+        """Note the size of a block. ApartError where it is much larger than those before."""
+        self.cells = max(self.cells, block.size // len(block))
+        if block.size > _MOST_CELLS and self.size > _BATCH:
+            numbers, width = range(self.size), self.width
+            raise ApartError([numbers[start : start + width] for start in range(0, self.size, width)])
 
     def one_value(self, cells: np.ndarray) -> Any:
         """The value of a tensor of one cell. ApartError where programs of the batch have several."""
@@ -70,6 +85,7 @@ class Programs:
         self.groups: list[list[Place]] = []  # of programs that were taken from the places, and come next
         self.waiting: deque[tuple[Place, threading.Semaphore]] = deque()
         self.rounds = self.idle = 0
+        BATCH.cells = 1
         self.has_more, self.place = True, (0, 0, 0)
         self.fault: BaseException | None = None
         self.done = threading.Event()
@@ -119,6 +135,7 @@ class Programs:
         finally:
             self.settle(not parts)
             BATCH.size = BATCH.axes = 0
+        self.width = BATCH.width
         self.groups += [[group[number] for number in part] for part in reversed(parts)]
 
     def begin(self, place: Place) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import textwrap
+from importlib import import_module
 from types import SimpleNamespace
 
 import pytest
@@ -80,3 +81,13 @@ def test_data_frames_that_cannot_be_made_are_refused(monkeypatch):
     bench = SimpleNamespace(x_vals=[8], x_names=["n"], plot_name="it")
     with pytest.raises(MissingExtraError, match=r"pandas is not installed; run: pip install pandas$"):
         shown(Mark(print, bench), monkeypatch, missing=("pandas",))
+
+
+def test_functions_that_triton_has_no_longer_are_there_for_a_script():
+    name = "triton.ops.matmul_perf_model"
+    with triton_host.triton_stood_in(lambda line: None):
+        module = import_module(name)
+        assert module.early_config_prune([1, 2], {}) == [1, 2]
+        assert module.estimate_matmul_time(M=1) == 1.0
+    with pytest.raises(ModuleNotFoundError):
+        import_module(name)

@@ -80,6 +80,16 @@ def locked_sum(x, out, lock, n, B: tl.constexpr):
 
 
 @triton.jit
+def lock_given_back_too_early(x, out, lock, n, B: tl.constexpr):
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    own = tl.sum(tl.load(x + at, mask=at < n, other=0.0))
+    while tl.atomic_cas(lock, 0, 1, sem="acquire") == 1:
+        pass
+    tl.store(out, tl.load(out) + own)  # race
+    tl.atomic_xchg(lock, 0, sem="relaxed")
+
+
+@triton.jit
 def max_by_swaps(x, out, n, B: tl.constexpr):
     at = tl.program_id(0) * B + tl.arange(0, B)
     own = tl.max(tl.load(x + at, mask=at < n, other=0))
@@ -119,6 +129,7 @@ WRONG = [
     (mask_of_either, (2, 2), (zeros(20, 30), 20, 30, 16)),
     (result_of_the_neighbour, (4,), (X, zeros(N), N, 64)),
     (relaxed_ticket, (4,), (X, zeros(4), zeros(1), zeros(1, dtype=WHOLE), N, 64)),
+    (lock_given_back_too_early, (4,), (X, zeros(1), zeros(1, dtype=WHOLE), N, 64)),
     (overlapping_tiles, (4,), (X, zeros(N), N, 64)),
     (zeroed_by_the_first, (4,), (X, zeros(1), N, 64)),
     (unknown_token, (3,), (torch.tensor([0, 50, 2]), zeros(50, 32), zeros(3, 32), 32)),
