@@ -23,7 +23,7 @@ from noyau.engines.laws import require_laws
 from noyau.engines.partitions import Answer
 from noyau.engines.reading import Reading, require_columns
 from noyau.engines.reduction import Reduction, as_reduction
-from noyau.engines.sinks import Fold, Progress, RowFile, count_rows, npy_rows, replace_file
+from noyau.engines.sinks import END, Fold, Progress, RowFile, count_rows, npy_rows, replace_file
 from noyau.engines.sql.places import place_of
 from noyau.engines.work import Work
 from noyau.errors import InputError, MissingExtraError, SignatureError
@@ -93,20 +93,29 @@ def stream(
     the sink, .parquet, .csv, .npy or URL::TABLE, and a reduction to .npz or .json. `tell`: is called with each number
     of rows done, and of all. InputError, CheckError, RaisedError, OutputError: what does not fit, fails, lacks room."""
     begin_s, value, runner = time.perf_counter(), _value(op, arguments, in_order), choose_engine(engine, source)
+    if workers is not None and workers < 1:
+        raise InputError(f"workers={workers} is no number of workers: say 1 or more")
     bound, every = _columns(value, columns, arguments or {}, keep)
     origin = runner.open(source, every)
     budget = (bytes_of(memory) // _IN_FLIGHT, CHUNKS.get(runner.name, CHUNK))
     reading = _reading(origin, every, where, budget, nulls, bad_lines)
     reading.mapped = bytes_of(memory) // (3 * (workers or processors()))  # beside two thirds, the chunks of 16 threads
-    work = Work(value, bound, dict(arguments or {}), tuple(keep), reading, origin.sample(every), runner.name)
+    facts = (dict(arguments or {}), tuple(keep), reading, origin.sample(every), runner.name)
+    try:
+        work = Work(value, bound, *facts)
+    except InputError as error:
+        raise error.reworded(f"{getattr(origin, 'label', 'the source')}: {error}") from error
     size, total, answers = origin.size if where is None else None, 0, list[Answer]()
-    with closing(_sink(work, sink, origin.identity, resume)) as target:
-        runner = runner.settled(work, origin, size, target, workers)
+    with closing(_sink(work, sink, origin, resume)) as target:
+        runner, is_new = runner.settled(work, origin, size, target, workers), not target.has((0, END))
         for number in runner.run(work, origin, target, workers, answers):
             total += number
             tell(number, size)
         result = work.reduction.finish(target.state) if work.reduction else None
-        _save(result, sink if work.reduction else None)
+        if work.reduction is None and is_new and not total:  # the columns of no rows
+            target.write((0, 0), work.run({name: array[:0] for name, array in work.sample.items()}))
+            target.write((0, END), None)
+        _save(result, sink if work.reduction else None, work.outputs)
         target.finish()
     return _result((result, target.output, total, time.perf_counter() - begin_s), reading, answers, runner)
 
@@ -159,8 +168,12 @@ def _columns(
 ) -> tuple[dict[str, str | Sequence[str]], tuple[str, ...]]:
     """The columns of each argument that has rows; and all that are read, each once."""
     inputs = () if isinstance(value, Reduction) else value.require_signature().inputs
-    names = [*getattr(value, "columns", ()), *(term.name for term in inputs if term.name not in arguments)]
+    open_terms = [term for term in inputs if term.name not in arguments]
+    names = [*getattr(value, "columns", ()), *(term.name for term in open_terms if term.dims)]
     bound = dict(columns or dict(zip(names, names, strict=True)))
+    if wrong := sorted(set(bound) ^ set(names) | {term.name for term in open_terms if not term.dims}):
+        usage = f"columns= names a column for each of {', '.join(names)}, and arguments= has what has no rows"
+        raise InputError(f"{value.name}: {', '.join(wrong)} is wrong or lacking: {usage}")
     return bound, tuple(dict.fromkeys(np.hstack([*bound.values(), *keep, []]).tolist()))
 
 
@@ -172,21 +185,27 @@ def bytes_of(memory: int | str) -> int:
     return int(float(match[1]) * _UNITS[match[2]])
 
 
-def _sink(work: Work, sink: str | Path | None, identity: str, resume: bool) -> Any:
-    """The sink of a path, or of a table. InputError where the work needs one, or it is of none."""
-    code = (work.value.reference if isinstance(work.value, Op) else type(work.value).step).__code__
-    own = {} if isinstance(work.value, Op) else vars(work.value)
-    wishes = (work.value.name, code.co_code, code.co_consts, own, identity, work.columns, work.arguments, work.keep)
-    plan = hashlib.sha256(repr((*wishes, str(work.reading))).encode()).hexdigest()
-    kinds = (".npz", ".json") if work.reduction else (".parquet", ".csv", ".npy")
+def _sink(work: Work, sink: str | Path | None, origin: Any, resume: bool) -> Any:
+    """The sink of a path, or of a table. InputError where the work needs one, it is of none, or what is read."""
     if sink is None and work.reduction:
         return Fold(work.reduction, None)
+    if twice := set(work.keep) & set(work.outputs):
+        raise InputError(f"{work.value.name} has a result {twice.pop()}, and keep= a column of that name: leave it out")
+    code = (work.value.reference if isinstance(work.value, Op) else type(work.value).step).__code__
+    own = {} if isinstance(work.value, Op) else vars(work.value)
+    wishes = work.columns, work.arguments, work.keep, str(work.reading)
+    plan = repr((work.value.name, code.co_code, code.co_consts, own, origin.identity, *wishes))
+    plan = hashlib.sha256(plan.encode()).hexdigest()
+    kinds = (".npz", ".json") if work.reduction else (".parquet", ".csv", ".npy")
     table = None if work.reduction else place_of(sink)
     if table is not None:
         from noyau.engines.sql.adbc_tables import TableSink
 
         return TableSink(table, plan, resume=resume)
-    path = Path(sink or "")
+    path = Path(str(sink or ""))
+    for file in getattr(origin, "files", ()):
+        if path.absolute() in (Path(file.path).absolute(), *Path(file.path).absolute().parents) and sink:
+            raise InputError(f"{path} is what is read, or a folder of it: name another sink")
     if path.suffix not in kinds:
         results = "one result" if work.reduction else "a result for each row"
         named = None if sink is None else path
@@ -205,13 +224,16 @@ def _sink(work: Work, sink: str | Path | None, identity: str, resume: bool) -> A
     return RowFile(progress, csv_rows) if path.suffix == ".csv" else ParquetFolder(progress)
 
 
-def _save(value: Any, sink: str | Path | None) -> None:
-    """Write the result of a reduction, at once."""
+def _save(value: Any, sink: str | Path | None, names: Sequence[str]) -> None:
+    """Write the result of a reduction, at once. `names`: of the results of an op."""
     if sink is None:
         return
     path, content = Path(sink), io.BytesIO()
+    if isinstance(value, tuple):
+        value = dict(zip(names or map(str, range(len(value))), value, strict=True))
     if path.suffix == ".npz":
         np.savez(content, **(value if isinstance(value, dict) else {"result": np.asarray(value)}))
     else:
-        content.write(json.dumps(value, default=lambda part: np.asarray(part).tolist(), indent=1).encode())
+        text = json.dumps(value, default=lambda part: getattr(part, "tolist", part.__str__)(), indent=1)
+        content.write(text.encode())
     replace_file(path, content.getvalue())

@@ -109,7 +109,7 @@ def test_nulls_and_bad_lines_are_never_dropped_in_silence(folder):
     assert [file.read_text() for file in (folder / "aside").iterdir()] == ["1,,3\n"]
     assert np.isnan(noyau.stream(group_sums, "bad.csv", bad_lines="aside", nulls="nan").value[2])
     (folder / "file").touch()
-    with pytest.raises(OutputError, match="cannot be set aside"):
+    with pytest.raises(OutputError, match="cannot be written"):
         noyau.stream(group_sums, "bad.csv", bad_lines="file", nulls="skip")
 
 
@@ -147,7 +147,7 @@ def refusals():
     )
     yield (
         InputError,
-        "declared int64, and its column is float64",
+        "the arrays: group_sums: key is declared int64, and its column key is float64",
         lambda: noyau.stream(group_sums, {"key": np.zeros(2), "x": np.zeros(2)}),
     )
     yield (
