@@ -54,10 +54,6 @@ class ArrowFile:
     span: tuple[int, int] | None = None
     idle: deque[tuple[mmap.mmap, Any]] = field(default_factory=deque, repr=False, compare=False)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """A part goes to another process without the footer, which is as long as all row groups together."""
-        return {**vars(self), "footer": None, "idle": deque()}
-
     @property
     def label(self) -> str:
         if self.span is not None:
@@ -262,7 +258,7 @@ class ArrowFiles:
             starts = range(0, size, _RANGE) if size > _RANGE else ()
             yield from (replace(part, span=(start, min(start + _RANGE, size))) for start in starts)
             if not starts:
-                yield part
+                yield replace(part, footer=None)  # which is as long as all row groups together
 
     def _common(self, columns: Sequence[str]) -> Any:
         """The types of the columns in all files. InputError where a file lacks one, or has it as another kind."""

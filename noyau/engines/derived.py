@@ -103,17 +103,11 @@ class Derived(Reduction):
         return [(self.plan.graph[name], MONOIDS[monoid]) for name, monoid in self.plan.folds.items()]
 
     @cached_property
-    def kinds(self) -> list[list[np.dtype]]:
-        """The dtypes of the state of each fold."""
-        return [[dtype.numpy for dtype in state_dtypes(*fold)] for fold in self.folds]
-
-    @cached_property
     def nothing(self) -> Any:
         """The state of no rows. No step and no merge changes a state in place."""
         shape = Evaluator(False, self.sizes).shape
-        folds = zip(self.folds, self.kinds, strict=True)
-        parts = [(shape(node), zip(m.init(_of(node)), kinds, strict=True)) for (node, m), kinds in folds]
-        return np.array(0), *(np.full(cells, part, kind) for cells, pairs in parts for part, kind in pairs)
+        folds = [(shape(node), zip(m.init(_of(node)), state_dtypes(node, m), strict=True)) for node, m in self.folds]
+        return np.array(0), *(np.full(cells, part, dtype.numpy) for cells, pairs in folds for part, dtype in pairs)
 
     def zero(self) -> Any:
         return self.nothing
@@ -130,12 +124,12 @@ class Derived(Reduction):
             half = len(columns[0]) // 2  # until their sums cannot wrap: those of two halves are looked at
             lower, upper = ([column[part] for column in columns] for part in (slice(half), slice(half, None)))
             return self.merge(state, self.merge(self.step(self.zero(), *lower), self.step(self.zero(), *upper)))
-        chunk = [np.array(len(columns[0]))]
-        for (node, monoid), kinds in zip(self.folds, self.kinds, strict=True):
+        chunk: list[Any] = [len(columns[0])]
+        for node, monoid in self.folds:
             place = np.asarray(values[node.output])
-            lifted = monoid.lift(ALGEBRA, np.asarray(values.get(_best(node), place)), place)
-            chunk += [np.asarray(part, kind) for part, kind in zip(lifted, kinds, strict=True)]
-        return self.merge(state, tuple(chunk))
+            chunk += monoid.lift(ALGEBRA, np.asarray(values.get(_best(node), place)), place)
+        parts = zip(chunk, self.nothing, strict=True)
+        return self.merge(state, tuple(np.asarray(part, none.dtype) for part, none in parts))
 
     def merge(self, a: Any, b: Any) -> Any:
         if not a[0] or not b[0]:
@@ -159,7 +153,7 @@ class Derived(Reduction):
     def _parts(self, state: Any) -> Iterator[Any]:
         """The state of each fold, of the arrays that follow the number of rows."""
         rest = iter(state[1:])
-        return (tuple(itertools.islice(rest, len(kinds))) for kinds in self.kinds)
+        return (tuple(itertools.islice(rest, len(monoid.init(_of(node))))) for node, monoid in self.folds)
 
     def finish(self, state: Any) -> Any:
         inputs = dict(self.others)

@@ -73,7 +73,8 @@ class TableSource:
     def sample(self, columns: tuple[str, ...]) -> Chunk:
         chosen = self._chosen(columns)
         table = self._tables(f"SELECT {chosen} FROM {self.place.sql} LIMIT 64")[0] if "CAST" in chosen else self.head
-        return {name: column_of(table.column(name).drop_null(), name, self.label) for name in columns}
+        table = table.select(columns).drop_null()  # integers with nulls would be floats
+        return {name: column_of(table.column(name), name, self.label) for name in columns}
 
     def parts(self, columns: Sequence[str]) -> list[TableSource]:
         require_columns(self.names, columns, self.label)
