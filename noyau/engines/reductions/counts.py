@@ -53,9 +53,7 @@ def counted_by_prefix(bits, state):  # type: ignore[no-untyped-def]
 class Quantiles:
     """Quantiles of numbers, each within 2**-8 of its value (0.4 %), in 512 kB: numbers are counted by their first 16
     bits as float32, which are their sign, their exponent and 7 bits. NaN is none; beyond float32's range are infinities
-    and zero. As of sketches of relative error: Masson, Rim and Lee, "DDSketch", 2019, with bins of a float's own.
-
-    KLL and t-digest bound the rank in place of the value, but give another result for other chunks."""
+    and zero. As of sketches of relative error: Masson, Rim and Lee, "DDSketch", 2019, with bins of a float's own."""
 
     def __init__(self, at: Sequence[float] = (0.25, 0.5, 0.75)) -> None:
         self.at = tuple(at)
