@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import mmap
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import cached_property, reduce
 from glob import glob
 from pathlib import Path
 from typing import Any
@@ -24,20 +27,23 @@ from pyarrow import csv, parquet
 from pyarrow.fs import LocalFileSystem
 
 from noyau.engines.reading import Chunk, Reading, require_columns
-from noyau.errors import InputError, NoyauError, OutputError
+from noyau.engines.sinks import replace_file, writing
+from noyau.errors import InputError, NoyauError
 
 _BLOCK = 1 << 16  # of text, for names and types
 _BUFFER = 1 << 18  # of a column of a Parquet file, of each reader
 _RANGE = 1 << 25  # bytes of a part of a text that is cut
+_OPEN = 16  # files that are opened at once, for their schemas
 FORMATS = {".parquet": "parquet", ".csv": "csv", ".tsv": "csv", ".arrow": "ipc", ".feather": "ipc"}
-_COMPRESSED = (".gz", ".bz2", ".zst", ".lz4")
+_COMPRESSED = (".gz", ".bz2", ".zstd", ".lz4")
 Handler = Callable[[Any], str]
 
 
 @dataclass(frozen=True)
 class ArrowFile:
     """A file, a row group of one, or the lines of a text that begin in a range of its bytes. `schema`: of the wanted
-    columns in all files, once it is known; `footer`: of a Parquet file, for its row groups."""
+    columns in all files, once it is known; `footer`: of a Parquet file, for its row groups; `idle`: its readers that
+    wait for another one."""
 
     path: str
     filesystem: Any
@@ -46,6 +52,7 @@ class ArrowFile:
     group: int | None = None
     footer: Any = field(default=None, repr=False)
     span: tuple[int, int] | None = None
+    idle: deque[tuple[mmap.mmap, Any]] = field(default_factory=deque, repr=False, compare=False)
 
     @property
     def label(self) -> str:
@@ -66,7 +73,9 @@ class ArrowFile:
         if lines and reading.bad_lines is not None:  # beside each other, so that a second reading repeats none
             reading.counts["bad lines"] += len(lines)
             place = reading.bad_lines / f"{Path(self.path).name}-{hashlib.sha256(self.label.encode()).hexdigest()[:8]}"
-            _put_aside(lines, place)
+            with writing(place):
+                place.parent.mkdir(parents=True, exist_ok=True)
+            replace_file(place, "\n".join([*lines, ""]).encode())
 
     def batches(self, reading: Reading, handler: Handler | None) -> Iterator[Any]:
         """The wanted columns, some rows at a time. Of a Parquet file without a condition pages are decoded as they are
@@ -75,10 +84,9 @@ class ArrowFile:
         if self.format == "parquet" and reading.where is None:
             rows, size = self._extent(names)
             is_mapped = isinstance(self.filesystem, LocalFileSystem) and size <= reading.mapped
-            filesystem, buffer = (LocalFileSystem(use_mmap=True), 0) if is_mapped else (self.filesystem, _BUFFER)
-            with filesystem.open_input_file(self.path) as stream:
-                file = parquet.ParquetFile(stream, metadata=self.footer, buffer_size=buffer, pre_buffer=False)
-                if all(file.schema_arrow.field(name).type == self.schema.field(name).type for name in names):
+            with self._reader(is_mapped) as file:
+                own = file.schema_arrow
+                if all(own.field(name).type == self.schema.field(name).type for name in names):
                     groups = None if self.group is None else [self.group]
                     rows = rows if rows <= reading.whole else reading.rows
                     yield from file.iter_batches(rows, groups, names, use_threads=reading.threads)
@@ -91,10 +99,37 @@ class ArrowFile:
         fragment = self.fragment(reading.block, handler)
         yield from fragment.scanner(schema=self.schema, batch_readahead=4, **wishes).to_batches()
 
+    @contextmanager
+    def _reader(self, is_mapped: bool) -> Iterator[Any]:
+        """A reader of the Parquet file. One of a map is kept: to make it takes as long as some 50,000 rows."""
+        if not is_mapped:
+            with self.filesystem.open_input_file(self.path) as stream:
+                yield parquet.ParquetFile(stream, metadata=self.footer, buffer_size=_BUFFER, pre_buffer=False)
+            return
+        try:
+            memory, file = self.idle.pop()
+        except IndexError:
+            with open(self.path, "rb") as stream:
+                memory = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+            file = parquet.ParquetFile(pa.BufferReader(pa.py_buffer(memory)), metadata=self.footer, pre_buffer=False)
+        yield file
+        memory.madvise(mmap.MADV_DONTNEED)  # what was read of it counts as memory of the process until then
+        self.idle.append((memory, file))
+
+    def head(self) -> tuple[Any, int | None, Any]:
+        """The schema, the number of rows where the file says it, and the footer of a Parquet file."""
+        with self.errors():
+            if self.format == "parquet":
+                footer = parquet.read_metadata(self.path, filesystem=self.filesystem)
+                return footer.schema.to_arrow_schema(), footer.num_rows, footer
+            fragment = self.fragment()
+            return fragment.physical_schema, None if self.format == "csv" else fragment.count_rows(), None
+
     def _extent(self, names: Sequence[str]) -> tuple[int, int]:
         """The rows of a Parquet file, or of its row group, and the bytes that these columns have there."""
-        numbers = range(self.footer.num_row_groups) if self.group is None else [self.group]
-        groups = [self.footer.row_group(at) for at in numbers]
+        footer = self.footer or self.head()[2]
+        numbers = range(footer.num_row_groups) if self.group is None else [self.group]
+        groups = [footer.row_group(at) for at in numbers]
         parts = (group.column(at) for group in groups for at in range(group.num_columns))
         wanted = (part for part in parts if part.path_in_schema.partition(".")[0] in names)
         return max(1, sum(group.num_rows for group in groups)), sum(part.total_compressed_size for part in wanted)
@@ -118,7 +153,8 @@ class ArrowFile:
 
     def _text_options(self, handler: Handler | None) -> tuple[Any, Any]:
         """The parsing of a text, by the delimiter that its first line has most of, and its types."""
-        with self.filesystem.open_input_stream(self.path) as stream:
+        compression = "zstd" if self.path.endswith(".zstd") else "detect"  # which knows that by .zst alone
+        with self.filesystem.open_input_stream(self.path, compression) as stream:
             head = stream.read(_BLOCK).split(b"\n")[0].decode("utf-8", "replace")
         types = {field.name: field.type for field in self.schema or ()}
         parsing = csv.ParseOptions(delimiter=max(",;\t|", key=head.count), invalid_row_handler=handler)
@@ -146,6 +182,8 @@ class ArrowFile:
             if isinstance(fault, NoyauError):
                 raise
             message = str(fault).strip().split("\n", maxsplit=1)[0][:240]
+            if "conversion error" in message:
+                message += "; the first rows say what a column is: 2.0 there makes it one of floats"
             raise InputError(f"{self.path} cannot be read as {self.format}: {message}") from fault
 
 
@@ -159,29 +197,35 @@ def _line_after(file: Any, at: int) -> int:
     return int(file.tell() - len(piece.partition(b"\n")[2]))
 
 
-def _put_aside(lines: Sequence[str], place: Path) -> None:
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text("\n".join([*lines, ""]), encoding="utf-8")
-    except OSError as fault:
-        raise OutputError(f"bad lines cannot be set aside in {place}: {fault.strerror}") from fault
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ArrowFiles:
     """Files of one format and one set of columns."""
 
     files: tuple[ArrowFile, ...]
     condition = ds.Expression
 
+    @cached_property
+    def heads(self) -> list[tuple[Any, int | None]]:
+        """The schema of each file, and the number of its rows. Equal schemas that follow each other are one object."""
+        heads, last = list[tuple[Any, int | None]](), None
+        with ThreadPoolExecutor(_OPEN) as pool:
+            for schema, rows, _ in pool.map(ArrowFile.head, self.files):
+                last = last if schema == last else schema
+                heads.append((last, rows))
+        return heads
+
+    @property
+    def label(self) -> str:
+        return self.files[0].path
+
     @property
     def names(self) -> tuple[str, ...]:
-        with self.files[0].errors():
-            return tuple(self.files[0].fragment().physical_schema.names)
+        return tuple(self.files[0].head()[0].names)
 
     @property
     def size(self) -> int | None:
-        return None if self.files[0].format == "csv" else sum(file.fragment().count_rows() for file in self.files)
+        rows = [rows for _, rows in self.heads if rows is not None]
+        return sum(rows) if len(rows) == len(self.files) else None
 
     @property
     def estimate(self) -> int:
@@ -196,17 +240,15 @@ class ArrowFiles:
 
     def sample(self, columns: Sequence[str]) -> Chunk:
         types = {field.name: field.type for field in self._common(columns)}
-        return {name: column_of(pa.array([], kind), name, self.files[0].path) for name, kind in types.items()}
+        return {name: column_of(pa.array([], kind), name, self.label) for name, kind in types.items()}
 
     def parts(self, columns: Sequence[str]) -> Iterator[ArrowFile]:
         wanted = {field.name: field for field in self._common(columns)}
-        own = self.files[0].fragment().physical_schema
-        schema = pa.schema([wanted.get(field.name, field) for field in own])  # a condition may read others
+        schema = pa.schema([wanted.get(field.name, field) for field in self.heads[0][0]])  # a condition may read others
         for file in self.files:
-            with file.errors():
-                footer = file.fragment().metadata if file.format == "parquet" else None
+            footer, idle = file.head()[2] if file.format == "parquet" else None, deque[tuple[mmap.mmap, Any]]()
             groups = range(footer.num_row_groups) if footer is not None and footer.num_row_groups > 1 else (None,)
-            yield from (replace(file, schema=schema, group=at, footer=footer) for at in groups)
+            yield from (replace(file, schema=schema, group=at, footer=footer, idle=idle) for at in groups)
 
     def cut_parts(self, columns: Sequence[str]) -> Iterator[ArrowFile]:
         """As `parts`, with large texts in ranges of lines, for workers that each take some."""
@@ -216,33 +258,36 @@ class ArrowFiles:
             starts = range(0, size, _RANGE) if size > _RANGE else ()
             yield from (replace(part, span=(start, min(start + _RANGE, size))) for start in starts)
             if not starts:
-                yield part
+                yield replace(part, footer=None)  # which is as long as all row groups together
 
     def _common(self, columns: Sequence[str]) -> Any:
         """The types of the columns in all files. InputError where a file lacks one, or has it as another kind."""
-        common: Any = None
-        for file in self.files:
-            with file.errors():
-                schema = file.fragment().physical_schema
+        common = last = None
+        for file, (schema, _) in zip(self.files, self.heads, strict=True):
+            if schema is last:
+                continue
             require_columns(schema.names, columns, file.path)
-            own = pa.schema([schema.field(name).remove_metadata() for name in columns])
+            own, last = pa.schema([schema.field(name).remove_metadata() for name in columns]), schema
+            if file.format == "csv" and (strange := [field.name for field in own if pa.types.is_binary(field.type)]):
+                raise InputError(f"{file.path}: the column {strange[0]} is no text in UTF-8: convert the file")
             try:
                 common = own if common is None else pa.unify_schemas([common, own], promote_options="permissive")
             except pa.ArrowException as fault:
-                raise InputError(f"{file.path} has other types than {self.files[0].path}: {fault}") from fault
+                raise InputError(f"{file.path} has other types than {self.label}: {fault}") from fault
         return common
 
 
 def open_files(location: str) -> ArrowFiles:
     """The files that a path, a folder, a glob or a URL names. InputError where there are none, or of no format."""
-    usage = "name files of one format, Parquet, CSV or Arrow (.arrow)"
+    usage = "name files of one format, Parquet, CSV (also .gz, .bz2, .lz4 or .zstd) or Arrow (.arrow)"
     try:
-        filesystem, place = None, location
+        filesystem, place = None, location.removeprefix("file://")
         if "://" in location and location.partition("://")[0] not in ("file", "s3", "gs", "gcs", "hdfs", "abfs"):
             import fsspec
 
             filesystem, place = fsspec.core.url_to_fs(location)
-        places = (sorted(glob(place)) if any(each in place for each in "*?[") else place) or place
+        every = glob if filesystem is None else filesystem.glob
+        places = (sorted(every(place)) if any(each in place for each in "*?[") else place) or place
         data = ds.dataset(places, format="parquet", schema=pa.schema([]), filesystem=filesystem)  # nothing is read
     except (pa.ArrowException, OSError, ValueError, ImportError) as fault:
         raise InputError(f"{location} names no file that can be read: {str(fault).splitlines()[0]}; {usage}") from fault
@@ -252,6 +297,20 @@ def open_files(location: str) -> ArrowFiles:
     if kind is None:
         raise InputError(f"{location} names no files of one format: {usage}")
     return ArrowFiles(tuple(ArrowFile(each, data.filesystem, kind) for each in sorted(data.files)))
+
+
+def even(batches: Iterable[Any], rows: int) -> Iterator[Any]:
+    """The rows of batches in batches of so many, the last apart."""
+    held: list[Any] = []
+    for batch in batches:
+        held.append(batch)
+        if sum(each.num_rows for each in held) >= rows:
+            table = pa.Table.from_batches(held).combine_chunks()
+            whole = table.num_rows // rows * rows
+            yield from table.slice(0, whole).to_batches(rows)
+            held = table.slice(whole).to_batches()
+    if held:
+        yield from pa.Table.from_batches(held).combine_chunks().to_batches()
 
 
 def chunks_of(value: Any, reading: Reading, label: str) -> Iterator[Chunk]:
@@ -282,6 +341,8 @@ def column_of(column: Any, name: str, label: str) -> np.ndarray:
         column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], kind)
     if pa.types.is_fixed_size_list(kind):
         return np.asarray(column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), kind.list_size))
+    if pa.types.is_null(kind) and not len(column):  # of a file without rows, whose types nothing tells
+        return np.empty(0, bool)
     if pa.types.is_nested(kind) or pa.types.is_null(kind):
         raise InputError(f"{label}: the column {name} is {kind}: choose columns of numbers, texts or times")
     column = column.cast(pa.float64()) if pa.types.is_decimal(kind) else column

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from noyau.engines.derived import ChunkKernels, Derived, derive
+from noyau.engines.derived import ChunkKernels, Derived, derive, ends_of
 from noyau.engines.work import Work
 from noyau.errors import InputError, OutsideError, UnsupportedError
 from noyau.frontends.torch.tensors import TO_TORCH
@@ -59,7 +59,8 @@ class DeviceKernels(ChunkKernels):
         for node in graph.nodes:
             for axis, place in enumerate(node.kind.index if isinstance(node.kind, Gather | Scatter) else ()):
                 if isinstance(place, Lookup):
-                    ends += _ends(graph[node.inputs[place.input]], len(self.lookups))
+                    indices = graph[node.inputs[place.input]]
+                    ends += ends_of(indices, f"{indices.output}_{len(self.lookups)}")
                     self.lookups.append(graph[node.inputs[0]].shape[axis])
         whole = Graph((*graph.nodes, *ends), (*graph.outputs, *(node.output for node in ends)), graph.demands)
         draw = partial(draw_graph, whole, {}, {})
@@ -92,13 +93,6 @@ def _staged(node: Node, array: np.ndarray, pinned: bool) -> torch.Tensor:
     staged = torch.empty(np.shape(array), dtype=TO_TORCH[node.dtype], pin_memory=pinned)
     np.copyto(array_of(staged), array)
     return staged
-
-
-def _ends(indices: Node, number: int) -> list[Node]:
-    """The least and the largest of some indices."""
-    kinds = {end: Reduce(end, tuple(range(len(indices.shape)))) for end in ("min", "max")}
-    name = f"{indices.output}_{number}"
-    return [Node(f"{name}_{end}", kind, (indices.output,), indices.dtype, ()) for end, kind in kinds.items()]
 
 
 def devices_of(address: str) -> list[torch.device]:

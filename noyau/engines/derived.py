@@ -10,6 +10,7 @@ import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from noyau.dtypes import DType, from_numpy
 from noyau.engines.laws import is_near
 from noyau.engines.reduction import Reduction, added, fits, overflow
 from noyau.engines.rows import RowPlan, plan_rows
-from noyau.errors import BuildError, SignatureError, UnsupportedError
+from noyau.errors import BuildError, InputError, SignatureError, UnsupportedError
 from noyau.ir.dims import Dim
 from noyau.ir.graph import Graph, Input, Node, Reduce, Scatter
 from noyau.ir.graph_interpreter import Evaluator, Numeric, evaluate
@@ -93,18 +94,23 @@ class Derived(Reduction):
     def name(self) -> str:
         return self.op.name
 
-    @property
+    @cached_property
     def columns(self) -> tuple[str, ...]:
         return tuple(node.output for node in self.plan.graph.inputs if node.output in self.plan.axes)
 
-    @property
+    @cached_property
     def folds(self) -> list[tuple[Node, Monoid]]:
         return [(self.plan.graph[name], MONOIDS[monoid]) for name, monoid in self.plan.folds.items()]
 
-    def zero(self) -> Any:
+    @cached_property
+    def nothing(self) -> Any:
+        """The state of no rows. No step and no merge changes a state in place."""
         shape = Evaluator(False, self.sizes).shape
-        folds = [(shape(node), zip(m.init(_of(node)), _kinds(node, m), strict=True)) for node, m in self.folds]
-        return np.array(0), *(np.full(cells, part, kind) for cells, pairs in folds for part, kind in pairs)
+        folds = [(shape(node), zip(m.init(_of(node)), state_dtypes(node, m), strict=True)) for node, m in self.folds]
+        return np.array(0), *(np.full(cells, part, dtype.numpy) for cells, pairs in folds for part, dtype in pairs)
+
+    def zero(self) -> Any:
+        return self.nothing
 
     def step(self, state: Any, *columns: Any) -> Any:
         if not len(columns[0]):
@@ -118,12 +124,12 @@ class Derived(Reduction):
             half = len(columns[0]) // 2  # until their sums cannot wrap: those of two halves are looked at
             lower, upper = ([column[part] for column in columns] for part in (slice(half), slice(half, None)))
             return self.merge(state, self.merge(self.step(self.zero(), *lower), self.step(self.zero(), *upper)))
-        chunk = [np.array(len(columns[0]))]
+        chunk: list[Any] = [len(columns[0])]
         for node, monoid in self.folds:
             place = np.asarray(values[node.output])
-            lifted = monoid.lift(ALGEBRA, np.asarray(values.get(_best(node), place)), place)
-            chunk += [np.asarray(part, kind) for part, kind in zip(lifted, _kinds(node, monoid), strict=True)]
-        return self.merge(state, tuple(chunk))
+            chunk += monoid.lift(ALGEBRA, np.asarray(values.get(_best(node), place)), place)
+        parts = zip(chunk, self.nothing, strict=True)
+        return self.merge(state, tuple(np.asarray(part, none.dtype) for part, none in parts))
 
     def merge(self, a: Any, b: Any) -> Any:
         if not a[0] or not b[0]:
@@ -138,7 +144,7 @@ class Derived(Reduction):
 
     def _is_safe(self, node: Node, values: Mapping[str, np.ndarray], rows: int) -> bool:
         """Whether no sum of a chunk can wrap around, by the least and the largest of what is summed."""
-        low, high = (values.get(_end(node, end)) for end in ("min", "max"))
+        low, high = (values.get(f"{node.output}_{end}") for end in ("min", "max"))
         if low is None or high is None:
             return True
         shape = Evaluator(False, {**self.sizes, self.plan.size: rows}).shape(self.plan.graph[node.inputs[-1]])
@@ -147,13 +153,15 @@ class Derived(Reduction):
     def _parts(self, state: Any) -> Iterator[Any]:
         """The state of each fold, of the arrays that follow the number of rows."""
         rest = iter(state[1:])
-        return (tuple(itertools.islice(rest, len(_kinds(node, monoid)))) for node, monoid in self.folds)
+        return (tuple(itertools.islice(rest, len(monoid.init(_of(node))))) for node, monoid in self.folds)
 
     def finish(self, state: Any) -> Any:
         inputs = dict(self.others)
         for (node, monoid), parts in zip(self.folds, self._parts(state), strict=True):
             inputs[node.output] = np.asarray(monoid.finish(ALGEBRA, parts)).astype(node.dtype.numpy)
         sizes = {**self.sizes, self.plan.size: int(state[0])}
+        if not all(demand.holds(sizes) for demand in self.after.demands):
+            raise InputError(f"{self.name}: no row came through, of which it has no result")
         results = evaluate(self.after, {node.output: inputs[node.output] for node in self.after.inputs}, sizes=sizes)
         values = tuple(results[name][()] for name in self.after.outputs)
         return values if len(values) > 1 else values[0]
@@ -169,23 +177,19 @@ def state_dtypes(node: Node, monoid: Monoid) -> list[DType]:
     return [DType.F64 if dtype.is_float else dtype for dtype in monoid.states(_of(node))]
 
 
-def _kinds(node: Node, monoid: Monoid) -> list[np.dtype]:
-    return [dtype.numpy for dtype in state_dtypes(node, monoid)]
-
-
 def _ends(graph: Graph, node: Node) -> list[Node]:
     """The least and the largest of the integers that a fold sums, where these are as wide as their sum."""
     source = graph[node.inputs[-1]]
     sums = isinstance(node.kind, Reduce | Scatter) and node.kind.monoid == "sum" and node.dtype.numpy.kind in "iu"
     if not sums or source.dtype.numpy.kind not in "iu" or source.dtype.numpy.itemsize < node.dtype.numpy.itemsize:
         return []
-    whole = replace(node, inputs=(source.output,), shape=(), dtype=source.dtype)
-    axes = tuple(range(len(source.shape)))
-    return [replace(whole, output=_end(node, end), kind=Reduce(end, axes)) for end in ("min", "max")]
+    return ends_of(source, node.output)
 
 
-def _end(node: Node, end: str) -> str:
-    return f"{node.output}_{end}"
+def ends_of(values: Node, name: str) -> list[Node]:
+    """The least and the largest of some values, called by a name."""
+    axes = tuple(range(len(values.shape)))
+    return [Node(f"{name}_{end}", Reduce(end, axes), (values.output,), values.dtype, ()) for end in ("min", "max")]
 
 
 def _best(node: Node) -> str:

@@ -94,6 +94,9 @@ class Engine:
 
 def in_threads(task: Task, parts: Iterable[tuple[int, Any]], count: int) -> Iterator[Answer]:
     """The answers of all parts, each read and folded by one thread: what it reads is in the cache of its core."""
+    if count == 1:  # another thread would be as many turns more as there are parts
+        yield from (task.run(number, part) for number, part in parts)
+        return
     with ThreadPoolExecutor(count, "noyau-stream") as pool:
         try:
             for answer in with_ahead((pool.submit(task.run, number, part) for number, part in parts), count):

@@ -1,9 +1,7 @@
 """Processes of this machine as an engine: spawned ones, of one thread each; what one was at when it ended, another
 does again.
 
-The choice between them and threads, by a trial on the first rows: steps that hold the interpreter take turns in
-threads; processes take a while to start. What the trial computes is thrown away: it takes about 50 ms on two cores, and
-nothing where the whole stream would take less than processes take to start."""
+The choice between them and threads, by a trial on the first rows, whose results are thrown away."""
 
 from __future__ import annotations
 

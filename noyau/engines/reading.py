@@ -58,13 +58,14 @@ def rows_in(chunk: Chunk) -> int:
     return len(next(iter(chunk.values()), ()))
 
 
-def cast_column(array: np.ndarray, dtype: np.dtype | None, place: str) -> np.ndarray:
+def cast_column(array: np.ndarray, dtype: np.dtype | None, place: str, column: object) -> np.ndarray:
     """The column in the dtype that is signed. InputError where its values have no place there."""
     if dtype is None or array.dtype == dtype:
         return array
     if not np.can_cast(array.dtype, dtype, "same_kind"):
-        raise InputError(f"{place} is declared {dtype}, and its column is {array.dtype}: cast it, or declare that")
+        kind = "texts: name one of numbers" if array.dtype.kind in "OUS" else f"{array.dtype}: cast it, or declare that"
+        raise InputError(f"{place} is declared {dtype}, and its column {column} is {kind}")
     converted = array.astype(dtype)
     if dtype.kind in "iu" and not np.array_equal(converted, array):
-        raise InputError(f"{place} is declared {dtype}, and a value of its column overflows that")
+        raise InputError(f"{place} is declared {dtype}, and a value of its column {column} overflows that")
     return converted

@@ -126,12 +126,18 @@ def as_reduction(value: Any, parameters: Mapping[str, Any] | None = None) -> Red
     return value if isinstance(value, Reduction) else None
 
 
+def numbers(x: Any, name: str) -> np.ndarray:
+    """A column of numbers, or of times. InputError for texts, which the reduction of this name does not take."""
+    if (column := np.asarray(x)).dtype.kind in "OUS":
+        raise InputError(f"{name} takes numbers, and its column is of texts")
+    return column
+
+
 def added(a: Any, b: Any, name: str) -> np.ndarray:
     """The sum of two arrays. InputError where one of integers wraps around."""
     x, y = np.asarray(a), np.asarray(b)
     total = np.asarray(x + y)
-    wraps = total < x if total.dtype.kind == "u" else ((x ^ total) & (y ^ total)) < 0 if x.dtype.kind == "i" else False
-    if np.any(wraps):
+    if total.dtype.kind in "iu" and np.any(total < x if total.dtype.kind == "u" else ((x ^ total) & (y ^ total)) < 0):
         raise overflow(name, total.dtype)
     return total
 

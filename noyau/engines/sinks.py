@@ -32,8 +32,8 @@ def flattened(columns: Chunk) -> dict[str, np.ndarray]:
     """The columns of a table: those of a matrix are called x_0, x_1..."""
     flat: dict[str, np.ndarray] = {}
     for name, column in columns.items():
-        rows = column.reshape(len(column), -1)
-        flat |= {name: column} if column.ndim == 1 else {f"{name}_{at}": each for at, each in enumerate(rows.T)}
+        cells = column.reshape(len(column), math.prod(column.shape[1:])).T
+        flat |= {name: column} if column.ndim == 1 else {f"{name}_{at}": each for at, each in enumerate(cells)}
     return flat
 
 

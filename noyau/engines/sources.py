@@ -32,8 +32,8 @@ class Arrays:
     path: str = ""
 
     def __post_init__(self) -> None:
-        sizes = {name: len(array) if array.ndim else -1 for name, array in self.columns.items()}
-        if len(set(sizes.values())) != 1 or -1 in sizes.values():
+        sizes = {name: len(array) if array.ndim else "no rows" for name, array in self.columns.items()}
+        if len(set(sizes.values())) != 1 or "no rows" in sizes.values():
             raise InputError(f"{self.label} needs columns of one length, not {sizes}")
 
     @property
@@ -82,11 +82,12 @@ class Chunks:
         if self.first is None:
             raise InputError("the source yields no chunk")
         self.pieces = itertools.chain([self.first], pieces)
-        self.names = tuple(getattr(getattr(self.first, "schema", None), "names", None) or _table(self.first))
+        names = getattr(getattr(self.first, "schema", None), "names", None)  # a method, of polars
+        self.names = tuple((names() if callable(names) else names) or _table(self.first))
         self.identity = f"chunks of {self.names}"
 
     def sample(self, columns: Sequence[str]) -> Chunk:
-        return next(columns_of(self.first, Reading(tuple(columns), 64, nulls="nan"), "chunk 0"))
+        return next(columns_of(self.first, Reading(tuple(columns), 64, nulls="skip"), "chunk 0"))
 
     def parts(self, columns: Sequence[str]) -> list[Chunks]:
         return [self]
@@ -110,7 +111,8 @@ def columns_of(piece: Any, reading: Reading, label: str) -> Iterator[Chunk]:
 
 def _table(value: Any) -> Chunk:
     if not isinstance(value, Mapping) and not hasattr(value, "columns"):
-        raise InputError(f"a chunk is a {type(value).__name__}: yield DataFrames, Arrow batches or dicts of arrays")
+        remedy = "yield DataFrames, Arrow batches or dicts of arrays; several files are a glob"
+        raise InputError(f"a chunk is a {type(value).__name__}: {remedy}")
     return {str(name): np.asarray(value[name]) for name in (value if isinstance(value, Mapping) else value.columns)}
 
 

@@ -16,7 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.taskcontext import TaskContext
 
-from noyau.engines.arrow_files import column_of
+from noyau.engines.arrow_files import column_of, even
 from noyau.engines.partitions import Answer, Partition, Task
 from noyau.engines.reading import Chunk
 from noyau.errors import InputError, RaisedError
@@ -74,7 +74,7 @@ def _of_parts(task: Task, parts: Sequence[tuple[int, Any]], batches: Batches) ->
 
 def _of_partition(task: Task, batches: Batches) -> Batches:
     number = TaskContext.get().partitionId()
-    part = Partition(f"partition {number}", _gathered(batches, task.work.reading.rows))
+    part = Partition(f"partition {number}", even(batches, task.work.reading.rows))  # Spark's own have 10,000
     yield _row(task.run(number, part))
 
 
@@ -87,18 +87,6 @@ def _merged(task: Task, table: pa.Table) -> pa.Table:
 def _row(answer: Answer) -> pa.RecordBatch:
     number, content = pa.array([answer.last], pa.int64()), pa.array([pickle.dumps(answer)], pa.binary())
     return pa.record_batch({"number": number, "answer": content})
-
-
-def _gathered(batches: Batches, rows: int) -> Iterator[pa.RecordBatch]:
-    """Batches of about so many rows: Spark's own have 10,000."""
-    held: list[pa.RecordBatch] = []
-    for batch in batches:
-        held.append(batch)
-        if sum(each.num_rows for each in held) >= rows:
-            yield from pa.Table.from_batches(held).combine_chunks().to_batches()
-            held = []
-    if held:
-        yield from pa.Table.from_batches(held).combine_chunks().to_batches()
 
 
 @dataclass(frozen=True)

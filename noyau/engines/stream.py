@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from noyau.engines.laws import require_laws
 from noyau.engines.partitions import Answer
 from noyau.engines.reading import Reading, require_columns
 from noyau.engines.reduction import Reduction, as_reduction
-from noyau.engines.sinks import Fold, Progress, RowFile, count_rows, npy_rows, replace_file
+from noyau.engines.sinks import END, Fold, Progress, RowFile, count_rows, npy_rows, replace_file
 from noyau.engines.sql.places import place_of
 from noyau.engines.work import Work
 from noyau.errors import InputError, MissingExtraError, SignatureError
@@ -95,19 +96,17 @@ def stream(
     begin_s, value, runner = time.perf_counter(), _value(op, arguments, in_order), choose_engine(engine, source)
     bound, every = _columns(value, columns, arguments or {}, keep)
     origin = runner.open(source, every)
-    budget = (bytes_of(memory) // _IN_FLIGHT, CHUNKS.get(runner.name, CHUNK))
-    reading = _reading(origin, every, where, budget, nulls, bad_lines)
-    reading.mapped = bytes_of(memory) // (3 * (workers or processors()))  # beside two thirds, the chunks of 16 threads
-    work = Work(value, bound, dict(arguments or {}), tuple(keep), reading, origin.sample(every), runner.name)
+    room = bytes_of(memory), CHUNKS.get(runner.name, CHUNK), workers
+    reading = _reading(origin, every, where, room, nulls, bad_lines)
+    make = partial(Work, value, bound, dict(arguments or {}), tuple(keep), reading, engine=runner.name)
+    work = _work(make, origin, every)
     size, total, answers = origin.size if where is None else None, 0, list[Answer]()
-    with closing(_sink(work, sink, origin.identity, resume)) as target:
-        runner = runner.settled(work, origin, size, target, workers)
+    with closing(_sink(work, sink, origin, resume)) as target:
+        runner, is_new = runner.settled(work, origin, size, target, workers), not target.has((0, END))
         for number in runner.run(work, origin, target, workers, answers):
             total += number
             tell(number, size)
-        result = work.reduction.finish(target.state) if work.reduction else None
-        _save(result, sink if work.reduction else None)
-        target.finish()
+        result = _finish(work, target, sink, is_empty=is_new and not total)
     return _result((result, target.output, total, time.perf_counter() - begin_s), reading, answers, runner)
 
 
@@ -119,10 +118,23 @@ def _result(
     return StreamResult(*facts, reading.rows, counts, parts, compiled, runner.why or runner.name)
 
 
+def _work(make: Callable[..., Work], origin: Any, columns: Sequence[str]) -> Work:
+    """The work. InputError, with the source, where its columns are of other dtypes than the op takes."""
+    sample = origin.sample(columns)
+    try:
+        return make(sample=sample)
+    except InputError as error:
+        raise error.reworded(f"{getattr(origin, 'label', 'the source')}: {error}") from error
+
+
 def _reading(
-    origin: Any, columns: tuple[str, ...], where: Any, budget: tuple[int, int], nulls: str, bad_lines: str | Path | None
+    origin: Any, columns: tuple[str, ...], where: Any, room: tuple[int, int, Any], nulls: str, bad_lines: Any
 ) -> Reading:
-    """The wishes of a reading, chunks of at most so many bytes. InputError for what the source lacks, or cannot do."""
+    """The wishes of a reading. `room`: bytes in all, and of a chunk; workers. InputError for what the source lacks, or
+    cannot do."""
+    memory, chunk, workers = room
+    if workers is not None and workers < 1:
+        raise InputError(f"workers={workers} is no number of workers: say 1 or more")
     require_columns(origin.names, columns, "the source")
     if nulls not in ("refuse", "skip", "nan"):
         raise InputError(f"nulls={nulls!r} is nothing to do with nulls: say 'refuse', 'skip' or 'nan'")
@@ -135,9 +147,12 @@ def _reading(
         raise InputError(f"where= is {usage}: of others choose the rows before")
     arrays = origin.sample(columns).values()
     size = sum(_TEXT_BYTES if x.dtype.hasobject else x.itemsize * math.prod(x.shape[1:]) for x in arrays) or 1
-    rows, whole = (max(256, each // size) for each in (min(budget), budget[0]))
-    block = max(1 << 16, min(1 << 21, budget[0] // 4))
-    return Reading(columns, rows, where, nulls, None if bad_lines is None else Path(bad_lines), block, whole)
+    share = memory // _IN_FLIGHT
+    rows, whole = (max(256, each // size) for each in (min(share, chunk), share))
+    block = max(1 << 16, min(1 << 21, share // 4))
+    mapped = memory // (3 * (workers or processors()))  # beside two thirds, the chunks of 16 threads
+    aside = None if bad_lines is None else Path(bad_lines)
+    return Reading(columns, rows, where, nulls, aside, block, whole, mapped=mapped)
 
 
 def _value(op: Any, parameters: Any, in_order: bool) -> Op[..., Any] | Reduction:
@@ -159,8 +174,12 @@ def _columns(
 ) -> tuple[dict[str, str | Sequence[str]], tuple[str, ...]]:
     """The columns of each argument that has rows; and all that are read, each once."""
     inputs = () if isinstance(value, Reduction) else value.require_signature().inputs
-    names = [*getattr(value, "columns", ()), *(term.name for term in inputs if term.name not in arguments)]
+    open_terms = [term for term in inputs if term.name not in arguments]
+    names = [*getattr(value, "columns", ()), *(term.name for term in open_terms if term.dims)]
     bound = dict(columns or dict(zip(names, names, strict=True)))
+    if wrong := sorted(set(bound) ^ set(names) | {term.name for term in open_terms if not term.dims}):
+        usage = f"columns= names a column for each of {', '.join(names)}, and arguments= has what has no rows"
+        raise InputError(f"{value.name}: {', '.join(wrong)} is wrong or lacking: {usage}")
     return bound, tuple(dict.fromkeys(np.hstack([*bound.values(), *keep, []]).tolist()))
 
 
@@ -172,21 +191,27 @@ def bytes_of(memory: int | str) -> int:
     return int(float(match[1]) * _UNITS[match[2]])
 
 
-def _sink(work: Work, sink: str | Path | None, identity: str, resume: bool) -> Any:
-    """The sink of a path, or of a table. InputError where the work needs one, or it is of none."""
-    code = (work.value.reference if isinstance(work.value, Op) else type(work.value).step).__code__
-    own = {} if isinstance(work.value, Op) else vars(work.value)
-    wishes = (work.value.name, code.co_code, code.co_consts, own, identity, work.columns, work.arguments, work.keep)
-    plan = hashlib.sha256(repr((*wishes, str(work.reading))).encode()).hexdigest()
-    kinds = (".npz", ".json") if work.reduction else (".parquet", ".csv", ".npy")
+def _sink(work: Work, sink: str | Path | None, origin: Any, resume: bool) -> Any:
+    """The sink of a path, or of a table. InputError where the work needs one, it is of none, or what is read."""
     if sink is None and work.reduction:
         return Fold(work.reduction, None)
+    if twice := set(work.keep) & set(work.outputs):
+        raise InputError(f"{work.value.name} has a result {twice.pop()}, and keep= a column of that name: leave it out")
+    code = (work.value.reference if isinstance(work.value, Op) else type(work.value).step).__code__
+    own = {} if isinstance(work.value, Op) else vars(work.value)
+    wishes = work.columns, work.arguments, work.keep, str(work.reading)
+    plan = repr((work.value.name, code.co_code, code.co_consts, own, origin.identity, *wishes))
+    plan = hashlib.sha256(plan.encode()).hexdigest()
+    kinds = (".npz", ".json") if work.reduction else (".parquet", ".csv", ".npy")
     table = None if work.reduction else place_of(sink)
     if table is not None:
         from noyau.engines.sql.adbc_tables import TableSink
 
         return TableSink(table, plan, resume=resume)
-    path = Path(sink or "")
+    path = Path(str(sink or ""))
+    for file in getattr(origin, "files", ()):
+        if path.absolute() in (Path(file.path).absolute(), *Path(file.path).absolute().parents) and sink:
+            raise InputError(f"{path} is what is read, or a folder of it: name another sink")
     if path.suffix not in kinds:
         results = "one result" if work.reduction else "a result for each row"
         named = None if sink is None else path
@@ -205,13 +230,21 @@ def _sink(work: Work, sink: str | Path | None, identity: str, resume: bool) -> A
     return RowFile(progress, csv_rows) if path.suffix == ".csv" else ParquetFolder(progress)
 
 
-def _save(value: Any, sink: str | Path | None) -> None:
-    """Write the result of a reduction, at once."""
-    if sink is None:
-        return
-    path, content = Path(sink), io.BytesIO()
-    if path.suffix == ".npz":
-        np.savez(content, **(value if isinstance(value, dict) else {"result": np.asarray(value)}))
-    else:
-        content.write(json.dumps(value, default=lambda part: np.asarray(part).tolist(), indent=1).encode())
-    replace_file(path, content.getvalue())
+def _finish(work: Work, target: Any, sink: str | Path | None, *, is_empty: bool) -> Any:
+    """Finish the sink, and give the result of a reduction, which is written at once; of no rows the columns are."""
+    one, content = work.reduction, io.BytesIO()
+    if one is None and is_empty:
+        target.write((0, 0), work.run({name: array[:0] for name, array in work.sample.items()}))
+        target.write((0, END), None)
+    value = result = one.finish(target.state) if one else None
+    if one and sink is not None:
+        if isinstance(value, tuple):
+            value = dict(zip(work.outputs or map(str, range(len(value))), value, strict=True))
+        if Path(sink).suffix == ".npz":
+            np.savez(content, **(value if isinstance(value, dict) else {"result": np.asarray(value)}))
+        else:
+            text = json.dumps(value, default=lambda part: getattr(part, "tolist", part.__str__)(), indent=1)
+            content.write(text.encode())
+        replace_file(Path(sink), content.getvalue())
+    target.finish()
+    return result

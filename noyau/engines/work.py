@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -74,7 +74,7 @@ class Work:
         arrays = {}
         for name, column in self.columns.items():
             array = chunk[column] if isinstance(column, str) else np.stack([chunk[each] for each in column], axis=1)
-            arrays[name] = cast_column(array, signed.get(name), f"{self.value.name}: {name}")
+            arrays[name] = cast_column(array, signed.get(name), f"{self.value.name}: {name}", column)
         return arrays
 
     def run(self, chunk: Chunk) -> Any:
@@ -126,15 +126,11 @@ class Work:
             yield (at, END), part, start, {}
 
 
-_MADE: dict[bytes, Work] = {}
 _MAKING = threading.Lock()
+_made = lru_cache(_KEPT)(lambda content: Work(*pickle.loads(content)))  # noqa: S301  of a process that runs the same ops
 
 
 def _work_of(content: bytes) -> Work:
     """The work of this process that these bytes are of, made at the first time, and kept while few others come."""
     with _MAKING:
-        if content not in _MADE:
-            while len(_MADE) >= _KEPT:
-                _MADE.pop(next(iter(_MADE)))
-            _MADE[content] = Work(*pickle.loads(content))  # noqa: S301  from a process that runs ops of its own
-        return _MADE[content]
+        return _made(content)

@@ -63,7 +63,7 @@ def test_no_rows_give_what_numpy_does():
     sums = derive(group_sums, {"key": np.zeros(0, int), "x": np.zeros(0)})
     assert sums.finish(sums.zero()).tolist() == [0.0] * 5
     largest = derive(moments, {"x": np.zeros(0, np.float32)})
-    with pytest.raises(InputError, match="1 <= n does not hold"):
+    with pytest.raises(InputError, match="moments: no row came through"):
         largest.finish(largest.zero())
 
 

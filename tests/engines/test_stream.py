@@ -109,7 +109,7 @@ def test_nulls_and_bad_lines_are_never_dropped_in_silence(folder):
     assert [file.read_text() for file in (folder / "aside").iterdir()] == ["1,,3\n"]
     assert np.isnan(noyau.stream(group_sums, "bad.csv", bad_lines="aside", nulls="nan").value[2])
     (folder / "file").touch()
-    with pytest.raises(OutputError, match="cannot be set aside"):
+    with pytest.raises(OutputError, match="cannot be written"):
         noyau.stream(group_sums, "bad.csv", bad_lines="file", nulls="skip")
 
 
@@ -147,7 +147,7 @@ def refusals():
     )
     yield (
         InputError,
-        "declared int64, and its column is float64",
+        "the arrays: group_sums: key is declared int64, and its column key is float64",
         lambda: noyau.stream(group_sums, {"key": np.zeros(2), "x": np.zeros(2)}),
     )
     yield (
@@ -165,6 +165,44 @@ def refusals():
     yield InputError, "torn.npy cannot be mapped", lambda: noyau.stream(group_sums, "torn.npy")
     yield InputError, "a int is no source", lambda: noyau.stream(group_sums, 3)
     yield InputError, "a chunk is a int", lambda: noyau.stream(group_sums, [3])
+    yield InputError, "several files are a glob", lambda: noyau.stream(group_sums, ["a.csv", "b.csv"])
+    yield (
+        InputError,
+        "^whole.parquet: group_sums: x is declared float64, and its column name is texts: name one of numbers",
+        lambda: noyau.stream(group_sums, "whole.parquet", columns={"key": "key", "x": "name"}),
+    )
+    yield (
+        InputError,
+        "Top on whole.parquet .row group 0., rows 0 to 700: Top takes numbers",
+        lambda: noyau.stream(noyau.reductions.Top, "whole.parquet", columns={"x": "name"}, workers=1),
+    )
+    yield InputError, "x is wrong or lacking", lambda: noyau.stream(group_sums, COLUMNS, columns={"key": "key"})
+    yield InputError, "by is wrong or lacking", lambda: noyau.stream(scaled, COLUMNS, "y.csv")
+    yield InputError, "workers=0 is no number", lambda: noyau.stream(group_sums, COLUMNS, workers=0)
+    yield (
+        InputError,
+        "no text in UTF-8",
+        lambda: noyau.stream(group_sums, "latin.csv", columns={"key": "key", "x": "n"}),
+    )
+    yield InputError, "late.csv cannot be .* 2.0 there makes it", lambda: noyau.stream(group_sums, "late.csv")
+    yield (
+        InputError,
+        "highest: no row came through, of which it has no result",
+        lambda: noyau.stream(noyau.op("f64[n] -> f64", name="highest")(lambda x: x.max()), {"x": np.zeros(0)}),
+    )
+    yield (
+        InputError,
+        "y.parquet is what is read, or a folder of it",
+        lambda: [
+            noyau.stream(scaled, each, "y.parquet", arguments={"by": 2.0}, columns={"x": name})
+            for each, name in ((COLUMNS, "x"), ("y.parquet/*", "y"))
+        ],
+    )
+    yield (
+        InputError,
+        "scaled has a result y, and keep= a column of that name",
+        lambda: noyau.stream(scaled, {"x": np.ones(2), "y": np.ones(2)}, "z.csv", arguments={"by": 2.0}, keep=("y",)),
+    )
     yield InputError, "yields no chunk", lambda: noyau.stream(group_sums, [])
     yield InputError, "chunk 1 has no column x", lambda: noyau.stream(group_sums, [COLUMNS, {"key": np.zeros(2, int)}])
     yield InputError, "where= is of files", lambda: noyau.stream(group_sums, COLUMNS, where=ds.field("x") > 1)
@@ -201,6 +239,9 @@ def refusals():
 )
 def test_bad_input_is_one_clear_error(kind, message, run, folder):
     (folder / "torn.npy").write_bytes(b"x")
+    (folder / "latin.csv").write_bytes(b"key,n\n1,caf\xe9\n")
+    if "late.csv" in message:
+        (folder / "late.csv").write_text("key,x\n" + "1,2\n" * 20_000 + "1,2.5\n")
     (folder / "mixed").mkdir()
     (folder / "mixed/a.csv").touch()
     (folder / "mixed/a.parquet").touch()
@@ -236,6 +277,37 @@ def test_a_package_that_is_missing_is_named(folder, monkeypatch):
         noyau.stream(group_sums, "whole.parquet")
     with pytest.raises(MissingExtraError, match=r"noyau-kernels.stream"):
         noyau.stream(scaled, COLUMNS, "y.parquet", arguments={"by": 2.0})
+
+
+def test_no_rows_are_a_result_too(folder):
+    """Of a text without lines, whose types nothing tells, and of a map, whose columns are there."""
+    (folder / "head.csv").write_text("key,x\n")
+    assert noyau.stream(group_sums, "head.csv").value.tolist() == [0] * 5
+    for sink in ("none.parquet", "none.csv"):
+        noyau.stream(scaled, "head.csv", sink, arguments={"by": 2.0}, keep=("key",))
+        assert ds.dataset(sink, format=sink[5:]).to_table().column_names == ["key", "y"]
+
+
+def test_results_of_several_kinds_keep_their_names_and_dtypes(folder):
+    highest = noyau.op("f64[n] -> at: i64, top: f64", name="highest")(lambda x: (x.argmax(), x.max()))
+    noyau.stream(highest, "whole.parquet", "top.npz")
+    results = dict(np.load("top.npz"))
+    assert list(results) == ["at", "top"] and results["at"].dtype == np.int64
+    days = {"key": np.array(["2024-01-01", "2024-01-02"], "M8[s]"), "x": np.ones(2)}
+    noyau.stream(noyau.reductions.GroupMoments, days, "days.json")
+    assert '"2024-01-02 00:00:00"' in (folder / "days.json").read_text()
+
+
+def test_sources_of_urls_and_of_other_packages(folder):
+    import fsspec
+
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/noyau/a.parquet", (folder / "whole.parquet").read_bytes())
+    for source in ("memory://noyau/*.parquet", f"file://{folder}/whole*.parquet"):
+        assert noyau.stream(group_sums, source).value.tolist() == WANT
+    total = noyau.op("i64[n] -> i64", name="total")(lambda x: x.sum())
+    nullable = pa.record_batch({"x": pa.array([None, 2**60, None], pa.int64())})
+    assert noyau.stream(total, [nullable], nulls="skip").value == 2**60
 
 
 def contents(path):

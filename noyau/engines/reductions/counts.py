@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from noyau.engines.reduction import reduction
+from noyau.engines.reduction import numbers, reduction
 from noyau.ops.op import op
 
 
@@ -35,7 +35,7 @@ class Histogram:
         return np.zeros(len(self.edges) + 2, np.int64)
 
     def step(self, state: np.ndarray, x: Any) -> np.ndarray:
-        return np.asarray(binned(np.asarray(x, np.float64), self.edges, self.per_unit, state))
+        return np.asarray(binned(np.asarray(numbers(x, "Histogram"), np.float64), self.edges, self.per_unit, state))
 
     def finish(self, state: np.ndarray) -> dict[str, Any]:
         below, above, nan = state[[0, -2, -1]].tolist()
@@ -53,9 +53,7 @@ def counted_by_prefix(bits, state):  # type: ignore[no-untyped-def]
 class Quantiles:
     """Quantiles of numbers, each within 2**-8 of its value (0.4 %), in 512 kB: numbers are counted by their first 16
     bits as float32, which are their sign, their exponent and 7 bits. NaN is none; beyond float32's range are infinities
-    and zero. As of sketches of relative error: Masson, Rim and Lee, "DDSketch", 2019, with bins of a float's own.
-
-    KLL and t-digest bound the rank in place of the value, but give another result for other chunks."""
+    and zero. As of sketches of relative error: Masson, Rim and Lee, "DDSketch", 2019, with bins of a float's own."""
 
     def __init__(self, at: Sequence[float] = (0.25, 0.5, 0.75)) -> None:
         self.at = tuple(at)
@@ -67,13 +65,14 @@ class Quantiles:
 
     def step(self, state: np.ndarray, x: Any) -> np.ndarray:
         with np.errstate(over="ignore"):
-            bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
+            bits = np.ascontiguousarray(numbers(x, "Quantiles"), np.float32).view(np.uint32)
         return np.asarray(counted_by_prefix(bits, state))
 
     def finish(self, state: np.ndarray) -> np.ndarray:
         """Each quantile by np.quantile's method "inverted_cdf", in the middle of its bin; NaN of no numbers."""
         prefixes = np.flatnonzero(state).astype(np.uint32)
-        middle = np.where(prefixes & 0x7FFF == 0x7F80, 0, 1 << 15).astype(np.uint32)  # an infinity is no middle
+        whole = np.isin(prefixes & 0x7FFF, (0, 0x7F80))  # zero and infinities are no middle
+        middle = np.where(whole, 0, 1 << 15).astype(np.uint32)
         values = ((prefixes << np.uint32(16)) | middle).view(np.float32).astype(np.float64)
         order = np.argsort(values)[: np.count_nonzero(~np.isnan(values))]
         ranks = np.cumsum(state[prefixes[order]])

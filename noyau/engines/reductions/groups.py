@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from noyau.engines.reduction import added, fits, overflow, reduction
+from noyau.engines.reduction import added, fits, numbers, overflow, reduction
 from noyau.ops.op import op
 
 _DIRECT = 1 << 16  # groups that may be numbered by their keys, however few rows there are
@@ -42,7 +42,7 @@ class GroupMoments:
 
     def step(self, state: Any, key: Any, x: Any) -> Any:
         keys, code = _codes(np.asarray(key))
-        values = np.asarray(x)
+        values = numbers(x, "GroupMoments")
         count, total, squares = moments_by_group(code, np.ascontiguousarray(values, np.float64), np.zeros(len(keys)))
         if values.dtype == np.uint64 and values.max(initial=0) > np.iinfo(np.int64).max:
             raise overflow("GroupMoments", np.dtype(np.int64))

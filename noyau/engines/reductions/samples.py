@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from noyau.engines.reduction import reduction
+from noyau.engines.reduction import numbers, reduction
 from noyau.engines.reductions.distinct import hashed
 from noyau.ops.op import op
 
@@ -24,7 +24,7 @@ class Top:
         return np.empty(0)
 
     def step(self, state: np.ndarray, x: Any) -> np.ndarray:
-        values = np.asarray(x)
+        values = numbers(x, "Top")
         values = values[~np.isnan(values)] if len(state) < self.count else values[values > state.min()]
         return self.merge(state, values)
 

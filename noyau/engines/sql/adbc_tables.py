@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 from adbc_driver_manager import dbapi
 
-from noyau.engines.arrow_files import chunks_of, column_of
+from noyau.engines.arrow_files import chunks_of, column_of, even
 from noyau.engines.reading import Chunk, Reading, require_columns
 from noyau.engines.sinks import CHUNKS, Piece, flattened
 from noyau.engines.sql.places import Place, quoted
@@ -73,6 +73,7 @@ class TableSource:
     def sample(self, columns: tuple[str, ...]) -> Chunk:
         chosen = self._chosen(columns)
         table = self._tables(f"SELECT {chosen} FROM {self.place.sql} LIMIT 64")[0] if "CAST" in chosen else self.head
+        table = table.select(columns).drop_null()  # integers with nulls would be floats
         return {name: column_of(table.column(name), name, self.label) for name in columns}
 
     def parts(self, columns: Sequence[str]) -> list[TableSource]:
@@ -115,7 +116,7 @@ class TableSource:
             if self.place.kind == "sqlite":  # whose types are those of the rows of a batch
                 cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(reading.rows)})
             cursor.execute(f"SELECT {chosen} FROM {self.place.sql}{where}")
-            for batch in _even(cursor.fetch_record_batch(), reading.rows):
+            for batch in even(cursor.fetch_record_batch(), reading.rows):
                 yield from chunks_of(batch, reading, self.label)
 
     def _chosen(self, columns: Sequence[str]) -> str:
@@ -132,17 +133,6 @@ class TableSource:
                     cursor.execute(query)
                     tables.append(cursor.fetch_arrow_table())
         return tables
-
-
-def _even(batches: Any, rows: int) -> Iterator[Any]:
-    """The rows of batches in batches of so many, the last apart."""
-    rest = pa.Table.from_batches([], batches.schema)
-    for batch in batches:
-        rest = pa.concat_tables([rest, pa.Table.from_batches([batch])])
-        while rest.num_rows >= rows:
-            yield from rest.slice(0, rows).combine_chunks().to_batches()
-            rest = rest.slice(rows)
-    yield from rest.combine_chunks().to_batches()
 
 
 class TableSink:
