@@ -18,7 +18,7 @@ import pytest
 
 import noyau
 from noyau.jobs.cli import main
-from noyau.jobs.profile.record import CallTime, Profile, ScriptProfile
+from noyau.jobs.profile.record import CallTime
 from noyau.jobs.profile.script import run_script
 from tests.jobs.profile.samples import TRACE
 
@@ -54,7 +54,7 @@ def profile(*words: str) -> int:
 
 def test_a_script_is_profiled_with_its_arguments(script, capfd):
     before = sys.argv
-    assert profile("--json", "p.json", "--trace", "t.json", "--", "3", "--quick") == 0
+    assert profile("--json", "p.json", "--trace", "t.json", "--html", "p.html", "--", "3", "--quick") == 0
     out = capfd.readouterr().out
     assert "['3', '--quick'] __main__" in out and "work.py ran for " in out and "smooth (work.py:6)" in out
     assert "The hottest function of your own is smooth (work.py:6): fused into one @noyau.op" in " ".join(out.split())
@@ -67,6 +67,10 @@ def test_a_script_is_profiled_with_its_arguments(script, capfd):
     assert all(whole["ts"] <= each["ts"] and each["dur"] <= whole["dur"] for each in ranges)
     jsonschema.validate(json.loads(Path("t.json").read_text()), TRACE)
     assert sum(each["self_s"] for each in record["functions"]) == pytest.approx(record["wall_s"], rel=0.1)
+    page = re.search('<script type="application/json" id="document">(.*?)</script>', Path("p.html").read_text())
+    head, table = json.loads(page[1])["sections"]
+    assert head["headline"].startswith("work.py ran for ") and "smooth (work.py:6)" in head["lines"][0]
+    assert len(table["rows"]) == len(record["functions"]) and table["columns"][-1] == "share"
 
 
 @pytest.mark.parametrize(
@@ -175,7 +179,6 @@ def test_torchs_profiler_of_a_gpu_is_around_a_script(script, capfd):
         (["model.onnx", "words"], "model.onnx is no script: it takes no arguments, no --time and no --native"),
         (["t.json"], "t.json is no model and no script; a timeline, of noyau or another tool, opens in Perfetto"),
         (["work.py", "--time", "0"], "--time 0 is no limit: give a number of seconds above 0"),
-        (["work.py", "--html", "p.html"], "the profile of work.py has no page: say --json or --trace F.json"),
         (["work.py", "--json", "work.py"], "which is the model itself"),
     ],
 )
@@ -270,7 +273,3 @@ def test_perfetto_reads_the_timeline(script):
         names = [row.name for row in trace.query("select name from slice order by ts")]
         faults = [row.name for row in trace.query("select name from stats where severity = 'error' and value > 0")]
     assert names == ["work.py", *["<b>smooth"] * 4] and not faults
-
-
-def test_a_record_without_a_page_is_text_in_a_notebook():
-    assert not hasattr(ScriptProfile, "_repr_html_") and hasattr(Profile, "_repr_html_")
