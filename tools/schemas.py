@@ -73,7 +73,12 @@ COMMANDS: dict[str, list[tuple[str, ...]]] = {
         ("ops.py::wave", "--sizes", "n=50", "--budget", "0.02", "--save", "main"),
         ("ops.py::wave", "--compare", "main", "--budget", "0.02"),
     ],
-    "check": [("ops.py", "--dim", "n=20"), ("counter.py",), (_MODEL, "--against", _OTHER), ("problem.py", "--solution", "new.py")],
+    "check": [
+        ("ops.py", "--dim", "n=20"),
+        ("counter.py",),
+        (_MODEL, "--against", _OTHER),
+        ("problem.py", "--solution", "new.py"),
+    ],
     "diff": [(_MODEL, _OTHER), (_OTHER, _THIRD), (_MODEL, _MODEL)],
     "show": [("ops.py::wave",), ("ops.py::wave", "--stage", "text")],
     "doctor": [()],

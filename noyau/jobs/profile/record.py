@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from noyau.jobs.report.text import PagedRecord, Show, TableRow, hanging, show_of, spell_bytes, table
+from noyau.jobs.report.text import PagedRecord, TableRow, hanging, show_of, spell_bytes, table
 from noyau.text import as_json, few, fields_json, several
 from noyau.timing.floors import ceiling, gain_text
 from noyau.timing.machine import Machine
@@ -34,7 +34,8 @@ HELP = {
 @dataclass(frozen=True, slots=True)
 class CallTime:
     """A function or a kernel: its file, its calls (None: it was sampled), the seconds in itself and with all that it
-    calls, the bytes that it allocates or copies where that is known, and where it runs."""
+    calls, the bytes that it allocates or copies where that is known, where it runs, and where it was sampled the
+    seconds in itself and in the native functions that it calls."""
 
     name: str
     file: str
@@ -43,22 +44,24 @@ class CallTime:
     total_s: float
     bytes: int | None = None
     where: str = "host"
-
-    @property
-    def python_s(self) -> float:
-        """The seconds in itself, with its native functions, which Python's own profiler counts so."""
-        return self.total_s if self.calls is None else self.self_s
+    python_s: float | None = None
 
 
-def call_table(title: str, rows: Sequence[CallTime], wall_s: float, width: int, show: Show) -> Iterator[Text]:
-    """The rows of functions or kernels, with shares of the wall time."""
-    on_both = len({each.where for each in rows}) > 1
+def call_lines(
+    profile: Wall | ScriptProfile, kind: str, rows: Sequence[CallTime], width: int, *, ascii_only: bool
+) -> Iterator[Text]:
+    """The verdict of a profile, its functions or kernels with shares of the wall time, and its remarks."""
+    show, wall_s, on_both = show_of(ascii_only=ascii_only), profile.wall_s, len({each.where for each in rows}) > 1
+    style = "bold red" if isinstance(profile, ScriptProfile) and profile.end else "bold"
+    yield from hanging(Text(show(profile.headline()), style), width, rest="  ")
     lines = []
     for each in rows:
         counts = "" if each.calls is None else str(each.calls), spell_bytes(each.bytes) if each.bytes else ""
         times = spell_s(each.self_s), spell_s(each.total_s), f"{each.self_s / wall_s:.0%}" if wall_s else "-"
         lines.append(TableRow(show(each.name), (*times, *counts, each.where if on_both else "")))
-    yield from table(title, ("self", "total", "share", "calls", "bytes", "on"), lines, width, ("bytes", "on"))
+    yield from table(kind, ("self", "total", "share", "calls", "bytes", "on"), lines, width, ("bytes", "on"))
+    for remark in profile.remarks:
+        yield from hanging(show(remark), width, rest="  ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,11 +250,7 @@ class Wall(PagedRecord):
         return {"schema_version": 1, **{name: as_json(getattr(self, name)) for name in names}}
 
     def renderables(self, width: int, *, ascii_only: bool) -> Iterator[RenderableType]:
-        show = show_of(ascii_only=ascii_only)
-        yield from hanging(self.headline(), width, rest="  ")
-        yield from call_table("kernel", self.longest, self.wall_s, width, show)
-        for remark in self.remarks:
-            yield from hanging(show(remark), width, rest="  ")
+        return call_lines(self, "kernel", self.longest, width, ascii_only=ascii_only)
 
 
 @dataclass(frozen=True, repr=False)
@@ -286,19 +285,20 @@ class ScriptProfile(PagedRecord):
     @property
     def remarks(self) -> Iterator[str]:
         """What fusing the hottest function of its own folder gains at most."""
-        own = Path(self.script).resolve().parent
-        whose = (each for each in self.functions if each.file.endswith(".py") and not each.name.startswith("<module>"))
-        inside = [each for each in whose if Path(each.file).resolve().is_relative_to(own)]
-        if hottest := max(inside, key=lambda each: each.python_s, default=None):
-            gain = gain_text(self.wall_s, hottest.python_s)
-            yield f"The hottest function of your own is {hottest.name}: fused into one @noyau.op, {gain}."
+        folder, cell = Path(self.script).resolve().parent, f"{Path(self.script).name}[cell "
+        whose = (each for each in self.functions if each.where == "host" and not each.name.startswith("<module>"))
+        inside = (
+            (each.python_s or each.self_s, each.name)
+            for each in whose
+            if each.file.startswith(cell)
+            or (each.file.endswith(".py") and Path(each.file).resolve().is_relative_to(folder))
+        )
+        if hottest := max(inside, default=None):
+            gain = gain_text(self.wall_s, hottest[0])
+            yield f"The hottest function of your own is {hottest[1]}: fused into one @noyau.op, {gain}."
 
     def renderables(self, width: int, *, ascii_only: bool) -> Iterator[RenderableType]:
-        show = show_of(ascii_only=ascii_only)
-        yield from hanging(Text(show(self.headline()), "bold red" if self.end else "bold"), width, rest="  ")
-        yield from call_table("function", self.longest[: self.top], self.wall_s, width, show)
-        for remark in self.remarks:
-            yield from hanging(show(remark), width, rest="  ")
+        return call_lines(self, "function", self.longest[: self.top], width, ascii_only=ascii_only)
 
 
 def by_name(rows: Iterable[tuple[str, float]]) -> list[tuple[str, list[float]]]:

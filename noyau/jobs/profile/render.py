@@ -243,7 +243,7 @@ def _timed(size: ProfiledSize, labels: tuple[str, ...]) -> dict[int, Node]:
     result: dict[int, Node] = {}
     for node in size.nodes:
         time, others = f"{spell_s(node.time_s)} {share_text(node.time_s, size.run_s)}", len(node.stands_for) - 1
-        words = f"{time} of a run" + (f", in {node.operator} with {several(others, 'other node')}" if others > 0 else "")
+        words = f"{time} of a run" + f", in {node.operator} with {several(others, 'other node')}" * (others > 0)
         for name in node.stands_for:
             result[positions[name]] = {"lines": [time], "facts": {"time": words}}
     return result

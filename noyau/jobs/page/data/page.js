@@ -210,7 +210,7 @@ function openSource(key) {
   const copy = make("button", {type: "button", onclick: () => navigator.clipboard.writeText(text).then(() => { copy.textContent = "Copied"; })}, "Copy");
   const body = make("div", {class: "body", tabindex: 0, role: "region", "aria-label": "Source and certificate"});
   if (source.evidence) body.append(make("p", {class: "evidence"}, source.evidence));
-  if (source.about) body.append(make("pre", {class: "facts"}, source.about));
+  if (source.about) body.append(make("pre", {class: "facts", tabindex: 0}, source.about));
   body.append(make("h3", {}, "Source"), numbered(text));
   const cases = source.certificate ? source.certificate.cases : [];
   if (cases.length) {
@@ -225,7 +225,7 @@ function openSource(key) {
 }
 
 function numbered(text) {
-  return make("pre", {class: "code"}, text.split("\n").map(line => make("span", {class: "line"}, `${line}\n`)));
+  return make("pre", {class: "code", tabindex: 0, role: "region", "aria-label": "Source, scrolls"}, text.split("\n").map(line => make("span", {class: "line"}, `${line}\n`)));
 }
 
 // Findings: a table, then each file with the findings under their lines
