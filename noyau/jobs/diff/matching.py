@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from noyau.jobs.diff.onnx_sides import COMMUTATIVE, ComparedNode, ConstantValue, ModelSide
-from noyau.text import printable
+from noyau.text import printable, several
 
 Keys: TypeAlias = Sequence[Hashable]
 Meanings: TypeAlias = tuple[dict[str, Hashable], dict[str, Hashable]]
@@ -132,7 +132,7 @@ def differences(one: ModelSide, other: ModelSide, pairs: Mapping[int, int]) -> d
     for place, partner in pairs.items():
         node, twin = one.nodes[place], other.nodes[partner]
         counts = len(node.operands), len(twin.operands)
-        texts = [f"{counts[0]} operands -> {counts[1]}"] if counts[0] != counts[1] else []
+        texts = [f"{several(counts[0], 'operand')} -> {counts[1]}"] if counts[0] != counts[1] else []
         for first, second in _unlike(node, twin, meanings):
             ours, theirs = one.constants.get(first), other.constants.get(second)
             if ours and theirs:

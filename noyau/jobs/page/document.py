@@ -27,7 +27,7 @@ TEXT_MOST = 1_000_000  # letters of all sources together: a page stays below 2 M
 LEFT_OUT = "(left out, for the page would be too large: noyau show --kernel prints it)"
 
 MOST = 1_500  # nodes of a drawing: what a browser lays out in seconds
-_EMPTY = (None, "", [], ())  # cells
+_EMPTY: tuple[Any, ...] = (None, "", [], ())  # cells
 _COLOURS = "A colour is a kernel. A dashed edge is a cut between two: choose one of its ends to read why."
 
 Section = dict[str, Any]

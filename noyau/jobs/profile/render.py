@@ -199,7 +199,8 @@ def page(profile: Profile | Wall | ScriptProfile) -> Page:
     if not isinstance(profile, Profile):
         title, early = ("a call", "") if isinstance(profile, Wall) else (printable(profile.script), profile.end)
         longest = profile.longest[:_MOST_ROWS]
-        rows = [{**fields_json(each, without=("file",)), "share": each.self_s / profile.wall_s} for each in longest]
+        unsaid = ("file", "python_s")
+        rows = [{**fields_json(each, without=unsaid), "share": each.self_s / profile.wall_s} for each in longest]
         head = document.summary(profile.headline(), "bad" if early else "plain", profile.remarks)
         return Page(title, "profile", [head, document.table("Where the time goes", rows)])
     facts = dict(zip(("model", "machine"), (each.plain for each in header(profile, WIDE, printable)), strict=False))

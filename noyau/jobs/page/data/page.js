@@ -142,7 +142,9 @@ function drawTable(section, element) {
     return cells.length ? [Math.min(1, ...cells.map(c => c[1])), Math.max(1, ...cells.map(c => c[2]))] : null;
   });
   const kinds = columns.map((name, k) => scales[k] ? "interval" : numeric[k] ? "number" : /^(verdict|severity)$/.test(name) ? "verdict" : "text");
-  const headings = columns.map((name, k) => make("th", {scope: "col", class: kinds[k]},
+  const lengths = columns.map((name, k) => Math.max(...section.rows.map(row => spellCell(row[k], name).length)));
+  const looks = kinds.map((kind, k) => kind !== "text" ? kind : lengths[k] > 60 ? "text long" : lengths[k] < 30 ? "text short" : "text");
+  const headings = columns.map((name, k) => make("th", {scope: "col", class: looks[k]},
     make("button", {type: "button", title: MEANS[name] || null, onclick: () => sort(k)}, heading(name))));
   const more = make("button", {type: "button", class: "more", onclick: () => { view.all = true; fill(); }});
   const status = make("span", {class: "status", role: "status"});
@@ -165,7 +167,7 @@ function drawTable(section, element) {
     let rows = section.rows.filter(row => !view.words || row.some((cell, k) => spellCell(cell, columns[k]).toLowerCase().includes(view.words)));
     if (view.order !== null) rows = [...rows].sort((a, b) => compare(a[view.order], b[view.order], numeric[view.order]) * (view.down ? -1 : 1));
     const shown = view.all ? rows : rows.slice(0, ROWS);
-    body.replaceChildren(...shown.map(row => make("tr", {}, row.map((cell, k) => drawCell(cell, columns[k], kinds[k], scales[k])))));
+    body.replaceChildren(...shown.map(row => make("tr", {}, row.map((cell, k) => drawCell(cell, columns[k], looks[k], scales[k])))));
     more.textContent = `Show all ${rows.length} rows`;
     more.hidden = shown.length === rows.length;
     status.textContent = view.words ? `${rows.length} of ${section.rows.length}` : "";
@@ -180,11 +182,12 @@ function compare(a, b, asNumbers) {  // what is not known is least
 }
 
 function drawCell(cell, name, kind, scale) {
-  const text = spellCell(cell, name);
-  if (kind === "text" && page.sources[cell]) return make("td", {class: "source"}, sourceButton(cell));
+  const text = spellCell(cell, name), is_text = kind.startsWith("text");
+  if (is_text && page.sources[cell]) return make("td", {class: "source"}, sourceButton(cell));
   if (kind === "verdict") return make("td", {class: "verdict"}, make("span", {class: `badge ${text.toLowerCase()}`}, text));
   if (kind === "interval") return make("td", {class: "interval"}, make("span", {}, text), intervalBar(cell, scale));
-  return make("td", {class: kind}, text);
+  const parts = is_text ? text.split(/(?<=[_./:])(?=\w)/) : [text];  // where a line may end within a name
+  return make("td", {class: kind}, parts.flatMap((part, k) => k ? [make("wbr"), part] : [part]));
 }
 
 function intervalBar(cell, scale) {
@@ -231,8 +234,8 @@ function numbered(text) {
 // Findings: a table, then each file with the findings under their lines
 
 function drawFindings(section, element) {
-  const rows = section.findings.map(each => [each.severity, each.kind, each.kernel, each.place.split(/[/\\]/).pop(), each.cell ? `[${each.cell.join(", ")}]` : "", each.owners.join(", "), each.size, `${each.message}; ${each.remedy}`]);
-  drawTable({title: section.title, columns: ["severity", "kind", "kernel", "place", "cell", "owners", "size", "what"], rows}, element);
+  const rows = section.findings.map(each => [each.severity, each.kind, each.place.split(/[/\\]/).pop(), `${each.message}; ${each.remedy}`, each.kernel, each.cell ? `[${each.cell.join(", ")}]` : "", each.owners.join(", "), each.size]);
+  drawTable({title: section.title, columns: ["severity", "kind", "place", "what", "kernel", "cell", "owners", "size"], rows}, element);
   const notes = {};
   const note = (place, remark) => {
     const [, file, line] = place.match(/^(.*):(\d+)$/) || [null, place, "0"], key = JSON.stringify(remark);
@@ -565,8 +568,12 @@ function places(task, most) {
       let from = y - height / 2 + top;
       chain.forEach(each => { at[each] = [x, from + task.nodes[each].height / 2]; from += task.nodes[each].height + GAP; });
     });
+    // Its ends lie on the border of a whole chain, which is as wide as the widest of its nodes.
+    const end_at = (k, x, side) => [Math.min(Math.max(x, at[k][0] - task.nodes[k].width / 2 + 5), at[k][0] + task.nodes[k].width / 2 - 5), at[k][1] + side * task.nodes[k].height / 2];
     inside.forEach(([start, end, n]) => {
-      if (head[start] !== head[end]) points[n] = graph.edge(String(head[start]), String(head[end])).points.map(p => [p.x, p.y + top]);
+      if (head[start] === head[end]) return;
+      const bends = graph.edge(String(head[start]), String(head[end])).points.map(p => [p.x, p.y + top]);
+      points[n] = [end_at(start, bends[0][0], 1), ...bends.slice(1, -1), end_at(end, bends[bends.length - 1][0], -1)];
     });
     width = Math.max(width, graph.graph().width);
     top += graph.graph().height;
