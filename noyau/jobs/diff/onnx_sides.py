@@ -98,7 +98,7 @@ def _compared(
     with suppress(onnx.defs.SchemaError):
         domain = "" if node.domain == "ai.onnx" else node.domain
         schema = onnx.defs.get_schema(node.op_type, opsets.get(domain or "ai.onnx", 1), domain)
-        parameters = {n: _text(e.default_value) for n, e in schema.attributes.items() if e.default_value.name}
+        parameters = {n.lower(): _text(e.default_value) for n, e in schema.attributes.items() if e.default_value.name}
     parameters |= {each.name.lower(): _text(each) for each in node.attribute}
     formals = [] if schema is None or node.op_type in COMMUTATIVE else list(schema.inputs)
     for slot, name in enumerate(node.input):

@@ -60,8 +60,8 @@ def _facts(one: ModelSide, other: ModelSide) -> Iterator[str]:
         for (name, before), after in zip(ours.items(), theirs.values(), strict=False):
             if before != after:
                 yield f"{word} {printable(name)}: {before} -> {after}"
-    for domain in {**one.opsets, **other.opsets}:
-        before, after = (str(side.opsets.get(domain, "none")) for side in (one, other))
+    for domain in (each for each in one.opsets if each in other.opsets):  # nodes of others are of one model alone
+        before, after = one.opsets[domain], other.opsets[domain]
         if before != after and not is_own(domain):
             yield f"opset of {printable(domain)}: {before} -> {after}"
 

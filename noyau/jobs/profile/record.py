@@ -279,8 +279,8 @@ class ScriptProfile(PagedRecord):
 
     @property
     def longest(self) -> Sequence[CallTime]:
-        """Its functions, those that take longest in themselves first."""
-        return sorted(self.functions, key=lambda each: -each.self_s)
+        """Its functions, those that take longest in themselves first, those of other threads last."""
+        return sorted(self.functions, key=lambda each: (each.where == "threads", -each.self_s))
 
     @property
     def remarks(self) -> Iterator[str]:

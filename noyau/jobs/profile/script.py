@@ -80,10 +80,9 @@ def profile_script(
 def _with_samples(ran: ScriptProfile, samples: Sequence[Mapping[str, Any]]) -> ScriptProfile:
     """The run with the functions of its samples; both begin at the same moment, but for a sample."""
     events, functions = stack_events(samples, ran.script)
-    begin_us = min((each["ts"] for each in events if each["ph"] == "X"), default=0.0) - (
-        ran.events[0]["ts"] if ran.events else 0.0
-    )
-    moved = ({**each, "ts": each.get("ts", 0.0) + begin_us} for each in ran.events)
+    starts_us = (each["ts"] for each in events if each["ph"] == "X")
+    begin_us = min(starts_us, default=0.0) - (ran.events[0]["ts"] if ran.events else 0.0)
+    moved = (each if each["ph"] == "M" else {**each, "ts": each["ts"] + begin_us} for each in ran.events)
     return replace(ran, events=(*moved, *events), functions=(*ran.functions, *functions))
 
 

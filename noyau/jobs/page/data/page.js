@@ -35,6 +35,11 @@ function spell(value, unit) {
   return `${+(value / size).toPrecision(3)} ${prefix}${unit}`.trim();
 }
 
+function spellBytes(value) {  // as caches and memory are counted
+  const [unit, size] = [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]].find(([, each]) => Math.abs(value) >= each) || ["B", 1];
+  return `${+(value / size).toPrecision(Math.abs(value) >= 1000 * size ? 4 : 3)} ${unit}`;
+}
+
 // Sections
 
 const DRAW = {summary: drawSummary, table: drawTable, graphs: drawGraphs, sweeps: drawSweeps, findings: drawFindings,
@@ -103,7 +108,7 @@ const MEANS = {
   returns_s: "median time of a call that returns its result", out_s: "median time of a call that fills an array of the caller",
   hot_s: "on inputs that stay in the cache", accesses: "accesses to memory that were watched",
 };
-const HEADS = {bytes_per_s: "rate", speedup: "speed-up", estimated_speedup: "estimate", gain_share: "gain at most", allowed_share: "of what is allowed", out_s: "out="};
+const HEADS = {bytes_per_s: "rate", speedup: "speed-up", estimated_speedup: "estimate", gain_share: "gain at most", allowed_share: "of what is allowed", out_s: "out=", calls_per_s: "calls/s"};
 const LONGEST = 40;  // texts in one cell
 
 const heading = name => HEADS[name] || name.replace(/_(s|share)$/, "").replaceAll("_", " ");
@@ -122,7 +127,7 @@ function spellCell(cell, name) {
   if (name.endsWith("calls_per_s")) return spell(cell, "");
   if (name.endsWith("_per_s")) return spell(cell, "B/s");
   if (name.endsWith("_s")) return spell(cell, "s");
-  if (name.endsWith("bytes")) return spell(cell, "B");
+  if (name.endsWith("bytes")) return spellBytes(cell);
   if (name.endsWith("share")) return `${(100 * cell).toFixed(cell < 0.1 ? 1 : 0)} %`;
   if (name.endsWith("speedup")) return ratio(cell);
   if (name.endsWith("error")) return exponential(cell);
@@ -367,7 +372,7 @@ function plotOf(section, shown, box) {
     axes: [axis(section.x, true), axis(section.y, false)],
     series: [{}, ...shown.map(each => ({
       stroke: colourOf(each.k, each), width: each.style === "points" ? 0 : each.style === "ceiling" ? 1.5 : 2,
-      dash: each.style === "ceiling" ? [6, 4] : [], spanGaps: true, points: {show: each.style !== "ceiling" && (each.style === "points" || each.points.length < 40), size: 7, fill: colourOf(each.k, each)},
+      dash: each.style === "ceiling" ? [6, 4] : [], spanGaps: true, points: {show: !section.linear && each.style !== "ceiling" && (each.style === "points" || each.points.length < 40), size: 7, fill: colourOf(each.k, each)},
     }))],
     hooks: {draw: [chart => { drawBars(chart, shown); drawMarks(chart, section.x, shown); }],
             setCursor: [chart => hover(chart, shown, section, tip)]},
