@@ -61,9 +61,9 @@ def _facts(one: ModelSide, other: ModelSide) -> Iterator[str]:
             if before != after:
                 yield f"{word} {printable(name)}: {before} -> {after}"
     for domain in (each for each in one.opsets if each in other.opsets):  # nodes of others are of one model alone
-        before, after = one.opsets[domain], other.opsets[domain]
-        if before != after and not is_own(domain):
-            yield f"opset of {printable(domain)}: {before} -> {after}"
+        old, new = one.opsets[domain], other.opsets[domain]
+        if old != new and not is_own(domain):
+            yield f"opset of {printable(domain)}: {old} -> {new}"
 
 
 def _values(
