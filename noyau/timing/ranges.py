@@ -15,7 +15,6 @@ P = ParamSpec("P")
 R = TypeVar("R")
 Event = dict[str, Any]
 _RECORDING: list[list[Event]] = []  # of the whole process: what events are added to
-_MODULES = sys.modules
 
 
 class range:  # noqa: A001  as users call it
@@ -29,14 +28,16 @@ class range:  # noqa: A001  as users call it
         self.name = name
 
     def __enter__(self) -> None:
-        module = _MODULES.get("torch")
+        module = sys.modules.get("torch")
         torch = module if hasattr(module, "profiler") else None  # else it is being imported
         watches = _RECORDING or (torch and (torch.cuda.is_initialized() or torch.autograd._profiler_enabled()))
-        self.seen = _begin(self.name, torch) if watches else None
+        self.seen = _watched(self.name, torch) if watches else None
+        if self.seen is not None:
+            self.seen.__enter__()
 
     def __exit__(self, *_: object) -> None:
         if self.seen is not None:
-            self.seen.close()
+            self.seen.__exit__(None, None, None)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         @wraps(function)
@@ -47,22 +48,19 @@ class range:  # noqa: A001  as users call it
         return within
 
 
-def _begin(name: str, torch: Any) -> ExitStack:
-    """Begin a range for all who watch; they are told of its end when the stack is closed."""
-    ends = ExitStack()
-    if torch and torch.cuda.is_initialized():
-        torch.cuda.nvtx.range_push(name)
-        ends.callback(torch.cuda.nvtx.range_pop)
-    if torch and torch.autograd._profiler_enabled():
-        ends.enter_context(torch.profiler.record_function(name))
-    start_s = time.perf_counter()
-
-    def record() -> None:
+@contextmanager
+def _watched(name: str, torch: Any) -> Iterator[None]:
+    """A range for all who watch: NVTX, torch's profiler, timelines."""
+    with ExitStack() as others:
+        if torch and torch.cuda.is_initialized():
+            torch.cuda.nvtx.range_push(name)
+            others.callback(torch.cuda.nvtx.range_pop)
+        if torch and torch.autograd._profiler_enabled():
+            others.enter_context(torch.profiler.record_function(name))
+        start_s = time.perf_counter()
+        yield
         for events in _RECORDING:
             events.append(event(name, start_s, time.perf_counter()))
-
-    ends.callback(record)
-    return ends
 
 
 def event(name: str, start_s: float, end_s: float) -> Event:

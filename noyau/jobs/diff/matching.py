@@ -129,6 +129,7 @@ def differences(one: ModelSide, other: ModelSide, pairs: Mapping[int, int]) -> d
     """The differences of the nodes of each pair, in words, by the place of the first: parameters, weights, and what
     they read. An operand that a node without a partner makes is none, for that node is told."""
     meanings, result = _meanings(one, other, pairs), {}
+    names = {meaning: name for name, meaning in meanings[0].items() if meaning}  # of the first model, for both
     for place, partner in pairs.items():
         node, twin = one.nodes[place], other.nodes[partner]
         counts = len(node.operands), len(twin.operands)
@@ -138,7 +139,7 @@ def differences(one: ModelSide, other: ModelSide, pairs: Mapping[int, int]) -> d
             if ours and theirs:
                 texts.append(f"weight {printable(first)}: {weight_text(ours, theirs, (one, other))}")
             else:
-                texts.append(f"reads {printable(first)}, there {printable(second)}")
+                texts.append(f"reads {printable(first)}, there {printable(names.get(meanings[1][second], second))}")
         for name in {**node.parameters, **twin.parameters}:
             before, after = (each.parameters.get(name, "none") for each in (node, twin))
             texts += [f"{name}: {before} -> {after}"] if before != after else []

@@ -27,7 +27,6 @@ TEXT_MOST = 1_000_000  # letters of all sources together: a page stays below 2 M
 LEFT_OUT = "(left out, for the page would be too large: noyau show --kernel prints it)"
 
 MOST = 1_500  # nodes of a drawing: what a browser lays out in seconds
-_EMPTY: tuple[Any, ...] = (None, "", [], ())  # cells
 _COLOURS = "A colour is a kernel. A dashed edge is a cut between two: choose one of its ends to read why."
 
 Section = dict[str, Any]
@@ -78,7 +77,7 @@ def table(title: str, rows: Iterable[Mapping[str, Any]], note: str = "") -> Sect
     of its interval; a text that names a source opens it. Columns that are empty in every row are left out."""
     every = list(rows)
     names = dict.fromkeys(name for row in every for name in row)
-    columns = [name for name in names if any(row.get(name) not in _EMPTY for row in every)]
+    columns = [name for name in names if any(row.get(name) not in (None, "", [], ()) for row in every)]
     cells = {"columns": columns, "rows": [[row.get(name) for name in columns] for row in every]}
     return {"kind": "table", "title": title, **cells, "note": note}
 

@@ -285,14 +285,10 @@ class ScriptProfile(PagedRecord):
     @property
     def remarks(self) -> Iterator[str]:
         """What fusing the hottest function of its own folder gains at most."""
-        folder, cell = Path(self.script).resolve().parent, f"{Path(self.script).name}[cell "
-        whose = (each for each in self.functions if each.where == "host" and not each.name.startswith("<module>"))
-        inside = (
-            (each.python_s or each.self_s, each.name)
-            for each in whose
-            if each.file.startswith(cell)
-            or (each.file.endswith(".py") and Path(each.file).resolve().is_relative_to(folder))
-        )
+        own, texts = Path(self.script).resolve().parent, (".py", "]")  # of cells, too
+        whose = (each for each in self.functions if each.file.endswith(texts) and not each.name.startswith("<module>"))
+        host = (each for each in whose if each.where == "host" and Path(each.file).resolve().is_relative_to(own))
+        inside = ((each.python_s or each.self_s, each.name) for each in host)
         if hottest := max(inside, default=None):
             gain = gain_text(self.wall_s, hottest[0])
             yield f"The hottest function of your own is {hottest[1]}: fused into one @noyau.op, {gain}."

@@ -198,9 +198,8 @@ def page(profile: Profile | Wall | ScriptProfile) -> Page:
     """The page of a profile, size by size; of a call, a script or a report, its kernels or functions."""
     if not isinstance(profile, Profile):
         title, early = ("a call", "") if isinstance(profile, Wall) else (printable(profile.script), profile.end)
-        longest = profile.longest[:_MOST_ROWS]
-        unsaid = ("file", "python_s")
-        rows = [{**fields_json(each, without=unsaid), "share": each.self_s / profile.wall_s} for each in longest]
+        most, wall_s, unsaid = profile.longest[:_MOST_ROWS], profile.wall_s, ("file", "python_s")
+        rows = [{**fields_json(each, without=unsaid), "share": each.self_s / wall_s} for each in most]
         head = document.summary(profile.headline(), "bad" if early else "plain", profile.remarks)
         return Page(title, "profile", [head, document.table("Where the time goes", rows)])
     facts = dict(zip(("model", "machine"), (each.plain for each in header(profile, WIDE, printable)), strict=False))

@@ -91,7 +91,7 @@ def run_script(
 ) -> ScriptProfile:
     """Run a script in this process, however it ends, for so long at most, under `profiler` and, on a GPU, torch's."""
     end, status, script = "", 0, partial(runpy.run_path, str(path), run_name="__main__")
-    run = partial(run_cells, cells_of(path), path.name) if path.suffix == ".ipynb" else script
+    run = partial(run_cells, cells_of(path), str(path)) if path.suffix == ".ipynb" else script
     sys.argv = [str(path), *arguments]
     with recorded() as events, import_path(path), ExitStack() as recording:
 

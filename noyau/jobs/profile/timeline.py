@@ -20,6 +20,7 @@ NODES, GAPS = 1, 2  # the threads of the timeline of a model
 ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")  # the categories of what a GPU does
 _MOST_RUNS = 5  # of a model, in a timeline
 _STACKS = 1 << 21  # the first of the threads of a timeline that are rows of stacks
+_PYTHON = (".py", "]", ">")  # ends of the names of files, of cells of notebooks, and of modules that are frozen
 _Frame = tuple[str, str]
 _Call = tuple[_Frame, str]  # and where it runs
 
@@ -112,7 +113,7 @@ def stack_events(samples: Iterable[Mapping[str, Any]], script: str) -> tuple[lis
                 total_us[frame, where] += sample["ts"] - last_us
             if seen:
                 self_us[seen[-1], where] += sample["ts"] - last_us
-                inner = next((frame for frame in reversed(seen) if _is_python(frame[1])), seen[-1])
+                inner = next((frame for frame in reversed(seen) if frame[1].endswith(_PYTHON)), seen[-1])
                 python_us[inner, where] += sample["ts"] - last_us
             last_us = sample["ts"]
             if sample["ph"] == "B":
@@ -129,18 +130,13 @@ def stack_events(samples: Iterable[Mapping[str, Any]], script: str) -> tuple[lis
 def _is_body(frame: _Frame, script: str) -> bool:
     """Whether it is the module of a script, or a cell of a notebook."""
     name, file = frame
-    return name.startswith("<module>") and (file == script or file.startswith(f"{Path(script).name}[cell "))
-
-
-def _is_python(file: str) -> bool:
-    """Whether it is a file of Python, a cell of a notebook, or a module that is frozen."""
-    return file.endswith((".py", "]", ">"))
+    return name.startswith("<module>") and (file == script or file.startswith(f"{script}[cell "))
 
 
 def _frame(sample: Mapping[str, Any]) -> _Frame:
     """The name of a function with its place, and its file."""
     name, file, line = sample["name"], sample["args"]["filename"], sample["args"]["line"]
-    if _is_python(file):
+    if file.endswith(_PYTHON):
         return f"{name} ({Path(file).name}:{line})", file
     library = Path(file).name.partition(".")[0]
     return f"({library})" if name.startswith("0x") else f"{name} ({library})", file

@@ -59,7 +59,7 @@ def test_frames_above_the_script_are_left_out_and_other_threads_are_whole():
 
 
 def test_the_cells_of_a_notebook_are_its_module():
-    file = "book.ipynb[cell 2]"
+    file = "folder/book.ipynb[cell 2]"
     samples = [sample("B", "run_cells", 0, file="notebooks.py"), sample("B", "<module>", 10, file=file)]
     samples += [sample("B", "0x1", 20, file="/lib/libm.so.6"), sample("E", "0x1", 40, file="/lib/libm.so.6")]
     samples += [sample("E", "<module>", 50, file=file), sample("E", "run_cells", 60, file="notebooks.py")]

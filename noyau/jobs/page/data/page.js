@@ -191,7 +191,7 @@ function drawCell(cell, name, kind, scale) {
   if (is_text && page.sources[cell]) return make("td", {class: "source"}, sourceButton(cell));
   if (kind === "verdict") return make("td", {class: "verdict"}, make("span", {class: `badge ${text.toLowerCase()}`}, text));
   if (kind === "interval") return make("td", {class: "interval"}, make("span", {}, text), intervalBar(cell, scale));
-  const parts = is_text ? text.split(/(?<=[_./:])(?=\w)/) : [text];  // where a line may end within a name
+  const parts = is_text && !kind.endsWith("short") ? text.split(/(?<=[_./:])(?=[A-Za-z])/) : [text];  // where a line may end within a name
   return make("td", {class: kind}, parts.flatMap((part, k) => k ? [make("wbr"), part] : [part]));
 }
 
