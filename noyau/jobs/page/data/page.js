@@ -309,13 +309,13 @@ function drawSweeps(section, element) {
 
 function drawErrors() {  // of each kernel, the share of its cases whose worst error is at most so much of what is allowed
   const series = Object.entries(page.sources).filter(([, source]) => source.certificate && source.certificate.cases.length).map(([name, source]) => {
-    const ratios = source.certificate.cases.filter(each => each.cells).map(each => each.worst_ratio).filter(each => each !== null).sort((a, b) => a - b);
+    const ratios = source.certificate.cases.filter(each => each.cells).map(each => Math.min(each.worst_ratio ?? 2, 2)).sort((a, b) => a - b);
     return {name, style: "line", points: ratios.flatMap((each, k) => [[each, k / ratios.length], [each, (k + 1) / ratios.length]])};
   }).filter(each => each.points.length);
   if (!series.length) return;
   const element = addSection("How exact the kernels are", "sweeps");
   drawPlot({title: "", linear: true, x: {label: "worst error of a case over what is allowed", marks: [["allowed", 1]]}, y: {label: "share of the cases"}, series}, element);
-  element.append(make("p", {class: "note"}, "Each step is a case that a kernel was tried on. Right of 1 it is wrong; at 0 every cell is as near to the truth as can be."));
+  element.append(make("p", {class: "note"}, "Each step is a case that a kernel was tried on. Right of 1 it is wrong, and what is more than 2 stands at 2; at 0 every cell is as near to the truth as can be."));
 }
 
 function drawPlot(section, element) {
