@@ -290,8 +290,9 @@ function drawSweeps(section, element) {
   const rate = (each, time) => time ? each.bytes_moved / time : null;
   if (size) drawPlot({title: `Time against ${size}`, x: {label: size}, y: {label: "time of a call", unit: "s"}, series: series("line", each => [each.size, each.time_s, each.low_s, each.high_s])}, element);
   const ofMachine = machine ? [ceiling("copy, measured", machine.copy), ceiling("read, measured", machine.read)] : [];
-  drawPlot({title: "Rate against the bytes that move", x: {label: "bytes that move", unit: "B", marks: Object.entries(machine ? machine.caches : {})}, y: {label: "rate", unit: "B/s"},
-            series: [...series("points", each => each.bytes_moved && [each.bytes_moved, rate(each, each.time_s), rate(each, each.high_s), rate(each, each.low_s)]), ...ofMachine]}, element);
+  const rates = series("points", each => each.bytes_moved && [each.bytes_moved, rate(each, each.time_s), rate(each, each.high_s), rate(each, each.low_s)]);
+  if (rates.some(each => each.points.length)) drawPlot({title: "Rate against the bytes that move", x: {label: "bytes that move", unit: "B", marks: Object.entries(machine ? machine.caches : {})}, y: {label: "rate", unit: "B/s"},
+            series: [...rates, ...ofMachine]}, element);
   const points = series("points", each => each.flops && each.bytes_moved && [each.flops / each.bytes_moved, each.flops / each.time_s, each.high_s && each.flops / each.high_s, each.low_s && each.flops / each.low_s]);
   const xs = points.flatMap(each => each.points.map(p => p[0]));
   if (xs.length) {
@@ -303,7 +304,7 @@ function drawSweeps(section, element) {
     }
     drawPlot({title: "Roofline", x: {label: "flops per byte"}, y: {label: "flops per second", unit: "FLOP/s"}, series: [...points, ...roofs]}, element);
   }
-  element.append(make("p", {class: "note"}, "Bars reach from the 10th to the 90th percentile. " + (machine
+  element.append(make("p", {class: "note"}, "Bars reach from the 10th to the 90th percentile. " + (!rates.some(each => each.points.length) ? "" : machine
     ? "Dashed: what this machine reaches with one thread, as noyau machine measured it." : "The ceilings of this machine are not known: noyau machine measures them.")));
 }
 
