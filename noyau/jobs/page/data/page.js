@@ -310,7 +310,7 @@ function drawSweeps(section, element) {
 
 function drawErrors() {  // of each kernel, the share of its cases whose worst error is at most so much of what is allowed
   const series = Object.entries(page.sources).filter(([, source]) => source.certificate && source.certificate.cases.length).map(([name, source]) => {
-    const ratios = source.certificate.cases.filter(each => each.cells).map(each => Math.min(each.worst_ratio ?? 2, 2)).sort((a, b) => a - b);
+    const ratios = source.certificate.cases.filter(each => each.cells).map(each => Number.isFinite(each.worst_ratio) ? Math.min(each.worst_ratio, 2) : 2).sort((a, b) => a - b);
     return {name, style: "line", points: ratios.flatMap((each, k) => [[each, k / ratios.length], [each, (k + 1) / ratios.length]])};
   }).filter(each => each.points.length);
   if (!series.length) return;
