@@ -145,7 +145,7 @@ def _schema(kind: str, values: list[Any], name: str) -> dict[str, Any]:
     if kind != "object":
         return {"type": "number" if kind == "integer" and name != "schema_version" else kind}
     keys = list(dict.fromkeys(key for value in values for key in value))
-    if name in MAPS:
+    if name in MAPS or (keys and all(key.isdecimal() for key in keys)):  # numbers of threads, of bytes
         inner = [each for value in values for each in value.values()]
         return {"type": "object", "additionalProperties": schema_of(inner) if inner else True}
     parts = {key: schema_of([value[key] for value in values if key in value], key) for key in keys}
