@@ -48,6 +48,19 @@ def counter(c):
 
 counter[1, 8](np.zeros(1, np.int32))
 """
+PROBLEM = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+
+def get_inputs():
+    return [torch.randn(4, 8)]
+
+def get_init_inputs():
+    return []
+"""
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>
 small (float[n] x) => (float[n] y) { a = Exp(x) b = Sigmoid(a) c = Add(a, b) y = Tanh(c) }"""
 # What stands in the table of a command: keys are names of a user's, or of this machine's, and not noyau's.
@@ -60,13 +73,19 @@ COMMANDS: dict[str, list[tuple[str, ...]]] = {
         ("ops.py::wave", "--sizes", "n=50", "--budget", "0.02", "--save", "main"),
         ("ops.py::wave", "--compare", "main", "--budget", "0.02"),
     ],
-    "check": [("ops.py", "--dim", "n=20"), ("counter.py",)],
+    "check": [
+        ("ops.py", "--dim", "n=20"),
+        ("counter.py",),
+        (_MODEL, "--against", _OTHER),
+        ("problem.py", "--solution", "new.py"),
+    ],
     "diff": [(_MODEL, _OTHER), (_OTHER, _THIRD), (_MODEL, _MODEL)],
     "show": [("ops.py::wave",), ("ops.py::wave", "--stage", "text")],
     "doctor": [()],
     "cache": [()],
     "optimize": [(_MODEL, "--dim", "n=100", "--within", "20", "-o", "fused.onnx")],
-    "profile": [(_MODEL, "--dim", "n=100")],
+    "profile": [(_MODEL, "--dim", "n=100"), ("work.py", "--no-native"), ("net.py::net",)],
+    "machine": [("--device", "cpu")],
     "extract": [(_MODEL, "--between", "x:y", "--dim", "n=100")],
     "stream": [("ops.py::total", "numbers.npy", "--in-order")],
 }
@@ -91,6 +110,10 @@ def records(command: str) -> list[Any]:
         folder = Path(place)
         (folder / "ops.py").write_text(OPS.replace("FACTOR", "1"))
         (folder / "counter.py").write_text(SCRIPT)
+        (folder / "work.py").write_text("print(1)\n")
+        (folder / "net.py").write_text("import torch\nnet, inputs = torch.nn.GELU(), torch.ones(9)\n")
+        (folder / "problem.py").write_text(PROBLEM)
+        (folder / "new.py").write_text(PROBLEM.replace("Model(", "ModelNew("))
         np.save(folder / "numbers.npy", np.ones(1000, np.float32))
         last = {_MODEL: "Tanh", _OTHER: "LeakyRelu <alpha = 0.1>", _THIRD: "LeakyRelu <alpha = 0.2>"}
         for name, operator in last.items():
@@ -122,7 +145,7 @@ def _schema(kind: str, values: list[Any], name: str) -> dict[str, Any]:
     if kind != "object":
         return {"type": "number" if kind == "integer" and name != "schema_version" else kind}
     keys = list(dict.fromkeys(key for value in values for key in value))
-    if name in MAPS:
+    if name in MAPS or (keys and all(key.isdecimal() for key in keys)):  # numbers of threads, of bytes
         inner = [each for value in values for each in value.values()]
         return {"type": "object", "additionalProperties": schema_of(inner) if inner else True}
     parts = {key: schema_of([value[key] for value in values if key in value], key) for key in keys}

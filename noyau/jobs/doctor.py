@@ -103,8 +103,8 @@ def _run_cache(arguments: argparse.Namespace) -> int:
 
 def _declare_machine(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--refresh", action="store_true", help="measure again, though nothing has changed")
-    parser.add_argument("--json", action="store_true", help="print the whole record as JSON")
     parser.add_argument("--device", metavar="D", help="cpu, cuda or cuda:1 alone (default: the processor, and a GPU)")
+    declare_record(parser)
 
 
 def _run_machine(arguments: argparse.Namespace) -> int:

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -22,31 +22,22 @@ class range:  # noqa: A001  as users call it
     meanwhile (`noyau profile --trace`, torch's profiler), and a range of NVTX where torch has a GPU; else it costs less
     than 1 us."""
 
-    __slots__ = ("mark", "name", "nvtx", "start_s")
+    __slots__ = ("name", "seen")
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.mark: Any = None
 
     def __enter__(self) -> None:
-        torch = sys.modules.get("torch")
-        cuda = getattr(torch, "cuda", None)
-        self.nvtx: Any = cuda.nvtx if cuda is not None and cuda.is_initialized() else None
-        if self.nvtx is not None:
-            self.nvtx.range_push(self.name)
-        if torch is not None and torch.autograd._profiler_enabled():
-            self.mark = torch.profiler.record_function(self.name)
-            self.mark.__enter__()
-        self.start_s = time.perf_counter() if _RECORDING else 0.0
+        module = sys.modules.get("torch")
+        torch = module if hasattr(module, "profiler") else None  # else it is being imported
+        watches = _RECORDING or (torch and (torch.cuda.is_initialized() or torch.autograd._profiler_enabled()))
+        self.seen = _watched(self.name, torch) if watches else None
+        if self.seen is not None:
+            self.seen.__enter__()
 
     def __exit__(self, *_: object) -> None:
-        for events in _RECORDING if self.start_s else ():
-            events.append(event(self.name, self.start_s, time.perf_counter()))
-        if self.mark is not None:
-            self.mark.__exit__(None, None, None)
-            self.mark = None
-        if self.nvtx is not None:
-            self.nvtx.range_pop()
+        if self.seen is not None:
+            self.seen.__exit__(None, None, None)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
         @wraps(function)
@@ -55,6 +46,21 @@ class range:  # noqa: A001  as users call it
                 return function(*arguments, **keywords)
 
         return within
+
+
+@contextmanager
+def _watched(name: str, torch: Any) -> Iterator[None]:
+    """A range for all who watch: NVTX, torch's profiler, timelines."""
+    with ExitStack() as others:
+        if torch and torch.cuda.is_initialized():
+            torch.cuda.nvtx.range_push(name)
+            others.callback(torch.cuda.nvtx.range_pop)
+        if torch and torch.autograd._profiler_enabled():
+            others.enter_context(torch.profiler.record_function(name))
+        start_s = time.perf_counter()
+        yield
+        for events in _RECORDING:
+            events.append(event(name, start_s, time.perf_counter()))
 
 
 def event(name: str, start_s: float, end_s: float) -> Event:

@@ -40,7 +40,11 @@ def test_ranges_are_those_of_nvtx_where_torch_has_a_gpu(monkeypatch):
     nvtx = SimpleNamespace(range_push=calls.append, range_pop=lambda: calls.append("pop"))
     cuda = SimpleNamespace(is_initialized=lambda: True, nvtx=nvtx)
     no_profiler = SimpleNamespace(_profiler_enabled=lambda: False)
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda, autograd=no_profiler))
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda, autograd=no_profiler, profiler=None))
     with noyau.range("load"):
+        pass
+    assert calls == ["load", "pop"]
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(cuda=cuda))  # as while it is being imported
+    with noyau.range("early"):
         pass
     assert calls == ["load", "pop"]

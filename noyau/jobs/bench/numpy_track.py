@@ -38,7 +38,8 @@ class NumpyTrack:
         except NoyauError as error:
             if entry.other is not None and isinstance(error.__cause__, TypeError | AttributeError):
                 return self.first(replace(entry.other, is_peer=entry.is_peer, is_judge=entry.is_judge), judge)
-            return CandidateTimes(entry.name, entry.language, shortened(str(error), entry.name))
+            why = shortened(str(error), entry.name)
+            return CandidateTimes(entry.name, entry.language, *(("", why) if entry.is_peer else (why,)))
         fault = judge.fault(first.outputs, entry.is_judge)
         if fault and not entry.is_peer:
             return CandidateTimes(entry.name, entry.language, fault, first_s=first.first_s)

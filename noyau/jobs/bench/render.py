@@ -157,7 +157,7 @@ def _row(row: CandidateTimes, point: BenchPoint) -> dict[str, Any]:
         **{quantile: getattr(latency, quantile, None) for quantile in ("p90_s", "p99_s", "calls_per_s")},
         "bytes_per_s": point.work.bytes_moved / least_s if least_s else None,
         "floor_share": point.floor_s / least_s if least_s and point.floor_s else None,
-        "remark": printable(row.out or remark(row, point)),
+        "remark": printable(row.out or "; ".join(row.notes)),
     }
 
 

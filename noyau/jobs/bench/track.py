@@ -122,10 +122,10 @@ class Track(Protocol[SideT]):
 
 
 def shortened(message: str, name: str) -> str:
-    """The fault without the name that the row has already."""
+    """The first line of a fault, without the name that the row has already."""
     for prefix in (f"{name} is wrong: ", f"{name} was wrong ", f"{name} is ", f"{name} "):
         message = message.removeprefix(prefix)
-    return message
+    return message.partition("\n")[0]
 
 
 def race(track: Track[SideT], entries: Sequence[Entry], *, budget_s: float, cores: int, say: Say) -> BenchPoint:

@@ -32,7 +32,7 @@ from noyau.ir.graph_interpreter import evaluate
 from noyau.jobs.page import document
 from noyau.jobs.page.document import Page
 from noyau.jobs.report.text import PagedRecord, hanging
-from noyau.text import few, printable
+from noyau.text import few, printable, several
 from noyau.verify.certificate import SHARE, Outcome
 from noyau.verify.failures import Case, Failure, spell
 from noyau.verify.input_files import load_samples
@@ -117,7 +117,7 @@ class ModelDifference(PagedRecord):
     def renderables(self, width: int, *, ascii_only: bool) -> Iterator[RenderableType]:
         for each in self.runs:
             outputs = sum(value.is_output for value in each.values)
-            count = f"{len(each.values)} common values, {outputs} of them outputs"
+            count = f"{several(len(each.values), 'common value')}, {several(outputs, 'output')} among them"
             yield from hanging(f"{self.against} against {self.model} at {each.sizes}: {count}", width)
             if each.first is None:
                 worst = max((value.outcome.worst_ratio for value in each.values), default=0.0)

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from noyau.jobs.diff.onnx_sides import COMMUTATIVE, ComparedNode, ConstantValue, ModelSide
-from noyau.text import printable
+from noyau.text import printable, several
 
 Keys: TypeAlias = Sequence[Hashable]
 Meanings: TypeAlias = tuple[dict[str, Hashable], dict[str, Hashable]]
@@ -129,16 +129,17 @@ def differences(one: ModelSide, other: ModelSide, pairs: Mapping[int, int]) -> d
     """The differences of the nodes of each pair, in words, by the place of the first: parameters, weights, and what
     they read. An operand that a node without a partner makes is none, for that node is told."""
     meanings, result = _meanings(one, other, pairs), {}
+    names = {meaning: name for name, meaning in meanings[0].items() if meaning}  # of the first model, for both
     for place, partner in pairs.items():
         node, twin = one.nodes[place], other.nodes[partner]
         counts = len(node.operands), len(twin.operands)
-        texts = [f"{counts[0]} operands -> {counts[1]}"] if counts[0] != counts[1] else []
+        texts = [f"{several(counts[0], 'operand')} -> {counts[1]}"] if counts[0] != counts[1] else []
         for first, second in _unlike(node, twin, meanings):
             ours, theirs = one.constants.get(first), other.constants.get(second)
             if ours and theirs:
                 texts.append(f"weight {printable(first)}: {weight_text(ours, theirs, (one, other))}")
             else:
-                texts.append(f"reads {printable(first)}, there {printable(second)}")
+                texts.append(f"reads {printable(first)}, there {printable(names.get(meanings[1][second], second))}")
         for name in {**node.parameters, **twin.parameters}:
             before, after = (each.parameters.get(name, "none") for each in (node, twin))
             texts += [f"{name}: {before} -> {after}"] if before != after else []

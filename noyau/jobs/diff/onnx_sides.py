@@ -19,6 +19,7 @@ from noyau.frontends import onnx as frontend
 from noyau.hosts.onnxruntime.function_bodies import reads, subgraphs
 
 COMMUTATIVE = frozenset("Add Mul And Or Xor Equal Max Min Sum Mean".split())
+_IMPLIED = {"strides": 1, "dilations": 1, "pads": 0, "output_padding": 0}  # defaults that no schema has
 FEW = 64  # cells of a constant that is a parameter of its node rather than a weight
 
 
@@ -98,8 +99,9 @@ def _compared(
     with suppress(onnx.defs.SchemaError):
         domain = "" if node.domain == "ai.onnx" else node.domain
         schema = onnx.defs.get_schema(node.op_type, opsets.get(domain or "ai.onnx", 1), domain)
-        parameters = {n: _text(e.default_value) for n, e in schema.attributes.items() if e.default_value.name}
-    parameters |= {each.name.lower(): _text(each) for each in node.attribute}
+        parameters = {n.lower(): _text(e.default_value) for n, e in schema.attributes.items() if e.default_value.name}
+    said = (each for each in node.attribute if set(each.ints) != {_IMPLIED.get(each.name)})
+    parameters |= {each.name.lower(): _text(each) for each in said}
     formals = [] if schema is None or node.op_type in COMMUTATIVE else list(schema.inputs)
     for slot, name in enumerate(node.input):
         known, formal = constants.get(name), formals[slot] if slot < len(formals) else None

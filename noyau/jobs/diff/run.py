@@ -17,7 +17,7 @@ from noyau.jobs.check.model_difference import feeds, library_of, values_of
 from noyau.jobs.diff.matching import differences, match
 from noyau.jobs.diff.onnx_sides import ModelSide, read_side
 from noyau.jobs.diff.record import ChangedNode, ModelsDiff, ValueGap
-from noyau.text import printable
+from noyau.text import printable, several
 
 ROUNDINGS = 4096  # of the dtype at the largest value: what is less apart differs by rounding
 
@@ -56,14 +56,14 @@ def diff(
 def _facts(one: ModelSide, other: ModelSide) -> Iterator[str]:
     for word, ours, theirs in (("input", one.inputs, other.inputs), ("output", one.outputs, other.outputs)):
         if len(ours) != len(theirs):
-            yield f"{len(ours)} {word}s -> {len(theirs)}"
+            yield f"{several(len(ours), word)} -> {len(theirs)}"
         for (name, before), after in zip(ours.items(), theirs.values(), strict=False):
             if before != after:
                 yield f"{word} {printable(name)}: {before} -> {after}"
-    for domain in {**one.opsets, **other.opsets}:
-        before, after = (str(side.opsets.get(domain, "none")) for side in (one, other))
-        if before != after and not is_own(domain):
-            yield f"opset of {printable(domain)}: {before} -> {after}"
+    for domain in (each for each in one.opsets if each in other.opsets):  # nodes of others are of one model alone
+        old, new = one.opsets[domain], other.opsets[domain]
+        if old != new and not is_own(domain):
+            yield f"opset of {printable(domain)}: {old} -> {new}"
 
 
 def _values(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,7 +15,7 @@ from rich.text import Text
 from noyau.errors import BuildError, InputError, dependency
 from noyau.jobs.command_line import progress
 from noyau.jobs.machine.render import facts_text, machine_tables, number_table, versions_text
-from noyau.jobs.report.text import spell_bytes
+from noyau.jobs.report.text import spell_bytes, write_found
 from noyau.text import printable
 from noyau.timing.gpu_rate_cache import COLD, HOT, Curve, GpuRates
 from noyau.timing.rates import MachineRates, machine_rates, recall_rates
@@ -77,11 +76,8 @@ def run_machine(arguments: argparse.Namespace) -> int:
     device = require_device(arguments.device)
     rates = None if device.startswith("cuda") else _processor(refresh=arguments.refresh)
     gpu = None if device == "cpu" else _gpu(device, refresh=arguments.refresh)
-    if arguments.json:
-        record = (rates.to_json() if rates else {}) | ({"gpu": gpu.to_json()} if gpu else {})
-        sys.stdout.write(json.dumps(record, indent=2) + "\n")
-        return 0
-    console = Console()
+    write_found(arguments.json, (rates.to_json() if rates else {}) | ({"gpu": gpu.to_json()} if gpu else {}))
+    console = Console(quiet=arguments.quiet)
     for part in (*(machine_tables(rates) if rates else ()), *(gpu_tables(gpu) if gpu else ())):
         console.print(part)
     for each in (rates, gpu):

@@ -284,12 +284,13 @@ def page(report: Report) -> Page:
 
 
 def _row(kernel: KernelRecord) -> dict[str, Any]:
+    before_s, after_s = _times_s(kernel)
     return {
         "kernel": kernel.name,
         "verdict": kernel.verdict or "-",
         "speedup": (kernel.speedup, kernel.speedup_low, kernel.speedup_high),
-        "before_s": _times_s(kernel)[0],
-        "after_s": kernel.after_s,
+        "before_s": before_s,
+        "after_s": after_s or kernel.after_s,
         "bytes": kernel.bytes,
         "bytes_per_s": kernel.rate,
         "floor_share": kernel.floor_ratio,

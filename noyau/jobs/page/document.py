@@ -74,9 +74,11 @@ def summary(headline: str, state: str, lines: Iterable[str] = (), facts: Mapping
 
 def table(title: str, rows: Iterable[Mapping[str, Any]], note: str = "") -> Section:
     """A table that a click sorts. A row has a cell for each column: a text, texts, a number, or a number with the ends
-    of its interval; a text that names a source opens it."""
+    of its interval; a text that names a source opens it. Columns that are empty in every row are left out."""
     every = list(rows)
-    cells = {"columns": list(every[0]) if every else [], "rows": [list(each.values()) for each in every]}
+    names = dict.fromkeys(name for row in every for name in row)
+    columns = [name for name in names if any(row.get(name) not in (None, "", [], ()) for row in every)]
+    cells = {"columns": columns, "rows": [[row.get(name) for name in columns] for row in every]}
     return {"kind": "table", "title": title, **cells, "note": note}
 
 

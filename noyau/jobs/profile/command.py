@@ -49,7 +49,6 @@ def _run(arguments: argparse.Namespace) -> int:
         return _run_script(arguments, path)
     with command_line.progress(quiet=arguments.quiet) as say:
         result = _profile(arguments, path, say)
-    result.write_where(arguments.json, arguments.html)
     return _finish(arguments, result, 0)
 
 
@@ -73,10 +72,11 @@ def _profile(arguments: argparse.Namespace, path: Path, say: Callable[[str], Non
 
 
 def _finish(arguments: argparse.Namespace, result: Profile | Wall | ScriptProfile, status: int) -> int:
-    """Write the timeline, where that is wanted, and print a profile."""
+    """Write the record, the page and the timeline, where they are wanted, and print a profile."""
     from noyau.jobs.profile.timeline import write_trace
     from noyau.jobs.report.text import print_record
 
+    result.write_where(arguments.json, arguments.html)
     if arguments.trace is not None:
         write_trace(result.events, arguments.trace)
     print_record(result, quiet=arguments.quiet)
@@ -87,8 +87,6 @@ def _finish(arguments: argparse.Namespace, result: Profile | Wall | ScriptProfil
 
 def _run_script(arguments: argparse.Namespace, path: Path) -> int:
     """The exit status of the script; its profile is printed however it ends. Or print what a report of Nsight says."""
-    if arguments.html is not None:
-        raise InputError(f"the profile of {path} has no page: say --json or --trace F.json")
     time_s = math.inf if arguments.time is None else arguments.time
     if arguments.time == math.inf or not time_s > 0:
         raise InputError(f"--time {arguments.time:g} is no limit: give a number of seconds above 0")
@@ -99,8 +97,6 @@ def _run_script(arguments: argparse.Namespace, path: Path) -> int:
         result = profile_report(path, arguments.top)
     else:
         result = profile_script(path, arguments.arguments, arguments.top, time_s=time_s, native=arguments.native)
-    if arguments.json is not None:
-        result.write(arguments.json)
     return _finish(arguments, result, result.status)
 
 

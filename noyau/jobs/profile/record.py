@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from noyau.jobs.report.text import PagedRecord, Record, Show, TableRow, hanging, show_of, spell_bytes, table
+from noyau.jobs.report.text import PagedRecord, TableRow, hanging, show_of, spell_bytes, table
 from noyau.text import as_json, few, fields_json, several
 from noyau.timing.floors import ceiling, gain_text
 from noyau.timing.machine import Machine
@@ -34,7 +34,8 @@ HELP = {
 @dataclass(frozen=True, slots=True)
 class CallTime:
     """A function or a kernel: its file, its calls (None: it was sampled), the seconds in itself and with all that it
-    calls, the bytes that it allocates or copies where that is known, and where it runs."""
+    calls, the bytes that it allocates or copies where that is known, where it runs, and where it was sampled the
+    seconds in itself and in the native functions that it calls."""
 
     name: str
     file: str
@@ -43,22 +44,24 @@ class CallTime:
     total_s: float
     bytes: int | None = None
     where: str = "host"
-
-    @property
-    def python_s(self) -> float:
-        """The seconds in itself, with its native functions, which Python's own profiler counts so."""
-        return self.total_s if self.calls is None else self.self_s
+    python_s: float | None = None
 
 
-def call_table(title: str, rows: Sequence[CallTime], wall_s: float, width: int, show: Show) -> Iterator[Text]:
-    """The rows of functions or kernels, with shares of the wall time."""
-    on_both = len({each.where for each in rows}) > 1
+def call_lines(
+    profile: Wall | ScriptProfile, kind: str, rows: Sequence[CallTime], width: int, *, ascii_only: bool
+) -> Iterator[Text]:
+    """The verdict of a profile, its functions or kernels with shares of the wall time, and its remarks."""
+    show, wall_s, on_both = show_of(ascii_only=ascii_only), profile.wall_s, len({each.where for each in rows}) > 1
+    style = "bold red" if isinstance(profile, ScriptProfile) and profile.end else "bold"
+    yield from hanging(Text(show(profile.headline()), style), width, rest="  ")
     lines = []
     for each in rows:
         counts = "" if each.calls is None else str(each.calls), spell_bytes(each.bytes) if each.bytes else ""
         times = spell_s(each.self_s), spell_s(each.total_s), f"{each.self_s / wall_s:.0%}" if wall_s else "-"
         lines.append(TableRow(show(each.name), (*times, *counts, each.where if on_both else "")))
-    yield from table(title, ("self", "total", "share", "calls", "bytes", "on"), lines, width, ("bytes", "on"))
+    yield from table(kind, ("self", "total", "share", "calls", "bytes", "on"), lines, width, ("bytes", "on"))
+    for remark in profile.remarks:
+        yield from hanging(show(remark), width, rest="  ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,26 +229,32 @@ class Wall(PagedRecord):
         large = (text for text, share in shares.items() if share >= _MANY)  # products last: nobody closes them soon
         return next(large, max(shares, key=shares.__getitem__))
 
-    def to_json(self) -> dict[str, Any]:
-        """Plain data in a fixed order."""
-        longest = [{"kernel": each.name, "s": each.self_s, "launches": each.calls} for each in self.longest]
-        names = ("wall_s", "kernels", "products", "gaps", "synchronisation", "launches", "next")
-        return {**{name: getattr(self, name) for name in names}, "longest": longest}
-
-    def renderables(self, width: int, *, ascii_only: bool) -> Iterator[RenderableType]:
-        shares = f"kernels {self.kernels:.0%} (products {self.products:.0%}), gaps {self.gaps:.0%}"
-        rest = f"synchronisation {self.synchronisation:.0%}, {several(self.launches, 'launch')}"
-        yield from hanging(f"{1e3 * self.wall_s:.3g} ms: {shares}, {rest}", width, "", "  ")
-        show, (path, path_s) = show_of(ascii_only=ascii_only), self.hottest
-        yield from call_table("kernel", self.longest, self.wall_s, width, show)
+    @property
+    def remarks(self) -> Iterator[str]:
+        """What would help."""
+        path, path_s = self.hottest
         if len(path) > 1 and path_s > _WORTH * self.wall_s:
             gain = f"{few(path, _MOST_NAMES)}: {gain_text(self.wall_s, path_s)}"
-            yield from hanging(show(f"The hottest path that could be fused is {gain}."), width, rest="  ")
-        yield from hanging(f"would help next: {self.next}", width, "", "  ")
+            yield f"The hottest path that could be fused is {gain}."
+        yield f"would help next: {self.next}"
+
+    def headline(self) -> str:
+        """The time of a call, and its shares."""
+        shares = f"kernels {self.kernels:.0%} (products {self.products:.0%}), gaps {self.gaps:.0%}"
+        rest = f"synchronisation {self.synchronisation:.0%}, {several(self.launches, 'launch')}"
+        return f"{1e3 * self.wall_s:.3g} ms: {shares}, {rest}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data in a fixed order."""
+        names = ("wall_s", "kernels", "products", "gaps", "synchronisation", "launches", "next", "longest", "hottest")
+        return {"schema_version": 1, **{name: as_json(getattr(self, name)) for name in names}}
+
+    def renderables(self, width: int, *, ascii_only: bool) -> Iterator[RenderableType]:
+        return call_lines(self, "kernel", self.longest, width, ascii_only=ascii_only)
 
 
 @dataclass(frozen=True, repr=False)
-class ScriptProfile(Record):
+class ScriptProfile(PagedRecord):
     """The profile of a script; prints itself. `end`: why it ended early, or nothing; `status`: its exit status;
     `events`: its ranges of time, as Chrome's trace format has them."""
 
@@ -268,17 +277,24 @@ class ScriptProfile(Record):
         early = f"; it ended early: {self.end}" if self.end else ""
         return f"{self.script} ran for {spell_s(self.wall_s)}{memory}{early}"
 
+    @property
+    def longest(self) -> Sequence[CallTime]:
+        """Its functions, those that take longest in themselves first, those of other threads last."""
+        return sorted(self.functions, key=lambda each: (each.where == "threads", -each.self_s))
+
+    @property
+    def remarks(self) -> Iterator[str]:
+        """What fusing the hottest function of its own folder gains at most."""
+        own, texts = Path(self.script).resolve().parent, (".py", "]")  # of cells, too
+        whose = (each for each in self.functions if each.file.endswith(texts) and not each.name.startswith("<module>"))
+        host = (each for each in whose if each.where == "host" and Path(each.file).resolve().is_relative_to(own))
+        inside = ((each.python_s or each.self_s, each.name) for each in host)
+        if hottest := max(inside, default=None):
+            gain = gain_text(self.wall_s, hottest[0])
+            yield f"The hottest function of your own is {hottest[1]}: fused into one @noyau.op, {gain}."
+
     def renderables(self, width: int, *, ascii_only: bool) -> Iterator[RenderableType]:
-        show, own = show_of(ascii_only=ascii_only), Path(self.script).resolve().parent
-        yield from hanging(Text(show(self.headline()), "bold red" if self.end else "bold"), width, rest="  ")
-        shown = sorted(self.functions, key=lambda each: -each.self_s)[: self.top]
-        yield from call_table("function", shown, self.wall_s, width, show)
-        whose = (each for each in self.functions if each.file.endswith(".py") and not each.name.startswith("<module>"))
-        inside = [each for each in whose if Path(each.file).resolve().is_relative_to(own)]
-        if hottest := max(inside, key=lambda each: each.python_s, default=None):
-            gain = gain_text(self.wall_s, hottest.python_s)
-            text = f"The hottest function of your own is {hottest.name}: fused into one @noyau.op, {gain}."
-            yield from hanging(show(text), width, rest="  ")
+        return call_lines(self, "function", self.longest[: self.top], width, ascii_only=ascii_only)
 
 
 def by_name(rows: Iterable[tuple[str, float]]) -> list[tuple[str, list[float]]]:

@@ -15,14 +15,15 @@ from noyau.hosts.onnxruntime.inputs import spell
 from noyau.jobs.page import document
 from noyau.jobs.page.document import Node, Page, Section, SizedTime, graphs
 from noyau.jobs.page.graphs import plan_drawing
-from noyau.jobs.profile.record import LargeValue, NodeMemory, Profile, ProfiledSize, Wall
+from noyau.jobs.profile.record import LargeValue, NodeMemory, Profile, ProfiledSize, ScriptProfile, Wall
 from noyau.jobs.report.text import WIDE, Show, TableRow, hanging, listed, show_of, spell_bytes, table
-from noyau.text import differing, few, fields_json, printable
+from noyau.text import differing, few, fields_json, printable, several
 from noyau.timing.verdict import spell_s
 
 _DRIFT = 0.05  # that is worth a word
 _OUTSIDE = 4  # operator types that the ceiling names
 _MOST_OPERATORS = 12  # that a path names
+_MOST_ROWS = 1000  # of a page
 BETWEEN = "(no node's)"
 UNTRIED = "Not made yet: noyau optimize makes it, certifies it and times it."
 _NOTE = "A time is of one run; nodes that onnxruntime joins show the time of all. A colour is a fusable path."
@@ -184,10 +185,8 @@ def _few(operators: Sequence[str], show: Show) -> str:
     return few([f"{count} {show(name)}" if count > 1 else show(name) for name, count in counts], _MOST_OPERATORS)
 
 
-def headline(profile: Profile | Wall) -> str:
-    """The most that fusing could gain, a line for each of the sizes; of a call of a module of torch, how it splits."""
-    if isinstance(profile, Wall):
-        return str(profile).partition("\n")[0]
+def headline(profile: Profile) -> str:
+    """The most that fusing could gain, a line for each of the sizes."""
     return "\n".join(ceiling_text(each, _where(each), printable).plain for each in profile.at)
 
 
@@ -195,12 +194,14 @@ def _where(at: ProfiledSize) -> str:
     return f"with {spell(at.sizes)}" if at.sizes else "here"
 
 
-def page(profile: Profile | Wall) -> Page:
-    """The page of a profile, size by size; of a call of a module of torch, its kernels."""
-    if isinstance(profile, Wall):
-        head, *rest = str(profile).splitlines()
-        kernels = document.table("Longest kernels", map(fields_json, profile.longest))
-        return Page("a call", "profile", [document.summary(head, "plain", rest[-1:]), kernels])
+def page(profile: Profile | Wall | ScriptProfile) -> Page:
+    """The page of a profile, size by size; of a call, a script or a report, its kernels or functions."""
+    if not isinstance(profile, Profile):
+        title, early = ("a call", "") if isinstance(profile, Wall) else (printable(profile.script), profile.end)
+        most, wall_s, unsaid = profile.longest[:_MOST_ROWS], profile.wall_s, ("file", "python_s")
+        rows = [{**fields_json(each, without=unsaid), "share": each.self_s / wall_s} for each in most]
+        head = document.summary(profile.headline(), "bad" if early else "plain", profile.remarks)
+        return Page(title, "profile", [head, document.table("Where the time goes", rows)])
     facts = dict(zip(("model", "machine"), (each.plain for each in header(profile, WIDE, printable)), strict=False))
     gain, *texts = headline(profile).splitlines()
     for each in profile.at:
@@ -241,8 +242,8 @@ def _timed(size: ProfiledSize, labels: tuple[str, ...]) -> dict[int, Node]:
     positions = {name: position for position, name in enumerate(labels) if name}
     result: dict[int, Node] = {}
     for node in size.nodes:
-        time, count = f"{spell_s(node.time_s)} {share_text(node.time_s, size.run_s)}", len(node.stands_for)
-        words = f"{time} of a run" + (f", in {node.operator} with {count - 1} other nodes" if count > 1 else "")
+        time, others = f"{spell_s(node.time_s)} {share_text(node.time_s, size.run_s)}", len(node.stands_for) - 1
+        words = f"{time} of a run" + f", in {node.operator} with {several(others, 'other node')}" * (others > 0)
         for name in node.stands_for:
             result[positions[name]] = {"lines": [time], "facts": {"time": words}}
     return result

@@ -29,7 +29,7 @@ from noyau.jobs.profile.paths import ProfiledModel
 from noyau.jobs.profile.record import NodeMemory, NodeTime, Profile, ProfiledSize
 from noyau.jobs.profile.session_runs import SessionBench
 from noyau.jobs.profile.timeline import model_events
-from noyau.text import printable
+from noyau.text import printable, several
 from noyau.timing.conditions import conditions, unsteady
 from noyau.timing.machine import this_machine
 from noyau.timing.ranges import Event
@@ -172,9 +172,9 @@ def remarks(original: SourceModel, nodes: Sequence[NodeTime], unrun: int, doubt:
         yield "noyau has fused this model: it is profiled as it was before, and as it runs without its library"
     if lost := [printable(node.operator) for node in nodes if not node.stands_for]:
         kinds = ", ".join(dict.fromkeys(lost))
-        yield f"{len(lost)} nodes that onnxruntime's optimizer made cannot be traced to nodes of the file: {kinds}"
+        yield f"{several(len(lost), 'node')} of onnxruntime's optimizer cannot be traced to nodes of the file: {kinds}"
     if unrun:
-        yield f"{unrun} nodes of the file do not run: onnxruntime computed them beforehand, or left them out"
+        yield f"{several(unrun, 'node')} of the file did not run: computed beforehand by onnxruntime, or left out"
     if doubt:
         yield f"the times are doubtful: {doubt}"
 

@@ -24,7 +24,7 @@ from typing import Any
 
 from noyau.errors import InputError, MissingExtraError, OutputError
 from noyau.jobs.profile.record import CallTime, ScriptProfile
-from noyau.jobs.profile.timeline import ON_GPU, call_rows, stack_events
+from noyau.jobs.profile.timeline import ON_GPU, call_rows, label, stack_events
 from noyau.sanitizer.scripts.notebooks import cells_of, run_cells
 from noyau.text import fields_json, from_json
 from noyau.timing.ranges import event, recorded
@@ -80,8 +80,9 @@ def profile_script(
 def _with_samples(ran: ScriptProfile, samples: Sequence[Mapping[str, Any]]) -> ScriptProfile:
     """The run with the functions of its samples; both begin at the same moment, but for a sample."""
     events, functions = stack_events(samples, ran.script)
-    begin_us = min((each["ts"] for each in events), default=0.0) - (ran.events[0]["ts"] if ran.events else 0.0)
-    moved = ({**each, "ts": each.get("ts", 0.0) + begin_us} for each in ran.events)
+    starts_us = (each["ts"] for each in events if each["ph"] == "X")
+    begin_us = min(starts_us, default=0.0) - (ran.events[0]["ts"] if ran.events else 0.0)
+    moved = (each if each["ph"] == "M" else {**each, "ts": each["ts"] + begin_us} for each in ran.events)
     return replace(ran, events=(*moved, *events), functions=(*ran.functions, *functions))
 
 
@@ -90,7 +91,7 @@ def run_script(
 ) -> ScriptProfile:
     """Run a script in this process, however it ends, for so long at most, under `profiler` and, on a GPU, torch's."""
     end, status, script = "", 0, partial(runpy.run_path, str(path), run_name="__main__")
-    run = partial(run_cells, cells_of(path), path.name) if path.suffix == ".ipynb" else script
+    run = partial(run_cells, cells_of(path), str(path)) if path.suffix == ".ipynb" else script
     sys.argv = [str(path), *arguments]
     with recorded() as events, import_path(path), ExitStack() as recording:
 
@@ -114,7 +115,7 @@ def run_script(
         except Exception as fault:  # noqa: BLE001  whatever a script raises
             end, status = f"{type(fault).__name__}: {fault}", 1
         end_s = time.perf_counter()
-    spans = (event(path.name, start_s, end_s), *events)
+    spans = (event(path.name, start_s, end_s), *events, label("process_name", path.name, os.getpid()))
     stats = {} if profiler is None else vars(pstats.Stats(profiler))["stats"]
     functions = tuple(
         CallTime(name if file == "~" else f"{name} ({Path(file).name}:{line})", file, calls, self_s, total_s)

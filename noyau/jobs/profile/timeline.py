@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 NODES, GAPS = 1, 2  # the threads of the timeline of a model
 ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")  # the categories of what a GPU does
 _MOST_RUNS = 5  # of a model, in a timeline
+_STACKS = 1 << 21  # the first of the threads of a timeline that are rows of stacks
+_PYTHON = (".py", "]", ">")  # ends of the names of files, of cells of notebooks, and of modules that are frozen
 _Frame = tuple[str, str]
+_Call = tuple[_Frame, str]  # and where it runs
 
 
 def write_trace(events: Iterable[Event], path: Path) -> None:
@@ -35,7 +38,7 @@ def span(name: str, start_us: float, end_us: float, pid: int, tid: int, cat: str
 
 def label(kind: str, name: str, pid: int, tid: int = 0) -> Event:
     """The name of a process or a thread: `kind` is process_name or thread_name."""
-    return {"name": kind, "ph": "M", "pid": pid, "tid": tid, "args": {"name": name}}
+    return {"name": kind, "ph": "M", "ts": 0.0, "pid": pid, "tid": tid, "args": {"name": name}}
 
 
 def gaps(spans: Iterable[tuple[float, float]], pid: int, tid: int) -> Iterator[Event]:
@@ -91,35 +94,49 @@ def model_events(ran: TimedSession, labels: Mapping[str, Sequence[str]], name: s
 
 def stack_events(samples: Iterable[Mapping[str, Any]], script: str) -> tuple[list[Event], list[CallTime]]:
     """The spans and the times of functions, native ones too, from the samples of stacks that py-spy writes: of the
-    script's own thread what its module calls, of other threads all."""
-    events, self_us, total_us = list[Event](), defaultdict[_Frame, float](float), defaultdict[_Frame, float](float)
+    script's own thread what its module, or cells of a notebook, call; of other threads all. Each thread has a row of
+    its own in the timeline, for samples fall between the ends of ranges."""
+    events, (self_us, total_us, python_us) = list[Event](), (defaultdict[_Call, float](float) for _ in range(3))
     threads = defaultdict[int, list[Mapping[str, Any]]](list)
     for sample in samples:
         threads[sample["tid"]].append(sample)
-    for number, thread in enumerate(threads.values()):
-        body = next((_frame(each) for each in thread if each["name"] == "<module>" and _frame(each)[1] == script), None)
+    for number, thread in enumerate(threads.values(), _STACKS):
+        is_main = any(_is_body(_frame(each), script) for each in thread)
+        where, pid = "host" if is_main else "threads", thread[0]["pid"]
+        events.append(label("thread_name", f"stacks, sampled{'' if is_main else ', of another thread'}", pid, number))
         stack, last_us = list[tuple[_Frame, float]](), 0.0
         for sample in thread:
             frames = [frame for frame, _ in stack]
-            seen = frames[frames.index(body) :] if body in frames else [] if body else frames
+            bodies = (at for at, frame in enumerate(frames) if _is_body(frame, script))
+            seen = frames[next(bodies, len(frames)) if is_main else 0 :]
             for frame in dict.fromkeys(seen):
-                total_us[frame] += sample["ts"] - last_us
+                total_us[frame, where] += sample["ts"] - last_us
             if seen:
-                self_us[seen[-1]] += sample["ts"] - last_us
+                self_us[seen[-1], where] += sample["ts"] - last_us
+                inner = next((frame for frame in reversed(seen) if frame[1].endswith(_PYTHON)), seen[-1])
+                python_us[inner, where] += sample["ts"] - last_us
             last_us = sample["ts"]
             if sample["ph"] == "B":
                 stack.append((_frame(sample), last_us))
             elif stack:
                 (name, file), start_us = stack.pop()
-                pid = sample["pid"]
-                events += [span(name, start_us, last_us, pid, pid + number, "stack", file=file)] if seen else []
-    return events, [CallTime(*frame, None, 1e-6 * self_us[frame], 1e-6 * us) for frame, us in total_us.items()]
+                events += [span(name, start_us, last_us, pid, number, "stack", file=file)] if seen else []
+    return events, [
+        CallTime(*call[0], None, 1e-6 * self_us[call], 1e-6 * us, None, call[1], 1e-6 * python_us[call])
+        for call, us in total_us.items()
+    ]
+
+
+def _is_body(frame: _Frame, script: str) -> bool:
+    """Whether it is the module of a script, or a cell of a notebook."""
+    name, file = frame
+    return name.startswith("<module>") and (file == script or file.startswith(f"{script}[cell "))
 
 
 def _frame(sample: Mapping[str, Any]) -> _Frame:
     """The name of a function with its place, and its file."""
     name, file, line = sample["name"], sample["args"]["filename"], sample["args"]["line"]
-    if file.endswith(".py"):
+    if file.endswith(_PYTHON):
         return f"{name} ({Path(file).name}:{line})", file
     library = Path(file).name.partition(".")[0]
     return f"({library})" if name.startswith("0x") else f"{name} ({library})", file

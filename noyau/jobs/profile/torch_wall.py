@@ -95,7 +95,7 @@ def timeline_of(seen: profile, zero_s: float | None = None) -> list[Event]:
         seen.export_chrome_trace(str(path))
         trace = json.loads(path.read_text("utf-8"))
     zero_us = 0.0 if zero_s is None else 1e6 * zero_s - 1e-3 * trace.get("baseTimeNanoseconds", 0)
-    events = [{**each, "ts": each.get("ts", 0.0) - zero_us} for each in trace["traceEvents"]]
+    events = [{**each, "ts": max(each.get("ts", 0.0) - zero_us, 0.0)} for each in trace["traceEvents"]]
     on_gpu = [each for each in events if each.get("cat") in ON_GPU]
     busy = on_gpu or [each for each in events if each.get("cat") == "cpu_op"]
     return [*events, *gap_threads(busy, "kernels" if on_gpu else "operators")]

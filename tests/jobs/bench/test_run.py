@@ -151,13 +151,24 @@ def test_functions_without_arguments_are_timed():
     assert found.ok and len(found.at[0].ranked) == 2
 
 
-def test_what_raises_is_told_and_the_others_are_timed():
+def test_what_raises_is_told_in_a_line_and_the_others_are_timed():
     def broken(x):
-        raise ZeroDivisionError("by zero")
+        raise ZeroDivisionError("by zero\nand more")
 
     found = noyau.bench({"a": np.exp, "b": broken, "c": np.exp}, (np.ones(9),), budget_s=0.05)
     assert "does not run on float64[9]: ZeroDivisionError: by zero" in found.at[0].rows[1].fault
-    assert [row.name for row in found.at[0].rows if not row.out] == ["a", "c"]
+    assert [row.name for row in found.at[0].rows if not row.out] == ["a", "c"] and not found.ok
+    assert found.at[0].rows[1].fault.endswith("by zero")
+
+
+def test_a_peer_that_cannot_run_is_no_fault_of_the_others():
+    def broken(x):
+        raise ZeroDivisionError("by zero")
+
+    op = noyau.op("f64[n] -> f64[n]")(lambda x: np.exp(x))
+    found = noyau.bench(op, (np.ones(9),), peers={"b": broken}, budget_s=0.02)
+    (peer,) = (row for row in found.at[0].rows if row.name == "b")
+    assert found.ok and "by zero" in peer.skipped and not peer.fault
 
 
 def test_what_remembers_its_results_is_found_out():

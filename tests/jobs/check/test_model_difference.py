@@ -60,7 +60,7 @@ def test_the_first_value_that_differs_is_named(both):
     with pytest.raises(CheckError, match=r"b.onnx differs from a.onnx at rows=4: n2, made by Mul#14, is wrong at n2\["):
         found.raise_if_bad()
     told = printed(found)
-    assert "b.onnx against a.onnx at rows=4: 16 common values, 1 of them outputs" in told
+    assert "b.onnx against a.onnx at rows=4: 16 common values, 1 output among them" in told
     assert "the first that differs: n2, made by Mul#14" in told
     assert "after it: y" in told
     assert "alike" not in told
@@ -166,7 +166,7 @@ def test_a_record_that_cannot_be_written_is_one_line(both, tmp_path):
 
 def test_the_exporters_llamas_have_their_own_values(capsys):
     assert main(["check", str(llama("dynamo")), "--against", str(llama("torchscript"))]) == 0
-    assert "1 common values, 1 of them outputs" in " ".join(capsys.readouterr().out.split())
+    assert "1 common value, 1 output among them" in " ".join(capsys.readouterr().out.split())
 
 
 def test_values_of_bodies_are_compared_and_the_first_to_differ_is_in_one(tmp_path):

@@ -153,6 +153,36 @@ def test_what_an_opset_moved_from_an_attribute_to_an_operand_is_no_difference(tm
     assert not (result.added or result.removed or result.changed or result.apart)
 
 
+def test_defaults_that_no_schema_has_and_those_of_attributes_with_capitals_are_no_difference(tmp_path):
+    weight = helper.make_tensor("w", FLOAT, (2, 3, 1, 1), [0.5] * 6)
+    ends = [value("x", (1, 3, 4, 4))], [value("y", (2, 2))]
+    said = ({}, {}), ({"strides": [1, 1], "dilations": [1, 1], "pads": [0] * 4}, {"transA": 0, "alpha": 1.0})
+    one, other = (
+        model_of(
+            [
+                NODE("Conv", ["x", "w"], ["c"], **of_conv),
+                NODE("GlobalMaxPool", ["c"], ["p"]),
+                NODE("Flatten", ["p"], ["f"]),
+                NODE("Gemm", ["f", "f"], ["y"], transB=1, **of_gemm),
+            ],
+            *ends,
+            [weight],
+        )
+        for of_conv, of_gemm in said
+    )
+    assert compared(one, other, tmp_path).same
+
+
+def test_operands_that_changed_places_bear_the_names_of_the_first_model(tmp_path):
+    ends = [value("x", (4,))], [value("y", (4,))]
+    one, other = (
+        model_of([NODE("Exp", ["x"], [a]), NODE("Sin", ["x"], [b]), NODE("Sub", ["u", "v"], ["y"])], *ends)
+        for a, b in ("uv", "vu")
+    )
+    result = compared(one, other, tmp_path)
+    assert [each.changes for each in result.changed] == [("reads u, there v", "reads v, there u")]
+
+
 def test_a_body_of_a_branch_that_differs_is_named(tmp_path):
     other = with_branches()
     branch = next(node for node in other.graph.node if node.op_type == "If")
@@ -188,7 +218,7 @@ def test_other_inputs_are_said_and_nothing_runs(tmp_path):
     one = model_of(chain("x", "y"), [value("x", ("rows", 6))], ends)
     other = model_of(chain("x", "y"), [value("x", ("rows", 6)), value("z", (1,), INT64)], ends)
     result = compared(one, other, tmp_path)
-    assert result.facts == ("1 inputs -> 2",) and not result.values
+    assert result.facts == ("1 input -> 2",) and not result.values
     assert result.notes == ("their values are not compared: they take other inputs or give other outputs",)
 
 

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import json
 
+import jsonschema
 import pytest
 
 from noyau.jobs import cli
 from noyau.timing import rates as timing_rates
 from tests.timing.test_rates import made
+from tools.schemas import FOLDER
 
 
 @pytest.fixture
@@ -34,8 +36,10 @@ def test_the_machine_is_shown_and_measured_once(scripted, capsys):
     assert len(scripted) == 2
 
 
-def test_the_record_is_json(scripted, capsys):
-    assert cli.main(["machine", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+def test_the_record_is_json(scripted, capsys, tmp_path):
+    assert cli.main(["machine", "--quiet", "--json", str(tmp_path / "m.json")]) == 0
+    assert capsys.readouterr().out == ""
+    told = json.loads((tmp_path / "m.json").read_text())
+    jsonschema.validate(told, json.loads((FOLDER / "machine.json").read_text()))
     assert told["copy_bytes_per_s"]["2"]["8192"] == 2e10
     assert told["machine"]["cpu"]

@@ -10,10 +10,10 @@ from noyau.jobs.machine import run as machine_run
 from tests.timing.gpus import made
 
 
-def test_the_gpu_alone_is_asked_for(monkeypatch, capsys):
+def test_the_gpu_alone_is_asked_for(monkeypatch, tmp_path):
     monkeypatch.setattr(machine_run, "_gpu", lambda device, *, refresh: made())
-    assert cli.main(["machine", "--device", "cuda", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
+    assert cli.main(["machine", "--device", "cuda", "--json", str(tmp_path / "m.json")]) == 0
+    told = json.loads((tmp_path / "m.json").read_text())
     assert told["gpu"]["gpu"]["name"] == "NVIDIA Round"
     assert "machine" not in told
 

@@ -22,7 +22,8 @@ def test_a_document_is_plain_data_that_names_its_format():
 
 
 def test_a_table_has_a_column_for_each_cell_of_its_rows():
-    assert table("T", [{"a": 1, "b": math.nan}])["columns"] == ["a", "b"]
+    rows = [{"a": 1, "b": math.nan, "c": None, "d": 0}, {"a": "", "b": "", "c": "", "d": ()}]
+    assert (table("T", rows)["columns"], table("T", rows)["rows"][1]) == (["a", "b", "d"], ["", "", ()])
     assert table("T", []) == {"kind": "table", "title": "T", "columns": [], "rows": [], "note": ""}
     assert Page("p", "show", [table("T", [{"b": math.nan}])]).to_json()["sections"][0]["rows"] == [[None]]
 

@@ -210,7 +210,6 @@ def test_a_report_that_cannot_be_read_is_one_clear_line(report, capsys, kind, me
     ("words", "message"),
     [
         (["r.sqlite", "words"], "r.sqlite is no script: it takes no arguments, no --time and no --native"),
-        (["r.sqlite", "--html", "p.html"], "the profile of r.sqlite has no page: say --json or --trace F.json"),
     ],
 )
 def test_what_a_report_does_not_take(report, capsys, words, message):

@@ -35,10 +35,13 @@ def test_times_stand_on_the_nodes_of_the_file(tmp_path):
     drawing = next(each for each in page(record).sections if each["kind"] == "graphs")["drawings"][0]
     timed = [each for each in drawing["nodes"] if "time" in each.get("facts", {})]
     assert [each["lines"][0] for each in timed] == ["Mul", "MatMul"]
-    assert all("in FusedMatMul with 1 other nodes" in each["facts"]["time"] for each in timed)
+    assert all("in FusedMatMul with 1 other node" in each["facts"]["time"] for each in timed)
 
 
 def test_a_call_of_a_module_has_its_kernels():
-    document = page(Wall(1e-3, 0.5, 0.25, 0.1, 3, (CallTime("gemm", "", 2, 5e-4, 6e-4),)))
-    assert document.sections[0]["headline"].startswith("1 ms: kernels 50%")
-    assert document.sections[1]["rows"] == [["gemm", "", 2, 5e-4, 6e-4, None, "host"]]
+    document = page(Wall(1e-3, 0.5, 0.25, 0.1, 3, (CallTime("gemm", "", 2, 5e-4, 6e-4),), (("exp", "mul"), 1e-4)))
+    head, table = document.sections
+    assert head["headline"].startswith("1 ms: kernels 50%") and "exp, mul: that makes the whole" in head["lines"][0]
+    assert dict(zip(table["columns"], table["rows"][0], strict=True)) == {
+        "name": "gemm", "calls": 2, "self_s": 5e-4, "total_s": 6e-4, "where": "host", "share": 0.5
+    }  # fmt: skip

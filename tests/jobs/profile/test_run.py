@@ -167,8 +167,8 @@ def test_nodes_that_are_not_known_are_told_of(tmp_path):
     lost = profile_run.NodeTime("Odd\n", (), True, 1, 1.0)
     told = list(profile_run.remarks(original, [lost, lost], 3, "the host took 2 s away"))
     assert told == [
-        "2 nodes that onnxruntime's optimizer made cannot be traced to nodes of the file: 'Odd\\n'",
-        "3 nodes of the file do not run: onnxruntime computed them beforehand, or left them out",
+        "2 nodes of onnxruntime's optimizer cannot be traced to nodes of the file: 'Odd\\n'",
+        "3 nodes of the file did not run: computed beforehand by onnxruntime, or left out",
         "the times are doubtful: the host took 2 s away",
     ]
 

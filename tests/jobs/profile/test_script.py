@@ -18,7 +18,7 @@ import pytest
 
 import noyau
 from noyau.jobs.cli import main
-from noyau.jobs.profile.record import CallTime, Profile, ScriptProfile
+from noyau.jobs.profile.record import CallTime
 from noyau.jobs.profile.script import run_script
 from tests.jobs.profile.samples import TRACE
 
@@ -54,7 +54,7 @@ def profile(*words: str) -> int:
 
 def test_a_script_is_profiled_with_its_arguments(script, capfd):
     before = sys.argv
-    assert profile("--json", "p.json", "--trace", "t.json", "--", "3", "--quick") == 0
+    assert profile("--json", "p.json", "--trace", "t.json", "--html", "p.html", "--", "3", "--quick") == 0
     out = capfd.readouterr().out
     assert "['3', '--quick'] __main__" in out and "work.py ran for " in out and "smooth (work.py:6)" in out
     assert "The hottest function of your own is smooth (work.py:6): fused into one @noyau.op" in " ".join(out.split())
@@ -62,11 +62,20 @@ def test_a_script_is_profiled_with_its_arguments(script, capfd):
     record = json.loads(Path("p.json").read_text())
     smooth = next(each for each in record["functions"] if each["name"] == "smooth (work.py:6)")
     assert smooth["calls"] == 4 and smooth["total_s"] >= smooth["self_s"] > 0
-    whole, *ranges = json.loads(Path("t.json").read_text())["traceEvents"]
-    assert [each["name"] for each in ranges] == ["<b>smooth"] * 4 and whole["name"] == "work.py"
+    whole, *ranges, process = json.loads(Path("t.json").read_text())["traceEvents"]
+    assert (
+        process["args"] == {"name": "work.py"}
+        and [each["name"] for each in ranges] == ["<b>smooth"] * 4
+        and whole["name"] == "work.py"
+    )
     assert all(whole["ts"] <= each["ts"] and each["dur"] <= whole["dur"] for each in ranges)
     jsonschema.validate(json.loads(Path("t.json").read_text()), TRACE)
     assert sum(each["self_s"] for each in record["functions"]) == pytest.approx(record["wall_s"], rel=0.1)
+    page = re.search('<script type="application/json" id="document">(.*?)</script>', Path("p.html").read_text())
+    head, table = json.loads(page[1])["sections"]
+    assert head["headline"].startswith("work.py ran for ") and "smooth (work.py:6)" in head["lines"][0]
+    assert len(table["rows"]) == len(record["functions"])
+    assert table["columns"] == ["name", "calls", "self_s", "total_s", "where", "share"]
 
 
 @pytest.mark.parametrize(
@@ -133,7 +142,7 @@ def test_what_a_script_does_on_a_gpu_is_seen_from_when_torch_begins_to_use_it(sc
         script.write_text(use)
         ran = run_script(script, (), math.inf, None)
         assert [(each.name, each.self_s, each.bytes) for each in ran.functions if each.where == "gpu"] == on_gpu
-        assert [each["name"] for each in ran.events][:1] == ["work.py"] and len(ran.events) == (4 if on_gpu else 1)
+        assert [each["name"] for each in ran.events][:1] == ["work.py"] and len(ran.events) == (5 if on_gpu else 2)
     assert re.search(
         r"fill +2 s +2 s .* 1 +gpu", str(replace(ran, functions=(*ran.functions, CallTime("f", "f.py", 1, 1, 1))))
     )
@@ -175,7 +184,6 @@ def test_torchs_profiler_of_a_gpu_is_around_a_script(script, capfd):
         (["model.onnx", "words"], "model.onnx is no script: it takes no arguments, no --time and no --native"),
         (["t.json"], "t.json is no model and no script; a timeline, of noyau or another tool, opens in Perfetto"),
         (["work.py", "--time", "0"], "--time 0 is no limit: give a number of seconds above 0"),
-        (["work.py", "--html", "p.html"], "the profile of work.py has no page: say --json or --trace F.json"),
         (["work.py", "--json", "work.py"], "which is the model itself"),
     ],
 )
@@ -212,9 +220,10 @@ print("py-spy> this is not of the script")
 status = subprocess.call(line, close_fds=False) if {runs} else 0
 frame = dict(pid=1, tid=77, args=dict(filename="work.py", line=1))
 native = dict(frame, args=dict(filename="/lib/libm.so.6", line=0))
+other = [dict(name="poll", ph=ph, ts=ts, **dict(native, tid=78)) for ph, ts in (("B", 1e6), ("E", 4e6))]
 entry = dict(name="<module>", ph="B", ts=1e6, **frame), dict(name="0x12", ph="B", ts=2e6, **native)
 end = dict(name="0x12", ph="E", ts=3e6, **native), dict(name="<module>", ph="E", ts=4e6, **frame)
-open(out, "w").write(json.dumps([*entry, *end] if {runs} else "oh"))
+open(out, "w").write(json.dumps([*entry, *end, *other] if {runs} else "oh"))
 sys.exit(status)
 """
 
@@ -228,14 +237,20 @@ def test_samples_of_py_spy_are_rows_and_spans_beside_the_ranges(script, monkeypa
     out = capfd.readouterr().out
     assert "['a'] __main__" in out and "py-spy>" not in out
     functions = json.loads(Path("p.json").read_text())["functions"]
-    assert [(each["name"], each["self_s"], each["total_s"], each["calls"]) for each in functions] == [
-        ("<module> (work.py:1)", 2.0, 3.0, None),
-        ("(libm)", 1.0, 1.0, None),
+    names = ("name", "where", "self_s", "total_s", "python_s", "calls")
+    assert [tuple(each[name] for name in names) for each in functions] == [
+        ("<module> (work.py:1)", "host", 2.0, 3.0, 3.0, None),
+        ("(libm)", "host", 1.0, 1.0, 0.0, None),
+        ("poll (libm)", "threads", 3.0, 3.0, 3.0, None),
     ]
     trace = json.loads(Path("t.json").read_text())
     jsonschema.validate(trace, TRACE)
-    begins = {each["name"]: each["ts"] for each in trace["traceEvents"]}
-    assert begins["work.py"] == begins["<module> (work.py:1)"] == 1e6 < begins["<b>smooth"]
+    spans = {each["name"]: each for each in trace["traceEvents"] if each["ph"] == "X"}
+    whole, body, ranged, poll = (
+        spans[name] for name in ("work.py", "<module> (work.py:1)", "<b>smooth", "poll (libm)")
+    )
+    assert whole["ts"] == body["ts"] == 1e6 < ranged["ts"]
+    assert ranged["tid"] == whole["tid"] and len({whole["tid"], body["tid"], poll["tid"]}) == 3
     spy.write_text(SPY.format(python=sys.executable, runs=False))
     assert main(["profile", "work.py"]) == 2
     assert "work.py left no profile" in capfd.readouterr().err
@@ -270,7 +285,3 @@ def test_perfetto_reads_the_timeline(script):
         names = [row.name for row in trace.query("select name from slice order by ts")]
         faults = [row.name for row in trace.query("select name from stats where severity = 'error' and value > 0")]
     assert names == ["work.py", *["<b>smooth"] * 4] and not faults
-
-
-def test_a_record_without_a_page_is_text_in_a_notebook():
-    assert not hasattr(ScriptProfile, "_repr_html_") and hasattr(Profile, "_repr_html_")

@@ -52,9 +52,19 @@ def test_frames_above_the_script_are_left_out_and_other_threads_are_whole():
     events, rows = stack_events(samples, "work.py")
     times = {row.name: (round(row.self_s * 1e6), round(row.total_s * 1e6)) for row in rows}
     assert times == {"<module> (work.py:3)": (20, 50), "f (work.py:3)": (30, 30), "loop (other.py:3)": (40, 40)}
-    assert [(each["name"][:4], each["ts"], each["dur"], each["tid"]) for each in events] == [
-        ("f (w", 30, 10, 5),
-        ("f (w", 20, 30, 5),
-        ("<mod", 10, 50, 5),
-        ("loop", 30, 40, 6),
-    ]
+    first, *mine, second, loop = [(each["name"][:4], each["ts"], each.get("dur"), each["tid"]) for each in events]
+    row, other = first[-1], second[-1]  # of the timeline, none a thread that has ranges
+    assert mine == [("f (w", 30, 10, row), ("f (w", 20, 30, row), ("<mod", 10, 50, row)]
+    assert loop == ("loop", 30, 40, other) and row != other and min(row, other) > 1 << 20
+
+
+def test_the_cells_of_a_notebook_are_its_module():
+    file = "folder/book.ipynb[cell 2]"
+    samples = [sample("B", "run_cells", 0, file="notebooks.py"), sample("B", "<module>", 10, file=file)]
+    samples += [sample("B", "0x1", 20, file="/lib/libm.so.6"), sample("E", "0x1", 40, file="/lib/libm.so.6")]
+    samples += [sample("E", "<module>", 50, file=file), sample("E", "run_cells", 60, file="notebooks.py")]
+    _, rows = stack_events(samples, "folder/book.ipynb")
+    assert {row.name: (row.where, round(1e6 * (row.python_s or 0))) for row in rows} == {
+        "<module> (book.ipynb[cell 2]:3)": ("host", 40),
+        "(libm)": ("host", 0),
+    }

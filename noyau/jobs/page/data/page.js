@@ -35,6 +35,11 @@ function spell(value, unit) {
   return `${+(value / size).toPrecision(3)} ${prefix}${unit}`.trim();
 }
 
+function spellBytes(value) {  // as caches and memory are counted
+  const [unit, size] = [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]].find(([, each]) => Math.abs(value) >= each) || ["B", 1];
+  return `${+(value / size).toPrecision(Math.abs(value) >= 1000 * size ? 4 : 3)} ${unit}`;
+}
+
 // Sections
 
 const DRAW = {summary: drawSummary, table: drawTable, graphs: drawGraphs, sweeps: drawSweeps, findings: drawFindings,
@@ -103,7 +108,7 @@ const MEANS = {
   returns_s: "median time of a call that returns its result", out_s: "median time of a call that fills an array of the caller",
   hot_s: "on inputs that stay in the cache", accesses: "accesses to memory that were watched",
 };
-const HEADS = {bytes_per_s: "rate", speedup: "speed-up", estimated_speedup: "estimate", gain_share: "gain at most", allowed_share: "of what is allowed", out_s: "out="};
+const HEADS = {bytes_per_s: "rate", speedup: "speed-up", estimated_speedup: "estimate", gain_share: "gain at most", allowed_share: "of what is allowed", out_s: "out=", calls_per_s: "calls/s"};
 const LONGEST = 40;  // texts in one cell
 
 const heading = name => HEADS[name] || name.replace(/_(s|share)$/, "").replaceAll("_", " ");
@@ -122,7 +127,7 @@ function spellCell(cell, name) {
   if (name.endsWith("calls_per_s")) return spell(cell, "");
   if (name.endsWith("_per_s")) return spell(cell, "B/s");
   if (name.endsWith("_s")) return spell(cell, "s");
-  if (name.endsWith("bytes")) return spell(cell, "B");
+  if (name.endsWith("bytes")) return spellBytes(cell);
   if (name.endsWith("share")) return `${(100 * cell).toFixed(cell < 0.1 ? 1 : 0)} %`;
   if (name.endsWith("speedup")) return ratio(cell);
   if (name.endsWith("error")) return exponential(cell);
@@ -142,7 +147,9 @@ function drawTable(section, element) {
     return cells.length ? [Math.min(1, ...cells.map(c => c[1])), Math.max(1, ...cells.map(c => c[2]))] : null;
   });
   const kinds = columns.map((name, k) => scales[k] ? "interval" : numeric[k] ? "number" : /^(verdict|severity)$/.test(name) ? "verdict" : "text");
-  const headings = columns.map((name, k) => make("th", {scope: "col", class: kinds[k]},
+  const lengths = columns.map((name, k) => Math.max(...section.rows.map(row => spellCell(row[k], name).length)));
+  const looks = kinds.map((kind, k) => kind !== "text" ? kind : lengths[k] > 60 ? "text long" : lengths[k] < 30 ? "text short" : "text");
+  const headings = columns.map((name, k) => make("th", {scope: "col", class: looks[k]},
     make("button", {type: "button", title: MEANS[name] || null, onclick: () => sort(k)}, heading(name))));
   const more = make("button", {type: "button", class: "more", onclick: () => { view.all = true; fill(); }});
   const status = make("span", {class: "status", role: "status"});
@@ -165,7 +172,7 @@ function drawTable(section, element) {
     let rows = section.rows.filter(row => !view.words || row.some((cell, k) => spellCell(cell, columns[k]).toLowerCase().includes(view.words)));
     if (view.order !== null) rows = [...rows].sort((a, b) => compare(a[view.order], b[view.order], numeric[view.order]) * (view.down ? -1 : 1));
     const shown = view.all ? rows : rows.slice(0, ROWS);
-    body.replaceChildren(...shown.map(row => make("tr", {}, row.map((cell, k) => drawCell(cell, columns[k], kinds[k], scales[k])))));
+    body.replaceChildren(...shown.map(row => make("tr", {}, row.map((cell, k) => drawCell(cell, columns[k], looks[k], scales[k])))));
     more.textContent = `Show all ${rows.length} rows`;
     more.hidden = shown.length === rows.length;
     status.textContent = view.words ? `${rows.length} of ${section.rows.length}` : "";
@@ -180,11 +187,12 @@ function compare(a, b, asNumbers) {  // what is not known is least
 }
 
 function drawCell(cell, name, kind, scale) {
-  const text = spellCell(cell, name);
-  if (kind === "text" && page.sources[cell]) return make("td", {class: "source"}, sourceButton(cell));
+  const text = spellCell(cell, name), is_text = kind.startsWith("text");
+  if (is_text && page.sources[cell]) return make("td", {class: "source"}, sourceButton(cell));
   if (kind === "verdict") return make("td", {class: "verdict"}, make("span", {class: `badge ${text.toLowerCase()}`}, text));
   if (kind === "interval") return make("td", {class: "interval"}, make("span", {}, text), intervalBar(cell, scale));
-  return make("td", {class: kind}, text);
+  const parts = is_text && !kind.endsWith("short") ? text.split(/(?<=[_./:])(?=[A-Za-z])/) : [text];  // where a line may end within a name
+  return make("td", {class: kind}, parts.flatMap((part, k) => k ? [make("wbr"), part] : [part]));
 }
 
 function intervalBar(cell, scale) {
@@ -210,7 +218,7 @@ function openSource(key) {
   const copy = make("button", {type: "button", onclick: () => navigator.clipboard.writeText(text).then(() => { copy.textContent = "Copied"; })}, "Copy");
   const body = make("div", {class: "body", tabindex: 0, role: "region", "aria-label": "Source and certificate"});
   if (source.evidence) body.append(make("p", {class: "evidence"}, source.evidence));
-  if (source.about) body.append(make("pre", {class: "facts"}, source.about));
+  if (source.about) body.append(make("pre", {class: "facts", tabindex: 0}, source.about));
   body.append(make("h3", {}, "Source"), numbered(text));
   const cases = source.certificate ? source.certificate.cases : [];
   if (cases.length) {
@@ -225,14 +233,14 @@ function openSource(key) {
 }
 
 function numbered(text) {
-  return make("pre", {class: "code"}, text.split("\n").map(line => make("span", {class: "line"}, `${line}\n`)));
+  return make("pre", {class: "code", tabindex: 0, role: "region", "aria-label": "Source, scrolls"}, text.split("\n").map(line => make("span", {class: "line"}, `${line}\n`)));
 }
 
 // Findings: a table, then each file with the findings under their lines
 
 function drawFindings(section, element) {
-  const rows = section.findings.map(each => [each.severity, each.kind, each.kernel, each.place.split(/[/\\]/).pop(), each.cell ? `[${each.cell.join(", ")}]` : "", each.owners.join(", "), each.size, `${each.message}; ${each.remedy}`]);
-  drawTable({title: section.title, columns: ["severity", "kind", "kernel", "place", "cell", "owners", "size", "what"], rows}, element);
+  const rows = section.findings.map(each => [each.severity, each.kind, each.place.split(/[/\\]/).pop(), `${each.message}; ${each.remedy}`, each.kernel, each.cell ? `[${each.cell.join(", ")}]` : "", each.owners.join(", "), each.size]);
+  drawTable({title: section.title, columns: ["severity", "kind", "place", "what", "kernel", "cell", "owners", "size"], rows}, element);
   const notes = {};
   const note = (place, remark) => {
     const [, file, line] = place.match(/^(.*):(\d+)$/) || [null, place, "0"], key = JSON.stringify(remark);
@@ -282,8 +290,9 @@ function drawSweeps(section, element) {
   const rate = (each, time) => time ? each.bytes_moved / time : null;
   if (size) drawPlot({title: `Time against ${size}`, x: {label: size}, y: {label: "time of a call", unit: "s"}, series: series("line", each => [each.size, each.time_s, each.low_s, each.high_s])}, element);
   const ofMachine = machine ? [ceiling("copy, measured", machine.copy), ceiling("read, measured", machine.read)] : [];
-  drawPlot({title: "Rate against the bytes that move", x: {label: "bytes that move", unit: "B", marks: Object.entries(machine ? machine.caches : {})}, y: {label: "rate", unit: "B/s"},
-            series: [...series("points", each => each.bytes_moved && [each.bytes_moved, rate(each, each.time_s), rate(each, each.high_s), rate(each, each.low_s)]), ...ofMachine]}, element);
+  const rates = series("points", each => each.bytes_moved && [each.bytes_moved, rate(each, each.time_s), rate(each, each.high_s), rate(each, each.low_s)]);
+  if (rates.some(each => each.points.length)) drawPlot({title: "Rate against the bytes that move", x: {label: "bytes that move", unit: "B", marks: Object.entries(machine ? machine.caches : {})}, y: {label: "rate", unit: "B/s"},
+            series: [...rates, ...ofMachine]}, element);
   const points = series("points", each => each.flops && each.bytes_moved && [each.flops / each.bytes_moved, each.flops / each.time_s, each.high_s && each.flops / each.high_s, each.low_s && each.flops / each.low_s]);
   const xs = points.flatMap(each => each.points.map(p => p[0]));
   if (xs.length) {
@@ -295,19 +304,19 @@ function drawSweeps(section, element) {
     }
     drawPlot({title: "Roofline", x: {label: "flops per byte"}, y: {label: "flops per second", unit: "FLOP/s"}, series: [...points, ...roofs]}, element);
   }
-  element.append(make("p", {class: "note"}, "Bars reach from the 10th to the 90th percentile. " + (machine
+  element.append(make("p", {class: "note"}, "Bars reach from the 10th to the 90th percentile. " + (!rates.some(each => each.points.length) ? "" : machine
     ? "Dashed: what this machine reaches with one thread, as noyau machine measured it." : "The ceilings of this machine are not known: noyau machine measures them.")));
 }
 
 function drawErrors() {  // of each kernel, the share of its cases whose worst error is at most so much of what is allowed
   const series = Object.entries(page.sources).filter(([, source]) => source.certificate && source.certificate.cases.length).map(([name, source]) => {
-    const ratios = source.certificate.cases.filter(each => each.cells).map(each => each.worst_ratio).filter(each => each !== null).sort((a, b) => a - b);
+    const ratios = source.certificate.cases.filter(each => each.cells).map(each => Number.isFinite(each.worst_ratio) ? Math.min(each.worst_ratio, 2) : 2).sort((a, b) => a - b);
     return {name, style: "line", points: ratios.flatMap((each, k) => [[each, k / ratios.length], [each, (k + 1) / ratios.length]])};
   }).filter(each => each.points.length);
   if (!series.length) return;
   const element = addSection("How exact the kernels are", "sweeps");
   drawPlot({title: "", linear: true, x: {label: "worst error of a case over what is allowed", marks: [["allowed", 1]]}, y: {label: "share of the cases"}, series}, element);
-  element.append(make("p", {class: "note"}, "Each step is a case that a kernel was tried on. Right of 1 it is wrong; at 0 every cell is as near to the truth as can be."));
+  element.append(make("p", {class: "note"}, "Each step is a case that a kernel was tried on. Right of 1 it is wrong, and what is more than 2 stands at 2; at 0 every cell is as near to the truth as can be."));
 }
 
 function drawPlot(section, element) {
@@ -364,7 +373,7 @@ function plotOf(section, shown, box) {
     axes: [axis(section.x, true), axis(section.y, false)],
     series: [{}, ...shown.map(each => ({
       stroke: colourOf(each.k, each), width: each.style === "points" ? 0 : each.style === "ceiling" ? 1.5 : 2,
-      dash: each.style === "ceiling" ? [6, 4] : [], spanGaps: true, points: {show: each.style !== "ceiling" && (each.style === "points" || each.points.length < 40), size: 7, fill: colourOf(each.k, each)},
+      dash: each.style === "ceiling" ? [6, 4] : [], spanGaps: true, points: {show: !section.linear && each.style !== "ceiling" && (each.style === "points" || each.points.length < 40), size: 7, fill: colourOf(each.k, each)},
     }))],
     hooks: {draw: [chart => { drawBars(chart, shown); drawMarks(chart, section.x, shown); }],
             setCursor: [chart => hover(chart, shown, section, tip)]},
@@ -565,8 +574,12 @@ function places(task, most) {
       let from = y - height / 2 + top;
       chain.forEach(each => { at[each] = [x, from + task.nodes[each].height / 2]; from += task.nodes[each].height + GAP; });
     });
+    // Its ends lie on the border of a whole chain, which is as wide as the widest of its nodes.
+    const end_at = (k, x, side) => [Math.min(Math.max(x, at[k][0] - task.nodes[k].width / 2 + 5), at[k][0] + task.nodes[k].width / 2 - 5), at[k][1] + side * task.nodes[k].height / 2];
     inside.forEach(([start, end, n]) => {
-      if (head[start] !== head[end]) points[n] = graph.edge(String(head[start]), String(head[end])).points.map(p => [p.x, p.y + top]);
+      if (head[start] === head[end]) return;
+      const bends = graph.edge(String(head[start]), String(head[end])).points.map(p => [p.x, p.y + top]);
+      points[n] = [end_at(start, bends[0][0], 1), ...bends.slice(1, -1), end_at(end, bends[bends.length - 1][0], -1)];
     });
     width = Math.max(width, graph.graph().width);
     top += graph.graph().height;
