@@ -36,7 +36,7 @@ from noyau.jobs.optimize.onnx.options import OptimizeOptions
 from noyau.jobs.optimize.onnx.run import optimize
 from noyau.jobs.profile import run as profile_run
 from noyau.jobs.profile.run import ProfileOptions, bindings
-from noyau.jobs.sizes import sizes_of
+from noyau.jobs.command_line import sizes_of
 from noyau.text import as_json
 from noyau.timing.conditions import conditions
 from noyau.timing.machine import this_machine
