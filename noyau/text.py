@@ -16,7 +16,6 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from noyau.errors import InputError
 
-
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
