@@ -32,11 +32,11 @@ from noyau.hosts.onnxruntime.inputs import inputs_at, spell
 from noyau.hosts.onnxruntime.model_files import Provenance, library_path, provenance_of, sha256_of
 from noyau.hosts.onnxruntime.session_workers import Feed, Job, Told, Workers
 from noyau.hosts.onnxruntime.source_model import SourceModel, open_model
+from noyau.jobs.command_line import sizes_of
 from noyau.jobs.optimize.onnx.options import OptimizeOptions
 from noyau.jobs.optimize.onnx.run import optimize
 from noyau.jobs.profile import run as profile_run
 from noyau.jobs.profile.run import ProfileOptions, bindings
-from noyau.jobs.sizes import sizes_of
 from noyau.text import as_json
 from noyau.timing.conditions import conditions
 from noyau.timing.machine import this_machine

@@ -203,6 +203,18 @@ def dependency(what: str, package: str) -> Iterator[None]:
         raise MissingExtraError(f"{what} is not installed; run: pip install {shlex.quote(package)}") from error
 
 
+@contextmanager
+def output_errors(path: object) -> Iterator[None]:
+    """Within, what keeps a file from being written is an OutputError that names it."""
+    try:
+        yield
+    except NoyauError:
+        raise
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise OutputError(f"{path} cannot be written: {reason}; give a folder that exists, with room in it") from error
+
+
 def warn(message: str, kind: type[Warning] = RuntimeWarning) -> None:
     """Warn at the user's line: the innermost one that is not noyau's, however deep the call is."""
     frame, level = sys._getframe(1), 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Collection, Container, Mapping, Sequence
+from collections.abc import Collection, Container, Hashable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
@@ -12,9 +12,12 @@ from itertools import chain, count
 from numbers import Integral, Real
 from pathlib import Path
 from types import NoneType
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from noyau.errors import InputError
+
+Key = TypeVar("Key", bound=Hashable)
+Value = TypeVar("Value")
 
 
 class Printed:
@@ -49,6 +52,14 @@ def few(names: Sequence[str], most: int, separator: str = ", ") -> str:
 def unused(name: str, taken: Container[str]) -> str:
     """The name itself where it is not taken, else with the first number, from 2 on, that makes it new."""
     return next(each for each in chain([name], (f"{name}_{number}" for number in count(2))) if each not in taken)
+
+
+def collect(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
+    """The second ones of pairs by the first ones, in order: names by what they have in common."""
+    values: dict[Key, list[Value]] = {}
+    for key, value in pairs:
+        values.setdefault(key, []).append(value)
+    return values
 
 
 def sizes_text(sizes: Mapping[str, Any]) -> str:

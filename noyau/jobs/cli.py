@@ -1,7 +1,6 @@
 """The command `noyau`: a table of sub-commands.
 
-Exit status: 0 right, 1 wrong (or slower than asked), 2 unusable arguments, 130 after Ctrl-C, 143 after SIGTERM.
-"""
+Exit status: 0 right, 1 wrong (or slower than asked), 2 unusable arguments, 130 after Ctrl-C, 143 after SIGTERM."""
 
 from __future__ import annotations
 

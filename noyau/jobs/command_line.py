@@ -1,16 +1,18 @@
-"""The record of a command, and the arguments that several commands have."""
+"""The record of a command, the arguments that several commands have, and sizes as they are typed."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from noyau.errors import OutputError
+from noyau.errors import InputError, OutputError
 from noyau.text import printable
 
 COLORS = {"always": {"FORCE_COLOR": "1", "NO_COLOR": ""}, "never": {"FORCE_COLOR": "", "NO_COLOR": "1"}}
@@ -21,8 +23,7 @@ class Command:
     """A sub-command: one line of help, the function that declares its arguments, the one that runs it.
 
     `run` returns the exit status. Modules that take long to import are imported in `run`, so that Ctrl-C is answered
-    from the start.
-    """
+    from the start."""
 
     summary: str
     declare: Callable[[argparse.ArgumentParser], None]
@@ -80,8 +81,7 @@ def is_stream(path: Path) -> bool:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder for what is to be written, and those that it lies in, where there are none. OutputError where that
-    cannot be."""
+    """Make a folder for what is to be written, and those that it lies in. OutputError where that cannot be."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -90,8 +90,7 @@ def make_folder(folder: Path) -> None:
 
 
 def require_record_places(model: Path, *records: Path | None) -> None:
-    """OutputError where a record that is asked for has no place, or would be written over the model: before any
-    work."""
+    """OutputError, before any work, where a record that is asked for has no place, or would go over the model."""
     for record in filter(None, records):
         if os.path.realpath(record) == os.path.realpath(model):
             raise OutputError(f"the record would go to {record}, which is the model itself: name another file")
@@ -140,3 +139,57 @@ def progress(say: Callable[[str], None] | None = None, *, quiet: bool = False) -
 def plain(text: str) -> str:
     """The text as one line that is safe to print, whatever a hostile file has put into it."""
     return "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
+
+
+def sizes_of(texts: list[str], option: str = "--dim") -> dict[str, list[int]]:
+    """`["sequence=1,128"]` as a mapping; InputError for what is no NAME=N[,N...] from 0 or sweep, or is there twice."""
+    by_name = dict[str, list[int]]()
+    for text in texts:
+        name, _, values = text.rpartition("=")
+        numbers = _sweep(values) if ":" in values else [_number(each) for each in values.split(",")]
+        if not name or None in numbers or not numbers:
+            forms = f"NAME=N or NAME=N,N..., with N from 0: {option} sequence=1,128, or a sweep: n=1e3:1e8:log"
+            raise InputError(f"{option} {text} is not {forms}")
+        if name in by_name:
+            raise InputError(f"{option} {name} is given twice: give it once, as {name}=N,N for several")
+        by_name[name] = [each for each in numbers if each is not None]
+    return by_name
+
+
+def _number(text: str) -> int | None:
+    """A size: 1000, or 1e3 where that is whole; None for what is none."""
+    if match := re.fullmatch(r"([0-9]{1,18})(?:[eE]\+?([0-9]{1,2}))?", text, re.ASCII):
+        value = int(match[1]) * 10 ** int(match[2] or 0)
+        return value if value < 10**18 else None
+    return None
+
+
+def _sweep(text: str) -> list[int | None]:
+    """The numbers of `A:B:log` and `A:B:lin`, whole, each once: one a decade, or five, unless a count follows."""
+    first, last, kind, count = (*text.split(":"), "", "")[:4] if text.count(":") in (2, 3) else ("",) * 4
+    low, high = _number(first), _number(last)
+    if low is None or high is None or low >= high or kind not in ("log", "lin") or (kind == "log" and not low):
+        return [None]
+    usual = max(2, round(math.log10(high / max(low, 1))) + 1) if kind == "log" else 5
+    steps = _number(count) if text.count(":") == 3 else usual
+    if steps is None or not 2 <= steps <= 1000:
+        return [None]
+    at = [number / (steps - 1) for number in range(steps)]
+    return list(dict.fromkeys(round(low * (high / low) ** x if kind == "log" else low + (high - low) * x) for x in at))
+
+
+def share_of(text: str, option: str) -> float:
+    """`5%` as 0.05. InputError for what is no share, in percent, from 0 on."""
+    match = re.fullmatch(r"([0-9]{1,4}(?:\.[0-9]{1,6})?)%", text, re.ASCII)
+    if match is None:
+        raise InputError(f"{option} {text} is no share of the time: {option} 5%")
+    return float(match[1]) / 100
+
+
+def size_of_each(texts: list[str], option: str = "--dim") -> dict[str, int]:
+    """One number for each size. InputError for several, where only one can be meant."""
+    by_name = sizes_of(texts, option)
+    for name, values in by_name.items():
+        if len(values) > 1:
+            raise InputError(f"{option} {name} has {len(values)} numbers, and here a size has one: {option} {name}=N")
+    return {name: values[0] for name, values in by_name.items()}

@@ -25,8 +25,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def completion(parser: argparse.ArgumentParser, shell: str) -> str:
-    """The script of a shell for a parser: what takes a value and has no choices is completed as a file.
-    MissingExtraError without shtab."""
+    """The script of a shell: what takes a value without choices is a file; MissingExtraError without shtab."""
     with dependency("noyau completion needs shtab, which", "noyau-kernels[completion]"):
         import shtab
     (commands,) = (each.choices.values() for each in parser._actions if isinstance(each, argparse._SubParsersAction))

@@ -1,5 +1,4 @@
-"""The commands about this machine: `noyau doctor`, of what noyau finds, `noyau cache`, of what it keeps there, and
-`noyau machine`, of how fast it is."""
+"""The commands on this machine: `noyau doctor` (what is found), `cache` (what is kept), `machine` (how fast it is)."""
 
 from __future__ import annotations
 
@@ -74,8 +73,7 @@ def tried_releases() -> dict[str, set[str]]:
     """The releases that .ci/versions tries, by package: releases.txt."""
     text = files("noyau").joinpath("jobs", "releases.txt").read_text("ascii")
     names, *sets = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
-    columns = zip(names, *sets, strict=True)
-    return {name: {*releases} - {_NONE} for name, *releases in columns}
+    return {name: {*releases} - {_NONE} for name, *releases in zip(names, *sets, strict=True)}
 
 
 def _numbers(release: str) -> tuple[int, ...]:

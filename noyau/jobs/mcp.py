@@ -1,8 +1,7 @@
 """The command `noyau mcp`: a server of the Model Context Protocol, whose tools are noyau's commands.
 
 Each call is a process of its own: kernels are code, what they print is not the protocol's, and one that crashes or
-never ends takes nothing with it.
-"""
+never ends takes nothing with it."""
 
 from __future__ import annotations
 

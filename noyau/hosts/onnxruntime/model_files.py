@@ -19,7 +19,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from noyau.errors import ModelError, NoyauError, OutputError
+from noyau.errors import ModelError, OutputError, output_errors
 from noyau.hosts.onnxruntime import function_bodies
 from noyau.version import __version__
 
@@ -59,7 +59,7 @@ def save(
     except Exception as error:
         raise ModelError("the model takes more than 2 GB; save its weights as external data first") from error
     copies = _data_files(model, source, path.parent)
-    with _output_errors(path), contextlib.ExitStack() as leftovers, contextlib.ExitStack() as undo:
+    with output_errors(path), contextlib.ExitStack() as leftovers, contextlib.ExitStack() as undo:
         for origin, target in copies:
             _make_folders(target.parent, path.parent, leftovers)
             _install(_written(partial(_copy_into, origin), target.parent, leftovers), target, undo, leftovers)
@@ -77,7 +77,7 @@ def save_files(contents: Mapping[Path, bytes], path: Path) -> None:
     """Write some files of one folder, all of them or none; those that were there before come back where one fails.
 
     OutputError, which names `path`, where the folder is missing, read-only or full."""
-    with _output_errors(path), contextlib.ExitStack() as leftovers, contextlib.ExitStack() as undo:
+    with output_errors(path), contextlib.ExitStack() as leftovers, contextlib.ExitStack() as undo:
         for final, data in contents.items():
             _install(_written(partial(_pour, data), final.parent, leftovers), final, undo, leftovers)
         _settle(path.parent)
@@ -122,7 +122,7 @@ def _same_data(origin: Path, target: Path) -> bool:
     """Whether the data is there already; OutputError where the target is something else."""
     if not os.path.lexists(target):
         return False
-    with _output_errors(target):
+    with output_errors(target):
         if target.is_file() and (os.path.samefile(origin, target) or filecmp.cmp(origin, target, shallow=False)):
             return True
     raise OutputError(f"{target} is there already and is not this model's data; remove it or choose another folder")
@@ -205,17 +205,6 @@ def _settle(folder: Path) -> None:
             os.fsync(file)
         finally:
             os.close(file)
-
-
-@contextlib.contextmanager
-def _output_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except NoyauError:
-        raise
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise OutputError(f"{path} cannot be written: {reason}; give a folder that exists, with room in it") from error
 
 
 _PREFIX = "noyau."

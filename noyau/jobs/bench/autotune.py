@@ -116,8 +116,7 @@ def search(extents: Sequence[int], cost: Callable[[Choice], float], most: int) -
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TuneRecord(Printed):
-    """The benches of each set of sizes, and the winner of each; prints itself. `left_out`: why an attached
-    kernel was not timed."""
+    """The bench and the winner of each set of sizes; prints itself. `left_out`: why a kernel was not timed."""
 
     benched: tuple[BenchRecord, ...]
     winners: tuple[Winner, ...]
@@ -160,8 +159,7 @@ def tune(
     check; of more than 16 choices a search tries a quarter, along lists in which neighbours are alike. What is not
     faster than what runs by default does not take its place. Tensors on a GPU are timed there, and made-up inputs where
     `device` says "cuda": then the generated kernel is tried with a few sizes of tiles and numbers of warps.
-    SignatureError for an op without a signature, or inputs that do not fit; InputError for more than 256 variants of a
-    kernel."""
+    SignatureError for an op without a signature, or inputs that do not fit; InputError for over 256 variants."""
     if not isinstance(op, Op):
         raise SignatureError(f"noyau.tune takes an op, and this is of the type {type(op).__name__}")
     op.require_signature()
@@ -169,11 +167,12 @@ def tune(
     place = device_of(args, device)
     if place:
         from noyau.hosts.torch.cuda.device import require_free
+        from noyau.jobs.bench.torch.candidates import on_host
 
         require_free(op.name)
     records, winners, left_out = list[BenchRecord](), list[Winner](), dict[str, str]()
     for arguments, numbers in _wishes(op, args, sizes):
-        values = [on_host(each) for each in arguments] if arguments else op.make(seed, **numbers)
+        values = [on_host(each) if place else each for each in arguments] if arguments else op.make(seed, **numbers)
         bound = bind(op.require_signature(), values, op.known(op.description.reference.constants), op.name)
         wishes = BenchOptions(arguments or None, [numbers], budget_s, seed=seed, searches=True)
         form, reasons = with_variants(op, bound, report, place or CPU, partial(_time_of, op, place, wishes, report))
@@ -213,12 +212,3 @@ def _wishes(op: Op[..., Any], args: Sequence[Any], sizes: Numbers | None) -> Ite
     else:
         constants = op.known(op.description.reference.constants)
         yield from (((), usual_numbers(op.require_signature(), constants, {}, cells)) for cells in _CELLS)
-
-
-def on_host(arguments: Any) -> Any:
-    """A tensor on a GPU as an array; all else as it is."""
-    if not getattr(arguments, "is_cuda", False):
-        return arguments
-    from noyau.jobs.bench.torch.candidates import on_host as copied
-
-    return copied(arguments)

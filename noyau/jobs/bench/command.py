@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from noyau.errors import InputError
-from noyau.jobs.command_line import Command, declare_record, progress, require_record_places
-from noyau.jobs.sizes import share_of, sizes_of
+from noyau.jobs.command_line import Command, declare_record, progress, require_record_places, share_of, sizes_of
 
 if TYPE_CHECKING:
     from noyau.jobs.bench.baseline.record import ChangeRecord
@@ -43,7 +42,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     """0 where every candidate that runs is right, and none slower than asked; else 1."""
-    from noyau.jobs.bench.exports import EXPORTS
+    from noyau.jobs.bench.render import EXPORTS
     from noyau.jobs.report.text import print_record, write_text
 
     target, file = arguments.target, Path(arguments.target.partition("::")[0])

@@ -16,6 +16,7 @@ from noyau.timing.output_checks import is_float
 
 Array = np.ndarray
 Arrays = tuple[Array, ...]
+Sizes = dict[str, int]
 
 DRAWS = 3
 USUAL_CELLS = 1 << 20  # of the largest input, where nobody asks for sizes
@@ -41,6 +42,9 @@ class InputView:
         return once.transpose(self.order) if self.order else argument
 
 
+Argument = Callable[[InputView, Any], Any]
+
+
 @dataclass(frozen=True, slots=True)
 class Views:
     """From packed arrays, which rotate in memory, to arguments: `fixed` has those that are no arrays."""
@@ -48,14 +52,14 @@ class Views:
     views: tuple[InputView | None, ...]
     fixed: tuple[Any, ...]
 
-    def memory_as_given(self, arrays: Arrays) -> Arrays:
-        """The arrays as they are given, without what is no array."""
+    def memory_as_given(self, arrays: Sequence[Any], argument: Argument = InputView.argument) -> tuple[Any, ...]:
+        """The arrays as they are given, without what is no array; `argument`: of a view of memory."""
         views = [view for view in self.views if view is not None]
-        return tuple(view.argument(memory) for view, memory in zip(views, arrays, strict=True))
+        return tuple(argument(view, memory) for view, memory in zip(views, arrays, strict=True))
 
-    def arguments(self, arrays: Arrays) -> tuple[Any, ...]:
+    def arguments(self, arrays: Sequence[Any], argument: Argument = InputView.argument) -> tuple[Any, ...]:
         """All arguments, in order."""
-        arrays_left = iter(self.memory_as_given(arrays))
+        arrays_left = iter(self.memory_as_given(arrays, argument))
         return tuple(f if v is None else next(arrays_left) for v, f in zip(self.views, self.fixed, strict=True))
 
 
@@ -101,9 +105,7 @@ def vary(arguments: Sequence[Any], seed: int) -> InputMaker:
     return _draw(first, [tuple(_nearer(each, rng) for each in first) for _ in range(DRAWS - 1)])
 
 
-def usual_numbers(
-    signature: Signature, bound: dict[str, int], requested: dict[str, int], cells: int = USUAL_CELLS
-) -> dict[str, int]:
+def usual_numbers(signature: Signature, bound: Sizes, requested: Sizes, cells: int = USUAL_CELLS) -> Sizes:
     """A number for each size of a signature: a wanted one, or such that the largest input has about so many cells."""
     bound = {**bound, **integers_of(signature, requested)}
     instance = usual_instance(signature, bound)

@@ -12,7 +12,7 @@ from noyau.jobs.bench.candidates import Entry
 from noyau.jobs.bench.inputs import Arrays
 from noyau.jobs.bench.record import COLD, FILLING, HOT, RETURNING, BenchPoint, CandidateTimes
 from noyau.jobs.bench.tasks import BenchTask
-from noyau.jobs.bench.track import Entrant, ResultJudge, Sides, shortened
+from noyau.jobs.bench.track import Entrant, Entrants, ResultJudge, Sides, shortened
 from noyau.jobs.bench.workload import Workload
 from noyau.timing.comparison import compare_all
 from noyau.timing.conditions import last_level_bytes
@@ -51,9 +51,7 @@ class NumpyTrack:
         differ = HOT_BYTES < self.task.drawn.draw_bytes < 2 * last_level_bytes()
         return (HOT, COLD) if (differ if self.cold is None else self.cold) else (HOT,)
 
-    def sides(
-        self, runners: Sequence[Entrant], temperature: str, judge: ResultJudge, *, last: bool
-    ) -> Sides[RotatingSide]:
+    def sides(self, runners: Entrants, temperature: str, judge: ResultJudge, *, last: bool) -> Sides[RotatingSide]:
         """Every candidate in every way, on one rotation of inputs and one of outputs."""
         rng, sets_of = np.random.default_rng(self.seed), hot_sets if temperature == HOT else cold_sets
         rotation = Rotation(self.task.drawn.draws, sets_of(self.task.drawn.draw_bytes), rng)
@@ -66,9 +64,8 @@ class NumpyTrack:
         self._choose(sides, runners, judge.affordable if last else judge.affordable // 2)
         return sides
 
-    def _choose(self, sides: Sides[RotatingSide], runners: Sequence[Entrant], verified: int) -> None:
-        """Set the number of runs of each side that are verified; where it is one, one of each candidate, in a random
-        way."""
+    def _choose(self, sides: Sides[RotatingSide], runners: Entrants, verified: int) -> None:
+        """Set how many runs of each side are verified; where it is one, one of each candidate, in a random way."""
         rng = np.random.default_rng([self.seed, len(sides)])
         for runner in runners:
             own = [side for (name, _), side in sides.items() if name == runner.entry.name]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -15,7 +15,7 @@ from noyau.codegen.numpy.terms import INFIX
 from noyau.errors import InputError, MissingExtraError, UnsupportedError
 from noyau.hosts.numpy.dlpack import as_array, is_foreign
 from noyau.ir.graph import Constant, Graph, Input, Map, Node, Reduce, View
-from noyau.jobs.bench.candidates import Function
+from noyau.jobs.bench.candidates import BenchTarget, Function
 from noyau.kernels.programs.generate import specialization_of, trace_reference
 from noyau.ops.op import Op
 from noyau.signatures.binding import bind
@@ -29,7 +29,7 @@ _KNOWN = frozenset(  # functions of numexpr 2.8
 _FORMS = {"identity": "{}", "negative": "(-{})", "reciprocal": "(1 / {})", "rsqrt": "(1 / sqrt({}))"}
 
 
-def named_peers(names: Sequence[str], what: Op[..., Any] | Mapping[str, Function]) -> dict[str, Function]:
+def named_peers(names: Sequence[str], what: BenchTarget) -> dict[str, Function]:
     """The peers of these names, each of the op's reference, or of the first of the functions.
 
     InputError for a name that there is not, MissingExtraError where its package is not installed."""
@@ -46,7 +46,7 @@ def named_peers(names: Sequence[str], what: Op[..., Any] | Mapping[str, Function
     return peers
 
 
-def _compiled(name: str, package: Any, what: Op[..., Any] | Mapping[str, Function]) -> Function:
+def _compiled(name: str, package: Any, what: BenchTarget) -> Function:
     """The function as a compiler of NumPy's calls makes it; tensors, as torch's peers are given, become arrays."""
     if isinstance(what, Op) and what.description.reference.outputs:
         raise InputError(f"{what.name} fills its outputs; --against needs a reference that returns them")
@@ -56,7 +56,7 @@ def _compiled(name: str, package: Any, what: Op[..., Any] | Mapping[str, Functio
     return lambda *inputs: run(*(as_array(each) if is_foreign(each) else each for each in inputs), **constants)
 
 
-def _numexpr(numexpr: Any, what: Op[..., Any] | Mapping[str, Function]) -> Function:
+def _numexpr(numexpr: Any, what: BenchTarget) -> Function:
     """The reference as traced, in one expression. InputError for plain functions, which are not traced."""
     if not isinstance(what, Op):
         raise InputError("--against numexpr writes an expression of a traced reference: time an op, under @noyau.op")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from noyau.errors import CheckError
@@ -130,8 +130,7 @@ class BenchPoint:
         return self.races[temperature or self.usual].comparison((against or self.against, way), (name, way))
 
     def deciding(self, name: str) -> tuple[str, Comparison]:
-        """The temperature that a verdict rests on, and the comparison there: the usual one, or hot where that is
-        AMBIGUOUS."""
+        """The temperature that a verdict rests on, the usual one, or hot where it is AMBIGUOUS; and the comparison."""
         comparisons = {each: self.comparison(name, temperature=each) for each in (COLD, HOT) if each in self.races}
         clear = [each for each, comparison in comparisons.items() if comparison.verdict is not Verdict.AMBIGUOUS]
         temperature = (clear or list(comparisons))[0]
@@ -172,7 +171,6 @@ class BenchRecord(PagedRecord):
     threads: Mapping[str, int]
     at: tuple[BenchPoint, ...]
     gpu: Mapping[str, Any] | None = None
-    schema_version: int = field(default=1, init=False)
 
     @property
     def ok(self) -> bool:
@@ -191,6 +189,5 @@ class BenchRecord(PagedRecord):
 
     def to_json(self) -> dict[str, Any]:
         """Plain data in a fixed order, with every sample; a number that is not known, or not finite, is None."""
-        gpu = () if self.gpu is None else ("gpu",)
-        names = ("schema_version", "name", "ok", "machine", "threads", *gpu, "at")
+        names = ("schema_version", "name", "ok", "machine", "threads", *(() if self.gpu is None else ("gpu",)), "at")
         return {name: as_json(getattr(self, name)) for name in names}

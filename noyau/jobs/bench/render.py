@@ -1,20 +1,24 @@
-"""A bench as text and as a page: for each set of sizes one table, the fastest first; who is not ranked, and why."""
+"""A bench as text, as a page, as Markdown, JUnit and CSV: at all sizes the fastest first; who is not ranked."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import csv
+import io
+from collections.abc import Iterator, Sequence
 from typing import Any
+from xml.etree import ElementTree as xml
 
 import numpy as np
 from rich.console import RenderableType
 from rich.text import Text
 
+from noyau.jobs.bench.baseline.record import ChangeRecord
 from noyau.jobs.bench.record import FILLING, HOT, RETURNING, BenchPoint, BenchRecord, CandidateTimes
 from noyau.jobs.page import document
 from noyau.jobs.page.document import Page, SizedTime
 from noyau.jobs.report.text import Show, TableRow, hanging, shorten, show_of, table
-from noyau.text import differing, printable, sizes_text
-from noyau.timing.verdict import Verdict, spell_s
+from noyau.text import collect, differing, printable, sizes_text
+from noyau.timing.verdict import Comparison, Verdict, spell_s
 
 _GIGA = 1e9
 HOST = "host"
@@ -42,11 +46,9 @@ def _at(name: str, at: BenchPoint, width: int, show: Show) -> Iterator[Renderabl
     rival = show(shorten(f"vs {at.against}", _LONGEST_RIVAL))
     headings = (RETURNING, FILLING, HOT, HOST, "GB/s", "floor", _FLOPS, rival)
     yield from table("candidate", headings, rows, width, (_FLOPS,))
-    for row in at.rows:
-        if row.fault:
-            yield from hanging(show(f"{row.title} is wrong: {row.fault}"), width, rest="    ", style="red")
-        elif row.skipped:
-            yield from hanging(show(f"{row.title} is not timed: {row.skipped}"), width, rest="    ", style="dim")
+    for row in (row for row in at.rows if row.out):
+        words, style = ("wrong", "red") if row.fault else ("not timed", "dim")
+        yield from hanging(show(f"{row.title} is {words}: {row.out}"), width, rest="    ", style=style)
     for note in filter(None, (*at.notes, at.doubts)):
         yield from hanging(show(f"{note[:1].upper()}{note[1:]}."), width, rest="  ", style="yellow")
     for row in at.ranked:
@@ -119,10 +121,7 @@ def page(record: BenchRecord) -> Page:
     state = "bad" if not record.ok else "doubt" if any(each.doubts for each in at) else "good"
     varying = differing([each.sizes for each in at])
     size = varying[0] if len(varying) == 1 else ""
-    times: dict[str, list[SizedTime]] = {}
-    for point in at:
-        for row in point.ranked:
-            times.setdefault(printable(row.title), []).append(_time(point, row, size))
+    times = collect((printable(row.title), _time(point, row, size)) for point in at for row in point.ranked)
     head, *heads = headline(record).splitlines()
     notes = (printable(note) for each in at for note in (*each.notes, each.doubts) if note)
     sections = [
@@ -169,3 +168,95 @@ def _time(point: BenchPoint, row: CandidateTimes, size: str) -> SizedTime:
     middle, low, high = map(float, np.quantile(min(samples.values(), key=np.median), (0.5, 0.1, 0.9)))
     moved = point.work.bytes_moved
     return SizedTime(point.sizes[size] if size else moved, middle, low, high, moved, point.work.flops)
+
+
+Timed = BenchRecord | ChangeRecord
+# `ratio`: against_s over median_s, above 1 where it is faster than what it is timed against.
+_PLACE = ("name", "sizes", "candidate", "temperature", "way", "median_s")
+_JUDGED = ("against", "verdict", "against_s", "ratio", "ratio_low", "ratio_high")
+_COLUMNS = (*_PLACE, *_JUDGED, "fault", "is_bad")  # is_bad: a pipeline should stop for it
+
+
+def export_rows(record: Timed) -> Iterator[dict[str, Any]]:
+    """Every timing of a record, and what is wrong, by `_COLUMNS`."""
+    if isinstance(record, ChangeRecord):
+        yield from (_line((record.name, "", name), fault=fault, is_bad=True) for name, fault in record.faults.items())
+        for each in record.changes:
+            place = (record.name, sizes_text(each.sizes), each.candidate, each.temperature, RETURNING)
+            against = (f"baseline {record.baseline}", each.verdict, *_ratio(each.comparison))
+            yield _line((*place, each.comparison.medians_s[1]), against, is_bad=each.is_slower)
+        return
+    for at in record.at:
+        sizes, ranked = sizes_text(at.sizes), {row.name for row in at.ranked}
+        for row in at.rows:
+            if row.out:
+                yield _line((record.name, sizes, row.name), fault=row.out, is_bad=bool(row.fault))
+        for temperature, race in at.races.items():
+            for name, way in (side for side in race.sides if side[0] in ranked):
+                judged: tuple[object, ...] = ()
+                if name != at.against and (at.against, way) in race.sides:
+                    comparison = at.comparison(name, way=way, temperature=temperature)
+                    judged = (at.against, comparison.verdict.value, *_ratio(comparison))
+                yield _line((record.name, sizes, name, temperature, way, race.median_s((name, way))), judged)
+
+
+def _line(place: Sequence[Any], judged: Sequence[Any] = (), fault: str = "", *, is_bad: bool = False) -> dict[str, Any]:
+    pairs = (*zip(_PLACE, place, strict=False), *zip(_JUDGED, judged, strict=False))
+    return {**dict.fromkeys(_COLUMNS, ""), **dict(pairs), "fault": fault, "is_bad": is_bad}
+
+
+def _ratio(comparison: Comparison) -> tuple[float, float, float, float]:
+    return comparison.before_median_s, comparison.speedup, comparison.low, comparison.high
+
+
+def csv_text(record: Timed) -> str:
+    """CSV (RFC 4180) with a heading; seconds and ratios in full."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, _COLUMNS)
+    writer.writeheader()
+    writer.writerows(export_rows(record))
+    return text.getvalue()
+
+
+def markdown(record: Timed) -> str:
+    """GitHub-flavoured Markdown: the verdict, a table, and what is wrong."""
+    plain = f"{record.name}: {'every candidate is right' if record.ok else 'WRONG'}"
+    verdict, notes = (record.summary, [*record.notes]) if isinstance(record, ChangeRecord) else (plain, list[str]())
+    lines = ["| candidate | sizes | inputs | time | against | ratio | interval | |", f"|{'---|' * 8}"]
+    for row in export_rows(record):
+        if row["fault"]:
+            notes.append(f"{row['candidate']} {'is wrong' if row['is_bad'] else 'is not timed'}: {row['fault']}")
+        elif row["way"] == RETURNING:
+            form = "{ratio:.2f}x|[{ratio_low:.2f}, {ratio_high:.2f}]|{verdict}" if row["against"] else "||"
+            names = [row[each] for each in ("candidate", "sizes", "temperature")]
+            cells = [*names, spell_s(row["median_s"]), row["against"], *form.format(**row).split("|")]
+            lines.append(f"| {' | '.join(map(_cell, cells))} |")
+    ends = ("", *(f"- {_cell(note)}" for note in notes), "", f"<sub>{_cell(record.machine.text)}</sub>", "")
+    return "\n".join((f"### {':white_check_mark:' if record.ok else ':x:'} {_cell(verdict)}", "", *lines, *ends))
+
+
+def _cell(text: str) -> str:
+    """A text that Markdown and HTML take as it is, on one line."""
+    escaped = printable(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return "".join(f"\\{letter}" if letter in "\\|`*_" else letter for letter in escaped)
+
+
+def junit(record: Timed) -> str:
+    """JUnit's XML: a test case for each timing, a failure where it is wrong or too slow."""
+    rows, suites = list(export_rows(record)), xml.Element("testsuites")
+    skipped = sum(bool(row["fault"]) and not row["is_bad"] for row in rows)
+    counts = {"tests": len(rows), "failures": sum(row["is_bad"] for row in rows), "skipped": skipped}
+    texts = {name: str(count) for name, count in counts.items()}
+    suite = xml.SubElement(suites, "testsuite", {"name": f"noyau bench {printable(record.name)}", **texts})
+    for row in rows:
+        title = ", ".join(filter(None, (row[each] for each in ("candidate", "sizes", "temperature", "way"))))
+        facts = {"classname": printable(row["name"]), "name": printable(title), "time": f"{row['median_s'] or 0:.9f}"}
+        case = xml.SubElement(suite, "testcase", facts)
+        if row["is_bad"] or row["fault"]:
+            slower = f"{row['verdict']}: takes {1 / (row['ratio'] or 1) - 1:+.1%} against the {row['against']}"
+            xml.SubElement(case, "failure" if row["is_bad"] else "skipped", message=printable(row["fault"] or slower))
+    xml.indent(suites)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{xml.tostring(suites, "unicode")}\n'
+
+
+EXPORTS = {"markdown": markdown, "junit": junit, "csv": csv_text}

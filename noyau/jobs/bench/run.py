@@ -6,10 +6,10 @@ import itertools
 import operator
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, SupportsIndex, TypeAlias
+from typing import SupportsIndex, TypeAlias
 
 from noyau.errors import BuildError, InputError
-from noyau.jobs.bench.candidates import Function
+from noyau.jobs.bench.candidates import BenchTarget, Function
 from noyau.jobs.bench.inputs import as_arguments
 from noyau.jobs.bench.numpy_track import NumpyTrack
 from noyau.jobs.bench.record import BenchPoint, BenchRecord
@@ -17,7 +17,6 @@ from noyau.jobs.bench.tasks import Arguments, BenchOptions, tasks_of
 from noyau.jobs.bench.track import Say, name_of, pools, race
 from noyau.jobs.bench.winners import record_winner
 from noyau.jobs.command_line import Step, progress
-from noyau.ops.op import Op
 from noyau.timing.machine import this_machine
 from noyau.workers.resources import processors
 
@@ -26,7 +25,7 @@ MOST_SIZES = 64
 
 
 def bench(
-    what: Op[..., Any] | Mapping[str, Function],
+    what: BenchTarget,
     args: Arguments | None = None,
     *,
     peers: Mapping[str, Function] | None = None,
@@ -61,9 +60,7 @@ def bench(
         return timed(what, place, wishes, report, record=record)
 
 
-def timed(
-    what: Op[..., Any] | Mapping[str, Function], place: str, wishes: BenchOptions, say: Say, *, record: bool
-) -> BenchRecord:
+def timed(what: BenchTarget, place: str, wishes: BenchOptions, say: Say, *, record: bool) -> BenchRecord:
     """As `bench`, here or on a GPU."""
     if place:
         from noyau.jobs.bench.torch.run import bench_on_device

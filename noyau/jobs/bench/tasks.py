@@ -13,9 +13,8 @@ import numpy as np
 
 from noyau.dtypes import DType
 from noyau.errors import InputError, NoyauError
-from noyau.jobs.bench.candidates import CandidateCall, Entry, Function, of_functions
+from noyau.jobs.bench.candidates import CandidateCall, Entry, Function, of_functions, of_op
 from noyau.jobs.bench.inputs import InputMaker, draw_by, usual_numbers, vary
-from noyau.jobs.bench.op_candidates import of_op
 from noyau.jobs.bench.workload import Workload, work_of_arrays, work_of_graph
 from noyau.kernels.programs.generate import Specialization, lazy_graph, specialization_of, trace_reference
 from noyau.kernels.reference import graph_of
@@ -29,8 +28,7 @@ Arguments: TypeAlias = Sequence[Any] | Callable[..., Sequence[Any]]
 
 @dataclass(frozen=True, slots=True)
 class BenchOptions:
-    """Options of a bench, as of `noyau.bench`, each of `sizes` in turn; `searches`: on a GPU the generated kernel is
-    tried with other sizes of tiles, too."""
+    """Options of a bench, as of `noyau.bench`, each of `sizes` in turn; `searches`: on a GPU other tiles are tried."""
 
     args: Arguments | None
     sizes: Sequence[dict[str, int]]
@@ -163,8 +161,7 @@ def op_tasks(op: Op[..., Any], wishes: BenchOptions, *, judge_alone: bool = Fals
         others = (replace(entry, is_peer=True) for entry in of_functions(wishes.peers, calling))
         own = of_op(op, bound, constants, calling)
         entries = (next(own),) if judge_alone else (*own, *others)
-        counts = Counter(entry.name for entry in entries)
-        if twice := next((name for name, count in counts.items() if count > 1), None):
+        if twice := next((name for name, count in Counter(entry.name for entry in entries).items() if count > 1), None):
             raise InputError(f"two candidates are called {twice}; give the peer another name")
         request = specialization_of(op.require_signature(), bound, constants)
         check = _op_check(op, entries[0], bound, request, calling)

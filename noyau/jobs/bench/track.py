@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from noyau.errors import CheckError
-from noyau.jobs.bench.candidates import Entry
+from noyau.jobs.bench.candidates import BenchTarget, Entry
 from noyau.jobs.bench.inputs import Arrays
 from noyau.jobs.bench.record import COLD, BenchPoint, CandidateTimes, Race
 from noyau.jobs.bench.tasks import BenchTask
@@ -74,6 +74,9 @@ class Entrant:
         return CandidateTimes(*titles, self.first_s, self.peak_bytes, self.verified, self.host_s)
 
 
+Entrants = Sequence[Entrant]
+
+
 class TimedSide(SelfTimed, Protocol):
     """A candidate on a rotation of inputs, which keeps some of its timed runs."""
 
@@ -99,7 +102,7 @@ class Track(Protocol[SideT]):
     def temperatures(self) -> tuple[str, ...]:
         """Hot, and cold where that may differ; none where nothing can be timed."""
 
-    def sides(self, runners: Sequence[Entrant], temperature: str, judge: ResultJudge, *, last: bool) -> Sides[SideT]:
+    def sides(self, runners: Entrants, temperature: str, judge: ResultJudge, *, last: bool) -> Sides[SideT]:
         """Every candidate, in each way that it is called, on one rotation of inputs."""
 
     def compare(self, sides: Sequence[SideT], budget_s: float) -> Series:
@@ -158,7 +161,7 @@ def race(track: Track[SideT], entries: Sequence[Entry], *, budget_s: float, core
     return replace(at, rows=tuple(_possible(row, at, track, timed_sides) for row in rows))
 
 
-def _verify(track: Track[SideT], sides: Sides[SideT], runners: Sequence[Entrant], watch: Watch) -> None:
+def _verify(track: Track[SideT], sides: Sides[SideT], runners: Entrants, watch: Watch) -> None:
     """Judge the runs that were kept; what is wrong is the runner's fault."""
     by_name = {runner.entry.name: runner for runner in runners}
     for (name, _), side in sides.items():
@@ -184,7 +187,7 @@ def _possible(
     return replace(row, fault=mistake) if mistake else row
 
 
-def name_of(what: Op[..., Any] | Mapping[str, Callable[..., object]]) -> str:
+def name_of(what: BenchTarget) -> str:
     """The name of a record: that of the op, or those of the functions."""
     return what.name if isinstance(what, Op) else ", ".join(what)
 

@@ -33,8 +33,7 @@ _FACTORS = (0.25, 0.5, 1, 2, 4)
 
 
 def record_winner(op: object, at: BenchPoint) -> None:
-    """Let calls of an op like the one that was timed run what won; where the cache cannot be written, nothing is
-    recorded."""
+    """Let calls of an op like the one that was timed run what won, unless the cache cannot be written."""
     if isinstance(op, Op) and at.request and any(is_able(row.name, op, at.request) for row in at.ranked):
         with contextlib.suppress(OutputError):
             record(op.description, at.request, [winner_of(op, at, at.request, at.cells)])
@@ -66,8 +65,7 @@ def winner_of(op: Op[..., Any], at: BenchPoint, request: Specialization, cells: 
 
 def by_default(op: Op[..., Any], request: Specialization) -> Iterator[str]:
     """Candidates that may run, in the order in which a call takes them where nothing was timed."""
-    reference = op.description.reference
-    key = (reference, request.instance, request.constants, request.device)
+    key = (op.description.reference, request.instance, request.constants, request.device)
     able = [each for each in op.kernels.values() if not ineligible(each, *key)]
     yield from (kernel.name for kernel in able if kernel.usage.trust)
     yield from (f"generated {language}" for language in request.languages)
@@ -106,6 +104,5 @@ def _candidates(tiles: list[Tile], cells: int, sm_count: int) -> Iterator[tuple[
 
 def read_tiles(named: str) -> Mapping[str, int]:
     """The sizes in a candidate's name: `generated triton (TILE=1024, num_warps=4)`."""
-    inside = named.partition(" (")[2].removesuffix(")")
-    pairs = (each.partition("=") for each in inside.split(", ") if each)
+    pairs = (each.partition("=") for each in named.partition(" (")[2].removesuffix(")").split(", ") if each)
     return {name: int(value) for name, _, value in pairs if value.isdecimal()}

@@ -39,8 +39,7 @@ class Workload:
         return self.read_bytes + self.written_bytes
 
     def floor_s(self, threads: int, *, cold: bool = False) -> float | None:
-        """The least seconds in which this machine moves the bytes, again and again, or where they are in no cache; None
-        where there are none."""
+        """The least seconds in which this machine moves the bytes, again and again, or from no cache; None for none."""
         if not self.bytes_moved:
             return None
         times = max(1, math.ceil(_BEYOND * last_level_bytes() / self.bytes_moved)) if cold else 1
@@ -87,15 +86,9 @@ def _flops(graph: Graph, node: Node, sizes: Sizes) -> float | None:
         case Reduce(monoid):
             return float(cells(graph[node.inputs[0]], sizes)) if MONOIDS[monoid].is_arithmetic else None
         case Contract(equation):
-            return 2.0 * _products(graph, node, equation, sizes)
+            terms = zip(equation.partition("->")[0].split(","), node.inputs, strict=True)
+            pairs = (zip(term.strip(), graph[name].shape, strict=False) for term, name in terms)
+            extents = {letter: int(dim.evaluate(sizes)) for pair in pairs for letter, dim in pair}
+            return 2.0 * math.prod(extents.values())  # of each product the sum, too
         case _:
             return 0.0
-
-
-def _products(graph: Graph, node: Node, equation: str, sizes: Sizes) -> int:
-    """The number of products that an einsum adds up."""
-    letters: dict[str, int] = {}
-    for term, name in zip(equation.partition("->")[0].split(","), node.inputs, strict=True):
-        shape = graph[name].shape
-        letters |= {letter: int(dim.evaluate(sizes)) for letter, dim in zip(term.strip(), shape, strict=False)}
-    return math.prod(letters.values())

@@ -40,6 +40,7 @@ Make = Callable[[Sizes], tuple[Array, ...] | None]
 Edges = Callable[[Sizes], Iterator[Sizes]]  # around usual sizes
 Accepts = Callable[[Instance], bool]
 Work = Callable[[Instance, Sizes], int]  # how much there is to do, to compare it with other sizes
+Plans = Iterator[tuple[Sizes, Pattern]]
 
 MOST, FEW = 50, 12  # cases of the first instance, and of each other one
 TOTAL = 1 << 20  # cells over all cases of an instance
@@ -192,20 +193,18 @@ def _instances(
     constants = op.known(op.description.reference.constants)
     has_rest = any(term.rest for term in signature.inputs)
     usual = {each.element: _DTYPES[each.element][0] for each in signature.inputs if isinstance(each.element, Family)}
-    chosen = [usual, *({**usual, f: dtype} for f in usual for dtype in _DTYPES[f][1:])]
     order = dict[tuple[Instance, int], int]()
-    for dtypes in chosen:
+    for dtypes in [usual, *({**usual, f: dtype} for f in usual for dtype in _DTYPES[f][1:])]:
         for integer in INTEGERS if sizing_integers(signature) else (1,):
             axes_of_instances = [axes for (instance, _), axes in order.items() if instance not in left_out]
             axes_of_rest = AXES if dtypes is usual or not axes_of_instances else axes_of_instances[:1]
             for axes in axes_of_rest if has_rest else (1,):
                 integers = {name: sizes.get(name, integer) for name in sizing_integers(signature)}
-                variant = None
                 with suppress(SignatureError):
                     variant = usual_instance(signature, {**constants, **integers}, dtypes, axes)
-                if variant is not None and (variant, integer) not in order and accepts(variant):
-                    order[variant, integer] = axes
-                    yield variant, integers
+                    if (variant, integer) not in order and accepts(variant):
+                        order[variant, integer] = axes
+                        yield variant, integers
 
 
 def edges_of(usual: Sizes, points: Collection[int], work: Callable[[Sizes], int]) -> Iterator[Sizes]:
@@ -232,11 +231,8 @@ def volume(sizes: Sizes) -> int:
     return math.prod(max(size, 1) for size in sizes.values())
 
 
-def _planned(
-    first: Sizes, edges: Iterator[Sizes], patterns: Iterator[tuple[Sizes, Pattern]]
-) -> Iterator[tuple[Sizes, Pattern]]:
-    """The first sizes, some of the edges, then the others and the patterns in turns; each once, for another draw of the
-    same kind at the same sizes reaches nothing new."""
+def _planned(first: Sizes, edges: Iterator[Sizes], patterns: Plans) -> Plans:
+    """The first sizes, some edges, then others and patterns in turns; each once, for a like draw shows nothing new."""
     normal, seen = ((sizes, NORMAL) for sizes in chain([first], edges)), set[Any]()
     turns = (each for pair in zip_longest(normal, patterns) for each in pair if each is not None)
     for sizes, pattern in chain(islice(normal, 1 + PAST), turns):
@@ -264,16 +260,13 @@ def _by_signature(
     for number, (sizes, pattern) in enumerate(plan):
 
         def make(other: Sizes, number: int = number, pattern: Pattern = pattern) -> tuple[Array, ...] | None:
-            maker = CaseMaker(graph, np.random.default_rng([seed, number]))
             with np.errstate(all="ignore"):
-                arrays = maker.inputs(other, pattern)
+                arrays = CaseMaker(graph, np.random.default_rng([seed, number])).inputs(other, pattern)
             if arrays is None:
                 return None
             fixed = {**integers, **{v.name: other[v.name] for v in instance.inputs if v.scalar and v.name in other}}
-            return tuple(
-                np.array(fixed[v.name], v.dtype.numpy) if v.scalar and v.name in fixed else arrays[v.name]
-                for v in instance.inputs
-            )
+            ends = instance.inputs
+            return tuple(np.array(fixed[e.name], e.dtype.numpy) if e.name in fixed else arrays[e.name] for e in ends)
 
         size = cells(graph, sizes)
         if number and size > TOTAL // 4:
@@ -339,8 +332,7 @@ def _bound(
 @dataclass(slots=True)
 class Costs:
     """An estimate of the time of further runs: as much more than the shortest as they have more to do, by the run that
-    had most: the first ones take long for what is compiled. `is_steep`: Python runs each thread or program, so that
-    what is larger than all before takes longer in proportion."""
+    had most: the first ones compile. `is_steep`: Python runs each thread or program: what is larger takes longer."""
 
     is_steep: bool = False
     least_s: float = math.inf
@@ -356,15 +348,13 @@ class Costs:
         """Nothing as long as there was none."""
         if not self.time_s:
             return 0.0
-        if self.is_steep and work > self.work:
-            return self.time_s * work / max(1, self.work)
-        return self.least_s + (self.time_s - self.least_s) * work / max(1, self.work)
+        least_s = 0.0 if self.is_steep and work > self.work else self.least_s
+        return least_s + (self.time_s - least_s) * work / max(1, self.work)
 
 
 @dataclass(slots=True)
 class Budget:
-    """Seconds of the processor for the runs of a kernel, in this process and its workers, or PATIENCE times as many on
-    the wall."""
+    """Seconds of the processor for the runs of a kernel, here and in workers, or PATIENCE times as many on the wall."""
 
     seconds: float
     costs: Costs = field(default_factory=Costs)

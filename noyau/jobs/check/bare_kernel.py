@@ -99,10 +99,9 @@ def _taken(reference: Callable[..., Any], names: Sequence[str], kernel_name: str
 
 def _tried(reference: Callable[..., Any], values: Sequence[Any], name: str) -> tuple[bool, list[Any]]:
     """Whether it fills what it takes, and its results."""
-    copies = [np.array(each) if isinstance(each, np.ndarray) else each for each in values]
     try:
         with np.errstate(all="ignore"):
-            results = reference(*copies)
+            results = reference(*[np.array(each) if isinstance(each, np.ndarray) else each for each in values])
     except Exception as fault:
         problem = f"fails with {type(fault).__name__}: {fault}"
         raise InputError(f"{name}: its reference does not take these arguments: it {problem}") from fault
@@ -118,10 +117,8 @@ def _compared(
     if filled is not None:
         return _require([(names[at], after[at]) for at in filled], one.name)
     if returned is not None:
-        parts = list(returned) if isinstance(returned, tuple | list) else [returned]
-        pairs = [
-            (f"result {at}" if len(parts) > 1 else "the result", np.asarray(each)) for at, each in enumerate(parts)
-        ]
+        parts = [*map(np.asarray, returned if isinstance(returned, tuple | list) else [returned])]
+        pairs = [(f"result {at}" if len(parts) > 1 else "the result", each) for at, each in enumerate(parts)]
     else:
         others = [at for at in arrays if at not in taken]
         places = others if len(others) >= len(results) else arrays[-len(results) :]
@@ -192,9 +189,8 @@ def check_bare(
     wrong, certificate = list[Finding](), None
     if reference is not None:
         certificate, wrong = one.compared(evaluate_reference(one, reference, arrays, returned), tolerance)
-    findings = tuple(explain_findings(wrong, runs))
     unverified = "it made too many accesses and was stopped; check smaller arrays" * watched.is_cut
-    parts = name, one.language, certificate, findings, (one.size,)
+    parts = name, one.language, certificate, tuple(explain_findings(wrong, runs)), (one.size,)
     kernel_check = KernelCheck(*parts, accesses=runs.accesses, seen=runs.lines, unverified=unverified)
     for tell in OBSERVERS:
         tell(kernel_check, one.place)

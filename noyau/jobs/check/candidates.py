@@ -69,11 +69,8 @@ class ByHand:
     @property
     def place(self) -> str:
         """Its file and line; of a text in C the line of its function."""
-        kernel = self.kernel
-        if kernel.function is not None or kernel.place == "a text":
-            return kernel.place
-        match = re.search(rf"\b{re.escape(kernel.entry)}\s*\(", kernel.text)
-        return f"{kernel.place}:{kernel.text.count(chr(10), 0, match.start()) + 1}" if match else kernel.place
+        file, line = place_of(self.kernel)
+        return self.kernel.place if self.kernel.function or file == "a text" else f"{file}:{line}"
 
     @property
     def threads(self) -> tuple[int, ...]:
@@ -126,16 +123,14 @@ class ByHand:
             raise error.reworded(self.worded(_END.sub(lambda match: _named(match, instance), str(error)))) from None
 
     def replay(self, instance: Instance, arrays: Sequence[Array]) -> list[Array]:
-        """The results of a run with every access watched, which is remembered. UnsupportedError where it had to be
-        ended."""
+        """The results of a run with every access watched, which is remembered. UnsupportedError where it is ended."""
         sizes = bind_sizes(instance, arrays)
         size = sizes_text(sizes)
-        case = KernelCase(self.kernel, instance, arrays, self.reference.constants, size)
         # A text runs in a process of its own, which has a limit; what is Python here would never give the turn back.
         limit = nullcontext() if LANGUAGES[self.language].is_text else time_limit(self.apart.patience_s)
         try:
             with limit:
-                watched = watch(case)
+                watched = watch(KernelCase(self.kernel, instance, arrays, self.reference.constants, size))
         except TimeIsUp:
             waited = f"within {self.apart.patience_s:g} s"
             raise UnansweredError(f"{self.name} did not answer {waited} and was ended") from None
@@ -184,6 +179,15 @@ def _named(match: re.Match[str], instance: Instance) -> str:
     """`input 0` by its name; `its input x` keeps the word."""
     ends = instance.outputs if match[2] == "output" else instance.inputs
     return f"{'its input ' if match[1] else ''}{ends[int(match[3])].name}"
+
+
+def place_of(kernel: UserKernel) -> tuple[str, int]:
+    """The file and the line of a kernel; of a text the line of its function."""
+    file, _, line = kernel.place.rpartition(":")
+    if line.isdigit():
+        return file, int(line)
+    match = re.search(rf"\b{re.escape(kernel.entry.partition('<')[0])}\s*\(", kernel.text)
+    return kernel.place, kernel.text.count("\n", 0, match.start()) + 1 if match else 1
 
 
 def is_parallel(kernel: UserKernel) -> bool:
@@ -337,8 +341,7 @@ KernelCandidate: TypeAlias = ByHand | FromReference
 
 
 def from_reference(op: Op[..., Any], languages: Collection[str] = ()) -> list[FromReference]:
-    """The generated kernels of an op with a signature, one for each of the languages, or else for each that runs here
-    in a short time."""
+    """The generated kernels of an op with a signature, in each of the languages, or else in each that runs at once."""
     usual = (*generated_on(gpu=False), *(each for each in generated_on(gpu=True) if RUNS[each]()))
     kernels = [FromReference(op, language) for language in languages or usual] if op.signature is not None else []
     return [each for each in kernels if each.name not in op.kernels]
@@ -372,9 +375,7 @@ def is_interpreted() -> bool:
 RUNS: Mapping[str, Callable[[], bool]] = MappingProxyType(
     {"triton": has_gpu, "cuda": partial(has_cuda, "cuda.core"), "numba_cuda": partial(has_cuda, "numba")}
 )
-WATCHES: Mapping[str, str] = MappingProxyType(
-    {"numba": "noyau.sanitizer.numba.generated", "numba_cuda": "noyau.sanitizer.numba_cuda.generated"}
-)
+WATCHES = {name: f"noyau.sanitizer.{name}.generated" for name in ("numba", "numba_cuda")}
 
 
 def _is_there(package: str) -> bool:

@@ -1,5 +1,4 @@
-"""The command `noyau check`, of ops, models, scripts, notebooks and programs; and %%check in notebooks, which runs a
-cell and watches every parallel loop and launch in it."""
+"""The command `noyau check`, of ops, models, scripts, notebooks and programs; and %%check, of a cell of a notebook."""
 
 from __future__ import annotations
 
@@ -19,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 from noyau.errors import InputError, NoyauError
 from noyau.jobs import command_line
 from noyau.jobs.check.submissions import command as submissions
-from noyau.jobs.command_line import Command, declare_inputs, declare_record, progress, require_record_places
-from noyau.jobs.sizes import sizes_of
+from noyau.jobs.command_line import Command, declare_inputs, declare_record, progress, require_record_places, sizes_of
 
 if TYPE_CHECKING:
     from noyau.ops.op import Op
@@ -95,7 +93,10 @@ def _run(arguments: argparse.Namespace) -> int:
     if is_op:
         return _check_op(arguments)
     target = Path(arguments.target)
-    _require_of_models(arguments, target)
+    if arguments.gradient:
+        raise InputError(f"--gradient is of an op: noyau check FILE.py::OP --gradient; {target} is a model")
+    if wrong := _first_given(arguments, "sarif", "sanitizer", "strict", "sizes", "tolerance"):
+        raise InputError(f"{target} is a model: it takes no --{wrong}")
     if arguments.against is None and target.suffix != ".onnx":
         targets = "MODEL.onnx --against B.onnx, FILE.py::OP, SCRIPT.py, BOOK.ipynb, PROGRAM.c, .cpp or .cu"
         raise InputError(f"{target} is nothing that can be checked; there are: {targets}")
@@ -111,14 +112,6 @@ def _run(arguments: argparse.Namespace) -> int:
         difference.write_where(arguments.json, arguments.html)
     print_record(difference, quiet=arguments.quiet)
     return 0 if difference.ok else 1
-
-
-def _require_of_models(arguments: argparse.Namespace, target: Path) -> None:
-    """InputError for an option that does nothing to a model."""
-    if arguments.gradient:
-        raise InputError(f"--gradient is of an op: noyau check FILE.py::OP --gradient; {target} is a model")
-    if wrong := _first_given(arguments, "sarif", "sanitizer", "strict", "sizes", "tolerance"):
-        raise InputError(f"{target} is a model: it takes no --{wrong}")
 
 
 def _first_given(arguments: argparse.Namespace, *names: str) -> str:
@@ -177,9 +170,8 @@ def _report(
     print_lines(f"{path.name}: {verdict_text(findings, status)}" if arguments.quiet else text)
     if arguments.html is not None:
         from noyau.jobs.check.page import check_page
-        from noyau.verify.checks import LIMITS
 
-        check_page(path.name, checks, maps, status, LIMITS).save(arguments.html)
+        check_page(path.name, checks, maps, status).save(arguments.html)
     draw(maps, drawing_of(arguments.map), path, status)
     return status
 
@@ -208,8 +200,7 @@ def _restore(before: str | None) -> None:
 
 
 def _maps(arguments: argparse.Namespace) -> list[AccessMap]:
-    """Maps of the writers of cells, of each kernel that is written by hand. An error of noyau where `--map` asks for
-    what cannot be drawn; a page is then without."""
+    """Maps of who writes which cell, of kernels by hand. An error where `--map` asks for one that cannot be drawn."""
     if not _wants_maps(arguments):
         return []
     from noyau.jobs.check.sanitized_runs import maps_of
@@ -371,8 +362,7 @@ def register(shell: Any) -> None:
 
 
 def check_cell(shell: Any, line: str, cell: str) -> ScriptCheck:
-    """Run a cell, its kernels watched: the report is what the cell gives. InputError unless `line` is
-    `--launch GRID,BLOCK` or empty."""
+    """Run a cell, its kernels watched, and give the report. InputError unless `line` is `--launch G,B` or empty."""
     from noyau.jobs.check.script_run import hooks_of_script
     from noyau.sanitizer.scripts.lint import lint_text
     from noyau.sanitizer.scripts.record import ScriptSession

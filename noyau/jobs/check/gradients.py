@@ -1,7 +1,6 @@
 """The check of an op's gradient: as a formula, in float64; as kernels, by the certificate, packed and strided.
 
-Its cases are small inputs in float64, away from kinks and upon them, and the right gradients there.
-"""
+Its cases are small inputs in float64, away from kinks and upon them, and the right gradients there."""
 
 from __future__ import annotations
 
@@ -205,8 +204,7 @@ class GradientSubject:
 
     @cached_property
     def derived(self) -> Derived:
-        """The gradient that the op has. UnsupportedError where none is derived, SignatureError for one that is written
-        and does not take these dtypes."""
+        """The op's gradient. UnsupportedError where none is derived, SignatureError for one by hand of other dtypes."""
         gradient = self.op.description.gradient
         if gradient is None:
             return derive(self.graph, self.names)
@@ -292,7 +290,9 @@ def cases_of(op: Op[..., Any], sizes: Sizes, dtype: DType, seed: int) -> Iterato
     """The inputs that a gradient is tried on: normal numbers, some above 0, some with ties; of several sizes."""
     plans: list[tuple[str, Callable[[Array], Array], Sizes]] = [("normal numbers", np.asarray, sizes)]
     if op.inputs is None:
-        names = [] if op.signature is None else [name for name in usual_sizes_of(op) if name not in sizes]
+        assert op.signature is not None
+        known = {**op.known(op.description.reference.constants), **integers_of(op.signature, {})}
+        names = [name for name in usual_sizes(usual_instance(op.signature, known), {}) if name not in sizes]
         plans += [
             ("numbers above 0", lambda x: np.abs(x) + 0.25, sizes),
             ("normal numbers", np.asarray, {**sizes, **dict.fromkeys(names, 1)}),
@@ -304,13 +304,6 @@ def cases_of(op: Op[..., Any], sizes: Sizes, dtype: DType, seed: int) -> Iterato
         inputs = {n: change(a).astype(a.dtype) if dtypes[n].is_float else a for n, a in arrays.items()}
         if (case := case_of(subject, label, inputs, seed + number)) is not None:
             yield subject, case
-
-
-def usual_sizes_of(op: Op[..., Any]) -> list[str]:
-    """The sizes that shapes of its inputs give."""
-    assert op.signature is not None
-    bindings = {**op.known(op.description.reference.constants), **integers_of(op.signature, {})}
-    return list(usual_sizes(usual_instance(op.signature, bindings), {}))
 
 
 def case_of(subject: GradientSubject, label: str, inputs: Arrays, seed: int) -> GradientCase | None:
@@ -337,8 +330,7 @@ class Wrong:
 def first_wrong(
     subject: GradientSubject, case: GradientCase, got: Arrays, want: Arrays | None, near: float = NEAR
 ) -> Wrong | None:
-    """The cell that is furthest from the derivative; without one, from central differences, which say nothing upon
-    kinks. Cells of which the truth is not finite are left out."""
+    """The cell furthest from the derivative, or from central differences but upon kinks, where the truth is finite."""
     if want is None and case.on_kinks:
         return None
     missing = next((name for name in subject.names if name not in got and want and np.any(want[name] != 0)), None)

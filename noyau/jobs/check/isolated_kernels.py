@@ -64,8 +64,7 @@ def young() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class ProcessChoice:
-    """A way to run what Python calls. `home`: where the worker loads the op from, None where it is there already;
-    `note`: what a report says."""
+    """A way to run what Python calls. `home`: where its worker loads the op from, or None; `note`: for a report."""
 
     worker: Worker | None
     home: Home | None
@@ -203,9 +202,8 @@ def run_kernel(
     """In the worker: one run between guards of a kernel of an op, bound as a call would be."""
     constants = op.description.reference.constants
     kernel, bound = kernel_and_call(op, name, choice, constants, arrays)
-    call = FunctionKernel(kernel, bound.instance, constants).run
     with threaded(how.threads):
-        return pack(Guards(call, name, *ends).run(arrays, how))
+        return pack(Guards(FunctionKernel(kernel, bound.instance, constants).run, name, *ends).run(arrays, how))
 
 
 def run_library(

@@ -267,8 +267,7 @@ class OneKernel:
 
     def judge(self, attempt: Attempt, arrays: Arrays, results: AttemptResults, *, again: bool = False) -> bool:
         """Whether the kernel is right on these inputs; what fails is shrunk, the first of each kind. `again`: they are
-        large, and it runs more than twice; lost precision is then a warning, as long as half of the digits are right.
-        """
+        large, and it runs more than twice; precision that is lost then is a warning, while half of the digits stay."""
         runs = TwoRuns(self.candidate, attempt.instance, attempt.layout)
         try:
             outcome, inputs = self.outcome(attempt, runs, arrays), inputs_text(attempt.graph, arrays)

@@ -167,7 +167,11 @@ def model_difference(
     one = open_side(Path(model))
     other = open_side(Path(against), one.original.bodies)
     names = common(one, other)
-    _require_same_inputs(one, other)
+    ends = [_ends(each.original.imported) for each in (one, other)]
+    if ends[0] != ends[1]:
+        texts = [", ".join(f"{printable(name)} {kind}" for name, kind in each.items()) or "nothing" for each in ends]
+        both = f"{one.name} takes {texts[0]}, and {other.name} takes {texts[1]}"
+        raise InputError(f"{both}: only models of one kind compare")
     imported, capturing = one.original.called, capture_of(one.original)
     runs, notes = list[DifferenceRun](), list[str]()
     for arrays, sizes, inputs_from in feeds(imported, dims or {}, inputs, seed):
@@ -184,8 +188,7 @@ def model_difference(
 
 @dataclass(frozen=True, slots=True)
 class ModelSide:
-    """A model as its file has it, its bodies behind its main graph, and opened: where noyau has written it, the latter
-    is without its kernels."""
+    """A model as its file has it, its bodies behind its main graph, and opened: that is without kernels of noyau's."""
 
     model: onnx.ModelProto
     bodies: Sequence[Body]
@@ -229,15 +232,6 @@ def common(one: ModelSide, other: ModelSide) -> list[str]:
     if not names:
         raise InputError(f"{one.name} and {other.name} have no value in common")
     return names
-
-
-def _require_same_inputs(one: ModelSide, other: ModelSide) -> None:
-    """InputError where the models do not take the same inputs."""
-    ends = [_ends(each.original.imported) for each in (one, other)]
-    if ends[0] != ends[1]:
-        texts = [", ".join(f"{printable(name)} {kind}" for name, kind in each.items()) or "nothing" for each in ends]
-        both = f"{one.name} takes {texts[0]}, and {other.name} takes {texts[1]}"
-        raise InputError(f"{both}: only models of one kind compare")
 
 
 def _ends(imported: ImportedModel) -> dict[str, str]:

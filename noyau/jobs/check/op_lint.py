@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import inspect
 import math
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -16,7 +15,7 @@ import numpy as np
 from noyau.codegen.language import LANGUAGES, Grid
 from noyau.errors import FindingKind, NoyauError
 from noyau.jobs.check.attempts import Array, Attempt, Sizes
-from noyau.jobs.check.candidates import ByHand, KernelCandidate
+from noyau.jobs.check.candidates import ByHand, KernelCandidate, place_of
 from noyau.kernels.c.text import constant_macros
 from noyau.kernels.reference import bind_sizes
 from noyau.kernels.user_kernel import EXTENTS_MOST, GPU, UserKernel, python_function
@@ -28,11 +27,12 @@ from noyau.sanitizer.lint.values import INT32_END
 from noyau.sanitizer.scripts.lint import uncalled_methods
 from noyau.signatures.instances import shapes_of
 from noyau.signatures.types import Instance
-from noyau.text import sizes_text
+from noyau.text import collect, sizes_text
 from noyau.toolchain.cuda.compiler import cubin_of, resources_in, symbol_of
 from noyau.verify.checks import KernelCheck
 from noyau.verify.findings import Finding
 
+Arrays = Sequence[Array]
 ARCHITECTURE = f"sm_{GPU.capability[0]}{GPU.capability[1]}"
 LARGE = 1 << 20  # cells that a launch is asked for where nobody says how large arrays are
 COMMON = 1024  # cells along an axis, where another one grows
@@ -52,7 +52,7 @@ def with_lint(
 
 
 def lint_op(
-    kernel: UserKernel, instance: Instance, arrays: Sequence[Array], declared: Sizes, *, is_usual: bool
+    kernel: UserKernel, instance: Instance, arrays: Arrays, declared: Sizes, *, is_usual: bool
 ) -> list[Finding]:
     """Warnings on a kernel of an op: its launch and its arithmetic at `declared` sizes, which stand in for those of
     the arrays that are given (`is_usual`: as they stand those are meant too), and methods that it does not call."""
@@ -60,8 +60,7 @@ def lint_op(
     names = {*sizes, *(value.name for value in instance.inputs if value.scalar)}
     meant_sizes = {**sizes, **{name: size for name, size in declared.items() if name in names}}
     fixed = not any(dim.names for value in instance.inputs for dim in value.shape)
-    is_meant = bool(is_usual or declared or fixed)
-    remarks = _at(kernel, instance, meant_sizes, arrays, is_meant=True) if is_meant else []
+    remarks = _at(kernel, instance, meant_sizes, arrays, is_meant=True) if is_usual or declared or fixed else []
     if not (declared or fixed):
         rank = max((len({name for dim in value.shape for name in dim.names}) for value in instance.inputs), default=1)
         grown = dict.fromkeys(sizes, 1 << (LARGE.bit_length() - 1) // max(rank, 1))  # the largest array has about LARGE
@@ -69,16 +68,12 @@ def lint_op(
         remarks += offsets_beyond(kernel, instance, sizes, arrays)
     text = text_of(kernel) if kernel.function is not None else None
     methods = [] if text is None else uncalled_methods(ast.Module([*text.body], []), text.file)
-    by_line: dict[tuple[int, str], Diagnostic] = {}
-    for each in [*methods, *remarks, *diagnose_false_sharing(kernel)]:
-        by_line.setdefault((each.line, each.mend), each)
-    diagnostics = [each for each in by_line.values() if not each.is_allowed]
+    by_line = collect(((each.line, each.mend), each) for each in [*methods, *remarks, *diagnose_false_sharing(kernel)])
+    diagnostics = [each for each, *_ in by_line.values() if not each.is_allowed]
     return [each.finding(kernel.target.op, kernel.name, kernel.language) for each in diagnostics]
 
 
-def _at(
-    kernel: UserKernel, instance: Instance, sizes: Sizes, arrays: Sequence[np.ndarray], *, is_meant: bool
-) -> list[Diagnostic]:
+def _at(kernel: UserKernel, instance: Instance, sizes: Sizes, arrays: Arrays, *, is_meant: bool) -> list[Diagnostic]:
     again = partial(situation_or_none, kernel, instance, inputs=arrays)
     if (situation := again(sizes)) is None:
         return []
@@ -112,22 +107,13 @@ def _resources(kernel: UserKernel) -> tuple[int, int]:
     return resources.registers, resources.shared_bytes
 
 
-def place_of(kernel: UserKernel) -> tuple[str, int]:
-    """The file and the line of a kernel; of a text the line of its function."""
-    file, _, line = kernel.place.rpartition(":")
-    if line.isdigit():
-        return file, int(line)
-    match = re.search(rf"\b{re.escape(kernel.entry.partition('<')[0])}\s*\(", kernel.text)
-    return kernel.place, kernel.text.count("\n", 0, match.start()) + 1 if match else 1
-
-
 def _source(kernel: UserKernel) -> str:
     with suppress(OSError, TypeError):
         return kernel.text if kernel.function is None else inspect.getsource(python_function(kernel.function))
     return ""
 
 
-def offsets_beyond(kernel: UserKernel, instance: Instance, sizes: Sizes, arrays: Sequence[Array]) -> list[Diagnostic]:
+def offsets_beyond(kernel: UserKernel, instance: Instance, sizes: Sizes, arrays: Arrays) -> list[Diagnostic]:
     """Offsets that overflow int32 once an array has more cells than it counts, though no extent has: each size in turn
     grows, the others are common ones; then all grow. What the launch does not take is no such size."""
     again = partial(situation_or_none, kernel, instance, inputs=arrays)

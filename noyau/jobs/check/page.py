@@ -25,9 +25,7 @@ def verdict_text(findings: Sequence[Finding], status: int) -> str:
     return f"{STATES[status][0]}: {' and '.join(known) or 'no finding'}"
 
 
-def check_page(
-    title: str, checks: Sequence[Report], maps: Sequence[AccessMap], status: int, limits: Sequence[str]
-) -> Page:
+def check_page(title: str, checks: Sequence[Report], maps: Sequence[AccessMap], status: int) -> Page:
     """The page of a check of ops, of a script or of a program; `status`: with which the command ends."""
     findings = [finding for each in checks for _, group in each.groups for finding in group]
     verdicts = [line for each in checks for line in each.verdicts(everything=False)]
@@ -39,7 +37,7 @@ def check_page(
         _findings(findings),
         {"kind": "pictures", "title": "Who writes which cell", "pictures": pictures},
         table("Kernels", (_row(*each) for each in kernels), "Choose a kernel for its file and certificate."),
-        lines("Limits", limits),
+        lines("Limits", LIMITS),
     ]
     sources = {f"{each.op}[{one.name}]": _source(each, one) for each, one in kernels}
     return Page(printable(title), "check", sections, sources)
@@ -53,13 +51,8 @@ def submissions_page(title: str, verdicts: Sequence[Verdict], headline: str, sta
         words = {name: ", ".join(text) if isinstance(text, list) else text or "" for name, text in fields}
         rows.append(words | {"notes": "; ".join((*each.skipped, *each.notes))})
     findings = [one.finding for each in verdicts for one in each.complaints]
-    texts = [printable(next(each.lines())) for each in verdicts]
-    sections = [
-        summary(headline, STATES[status][1], texts),
-        table("Submissions", rows),
-        _findings(findings),
-        lines("Limits", [limit]),
-    ]
+    head = summary(headline, STATES[status][1], [printable(next(each.lines())) for each in verdicts])
+    sections = [head, table("Submissions", rows), _findings(findings), lines("Limits", [limit])]
     return Page(printable(title), "check", sections)
 
 
@@ -67,17 +60,15 @@ def report_page(check: Any) -> Page:
     """The page of one check, by its own verdict."""
     status = 1 if not check.ok else 0 if check.is_verified else 3
     name = check.op if isinstance(check, OpCheck) else getattr(check, "script", type(check).__name__)
-    return check_page(name, [check], getattr(check, "maps", ()), status, LIMITS)
+    return check_page(name, [check], getattr(check, "maps", ()), status)
 
 
 def _findings(findings: Sequence[Finding]) -> Section:
     """The findings, and the texts of the files that they name."""
     places = {place.rpartition(":")[0] for each in findings for place in (each.place, each.other_place) if place}
     files = {file: "".join(linecache.getlines(file)) for file in sorted(places)}
-    records = [
-        {**each.to_json(), "place": each.place, "other": each.other_place, "drawing": each.drawing} for each in findings
-    ]
-    return {"kind": "findings", "title": "Findings", "findings": records, "files": files}
+    rows = [one.to_json() | {"place": one.place, "other": one.other_place, "drawing": one.drawing} for one in findings]
+    return {"kind": "findings", "title": "Findings", "findings": rows, "files": files}
 
 
 def _row(check: OpCheck, kernel: KernelCheck) -> dict[str, Any]:

@@ -5,7 +5,6 @@ What the checks of a file need whatever they find is made before."""
 from __future__ import annotations
 
 import importlib.util
-import mmap
 import multiprocessing
 import os
 import signal
@@ -194,10 +193,8 @@ def check_together(
     kernels = [tuple(check for _ in own for check in next(results)) for own in parts]
     for form in (form for op, _ in requests for form in op.forms if form.kernels):
         form.calls.forget()  # what passed may run from now on, and what did not no longer
-    return [
-        OpCheck(op.name, op.description.place, each, wishes.tolerance)
-        for (op, wishes), each in zip(requests, kernels, strict=True)
-    ]
+    pairs = zip(requests, kernels, strict=True)
+    return [OpCheck(op.name, op.description.place, each, wishes.tolerance) for (op, wishes), each in pairs]
 
 
 def _parts(op: Op[..., Any], form: Op[..., Any], wishes: CheckOptions) -> Iterator[_Part]:
@@ -253,9 +250,8 @@ def _run(parts: Sequence[_Part], say: Say, numbers: Iterable[int]) -> Iterator[l
 
 
 def prepare(languages: Collection[str]) -> None:
-    """Load Numba, and meanwhile let a compiler build what watches its kernels, and those by hand in C, C++ or CUDA C++,
-    where these are among the `languages`. Both are done then, so that a copy of this process finds no thread half-way,
-    and none of it is done twice."""
+    """Load Numba, and meanwhile let a compiler build what watches its kernels and those in C, C++ or CUDA C++, if among
+    the `languages`. Then a copy of this process finds no thread half-way, and none of it is done twice."""
     of_c = {each.is_cpp for each in map(LANGUAGES.__getitem__, languages) if each.is_text}
     jobs = *(partial(build.runtime, in_cpp=in_cpp) for in_cpp in sorted(of_c)), engine.library
     thread = Thread(target=_do, args=jobs, name="noyau-ahead", daemon=True)
@@ -309,11 +305,10 @@ class Shared(Generic[R]):
     count: int
     runner: Runner[R]
     stay: Collection[int] = ()
-    taken: mmap.mmap = field(init=False)
-    lock: Any = field(init=False)
+    taken: Any = field(init=False)  # bytes that both see, with their lock
 
     def __post_init__(self) -> None:
-        self.taken, self.lock = mmap.mmap(-1, self.count), multiprocessing.get_context("fork").Lock()
+        self.taken = multiprocessing.get_context("fork").Array("b", self.count)
 
     def run(self, order: Sequence[int]) -> dict[int, R]:
         """The results of the parts that nobody has taken, in this order, by their numbers."""
@@ -329,7 +324,7 @@ class Shared(Generic[R]):
 
     def take(self, order: Sequence[int]) -> int | None:
         """The first part that nobody has taken; None where there is none."""
-        with self.lock:
+        with self.taken.get_lock():
             number = next((number for number in order if not self.taken[number]), None)
             if number is not None:
                 self.taken[number] = 1

@@ -24,7 +24,7 @@ from noyau.sanitizer.compute_sanitizer.driver import ENVIRONMENT, WISH
 from noyau.sanitizer.compute_sanitizer.tool import TOOLS, ToolReport, merge_witnesses, missing, run_tools
 from noyau.sanitizer.records import Site, WatchedRun
 from noyau.sanitizer.routes import KernelCase, is_watched, watch
-from noyau.text import counted, several, sizes_text
+from noyau.text import collect, counted, several, sizes_text
 from noyau.verify.checks import KernelCheck, OpCheck
 from noyau.verify.findings import Finding
 from noyau.workers.array_files import write_arrays
@@ -138,10 +138,9 @@ def watch_attempts(
     runs: SanitizedRuns | None = None,
     work: Callable[[Attempt], int] = lambda attempt: volume(attempt.sizes),
 ) -> SanitizedRuns:
-    """Runs of a kernel with every access watched, added to `runs`, for a time: the first attempts as they come, then
-    small sizes, so that what is found is shown at the smallest, then the others; at last the largest that is left,
-    where many threads run. None that is expected to take all of the time. What the first run builds is not counted.
-    `work`: how much an attempt has to do."""
+    """Runs of a kernel with every access watched, added to `runs`, for a time: the first attempts, then small sizes, to
+    show what is found at the smallest, then the others; at last the largest that is left, where many threads run. None
+    that may take all of the time. What the first run builds is not counted. `work`: how much an attempt has to do."""
     runs = runs or SanitizedRuns()
     if isinstance(run, str):
         runs.why = run
@@ -189,17 +188,14 @@ def _few_arrays(attempt: Attempt, inputs: Inputs) -> Sequence[Array] | None:
 
 
 def _in_order(attempts: Sequence[Attempt]) -> list[Attempt]:
-    """The first attempts, small ones like all of them, and the others, the smallest first; each sizes once for each
-    instance."""
+    """The first attempts, then small ones like them and the others, the smallest first; each sizes once an instance."""
     first = {attempt.instance: attempt for attempt in reversed(attempts)}
     chosen = [first[each] for each in dict.fromkeys(attempt.instance for attempt in attempts)][:INSTANCES]
     own = [attempt for attempt in attempts if attempt.instance in [each.instance for each in chosen]]
     small = [replace(each, sizes=dict.fromkeys(each.sizes, size)) for each in chosen for size in SMALL]
     others = sorted([*small, *own[EARLY:]], key=lambda attempt: sum(attempt.sizes.values()))
-    by_key: dict[Any, Attempt] = {}
-    for attempt in [*own[:EARLY], *others]:
-        by_key.setdefault((attempt.instance, tuple(attempt.sizes.items())), attempt)
-    return list(by_key.values())
+    by_key = collect(((each.instance, tuple(each.sizes.items())), each) for each in [*own[:EARLY], *others])
+    return [attempt for attempt, *_ in by_key.values()]
 
 
 def explain_findings(findings: Sequence[Finding], runs: SanitizedRuns) -> list[Finding]:
@@ -242,8 +238,7 @@ def _findings(op: Op[..., Any], kernel: UserKernel, target: str) -> tuple[list[F
         wish = {"target": target.partition("::")[0], "op": op.name, "kernel": kernel.name, "given": file}
         command = [sys.executable, "-m", "noyau.sanitizer.compute_sanitizer.driver"]
         reports = run_tools(command, {**ENVIRONMENT, WISH: json.dumps(wish)})
-    findings = [_of(each, op.name, kernel, size) for each in reports]
-    return [each for each in findings if each is not None], size
+    return list(filter(None, (_of(each, op.name, kernel, size) for each in reports))), size
 
 
 def _of(report: ToolReport, op: str, kernel: UserKernel, size: str) -> Finding | None:

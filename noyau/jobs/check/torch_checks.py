@@ -100,11 +100,10 @@ def gradients_by_torch(op: Op[..., Any], subject: GradientSubject, case: Gradien
     pairs = zip(subject.graph.outputs, returned if isinstance(returned, tuple) else (returned,), strict=True)
     graded = [(result, case.above[name]) for name, result in pairs if name in case.above]
     weights = [lay(torch.from_numpy(np.array(above))).to(result.dtype) for result, above in graded]
-    torch.autograd.backward([result for result, _ in graded], weights)
     floats = {name: each for name, each in arguments.items() if isinstance(each, torch.Tensor) and each.requires_grad}
-    return {
-        name: np.zeros(each.shape) if each.grad is None else each.grad.double().numpy() for name, each in floats.items()
-    }
+    ends = [result for result, _ in graded], list(floats.values()), weights
+    gradients = torch.autograd.grad(*ends, materialize_grads=True)
+    return {name: each.double().numpy() for name, each in zip(floats, gradients, strict=True)}
 
 
 def _tensors(subject: GradientSubject, case: GradientCase, lay: Lay) -> dict[str, Any]:
@@ -219,9 +218,8 @@ class _Function:
         outcomes, findings, shapes = [], dict[str, Finding](), dict[str, None]()
         for number, (layout, run) in enumerate(runs.items()):
             case = Case(f"{layout} tensors", tuple(_equal(a) if layout == "expanded" else a for a in arrays))
-            judge = KernelTrial(graph, run, is_check=True, tolerance=self.tolerance)
             with np.errstate(all="ignore"):
-                outcome = judge.outcome(case, number)
+                outcome = KernelTrial(graph, run, is_check=True, tolerance=self.tolerance).outcome(case, number)
             outcomes.append(outcome)
             shapes[inputs_text(graph, case.inputs)] = None
             if outcome.broken:
@@ -263,12 +261,11 @@ class _Function:
                 raise CheckError(f"gave result {at} without a gradient, though its inputs require one")
         weights = [LAYOUTS[layout](tensor_of(array)) for array in arrays[count:]]
         try:
-            gradients = torch.autograd.grad(graded, leaves, weights, allow_unused=True)
+            gradients = torch.autograd.grad(graded, leaves, weights, materialize_grads=True)
         except (RuntimeError, TypeError, ValueError, IndexError) as fault:
             message = f"raised {type(fault).__name__} in its backward: {short(fault).partition(': ')[2]}"
             raise CheckError(message, FindingKind.CRASH) from fault
-        pairs = zip(gradients, leaves, strict=True)
-        return [array_of(torch.zeros_like(leaf) if each is None else each).copy() for each, leaf in pairs]
+        return [array_of(each).copy() for each in gradients]
 
     def tensors(self, layout: str, arrays: Sequence[Array]) -> list[Any]:
         """The arguments of a call: the arrays as tensors that lie so, and the numbers in their places."""

@@ -124,11 +124,11 @@ def _runner(reference: Callable[..., Any], arrays: Sequence[Array], name: str) -
     """A way to run a reference of tensors alone, and whether it is one of torch."""
 
     def on_arrays(values: Sequence[Array]) -> list[Array]:
-        return _arrays(reference(*values), name)
+        return _arrays(reference(*values))
 
     def on_tensors(values: Sequence[Array]) -> list[Array]:
         with torch.no_grad():
-            return _arrays(reference(*(tensor_of(np.array(each)) for each in values)), name)
+            return _arrays(reference(*(tensor_of(np.array(each)) for each in values)))
 
     try:
         on_arrays(arrays)
@@ -147,7 +147,7 @@ def short(fault: Exception) -> str:
     return f"{type(fault).__name__}: {' '.join(str(fault).split())[:200]}"
 
 
-def _arrays(result: Any, name: str) -> list[Array]:
+def _arrays(result: Any) -> list[Array]:
     parts = list(result) if isinstance(result, tuple | list) else [result]
     if any(isinstance(part, torch.Tensor) for part in parts):
         return [array_of(part) for part in parts]
@@ -183,9 +183,8 @@ def _torch_gradient(reference: Callable[..., Any], inputs: Sequence[Node], graph
         results = list(returned) if isinstance(returned, tuple | list) else [returned]
         weights = [tensor_of(np.array(each)) for each in values[len(inputs) :]]
         leaves = [tensors[at] for at in floats]
-        gradients = torch.autograd.grad([results[at] for at in graded], leaves, weights, allow_unused=True)
-        pairs = zip(gradients, leaves, strict=True)
-        return tuple(array_of(torch.zeros_like(leaf) if each is None else each) for each, leaf in pairs)
+        gradients = torch.autograd.grad([results[at] for at in graded], leaves, weights, materialize_grads=True)
+        return tuple(map(array_of, gradients))
 
     ends = [Value(gradient_name(node.output), node.dtype, node.shape) for node in inputs if node.dtype.is_float]
     return opaque_graph((*inputs, *_above(graph)), ends, function_name, evaluate)
@@ -199,8 +198,7 @@ def _with_inputs(graph: Graph, inputs: Sequence[Node]) -> Graph:
 
 
 def difference(right: TorchReference, arrays: Sequence[Array], at: int, cell: tuple[int, ...]) -> float:
-    """The derivative by one cell of a float input, by central differences in float64. `arrays`: of the inputs, then
-    the gradients of the results; `at`: which of the float inputs."""
+    """The derivative by a cell of the float input `at`, by central differences. `arrays`: inputs, then gradients."""
     count = len(right.inputs)
     inputs = dict(zip((node.output for node in right.inputs), arrays[:count], strict=True))
     above = dict(zip((right.graph.outputs[place] for place in right.graded_places), arrays[count:], strict=True))

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from noyau.jobs import command_line
-from noyau.jobs.sizes import sizes_of
+from noyau.jobs.command_line import sizes_of
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:

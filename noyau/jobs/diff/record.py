@@ -50,7 +50,6 @@ class ModelsDiff(PagedRecord):
     notes: tuple[str, ...] = ()
     sides: tuple[ModelSide, ModelSide] | None = field(default=None, compare=False)
     pairs: tuple[tuple[int, int], ...] = field(default=(), compare=False)
-    schema_version: int = field(default=1, init=False)
 
     @property
     def same(self) -> bool:
@@ -63,5 +62,5 @@ class ModelsDiff(PagedRecord):
         return tuple(each for each in self.values if each.differs)
 
     def to_json(self) -> dict[str, Any]:
-        record = fields_json(self, without=("sides", "pairs", "schema_version"))
+        record = fields_json(self, without=("sides", "pairs"))
         return {"schema_version": self.schema_version, "same": self.same, **record}

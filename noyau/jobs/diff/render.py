@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator
 
 from rich.console import RenderableType
 from rich.text import Text
 
+from noyau.jobs.diff.onnx_sides import ModelSide
 from noyau.jobs.diff.record import ModelsDiff
 from noyau.jobs.page import document
 from noyau.jobs.page.document import Node, Page, Section, graphs
@@ -76,25 +76,20 @@ def page(diff: ModelsDiff) -> Page:
 
 
 def _graphs(diff: ModelsDiff) -> Section:
-    tones = dict.fromkeys(diff.removed, "removed"), dict.fromkeys(diff.added, "added")
-    changes = {each.node: each.changes for each in diff.changed}, {each.twin: each.changes for each in diff.changed}
-    drawings = []
-    for number, (title, side) in enumerate(zip((diff.model, diff.against), diff.sides or (), strict=False)):
-        partners = {ends[number]: str(ends[0]) for ends in diff.pairs}
-        nodes = {node.position: (node.label, partners.get(place, "")) for place, node in enumerate(side.nodes)}
-        show = partial(_shown, nodes=nodes, tones=tones[number], changes=changes[number])
-        drawings.append(model_drawing(title, side.model, show))
-    return graphs("Both graphs", drawings, _NOTE)
+    return graphs("Both graphs", [_drawing(diff, *ends) for ends in enumerate(diff.sides or ())], _NOTE)
 
 
-def _shown(
-    position: int,
-    node: Node,
-    nodes: Mapping[int, tuple[str, str]],
-    tones: Mapping[str, str],
-    changes: Mapping[str, Sequence[str]],
-) -> Node:
-    label, twin = nodes.get(position, ("", ""))
-    tone = tones.get(label, "changed" if label in changes else "")
-    facts = {"node": label, **node["facts"], "differs": "; ".join(changes.get(label, ()))}
-    return {**node, "tone": tone, "twin": twin, "facts": facts}
+def _drawing(diff: ModelsDiff, number: int, side: ModelSide) -> Section:
+    """The graph of the first model or of the second."""
+    title, alone, tone = ((diff.model, diff.removed, "removed"), (diff.against, diff.added, "added"))[number]
+    tones = {(each.node, each.twin)[number]: "changed" for each in diff.changed} | dict.fromkeys(alone, tone)
+    changes = {(each.node, each.twin)[number]: each.changes for each in diff.changed}
+    partners = {ends[number]: str(ends[0]) for ends in diff.pairs}
+    nodes = {node.position: (node.label, partners.get(place, "")) for place, node in enumerate(side.nodes)}
+
+    def show(position: int, node: Node) -> Node:
+        label, twin = nodes.get(position, ("", ""))
+        facts = {"node": label, **node["facts"], "differs": "; ".join(changes.get(label, ()))}
+        return {**node, "tone": tones.get(label, ""), "twin": twin, "facts": facts}
+
+    return model_drawing(title, side.model, show)

@@ -5,19 +5,19 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from noyau.jobs.command_line import Command, declare_between, declare_inputs, declare_record, plain, progress
-from noyau.jobs.sizes import size_of_each
+from noyau.jobs import command_line
+from noyau.jobs.command_line import plain, progress, size_of_each
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("model", type=Path, metavar="MODEL.onnx", help="the model; it is not changed")
-    declare_between(parser, "{}", required=True)
+    command_line.declare_between(parser, "{}", required=True)
     place = "where the op goes, with PATH.npz and PATH.c beside it (default: path.py)"
     add("-o", "--output", type=Path, default=Path("path.py"), metavar="PATH.py", help=place)
-    declare_inputs(parser, "run the model", "one number; can be repeated")
+    command_line.declare_inputs(parser, "run the model", "one number; can be repeated")
     add("--force", action="store_true", help="replace files that are there already")
-    declare_record(parser)
+    command_line.declare_record(parser)
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -43,4 +43,4 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-COMMAND = Command("a path as an op of its own", _declare, _run)
+COMMAND = command_line.Command("a path as an op of its own", _declare, _run)

@@ -53,8 +53,7 @@ _WHOLE = (*_ASKED, "extent", "scratch_bytes")
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
-    """A path as an op, before it is written. `graph`: what it computes; `arrays`: what it reads in the model, by
-    parameter; `notes`: where these come from."""
+    """A path as an op, before it is written. `graph`: what it computes; `arrays`: what it reads, as `notes` say."""
 
     model: str
     path: Path

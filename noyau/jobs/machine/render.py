@@ -86,11 +86,10 @@ def facts_text(facts: Mapping[str, str]) -> Iterator[Text]:
 def _rates(rates: Mapping[str, float]) -> Iterator[RenderableType]:
     """Functions by row and dtypes by column, then conversions from the dtype of a row to that of a column."""
     functions = {name: rate for name, rate in rates.items() if not name.rpartition("_")[0].endswith("_to")}
-    conversions = {name.replace("_to_", "_"): rate for name, rate in rates.items() if name not in functions}
     yield Text("billions of values per second, one thread, in a cache", style="table.title")
     yield _by_dtype("", functions)
     yield Text("\nbillions of conversions per second, likewise: from the row to the column", style="table.title")
-    yield _by_dtype("from", conversions)
+    yield _by_dtype("from", {name.replace("_to_", "_"): rate for name, rate in rates.items() if name not in functions})
 
 
 def _by_dtype(corner: str, rates: Mapping[str, float]) -> Table:

@@ -40,11 +40,9 @@ def gpu_tables(rates: GpuRates) -> Iterator[RenderableType]:
     columns = {f"{name}, {how}": curve[how] for name, curve in curves.items() for how in (COLD, HOT) if how in curve}
     yield _by_size("GB/s by the bytes that move; hot: in the L2 where they fit", columns, rates.copy[COLD])
     yield Text()
-    for name, rate in rates.matmul.items():
-        yield Text(f"product of random {name:<9} {rate / 1e12:8.1f} TFLOP/s")
+    yield from (Text(f"product of random {name:<9} {rate / 1e12:8.1f} TFLOP/s") for name, rate in rates.matmul.items())
     yield Text()
-    for name, time_s in rates.launch_s.items():
-        yield Text(f"launch: {name:<24} {spell_s(time_s)}")
+    yield from (Text(f"launch: {name:<24} {spell_s(time_s)}") for name, time_s in rates.launch_s.items())
     hot, cold = (spell_s(rates.flush_s[how]) for how in (HOT, COLD))
     yield Text(f"a copy that fits in the L2: {hot} hot, {cold} after the L2 was overwritten")
     yield Text()
@@ -102,17 +100,15 @@ def _processor(*, refresh: bool) -> MachineRates:
 
 
 def _gpu(device: str, *, refresh: bool) -> GpuRates | None:
-    """The GPU, or None where nobody asks for it and there is none. BuildError where one is asked for that is not there,
-    MissingExtraError without torch."""
+    """The GPU, None where nobody asks for it and there is none; else BuildError. MissingExtraError without torch."""
     if not device and not (has_driver() and importlib.util.find_spec("torch")):
         return None
     with dependency("a GPU is measured with torch, which", "torch"):
         from noyau.hosts.torch.cuda.clock import measured_gpu
-    number = int(device.partition(":")[2] or 0)
     try:
         with progress() as say:
             say("measuring the GPU, for some seconds; it should do nothing else meanwhile")
-            return measured_gpu(number, refresh=refresh)
+            return measured_gpu(int(device.partition(":")[2] or 0), refresh=refresh)
     except BuildError:
         if device:
             raise

@@ -61,8 +61,7 @@ class BindingTiming:
     @property
     def where(self) -> str:
         """`batch=1, sequence=128`, and that it was cold if that decides."""
-        cold = "" if self.comparison is self.hot else "with cold caches"
-        return ", ".join(filter(None, [spell(self.sizes), cold]))
+        return ", ".join(filter(None, [spell(self.sizes), "" if self.comparison is self.hot else "with cold caches"]))
 
     def __str__(self) -> str:
         at = f" at {self.where}" if self.where else ""
@@ -72,10 +71,8 @@ class BindingTiming:
 def overall(verdicts: Iterable[Verdict]) -> Verdict:
     """SLOWER where one is, else FASTER where one is, else SAME where all are, else AMBIGUOUS."""
     distinct = set(verdicts)
-    for verdict in (Verdict.SLOWER, Verdict.FASTER):
-        if verdict in distinct:
-            return verdict
-    return Verdict.SAME if distinct == {Verdict.SAME} else Verdict.AMBIGUOUS
+    rest = Verdict.SAME if distinct == {Verdict.SAME} else Verdict.AMBIGUOUS
+    return next((each for each in (Verdict.SLOWER, Verdict.FASTER) if each in distinct), rest)
 
 
 def decisive(timings: Sequence[BindingTiming]) -> BindingTiming | None:
@@ -89,8 +86,7 @@ def decisive(timings: Sequence[BindingTiming]) -> BindingTiming | None:
 
 
 def losing(timings: Sequence[BindingTiming], bound: float = SAME_WITHIN[0]) -> BindingTiming | None:
-    """The worst timing that speaks against a change: one that is SLOWER, or that may be for all that is known, with a
-    speed-up below a bound."""
+    """The worst timing against a change: one that is SLOWER, or that may be, with a speed-up below a bound."""
     those = [one for one in timings if one.verdict is Verdict.SLOWER]
     unsure = (one for one in timings if one.verdict is not Verdict.FASTER and one.comparison.speedup < bound)
     return min(those or unsure, key=lambda timing: timing.comparison.speedup, default=None)
@@ -141,8 +137,7 @@ def right(candidates: Iterable[Candidate]) -> list[Planned]:
 
 
 def certify(candidate: Candidate, make: Callable[[], tuple[Certificate, str]]) -> Candidate:
-    """The candidate with its certificate and a note on what that leaves out; with the reason where it is wrong, or
-    cannot be checked."""
+    """The candidate with its certificate and a note on what that leaves out; with the reason where it is not right."""
 
     def step() -> Candidate:
         certificate, note = make()
@@ -161,15 +156,13 @@ def attempt(step: Callable[[], Candidate], before: Candidate, fault: str) -> Can
 
 
 def decide(candidate: Candidate, keep: str) -> Candidate:
-    """The candidate kept or not, by one of KEEPS and all its timings; the reason names the binding where it does not
-    win."""
+    """The candidate kept or not, by one of KEEPS and all its timings; the reason names the binding where it loses."""
     if candidate.reason:
         return candidate
     if (decider := decisive(candidate.timings)) is None:
         return replace(candidate, kept=keep == "all", reason="not timed")
-    verdict = overall(timing.verdict for timing in candidate.timings)
     loser = losing(candidate.timings) if keep == "faster" else None
-    if verdict in KEEPS[keep] and loser is None:
+    if overall(timing.verdict for timing in candidate.timings) in KEEPS[keep] and loser is None:
         return replace(candidate, kept=True, reason="")
     decider = loser or decider
     return replace(candidate, kept=False, reason="; ".join(filter(None, [str(decider), decider.comparison.advice])))

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from noyau.errors import InputError, OutputError
 from noyau.jobs import command_line
-from noyau.jobs.command_line import make_folder, plain
-from noyau.jobs.sizes import size_of_each, sizes_of
+from noyau.jobs.command_line import make_folder, plain, size_of_each, sizes_of
 
 if TYPE_CHECKING:
     from noyau.jobs.optimize.record import Report
@@ -84,9 +83,8 @@ def optimize_file(arguments: argparse.Namespace, model: Path, output: Path, *, k
     own["device"] = own.get("device") or "cpu"
     own |= {"dims": sizes_of(arguments.dim), "fix_dims": size_of_each(arguments.fix_dim, "--fix-dim")}
     own |= {"within_s": math.inf if within is None else _number(within, fault), "weights": arguments.weights or "none"}
-    wishes = OptimizeOptions(**own)
     with command_line.progress(quiet=arguments.quiet) as say:
-        result = optimize(model, wishes, say)
+        result = optimize(model, OptimizeOptions(**own), say)
         result.save(output)
     files = _written(output, result.library is not None, result.report) if keep else ""
     return _finish(arguments, replace(result.report, written=files), required)
@@ -114,10 +112,7 @@ def _on_device(arguments: argparse.Namespace, model: Path, output: Path) -> int:
     for option in ("between", "with", "only", "drop", "weights", "fix-dim"):
         if getattr(arguments, "ops" if option == "with" else option.replace("-", "_")):
             raise InputError(f"--{option} is for models in onnxruntime: leave it, or --device, out")
-    sizes = sizes_of(arguments.dim)
-    if any(len(numbers) > 1 for numbers in sizes.values()):
-        raise InputError("with --device each size is one number: --dim batch=1 --dim sequence=128")
-    dims = {name: number for name, (number,) in sizes.items()}
+    dims = size_of_each(arguments.dim)
     require_places(model, output, arguments.json, arguments.html)
     required = _required(arguments.require)
     with command_line.progress(quiet=arguments.quiet) as say:

@@ -1,8 +1,7 @@
 """The optimizer: plan, certify, time, decide, install. One pipeline for every host; each then reports the outcome.
 
 A host is the place where a program runs, and where kernels take the place of groups of its nodes: onnxruntime, torch on
-the CPU, torch on CUDA. A new one is a file with the methods of `Host`, and nothing else knows.
-"""
+the CPU, torch on CUDA. A new one is a file with the methods of `Host`, and nothing else knows."""
 
 from __future__ import annotations
 
@@ -22,7 +21,8 @@ from noyau.timing.verdict import Verdict
 
 Say = Callable[[str], None]
 Sizes = Mapping[str, int]
-NOTHING: Mapping[str, str] = MappingProxyType({})
+Reasons = Mapping[str, str]
+NOTHING: Reasons = MappingProxyType({})
 Installed = TypeVar("Installed")
 Installed_co = TypeVar("Installed_co", covariant=True)
 
@@ -45,8 +45,7 @@ class Host(Protocol[Installed_co]):
         """The groups of the program, and a kernel for each kind of group."""
 
     def certify(self, kernels: Sequence[Planned]) -> Sequence[Candidate]:
-        """The kernels built, each with its certificate or with the reason that it has none; several at once. BuildError
-        where nothing can be built at all."""
+        """The kernels built, with certificates or why there is none. BuildError where nothing can be built at all."""
 
     def bindings(self) -> Iterable[Sizes]:
         """The sizes to time at, one round each."""
@@ -55,8 +54,7 @@ class Host(Protocol[Installed_co]):
         """The clock at these sizes; None where the program does not run with them."""
 
     def install(self, candidates: Sequence[Candidate]) -> tuple[Sequence[Candidate], Installed_co]:
-        """The program with the kernels that are kept, and the candidates: some may be dropped only here, where all run
-        together."""
+        """The program with the kernels that are kept, and the candidates: some are dropped only here, together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +67,7 @@ class Optimization(Generic[Installed]):
     installed: Installed
 
 
-def optimize(
-    host: Host[Installed], keep: str, say: Say, dropped: Mapping[str, str] = NOTHING
-) -> Optimization[Installed]:
+def optimize(host: Host[Installed], keep: str, say: Say, dropped: Reasons = NOTHING) -> Optimization[Installed]:
     """Fuse what can be fused, keep the kernels that are right and win, by one of candidate.KEEPS. `dropped`: those that
     are not to be, with the reason."""
     partition, plan = host.plan()
@@ -82,8 +78,7 @@ def optimize(
 
 
 def race(host: Host[Installed], candidates: Sequence[Candidate], keep: str, say: Say) -> list[Candidate]:
-    """The candidates timed in rounds, one for each binding of the sizes, and kept or not: one that loses a round is
-    not timed again."""
+    """The candidates timed in rounds, one a binding of the sizes, and kept or not: what loses a round is out."""
     rounds = list(host.bindings())
     for done, sizes in enumerate(rounds):
         if (bench := host.bench(sizes, candidates)) is None:
@@ -97,8 +92,7 @@ def race(host: Host[Installed], candidates: Sequence[Candidate], keep: str, say:
 def announce(
     doing: str, count: int, say: Say, step: Callable[[Candidate], Candidate], rounds: tuple[int, int] = (0, 1)
 ) -> Callable[[tuple[int, Candidate]], Candidate]:
-    """`step` on one of so many candidates and its number, said as its turn comes while nothing speaks against it;
-    `rounds`: those that are done, and all."""
+    """`step` on a candidate and its number, said as its turn comes unless it is out; `rounds`: those done, and all."""
 
     def turn(numbered: tuple[int, Candidate]) -> Candidate:
         number, candidate = numbered

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from noyau.codegen.plan import Plan
@@ -12,7 +12,7 @@ from noyau.compiler.partition.cut import Partition
 from noyau.jobs.optimize.candidate import BindingTiming, Candidate, decisive, overall
 from noyau.jobs.profile.record import Wall
 from noyau.jobs.report.text import PagedRecord
-from noyau.text import fields_json
+from noyau.text import collect, fields_json
 from noyau.timing.conditions import Conditions, unsteady
 from noyau.timing.machine import Machine
 from noyau.timing.verdict import Latency, Verdict
@@ -48,11 +48,10 @@ class BindingRecord:
 @dataclass(frozen=True, slots=True)
 class KernelRecord:
     """One kernel. `replaces`: the operators that it stands for, in one of its `places`. `bytes` is what one call must
-    move, `floor_ratio` the time of a copy of so many over that of the kernel; errors are the
-    worst against float64, over the largest value, of the kernel and of the unfused computation on the same cells. None:
-    not known. `reason`: why it is not kept. `bindings`: what came of each binding of the sizes; the verdict is FASTER
-    where it is at one and SLOWER at none, and the numbers are of the binding that it rests on.
-    `after_s` is the median time of a call, for the terminal alone."""
+    move, `floor_ratio` the time of a copy of so many over that of the kernel; errors are the worst against float64,
+    over the largest value, of the kernel and of the unfused computation. None: not known. `reason`: why it is not kept.
+    `bindings`: what came of each binding of the sizes; the verdict is FASTER where it is at one and SLOWER at none, and
+    the numbers are of the binding that it rests on. `after_s` is the median time of a call, for the terminal alone."""
 
     name: str
     places: int
@@ -161,8 +160,7 @@ class WeightRecord:
 
 @dataclass(frozen=True, slots=True)
 class GraphSplit:
-    """A graph that torch captured: inference, forward or backward; how a call of it splits, None where that was not
-    measured; and what came of it as a whole, in words."""
+    """A graph that torch captured: inference, forward or backward; how a call splits, if measured; what came of it."""
 
     kind: str
     whole: str
@@ -205,7 +203,6 @@ class Report(PagedRecord):
     graphs: tuple[GraphSplit, ...] = ()
     evidence: Evidence | None = field(default=None, compare=False)
     written: str = ""
-    schema_version: int = field(default=1, init=False)
 
     @property
     def doubts(self) -> str:
@@ -232,26 +229,17 @@ class Report(PagedRecord):
 def record(candidate: Candidate) -> KernelRecord:
     """One kernel's line; the numbers are of the binding that its verdict rests on."""
     planned, exact, decider = candidate.planned, candidate.certificate, decisive(candidate.timings)
-    result = KernelRecord(
-        *(planned.operator, len(planned.groups), planned.replaces, planned.language),
-        error=None if exact is None else exact.kernel.worst_relative,
-        error_unfused=None if exact is None else exact.unfused.worst_relative,
-        kept=candidate.kept,
-        reason=candidate.reason,
-        bindings=tuple(map(binding, candidate.timings)),
-    )
-    if decider is None:
-        return result
-    return replace(
-        result,
-        bytes=None if decider.traffic is None else decider.traffic.bytes,
-        verdict=overall(timing.verdict for timing in candidate.timings),
-        speedup=decider.comparison.speedup,
-        speedup_low=decider.comparison.low,
-        speedup_high=decider.comparison.high,
-        floor_ratio=decider.floor_ratio,
-        after_s=decider.hot.after_median_s,
-    )
+    numbers: dict[str, Any] = {}
+    if exact is not None:
+        numbers |= {"error": exact.kernel.worst_relative, "error_unfused": exact.unfused.worst_relative}
+    if decider is not None:
+        ratio, verdict = decider.comparison, overall(timing.verdict for timing in candidate.timings)
+        numbers |= {"verdict": verdict, "speedup": ratio.speedup, "speedup_low": ratio.low, "speedup_high": ratio.high}
+        numbers |= {"floor_ratio": decider.floor_ratio, "after_s": decider.hot.after_median_s}
+        numbers |= {"bytes": None if decider.traffic is None else decider.traffic.bytes}
+    own, bindings = (planned.operator, len(planned.groups), planned.replaces), tuple(map(binding, candidate.timings))
+    numbers |= {"kept": candidate.kept, "reason": candidate.reason, "bindings": bindings}
+    return KernelRecord(*own, planned.language, **numbers)
 
 
 def binding(timing: BindingTiming) -> BindingRecord:
@@ -264,9 +252,7 @@ def binding(timing: BindingTiming) -> BindingRecord:
 
 def not_fused(nodes: Iterable[tuple[str, str]]) -> tuple[NotFused, ...]:
     """The nodes that no kernel replaces, given each with its reason, by reason."""
-    reasons: dict[str, list[str]] = defaultdict(list)
-    for node, reason in nodes:
-        reasons[reason].append(node)
+    reasons = collect((reason, node) for node, reason in nodes)
     return tuple(NotFused(tuple(names), reason) for reason, names in reasons.items())
 
 

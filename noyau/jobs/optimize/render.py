@@ -1,12 +1,10 @@
 """A report as text and as a page: the whole model, what fusing could gain, kernels, and what was not fused.
 
-Names come from model files: they are never read as markup, and what would not print is escaped.
-"""
+Names come from model files: they are never read as markup, and what would not print is escaped."""
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +20,7 @@ from noyau.jobs.page import document
 from noyau.jobs.page.document import Page, Section, SizedTime
 from noyau.jobs.report import text as report_text
 from noyau.jobs.report.text import WIDE, Show, TableRow, hanging, listed, shorten, show_of, spell_bytes, table
-from noyau.text import counted, fields_json, printable, several
+from noyau.text import collect, counted, fields_json, printable, several
 from noyau.timing.verdict import Verdict, spell_s
 
 if TYPE_CHECKING:
@@ -163,9 +161,8 @@ def _weights(report: Report, width: int, show: Show) -> Iterator[Text]:
     else:
         message = f"{head}: none. {show(weights.reason or 'No product of a constant f32 matrix of 64 KiB or more')}."
     yield from hanging(message, width, rest="  ", style="default" if weights.changed else "yellow")
-    headings = ("shape", "weights", "speed-up", "error (f32)", "x 30", "x 1000")
     rows = [TableRow(show(each.name), _product(each), show(each.reason)) for each in weights.products]
-    yield from table("product", headings, rows, width)
+    yield from table("product", ("shape", "weights", "speed-up", "error (f32)", "x 30", "x 1000"), rows, width)
 
 
 def _product(product: ProductRecord) -> tuple[str, ...]:
@@ -206,9 +203,7 @@ def _not_fused(report: Report, width: int, show: Show) -> Iterator[Text]:
     if not report.not_fused:
         return
     yield Text()
-    by_reason: dict[str, list[str]] = defaultdict(list)
-    for group in report.not_fused:
-        by_reason[group.reason].extend(group.nodes)
+    by_reason = collect((each.reason, node) for each in report.not_fused for node in each.nodes)
     ordered = sorted(by_reason.items(), key=lambda item: -len(item[1]))
     yield Text.assemble(("Not fused", "bold"), f": {several(sum(len(nodes) for _, nodes in ordered), 'node')}")
     for reason, nodes in ordered[:_MOST_REASONS]:

@@ -25,6 +25,7 @@ LARGE = (1, 30, 1000)  # times a channel of every second row on which a product 
 Outputs = Mapping[str, np.ndarray]
 Runs = Iterable[tuple[Outputs, Outputs]]  # outputs as they were, and with weights in few bits
 Choice = Mapping[str, Any]  # the variant of each product that is not as it was, by what it makes
+Errors = tuple[float, ...]
 
 
 def budget_of(text: str | float | None) -> float | None:
@@ -40,8 +41,7 @@ def budget_of(text: str | float | None) -> float | None:
 
 
 def require_wishes(weights: str, budget: str | float | None, calibration: object, option: str) -> None:
-    """InputError for weights or a budget that mean nothing, or for a budget without weights in few bits; `option` asks
-    for these."""
+    """InputError for weights or a budget that mean nothing, or a budget without weights, which `option` asks for."""
     if weights not in WEIGHTS:
         raise InputError(f"weights={weights!r} is none of {', '.join(WEIGHTS)}")
     if weights == "none" and (budget is not None or calibration is not None):
@@ -154,8 +154,7 @@ def _cost(front: Sequence[Option], place: int) -> float:
 
 def choose(choices: Sequence[Choice], fault_of: Callable[[Choice], str]) -> tuple[Choice, str]:
     """The first of the choices with which nothing is at fault, by halves, the last of which has none; then what was
-    undone is tried once more, product by product, the fastest first. And what was at fault with the last one that was
-    not taken."""
+    undone is tried again, product by product, the fastest first. And the last fault of a choice that was not taken."""
     fault = fault_of(choices[0]) if len(choices) > 1 else ""
     if not fault:
         return choices[0], ""
@@ -221,9 +220,7 @@ class ProductTrials:
     reasons: dict[str, str] = field(default_factory=dict)
     known: dict[Any, Agreement] = field(default_factory=dict)
 
-    def add(
-        self, name: str, trials: Sequence[Trial], judge: Callable[[list[Any]], Iterable[tuple[float, ...]]]
-    ) -> None:
+    def add(self, name: str, trials: Sequence[Trial], judge: Callable[[list[Any]], Iterable[Errors]]) -> None:
         """A product with its trials; `judge` has its errors as it was, then with each of some variants."""
         right = [each.variant for each in trials if not each.reason]
         self.plain[name], *errors = judge(right)

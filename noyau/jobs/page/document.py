@@ -1,8 +1,7 @@
 """The document of a page: sections of a few kinds, which one script draws, and the sources that they lead to.
 
 It is plain data, built from the records of jobs, and lies in the page as JSON; docs/report.md names the kinds. Numbers
-stay numbers: the script spells them by the unit in the name of their column (`after_s`, `bytes`, `error`).
-"""
+stay numbers: the script spells them by the unit in the name of their column (`after_s`, `bytes`, `error`)."""
 
 from __future__ import annotations
 

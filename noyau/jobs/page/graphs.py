@@ -14,7 +14,7 @@ from noyau.compiler.partition.cut import Cut
 from noyau.hosts.onnxruntime.function_bodies import is_own, reads
 from noyau.hosts.onnxruntime.source_model import SourceModel
 from noyau.jobs.page.document import MOST, Node, Section
-from noyau.text import printable, several
+from noyau.text import collect, printable, several
 
 if TYPE_CHECKING:
     import onnx
@@ -25,14 +25,12 @@ _SCOPES = "pkg.torch.onnx.name_scopes"  # where torch.export leaves them
 Key = tuple[str | int, ...]
 
 
-def plan_drawing(
-    title: str, original: SourceModel, cuts: Iterable[Cut], plan: Plan, extra: Mapping[int, Node]
-) -> Section:
+def plan_drawing(title: str, model: SourceModel, cuts: Iterable[Cut], plan: Plan, extra: Mapping[int, Node]) -> Section:
     """A model as it came, its nodes in the colours of their kernels. `extra`: what else nodes have, by position."""
     kernels = {position: each.operator for each in plan.kernels for g in each.groups for position in g.positions}
     whole = {cut.producer: cut.reason for cut in cuts if cut.consumer is None}
     whole |= {position: reason for group, reason in plan.refused for position in group.positions}
-    values, labels = original.imported.graph.nodes, original.labels
+    values, labels = model.imported.graph.nodes, model.labels
     types = {each.output: f"{each.dtype.value}[{', '.join(map(str, each.shape))}]" for each in values}
 
     def show(position: int, node: Node) -> Node | None:
@@ -44,7 +42,7 @@ def plan_drawing(
         return shown if labels[position] else None
 
     apart = {(cut.producer, cut.consumer): cut.reason for cut in cuts if cut.consumer is not None}
-    return draw(title, original.model.graph, show, types, apart)
+    return draw(title, model.model.graph, show, types, apart)
 
 
 def model_drawing(title: str, model: onnx.ModelProto, show: Callable[[int, Node], Node]) -> Section:
@@ -73,9 +71,7 @@ def draw(
         if each.op_type != "Constant" and (node := show(position, plain)) is not None:
             shown[position] = node
     keys, note = clusters({position: scope_of(graph.node[position]) for position in shown})
-    members: dict[Key, list[int]] = {}
-    for position, key in keys.items():
-        members.setdefault(key, []).append(position)
+    members = collect((key, position) for position, key in keys.items())
     nodes = [_joined(key, [shown[each] for each in positions]) for key, positions in members.items()]
     place = {position: number for number, positions in enumerate(members.values()) for position in positions}
     apart = {(place[a], place[b]): why for (a, b), why in (reasons or {}).items() if a in place and b in place}

@@ -1,8 +1,7 @@
 """The HTML of a page: the template with style, scripts and the document in it; nothing is loaded from anywhere.
 
 Names in the document come from model files. It is JSON without a letter that HTML knows, the script sets texts alone,
-and the policy of the page admits the scripts of noyau by their digests, and no network.
-"""
+and the policy of the page admits the scripts of noyau by their digests, and no network."""
 
 from __future__ import annotations
 

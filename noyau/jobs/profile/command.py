@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from noyau.errors import InputError
 from noyau.jobs import command_line
-from noyau.jobs.sizes import sizes_of
+from noyau.jobs.command_line import sizes_of
 
 if TYPE_CHECKING:
     from noyau.jobs.profile.record import Profile, ScriptProfile, Wall

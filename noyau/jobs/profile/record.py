@@ -195,7 +195,6 @@ class Profile(PagedRecord):
     top: int = 12
     subject: ProfiledModel | None = field(default=None, compare=False)
     events: tuple[Event, ...] = field(default=(), compare=False)
-    schema_version: int = field(default=1, init=False)
 
     def to_json(self) -> dict[str, Any]:
         return {"schema_version": self.schema_version, **fields_json(self, without=("top", "subject", "events"))}
@@ -266,7 +265,6 @@ class ScriptProfile(PagedRecord):
     events: tuple[Event, ...]
     functions: tuple[CallTime, ...]
     top: int = 12
-    schema_version: int = field(default=1, init=False)
 
     def to_json(self) -> dict[str, Any]:
         return fields_json(self, without=("top", "events"))

@@ -130,4 +130,4 @@ if __name__ == "__main__":
     os.dup2(int(out), 1)
     os.dup2(int(err), 2)
     ended = run_script(Path(script), words, float(limit_s), cProfile.Profile() if is_profiled else None)
-    Path(place).write_text(json.dumps(fields_json(ended, without=("schema_version",))), encoding="utf-8")
+    Path(place).write_text(json.dumps(fields_json(ended)), encoding="utf-8")

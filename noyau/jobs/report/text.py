@@ -14,13 +14,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.text import Text
 
-from noyau.errors import OutputError
+from noyau.errors import output_errors
 from noyau.jobs.command_line import is_stream, make_folder
 from noyau.jobs.command_line import plain as plain_line
 from noyau.text import Printed, printable
@@ -217,6 +217,7 @@ class Record(Printed, ABC):
     """A record that prints itself, as wide as a terminal or a page, and is plain data."""
 
     __slots__ = ()
+    schema_version: ClassVar[int] = 1
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
@@ -269,24 +270,28 @@ def write_found(place: Path | None, record: Mapping[str, Any]) -> None:
 def write_text(text: str, path: Path) -> None:
     """Write a text, whole or not at all, to where a link leads; into a pipe, a terminal or a device as it goes.
     OutputError where the folder is missing, read-only or full."""
-    try:
-        if is_stream(path):
+    if is_stream(path):
+        with output_errors(path):
             path.write_text(text, encoding="utf-8")
-            return
+        return
+    with new_file(path) as fresh, fresh.open("x", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextlib.contextmanager
+def new_file(path: Path) -> Iterator[Path]:
+    """Yield the path of a file to write, which then takes a place, where a link leads. OutputError if that fails."""
+    with output_errors(path):
         place = Path(os.path.realpath(path))
         fresh = place.parent / f".noyau-{secrets.token_hex(8)}.tmp"
         try:
-            with fresh.open("x", encoding="utf-8") as file:
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
+            yield fresh
             fresh.replace(place)
         finally:
             with contextlib.suppress(OSError):
                 fresh.unlink(missing_ok=True)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise OutputError(f"{path} cannot be written: {reason}; give a folder that exists, with room in it") from error
 
 
 def plain(record: object) -> str:

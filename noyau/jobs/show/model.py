@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,7 +28,7 @@ from noyau.jobs.page.document import Page, Section, graphs
 from noyau.jobs.page.graphs import plan_drawing
 from noyau.jobs.report.text import hanging
 from noyau.jobs.show.stages import TRY, KernelStages, Staged, stages_of
-from noyau.text import few, printable, several
+from noyau.text import collect, few, printable, several
 from noyau.toolchain.c import compiler as c_compiler
 
 _MOST = 4  # operators named with a reason
@@ -61,11 +60,10 @@ class ShownModel(Staged):
     @property
     def left(self) -> list[tuple[str, str]]:
         """The operators that are apart or in no kernel, and why."""
-        places: dict[str, list[str]] = defaultdict(list)
-        for group, reason in self.plan.refused:
-            places[reason] += [self.labels[position] for position in group.positions]
-        refused = ((few(names, _MOST), reason) for reason, names in places.items())
-        return [*reasons(self.partition.cuts, self.labels), *refused]
+        refused = self.plan.refused
+        places = collect((reason, self.labels[at]) for group, reason in refused for at in group.positions)
+        rest = ((few(names, _MOST), reason) for reason, names in places.items())
+        return [*reasons(self.partition.cuts, self.labels), *rest]
 
     def source(self, kernel: str, language: str = "c") -> str:
         """The text of one kernel under its certificate: it is built and tried on adversarial inputs for that.
@@ -126,18 +124,14 @@ def _kernel(kernel: Planned, width: int) -> Iterator[RenderableType]:
     yield Text.assemble("\n", (kernel.operator, "bold"), (f"  {count} places" if count > 1 else "", "dim"))
     yield from hanging(", ".join(map(printable, kernel.replaces)), width, "  replaces  ")
     for number, buffer in enumerate(buffers[: reads + len(group.outputs)]):
-        head = {0: "  reads     ", reads: "  writes    "}.get(number, " " * 12)
-        yield from hanging(buffer, width, head, " " * 14)
+        yield from hanging(buffer, width, {0: "  reads     ", reads: "  writes    "}.get(number, " " * 12), " " * 14)
 
 
 def reasons(cuts: tuple[Cut, ...], labels: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     """Each reason once, after the operators that it holds for; the most frequent first."""
-    places: dict[str, list[str]] = defaultdict(list)
-    for cut in cuts:
-        ends = (position for position in (cut.producer, cut.consumer) if position is not None)
-        places[cut.reason].append(" -> ".join(labels[position] for position in ends))
-    for reason, names in sorted(places.items(), key=lambda item: -len(item[1])):
-        yield few(names, _MOST), reason
+    ends = ((cut.reason, (cut.producer, cut.consumer)) for cut in cuts)
+    places = collect((reason, " -> ".join(labels[at] for at in both if at is not None)) for reason, both in ends)
+    yield from ((few(names, _MOST), reason) for reason, names in sorted(places.items(), key=lambda item: -len(item[1])))
 
 
 def show(path: str | Path, *, target: str = "native", between: Between | None = None) -> ShownModel:

@@ -35,8 +35,7 @@ def _stages_of_step(generated: GeneratedProgram, step: KernelStep) -> KernelStag
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ShownOp(Staged):
-    """View of an op, before anything is compiled; prints itself. `program`: it for usual inputs, or
-    why there is none."""
+    """View of an op, before anything is compiled; prints itself. `program`: of usual inputs, or why there is none."""
 
     description: Description
     instance: Instance

@@ -113,8 +113,7 @@ def aligned(left: Sequence[str], right: Sequence[str]) -> Iterator[tuple[str, st
     """The lines of two texts in pairs, with a mark: " " equal, "|" changed, "<" on the left alone, ">" on the right."""
     for kind, start, stop, other_start, other_stop in SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
         for one, other in zip_longest(left[start:stop], right[other_start:other_stop]):
-            missing = "insert" if one is None else "delete" if other is None else kind
-            yield _MARKS[missing], one or "", other or ""
+            yield _MARKS["insert" if one is None else "delete" if other is None else kind], one or "", other or ""
 
 
 def stages_of(kernel: Planned) -> KernelStages:

@@ -84,12 +84,10 @@ def _run(arguments: argparse.Namespace) -> int:
         task = progress.add_task("", total=None, rate="")
 
         def tell(rows: int, total: int | None) -> None:
-            rate = f"{progress.tasks[0].speed or 0:.3g} rows/s"
-            progress.update(task, advance=rows, total=total, rate=rate)
+            progress.update(task, advance=rows, total=total, rate=f"{progress.tasks[0].speed or 0:.3g} rows/s")
 
-        ends = (op, arguments.source, arguments.output)
         how = {"arguments": values, "memory": memory, "resume": not arguments.restart, **same}
-        result = stream(*ends, columns=columns or None, tell=tell, **how)
+        result = stream(op, arguments.source, arguments.output, columns=columns or None, tell=tell, **how)
     write_found(arguments.json, {"source": arguments.source, "result": str(result)})
     print(result)
     return 0

@@ -7,7 +7,7 @@ from noyau.jobs.check.model_difference import DifferenceRun, ModelDifference, Va
 from noyau.jobs.check.page import check_page
 from noyau.sanitizer.access_map import AccessMap, ArrayMap, Owner
 from noyau.verify.certificate import Certificate, Outcome
-from noyau.verify.checks import LIMITS, KernelCheck, OpCheck
+from noyau.verify.checks import KernelCheck, OpCheck
 from noyau.verify.findings import Finding
 
 
@@ -25,7 +25,7 @@ def check(folder) -> OpCheck:
 
 
 def test_findings_come_with_the_text_of_their_file_and_their_drawing(tmp_path):
-    document = check_page("kernels.py", [check(tmp_path)], [], 1, LIMITS)
+    document = check_page("kernels.py", [check(tmp_path)], [], 1)
     head, findings = document.sections[:2]
     assert (head["headline"], head["state"]) == ("wrong: 1 error", "bad")
     assert findings["files"] == {f"{tmp_path}/kernels.py": "def f(out):\n    out[0] += 1\n"}
@@ -35,7 +35,7 @@ def test_findings_come_with_the_text_of_their_file_and_their_drawing(tmp_path):
 
 
 def test_a_kernel_has_its_verdict_and_its_certificate(tmp_path):
-    document = check_page("kernels.py", [check(tmp_path)], [], 1, LIMITS)
+    document = check_page("kernels.py", [check(tmp_path)], [], 1)
     table = next(each for each in document.sections if each["title"] == "Kernels")
     rows = [dict(zip(table["columns"], row, strict=True)) for row in table["rows"]]
     assert [(row["verdict"], row["cases"], row["accesses"]) for row in rows] == [
@@ -48,7 +48,7 @@ def test_a_kernel_has_its_verdict_and_its_certificate(tmp_path):
 def test_maps_are_drawn_and_told(tmp_path):
     drawn = AccessMap("f", "(2)", "iteration", {0: Owner("", "0")}, (ArrayMap("out", (1,), (0,), (1,)),))
     empty = AccessMap("g", "(2)", "iteration", {}, (), ("too large",))
-    document = check_page("kernels.py", [check(tmp_path)], [drawn, empty], 1, LIMITS)
+    document = check_page("kernels.py", [check(tmp_path)], [drawn, empty], 1)
     (picture,) = next(each for each in document.sections if each["kind"] == "pictures")["pictures"]
     assert picture["svg"].startswith("<svg") and picture["text"] == str(drawn)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any
 
@@ -25,9 +25,8 @@ _HEADINGS = ("before", "now", "change", "interval", "")
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A candidate then and now, timed in turns in one run, the text of then being `before`: at one set of sizes and
-    one temperature. `limit`: the share of time by which it may be slower; `races`: the slowdown in each of the races
-    whose pairs are joined."""
+    """A candidate then (`before`) and now, timed in turns in one run, at one set of sizes and one temperature. `limit`:
+    the share of time by which it may be slower; `races`: the slowdown in each of the races whose pairs are joined."""
 
     sizes: Mapping[str, int]
     candidate: str
@@ -98,7 +97,6 @@ class ChangeRecord(Record):
     faults: Mapping[str, str]
     notes: tuple[str, ...]
     limit: float
-    schema_version: int = field(default=1, init=False)
 
     @property
     def ok(self) -> bool:
@@ -122,7 +120,7 @@ class ChangeRecord(Record):
         return f"{self.name}: of {count} none is slower {limit} {against}{unsure}"
 
     def to_json(self) -> dict[str, Any]:
-        return {"schema_version": self.schema_version, "ok": self.ok, **fields_json(self, without=("schema_version",))}
+        return {"schema_version": self.schema_version, "ok": self.ok, **fields_json(self)}
 
     def renderables(self, width: int, *, ascii_only: bool) -> Iterator[RenderableType]:
         show = show_of(ascii_only=ascii_only)

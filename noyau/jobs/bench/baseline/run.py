@@ -1,8 +1,7 @@
 """A bench against a baseline: the text that was saved and the text of now, timed in turns in one run.
 
 Times of another day are of another machine: its clock, its neighbours and its memory have changed. So nothing is judged
-by the times that were saved; both texts run here, pair by pair, with the same inputs, Python and packages.
-"""
+by the times that were saved; both texts run here, pair by pair, with the same inputs, Python and packages."""
 
 from __future__ import annotations
 
@@ -47,9 +46,7 @@ def save(name: str, target: str, what: object, record: BenchRecord) -> None:
     write_json(baseline.to_json(), sources.baseline_path(name))
 
 
-def compare(
-    baseline: Baseline, target: str, what: Any, options: BenchOptions, *, limit: float, say: Say
-) -> ChangeRecord:
+def compare(baseline: Baseline, target: str, what: Any, options: BenchOptions, limit: float, say: Say) -> ChangeRecord:
     """Time each candidate of now beside the one of the same name in the baseline, at the sizes of `options`, else at
     those of the baseline. InputError where the baseline is of another machine or target, or its text does not run."""
     machine = this_machine()
@@ -76,8 +73,7 @@ def compare(
 
 
 def _load(baseline: Baseline, target: str, stack: ExitStack) -> Any:
-    """The op or the functions of the baseline. Its files stay until `stack` ends, for what compiles late reads them;
-    the modules of now are back at once."""
+    """The op or functions of a baseline. Files stay until `stack` ends, for late compilers; modules of now are back."""
     folder = Path(stack.enter_context(TemporaryDirectory(prefix="noyau-baseline-"))).resolve()
     place, mark, names = baseline.target.partition("::")
     sources.write_sources(baseline.sources, folder)

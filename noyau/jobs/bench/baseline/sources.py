@@ -24,9 +24,8 @@ _DECIDES = ("cpu", "cores", "level")  # facts of a machine without which times a
 @dataclass(frozen=True, slots=True)
 class Baseline:
     """A bench that was saved. `target`: the file, as a path from the root of the project, and the names in it;
-    `sources`: the texts of that file and of those of the project that it imports, by path from the root; `folders`:
-    those beneath the root that imports are looked for in; `sizes`: those that were timed. Times are not
-    kept, for nothing is judged by them."""
+    `sources`: the texts of it and of the files of the project that it imports, by path from the root; `folders`: those
+    beneath the root that imports are looked for in; `sizes`: that were timed. No times: nothing is judged by them."""
 
     name: str
     target: str
@@ -109,8 +108,7 @@ def _is_own(path: Path, root: Path) -> bool:
 
 
 def _modules(root: Path) -> dict[str, Path]:
-    """The files of loaded modules of the project that are there (torch has modules of none), by name; noyau itself is
-    never loaded twice."""
+    """The files of the project's loaded modules (torch has modules of none), by name; noyau is never loaded twice."""
     named = ((name, getattr(module, "__file__", None)) for name, module in list(sys.modules.items()))
     files = {n: Path(file).resolve() for n, file in named if isinstance(file, str) and file.endswith(".py")}
     apart = ("noyau", "__main__")

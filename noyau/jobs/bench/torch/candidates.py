@@ -14,7 +14,7 @@ from noyau.errors import InputError
 from noyau.hosts.numpy.fast_calls import MISS
 from noyau.hosts.torch.tensors import array_of, tensor_of
 from noyau.jobs.bench.candidates import Entry, built
-from noyau.jobs.bench.inputs import Array, InputMaker, InputView
+from noyau.jobs.bench.inputs import InputMaker, InputView
 from noyau.jobs.bench.tasks import BenchTask
 from noyau.jobs.bench.winners import tilings
 from noyau.kernels.call import caller_of
@@ -39,24 +39,19 @@ class DeviceCandidate:
 
     def arguments(self, tensors: Sequence[torch.Tensor]) -> tuple[Any, ...]:
         """All arguments, in order, for the tensors of one set."""
-        tensors_left, memories = iter(tensors), iter(self.drawn.draws[0])
-        results: list[Any] = []
-        for view, fixed in zip(self.drawn.views.views, self.drawn.views.fixed, strict=True):
-            if view is None:
-                results.append(fixed.item() if isinstance(fixed, np.generic) else fixed)
-                continue
-            memory = next(memories)
-            results.append(viewed(view, next(tensors_left)) if memory.ndim else memory.item())
-        return tuple(results)
+        arguments = self.drawn.views.arguments(self.arrays(tensors), viewed)
+        return tuple(each.item() if isinstance(each, np.generic) else each for each in arguments)
 
-    def arrays(self, tensors: Sequence[Array]) -> tuple[Array, ...]:
+    def arrays(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
         """The arrays of a draw in memory, of those of one set: what is judged."""
         tensors_left = iter(tensors)
         return tuple(next(tensors_left) if memory.ndim else memory for memory in self.drawn.draws[0])
 
 
-def viewed(view: InputView, memory: torch.Tensor) -> torch.Tensor:
-    """An argument of packed memory, as `InputView.argument` gives it of an array."""
+def viewed(view: InputView, memory: Any) -> Any:
+    """An argument of packed memory, as `InputView.argument` gives it of an array; a number of an array without axes."""
+    if not memory.ndim:
+        return memory.item()
     turned = memory.permute(*map(int, np.argsort(view.order))) if view.order else memory
     return turned if tuple(turned.shape) == view.shape else turned.expand(view.shape)
 
@@ -75,8 +70,7 @@ def device_name(args: Any) -> str:
 
 
 def of_op(op: Op[..., Any], task: BenchTask, *, searches: bool) -> Iterator[Entry]:
-    """An op's reference, which is not run, then each generated kernel, then each attached one. `searches`: the
-    generated one with other sizes of tiles, too."""
+    """An op's reference, which is not run, its generated kernels, with other tiles if it `searches`, attached ones."""
     request = task.request
     assert request is not None
     yield Entry(REFERENCE, skipped="it is NumPy's: the others are judged by it, and nothing runs it on a GPU")
@@ -92,8 +86,7 @@ def of_op(op: Op[..., Any], task: BenchTask, *, searches: bool) -> Iterator[Entr
             choice, text = Choice(language, language, "", program, tiles=tiles), tile_text(tiles)
             note = f"{text.strip(' ()')}: {reason}" if tiles else ""
             yield replace(_by_fast_call(op, f"generated {language}{text}", choice, request), note=note)
-    for kernel in op.kernels.values():
-        yield _attached_entry(op, kernel, request)
+    yield from (_attached_entry(op, kernel, request) for kernel in op.kernels.values())
 
 
 def tile_text(tiles: Mapping[str, int]) -> str:

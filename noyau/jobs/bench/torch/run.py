@@ -1,9 +1,10 @@
-"""`noyau.bench` on a GPU: its tasks, each with its candidates, and the record."""
+"""`noyau.bench` on a GPU: its tasks, each with its candidates, their race by the clock of a stream, and the record."""
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -11,28 +12,31 @@ import torch
 
 from noyau.errors import CheckError
 from noyau.hosts.torch.cuda.clock import clock_of, conditions_of, device_text, measured_gpu
+from noyau.hosts.torch.cuda.comparison_sides import TensorSide
 from noyau.hosts.torch.cuda.device import require_free
-from noyau.hosts.torch.cuda.tensor_rotation import result_tensors
+from noyau.hosts.torch.cuda.tensor_rotation import TensorRotation, Tensors, alike, result_tensors
 from noyau.hosts.torch.tensors import array_of, tensor_of
-from noyau.jobs.bench.candidates import Entry, Function
-from noyau.jobs.bench.record import BenchRecord
+from noyau.jobs.bench.candidates import BenchTarget, Entry, Function
+from noyau.jobs.bench.record import COLD, HOT, RETURNING, BenchPoint, BenchRecord, CandidateTimes
 from noyau.jobs.bench.tasks import BenchOptions, BenchTask, by_function, functions_of, no_judge, op_tasks, plain_inputs
 from noyau.jobs.bench.torch.candidates import DeviceCandidate, of_op, on_host
-from noyau.jobs.bench.torch.track import CudaTrack
-from noyau.jobs.bench.track import Say, name_of, race
+from noyau.jobs.bench.track import Entrant, Entrants, ResultJudge, Say, Sides, name_of, race
+from noyau.jobs.bench.workload import Workload
 from noyau.jobs.machine.run import clocks
 from noyau.ops.op import Op
 from noyau.text import as_json
+from noyau.timing.comparison import compare_all
 from noyau.timing.gpu_rate_cache import GpuRates
 from noyau.timing.machine import this_machine
+from noyau.timing.queue_clock import BlockedClock
+from noyau.timing.rounds import Series
 from noyau.timing.sides import Contender
-from noyau.workers.nvml import GpuConditions, unsteady_gpu
+from noyau.workers.nvml import unsteady_gpu
 from noyau.workers.resources import processors
+from noyau.workers.tamper_detection import seconds
 
 
-def bench_on_device(
-    what: Op[..., Any] | Mapping[str, Function], device: str, wishes: BenchOptions, say: Say
-) -> BenchRecord:
+def bench_on_device(what: BenchTarget, device: str, wishes: BenchOptions, say: Say) -> BenchRecord:
     """As `noyau.bench`, of tensors on a CUDA device: peers and plain functions are given tensors there."""
     require_free("noyau.bench")
     place = torch.device(device if ":" in device else f"cuda:{torch.cuda.current_device()}")
@@ -46,20 +50,14 @@ def bench_on_device(
             on, cold = DeviceCandidate(task.drawn, place), wishes.cold is not False
             track = CudaTrack(task, on, number, card, wishes.seed, cold)
             points.append(race(track, entries, budget_s=wishes.budget_s, cores=processors(), say=say))
-    gpu = gpu_record(number, card, (before, conditions_of(number)))
+    moments = before, conditions_of(number)
+    gpu: dict[str, Any] = {"device": device_text(number), "clocks": " -> ".join(map(clocks, moments))}
+    gpu |= {"conditions": as_json(moments), "doubts": unsteady_gpu(*moments)}
+    gpu |= {"empty_pair_s": clock_of(number).overhead_s, "flush_s": dict(card.flush_s), "floors_of": card.date}
     return BenchRecord(name_of(what), this_machine(), {"cores": processors()}, tuple(points), gpu)
 
 
-def gpu_record(number: int, card: GpuRates, moments: tuple[GpuConditions, GpuConditions]) -> dict[str, Any]:
-    """The GPU as a record describes it."""
-    facts = {"device": device_text(number), "clocks": " -> ".join(map(clocks, moments))}
-    facts |= {"conditions": as_json(moments), "doubts": unsteady_gpu(*moments)}
-    return {**facts, "empty_pair_s": clock_of(number).overhead_s, "flush_s": dict(card.flush_s), "floors_of": card.date}
-
-
-def _tasks(
-    what: Op[..., Any] | Mapping[str, Function], wishes: BenchOptions, place: torch.device
-) -> Iterator[tuple[BenchTask, list[Entry]]]:
+def _tasks(what: BenchTarget, wishes: BenchOptions, place: torch.device) -> Iterator[tuple[BenchTask, list[Entry]]]:
     if isinstance(what, Op):
         args = wishes.args
         arrays = tuple(map(on_host, args)) if isinstance(args, list | tuple) else args
@@ -99,3 +97,91 @@ def _arrays(result: object) -> tuple[np.ndarray, ...]:
     if fault:
         raise CheckError(fault)
     return tuple(array_of(each.cpu()) for each in tensors)
+
+
+_FEW = 0.9  # the share of calls that must have been on the queue before they began
+
+
+@dataclass(slots=True)
+class CudaTrack:
+    """A `Track`: a task on a GPU by the clock of its stream. `number` is the device, `card` how fast it moves bytes."""
+
+    task: BenchTask
+    on: DeviceCandidate
+    number: int
+    card: GpuRates
+    seed: int
+    cold: bool
+    machine: str = "GPU"
+    clock: BlockedClock = field(init=False)
+    draws: list[Tensors] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.clock, self.draws = clock_of(self.number), self.on.draws()
+
+    def first(self, entry: Entry, judge: ResultJudge) -> Entrant | CandidateTimes:
+        assert entry.returning is not None
+        set_ = tuple(map(alike, self.draws[-1]))
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        held, begin_s = torch.cuda.memory_allocated(), seconds()
+        try:
+            results, fault = result_tensors(entry.returning.run(*self.on.arguments(set_)))
+            torch.cuda.synchronize()
+            if fault:
+                raise CheckError(fault)
+        except Exception as error:  # noqa: BLE001  whatever a candidate raises is told of it
+            problem = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            return CandidateTimes(entry.name, entry.language, problem)
+        runner = Entrant(entry, results, seconds() - begin_s, torch.cuda.max_memory_allocated() - held)
+        runner.fault = judge.fault(self.outputs(runner), entry.is_judge)
+        if runner.fault and not entry.is_peer:
+            return CandidateTimes(entry.name, entry.language, runner.fault, first_s=runner.first_s)
+        if entry.note:
+            runner.notes.append(entry.note)
+        return runner
+
+    def temperatures(self) -> tuple[str, ...]:
+        """Both, unless a user says otherwise; none where no tensor is given."""
+        return () if not self.draws[0] else (HOT, COLD) if self.cold else (HOT,)
+
+    def sides(self, runners: Entrants, temperature: str, judge: ResultJudge, *, last: bool) -> Sides[TensorSide]:
+        rng = np.random.default_rng(self.seed)
+        rotation = TensorRotation(self.draws, rng)
+        # Where a check takes long, one timed run of a candidate is judged, among the last ones.
+        verified = int(last) if judge.affordable == 1 else judge.affordable // 2
+        how = (self.clock, temperature == COLD, rng, self.on.arguments, verified)
+        called = ((each, each.entry.name, each.entry.returning) for each in runners)
+        return {
+            (name, RETURNING): TensorSide(name, returning.run, rotation, each.like, *how)
+            for each, name, returning in called
+            if returning is not None
+        }
+
+    def compare(self, sides: Sequence[TensorSide], budget_s: float) -> Series:
+        """All sides timed in rounds, call by call."""
+        return compare_all(sides, budget_s=budget_s, seed=self.seed, sample_s=0.0, clock=seconds)
+
+    def look(self, side: TensorSide, runner: Entrant) -> None:
+        """The time that Python takes to launch a call; a note where the times may hold it."""
+        runner.host_s = statistics.median(sample.host_s for sample in side.samples)
+        if side.unblocked > (1 - _FEW) * len(side.samples):
+            message = f"{side.unblocked} of {len(side.samples)} calls began before all of them was launched"
+            runner.notes.append(f"{message}: its times may include Python's own, or waits for the GPU")
+
+    def check(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> str:
+        return self.task.check(self.on.arrays(inputs), outputs)
+
+    def outputs(self, runner: Entrant) -> Sequence[np.ndarray]:
+        return [array_of(each.cpu()) for each in runner.like]
+
+    def floor_s(self, work: Workload, *, cold: bool) -> float | None:
+        usual = COLD if cold else HOT
+        return self.card.floor_s(work.read_bytes, work.written_bytes, usual) if work.bytes_moved else None
+
+    def mistake(self, row: CandidateTimes, at: BenchPoint, sides: Mapping[str, Sides[TensorSide]]) -> str:
+        """Why its time at some temperature cannot be, or nothing."""
+        times = ((each, at.time_s(row.name, temperature=each)) for each in at.races)
+        work, mistake = at.work, self.card.mistake
+        faults = (mistake(took_s, work.read_bytes, work.written_bytes, each) for each, took_s in times if took_s)
+        return next(filter(None, faults), "")

@@ -90,7 +90,8 @@ def _trials(
     plain = next((w for w, reads in zip(workloads, of_files, strict=True) if not reads), None)
     if free and (plain is not None or not workloads):
         sources = plain["inputs"] if plain else {}
-        units = {name: _unit([w["axes"][name] for w in workloads]) for name in free}
+        gcds = {name: math.gcd(*(w["axes"][name] for w in workloads)) for name in free}
+        units = {name: min(gcd & -gcd, _UNIT) or 1 for name, gcd in gcds.items()}  # powers of two
         chosen = {tuple(sorted(w["axes"].items())) for w in workloads}
         for step in _SIZES:
             # Axes differ, or one that is taken for another would not show.
@@ -102,11 +103,6 @@ def _trials(
     for each in workloads or [{"axes": {}, "inputs": {}}] * (not free):
         bound = bind_axes(axes, each["axes"], place)
         yield _trial(each["axes"], bound, each["inputs"], tensors, place, workload=each)
-
-
-def _unit(sizes: Sequence[int]) -> int:
-    common = math.gcd(*sizes)
-    return min(common & -common, _UNIT) if common else 1
 
 
 def _trial(

@@ -23,8 +23,7 @@ Array = np.ndarray
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """The truth of a trial and a seed: results as the reference gives them, in float64, and rounded otherwise; the
-    inputs; and facts on both."""
+    """The truth of a trial and a seed: results as they are, in float64, rounded otherwise; inputs; facts on both."""
 
     native: tuple[Array, ...]
     wide: tuple[Array, ...]
@@ -160,8 +159,7 @@ def _wrong_values(
         return
     failure: Failure = outcome.failures[0]
     rule = tolerance or Tolerance(0.0, 0.0)
-    allowed = rule.atol + rule.rtol * np.abs(widen(wide))
-    is_near = bool((np.abs(widen(got) - widen(wide)) <= allowed).all())
+    is_near = bool((np.abs(widen(got) - widen(wide)) <= rule.atol + rule.rtol * np.abs(widen(wide))).all())
     is_mild = failure.kind is FindingKind.PRECISION and (is_near or tolerance is None)  # the task's own check decides
     yield Fault(Status.WRONG, failure.kind, str(failure), failure.cell, "warning" if is_mild else "error")
 

@@ -23,8 +23,7 @@ LIMIT = "only what ran was seen: other sizes and values, and what a hostile text
 
 
 class Status(StrEnum):
-    """A verdict on a submission. `exit_status`: of a check of it alone; `trace`: its name in SOL-ExecBench and
-    flashinfer-bench."""
+    """A verdict on a submission. `exit_status`: of a check of it alone; `trace`: its name in traces of benchmarks."""
 
     exit_status: int
     trace: str
@@ -138,8 +137,7 @@ class Complaint:
 
 @dataclass(frozen=True, slots=True)
 class TrialRecord:
-    """A trial that was run. `passes`: by the rule of its benchmark, None where that is not known; the errors are those
-    of the first call."""
+    """A trial that was run. `passes`: by the rule of its benchmark, if that is known; errors: of the first call."""
 
     number: int
     passes: bool | None

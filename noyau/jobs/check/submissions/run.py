@@ -71,8 +71,7 @@ def referee(time_s: float, memory_bytes: int) -> Iterator[Referee]:
 def check_submissions(
     problem: Problem, submissions: Sequence[Submission], judge: Referee, root: Path, say: Callable[[str], None]
 ) -> list[Verdict]:
-    """The verdict on each submission to a problem, one after the other. `root`: the folder of the files that its
-    workloads name."""
+    """The verdict on each submission to a problem, in order. `root`: the folder of files that its workloads name."""
     with tempfile.TemporaryDirectory(prefix="noyau-") as name:
         folder, fault, verdicts = Path(name) / "truth", None, []
         if any(each.refusal is None for each in submissions):
@@ -273,8 +272,7 @@ class _Hearing:
         return f"{name}:{line}"
 
     def take_findings(self, seen: Mapping[str, Any]) -> None:
-        """The findings of watched accesses, each once; those at sizes that the problem does not ask for count where no
-        other was run."""
+        """The findings of watched accesses, each once; at sizes that nobody asks for they count if no other was run."""
         ids: dict[str, int] = {}
         entries = seen.get("findings", ())
         for entry in entries if isinstance(entries, list) else ():
@@ -338,8 +336,7 @@ class _Hearing:
             else:
                 continue
             reasons.setdefault(reason, []).append(trial.label)
-        for reason, labels in reasons.items():
-            yield f"not run: {few(labels, 3, '; ')}: {reason}"
+        yield from (f"not run: {few(labels, 3, '; ')}: {reason}" for reason, labels in reasons.items())
 
 
 def write_as_reference(path: Path, answer: Answer, truth: Truth) -> None:

@@ -1,7 +1,6 @@
 """The process of a submission: its calls, every access of its kernels watched, and what it did beside them.
 
-All that is written here may be forged by the submission, which runs in this process: whoever reads it compares bytes
-and trusts nothing else."""
+All that is written here may be forged by the submission, which runs in this process: only bytes of it are compared."""
 
 from __future__ import annotations
 

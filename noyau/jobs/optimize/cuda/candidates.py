@@ -1,8 +1,7 @@
 """The groups of torch's graphs on a GPU as kernels in language triton: made for inputs as torch lays them out there.
 
 Numbers that a group knows (eps, scales) stand in the text, for on a GPU each would be read from memory. The launches of
-kernels are compiled beside this process, before any of them is called.
-"""
+kernels are compiled beside this process, before any of them is called."""
 
 from __future__ import annotations
 
@@ -78,8 +77,7 @@ def device_kernel(graph: Graph, layouts: Sequence[Layout]) -> Kernel:
 
 def with_numbers(group: Group) -> Graph:
     """The graph in normal form in which the numbers stand that it had lifted out of it."""
-    scalars = scalars_of(group)
-    known = {name: Constant(number) for name, number in scalars.items()}
+    known = {name: Constant(number) for name, number in scalars_of(group).items()}
     nodes = tuple(replace(node, kind=known.get(node.output, node.kind)) for node in group.graph.nodes)
     return replace(group.graph, nodes=nodes)
 

@@ -4,8 +4,7 @@ The truth is torch's own nodes on tensors that are widened to float64, all casts
 follows, cell by cell and by the one rule of noyau.verify.judges, from runs of those nodes as they are, and with their
 inputs moved by an ulp; and where that is not enough, from some that keep more bits and are rounded otherwise. Every
 cell is looked at for poison, so that none stays unwritten; as many as NumPy judges in little time are judged, among
-them the first and the last.
-"""
+them the first and the last."""
 
 from __future__ import annotations
 
@@ -15,28 +14,30 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from itertools import chain, islice, repeat
+from itertools import chain, islice, product, repeat
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, fx
+from torch.utils import _pytree as pytree
 
 from noyau.codegen.plan import Planned
 from noyau.compiler.partition.cut import Group
 from noyau.errors import BuildError, FindingKind, InputError
-from noyau.frontends.torch.tensors import FROM_TORCH
+from noyau.frontends.torch.tensors import FROM_TORCH, TO_TORCH
 from noyau.hosts.torch.cuda.device import guard, missing_device
 from noyau.hosts.torch.cuda.device_call import DeviceCall
 from noyau.hosts.torch.cuda.guarded_memory import Fault, Flag, Room, answers, brought, differ, holds_poison
 from noyau.hosts.torch.modules.device_inputs import PATTERNS, Drawer, other_sizes, perturb, sizes_of
 from noyau.hosts.torch.modules.groups import order_of
 from noyau.hosts.torch.modules.sites import TracedGraph, isolate, plain
+from noyau.ir.graph import Graph
+from noyau.ir.operators import OPERATORS, Fact
 from noyau.jobs.optimize.candidate import Candidate, certify
 from noyau.jobs.optimize.cuda import candidates
 from noyau.jobs.optimize.cuda.candidates import call_of
-from noyau.jobs.optimize.cuda.wide_runs import WideInterpreter, rounded_runs
 from noyau.jobs.optimize.pipeline import Say
 from noyau.jobs.optimize.torch.candidates import CertifiedKernels, input_names
 from noyau.kernels.certificates import certificate_key, recall_certificate
@@ -45,16 +46,19 @@ from noyau.text import printable
 from noyau.toolchain.guard_zones import PLAIN
 from noyau.verify import judges
 from noyau.verify.adversarial import FULL, Effort
+from noyau.verify.brackets import LONG
 from noyau.verify.certificate import Certificate, Outcome
 from noyau.verify.failures import Case, Failure
 from noyau.verify.judges import MORE_RUNS, MOVED_RUNS, Stage
 from noyau.verify.jumps import stepped
-from noyau.verify.rounding import DIRECTIONS, Direction
+from noyau.verify.rounding import DIRECTIONS, Direction, lost_of, shortest_of
 
 JUDGED = 1 << 15  # cells of an output that are judged in a case
 ENDS = 1 << 10  # of them at either end
 POISONS = (0, PLAIN)  # of the two runs of a case
 MOST_AT_ONCE = 16  # threads: Triton's compiler works without Python's lock
+Inputs = Mapping[str, Any]
+Tensors = Sequence[Tensor]
 
 
 @dataclass(frozen=True)
@@ -77,8 +81,7 @@ class DeviceTrial:
         return [order_of(self.source.givers[plain(name)].meta["val"]) for name in self.group.outputs]
 
     def certificate(self, drawer: Drawer, effort: Effort) -> Certificate:
-        """Try every pattern, or of the first few where somebody waits; and of the first at other sizes, where
-        sizes are names."""
+        """Try every pattern, or the first few where somebody waits; and the first at other sizes, if any has a name."""
         patterns = PATTERNS if effort == FULL else PATTERNS[:2]
         with torch.no_grad():
             drawn = ((pattern, drawer.drawn(pattern, number)) for number, pattern in enumerate(patterns))
@@ -87,7 +90,7 @@ class DeviceTrial:
         outcomes, alike = zip(*pairs, strict=True)
         return Certificate(f"{self.call.name}[triton]", outcomes, made_up=True, order_independent=all(alike))
 
-    def elsewhere(self, device: torch.device) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    def elsewhere(self, device: torch.device) -> Iterator[tuple[str, Inputs]]:
         """Inputs of sizes that torch did not see, but for those that its own nodes do not take."""
         if not sizes_of(self.group, self.source):
             return
@@ -101,7 +104,7 @@ class DeviceTrial:
                 continue
             yield f"{PATTERNS[0]}, of other sizes", inputs
 
-    def outcome(self, case: Case, inputs: Mapping[str, Any], seed: int) -> tuple[Outcome, bool]:
+    def outcome(self, case: Case, inputs: Inputs, seed: int) -> tuple[Outcome, bool]:
         """One case, judged, and whether two runs of the kernel gave the same bits."""
         truth = self.truth(inputs)
         self.ready()
@@ -111,7 +114,7 @@ class DeviceTrial:
             return Outcome(case.label, False, failures=(failure,)), True
         return self.judged(case, inputs, results, truth, seed), not faults
 
-    def twice(self, own: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], list[Fault]]:
+    def twice(self, own: Tensors) -> tuple[tuple[Tensor, ...], list[Fault]]:
         """The results of a run, and what two of them show to be wrong."""
         before = [each.clone() for each in own]
         room, other = map(Room, POISONS)
@@ -120,10 +123,9 @@ class DeviceTrial:
         moved_on = [(moved, differ(one, two)) for one, two in zip(results, again, strict=True)]
         mutated = [Fault(FindingKind.MUTATED_INPUT, f"changed its input {number}") for number in range(len(own))]
         changed = [(fault, differ(*pair)) for fault, *pair in zip(mutated, own, before, strict=True)]
-        flags = [*room.flags(), *other.flags(), *changed, *_unwritten(results, again), *moved_on]
-        return results, answers(flags)
+        return results, answers([*room.flags(), *other.flags(), *changed, *_unwritten(results, again), *moved_on])
 
-    def run(self, own: Sequence[Tensor], room: Room) -> tuple[Tensor, ...]:
+    def run(self, own: Tensors, room: Room) -> tuple[Tensor, ...]:
         """The results of the kernel in poisoned memory."""
         from noyau.hosts.torch.cuda.launch_records import TAPE
 
@@ -131,24 +133,21 @@ class DeviceTrial:
             results = self.call.launcher.function(*self.call.in_memory(own))
         return results if isinstance(results, tuple) else (results,)
 
-    def truth(self, inputs: Mapping[str, Any]) -> list[Tensor]:
+    def truth(self, inputs: Inputs) -> list[Tensor]:
         """Run torch's nodes in float64."""
         part, reads = self.part
         return self.in_order(WideInterpreter(part).run_on([inputs[node.name] for node in reads]))
 
-    def unfused(self, inputs: Mapping[str, Any]) -> list[Tensor]:
+    def unfused(self, inputs: Inputs) -> list[Tensor]:
         """Run torch's nodes as they are."""
         part, reads = self.part
         return self.in_order(part(*[inputs[node.name] for node in reads]))
 
-    def in_order(self, result: Sequence[Tensor]) -> list[Tensor]:
+    def in_order(self, result: Tensors) -> list[Tensor]:
         """Results with their axes as the kernel writes them."""
-        pairs = zip(result, self.orders, strict=True)
-        return [each if order is None else each.permute(order) for each, order in pairs]
+        return [each if order is None else each.permute(order) for each, order in zip(result, self.orders, strict=True)]
 
-    def judged(
-        self, case: Case, inputs: Mapping[str, Any], results: Sequence[Tensor], truth: Sequence[Tensor], seed: int
-    ) -> Outcome:
+    def judged(self, case: Case, inputs: Inputs, results: Tensors, truth: Tensors, seed: int) -> Outcome:
         """Cells of each output by the rule of all certificates."""
         noise = torch.Generator(results[0].device).manual_seed(seed)
         cells = [sample_cells(each.numel(), noise) for each in results]
@@ -157,37 +156,32 @@ class DeviceTrial:
         first = 1 + judges.first_runs(steps, graph.outputs)
         runs = map(cells_of, self.runs(inputs, noise), repeat(cells))  # no generator: it would keep what a run made
         gots, truths, *seen = _brought([cells_of(results, cells), cells_of(truth, cells), *islice(runs, first)])
-        skipped = [np.zeros(len(where), bool) for where in cells]
-        ends = zip(graph.outputs, gots, truths, skipped, strict=True)
+        ends = zip(graph.outputs, gots, truths, [np.zeros(len(where), bool) for where in cells], strict=True)
         own = [judges.judge_of(graph[name], got, true, skip, name in steps, None) for name, got, true, skip in ends]
         rest = _later(runs, 1 + MOVED_RUNS - first)
         more = _later(runs, MORE_RUNS - MOVED_RUNS)
-        longer = [
-            Stage(
-                _later(map(cells_of, self.longer_runs(inputs, which, noise), repeat(cells)), MORE_RUNS), judges.is_wrong
-            )
-            for which in (DIRECTIONS, [None] * MOVED_RUNS)
-        ]
+        more_bits = (self.longer_runs(inputs, which, noise) for which in (DIRECTIONS, [None] * MOVED_RUNS))
+        longer = [Stage(_later(map(cells_of, each, repeat(cells)), MORE_RUNS), judges.is_wrong) for each in more_bits]
         stages = [Stage(seen), Stage(rest, judges.is_undecided), *longer, Stage(more, judges.is_rare)]
         outcome = judges.decide(case, self.in_words(inputs), own, iter(stages))
         names = map(printable, graph.outputs)
         return _placed(outcome, dict(zip(names, zip(cells, results, strict=True), strict=True)))
 
-    def runs(self, inputs: Mapping[str, Any], noise: torch.Generator) -> Iterator[Sequence[Tensor]]:
+    def runs(self, inputs: Inputs, noise: torch.Generator) -> Iterator[Tensors]:
         """Unfused runs, the first as it is, the others with their inputs moved."""
         yield self.unfused(inputs)
         while True:
             yield self.unfused({name: perturb(each, noise) for name, each in inputs.items()})
 
     def longer_runs(
-        self, inputs: Mapping[str, Any], directions: Sequence[Direction | None], noise: torch.Generator
-    ) -> Iterator[Sequence[Tensor]]:
+        self, inputs: Inputs, directions: Sequence[Direction | None], noise: torch.Generator
+    ) -> Iterator[Tensors]:
         """Runs that keep more bits than torch's nodes do, as noyau.verify.rounding has them."""
         part, reads = self.part
         own = [inputs[node.name] for node in reads]
         return map(self.in_order, rounded_runs(part, own, self.group.original, directions, noise))
 
-    def in_words(self, inputs: Mapping[str, Any]) -> str:
+    def in_words(self, inputs: Inputs) -> str:
         """The inputs in words."""
         results = [(name, inputs[name]) for name in input_names(self.group)]
         return ", ".join(f"{name}: {FROM_TORCH[each.dtype].value}{list(each.shape)}" for name, each in results)
@@ -207,12 +201,12 @@ def _placed(outcome: Outcome, outputs: Mapping[str, tuple[Tensor, Tensor]]) -> O
     return replace(outcome, failures=tuple(map(placed, outcome.failures)))
 
 
-def _later(runs: Iterator[Sequence[Tensor]], count: int) -> Iterator[list[np.ndarray]]:
+def _later(runs: Iterator[Tensors], count: int) -> Iterator[list[np.ndarray]]:
     """The cells of some more runs on the host, run when they are first read."""
     yield from _brought(list(islice(runs, count)))
 
 
-def _brought(rows: Sequence[Sequence[Tensor]]) -> list[list[np.ndarray]]:
+def _brought(rows: Sequence[Tensors]) -> list[list[np.ndarray]]:
     """Tensors on the host, all at once."""
     arrays = iter(brought(list(chain.from_iterable(rows))))
     return [list(islice(arrays, len(row))) for row in rows]
@@ -227,14 +221,13 @@ def sample_cells(count: int, noise: torch.Generator) -> Tensor:
     return torch.cat([ends, between, count - 1 - ends])
 
 
-def cells_of(result: Sequence[Tensor], cells: Sequence[Tensor]) -> list[Tensor]:
+def cells_of(result: Tensors, cells: Tensors) -> list[Tensor]:
     """Pick cells of each result, counted in the order of its axes."""
     return [each.contiguous().reshape(-1)[where] for each, where in zip(result, cells, strict=True)]
 
 
-def _unwritten(one: Sequence[Tensor], other: Sequence[Tensor]) -> Iterator[Flag]:
-    """Flags of cells that were left as they were, in two runs whose memory held other poisons: no right value has the
-    bits of both."""
+def _unwritten(one: Tensors, other: Tensors) -> Iterator[Flag]:
+    """Flags of cells left as they were in two runs whose memory held other poisons: no right value has both bits."""
     for number, pair in enumerate(zip(one, other, strict=True)):
         first, second = (holds_poison(each, which) for each, which in zip(pair, POISONS, strict=True))
         yield Fault(FindingKind.UNWRITTEN, f"left cells of its output {number} as they were"), (first & second).any()
@@ -325,3 +318,96 @@ def _stamp(device: torch.device) -> str:
     files = sorted(Path(__file__).parent.glob("*.py"))
     code = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
     return f"{machine_on(device)} {code}"
+
+
+_HALF_TO_FLOAT = (torch.ops.aten._softmax.default, torch.ops.aten._log_softmax.default)
+_ROUNDING = [each for each in OPERATORS.values() if Fact.ROUNDS in each.facts or each.ulp > 0]
+ROUNDING = frozenset(name for each in _ROUNDING for name in each.names.torch.split())
+BELOW_ONE = frozenset(name for each in _ROUNDING if Fact.BELOW_ONE in each.facts for name in each.names.torch.split())
+_BITS = 20  # of a float64: a result of which the last ones are all 0 is taken for exact
+
+
+class WideInterpreter(fx.Interpreter):  # type: ignore[misc]  # torch's class has no types
+    """The nodes of a part on tensors of a width: casts to shorter floats are casts to it."""
+
+    def __init__(self, part: fx.GraphModule, width: torch.dtype = torch.float64) -> None:
+        super().__init__(part)
+        self.width = width
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """A node, its dtypes widened."""
+        args, kwargs = pytree.tree_map(self.widened, (args, kwargs))
+        if target in _HALF_TO_FLOAT:
+            args = (*args[:2], False)
+        return super().call_function(target, args, kwargs)
+
+    def widened(self, value: Any) -> Any:
+        is_short = isinstance(value, torch.dtype) and value.is_floating_point and value.itemsize < self.width.itemsize
+        return self.width if is_short else value
+
+    def run_on(self, inputs: Sequence[Any]) -> Any:
+        """Run the part on inputs, widened."""
+        return self.run(*[widen(each, self.width) for each in inputs])
+
+
+def widen(tensor: Any, width: torch.dtype = torch.float64) -> Any:
+    """A float tensor of a width, or of its own where that has more bits; anything else as it is."""
+    is_float = isinstance(tensor, Tensor) and tensor.dtype.is_floating_point
+    return tensor.to(width) if is_float and tensor.element_size() < width.itemsize else tensor
+
+
+class RoundingInterpreter(WideInterpreter):
+    """The same with each inexact result rounded in a direction, or up or down at random, as noyau.verify.rounding."""
+
+    def __init__(
+        self, part: fx.GraphModule, width: torch.dtype, noise: torch.Generator, direction: Direction | None = None
+    ) -> None:
+        super().__init__(part, width)
+        self.noise, self.direction, self.exact = noise, direction, WideInterpreter(part)
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """A node, rounded otherwise."""
+        result = super().call_function(target, args, kwargs)
+        name = getattr(getattr(target, "overloadpacket", None), "__name__", "")
+        if self.width == torch.float64:
+            return self.shifted(name, result, self.lost(name, args, result)) if name in ROUNDING else result
+        exact = self.exact.call_function(target, *pytree.tree_map(widen, (args, kwargs)))
+        return pytree.tree_map(lambda one, more: self.shifted(name, one, more - one), result, exact)
+
+    def lost(self, name: str, args: Sequence[Any], result: Tensor) -> Tensor:
+        """The part of a float64 result that rounding took; of any sign where no bits tell it, 0 where they are few."""
+        if name in ("add", "sub") and len(args) == 2:
+            operands = [torch.as_tensor(each, dtype=result.dtype, device=result.device) for each in args]
+            lost: Tensor = lost_of("add" if name == "add" else "subtract", operands, result)
+            return lost
+        is_short = result.view(torch.int64) & ((1 << _BITS) - 1) == 0
+        return torch.where(is_short, 0.0, self.drawn(result) - 0.5)
+
+    def shifted(self, name: str, result: Any, lost: Any) -> Any:
+        """The result, or at random the neighbour of it on the side of what was lost; of a function that never comes to
+        1, where it has, the one below."""
+        if not isinstance(result, Tensor) or result.dtype != self.width:
+            return result
+        if name in BELOW_ONE:
+            lost = torch.where((result.abs() == 1) & (lost == 0), -result, lost)
+        other = torch.nextafter(result, torch.copysign(torch.full_like(result, torch.inf), lost))
+        moves = (lost != 0) & lost.isfinite() & other.isfinite() & result.isfinite()
+        goes = self.drawn(result) < 0.5 if self.direction is None else self.direction(result, lost)
+        return torch.where(moves & goes, other, result)
+
+    def drawn(self, result: Tensor) -> Tensor:
+        """Numbers from 0 to 1, one for each cell."""
+        return torch.rand(result.shape, generator=self.noise, device=result.device, dtype=result.dtype)
+
+
+def rounded_runs(
+    part: fx.GraphModule,
+    inputs: Sequence[Any],
+    graph: Graph,
+    directions: Sequence[Direction | None],
+    noise: torch.Generator,
+) -> Iterator[Any]:
+    """Runs of a graph's part in float32, unless all is longer, and in float64, one rounded in each direction."""
+    shortest = shortest_of(graph)
+    for width, direction in product((TO_TORCH[each] for each in LONG if each.bytes >= shortest), directions):
+        yield RoundingInterpreter(part, width, noise, direction).run_on(inputs)

@@ -27,8 +27,7 @@ Form: TypeAlias = tuple[torch.dtype, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class CallForm:
-    """Form of a kernel's call: the number of its launches, and of each input the axes in the order of memory, none
-    where that is their own."""
+    """Form of a kernel's call: its number of launches, and the axes of each input in the order of memory, if others."""
 
     launches: int
     axes: tuple[tuple[int, ...], ...]
@@ -39,8 +38,7 @@ def flatten_later(program: fx.Graph, places: Sequence[int], slowly: Boxed) -> Bo
     goes node by node and finds what each of them makes; from the second on it is one flat function (device_running).
 
     `places`: which arguments are the caller's. Where one of them has other strides or another dtype than in the first
-    call, `slowly` runs: what is noted are numbers, and nobody else asks. It runs in other threads until there is a flat
-    function, too."""
+    call, `slowly` runs: what is noted are numbers, and nobody else asks. So it does beside the first call, too."""
     module, lock = fx.GraphModule(torch.nn.Module(), program), Lock()
     slowly = with_device_errors("a compiled graph", slowly)
     known: list[tuple[list[Form], Boxed]] = []

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from noyau.codegen.plan import Planned
+from noyau.errors import NoyauError
 from noyau.hosts.onnxruntime.activations import Activations, end_places
 from noyau.hosts.onnxruntime.write_back import grid_of
 from noyau.ir.graph import names_of
-from noyau.jobs.optimize.candidate import Candidate, attempt, certify
+from noyau.jobs.optimize.candidate import Candidate, certify
 from noyau.jobs.optimize.onnx.cuda_kernels import twin_certificate
 from noyau.kernels.certificates import CertificateTask, judge
 from noyau.toolchain.c import compiler as c_compiler
@@ -40,15 +41,12 @@ def compile_kernels(kernels: Sequence[Planned], options: c_compiler.CompilerOpti
 
 
 def _compile(kernel: Planned, options: c_compiler.CompilerOptions) -> Candidate:
-    candidate = Candidate(kernel)
-
-    def compile_it() -> Candidate:
-        c_compiler.compile_object(kernel.text, options)
-        if kernel.twin is not None:
-            c_compiler.compile_object(grid_of(kernel.twin), options)
-        return candidate
-
-    return attempt(compile_it, candidate, "does not build")
+    try:
+        for text in (kernel.text, *([] if kernel.twin is None else [grid_of(kernel.twin)])):
+            c_compiler.compile_object(text, options)
+    except NoyauError as error:
+        return Candidate(kernel, reason=f"does not build: {error}")
+    return Candidate(kernel)
 
 
 def certify_candidate(

@@ -40,8 +40,7 @@ def split_target(target: str) -> tuple[str, tuple[str, ...]]:
 
 
 def with_ptx(named: Sequence[str]) -> tuple[str, ...]:
-    """The architectures to build for: those that are named, or that of the GPU here; and PTX of the newest, which newer
-    devices translate."""
+    """The architectures to build for: those named, or that of the GPU here; and PTX of the newest, for newer ones."""
     names = tuple(named) or (USUAL if missing_gpu() else _own_architecture(),)
     return (*names, names[-1].replace("sm_", "compute_"))
 

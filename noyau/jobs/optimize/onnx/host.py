@@ -1,7 +1,6 @@
 """onnxruntime as a host of the pipeline: a model, what flows through it, and processes that time it.
 
-The sizes that kernels are timed at are one round each.
-"""
+The sizes that kernels are timed at are one round each, by a schedule."""
 
 from __future__ import annotations
 
@@ -16,8 +15,10 @@ from noyau.codegen import plan as codegen_plan
 from noyau.codegen.plan import Plan, Planned
 from noyau.compiler.partition.cut import Partition
 from noyau.errors import InputError, ModelError
-from noyau.hosts.onnxruntime.activations import ActivationCapture, Activations, capture_of, capture_twice, fault_at
-from noyau.hosts.onnxruntime.inputs import ModelInputs, first_of, first_that_runs, model_inputs, model_names, spell
+from noyau.hosts.onnxruntime import activations as captures
+from noyau.hosts.onnxruntime import inputs as onnx_inputs
+from noyau.hosts.onnxruntime.activations import ActivationCapture, Activations, capture_at, capture_of, capture_twice
+from noyau.hosts.onnxruntime.inputs import MOST_BYTES, Dims, ModelInputs, first_of, model_names, spell
 from noyau.hosts.onnxruntime.session_workers import Workers
 from noyau.hosts.onnxruntime.source_model import SourceModel
 from noyau.hosts.onnxruntime.subgraph import cut_of
@@ -26,7 +27,6 @@ from noyau.jobs.optimize.candidate import Candidate, right
 from noyau.jobs.optimize.onnx.candidates import certify_candidate, compile_kernels
 from noyau.jobs.optimize.onnx.kernel_timing import Arrays, BenchmarkCase, OnnxBench, with_idle
 from noyau.jobs.optimize.onnx.options import Deadline, OptimizeOptions, choose_places
-from noyau.jobs.optimize.onnx.size_schedule import SizeSchedule
 from noyau.jobs.optimize.onnx.tuning import recall_options, tune
 from noyau.jobs.optimize.onnx.user_kernels import try_isolated, user_kernels_of
 from noyau.jobs.optimize.onnx.weights import WeightStage
@@ -34,6 +34,7 @@ from noyau.jobs.optimize.onnx.whole_model import LIMIT_S, FinalModel, settle, wi
 from noyau.jobs.optimize.pipeline import Say, Sizes, announce
 from noyau.kernels.certificates import MOST_AT_ONCE, Certifiers
 from noyau.text import several
+from noyau.timing.comparison import is_brief
 from noyau.timing.conditions import Conditions, conditions
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.workers.resources import processors
@@ -63,8 +64,7 @@ class OnnxHost:
     scenes: list[BenchmarkCase] = field(default_factory=list)  # of the whole model, one for each round
 
     def plan(self) -> tuple[Partition, Plan]:
-        """The groups of the model, and the kernels that are asked for: the user's, then those of the groups around
-        them."""
+        """The groups of the model, and the kernels to try: the user's, then those of the groups around them."""
         original, wishes, target = self.original, self.wishes, self.options.target
         own = user_kernels_of(original, wishes.ops, target)
         replaced = frozenset(position for kernel in own for group in kernel.groups for position in group.positions)
@@ -101,7 +101,8 @@ class OnnxHost:
         faults: Mapping[str, str] = {}
         with suppress(InputError, ModelError):
             faults = capturing.entering(feeds.full.arrays, names)[1]
-        groups = (sorted(each.groups, key=lambda group: bool(fault_at(group.outputs[0], faults))) for each in kernels)
+        idle = {name for name in names if captures.fault_at(name, faults)}
+        groups = (sorted(each.groups, key=lambda group: group.outputs[0] in idle) for each in kernels)
         pairs = zip(kernels, map(tuple, groups), strict=True)
         return [self.original.located(replace(kernel, groups=order)) for kernel, order in pairs]
 
@@ -109,7 +110,7 @@ class OnnxHost:
         graphs = [group.original for kernel in kernels for group in kernel.groups[:1]]
         if self.wishes.weights != "none":  # they are wanted, whether there are kernels or not
             graphs = graphs or [self.original.called.graph]
-        return model_inputs(self.original.called, graphs, sizes, file, self.wishes.seed)
+        return onnx_inputs.model_inputs(self.original.called, graphs, sizes, file, self.wishes.seed)
 
     def _fed(
         self, kernels: Sequence[Planned], feeds: ModelInputs, capturing: ActivationCapture | None
@@ -133,7 +134,7 @@ class OnnxHost:
         if not feeds.made_up:
             return feeds, run(feeds)
         try:
-            return first_that_runs(original.called, feeds, inputs_of, run, first)
+            return onnx_inputs.first_that_runs(original.called, feeds, inputs_of, run, first)
         except InputError as error:
             if first:
                 raise
@@ -207,3 +208,68 @@ class OnnxHost:
             stage = WeightStage(result, self.scenes, self.wishes, capturing, feeds, limit_s, self.say, self.calibration)
             result = stage.run()
         return result.candidates, result
+
+
+@dataclass(frozen=True, slots=True)
+class SizeSchedule:
+    """The sizes of each round of a model, by `dims` or by itself, with its inputs and what flows through it at them.
+
+    `usual`: what flows with the first; `capturing` may have a session that shows what does with others."""
+
+    original: SourceModel
+    feeds: ModelInputs
+    usual: Activations
+    dims: Dims
+    seed: int = 0
+    capturing: ActivationCapture | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def bindings(self) -> list[dict[str, int]]:
+        """The sizes of each round; a user's arrays have theirs, and so have those that were searched for. The first
+        alone where clocks are to be brief."""
+        fixed = not self.feeds.made_up or not self.feeds.full.arrays or self.feeds.searched or bool(self.usual.fault)
+        own = [dict(each.sizes) for each in (self.feeds.full, *self.feeds.others)]
+        own = [sizes for at, sizes in enumerate(own) if sizes not in own[:at]]
+        first, *others = own if fixed else onnx_inputs.bindings(self.original.called, self.dims)
+        assert fixed or first == dict(self.feeds.full.sizes)
+        return [first, *(sizes for sizes in others if not is_brief() and self._fits(sizes))]
+
+    def _fits(self, sizes: dict[str, int]) -> bool:
+        """Whether the largest value has room at sizes that nobody asked for; if not, that is noted."""
+        imported = self.original.called
+        largest = 0 if self.dims or self.feeds.others else onnx_inputs.largest_bytes(imported.graph, sizes)
+        if largest > MOST_BYTES:
+            at = spell(model_names(imported, sizes))
+            self.note(f"not timed at {at}: a value takes {largest / 2**30:.1f} GiB; --dim asks for that")
+        return largest <= MOST_BYTES
+
+    def activations(self, candidates: Sequence[Candidate], sizes: dict[str, int]) -> Activations | None:
+        """The values that right kernels read at some sizes; None, and a note, where the model does not run."""
+        if sizes == dict(self.feeds.full.sizes):
+            return self.usual
+        try:
+            inputs = next((each for each in self.feeds.others if each.sizes == sizes), None)
+            inputs = inputs or onnx_inputs.inputs_at(self.original.called, sizes, self.feeds.missing, self.seed)
+            return capture_at(self.original, right(candidates), inputs, self.feeds.made_up, self.capturing)
+        except (InputError, ModelError) as error:
+            self.note(f"not timed at {spell(model_names(self.original.imported, sizes))}: {error}")
+            return None
+
+    def with_samples(self, kernels: Sequence[Planned], small: Activations) -> Activations:
+        """Add to what flows with small inputs what does with each of a user's other samples, as far as it has room."""
+        flows, held_bytes = list[Activations](), 0
+        for number, inputs in enumerate(self.feeds.others, 2):
+            if held_bytes > MOST_BYTES:
+                self.note(f"no kernel is checked on sample {number} and later ones: what flows takes over 1 GiB")
+                break
+            try:
+                flows.append(capture_at(self.original, kernels, inputs, self.feeds.made_up, self.capturing))
+            except (InputError, ModelError) as error:
+                raise InputError(f"the model does not run with sample {number}: {error}") from error
+            held_bytes += sum(array.nbytes for array in flows[-1].arrays.values())
+        return replace(small, others=tuple(flows))
+
+    def note(self, text: str) -> None:
+        """Note something for the report, once."""
+        if text not in self.notes:
+            self.notes.append(text)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     import onnx
 
 Arrays = Mapping[str, np.ndarray]
+Measured = list[BindingTiming | float]  # timings, or the seconds of one that would take too long
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +79,7 @@ class OnnxBench:
 
     def timing(self, candidate: Candidate) -> BindingTiming:
         """The kernel in its first place, after, against the operators there, before; both with the calls into which
-        onnxruntime may fold one of these. InputError where what it reads could not be captured, or where no time is
-        left; else as `compare`."""
+        onnxruntime may fold one of these. InputError where what it reads is unknown, or time is up; else `compare`."""
         if self.deadline.passed:
             raise InputError(self.deadline.fault)
         kernel = candidate.planned
@@ -97,14 +97,10 @@ class OnnxBench:
         if moved is None or calls or not on_cpu:  # the floor is that of the kernel alone
             return replace(timing, calls=tuple(self.original.operators[call] for call in calls))
         least = traffic(group.graph, sizes, repeated=True)  # as if all that is looked up were alike
-        return replace(
-            timing,
-            traffic=moved,
-            floor_s=floor_s(moved.read_bytes, moved.written_bytes, self.threads),
-            idle_s=self.idle_s,
-            repeats=self.activations.repeats(group, self.original.bodies),
-            mistake=mistake(timing.hot.after_median_s, least.read_bytes, least.written_bytes, self.threads),
-        )
+        fault = mistake(timing.hot.after_median_s, least.read_bytes, least.written_bytes, self.threads)
+        least_s = floor_s(moved.read_bytes, moved.written_bytes, self.threads)
+        repeats = self.activations.repeats(group, self.original.bodies)
+        return replace(timing, traffic=moved, floor_s=least_s, idle_s=self.idle_s, repeats=repeats, mistake=fault)
 
     def compare(
         self,
@@ -147,9 +143,7 @@ class OnnxBench:
         day, earlier = min(each.timed_on for each in results), not self.new_keys.issuperset(keys)
         return BindingTiming(scene.sizes, hot, cold[0] if cold else None, timed_on=day, recalled=earlier)
 
-    def _surely_measured(
-        self, contents: Sequence[bytes], scenes: Sequence[BenchmarkCase], limit_s: float
-    ) -> list[BindingTiming | float]:
+    def _surely_measured(self, contents: Sequence[bytes], scenes: Sequence[BenchmarkCase], limit_s: float) -> Measured:
         """Timings of some scenes; those near the border are of a second look, since one in fifty may be chance. Of one
         that would take too long, its seconds."""
         timings = self._measured(contents, scenes, limit_s)
@@ -158,9 +152,7 @@ class OnnxBench:
             timings[at] = timing
         return timings
 
-    def _measured(
-        self, contents: Sequence[bytes], scenes: Sequence[BenchmarkCase], limit_s: float
-    ) -> list[BindingTiming | float]:
+    def _measured(self, contents: Sequence[bytes], scenes: Sequence[BenchmarkCase], limit_s: float) -> Measured:
         if not scenes:
             return []
         first, *rest = [feed for scene in scenes for feed in scene.feeds]
@@ -191,8 +183,7 @@ def with_idle(bench: OnnxBench) -> OnnxBench:
 
 
 def matters(moved_bytes: int) -> bool:
-    """Whether cold caches may change a verdict: less would be in no memory long enough to be fetched, and more is in no
-    cache anyway."""
+    """Whether cold caches may change a verdict: less is in no memory long enough to be fetched, more in no cache."""
     cache = 2 * last_level_bytes()
     return cache / MOST_BINDINGS <= moved_bytes < cache
 
@@ -221,8 +212,7 @@ def _idle_model(model: onnx.ModelProto) -> onnx.ModelProto:
 def parts(
     group: Group, original: SourceModel, fused: onnx.ModelProto, arrays: Arrays, calls: Sequence[int] = ()
 ) -> tuple[onnx.ModelProto, onnx.ModelProto, Arrays]:
-    """A group's operators as a model, its kernel as one, and what both read of some arrays; `calls`: positions of
-    operators before it that are in both."""
+    """A group's operators as a model, its kernel as one, and what both read; `calls`: operators before it, in both."""
     nodes, places = original.model.graph.node, {node.output[0]: k for k, node in enumerate(fused.graph.node)}
     position = next(k for k, node in enumerate(fused.graph.node) if set(group.outputs) <= set(node.output))
     operators, tensors = [*calls, *group.positions], original.imported.initializers

@@ -128,8 +128,7 @@ def choose_places(plan: Plan, only: Sequence[str], drop: Sequence[str]) -> Plan:
 
 
 def places_by_name(plan: Plan, name: str) -> list[Group]:
-    """The places of a kernel, by its name or by what only its name begins with, or the one that writes a value.
-    InputError where there is none of that name."""
+    """The places of a kernel, by its name or the beginning of it, or of a value that it writes. InputError for none."""
     writers = [group for kernel in plan.kernels for group in kernel.groups if name in group.outputs]
     if writers and all(kernel.operator != name for kernel in plan.kernels):
         return writers

@@ -1,10 +1,11 @@
-"""The main job: a model in, its fused twin and a report out."""
+"""The main job: a model in, its fused twin and a report out, with remarks and what fusing could gain."""
 
 from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -12,24 +13,28 @@ from typing import TYPE_CHECKING, Any
 
 from noyau.codegen import plan as codegen_plan
 from noyau.errors import InputError
-from noyau.hosts.onnxruntime import model_files
-from noyau.hosts.onnxruntime.function_bodies import is_own
-from noyau.hosts.onnxruntime.model_files import save
+from noyau.hosts.onnxruntime import model_files, source_model
+from noyau.hosts.onnxruntime.function_bodies import every_node, is_own
+from noyau.hosts.onnxruntime.inputs import ModelInputs, model_names, spell
+from noyau.hosts.onnxruntime.products import FEW_BITS
 from noyau.hosts.onnxruntime.session_workers import Workers
 from noyau.hosts.onnxruntime.sessions import open_session
-from noyau.hosts.onnxruntime.source_model import open_model, require_opening
+from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators, fused_operators, open_model
 from noyau.jobs.optimize import pipeline
-from noyau.jobs.optimize.candidate import Candidate
+from noyau.jobs.optimize.candidate import BindingTiming, Candidate, decisive
 from noyau.jobs.optimize.onnx.cuda_kernels import split_target, with_ptx
-from noyau.jobs.optimize.onnx.host import OnnxHost
+from noyau.jobs.optimize.onnx.host import OnnxHost, SizeSchedule
 from noyau.jobs.optimize.onnx.kernel_timing import OnnxBench
 from noyau.jobs.optimize.onnx.options import DEFAULTS, DEVICES, Deadline, OptimizeOptions, check_options
-from noyau.jobs.optimize.onnx.report import report_of
-from noyau.jobs.optimize.pipeline import Say
-from noyau.jobs.optimize.record import Report
-from noyau.text import path_of
+from noyau.jobs.optimize.onnx.whole_model import FinalModel, Whole
+from noyau.jobs.optimize.pipeline import Optimization, Say
+from noyau.jobs.optimize.record import EndToEnd, Evidence, Report, binding, left_alone, not_fused, record
+from noyau.text import collect, path_of, printable
+from noyau.timing import floors
 from noyau.timing.comparison import allowed_s
-from noyau.timing.conditions import conditions
+from noyau.timing.conditions import Conditions, conditions
+from noyau.timing.machine import this_machine
+from noyau.timing.verdict import Verdict
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.verify.input_files import load_samples
 
@@ -55,11 +60,10 @@ class OptimizedModel:
         return f"<{self.report.model} with {count} of {len(self.candidates)} kernels; .report tells of them>"
 
     def save(self, path: str | Path) -> None:
-        """Write OUT.onnx, and OUT.so beside it where there are kernels, once both were opened; OutputError where that
-        cannot be."""
-        trial = partial(require_opening, before=self.folder / self.report.model)
+        """Write OUT.onnx, and OUT.so beside it where there are kernels, once both opened; OutputError if that fails."""
+        trial = partial(source_model.require_opening, before=self.folder / self.report.model)
         trials = (trial,) if self.report.is_changed else ()  # the model as it was may be one that opens nowhere
-        save(self.model, self.library, path_of(path, "save() takes"), self.folder, *trials)
+        model_files.save(self.model, self.library, path_of(path, "save() takes"), self.folder, *trials)
 
     def session(self, *, threads: int = 0) -> Any:
         """An onnxruntime session of the model with its kernels."""
@@ -117,11 +121,103 @@ def optimize(path: str | Path, wishes: OptimizeOptions = DEFAULTS, say: Say = lo
 
 
 def sign(bench: OnnxBench, candidates: Sequence[Candidate], target: str) -> None:
-    """Write what each kernel is, and its certificate, into the function that stands for it in the fused model, and
-    where all of it comes from into the metadata."""
+    """Write what each kernel is, with its certificate, into its function, and the model's origin into the metadata."""
     texts = {one.planned.operator: one.planned.both_texts for one in candidates}
     model_files.sign(bench.fused, bench.original.path, target, texts, bench.library)
     fields = {one.planned.operator: codegen_plan.describe(one.planned, one.evidence) for one in candidates if one.kept}
     for function in bench.fused.functions:
         if is_own(function.domain) and function.name in fields:
             function.doc_string = fields[function.name]
+
+
+def report_of(
+    outcome: Optimization[FinalModel],
+    schedule: SizeSchedule,
+    options: c_compiler.CompilerOptions,
+    meanwhile: tuple[Conditions, Conditions],
+) -> Report:
+    """The report of one run: the kernels, the whole model, and why the rest is as it is."""
+    bench, whole, candidates = outcome.installed.bench, outcome.installed.whole, outcome.candidates
+    original, feeds, decider = bench.original, schedule.feeds, decisive(whole.timings)
+    before, after = (len(list(every_node(model.graph.node))) for model in (original.runnable, bench.fused))
+    gain = None if decider is None or not candidates else ceiling(candidates, decider)
+    left = not_fused(left_alone(original.labels, outcome.partition, outcome.plan))
+    notes = (*feeds.notes, *remarks(original, feeds, candidates, whole), *schedule.notes)
+    evidence = Evidence(candidates, original, outcome.partition, outcome.plan, bench.fused)
+    head = this_machine(options), original.name, before, after, gain, tuple(map(record, candidates))
+    ends = end_to_end(whole, candidates), left, notes, meanwhile, outcome.installed.weights
+    return Report(*head, *ends, evidence=evidence)
+
+
+def remarks(original: SourceModel, feeds: ModelInputs, candidates: Sequence[Candidate], whole: Whole) -> Iterator[str]:
+    """Yield what else a reader has to know of the model, the inputs, the checks and the clock."""
+    if original.conversion:
+        yield original.conversion
+    if feeds.made_up and feeds.small.sizes != feeds.full.sizes and candidates:
+        yield f"kernels are checked on smaller ones, of {spell(model_names(original.imported, feeds.small.sizes))}"
+    if feeds.searched:
+        sizes = spell(model_names(original.imported, feeds.full.sizes))
+        yield f"it does not run with the usual sizes: {sizes} were found by trying; --dim or --inputs gives others"
+    yield from (f"{one.planned.operator}: {one.note}" for one in candidates if one.note)
+    yield from timed_together(candidates)
+    if fused := fused_operators(original.model):
+        names = ", ".join(printable(f"{count} {name}") for name, count in fused.items())
+        yield f"already fused by onnxruntime: {names}{'' if candidates else '; nothing else is left to fuse'}"
+    for operator in dict.fromkeys(foreign_operators(original.runnable).values()):
+        yield f"{printable(operator)} is no operator of plain onnxruntime: what needs it is neither captured nor timed"
+    for name in feeds.missing:
+        yield f"{printable(name)}: of a type that cannot be made up: what needs it is not timed; give --inputs F.npz"
+    few = Counter(name for name in original.operators if name.startswith(FEW_BITS))
+    yield from (f"in few bits already, and left as they are: {count} {printable(name)}" for name, count in few.items())
+    yield from whole.notes
+    yield from missing_in_ceiling(candidates, whole)
+    for timing in whole.timings:
+        if timing.verdict is Verdict.AMBIGUOUS:
+            yield f"the whole model, {timing}; {timing.comparison.advice}"
+    timings = [*whole.timings, *(timing for one in candidates for timing in one.timings)]
+    if days := sorted({timing.timed_on for timing in timings if timing.recalled}):
+        some = "" if all(timing.recalled for timing in timings) else "some of the "
+        yield f"{some}times are of earlier runs: timed on {', '.join(days)}; --fresh times anew"
+
+
+def timed_together(candidates: Sequence[Candidate]) -> Iterator[str]:
+    """The kernels that were timed with calls before them, by the calls."""
+    calls = ((one, dict.fromkeys(call for timing in one.timings for call in timing.calls)) for one in candidates)
+    kernels = collect((", ".join(map(printable, names)), one.planned.operator) for one, names in calls if names)
+    for before, names in kernels.items():
+        yield f"timed with the {before} before it, into which onnxruntime folds operators: {', '.join(names)}"
+
+
+def missing_in_ceiling(candidates: Sequence[Candidate], whole: Whole) -> Iterator[str]:
+    """The kernels that are in no ceiling at some bindings, for they were dropped before they were timed there."""
+    without: dict[str, list[str]] = {}
+    for timing in whole.timings if whole.timings and ceiling(candidates, whole.timings[0]) is not None else ():
+        lost = [one for one in candidates if one.timings and all(each.sizes != timing.sizes for each in one.timings)]
+        if names := ", ".join(one.planned.operator for one in lost):
+            without.setdefault(names, []).append(spell(timing.sizes))
+    for names, places in without.items():
+        yield f"{names}: dropped before the times at {'; '.join(places)}, so not in what fusing could gain there"
+
+
+def end_to_end(whole: Whole, candidates: Sequence[Candidate]) -> EndToEnd:
+    """The record of the whole model; empty where it was not timed."""
+    if (comparison := whole.comparison) is None:
+        return EndToEnd(reason=whole.refused or whole.untimed)
+    each = tuple(replace(binding(timing), ceiling=ceiling(candidates, timing)) for timing in whole.timings)
+    return EndToEnd(*comparison.medians_s, whole.verdict, comparison.speedup, whole.apart, each)
+
+
+def ceiling(candidates: Iterable[Candidate], whole: BindingTiming) -> float | None:
+    """About what fusing could gain at one binding (Amdahl): every place of every kernel at its floor. The time of a
+    part that ran alone has in it what a run takes that does nothing; in the model that is there once. It is no bound:
+    what else onnxruntime does not run any more, such as copies between the parts, comes on top. None where a kernel was
+    timed with calls, and so not alone."""
+    if any(timing.calls for one in candidates for timing in one.timings):
+        return None
+    timed = ((len(one.planned.groups), at) for one in candidates for at in one.timings if at.sizes == whole.sizes)
+    gains_s = [
+        places * at.repeats * floors.gain_s(at.hot.before_median_s - at.idle_s, at.floor_s)
+        for places, at in timed
+        if at.floor_s is not None
+    ]
+    return floors.ceiling(whole.hot.before_median_s, gains_s)

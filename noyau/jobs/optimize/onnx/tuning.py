@@ -96,8 +96,7 @@ class Tuning:
     certify: Callable[[Candidate], Candidate]
 
     def best(self, candidate: Candidate, shapes: Sequence[Arrays]) -> tuple[float, Options, Candidate]:
-        """The fastest variant that is right, its options, and how much faster it is; the kernel itself where none
-        is."""
+        """The fastest variant that is right, its options, and how much faster it is; else the kernel itself."""
         each = variants(candidate.planned, self.options.target)
         others = zip(each, compile_kernels(list(each.values()), self.options), strict=True)
         timings = [(self.over_all(candidate, other, shapes), options, other) for options, other in others]
@@ -179,8 +178,7 @@ def variant(planned: Planned, options: Options, target: str) -> Planned:
 
 
 def tuning_key(kernel: Planned, arrays: Arrays, target: str, threads: int) -> str:
-    """Key of a tuning: the kernel with its usual options, the machine, and shapes of the same class, of which
-    each extent has the next power of two in common."""
+    """Key of a tuning: the kernel with usual options, the machine, and shapes, each extent up to a power of two."""
     usual = digest(schedule(lower(nameless(kernel.graph), "kernel")), target)
     machine = this_machine()
     shapes = (str([max(extent - 1, 0).bit_length() for extent in array.shape]) for array in arrays)

@@ -1,8 +1,7 @@
 """Kernels of one's own in a model: the op of a file, its kernel in C, and the places that it takes.
 
 It goes into every place that computes the same as its path, which is walked backwards beside each. It is tried in a
-process of its own, before anything else is done with it: it may crash, hang, or write where it should not.
-"""
+process of its own, before anything else is done with it: it may crash, hang, or write where it should not."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.op import Op
 from noyau.ops.op_files import load_op
 from noyau.signatures.types import Instance
-from noyau.text import printable
+from noyau.text import collect, printable
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.verify.adversarial import cases
 
@@ -160,9 +159,7 @@ def _group(wires: DefUse, place: Occurrence, operator: str) -> Group:
     return Group(tuple(sorted(place.path.positions)), graph, graph, stand_ins, by_hand=kernel)
 
 
-def try_isolated(
-    candidate: Candidate, activations: Activations, options: c_compiler.CompilerOptions, seed: int
-) -> Candidate:
+def try_isolated(candidate: Candidate, flow: Activations, options: c_compiler.CompilerOptions, seed: int) -> Candidate:
     """The kernel; with the reason where it crashes, hangs, or touches what it may not on one of the inputs that its
     certificate has. One that noyau generated is not tried."""
     if candidate.reason or not candidate.planned.by_hand:
@@ -171,8 +168,8 @@ def try_isolated(
     library = c_compiler.compile_library([planned.text], options)
     with IsolatedLibrary(library, f"{planned.operator}_kernel", planned.operator, PATIENCE_S) as kernel:
         graph = planned.groups[0].original
-        made_up = cases(graph, activations.sizes_of(graph), np.random.default_rng(seed))
-        for case in chain(activation_cases(planned, activations)[0], made_up):
+        made_up = cases(graph, flow.sizes_of(graph), np.random.default_rng(seed))
+        for case in chain(activation_cases(planned, flow)[0], made_up):
             try:
                 kernel.call_guarded(*case.inputs)
             except InputError:  # whether it must refuse these is the certificate's to say
@@ -235,10 +232,7 @@ class _PathWalk:
     def __init__(self, original: SourceModel, path: Path) -> None:
         self.path, self.nodes = path, original.model.graph.node
         self.makers = {name: at for at, node in enumerate(self.nodes) for name in node.output if name}
-        self.readers: dict[str, list[onnx.NodeProto]] = {}
-        for node in self.nodes:
-            for name in node.input:
-                self.readers.setdefault(name, []).append(node)
+        self.readers = collect((name, node) for node in self.nodes for name in node.input)
 
     def ends(self, result: str, other: str) -> Ends | None:
         """The ends of the place in which one value is another; None where its operators are not the same."""

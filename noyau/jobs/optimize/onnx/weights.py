@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -30,7 +29,7 @@ from noyau.jobs.optimize.onnx.options import OptimizeOptions
 from noyau.jobs.optimize.onnx.whole_model import FinalModel, loss_of, time_whole
 from noyau.jobs.optimize.pipeline import Say
 from noyau.jobs.optimize.weight_choice import LARGE, Choice, ProductTrials, Trial, trial_loss
-from noyau.text import several
+from noyau.text import collect, several
 from noyau.timing.conditions import last_level_bytes
 
 
@@ -91,8 +90,7 @@ class WeightStage:
                 tried.add(product.output, trials, judge)
 
     def _cases(self) -> list[Arrays]:
-        """The inputs that the outputs are held against: the calibration, or all scenes, and more made-up ones
-        until there are enough rows of logits."""
+        """The inputs to hold outputs against: the calibration, or all scenes, and more for enough rows of logits."""
         original, cases = self.final.bench.original, [*self.calibration] or [scene.arrays for scene in self.scenes]
         session = original.session(original.before, threads=self.final.bench.threads)
         self.before = [run(session, each) for each in cases]
@@ -154,11 +152,9 @@ _COLUMNS = 4096  # of a product that are in float64 at a time: they take twice t
 
 def equal_products(products: Sequence[Product], flows: Sequence[Flow]) -> list[list[Product]]:
     """The products by what their time rests on: operator, shapes of weights and operands."""
-    groups: dict[object, list[Product]] = defaultdict(list)
-    for each in products:
-        operands = tuple(flow[each.operand].shape for flow in flows)
-        groups[each.node.op_type, each.shape, bool(each.bias), operands].append(each)
-    return list(groups.values())
+    operands = {each.output: tuple(flow[each.operand].shape for flow in flows) for each in products}
+    keys = ((each.node.op_type, each.shape, bool(each.bias), operands[each.output]) for each in products)
+    return list(collect(zip(keys, products, strict=True)).values())
 
 
 def time_variants(
@@ -178,8 +174,7 @@ def time_variants(
     for count in dict.fromkeys(counts):
         before = model_of(products[:count], scenes[0].arrays["x"].ndim, bench.original.runnable, brief=True)
         same = [scene for scene, its in zip(scenes, counts, strict=True) if its == count]
-        batches = [same[:1], same[1:]] if same[0] is scenes[0] else [same]
-        for batch in filter(None, batches):
+        for batch in filter(None, [same[:1], same[1:]] if same[0] is scenes[0] else [same]):
             trials = [_timed(bench, before, -(-count // len(products)), each, batch, limit_s) for each in trials]
     return [replace(each, reason=each.reason or trial_loss(each.timings)) for each in trials]
 
@@ -211,8 +206,7 @@ def _copies(products: Sequence[Product], operand: np.ndarray, total_bytes: int) 
     less cold than after twice the last-level cache; two where they are of no matter."""
     if math.prod(operand.shape[:-1]) > FEW_ROWS:
         return 2
-    wanted_bytes = min(max(total_bytes, 2 * last_level_bytes()), MOST_BYTES)
-    return max(wanted_bytes // products[0].bytes, 1)
+    return max(min(max(total_bytes, 2 * last_level_bytes()), MOST_BYTES) // products[0].bytes, 1)
 
 
 def model_of(products: Sequence[Product], rank: int, like: onnx.ModelProto, *, brief: bool = False) -> onnx.ModelProto:

@@ -38,8 +38,7 @@ _ROUNDING = 1e-3  # what two ways to round may come to; where it is more, the re
 def models_apart(
     before: Path, after: Path, *, library: Path | None, inputs: Sequence[Mapping[str, Any]], **options: Any
 ) -> float | None:
-    """In the worker: `apart` of a model and its twin, in sessions with some options. CheckError where the fused one
-    alone does not open or run."""
+    """In the worker: `apart` of a model and its twin. CheckError where the fused one alone does not open or run."""
     arrays = read_arrays(inputs)
     run_before = ends_run(open_session(before.read_bytes(), **options), arrays)
     try:
@@ -123,8 +122,7 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class FinalModel:
-    """Model that is handed back, with the kernels that stay, its library, all kernels, and how it does; what came of
-    weights in few bits where they are asked for."""
+    """Model that is handed back, with the kernels that stay, its library, all kernels, how it does; and its weights."""
 
     bench: OnnxBench
     candidates: tuple[Candidate, ...]
@@ -165,8 +163,7 @@ def settle(
 def without_unopenable(
     bench: OnnxBench, candidates: Sequence[Candidate], options: c_compiler.CompilerOptions
 ) -> tuple[Candidate, ...]:
-    """The candidates, of which those are dropped with which the file would not open where its library is not at hand:
-    all where none is to blame alone."""
+    """The candidates without those, or all, with which the file would not open where its library is not at hand."""
 
     def fault_of(those: Sequence[Candidate]) -> str:
         return fault_alone(bench.original, with_kernels(bench, [one.planned for one in those], options).fused)
@@ -216,8 +213,7 @@ def gain_s(candidate: Candidate, sizes: Mapping[str, int]) -> float:
 
 
 def time_whole(bench: OnnxBench, scenes: Sequence[BenchmarkCase], limit_s: float = math.inf) -> Whole:
-    """The model as it came and after, with all of onnxruntime's optimizations; scenes but the first are left out where
-    they would not be done within `limit_s`."""
+    """The model as it came and after, as onnxruntime optimizes both; without scenes, but the first, that take long."""
     original, text = bench.original, "" if bench.library is None else bench.library.name
     if untimed := _untimed(bench, scenes):
         return Whole(untimed=untimed)

@@ -11,7 +11,6 @@ import contextlib
 import hashlib
 import json
 import math
-import secrets
 import tempfile
 import warnings
 import zipfile
@@ -27,13 +26,14 @@ from torch.utils import _pytree as pytree
 
 from noyau.codegen.language import generated_on
 from noyau.dtypes import DType, from_numpy
-from noyau.errors import BuildError, InputError, ModelError, NoyauError, OutputError, UnsupportedError, warn
+from noyau.errors import BuildError, InputError, ModelError, NoyauError, UnsupportedError, warn
 from noyau.frontends.torch.tensors import TO_TORCH
 from noyau.hosts.numpy.fast_calls import Argument
 from noyau.hosts.torch.modules.executor import Boxed, copy_graph, eager
 from noyau.hosts.torch.modules.graph_json import device_here, graph_from_json, graph_to_json
 from noyau.jobs.optimize.cuda.saved_kernels import CallForm, reopen
 from noyau.jobs.optimize.torch.candidates import KernelEnds, library_of, open_kernel
+from noyau.jobs.report.text import new_file
 from noyau.text import printable
 from noyau.timing.machine import this_machine
 from noyau.toolchain.c import compiler as c_compiler
@@ -78,23 +78,14 @@ def save(path: Path, exported: ExportedModule, program: fx.Graph, fused: Mapping
         "kernels": {name: _kernel_json(piece) for name, piece in kernels.items()},
         "tensors": {name: _form(tensor) for name, tensor in exported.tensors.items()},
     }
-    fresh = path.parent / f".noyau-{secrets.token_hex(8)}.tmp"
-    try:
-        with zipfile.ZipFile(fresh, "x", zipfile.ZIP_STORED) as file:
-            file.writestr(_MANIFEST, json.dumps(manifest))
-            for name, piece in kernels.items():
-                file.writestr(f"kernels/{name}.{'c' if piece.library else 'py'}", piece.text)
-                if piece.library is not None:
-                    file.writestr(f"kernels/{name}.so", piece.library.read_bytes())
-            for number, tensor in enumerate(exported.tensors.values()):
-                file.writestr(f"tensors/{number}", _bytes(tensor))
-        fresh.replace(path)
-    except OSError as error:
-        message = f"{path} cannot be written: {error.strerror}; give a folder that exists, with room in it"
-        raise OutputError(message) from error
-    finally:
-        with contextlib.suppress(OSError):
-            fresh.unlink(missing_ok=True)
+    with new_file(path) as fresh, zipfile.ZipFile(fresh, "x", zipfile.ZIP_STORED) as file:
+        file.writestr(_MANIFEST, json.dumps(manifest))
+        for name, piece in kernels.items():
+            file.writestr(f"kernels/{name}.{'c' if piece.library else 'py'}", piece.text)
+            if piece.library is not None:
+                file.writestr(f"kernels/{name}.so", piece.library.read_bytes())
+        for number, tensor in enumerate(exported.tensors.values()):
+            file.writestr(f"tensors/{number}", _bytes(tensor))
 
 
 def _kernel_json(piece: SavedKernel) -> dict[str, Any]:

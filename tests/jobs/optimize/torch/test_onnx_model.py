@@ -72,7 +72,7 @@ def test_it_is_optimised_called_and_saved(small, capsys):
     ("arguments", "told"),
     [
         (("--device", "gpu"), "device=gpu is no device of torch's"),
-        (("--device", "cpu", "--dim", "sequence=4,8"), "each size is one number"),
+        (("--device", "cpu", "--dim", "sequence=4,8"), "sequence has 2 numbers, and here a size has one"),
         (("--device", "cpu", "--only", "x"), "--only is for models in onnxruntime"),
     ],
 )

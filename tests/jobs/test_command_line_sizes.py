@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from noyau.errors import InputError
-from noyau.jobs.sizes import share_of, size_of_each, sizes_of
+from noyau.jobs.command_line import share_of, size_of_each, sizes_of
 
 
 def test_sizes_as_they_are_typed():

@@ -11,9 +11,9 @@ from noyau.hosts.onnxruntime.activations import capture_twice
 from noyau.hosts.onnxruntime.inputs import model_inputs
 from noyau.hosts.onnxruntime.source_model import open_model
 from noyau.jobs.optimize.candidate import BindingTiming, Candidate
+from noyau.jobs.optimize.onnx.host import SizeSchedule
 from noyau.jobs.optimize.onnx.kernel_timing import OnnxBench
-from noyau.jobs.optimize.onnx.report import ceiling, end_to_end, remarks, report_of
-from noyau.jobs.optimize.onnx.size_schedule import SizeSchedule
+from noyau.jobs.optimize.onnx.run import ceiling, end_to_end, remarks, report_of
 from noyau.jobs.optimize.onnx.whole_model import FinalModel, Whole
 from noyau.jobs.optimize.pipeline import Optimization
 from noyau.jobs.optimize.record import EndToEnd, left_alone, not_fused

@@ -6,8 +6,8 @@ from dataclasses import replace
 from xml.etree import ElementTree as xml
 
 from noyau.jobs.bench.baseline.record import ChangeRecord
-from noyau.jobs.bench.exports import csv_text, junit, markdown
 from noyau.jobs.bench.record import FILLING, RETURNING, BenchRecord, CandidateTimes
+from noyau.jobs.bench.render import csv_text, junit, markdown
 from tests.jobs.bench.baseline.test_record import MACHINE, change
 from tests.jobs.bench.samples import at
 

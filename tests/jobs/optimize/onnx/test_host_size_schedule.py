@@ -13,12 +13,11 @@ from noyau.errors import InputError
 from noyau.hosts.onnxruntime import inputs
 from noyau.hosts.onnxruntime.inputs import ModelInputs
 from noyau.jobs.optimize.candidate import BindingTiming, Candidate
-from noyau.jobs.optimize.onnx import host, options, size_schedule
+from noyau.jobs.optimize.onnx import host, options
 from noyau.jobs.optimize.onnx.candidates import activation_cases
-from noyau.jobs.optimize.onnx.host import OnnxHost
+from noyau.jobs.optimize.onnx.host import OnnxHost, SizeSchedule
 from noyau.jobs.optimize.onnx.kernel_timing import BenchmarkCase, OnnxBench
 from noyau.jobs.optimize.onnx.options import DEFAULTS, Deadline
-from noyau.jobs.optimize.onnx.size_schedule import SizeSchedule
 from noyau.jobs.optimize.pipeline import announce, race
 from noyau.timing.comparison import briefly
 from noyau.verify.inputs import Inputs
@@ -152,20 +151,20 @@ def test_of_several_samples_each_is_checked_and_each_sizes_are_a_round(sampled, 
 
 def test_samples_beyond_the_memory_are_told_and_those_that_do_not_run_refused(sampled, scene, monkeypatch):
     schedule, kernels = sampled
-    monkeypatch.setattr(size_schedule, "MOST_BYTES", 8)
+    monkeypatch.setattr(host, "MOST_BYTES", 8)
     assert len(schedule.with_samples(kernels, scene[2]).others) == 1
     assert schedule.notes == ["no kernel is checked on sample 3 and later ones: what flows takes over 1 GiB"]
 
     def refusing(*_):
         raise InputError("it must be odd")
 
-    monkeypatch.setattr(size_schedule, "capture_at", refusing)
+    monkeypatch.setattr(host, "capture_at", refusing)
     with pytest.raises(InputError, match="the model does not run with sample 2: it must be odd"):
         schedule.with_samples(kernels, scene[2])
 
 
 def test_sizes_beyond_the_memory_are_left_out_and_told(course, judged, bench, asked, monkeypatch):
-    monkeypatch.setattr(size_schedule, "MOST_BYTES", 128 * 6 * 4)
+    monkeypatch.setattr(host, "MOST_BYTES", 128 * 6 * 4)
     raced(bench(), judged, course, LONG, "faster", lambda _: None)
     assert sizes(asked[0]) == [1, 1, 128, 128]
     assert course.notes == ["not timed at rows=1024: a value takes 0.0 GiB; --dim asks for that"]
@@ -173,14 +172,14 @@ def test_sizes_beyond_the_memory_are_left_out_and_told(course, judged, bench, as
 
 
 def test_sizes_that_the_model_does_not_run_with_are_told(course, judged, bench, asked, monkeypatch):
-    look = size_schedule.capture_at
+    look = host.capture_at
 
     def refusing(original, kernels, inputs, made_up, capturing):
         if inputs.sizes["rows"] == 128:
             raise InputError("it must be odd")
         return look(original, kernels, inputs, made_up, capturing)
 
-    monkeypatch.setattr(size_schedule, "capture_at", refusing)
+    monkeypatch.setattr(host, "capture_at", refusing)
     made = raced(bench(), judged, course, LONG, "faster", lambda _: None)
     assert sizes(asked[0]) == [1, 1, 1024, 1024]
     assert course.notes == ["not timed at rows=128: it must be odd"]
