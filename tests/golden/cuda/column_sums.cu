@@ -137,7 +137,7 @@ extern "C" __global__ void __launch_bounds__(256) column_sums_1(const float *__r
 
 #ifndef __CUDACC_RTC__
 /* Launches the kernels on a stream, with arrays of the device. */
-extern "C" cudaError_t column_sums(const float *__restrict__ x, float *__restrict__ v1, int64_t rows, int64_t n, cudaStream_t stream)
+cudaError_t column_sums(const float *__restrict__ x, float *__restrict__ v1, int64_t rows, int64_t n, cudaStream_t stream)
 {
     float *v1_2_sum_of_block = 0;
     if (cudaError_t error = cudaMallocAsync((void **)&v1_2_sum_of_block, sizeof(*v1_2_sum_of_block) * (n * ((rows + 255) / 256)), stream)) return error;

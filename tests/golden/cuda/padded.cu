@@ -229,7 +229,7 @@ extern "C" __global__ void __launch_bounds__(256) padded_1(const float *__restri
 
 #ifndef __CUDACC_RTC__
 /* Launches the kernels on a stream, with arrays of the device. */
-extern "C" cudaError_t padded(const float *__restrict__ x, float *__restrict__ v6, int64_t rows, int64_t n, cudaStream_t stream)
+cudaError_t padded(const float *__restrict__ x, float *__restrict__ v6, int64_t rows, int64_t n, cudaStream_t stream)
 {
     if ((n <= 1024) && rows > 0) padded_0<<<noyau_blocks(rows, 8), dim3(32, 8), 0, stream>>>(x, v6, rows, n);
     if ((!(n <= 1024)) && rows > 0) padded_1<<<noyau_blocks(rows, 1), 256, 0, stream>>>(x, v6, rows, n);

@@ -250,7 +250,7 @@ extern "C" __global__ void __launch_bounds__(256) row_argmax_1(const float *__re
 
 #ifndef __CUDACC_RTC__
 /* Launches the kernels on a stream, with arrays of the device. */
-extern "C" cudaError_t row_argmax(const float *__restrict__ x, int64_t *__restrict__ v1, int64_t rows, int64_t n, cudaStream_t stream)
+cudaError_t row_argmax(const float *__restrict__ x, int64_t *__restrict__ v1, int64_t rows, int64_t n, cudaStream_t stream)
 {
     if ((n <= 1024) && rows > 0) row_argmax_0<<<noyau_blocks(rows, 8), dim3(32, 8), 0, stream>>>(x, v1, rows, n);
     if ((!(n <= 1024)) && rows > 0) row_argmax_1<<<noyau_blocks(rows, 1), 256, 0, stream>>>(x, v1, rows, n);

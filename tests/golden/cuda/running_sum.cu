@@ -327,7 +327,7 @@ extern "C" __global__ void __launch_bounds__(256) running_sum_2(const float *__r
 
 #ifndef __CUDACC_RTC__
 /* Launches the kernels on a stream, with arrays of the device. */
-extern "C" cudaError_t running_sum(const float *__restrict__ x, float *__restrict__ v1, float *__restrict__ v2, int64_t rows, int64_t n, cudaStream_t stream)
+cudaError_t running_sum(const float *__restrict__ x, float *__restrict__ v1, float *__restrict__ v2, int64_t rows, int64_t n, cudaStream_t stream)
 {
     float *v1_sum_of_chunks = 0;
     if (cudaError_t error = cudaMallocAsync((void **)&v1_sum_of_chunks, sizeof(*v1_sum_of_chunks) * (rows * ((n + 15359) / 15360)), stream)) return error;

@@ -85,7 +85,7 @@ class ReplayPlan:
         self.called, self.device, self.index = called, device, device.index or 0
         self.allocations, self.results = tuple(noted.allocations), noted.results
         self.launched = [
-            (e.kernel.run, e.grid, e.kernel.function, e.kernel.packed_metadata, e.kernel, e.arguments, e.places)
+            (*direct(e.kernel.run), e.grid, e.kernel.function, e.kernel.packed_metadata, e.kernel, e.arguments, e.places)
             for e in noted.launched
         ]
 
@@ -104,12 +104,12 @@ class ReplayPlan:
         values = [*tensors, *[empty(shape, dtype=dtype, device=device) for shape, dtype in self.allocations]]
         stream, hooks = raw_stream(self.index), knobs.runtime
         enter, leave = _live_hook(hooks.launch_enter_hook), _live_hook(hooks.launch_exit_hook)
-        for run, grid, function, packed, kernel, arguments, places in self.launched:
+        for run, more, grid, function, packed, kernel, arguments, places in self.launched:
             numbers = list(arguments)
             for at, place in places:
                 numbers[at] = values[place].data_ptr()  # a number is not looked up in the driver
             seen = None if enter is None else kernel.launch_metadata(grid, stream, *numbers)
-            run(*grid, stream, function, packed, seen, enter, leave, *numbers)
+            run(*grid, stream, function, *more, packed, seen, enter, leave, *numbers)
         return tuple([values[place] for place in self.results])
 
 
