@@ -209,8 +209,6 @@ def measured(given: Case | Backward, rounds: int, *, compiled: bool) -> dict[str
         "plain": word,
         "target": None if back else case.target,
         "median_us": {name: round(t.median_s * 1e6, 2) for name, t in times.items()},
-        "p10_us": {name: round(t.quantile_s(0.1) * 1e6, 2) for name, t in times.items()},
-        "p90_us": {name: round(t.quantile_s(0.9) * 1e6, 2) for name, t in times.items()},
         "host_us": {name: round(statistics.median(t.host_s) * 1e6, 1) for name, t in times.items()},
         "unblocked": sum(t.unblocked for t in times.values()),
         "hot_us": round(hot.median_s * 1e6, 2),

@@ -1,4 +1,4 @@
-"""Training of a module with noyau's kernels on several processes: DDP, and FSDP2, on the CPU by gloo, or on GPUs by NCCL.
+"""Training of a module with noyau's kernels on several processes: DDP and FSDP2, on the CPU by gloo, on GPUs by NCCL.
 
 `python examples/distributed_training.py --processes 2 --by ddp` trains a small model on halves of each batch, then in
 one process on whole batches, and compares the losses and the weights; with `--device cuda` each process has a GPU of

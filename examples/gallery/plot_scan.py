@@ -1,10 +1,10 @@
 """Running sums: a scan, whose every cell waits for the one before
 ================================================================
 
-``np.cumsum`` gives each cell the sum of all up to it. One thread would walk a row in n steps; the ladder lets the threads
-of a block share it: sums that double their reach in each step, and sums of neighbouring cells first, which needs fewer
-barriers. Two twins: one doubles in a single buffer, where a thread reads what its neighbour has already changed; one
-forgets, from round to round, what came before.
+``np.cumsum`` gives each cell the sum of all up to it. One thread would walk a row in n steps; the ladder lets the
+threads of a block share it: sums that double their reach in each step, and sums of neighbouring cells first, which
+needs fewer barriers. Two twins: one doubles in a single buffer, where a thread reads what its neighbour has already
+changed; one forgets, from round to round, what came before.
 
 No GPU is needed: ``python examples/gallery/plot_scan.py`` (needs ``pip install 'noyau-kernels[numba]'``).
 """
@@ -38,7 +38,7 @@ def running_sum(x):
 # Sums that double their reach
 # ----------------------------
 # A block has a row, which it takes in rounds of a cell a thread. After one step a cell holds the sum of two, after two
-# steps of four: five steps for 32 cells, each from one buffer into the other one, with a barrier. `before` is the sum of
+# steps of four: five steps for 32 cells, each from one buffer into the other, with a barrier. `before` is the sum of
 # all earlier rounds; the last barrier keeps the next round from writing what a slower thread still reads.
 @running_sum.kernel(launch=lambda x: (x.shape[0], THREADS))
 @cuda.jit
@@ -160,8 +160,9 @@ def main() -> None:
     # %%
     # What noyau makes of it
     # ----------------------
-    # Rounds of neighbouring cells too, through shared memory. A long row of few goes to many blocks: a first launch adds
-    # up chunks of it, and in a second one each block begins with the sums of those before its own.
+    # Rounds of neighbouring cells too, through shared memory. A long row of few goes to many blocks: one launch adds
+    # up chunks of it, and in another one each block begins with the sums of those before its own. Many rows of at
+    # most 128 cells have a thread each.
     noyau.check(running_sum, budget_s=0.5).raise_if_bad()
     text = running_sum.source("cuda")
     print(*(line for line in text.splitlines() if "__global__" in line or "__shared__" in line), sep="\n")

@@ -81,6 +81,12 @@ def test_a_cluster_that_merges_no_states_opens_no_meeting():
     assert "noyau_open(&meeting)" in merged
 
 
+def test_a_vector_of_any_size_is_moved_in_words():
+    """A single cell of a byte too: without a word of its size nothing of it would be loaded."""
+    text = cuda_printer.together([in_blocks(lower(normalise(one_map("negative", DType.I8)), "kernel"))])
+    assert all(f"template <> struct noyau_word<{size}> {{" in text for size in (1, 2, 4, 8))
+
+
 def test_functions_of_cuda_are_called_by_its_names():
     text = template.source("cuda")
     assert "tanhf(" in text

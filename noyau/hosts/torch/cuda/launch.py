@@ -85,7 +85,15 @@ class ReplayPlan:
         self.called, self.device, self.index = called, device, device.index or 0
         self.allocations, self.results = tuple(noted.allocations), noted.results
         self.launched = [
-            (*direct(e.kernel.run), e.grid, e.kernel.function, e.kernel.packed_metadata, e.kernel, e.arguments, e.places)
+            (
+                *direct(e.kernel.run),
+                e.grid,
+                e.kernel.function,
+                e.kernel.packed_metadata,
+                e.kernel,
+                e.arguments,
+                e.places,
+            )
             for e in noted.launched
         ]
 
