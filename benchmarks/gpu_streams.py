@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 import noyau
+from noyau.engines.cuda_overlap import STREAMS
 
 CELLS, CHUNKS, ROUNDS, STEPS = 16 << 20, 24, 3, 320
 SPREAD = (64 << 20, 512 << 20)
@@ -127,8 +128,7 @@ def main() -> None:
     path = parser.parse_args().o
     results: dict[str, object] = {"gpu": torch.cuda.get_device_name(), "chunk_bytes": 4 * CELLS, "chunks": CHUNKS}
     for op in (squares, iterated):
-        for streams in (2, 3):
-            results[f"overlap {op.name}, {streams} streams"] = overlapped(op, streams)
+        results[f"overlap {op.name}, {STREAMS} streams"] = overlapped(op, STREAMS)
     if torch.cuda.device_count() > 1:
         for op in (hypotenuse, total):
             for cells in SPREAD:
