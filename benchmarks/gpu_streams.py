@@ -1,8 +1,9 @@
 """Copies beside kernels on one GPU, and an op over all GPUs of a machine.
 
 `python benchmarks/gpu_streams.py -o FILE.json` runs two ops over chunks of 64 MB in pinned memory by noyau.overlap, and
-sets that beside the larger of the copies alone and the kernels alone: the bound of any overlap. On a machine of several
-GPUs it runs a map and a sum of data that lies on all of them already by noyau.split, beside one GPU.
+sets that beside the larger of the kernels alone and the copies alone, both ways at once: the bound of any overlap. On a
+machine of several GPUs it runs a map and a sum of data that lies on all of them already by noyau.split, beside one GPU
+with all the data and with its own part: the bound of any split.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ import argparse
 import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 
 import noyau
+from noyau.engines.cuda_overlap import STREAMS
 
 CELLS, CHUNKS, ROUNDS, STEPS = 16 << 20, 24, 3, 320
 SPREAD = (64 << 20, 512 << 20)
@@ -84,12 +86,26 @@ def overlapped(op: noyau.Op, streams: int) -> dict[str, float]:
     there, back = torch.empty(CELLS, device="cuda"), torch.empty(CELLS, pin_memory=True)
     to_gpu_s = seconds(lambda: [there.copy_(each, non_blocking=True) for each in chunks])
     from_gpu_s = seconds(lambda: [back.copy_(there, non_blocking=True) for _ in chunks])
+    both_ways_s = seconds(lambda: both_ways(chunks, back))
     kernels_s = seconds(lambda: [op(there) for _ in chunks])
     one_s = seconds(lambda: noyau.overlap(op, chunks, out=out, streams=1))
     all_s = seconds(lambda: noyau.overlap(op, chunks, out=out, streams=streams))
-    bound_s = max(to_gpu_s, from_gpu_s, kernels_s)
-    facts = {"to_gpu_s": to_gpu_s, "from_gpu_s": from_gpu_s, "kernels_s": kernels_s, "one_stream_s": one_s}
-    return {**facts, "overlap_s": all_s, "of_the_bound": bound_s / all_s}
+    copies = {"to_gpu_s": to_gpu_s, "from_gpu_s": from_gpu_s, "both_ways_s": both_ways_s}
+    facts = {**copies, "kernels_s": kernels_s, "one_stream_s": one_s, "overlap_s": all_s}
+    return {**facts, "of_the_bound": max(both_ways_s, kernels_s) / all_s}
+
+
+def both_ways(chunks: Sequence[torch.Tensor], back: torch.Tensor) -> None:
+    """Copy chunks to the GPU and as many back, over two streams, in none of which anything waits."""
+    there, here = torch.empty(CELLS, device="cuda"), torch.empty(CELLS, device="cuda")
+    torch.cuda.synchronize()
+    to_gpu, from_gpu = torch.cuda.Stream(), torch.cuda.Stream()
+    for each in chunks:
+        with torch.cuda.stream(to_gpu):
+            there.copy_(each, non_blocking=True)
+        with torch.cuda.stream(from_gpu):
+            back.copy_(here, non_blocking=True)
+    torch.cuda.synchronize()
 
 
 def spread(op: noyau.Op, cells: int, calls: int = 50) -> dict[str, float]:
@@ -101,8 +117,9 @@ def spread(op: noyau.Op, cells: int, calls: int = 50) -> dict[str, float]:
     def burst(run: Callable[[], object]) -> float:
         return seconds(lambda: [run() for _ in range(calls)]) / calls
 
-    one_s, all_s = burst(lambda: op(x)), burst(lambda: both(shards))
-    return {"one_gpu_s": one_s, "all_gpus_s": all_s, "gpus": count, "times": one_s / all_s}
+    one_s, part_s, all_s = burst(lambda: op(x)), burst(lambda: op(shards[0])), burst(lambda: both(shards))
+    facts = {"one_gpu_s": one_s, "its_part_s": part_s, "all_gpus_s": all_s, "gpus": count}
+    return {**facts, "times": one_s / all_s, "of_the_bound": part_s / all_s}
 
 
 def main() -> None:
@@ -111,8 +128,7 @@ def main() -> None:
     path = parser.parse_args().o
     results: dict[str, object] = {"gpu": torch.cuda.get_device_name(), "chunk_bytes": 4 * CELLS, "chunks": CHUNKS}
     for op in (squares, iterated):
-        for streams in (2, 3):
-            results[f"overlap {op.name}, {streams} streams"] = overlapped(op, streams)
+        results[f"overlap {op.name}, {STREAMS} streams"] = overlapped(op, STREAMS)
     if torch.cuda.device_count() > 1:
         for op in (hypotenuse, total):
             for cells in SPREAD:

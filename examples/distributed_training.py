@@ -1,8 +1,9 @@
-"""Training of a module with noyau's kernels on several processes: DDP, and FSDP2, on the CPU by gloo.
+"""Training of a module with noyau's kernels on several processes: DDP and FSDP2, on the CPU by gloo, on GPUs by NCCL.
 
 `python examples/distributed_training.py --processes 2 --by ddp` trains a small model on halves of each batch, then in
-one process on whole batches, and compares the losses and the weights. noyau compiles what each process computes; torch
-sums gradients and gathers weights between the graphs, as for any backend.
+one process on whole batches, and compares the losses and the weights; with `--device cuda` each process has a GPU of
+its own. noyau compiles what each process computes; torch sums gradients and gathers weights between the graphs, as for
+any backend.
 """
 
 from __future__ import annotations
@@ -33,10 +34,16 @@ class Block(nn.Module):
         return x + self.down(nn.functional.silu(gate) * value)
 
 
-def train(by: str, rank: int = 0, processes: int = 1) -> dict[str, torch.Tensor]:
+def place_of(device: str, rank: int) -> torch.device:
+    """The device of a process: the processor, which all share, or a GPU of its own."""
+    return torch.device(device, rank) if device == "cuda" else torch.device(device)
+
+
+def train(by: str, device: str, rank: int = 0, processes: int = 1) -> dict[str, torch.Tensor]:
     """The losses and the weights after some steps, of the rows that this process has of each batch."""
     torch.manual_seed(0)
-    model = nn.Sequential(Block(), Block(), nn.Linear(WIDTH, 1))
+    place = place_of(device, rank)
+    model = nn.Sequential(Block(), Block(), nn.Linear(WIDTH, 1)).to(place)
     for block in model[:2]:
         block.compile(backend="noyau", options={"keep": "all"})  # kernels also where torch is as fast
     if by == "fsdp":
@@ -48,7 +55,7 @@ def train(by: str, rank: int = 0, processes: int = 1) -> dict[str, torch.Tensor]
     noise, losses = torch.Generator().manual_seed(1), []
     for _ in range(STEPS):
         x, y = torch.randn(ROWS, WIDTH, generator=noise), torch.randn(ROWS, 1, generator=noise)
-        x, y = (each.chunk(processes)[rank] for each in (x, y))
+        x, y = (each.chunk(processes)[rank].to(place) for each in (x, y))
         loss = nn.functional.mse_loss(wrapped(x), y)
         optimizer.zero_grad()
         loss.backward()
@@ -58,11 +65,14 @@ def train(by: str, rank: int = 0, processes: int = 1) -> dict[str, torch.Tensor]
     return {"losses": torch.stack(losses), **weights}
 
 
-def work(rank: int, processes: int, by: str, folder: str) -> None:
+def work(rank: int, processes: int, by: str, device: str, folder: str) -> None:
     """One of the processes."""
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=processes)
-    results = train(by, rank, processes)
+    if device == "cuda":
+        torch.cuda.set_device(rank)
+    way = "nccl" if device == "cuda" else "gloo"
+    dist.init_process_group(way, init_method=f"file://{folder}/meeting", rank=rank, world_size=processes)
+    results = train(by, device, rank, processes)
     dist.all_reduce(results["losses"])
     results["losses"] /= processes
     if rank == 0:
@@ -70,12 +80,12 @@ def work(rank: int, processes: int, by: str, folder: str) -> None:
     dist.destroy_process_group()
 
 
-def difference(by: str, processes: int) -> float:
+def difference(by: str, device: str, processes: int) -> float:
     """The largest difference between several processes and one, of losses and weights, in parts of the largest."""
     with tempfile.TemporaryDirectory() as folder:
-        torch.multiprocessing.spawn(work, (processes, by, folder), processes)
-        several = torch.load(Path(folder) / "results.pt")
-    one = train("none")
+        torch.multiprocessing.spawn(work, (processes, by, device, folder), processes)
+        several = torch.load(Path(folder) / "results.pt", map_location=place_of(device, 0))
+    one = train("none", device)
     return max(float((several[name] - value).abs().max() / value.abs().max()) for name, value in one.items())
 
 
@@ -83,8 +93,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--by", choices=("ddp", "fsdp"), default="ddp")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     arguments = parser.parse_args()
-    largest = difference(arguments.by, arguments.processes)
+    largest = difference(arguments.by, arguments.device, arguments.processes)
     print(f"{arguments.by}, {arguments.processes} processes: largest difference from one process {largest:.1e}")
 
 

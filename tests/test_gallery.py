@@ -243,6 +243,14 @@ PAGES = {
         "numba_cuda: cuda.atomic.add(out, ",
         "cuda: noyau_atomic_add(&out[",
     ),
+    "scan": (
+        "running_sum[by_doubling]: agreed on",
+        "running_sum[by_doubling]: no race found on",
+        "running_sum[by_neighbours]: agreed on",
+        "running_sum[one_buffer]: race: ",
+        "running_sum[forgetful]: wrong-value: wrong at out[0, 32]",
+        "__global__ void __launch_bounds__(256) running_sum_0(",
+    ),
     "vector_sum_ladder": (
         "total[modulo]: agreed on",
         "total[sequential]: agreed on",
@@ -356,7 +364,7 @@ BRIEF = ("dlpack", "kernels_of_others")  # the others take up to half a minute e
 
 
 WITH_NUMBA = (
-    *("prange_classes", "grid_stride", "thread_counter", "histogram"),
+    *("prange_classes", "grid_stride", "thread_counter", "histogram", "scan"),
     *("vector_sum_ladder", "transpose", "tiled_matmul", "kernels_of_others"),
 )
 

@@ -48,13 +48,15 @@ class Grid(Enum):
 @dataclass(frozen=True, slots=True, eq=False)
 class Generation:
     """The generation of kernels: `schedule` and `printer`; `deterministic`: the schedule for the same bits in each run,
-    where the other one has not that; `reserved`: names that the printed text needs for itself."""
+    where the other one has not that; `reserved`: names that the printed text needs for itself; `shares_scans`: whether
+    threads share a running result, which elsewhere each row has one thread for."""
 
     printer: TextPrinter
     schedule: Schedule
     reserved: frozenset[str] = frozenset()
     has_float8: bool = True
     deterministic: Schedule | None = None
+    shares_scans: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,10 +107,10 @@ _C = Generation(c_printer.together, USUAL)
 _NUMBA = Generation(numba_printer.together, numba_printer.SCHEDULE, numba_spellings.RESERVED)
 _TRITON = Generation(triton_printer.together, on_gpu, triton_tables.RESERVED, has_float8=False)
 _CUDA = Generation(
-    cuda_printer.together, in_blocks, cuda_expressions.RESERVED, False, partial(in_blocks, way=Way.OWNER)
+    cuda_printer.together, in_blocks, cuda_expressions.RESERVED, False, partial(in_blocks, way=Way.OWNER), True
 )
 _NUMBA_CUDA = Generation(
-    numba_cuda_printer.together, in_threads, numba_spellings.RESERVED, False, partial(in_threads, way=Way.OWNER)
+    numba_cuda_printer.together, in_threads, numba_spellings.RESERVED, False, partial(in_threads, way=Way.OWNER), True
 )
 _WIDER_IN_C = "widen it first: (long long)row * n + col, or size_t"
 _CPP = ("-x", "c++", "-std=c++17")

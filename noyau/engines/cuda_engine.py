@@ -123,12 +123,10 @@ class SplitOp:
     def __call__(self, *arguments: Any) -> Any:
         """The results: of a map a list with those of each device; of a reduction the value, on the first device.
         InputError where shards are not one a device, or do not lie there."""
-        inputs, _ = self.op.arguments(arguments, {})
+        inputs = arguments if len(arguments) == len(self.names) else self.op.arguments(arguments, {})[0]
         shards = list(zip(*map(self.spread, self.names, inputs), strict=True))
-        runs, results = self.kernels(shards[0]), []
-        for device, run, own in zip(self.devices, runs, shards, strict=False):
-            with guard(device):
-                results.append(run(*own))
+        runs = self.kernels(shards[0])
+        results = [run(*own) for run, own in zip(runs, shards, strict=False)]
         return self.folded(runs[-1], results) if len(runs) > len(results) else results
 
     def spread(self, name: str, each: Any) -> Sequence[Any]:
@@ -152,17 +150,14 @@ class SplitOp:
             if isinstance(plan, Derived):
                 graphs = [*[plan.before.graph] * len(self.devices), _fold_of_parts(plan)]
             runs = [GraphKernels(each, self.op.name, partial(draw_graph, each, {}, {})) for each in graphs]
-            self.plans[key] = runs or [self.op] * len(self.devices)
+            self.plans[key] = runs or [lambda *own: self.op.on_tensors(own, {})] * len(self.devices)
         return self.plans[key]
 
     def folded(self, run: Callable[..., Any], results: Sequence[Any]) -> Any:
         """The results of all devices, folded on the first of them; the host does not wait."""
-        parts = []
-        for values in zip(*(each if isinstance(each, tuple) else (each,) for each in results), strict=True):
-            parts.append(torch.empty((len(values), *values[0].shape), dtype=values[0].dtype, device=self.devices[0]))
-            for at, value in enumerate(values):
-                parts[-1][at].copy_(value, non_blocking=True)
-        return run(*parts)
+        columns = zip(*(each if isinstance(each, tuple) else (each,) for each in results), strict=True)
+        near = ([value.to(self.devices[0], non_blocking=True) for value in values] for values in columns)
+        return run(*map(torch.stack, near))
 
 
 def _fold_of_parts(plan: Derived) -> Graph:

@@ -261,8 +261,10 @@ class Op(OnTensors, Generic[P, R]):
     def instance(self, dtypes: Sequence[DType], ranks: Sequence[int]) -> Instance:
         """The signature for inputs of these dtypes and ranks. SignatureError where they do not fit."""
         signature = self.require_signature()
-        if len(dtypes) != len(signature.inputs):
-            raise SignatureError(f"{self.name} takes {len(signature.inputs)} inputs, not {len(dtypes)}")
+        for called, each in (("dtypes", dtypes), ("ranks", ranks)):
+            if len(each) != len(signature.inputs):
+                lacks = f"{called}= has {len(each)}; give both, each with one for each input"
+                raise SignatureError(f"{self.name} takes {len(signature.inputs)} inputs, and {lacks}")
         return instances.instance_of(signature, tuple(dtypes), tuple(ranks), tuple(sorted(self.known({}).items())))
 
     def require_signature(self) -> Signature:

@@ -123,7 +123,7 @@ NOYAU_INLINE float noyau_atan2_f32(float y, float x) {
     const double ratio = low == high ? high > 0 : low / high; /* 0/0 is 0, infinity/infinity is 1 */
     const double part = noyau_wide_atan_part(ratio);
     const double right = ay > ax ? 1.5707963267948966 - part : part;
-    return copysignf((float)(copysign(1, (double)x) < 0 ? 3.141592653589793 - right : right), y);
+    return copysignf((float)(copysign(1.0, (double)x) < 0 ? 3.141592653589793 - right : right), y);
 }
 
 /* The C library's. 1.0 ulp. */

@@ -415,7 +415,8 @@ class CudaPrinter(ThreadStatements, CPrinter):
             when = "" if launch.when is None else f"{self.expressions.expr(launch.when)} && "
             lines.append(self.call(f"{kernel.name}_{at}", launch, when, arguments))
         lines += [f"cudaFreeAsync({name}, stream);" for name in own]
-        head = f'extern "C" cudaError_t {kernel.name}({", ".join(outer)}, cudaStream_t stream)'
+        # A function of C++, for CUDA's headers may have one of C with that name, as `norm` and `index`.
+        head = f"cudaError_t {kernel.name}({', '.join(outer)}, cudaStream_t stream)"
         about = "/* Launches the kernels on a stream, with arrays of the device. */"
         body = [about, head, "{", *indented([*lines, "return cudaGetLastError();"]), "}"]
         return "\n".join(["#ifndef __CUDACC_RTC__", *body, "#endif"])

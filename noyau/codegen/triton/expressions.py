@@ -243,6 +243,8 @@ class TritonExpressions(SizeText):
         if not isinstance(operand, Const):
             return self.expr(operand)
         exact = operand.dtype is DType.F64 and function not in tables.INFIX
+        is_narrow = operand.dtype.bytes < 4 and not operand.dtype.is_float  # Triton would widen the other operand
+        exact |= is_narrow and function in tables.INTEGERS
         spelled = tables.spelled(function, operand.dtype) or ""
         needs_type = tables.is_own(function, operand.dtype) or "}.to(" in spelled
         return typed_const(operand) if alone or exact or needs_type else self.expr(operand)

@@ -103,7 +103,6 @@ FLOATS = {
     "acos": "libdevice.acos({0})",
     "truncate": "libdevice.trunc({0})",
     "round_even": "libdevice.rint({0})",
-    "fmod": "libdevice.fmod({0}, {1})",
     "maximum": "tl.maximum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)",
     "minimum": "tl.minimum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)",
     "fmax": "tl.maximum({0}, {1})",
@@ -113,7 +112,7 @@ FLOATS = {
 }
 _IN_DOUBLE = ("exp2", "log10", "tan", "sinh", "cosh", "asinh", "acosh", "atanh")
 _WIDE = "{0}.to(tl.float64), {1}.to(tl.float64)"
-_OF_TWO = {"power": "pow", "atan2": "atan2"}
+_OF_TWO = {"power": "pow", "atan2": "atan2", "fmod": "fmod"}
 _AS_IT_IS_NEAR_0 = ("expm1", "log1p", "sin", "asin", "atan")  # where libdevice takes a denormal for 0
 OF_F32 = {
     "divide": "tl.div_rn({0}, {1})",
@@ -149,6 +148,7 @@ INTEGERS = {
 }
 UNSIGNED = {"abs": "{0}", "negative": "(0 - {0})"}
 
+_REST = "libdevice.fmod(a.to(tl.float64), b.to(tl.float64)).to(a.dtype)"  # in float32 a denormal is taken for 0
 # Bodies of functions of their own text, over x, or over a and b. One text serves all dtypes of a kind.
 OWN_FLOATS = {
     "sign": "return tl.where(x > 0, 1.0, tl.where(x < 0, -1.0, x)).to(x.dtype)",
@@ -174,12 +174,12 @@ OWN_FLOATS = {
         "return tl.where(tl.abs(x) < 0.6, small, tl.where(x < 0, -large, large))"
     ),
     "floor_mod": (
-        "rest = libdevice.fmod(a, b)\n"
+        f"rest = {_REST}\n"
         "moved = tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)\n"
         "return tl.where(rest == 0, tl.where(b < 0, -tl.abs(rest), tl.abs(rest)), moved)"
     ),
     "floor_divide": (
-        "rest = libdevice.fmod(a, b)\n"
+        f"rest = {_REST}\n"
         "whole = DIVIDE(a - rest, b)\n"
         "whole = tl.where((rest != 0) & ((rest < 0) != (b < 0)), whole - 1.0, whole)\n"
         "low = tl.floor(whole)\n"

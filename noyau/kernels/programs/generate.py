@@ -24,7 +24,7 @@ from noyau.compiler.schedules.gpu.rows_and_columns import joined
 from noyau.compiler.schedules.gpu.scatters import merges_in_any_order
 from noyau.errors import NoyauError, UnsupportedError
 from noyau.frontends.numpy.trace import follow, holds
-from noyau.ir.graph import Constant, Contract, Graph, Input, Iota, Node, View, constant
+from noyau.ir.graph import Constant, Contract, Graph, Input, Iota, Node, Scan, View, constant
 from noyau.ir.loops import Kernel, Role, conditions_of, runs
 from noyau.kernels.programs import libraries
 from noyau.kernels.programs.program import KernelStep, LibraryStep, Program, program, schedule_kernel
@@ -47,6 +47,15 @@ Call: TypeAlias = "Callable[[BuiltKernel, Sequence[Array]], list[Array]]"
 def languages_on(device: str) -> tuple[str, ...]:
     """The languages that kernels for calls are generated in on a device, "cpu" or "cuda:0", the first choice first."""
     return generated_on(gpu=device != CPU)
+
+
+def in_order(languages: Sequence[str], graph: Callable[[], Graph | None]) -> Sequence[str]:
+    """The languages for a graph, the first choice first: for a running result those whose threads share it."""
+    shared = [name for name in languages if GENERATIONS[name].shares_scans]
+    whole = graph() if shared else None
+    if whole is None or not any(isinstance(node.kind, Scan) for node in whole.nodes):
+        return languages
+    return [*shared, *(name for name in languages if name not in shared)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,7 +178,8 @@ class Selector:
         free = [kernel for kernel in self.description.kernels if not bars[kernel.name]]
         rejected |= {name: why for name, why in bars.items() if why}
         yield from (Choice(each.name, each.language, "it is trusted", each) for each in free if each.usage.trust)
-        for language in specialization.languages:
+        graph = generation.lazy_graph(self.description.reference, specialization)
+        for language in generation.in_order(specialization.languages, graph):
             if tried and self.earlier(specialization, key, language) is None:
                 continue
             program = self.program(specialization, key, language)

@@ -159,7 +159,8 @@ class GraphKernels:
     def first(self, layouts: tuple[Layout, ...], device: str, sizes: Sizes) -> generate.BuiltProgram:
         """Those of the first language that can be built here."""
         faults: list[UnsupportedError | BuildError | MissingExtraError] = []
-        languages, is_deterministic = generate.languages_on(device), torch.are_deterministic_algorithms_enabled()
+        languages = generate.in_order(generate.languages_on(device), lambda: self.graph)
+        is_deterministic = torch.are_deterministic_algorithms_enabled()
         for language in languages:
             try:
                 call = (self.graph, self.called, layouts, language, device, sizes)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from dataclasses import replace
 
 import numpy as np
@@ -46,7 +48,16 @@ def test_kernels_of_one_text_share_what_they_call():
     assert text.count("struct noyau_max_f32 {") == 1
     assert text.startswith("/* a comment * / and no more */")
     for name in ("one", "other"):
-        assert f'extern "C" cudaError_t {name}(' in text
+        assert f"cudaError_t {name}(" in text
+
+
+@pytest.mark.long
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="there is no nvcc")
+def test_names_of_cuda_s_headers_are_those_of_kernels_too(tmp_path):
+    names = ("norm", "index", "hypot", "max", "time", "remove", "div", "random")
+    text = cuda_printer.together([in_blocks(lower(normalise(softmax()), name)) for name in names])
+    (tmp_path / "kernels.cu").write_text(text)
+    subprocess.run(["nvcc", "-arch=sm_90", "-c", "kernels.cu"], cwd=tmp_path, check=True)
 
 
 @pytest.mark.parametrize(
@@ -68,6 +79,12 @@ def test_a_cluster_that_merges_no_states_opens_no_meeting():
     assert "__cluster_dims__" in copied
     assert "noyau_meeting" not in copied
     assert "noyau_open(&meeting)" in merged
+
+
+def test_a_vector_of_any_size_is_moved_in_words():
+    """A single cell of a byte too: without a word of its size nothing of it would be loaded."""
+    text = cuda_printer.together([in_blocks(lower(normalise(one_map("negative", DType.I8)), "kernel"))])
+    assert all(f"template <> struct noyau_word<{size}> {{" in text for size in (1, 2, 4, 8))
 
 
 def test_functions_of_cuda_are_called_by_its_names():

@@ -163,6 +163,19 @@ def test_rounds_are_loaded_ahead_where_programs_take_in_several_rows_alone():
     assert "num_stages" not in text_of(reduced("sum", "rows", "n", axes=(1,)))
 
 
+def test_a_number_beside_a_narrow_integer_is_one_too():
+    """Else Triton widens both, and a loop would carry a sum of another dtype than it began with."""
+    least = noyau.op("u16[n] -> u16")(lambda x: np.minimum(x, 2).sum(dtype=np.uint16))
+    assert "tl.minimum(tl.full((), 2, tl.uint16), x_i)" in least.source("triton")
+
+
+def test_the_rest_of_a_quotient_is_computed_in_float64():
+    """CUDA's fmodf, as Triton links it, takes a denormal for 0, and the rest is NaN then."""
+    for function in (lambda x, y: np.fmod(x, y), lambda x, y: x % y):
+        text = noyau.op("f32[n], f32[n] -> f32[n]")(function).source("triton")
+        assert re.search(r"libdevice\.fmod\(\w+\.to\(tl\.float64\), \w+\.to\(tl\.float64\)\)\.to\(", text)
+
+
 def test_a_sum_of_all_goes_through_scratch():
     text = text_of(reduced("sum", "n", axes=(0,)))
     assert text.count("@triton.jit\ndef kernel_") == 2

@@ -37,6 +37,7 @@ template <int BYTES> struct noyau_word { typedef uint4 type; };
 template <> struct noyau_word<8> { typedef uint2 type; };
 template <> struct noyau_word<4> { typedef unsigned type; };
 template <> struct noyau_word<2> { typedef unsigned short type; };
+template <> struct noyau_word<1> { typedef unsigned char type; };
 
 template <class T, int CELLS> __device__ __forceinline__ noyau_vector<T, CELLS> noyau_load(const T *place)
 {
@@ -137,7 +138,7 @@ extern "C" __global__ void __launch_bounds__(256) column_sums_1(const float *__r
 
 #ifndef __CUDACC_RTC__
 /* Launches the kernels on a stream, with arrays of the device. */
-extern "C" cudaError_t column_sums(const float *__restrict__ x, float *__restrict__ v1, int64_t rows, int64_t n, cudaStream_t stream)
+cudaError_t column_sums(const float *__restrict__ x, float *__restrict__ v1, int64_t rows, int64_t n, cudaStream_t stream)
 {
     float *v1_2_sum_of_block = 0;
     if (cudaError_t error = cudaMallocAsync((void **)&v1_2_sum_of_block, sizeof(*v1_2_sum_of_block) * (n * ((rows + 255) / 256)), stream)) return error;

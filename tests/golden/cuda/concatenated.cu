@@ -37,6 +37,7 @@ template <int BYTES> struct noyau_word { typedef uint4 type; };
 template <> struct noyau_word<8> { typedef uint2 type; };
 template <> struct noyau_word<4> { typedef unsigned type; };
 template <> struct noyau_word<2> { typedef unsigned short type; };
+template <> struct noyau_word<1> { typedef unsigned char type; };
 
 template <class T, int CELLS> __device__ __forceinline__ noyau_vector<T, CELLS> noyau_load(const T *place)
 {
@@ -199,7 +200,7 @@ extern "C" __global__ void __launch_bounds__(256) concatenated_1(const float *__
 
 #ifndef __CUDACC_RTC__
 /* Launches the kernels on a stream, with arrays of the device. */
-extern "C" cudaError_t concatenated(const float *__restrict__ x, const float *__restrict__ y, float *__restrict__ v3, int64_t n, int64_t a, int64_t b, cudaStream_t stream)
+cudaError_t concatenated(const float *__restrict__ x, const float *__restrict__ y, float *__restrict__ v3, int64_t n, int64_t a, int64_t b, cudaStream_t stream)
 {
     if (((a <= 1024) & (b <= 1024)) && n > 0) concatenated_0<<<noyau_blocks(n, 8), dim3(32, 8), 0, stream>>>(x, y, v3, n, a, b);
     if ((!((a <= 1024) & (b <= 1024))) && n > 0) concatenated_1<<<noyau_blocks(n, 1), 256, 0, stream>>>(x, y, v3, n, a, b);

@@ -37,6 +37,7 @@ template <int BYTES> struct noyau_word { typedef uint4 type; };
 template <> struct noyau_word<8> { typedef uint2 type; };
 template <> struct noyau_word<4> { typedef unsigned type; };
 template <> struct noyau_word<2> { typedef unsigned short type; };
+template <> struct noyau_word<1> { typedef unsigned char type; };
 
 template <class T, int CELLS> __device__ __forceinline__ noyau_vector<T, CELLS> noyau_load(const T *place)
 {
@@ -261,7 +262,7 @@ extern "C" __global__ void __launch_bounds__(256) gathered_1(const float *__rest
 
 #ifndef __CUDACC_RTC__
 /* Launches the kernels on a stream, with arrays of the device. */
-extern "C" cudaError_t gathered(const float *__restrict__ table, const int64_t *__restrict__ ids, float *__restrict__ v5, float *__restrict__ v2, int64_t words, int64_t n, int64_t b, int64_t s, cudaStream_t stream)
+cudaError_t gathered(const float *__restrict__ table, const int64_t *__restrict__ ids, float *__restrict__ v5, float *__restrict__ v2, int64_t words, int64_t n, int64_t b, int64_t s, cudaStream_t stream)
 {
     if ((n <= 1024) && b * s > 0) gathered_0<<<noyau_blocks(b * s, 8), dim3(32, 8), 0, stream>>>(table, ids, v5, v2, words, n, b, s);
     if ((!(n <= 1024)) && b * s > 0) gathered_1<<<noyau_blocks(b * s, 1), 256, 0, stream>>>(table, ids, v5, v2, words, n, b, s);

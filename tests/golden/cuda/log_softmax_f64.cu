@@ -37,6 +37,7 @@ template <int BYTES> struct noyau_word { typedef uint4 type; };
 template <> struct noyau_word<8> { typedef uint2 type; };
 template <> struct noyau_word<4> { typedef unsigned type; };
 template <> struct noyau_word<2> { typedef unsigned short type; };
+template <> struct noyau_word<1> { typedef unsigned char type; };
 
 template <class T, int CELLS> __device__ __forceinline__ noyau_vector<T, CELLS> noyau_load(const T *place)
 {
@@ -963,7 +964,7 @@ extern "C" __global__ void __launch_bounds__(256) log_softmax_f64_5(const double
 
 #ifndef __CUDACC_RTC__
 /* Launches the kernels on a stream, with arrays of the device. */
-extern "C" cudaError_t log_softmax_f64(const double *__restrict__ x, double *__restrict__ v10, int64_t rows, int64_t n, cudaStream_t stream)
+cudaError_t log_softmax_f64(const double *__restrict__ x, double *__restrict__ v10, int64_t rows, int64_t n, cudaStream_t stream)
 {
     if ((n <= 256) && rows > 0) log_softmax_f64_0<<<noyau_blocks(rows, 8), dim3(32, 8), 0, stream>>>(x, v10, rows, n);
     if (((n <= 2048) & (!(n <= 256))) && rows > 0) log_softmax_f64_1<<<noyau_blocks(rows, 1), 256, 0, stream>>>(x, v10, rows, n);

@@ -37,6 +37,7 @@ template <int BYTES> struct noyau_word { typedef uint4 type; };
 template <> struct noyau_word<8> { typedef uint2 type; };
 template <> struct noyau_word<4> { typedef unsigned type; };
 template <> struct noyau_word<2> { typedef unsigned short type; };
+template <> struct noyau_word<1> { typedef unsigned char type; };
 
 template <class T, int CELLS> __device__ __forceinline__ noyau_vector<T, CELLS> noyau_load(const T *place)
 {
@@ -229,7 +230,7 @@ extern "C" __global__ void __launch_bounds__(256) padded_1(const float *__restri
 
 #ifndef __CUDACC_RTC__
 /* Launches the kernels on a stream, with arrays of the device. */
-extern "C" cudaError_t padded(const float *__restrict__ x, float *__restrict__ v6, int64_t rows, int64_t n, cudaStream_t stream)
+cudaError_t padded(const float *__restrict__ x, float *__restrict__ v6, int64_t rows, int64_t n, cudaStream_t stream)
 {
     if ((n <= 1024) && rows > 0) padded_0<<<noyau_blocks(rows, 8), dim3(32, 8), 0, stream>>>(x, v6, rows, n);
     if ((!(n <= 1024)) && rows > 0) padded_1<<<noyau_blocks(rows, 1), 256, 0, stream>>>(x, v6, rows, n);

@@ -37,6 +37,7 @@ template <int BYTES> struct noyau_word { typedef uint4 type; };
 template <> struct noyau_word<8> { typedef uint2 type; };
 template <> struct noyau_word<4> { typedef unsigned type; };
 template <> struct noyau_word<2> { typedef unsigned short type; };
+template <> struct noyau_word<1> { typedef unsigned char type; };
 
 template <class T, int CELLS> __device__ __forceinline__ noyau_vector<T, CELLS> noyau_load(const T *place)
 {
@@ -1214,7 +1215,7 @@ extern "C" __global__ void __launch_bounds__(256) residual_rms_norm_bf16_5(const
 
 #ifndef __CUDACC_RTC__
 /* Launches the kernels on a stream, with arrays of the device. */
-extern "C" cudaError_t residual_rms_norm_bf16(const uint16_t *__restrict__ x, const uint16_t *__restrict__ r, const uint16_t *__restrict__ w, const uint16_t *__restrict__ v10, uint16_t *__restrict__ v3, uint16_t *__restrict__ v17, int64_t rows, int64_t n, cudaStream_t stream)
+cudaError_t residual_rms_norm_bf16(const uint16_t *__restrict__ x, const uint16_t *__restrict__ r, const uint16_t *__restrict__ w, const uint16_t *__restrict__ v10, uint16_t *__restrict__ v3, uint16_t *__restrict__ v17, int64_t rows, int64_t n, cudaStream_t stream)
 {
     if ((n <= 512) && rows > 0) residual_rms_norm_bf16_0<<<noyau_blocks(rows, 8), dim3(32, 8), 0, stream>>>(x, r, w, v10, v3, v17, rows, n);
     if (((n <= 4096) & (!(n <= 512))) && rows > 0) residual_rms_norm_bf16_1<<<noyau_blocks(rows, 1), 256, 0, stream>>>(x, r, w, v10, v3, v17, rows, n);

@@ -37,6 +37,7 @@ template <int BYTES> struct noyau_word { typedef uint4 type; };
 template <> struct noyau_word<8> { typedef uint2 type; };
 template <> struct noyau_word<4> { typedef unsigned type; };
 template <> struct noyau_word<2> { typedef unsigned short type; };
+template <> struct noyau_word<1> { typedef unsigned char type; };
 
 template <class T, int CELLS> __device__ __forceinline__ noyau_vector<T, CELLS> noyau_load(const T *place)
 {
@@ -182,7 +183,7 @@ extern "C" __global__ void __launch_bounds__(256) rotary_1(const float *__restri
 
 #ifndef __CUDACC_RTC__
 /* Launches the kernels on a stream, with arrays of the device. */
-extern "C" cudaError_t rotary(const float *__restrict__ x, const float *__restrict__ v_sin, const float *__restrict__ v_cos, float *__restrict__ v12, int64_t b, int64_t s, cudaStream_t stream)
+cudaError_t rotary(const float *__restrict__ x, const float *__restrict__ v_sin, const float *__restrict__ v_cos, float *__restrict__ v12, int64_t b, int64_t s, cudaStream_t stream)
 {
     if ((!(s <= 128)) && b * ((s + 2047) / 2048) * 2 > 0) rotary_0<<<noyau_blocks(b * ((s + 2047) / 2048) * 2, 1), 256, 0, stream>>>(x, v_sin, v_cos, v12, b, s);
     if ((s <= 128) && (b * s * 2 + 2047) / 2048 > 0) rotary_1<<<noyau_blocks((b * s * 2 + 2047) / 2048, 1), 256, 0, stream>>>(x, v_sin, v_cos, v12, b, s);

@@ -37,6 +37,7 @@ template <int BYTES> struct noyau_word { typedef uint4 type; };
 template <> struct noyau_word<8> { typedef uint2 type; };
 template <> struct noyau_word<4> { typedef unsigned type; };
 template <> struct noyau_word<2> { typedef unsigned short type; };
+template <> struct noyau_word<1> { typedef unsigned char type; };
 
 template <class T, int CELLS> __device__ __forceinline__ noyau_vector<T, CELLS> noyau_load(const T *place)
 {
@@ -250,7 +251,7 @@ extern "C" __global__ void __launch_bounds__(256) row_argmax_1(const float *__re
 
 #ifndef __CUDACC_RTC__
 /* Launches the kernels on a stream, with arrays of the device. */
-extern "C" cudaError_t row_argmax(const float *__restrict__ x, int64_t *__restrict__ v1, int64_t rows, int64_t n, cudaStream_t stream)
+cudaError_t row_argmax(const float *__restrict__ x, int64_t *__restrict__ v1, int64_t rows, int64_t n, cudaStream_t stream)
 {
     if ((n <= 1024) && rows > 0) row_argmax_0<<<noyau_blocks(rows, 8), dim3(32, 8), 0, stream>>>(x, v1, rows, n);
     if ((!(n <= 1024)) && rows > 0) row_argmax_1<<<noyau_blocks(rows, 1), 256, 0, stream>>>(x, v1, rows, n);

@@ -37,6 +37,7 @@ template <int BYTES> struct noyau_word { typedef uint4 type; };
 template <> struct noyau_word<8> { typedef uint2 type; };
 template <> struct noyau_word<4> { typedef unsigned type; };
 template <> struct noyau_word<2> { typedef unsigned short type; };
+template <> struct noyau_word<1> { typedef unsigned char type; };
 
 template <class T, int CELLS> __device__ __forceinline__ noyau_vector<T, CELLS> noyau_load(const T *place)
 {
@@ -132,7 +133,27 @@ struct noyau_sum_f64 {
     }
 };
 
-extern "C" __global__ void __launch_bounds__(256) running_sum_0(const float *__restrict__ x, const float *__restrict__ v1, const float *__restrict__ v2, float *__restrict__ v1_sum_of_chunks, int64_t rows, int64_t n)
+extern "C" __global__ void __launch_bounds__(256) running_sum_0(const float *__restrict__ x, float *__restrict__ v1, float *__restrict__ v2, const float *__restrict__ v1_sum_of_chunks, int64_t rows, int64_t n)
+{
+    const int lane = threadIdx.x;
+    for (int64_t block = blockIdx.x; block < (rows + 255) / 256; block += gridDim.x) {
+        {
+            if ((block * 256 + lane) < rows) {
+                float v1_sum = 0.0f;
+                #pragma unroll 4
+                for (int64_t i1 = 0; i1 < n; ++i1) {
+                    const float x_i = x[(block * 256 + lane) * n + i1];
+                    v1_sum += x_i;
+                    const float v1_2 = v1_sum;
+                    v1[(block * 256 + lane) * n + i1] = v1_2;
+                    v2[(block * 256 + lane) * n + i1] = v1_2 * v1_2;
+                }
+            }
+        }
+    }
+}
+
+extern "C" __global__ void __launch_bounds__(256) running_sum_1(const float *__restrict__ x, const float *__restrict__ v1, const float *__restrict__ v2, float *__restrict__ v1_sum_of_chunks, int64_t rows, int64_t n)
 {
     const int lane = threadIdx.x;
     const int64_t items = rows * ((n + 15359) / 15360);
@@ -171,7 +192,7 @@ extern "C" __global__ void __launch_bounds__(256) running_sum_0(const float *__r
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256) running_sum_1(const float *__restrict__ x, float *__restrict__ v1, float *__restrict__ v2, const float *__restrict__ v1_sum_of_chunks, int64_t rows, int64_t n)
+extern "C" __global__ void __launch_bounds__(256) running_sum_2(const float *__restrict__ x, float *__restrict__ v1, float *__restrict__ v2, const float *__restrict__ v1_sum_of_chunks, int64_t rows, int64_t n)
 {
     const int lane = threadIdx.x;
     const int64_t items = rows * ((n + 15359) / 15360);
@@ -255,7 +276,7 @@ extern "C" __global__ void __launch_bounds__(256) running_sum_1(const float *__r
     }
 }
 
-extern "C" __global__ void __launch_bounds__(256) running_sum_2(const float *__restrict__ x, float *__restrict__ v1, float *__restrict__ v2, const float *__restrict__ v1_sum_of_chunks, int64_t rows, int64_t n)
+extern "C" __global__ void __launch_bounds__(256) running_sum_3(const float *__restrict__ x, float *__restrict__ v1, float *__restrict__ v2, const float *__restrict__ v1_sum_of_chunks, int64_t rows, int64_t n)
 {
     const int lane = threadIdx.x;
     for (int64_t i0 = blockIdx.x; i0 < rows; i0 += gridDim.x) {
@@ -327,13 +348,14 @@ extern "C" __global__ void __launch_bounds__(256) running_sum_2(const float *__r
 
 #ifndef __CUDACC_RTC__
 /* Launches the kernels on a stream, with arrays of the device. */
-extern "C" cudaError_t running_sum(const float *__restrict__ x, float *__restrict__ v1, float *__restrict__ v2, int64_t rows, int64_t n, cudaStream_t stream)
+cudaError_t running_sum(const float *__restrict__ x, float *__restrict__ v1, float *__restrict__ v2, int64_t rows, int64_t n, cudaStream_t stream)
 {
     float *v1_sum_of_chunks = 0;
     if (cudaError_t error = cudaMallocAsync((void **)&v1_sum_of_chunks, sizeof(*v1_sum_of_chunks) * (rows * ((n + 15359) / 15360)), stream)) return error;
-    if (((!(n <= 15360)) & (rows <= 512)) && rows * ((n + 15359) / 15360) > 0) running_sum_0<<<noyau_blocks(rows * ((n + 15359) / 15360), 1), 256, 0, stream>>>(x, v1, v2, v1_sum_of_chunks, rows, n);
-    if (((!(n <= 15360)) & (rows <= 512)) && rows * ((n + 15359) / 15360) > 0) running_sum_1<<<noyau_blocks(rows * ((n + 15359) / 15360), 1), 256, 0, stream>>>(x, v1, v2, v1_sum_of_chunks, rows, n);
-    if ((!((!(n <= 15360)) & (rows <= 512))) && rows > 0) running_sum_2<<<noyau_blocks(rows, 1), 256, 0, stream>>>(x, v1, v2, v1_sum_of_chunks, rows, n);
+    if (((n <= 128) & (!(rows <= 4096))) && (rows + 255) / 256 > 0) running_sum_0<<<noyau_blocks((rows + 255) / 256, 1), 256, 0, stream>>>(x, v1, v2, v1_sum_of_chunks, rows, n);
+    if (((!((n <= 128) & (!(rows <= 4096)))) & ((!(n <= 15360)) & (rows <= 512))) && rows * ((n + 15359) / 15360) > 0) running_sum_1<<<noyau_blocks(rows * ((n + 15359) / 15360), 1), 256, 0, stream>>>(x, v1, v2, v1_sum_of_chunks, rows, n);
+    if (((!((n <= 128) & (!(rows <= 4096)))) & ((!(n <= 15360)) & (rows <= 512))) && rows * ((n + 15359) / 15360) > 0) running_sum_2<<<noyau_blocks(rows * ((n + 15359) / 15360), 1), 256, 0, stream>>>(x, v1, v2, v1_sum_of_chunks, rows, n);
+    if (((!((n <= 128) & (!(rows <= 4096)))) & (!((!(n <= 15360)) & (rows <= 512)))) && rows > 0) running_sum_3<<<noyau_blocks(rows, 1), 256, 0, stream>>>(x, v1, v2, v1_sum_of_chunks, rows, n);
     cudaFreeAsync(v1_sum_of_chunks, stream);
     return cudaGetLastError();
 }

@@ -37,6 +37,7 @@ template <int BYTES> struct noyau_word { typedef uint4 type; };
 template <> struct noyau_word<8> { typedef uint2 type; };
 template <> struct noyau_word<4> { typedef unsigned type; };
 template <> struct noyau_word<2> { typedef unsigned short type; };
+template <> struct noyau_word<1> { typedef unsigned char type; };
 
 template <class T, int CELLS> __device__ __forceinline__ noyau_vector<T, CELLS> noyau_load(const T *place)
 {
@@ -379,7 +380,7 @@ extern "C" __global__ void __launch_bounds__(256) scattered_cells_5(const float 
 
 #ifndef __CUDACC_RTC__
 /* Launches the kernels on a stream, with arrays of the device. */
-extern "C" cudaError_t scattered_cells(const float *__restrict__ data, const int32_t *__restrict__ ids, const float *__restrict__ x, float *__restrict__ v3, int64_t a, int64_t n, int64_t b, cudaStream_t stream)
+cudaError_t scattered_cells(const float *__restrict__ data, const int32_t *__restrict__ ids, const float *__restrict__ x, float *__restrict__ v3, int64_t a, int64_t n, int64_t b, cudaStream_t stream)
 {
     int32_t *v3_counts = 0;
     int64_t *v3_before = 0;

@@ -37,6 +37,7 @@ template <int BYTES> struct noyau_word { typedef uint4 type; };
 template <> struct noyau_word<8> { typedef uint2 type; };
 template <> struct noyau_word<4> { typedef unsigned type; };
 template <> struct noyau_word<2> { typedef unsigned short type; };
+template <> struct noyau_word<1> { typedef unsigned char type; };
 
 template <class T, int CELLS> __device__ __forceinline__ noyau_vector<T, CELLS> noyau_load(const T *place)
 {
@@ -359,7 +360,7 @@ extern "C" __global__ void __launch_bounds__(256) scattered_labels_1(const float
 
 #ifndef __CUDACC_RTC__
 /* Launches the kernels on a stream, with arrays of the device. */
-extern "C" cudaError_t scattered_labels(const float *__restrict__ x, const int64_t *__restrict__ ids, const float *__restrict__ less, float *__restrict__ v14, int64_t rows, int64_t n, cudaStream_t stream)
+cudaError_t scattered_labels(const float *__restrict__ x, const int64_t *__restrict__ ids, const float *__restrict__ less, float *__restrict__ v14, int64_t rows, int64_t n, cudaStream_t stream)
 {
     if ((n <= 1024) && rows > 0) scattered_labels_0<<<noyau_blocks(rows, 8), dim3(32, 8), 0, stream>>>(x, ids, less, v14, rows, n);
     if ((!(n <= 1024)) && rows > 0) scattered_labels_1<<<noyau_blocks(rows, 1), 256, 0, stream>>>(x, ids, less, v14, rows, n);

@@ -37,6 +37,7 @@ template <int BYTES> struct noyau_word { typedef uint4 type; };
 template <> struct noyau_word<8> { typedef uint2 type; };
 template <> struct noyau_word<4> { typedef unsigned type; };
 template <> struct noyau_word<2> { typedef unsigned short type; };
+template <> struct noyau_word<1> { typedef unsigned char type; };
 
 template <class T, int CELLS> __device__ __forceinline__ noyau_vector<T, CELLS> noyau_load(const T *place)
 {
@@ -255,7 +256,7 @@ extern "C" __global__ void __launch_bounds__(256) scattered_maxima_atomic_1(cons
 
 #ifndef __CUDACC_RTC__
 /* Launches the kernels on a stream, with arrays of the device. */
-extern "C" cudaError_t scattered_maxima_atomic(const float *__restrict__ data, const int32_t *__restrict__ ids, const float *__restrict__ x, float *__restrict__ v3, int64_t a, int64_t n, int64_t b, cudaStream_t stream)
+cudaError_t scattered_maxima_atomic(const float *__restrict__ data, const int32_t *__restrict__ ids, const float *__restrict__ x, float *__restrict__ v3, int64_t a, int64_t n, int64_t b, cudaStream_t stream)
 {
     if ((a * n + 2047) / 2048 > 0) scattered_maxima_atomic_0<<<noyau_blocks((a * n + 2047) / 2048, 1), 256, 0, stream>>>(data, ids, x, v3, a, n, b);
     if ((b * n + 2047) / 2048 > 0) scattered_maxima_atomic_1<<<noyau_blocks((b * n + 2047) / 2048, 1), 256, 0, stream>>>(data, ids, x, v3, a, n, b);

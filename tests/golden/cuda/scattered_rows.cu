@@ -37,6 +37,7 @@ template <int BYTES> struct noyau_word { typedef uint4 type; };
 template <> struct noyau_word<8> { typedef uint2 type; };
 template <> struct noyau_word<4> { typedef unsigned type; };
 template <> struct noyau_word<2> { typedef unsigned short type; };
+template <> struct noyau_word<1> { typedef unsigned char type; };
 
 template <class T, int CELLS> __device__ __forceinline__ noyau_vector<T, CELLS> noyau_load(const T *place)
 {
@@ -688,7 +689,7 @@ extern "C" __global__ void __launch_bounds__(256) scattered_rows_10(const float 
 
 #ifndef __CUDACC_RTC__
 /* Launches the kernels on a stream, with arrays of the device. */
-extern "C" cudaError_t scattered_rows(const float *__restrict__ data, const int64_t *__restrict__ ids, const float *__restrict__ scale, const float *__restrict__ x, float *__restrict__ v6, int64_t words, int64_t n, int64_t rows, cudaStream_t stream)
+cudaError_t scattered_rows(const float *__restrict__ data, const int64_t *__restrict__ ids, const float *__restrict__ scale, const float *__restrict__ x, float *__restrict__ v6, int64_t words, int64_t n, int64_t rows, cudaStream_t stream)
 {
     int32_t *v6_counts = 0;
     int64_t *v6_before = 0;

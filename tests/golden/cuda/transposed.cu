@@ -37,6 +37,7 @@ template <int BYTES> struct noyau_word { typedef uint4 type; };
 template <> struct noyau_word<8> { typedef uint2 type; };
 template <> struct noyau_word<4> { typedef unsigned type; };
 template <> struct noyau_word<2> { typedef unsigned short type; };
+template <> struct noyau_word<1> { typedef unsigned char type; };
 
 template <class T, int CELLS> __device__ __forceinline__ noyau_vector<T, CELLS> noyau_load(const T *place)
 {
@@ -191,7 +192,7 @@ extern "C" __global__ void __launch_bounds__(256) transposed_2(const float *__re
 
 #ifndef __CUDACC_RTC__
 /* Launches the kernels on a stream, with arrays of the device. */
-extern "C" cudaError_t transposed(const float *__restrict__ x, float *__restrict__ v2, int64_t a, int64_t b, int64_t c, cudaStream_t stream)
+cudaError_t transposed(const float *__restrict__ x, float *__restrict__ v2, int64_t a, int64_t b, int64_t c, cudaStream_t stream)
 {
     if (((32 <= c) & (32 <= b)) && a * ((b + 31) / 32) * ((c + 31) / 32) > 0) transposed_0<<<noyau_blocks(a * ((b + 31) / 32) * ((c + 31) / 32), 1), 256, 0, stream>>>(x, v2, a, b, c);
     if (((!((32 <= c) & (32 <= b))) & (!(b <= 128))) && a * c * ((b + 2047) / 2048) > 0) transposed_1<<<noyau_blocks(a * c * ((b + 2047) / 2048), 1), 256, 0, stream>>>(x, v2, a, b, c);

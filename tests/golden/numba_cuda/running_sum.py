@@ -32,7 +32,22 @@ def noyau_blocks(items, threads=1):
 
 
 @cuda.jit
-def running_sum_0(x, v1_sum_of_chunks, rows, n):
+def running_sum_0(x, v1, v2, rows, n):
+    """Items: (rows + 255) // 256, a block for each."""
+    thread = cuda.threadIdx.x
+    for block in range(cuda.blockIdx.x, (rows + 255) // 256, cuda.gridDim.x):
+        if (block * 256 + thread) < rows:
+            v1_sum = f32(0.0)
+            for i1 in range(n):
+                x_i = x[block * 256 + thread, i1]
+                v1_sum += x_i
+                v1_2 = v1_sum
+                v1[block * 256 + thread, i1] = v1_2
+                v2[block * 256 + thread, i1] = v1_2 * v1_2
+
+
+@cuda.jit
+def running_sum_1(x, v1_sum_of_chunks, rows, n):
     """Items: rows x (n + 15359) // 15360, a block for each."""
     thread = cuda.threadIdx.x
     for item in range(cuda.blockIdx.x, rows * ((n + 15359) // 15360), cuda.gridDim.x):
@@ -49,7 +64,7 @@ def running_sum_0(x, v1_sum_of_chunks, rows, n):
 
 
 @cuda.jit
-def running_sum_1(x, v1, v2, v1_sum_of_chunks, rows, n):
+def running_sum_2(x, v1, v2, v1_sum_of_chunks, rows, n):
     """Items: rows x (n + 15359) // 15360, a block for each."""
     thread = cuda.threadIdx.x
     for item in range(cuda.blockIdx.x, rows * ((n + 15359) // 15360), cuda.gridDim.x):
@@ -110,7 +125,7 @@ def running_sum_1(x, v1, v2, v1_sum_of_chunks, rows, n):
 
 
 @cuda.jit
-def running_sum_2(x, v1, v2, rows, n):
+def running_sum_3(x, v1, v2, rows, n):
     """Items: rows, a block for each."""
     thread = cuda.threadIdx.x
     for i0 in range(cuda.blockIdx.x, rows, cuda.gridDim.x):
@@ -176,9 +191,11 @@ def running_sum(x, v1, v2, stream=0):
     if v2.shape != (rows, n):
         raise ValueError(f"v2 has the shape {v2.shape}, and not {(rows, n)}")
     v1_sum_of_chunks = cuda.device_array((rows * ((n + 15359) // 15360),), f32, stream=stream)
-    if ((not (n <= 15360)) & (rows <= 512)) and rows * ((n + 15359) // 15360) > 0:
-        running_sum_0[noyau_blocks(rows * ((n + 15359) // 15360)), THREADS, stream](x, v1_sum_of_chunks, rows, n)
-    if ((not (n <= 15360)) & (rows <= 512)) and rows * ((n + 15359) // 15360) > 0:
-        running_sum_1[noyau_blocks(rows * ((n + 15359) // 15360)), THREADS, stream](x, v1, v2, v1_sum_of_chunks, rows, n)
-    if (not ((not (n <= 15360)) & (rows <= 512))) and rows > 0:
-        running_sum_2[noyau_blocks(rows), THREADS, stream](x, v1, v2, rows, n)
+    if ((n <= 128) & (not (rows <= 4096))) and (rows + 255) // 256 > 0:
+        running_sum_0[noyau_blocks((rows + 255) // 256), THREADS, stream](x, v1, v2, rows, n)
+    if ((not ((n <= 128) & (not (rows <= 4096)))) & ((not (n <= 15360)) & (rows <= 512))) and rows * ((n + 15359) // 15360) > 0:
+        running_sum_1[noyau_blocks(rows * ((n + 15359) // 15360)), THREADS, stream](x, v1_sum_of_chunks, rows, n)
+    if ((not ((n <= 128) & (not (rows <= 4096)))) & ((not (n <= 15360)) & (rows <= 512))) and rows * ((n + 15359) // 15360) > 0:
+        running_sum_2[noyau_blocks(rows * ((n + 15359) // 15360)), THREADS, stream](x, v1, v2, v1_sum_of_chunks, rows, n)
+    if ((not ((n <= 128) & (not (rows <= 4096)))) & (not ((not (n <= 15360)) & (rows <= 512)))) and rows > 0:
+        running_sum_3[noyau_blocks(rows), THREADS, stream](x, v1, v2, rows, n)

@@ -12,7 +12,15 @@ from noyau.compiler.autodiff.adjoints import derive
 from noyau.compiler.lowering.input_layouts import PACKED
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.kernels.programs.generate import Specialization, generate, key_of, languages_on, print_program, program_in
+from noyau.kernels.programs.generate import (
+    Specialization,
+    generate,
+    in_order,
+    key_of,
+    languages_on,
+    print_program,
+    program_in,
+)
 from noyau.kernels.programs.program import LibraryStep
 from tests.ops.dispatch.ops import generated, numbers, scale_op, softmax_op
 
@@ -147,6 +155,15 @@ def test_on_a_gpu_what_no_schedule_takes_is_cut():
 def test_what_is_generated_depends_on_the_device():
     assert languages_on("cpu") == ("c", "numba")
     assert languages_on("cuda:1") == ("triton", "cuda", "numba_cuda")
+
+
+def test_where_rows_are_scanned_the_languages_whose_threads_share_them_come_first():
+    scan = noyau.op("f32[n] -> f32[n]")(lambda x: np.cumsum(x)).generated("c").graph
+    languages = languages_on("cuda:0")
+    assert in_order(languages, lambda: scan) == ["cuda", "numba_cuda", "triton"]
+    assert in_order(languages, lambda: softmax_op().generated("c").graph) == languages
+    assert in_order(languages, lambda: None) == languages
+    assert in_order(("c", "numba"), lambda: scan) == ("c", "numba")
 
 
 def test_the_usual_text_of_a_reference_that_asks_for_sizes_is_of_usual_sizes():

@@ -26,6 +26,7 @@ OWN = 15  # cells of a thread in a round: an odd number, so that threads of a wa
 GROUP = 16  # threads whose states are merged before those of others look at them
 ROUNDS = 4  # of a chunk
 FEW_ROWS = 512  # too few for the blocks that a GPU runs at once
+SHORT_ROW, MANY_ROWS = 128, 4096  # beyond so many rows of so few cells, each has a thread
 CELL, LANE = Dim.of("#cell"), Dim.of("#lane")
 
 
@@ -71,12 +72,26 @@ def running_result(row: Statements) -> RunningResult | None:
 
 
 def scan(kernel: ir.Kernel, loops: Sequence[ir.Loop], row: RunningResult, schedule: type[RowSchedule]) -> ir.Kernel:
-    """The kernel, flat, of rows within `loops`, each of a block, of several or, where rows lie side by side, of a
-    thread; `schedule`: that of folds and passes over a row."""
+    """The kernel, flat, of rows within `loops`, each of a block, of several or, where rows lie side by side or many are
+    short, of a thread; `schedule`: that of folds and passes over a row."""
     steps = [primitives.stride_of(s, row.loop.var) for s in row.rest if isinstance(s, ir.Store)]
-    if loops and not {ONE, -ONE}.issuperset(steps):
-        (item,), body = primitives.as_one(loops, (row.memory, row.first, row.loop))
-        return replace(kernel, launches=(in_lanes(item.var, item.extent, BLOCK, body),))
+    if not loops:
+        return by_blocks(kernel, loops, row, schedule)
+    (item,), body = primitives.as_one(loops, (row.memory, row.first, row.loop))
+    by_threads = in_lanes(item.var, item.extent, BLOCK, body)
+    if not {ONE, -ONE}.issuperset(steps):
+        return replace(kernel, launches=(by_threads,))
+    is_many = ir.opposite(ir.at_most(item.extent, Dim.of(MANY_ROWS)))
+    are_short = ir.all_of((ir.at_most(row.loop.extent, Dim.of(SHORT_ROW)), is_many))
+    long = by_blocks(kernel, loops, row, schedule)
+    launches = primitives.where(are_short, [by_threads]) + primitives.where(ir.opposite(are_short), long.launches)
+    return replace(long, launches=tuple(launches))
+
+
+def by_blocks(
+    kernel: ir.Kernel, loops: Sequence[ir.Loop], row: RunningResult, schedule: type[RowSchedule]
+) -> ir.Kernel:
+    """The kernel of rows each of which is scanned by a block, or by several."""
     size, extent, chunk = Dim.of(BLOCK * OWN * ROUNDS), row.loop.extent, Dim.of("#chunk")
     axes = [*loops, ir.Loop(str(chunk), (extent + (size - 1)) // size, ir.Axis.SERIAL, ())]
     shape = tuple(loop.extent for loop in axes)

@@ -84,9 +84,10 @@ class ReplayPlan:
     def __init__(self, called: str, device: torch.device, record: CallRecord) -> None:
         self.called, self.device, self.index = called, device, device.index or 0
         self.allocations, self.results = tuple(record.allocations), record.results
+        kernels = [(each, each.kernel) for each in record.launched]
         self.launched = [
-            (e.kernel.run, e.grid, e.kernel.function, e.kernel.packed_metadata, e.kernel, e.arguments, e.places)
-            for e in record.launched
+            (*direct(k.run), each.grid, k.function, k.packed_metadata, k, each.arguments, each.places)
+            for each, k in kernels
         ]
 
     def __call__(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -104,12 +105,12 @@ class ReplayPlan:
         values = [*tensors, *[empty(shape, dtype=dtype, device=device) for shape, dtype in self.allocations]]
         stream, hooks = raw_stream(self.index), knobs.runtime
         enter, leave = _live_hook(hooks.launch_enter_hook), _live_hook(hooks.launch_exit_hook)
-        for run, grid, function, packed, kernel, arguments, places in self.launched:
+        for run, more, grid, function, packed, kernel, arguments, places in self.launched:
             numbers = list(arguments)
             for at, place in places:
                 numbers[at] = values[place].data_ptr()  # a number is not looked up in the driver
             seen = None if enter is None else kernel.launch_metadata(grid, stream, *numbers)
-            run(*grid, stream, function, packed, seen, enter, leave, *numbers)
+            run(*grid, stream, function, *more, packed, seen, enter, leave, *numbers)
         return tuple([values[place] for place in self.results])
 
 

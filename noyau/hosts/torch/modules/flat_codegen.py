@@ -198,8 +198,6 @@ class FlatText:
 
     def launched(self, node: fx.Node, plan: Any, results: Any) -> bool:
         """The launches of a kernel, by numbers; False where an argument does not begin as it must."""
-        from noyau.hosts.torch.cuda.launch import direct
-
         places = [self.values[each.name] for each in node.args]
         if not all(map(self.begins_well, places)):
             return False
@@ -209,11 +207,10 @@ class FlatText:
             words = f"empty({tuple(shape)}, {packed_strides(shape)}, {self.held(dtype)})"
             self.lines.append(Line(f"{name} = {words}", (), name))
             places.append(ViewForm(name))
-        for run, grid, function, packed, _, arguments, at_places in plan.launched:
+        for run, more, grid, function, packed, _, arguments, at_places in plan.launched:
             where = {at: places[place] for at, place in at_places}
             addresses = {at: shown.address for at, shown in where.items()}
             given_to = [addresses.get(at) or self.literal(one) for at, one in enumerate(arguments)]
-            run, more = direct(run)
             options = [*map(self.literal, more)]
             if node.target.waits and more and not self.changed & {shown.root for shown in places}:
                 options[1] = "early"

@@ -25,6 +25,8 @@ def small(monkeypatch):
     monkeypatch.setattr(scans, "OWN", 3)
     monkeypatch.setattr(scans, "ROUNDS", 1)
     monkeypatch.setattr(scans, "FEW_ROWS", 3)
+    monkeypatch.setattr(scans, "SHORT_ROW", 8)
+    monkeypatch.setattr(scans, "MANY_ROWS", 40)
 
 
 def scheduled(graph):
@@ -66,10 +68,19 @@ def test_rows_that_lie_side_by_side_have_a_thread_each():
     assert_keeps(normalise(graph), kernel, {"n": 30, "columns": 40}, {"n": 5, "columns": 3})
 
 
+def test_many_short_rows_have_a_thread_each():
+    graph = scanned("sum", "rows", "n", axis=1, reverse=True)
+    kernel = scheduled(graph)
+    assert launched(kernel, {"rows": 41, "n": 8}) == [2]
+    assert launched(kernel, {"rows": 40, "n": 8}) == [40]
+    assert launched(kernel, {"rows": 41, "n": 9}) == [41]
+    assert_keeps(normalise(graph), kernel, {"rows": 41, "n": 8}, {"rows": 70, "n": 1})
+
+
 def test_for_people_who_read_the_launches_are_the_same():
     graph = scanned("sum", "rows", "n", axis=1)
     kernel = in_threads(lower(normalise(graph), "kernel"))
-    assert len(kernel.launches) == 3
+    assert len(kernel.launches) == 4
     assert_keeps(normalise(graph), kernel, {"rows": 2, "n": 230})
 
 

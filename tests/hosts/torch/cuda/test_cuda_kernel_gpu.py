@@ -13,10 +13,12 @@ from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.hosts.torch.cuda.array_kernels import DeviceKernel
 from noyau.hosts.torch.cuda.cuda_kernel import CudaKernel
+from noyau.hosts.torch.cuda.numba_cuda_kernel import NumbaCudaKernel
 from noyau.kernels.programs.generate import build, generate_usual
 from tests.trying import attempt
 
 pytestmark = pytest.mark.gpu
+FUNCTIONS = {"cuda": CudaKernel, "numba_cuda": NumbaCudaKernel}  # of tensors; Triton's come with its text
 
 
 @noyau.op("f32[rows, n] -> f32[rows, n]")
@@ -97,9 +99,9 @@ def nn_softmax(dtype):
     return generate_usual(nn.softmax.description, nn.softmax.usual([dtype], [2]), "cuda")
 
 
-@pytest.mark.parametrize("language", ["cuda", "triton"])
-@pytest.mark.parametrize("first", range(3000, 3200, 25))
-def test_random_graphs_are_right_in_both_languages(first, language):
+@pytest.mark.parametrize("language", ["cuda", "triton", "numba_cuda"])
+@pytest.mark.parametrize("first", range(3000, 3350, 25))
+def test_random_graphs_are_right_in_every_language(first, language):
     tried = 0
     for seed in range(first, first + 25):
         if (each := attempt(seed)) is None:
@@ -110,7 +112,7 @@ def test_random_graphs_are_right_in_both_languages(first, language):
             text = generation.printer([kernel])
         except UnsupportedError:
             continue
-        function = CudaKernel(text, kernel) if language == "cuda" else None
+        function = FUNCTIONS[language](text, kernel) if language in FUNCTIONS else None
         arrays = each.arrays(kernel)
         if not all(array.size for array in arrays):
             continue  # kernels of nothing have tests of their own
