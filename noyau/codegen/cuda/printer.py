@@ -85,10 +85,10 @@ class CudaPrinter(ThreadStatements, CPrinter):
 
     def launch(self, position: int, launch: ir.Launch) -> str:
         """The kernel of a launch."""
-        block, said = block_of(launch), self.expressions
+        block, texts = block_of(launch), self.expressions
         self.alone = "rank == 0 && " * (block.blocks > 1) + "threadIdx.x == 0"
-        said.is_loose = launch.hints.is_loose
-        said.ints = set() if launch.hints.is_narrow else None
+        texts.is_loose = launch.hints.is_loose
+        texts.ints = set() if launch.hints.is_narrow else None
         self.uses_lane, self.meets, self.block_threads = False, False, block.threads
         with self.names.block():
             before, loops, inner = on_threads(launch.body)
@@ -214,14 +214,14 @@ class CudaPrinter(ThreadStatements, CPrinter):
 
     def steps(self, loop: ir.Loop) -> Iterator[str]:
         """A loop of a thread over every so many-th of some."""
-        said, outside = self.expressions, dict(self.expressions.extents)
-        start, extent = said.dim(loop.start), said.dim(loop.extent)
-        said.extents[loop.var] = loop.extent
+        texts, outside = self.expressions, dict(self.expressions.extents)
+        start, extent = texts.dim(loop.start), texts.dim(loop.extent)
+        texts.extents[loop.var] = loop.extent
         kind = self.kind_of(loop.var, loop.start, loop.extent)
         with self.names.block():
             name = self.names.bind(loop.var, wish_of(loop.var))
             body = list(self.inner(loop.body))
-        said.extents = outside
+        texts.extents = outside
         yield f"for ({kind} {name} = {start}; {name} < {extent}; {name} += {loop.step}) {{"
         yield from body
         yield "}"
@@ -264,13 +264,13 @@ class CudaPrinter(ThreadStatements, CPrinter):
 
     def store(self, store: ir.Store, *, last: bool) -> Iterator[str]:
         """As of language `c`; an atomic merge is a call, of a vector after the loop over its cells."""
-        said = self.expressions
+        texts = self.expressions
         if not store.is_atomic:
             yield from super().store(store, last=last)
-        elif said.vector_of(store.buffers[0], store.index):
-            yield f"{said.cell(store.buffers[0], store.index)} = {said.top(store.values[0])};"
+        elif texts.vector_of(store.buffers[0], store.index):
+            yield f"{texts.cell(store.buffers[0], store.index)} = {texts.top(store.values[0])};"
         else:
-            yield self.atomic(store, said.cell(store.buffers[0], store.index), said.top(store.values[0]))
+            yield self.atomic(store, texts.cell(store.buffers[0], store.index), texts.top(store.values[0]))
 
     def of_updates(self, store: ir.Store) -> str:
         is_in_vector = self.expressions.vector_of(store.buffers[0], store.index)
@@ -286,20 +286,20 @@ class CudaPrinter(ThreadStatements, CPrinter):
 
     def vector(self, loop: ir.Loop) -> Iterator[str]:
         """A loop over the cells of vectors: these are loaded before, and stored after it."""
-        said, names, after = self.expressions, self.names, list[str]()
+        texts, names, after = self.expressions, self.names, list[str]()
         stored = {name: s for s in loop.body if isinstance(s, ir.Store) for name in s.buffers}
         if (whole := self.kept_vector(loop)) is not None:
             yield whole
             return
         with names.block():
             cell = names.bind(loop.var, "cell")
-            if said.ints is not None:
-                said.ints.add(loop.var)
+            if texts.ints is not None:
+                texts.ints.add(loop.var)
             vectors = dict[Place, str]()
-            for name, index in places_along(said.memory, loop.body, loop.var):
+            for name, index in places_along(texts.memory, loop.body, loop.var):
                 if name in loop.alone and name not in stored:
                     continue
-                kind = f"<{TYPES[said.memory[name].dtype]}, {loop.extent}>"
+                kind = f"<{TYPES[texts.memory[name].dtype]}, {loop.extent}>"
                 vectors[name, index] = vector = names.fresh(f"{names.value(name)}_cells")
                 if name in stored:
                     yield f"noyau_vector{kind} {vector};"
@@ -307,9 +307,9 @@ class CudaPrinter(ThreadStatements, CPrinter):
                     after += self.stored_vector(replace(stored[name], index=index), vector, word + kind)
                 else:
                     yield f"const noyau_vector{kind} {vector} = {self.vector_at(name, index, kind)};"
-            said.vectors, said.vector = vectors, loop.var
+            texts.vectors, texts.vector = vectors, loop.var
             body = list(self.inner(loop.body))
-            said.vectors, said.vector = {}, ""
+            texts.vectors, texts.vector = {}, ""
             yield "#pragma unroll"
             yield f"for (int {cell} = 0; {cell} < {loop.extent}; ++{cell}) {{"
             yield from body
@@ -318,29 +318,29 @@ class CudaPrinter(ThreadStatements, CPrinter):
 
     def stored_vector(self, store: ir.Store, vector: str, function: str) -> Iterator[str]:
         """A vector into memory, by a function; where what is looked up lies outside, nowhere."""
-        said = self.expressions
-        cell, inside = said.cell(store.buffers[0], store.index), said.all_inside(store.index)
+        texts = self.expressions
+        cell, inside = texts.cell(store.buffers[0], store.index), texts.all_inside(store.index)
         line = self.atomic(store, cell, vector) if store.is_atomic else f"{function}(&{cell}, {vector});"
         yield f"if ({inside}) {line}" if inside else line
 
     def kept_vector(self, loop: ir.Loop) -> str | None:
         """A vector that a thread keeps as it comes from memory, which is no loop."""
-        said = self.expressions
+        texts = self.expressions
         match loop.body:
             case (ir.Store((kept,), (*around, _), (ir.Load(name, place, _, None),), None),) if (
                 self.keeps(loop.body) and name not in loop.alone
             ):
                 begin = tuple(dim.replace({loop.var: 0}) for dim in place)
-                whole = said.cell(kept, (*around, Dim.of(0))).removesuffix(".at[0]")
-                kind = f"<{TYPES[said.memory[name].dtype]}, {loop.extent}>"
+                whole = texts.cell(kept, (*around, Dim.of(0))).removesuffix(".at[0]")
+                kind = f"<{TYPES[texts.memory[name].dtype]}, {loop.extent}>"
                 return f"{whole} = {self.vector_at(name, begin, kind)};"
             case _:
                 return None
 
     def vector_at(self, name: str, index: Shape, kind: str) -> str:
         """A vector in memory; zeros where what is looked up lies outside."""
-        said = self.expressions
-        loaded, inside = f"noyau_load{kind}(&{said.cell(name, index)})", said.all_inside(index)
+        texts = self.expressions
+        loaded, inside = f"noyau_load{kind}(&{texts.cell(name, index)})", texts.all_inside(index)
         return f"{inside} ? {loaded} : noyau_vector{kind}{{}}" if inside else loaded
 
     def merged(self, merge: ir.MergeLanes) -> Iterator[str]:

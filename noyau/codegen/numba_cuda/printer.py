@@ -231,9 +231,9 @@ class KernelPrinter(ThreadStatements, NumbaPrinter):
         if not store.is_atomic:
             yield from super().store(store, last=last)
             return
-        said, (name,) = self.expressions, store.buffers
-        array, _, index = said.cell(name, store.index).removesuffix("]").partition("[")
-        yield f"cuda.atomic.add({array}, ({index}), {said.stored_as(said.memory[name].dtype, store.values[0])})"
+        texts, (name,) = self.expressions, store.buffers
+        array, _, index = texts.cell(name, store.index).removesuffix("]").partition("[")
+        yield f"cuda.atomic.add({array}, ({index}), {texts.stored_as(texts.memory[name].dtype, store.values[0])})"
 
     def merged(self, merge: ir.MergeLanes) -> Iterator[str]:
         names = ", ".join(map(self.names.value, merge.buffers))
@@ -261,18 +261,18 @@ class KernelPrinter(ThreadStatements, NumbaPrinter):
         if loop.axis is not ir.Axis.LANES:
             yield from super().rounds(loop)
             return
-        said, outside = self.expressions, dict(self.expressions.extents)
+        texts, outside = self.expressions, dict(self.expressions.extents)
         memory, is_whole = touched(loop.body), loop.extent == Dim.of(THREADS)
-        if said.lane or (not is_whole and memory & said.lanes):
+        if texts.lane or (not is_whole and memory & texts.lanes):
             raise UnsupportedError(f"numba_cuda: a block has {THREADS} threads, and {loop.var} asks for {loop.extent}")
-        said.lane, said.extents[loop.var] = loop.var, loop.extent
+        texts.lane, texts.extents[loop.var] = loop.var, loop.extent
         if is_whole:
             self.names.blocks[-1]["index", loop.var] = "thread"
             yield from list(self.block(loop.body))
         else:
             yield from super().rounds(replace(loop, axis=ir.Axis.SERIAL, start=Dim.of("#thread"), step=THREADS))
-        said.lane, said.extents = "", outside
-        spaces = (getattr(said.memory.get(name), "space", None) for name in memory)
+        texts.lane, texts.extents = "", outside
+        spaces = (getattr(texts.memory.get(name), "space", None) for name in memory)
         yield from ["cuda.syncthreads()"] * (ir.Space.BLOCK in spaces)
 
     def span(self, loop: ir.Loop) -> str:
