@@ -132,13 +132,13 @@ def over(
 ) -> Iterator[int]:
     """Run a task on each part that the sink has not, write what comes out, keep the answers; yield the rows of each."""
     left = ((number, part) for number, part in enumerate(parts) if not sink.has((number, END)))
-    told = set[str]()
+    notes = set[str]()
     for answer in run(task, left):
         if answer.error is not None:
             raise answer.error
-        for note in answer.notes - told:
+        for note in answer.notes - notes:
             warn(f"{task.work.engine}: {note}")
-        told |= answer.notes
+        notes |= answer.notes
         one = task.work.reduction
         sink.write((answer.last, END), one and (one.unpack(answer.state) if task.packs else answer.state))
         task.work.reading.counts.update(answer.counts)

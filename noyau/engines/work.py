@@ -127,10 +127,10 @@ class Work:
 
 
 _MAKING = threading.Lock()
-_made = lru_cache(_KEPT)(lambda content: Work(*pickle.loads(content)))  # noqa: S301  of a process that runs the same ops
+_works = lru_cache(_KEPT)(lambda content: Work(*pickle.loads(content)))  # noqa: S301  of a process that runs the same ops
 
 
 def _work_of(content: bytes) -> Work:
     """The work of this process that these bytes are of, made at the first time, and kept while few others come."""
     with _MAKING:
-        return _made(content)
+        return _works(content)

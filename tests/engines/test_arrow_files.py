@@ -3,6 +3,7 @@
 import gzip
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from pyarrow import csv, parquet
 
@@ -81,3 +82,16 @@ def test_a_row_group_that_memory_holds_is_one_chunk_mapped_or_not(folder):
             chunks = list(part.chunks(Reading(("key", "x"), 300, whole=whole, mapped=mapped)))
             assert [len(chunk["x"]) for chunk in chunks] == rows
             assert np.concatenate([chunk["x"] for chunk in chunks]).tolist() == COLUMNS["x"][:700].tolist()
+
+
+def test_sources_of_urls_and_of_other_packages(folder):
+    import fsspec
+
+    parquet.write_table(TABLE, "whole.parquet", row_group_size=700)
+    memory = fsspec.filesystem("memory")
+    memory.pipe("/noyau/a.parquet", (folder / "whole.parquet").read_bytes())
+    for source in ("memory://noyau/*.parquet", f"file://{folder}/whole*.parquet"):
+        assert noyau.stream(group_sums, source).value.tolist() == WANT
+    total = noyau.op("i64[n] -> i64", name="total")(lambda x: x.sum())
+    nullable = pa.record_batch({"x": pa.array([None, 2**60, None], pa.int64())})
+    assert noyau.stream(total, [nullable], nulls="skip").value == 2**60

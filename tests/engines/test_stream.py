@@ -298,18 +298,6 @@ def test_results_of_several_kinds_keep_their_names_and_dtypes(folder):
     assert '"2024-01-02 00:00:00"' in (folder / "days.json").read_text()
 
 
-def test_sources_of_urls_and_of_other_packages(folder):
-    import fsspec
-
-    memory = fsspec.filesystem("memory")
-    memory.pipe("/noyau/a.parquet", (folder / "whole.parquet").read_bytes())
-    for source in ("memory://noyau/*.parquet", f"file://{folder}/whole*.parquet"):
-        assert noyau.stream(group_sums, source).value.tolist() == WANT
-    total = noyau.op("i64[n] -> i64", name="total")(lambda x: x.sum())
-    nullable = pa.record_batch({"x": pa.array([None, 2**60, None], pa.int64())})
-    assert noyau.stream(total, [nullable], nulls="skip").value == 2**60
-
-
 def contents(path):
     return {file.name: file.read_bytes() for file in sorted(path.iterdir())}
 
