@@ -206,7 +206,7 @@ static void meet(shadow *s, int32_t memory, int64_t cell) {
         (meeting){s->now.owner, s->now.stamp, s->now.block, s->now.epoch, memory, is_fenced, cell};
 }
 
-/* Whether what another block did was published at a cell where who runs, or its block before a barrier, came later. */
+/* Whether what somebody did was published at a cell where who runs, or its block before a barrier, came later. */
 static int is_published(const shadow *s, const crowd *them, const crowd *now) {
     for (int64_t i = s->meeting_count; i-- > 0;) {
         const meeting *mine = s->meetings + i;
@@ -225,21 +225,24 @@ static int is_published(const shadow *s, const crowd *them, const crowd *now) {
 static int conflicts(const shadow *s, const crowd *them, const crowd *now) {
     if (!them->owner || (them->owner == now->owner && !them->other)) return 0;
     if (them->block == MANY) return 1;
-    if (them->block != now->block) return !is_published(s, them, now);
-    if (them->epoch != now->epoch) return 0;
-    return them->warp == MANY || them->warp != now->warp || them->warp_epoch == now->warp_epoch;
+    if (them->block == now->block) {
+        if (them->epoch != now->epoch) return 0;
+        if (them->warp != MANY && them->warp == now->warp && them->warp_epoch != now->warp_epoch) return 0;
+        if (them->other) return 1; /* of whom one alone need have published */
+    }
+    return !is_published(s, them, now);
 }
 
-/* Who runs joins a crowd; those of it that are ordered before all that can still come are forgotten, and so is one of
-   another block that published before (a lock was handed on): what comes after who runs comes after it too. */
+/* Who runs joins a crowd; those of it that are ordered before all that can still come are forgotten, and so is one that
+   published before (a lock was handed on): what comes after who runs comes after it too. */
 static void join(const shadow *s, crowd *them, const crowd *now, int32_t site) {
     crowd joined = *now;
     joined.site = site, joined.other = 0;
+    if (them->owner && them->owner != now->owner && !them->other && s->meeting_count && is_published(s, them, now)) {
+        *them = joined;
+        return;
+    }
     if (them->owner && them->block != now->block) {
-        if (!them->other && !conflicts(s, them, now)) {
-            *them = joined;
-            return;
-        }
         joined.block = MANY, joined.warp = MANY;
     } else if (them->owner && them->epoch == now->epoch && them->warp != now->warp) {
         joined.warp = MANY;
