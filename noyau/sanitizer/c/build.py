@@ -216,7 +216,7 @@ _OWN_SHAPES = {
 }
 _OWN_HEADER = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"[^\n]*', re.MULTILINE)
 _THRUST = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<thrust/[^>\n]*>", re.MULTILINE)
-_CHANGED = re.compile(r"noyau_(?:grid|dynamic_shared)\(|<noyau_thrust")
+_CHANGED = re.compile(r"noyau_(?:grid|kernel)\(|noyau_dynamic_|<noyau_thrust")
 _MEMBER = re.compile(r"(\.|->)(gridDim|blockDim)\b")
 _NAME = r"&?\s*((?:\w+::)*\w+(?:\s*<[^<>();]*>)?)"
 _KERNEL_ADDRESS = re.compile(
@@ -302,9 +302,12 @@ def require_supported(text: str, kernel: str) -> None:
 
 
 def with_dynamic_pointers(text: str) -> str:
-    """`extern __shared__ float s[];` as a pointer."""
+    """`extern __shared__ float s[];` as a pointer, outside of functions as an object that stands for one."""
     spans = []
     for each in syntax(text, "cuda").dynamic_arrays:
+        if not each.is_local and not each.row:
+            spans.append((each.start, each.end, f"static const noyau_dynamic_array<{each.type}> {each.name}"))
+            continue
         name, cast = (f"(*const {each.name})", " (*)") if each.row else (f"*const {each.name}", " *")
         pointer = f"{each.type} {name}{each.row} = ({each.type}{cast}{each.row})"
         spans.append((each.start, each.end, f"{pointer}noyau_dynamic_shared()"))
