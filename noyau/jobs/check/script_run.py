@@ -228,7 +228,7 @@ def _print_traceback(error: BaseException) -> None:
 
 
 def _write(check: ScriptCheck, record: Path) -> None:
-    """Add what is known now to the record: what was told before stays told, whatever the script does to this process."""
+    """Add what is known now to the record: what was told before stays told, whatever the script does here."""
     with record.open("ab") as file:
         file.write(pickle.dumps(check))
 

@@ -67,7 +67,9 @@ struct saxpy {
 };
 struct is_odd { __host__ __device__ bool operator()(int x) const { return x & 1; } };
 struct by_key { const int *key; __device__ bool operator()(int a, int b) const { return key[a] < key[b]; } };
-struct add_up { template <class T> __device__ void operator()(T t) { thrust::get<2>(t) = thrust::get<0>(t) + thrust::get<1>(t); } };
+struct add_up {
+    template <class T> __device__ void operator()(T t) { thrust::get<2>(t) = thrust::get<0>(t) + thrust::get<1>(t); }
+};
 __global__ void twice(float *x, int n) { int i = blockIdx.x * blockDim.x + threadIdx.x; if (i < n) x[i] *= 2; }
 #define EXPECT(is) do { if (!(is)) { printf("line %d: %s\n", __LINE__, #is); return 1; } } while (0)
 int main() {
@@ -119,7 +121,8 @@ int main() {
     thrust::for_each(first, first + n, add_up());
     EXPECT(z[1] == 1.0f + (float)y[1]);
     float *raw = thrust::raw_pointer_cast(x.data());
-    thrust::for_each(thrust::counting_iterator<int>(0), thrust::counting_iterator<int>(n), [=] __device__ (int i) { raw[i] += 1; });
+    thrust::counting_iterator<int> begin(0), end(n);
+    thrust::for_each(begin, end, [=] __device__ (int i) { raw[i] += 1; });
     EXPECT(x[0] == 1.0f);
     auto lazy = thrust::make_transform_iterator(thrust::make_counting_iterator(1), thrust::negate<int>());
     EXPECT(thrust::reduce(lazy, lazy + 10) == -55);
