@@ -302,15 +302,16 @@ def require_supported(text: str, kernel: str) -> None:
 
 
 def with_dynamic_pointers(text: str) -> str:
-    """`extern __shared__ float s[];` as a pointer, outside of functions as an object that stands for one."""
+    """`extern __shared__ float s[];` as a pointer, outside of functions as a reference to the one of each launch."""
     spans = []
     for each in syntax(text, "cuda").dynamic_arrays:
-        if not each.is_local and not each.row:
-            spans.append((each.start, each.end, f"static const noyau_dynamic_array<{each.type}> {each.name}"))
-            continue
-        name, cast = (f"(*const {each.name})", " (*)") if each.row else (f"*const {each.name}", " *")
-        pointer = f"{each.type} {name}{each.row} = ({each.type}{cast}{each.row})"
-        spans.append((each.start, each.end, f"{pointer}noyau_dynamic_shared()"))
+        known, indirect = ("", "") if each.is_local else ("&", "const *")
+        name, cast = f"*const {known}{each.name}", f"*{indirect}"
+        name, cast = (f"({name})", f"({cast})") if each.row else (name, cast)
+        value = "noyau_dynamic_shared()" if each.is_local else "&noyau_dynamic_start"
+        start = "" if each.is_local else "static "
+        pointer = f"{start}{each.type} {name}{each.row} = {'*' * bool(known)}({each.type} {cast}{each.row}){value}"
+        spans.append((each.start, each.end, pointer))
     return _splice(text, spans)
 
 

@@ -23,6 +23,7 @@ triple noyau_grid_shape(void) { return grid_shape; }
 triple noyau_given_grid(void) { return given_grid; }
 triple noyau_given_block(void) { return given_block; }
 int64_t noyau_given_shared(void) { return given_shared; }
+void *noyau_dynamic_start; /* as what lies outside of functions has it */
 void *noyau_dynamic_shared(void) { return dynamic_shared ? dynamic_shared->start : 0; }
 int noyau_lane(void) { return now->number % WARP; }
 int noyau_in_grid(void) { return mode == GRID; }

@@ -75,6 +75,7 @@ uint3 noyau_given_grid(void);
 uint3 noyau_given_block(void);
 int64_t noyau_given_shared(void);
 void *noyau_dynamic_shared(void);
+extern void *noyau_dynamic_start; /* of the launch that runs */
 int noyau_lane(void);
 int noyau_sync(int how, int value, const void *pc);
 void noyau_device_map(const void *at);
@@ -95,13 +96,6 @@ void noyau_run_grid(uint3 grid, uint3 block, int64_t shared, int cooperates, voi
 #define blockDim (noyau_block_shape())
 #define gridDim (noyau_grid_shape())
 static const int warpSize = 32;
-
-/* `extern __shared__ T name[]` outside of functions: the memory of the launch that runs. */
-template <class T> struct noyau_dynamic_array {
-    constexpr noyau_dynamic_array() {}
-    NOYAU_UNSEEN operator T *() const { return (T *)noyau_dynamic_shared(); }
-    template <class U> NOYAU_UNSEEN explicit operator U *() const { return (U *)noyau_dynamic_shared(); }
-};
 
 #define NOYAU_PC __builtin_return_address(0)
 #define NOYAU_STATIC static inline NOYAU_CALLED
