@@ -133,7 +133,7 @@ def check_script(
         cut, end = _ended(json.dumps(wish), time_s)
         check = ScriptCheck(path.name, ())
         if record.exists():
-            check = _read(record)
+            check = _read(record, check)
     place = re.search(r" \((?:.*, )?line \d+\)$", check.fault) if cut else None
     fault = f"{cut}{place[0] if place else ''}" or check.fault or end
     if cut not in ("", INTERRUPTED):
@@ -233,9 +233,9 @@ def _write(check: ScriptCheck, record: Path) -> None:
         file.write(pickle.dumps(check))
 
 
-def _read(record: Path) -> ScriptCheck:
-    """The last one of a record, with the findings of all before it."""
-    checks, kernels = list[ScriptCheck](), dict[tuple[str, str], KernelSeen]()
+def _read(record: Path, empty: ScriptCheck) -> ScriptCheck:
+    """The last one of a record, with the findings of all before it; `empty` where none is whole."""
+    checks, kernels = [empty], dict[tuple[str, str], KernelSeen]()
     with record.open("rb") as file, suppress(EOFError, pickle.UnpicklingError):
         while True:
             checks.append(pickle.load(file))  # noqa: S301  from a process of our own
