@@ -234,6 +234,7 @@ static void meet(shadow *s, int32_t memory, int64_t cell) {
     s->known.owner = 0;
 }
 
+/* Whether there is a meeting by which what somebody did was published. */
 static int find_meetings(const shadow *s, const crowd *them, const crowd *now) {
     for (int64_t i = s->meeting_count; i-- > 0;) {
         const meeting *mine = s->meetings + i;
@@ -250,8 +251,8 @@ static int find_meetings(const shadow *s, const crowd *them, const crowd *now) {
     return 0;
 }
 
-/* Whether what another block did was published at a cell where who runs, or its block before a barrier, came later. What
-   is published then, so is what the same owner did earlier: of a block of cells the first one is looked up. */
+/* Whether what somebody did was published at a cell where who runs, or its block before a barrier, came later. What is
+   published then, so is what the same owner did earlier: of a block of cells the first one is looked up. */
 static int is_published(shadow *s, const crowd *them, const crowd *now) {
     answer *known = &s->known;
     if (known->owner != now->owner || known->epoch != now->epoch || known->other != them->owner ||
@@ -271,21 +272,24 @@ static int is_published(shadow *s, const crowd *them, const crowd *now) {
 static int conflicts(shadow *s, const crowd *them, const crowd *now) {
     if (!them->owner || (them->owner == now->owner && !them->other)) return 0;
     if (them->block == MANY) return 1;
-    if (them->block != now->block) return !is_published(s, them, now);
-    if (them->epoch != now->epoch) return 0;
-    return them->warp == MANY || them->warp != now->warp || them->warp_epoch == now->warp_epoch;
+    if (them->block == now->block) {
+        if (them->epoch != now->epoch) return 0;
+        if (them->warp != MANY && them->warp == now->warp && them->warp_epoch != now->warp_epoch) return 0;
+        if (them->other) return 1; /* of whom one alone need have published */
+    }
+    return !is_published(s, them, now);
 }
 
-/* Who runs joins a crowd; those of it that are ordered before all that can still come are forgotten, and so is one of
-   another block that published before (a lock was handed on): what comes after who runs comes after it too. */
+/* Who runs joins a crowd; those of it that are ordered before all that can still come are forgotten, and so is one that
+   published before (a lock was handed on): what comes after who runs comes after it too. */
 static void join(shadow *s, crowd *them, const crowd *now, int32_t site) {
     crowd joined = *now;
     joined.site = site, joined.other = 0;
+    if (them->owner && them->owner != now->owner && !them->other && s->meeting_count && is_published(s, them, now)) {
+        *them = joined;
+        return;
+    }
     if (them->owner && them->block != now->block) {
-        if (!them->other && !conflicts(s, them, now)) {
-            *them = joined;
-            return;
-        }
         joined.block = MANY, joined.warp = MANY;
     } else if (them->owner && them->epoch == now->epoch && them->warp != now->warp) {
         joined.warp = MANY;

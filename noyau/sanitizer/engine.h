@@ -4,9 +4,10 @@
    OpenMP. Two accesses to a cell conflict where their owners differ, one of them at least is a plain write, and nothing
    orders them. What orders: within a block another `epoch` (barriers passed), within a warp of it another `warp_epoch`
    (syncwarps passed), and the end of a region. Where there are no blocks, give each owner a block of its own, or block 0
-   and epoch 0 to all: nothing is ordered then. Among blocks, who has passed a fence and then touches a cell by an atomic
-   publishes what its block did before the fence; who touches that cell by an atomic later has it from there on, and so has its
-   block past its next barrier. After one's own atomic on a cell, earlier ones by others are no conflict. Who reads a cell
+   and epoch 0 to all: nothing is ordered then. Who has passed a fence and then touches a cell by an atomic publishes what
+   it did before the fence, and what its block did before its last barrier; who touches that cell by an atomic later has
+   it from there on, and so has its block past its next barrier. After one's own atomic on a cell, earlier ones by others
+   are no conflict. Who reads a cell
    and then compares and swaps it has guessed what it holds, and the swap proves the guess: reads by that line are no
    conflict with atomics, whoever makes them.
 

@@ -219,13 +219,14 @@ def test_a_fence_and_an_atomic_publish_what_a_block_did():
     assert last_block(fenced=False, barrier=True) == [("race", 2, 4)]
 
 
-def handed_on(*, fenced):
-    """What is found where three programs add to a cell, one after the other, each between two atomics on a lock."""
+def handed_on(*, fenced, block=None):
+    """What is found where three programs, or threads of a block, add to a cell, one after the other, each between two
+    atomics on a lock."""
     shadow = Shadow()
     lock, cell = shadow.memory(1, is_set=True), shadow.memory(1, is_set=True)
     shadow.region()
     for program in range(3):
-        shadow.enter(program, program)
+        shadow.enter(program, program if block is None else block)
         for memory, access in ((lock, ATOMIC), (cell, READ), (cell, WRITE), (lock, ATOMIC)):
             if fenced and memory == lock:
                 shadow.fence()
@@ -236,6 +237,8 @@ def handed_on(*, fenced):
 def test_a_lock_orders_all_who_had_it():
     assert handed_on(fenced=True) == set()
     assert handed_on(fenced=False) == {"race"}
+    assert handed_on(fenced=True, block=0) == set()
+    assert handed_on(fenced=False, block=0) == {"race"}
 
 
 def test_what_follows_one_s_own_atomic_is_found_from_the_next_one():

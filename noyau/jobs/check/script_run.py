@@ -14,7 +14,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from importlib.resources import files
@@ -24,10 +24,10 @@ from typing import Any
 
 from noyau.errors import InputError
 from noyau.sanitizer.records import WatchedRun
-from noyau.sanitizer.scripts.fakes import watching_functions
+from noyau.sanitizer.scripts.fakes import WATCHING, FunctionGuard
 from noyau.sanitizer.scripts.lint import lint_script
 from noyau.sanitizer.scripts.notebooks import cells_of, remembered, run_cells
-from noyau.sanitizer.scripts.record import OBSERVERS, ScriptCheck, ScriptSession
+from noyau.sanitizer.scripts.record import OBSERVERS, KernelSeen, ScriptCheck, ScriptSession
 from noyau.timing.comparison import briefly
 from noyau.verify.checks import KernelCheck
 from noyau.workers.import_path import import_path, when_imported
@@ -133,7 +133,7 @@ def check_script(
         cut, end = _ended(json.dumps(wish), time_s)
         check = ScriptCheck(path.name, ())
         if record.exists():
-            check = pickle.loads(record.read_bytes())  # noqa: S301  from a process of our own
+            check = _read(record, check)
     place = re.search(r" \((?:.*, )?line \d+\)$", check.fault) if cut else None
     fault = f"{cut}{place[0] if place else ''}" or check.fault or end
     if cut not in ("", INTERRUPTED):
@@ -162,9 +162,11 @@ def main() -> int:
     del sys.path[0]
     launch = wish["launch"] and tuple(tuple(each) if isinstance(each, list) else each for each in wish["launch"])
     fault, status = "", 0
-    finished, write, functions = session.finished, _write, watching_functions  # which the script may change
+    guard = FunctionGuard()
+    finished, write, look = session.finished, _write, guard.look  # which the script may change
+    session.look = look
     with import_path(path.resolve()), hooks_of_script(session, launch or None, _text(path)):
-        before = functions()
+        look(WATCHING)
         try:
             _run(path, session)
         except SystemExit as end:
@@ -182,9 +184,7 @@ def main() -> int:
             if session.is_partial and fault:
                 session.note(f"not checked from there on: {fault}, after a launch that could not run here")
                 fault = ""
-        after = functions()
-    changed = [place for place, function in before.items() if after.get(place) is not function]
-    names = ", ".join(f"{holder.__name__}.{name}" for holder, name in changed)
+        names = look(WATCHING)
     write(finished(fault, names and f"it put functions of its own in place of {names}"), Path(wish["record"]))
     return status
 
@@ -228,9 +228,22 @@ def _print_traceback(error: BaseException) -> None:
 
 
 def _write(check: ScriptCheck, record: Path) -> None:
-    partial = record.with_suffix(".partial")
-    partial.write_bytes(pickle.dumps(check))
-    partial.replace(record)
+    """Add what is known now to the record: what was told before stays told, whatever the script does here."""
+    with record.open("ab") as file:
+        file.write(pickle.dumps(check))
+
+
+def _read(record: Path, empty: ScriptCheck) -> ScriptCheck:
+    """The last one of a record, with the findings of all before it; `empty` where none is whole."""
+    checks, kernels = [empty], dict[tuple[str, str], KernelSeen]()
+    with record.open("rb") as file, suppress(EOFError, pickle.UnpicklingError):
+        while True:
+            checks.append(pickle.load(file))  # noqa: S301  from a process of our own
+    for seen in (each for check in checks for each in check.kernels):
+        earlier = kernels.get((seen.name, seen.place), seen)
+        findings = {finding.id: finding for finding in (*seen.findings, *earlier.findings)}
+        kernels[seen.name, seen.place] = replace(seen, findings=tuple(findings.values()))
+    return replace(checks[-1], kernels=tuple(kernels.values()))
 
 
 if __name__ == "__main__":

@@ -143,13 +143,14 @@ _OPEN_ENDED = re.compile(r"(\w+)\s*\[\s*\]((?:\[.*\])?)", re.DOTALL)
 @dataclass(frozen=True, slots=True)
 class DynamicArray:
     """`extern __shared__ TYPE NAME[]ROW`: memory that a launch asks for, and its place in the text; `row`: `[N]`, or
-    nothing."""
+    nothing; `is_local`: to a function."""
 
     type: str
     name: str
     row: str
     start: int
     end: int
+    is_local: bool
 
 
 @lru_cache(maxsize=16)
@@ -259,7 +260,8 @@ class Syntax:
             kinds = [each for each in node.children if each.end_byte <= declarator.start_byte]
             kind = " ".join(word for each in kinds for word in words(each) if word != "extern")
             name, row = open_ended.groups()
-            arrays.append(DynamicArray(kind, name, row, node.start_byte, declarator.end_byte))
+            is_local = node.parent is not None and node.parent.type == "compound_statement"
+            arrays.append(DynamicArray(kind, name, row, node.start_byte, declarator.end_byte, is_local))
         return tuple(arrays)
 
     def _everywhere(self, name: str) -> list[Node]:

@@ -36,7 +36,7 @@ _UNDECLARED = re.compile(
     r"['\u2018]((?:cuda|cu[A-Z]|CU|nv[A-Z]|__|atomic|tex[1-3C]|surf[1-3C])\w*)['\u2019] "
     r"(?:was not declared|has not been declared|does not name|is not a member)"
 )
-_LIBRARIES = r"cuda\w*|cub|cooperative_groups|nvcuda|noyau_\w+|torch|at|c10|caffe2|pybind11|py|tvm"
+_LIBRARIES = r"cuda\w*|cub|thrust|cooperative_groups|nvcuda|noyau_\w+|torch|at|c10|caffe2|pybind11|py|tvm"
 _OF_CUDA = re.compile(rf"\b(?:{_LIBRARIES})(?:::|['\u2019])|\bnoyau_\w+|\bTORCH_|\bTVM_|static assertion failed")
 _MISSING = re.compile(r"^(\S+): No such file or directory")
 _UNKNOWN = re.compile(r"undefined reference to `([\w:]+)")
@@ -202,7 +202,7 @@ _REFUSED = {
     r"\basm\b\s*(?:volatile)?\s*\(": "PTX",
     r"\btex[123]D\w*\s*[<(]|\bcudaTextureObject_t\b|\btexture\s*<": "textures",
     r"\bcurand\w*\s*\(": "cuRAND",
-    r"\bthrust::|\bcub::(?!(?:Block|Warp)(?:Reduce|Scan)\b|Sum\b|M(?:ax|in)\b|BLOCK_)": "thrust and the rest of cub",
+    r"\bcub::(?!(?:Block|Warp)(?:Reduce|Scan)\b|Sum\b|M(?:ax|in)\b|BLOCK_)": "the rest of cub",
 }
 # What a text has for GPUs alone: where it is watched, NOYAU_WATCHED is defined, and something else is to stand there.
 _FOR_GPUS = re.compile(
@@ -215,6 +215,8 @@ _OWN_SHAPES = {
     for name in ("gridDim", "blockDim")
 }
 _OWN_HEADER = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"[^\n]*', re.MULTILINE)
+_THRUST = re.compile(r"^[ \t]*#[ \t]*include[ \t]*<thrust/[^>\n]*>", re.MULTILINE)
+_CHANGED = re.compile(r"noyau_(?:grid|kernel)\(|noyau_dynamic_|<noyau_thrust")
 _MEMBER = re.compile(r"(\.|->)(gridDim|blockDim)\b")
 _NAME = r"&?\s*((?:\w+::)*\w+(?:\s*<[^<>();]*>)?)"
 _KERNEL_ADDRESS = re.compile(
@@ -223,35 +225,48 @@ _KERNEL_ADDRESS = re.compile(
 )
 
 
-def rewrite(text: str, language: str, kernel: str) -> str:
-    """The text as it is built. UnsupportedError, with the line, for what cannot be stood in for."""
+def rewrite(text: str, language: str, kernel: str, folders: Sequence[Path] = (), file: str = OWN) -> str:
+    """The text as it is built. `kernel`: its name in errors; `folders`: of headers; `file`: how its lines are named.
+    UnsupportedError, with the line, for what cannot be stood in for."""
     if not LANGUAGES[language].on_gpu:
         return with_iterations(text)
+    return _with_headers(_with_calls(text, kernel), file, folders, ())
+
+
+def _with_calls(text: str, kernel: str) -> str:
+    """A text of CUDA C++ as one of C++: launches, dynamic memory and addresses of kernels are calls."""
     require_supported(text, kernel)
     text = _MEMBER.sub(r"\1of_\2", with_own_shapes(text))  # else they are words of CUDA, which are macros here
     text = _ALIGNED.sub(r"\2 \1", text)  # attributes of C++ stand first
     text = _NOT_INLINE.sub("__attribute__((__noinline__))", text)  # no macro: headers of C++ have it as an attribute
+    text = _THRUST.sub("#include <noyau_thrust.h>", text)
     return with_kernel_addresses(with_launch_calls(with_dynamic_pointers(text), kernel))
 
 
-def with_headers(text: str, language: str, file: str, folders: Sequence[Path], above: Sequence[Path] = ()) -> str:
-    """A text as `rewrite` gives it, with the headers of the author's in their places that have launches or dynamic
-    memory. `file`: how its lines are named; `folders`: of headers; `above`: those that it stands in."""
+def _with_headers(text: str, file: str, folders: Sequence[Path], above: Sequence[Path]) -> str:
+    """A text of `_with_calls`, with the headers of the author's in their places that it changes. `above`: those that it
+    stands in."""
 
     def stated(include: re.Match[str]) -> str:
         path = next((each.resolve() for each in (folder / include[1] for folder in folders) if each.is_file()), None)
         if path is None or path in above:
             return include[0]
         name, beside, stack = json.dumps(str(path), ensure_ascii=False), [path.parent, *folders], (*above, path)
-        header = rewrite(path.read_text("utf-8", "replace"), language, path.name)
-        own = with_headers(header, language, str(path), beside, stack)
-        if "noyau_grid(" not in own and "noyau_dynamic_shared(" not in own:
+        header = _with_calls(path.read_text("utf-8", "replace"), path.name)
+        own = _with_headers(header, str(path), beside, stack)
+        if not _CHANGED.search(own):
             return f"#include {name}"
         once = f"NOYAU_{hashlib.sha256(name.encode()).hexdigest()[:16]}"
         after = f"#line {text.count(chr(10), 0, include.end()) + 2} {json.dumps(file, ensure_ascii=False)}"
         return f"#ifndef {once}\n#define {once}\n#line 1 {name}\n{own}\n#endif\n{after}"
 
-    return _OWN_HEADER.sub(stated, text) if LANGUAGES[language].on_gpu else text
+    return _OWN_HEADER.sub(stated, text)
+
+
+def header_folders(folder: Path | None, flags: Sequence[str]) -> list[Path]:
+    """The folders that `#include "..."` looks in: that of the text, and those of the flags."""
+    named = [Path(flag[2:]) for flag in flags if flag.startswith("-I")]
+    return named if folder is None else [folder, *named]
 
 
 def with_own_shapes(text: str) -> str:
@@ -287,12 +302,16 @@ def require_supported(text: str, kernel: str) -> None:
 
 
 def with_dynamic_pointers(text: str) -> str:
-    """`extern __shared__ float s[];` as a pointer."""
+    """`extern __shared__ float s[];` as a pointer, outside of functions as a reference to the one of each launch."""
     spans = []
     for each in syntax(text, "cuda").dynamic_arrays:
-        name, cast = (f"(*const {each.name})", " (*)") if each.row else (f"*const {each.name}", " *")
-        pointer = f"{each.type} {name}{each.row} = ({each.type}{cast}{each.row})"
-        spans.append((each.start, each.end, f"{pointer}noyau_dynamic_shared()"))
+        known, indirect = ("", "") if each.is_local else ("&", "const *")
+        name, cast = f"*const {known}{each.name}", f"*{indirect}"
+        name, cast = (f"({name})", f"({cast})") if each.row else (name, cast)
+        value = "noyau_dynamic_shared()" if each.is_local else "&noyau_dynamic_start"
+        start = "" if each.is_local else "static "
+        pointer = f"{start}{each.type} {name}{each.row} = {'*' * bool(known)}({each.type} {cast}{each.row}){value}"
+        spans.append((each.start, each.end, pointer))
     return _splice(text, spans)
 
 

@@ -63,6 +63,7 @@ static int sees(const strand *s, const visit *was, int sure) {
 }
 
 static void acquire_at(const void *at);
+static int is_handed_on(const visit *was);
 
 /* `CHANCE`: had the locks been taken in another order, nothing would order them. Two that conflict under one lock are
    in the order of its holders, and with them what was before the one and what is after the other. */
@@ -77,13 +78,14 @@ static int order_of(const visit *was) {
     if (mode != GRID) return IN_ORDER;
     const uint32_t their_block = (was->owner - 1) / grid_threads;
     if (their_block != grid_block) {
-        if (their_block >= learnt_count || !learnt[their_block].owner) return APART;
-        const release *known = learnt + their_block;
-        return was->time >> 12 < known->time >> 12 || was->owner == known->owner ? IN_ORDER : APART;
+        const release *known = their_block < learnt_count && learnt[their_block].owner ? learnt + their_block : 0;
+        if (known && (was->time >> 12 < known->time >> 12 || was->owner == known->owner)) return IN_ORDER;
+        return is_handed_on(was) ? IN_ORDER : APART;
     }
     if (was->time >> 12 != now->time >> 12) return IN_ORDER;
     const uint32_t first = grid_block * grid_threads + 1;
-    return (was->owner - first) / WARP == (uint32_t)now->number / WARP && was->time != now->time ? IN_ORDER : APART;
+    if ((was->owner - first) / WARP == (uint32_t)now->number / WARP && was->time != now->time) return IN_ORDER;
+    return is_handed_on(was) ? IN_ORDER : APART;
 }
 
 static uint32_t own_time(void) {
@@ -97,7 +99,8 @@ static uint32_t own_time(void) {
 static void note(visit *kept, const visit *comes) {
     for (int i = 0; i < 2; ++i) {
         if (kept[i].owner == comes->owner) {
-            if (kept[i].time == comes->time && !kept[i].locks) return; /* without a lock says more */
+            if (kept[i].time == comes->time && (mode == GRID ? kept[i].locks == comes->locks : !kept[i].locks))
+                return; /* without a lock says more */
             kept[i] = *comes;
             return;
         }
@@ -221,8 +224,9 @@ static void touch_cell(block *b, cell *c, int64_t offset, int how, int site, int
         if (how != READ) meet_visit(b, offset, how, site, c->reads + i, READ, owner);
     }
     const visit comes = {owner, own_time(), (uint16_t)site,
-                         now->strand ? now->strand->locks : is_volatile ? BY_VOLATILE : 0};
+                         now->strand ? now->strand->locks : is_volatile ? BY_VOLATILE : (uint16_t)now->releases};
     if (how == READ) note(c->reads, &comes);
     else if (how == ATOMIC) note(c->atomics, &comes);
-    else if (c->write.owner != owner || c->write.time != comes.time || c->write.locks) c->write = comes;
+    else if (c->write.owner != owner || c->write.time != comes.time || c->write.locks || (mode == GRID && comes.locks))
+        c->write = comes;
 }

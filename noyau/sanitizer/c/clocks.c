@@ -101,13 +101,19 @@ static void end_tasks(strand *s) {
 }
 
 /* What is released at an address, and acquired there: mutexes, atomics, dependences of tasks. `taken`: of a lock, when
-   the last one took it; `sets`: of dependences, those that exclude each other and have no order. */
+   the last one took it; `sets`: of dependences, those that exclude each other and have no order. `releases`: in a grid,
+   who released here, in order, and how often that one had then. */
+typedef struct {
+    uint32_t owner, number;
+} handing;
 typedef struct meeting {
     const void *at;
     clocks seen, readers, sets;
     const strand *holder;
     visit taken;
     int count, generation;
+    handing *releases;
+    int release_count, release_room;
     struct meeting *next;
 } meeting;
 static meeting *meetings[1 << 14];

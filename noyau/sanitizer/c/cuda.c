@@ -23,6 +23,7 @@ triple noyau_grid_shape(void) { return grid_shape; }
 triple noyau_given_grid(void) { return given_grid; }
 triple noyau_given_block(void) { return given_block; }
 int64_t noyau_given_shared(void) { return given_shared; }
+void *noyau_dynamic_start; /* as what lies outside of functions has it */
 void *noyau_dynamic_shared(void) { return dynamic_shared ? dynamic_shared->start : 0; }
 int noyau_lane(void) { return now->number % WARP; }
 int noyau_in_grid(void) { return mode == GRID; }
@@ -292,12 +293,43 @@ void noyau_fence(void) {
     open_learnt();
 }
 
+/* A thread that comes to an atomic, perhaps behind a fence: who comes there later knows what it did until then. */
+enum { MOST_RELEASES = BY_VOLATILE - 1, MOST_LOOKED_AT = 4096 };
+static void hand_on(meeting *m) {
+    uint32_t k = 0;
+    while (k < 4 && now->met[k].at != m) ++k;
+    if (k == 4) k = now->met_next++ % 4;
+    now->met[k].at = m, now->met[k].count = m->release_count;
+    if (!now->fenced || now->releases == MOST_RELEASES) return;
+    if (m->release_count == m->release_room) {
+        const int wider = m->release_room ? 2 * m->release_room : 16;
+        handing *grown = __real_malloc((size_t)wider * sizeof *grown);
+        if (!grown) fatal("no memory");
+        if (m->release_count) __real_memcpy(grown, m->releases, (size_t)m->release_count * sizeof *grown);
+        __real_free(m->releases);
+        m->releases = grown, m->release_room = wider;
+    }
+    m->releases[m->release_count++] = (handing){grid_block * grid_threads + (uint32_t)now->number + 1, ++now->releases};
+}
+
+/* Whether who runs came to an atomic at which the other one had released since. */
+static int is_handed_on(const visit *was) {
+    for (int k = 0; any_fence && k < 4; ++k) {
+        const meeting *m = now->met[k].at;
+        if (!m || m->generation != launches) continue;
+        for (int i = now->met[k].count, left = MOST_LOOKED_AT; i-- > 0 && left-- > 0;)
+            if (m->releases[i].owner == was->owner && m->releases[i].number > was->locks) return 1;
+    }
+    return 0;
+}
+
 /* An access that orders as an atomic does. */
 static void meet_blocks(const void *at) {
     if (mode != GRID || !any_fence) return;
     meeting *m = meeting_at(at);
     const uint32_t cells = learnt_count * 2; /* of each block the owner and its time, for this launch */
-    if (m->generation != launches) m->generation = launches, forget(&m->seen);
+    if (m->generation != launches) m->generation = launches, m->release_count = 0, forget(&m->seen);
+    hand_on(m);
     widen(&m->seen, cells);
     for (uint32_t i = 0; i < learnt_count; ++i)
         if (m->seen.at[2 * i] && m->seen.at[2 * i + 1] >= learnt[i].time)

@@ -68,6 +68,7 @@ static void open_shared(int64_t bytes) {
         if (!dynamic_shared) fatal("no memory");
         dynamic_shared->unit = 0;
         snprintf(dynamic_shared->name, sizeof dynamic_shared->name, "dynamic shared memory");
+        noyau_dynamic_start = dynamic_shared->start;
     }
 }
 

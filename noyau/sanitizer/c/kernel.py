@@ -23,7 +23,7 @@ from noyau.kernels.call import FunctionKernel
 from noyau.kernels.reference import bind_sizes
 from noyau.kernels.user_kernel import Buffer, LaunchConfig, UserKernel, ask, config_of
 from noyau.sanitizer.access_map import AccessMap
-from noyau.sanitizer.c.build import OWN, InstrumentedProgram, Source, build_program, rewrite
+from noyau.sanitizer.c.build import OWN, InstrumentedProgram, Source, build_program, header_folders, rewrite
 from noyau.sanitizer.c.reports import ReportContext, findings_of_runs, maps_of, site_of
 from noyau.sanitizer.c.run import BLOCKS, RANDOM, ROUND_ROBIN, ArrayArgument, RunResult, WorkSharing, run
 from noyau.sanitizer.lint.launches import LaunchFacts, of_cells
@@ -88,10 +88,10 @@ def _watched(runs: Sequence[RunResult], program: InstrumentedProgram, context: R
 def _source(case: KernelCase, entries: Sequence[EntryCall]) -> Source:
     """The text that is built: the user's, on its own lines, and the calls below."""
     kernel = case.kernel
-    macros = constant_macros(kernel, case.constants)
-    text = with_calls(rewrite(kernel.text, kernel.language, kernel.called), entries, kernel.language)
+    macros, flags = constant_macros(kernel, case.constants), tuple(kernel.usage.options.get("flags", ()))
     folder = None if kernel.place == "a text" else Path(kernel.place).parent
-    return Source(macros + text, kernel.language, tuple(kernel.usage.options.get("flags", ())), folder)
+    own = rewrite(kernel.text, kernel.language, kernel.called, header_folders(folder, flags))
+    return Source(macros + with_calls(own, entries, kernel.language), kernel.language, flags, folder)
 
 
 def plans_of(kernel: UserKernel) -> tuple[WorkSharing, ...]:
@@ -141,8 +141,9 @@ def call(function: TextFunction, args: Sequence[Any], launch: Any, size: str, na
     SignatureError where they do not, or for a kernel of a grid without a launch; BuildError where the text does not
     compile."""
     entry_call = _call_of(function, args, launch)
-    text = with_calls(rewrite(function.text, function.language, name), [entry_call], function.language)
-    program = build_program(Source(text, function.language, (), function.path.resolve().parent, function.path.name))
+    folder = function.path.resolve().parent
+    text = with_calls(rewrite(function.text, function.language, name, [folder]), [entry_call], function.language)
+    program = build_program(Source(text, function.language, (), folder, function.path.name))
     runs = [run(program, entry_call.arguments, plan, entry_call.launch) for plan in plans_for(function.text)]
     shapes = {each.name: each.shape for each in entry_call.arguments if isinstance(each, ArrayArgument)}
     names = name, function.name, function.entry, function.language

@@ -50,6 +50,7 @@ _ALLOCATES = re.compile(
 # A launch of a kernel that is named, by a call.
 _LAUNCHES = re.compile(
     r"\bcudaLaunch\w*Kernel\w*\s*\((?:\s*&\w+\s*,)?\s*(?:\(\s*(?:const\s+)?void\s*\*\s*\)\s*)?&?(?:\w+::)*(\w+)"
+    r"|\b(thrust::\w+)\s*\("
 )
 
 
@@ -189,7 +190,7 @@ def launched_name(site: Site, context: ReportContext) -> str:
     """The kernel that a line launches; that of the context where it does not name one."""
     launch = syntax(source_of(site, context), "cuda").launch_on(site.line)
     call = _LAUNCHES.search(site.text)
-    return launch.name if launch else call[1] if call else context.kernel
+    return launch.name if launch else call[1] or call[2] if call else context.kernel
 
 
 def memory_of(name: str, size: int, unit: int, allocation: Site | None, context: ReportContext) -> WatchedMemory:

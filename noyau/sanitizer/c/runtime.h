@@ -34,11 +34,12 @@ enum { NEVER = 0, RUNS = 1, WAITS_BARRIER = 2, WAITS_WARP = 3, WAITS_THREAD = 4,
 enum { WAITS_GRID = 7, WAITS_PHASE = 8 };
 
 /* Who touched a cell: owners count from 1. `time` is the owner's own clock, in a grid the barriers and the syncwarps it
-   has passed; `locks` a set of locks that it held. */
+   has passed; `locks` a set of locks that it held, in a grid how often it has released by a fence and an atomic. */
 typedef struct {
     uint32_t owner, time;
     uint16_t site, locks;
 } visit;
+struct meeting;
 
 /* `round`: the region of the program in which the rest holds, and the flags. */
 enum { IS_SET = 1, IS_WRITTEN = 2, FLAGS = 3 };
@@ -151,6 +152,12 @@ typedef struct fiber {
     lanes lanes;
     const void *spins_at;        /* of a grid: what it read last by an atomic, and how often */
     int32_t spins, is_spinning;
+    uint32_t releases;           /* of a grid: how often it has come to an atomic behind a fence */
+    struct {
+        const struct meeting *at;
+        int count;
+    } met[4];                    /* the atomics that it came to last, and how many had released there before */
+    uint32_t met_next;
 } fiber;
 
 static int mode = SERIAL;

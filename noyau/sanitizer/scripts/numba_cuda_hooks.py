@@ -120,7 +120,7 @@ class _CudaHooks:
         self.order.begin(number)
         for array, is_written in arrays:
             root = root_of(array)
-            low, high = np.lib.array_utils.byte_bounds(array)
+            low, high = getattr(np.lib, "array_utils", np).byte_bounds(array)  # of NumPy itself until 2.0
             begin = low - root.__array_interface__["data"][0]
             self.roots[id(root)] = root
             name = f"an array of {array.dtype}{list(array.shape)}"

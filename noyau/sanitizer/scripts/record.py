@@ -140,6 +140,7 @@ class ScriptSession:
     advice: dict[str, Finding] = field(default_factory=dict)  # on calls that are not watched, by what they are
     is_partial: bool = False  # a launch did not run, so that nothing is known of what the script does afterwards
     lacks: dict[str, str] = field(default_factory=dict)  # why kernels are not checked, by the error of an import
+    look: Callable[[], Any] | None = None  # called after each launch: whether what sees it is still noyau's
 
     def traced(self, name: str, place: str) -> TracingShadow | None:
         """A shadow that remembers the writes of a call that is to be drawn: the first of a kernel that is small
@@ -158,6 +159,8 @@ class ScriptSession:
         self, name: str, language: str, place: str, shapes: str, watched: WatchedRun | None, unseen: str = ""
     ) -> None:
         """One call of a kernel; findings that are alike are told once."""
+        if self.look is not None:
+            self.look()
         earlier = self.kernels.get((name, place)) or KernelSeen(name, language, place, 0, (), 0)
         run = watched or WatchedRun((), 0)
         by_id = {finding.id: finding for finding in (*run.findings, *earlier.findings)}

@@ -100,8 +100,8 @@ HEAD = "__global__ void f(const float *x, float *out, int n) {\n"
     [
         (HEAD + 'asm("nop;");}', "line 2 uses asm: PTX cannot be watched without a GPU"),
         (
-            HEAD + "thrust::sort(x, x + n);}",
-            "line 2 uses thrust: thrust and the rest of cub cannot be watched without a GPU",
+            HEAD + "cub::DeviceRadixSort::SortKeys(x, n);}",
+            "line 2 uses cub: the rest of cub cannot be watched without a GPU",
         ),
         ("__device__ int g;\nvoid f(const float *x, float *out, int n) {\n<<<1, 2>>>(x); }", "the launch on line 3"),
         (

@@ -98,3 +98,23 @@ def test_a_kernel_of_a_file_is_launched(files):
 def test_what_does_not_fit_is_refused(files, name, args, launch, told):
     with pytest.raises(SignatureError, match=re.escape(told)):
         noyau.check(f"{files}/{name}", args, launch=launch)
+
+
+def test_headers_of_the_author_beside_a_kernel_are_found_and_rewritten(files):
+    (files / "parts").mkdir()
+    (files / "parts/tile.h").write_text('#include "wait.h"\nextern __shared__ float tile[];\n', encoding="utf-8")
+    (files / "parts/wait.h").write_text("#define WAIT __syncthreads();\n", encoding="utf-8")
+    kernel = """#include "parts/tile.h"
+__global__ void reverse(float *x) {
+    tile[threadIdx.x] = x[threadIdx.x];
+    WAIT
+    x[threadIdx.x] = tile[blockDim.x - 1 - threadIdx.x];
+}
+"""
+    (files / "reverse.cu").write_text(kernel, encoding="utf-8")
+    x, launch = np.arange(8, dtype="f4"), (1, 8, 32)
+    right = noyau.check(f"{files}/reverse.cu::reverse", (x,), launch=launch, reference=lambda x: x[::-1])
+    assert right.ok
+    (files / "parts/wait.h").write_text("#define WAIT\n", encoding="utf-8")  # which is another text
+    (race, *_) = noyau.check(f"{files}/reverse.cu::reverse", (x,), launch=launch).findings
+    assert (race.kind, race.place) in (("race", f"{files}/reverse.cu:5"), ("uninitialised", f"{files}/reverse.cu:5"))

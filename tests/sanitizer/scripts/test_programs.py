@@ -143,7 +143,7 @@ def test_what_cannot_be_run_is_named(tmp_path):
     assert (refused.ok, refused.is_verified, refused.findings) == (True, False, ())
     refused = checked(tmp_path, "f.c", "int other(int);\nint main() { return other(1); }\n")
     assert str(refused).startswith("f: not checked: line 2 calls other, which cannot be watched")
-    path, text = tmp_path / "f.cu", "int main() {\n    thrust::sort(0, 0);\n}\n"
+    path, text = tmp_path / "f.cu", "int main() {\n    cub::DeviceScan::InclusiveSum(0, 0);\n}\n"
     path.write_text(text, encoding="utf-8")
     assert main(["check", str(path)]) == 3
     nested = "__global__ void g() {}\n__global__ void f() {\n    g<<<1, 1>>>();\n}\nint main() { f<<<1, 1>>>(); }\n"

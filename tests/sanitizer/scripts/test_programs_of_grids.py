@@ -292,3 +292,45 @@ def test_launches_and_dynamic_memory_in_headers_of_the_author(tmp_path):
     path.write_text(WITH_HEADER % "#define WAIT", encoding="utf-8")
     places = {(each.kind.value, Path(each.place).name) for each in check_program(path).errors}
     assert {("race", "sums.cuh:5"), ("out-of-bounds", "main.cu:10")} <= places
+
+
+HANDED_ON = r"""
+#include <cuda/atomic>
+__device__ int lock, box;
+__device__ cuda::atomic<int, cuda::thread_scope_device> ready{0};
+__global__ void locked(int *count) { /* by threads of one block and of several */
+    for (bool done = false; !done;)
+        if (atomicCAS(&lock, 0, 1) == 0) {
+            FENCE;
+            *count += 1;
+            FENCE;
+            atomicExch(&lock, 0), done = true;
+        }
+}
+__global__ void flagged(int *out) {
+    if (blockIdx.x == 0) box = 42, ready.store(1, cuda::memory_order_RELEASE);
+    else {
+        while (ready.load(cuda::memory_order_acquire) == 0) {}
+        *out = box;
+    }
+}
+int main() {
+    int *count;
+    cudaMallocManaged(&count, 8);
+    count[0] = 0;
+    locked<<<2, 40>>>(count);
+    flagged<<<2, 1>>>(count + 1);
+    cudaDeviceSynchronize();
+    return count[0] != 80 || count[1] != 42;
+}
+"""
+
+
+def test_locks_and_flags_order_threads_where_there_are_fences(tmp_path):
+    path = tmp_path / "handed.cu"
+    path.write_text(HANDED_ON.replace("FENCE", "__threadfence()").replace("RELEASE", "release"), encoding="utf-8")
+    assert check_program(path).is_verified
+    path.write_text(HANDED_ON.replace("FENCE", "").replace("RELEASE", "relaxed"), encoding="utf-8")
+    assert {(each.kernel, each.kind.value) for each in check_program(path).errors} == {
+        ("locked", "race"), ("flagged", "race"),
+    }  # fmt: skip

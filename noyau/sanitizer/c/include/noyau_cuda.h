@@ -75,6 +75,7 @@ uint3 noyau_given_grid(void);
 uint3 noyau_given_block(void);
 int64_t noyau_given_shared(void);
 void *noyau_dynamic_shared(void);
+extern void *noyau_dynamic_start; /* of the launch that runs */
 int noyau_lane(void);
 int noyau_sync(int how, int value, const void *pc);
 void noyau_device_map(const void *at);
