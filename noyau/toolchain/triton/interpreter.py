@@ -270,7 +270,8 @@ class _Meanings:
         return interpreter.interpreter_semantic.to_tensor(number) if is_number else value
 
     def methods(self, value: Any) -> Any:
-        return self.carried(value) if isinstance(value, bool | int | float) else value
+        inner = number_of(value)  # a constant and a tensor make a constant that holds a tensor
+        return self.carried(inner) if isinstance(value, bool | int | float) or is_tensor(inner) else value
 
     def replaced(self, value: Any) -> Any:
         if not callable(value):

@@ -102,6 +102,12 @@ def max_by_swaps(x, out, n, B: tl.constexpr):
 
 
 @triton.jit
+def rows_in_order(x, out, n, B: tl.constexpr):
+    row, at = tl.program_id(0), tl.arange(0, B)
+    tl.store(out + row * n + at, tl.sort(tl.load(x + row * n + at, mask=at < n, other=float("inf"))), mask=at < n)
+
+
+@triton.jit
 def counted_by_programs(x, bins, n, B: tl.constexpr):
     at = tl.program_id(0) * B + tl.arange(0, B)
     counts = tl.histogram(tl.load(x + at, mask=at < n, other=15), 16)
@@ -138,6 +144,7 @@ RIGHT = [
     (turned_in_place, (5,), (zeros(5, 32), zeros(5, 16), zeros(5, 16), 32, 16)),
     (locked_sum, (4,), (X, zeros(1), zeros(1, dtype=WHOLE), N, 64)),
     (max_by_swaps, (4,), (torch.arange(N, dtype=WHOLE), zeros(1, dtype=WHOLE), N, 64)),
+    (rows_in_order, (5,), (torch.rand(5, 20), zeros(5, 20), 20, 32)),
     (counted_by_programs, (4,), (torch.arange(N, dtype=WHOLE) % 10, zeros(16, dtype=WHOLE), N, 64)),
     (loss_in_one_pass, (5,), (torch.rand(5, 77), torch.tensor([0, 76, 3, 4, 5]), zeros(5), 77, 32)),
 ]
