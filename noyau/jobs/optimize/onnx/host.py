@@ -19,7 +19,7 @@ from noyau.errors import InputError, ModelError
 from noyau.hosts.onnxruntime.activations import ActivationCapture, Activations, capture_of, capture_twice, fault_at
 from noyau.hosts.onnxruntime.inputs import ModelInputs, first_of, first_that_runs, model_inputs, model_names, spell
 from noyau.hosts.onnxruntime.session_workers import Workers
-from noyau.hosts.onnxruntime.source_model import SourceModel
+from noyau.hosts.onnxruntime.source_model import SourceModel, fault_alone
 from noyau.hosts.onnxruntime.subgraph import cut_of
 from noyau.hosts.onnxruntime.write_back import installable
 from noyau.jobs.optimize.candidate import Candidate, right
@@ -39,8 +39,9 @@ from noyau.toolchain.c import compiler as c_compiler
 from noyau.workers.resources import processors
 
 # Seconds on the clock. Rounds at sizes that nobody asked for begin within the first, and of a model that runs once in
-# the second, which with clocks and checks keep a model of under 50 MB below a minute on two quiet cores.
-ROUNDS_S, MOST_RUN_S = 35.0, 4.0
+# the second; the last one, had it taken twice as long, would have ended within the third. That keeps a model of under
+# 50 MB below a minute on two quiet cores.
+ROUNDS_S, MOST_RUN_S, MODEL_S = 35.0, 4.0, 55.0
 
 
 @dataclass(slots=True)
@@ -61,6 +62,7 @@ class OnnxHost:
     start: Conditions = field(init=False)
     base: OnnxBench = field(init=False)
     scenes: list[BenchmarkCase] = field(default_factory=list)  # of the whole model, one for each round
+    began_s: float = field(default_factory=time.monotonic)  # of the last round
 
     def plan(self) -> tuple[Partition, Plan]:
         """The groups of the model, and the kernels that are asked for: the user's, then those of the groups around
@@ -77,6 +79,8 @@ class OnnxHost:
     def certify(self, kernels: Sequence[Planned]) -> list[Candidate]:
         """The kernels compiled, and certified on what flows through the model with small inputs."""
         original, wishes = self.original, self.wishes
+        if not kernels and (fault := fault_alone(original, original.before)):
+            raise ModelError(fault)
         feeds = self._inputs_at(kernels, first_of(wishes.dims), wishes.inputs)
         capturing = capture_of(original) if original.prepacked else None  # a session of large weights is not kept
         kernels = self._running_first(kernels, feeds, capturing or capture_of(original))
@@ -178,13 +182,15 @@ class OnnxHost:
         if self.scenes:
             self.say(f"running the model at {spell(own_sizes)}")
         begin_s, first = time.monotonic(), not self.scenes
-        late = not first and (self.deadline.passed or self._is_late(0.0))
+        last_s = 0.0 if first else begin_s - self.began_s
+        late = not first and (self.deadline.passed or self._is_late(0.0, last_s))
         activations = None if late else self.schedule.activations(candidates, dict(sizes))
-        if not first and not self.deadline.passed and self._is_late(time.monotonic() - begin_s):
+        if not first and not self.deadline.passed and self._is_late(time.monotonic() - begin_s, last_s):
             self.schedule.note(f"not timed at {spell(own_sizes)}: it takes long; --dim asks for that")
             return None
         if activations is None:
             return None
+        self.began_s = begin_s
         bench = replace(self.base, activations=activations, sizes=own_sizes, cold=not self.scenes)
         stored = self.original.imported.initializers
         inputs = [each.name for each in self.original.model.graph.input if each.name not in stored]
@@ -192,10 +198,12 @@ class OnnxHost:
             self.scenes.append(BenchmarkCase(own_sizes, {name: activations.arrays[name] for name in inputs}))
         return bench
 
-    def _is_late(self, run_s: float) -> bool:
-        """Whether sizes that nobody asked for are left out, of which one run took so long: a model has so much time."""
+    def _is_late(self, run_s: float, round_s: float) -> bool:
+        """Whether sizes that nobody asked for are left out, of which one run took so long, and the last round so long:
+        a model has so much time."""
         spent_s = time.monotonic() - self.deadline.start_s
-        return not (self.wishes.dims or self.wishes.inputs) and (run_s > MOST_RUN_S or spent_s - run_s > ROUNDS_S)
+        late = run_s > MOST_RUN_S or spent_s - run_s > ROUNDS_S or spent_s + 2 * round_s > MODEL_S
+        return late and not (self.wishes.dims or self.wishes.inputs)
 
     def install(self, candidates: Sequence[Candidate]) -> tuple[Sequence[Candidate], FinalModel]:
         """The model with the kernels that stay, timed as a whole, and never handed back slower than it was."""

@@ -6,7 +6,7 @@ import itertools
 import logging
 import math
 import operator
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -158,11 +158,10 @@ def settle(
         whole = time_whole(bench, scenes, limit_s)
         if keep == "all":
             break
-        if reason := loss_of(whole):
-            guilty = [one.planned.operator for one in candidates]
-        elif reason := loss_alone(bench, scenes, limit_s):
-            guilty = [one.planned.operator for one in candidates if one.kept and changes_alone(bench, one, options)]
-        else:
+        guilty: Sequence[Candidate] = candidates
+        if not (reason := loss_of(whole)) and (reason := loss_alone(bench, scenes, limit_s)):
+            guilty = [one for one in candidates if one.kept and changes_alone(bench, one, options)]
+        if not reason:
             break
         count = 2**attempt if attempt < ATTEMPTS and whole.timings and guilty else len(candidates)
         candidates = without_worst(candidates, count, whole, reason, guilty)
@@ -229,19 +228,20 @@ def loss_alone(bench: OnnxBench, scenes: Sequence[BenchmarkCase], limit_s: float
 
 
 def changes_alone(bench: OnnxBench, candidate: Candidate, options: c_compiler.CompilerOptions) -> bool:
-    """Whether onnxruntime makes other nodes of a file with this kernel alone, where the library is not at hand."""
-    models = bench.original.before, with_kernels(bench, [candidate.planned], options).fused
+    """Whether onnxruntime makes other nodes of a file with this kernel alone, where the library is not at hand, than of
+    the model in the opset that is written."""
+    models = bench.original.runnable, with_kernels(bench, [candidate.planned], options).fused
     return operator.ne(*(optimized_operators(bench.original, model) for model in models))
 
 
 def without_worst(
-    candidates: Sequence[Candidate], count: int, whole: Whole, reason: str, guilty: Collection[str]
+    candidates: Sequence[Candidate], count: int, whole: Whole, reason: str, guilty: Sequence[Candidate]
 ) -> tuple[Candidate, ...]:
     """So many of the kept kernels dropped, of those that may be guilty first: which gain least at the binding where the
     whole model loses."""
     sizes = {} if whole.loser is None else whole.loser.sizes
     kept = [one for one in candidates if one.kept]
-    kept.sort(key=lambda one: (one.planned.operator not in guilty, gain_s(one, sizes)))
+    kept.sort(key=lambda one: (one not in guilty, gain_s(one, sizes)))
     return dropped(candidates, {one.planned.operator: reason for one in kept[:count]})
 
 
