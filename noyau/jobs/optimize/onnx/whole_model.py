@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import logging
 import math
-import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -213,7 +212,8 @@ def loss_alone(bench: OnnxBench, scenes: Sequence[BenchmarkCase], limit_s: float
     than the model as it came, twice, for onnxruntime makes other nodes of it."""
     models = bench.original.before, bench.fused
     try:
-        if operator.eq(*(optimized_operators(bench.original, model) for model in models)):
+        before, after = (optimized_operators(bench.original, model) for model in models)
+        if before == after:
             return ""
         plain, loser = replace(bench, library=None), None
         for look in ("alone", "alone again"):
@@ -231,7 +231,8 @@ def changes_alone(bench: OnnxBench, candidate: Candidate, options: c_compiler.Co
     """Whether onnxruntime makes other nodes of a file with this kernel alone, where the library is not at hand, than of
     the model in the opset that is written."""
     models = bench.original.runnable, with_kernels(bench, [candidate.planned], options).fused
-    return operator.ne(*(optimized_operators(bench.original, model) for model in models))
+    before, after = (optimized_operators(bench.original, model) for model in models)
+    return before != after
 
 
 def without_worst(
