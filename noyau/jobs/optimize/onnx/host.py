@@ -19,7 +19,7 @@ from noyau.errors import InputError, ModelError
 from noyau.hosts.onnxruntime.activations import ActivationCapture, Activations, capture_of, capture_twice, fault_at
 from noyau.hosts.onnxruntime.inputs import ModelInputs, first_of, first_that_runs, model_inputs, model_names, spell
 from noyau.hosts.onnxruntime.session_workers import Workers
-from noyau.hosts.onnxruntime.source_model import SourceModel, fault_alone
+from noyau.hosts.onnxruntime.source_model import SourceModel
 from noyau.hosts.onnxruntime.subgraph import cut_of
 from noyau.hosts.onnxruntime.write_back import installable
 from noyau.jobs.optimize.candidate import Candidate, right
@@ -79,8 +79,6 @@ class OnnxHost:
     def certify(self, kernels: Sequence[Planned]) -> list[Candidate]:
         """The kernels compiled, and certified on what flows through the model with small inputs."""
         original, wishes = self.original, self.wishes
-        if not kernels and (fault := fault_alone(original, original.before)):
-            raise ModelError(fault)
         feeds = self._inputs_at(kernels, first_of(wishes.dims), wishes.inputs)
         capturing = capture_of(original) if original.prepacked else None  # a session of large weights is not kept
         kernels = self._running_first(kernels, feeds, capturing or capture_of(original))
