@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-LEAST_RATIO = 0.99
+from tools.suites.onnx_judgement import LEAST_RATIO
 
 
 def optimize(path: Path, result: Path, words: Sequence[str], time_s: float) -> dict[str, Any]:

@@ -1,7 +1,9 @@
 """Judgement of a model with its kernels: `python -m tools.suites.onnx_judgement MODEL.onnx FUSED.onnx SIZES`.
 
 Its outputs on several random inputs, with its library and without, may be 10 times as far from float64 as those of the
-original; its time is taken in turn with that of the original, by the processor's clock of one thread."""
+original; its time is taken in turn with that of the original, by the processor's clock of one thread. Where it seems
+slower, that is done once more, in three times as many sessions, and only that counts: sessions of one file differ by
+two percent."""
 
 from __future__ import annotations
 
@@ -10,14 +12,15 @@ import math
 import statistics
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from noyau.errors import NoyauError
+from noyau.errors import NoyauError, UnsupportedError
+from noyau.hosts.onnxruntime.function_bodies import subgraphs
 from noyau.hosts.onnxruntime.inputs import graph_names, inputs_at, sizes_for
 from noyau.hosts.onnxruntime.model_files import library_path
 from noyau.hosts.onnxruntime.runs import run
@@ -26,16 +29,13 @@ from noyau.hosts.onnxruntime.source_model import SourceModel, open_model
 from noyau.ir.graph_interpreter import evaluate
 
 Arrays = Mapping[str, np.ndarray]
-SEEDS, OPENINGS, MOST_ERRORS, FLOOR = (
-    3,
-    3,
-    10.0,
-    2e-7,
-)  # the least error that is allowed for: a few roundings of float32
+SEEDS, OPENINGS, BUDGET_S, LEAST_RATIO, MOST_ERRORS = 3, 3, 1.0, 0.99, 10.0
+FLOOR = 2e-7  # the least error that is allowed for: a few roundings of float32
 
 
-def distance(truth: Arrays, arrays: Arrays) -> float:
-    """How far arrays are from others at most, over the largest of each; infinite where others than floats differ."""
+def distance(truth: Arrays, arrays: Arrays, least: float = 0.0) -> float:
+    """How far arrays are from others at most, over the largest of each, or `least` if that is more; infinite where
+    others than floats differ."""
     worst = 0.0
     for name, exact in truth.items():
         one = arrays[name]
@@ -46,14 +46,33 @@ def distance(truth: Arrays, arrays: Arrays) -> float:
         finite = np.isfinite(exact)
         if not np.array_equal(one[~finite], exact[~finite], equal_nan=True):
             return math.inf
-        largest = np.abs(exact[finite]).max(initial=0.0) or 1.0
+        largest = np.abs(exact[finite]).max(initial=least) or 1.0
         worst = max(worst, float(np.nan_to_num(np.abs(one - exact)[finite], nan=math.inf).max(initial=0.0) / largest))
     return worst
 
 
+def outputs_of(session: Any, arrays: Arrays) -> Arrays:
+    """The outputs of a session by name; of sequences and maps, as of scikit-learn, each value by a name of its own."""
+    try:
+        return run(session, arrays)
+    except UnsupportedError:
+        values = zip([end.name for end in session.get_outputs()], session.run(None, dict(arrays)), strict=True)
+        return dict(leaf for name, value in values for leaf in _leaves(name, value))
+
+
+def _leaves(name: str, value: Any) -> Iterator[tuple[str, np.ndarray]]:
+    if isinstance(value, (list, dict)):
+        for key, each in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _leaves(f"{name}.{key}", each)
+    else:
+        yield name, np.asarray(value)
+
+
 def truth_of(original: SourceModel, arrays: Arrays, names: Sequence[str]) -> Arrays | None:
-    """Outputs in float64 by the interpreter; None where it cannot run the model."""
+    """Outputs in float64 by the interpreter; None where it cannot run all of the model."""
     imported = original.imported
+    if any(any(subgraphs(node)) for node in original.model.graph.node):
+        return None  # bodies are run by onnxruntime
     try:
         stored = {name: imported.load_initializer(name) for name in imported.initializers}
         with np.errstate(all="ignore"):
@@ -64,7 +83,9 @@ def truth_of(original: SourceModel, arrays: Arrays, names: Sequence[str]) -> Arr
 
 
 def judge(path: Path, result: Path, sizes: Sequence[Mapping[str, int]]) -> dict[str, Any]:
-    """The errors and the speed of a result, with its library and without."""
+    """The errors and the speed of a result, with its library and without; nothing of a file that is as it was."""
+    if path.read_bytes() == result.read_bytes():
+        return {"right": True, "errors": {}, "speed": {}, "doubt": "the same file"}
     original, beside = open_model(path), library_path(result)
     library = beside if beside.exists() else None
     plain = open_session(path, threads=1)
@@ -82,13 +103,15 @@ def judge(path: Path, result: Path, sizes: Sequence[Mapping[str, int]]) -> dict[
         for seed in range(SEEDS):
             made = inputs_at(original.imported, known, (), 100 * number + seed).arrays
             arrays = {value.name: made[value.name] for value in plain.get_inputs()}
-            reference, base = run(unoptimized, arrays), {key: run(one, arrays) for key, one in sessions.items()}
+            base = {key: outputs_of(one, arrays) for key, one in sessions.items()}
+            reference = outputs_of(unoptimized, arrays)
             near = {key: np.nextafter(a, a + a) if a.dtype.kind == "f" else a for key, a in arrays.items()}
-            truth, bit = truth_of(original, arrays, names), distance(reference, run(unoptimized, near))
+            truth, bit = truth_of(original, arrays, names), distance(reference, outputs_of(unoptimized, near))
             truths, doubt = ([reference], "without float64") if truth is None else ([truth], doubt)
             if truth is not None and distance(truth, reference) > max(1e-3, 100 * bit):
                 truths, doubt = [truth, reference], "far from float64"  # near either is right, as a last bit of inputs
-            apart = {key: min(distance(one, outputs) for one in truths) for key, outputs in base.items()}
+            least = 1.0 if truth is None else 0.0  # onnxruntime's own sigmoid is 1e-7 off, which for its 1e-5 is much
+            apart = {key: min(distance(one, outputs, least) for one in truths) for key, outputs in base.items()}
             most = MOST_ERRORS * max(apart["original"], distance(truths[-1], reference), bit, FLOOR)
             allowed &= all(one <= most for one in apart.values())
             errors = {key: max(errors[key], one) for key, one in apart.items()}
@@ -100,15 +123,18 @@ def judge(path: Path, result: Path, sizes: Sequence[Mapping[str, int]]) -> dict[
                 "without": partial(opened, result),
             }
             made |= {"with": partial(opened, result, library.absolute())} if library else {}
-            times[" ".join(f"{k}={v}" for k, v in each.items()) or "as it is"] = speed(made, arrays)
+            ratios = speed(made, arrays)
+            if min(ratios.get("with", 1.0), ratios["without"]) < LEAST_RATIO:
+                ratios = speed(made, arrays, 3 * OPENINGS)
+            times[" ".join(f"{k}={v}" for k, v in each.items()) or "as it is"] = ratios
     return {"right": allowed, "errors": errors, "speed": times, "doubt": doubt}
 
 
-def speed(made: Mapping[str, Callable[[], Any]], arrays: Arrays, budget_s: float = 3.0) -> dict[str, float]:
+def speed(made: Mapping[str, Callable[[], Any]], arrays: Arrays, openings: int = OPENINGS) -> dict[str, float]:
     """The medians of the quotients of times, the original over each other one, in an order that changes; the median of
-    three openings of all, as one session may lie better in memory than another: "again" is the original once more."""
+    some openings of all, as one session may lie better in memory than another: "again" is the original once more."""
     ratios: dict[str, list[float]] = {key: [] for key in made if key != "original"}
-    for number in range(OPENINGS):
+    for number in range(openings):
         chance = np.random.default_rng(number)
         sessions = {key: made[key]() for key in chance.permutation(list(made))}
         calls = {key: partial(session.run, None, dict(arrays)) for key, session in sessions.items()}
@@ -116,7 +142,7 @@ def speed(made: Mapping[str, Callable[[], Any]], arrays: Arrays, budget_s: float
             call()
         once = max(seconds(calls["original"], 3), 1e-7)
         count = max(1, round(1e-3 / once))
-        rounds = max(3, min(100, round(budget_s / OPENINGS / (once * count * len(calls)))))
+        rounds = max(3, min(100, round(BUDGET_S / (once * count * len(calls)))))
         rows = [{key: seconds(calls[key], count) for key in chance.permutation(list(made))} for _ in range(rounds)]
         for key, own in ratios.items():
             own.append(statistics.median(row["original"] / row[key] for row in rows))

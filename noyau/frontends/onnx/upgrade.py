@@ -95,6 +95,8 @@ def _converted(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
         ) from error
     for node in _nodes(result.graph):
         node.op_type = "Hardmax" if node.name == hardmax else node.op_type
+    del result.graph.value_info[:]  # onnx writes what it infers, with which onnxruntime lays out memory by other rules
+    result.graph.value_info.extend(model.graph.value_info)
     return result
 
 

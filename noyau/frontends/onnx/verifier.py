@@ -6,13 +6,14 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
+from itertools import chain
 from pathlib import Path
 
 import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from noyau.errors import ModelError
-from noyau.frontends.onnx.boundaries import captures
+from noyau.frontends.onnx.boundaries import captures, subgraphs
 from noyau.frontends.onnx.tensors import check_dims
 from noyau.frontends.onnx.upgrade import OLDEST_OPSET, opset_of
 from noyau.text import printable
@@ -24,6 +25,8 @@ def verify(model: onnx.ModelProto) -> onnx.ModelProto:
     if opset < OLDEST_OPSET:
         remedy = f"export it again, or convert it: onnx.version_converter.convert_version(model, {OLDEST_OPSET})"
         raise ModelError(f"the model has opset {opset}; the oldest that noyau reads is {OLDEST_OPSET}: {remedy}")
+    if (largest := max(each.version for each in model.opset_import)) >= 1 << 31:
+        raise ModelError(f"the model imports version {largest} of a set of operators, which there is not")
     for value in model.graph.input:
         dims = [dim.dim_value for dim in value.type.tensor_type.shape.dim if dim.HasField("dim_value")]
         check_dims(f"the input {value.name!r}", dims)
@@ -31,6 +34,7 @@ def verify(model: onnx.ModelProto) -> onnx.ModelProto:
         check_dims(f"the initializer {tensor.name!r}", list(tensor.dims))
     for sparse in model.graph.sparse_initializer:
         check_dims(f"the initializer {sparse.values.name!r}", list(sparse.dims))
+    _check_text(model.graph)
     _check_names(model.graph)
     _check_order(model.graph)
     return model
@@ -49,6 +53,16 @@ def _graph_inputs(graph: onnx.GraphProto) -> Iterator[str]:
     """The names of the values that no node makes; initializers may be listed as inputs too."""
     sparse = (tensor.values for tensor in graph.sparse_initializer)
     yield from dict.fromkeys(value.name for value in (*graph.input, *graph.initializer, *sparse))
+
+
+def _check_text(graph: onnx.GraphProto) -> None:
+    """ModelError for a name that is no UTF-8, which protobuf gives as bytes."""
+    ends = (value.name for values in (graph.input, graph.output, graph.initializer) for value in values)
+    inner = (name for node in graph.node for name in (node.op_type, node.domain, *node.input, *node.output))
+    if (name := next((name for name in chain(ends, inner) if isinstance(name, bytes)), None)) is not None:
+        raise ModelError(f"the name {name[:100]!r} is not UTF-8")
+    for each in chain.from_iterable(map(subgraphs, graph.node)):
+        _check_text(each)
 
 
 def _check_names(graph: onnx.GraphProto) -> None:

@@ -191,8 +191,11 @@ def body_of(fused: FusedNode, values: ModelValues) -> FunctionBody:
     return FunctionBody(tuple(nodes), fused.inputs, tuple(extras), fused.outputs)
 
 
-def recompute(name: str, values: ModelValues, names: Iterable[str] = ()) -> tuple[set[int], list[str]] | None:
-    """The nodes and small initializers that make a value of `known` ones by shape arithmetic alone; else None."""
+def recompute(
+    name: str, values: ModelValues, names: Iterable[str] = (), most_bytes: float = _SMALL_BYTES
+) -> tuple[set[int], list[str]] | None:
+    """The nodes and small initializers that make a value of `names` by shape arithmetic alone; else None. `most_bytes`:
+    of a Constant among the nodes."""
     names, nodes, constants, pending = set(names), set[int](), list[str](), [name]
     while pending:
         name = pending.pop()
@@ -202,7 +205,11 @@ def recompute(name: str, values: ModelValues, names: Iterable[str] = ()) -> tupl
         position = values.producers.get(name)
         if name in values.constants and _is_small(values.constants[name], values.folder):
             constants.append(name)
-        elif position is None or len(nodes) == _MOST_COPIED or not _is_shape_arithmetic(values.nodes[position]):
+        elif (
+            position is None
+            or len(nodes) == _MOST_COPIED
+            or not _is_shape_arithmetic(values.nodes[position], most_bytes)
+        ):
             return None
         else:
             nodes.add(position)
@@ -275,8 +282,8 @@ def clean() -> Callable[[str], str]:
     return renamed
 
 
-def _is_shape_arithmetic(node: NodeProto) -> bool:
-    small = all(attribute.ByteSize() <= _SMALL_BYTES for attribute in node.attribute)
+def _is_shape_arithmetic(node: NodeProto, most_bytes: float) -> bool:
+    small = all(attribute.ByteSize() <= most_bytes for attribute in node.attribute)
     return node.domain in CORE_DOMAINS and node.op_type in _SHAPE_ARITHMETIC and small
 
 

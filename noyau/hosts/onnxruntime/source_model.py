@@ -4,6 +4,8 @@ it opens with its library and without, and onnx takes it."""
 from __future__ import annotations
 
 import math
+import tempfile
+from collections import Counter
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -19,6 +21,7 @@ from noyau.hosts.onnxruntime.bodies import Body, laid_flat, loosened
 from noyau.hosts.onnxruntime.function_bodies import every_node, subgraphs
 from noyau.hosts.onnxruntime.model_files import Provenance, provenance_of, take_apart
 from noyau.hosts.onnxruntime.runs import run_bodies
+from noyau.hosts.onnxruntime.sessions import OPTIMIZED as OPTIMIZED_FILE
 from noyau.hosts.onnxruntime.sessions import open_session
 from noyau.text import printable
 
@@ -185,6 +188,16 @@ def fused_operators(model: ModelProto) -> dict[str, int]:
     """Count the nodes of each operator that onnxruntime's optimizer made."""
     names = [node.op_type for node in model.graph.node if node.domain in OPTIMIZED or node.op_type in IN_DEFAULT_DOMAIN]
     return {name: names.count(name) for name in dict.fromkeys(names)}
+
+
+def optimized_operators(original: SourceModel, model: ModelProto) -> Counter[str]:
+    """Count the nodes of each operator that onnxruntime makes of a model, or of a fused twin without its library."""
+    with tempfile.TemporaryDirectory(prefix="noyau-") as name:
+        place, folder = Path(name), original.folder.absolute()
+        session = open_session(model.SerializeToString(), threads=1, folder=folder, prepacked=False, trace=place)
+        session.end_profiling()
+        nodes = every_node(type(model).FromString((place / OPTIMIZED_FILE).read_bytes()).graph.node)
+        return Counter(node.op_type for node in nodes)
 
 
 def fault_alone(original: SourceModel, fused: ModelProto) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -57,7 +58,7 @@ def _closure(
     positions, initializers = set(nodes), set[str]()
     names = set(inputs).union(*(values.nodes[position].output for position in nodes))
     for name in sorted(_reads_of(values, nodes) - names):
-        origin = None if name in stored else recompute(name, values, names | stored)
+        origin = None if name in stored else recompute(name, values, names | stored, math.inf)
         if name in stored:
             initializers.add(name)
         elif origin is not None:

@@ -124,3 +124,11 @@ def test_a_sequence_map_is_the_loop_that_runs():
     assert [node.op_type for node in new.graph.node].count("Loop") == 1
     assert all(node.op_type != "SequenceMap" for node in new.graph.node)
     np.testing.assert_array_equal(run(new), run(old))
+
+
+def test_nothing_is_said_of_values_that_the_file_does_not_say():
+    """onnx infers shapes as it converts; onnxruntime has its own, and lays out memory by those that a file has."""
+    old = model("(float[n,6] x) => (float[n,6] y) { a = Tanh(x) b = Abs(a) y = Neg(b) }", opset=11)
+    old.graph.value_info.add().CopyFrom(old.graph.input[0])
+    old.graph.value_info[0].name = "a"
+    assert [value.name for value in upgrade(old).graph.value_info] == ["a"]

@@ -136,6 +136,18 @@ def test_an_opset_below_13(opset):
     assert message.startswith(f"the model has opset {opset}; the oldest that noyau reads is 13")
 
 
+def test_a_version_that_no_number_of_c_holds():
+    proto = model(CHAIN)
+    proto.opset_import[0].version = 1 << 40
+    assert refusal(proto) == "the model imports version 1099511627776 of a set of operators, which there is not"
+
+
+@pytest.mark.parametrize("text", [CHAIN, "(bool c) => (y) { y = If (c) <then_branch = b () => (z) { z = Abs(b) }> }"])
+def test_a_name_that_is_no_text(text):
+    content = model(text).SerializeToString().replace(b"\n\x01b", b"\n\x01\xff")
+    assert refusal(onnx.ModelProto.FromString(content)) == r"the name b'\xff' is not UTF-8"
+
+
 def test_names_in_messages_are_escaped():
     proto = model(CHAIN)
     proto.graph.node[1].input[0] = "evil\n'\x1b[31m"

@@ -12,7 +12,7 @@ from noyau.codegen import plan as codegen_plan
 from noyau.errors import ModelError
 from noyau.hosts.onnxruntime.function_bodies import is_own
 from noyau.hosts.onnxruntime.model_files import save
-from noyau.hosts.onnxruntime.source_model import fault_alone, open_model, require_opening
+from noyau.hosts.onnxruntime.source_model import fault_alone, open_model, optimized_operators, require_opening
 from noyau.hosts.onnxruntime.write_back import library, put_back
 from noyau.toolchain.c import compiler as c_compiler
 from tests.small_models import KINDS, twice, written
@@ -82,3 +82,9 @@ def test_what_only_a_library_of_the_users_own_runs_is_not_opened(tmp_path, fused
     path: Path = written(KINDS["strange operator"], tmp_path)
     require_opening(path, fused[2])
     assert fault_alone(open_model(path), cyclic(fused[1])) == ""
+
+
+def test_onnxruntime_makes_the_nodes_of_the_model_of_a_file_without_its_library(fused):
+    operators = optimized_operators(fused[0], fused[0].before)
+    assert operators == optimized_operators(fused[0], fused[1])
+    assert operators["Tanh"] > 0

@@ -4,10 +4,11 @@ import json
 
 import numpy as np
 
+from noyau.hosts.onnxruntime.sessions import open_session
 from noyau.hosts.onnxruntime.source_model import open_model
-from tests.small_models import plain, written
+from tests.small_models import KINDS, plain, written
 from tools.suites.onnx_files import line_of, main, summary
-from tools.suites.onnx_judgement import distance, truth_of
+from tools.suites.onnx_judgement import distance, judge, outputs_of, truth_of
 
 ROW = {"status": 0, "clock_s": 61.0, "cpu_s": 9.0, "kernels": 2, "kept": 1, "says": "FASTER", "reason": "", "doubt": ""}
 SPEED = {"n=1": {"ms": 1.0, "with": 1.5, "without": 0.9}}
@@ -38,3 +39,19 @@ def test_the_truth_is_in_float64(tmp_path):
     original = open_model(written(plain(), tmp_path))
     (name,) = (end.name for end in original.model.graph.output)
     assert truth_of(original, {"x": np.ones((2, 6), np.float32)}, [name])[name].dtype == np.float64
+
+
+def test_values_of_sequences_are_compared_each(tmp_path):
+    session = open_session(written(KINDS["sequence out"], tmp_path), threads=1)
+    outputs = outputs_of(session, {"x": np.ones(6, np.float32)})
+    assert {name: array.shape for name, array in outputs.items()} == {"s.0": (6,), "s.1": (6,)}
+
+
+def test_a_small_output_may_be_off_by_what_is_little_of_one():
+    truth, other = {"y": np.array([1e-5])}, {"y": np.array([1.01e-5])}
+    assert distance(truth, other) > 9e-3 and distance(truth, other, least=1.0) < 2e-7
+
+
+def test_of_a_file_as_it_was_nothing_is_judged(tmp_path):
+    path = written(plain(), tmp_path)
+    assert judge(path, path, [])["right"]

@@ -167,8 +167,11 @@ def _values_beside(part: _Pass) -> ir.Loop:
 
 
 def _in_turn(part: _Pass) -> ir.Loop:
-    """The values of a tile one by one, each by folds in lanes; then they are taken in side by side."""
-    (name, extent), last = part.loops[-1], max(map(part.steps.index, cpu_folds.lets_of_folds(part.steps)))
+    """The values of a tile one by one, each by folds in lanes; then they are taken in side by side. Those that are no
+    folds, as a pass beside folds of folds may have, are side by side at once."""
+    if not (inner := cpu_folds.lets_of_folds(part.steps)):
+        return _values_beside(part)
+    (name, extent), last = part.loops[-1], max(map(part.steps.index, inner))
     first, then = part.steps[: last + 1], part.steps[last + 1 :]
     loop, cell = ir.Loop(name, extent, ir.Axis.SERIAL, ()), (Dim.of(CELL),)
     tiles, length, cells = primitives.tiled(loop, TILE, f"{name}t", name, f"{name}t_length")

@@ -40,8 +40,9 @@ from noyau.toolchain.c import compiler as c_compiler
 from noyau.workers.resources import processors
 
 # Seconds on the clock. Rounds at sizes that nobody asked for begin within the first, and of a model that runs once in
-# the second, which with clocks and checks keep a model of under 50 MB below a minute on two quiet cores.
-ROUNDS_S, MOST_RUN_S = 35.0, 4.0
+# the second; the last one, had it taken twice as long, would have ended within the third. That keeps a model of under
+# 50 MB below a minute on two quiet cores.
+ROUNDS_S, MOST_RUN_S, MODEL_S = 35.0, 4.0, 55.0
 
 
 @dataclass(slots=True)
@@ -62,6 +63,7 @@ class OnnxHost:
     start: Conditions = field(init=False)
     base: OnnxBench = field(init=False)
     scenes: list[BenchmarkCase] = field(default_factory=list)  # of the whole model, one for each round
+    began_s: float = field(default_factory=time.monotonic)  # of the last round
 
     def plan(self) -> tuple[Partition, Plan]:
         """The groups of the model, and the kernels to try: the user's, then those of the groups around them."""
@@ -179,13 +181,15 @@ class OnnxHost:
         if self.scenes:
             self.say(f"running the model at {spell(own_sizes)}")
         begin_s, first = time.monotonic(), not self.scenes
-        late = not first and (self.deadline.passed or self._is_late(0.0))
+        last_s = 0.0 if first else begin_s - self.began_s
+        late = not first and (self.deadline.passed or self._is_late(0.0, last_s))
         activations = None if late else self.schedule.activations(candidates, dict(sizes))
-        if not first and not self.deadline.passed and self._is_late(time.monotonic() - begin_s):
+        if not first and not self.deadline.passed and self._is_late(time.monotonic() - begin_s, last_s):
             self.schedule.note(f"not timed at {spell(own_sizes)}: it takes long; --dim asks for that")
             return None
         if activations is None:
             return None
+        self.began_s = begin_s
         bench = replace(self.base, activations=activations, sizes=own_sizes, cold=not self.scenes)
         stored = self.original.imported.initializers
         inputs = [each.name for each in self.original.model.graph.input if each.name not in stored]
@@ -193,10 +197,12 @@ class OnnxHost:
             self.scenes.append(BenchmarkCase(own_sizes, {name: activations.arrays[name] for name in inputs}))
         return bench
 
-    def _is_late(self, run_s: float) -> bool:
-        """Whether sizes that nobody asked for are left out, of which one run took so long: a model has so much time."""
+    def _is_late(self, run_s: float, round_s: float) -> bool:
+        """Whether sizes that nobody asked for are left out, of which one run took so long, and the last round so long:
+        a model has so much time."""
         spent_s = time.monotonic() - self.deadline.start_s
-        return not (self.wishes.dims or self.wishes.inputs) and (run_s > MOST_RUN_S or spent_s - run_s > ROUNDS_S)
+        late = run_s > MOST_RUN_S or spent_s - run_s > ROUNDS_S or spent_s + 2 * round_s > MODEL_S
+        return late and not (self.wishes.dims or self.wishes.inputs)
 
     def install(self, candidates: Sequence[Candidate]) -> tuple[Sequence[Candidate], FinalModel]:
         """The model with the kernels that stay, timed as a whole, and never handed back slower than it was."""

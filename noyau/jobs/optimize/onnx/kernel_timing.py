@@ -221,7 +221,8 @@ def parts(
     # Of values that the kernel does not read, those of which no shape arithmetic makes the operators' own.
     values, rest = ModelValues.of(original.model), (name for at in group.positions for name in nodes[at].input if name)
     names |= dict.fromkeys(name for name in rest if recompute(name, values, {*names, *results}) is None)
-    names = {name: None for name in names if name not in results}
+    # Nor what is made of tensors alone, which the runtime folds into the calls that read it.
+    names = {name: None for name in names if name not in results and recompute(name, values, tensors, math.inf) is None}
     read = {name: arrays[name] for name in names if name in arrays and name not in tensors}
     types = types_of(read) | {node.output: value_type(node) for node in group.graph.nodes}
     called = [places[nodes[call].output[0]] for call in calls]

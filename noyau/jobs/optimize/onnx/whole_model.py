@@ -16,7 +16,7 @@ from noyau.hosts.onnxruntime.bodies import restored
 from noyau.hosts.onnxruntime.inputs import spell
 from noyau.hosts.onnxruntime.runs import BoundRun, PlainRun, ends_run
 from noyau.hosts.onnxruntime.sessions import open_session
-from noyau.hosts.onnxruntime.source_model import fault_alone, foreign_operators
+from noyau.hosts.onnxruntime.source_model import fault_alone, foreign_operators, optimized_operators
 from noyau.hosts.onnxruntime.write_back import library, put_back
 from noyau.jobs.optimize.candidate import BindingTiming, Candidate, decisive, losing, overall
 from noyau.jobs.optimize.onnx.kernel_timing import Arrays, BenchmarkCase, OnnxBench, stamps
@@ -83,6 +83,7 @@ def twin_distance(bench: OnnxBench, arrays: Arrays) -> float | None:
 
 log = logging.getLogger("noyau")
 ATTEMPTS = 4  # at a model that is not slower, each with fewer kernels, before it is handed back as it was
+ALONE_FROM = 0.99  # of the speed of the model as it came: what a file keeps without its library
 LIMIT_S = 30.0  # for all bindings that nobody asked for
 PATIENCE_S = 300.0  # for one answer: large models take long to open
 
@@ -152,11 +153,15 @@ def settle(
             break
         say("timing the whole model" if not attempt else f"timing the whole model with fewer kernels, {attempt}")
         whole = time_whole(bench, scenes, limit_s)
-        reason = loss_of(whole)
-        if keep == "all" or not reason:
+        if keep == "all":
             break
-        count = 2**attempt if attempt < ATTEMPTS and whole.timings else len(candidates)
-        candidates = without_worst(candidates, count, whole, reason)
+        guilty: Sequence[Candidate] = candidates
+        if not (reason := loss_of(whole)) and (reason := loss_alone(bench, scenes, limit_s)):
+            guilty = [one for one in candidates if one.kept and changes_alone(bench, one, options)]
+        if not reason:
+            break
+        count = 2**attempt if attempt < ATTEMPTS and whole.timings and guilty else len(candidates)
+        candidates = without_worst(candidates, count, whole, reason, guilty)
     return FinalModel(bench, candidates, whole)
 
 
@@ -199,10 +204,42 @@ def loss_of(whole: Whole) -> str:
     return f"the whole model is {whole.loser}" if whole.loser else ""
 
 
-def without_worst(candidates: Sequence[Candidate], count: int, whole: Whole, reason: str) -> tuple[Candidate, ...]:
-    """So many of the kept kernels dropped: those that gain least at the binding where the whole model loses."""
+def loss_alone(bench: OnnxBench, scenes: Sequence[BenchmarkCase], limit_s: float) -> str:
+    """Why a file is not handed over for what it does where its library is not at hand, or nothing: it is then slower
+    than the model as it came, twice, for onnxruntime makes other nodes of it."""
+    models = bench.original.before, bench.fused
+    try:
+        before, after = (optimized_operators(bench.original, model) for model in models)
+        if before == after:
+            return ""
+        plain, loser = replace(bench, library=None), None
+        for look in ("alone", "alone again"):
+            timings = plain.compare(*models, scenes, look, limit_s)
+            if (loser := losing([one for one in timings if one is not None], ALONE_FROM)) is None:
+                return ""
+    except UnsupportedError:  # strings, or what is no tensor
+        return ""
+    except NoyauError as error:
+        return f"without its library {error}"
+    return f"without its library the whole model is {loser}"
+
+
+def changes_alone(bench: OnnxBench, candidate: Candidate, options: c_compiler.CompilerOptions) -> bool:
+    """Whether onnxruntime makes other nodes of a file with this kernel alone, where the library is not at hand, than of
+    the model in the opset that is written."""
+    models = bench.original.runnable, with_kernels(bench, [candidate.planned], options).fused
+    before, after = (optimized_operators(bench.original, model) for model in models)
+    return before != after
+
+
+def without_worst(
+    candidates: Sequence[Candidate], count: int, whole: Whole, reason: str, guilty: Sequence[Candidate]
+) -> tuple[Candidate, ...]:
+    """So many of the kept kernels dropped, of those that may be guilty first: which gain least at the binding where the
+    whole model loses."""
     sizes = {} if whole.loser is None else whole.loser.sizes
-    kept = sorted((one for one in candidates if one.kept), key=lambda one: gain_s(one, sizes))
+    kept = [one for one in candidates if one.kept]
+    kept.sort(key=lambda one: (one not in guilty, gain_s(one, sizes)))
     return dropped(candidates, {one.planned.operator: reason for one in kept[:count]})
 
 

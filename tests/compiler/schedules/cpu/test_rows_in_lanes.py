@@ -60,6 +60,21 @@ def looked_up():
     return g.graph(g.add(Reduce("max", (1,)), [near], F32, shape[:1]))
 
 
+def beside_a_fold():
+    """What is reduced of distances, plus a fold whose values are no folds, over a loop of its own."""
+    g, shape = Group(), ("queries", "n", "d")
+    q, p, w = (
+        g.input("query", F32, "queries", "d"),
+        g.input("points", F32, "n", "d"),
+        g.input("more", F32, "queries", "n"),
+    )
+    i, j, k = indices(3)
+    away = g.map("subtract", *(g.add(View(at), [x], F32, shape) for x, at in ((q, (i, k)), (p, (j, k)))))
+    near = g.add(Reduce("sum", (2,)), [g.map("multiply", away, away)], F32, shape[:2])
+    total, other = (g.add(Reduce("sum", (1,)), [each], F32, shape[:1]) for each in (near, w))
+    return g.graph(g.map("add", total, other))
+
+
 GRAPHS = {
     "the nearest": distances("argmin", "min"),
     "the nearest of 3": distances("argmin", d=3),
@@ -70,6 +85,7 @@ GRAPHS = {
     "named like memory": distances("min", points="query_0"),
     "by levels": by_levels(),
     "looked up": looked_up(),
+    "beside a fold": beside_a_fold(),
 }
 SIZES = [
     {"queries": q, "n": n, "d": d, "words": 4}

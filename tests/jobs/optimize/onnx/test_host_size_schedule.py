@@ -90,7 +90,7 @@ def test_where_clocks_are_to_be_brief_there_is_one_round(course, judged, bench, 
     assert course.notes == []
 
 
-@pytest.mark.parametrize("limit", ["ROUNDS_S", "MOST_RUN_S"])
+@pytest.mark.parametrize("limit", ["ROUNDS_S", "MOST_RUN_S", "MODEL_S"])
 def test_sizes_that_nobody_asked_for_have_only_so_much_time(limit, course, judged, bench, asked, monkeypatch):
     monkeypatch.setattr(host, limit, -1.0)
     made = raced(bench(), judged, course, LONG, "faster", lambda _: None)

@@ -87,6 +87,24 @@ def test_what_onnxruntime_folds_into_a_call_is_timed_with_that_call(tmp_path, wo
     assert timing.hot.pairs >= 6
 
 
+def test_what_is_made_of_tensors_alone_is_no_input(tmp_path):
+    """Weights in a large Constant, and others that are made of one: onnxruntime folds them into the Conv."""
+    weight = numpy_helper.from_array(np.ones((32, 32, 3, 3), np.float32))
+    nodes = [NODE("Constant", [], ["w"], value=weight), NODE("ConstantOfShape", ["s"], ["b"])]
+    nodes += [NODE("Conv", ["x", "w", "b"], ["c"]), NODE("Mul", ["c", "c"], ["m"]), NODE("Relu", ["m"], ["y"])]
+    shape = numpy_helper.from_array(np.array([32]), "s")
+    ends = [value("x", (1, 32, 9, 9))], [value("y", (1, 32, 7, 7))]
+    original = open_model(written(model_of(nodes, *ends, [shape]), tmp_path))
+    (kernel,) = codegen_plan.plan(original.cut().groups, original.operators, c_compiler.level()).kernels
+    fused = put_back(original.model, [kernel], original.folder)
+    feeds = model_inputs(original.imported, [kernel.groups[0].original], {}, None, 0)
+    arrays = {**capture_twice(original, [kernel], feeds)[1].arrays, "b": np.zeros(32, np.float32)}
+    before, after, read = parts(kernel.groups[0], original, fused, arrays, [2])
+    assert set(read) == {"x"} == {end.name for end in before.graph.input} == {end.name for end in after.graph.input}
+    assert [node.op_type for node in before.graph.node] == ["Constant", "ConstantOfShape", "Conv", "Mul", "Relu"]
+    assert [node.op_type for node in after.graph.node][:3] == ["Constant", "ConstantOfShape", "Conv"]
+
+
 def test_what_only_the_operators_read_is_an_input_of_both(tmp_path):
     """The target of a Reshape by arithmetic that no body repeats, where the kernel's function is of a place without."""
     nodes = [NODE("Shape", ["x"], ["s"]), NODE("Split", ["s"], ["b", "c"], num_outputs=2)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from noyau.jobs.optimize.onnx.whole_model import (
     ATTEMPTS,
     Whole,
     gain_s,
+    loss_alone,
     loss_of,
     settle,
     time_whole,
@@ -181,6 +183,35 @@ def test_where_nothing_helps_the_model_is_handed_back_as_it_was(judged, bench, c
     assert made.bench.fused.graph.SerializeToString() == made.bench.original.model.graph.SerializeToString()
 
 
+def test_a_kernel_with_which_the_file_is_slower_without_its_library_goes(judged, bench, clock, monkeypatch):
+    """Of a file with the second kernel onnxruntime makes other nodes, and that file is slower without its library."""
+    name = judged[1].planned.operator
+
+    def operators(_, model):
+        return Counter(["Transpose"] * any(node.op_type == name for node in model.graph.node))
+
+    def compare(bench, before, after, scenes, *_):
+        ratio = 0.98 if bench.library is None else 2.0
+        return [BindingTiming(each.sizes, compared(ratio)) for each in scenes]
+
+    monkeypatch.setattr(whole_model, "optimized_operators", operators)
+    monkeypatch.setattr(OnnxBench, "compare", compare)
+    made = settle(bench(), judged, SCENES, OPTIONS)
+    assert [one.kept for one in made.candidates] == [True, False]
+    assert made.candidates[1].reason == "without its library the whole model is SAME at rows=9: 0.98x"
+    assert made.whole.verdict is Verdict.FASTER
+
+
+def test_what_is_not_timed_without_its_library(bench, monkeypatch):
+    """What onnxruntime makes the nodes of the model of, and what cannot go to another process."""
+    monkeypatch.setattr(OnnxBench, "compare", None)
+    assert loss_alone(bench(), SCENES, 1.0) == ""
+    monkeypatch.setattr(whole_model, "optimized_operators", lambda _, model: len(model.graph.node))
+    for error, reason in ((UnsupportedError, ""), (CheckError, "without its library it crashed")):
+        monkeypatch.setattr(OnnxBench, "compare", lambda *_, error=error: (_ for _ in ()).throw(error("it crashed")))
+        assert loss_alone(bench(), SCENES, 1.0) == reason
+
+
 @pytest.mark.parametrize(("worst", "stays"), [(0.99, True), (0.9, False)])
 def test_in_doubt_the_model_is_handed_back_as_it_was(judged, bench, worst, stays, monkeypatch):
     """Rightly or not, a model that is 2x as fast at one size may lose a percent at another; none may lose ten."""
@@ -249,7 +280,8 @@ def test_the_worst_go_first_and_more_each_time(scene, judged):
     assert loss_of(slower) == "the whole model is SLOWER at rows=9: 0.50x"
     assert loss_of(Whole((took(9, 2.0, 1.0),))) == ""
     many = [dataclasses.replace(judged[0], planned=dataclasses.replace(scene[1][0], operator=f"k{k}")) for k in "abc"]
-    assert [one.kept for one in without_worst([*many, judged[1]], 2, slower, "no")] == [False, True, True, False]
+    assert [one.kept for one in without_worst([*many, judged[1]], 2, slower, "no", [])] == [False, True, True, False]
+    assert [one.kept for one in without_worst([*many, judged[1]], 2, slower, "no", many)] == [False, False, True, True]
     assert ATTEMPTS >= 2
 
 
