@@ -18,7 +18,15 @@ from typing import TYPE_CHECKING, Any
 from noyau.errors import InputError, NoyauError
 from noyau.jobs import command_line
 from noyau.jobs.check.submissions import command as submissions
-from noyau.jobs.command_line import Command, declare_inputs, declare_record, progress, require_record_places, sizes_of
+from noyau.jobs.command_line import (
+    Command,
+    declare_inputs,
+    declare_record,
+    progress,
+    require_record_places,
+    size_of_each,
+    sizes_of,
+)
 
 if TYPE_CHECKING:
     from noyau.ops.op import Op
@@ -227,12 +235,12 @@ def _checked(arguments: argparse.Namespace) -> list[OpCheck]:
     from noyau.jobs.check.sanitized_runs import second_opinion
     from noyau.verify.checks import OpCheck
 
-    sizes = {name: values[0] for name, values in sizes_of(arguments.dim).items()}
+    sizes = size_of_each(arguments.dim)
     with progress(quiet=arguments.quiet) as say:
         say(f"loading {arguments.target}")
         ops, reductions = load_checked(arguments.target)
         _require_sizes(sizes, {name for op in ops for name in size_names(op)}, arguments.target)
-        declared = {name: values[0] for name, values in sizes_of(arguments.sizes, "--sizes").items()}
+        declared = size_of_each(arguments.sizes, "--sizes")
         signed = {name for op in ops if op.signature for name in op.signature.sizes}
         _require_sizes(declared, signed, arguments.target, "--sizes")
         requests: dict[int, tuple[Op[..., Any], CheckOptions]] = {}

@@ -171,6 +171,8 @@ def test_one_op_of_a_file_and_a_tolerance(ops, tmp_path, capsys, monkeypatch):
     [
         (["--tolerance", "0"], "the tolerance is 0.0; give a number above 0"),
         (["--dim", "k=3"], "--dim k: no op of OPS has such a size; there are: m, n"),
+        (["--dim", "n=1,2"], "--dim n has 2 numbers, and here a size has one: --dim n=N"),
+        (["--sizes", "n=1,2"], "--sizes n has 2 numbers, and here a size has one: --sizes n=N"),
         (["--json", "OPS/r.json"], "is no folder"),
         (["--json", "OPS"], "which is the model itself"),
     ],
