@@ -147,17 +147,14 @@ python total.py""",
         "dask",
     ),
     "| generated CUDA C++": Promise(
-        """python - <<END
-import numpy as np, noyau
-assert "__global__" in noyau.op("f64[n] -> f64[n]")(lambda x: np.exp(x)).source("cuda")
-END"""
-    ),
-    "| generated Numba-CUDA": Promise(
         """cat > added.py <<END
 import numpy as np, noyau
 @noyau.op("f32[n], f32[n] -> f32[n]")
 def added(x, y): return np.exp(x) + y
+if __name__ == "__main__":
+    assert "__global__" in added.source("cuda")
 END
+python added.py
 noyau check added.py --language numba_cuda --allow-unseen | grep -q "added.numba_cuda.: agreed on"
 """,
         "numba",
