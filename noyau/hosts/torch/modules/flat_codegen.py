@@ -212,10 +212,10 @@ class FlatText:
             addresses = {at: shown.address for at, shown in where.items()}
             given_to = [addresses.get(at) or self.literal(one) for at, one in enumerate(arguments)]
             options = [*map(self.literal, more)]
-            if node.target.waits and more and not self.changed & {shown.root for shown in places}:
+            follows = any(line.words.startswith("k") for line in self.lines)  # the first may follow a user's update
+            if node.target.waits and more and follows and not self.changed & {shown.root for shown in places}:
                 options[1] = "early"
-            head = [*map(str, grid), "stream", self.literal(function), *options]
-            head += [self.held(packed), "None, None, None"]
+            head = [*map(str, grid), "stream", self.literal(function), *options, self.held(packed), "None, None, None"]
             reads = tuple(shown.root for shown in where.values())
             self.lines.append(Line(f"{self.held(run, 'k')}({', '.join([*head, *given_to])})", reads))
         result = tuple(places[at] for at in plan.results)
