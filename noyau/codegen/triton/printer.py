@@ -96,7 +96,8 @@ HOST = {
 
 def may_begin_early(tensor: str) -> str:
     """Text that says whether launches on the device of a tensor can wait by themselves."""
-    return f"{tensor}.is_cuda and torch.cuda.get_device_capability({tensor}.device) >= (9, 0)"
+    least = f"torch.cuda.get_device_capability({tensor}.device) >= (9, 0)"
+    return f"{tensor}.is_cuda and not torch.version.hip and {least}"
 
 
 class HostFunction(SizeText):

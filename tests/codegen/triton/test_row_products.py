@@ -45,7 +45,7 @@ def NAME_0(x, w0, s0, w1, s1, b1, y0, y1, EARLY: tl.constexpr):
 def NAME(x, w0, s0, w1, s1, b1):
     y0 = torch.empty((1, 8), dtype=torch.bfloat16, device=x.device)
     y1 = torch.empty((1, 5), dtype=torch.bfloat16, device=x.device)
-    EARLY = x.is_cuda and torch.cuda.get_device_capability(x.device) >= (9, 0)
+    EARLY = x.is_cuda and not torch.version.hip and torch.cuda.get_device_capability(x.device) >= (9, 0)
     NAME_0[(4,)](x, w0, s0, w1, s1, b1, y0, y1, EARLY, num_warps=4)
     return y0, y1
 """

@@ -45,7 +45,7 @@ copy_rows._schema = SimpleNamespace(is_mutable=True)  # type: ignore[attr-define
 def launch(tensors: Pair, axis: int, index: torch.Tensor, rows: Pair) -> None:
     """The copies by the kernel."""
     (one, other), (x, y) = tensors, (each.contiguous() for each in rows)
-    early = one.is_cuda and torch.cuda.get_device_capability(one.device) >= (9, 0)
+    early = one.is_cuda and not torch.version.hip and torch.cuda.get_device_capability(one.device) >= (9, 0)
     options = {"debug": True, "sanitize_overflow": False, "launch_pdl": early} if one.is_cuda else {}
     sizes = x.numel(), math.prod(one.shape[axis + 1 :]), one.shape[axis]
     copy_cells[(triton.cdiv(x.numel(), _CELLS),)](one, other, index, x, y, *sizes, _CELLS, early, **options)
@@ -54,7 +54,7 @@ def launch(tensors: Pair, axis: int, index: torch.Tensor, rows: Pair) -> None:
 @cache
 def is_trusted(dtype: torch.dtype, device: torch.device) -> bool:
     """Whether the kernel has the bits of torch's copies, at either end of small tensors."""
-    caches = torch.randint(-100, 100, (2, 2, 3, 5, 40), device=device).to(dtype)
+    caches = torch.arange(2400, device=device).remainder(251).view(2, 2, 3, 5, 40).to(dtype)  # a user's seed stays
     rows, is_right = (caches[0, :, :, 1:2] + 1, caches[1, :, :, 2:3] + 1), True
     for at in (0, 4):
         index, got, want = torch.tensor([at], device=device), caches.clone(), caches.clone()

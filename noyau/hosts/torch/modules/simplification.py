@@ -323,7 +323,7 @@ def join_updates(graph: fx.Graph) -> None:
 
 def join_copies(graph: fx.Graph, joint: Callable[..., None]) -> None:
     """Let two copies of a row into arguments alike, at one place, be one call of `joint` at the second, where nothing
-    is read between the two."""
+    is read between the two, and neither row lies in what is written."""
     waiting: dict[Any, fx.Node] = {}
     for node in list(graph.nodes):
         if node.target is not aten.index_copy_.default or not _copies_a_row(node):
@@ -335,6 +335,8 @@ def join_copies(graph: fx.Graph, joint: Callable[..., None]) -> None:
         if first is None or first.args[0] is node.args[0]:
             continue
         (one, axis, index, row), (other, *_, rows) = first.args, node.args
+        if not memory_of((row, rows), _shows).isdisjoint((one, other)):
+            continue
         with graph.inserting_before(node):
             graph.call_function(joint, ((one, other), axis % fake.dim(), index, (row, rows)))
         for each in (first, node):
@@ -347,5 +349,5 @@ def _copies_a_row(node: fx.Node) -> bool:
     """Whether a node copies floats to one index of an argument that is contiguous."""
     place, _, index, row = node.args
     fake, is_one = place.meta["val"], index.meta["val"].numel() == 1 and row.meta["val"].numel() > 0
-    is_plain = fake.is_floating_point() and fake.element_size() > 1 and fake.is_contiguous()
+    is_plain = fake.dim() > 0 and fake.is_floating_point() and fake.element_size() > 1 and fake.is_contiguous()
     return bool(place.op == "placeholder" and is_plain and is_one)

@@ -130,6 +130,18 @@ def test_two_copies_to_one_place_are_one_call_where_nothing_is_read_between(betw
     assert tuple(each.name for each in call.args[0]) == pairs
 
 
+def test_a_copy_of_what_the_one_before_it_wrote_comes_after_it():
+    graph = copies()
+    first, second, _ = graph.find_nodes(op="call_function", target=torch.ops.aten.index_copy_.default)
+    with graph.inserting_after(first):
+        row = graph.call_function(torch.ops.aten.slice.Tensor, (first, 0, 2, 3))
+    row.meta["val"] = torch.zeros(1, 4)
+    second.args = (*second.args[:3], row)
+    join_copies(graph, joint)
+    (call,) = (node for node in graph.nodes if node.target is joint)
+    assert [each.name for each in call.args[0]] == ["other", "more"]
+
+
 def test_copies_of_several_rows_or_into_one_tensor_stay_as_they_are():
     several, same = copies(), copies()
     several.find_nodes(op="placeholder")[3].meta["val"] = torch.zeros(2)
