@@ -50,8 +50,8 @@ class Batch:
 
     @property
     def width(self) -> int:
-        """The number of programs that should be run as one."""
-        return min(_WIDEST, max(_NARROWEST, _CELLS // self.cells))
+        """The number of programs that should be run as one: no power of two, as extents of blocks are."""
+        return min(_WIDEST, max(_NARROWEST, _CELLS // self.cells - 1))
 
     def meet(self, block: np.ndarray) -> None:
         """Note the size of a block. ApartError where it is much larger than those before."""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from noyau.errors import UnansweredError, UnsupportedError
-from noyau.toolchain.triton.programs import BATCH, Programs
+from noyau.toolchain.triton.programs import BATCH, Batch, Programs
 
 
 def grid_of(count, body):
@@ -102,3 +102,10 @@ def test_whoever_raises_in_a_batch_raises_by_itself():
             (40, 1, 1), lambda place: here.__setitem__(slice(None), np.atleast_1d(place[0])), run, lambda _: None
         )()
     assert (here[0], BATCH.size) == (20, 0)
+
+
+@pytest.mark.parametrize("cells", [1 << power for power in range(18)])
+def test_as_many_programs_are_one_as_no_extent_of_a_block_is(cells):
+    batch = Batch()
+    batch.meet(np.zeros((1, cells)))
+    assert batch.width.bit_count() > 1
