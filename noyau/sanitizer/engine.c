@@ -243,7 +243,8 @@ static int find_meetings(const shadow *s, const crowd *them, const crowd *now) {
             const meeting *its = s->meetings + j;
             if (!its->fence || its->block != them->block || its->cell != mine->cell) continue;
             /* The fence came after what is published: that of who met, or before a barrier its owner's. */
-            if (its->fence <= them->stamp && fence_of(s, them->owner) <= them->stamp) continue;
+            if (its->fence <= them->stamp && (its->owner == them->owner || fence_of(s, them->owner) <= them->stamp))
+                continue;
             if (its->memory != mine->memory || its->stamp < them->stamp) continue;
             if (its->owner == them->owner || its->epoch > them->epoch) return 1;
         }

@@ -195,6 +195,20 @@ def test_a_fence_publishes_what_came_before_it(is_before):
     assert [(seen.kind, seen.site, seen.owner) for seen in shadow.seen()] == races
 
 
+def test_a_fence_behind_the_atomic_publishes_nothing_there():
+    shadow = Shadow()
+    value, flag = (shadow.memory(1, is_set=True) for _ in range(2))
+    shadow.region()
+    for owner in range(2):
+        shadow.enter(owner, owner)
+        shadow.fence()
+        shadow.touch(flag, 0, ATOMIC, 0)
+        shadow.touch(value, 0, WRITE, 1)
+        shadow.touch(flag, 0, ATOMIC, 2)
+        shadow.fence()
+    assert [(seen.kind, seen.site, seen.owner) for seen in shadow.seen()] == [("race", 1, 1)]
+
+
 def test_several_owners_at_once_are_as_one_after_the_other():
     results = []
     for at_once in (False, True):

@@ -77,11 +77,6 @@ class Hooks:
         return {name: partial(hooks[name], method) for name, method in methods.items() if method is not None}
 
     @property
-    def was_cut(self) -> bool:
-        """Whether accesses were left out."""
-        return self.sample.is_partial
-
-    @property
     def part(self) -> str:
         """The part that was watched, in words."""
         if self.sample.is_over:
@@ -162,7 +157,7 @@ class Hooks:
         """An atomic of one cell that is not relaxed orders what its program did before: locks and tickets."""
         is_one = pointers.data.ndim == 1 if BATCH.size else pointers.data.size == 1
         if is_one and not any("relaxed" in str(each).lower() for each in rest):
-            self.extents.has_fence = self.sample.is_ordered = True
+            self.sample.is_ordered, self.extents.has_fence = True, not self.extents.is_blind
 
     def noted(self, pointers: Any, mask: Array, access: Access, values: Array | None = None) -> Array:
         """The lanes of an access that lie inside an argument, once all of it is noted."""

@@ -111,14 +111,14 @@ class TritonLaunch:
         if not self.uses_unset:  # as of a tile of which a `where` takes the lower half
             findings = [_unused(each) if each.kind is FindingKind.UNINITIALISED else each for each in findings]
         lines = frozenset((site.file, site.line) for site in self.hooks.sites)
-        notes, is_cut = tuple(self._notes()), self.hooks.was_cut
+        notes, is_cut = tuple(self._notes()), self.hooks.sample.is_partial
         return WatchedRun(tuple(findings), shadow.accesses, tuple(allowed), notes, lines=lines, is_cut=is_cut)
 
     def _notes(self) -> Iterator[str]:
         yield f"launched: a grid of {self.grid}"
         if sites := sorted(self.hooks.overflows):
             yield f"int32: a product overflowed (line {', '.join(str(self.hooks.sites[site].line) for site in sites)})"
-        if self.hooks.was_cut:
+        if self.hooks.sample.is_partial:
             yield f"watched: {self.hooks.part}"
 
     def access_map(self, name: str, writes: Writes) -> AccessMap:
@@ -178,7 +178,7 @@ def launch_watched(
     with interpreter_hooks(extents, MOST, goes_on=True) as hooks:
         try:
             run(*moved, **others)
-            is_whole = not hooks.was_cut
+            is_whole = not hooks.sample.is_partial
             if is_whole and any(each.kind is FindingKind.UNINITIALISED for each in extents.shadow.seen()):
                 uses_unset = any(_depends(partial(run, *moved, **others), spans, hooks, byte) for byte in _FILLS)
         finally:
@@ -346,11 +346,11 @@ def watch_here(case: KernelCase, maps: list[AccessMap] | None = None) -> Watched
         try:
             launcher.into(arguments[:count], arguments[count:])
         except NoyauError:
-            if not hooks.was_cut:
+            if not hooks.sample.is_partial:
                 raise
     launch = TritonLaunch(hooks)
     watched = launch.watched(kernel.target.op, kernel.name, case.size)
-    findings = watched.findings if launch.hooks.was_cut else (*watched.findings, *_unwritten(launch, unset, case))
+    findings = watched.findings if watched.is_cut else (*watched.findings, *_unwritten(launch, unset, case))
     if maps is not None and traced is not None:
         maps.append(launch.access_map(kernel.called, traced))
     return replace(watched, findings=findings, outputs=tuple(run.results(arrays[:count], arrays[count:])))
