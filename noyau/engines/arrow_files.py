@@ -19,6 +19,7 @@ from functools import cached_property, reduce
 from glob import glob
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -281,7 +282,7 @@ def open_files(location: str) -> ArrowFiles:
     """The files that a path, a folder, a glob or a URL names. InputError where there are none, or of no format."""
     usage = "name files of one format, Parquet, CSV (also .gz, .bz2, .lz4 or .zstd) or Arrow (.arrow)"
     try:
-        filesystem, place = None, location.removeprefix("file://")
+        filesystem, place = None, unquote(location[7:]) if location.startswith("file://") else location
         if "://" in location and location.partition("://")[0] not in ("file", "s3", "gs", "gcs", "hdfs", "abfs"):
             import fsspec
 

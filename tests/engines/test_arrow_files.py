@@ -90,7 +90,10 @@ def test_sources_of_urls_and_of_other_packages(folder):
     parquet.write_table(TABLE, "whole.parquet", row_group_size=700)
     memory = fsspec.filesystem("memory")
     memory.pipe("/noyau/a.parquet", (folder / "whole.parquet").read_bytes())
-    for source in ("memory://noyau/*.parquet", f"file://{folder}/whole*.parquet"):
+    (folder / "a b").mkdir()
+    parquet.write_table(TABLE, "a b/whole.parquet")
+    own = (f"file://{folder}/whole*.parquet", (folder / "a b" / "whole.parquet").as_uri())
+    for source in ("memory://noyau/*.parquet", *own):
         assert noyau.stream(group_sums, source).value.tolist() == WANT
     total = noyau.op("i64[n] -> i64", name="total")(lambda x: x.sum())
     nullable = pa.record_batch({"x": pa.array([None, 2**60, None], pa.int64())})

@@ -15,7 +15,7 @@ from typing import Any
 from noyau.errors import OutputError
 from noyau.ir.loops import Tile, TilePolicy
 from noyau.jobs.bench.record import BenchPoint
-from noyau.kernels.programs.generate import CPU, GeneratedProgram, Specialization, generate
+from noyau.kernels.programs.generate import CPU, GeneratedProgram, Specialization, generate, in_order, lazy_graph
 from noyau.kernels.trust import ineligible
 from noyau.ops.dispatch.choice import REFERENCE
 from noyau.ops.dispatch.winners import Winner, record, text_digest, usual_text
@@ -68,7 +68,7 @@ def by_default(op: Op[..., Any], request: Specialization) -> Iterator[str]:
     key = (op.description.reference, request.instance, request.constants, request.device)
     able = [each for each in op.kernels.values() if not ineligible(each, *key)]
     yield from (kernel.name for kernel in able if kernel.usage.trust)
-    yield from (f"generated {language}" for language in request.languages)
+    yield from (f"generated {each}" for each in in_order(request.languages, lazy_graph(key[0], request)))
     yield from (kernel.name for kernel in able if not kernel.usage.trust)
 
 

@@ -267,7 +267,7 @@ class ScriptProfile(PagedRecord):
     top: int = 12
 
     def to_json(self) -> dict[str, Any]:
-        return fields_json(self, without=("top", "events"))
+        return {"schema_version": self.schema_version, **fields_json(self, without=("top", "events"))}
 
     def headline(self) -> str:
         """The time and the memory of the script, and why it ended early."""

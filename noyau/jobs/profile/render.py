@@ -199,7 +199,7 @@ def page(profile: Profile | Wall | ScriptProfile) -> Page:
     if not isinstance(profile, Profile):
         title, early = ("a call", "") if isinstance(profile, Wall) else (printable(profile.script), profile.end)
         most, wall_s, unsaid = profile.longest[:_MOST_ROWS], profile.wall_s, ("file", "python_s")
-        rows = [{**fields_json(each, without=unsaid), "share": each.self_s / wall_s} for each in most]
+        rows = [{**fields_json(each, without=unsaid), "share": wall_s and each.self_s / wall_s} for each in most]
         head = document.summary(profile.headline(), "bad" if early else "plain", profile.remarks)
         return Page(title, "profile", [head, document.table("Where the time goes", rows)])
     facts = dict(zip(("model", "machine"), (each.plain for each in header(profile, WIDE, printable)), strict=False))
