@@ -114,7 +114,8 @@ class ArrowFile:
                 memory = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
             file = parquet.ParquetFile(pa.BufferReader(pa.py_buffer(memory)), metadata=self.footer, pre_buffer=False)
         yield file
-        memory.madvise(mmap.MADV_DONTNEED)  # what was read of it counts as memory of the process until then
+        if hasattr(mmap, "MADV_DONTNEED"):  # Windows has it not
+            memory.madvise(mmap.MADV_DONTNEED)  # what was read of it counts as memory of the process until then
         self.idle.append((memory, file))
 
     def head(self) -> tuple[Any, int | None, Any]:

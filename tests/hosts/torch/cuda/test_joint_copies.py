@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from noyau.hosts.torch.cuda import joint_copies
-from noyau.hosts.torch.cuda.joint_copies import copy_rows, is_trusted
+from noyau.hosts.torch.cuda.joint_copies import copy_rows
 
 
 @pytest.mark.parametrize(("shape", "axis", "at"), [((2, 3, 7, 40), 2, 6), ((5, 1), 0, 0), ((1, 4, 1), 2, 0)])
@@ -22,9 +22,17 @@ def test_both_are_as_torch_copies_them(shape, axis, at, dtype):
 
 
 def test_a_kernel_with_other_bits_is_not_used(monkeypatch):
-    is_trusted.cache_clear()
+    monkeypatch.setattr(joint_copies, "TRUSTED", {})
     monkeypatch.setattr(joint_copies, "launch", lambda tensors, *_: tensors[0].zero_())
     got = torch.ones(2, 3, 4)
     copy_rows((got[0], got[1]), 0, torch.tensor([1]), (torch.full((1, 4), 2.0), torch.full((1, 4), 3.0)))
-    is_trusted.cache_clear()
     assert [each[1, 0].item() for each in got] == [2, 3] and got.sum() == 16 + 8 + 12
+
+
+def test_nothing_is_tried_in_a_recording(monkeypatch):
+    monkeypatch.setattr(joint_copies, "TRUSTED", {})
+    monkeypatch.setattr(joint_copies, "is_capturing", lambda tensor: True)
+    monkeypatch.setattr(joint_copies, "launch", lambda tensors, *_: tensors[0].zero_())
+    got = torch.ones(2, 3, 4)
+    copy_rows((got[0], got[1]), 0, torch.tensor([1]), (torch.full((1, 4), 2.0), torch.full((1, 4), 3.0)))
+    assert not joint_copies.TRUSTED and got.sum() == 16 + 8 + 12
