@@ -10,7 +10,6 @@ import ast
 import hashlib
 import mmap
 import operator
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -27,7 +26,7 @@ import pyarrow.dataset as ds
 from pyarrow import csv, parquet
 from pyarrow.fs import LocalFileSystem
 
-from noyau.engines.reading import Chunk, Reading, require_columns
+from noyau.engines.reading import Chunk, Reading, require_columns, with_ahead
 from noyau.engines.sinks import replace_file, writing
 from noyau.errors import InputError, NoyauError
 
@@ -40,7 +39,7 @@ _COMPRESSED = (".gz", ".bz2", ".zstd", ".lz4")
 Handler = Callable[[Any], str]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ArrowFile:
     """A file, a row group of one, or the lines of a text that begin in a range of its bytes. `schema`: of the wanted
     columns in all files, once it is known; `footer`: of a Parquet file, for its row groups; `idle`: its readers that
@@ -53,7 +52,7 @@ class ArrowFile:
     group: int | None = None
     footer: Any = field(default=None, repr=False)
     span: tuple[int, int] | None = None
-    idle: deque[tuple[mmap.mmap, Any]] = field(default_factory=deque, repr=False, compare=False)
+    idle: list[tuple[mmap.mmap, Any]] = field(default_factory=list, repr=False, compare=False)
 
     @property
     def label(self) -> str:
@@ -83,12 +82,10 @@ class ArrowFile:
         read, those of a row group that memory holds at once; scanners of datasets take twice as long."""
         names = list(reading.columns)
         if self.format == "parquet" and reading.where is None:
-            rows, size = self._extent(names)
-            is_mapped = isinstance(self.filesystem, LocalFileSystem) and size <= reading.mapped
-            with self._reader(is_mapped) as file:
+            with self._reader(names, reading.mapped) as file:
                 own = file.schema_arrow
                 if all(own.field(name).type == self.schema.field(name).type for name in names):
-                    groups = None if self.group is None else [self.group]
+                    groups, (rows, _) = None if self.group is None else [self.group], self._extent(file.metadata, names)
                     rows = rows if rows <= reading.whole else reading.rows
                     yield from file.iter_batches(rows, groups, names, use_threads=reading.threads)
                     return
@@ -101,22 +98,26 @@ class ArrowFile:
         yield from fragment.scanner(schema=self.schema, batch_readahead=4, **wishes).to_batches()
 
     @contextmanager
-    def _reader(self, is_mapped: bool) -> Iterator[Any]:
-        """A reader of the Parquet file. One of a map is kept: to make it takes as long as some 50,000 rows."""
-        if not is_mapped:
-            with self.filesystem.open_input_file(self.path) as stream:
-                yield parquet.ParquetFile(stream, metadata=self.footer, buffer_size=_BUFFER, pre_buffer=False)
-            return
-        try:
-            memory, file = self.idle.pop()
-        except IndexError:
-            with open(self.path, "rb") as stream:
-                memory = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-            file = parquet.ParquetFile(pa.BufferReader(pa.py_buffer(memory)), metadata=self.footer, pre_buffer=False)
-        yield file
-        if hasattr(mmap, "MADV_DONTNEED"):  # Windows has it not
-            memory.madvise(mmap.MADV_DONTNEED)  # what was read of it counts as memory of the process until then
-        self.idle.append((memory, file))
+    def _reader(self, names: Sequence[str], mapped: int) -> Iterator[Any]:
+        """A reader of the Parquet file, of a map where these columns have so few bytes. One of a map is kept: to make
+        it takes as long as some 50,000 rows."""
+        footer = self.footer
+        if isinstance(self.filesystem, LocalFileSystem):
+            try:
+                memory, file = self.idle.pop()
+            except IndexError:
+                with open(self.path, "rb") as stream:
+                    memory = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+                file = parquet.ParquetFile(pa.BufferReader(pa.py_buffer(memory)), metadata=footer, pre_buffer=False)
+            footer = file.metadata
+            if self._extent(footer, names)[1] <= mapped:
+                yield file
+                if hasattr(mmap, "MADV_DONTNEED"):  # Windows has it not
+                    memory.madvise(mmap.MADV_DONTNEED)  # what was read of it counts as memory of the process until then
+                self.idle.append((memory, file))
+                return
+        with self.filesystem.open_input_file(self.path) as stream:
+            yield parquet.ParquetFile(stream, metadata=footer, buffer_size=_BUFFER, pre_buffer=False)
 
     def head(self) -> tuple[Any, int | None, Any]:
         """The schema, the number of rows where the file says it, and the footer of a Parquet file."""
@@ -127,9 +128,8 @@ class ArrowFile:
             fragment = self.fragment()
             return fragment.physical_schema, None if self.format == "csv" else fragment.count_rows(), None
 
-    def _extent(self, names: Sequence[str]) -> tuple[int, int]:
+    def _extent(self, footer: Any, names: Sequence[str]) -> tuple[int, int]:
         """The rows of a Parquet file, or of its row group, and the bytes that these columns have there."""
-        footer = self.footer or self.head()[2]
         numbers = range(footer.num_row_groups) if self.group is None else [self.group]
         groups = [footer.row_group(at) for at in numbers]
         parts = (group.column(at) for group in groups for at in range(group.num_columns))
@@ -207,13 +207,16 @@ class ArrowFiles:
     condition = ds.Expression
 
     @cached_property
-    def heads(self) -> list[tuple[Any, int | None]]:
-        """The schema of each file, and the number of its rows. Equal schemas that follow each other are one object."""
-        heads, last = list[tuple[Any, int | None]](), None
+    def heads(self) -> list[tuple[Any, int | None, int]]:
+        """The schema of each file, and the numbers of its rows and row groups. Equal schemas that follow each other are
+        one object."""
+        heads, last = list[tuple[Any, int | None, int]](), None
         with ThreadPoolExecutor(_OPEN) as pool:
-            for schema, rows, _ in pool.map(ArrowFile.head, self.files):
+            # Of many files few footers are there at once.
+            for future in with_ahead((pool.submit(ArrowFile.head, file) for file in self.files), _OPEN):
+                schema, rows, footer = future.result()
                 last = last if schema == last else schema
-                heads.append((last, rows))
+                heads.append((last, rows, footer.num_row_groups if footer else 1))
         return heads
 
     @property
@@ -226,7 +229,7 @@ class ArrowFiles:
 
     @property
     def size(self) -> int | None:
-        rows = [rows for _, rows in self.heads if rows is not None]
+        rows = [rows for _, rows, _ in self.heads if rows is not None]
         return sum(rows) if len(rows) == len(self.files) else None
 
     @property
@@ -247,9 +250,9 @@ class ArrowFiles:
     def parts(self, columns: Sequence[str]) -> Iterator[ArrowFile]:
         wanted = {field.name: field for field in self._common(columns)}
         schema = pa.schema([wanted.get(field.name, field) for field in self.heads[0][0]])  # a condition may read others
-        for file in self.files:
-            footer, idle = file.head()[2] if file.format == "parquet" else None, deque[tuple[mmap.mmap, Any]]()
-            groups = range(footer.num_row_groups) if footer is not None and footer.num_row_groups > 1 else (None,)
+        for file, (_, _, count) in zip(self.files, self.heads, strict=True):
+            footer, idle = file.head()[2] if count > 1 else None, list[tuple[mmap.mmap, Any]]()
+            groups = range(count) if count > 1 else (None,)
             yield from (replace(file, schema=schema, group=at, footer=footer, idle=idle) for at in groups)
 
     def cut_parts(self, columns: Sequence[str]) -> Iterator[ArrowFile]:
@@ -265,7 +268,7 @@ class ArrowFiles:
     def _common(self, columns: Sequence[str]) -> Any:
         """The types of the columns in all files. InputError where a file lacks one, or has it as another kind."""
         common = last = None
-        for file, (schema, _) in zip(self.files, self.heads, strict=True):
+        for file, (schema, _, _) in zip(self.files, self.heads, strict=True):
             if schema is last:
                 continue
             require_columns(schema.names, columns, file.path)

@@ -62,6 +62,11 @@ class Work:
         wishes = dict(self.columns), dict(self.arguments), tuple(self.keep), replace(self.reading, counts=Counter())
         return pickle.dumps((self.value, *wishes, sample, self.engine, self.level))
 
+    @cached_property
+    def taken(self) -> tuple[str, ...]:
+        """The columns that the reduction takes, in order; asked once, for a signature takes as long as many rows."""
+        return self.reduction.columns if self.reduction else ()
+
     @property
     def outputs(self) -> list[str]:
         """The names of the results of an op."""
@@ -81,7 +86,7 @@ class Work:
         """The state of a chunk; its columns, where a reduction takes them in order; or the results of its rows."""
         arrays = self.bound(chunk)
         if self.reduction is not None:
-            columns = [arrays[name] for name in self.reduction.columns]
+            columns = [arrays[name] for name in self.taken]
             return columns if self.reduction.sequential else self.reduction.step(self.reduction.zero(), *columns)
         outputs = dict(zip(self.outputs, self.results(arrays), strict=True))
         return {**{name: chunk[name] for name in self.keep}, **outputs}

@@ -76,7 +76,7 @@ def test_parquet_by_threads_is_what_processes_give(folder):
 def test_a_row_group_that_memory_holds_is_one_chunk_mapped_or_not(folder):
     parquet.write_table(TABLE, "t.parquet", row_group_size=700)
     part = next(arrow_files.open_files("t.parquet").parts(("key", "x")))
-    assert part._extent(["x"])[1] < part._extent(["key", "x"])[1]
+    assert part._extent(part.footer, ["x"])[1] < part._extent(part.footer, ["key", "x"])[1]
     for whole, rows in ((700, [700]), (699, [300, 300, 100])):
         for mapped in (0, 1 << 30):
             chunks = list(part.chunks(Reading(("key", "x"), 300, whole=whole, mapped=mapped)))

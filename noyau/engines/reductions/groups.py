@@ -23,6 +23,13 @@ def moments_by_group(code, x, zeros):  # type: ignore[no-untyped-def]
     return count, total, squares
 
 
+@op("f64[n] -> total: f64[1], squares: f64[1]")
+def moments_of_all(x):  # type: ignore[no-untyped-def]
+    total = x.sum(keepdims=True)
+    rest = x - total / max(x.shape[0], 1)
+    return total, (rest * rest).sum(keepdims=True)
+
+
 @op("i64[n], i64[n], i64[groups] -> i64[groups]")
 def totals_by_group(code, x, zeros):  # type: ignore[no-untyped-def]
     out = zeros.copy()
@@ -41,9 +48,16 @@ class GroupMoments:
         return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
 
     def step(self, state: Any, key: Any, x: Any) -> Any:
-        keys, code = _codes(np.asarray(key))
+        return self.step_by(state, *_codes(np.asarray(key)), x)
+
+    def step_by(self, state: Any, keys: np.ndarray, code: np.ndarray, x: Any) -> Any:
+        """As `step`, of rows that have the numbers of their groups, which nobody reads where there is one."""
         values = numbers(x, "GroupMoments")
-        count, total, squares = moments_by_group(code, np.ascontiguousarray(values, np.float64), np.zeros(len(keys)))
+        reals = np.ascontiguousarray(values, np.float64)
+        if len(keys) == 1:  # where they are scattered, each add waits for the last
+            count, (total, squares) = np.full(1, len(reals)), moments_of_all(reals)
+        else:
+            count, total, squares = moments_by_group(code, reals, np.zeros(len(keys)))
         if values.dtype == np.uint64 and values.max(initial=0) > np.iinfo(np.int64).max:
             raise overflow("GroupMoments", np.dtype(np.int64))
         if values.dtype.kind in "iub":
@@ -77,7 +91,7 @@ class Moments:
     zero, merge = _GROUPS.zero, _GROUPS.merge
 
     def step(self, state: Any, x: Any) -> Any:
-        return _GROUPS.step(state, np.zeros(len(x), np.int64), x)
+        return _GROUPS.step_by(state, np.zeros(1, np.int64), x, x)
 
     def finish(self, state: Any) -> dict[str, Any]:
         columns = _GROUPS.finish(state).items()
@@ -102,7 +116,7 @@ def _codes(key: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _totals(code: np.ndarray, x: np.ndarray, groups: int) -> np.ndarray:
     """Exact sums by group. InputError where one overflows: halves that may are added with a look at it."""
     if fits(x.min(initial=0), x.max(initial=0), len(x), x.dtype):
-        return np.asarray(totals_by_group(code, x, np.zeros(groups, np.int64)))
+        return np.asarray(totals_by_group(code, x, np.zeros(groups, np.int64)) if groups > 1 else x.sum(keepdims=True))
     half = len(x) // 2
     return added(_totals(code[:half], x[:half], groups), _totals(code[half:], x[half:], groups), "GroupMoments")
 

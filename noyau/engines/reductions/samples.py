@@ -11,6 +11,7 @@ from noyau.engines.reductions.distinct import hashed
 from noyau.ops.op import op
 
 _CELLS = 1 << 20  # of distances at once
+_SPARSE = 64  # values of which one is looked at, for a bound
 
 
 @reduction
@@ -25,8 +26,13 @@ class Top:
 
     def step(self, state: np.ndarray, x: Any) -> np.ndarray:
         values = numbers(x, "Top")
-        values = values[~np.isnan(values)] if len(state) < self.count else values[values > state.min()]
-        return self.merge(state, values)
+        if len(state) == self.count:
+            return self.merge(state, values[values > state.min()])
+        some = values[::_SPARSE]
+        some = some[~np.isnan(some)]
+        if len(some) < self.count:
+            return self.merge(state, values[~np.isnan(values)])
+        return self.merge(state, values[values >= self.merge(some[:0], some).min()])  # all of the largest are
 
     def merge(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         every = np.concatenate([a, b]) if len(a) and len(b) else a if len(a) else b

@@ -14,6 +14,9 @@ def test_the_largest_values():
     x = NOISE.integers(-(2**62), 2**62, 9000)
     assert noyau.stream(noyau.reductions.Top(7), x, memory="100K").value.tolist() == np.sort(x)[-7:][::-1].tolist()
     assert noyau.reductions.Top(2).over(np.array([1, np.nan, 3, 2])).tolist() == [3, 2]
+    for values in (np.where(x > 1, np.nan, x), np.where(np.arange(len(x)) % 64, x, np.nan), np.round(x), np.zeros(999)):
+        want = np.sort(values[~np.isnan(values)])[-7:][::-1]
+        assert noyau.reductions.Top(7).over(values).tolist() == want.tolist()
     assert check_laws(noyau.reductions.Top()).ok
 
 

@@ -44,7 +44,7 @@ def copy_rows(tensors: Pair, axis: int, index: torch.Tensor, rows: Pair) -> None
 
 def is_capturing(tensor: torch.Tensor) -> bool:
     """Whether what is done with a tensor now is recorded."""
-    return tensor.is_cuda and torch.cuda.is_current_stream_capturing()
+    return bool(tensor.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
 copy_rows._schema = SimpleNamespace(is_mutable=True)  # type: ignore[attr-defined]  # as an operator of torch's says it
