@@ -197,13 +197,11 @@ def _where(at: ProfiledSize) -> str:
 def page(profile: Profile | Wall | ScriptProfile) -> Page:
     """The page of a profile, size by size; of a call, a script or a report, its kernels or functions."""
     if not isinstance(profile, Profile):
-        title, early = (
-            (printable(profile.name), "") if isinstance(profile, Wall) else (printable(profile.script), profile.end)
-        )
+        name, early = (profile.name, "") if isinstance(profile, Wall) else (profile.script, profile.end)
         most, wall_s, unsaid = profile.longest[:_MOST_ROWS], profile.wall_s, ("file", "python_s")
         rows = [{**fields_json(each, without=unsaid), "share": each.self_s / wall_s} for each in most]
         head = document.summary(profile.headline(), "bad" if early else "plain", profile.remarks)
-        return Page(title, "profile", [head, document.table("Where the time goes", rows)])
+        return Page(printable(name), "profile", [head, document.table("Where the time goes", rows)])
     facts = dict(zip(("model", "machine"), (each.plain for each in header(profile, WIDE, printable)), strict=False))
     gain, *texts = headline(profile).splitlines()
     for each in profile.at:

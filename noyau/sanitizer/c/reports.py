@@ -260,10 +260,7 @@ def maps_of(ran: RunResult, lines: LineTable, context: ReportContext) -> tuple[A
     for number, (address, config) in enumerate(regions):
         site = site_of(lines.at(address), context)
         if config is None:
-            label, owner = (
-                (context.kernel, f" on line {site.line}" if site else ""),
-                lambda thread: Owner("", str(thread)),
-            )
+            label, owner = (context.kernel, f" on line {site.line}" if site else ""), lambda k: Owner("", str(k))
         else:
             label = (launched_name(site, context) if site else context.kernel, str(config))
             owner = partial(thread_owner, grid=config.grid, block=config.block)

@@ -141,7 +141,7 @@ const isInterval = cell => Array.isArray(cell) && typeof cell[0] === "number" &&
 function drawTable(section, element) {
   const view = {order: null, down: false, words: "", all: false};
   const body = make("tbody"), columns = section.columns, shape = columns.indexOf("shape");
-  if (shape >= 0) section.rows.forEach(row => { row[shape] = String(row[shape]); });  // numbers, but no interval
+  if (shape >= 0) section.rows.forEach(row => { row[shape] = `[${[row[shape]].flat().join(", ")}]`; });  // numbers, but no interval
   const numeric = columns.map((_, k) => section.rows.some(row => isNumber(row[k])));
   const scales = columns.map((_, k) => {
     const cells = section.rows.map(row => row[k]).filter(isInterval);
