@@ -236,7 +236,7 @@ class Wall(PagedRecord):
         if len(path) > 1 and path_s > _WORTH * self.wall_s:
             gain = f"{few(path, _MOST_NAMES)}: {gain_text(self.wall_s, path_s)}"
             yield f"The hottest path that could be fused is {gain}."
-        yield f"would help next: {self.next}"
+        yield f"What would help next: {self.next}"
 
     def headline(self) -> str:
         """The time of a call, and its shares."""
@@ -268,7 +268,7 @@ class ScriptProfile(PagedRecord):
     top: int = 12
 
     def to_json(self) -> dict[str, Any]:
-        return fields_json(self, without=("top", "events"))
+        return {"schema_version": self.schema_version, **fields_json(self, without=("top", "events"))}
 
     def headline(self) -> str:
         """The time and the memory of the script, and why it ended early."""
