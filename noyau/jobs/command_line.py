@@ -123,7 +123,7 @@ def progress(say: Callable[[str], None] | None = None, *, quiet: bool = False) -
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    times = (SpinnerColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+    times = (SpinnerColumn(), TimeElapsedColumn(), TextColumn("passed, left"), TimeRemainingColumn())
     looks, console = (*times, TextColumn("{task.description}", markup=False)), Console(stderr=True)
     with Progress(*looks, console=console, transient=True, refresh_per_second=4) as shown:  # nothing a clock would see
         task = shown.add_task("starting", total=None)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+import linecache
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,25 +24,42 @@ _LARGEST_TEXT = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class KernelText:
-    """A text of a kernel: where it lies, its language, and the function that is meant, where that is said."""
+    """A text of a kernel: its language, its file, the function that is meant, where that is said, its first line."""
 
     text: str
     language: str
     place: str
     entry: str | None = None
+    line: int = 1
 
 
-def read_text(what: str | Path, language: str | None, entry: str | None, folder: Path, label: str) -> KernelText:
-    """A file, by its path from `folder`, or with a language a text. InputError where the file cannot be read."""
+def line_of(text: str, source: str) -> int | None:
+    """The line of a source of Python on which a text begins that it has once: as it is, or as a literal with escapes
+    whose lines are those of the text. None where there is none."""
+    before, match, after = source.partition(text)
+    if match:
+        return before.count("\n") + 1 if text not in after else None
+    with suppress(SyntaxError, ValueError):
+        constants = [each for each in ast.walk(ast.parse(source)) if isinstance(each, ast.Constant)]
+        literals = [each for each in constants if each.value == text]
+        if len(literals) == 1 and literals[0].end_lineno == literals[0].lineno + text.count("\n"):
+            return literals[0].lineno
+    return None
+
+
+def read_text(what: str | Path, language: str | None, entry: str | None, file: Path | None, label: str) -> KernelText:
+    """A file, by its path from the op's own file, or with a language a text, of that file where it is found there.
+    InputError where the file cannot be read."""
     if language is not None:
         if not user_kernel.language_named(language, label).is_text:
             texts = ", ".join(name for name, each in LANGUAGES.items() if each.is_text)
             raise SignatureError(f"{label}: a text is in {texts}; a {language} kernel is attached as a function")
         if isinstance(what, str) and ("{" in what or "\n" in what or not what.strip()):
-            return KernelText(what, language, "a text", entry)
+            line = line_of(what, "".join(linecache.getlines(str(file)))) if file and what else None
+            return KernelText(what, language, str(file) if line else "a text", entry, line or 1)
     elif isinstance(what, str) and ("{" in what or "\n" in what):
         raise SignatureError(f'{label}: this is a text; say in which language: kernel(text, language="c", entry=...)')
-    path = folder / what
+    path = (file.parent if file else Path()) / what
     if language is None and path.suffix not in BY_SUFFIX:
         raise SignatureError(f"{label}: {path.name!r} is no .c, .cpp or .cu; say language=")
     language_name = language or BY_SUFFIX[path.suffix].name
@@ -71,7 +91,7 @@ def attach_text(
         prototype = prototype_of(written.text, entry, label)
         roles_of(prototype, usage, target, label)
     facts = written.language, written.text, entry, written.place
-    return UserKernel(kernel_name, *facts, target, usage, prototype=prototype)
+    return UserKernel(kernel_name, *facts, target, usage, prototype=prototype, line=written.line)
 
 
 def attach_function(

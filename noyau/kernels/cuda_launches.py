@@ -37,7 +37,7 @@ class CudaTextKernel(GridKernel):
         usage = replace(kernel.usage, launch=None)  # which a function in C has another use for
         self.roles = roles_of(self.prototype, usage, kernel.target, kernel.called)
         place = kernel.place.replace("\\", "/").replace('"', "")  # in which the tools of CUDA name its lines
-        self.text = f'{constant_macros(kernel, constants)}#line 1 "{place}"\n{kernel.text}'
+        self.text = f'{constant_macros(kernel, constants)}#line {kernel.line} "{place}"\n{kernel.text}'
 
     def ready(self) -> None:
         """Build it for the current device. BuildError as the compiler says."""

@@ -111,7 +111,7 @@ class Target:
 class UserKernel:
     """One hand-written kernel. `text` is its source, `entry` its function there, `function` what is called where it is
     Python; `place`: the file and the line, as far as they are known. `prototype`: of a text in C. `taken`: the names of
-    the function's parameters, None where they cannot be told; `required`: constants among them that have no default."""
+    the function's parameters, None if unknown; `required`: constants without a default; `line`: the first."""
 
     name: str
     language: str
@@ -124,6 +124,7 @@ class UserKernel:
     prototype: Prototype | None = None
     taken: frozenset[str] | None = None
     required: tuple[str, ...] = ()
+    line: int = 1
 
     def __repr__(self) -> str:
         return f"<kernel {self.called} in {self.language}, {self.place}>"
@@ -132,6 +133,11 @@ class UserKernel:
     def called(self) -> str:
         """Its name in messages: `softmax[softmax_by_rows]`."""
         return f"{self.target.op}[{self.name}]"
+
+    @property
+    def padded(self) -> str:
+        """The text, on the lines that it has in its file."""
+        return "\n" * (self.line - 1) + self.text
 
     def takes(self, name: str) -> bool:
         """Whether one of its parameters bears a name, as far as is known."""

@@ -323,7 +323,7 @@ class Op(OnTensors, Generic[P, R]):
         entry, language, name = (keywords.pop(each, None) for each in ("entry", "language", "name"))
         usage, target = usage_of(keywords, self.name), self.description.target
         if isinstance(what, str | Path):
-            written = read_text(what, language, entry, self.file.parent if self.file else Path(), self.name)
+            written = read_text(what, language, entry, self.file, self.name)
             return self.attach(attach_text(written, usage, target, name, self.kernels))
         # a tuner of Triton is called by its grid alone
         if not callable(what) and LANGUAGES[language_of(what)].grid is not Grid.PROGRAMS:

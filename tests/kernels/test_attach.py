@@ -7,6 +7,8 @@ import pytest
 
 import noyau
 from noyau.errors import InputError, SignatureError, UnsupportedError
+from noyau.kernels.attach import attach_text, line_of, read_text
+from noyau.kernels.user_kernel import Usage
 from tests.kernels.written import called, op_of, written
 
 TEXT = "void f(const float *x, float *out, long n) { for (long i = 0; i < n; ++i) out[i] = x[i]; }"
@@ -30,6 +32,32 @@ def test_a_file_by_its_suffix_or_a_text_by_its_language(op, tmp_path):
     third = op.kernel(written(tmp_path, "f.txt", TEXT), language="c", name="third")
     assert [kernel.text for kernel in (first, second, third)] == [TEXT] * 3
     assert [kernel.place for kernel in (first, second)] == [str(tmp_path / "f.c"), "a text"]
+
+
+def test_a_text_is_placed_in_the_file_of_its_op(tmp_path):
+    file = written(tmp_path, "f.py", f'N = 1\nTEXT = """\n{TEXT}"""\n')
+    target = op_of("f32[n] -> f32[n]").description.target
+    kernel = attach_text(read_text(f"\n{TEXT}", "c", None, file, "op"), Usage(), target, None, ())
+    assert (kernel.text, kernel.place, kernel.line) == (f"\n{TEXT}", str(file), 2)
+    assert kernel.padded == f"\n\n{TEXT}"
+    assert read_text("{ }", "c", None, file, "op").place == "a text"
+    assert read_text("", "c", None, file, "op").place == "a text"
+
+
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [
+        ('x = 1\ny = """\nputs("a\\\\n");\n"""\n', 2),  # a literal with an escape
+        ('x = """\\\nab\n"""\n', None),
+        ('x = "\\nputs(\\"a\\\\n\\");\\n"\n', None),  # on one line, and the text has three
+        ('x = """\nputs("a\\\\n");\n"""\n' * 2, None),
+        ('x = "', None),
+        ('# \nputs("a\\n");\n', 1),  # as it is
+        ('# \nputs("a\\n");\n' * 2, None),
+    ],
+)
+def test_a_text_is_found_where_its_file_has_it_once(source, line):
+    assert line_of('\nputs("a\\n");\n', source) == line
 
 
 def test_the_function_is_named_or_the_op_s_or_the_only_one(op):

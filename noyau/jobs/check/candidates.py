@@ -187,7 +187,7 @@ def place_of(kernel: UserKernel) -> tuple[str, int]:
     if line.isdigit():
         return file, int(line)
     match = re.search(rf"\b{re.escape(kernel.entry.partition('<')[0])}\s*\(", kernel.text)
-    return kernel.place, kernel.text.count("\n", 0, match.start()) + 1 if match else 1
+    return kernel.place, kernel.line + (kernel.text.count("\n", 0, match.start()) if match else 0)
 
 
 def is_parallel(kernel: UserKernel) -> bool:

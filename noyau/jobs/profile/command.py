@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,7 +64,8 @@ def _profile(arguments: argparse.Namespace, path: Path, say: Callable[[str], Non
         if not isinstance(target, tuple):
             raise InputError(f"{arguments.model} is an op: noyau bench {arguments.model} times its kernels")
         say("running it")
-        return job("explain").profile(*target, timeline=arguments.trace is not None)  # type: ignore[no-any-return]
+        wall: Wall = job("explain").profile(*target, timeline=arguments.trace is not None)
+        return replace(wall, name=Path(arguments.model).name)
     from noyau.jobs.profile.run import ProfileOptions, profile
 
     sizes = sizes_of(arguments.dim)

@@ -24,7 +24,7 @@ _MOST_NAMES = 6  # of a path
 _WORTH = 0.02  # share of the wall from which on a path is worth a word
 _MANY = 0.3  # share of the wall from which on something is what would help
 HELP = {
-    "gaps": "launches recorded as one CUDA graph (the option graphs), or fewer kernels",
+    "gaps": "fewer and larger kernels or operators; on a GPU, launches recorded as one graph (the option graphs)",
     "synchronisation": "a step in which the host waits for no value of the device",
     "others": "fusing what is not a matrix product with its neighbours",
     "products": "faster matrix products: fewer and larger ones, or weights in fewer bits",
@@ -215,6 +215,7 @@ class Wall(PagedRecord):
     longest: tuple[CallTime, ...] = ()
     hottest: tuple[tuple[str, ...], float] = ((), 0.0)
     events: tuple[Event, ...] = ()
+    name: str = "a call"
 
     @property
     def gaps(self) -> float:
@@ -235,13 +236,13 @@ class Wall(PagedRecord):
         if len(path) > 1 and path_s > _WORTH * self.wall_s:
             gain = f"{few(path, _MOST_NAMES)}: {gain_text(self.wall_s, path_s)}"
             yield f"The hottest path that could be fused is {gain}."
-        yield f"would help next: {self.next}"
+        yield f"What would help next: {self.next}"
 
     def headline(self) -> str:
         """The time of a call, and its shares."""
         shares = f"kernels {self.kernels:.0%} (products {self.products:.0%}), gaps {self.gaps:.0%}"
         rest = f"synchronisation {self.synchronisation:.0%}, {several(self.launches, 'launch')}"
-        return f"{1e3 * self.wall_s:.3g} ms: {shares}, {rest}"
+        return f"{spell_s(self.wall_s)}: {shares}, {rest}"
 
     def to_json(self) -> dict[str, Any]:
         """Plain data in a fixed order."""
@@ -271,7 +272,7 @@ class ScriptProfile(PagedRecord):
 
     def headline(self) -> str:
         """The time and the memory of the script, and why it ended early."""
-        memory = "" if self.peak_bytes is None else f", at most {self.peak_bytes / 1e6:.0f} MB"
+        memory = "" if self.peak_bytes is None else f", at most {spell_bytes(self.peak_bytes)}"
         early = f"; it ended early: {self.end}" if self.end else ""
         return f"{self.script} ran for {spell_s(self.wall_s)}{memory}{early}"
 

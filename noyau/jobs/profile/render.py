@@ -24,7 +24,7 @@ _DRIFT = 0.05  # that is worth a word
 _OUTSIDE = 4  # operator types that the ceiling names
 _MOST_OPERATORS = 12  # that a path names
 _MOST_ROWS = 1000  # of a page
-BETWEEN = "(no node's)"
+BETWEEN = "(outside nodes)"
 UNTRIED = "Not made yet: noyau optimize makes it, certifies it and times it."
 _NOTE = "A time is of one run; nodes that onnxruntime joins show the time of all. A colour is a fusable path."
 
@@ -197,11 +197,11 @@ def _where(at: ProfiledSize) -> str:
 def page(profile: Profile | Wall | ScriptProfile) -> Page:
     """The page of a profile, size by size; of a call, a script or a report, its kernels or functions."""
     if not isinstance(profile, Profile):
-        title, early = ("a call", "") if isinstance(profile, Wall) else (printable(profile.script), profile.end)
+        name, early = (profile.name, "") if isinstance(profile, Wall) else (profile.script, profile.end)
         most, wall_s, unsaid = profile.longest[:_MOST_ROWS], profile.wall_s, ("file", "python_s")
         rows = [{**fields_json(each, without=unsaid), "share": wall_s and each.self_s / wall_s} for each in most]
         head = document.summary(profile.headline(), "bad" if early else "plain", profile.remarks)
-        return Page(title, "profile", [head, document.table("Where the time goes", rows)])
+        return Page(printable(name), "profile", [head, document.table("Where the time goes", rows)])
     facts = dict(zip(("model", "machine"), (each.plain for each in header(profile, WIDE, printable)), strict=False))
     gain, *texts = headline(profile).splitlines()
     for each in profile.at:
@@ -227,7 +227,7 @@ def _at(profile: Profile, size: ProfiledSize, where: str) -> Iterator[Section]:
         yield graphs(f"Time on the graph{where}", [drawing], _NOTE)
     between = {"operator": BETWEEN, "nodes": None, "time_s": size.between_s, "median_s": None, "in_file": None}
     tables = {
-        "Operators": [*map(fields_json, size.operators), between],
+        "Operators": [*map(fields_json, size.operators), *[between] * (size.between_s > 0)],
         "Fusable paths": map(fields_json, size.paths),
         "Nodes that ran": sorted(map(fields_json, size.nodes), key=lambda node: -float(node["time_s"])),
         "Largest values": map(fields_json, size.memory.largest),

@@ -65,7 +65,7 @@ def _run(
     runs = [run(program, call.arguments, plan, call.launch, number, maps=is_drawn) for plan in plans_of(kernel)]
     shapes = {each.name: each.shape for each in call.arguments if not isinstance(each, int | float)}
     names = kernel.target.op, kernel.name, kernel.entry, kernel.language
-    context = ReportContext(*names, kernel.place, kernel.text, shapes, case.size)
+    context = ReportContext(*names, kernel.place, kernel.padded, shapes, case.size)
     watched = _watched(runs, program, context)
     if maps is not None:
         maps += maps_of(runs[0], program.lines, replace(context, kernel=kernel.called))
@@ -90,7 +90,7 @@ def _source(case: KernelCase, entries: Sequence[EntryCall]) -> Source:
     kernel = case.kernel
     macros, flags = constant_macros(kernel, case.constants), tuple(kernel.usage.options.get("flags", ()))
     folder = None if kernel.place == "a text" else Path(kernel.place).parent
-    own = rewrite(kernel.text, kernel.language, kernel.called, header_folders(folder, flags))
+    own = rewrite(kernel.padded, kernel.language, kernel.called, header_folders(folder, flags))
     return Source(macros + with_calls(own, entries, kernel.language), kernel.language, flags, folder)
 
 

@@ -261,7 +261,7 @@ def maps_of(ran: RunResult, lines: LineTable, context: ReportContext) -> tuple[A
     for number, (address, config) in enumerate(regions):
         site = site_of(lines.at(address), context)
         if config is None:
-            label, owner = (context.kernel, f" on line {site.line}" if site else ""), _thread
+            label, owner = (context.kernel, f" on line {site.line}" if site else ""), lambda k: Owner("", str(k))
         else:
             label = (launched_name(site, context) if site else context.kernel, str(config))
             owner = partial(thread_owner, grid=config.grid, block=config.block)
@@ -275,10 +275,6 @@ def maps_of(ran: RunResult, lines: LineTable, context: ReportContext) -> tuple[A
 def _is_of_the_library(name: str, allocation: Site | None) -> bool:
     """Whether a block is what the library of C++ keeps of its threads, which the user's text never names."""
     return name.startswith("the block of ") if allocation is None else bool(_BEGINS_THREADS.search(allocation.text))
-
-
-def _thread(number: int) -> Owner:
-    return Owner("", str(number))
 
 
 def _read_writes(

@@ -69,7 +69,7 @@ def _in_python(function: Callable[..., Any]) -> KernelBody:
 
 
 def _in_c(kernel: UserKernel) -> KernelBody:
-    body = statements(kernel.text, plain_name(kernel.entry), kernel.language)
+    body = statements(kernel.padded, plain_name(kernel.entry), kernel.language)
     types = {each.name: f"{each.type}{' *' if each.is_pointer else ''}" for each in prototype(kernel).parameters}
     return KernelBody(tuple(body), kernel.place, {}, types)
 

@@ -23,6 +23,7 @@ from noyau.codegen.language import BY_SUFFIX
 from noyau.errors import BuildError, NoyauError, RaisedError, UnansweredError, UnsupportedError
 from noyau.frontends.torch.tensors import TO_TORCH
 from noyau.hosts.torch.tensors import from_torch
+from noyau.kernels.attach import line_of
 from noyau.sanitizer.c import extension as c_extension
 from noyau.sanitizer.c.extension import CallBefore, Extension, ExtensionText, Memory, TensorView, Value
 from noyau.sanitizer.scripts.fakes import patch
@@ -101,9 +102,8 @@ class Extensions:
     def placed(self, name: str, number: int, text: str) -> ExtensionText:
         """A text as a part of the file that it stands in; one that stands in none is written to a file of its own."""
         for path in sorted(self.folder.glob("*.py")):
-            before, match, _ = path.read_text("utf-8").partition(text)
-            if match:
-                return ExtensionText(os.path.relpath(path), text, before.count("\n") + 1)
+            if line := line_of(text, path.read_text("utf-8")):
+                return ExtensionText(os.path.relpath(path), text, line)
         own = self.scratch / "_".join([*re.findall(r"\w+", name), f"{number}.cu"])
         own.write_text(text, "utf-8")
         return ExtensionText(os.path.relpath(own), text)

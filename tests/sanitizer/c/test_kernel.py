@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -152,6 +153,17 @@ def test_pieces_of_a_range_may_not_meet(beside, kinds):
     text = PIECES.replace("BESIDE", beside)
     case = case_of(text, "c", "a text", Wanted("f", "f32[n] -> out: f32[n]", "x", (X,)))
     assert {each.kind for each in watch(case).findings} == kinds
+
+
+def test_a_text_within_a_file_has_its_lines():
+    case = case_of(
+        "\nvoid f(const float *x, float *out, int n) {\n  out[n] = 0; }",
+        "c",
+        "a.py",
+        Wanted("f", "f32[n] -> out: f32[n]", "x", (X,)),
+    )
+    seen = watch(replace(case, kernel=replace(case.kernel, line=10)))
+    assert seen.findings[0].place == "a.py:12"
 
 
 def test_constants_updates_and_results_that_are_returned():

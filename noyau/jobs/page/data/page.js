@@ -110,6 +110,7 @@ const MEANS = {
 };
 const HEADS = {bytes_per_s: "rate", speedup: "speed-up", estimated_speedup: "estimate", gain_share: "gain at most", allowed_share: "of what is allowed", out_s: "out=", calls_per_s: "calls/s"};
 const LONGEST = 40;  // texts in one cell
+const FOLDED = 480;  // characters of a cell, from which on it opens by a click
 
 const heading = name => HEADS[name] || name.replace(/_(s|share)$/, "").replaceAll("_", " ");
 const ratio = value => `${value.toFixed(2)}x`;
@@ -140,7 +141,7 @@ const isInterval = cell => Array.isArray(cell) && typeof cell[0] === "number" &&
 function drawTable(section, element) {
   const view = {order: null, down: false, words: "", all: false};
   const body = make("tbody"), columns = section.columns, shape = columns.indexOf("shape");
-  if (shape >= 0) section.rows.forEach(row => { row[shape] = String(row[shape]); });  // numbers, but no interval
+  if (shape >= 0) section.rows.forEach(row => { row[shape] = `[${[row[shape]].flat().join(", ")}]`; });  // numbers, but no interval
   const numeric = columns.map((_, k) => section.rows.some(row => isNumber(row[k])));
   const scales = columns.map((_, k) => {
     const cells = section.rows.map(row => row[k]).filter(isInterval);
@@ -191,6 +192,7 @@ function drawCell(cell, name, kind, scale) {
   if (is_text && page.sources[cell]) return make("td", {class: "source"}, sourceButton(cell));
   if (kind === "verdict") return make("td", {class: "verdict"}, make("span", {class: `badge ${text.toLowerCase()}`}, text));
   if (kind === "interval") return make("td", {class: "interval"}, make("span", {}, text), intervalBar(cell, scale));
+  if (is_text && text.length > FOLDED) return make("td", {class: kind}, make("details", {}, make("summary", {}, `${text.slice(0, FOLDED / 4)} ...`), text));
   const parts = is_text && !kind.endsWith("short") ? text.split(/(?<=[_./:])(?=[A-Za-z])/) : [text];  // where a line may end within a name
   return make("td", {class: kind}, parts.flatMap((part, k) => k ? [make("wbr"), part] : [part]));
 }
@@ -240,7 +242,8 @@ function numbered(text) {
 
 function drawFindings(section, element) {
   const rows = section.findings.map(each => [each.severity, each.kind, each.place.split(/[/\\]/).pop(), `${each.message}; ${each.remedy}`, each.kernel, each.cell ? `[${each.cell.join(", ")}]` : "", each.owners.join(", "), each.size]);
-  drawTable({title: section.title, columns: ["severity", "kind", "place", "what", "kernel", "cell", "owners", "size"], rows}, element);
+  const names = ["severity", "kind", "place", "what", "kernel", "cell", "owners", "size"], full = names.map((_, k) => k).filter(k => rows.some(row => row[k]));
+  drawTable({title: section.title, columns: full.map(k => names[k]), rows: rows.map(row => full.map(k => row[k]))}, element);
   const notes = {};
   const note = (place, remark) => {
     const [, file, line] = place.match(/^(.*):(\d+)$/) || [null, place, "0"], key = JSON.stringify(remark);
