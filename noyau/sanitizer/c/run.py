@@ -20,6 +20,7 @@ from noyau.errors import CheckError, FindingKind, UnsupportedError
 from noyau.kernels.user_kernel import LaunchConfig, three
 from noyau.sanitizer.c.build import InstrumentedProgram, source_name
 from noyau.text import several
+from noyau.workers.resources import wait_factor
 from noyau.workers.signals import wait_or_end
 
 Array = np.ndarray
@@ -142,13 +143,12 @@ def run(
         try:
             process = subprocess.run(
                 command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-                timeout=10 * patience_s, env={"PATH": os.environ.get("PATH", "")}, check=False,
+                timeout=10 * patience_s * wait_factor(), env={"PATH": os.environ.get("PATH", "")}, check=False,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
             raise CheckError("it waits and never ends") from None
         if not (folder / "found").is_file():
-            lines = process.stderr.decode("utf-8", "replace").strip().splitlines()
-            last = lines[-1] if lines else "it says nothing"
+            *_, last = "it says nothing", *process.stderr.decode("utf-8", "replace").strip().splitlines()
             raise CheckError(f"it ended its process (status {process.returncode}): {last}", FindingKind.CRASH)
         arrays = _arrays(folder / "arrays", arguments) if process.returncode == 0 else None
         result = _result_of((folder / "found").read_text("utf-8", "replace"), arrays)

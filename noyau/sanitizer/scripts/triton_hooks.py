@@ -115,7 +115,8 @@ class _TritonHooks:
         session.advice |= {each.id: each for each in remarks if each.id not in session.advice}
         fresh = dict(self.fresh([*args, *own.values()], name, place))
         traced = session.traced(name, place)
-        tensors = _tensors((*args, *own.values()))
+        # A launch on memory of the host that is not pinned is Triton's interpreter's: it is done at once.
+        tensors = [t for t in _tensors((*args, *own.values())) if is_marked(t) or storage_of(t) in self.order.pinned]
         before = [self.bytes_of(each) for each in tensors]
         try:
             triton_launch = launch_watched(run, function, args, named, fresh, shadow=traced)
@@ -128,8 +129,7 @@ class _TritonHooks:
             return
         written = [not np.array_equal(a, self.bytes_of(b)) for a, b in zip(before, tensors, strict=True)]
         self.note_work(f"the kernel {name}", tensors, [t for t, is_new in zip(tensors, written, strict=True) if is_new])
-        size = f"{shapes}; launched {triton_launch.grid}"
-        watched = triton_launch.watched(session.script, name, size)
+        watched = triton_launch.watched(session.script, name, f"{shapes}; launched {triton_launch.grid}")
         notes = tuple(note for note in watched.notes if not note.startswith(("launched: ", "watched: ")))
         unseen = ""
         if watched.is_cut:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from noyau.errors import CheckError, UnsupportedError
+from noyau.sanitizer.c import run as c_run
 from noyau.sanitizer.c.build import Source, build_program
 from noyau.sanitizer.c.run import ArrayArgument, LaunchConfig, WorkSharing, run
 
@@ -17,6 +18,7 @@ void noyau_entry(void **a) {
     int n = *(long long *)a[1];
     double x = *(double *)a[2];
     if (n == 1) pause();
+    if (n == 4) usleep(1200000);
     if (n == 2) _exit(9);
     out[0] = n + x;
 }
@@ -39,6 +41,11 @@ def test_arrays_and_numbers_go_in_and_arrays_come_out(program):
 def test_one_that_waits_is_ended(program):
     with pytest.raises(CheckError, match="it waits and never ends"):
         run(program, [OUT, 1, 0.5], WorkSharing(), patience_s=0.1)
+
+
+def test_where_others_compute_it_has_longer(program, monkeypatch):
+    monkeypatch.setattr(c_run, "wait_factor", lambda: 100.0)
+    assert run(program, [OUT, 4, 0.5], WorkSharing(), patience_s=0.1).arrays is not None
 
 
 def test_one_that_leaves_without_a_word_is_told_of(program):

@@ -114,6 +114,7 @@ def test_views_strides_and_descriptors(checked):
     meet, past = seen
     assert meet.message.startswith("program 1 reads source[32], written by program 0 on the same line")
     assert past.message == "program 3 writes x at 34, which has 34 cells (4 times)"
+    assert checked.advice == ()  # a launch on the host's memory is done when the host reads its results
 
 
 def test_kernels_that_a_script_has_checked(checked):

@@ -23,6 +23,7 @@ from noyau.jobs.command_line import Step
 from noyau.text import counted, few, from_json, printable, several
 from noyau.verify.findings import Finding
 from noyau.workers.confinement import Ending, Limits
+from noyau.workers.resources import wait_factor
 from noyau.workers.worker import Worker
 
 _STARTING_S = 300.0  # for torch, Triton and Numba to be imported on a busy machine
@@ -65,7 +66,7 @@ class Referee:
 def referee(time_s: float, memory_bytes: int) -> Iterator[Referee]:
     """A referee whose submissions take so much at most."""
     with Worker("the process of submissions", _STARTING_S, {"TRITON_INTERPRET": "1"}) as worker:
-        yield Referee(worker, Limits(time_s, _CLOCK * time_s, memory_bytes))
+        yield Referee(worker, Limits(time_s, _CLOCK * time_s * wait_factor(), memory_bytes))
 
 
 def check_submissions(
@@ -253,8 +254,7 @@ class _Hearing:
         )  # fmt: skip
         same = [each for each in self.complaints if each.status is fault.status]
         if all(each.finding.severity == "warning" for each in same) and (severity == "error" or not same):
-            self.complaints = [each for each in self.complaints if each not in same]
-            self.complaints.append(Complaint(fault.status, finding, number))
+            self.complaints = [*(c for c in self.complaints if c not in same), Complaint(fault.status, finding, number)]
 
     def line(self) -> int:
         """The line of the function that is called."""
