@@ -25,7 +25,7 @@ def doubled(x):
     return x + x
 
 
-doubled.kernel(TEXT, language="cuda", entry="twice", launch=(1, 128))
+doubled.kernel(f"{TEXT}\n", language="cuda", entry="twice", launch=(1, 128))
 doubled.kernel("void in_c(const float *x, float *out, long n) {}", language="c", entry="in_c")
 OUTSIDE = Finding(
     "doubled", "twice", "cuda", FindingKind.OUT_OF_BOUNDS, "/somewhere/planted.cu:5", "n = 2", "past the end"

@@ -63,9 +63,9 @@ def test_a_map_of_each_kernel_of_an_op(tmp_path):
     last = arrays[0].size - 1
     assert str(prange).splitlines()[1] == f"  out[0..{last}]  iterations 0..{last}"
     assert str(cuda).splitlines()[2].split() == ["out[16..31]", "block", "1,", "warp", "0:", "threads", "0..15"]
-    assert str(c).splitlines()[0] == f"double[in c] on line 2: who writes out[{last + 1}]"
+    assert str(c).splitlines()[0] == f"double[in c] on line 6: who writes out[{last + 1}]"
     assert len(str(c).splitlines()) == 5  # four threads
-    assert "line 2 uses asm: PTX cannot be watched" in str(ptx)
+    assert "line 34 uses asm: PTX cannot be watched" in str(ptx)
 
 
 def test_the_command_tells_nothing_of_an_op_without_kernels(tmp_path, capsys):

@@ -28,7 +28,7 @@ def test_a_profile_as_it_is_read():
     rows = [line.split() for line in told.splitlines()]
     assert ["MatMul", "1", "600", "us", "60%", "600", "us"] in rows
     assert ["QuickGelu", "*", "1", "150", "us", "15%", "150", "us"] in rows
-    assert ["(no", "node's)", "60", "us", "6%"] in rows
+    assert ["(outside", "nodes)", "60", "us", "6%"] in rows
     assert ["sigmoid_0_abc", "2", "250", "us", "25%", "1", "MiB", "50", "us", "20%"] in rows
     assert ["exp_1_def", "1", "50", "us", "5%", "-", "-", "0%"] in rows
     assert "for Sigmoid, 2 Mul; onnxruntime runs QuickGelu, Mul\n" in told
