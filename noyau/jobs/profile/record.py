@@ -231,7 +231,7 @@ class Wall(PagedRecord):
 
     @property
     def remarks(self) -> Iterator[str]:
-        """What would help."""
+        """Advice on what would help."""
         path, path_s = self.hottest
         if len(path) > 1 and path_s > _WORTH * self.wall_s:
             gain = f"{few(path, _MOST_NAMES)}: {gain_text(self.wall_s, path_s)}"
@@ -283,7 +283,7 @@ class ScriptProfile(PagedRecord):
 
     @property
     def remarks(self) -> Iterator[str]:
-        """What fusing the hottest function of its own folder gains at most."""
+        """The most that fusing the hottest function of its own folder gains."""
         own, texts = Path(self.script).resolve().parent, (".py", "]")  # of cells, too
         whose = (each for each in self.functions if each.file.endswith(texts) and not each.name.startswith("<module>"))
         host = (each for each in whose if each.where == "host" and Path(each.file).resolve().is_relative_to(own))

@@ -361,7 +361,7 @@ class MemoryExtents:
 
 
 def _starts_of(starts: Cells, chosen: Array) -> Cells:
-    """Where each program's accesses begin among those that are chosen."""
+    """Starts of each program's accesses among those that are chosen."""
     return None if starts is None else np.append(0, np.cumsum(chosen))[starts]
 
 

@@ -62,9 +62,18 @@ def test_a_record_without_evidence_has_a_page_too(tmp_path):
     assert "srcdoc" in hostile(HOSTILE[0])._repr_html_()
 
 
-def test_what_is_not_known_is_none():
-    row = page(Report(MACHINE, "m", 1, 1, kernels=(KernelRecord("k", 1, ("Exp",), "c"),))).sections[1]["rows"][0]
-    assert row[2:5] == [(None, None, None), None, None]
+def test_what_is_not_known_of_any_kernel_has_no_column():
+    kernels = page(Report(MACHINE, "m", 1, 1, kernels=(KernelRecord("k", 1, ("Exp",), "c"),))).sections[1]
+    (row,) = kernels["rows"]
+    known = {
+        "kernel": "k",
+        "verdict": "-",
+        "speedup": (None,) * 3,
+        "places": 1,
+        "outcome": "dropped: ",
+        "replaces": ("Exp",),
+    }
+    assert dict(zip(kernels["columns"], row, strict=True)) == known
 
 
 def test_a_timing_becomes_a_point(tmp_path):
