@@ -46,7 +46,7 @@ SQL = {
     "extremes": "select min(amount), max(amount) from '{}'",
     "moments": "select sum(amount), avg(amount), var_pop(amount) from '{}'",
     "group_moments": "select sum(amount), avg(amount), var_pop(amount) from '{}' group by key order by key",
-    "histogram": f"select count(*) from '{{}}' group by amount // {WIDTH} order by amount // {WIDTH}",
+    "histogram": f"select count(*) from '{{}}' group by floor(amount / {WIDTH}) order by floor(amount / {WIDTH})",
     "top": "select amount from '{}' order by amount desc limit 10",
     "filtered_sum": "select sum(amount) from '{}' where amount > 500000 and key < 50",
 }
