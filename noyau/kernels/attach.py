@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import linecache
+import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -33,13 +34,16 @@ class KernelText:
     line: int = 1
 
 
+_PARSING = threading.Lock()
+
+
 def line_of(text: str, source: str) -> int | None:
     """The line of a source of Python on which a text begins that it has once: as it is, or as a literal with escapes
     whose lines are those of the text. None where there is none."""
     before, match, after = source.partition(text)
     if match:
         return before.count("\n") + 1 if text not in after else None
-    with suppress(SyntaxError, ValueError):
+    with suppress(SyntaxError, ValueError, SystemError), _PARSING:  # CPython 3.11 fails where two threads parse at once
         constants = [each for each in ast.walk(ast.parse(source)) if isinstance(each, ast.Constant)]
         literals = [each for each in constants if each.value == text]
         if len(literals) == 1 and literals[0].end_lineno == literals[0].lineno + text.count("\n"):
