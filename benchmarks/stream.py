@@ -1,6 +1,6 @@
 """Aggregations of a CSV and of Parquet files of four times the memory: exact, within the budget, at which rate.
 
-`python benchmarks/stream.py --json benchmarks/results/stream.json` (some 6 minutes; `--memory 64M --rounds 1`: one)
+`python benchmarks/stream.py --json benchmarks/results/stream.json` (some 5 minutes; `--memory 64M --rounds 1`: one)
 writes a CSV and three Parquet files of one gigabyte of values each, `plain` without a code, `coded` as pyarrow writes
 by default (dictionaries, snappy), `wide` of four more columns and row groups of another size, which only the record has
 seen; runs each reader in processes of their own, one after the other in turns, and prints the median rate, by the clock
