@@ -7,11 +7,13 @@ import torch
 
 import noyau
 from noyau.errors import InputError
+from noyau.hosts.torch import fast_calls
 from noyau.toolchain.c import compiler as c_compiler
 from tests.jobs.optimize.torch.modules import Block, F
 
 
 def test_groups_cuts_and_what_is_left(monkeypatch):
+    fast_calls.library()  # by which profiles name kernels: no kernel itself
     monkeypatch.setattr(c_compiler, "compile_library", None)  # nothing is built
     found = noyau.explain(Block(), torch.randn(2, 5, 32), dynamic=True)
     (graph,) = json.loads(json.dumps(found.to_json()))["graphs"]
@@ -22,7 +24,7 @@ def test_groups_cuts_and_what_is_left(monkeypatch):
     text = str(found)
     assert text.startswith("Block: 1 graph")
     assert 0 < graph["wall"]["products"] <= graph["wall"]["kernels"] <= 1
-    assert f"would help next: {graph['wall']['next']}" in text
+    assert f"would help next: {graph['wall']['next']}" in " ".join(text.split())
     assert "native_layer_norm" in text
 
 
