@@ -34,6 +34,11 @@ MOST_PROGRAMS = (2**31 - 1, 65535, 65535)  # of a grid, along x, y and z
 _LEAST = (7, 0)  # the compute capability that Triton compiles for
 
 
+def has_early_launches(device: torch.device | int) -> bool:
+    """Whether a launch on a GPU may begin before the one before it has ended (programmatic dependent launch)."""
+    return not torch.version.hip and torch.cuda.get_device_capability(device) >= (9, 0)
+
+
 @contextmanager
 def device_errors(called: str, device: object, results: Shapes = ()) -> Iterator[None]:
     """Errors of torch, Triton and the driver as errors of an op that makes these results: torch.OutOfMemoryError with

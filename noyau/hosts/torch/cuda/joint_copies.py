@@ -11,6 +11,8 @@ import torch
 import triton
 import triton.language as tl
 
+from noyau.hosts.torch.cuda.device import has_early_launches
+
 _CELLS = 1024  # of each tensor, of a program
 TRUSTED: dict[tuple[torch.dtype, torch.device], bool] = {}  # what `is_right` said
 Pair: TypeAlias = tuple[torch.Tensor, torch.Tensor]
@@ -53,7 +55,7 @@ copy_rows._schema = SimpleNamespace(is_mutable=True)  # type: ignore[attr-define
 def launch(tensors: Pair, axis: int, index: torch.Tensor, rows: Pair) -> None:
     """The copies by the kernel."""
     (one, other), (x, y) = tensors, (each.contiguous() for each in rows)
-    early = one.is_cuda and not torch.version.hip and torch.cuda.get_device_capability(one.device) >= (9, 0)
+    early = one.is_cuda and has_early_launches(one.device)
     options = {"debug": True, "sanitize_overflow": False, "launch_pdl": early} if one.is_cuda else {}
     sizes = x.numel(), math.prod(one.shape[axis + 1 :]), one.shape[axis]
     copy_cells[(triton.cdiv(x.numel(), _CELLS),)](one, other, index, x, y, *sizes, _CELLS, early, **options)

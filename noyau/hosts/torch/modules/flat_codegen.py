@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, fx
 
 from noyau.compiler.lowering.input_layouts import packed_strides
+from noyau.hosts.torch.cuda.device import has_early_launches
 from noyau.hosts.torch.cuda.device_call import DeviceCall
 from noyau.hosts.torch.modules.cuda_graph import SHOWS, GraphReplay, is_capturing, is_on_gpu, is_repeatable
 from noyau.hosts.torch.modules.device_inputs import is_static
@@ -300,7 +301,7 @@ class FlatText:
 def may_begin_early(device: int) -> bool:
     """Whether launches that wait by themselves may begin before the one before them has ended: in a recording, on a GPU
     that has it. Elsewhere the one before may be an update of the weights, which they load before they wait."""
-    return is_capturing() and torch.cuda.get_device_capability(device) >= (9, 0)
+    return is_capturing() and has_early_launches(device)
 
 
 def _memory(value: Any) -> int:
