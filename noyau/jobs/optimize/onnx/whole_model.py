@@ -157,7 +157,7 @@ def settle(
             break
         guilty: Sequence[Candidate] = candidates
         if not (reason := loss_of(whole)) and (reason := loss_alone(bench, scenes, limit_s)):
-            guilty = [one for one in candidates if one.kept and changes_alone(bench, one, options)]
+            guilty = suspects_alone(bench, candidates, options)
         if not reason:
             break
         count = 2**attempt if attempt < ATTEMPTS and whole.timings and guilty else len(candidates)
@@ -224,12 +224,15 @@ def loss_alone(bench: OnnxBench, scenes: Sequence[BenchmarkCase], limit_s: float
     return f"without its library the whole model is {loser}"
 
 
-def changes_alone(bench: OnnxBench, candidate: Candidate, options: c_compiler.CompilerOptions) -> bool:
-    """Whether onnxruntime makes other nodes of a file with this kernel alone, where the library is not at hand, than of
-    the model in the opset that is written."""
-    models = bench.original.runnable, with_kernels(bench, [candidate.planned], options).fused
-    before, after = (optimized_operators(bench.original, model) for model in models)
-    return before != after
+def suspects_alone(
+    bench: OnnxBench, candidates: Sequence[Candidate], options: c_compiler.CompilerOptions
+) -> list[Candidate]:
+    """The kept kernels with each of which alone onnxruntime makes other nodes of a file, where the library is not at
+    hand, than of the model in the opset that is written."""
+    own = optimized_operators(bench.original, bench.original.runnable)
+    kept = [one for one in candidates if one.kept]
+    twins = (with_kernels(bench, [one.planned], options).fused for one in kept)
+    return [one for one, twin in zip(kept, twins, strict=True) if optimized_operators(bench.original, twin) != own]
 
 
 def without_worst(
