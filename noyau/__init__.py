@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import logging
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, overload
@@ -102,7 +103,7 @@ logging.getLogger("noyau").addHandler(logging.NullHandler())
 
 def __getattr__(name: str) -> Any:
     if name not in _ELSEWHERE:
-        raise AttributeError(f"noyau has no {name!r}")
+        raise AttributeError(f"noyau has no {name!r}", name=name, obj=sys.modules[__name__])  # Python names the nearest
     if name == "reductions":
         return importlib.import_module(_ELSEWHERE[name])
     value = getattr(importlib.import_module(_ELSEWHERE[name]), name)

@@ -295,7 +295,8 @@ def open_files(location: str) -> ArrowFiles:
         places = (sorted(every(place)) if any(each in place for each in "*?[") else place) or place
         data = ds.dataset(places, format="parquet", schema=pa.schema([]), filesystem=filesystem)  # nothing is read
     except (pa.ArrowException, OSError, ValueError, ImportError) as fault:
-        raise InputError(f"{location} names no file that can be read: {str(fault).splitlines()[0]}; {usage}") from fault
+        reason = "it is not there" if isinstance(fault, FileNotFoundError) else str(fault).splitlines()[0]
+        raise InputError(f"{location} names no file that can be read: {reason}; {usage}") from fault
     bare = [each.removesuffix(next(filter(each.endswith, _COMPRESSED), "")) for each in data.files]
     kinds = {FORMATS.get(Path(each).suffix) for each in bare}
     kind = kinds.pop() if len(kinds) == 1 else None

@@ -19,6 +19,7 @@ from noyau.kernels.c.parameters import roles_of
 from noyau.kernels.c.syntax import functions_of, prototype_of
 from noyau.kernels.triton.parameters import bind_parameters, meta_names
 from noyau.kernels.user_kernel import Target, Usage, UserKernel
+from noyau.text import several
 
 _LARGEST_TEXT = 1 << 24
 
@@ -215,7 +216,7 @@ def _returns(plain: Callable[..., Any], usage: Usage, target: Target, label: str
     counts = {len(target.inputs): True, len(target.inputs) + len(target.outputs): False}
     count = len([p for p in required if p.name not in {*target.constants, *usage.constants}])
     if count not in counts:
-        takes = f"takes {count} arrays ({', '.join(p.name for p in required)})"
+        takes = f"takes {several(count, 'array')} ({', '.join(p.name for p in required)})"
         has = f"the op has {len(target.inputs)} inputs, {len(target.inputs) + len(target.outputs)} with its outputs"
         raise SignatureError(f"{label} {takes}, and {has}; say with args= what it is called with")
     return counts[count]

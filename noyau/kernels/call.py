@@ -117,8 +117,9 @@ class FunctionKernel:
         values = self.instance.outputs
         parts = list(returned) if isinstance(returned, tuple | list) and len(values) > 1 else [returned]
         if len(parts) != len(values) or any(part is None for part in parts):
-            expected = "an array is" if len(values) == 1 else f"{len(values)} arrays are"
-            raise CheckError(f"{self.kernel.called} returned {type(returned).__name__}, and {expected} wanted")
+            kind, expected = type(returned).__name__, "an array is" if len(values) == 1 else f"{len(values)} arrays are"
+            advice = "return it, or take the outputs as parameters behind the inputs"
+            raise CheckError(f"{self.kernel.called} returned {kind}, and {expected} wanted: {advice}")
         return [_as_array(part, value) for part, value in zip(parts, values, strict=True)]
 
     def results(self, prepared: Sequence[Array], outputs: Sequence[Array]) -> list[Array]:

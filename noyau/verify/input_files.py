@@ -114,6 +114,8 @@ def _read(path: Path) -> dict[str, np.ndarray]:
             arrays = {name: file[name] for name in file.files}
     except InputError:
         raise
+    except FileNotFoundError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
     except (OSError, ValueError, EOFError, MemoryError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         reason = printable(str(error).splitlines()[0]) if str(error) else type(error).__name__
         raise InputError(f"{path} cannot be read as an .npz file of plain arrays: {reason}") from error

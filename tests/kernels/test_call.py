@@ -77,7 +77,7 @@ def test_what_a_function_may_not_do():
         (failing_at_length, "op[k] raised ValueError: in this way | File here: | and so on | and so on | ..."),
         (lambda x: x.astype(np.float64), "op[k] gave float64[5] as out, not float32[5]"),
         (lambda x: x[:2], "op[k] gave float32[2] as out, not float32[5]"),
-        (lambda x: None, "op[k] returned NoneType, and an array is wanted"),
+        (lambda x: None, "op[k] returned NoneType, and an array is wanted: return it, or take the outputs"),
     ]:
         with pytest.raises(CheckError) as error:
             guarded(function)

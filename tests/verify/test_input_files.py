@@ -72,6 +72,8 @@ def test_a_pickle_is_never_loaded(tmp_path, graph):
     objects = np.array([Trap(str(mark))], object)
     np.savez(tmp_path / "in.npz", allow_pickle=True, **{"n": objects, "a/x": np.zeros((1, 5), np.float32)})
     (tmp_path / "plain.npz").write_bytes(pickle.dumps(Trap(str(mark))))
+    with pytest.raises(InputError, match=r"none\.npz cannot be read: No such file or directory$"):
+        load_inputs(tmp_path / "none.npz", graph)
     for name in ("in.npz", "plain.npz"):
         with pytest.raises(InputError, match=r"cannot be read as an \.npz file of plain arrays"):
             load_inputs(tmp_path / name, graph)

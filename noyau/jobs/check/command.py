@@ -54,7 +54,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
         "threads and launches watched (a program with threads runs twice, and does twice what else it does)"
     )
     add("target", type=command_line.target_of, metavar=targets, help=target)
-    add("arguments", nargs="*", metavar="ARGS", help="of a script or a program; its options go after --")
+    add("arguments", nargs="*", default=[], metavar="ARGS", help="of a script or a program; its options go after --")
     add("--launch", metavar="GRID,BLOCK", help="of a script or a program: launch each kernel so (8,64 or 4x4,16x16)")
     add("--flags", metavar="F", help="of a program: for the compiler, run here: --flags='-DN=100 part.c'")
     seconds = "end a script or a program after S seconds, and report what was seen; of a submission: for each kernel"

@@ -254,7 +254,8 @@ def as_inputs(inputs: Any) -> tuple[Any, ...]:
     if isinstance(inputs, torch.Tensor):
         inputs = (inputs,)
     if not isinstance(inputs, tuple | list):
-        raise InputError(f"inputs are a tensor or a tuple of the module's arguments, and not a {type(inputs).__name__}")
+        kind = type(inputs).__name__
+        raise InputError(f"inputs are a tensor or a tuple of the module's arguments, not a {kind}: optimize(m, (x,))")
     devices = sorted({each.device.type for each in _tensors(tuple(inputs))})
     if len(devices) > 1:
         raise InputError(f"the inputs are on {' and '.join(devices)}; move them to one device")

@@ -132,7 +132,8 @@ def load(path: Path) -> Callable[..., Any]:
     except (zipfile.BadZipFile, KeyError, EOFError, NotImplementedError, RuntimeError, OSError) as error:
         if isinstance(error, NoyauError):
             raise
-        raise ModelError(f"{path} is no module that noyau saved: {printable(str(error))}") from error
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise ModelError(f"{path} is no module that noyau saved: {printable(reason)}") from error
 
 
 def _loaded(path: Path, file: zipfile.ZipFile) -> Callable[..., Any]:

@@ -120,7 +120,7 @@ def test_gradients_go_through_it(optimized):
 @pytest.mark.parametrize(
     ("inputs", "told"),
     [
-        ({"x": 1}, "inputs are a tensor or a tuple of the module's arguments, and not a dict"),
+        ({"x": 1}, "inputs are a tensor or a tuple of the module's arguments, not a dict"),
         ((torch.ones(2), torch.ones(2, device="meta")), "the inputs are on cpu and meta; move them to one device"),
         (torch.ones(2, device="meta"), "on the device meta and have no values"),
     ],
