@@ -139,8 +139,7 @@ def optimize(model: Callable[..., Any], inputs: Any, **options: Unpack[ModuleKey
 
 
 def optimize(model: str | Path | onnx.ModelProto | Callable[..., Any], inputs: Any = None, **options: Any) -> Any:
-    """Fuse the memory-bound paths of an ONNX model, or of a module of PyTorch, into C kernels; keep those that are
-    right and win.
+    """Fuse the memory-bound paths of an ONNX model or a PyTorch module into kernels; keep those that are right and win.
 
     A module is given with the inputs of a call, a tensor or a tuple of them, and `options` as
     noyau.jobs.optimize.torch.run.optimize takes them (dynamic=, rest=, against=, budget_s=, keep=); the result is

@@ -52,8 +52,7 @@ def step_of(dim: Dim, shape: Shape) -> AxisStep | None:
 
 
 def slices_of(index: Shape, operand: Shape, source: Shape, target: Shape) -> list[AxisStep] | None:
-    """The steps of a view along the operand's own axes, where slices can take them; where it broadcasts all cells are
-    alike."""
+    """The steps of a view along the operand's own axes, where slices can take them; broadcast axes have equal cells."""
     steps = [step for step in (step_of(dim, target) for dim in index) if step is not None]
     missing = len(source) - len(operand)
     outs = [step.out for step in steps[missing:] if step.out is not None]

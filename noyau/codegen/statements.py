@@ -375,7 +375,6 @@ class Expressions(ABC):
         return self.expr(expr) if chooses else self.top(expr)
 
     def stored(self, name: str, value: ir.Expr) -> str:
-        """A value in the dtype of what it is stored in."""
         return self.stored_as(self.memory[name].dtype, value)
 
     def stored_as(self, target: DType, value: ir.Expr) -> str:
@@ -435,8 +434,7 @@ def is_variable(memory: ir.Buffer | ir.Alloc) -> bool:
 
 
 def rounds_apart(launches: Iterable[ir.Launch]) -> bool:
-    """Whether a value is rounded before others are made of it (see compiler/passes/normal_form.py): then nothing
-    is fused in the whole kernel, for the launch that takes its maximum may be another one than that which takes this
-    off."""
+    """Whether a value is rounded before others are made of it (see compiler/passes/normal_form.py): then nothing is
+    fused in the whole kernel, for its maximum may be taken in another launch than the one that subtracts it."""
     every = (expr for launch in launches for expr in every_expression(launch.body))
     return any(isinstance(expr, ir.Call) and expr.function == "rounded" for expr in every)

@@ -47,8 +47,7 @@ def short_float32(value: float) -> float:
 def dim_text(dim: Dim, name: Name, operate: Operate) -> str:
     """The Dim as an expression, nested as Horner has it: ((i * n) + j) * m + k. `name` spells a size or an index.
 
-    The order of terms follows from their texts: Dims that are equal up to names are spelled alike where their names
-    are."""
+    The order of terms follows from their texts: Dims that are equal up to names then have texts equal up to names."""
     return _sum(dim.terms, name, operate) if dim.constant is None else str(dim.constant)
 
 

@@ -42,8 +42,7 @@ Handler = Callable[[Any], str]
 @dataclass(frozen=True, slots=True)
 class ArrowFile:
     """A file, a row group of one, or the lines of a text that begin in a range of its bytes. `schema`: of the wanted
-    columns in all files, once it is known; `footer`: of a Parquet file, for its row groups; `idle`: its readers that
-    wait for another one."""
+    columns in all files, once known; `footer`: of a Parquet file, for its row groups; `idle`: idle readers."""
 
     path: str
     filesystem: Any
@@ -208,8 +207,7 @@ class ArrowFiles:
 
     @cached_property
     def heads(self) -> list[tuple[Any, int | None, int]]:
-        """The schema of each file, and the numbers of its rows and row groups. Equal schemas that follow each other are
-        one object."""
+        """The schema of each file, its numbers of rows and of row groups. Equal schemas in a row are one object."""
         heads, last = list[tuple[Any, int | None, int]](), None
         with ThreadPoolExecutor(_OPEN) as pool:
             # Of many files few footers are there at once.

@@ -183,8 +183,7 @@ def split(op: Op[..., Any], devices: Sequence[str | int | torch.device] | None =
     tensor, one on each device, and computes where they are. A map gives such a list; sums and extremes are folded
     on the first device, in the order of all. `devices`: all that there are, where nothing is said.
 
-    InputError for a device that is none; UnsupportedError for an op that needs all rows at once, with the value, and
-    for other reductions."""
+    InputError for a device that is none; UnsupportedError, with the value, for an op that needs all rows at once."""
     numbers = range(max(torch.cuda.device_count(), 1)) if devices is None else devices
     places = [torch.device("cuda", each) if isinstance(each, int) else torch.device(each) for each in numbers]
     for fault in filter(None, map(missing_device, places)):

@@ -55,7 +55,6 @@ def _packed(value: Any) -> Any:
 
 
 def _results(task: Task, blocks: Sequence[Any]) -> Any:
-    """One result, or a tuple of them."""
     ranks = [each.ndim for each in blocks]  # each axis but the rows has an index of its own
     indices = [(0, *range(1 + sum(ranks[:at]), sum(ranks[: at + 1]))) for at in range(len(ranks))]
     pairs = [part for pair in zip(blocks, indices, strict=True) for part in pair]

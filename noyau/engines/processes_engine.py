@@ -1,5 +1,4 @@
-"""Processes of this machine as an engine: spawned ones, of one thread each; what one was at when it ended, another
-does again.
+"""Spawned processes of this machine as an engine, of one thread each; what one leaves undone, another does again.
 
 The choice between them and threads, by a trial on the first rows, whose results are thrown away."""
 

@@ -39,7 +39,6 @@ class Algebra(Protocol):
 
 
 def _operator(function: str) -> Callable[[Any, Formula | float], Formula]:
-    """An operator of Python on formulas."""
     return lambda left, right: left.call(function, right)
 
 

@@ -22,8 +22,7 @@ COLORS = {"always": {"FORCE_COLOR": "1", "NO_COLOR": ""}, "never": {"FORCE_COLOR
 class Command:
     """A sub-command: one line of help, the function that declares its arguments, the one that runs it.
 
-    `run` returns the exit status. Modules that take long to import are imported in `run`, so that Ctrl-C is answered
-    from the start."""
+    `run` returns the exit status, and imports what takes long to import, so that Ctrl-C is answered from the start."""
 
     summary: str
     declare: Callable[[argparse.ArgumentParser], None]

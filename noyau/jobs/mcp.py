@@ -1,7 +1,6 @@
 """The command `noyau mcp`: a server of the Model Context Protocol, whose tools are noyau's commands.
 
-Each call is a process of its own: kernels are code, what they print is not the protocol's, and one that crashes or
-never ends takes nothing with it."""
+Each call is a process of its own: what kernels print is not the protocol's, and a crash or a hang ends nothing else."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Hand-written kernels called on arrays of NumPy, plainly and between guards; and the callers of each language that
 runs here: how a kernel is built, and which arrays it takes.
 
-A language without a caller, such as C++, runs under the sanitizer alone, and where there is no GPU so do CUDA C++ and
-Numba-CUDA.
+A language without a caller, such as C++, runs under the sanitizer alone; so do CUDA C++ and Numba-CUDA without a GPU.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Certificates made in processes of their own, several at once, and kept, as timings are, from one run to the next.
 
-What crashes or hangs in such a process is one clear reason here. What is kept holds until text, machine, versions or
-code change.
+A crash or a hang of such a process is one clear reason here. Results are kept until text, machine or versions change.
 """
 
 from __future__ import annotations

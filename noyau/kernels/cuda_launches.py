@@ -27,8 +27,7 @@ OPTIONS = ("flags", "shared_bytes", "cluster")
 class CudaTextKernel(GridKernel):
     """A `__global__` function of a text in CUDA C++.
 
-    SignatureError where its parameters do not fit the op; UnsupportedError for a function of the host, which launches
-    by itself."""
+    SignatureError where its parameters do not fit the op; UnsupportedError for a function of the host."""
 
     def __init__(self, kernel: user_kernel.UserKernel, instance: Instance, constants: Mapping[str, Any]) -> None:
         super().__init__(kernel, instance, constants)

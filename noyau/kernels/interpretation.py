@@ -1,5 +1,4 @@
-"""Runs of a GPU kernel by Python in place of a GPU: how reports call them, and errors, those of the kernel itself, and
-those of the stand-ins."""
+"""Runs of a GPU kernel by Python in place of a GPU: their names in reports, and errors of kernels and stand-ins."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The description of an op, and its reference: evaluated as it is, in float64, and as a graph that the certificate
-judges by."""
+"""An op's description, and its reference: evaluated as it is, in float64, and as the graph of the certificate."""
 
 from __future__ import annotations
 
@@ -86,9 +85,8 @@ def runs_as_written() -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A function written in NumPy. `parameters` are those that take inputs; `constants` the keyword-only ones with
-    their defaults; `outputs` those that it fills: none where it returns its results. `defaults`: of inputs that need
-    not be given."""
+    """A function written in NumPy. `parameters` take inputs; `constants` are the keyword-only ones with their defaults;
+    `outputs` those that it fills: none where it returns its results. `defaults`: of inputs that may be left out."""
 
     function: Callable[..., Any]
     parameters: tuple[str, ...]

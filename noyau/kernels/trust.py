@@ -162,11 +162,11 @@ def fingerprint(value: Any) -> str:
     calls, its closure, its defaults and the globals that it names; of what has no source, its name and its library.
 
     Of a function as it is when it is asked first: what counts its calls would make another one of it with each."""
-    return _told_of(_Same(value)) if callable(value) else "\n".join(_Fingerprint().of(value))
+    return _function_fingerprint(_Same(value)) if callable(value) else "\n".join(_Fingerprint().of(value))
 
 
 @functools.lru_cache(maxsize=1024)
-def _told_of(same: _Same) -> str:
+def _function_fingerprint(same: _Same) -> str:
     return "\n".join(_Fingerprint().of(same.function))
 
 
@@ -195,7 +195,6 @@ class _Fingerprint:
     seen: dict[int, tuple[int, Any]] = field(default_factory=dict)
 
     def of(self, value: Any) -> Iterator[str]:
-        """The lines of a value."""
         if isinstance(value, _PLAIN):
             yield repr(value)
         elif id(value) in self.seen:
@@ -205,7 +204,7 @@ class _Fingerprint:
             yield from self.anew(value)
 
     def anew(self, value: Any) -> Iterator[str]:
-        """The lines of what is no plain value, told for the first time."""
+        """The lines of what is no plain value, met for the first time."""
         inner = value
         if LANGUAGES[language_of(value)].packages:
             inner = python_function(value)

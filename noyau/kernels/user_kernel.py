@@ -1,5 +1,4 @@
-"""A user kernel as data, validated against the op that it is attached to; and what its author's functions are called
-with.
+"""A user kernel as data, validated against the op that it is attached to; the arguments of its author's functions.
 
 Functions of a user say by the names of their parameters what they want to know: of arrays for `launch=`, `args=` and
 `init=` a view, the same for every runtime, also without a GPU.
@@ -329,8 +328,7 @@ def parameters_of(function: Callable[..., Any], label: str) -> Mapping[str, insp
 @dataclass(frozen=True, slots=True)
 class DeviceProperties:
     """The device that a kernel runs on: `cpu`, or `cuda:0`; `sm_count` multiprocessors, which are the cores of a CPU.
-    Of a GPU also its `model`, and the bytes of its L2, of the memory that the threads of a block may share, and of its
-    own memory."""
+    Of a GPU also its `model`, and the bytes of its L2, of the memory that a block may share, and of its own memory."""
 
     name: str
     sm_count: int
@@ -385,7 +383,6 @@ class Buffer:
 
 
 def buffer_of(name: str, array: np.ndarray) -> Buffer:
-    """The Buffer of an array of NumPy."""
     strides = tuple(stride // max(1, array.itemsize) for stride in array.strides)
     return Buffer(name, array.shape, strides, array.dtype)
 

@@ -132,8 +132,7 @@ def log_softmax(x: Floats, *, axis: int = -1) -> Floats:
 def rms_norm(x: Floats, weight: Floats, *, eps: float = 1e-6) -> Floats:
     """x / sqrt(mean(x^2) + eps) * weight, the mean over the last axis (Zhang and Sennrich 2019).
 
-    x: float[*batch, n]; weight: float[n]; gives float[*batch, n]. SignatureError where the shapes do not fit, or the
-    dtypes are not alike."""
+    x: float[*batch, n]; weight: float[n]; gives float[*batch, n]. SignatureError where shapes or dtypes do not fit."""
     return cast_like(_rms_norm(wide(x), weight, eps), x)
 
 

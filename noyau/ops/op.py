@@ -149,8 +149,7 @@ class Op(OnTensors, Generic[P, R]):
     ) -> GeneratedProgram:
         """The kernels that are generated in a language, for inputs of these dtypes and ranks (nothing: usual ones).
 
-        UnsupportedError where the reference cannot be traced, with its line; SignatureError where it has no signature
-        or these do not fit."""
+        UnsupportedError names the line that cannot be traced; SignatureError where no signature fits."""
         return generate_usual(self.description, self.usual(dtypes, ranks), language)
 
     @property

@@ -79,8 +79,7 @@ class OnTensors:
             return self.on_tensors(args, kwargs)
 
     def on_gpu_arrays(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """The results for arrays on a GPU that are none of torch's, in the kind of the first of them. MissingExtraError
-        without torch, by which they are computed."""
+        """The results for GPU arrays of other libraries, in the kind of the first. MissingExtraError without torch."""
         arrays = require_torch(self.calls.description.name)
         tensors = arrays.tensors_of([f"argument {at}" for at in range(len(args))], args)
         named = dict(zip(kwargs, arrays.tensors_of(list(kwargs), list(kwargs.values())), strict=True))

@@ -44,8 +44,7 @@ def names_of(function: Any) -> dict[str, Any]:
 
 
 def divisor(value: Any) -> Any:
-    """A zero of Python, by which Python divides nothing, as NumPy's: compiled code gives infinity, NaN, or what is
-    undefined."""
+    """A zero of Python that divides as NumPy's does: compiled code gives infinity, NaN, or what is undefined."""
     return np.asarray(value)[()] if isinstance(value, int | float | complex) and not value else value
 
 

@@ -28,8 +28,7 @@ class TooManyError(Exception):
 
 
 class Recorder:
-    """The recorder of accesses to recording arrays. `owner` is who runs; `most`: accesses after which a run is ended,
-    by TooManyError."""
+    """The recorder of accesses to recording arrays. `owner`: who runs; `most`: accesses until TooManyError ends it."""
 
     def __init__(self, most: int = 1 << 62, shadow: Shadow | None = None) -> None:
         self.shadow, self.most, self.owner = shadow or Shadow(), most, 0
@@ -64,7 +63,6 @@ class Recorder:
         return number
 
     def site_at(self, file: str, line: int) -> int:
-        """The number of a line."""
         if (file, line) not in self._sites:
             self._sites[file, line] = len(self.sites)
             self.sites.append(Site.of(file, line))
@@ -186,7 +184,6 @@ class Recording(NDArrayOperatorsMixin):
         return self.recorder.array(values, "a copy") if isinstance(values, np.ndarray) else values
 
     def put(self, key: Any, value: Any, site: int) -> None:
-        """Do `self[key] = value`."""
         key = self.inside(_plain(key, site), WRITE, site)
         if key is None:
             return

@@ -93,8 +93,7 @@ INDICES = FindingKind.OUT_OF_BOUNDS, FindingKind.NEGATIVE_INDEX
 
 @dataclass(frozen=True, slots=True)
 class WatchedMemory:
-    """A block of watched memory, by the name and the shape that it has in the source; `is_one`: a variable, of no
-    cells."""
+    """A block of watched memory, by its name and shape in the source; `is_one`: a variable, of no cells."""
 
     name: str
     shape: tuple[int, ...]
@@ -170,8 +169,7 @@ class Route:
 class WatchedRun:
     """One run of a kernel with every access watched: what was found, what a mark allowed, and how much was seen.
     `outputs`: its results, where a kernel of the language runs in no other way here. `lines`: files and lines with an
-    access that ran. `is_cut`: it was ended, or watched no longer, after so many accesses that more would take too
-    long."""
+    access that ran. `is_cut`: it was ended, or watched no longer, for it made too many accesses."""
 
     findings: tuple[Finding, ...]
     accesses: int
@@ -269,8 +267,7 @@ def unwritten(
 ) -> list[Finding]:
     """A finding for each memory of which cells were never written, unless the line at `place` allows it.
 
-    `holes`: how many of a memory, and the first of them; `nobody`: who wrote none, and the verb, as in `no thread
-    writes`."""
+    `holes`: how many of a memory, and the first of them; `nobody`: who wrote none, as in `no thread writes`."""
     findings: list[Finding] = []
     for number, memory in memories.items():
         missed, first = holes(number)
@@ -380,7 +377,6 @@ _CHANGES: Mapping[str, Callable[[str], str]] = {"cuda": _in_cuda, "numba_cuda": 
 
 
 def update_text(text: str, language: str) -> str:
-    """A line that updates a cell, as one atomic; nothing where it is no such line, or the language has no word for
-    it."""
+    """A line that updates a cell, as one atomic; "" where it is no such line, or the language has no word for it."""
     change = _CHANGES.get(language)
     return change(text) if change else ""

@@ -1,5 +1,4 @@
-"""A kernel with every access watched, in whatever language it is: one on an op, on arrays, or one that is called on
-arguments as one has them."""
+"""A kernel with every access watched, in whatever language: one on an op, on arrays, or one called on any arguments."""
 
 from __future__ import annotations
 

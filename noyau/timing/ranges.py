@@ -18,9 +18,8 @@ _RECORDING: list[list[Event]] = []  # of the whole process: what events are adde
 
 
 class range:  # noqa: A001  as users call it
-    """A range of time under a name, as a context or a decorator. It is an event of the timelines that are recorded
-    meanwhile (`noyau profile --trace`, torch's profiler), and a range of NVTX where torch has a GPU; else it costs less
-    than 1 us."""
+    """A range of time under a name, as a context or a decorator: an event of the timelines recorded meanwhile (`noyau
+    profile --trace`, torch's profiler), and a range of NVTX where torch has a GPU; else it costs less than 1 us."""
 
     __slots__ = ("name", "seen")
 

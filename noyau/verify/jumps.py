@@ -29,8 +29,7 @@ def stepped(graph: nodes.Graph) -> frozenset[str]:
 
 
 def jumping(graph: nodes.Graph) -> frozenset[str]:
-    """The values that jump where an operand that moves with float inputs does: roundings, comparisons, casts to
-    integers; not what is made of such."""
+    """The values that jump where an operand moves with float inputs: roundings, comparisons, casts to integers."""
     smooth = _smooth(graph)
     maps = (node for node in graph.nodes if isinstance(node.kind, nodes.Map))
     jumps = (node for node in maps if (set(node.inputs) - set(_continuous(node))) & smooth)

@@ -57,7 +57,6 @@ class Report(Printed):
 
 
 def text_of(groups: Groups, verdicts: Sequence[str], *, everything: bool = False) -> str:
-    """The text of a report."""
     defects = finding_lines(groups, everything=everything)
     return "\n".join([*defects, *([""] if defects and verdicts else []), *verdicts])
 

@@ -89,7 +89,6 @@ class KernelTrial:
         yield Stage(self.in_order(self.more_runs(inputs, truth, seed)), is_rare)
 
     def in_order(self, runs: Iterable[Arrays]) -> Iterator[Sequence[Array]]:
-        """The outputs of each run."""
         return ([run[name] for name in self.graph.outputs] for run in runs)
 
     def judges(self, inputs: Arrays, results: Sequence[Array], truth: Arrays) -> list[Judge]:
@@ -194,9 +193,8 @@ def certify_native(
     """The certificate of a kernel that was built for a group's graph.
 
     Each case runs twice between guard zones, on poisoned outputs: whole, and in three pieces, the last first. A kernel
-    that touches what it may not, or leaves a cell unwritten, is wrong; so is one of which the two runs differ in a bit,
-    but where it is not `is_deterministic`. `made_up`: the captured cases come from made-up inputs; `traced` as in
-    `certify`."""
+    that touches what it may not, or leaves a cell unwritten, is wrong; so is one whose two runs differ in a bit, unless
+    it is not `is_deterministic`. `made_up`: captured cases are of made-up inputs; `traced` as in `certify`."""
     runs = PieceRuns(native)
     certificate = certify(graph, runs, cases, name=name, made_up=made_up, traced=traced)
     return replace(certificate, order_independent=runs.is_deterministic if is_deterministic else None)

@@ -160,11 +160,7 @@ def refusals():
         "needs columns of one length",
         lambda: noyau.stream(group_sums, {"key": np.zeros(2, int), "x": np.zeros(3)}),
     )
-    yield (
-        InputError,
-        "nothing.parquet names no file that can be read: it is not there",
-        lambda: noyau.stream(group_sums, "nothing.parquet"),
-    )
+    yield InputError, "file that can be read: it is not there", lambda: noyau.stream(group_sums, "nothing.parquet")
     yield InputError, "names no files of one format", lambda: noyau.stream(group_sums, "mixed")
     yield InputError, "torn.npy cannot be mapped", lambda: noyau.stream(group_sums, "torn.npy")
     yield InputError, "a int is no source", lambda: noyau.stream(group_sums, 3)

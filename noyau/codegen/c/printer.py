@@ -152,7 +152,6 @@ class CPrinter(Statements):
         return opened(dim_text(dim, self.names.peek, _tell))
 
     def condition_text(self, condition: ir.Expr) -> str:
-        """A condition in a comment."""
         used = set(self.names.used)
         text = self.expressions.top(condition)
         self.names.used = used

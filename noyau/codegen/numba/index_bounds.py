@@ -11,8 +11,7 @@ from noyau.ir.ranges import Extents, at_least_one, highest, lowest
 def is_inside(index: Dim, extent: Dim, extents: Extents) -> bool:
     """Whether 0 <= index < extent is certain within loops of these extents.
 
-    What divides sizes alone, such as the tiles n // 64 and the rest n % 64 of a length n, is taken as a size; of such
-    it is known that n // 64 * 64 + n % 64 is n."""
+    What divides sizes alone, such as n // 64 and n % 64, is taken as a size, with n // 64 * 64 + n % 64 == n known."""
     values: dict[str, Dim] = {}
     plain = {name: _plain(of, values) for name, of in extents.items()}
     index, extent = _plain(index, values), _plain(extent, values)

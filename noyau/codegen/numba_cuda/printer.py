@@ -109,8 +109,7 @@ class CudaExpressions(ThreadExpressions, NumbaExpressions):
 
 
 class HostFunction(NumbaCaller):
-    """The function of the host: sizes, checks, scratch, launches in order. `merges`: functions of the device that
-    kernels call for states."""
+    """The host's function: sizes, checks, scratch, launches in order. `merges`: device functions that merge states."""
 
     expressions: CudaExpressions
 
@@ -182,7 +181,6 @@ class KernelPrinter(ThreadStatements, NumbaPrinter):
         self.merges, self.flats = merges, set[str]()
 
     def function(self, position: int, launch: ir.Launch) -> str:
-        """The kernel of a launch."""
         self.alone = "thread == 0" if has_blocks(launch) else ""
         body = "\n".join(f"{INDENT}{line}" for line in self.lines(launch))
         flat = (b.name for b in self.kernel.buffers if b.name in self.expressions.flat or not b.shape)

@@ -25,6 +25,7 @@ from noyau.ir.dims import Dim, Shape, index_name
 from noyau.ir.graph import Gather, Lookup, Node
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.sizes import plan
+from noyau.text import collect
 
 
 def slice_term(steps: Sequence[AxisStep], operand: NumpyTerm, source: Node, node: Node, extents: SizeText) -> NumpyTerm:
@@ -201,10 +202,7 @@ class Readers:
 
     def __init__(self, graph: nodes.Graph) -> None:
         self.graph = graph
-        self.of: dict[str, list[nodes.Node]] = {}
-        for node in graph.nodes:
-            for name in node.inputs:
-                self.of.setdefault(name, []).append(node)
+        self.of = collect((name, node) for node in graph.nodes for name in node.inputs)
 
     def live(self) -> set[str]:
         """The values that the outputs need."""

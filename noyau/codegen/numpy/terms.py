@@ -29,9 +29,8 @@ _WHOLE = 1 << 24  # up to here whole floats are written without a point
 
 @dataclass(frozen=True, slots=True)
 class NumpyTerm:
-    """An expression: its text, how tightly it binds, and its shape as NumPy has it: an axis along which it is alike may
-    be 1, or missing at the front, and broadcasts. `typed`: of a constant, the text that gives it its dtype; beside an
-    array the other does."""
+    """An expression: its text, how tightly it binds, and its shape as NumPy has it, in which a broadcast axis may be 1
+    or missing at the front. `typed`: of a constant, the text with its dtype, for use without an array beside it."""
 
     text: str
     level: int
@@ -67,7 +66,6 @@ class SizeText:
         return opened(dim_text(dim, name, partial(_operate, arrays)))
 
     def shape(self, dims: Sequence[Dim]) -> str:
-        """A shape as a tuple."""
         inner = ", ".join(map(self.text, dims))
         return f"({inner},)" if len(dims) == 1 else f"({inner})"
 

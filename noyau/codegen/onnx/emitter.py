@@ -76,7 +76,6 @@ class NodeWriter:
         return self.constant(np.array(numbers, np.int64))
 
     def number(self, value: Any, dtype: DType) -> OnnxTerm:
-        """A number of a dtype."""
         with np.errstate(all="ignore"):
             return OnnxTerm(self.constant(np.array(value).astype(dtype.numpy)), dtype, ())
 

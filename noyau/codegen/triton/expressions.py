@@ -183,7 +183,6 @@ class TritonExpressions(SizeText):
         return FIRST if self.hints.shares_inputs or last else EITHER
 
     def cell(self, buffer: Buffer, index: Shape) -> str:
-        """The address of a cell."""
         offset, name = offset_of(buffer, index), self.names.value(buffer.name)
         if offset == Dim.of(0):
             return name

@@ -38,7 +38,6 @@ class TritonPrinter(LaunchMemory):
         self.staged = list[Dim]()  # bytes that a round loads, of loops of which rounds are loaded ahead
 
     def text(self) -> str:
-        """The function."""
         for tile in self.tiles:
             self.texts.words[str(tile.size)] = tile.name
         self.grid(self.launch.body)
@@ -50,7 +49,6 @@ class TritonPrinter(LaunchMemory):
         return "\n".join([f"@triton.jit\ndef {self.name}({', '.join(head)}):", *read([*wide, *self.lines])])
 
     def first_of(self, policy: ir.TilePolicy) -> ir.Tile | None:
-        """The first tile of a policy."""
         return next((tile for tile in self.tiles if tile.policy is policy), None)
 
     def flags(self) -> list[str]:

@@ -20,6 +20,7 @@ from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, DimOp, product
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.walk import every_expression, every_statement
+from noyau.text import collect
 
 
 def read(lines: Sequence[str]) -> list[str]:
@@ -62,7 +63,6 @@ class LaunchMemory:
         return name
 
     def write_waiting(self) -> None:
-        """Write what has waited."""
         for line in self.waiting.values():
             self.write(line)
         self.waiting.clear()
@@ -146,8 +146,8 @@ class LaunchMemory:
             self.write(f"{name} = {text if shape == '()' else f'tl.broadcast_to({text}, {shape})'}")
 
     def inside(self, mask: str, value: ir.Expr, text: str, empty: str) -> str:
-        """A value where a mask holds, else another one; of tiles that begin before their rows, only those ask that hold
-        an end of one."""
+        """A value where a mask holds, else another one; of tiles that begin before their rows, only the end ones
+        ask."""
         at_end = next((led.at_end for led in self.texts.led.values() if led.inside == mask), "True")
         if at_end == "True" or not self.texts.lanes.keys() <= self.texts.varies(value):
             return f"tl.where({mask}, {text}, {empty})"
@@ -236,10 +236,8 @@ def covered_in(launch: ir.Launch) -> list[tuple[ir.Tile, Dim]]:
 
 def even_tiles(launch: ir.Launch) -> dict[str, list[Even]]:
     """The tiles of a launch of which sizes tell when every cell is inside, each with when that is."""
-    conditions: dict[str, list[Even | None]] = {}
     sizes = {str(tile.size) for tile in launch.tiles}
-    for tile, rest in covered_in(launch):
-        conditions.setdefault(tile.name, []).append(_even(rest, sizes))
+    conditions = collect((tile.name, _even(rest, sizes)) for tile, rest in covered_in(launch))
     return {name: [even for even in evens if even] for name, evens in conditions.items() if None not in evens}
 
 

@@ -272,7 +272,6 @@ class HostFunction(SizeText):
         return " and ".join([*(["ALIGN == 1"] if even.led else []), *texts])
 
     def tile(self, tile: Tile, launch: Launch, tiles: Sequence[Tile]) -> Iterator[str]:
-        """The size of a tile."""
         name = tile.name
         self.words[str(tile.size)] = name
         match tile.policy:

@@ -7,8 +7,7 @@ group of inputs. An unsigned cell becomes a float32 by its bits in the mantissa 
 instructions of full rate where a conversion takes one of a quarter. Sums are in float32: one row cell by cell in
 registers, more in the matrix unit, which multiplies integers of 8 bits exactly as halves.
 
-Weights that meet one row are loaded before a launch waits for the one before it, where it begins early (programmatic
-dependent launch).
+Weights that meet one row are loaded before a launch waits for the previous one (programmatic dependent launch).
 """
 
 from __future__ import annotations
@@ -60,7 +59,6 @@ class RowProducts:
 
     @property
     def results(self) -> tuple[int, ...]:
-        """Channels of each result."""
         return self.widths[:1] if self.gated else self.widths
 
     @property

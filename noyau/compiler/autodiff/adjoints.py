@@ -283,7 +283,6 @@ class Adjoints:
         return Gradient(self.builder.cast(total, node.dtype), all(part.masked for part in parts), parts[0].doubt)
 
     def without_doubt(self, gradient: Gradient) -> Gradient:
-        """The gradient without doubt."""
         if gradient.doubt is None:
             return gradient
         return Gradient(zero_where_zero(self.builder, gradient.value, gradient.doubt), gradient.masked)

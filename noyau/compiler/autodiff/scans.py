@@ -1,7 +1,6 @@
 """Derivatives of running results and of folds by a function of the user: the gradient of each cell that was taken in.
 
-A scan in reverse is one forwards of flipped cells, and an exclusive one is an inclusive one whose results are one place
-further on: so each monoid has one rule.
+A reverse scan is one of flipped cells, an exclusive one is an inclusive one moved by a place: a monoid has one rule.
 
 With s_k the state of a fold before cell k, the cell's gradient is that of the result, times df/dx at (s_k, x_k), times
 df/ds of every later step: a running result of the fold, and a running product from behind."""

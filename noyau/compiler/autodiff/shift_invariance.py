@@ -124,7 +124,6 @@ def _together(minus: bool, left: Growth | None, right: Growth | None, *, scales:
 
 
 def _moved(node: Node, change: Growth, index: Sequence[Dim | Lookup]) -> Growth:
-    """The change of what is read at an index."""
     named = {int(name[1:]) for dim in change.index for name in dim.names if name.startswith("#")}
     here: dict[str, Dim] = {}
     for axis in named:

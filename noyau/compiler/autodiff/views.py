@@ -214,9 +214,8 @@ def scatter_to_zeros(
 
 
 def sum_over(builder: GradientBuilder, value: Node, axes: Sequence[int]) -> Node:
-    """The sum over axes: of -x as that of x, of products and quotients by what is alike along them as that of the rest,
-    of sums of such products one by one, so that no sum waits for what another one scales, and of what was scattered
-    into zeros along them as that of the updates."""
+    """Sum over axes, with the sum pushed inside: sum(-x) = -sum(x); factors that do not vary along the axes move out; a
+    sum of products is summed term by term; a scatter into zeros along the axes sums its updates."""
     inputs = [builder.by_name[name] for name in value.inputs]
     match value.kind:
         case Map("negative") if axes:

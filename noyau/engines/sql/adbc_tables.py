@@ -179,7 +179,6 @@ class TableSink:
         self.open.close()
 
     def _run(self, *statements: str) -> None:
-        """Run statements and commit."""
         with _errors(self.place, OutputError, "cannot be written"), self.open.cursor() as cursor:
             for statement in statements:
                 cursor.execute(statement)

@@ -245,7 +245,6 @@ def _bincount(x: Any, /, weights: Any = None, minlength: Any = 0) -> TracedArray
 
 
 def _edges(a: TracedArray, bins: Any, limits: Any) -> Any:
-    """Edges of bins of one width."""
     if limits is None and not a.tape.at_most(1, a.node.shape[0], usual=True):
         limits = (0, 1)
     low, high = (call("min", a), call("max", a)) if limits is None else limits

@@ -100,7 +100,6 @@ class _Reduction:
         return apply(self.tape, MONOIDS[monoid].function, result, as_node(self.tape, self.initial, result.dtype))
 
     def give(self, result: Node) -> Any:
-        """The result, or `out` with it."""
         return put_out(TracedArray(self.tape, result), self.out)
 
 

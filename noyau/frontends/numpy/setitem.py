@@ -45,7 +45,6 @@ def fit(tape: Tape, value: Node, shape: Shape) -> Node:
 
 
 def setitem(array: TracedArray, key: Any, value: Any) -> None:
-    """array[key] = value."""
     tape, dtype = array.tape, array.node.dtype
     key = resolve_masks(array, key)
     if is_mask(key):

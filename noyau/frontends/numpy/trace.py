@@ -40,8 +40,7 @@ _WEIGHTS: dict[type[Kind], int] = {Reduce: 5, Scan: 5, Select: 15}  # the time t
 
 
 class BoundedTape(Tape):
-    """A tape that bounds what loops add: the nodes that an instruction of the user's makes when it runs again. What
-    stands outside of loops is bounded as ever."""
+    """A tape with a limit to the nodes that loops add: those of an instruction of the user's that runs again."""
 
     def __init__(self, sizes: Mapping[str, int] | None = None, *, merging: bool = False) -> None:
         super().__init__(sizes, merging=merging)
@@ -98,9 +97,8 @@ def follow(
     number that the function is given as it is, and no input of the graph. Without `results`, they are what the function
     returns: `out`, or `out0`, `out1`...
 
-    Sizes stay names; what NumPy would ask of them (that they are equal, that a slice is within its axis) becomes the
-    graph's demands. Values bear the names of the function's variables. UnsupportedError names the line of what cannot
-    be traced.
+    Sizes stay names; what NumPy would ask of them (that they are equal, that a slice is within its axis) becomes
+    demands of the graph. Values bear the names of the function's variables. UnsupportedError names the refused line.
 
     `sizes`: with them, what a function asks of sizes has an answer, that of these sizes. A comparison (`if n > 4`, a
     slice that may reach beyond its axis) becomes a demand; where a number is asked for (`int(n)`, `range(n)`, a loop

@@ -140,10 +140,9 @@ class Window:
 class TracedArray(NDArrayOperatorsMixin):
     """A value of the graph, as an array. Operators come from the mixin, which calls ufuncs.
 
-    `memory`: the cells that it sees, at `index` where it is a view. `scalar`: one of NumPy's scalars, which cannot be
-    changed in place. `fixed`: why it may not be written, where it may not. `sure`: False where NumPy makes a view or a
-    copy, as the memory lies. `looks`: whether it was made as a view. `either`: it is a scalar, or, as an argument may
-    be, an array of no axes."""
+    `memory`: the cells that it sees, at `index` where it is a view. `scalar`: one of NumPy's scalars, which cannot
+    change in place. `fixed`: why it may not be written, or nothing. `sure`: False where NumPy makes a view or a copy,
+    as the memory lies. `looks`: made as a view. `either`: a scalar or, as arguments may be, an array without axes."""
 
     __array_priority__ = 1000
     __slots__ = tuple("_dtype _node _seen _shape either fixed index looks memory scalar sure tape".split())  # no others

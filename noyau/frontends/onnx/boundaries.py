@@ -109,7 +109,6 @@ class ModelContext:
     def model(
         self, node: onnx.NodeProto, inputs: Infos, outputs: Infos, initializers: Sequence[onnx.TensorProto] = ()
     ) -> onnx.ModelProto:
-        """A model of one node."""
         graph = onnx.helper.make_graph([node], "one_node", list(inputs), list(outputs), list(initializers))
         model = onnx.helper.make_model(graph, opset_imports=list(self.opsets), functions=list(self.functions))
         model.ir_version = self.ir_version

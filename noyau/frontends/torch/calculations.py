@@ -97,7 +97,6 @@ def _clamp(site: AtenSite) -> Node:
 
 
 def _power(site: AtenSite) -> Node:
-    """a ** b."""
     exponent = site.argument(1)
     if not site.dtype.is_float and isinstance(exponent, int) and exponent < 0:
         raise UnsupportedError("an integer to a power below 0 is left to torch, which refuses it")

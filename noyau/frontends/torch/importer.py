@@ -42,9 +42,9 @@ def table() -> Any:
 
 
 def body(node: fx.Node) -> fx.Graph | None:
-    """The body of an operator: a graph of ATen operators over the tensors and sizes that it is given, in the order of
-    `all_input_nodes`. None where torch has none, or a library does it better whole. UnsupportedError where it cannot
-    be traced."""
+    """The body of an operator: a graph of ATen operators over the given tensors and sizes, in the order of
+    `all_input_nodes`. None where torch has none, or a library does it better whole. UnsupportedError for what is not
+    traced."""
     name = str(node.target).removeprefix("aten.").removeprefix("_")
     if not isinstance(node.target, torch._ops.OpOverload) or name.startswith((*WHOLE, *RANDOM)):
         return None
@@ -215,7 +215,6 @@ class _GraphImporter:
         raise UnsupportedError(f"{node.target} has a body without a result")
 
     def body_results(self, results: Any) -> Made:
-        """The results of a body."""
         many = isinstance(results, tuple | list)
         listed = list(results) if many else [results]
         known = [None if each is None else self.values.get(each) for each in listed]

@@ -37,12 +37,10 @@ class AtenSite:
 
     @property
     def dtype(self) -> DType:
-        """The dtype of the result."""
         return dtype_of(self.meta.dtype)
 
     @property
     def shape(self) -> Shape:
-        """The shape of the result."""
         return shape_from(self.meta)
 
     def argument(self, position: int, name: str = "", default: Any = None) -> Any:

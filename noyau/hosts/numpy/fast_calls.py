@@ -73,7 +73,6 @@ class LibraryCall:
 
     @property
     def results(self) -> tuple[DType, ...]:
-        """The dtype of each result."""
         return self.native.dtypes[self.native.inputs :]
 
 

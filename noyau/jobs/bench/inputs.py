@@ -73,7 +73,6 @@ class InputMaker:
 
     @property
     def draw_bytes(self) -> int:
-        """The bytes of the arrays of a draw."""
         return sum(array.nbytes for array in self.draws[0])
 
     @property

@@ -69,7 +69,6 @@ class Entrant:
 
     @property
     def row(self) -> CandidateTimes:
-        """The row of the record."""
         titles = (self.entry.name, self.entry.language, self.fault, "", tuple(self.notes))
         return CandidateTimes(*titles, self.first_s, self.peak_bytes, self.verified, self.host_s)
 

@@ -58,7 +58,6 @@ class ModelsDiff(PagedRecord):
 
     @property
     def apart(self) -> tuple[ValueGap, ...]:
-        """The values that differ."""
         return tuple(each for each in self.values if each.differs)
 
     def to_json(self) -> dict[str, Any]:

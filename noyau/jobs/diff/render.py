@@ -59,7 +59,6 @@ def render(diff: ModelsDiff, width: int, *, ascii_only: bool = False) -> Iterato
 
 
 def page(diff: ModelsDiff) -> Page:
-    """The page of a difference."""
     state = "good" if diff.same else "doubt"
     models = ((diff.model, diff.removed), (diff.against, diff.added))
     alone = ({"node": node, "of": model} for model, nodes in models for node in nodes)

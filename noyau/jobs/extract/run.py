@@ -73,7 +73,6 @@ class Extraction:
         return tuple(contents)
 
     def contents(self, file: File) -> dict[File, bytes]:
-        """Contents of each file."""
         written = self.written(op_name(file))
         try:
             (kernel, launch), reason = start_of(self.graph, written), ""
@@ -116,7 +115,6 @@ class Extraction:
         return buffer.getvalue()
 
     def text(self, written: NumpyFunction, file: File, unfused: str, launch: str = "") -> str:
-        """The Python file."""
         ends = self.path.ends
         short = [called for name, called in written.inputs.items() if self.graph[name].dtype is DType.BF16]
         arrays = [f'arrays["{name}"]{".view(bfloat16)" if name in short else ""}' for name in written.inputs.values()]

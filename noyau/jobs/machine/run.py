@@ -50,7 +50,6 @@ def gpu_tables(rates: GpuRates) -> Iterator[RenderableType]:
 
 
 def clocks(moment: GpuConditions) -> str:
-    """The clocks of a moment in words."""
     parts = [
         f"{moment.spin_mhz:.0f} MHz" if moment.spin_mhz else "",
         f"memory {moment.memory_mhz} MHz" if moment.memory_mhz else "",

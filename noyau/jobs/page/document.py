@@ -87,7 +87,6 @@ def graphs(title: str, drawings: Sequence[Section], note: str = _COLOURS) -> Sec
 
 
 def lines(title: str, texts: Iterable[str]) -> Section:
-    """Plain lines."""
     return {"kind": "lines", "title": title, "lines": list(texts)}
 
 

@@ -25,8 +25,7 @@ _NAME = re.compile(r"n(\d{1,9})(?!\d)")
 
 def with_numbers(model: onnx.ModelProto, bodies: Sequence[Body] = ()) -> onnx.ModelProto:
     """The model with its nodes named n0, n1..., those of `bodies` by their positions in the flat model; those of other
-    graphs in node 3 are n3_0, n3_1... A name says nothing else, and what a hostile file has put into one goes
-    nowhere."""
+    graphs in node 3 are n3_0, n3_1... Such a name says nothing else, so no text of a hostile file passes through it."""
     copied = type(model)()
     copied.CopyFrom(model)
     _number(copied.graph, "n")
@@ -58,8 +57,7 @@ class Attribution:
 def attributions_of(
     original: onnx.ModelProto, optimized: onnx.ModelProto, bodies: Sequence[Body] = ()
 ) -> dict[str, Attribution]:
-    """Each node of the optimized model, by its name, but those of subgraphs that are none of `bodies`; `original` is
-    `numbered`."""
+    """Each node of the optimized model by name, but those of subgraphs outside `bodies`; `original` is `numbered`."""
     twins = {node.name: node for node in every_node(optimized.graph.node)}
     graphs = [(original.graph, optimized.graph, 0, "")]  # with the number of the first node, and how values begin
     for body, graph in graphs_of(original, bodies):

@@ -89,8 +89,7 @@ def traffic_of(group: Group, sizes: Mapping[str, int], shapes: Shapes) -> Traffi
 
 
 def least_s(moved: Traffic, threads: int) -> float:
-    """The floor of so much traffic, as reports have it; where there is no compiler to measure reads with, that of a
-    copy."""
+    """The floor of so much traffic, as reports have it; without a compiler to measure reads with, that of a copy."""
     try:
         return floor_s(moved.read_bytes, moved.written_bytes, threads)
     except BuildError:

@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from noyau.jobs.report.text import PagedRecord, TableRow, hanging, show_of, spell_bytes, table
-from noyau.text import as_json, few, fields_json, several
+from noyau.text import as_json, collect, few, fields_json, several
 from noyau.timing.floors import ceiling, gain_text
 from noyau.timing.machine import Machine
 from noyau.timing.ranges import Event
@@ -298,7 +298,4 @@ class ScriptProfile(PagedRecord):
 
 def by_name(rows: Iterable[tuple[str, float]]) -> list[tuple[str, list[float]]]:
     """The seconds of each name, the name that takes longest first."""
-    times: dict[str, list[float]] = {}
-    for name, spent_s in rows:
-        times.setdefault(name, []).append(spent_s)
-    return sorted(times.items(), key=lambda row: -sum(row[1]))
+    return sorted(collect(rows).items(), key=lambda row: -sum(row[1]))

@@ -42,8 +42,7 @@ class TimedRuns:
 
 
 def time_runs(model: Path, inputs: ArrayFiles, *, trace: Path | None, **options: Any) -> TimedRuns:
-    """A session of a model file, opened with some `options` of `open_session` and bound; `trace` is the folder for what
-    the profiler writes."""
+    """A session of a model file, opened with `options` of `open_session` and bound; `trace`: the profiler's folder."""
     session = open_session(model.read_bytes(), trace=trace, **options)
     return TimedRuns(ends_run(session, read_arrays(inputs)), trace is not None)
 
@@ -52,8 +51,7 @@ def weigh_runs(model: Path, inputs: ArrayFiles, threads: int, prepacked: bool) -
     """Run a session of a model file twice on arrays; nothing else is in the process.
 
     The result: the resident bytes before (`started`: Python, onnxruntime and the inputs) and after the session is there
-    (`opened`), and the most while it was opened (`opening`) and while it ran (`running`); None where the system does
-    not say."""
+    (`opened`), and the most meanwhile (`opening`) and in runs (`running`); None where the system does not say."""
     arrays, steps = read_arrays(inputs), {"started": resident_bytes()}
     session = open_session(model, threads=threads, prepacked=prepacked)
     steps |= {"opened": resident_bytes(), "opening": peak_bytes()}

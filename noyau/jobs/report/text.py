@@ -120,10 +120,9 @@ def table(
     optional: Sequence[str] = (),
     shortest: int = _SHORTEST_NAME,
 ) -> Iterator[Text]:
-    """The lines of a table with a heading for each cell; nothing where there are no rows. Columns without anything in
-    them are left out, and those that are `optional`, one after the other, until each row is a line. Names are cut in
-    their middle, to `shortest` at least, where a line would be too long; where even that would not do, the cells of a
-    row stand below its name."""
+    """The lines of a table with a heading for each cell; nothing where there are no rows. Empty columns are left out,
+    then those that are `optional`, one after the other, until each row is a line. Where that is not enough, names are
+    cut in their middle, to `shortest` at least; and at last the cells of a row stand below its name."""
     if not rows:
         return
     longest = max(cell_len(text) for text in (title, *(row.name for row in rows)))

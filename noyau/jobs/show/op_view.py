@@ -49,8 +49,7 @@ class ShownOp(Staged):
         return [_stages_of_step(self.program, step) for step in steps if isinstance(step, KernelStep)]
 
     def source(self, kernel: str | None = None, language: str = "c") -> str:
-        """The text of an attached kernel, or of the generated ones in a language (`kernel` is then one of their names,
-        or nothing).
+        """The text of an attached kernel, or of the generated ones in a language (`kernel`: one of their names, or "").
 
         InputError where there is none of that name or language, or the op is not traced."""
         attached = {each.name: each.text for each in self.description.kernels}

@@ -1,5 +1,4 @@
-"""The parameters of a C function: their roles, found by name or by position, or refused by name; and functions of a
-text that are on no op, `FILE.c::FUNCTION`."""
+"""The parameters of a C function, their roles found by name or position; functions on no op, `FILE.c::FUNCTION`."""
 
 from __future__ import annotations
 

@@ -130,7 +130,6 @@ class LaunchSyntax:
 
     @property
     def last_line(self) -> int:
-        """The last line of its statement."""
         node = self.call
         while node.parent is not None and not node.type.endswith(("statement", "declaration")):
             node = node.parent
@@ -189,7 +188,6 @@ class Syntax:
         return parser.parse(self._plain).root_node
 
     def source(self, node: Node) -> str:
-        """The text of a node."""
         return self.text[node.start_byte : node.end_byte]
 
     def _captured(self, root: Node, name: str) -> list[Node]:
@@ -270,7 +268,6 @@ class Syntax:
         return sorted((node for root in roots for node in self._captured(root, name)), key=lambda node: node.start_byte)
 
     def launch(self, call: Node) -> LaunchSyntax | None:
-        """The launch that a call is, or None."""
         inner, arguments = call.child_by_field_name("function"), call.child_by_field_name("arguments")
         config = inner.child_by_field_name("arguments") if inner and inner.type == "call_expression" else None
         callee = inner.child_by_field_name("function") if inner else None

@@ -145,7 +145,6 @@ def _renamed(dim: Dim) -> Dim:
 
 
 def _arguments(call: NativeCall) -> list[CallArgument]:
-    """The argument of each parameter."""
     if call.roles.names is None:
         return _arguments_by_author(call)
     fault = misfit(call.prototype, call.roles.names, call.instance, call.kernel.called)
@@ -306,7 +305,6 @@ class _Wrapper:
         return [f"return {text};"] if self.call.roles.status else [f"{text};", "return NOYAU_OK;"]
 
     def passed(self, parameter: Parameter, argument: CallArgument) -> str:
-        """The text of one argument."""
         if argument.place:
             return argument.place
         if argument.value is None:

@@ -127,8 +127,8 @@ def generate(
 ) -> GeneratedProgram:
     """The kernels of an op's reference in a language, by its own schedule unless `options` say otherwise.
 
-    UnsupportedError where the reference cannot be traced, with its line, or the language lacks what it needs, and at
-    which sizes that is so."""
+    UnsupportedError where the reference is not traced (with its line), or the language lacks something (at which
+    sizes)."""
     generation = GENERATIONS.get(language)
     if generation is None:
         *others, last = GENERATIONS

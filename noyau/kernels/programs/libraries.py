@@ -22,8 +22,7 @@ Step: TypeAlias = Callable[[Sequence[Array], Sizes], Array]
 
 
 def call(graph: Graph, arrays: Sequence[Array], sizes: Mapping[str, int]) -> Array:
-    """The one output of a graph of views, constants and one value, for its inputs in order: packed, of its own memory,
-    so that a caller may write into it."""
+    """The one output of a graph of views, constants and one value: packed, in memory that a caller may write into."""
     return prepare(graph)(arrays, sizes)
 
 
@@ -157,7 +156,6 @@ class Product:
 
 @lru_cache(maxsize=256)
 def product(equation: str) -> Product:
-    """The matrix product that an equation is."""
     (first, second), result = equation.split("->", maxsplit=1)[0].split(","), equation.split("->")[1]
     alone = tuple(
         tuple(at for at, letter in enumerate(term) if letter not in other + result)

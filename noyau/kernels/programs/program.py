@@ -205,7 +205,6 @@ def _as_model(graph: Graph) -> Model:
 
 
 def _computed(graph: Graph) -> list[Node]:
-    """The values that are computed."""
     return [node for node in graph.nodes if not isinstance(node.kind, Input | Constant)]
 
 

@@ -1,5 +1,4 @@
-"""A hand-written kernel in Triton on tensors: launched on the current stream of their device, or where Triton
-interprets, on tensors of the CPU.
+"""A hand-written kernel in Triton on tensors: on the current stream of their device, or interpreted on the CPU.
 
 Arrays of NumPy, as a check has them between guard zones, are launched on too: in Triton's interpreter on the very
 memory, without torch, which takes seconds to load.

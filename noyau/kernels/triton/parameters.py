@@ -85,8 +85,7 @@ def without_tuner(function: Any) -> Any:
 def bind_parameters(function: Callable[..., Any], usage: Usage, target: Target, label: str) -> ParameterBinding:
     """Bind each parameter: by its name; else the first ones are the inputs, then the outputs.
 
-    SignatureError where one is nothing that is known, where an output is not taken, or where `usage` says what a kernel
-    in Triton does not have."""
+    SignatureError for an unknown one, an output that is not taken, or a `usage` that kernels in Triton do not have."""
     _check_usage(usage, label)
     names = list(parameters_of(python_function(function), label))
     meta, own = meta_names(function), usage.constants

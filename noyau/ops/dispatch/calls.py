@@ -28,6 +28,7 @@ from noyau.ops.dispatch.choice import Explanation, Selection, Selector, explaine
 from noyau.ops.dispatch.fast_entries import Entry, entry, run
 from noyau.signatures.binding import Bound, bind, kind_of
 from noyau.signatures.types import Signature, Term
+from noyau.text import collect
 
 Array = np.ndarray
 Entries: TypeAlias = dict[int, tuple[Selection, Entry | None]]  # a fast call for each choice, by its id
@@ -152,9 +153,7 @@ class Calls:
     def warn(self, chosen: Selection) -> None:
         """Once: that the reference runs, and why; unless it is the fastest."""
         if chosen.rejected and self.unwarned.acquire(blocking=False):
-            kernels: dict[str, list[str]] = {}
-            for kernel, reason in chosen.rejected:
-                kernels.setdefault(reason, []).append(kernel)
+            kernels = collect((reason, kernel) for kernel, reason in chosen.rejected)
             warn(self.description, [f"{', '.join(names)}: {reason}" for reason, names in kernels.items()])
 
 
@@ -185,7 +184,6 @@ def new_token(name: str) -> str:
 
 
 def calls_of(description: Description) -> Calls | UnsignedCalls:
-    """The calls of an op."""
     return UnsignedCalls(description) if description.signature is None else Calls(description, description.signature)
 
 

@@ -171,8 +171,8 @@ def reduce(function: Scalar, start: float, *, name: str | None = None) -> Higher
     order of noyau's own that never depends on the number of threads. Anything else is a fold from left to right: the
     cells of an axis one after the other, several axes in C order, whether the function is associative or not. No cells
     give `start`. The state has the dtype that NumPy gives the function of it; one of 16 bits is kept in float32.
-    UnsupportedError where it cannot be traced or its dtype does not settle; SignatureError for another function than
-    one of two numbers."""
+    UnsupportedError where it cannot be traced or its dtype does not settle; SignatureError unless it takes two
+    numbers."""
     step = over_arrays(function, 2, "noyau.reduce")
     require_traceable(step, step.__code__.co_varnames[:2], step.__kwdefaults__ or {})
     if step.__kwdefaults__:

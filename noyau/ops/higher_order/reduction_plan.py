@@ -49,8 +49,7 @@ class ReductionPlan:
 def way_of(step: Step, start: float, numbers: np.dtype, label: str) -> ReductionPlan:
     """Plan the reduction of numbers of a dtype by `step(state, number)` from `start` on.
 
-    UnsupportedError where the step cannot be traced or its dtype never settles; SignatureError where the start is no
-    number of that dtype."""
+    UnsupportedError where the step is not traced or settles on no dtype; SignatureError for a start of another one."""
     state = _joined(numbers, start, label)
     for _ in range(_ROUNDS):
         graph = _traced(step, state, numbers)
@@ -173,7 +172,6 @@ def reduction_along(whole: Scalar, axis: int | None, keepdims: bool) -> Scalar:
 
 
 def reduction_over(ways: Ways) -> Scalar:
-    """The reference of a reduction."""
     step, start, join = ways.step, ways.start, functions.reduce
 
     def reduction(x: Any, *, axis: Any = None, keepdims: bool = False) -> Any:

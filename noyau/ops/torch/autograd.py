@@ -57,8 +57,7 @@ class AutogradPlan:
     `forward` anywhere; `backward`: from some of all these and the gradients of the outputs to those of `wanted`;
     `again`: the same from inputs and gradients alone, for what is kept has no gradient of its own.
 
-    Values are told by their place among inputs, outputs and kept ones. `saved`: what is saved; `floats`: the outputs
-    that have gradients."""
+    Values are numbered: inputs, outputs, kept ones. `saved`: those saved; `floats`: outputs that have gradients."""
 
     inputs: tuple[Node, ...]
     outputs: tuple[Node, ...]

@@ -240,9 +240,8 @@ def in_files(reports: Iterable[ToolReport], folders: Sequence[Path]) -> list[Too
 
 
 def second_opinion(checked: ScriptCheck, path: Path, arguments: Sequence[str] = ()) -> ScriptCheck:
-    """The check of a script with what compute-sanitizer reports of the same script run on the GPU; why it was not asked
-    stands among the notes. Installed packages are not looked at; a failed call of the API, which may be one of theirs,
-    is a warning."""
+    """The check of a script with what compute-sanitizer reports of the same script on the GPU; why it was not asked is
+    a note. Installed packages are not looked at; a failed call of the API, which may be one of theirs, is a warning."""
     why = "compute-sanitizer runs scripts, and no notebooks" if path.suffix == ".ipynb" else missing()
     if not why:
         environment = {**ENVIRONMENT, WISH: json.dumps({"script": str(path), "arguments": list(arguments)})}

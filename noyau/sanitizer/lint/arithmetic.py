@@ -1,6 +1,5 @@
 """Lint of a kernel's arithmetic at sizes at which nothing is run: offsets beyond 32 bits, and sums of float32 of more
-terms than float32 can count. A situation is a kernel at such sizes: its launch, and what each of its parameters is,
-without any memory."""
+terms than float32 can count. A situation is a kernel at such sizes: its launch and its parameters, without memory."""
 
 from __future__ import annotations
 
@@ -36,8 +35,7 @@ SATURATED = 2**24  # from which on float32 does not hold every whole number
 
 @dataclass(frozen=True, slots=True)
 class KernelBody:
-    """The body of a kernel's function, and the file that its lines are of. `names`: what its globals are; `types`: of
-    its parameters, where it is in C."""
+    """The body of a kernel's function, and the file of its lines. `names`: its globals; `types`: of parameters in C."""
 
     body: tuple[ast.stmt, ...]
     file: str
@@ -123,7 +121,6 @@ def offsets_of_launch(
 
 
 def _argument_value(value: Any, language: Language, kind: str) -> Value:
-    """The abstract value of an argument."""
     if isinstance(value, np.ndarray) and value.ndim:
         return value
     if isinstance(value, np.ndarray | np.generic):
@@ -140,8 +137,7 @@ def _argument_value(value: Any, language: Language, kind: str) -> Value:
 def diagnose_arithmetic(
     situation: Situation, again: Callable[[Mapping[str, int]], Situation | None], *, sums: bool = True
 ) -> list[Diagnostic]:
-    """Diagnose the offsets and the `sums` of a kernel; `again` gives it at other sizes, to find the smallest that
-    overflows."""
+    """Diagnose the offsets and `sums` of a kernel; `again`: at other sizes, to find the smallest that overflows."""
     text, size, language = text_of(situation.kernel), sizes_text(situation.sizes), LANGUAGES[situation.kernel.language]
     if text is None:
         return []

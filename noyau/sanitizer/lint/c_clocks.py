@@ -1,6 +1,5 @@
 """Clocks of the host around launches, in a program in CUDA C++: the events of each function of its text, in the order
-in which they happen, as `clocks.py` reads Python. A call of an unknown function may wait, so that nothing is said after
-it."""
+in which they happen, as `clocks.py` reads Python. A call of an unknown function may wait: nothing is said after it."""
 
 from __future__ import annotations
 
@@ -113,8 +112,8 @@ class _Reader:
         return re.sub(r"\s*<.*", "", self.tree.source(callee), flags=re.DOTALL) if has_name else ""
 
     def _waits(self, full: str, name: str, event: ClockEvent | None, call: str) -> bool:
-        """Whether a call waits, or may. A copy within the device does not; one that may return at once waits where the
-        host's memory is paged."""
+        """Whether a call waits, or may. A copy within the device does not; an asynchronous one does for paged
+        memory."""
         if name == "cudaMemcpyAsync":
             return not self.is_pinned and "DeviceToHost" in call
         if name in _WAITS:

@@ -1,5 +1,4 @@
-"""Clocks of the host around launches: a launch returns before its kernel has run, so that who reads a clock without
-waiting has timed the launch alone."""
+"""Clocks of the host around launches: a launch returns before its kernel runs, so a clock read then times it alone."""
 
 from __future__ import annotations
 
@@ -47,8 +46,7 @@ class ClockEvent:
 @dataclass(slots=True)
 class Reader:
     """Reads texts in order. `names`: what imported names stand for; `launchers`: functions that launch and do not wait,
-    with the launch; `waiters`: functions that wait last; `on_host`: names of arrays of NumPy, which a launch copies
-    back, so that it waits."""
+    with the launch; `waiters`: functions that wait last; `on_host`: arrays of NumPy, for which a launch waits."""
 
     kernels: set[str] = field(default_factory=set)
     names: dict[str, str] = field(default_factory=dict)

@@ -52,7 +52,6 @@ class LaunchFacts:
 
     @property
     def threads(self) -> int:
-        """The threads of a block."""
         return math.prod(self.block)
 
     @property
@@ -70,8 +69,7 @@ def is_free(text: str) -> bool:
 
 
 def sm_count_in(file: str) -> int:
-    """The multiprocessors that the launches of a script are meant for; 0 where it sizes its grids by the machine, which
-    is a small one here."""
+    """The multiprocessors that a script's launches are meant for; 0 where it sizes its grids by the machine."""
     return 0 if "multiprocessor_count" in "".join(linecache.getlines(file)).lower() else GPU.sm_count
 
 

@@ -40,7 +40,6 @@ class Configuration:
 
     @property
     def threads(self) -> int:
-        """The threads of a block."""
         return math.prod(self.block)
 
     def owner(self, number: int) -> str:

@@ -55,8 +55,7 @@ class FreshArray:
 
 @contextmanager
 def install_hooks(session: ScriptSession, launch: Any = None) -> Iterator[None]:
-    """Watch what is called in the meantime, for `session`. `launch`: what kernels of CUDA are launched with, in place
-    of what the script says."""
+    """Watch what is called in the meantime, for `session`. `launch`: a grid and a block in place of the script's."""
     hooks = _CudaHooks(session, launch)
 
     def configured(kernel: Any, configuration: Any) -> HookedKernel:

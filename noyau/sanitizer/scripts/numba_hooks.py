@@ -54,8 +54,7 @@ def _watch_cuda(session: ScriptSession, launch: Any, undone: ExitStack) -> None:
 
 
 def import_cuda(name: str) -> ModuleType:
-    """A module that imports numba.cuda. ImportError where that asks for a package that is not there, and cannot do
-    without."""
+    """A module that imports numba.cuda. ImportError where a package that it needs is not there."""
     try:
         return import_module(name)
     except ImportError:

@@ -119,8 +119,7 @@ _ARRAYS = "of arrays, called for each of them in Python: its accesses are not se
 
 @contextmanager
 def stood_in(note: Note) -> Iterator[None]:
-    """Within, both decorators make functions for target="cuda" that need no GPU. `note` takes a line for a report on
-    each that is called."""
+    """Within, both decorators make functions for target="cuda" without a GPU; `note` takes a line on each call."""
     with ExitStack() as undone:
         patch(undone, numba, "vectorize", _decorator(numba.vectorize, _elementwise, note, _NUMBERS))
         patch(undone, numba, "guvectorize", _decorator(numba.guvectorize, _generalised, note, _ARRAYS))

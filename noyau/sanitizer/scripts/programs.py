@@ -90,7 +90,6 @@ def _fault_of(ran: RunResult, status: int | None) -> str:
 
 
 def _program(path: Path, text: str, flags: tuple[str, ...]) -> tuple[InstrumentedProgram, str]:
-    """The program, and the text of all of its files."""
     own = tuple(word for word in flags if not _is_text(word))
     others = {Path(word): _read(Path(word)) for word in flags if _is_text(word)}
     try:

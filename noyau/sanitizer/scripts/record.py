@@ -21,8 +21,8 @@ OBSERVERS: list[Callable[[KernelCheck, str], None]] = []  # who is told of each 
 
 @dataclass(frozen=True, slots=True)
 class KernelSeen:
-    """A kernel that a script called. `shapes`: of its arguments, each once; `calls`: how often; `unseen`: why it was
-    not watched, or nothing."""
+    """A called kernel. `shapes`: of its arguments, each once; `calls`: how often; `unseen`: why it was not watched, or
+    ""."""
 
     name: str
     language: str
@@ -143,8 +143,7 @@ class ScriptSession:
     look: Callable[[], Any] | None = None  # called after each launch: whether what sees it is still noyau's
 
     def traced(self, name: str, place: str) -> TracingShadow | None:
-        """A shadow that remembers the writes of a call that is to be drawn: the first of a kernel that is small
-        enough."""
+        """A shadow that remembers the writes of a call to be drawn: the first of a kernel that is small enough."""
         if self.maps is None:
             return None
         earlier = self.maps.get((name, place))

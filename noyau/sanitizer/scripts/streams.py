@@ -91,7 +91,6 @@ class StreamOrder:
             self.wait(HOST, self.seen[each])
 
     def begin(self, stream: int) -> None:
-        """Begin work in a stream."""
         self.wait(stream, self.seen[HOST])
         for other in self.blocking if stream == DEFAULT else {DEFAULT} if stream in self.blocking else ():
             self.wait(stream, self.seen[other])

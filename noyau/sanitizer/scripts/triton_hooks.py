@@ -1,6 +1,5 @@
 """While a script runs, launches of Triton's kernels are watched in Triton's interpreter, on the script's own arguments,
-and linted: their number of programs, and offsets that 32 bits do not hold. There need be no GPU: tensors of the CPU
-stand for those of one."""
+and linted (number of programs, offsets beyond 32 bits). Without a GPU, tensors of the CPU stand for its own."""
 
 from __future__ import annotations
 
@@ -222,8 +221,7 @@ class _TritonHooks:
             self.empties.of(args[0])  # of `x.data` the version is its own, which only the call in place shows
 
     def read(self, tensor: torch.Tensor) -> None:
-        """Cells of a kernel's result that the host reads and no kernel wrote are a finding of the last one that had
-        it."""
+        """Report cells of a result that the host reads and no kernel wrote, for the last kernel that had it."""
         fresh_tensor = self.empties.of(tensor)
         if fresh_tensor is None or fresh_tensor.kernel is None:
             return

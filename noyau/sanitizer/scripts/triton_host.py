@@ -1,6 +1,5 @@
-"""Calls of a Triton script beside its launches, where there is no GPU: tensors of the CPU in the place of its own (what
-it asks of "cuda" it gets, and a tensor that lies there says so), which one there is, how fast a kernel is, what it was
-compiled to."""
+"""Stand-ins for what a Triton script calls beside its launches, where there is no GPU: tensors of the CPU that say they
+lie on "cuda", the device and its properties, benchmarks, compiled kernels."""
 
 from __future__ import annotations
 
@@ -71,7 +70,6 @@ def marked(each: Any) -> Any:
 
 
 def storage_of(tensor: Any) -> int:
-    """The address of the storage of a tensor."""
     with torch._C.DisableTorchFunction():
         return int(tensor.untyped_storage().data_ptr())
 
@@ -187,8 +185,7 @@ class TorchStream(FakeStream):
 
 
 def _answer(value: Any = None) -> Callable[..., Any]:
-    """A function that has the same answer to all. Each stands in for one of torch's: it takes them for alike that are
-    one object."""
+    """A function that answers everything alike. Each word has its own: torch takes equal objects for one function."""
     return lambda *wishes, **named: value
 
 

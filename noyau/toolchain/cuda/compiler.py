@@ -50,8 +50,7 @@ def load(text: str, architecture: str, flags: tuple[str, ...] = ()) -> Any:
 
 
 def cubin_of(text: str, architecture: str, flags: tuple[str, ...] = ()) -> bytes:
-    """The machine code of a text, or its PTX for "compute_90" and the like, from the cache or built. BuildError as
-    `load`."""
+    """The machine code of a text, or PTX for "compute_90" and such, from the cache or built. BuildError as `load`."""
     key, suffix = digest("cubin", architecture, *flags, text), f".{_kind(architecture)}"
     return cached(key, suffix, lambda at: at.write_bytes(_compiled(text, architecture, flags))).read_bytes()
 

@@ -32,7 +32,6 @@ class _Scope:
         return replace(self, loops={**self.loops, **dict(loops)})
 
     def value(self, expr: Expr) -> Expr:
-        """The value of a name."""
         return self.lets[expr.name].value if isinstance(expr, Var) and expr.name in self.lets else expr
 
 

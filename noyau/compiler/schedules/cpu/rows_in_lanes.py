@@ -274,7 +274,6 @@ def _reads_one(inner: Statements, rows: Sequence[ir.Loop]) -> bool:
 
 
 def has_loops(loop: ir.Loop) -> bool:
-    """Whether a loop has another one in it."""
     return any(isinstance(s, ir.Loop) for s in every_statement(loop.body))
 
 

@@ -64,7 +64,6 @@ class BlockSchedule:
         self.share, self.way = Share(1, threads), way
 
     def schedule(self, kernel: ir.Kernel) -> ir.Kernel:
-        """Schedule each launch of a kernel."""
         flat = primitives.flatten(kernel)
         if len(flat.launches) == 2 and merges(flat.launches[1].body):
             return self.scatter(flat)

@@ -54,7 +54,6 @@ class Both:
 
     @property
     def states(self) -> list[State]:
-        """The states of the folds."""
         return [cpu_folds.state_of(fold, name, wide=False) for name, fold in self.folds]
 
 

@@ -290,8 +290,7 @@ class Lists:
         return (one, RowSchedule(kernel, rows, row, Share(1, WARP)).launch(None))
 
     def placing(self) -> Statements:
-        """The updates of a piece in their places, as many at a time as a block has threads: each after the earlier ones
-        of its bucket."""
+        """The updates of a piece in their places, a block's threads at a time, those of a bucket in order."""
         memory = ir.Alloc("bucket_of", DType.I32, (Dim.of(THREADS),), ir.Space.BLOCK)
         turn, bucket = Dim.of("#turn") * THREADS, Dim.of("#bucket")
         again = ir.Let(str(bucket), _wide(ir.Load("bucket_of", (Dim.of("#again"),), DType.I32)))
@@ -346,8 +345,7 @@ def in_lanes(variable: str, extent: Dim, threads: int, body: Statements) -> ir.L
 
 
 class Owners:
-    """The launches in which owners merge: `copy` gives the statements that compute a cell of what they merge into, and
-    store it."""
+    """The launches in which owners merge: `copy` gives the statements that compute and store a cell to merge into."""
 
     def __init__(self, kernel: ir.Kernel, updates: Updates, lists: Lists, copy: Callable[[Dim], Statements]) -> None:
         self.kernel, self.updates, self.lists, self.copy = kernel, updates, lists, copy

@@ -113,8 +113,7 @@ def columns(kernel: ir.Kernel, body: Statements) -> ir.Kernel:
 def on_gpu(kernel: ir.Kernel) -> ir.Kernel:
     """The kernel, flat, as grids of programs and tiles, each launch by the strategy that fits it.
 
-    UnsupportedError where a launch merges into an output, or stores at an index that is looked up: programs in any
-    order would meet there."""
+    UnsupportedError where a launch merges into an output, or stores at a looked-up index: programs could meet there."""
     if any(merges(launch.body) for launch in kernel.launches):
         raise UnsupportedError(f"{kernel.name}: no strategy for programs on a GPU scatters; language cuda has three")
     flat = primitives.with_bodies(primitives.flatten(kernel), lambda body: walk.rewrite(body, _plain))

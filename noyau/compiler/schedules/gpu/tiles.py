@@ -23,8 +23,7 @@ ORDER = list(ir.TilePolicy)
 @dataclass(frozen=True, slots=True)
 class Lead:
     """Rows that begin anywhere: `let` gives how many cells before a row a multiple of 16 bytes is. Tiles begin there,
-    so that what they move at once is aligned; `most` is one less than fill 16 bytes; where all of `odd` are 0, each row
-    begins there anyway."""
+    so they move aligned memory; `most` is one less than fill 16 bytes; where all of `odd` are 0, rows are aligned."""
 
     let: ir.Let | None = None
     most: Dim = ZERO
@@ -48,8 +47,7 @@ NO_LEAD = Lead()
 
 
 def with_tiles(kernel: ir.Kernel) -> ir.Kernel:
-    """The kernel with the tiles of each launch declared: those of its loops, and those of a launch before that left one
-    state a tile in scratch."""
+    """The kernel with the tiles of each launch declared: those of its loops, and those whose states lie in scratch."""
     tiles_so_far, launches = dict[str, ir.Tile](), list[ir.Launch]()
     for launch in kernel.launches:
         own = {str(tile.size): tile for tile in tiles_of(launch.body)}
@@ -110,9 +108,8 @@ def on_grid(loops: Sequence[ir.Loop], body: Statements) -> Statements:
 def taken_of(
     fold: ir.Fold, name: str, tile: ir.Tile, *, lead: Dim = ZERO, start: Dim | None = None, turned: bool = False
 ) -> tuple[Taken, cpu_folds.State]:
-    """The state of a fold over any number of values, which ends in cell 0: each cell of a tile takes in one value of
-    each round, and then the tile is reduced. With `start`, of the one tile that begins there; `turned`: the last tile
-    first."""
+    """The state of a fold over any number of values, which ends in cell 0: each cell of a tile takes in one value a
+    round, then the tile is reduced. With `start`, of the one tile that begins there; `turned`: backwards."""
     lifted = MONOIDS[fold.monoid].lift(Symbolic(), fold.value, ir.Index(cpu_folds.position(fold)))
     cells = FoldCells(fold.loops, cpu_folds.expand_folds(fold.body, 1, wide=False), lifted, lead, start, turned)
     state = cpu_folds.state_of(fold, name, wide=False)
@@ -186,8 +183,7 @@ def together(passes: Sequence[Taken]) -> Statements:
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """A fold in two launches: what leaves the state of a chunk in scratch, what merges those into the result, and the
-    scratch."""
+    """A fold in two launches: the states of chunks, left in scratch; their merge into the result; and the scratch."""
 
     first: Taken
     second: Taken
