@@ -176,7 +176,7 @@ def digest(kernel: Kernel, target: str) -> str:
 
 
 def title(graph: Graph) -> str:
-    """A name from what costs most: reductions and dear functions in order, else the plain functions, else "copy"."""
+    """A name from what costs most: reductions and costly functions in order, else the plain functions, else "copy"."""
     words = [word for node in graph.nodes for word in _words(node.kind)]
     plain = [node.kind.function for node in graph.nodes if isinstance(node.kind, Map)]
     chosen = words or [word for word in plain if word not in ("cast", "identity")] or ["copy"]

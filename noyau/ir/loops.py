@@ -415,16 +415,16 @@ class Kernel:
 
 
 Sizes = Mapping[str, int]
-Asked = Expr | bool
+Condition = Expr | bool
 
 
-def at_most(left: Dim, right: Dim) -> Asked:
+def at_most(left: Dim, right: Dim) -> Condition:
     """Whether a size is at most another one."""
     difference = (right - left).constant
     return Call("less_equal", (Index(left), Index(right)), DType.BOOL) if difference is None else difference >= 0
 
 
-def all_of(conditions: Iterable[Asked]) -> Asked:
+def all_of(conditions: Iterable[Condition]) -> Condition:
     """Whether all hold; True of none."""
     distinct = dict.fromkeys(conditions)
     if False in distinct:
@@ -433,12 +433,12 @@ def all_of(conditions: Iterable[Asked]) -> Asked:
     return reduce(lambda one, other: Call("logical_and", (one, other), DType.BOOL), unknown) if unknown else True
 
 
-def opposite(condition: Asked) -> Asked:
+def opposite(condition: Condition) -> Condition:
     """Whether it does not hold."""
     return not condition if isinstance(condition, bool) else Call("logical_not", (condition,), DType.BOOL)
 
 
-def when(condition: Asked) -> Expr | None:
+def when(condition: Condition) -> Expr | None:
     """The condition of a launch that runs where it holds: None where that is sure."""
     if condition is False:
         raise ValueError("it never runs")

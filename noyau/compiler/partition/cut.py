@@ -1,7 +1,7 @@
 """Cut a graph into groups that become one kernel each, and keep in words why each cut is where it is.
 
 Groups are found by index maps and dependence: two are joined when what they compute together lowers into one nest,
-nothing dear is computed again, and no path leaves and comes back. Names of operators play no part."""
+nothing costly is computed again, and no path leaves and comes back. Names of operators play no part."""
 
 from __future__ import annotations
 

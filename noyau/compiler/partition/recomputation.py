@@ -49,9 +49,9 @@ def check_depth(graph: Graph) -> None:
 def check_recompute(graph: Graph, kernel: Kernel) -> None:
     """UnsupportedError where a kernel computes a reduction again, or much else."""
     again = repeats(graph, kernel)
-    dear = [repeat for repeat in again if repeat.reduction]
-    if dear or sum(repeat.flops for repeat in again) > AGAIN:
-        raise UnsupportedError(str((dear or again)[0]))
+    costly = [repeat for repeat in again if repeat.reduction]
+    if costly or sum(repeat.flops for repeat in again) > AGAIN:
+        raise UnsupportedError(str((costly or again)[0]))
 
 
 def check_divisions(kernel: Kernel) -> None:

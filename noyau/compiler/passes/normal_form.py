@@ -20,6 +20,41 @@ from noyau.ir.graph import Constant, Graph, Input, Map, Node, Reduce, View
 from noyau.ir.operators import Fact, has
 from noyau.ir.sizes import Demand, plan
 
+LARGEST = 1 << 16  # of the numbers that are taken for a part of a formula, and 1 / LARGEST the least
+
+
+def normalise(graph: Graph) -> Graph:
+    """All passes in order; inputs that nothing needs are gone, the others stand in the order of their first use."""
+    simplifying = (fold_constants, compose_views, simplify_algebra, merge_equal, round_before_differences)
+    ordering = (lift_scalars, compose_views, merge_equal, order_operands, merge_equal, drop_unused)
+    for change in (*simplifying, *ordering):
+        graph = change(graph)
+    return order_ends(graph)
+
+
+def lift_scalars(graph: Graph) -> Graph:
+    """Float scalars that stand in the model (eps, scale) become inputs, so that groups which differ in them are one
+    kernel; whole numbers, halves and powers of two (counts, factors of a formula), and exponents, stay."""
+    powers = (node for node in graph.nodes if node.kind == Map("power"))
+    exponents = {through_views(graph.by_name, node.inputs[1]).output for node in powers}
+
+    def lifted(node: Node) -> Node:
+        match node.kind:
+            case Constant(value) if node.dtype.is_float and value.size == 1 and "~" not in node.output:
+                stays = _is_plain(float(value.reshape(()))) or node.output in exponents or node.output in graph.outputs
+                return node if stays else replace(node, kind=Input())
+            case _:
+                return node
+
+    return replace(graph, nodes=tuple(map(lifted, graph.nodes)))
+
+
+def _is_plain(value: float) -> bool:
+    if math.isnan(value) or math.isinf(value):
+        return math.isinf(value)
+    whole = abs(value) <= LARGEST and (2 * value).is_integer()
+    return whole or (1 / LARGEST <= abs(value) <= LARGEST and abs(math.frexp(value)[0]) == 0.5)
+
 
 def order_operands(graph: Graph) -> Graph:
     """Commutative operands in the order of what they are made of, then of their uses, whatever they are called."""
@@ -97,42 +132,6 @@ def contexts(graph: Graph, keys: Mapping[str, str]) -> dict[str, str]:
 
 def _digest(what: object) -> str:
     return hashlib.sha256(repr(what).encode()).hexdigest()[:16]
-
-
-LARGEST = 1 << 16  # of the numbers that are taken for a part of a formula, and 1 / LARGEST the least
-
-
-def normalise(graph: Graph) -> Graph:
-    """All passes in order; inputs that nothing needs are gone, the others stand in the order of their first use."""
-    simplifying = (fold_constants, compose_views, simplify_algebra, merge_equal, round_before_differences)
-    ordering = (lift_scalars, compose_views, merge_equal, order_operands, merge_equal, drop_unused)
-    for change in (*simplifying, *ordering):
-        graph = change(graph)
-    return order_ends(graph)
-
-
-def lift_scalars(graph: Graph) -> Graph:
-    """Float scalars that stand in the model (eps, scale) become inputs, so that groups which differ in them are one
-    kernel; whole numbers, halves and powers of two (counts, factors of a formula), and exponents, stay."""
-    powers = (node for node in graph.nodes if node.kind == Map("power"))
-    exponents = {through_views(graph.by_name, node.inputs[1]).output for node in powers}
-
-    def lifted(node: Node) -> Node:
-        match node.kind:
-            case Constant(value) if node.dtype.is_float and value.size == 1 and "~" not in node.output:
-                stays = _is_plain(float(value.reshape(()))) or node.output in exponents or node.output in graph.outputs
-                return node if stays else replace(node, kind=Input())
-            case _:
-                return node
-
-    return replace(graph, nodes=tuple(map(lifted, graph.nodes)))
-
-
-def _is_plain(value: float) -> bool:
-    if math.isnan(value) or math.isinf(value):
-        return math.isinf(value)
-    whole = abs(value) <= LARGEST and (2 * value).is_integer()
-    return whole or (1 / LARGEST <= abs(value) <= LARGEST and abs(math.frexp(value)[0]) == 0.5)
 
 
 def order_ends(graph: Graph) -> Graph:

@@ -309,7 +309,7 @@ def compare(function: str, left: Dim, right: Dim) -> ir.Expr:
     return ir.Call(function, (ir.Index(left), ir.Index(right)), DType.BOOL)
 
 
-def where(case: ir.Asked, launches: Iterable[ir.Launch]) -> list[ir.Launch]:
+def where(case: ir.Condition, launches: Iterable[ir.Launch]) -> list[ir.Launch]:
     """Launches that run in a case alone."""
     cases = [(each, ir.all_of((case, each.when or True))) for each in launches]
     return [replace(each, when=ir.when(both)) for each, both in cases if both is not False]

@@ -89,13 +89,13 @@ class _ModelImporter:
         self.values = ModelValues(taken.union(*(node.output for node in graph.node)))
         self.opsets = opsets_of(list(model.opset_import))
         self.functions = {(canonical(f.domain), f.name): f for f in model.functions}
-        self.around = ModelContext(list(model.opset_import), list(model.functions), model.ir_version)
+        self.context = ModelContext(list(model.opset_import), list(model.functions), model.ir_version)
         declared = [*model.graph.value_info, *model.graph.output, *model.graph.input]
         self.defaults = {tensor.name: tensor for tensor in model.graph.initializer}
         make_type = onnx.helper.make_tensor_type_proto
         types = {name: make_type(tensor.data_type, tensor.dims) for name, tensor in self.defaults.items()}
         types.update((value.name, value.type) for value in declared)
-        self.settling = BoundaryTypes(self.values, types, self.around, inference)
+        self.boundary_types = BoundaryTypes(self.values, types, self.context, inference)
         self.tensors: dict[str, onnx.TensorProto | onnx.SparseTensorProto] = {}
         self.arithmetic: set[int] = set()
         self.opaque: dict[int, str] = {}
@@ -297,9 +297,9 @@ class _ModelImporter:
         self.opaque[place] = reason
         names = [*(name for name in proto.input if name), *captures(proto)]
         inputs = tuple(self.values.node(name).output for name in names)
-        boundary = Boundary(proto, names, self.around, self.run_node)
+        boundary = Boundary(proto, names, self.context, self.run_node)
         kind = Opaque(proto.op_type, boundary, boundary.texts(place))
-        outcomes = self.settling.of(proto, names, self._rule_outcomes(proto, place))
+        outcomes = self.boundary_types.of(proto, names, self._rule_outcomes(proto, place))
         outputs = [(name, outcome) for name, outcome in zip(proto.output, outcomes, strict=True) if name]
         if len(outputs) == 1:
             (name, (dtype, shape)), whole = outputs[0], ""

@@ -83,8 +83,7 @@ def capture_twice(
     *,
     whole: bool = False,
 ) -> tuple[Activations, Activations]:
-    """Capture what kernels read with small inputs, in their first and last places, and with those asked for, in their
-    first.
+    """Capture what kernels read, with small inputs in their first and last places, and with given ones in their first.
 
     A model that does not run with small ones is looked at once; `capturing` may have a session of it. ModelError or
     InputError where it does not run: what is needed of it, or as a `whole`, as far as it can run at all."""

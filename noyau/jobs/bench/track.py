@@ -23,7 +23,7 @@ from noyau.timing.rounds import Series
 from noyau.timing.sides import VERIFIED, SelfTimed
 from noyau.workers.tamper_detection import Watch, seconds
 
-_DEAR_S = 0.1  # a check that takes longer is made of one timed run a side alone
+_LONG_S = 0.1  # a check that takes longer is made of one timed run a side alone
 Say = Callable[[str], None]
 
 
@@ -39,7 +39,7 @@ class ResultJudge:
     @property
     def affordable(self) -> int:
         """The number of timed runs of a side that are verified; 1: of a candidate."""
-        return 1 if self.took_s > _DEAR_S else VERIFIED
+        return 1 if self.took_s > _LONG_S else VERIFIED
 
     def fault(self, outputs: Sequence[np.ndarray], is_judge: bool = False) -> str:
         bits = [f"{array.dtype}{array.shape}".encode() + array.tobytes() for array in outputs]

@@ -1,5 +1,4 @@
-"""The fixtures `noyau_check` and `noyau_bench` of pytest: one line a test says that every kernel of an op is right, and
-times them.
+"""The fixtures `noyau_check` and `noyau_bench` of pytest: one line a test checks, or times, every kernel of an op.
 
 def test_softmax(noyau_check, noyau_bench):
     noyau_check(softmax)

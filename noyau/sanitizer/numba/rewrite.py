@@ -42,8 +42,7 @@ class PrangeLoop:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """A function as Python runs it: its code, its loops, and the lines with an index that is written as a negative
-    number."""
+    """A function as Python runs it: its code, its loops, and the lines with an index written as a negative number."""
 
     function: Callable[..., Any]
     code: Any

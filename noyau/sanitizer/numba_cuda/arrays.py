@@ -1,5 +1,4 @@
-"""Arrays as a kernel of Numba-CUDA sees them: recording arrays, whose accesses reach the shadow in the name of the
-thread that runs."""
+"""Arrays as a kernel of Numba-CUDA sees them: recording arrays, whose accesses count as those of the running thread."""
 
 from __future__ import annotations
 

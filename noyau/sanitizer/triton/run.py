@@ -1,5 +1,4 @@
-"""One launch of a kernel of Triton in a process in which Triton interprets, on tensors as one has them, with every
-access watched."""
+"""One launch of a Triton kernel on any tensors, in a process in which Triton interprets, with every access watched."""
 
 from __future__ import annotations
 

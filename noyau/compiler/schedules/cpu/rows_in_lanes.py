@@ -39,7 +39,7 @@ def folds_of_folds(kernel: ir.Kernel) -> ir.Kernel | None:
     try:
         short = ir.all_of(_known_at_most(product(n for _, n in fold.loops), Dim.of(SHORT)) for fold in inner)
         many = _known_at_most(Dim.of(TILE), rows[-1].extent)
-        parts, ways = _passes(body), list[tuple[ir.Asked, Statements]]()
+        parts, ways = _passes(body), list[tuple[ir.Condition, Statements]]()
         if _lie_beside(parts, rows):
             ways.append((ir.all_of((short, many)), primitives.bind(_rows_beside(rows, parts), len(rows))))
         few = ir.opposite(many) if ways else True
@@ -198,7 +198,7 @@ def _around(loops: Iterable[tuple[str, Dim]], body: Statements) -> Statements:
     return primitives.nested([ir.Loop(name, extent, ir.Axis.SERIAL, ()) for name, extent in loops], body)
 
 
-def _known_at_most(left: Dim, right: Dim) -> ir.Asked:
+def _known_at_most(left: Dim, right: Dim) -> ir.Condition:
     """Whether it is at most another one; UnsupportedError where no size says it."""
     if any(name.startswith("#") for dim in (left, right) for name in dim.names):
         raise UnsupportedError("the length of a fold depends on where it stands")
@@ -208,7 +208,7 @@ def _known_at_most(left: Dim, right: Dim) -> ir.Asked:
 VECTOR, ROWS = 8, 256  # rows that fill a vector, and cells that are added one by one in float32
 SIDE_BY_SIDE = 32  # rows, one in each lane
 BLOCK, REPEATED = 256, 16  # rows of an item of a map, and how many of them are one run of cells
-CELLS, DEAR_CELLS, MAP_CELLS = 15, 64, 63  # of a short row: where the ways cost the same, as measured
+CELLS, COSTLY_CELLS, MAP_CELLS = 15, 64, 63  # of a short row: where the ways cost the same, as measured
 CELL_OF_ROWS = "#cell_of_rows"
 
 
@@ -224,8 +224,8 @@ def short_rows(kernel: ir.Kernel, *, kept: bool = True) -> ir.Launch | None:
     if not rows or any(isinstance(s, ir.Loop) and has_loops(s) for s in inner):
         return None
     inner, run = (inner, None) if folds else ((loops[-1],), _one_run(rows, loops[-1]))
-    dear = bool(folds) and any(map(_is_costly, inner)) and _reads_one(inner, rows)
-    most = MAP_CELLS if run else DEAR_CELLS if dear else CELLS
+    costly = bool(folds) and any(map(_is_costly, inner)) and _reads_one(inner, rows)
+    most = MAP_CELLS if run else COSTLY_CELLS if costly else CELLS
     try:
         return ir.Launch(run or _beside(rows, inner, kept=kept), _are_few(_lengths(inner), rows[-1].extent, most))
     except UnsupportedError:

@@ -19,7 +19,7 @@ from noyau.ir.dims import Dim
 from noyau.ir.walk import every_expression, flops_of, loads_of, operands
 
 TILE = 64  # cells: few, so that memory brings the next ones while these are computed, but several vectors
-DEEP = 5  # flops that wait for each other, from which a function that is dear has a stage of its own
+DEEP = 5  # flops that wait for each other, from which a costly function has a stage of its own
 
 
 def in_stages(kernel: ir.Kernel) -> ir.Kernel:
@@ -48,18 +48,18 @@ def _is_long(loop: ir.Loop, halves: set[str]) -> bool:
 
 
 def stages_of(body: Statements) -> list[Statements]:
-    """The statements in stages: a dear function begins one where it waits for much, or where there is another one."""
+    """The statements in stages: a costly function begins one where it waits for much, or where there is another one."""
     stages: list[list[ir.Statement]] = [[]]
     depths: dict[str, int] = {}
-    dear = False
+    costly = False
     for statement in body:
         names = [expr.name for expr in every_expression((statement,)) if isinstance(expr, ir.Var)]
         wait = max((depths.get(name, 0) for name in names), default=0)  # flops that it waits for, in its stage
         if isinstance(statement, ir.Let) and flops_of(statement.value) >= COSTLY:
-            if dear or wait >= DEEP:
+            if costly or wait >= DEEP:
                 stages.append([])
                 depths, wait = {}, 0
-            dear = True
+            costly = True
         if isinstance(statement, ir.Let):
             depths[statement.name] = wait + _flops(statement.value)
         stages[-1].append(statement)

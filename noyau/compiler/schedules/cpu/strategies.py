@@ -4,7 +4,7 @@ Columns: reductions over a leading axis. Tiles of neighbouring cells are reduced
 launches. A tile is as wide as its states fit into the nearest cache: reads are long, and few pages are touched.
 
 Row: reductions along a row. Rows on threads; a row is passed over once a reduction, and once to write. Streamed, each
-pass computes anew what it needs; kept, what is dear stays in memory of the thread.
+pass computes anew what it needs; kept, what is costly stays in memory of the thread.
 
 Scan: a state is carried along an axis, whose loop stays serial; the loops around it go to threads."""
 
@@ -71,12 +71,12 @@ def row(kernel: ir.Kernel, *, lanes: int = 32, kept: bool = True, rests: bool = 
 
 
 def keep_rows(body: Statements) -> Statements:
-    """The statements of a row, or loops on threads over rows, with what is dear in memory of the thread: the last value
-    that follows from it and that others need too."""
+    """The statements of a row, or loops on threads over rows, with the last value that follows from a costly function,
+    and that others need too, kept in memory of the thread."""
     for fold in folds_in(body):
-        dear = [at for at, s in enumerate(fold.body) if isinstance(s, ir.Let) and flops_of(s.value) >= COSTLY]
+        costly = [at for at, s in enumerate(fold.body) if isinstance(s, ir.Let) and flops_of(s.value) >= COSTLY]
         is_known = len(fold.loops) == 1 and not any(name.startswith("#") for name in fold.loops[0][1].names)
-        for let in reversed(fold.body[dear[-1] :] if dear and is_known else ()):
+        for let in reversed(fold.body[costly[-1] :] if costly and is_known else ()):
             changed = _in_row(body, let, fold.loops[0][1]) if isinstance(let, ir.Let) else body
             if changed != body:
                 return changed

@@ -160,7 +160,7 @@ class KeptRow(RowSchedule):
         """Whether each row has its own cells there."""
         return any(loop.var in dim.names for loop in self.rows for dim in place[1])
 
-    def fits(self) -> ir.Asked:
+    def fits(self) -> ir.Condition:
         """Whether there is something to keep, and room for it."""
         if not self.kept or self.extent is None:
             return False

@@ -176,11 +176,11 @@ def _rows(kernel: ir.Kernel, body: Statements) -> tuple[ir.Launch, ...]:
     extents += [fold.loops[-1][1] for fold in walk.folds_in(inner)]
     is_short = ir.all_of(ir.at_most(extent, Dim.of(SHORT)) for extent in extents if not _is_inner(extent))
     kept = [KeptRow(kernel, loops, inner, share) for share in KEPT]
-    ways: list[tuple[RowSchedule, ir.Asked]] = [(way, way.fits()) for way in kept]
+    ways: list[tuple[RowSchedule, ir.Condition]] = [(way, way.fits()) for way in kept]
     has_warps = not any(can for _, can in ways)
     ways += [(RowSchedule(kernel, loops, inner, Share(1, WARP)), is_short if has_warps else False)]
     ways += [(RowSchedule(kernel, loops, inner, Share(1, BLOCK)), True)]
-    launches, others = list[ir.Launch](), list[ir.Asked]()
+    launches, others = list[ir.Launch](), list[ir.Condition]()
     for way, can in ways:
         case = ir.all_of((can, *others))
         launches += [] if case is False else [way.launch(ir.when(case))]

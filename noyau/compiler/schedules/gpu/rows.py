@@ -76,7 +76,7 @@ MOST = 1 << 16  # cells of a tile, with what lies before a row
 READ = 8192  # the same where none of its cells is written, and one pass of tiles is enough
 ROW = ir.Tile("COLUMNS", ir.TilePolicy.COVERING, MOST)
 SIDE = ir.Tile("ROWS", ir.TilePolicy.SHARING, 1024)  # with folds
-# With one fold, or what is dear, or several arrays, and cells that are written.
+# With one fold, or what is costly, or several arrays, and cells that are written.
 HARD = ir.Tile("ROWS", ir.TilePolicy.SHARING, 1024, warp_factor=2)
 PIECES = ir.Tile("ROWS", ir.TilePolicy.SHARING, 512, warp_factor=4)  # without folds
 OUTER = ir.Tile("OUTER", ir.TilePolicy.COVERING, 2)  # rounds around rows without folds that read some of the same cells
@@ -128,7 +128,7 @@ def _tile(inner: Statements, passed: Statements) -> ir.Tile:
     return ONCE if once else SEVERAL if len(_held(inner)) > 1 else LONG
 
 
-def _can_hold(inner: Statements, passed: Statements) -> ir.Asked:
+def _can_hold(inner: Statements, passed: Statements) -> ir.Condition:
     """Whether rows are read in tiles of which a program holds the last one from pass to pass: long ones of one array,
     each of whose loops has cells, that do not stay nearby."""
     extents = set(tiles.extents_of_tiles(inner))
@@ -285,7 +285,7 @@ SHARED_ROWS = 128  # rows, of which a program each would leave most of a GPU idl
 SHORT = 8192  # cells of a row that one program takes less time for than a launch does
 
 
-def can_share(loops: Sequence[ir.Loop], inner: Statements) -> ir.Asked:
+def can_share(loops: Sequence[ir.Loop], inner: Statements) -> ir.Condition:
     """Whether rows are to be shared: long ones of which there are few, as sizes known now, or a bool of sizes, say."""
     extents = list(dict.fromkeys(tiles.extents_of_tiles(inner)))
     if len(extents) != 1 or not tiles.in_one_tile(inner) or not any(map(is_fold, inner)):

@@ -116,7 +116,7 @@ def _columns_in(body: Statements) -> tuple[ir.Loop, Statements] | None:
 def rows_and_columns(kernel: ir.Kernel, both: Both) -> ir.Kernel:
     """The kernel of both nests: rows with their sums in one pass, where they fit; else folds along rows, then cells."""
     extent, launches = both.across.extent, list[ir.Launch]()
-    fits: ir.Asked = False
+    fits: ir.Condition = False
     if folds_in(both.of_row):
         fits = ir.all_of((ir.at_most(Dim.of(LEAST), extent), ir.at_most(extent, Dim.of(MOST))))
     if fits is not False:
@@ -237,7 +237,7 @@ def _in_two_passes(kernel: ir.Kernel, both: Both) -> tuple[ir.Kernel, list[ir.La
 def _statistics(kernel: ir.Kernel, around: ir.Loop, of_row: Statements) -> tuple[ir.Kernel, list[ir.Launch]]:
     """Folds along rows, and what is stored of them. Of few long rows states of pieces, and then their merge."""
     extent = [fold.loops[0][1] for fold in folds_in(of_row)]
-    few: ir.Asked = bool(extent) and are_alike(of_row) and can_share([around], of_row)
+    few: ir.Condition = bool(extent) and are_alike(of_row) and can_share([around], of_row)
     launches = list[ir.Launch]()
 
     def grid(chunks: Sequence[ir.Loop], body: Statements) -> Statements:

@@ -90,7 +90,7 @@ def scatter(kernel: ir.Kernel, copied: Strategy, cells: Cells, way: Way | None) 
     updates, copies = updates_of(kernel, merge.body), replace(kernel, launches=(copy,))
     ways, launches = ways_of(updates, way), list[ir.Launch]()
     fits = Way.PRIVATE in ways and ir.at_most(updates.cells, Dim.of(updates.most_private))
-    wide: ir.Asked = Way.OWNER in ways
+    wide: ir.Condition = Way.OWNER in ways
     if wide and Way.ATOMIC in ways:
         wide = ir.opposite(ir.at_most(updates.width, Dim.of(NARROW)))
     if wide is not False:

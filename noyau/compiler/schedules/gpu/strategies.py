@@ -28,7 +28,7 @@ from noyau.ir import walk
 from noyau.ir.dims import Dim, Shape
 from noyau.ir.operators import Fact, has
 
-# Few cells are those of few threads: what is dear is compiled once for each.
+# Few cells are those of few threads: what is costly is compiled once for each.
 FLAT = ir.Tile("BLOCK", ir.TilePolicy.LIMITED, 1024)
 COLUMNS = ir.Tile("COLUMNS", ir.TilePolicy.COVERING, 1024)
 # So many that what all rows have in common is loaded once for several.

@@ -34,7 +34,7 @@ class Lead:
         return ZERO if self.let is None else Dim.of(self.let.name)
 
     @property
-    def is_idle(self) -> ir.Asked:
+    def is_idle(self) -> ir.Condition:
         """Whether each row begins at a multiple of 16 bytes anyway: known now, or a bool of the sizes."""
         return ir.all_of(compare("equal", odd, ZERO) for odd in self.odd)
 
@@ -261,7 +261,7 @@ def extents_of_tiles(body: Statements) -> Iterator[Dim]:
     yield from (fold.loops[-1][1] for fold in folds_in(body))
 
 
-def all_at_most(extents: Collection[Dim], most: int) -> ir.Asked:
+def all_at_most(extents: Collection[Dim], most: int) -> ir.Condition:
     """Whether extents are at most a number: known now, or a bool of the sizes; False where one depends on a loop."""
     depends = any(name.startswith("#") for extent in extents for name in extent.names)
     return not depends and ir.all_of(ir.at_most(extent, Dim.of(most)) for extent in extents)
@@ -281,9 +281,9 @@ class Choices:
     """Launches of which those of one choice run: each where its own condition holds, and none of those before."""
 
     launches: list[ir.Launch] = field(default_factory=list)
-    before: list[ir.Asked] = field(default_factory=list)
+    before: list[ir.Condition] = field(default_factory=list)
 
-    def add(self, own: ir.Asked, bodies: Callable[[], Sequence[Statements]]) -> None:
+    def add(self, own: ir.Condition, bodies: Callable[[], Sequence[Statements]]) -> None:
         """The next choice, where any sizes are left for it."""
         case = ir.all_of((*map(ir.opposite, self.before), own))
         if case is not False:

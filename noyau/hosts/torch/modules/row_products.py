@@ -135,8 +135,7 @@ def _held(module: fx.GraphModule, tensor: Tensor) -> fx.Node:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowProduct:
-    """A product of a graph that reads few rows: its nodes, and its weights [channels, inputs]; `name` is that of its
-    parameter."""
+    """A product of a graph that reads few rows: its nodes, its weights [channels, inputs], and the `name` of these."""
 
     name: str
     node: fx.Node

@@ -212,8 +212,7 @@ def left_out(candidates: Iterable[Candidate], loss: str) -> tuple[Candidate, ...
 
 @contextmanager
 def explain_devices(module: Run, arguments: Any) -> Iterator[None]:
-    """InputError in place of torch's error where a module and what it is given are on devices that do not go
-    together."""
+    """InputError in place of torch's error where a module and its inputs are on devices that do not go together."""
     try:
         yield
     except (NoyauError, torch.OutOfMemoryError):

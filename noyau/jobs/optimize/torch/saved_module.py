@@ -120,8 +120,7 @@ def _bytes(tensor: torch.Tensor) -> bytes:
 
 
 def load(path: Path) -> Callable[..., Any]:
-    """Load what `save` wrote, ready to be called: nothing is timed, and nothing is built unless it was written
-    elsewhere.
+    """Load what `save` wrote, ready to be called: nothing is timed, and only what was written elsewhere is built.
 
     On a lesser processor, or where a library does not load, kernels are built from their text; where they cannot be,
     the module runs on torch's kernels alone; one warning says so. ModelError for a file that is no saved module, is

@@ -5,7 +5,7 @@ import pytest
 
 from noyau.codegen.c import printer as c_printer
 from noyau.compiler.lowering.nest import lower
-from noyau.compiler.schedules.cpu.rows_in_lanes import BLOCK, CELLS, DEAR_CELLS, MAP_CELLS, SIDE_BY_SIDE, short_rows
+from noyau.compiler.schedules.cpu.rows_in_lanes import BLOCK, CELLS, COSTLY_CELLS, MAP_CELLS, SIDE_BY_SIDE, short_rows
 from noyau.compiler.schedules.cpu.strategy_choice import Options, schedule
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim
@@ -97,7 +97,7 @@ def test_both_launches_have_their_sizes_in_the_interpreter():
 
 
 @pytest.mark.parametrize(
-    ("graph", "most"), [(rms_norm(), CELLS), (softmax(), DEAR_CELLS), (scaled(), MAP_CELLS), (by_rows(), CELLS)]
+    ("graph", "most"), [(rms_norm(), CELLS), (softmax(), COSTLY_CELLS), (scaled(), MAP_CELLS), (by_rows(), CELLS)]
 )
 def test_it_is_asked_how_long_rows_are_and_how_many(graph, most):
     def at_most(left, right):
@@ -118,7 +118,7 @@ def test_rows_that_are_known_to_be_short_have_one_launch():
 @pytest.mark.parametrize(
     "graph",
     [
-        softmax(columns=DEAR_CELLS + 1),
+        softmax(columns=COSTLY_CELLS + 1),
         softmax(rows=SIDE_BY_SIDE - 1),
         softmax(rows=0),
         scaled(rows=0),
