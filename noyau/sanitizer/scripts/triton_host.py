@@ -224,6 +224,7 @@ WORDS: dict[str, Any] = {
     "get_device_capability": _answer((PROPERTIES.major, PROPERTIES.minor)),
     "mem_get_info": _answer((PROPERTIES.total_memory, PROPERTIES.total_memory)),
     "current_stream": lambda *_: TorchStream(number=FakeStream.order.current),
+    "is_current_stream_capturing": _answer(False),
     "default_stream": lambda *_: TorchStream(number=DEFAULT),
     "synchronize": lambda *_: FakeStream.order.synchronize(),
     "stream": lambda stream: stream or nullcontext(),
@@ -237,8 +238,9 @@ _SILENT = """init _lazy_init set_device empty_cache manual_seed manual_seed_all 
     reset_max_memory_allocated ipc_collect""".split()
 _ZERO = "current_device memory_allocated max_memory_allocated memory_reserved max_memory_reserved".split()
 WORDS |= {name: _answer() for name in _SILENT} | {name: _answer(0) for name in _ZERO}
-_ACCELERATOR = {"is_available": _answer(True), "current_accelerator": _answer(torch.device("cuda")),
-    "device_count": _answer(1), "current_device_index": _answer(0), "synchronize": WORDS["synchronize"]}  # fmt: skip
+_ALIKE = "is_available device_count synchronize current_stream memory_allocated empty_cache".split()
+_ACCELERATOR = {name: WORDS[name] for name in _ALIKE} | {
+    "current_accelerator": _answer(torch.device("cuda")), "current_device_index": _answer(0)}  # fmt: skip
 
 
 @contextmanager

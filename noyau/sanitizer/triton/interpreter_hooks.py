@@ -159,13 +159,12 @@ class Hooks:
         if is_one and not any("relaxed" in str(each).lower() for each in rest):
             self.sample.is_ordered, self.extents.has_fence = True, not self.extents.is_blind
 
-    def noted(self, pointers: Any, mask: Array, access: Access, values: Array | None = None) -> Array:
+    def noted(self, pointers: Any, lanes: Array, access: Access, values: Array | None = None) -> Array:
         """The lanes of an access that lie inside an argument, once all of it is noted."""
         access = Access.ATOMIC if self._is_atomic else access
         self.end_if_full()
         size = max(1, int(pointers.get_element_ty().primitive_bitwidth) // 8)
         addresses, values = pointers.data, values if access is Access.WRITE else None
-        lanes = mask if mask.dtype == bool else mask.astype(bool)
         shape = np.broadcast_shapes(addresses.shape, lanes.shape)
         is_same = shape[0] == 1 < BATCH.size and access is not Access.ATOMIC  # for all programs of a batch
         shape = (BATCH.size, *shape[1:]) if BATCH.size else shape

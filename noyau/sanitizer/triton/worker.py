@@ -22,7 +22,7 @@ class InterpreterWorker(Worker):
     """A process in which Triton interprets; its state is the op at `home`."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(name, environment={"TRITON_INTERPRET": "1"})
+        super().__init__(name, environment={"TRITON_INTERPRET": "1", "OPENBLAS_NUM_THREADS": "1"})
         self.home: Home | None = None
 
     def hold(self, home: Home) -> None:
