@@ -19,7 +19,7 @@ from noyau.codegen.language import LANGUAGES
 from noyau.errors import BuildError, UnsupportedError
 from noyau.kernels.c.syntax import blanked, plain_name, syntax
 from noyau.sanitizer.c.debug_info import LineTable, ProgramObject, lines_of, objects_of
-from noyau.sanitizer.c.pragmas import simd_calls
+from noyau.sanitizer.c.pragmas import simd_calls, variable_calls
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.c.compiler import header_flags
 
@@ -229,7 +229,7 @@ def rewrite(text: str, language: str, kernel: str, folders: Sequence[Path] = (),
     """The text as it is built. `kernel`: its name in errors; `folders`: of headers; `file`: how its lines are named.
     UnsupportedError, with the line, for what cannot be stood in for."""
     if not LANGUAGES[language].on_gpu:
-        return with_iterations(text)
+        return with_own_calls(text, is_cpp=LANGUAGES[language].is_cpp)
     return _with_headers(_with_calls(text, kernel), file, folders, ())
 
 
@@ -341,13 +341,13 @@ def _splice(text: str, spans: Sequence[tuple[int, int, str]]) -> str:
     return "".join([*pieces, text[place:]])
 
 
-def with_iterations(text: str) -> str:
+def with_own_calls(text: str, *, is_cpp: bool) -> str:
     """Loops of OpenMP whose schedule nobody names get that of the plan, none where threads may rely on theirs; those of
-    simd say where an iteration begins."""
+    simd say where an iteration begins, and constructs which variables are private to them."""
     clean = blanked(text)
-    pieces = list(simd_calls(clean))
+    pieces = [*simd_calls(clean), *variable_calls(clean, is_cpp=is_cpp)]
     if not re.search(r"\bnowait\b", text):
         for loop in _FOR.finditer(clean):
             place = loop.start() + len(loop[0].rstrip())
-            pieces.append((place, "" if "schedule" in loop[0] else " schedule(runtime)"))
+            pieces.append((place, "" if re.search("schedule|inscan", loop[0]) else " schedule(runtime)"))
     return _splice(text, [(place, place, piece) for place, piece in sorted(pieces, key=lambda each: each[0])])

@@ -194,19 +194,25 @@ static void meet_work(const block *b, const cell *c, int64_t offset, int how, in
 static void keep_copied(cell *c, int how, int site);
 static void prove_guesses(const void *at);
 
+enum { POISON = 0xCB };
+static int is_poison(const char *at, int bytes) {
+    int k = 0;
+    while (k < bytes && at[k] == (char)POISON) ++k;
+    return k == bytes;
+}
+
 static void touch_cell(block *b, cell *c, int64_t offset, int how, int site, int is_scalar) {
     if (awaited_count && mode == SERIAL) meet_grid(b, c, offset, how, site);
     if (is_in_work && b->kind != SHARED) meet_work(b, c, offset, how, site);
     const uint32_t round = b->kind == SHARED ? shared_round : now_round;
+    if (c->round == IS_PRIVATE && how != WRITE && is_scalar && is_poison(b->start + offset, 1 << b->shift))
+        found("uninitialised", how, site, b, offset, 0, 0, "%s", "");
     if ((c->round & ~(uint32_t)FLAGS) != round) {
         const uint32_t flags = b->kind == SHARED ? 0 : c->round & FLAGS;
         *c = (cell){.round = round | flags};
     }
-    const int bytes = 1 << b->shift;
     if (how != WRITE && b->is_fresh && is_scalar && !(c->round & IS_SET)) {
-        int k = 0;
-        while (k < bytes && b->start[offset + k] == (char)0xCB) ++k;
-        if (k == bytes) found("uninitialised", how, site, b, offset, 0, 0, "%s", "");
+        if (is_poison(b->start + offset, 1 << b->shift)) found("uninitialised", how, site, b, offset, 0, 0, "%s", "");
         c->round |= IS_SET; /* somebody who is not watched wrote it, or it is told already */
     }
     if (how != READ) c->round |= IS_SET | IS_WRITTEN;

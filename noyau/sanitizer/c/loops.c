@@ -12,6 +12,7 @@ static int64_t chunks_of(const share *s) {
 static int owner_of_chunk(const share *s, int64_t chunk) {
     const int size = team_size();
     if (s->kind == TURNS) return (int)(chunk % size);
+    if (s->kind == ANEW) return (int)((chunk + s->number) % size);
     uint64_t mixed = ((uint64_t)chunk + plan_seed * 0x9E3779B97F4A7C15u) * 0xBF58476D1CE4E5B9u;
     mixed ^= mixed >> 29;
     return (int)(mixed * 0x94D049BB133111EBu >> 33) % size;
@@ -45,7 +46,7 @@ static share *next_share(void) {
 /* A loop whose pieces are dealt as its `kind` says, in blocks where it is BLOCKS and names no chunk. */
 static share *start_loop(int64_t from, int64_t to, int64_t step, int64_t chunk, int kind) {
     share *s = next_share();
-    s->from = from, s->to = to, s->step = step ? step : 1, s->kind = kind == DRAWN ? DRAWN : TURNS;
+    s->from = from, s->to = to, s->step = step ? step : 1, s->kind = kind == BLOCKS ? TURNS : kind;
     s->chunk = chunk > 0 ? chunk : 1;
     if (kind == BLOCKS && chunk <= 0) {
         const int64_t count = chunks_of(s), each = (count + team_size() - 1) / team_size();
@@ -74,7 +75,7 @@ static void parallel_loop(void (*run)(void *), void *data, unsigned count, long 
     run_region(run_whole, (const void *)run, &w, count, now->strand ? now->strand->group : 0);
 }
 
-#define OPEN_KIND (plan == DRAWN ? DRAWN : TURNS)       /* of a schedule that is dealt while it runs */
+#define OPEN_KIND (plan == DRAWN ? DRAWN : ANEW)        /* of a schedule that is dealt while it runs */
 #define OPEN_CHUNK (plan == BLOCKS ? 0 : 1)             /* of one that nobody names */
 #define WISHED (wished > 0 ? (int64_t)wished : 1)
 #define STATIC wished > 0 ? TURNS : BLOCKS

@@ -90,10 +90,10 @@ static block *allocate(int64_t bytes, int64_t align, int kind, int fresh) {
     block *made = add_block(&blocks, &block_count, &block_room);
     made->start = start, made->bytes = bytes, made->kind = (int8_t)kind, made->is_fresh = (int8_t)fresh;
     arena_free = start + bytes + guard;
-    if (fresh) __real_memset(start, 0xCB, (size_t)bytes);
+    if (fresh) __real_memset(start, POISON, (size_t)bytes);
     if (kind == ARGUMENT) { /* what writes there unseen is found afterwards */
-        __real_memset(start - GUARD_LEAST, 0xCB, GUARD_LEAST);
-        __real_memset(start + bytes, 0xCB, GUARD_LEAST);
+        __real_memset(start - GUARD_LEAST, POISON, GUARD_LEAST);
+        __real_memset(start + bytes, POISON, GUARD_LEAST);
     }
     return made;
 }
@@ -203,7 +203,7 @@ static void touch(const void *address, int64_t bytes, int how, int site, int is_
         touch_block(b, at - b->start, bytes, how, site, is_scalar);
     } else if ((mode == THREADS || now->lanes.iteration) && (stack = stack_at(at))) {
         if (at - stack->start < stack->low) stack->low = at - stack->start;
-        touch_block(stack, at - stack->start, bytes, how, site, 0);
+        touch_block(stack, at - stack->start, bytes, how, site, is_scalar);
     } else if (at >= data_start && at < data_end) {
         block *b = among(globals, global_count, at);
         if (!b || at >= b->start + b->bytes + b->gap) return;
@@ -221,6 +221,21 @@ static void touch(const void *address, int64_t bytes, int how, int site, int is_
         }
         touch_block(b, at - b->start, bytes, how, site, is_scalar);
     }
+}
+
+/* Where the body of a construct begins: a variable that is private to it holds nothing, unless an iteration before has
+   had it. */
+void noyau_private(void *at, size_t bytes) {
+    block *stack = mode == THREADS && bytes ? stack_at(at) : 0;
+    if (!stack) return;
+    const int64_t offset = (char *)at - stack->start;
+    if (!stack->cells) make_cells(stack, 3);
+    while (stack->shift && (((int64_t)bytes | offset) & ((1 << stack->shift) - 1))) make_cells(stack, stack->shift - 1);
+    cell *c = stack->cells + (offset >> stack->shift), *end = c + (bytes >> stack->shift);
+    if (c->round) return;
+    if (offset < stack->low) stack->low = offset;
+    __real_memset(at, POISON, bytes);
+    for (; c < end; ++c) c->round = IS_PRIVATE;
 }
 
 /* Ranges: what memcpy and its like do. */

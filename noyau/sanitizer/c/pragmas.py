@@ -12,7 +12,7 @@ _LINE = re.compile(r"\s*#(?:\\\n|[^\n])*\n")
 _HEAD = re.compile(r"\s*(?:for|while|if|switch)\s*(?=\()")
 _PLAIN = re.compile(r"\s*[^;{}#]*;")
 _ELSE = re.compile(r"\s*else\b")
-_PAIRS = {"(": ")", "{": "}", "[": "]"}
+_BRACKET = re.compile(r"[][(){}]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +27,11 @@ class Pragma:
 
 def bracket_end(clean: str, start: int) -> int | None:
     """The place behind the bracket that closes the one at `start`; None where none does."""
-    closing: list[str] = []
-    for place in range(start, len(clean)):
-        letter = clean[place]
-        if letter in _PAIRS:
-            closing.append(_PAIRS[letter])
-        elif closing and letter == closing[-1]:
-            closing.pop()
-            if not closing:
-                return place + 1
+    depth = 0
+    for bracket in _BRACKET.finditer(clean, start):
+        depth += 1 if bracket[0] in "([{" else -1
+        if depth == 0:
+            return bracket.end()
     return None
 
 
@@ -110,10 +106,29 @@ def _between_constructs(pragmas: list[Pragma], line: int, other: int) -> str:
 _LEFT = re.compile(r"\b(?:declare|taskloop|ordered|reduction|linear|inscan|nowait|atomic)\b")
 _SAFE = re.compile(r"\bsafelen\s*\(\s*(\w+)\s*\)")
 _COLLAPSE = re.compile(r"\bcollapse\s*\(\s*(\d+)\s*\)")
+_OF_LOOPS = re.compile(r"[\sa-z]*\b(?:for|simd|taskloop|distribute|loop)\b")
+_COUNTS = re.compile(r"\bfor\s*\(\s*(\w+)\s*=")  # a variable that is set before it is read
 _FOR_HEAD = re.compile(r"\s*for\s*(?=\()")
 _CONTROLS = re.compile(r"(?:for|if|while|do|switch|#)\b|#")
+_NOT_OPENED = re.compile(r"\b(?:simd|sections|ordered|inscan|atomic|declare|tile|unroll)\b")
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_PRIVATE = re.compile(r"\b(first|last|)private\s*\(([\w\s,]*)\)")
+_ASSIGNED = re.compile(r"(?<![\w.>])(?!operator)([A-Za-z_]\w*)\s*(?:[-+*/|&^]?=(?!=)|\+\+|--)")
 # Declared where they are called, by names that C and C++ spell alike.
 _CALL = 'extern void {0}({1}) __asm__("{0}"); {0}({2});'
+
+
+def _body_start(clean: str, pragma: re.Match[str]) -> tuple[int, str] | None:
+    """The place where the body of a construct begins, of a loop that of its iterations, and the heads of its loops;
+    None where it is not read."""
+    place, heads, levels = pragma.end(), "", _COLLAPSE.search(pragma[1])
+    for _ in range(int(levels[1]) if levels else 1) if _OF_LOOPS.match(pragma[1]) else ():
+        loop = _FOR_HEAD.match(clean, place)
+        end = bracket_end(clean, loop.end()) if loop else None
+        if end is None:
+            return None
+        place, heads = end, heads + clean[place:end]
+    return len(clean) - len(clean[place:].lstrip()), heads
 
 
 def simd_calls(clean: str) -> Iterator[tuple[int, str]]:
@@ -121,22 +136,53 @@ def simd_calls(clean: str) -> Iterator[tuple[int, str]]:
     their own that live from iteration to iteration (reductions, linear variables), where it is not one statement among
     others, or where its body, a block or a statement without words of control, is not read."""
     for pragma in _PRAGMA.finditer(clean):
-        before, head, words = clean[: pragma.start()].rstrip(), pragma.end(), pragma[1]
+        before, words = clean[: pragma.start()].rstrip(), pragma[1]
         if not re.search(r"\bsimd\b", words) or _LEFT.search(words) or before[-1:] not in tuple("{};"):
             continue
-        safe, levels = _SAFE.search(words), _COLLAPSE.search(words)
-        if safe is None and "safelen" in words:
+        safe, body = _SAFE.search(words), _body_start(clean, pragma)
+        if body is None or (safe is None and "safelen" in words):
             continue
-        for _ in range(int(levels[1]) if levels else 1):
-            loop = _FOR_HEAD.match(clean, head)
-            end = bracket_end(clean, loop.end()) if loop else None
-            if end is None:
-                break
-            head = end
-        else:
-            start = len(clean) - len(clean[head:].lstrip())
-            end = None if _CONTROLS.match(clean, start) else simple_end(clean, start)
-            if end is not None:
-                yield len(before), f" {{ {_CALL.format('noyau_simd', 'long', safe[1] if safe else '1L << 31')} }}"
-                yield start, f"{{ {_CALL.format('noyau_simd_iteration', 'void', '')} "
-                yield end, f" }} {{ {_CALL.format('noyau_simd_end', 'void', '')} }}"
+        start = body[0]
+        end = None if _CONTROLS.match(clean, start) else simple_end(clean, start)
+        if end is not None:
+            yield len(before), f" {{ {_CALL.format('noyau_simd', 'long', safe[1] if safe else '1L << 31')} }}"
+            yield start, f"{{ {_CALL.format('noyau_simd_iteration', 'void', '')} "
+            yield end, f" }} {{ {_CALL.format('noyau_simd_end', 'void', '')} }}"
+
+
+def variable_calls(clean: str, *, is_cpp: bool) -> Iterator[tuple[int, str]]:
+    """Places of a text, and what is to be written there: a variable that is private to a construct holds nothing where
+    its body begins; what a region with tasks changes has an address, for gcc copies what has none into each task."""
+    size = "__is_trivial(__typeof__({0})) ? sizeof {0} : 0" if is_cpp else "sizeof {0}"
+    empties = _CALL.format("noyau_private", "void *, unsigned long", f"(void *)&{{0}}, {size}")
+    macros = re.findall(r"#\s*define\s+(\w+)", clean)
+    for pragma in _PRAGMA.finditer(clean):
+        body = _inner_body(clean, pragma)
+        end = statement_end(clean, body[0]) if body else None
+        if body is None or end is None or "register " in clean:  # which have no address
+            continue
+        start, clauses = body[0], [(kind, _WORD.findall(names)) for kind, names in _PRIVATE.findall(pragma[1])]
+        left = {*macros, *_WORD.findall(body[1])}.union(*(names for kind, names in clauses if kind == "first"))
+        private = {name for _, names in clauses for name in names} - left - {*_COUNTS.findall(clean, start, end)}
+        calls = [empties.format(name) for name in sorted(private)]
+        if "parallel" in pragma[1] and re.search(r"#\s*pragma\s+omp\s+task", clean[start:end]):
+            calls += [f"(void)&{name};" for name in sorted(_changed_outer_names(clean[start:end]) - left)]
+        if calls:
+            yield start, f"{{ {' '.join(calls)} "
+            yield end, " }"
+
+
+def _changed_outer_names(region: str) -> set[str]:
+    """The variables that a region assigns to and does not declare, for no word, star or comma stands before them."""
+    declared = r"(?:\w\s|[>*&,\[])[\s*&]*{}\s*[=;:,({{\[)]"
+    return {each for each in _ASSIGNED.findall(region) if not re.search(declared.format(each), region)}
+
+
+def _inner_body(clean: str, pragma: re.Match[str]) -> tuple[int, str] | None:
+    """The body of a construct as of `_body_start`, or of the one that its body is."""
+    body = None if _NOT_OPENED.search(pragma[1]) else _body_start(clean, pragma)
+    inner = _PRAGMA.match(clean, clean.rfind("\n", 0, body[0]) + 1) if body and clean.startswith("#", body[0]) else None
+    if body is None or inner is None:
+        return body
+    deeper = _inner_body(clean, inner)
+    return (deeper[0], body[1] + deeper[1]) if deeper else None

@@ -29,6 +29,7 @@ _OF_PROGRAMS = {  # there is no op that could say what an output holds
     FindingKind.UNINITIALISED: "write each cell before it is read, on every path that leads there",
     FindingKind.UNWRITTEN: "let the loop reach the last cells",
 }
+_ON_STACK = "a variable on the stack"
 # Kinds of which the run says what there is to say.
 _WORDED = (FindingKind.DIVERGENT_BARRIER, FindingKind.CRASH, FindingKind.LAUNCH, FindingKind.UNWRITTEN)
 _WARPS = {
@@ -124,7 +125,9 @@ def findings_of_runs(
 
 
 def _with_remedy(finding: Finding, context: ReportContext) -> Finding:
-    """A race of threads of OpenMP with what is missing between its two lines."""
+    """A race of threads of OpenMP with what its two lines lack; a read of a private variable with what sets it."""
+    if finding.kind is FindingKind.UNINITIALISED and _ON_STACK in finding.message:
+        return replace(finding, mend="private gives it no value: set it before it is read, or say firstprivate")
     file, _, line = finding.place.rpartition(":")
     other_file, _, other = (finding.other_place or finding.place).rpartition(":")
     if finding.kind is not FindingKind.RACE or {file, other_file} != {context.place}:
@@ -196,7 +199,7 @@ def launched_name(site: Site, context: ReportContext) -> str:
 def memory_of(name: str, size: int, unit: int, allocation: Site | None, context: ReportContext) -> WatchedMemory:
     """A block of memory; one that is allocated by the pointer that its line names, or by that line."""
     if name == "the stack":
-        return WatchedMemory("a variable on the stack", (1,), is_one=True)
+        return WatchedMemory(_ON_STACK, (1,), is_one=True)
     shape = context.shapes.get(name, (size // (unit or 1),))
     if allocation is not None:
         pointers = {match[1] or match[2] or match[3] for match in _ALLOCATES.finditer(allocation.text)}

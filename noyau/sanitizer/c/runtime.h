@@ -43,6 +43,7 @@ struct meeting;
 
 /* `round`: the region of the program in which the rest holds, and the flags. */
 enum { IS_SET = 1, IS_WRITTEN = 2, FLAGS = 3 };
+#define IS_PRIVATE (UINT32_MAX - FLAGS) /* a round: of a private variable that holds nothing yet */
 #define BY_COPY UINT32_MAX /* an owner: a copy between the host and a device */
 typedef struct {
     visit write, reads[2], atomics[2];
@@ -165,7 +166,7 @@ static uint32_t now_round = 1 << 2, shared_round = 1 << 2;
 static strand main_strand = {.owner = 1};
 static fiber main_fiber = {.strand = &main_strand, .state = RUNS}, *now = &main_fiber; /* before main(), constructors */
 static int64_t accesses;
-enum { BLOCKS, TURNS, DRAWN }; /* how work that nobody says is dealt */
+enum { BLOCKS, TURNS, DRAWN, ANEW }; /* how work that nobody says is dealt; ANEW: in turns, otherwise in each loop */
 static int plan;
 static int last_site, is_program; /* a whole program, with its own main() */
 static char has_accessed[MOST_SITES]; /* by site */

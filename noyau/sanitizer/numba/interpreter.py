@@ -25,7 +25,7 @@ from numba.stencils.stencil import StencilFunc
 from numba.typed import Dict, List
 
 from noyau.errors import UnsupportedError
-from noyau.sanitizer.compiled_numbers import MATH, divisor, names_of
+from noyau.sanitizer.compiled_numbers import BUILTINS, MATH, divisor, names_of
 from noyau.sanitizer.lint.diagnostics import dotted_name
 from noyau.sanitizer.numba.rewrite import RUN, PrangeLoop, Rewritten, rewritten
 from noyau.sanitizer.recording_array import Recorder, Recording, TooManyError
@@ -224,7 +224,7 @@ class PrangeRuntime:
         function: Any = text.function
         outer, names = names_of(function), _names(function.__code__)
         values = {name: self.held(self.seen(outer[name], name)) for name in names & outer.keys()}
-        return outer | values | {RUN: self}
+        return BUILTINS | outer | values | {RUN: self}
 
     def seen(self, value: Any, name: str = "") -> Any:
         """The stand-in of a value that a function finds by name."""

@@ -249,7 +249,8 @@ def word_of(value: Any) -> str | None:
 
 def stand_ins(device: SimulatedDevice) -> dict[int, Any]:
     """Stand-ins of objects in a kernel's globals, by their identity."""
-    by_identity: dict[int, Any] = {id(cuda): device, id(numba): _Numba(device), id(math): MATH}
+    with_device = SimpleNamespace(**{**vars(numba), "cuda": device})
+    by_identity: dict[int, Any] = {id(cuda): device, id(numba): with_device, id(math): MATH}
     by_identity |= {id(getattr(cuda, name)): getattr(device, name) for name in _STANDING if hasattr(cuda, name)}
     by_identity |= {id(getattr(cuda.atomic, name)): word for name, word in vars(ATOMIC).items()}
     by_identity |= {id(cuda.cg.this_grid): device.cg.this_grid} | _libdevice()
@@ -303,13 +304,3 @@ def _signature(name: str) -> tuple[Callable[..., Any], list[np.dtype], list[np.d
     pointers = [as_dtype(each.ty) for each in parameters if each.is_ptr]
     result = [] if kind == numba.types.none else [as_dtype(kind)]
     return function, [as_dtype(each.ty) for each in parameters if not each.is_ptr], [*result, *pointers], bool(pointers)
-
-
-class _Numba:
-    """The package, with a device in place of numba.cuda."""
-
-    def __init__(self, device: SimulatedDevice) -> None:
-        self.cuda = device
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(numba, name)

@@ -8,14 +8,14 @@ import inspect
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import zip_longest
 from types import CodeType, FunctionType
 from typing import Any
 
 from noyau.errors import UnsupportedError
 from noyau.kernels.user_kernel import python_function
-from noyau.sanitizer.compiled_numbers import Divisors, divisor, names_of
+from noyau.sanitizer.compiled_numbers import BUILTINS, Divisors, divisor, names_of
 from noyau.sanitizer.numba.rewrite import is_signed
 from noyau.sanitizer.numba_cuda.lockstep import GRID_WIDE, WAITING, Request
 
@@ -48,21 +48,27 @@ class Twins:
     load: Callable[..., Any] = lambda x, key, site: x[key]
     store: Callable[..., Any] = lambda value, x, key, site: x.__setitem__(key, value)
     twins: dict[tuple[int, bool], Twin] = field(default_factory=dict)
-    making: set[int] = field(default_factory=set)
+    making: set[tuple[int, bool]] = field(default_factory=set)
 
     def of(self, function: Callable[..., Any], *, is_kernel: bool = False) -> Twin:
-        """UnsupportedError where there is no source to read, or a function that waits calls itself."""
+        """UnsupportedError where there is no source to read."""
         plain = python_function(function)
         key = (id(plain), is_kernel)
         if key not in self.twins:
-            if id(plain) in self.making:
-                raise UnsupportedError(f"{plain.__name__} calls itself, which noyau cannot follow; write a loop")
-            self.making.add(id(plain))
+            if key in self.making:
+                return Twin(partial(self._again, key, plain.__name__), waits=False)
+            self.making.add(key)
             try:
                 self.twins[key] = self._make(plain, is_kernel)
             finally:
-                self.making.discard(id(plain))
+                self.making.discard(key)
         return self.twins[key]
+
+    def _again(self, key: tuple[int, bool], name: str, *args: Any, **named: Any) -> Any:
+        """The result of a function that calls itself. UnsupportedError for one that waits for other threads."""
+        if self.twins[key].waits:
+            raise UnsupportedError(f"{name} waits for other threads and calls itself; write a loop")
+        return self.twins[key].function(*args, **named)
 
     def _make(self, plain: Callable[..., Any], is_kernel: bool) -> Twin:
         if not isinstance(plain, FunctionType):
@@ -74,7 +80,7 @@ class Twins:
         names = names_of(plain)
         change = _TwinRewriter(self, names, tree, file, is_kernel)
         body = ast.fix_missing_locations(ast.Module([change.changed()], []))
-        space = {name: self.stand_ins.get(id(value), value) for name, value in names.items()}
+        space = BUILTINS | {name: self.stand_ins.get(id(value), value) for name, value in names.items()}
         space.update(change.bound, __builtins__=builtins, __name__=plain.__module__)
         exec(compile(body, file, "exec"), space)  # noqa: S102  the text of the user's own function
         twin = space[tree.name]
@@ -137,7 +143,9 @@ class _TwinRewriter(ast.NodeTransformer):
         divisors = Divisors(lambda: self._bind(_DIVISOR, divisor))
         body = [self.visit(divisors.visit(statement)) for statement in self.tree.body]
         if self.waits and self.is_kernel:
-            body = [_Returns(self.twins.site, self.file).visit(statement) for statement in body]
+            for each in ast.walk(ast.Module(body, [])):
+                if isinstance(each, ast.Return):  # gives the site of its line
+                    each.value = ast.Constant(self.twins.site(self.file, each.lineno))
         arguments, self.tree.body = self.tree.args, body
         arguments.defaults = [ast.Constant(None) for _ in arguments.defaults]
         arguments.kw_defaults = [each and ast.Constant(None) for each in arguments.kw_defaults]
@@ -236,13 +244,3 @@ def has_slice(node: ast.Subscript) -> bool:
     """Whether a key has a slice in it."""
     keys = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     return any(isinstance(each, ast.Slice | ast.Starred) for each in keys)
-
-
-class _Returns(ast.NodeTransformer):
-    """Each return of a kernel gives the site of its line."""
-
-    def __init__(self, site: Callable[[str, int], int], file: str) -> None:
-        self.site, self.file = site, file
-
-    def visit_Return(self, node: ast.Return) -> ast.Return:
-        return ast.copy_location(ast.Return(ast.Constant(self.site(self.file, node.lineno))), node)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from noyau.sanitizer.c.build import with_iterations
+from noyau.sanitizer.c.build import with_own_calls
 from noyau.sanitizer.c.pragmas import simd_calls
 
 LOOP = "void f(int *a, int n) {{\n    n += 1;\n#pragma omp {}\n    for (int i = 1; i < n; ++i) {}\n}}\n"
@@ -10,7 +10,7 @@ LOOP = "void f(int *a, int n) {{\n    n += 1;\n#pragma omp {}\n    for (int i = 
 
 def test_a_loop_of_simd_says_where_iterations_begin_on_the_same_lines():
     text = LOOP.format("simd safelen(4)", "a[i] = a[i - 1];")
-    rewritten = with_iterations(text)
+    rewritten = with_own_calls(text, is_cpp=False)
     assert rewritten.count("\n") == text.count("\n")
     second, fourth = (rewritten.splitlines()[number] for number in (1, 3))
     assert "noyau_simd(4);" in second

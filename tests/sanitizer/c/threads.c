@@ -1,5 +1,5 @@
-/* Right and wrong uses of what orders the threads and tasks of OpenMP. A wrong line says so: `race`, or `chance` for
-   one that only the order in which locks were taken orders. The program ends in time, and prints nothing. */
+/* Right and wrong uses of what orders the threads and tasks of OpenMP. A wrong line says so: `race`, `chance` for one
+   that only the order in which locks were taken orders, `unset` for a read of what nobody set. The program ends in time, and prints nothing. */
 #include <math.h>
 #include <omp.h>
 #include <stdlib.h>
@@ -294,10 +294,66 @@ static void lanes(void) {
     use(b[1] + c[1]);
 }
 
+/* What is private holds nothing at first, but for what an iteration before has set. */
+static void private_variables(void) {
+    int scale = 2, table[4] = {0}, own = 0, kept = 0, last = 0, given = 3, out[12], sum = 0;
+#pragma omp parallel num_threads(3) private(own) firstprivate(given)
+    {
+        own = omp_get_thread_num();
+#pragma omp for private(scale, table, kept) lastprivate(last) schedule(static, 4)
+        for (int i = 0; i < 12; ++i) {
+            if (i % 4 == 0) kept = given;
+            last = kept += own;
+            out[i] = scale * i; /* unset */
+            for (int k = 0; k < 4; ++k) out[i] += table[k]; /* unset */
+        }
+    }
+    for (int i = 0; i < 12; ++i) sum += out[i];
+    use(sum + last);
+}
+
+/* Two loops that deal their pieces as they run deal them otherwise. */
+static void chains(void) {
+    int blocks[12], pieces[12], sums[12];
+#pragma omp parallel num_threads(2)
+    {
+#pragma omp for schedule(static) nowait
+        for (int i = 0; i < 12; ++i) blocks[i] = i;
+#pragma omp for schedule(static) nowait
+        for (int i = 0; i < 12; ++i) sums[i] = blocks[i];
+#pragma omp for schedule(dynamic) nowait
+        for (int i = 0; i < 12; ++i) pieces[i] = i; /* race */
+#pragma omp for schedule(dynamic) nowait
+        for (int i = 0; i < 12; ++i) pieces[i] += 1;
+    }
+    use(pieces[3] + sums[3]);
+}
+
+/* A task shares the variable of the loop that makes it, which gcc copies into it. */
+static void copied_into_tasks(void) {
+    int step, sum = 0, own_sum = 0;
+#pragma omp parallel num_threads(2)
+#pragma omp single
+    for (step = 0; step < 3; ++step) { /* race */
+#pragma omp task
+        {
+            const int now = step;
+#pragma omp atomic
+            sum += now;
+        }
+#pragma omp task firstprivate(step)
+        {
+#pragma omp atomic
+            own_sum += step;
+        }
+    }
+    use(sum + own_sum);
+}
+
 int main(void) {
     omp_init_lock(&lock), omp_init_lock(&other_lock);
     whole_cell(), locks(), hand_over(), signals(), tasks(), grandchildren(), dependences(), reduced_tasks(), nested();
-    waves(), flags(), offloaded(), lanes();
+    waves(), flags(), offloaded(), lanes(), private_variables(), chains(), copied_into_tasks();
     omp_destroy_lock(&lock), omp_destroy_lock(&other_lock);
     return 0;
 }

@@ -33,6 +33,15 @@ def copied(x, out):
 
 
 @parallel
+def positions(strides, out):
+    for i in prange(out.shape[0]):
+        index = np.empty(8, np.int32)
+        index[0], index[1] = i, 1
+        for each, stride in zip(index, strides):  # noqa: B905  which the compiler refuses
+            out[i] += each * stride
+
+
+@parallel
 def summed(x):
     s = 0.0
     for i in prange(x.shape[0]):
@@ -172,6 +181,7 @@ def counted_by_thread(x, out):
 RIGHT = {
     "row of a thread": (counted_by_thread, (X, np.zeros(4)), (1,)),
     "copy": (copied, (X, OUT), (1,)),
+    "positions": (positions, (np.array([2, 1]), np.zeros(4, np.int64)), ()),
     "sum": (summed, (X,), ()),
     "largest": (largest, (X,), ()),
     "column sums": (column_sums, (GRID, np.zeros(4)), (1,)),

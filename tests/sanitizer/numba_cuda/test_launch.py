@@ -175,6 +175,43 @@ def test_what_cannot_be_watched_is_named_with_its_line():
         seen_of(contextual, (1, 1), np.zeros(1))
 
 
+@cuda.jit(device=True)
+def fibonacci(n):
+    return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)
+
+
+@cuda.jit(device=True)
+def halve_together(x, n):
+    cuda.syncthreads()
+    return halve_together(x, n // 2) if n > 1 else x
+
+
+@cuda.jit
+def of_itself(out):
+    i = cuda.grid(1)
+    place = cuda.local.array(4, np.int32)
+    place[0] = i
+    for at, _ in zip(place, (i,)):  # noqa: B905  which the compiler refuses
+        if i < out.size:
+            out[i] = fibonacci(at)
+
+
+def test_a_function_may_call_itself_and_zip_reads_no_more_than_it_gives():
+    out = np.zeros(8, np.int64)
+    _, seen = seen_of(of_itself, (1, 16), out)
+    assert seen == []
+    assert out.tolist() == [0, 1, 1, 2, 3, 5, 8, 13]
+
+
+def test_a_function_that_waits_may_not_call_itself():
+    @cuda.jit
+    def kernel(x):
+        x[0] = halve_together(x[0], 4)
+
+    with pytest.raises(UnsupportedError, match="halve_together waits for other threads and calls itself; write a loop"):
+        seen_of(kernel, (1, 1), np.zeros(1))
+
+
 def test_threads_are_named_by_their_places():
     made = configuration_of(((2, 2), (4, 4, 2)))
     assert made.owner(0) == "thread (0, 0, 0) of block (0, 0)"

@@ -14,7 +14,7 @@ from noyau.jobs.cli import main
 from noyau.sanitizer.scripts.programs import check_program
 
 THREADS = Path(__file__).parents[1] / "c" / "threads.c"
-KINDS = {"race": "race", "chance": "ordered-by-chance"}
+KINDS = {"race": "race", "chance": "ordered-by-chance", "unset": "uninitialised"}
 
 
 def checked(tmp_path, text, **options):
@@ -26,10 +26,12 @@ def checked(tmp_path, text, **options):
 def test_wrong_lines_are_found_and_right_ones_are_not(capfd):
     """Each finding is of a line that is marked, and each of these is in one."""
     lines = enumerate(THREADS.read_text(encoding="utf-8").splitlines()[2:], 3)
-    marks = {line: KINDS[found[1]] for line, text in lines if (found := re.search(r"/\* (race|chance) \*/", text))}
+    marks = {
+        line: KINDS[found[1]] for line, text in lines if (found := re.search(r"/\* (race|chance|unset) \*/", text))
+    }
     check = check_program(THREADS, time_s=60)
     pairs = [
-        (each.kind, {int(each.place.rpartition(":")[2]), int(each.other_place.rpartition(":")[2])})
+        (each.kind, {int(place.rpartition(":")[2]) for place in (each.place, each.other_place) if place})
         for each in check.findings
     ]
     wrong = [(kind, sides) for kind, sides in pairs if not any(marks.get(side) == kind for side in sides)]
@@ -37,6 +39,8 @@ def test_wrong_lines_are_found_and_right_ones_are_not(capfd):
     missed = marks.keys() - set().union(*(sides for _, sides in pairs))
     assert not missed, str(check)
     assert not check.kernels[0].unseen
+    (remedy,) = {each.mend for each in check.findings if each.kind == "uninitialised"}
+    assert remedy == "private gives it no value: set it before it is read, or say firstprivate"
 
 
 def test_a_region_of_one_thread_is_not_clean(tmp_path, capfd):

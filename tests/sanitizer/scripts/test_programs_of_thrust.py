@@ -28,6 +28,8 @@ int main() {
     part<<<1, 32>>>(raw, 32);
     thrust::device_ptr<float> first(raw);
     printf("%g\n", thrust::reduce(first, first + 32, 0.0f) * 0);
+    const thrust::host_vector<bool> bits = thrust::device_vector<bool>(std::vector<bool>(3, true));
+    if (!bits[2]) x[40] = 0;
 }
 """
 RIGHT = r"""
@@ -136,6 +138,11 @@ int main() {
     thrust::device_ptr<float> p = thrust::device_pointer_cast(raw);
     thrust::fill(p, p + 10, 4.0f);
     EXPECT(p[9] == 4.0f);
+    thrust::device_vector<bool> odd(n);
+    thrust::transform(h.begin(), h.end(), odd.begin(), is_odd());
+    const thrust::host_vector<bool> odd_here = odd;
+    const auto here = thrust::count(odd_here.begin(), odd_here.end(), true);
+    EXPECT(odd_here[7] == (h[7] & 1) && thrust::count(odd.begin(), odd.end(), true) == here);
     thrust::device_vector<double> wide(x.begin(), x.end());
     printf("%g\n", (double)wide[0]);
     return 0;

@@ -425,7 +425,8 @@ template <class F, class I> struct noyau_side_of<transform_iterator<F, I>> : noy
 template <class E, class I> struct noyau_side_of<permutation_iterator<E, I>> { enum { value = noyau_side_of_all<E, I>() }; };
 template <class... I> struct noyau_side_of<zip_iterator<std::tuple<I...>>> { enum { value = noyau_side_of_all<I...>() }; };
 
-/* Vectors. */
+/* Vectors. A std::vector of bool has bits, and no cells to copy. */
+template <class T> using noyau_values = std::vector<std::conditional_t<std::is_same<T, bool>::value, unsigned char, T>>;
 template <class T, class A = void> class device_vector;
 template <class T, class A = std::allocator<T>> struct host_vector : std::vector<T, A> {
     using std::vector<T, A>::vector;
@@ -442,7 +443,11 @@ template <class T, class A = std::allocator<T>> struct host_vector : std::vector
     template <class U> NOYAU_UNSEEN void take(const device_vector<U> &other, const void *pc) { take(raw_pointer_cast(other.data()), pc); }
     template <class U> NOYAU_UNSEEN void take(const U *from, const void *pc) {
         static_assert(std::is_same<T, std::remove_const_t<U>>::value, "noyau_thrust copies vectors of one type");
-        noyau_wait_all(), noyau_device_copy(this->data(), from, (int64_t)(this->size() * sizeof(T)), pc);
+        if constexpr (std::is_same<T, bool>::value) {
+            noyau_values<T> values(this->size());
+            noyau_wait_all(), noyau_device_copy(values.data(), from, (int64_t)values.size(), pc);
+            std::copy(values.begin(), values.end(), this->begin());
+        } else noyau_wait_all(), noyau_device_copy(this->data(), from, (int64_t)(this->size() * sizeof(T)), pc);
     }
 };
 
@@ -466,15 +471,15 @@ template <class T, class A> class device_vector {
     NOYAU_UNSEEN void resize_at(size_t wanted, const T &value, const void *pc) {
         reserve_at(wanted, pc);
         if (wanted > count) {
-            const std::vector<T> values(wanted - count, value);
-            put(count, values.data(), values.size(), pc);
+            const noyau_values<T> values(wanted - count, value);
+            put(count, (const T *)values.data(), values.size(), pc);
         }
         count = wanted;
     }
     NOYAU_UNSEEN void assign_at(device_ptr<T> first, device_ptr<T> last, const void *pc) { assign_at(first.at, (size_t)(last - first), pc); }
     template <class I> NOYAU_UNSEEN void assign_at(I first, I last, const void *pc) {
-        const std::vector<T> values(first, last); /* of another type on a device: cell by cell */
-        reserve_at(values.size(), pc), count = values.size(), put(0, values.data(), count, pc);
+        const noyau_values<T> values(first, last); /* of another type on a device: cell by cell */
+        reserve_at(values.size(), pc), count = values.size(), put(0, (const T *)values.data(), count, pc);
     }
     NOYAU_UNSEEN void assign_at(const T *from, size_t many, const void *pc) { noyau_wait_all(), reserve_at(many, pc), count = many, put(0, from, many, pc); }
 
@@ -492,14 +497,14 @@ template <class T, class A> class device_vector {
     NOYAU_CALLED device_vector(size_t n, const T &value) { resize_at(n, value, NOYAU_PC); }
     NOYAU_CALLED device_vector(const device_vector &other) { assign_at(other.memory, other.count, NOYAU_PC); }
     NOYAU_UNSEEN device_vector(device_vector &&other) noexcept { swap(other); }
-    template <class B> NOYAU_CALLED device_vector(const std::vector<T, B> &other) { assign_at(other.data(), other.size(), NOYAU_PC); }
+    template <class B> NOYAU_CALLED device_vector(const std::vector<T, B> &other) { assign_at(other.begin(), other.end(), NOYAU_PC); }
     NOYAU_CALLED device_vector(std::initializer_list<T> values) { assign_at(values.begin(), values.size(), NOYAU_PC); }
     template <class I, class = typename std::iterator_traits<I>::iterator_category>
     NOYAU_CALLED device_vector(I first, I last) { assign_at(first, last, NOYAU_PC); }
     NOYAU_CALLED ~device_vector() { release(NOYAU_PC); }
     NOYAU_CALLED device_vector &operator=(const device_vector &other) { return assign_at(other.memory, other.count, NOYAU_PC), *this; }
     NOYAU_UNSEEN device_vector &operator=(device_vector &&other) noexcept { return swap(other), *this; }
-    template <class B> NOYAU_CALLED device_vector &operator=(const std::vector<T, B> &other) { return assign_at(other.data(), other.size(), NOYAU_PC), *this; }
+    template <class B> NOYAU_CALLED device_vector &operator=(const std::vector<T, B> &other) { return assign_at(other.begin(), other.end(), NOYAU_PC), *this; }
     NOYAU_CALLED device_vector &operator=(std::initializer_list<T> values) { return assign_at(values.begin(), values.size(), NOYAU_PC), *this; }
     template <class I> NOYAU_CALLED void assign(I first, I last) { assign_at(first, last, NOYAU_PC); }
     NOYAU_CALLED void resize(size_t n) { resize_at(n, T(), NOYAU_PC); }
@@ -510,8 +515,8 @@ template <class T, class A> class device_vector {
     NOYAU_UNSEEN void clear() { count = 0; }
     NOYAU_UNSEEN void shrink_to_fit() {}
     NOYAU_CALLED iterator erase(iterator first, iterator last) {
-        const std::vector<T> rest(last, end());
-        put(first - begin(), rest.data(), rest.size(), NOYAU_PC), count -= last - first;
+        const noyau_values<T> rest(last, end());
+        put(first - begin(), (const T *)rest.data(), rest.size(), NOYAU_PC), count -= last - first;
         return first;
     }
     NOYAU_CALLED iterator erase(iterator at) { return erase(at, at + 1); }

@@ -174,8 +174,9 @@ template <class I, class O> NOYAU_UNSEEN O copy(const place &on, I first, I last
         on.once([&all, on, first, last]() NOYAU_UNSEEN { all = values(on, first, last); });
         return std::copy(all.begin(), all.end(), out);
     } else if constexpr (noyau_is_on_device<O>() && !noyau_is_on_device<I>() && !std::is_base_of<noyau_walk<I>, I>::value) {
-        const std::vector<value_of<O>> all(first, last); /* of the host */
-        return copy(on, all.data(), all.data() + all.size(), out);
+        const noyau_values<value_of<O>> all(first, last); /* of the host */
+        const auto *from = (const value_of<O> *)all.data();
+        return copy(on, from, from + all.size(), out);
     } else return transform(on, first, last, out, itself());
 }
 template <class I, class N, class O> NOYAU_UNSEEN O copy_n(const place &on, I first, N n, O out) { return copy(on, first, first + n, out); }
