@@ -42,15 +42,14 @@ def with_cut(space: LoopNest, cut: CutNeeded) -> LoopNest:
 
 
 def as_one(first: Statement, second: Loop) -> Loop | None:
-    """A loop and the one over the next segment as one, where both do the same: the cut was for other segments of the
-    loops around them. None where they do not, or where what stands before the second is no such loop."""
+    """A loop and the next one as one, where that goes on with the same: it was cut for another segment of a loop around
+    it. None where it does something else, or where no such loop stands before it."""
     if not isinstance(first, Loop) or first.var != second.var:
         return None
     moved = substitute(second.body, {second.var: Dim.of(second.var) - first.extent})
     own, other = ([s.name for s in every_statement(body) if isinstance(s, Let)] for body in (first.body, moved))
-    if _named(moved, dict(zip(other, own, strict=False))) != _named(first.body, {}):
-        return None
-    return replace(first, extent=first.extent + second.extent)
+    same = _named(moved, dict(zip(other, own, strict=False))) == _named(first.body, {})
+    return replace(first, extent=first.extent + second.extent) if same else None
 
 
 def _named(body: Iterable[Statement], names: Mapping[str, str]) -> tuple[Statement, ...]:

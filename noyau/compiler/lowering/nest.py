@@ -133,7 +133,7 @@ def descend(
         descend(lowering, space, stores, places, depth + 1, {**outer, variable: Dim.of(variable) + start})
         lowering.scopes.pop()
         loop = Loop(variable, end - start, Axis.SERIAL, tuple(inner.statements))
-        if (joined := as_one(scope.statements[-1], loop) if scope.statements and start != Dim.of(0) else None) is not None:
+        if scope.statements and (joined := as_one(scope.statements[-1], loop)):
             scope.statements[-1] = joined
         else:
             scope.statements.append(loop)
