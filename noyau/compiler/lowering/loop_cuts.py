@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -11,10 +11,10 @@ from noyau.compiler.lowering.values import CutNeeded, LoopNeeded, Lowering
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, DimOp, maximum, never_negative, product
 from noyau.ir.graph import Gather, Graph, Lookup, Node, View
-from noyau.ir.loops import Guard, Statement
+from noyau.ir.loops import Expr, Guard, Let, Loop, Statement, Var
 from noyau.ir.ranges import simplify, within
 from noyau.ir.sizes import Demand, plan
-from noyau.ir.walk import dims_in
+from noyau.ir.walk import dims_in, every_statement, rewrite_all, substitute
 
 FEW = 4  # cells side by side that are alike, and are written out: a loop over so few is none to a vector
 CELLS = 64  # that are each a value of their own, and are written out at most: what they share is computed once
@@ -39,6 +39,30 @@ def with_cut(space: LoopNest, cut: CutNeeded) -> LoopNest:
         if not never_negative(high - low) or low == high:
             raise UnsupportedError(f"it is not certain which of {low} and {high} comes first")
     return replace(space, cuts={**space.cuts, cut.variable: tuple(ordered)})
+
+
+def as_one(first: Statement, second: Loop) -> Loop | None:
+    """A loop and the next one as one, where that goes on with the same: it was cut for another segment of a loop around
+    it. None where it does something else, or where no such loop stands before it."""
+    if not isinstance(first, Loop) or first.var != second.var:
+        return None
+    moved = substitute(second.body, {second.var: Dim.of(second.var) - first.extent})
+    own, other = ([s.name for s in every_statement(body) if isinstance(s, Let)] for body in (first.body, moved))
+    same = _named(moved, dict(zip(other, own, strict=False))) == _named(first.body, {})
+    return replace(first, extent=first.extent + second.extent) if same else None
+
+
+def _named(body: Iterable[Statement], names: Mapping[str, str]) -> tuple[Statement, ...]:
+    """Statements with other names of their values, and without where these come from."""
+
+    def value(expr: Expr) -> Expr:
+        return replace(expr, name=names.get(expr.name, expr.name)) if isinstance(expr, Var) else expr
+
+    def let(statement: Statement) -> Statement:
+        named = isinstance(statement, Let)
+        return replace(statement, name=names.get(statement.name, statement.name), origin=None) if named else statement
+
+    return rewrite_all(body, let, value)
 
 
 def with_loop(space: LoopNest, needed: LoopNeeded) -> LoopNest:

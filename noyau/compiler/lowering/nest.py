@@ -11,7 +11,7 @@ from functools import partial
 from itertools import pairwise
 
 from noyau.compiler.lowering.input_layouts import with_strides
-from noyau.compiler.lowering.loop_cuts import guards, reorder, split_divided, with_cut, with_loop
+from noyau.compiler.lowering.loop_cuts import as_one, guards, reorder, split_divided, with_cut, with_loop
 from noyau.compiler.lowering.loop_nest import LoopNest, first_space
 from noyau.compiler.lowering.names import Names
 from noyau.compiler.lowering.values import CutNeeded, LoopNeeded, LoopScope, Lowering, asks_each_cell
@@ -132,4 +132,8 @@ def descend(
         lowering.extents[variable], lowering.offsets[variable] = end - start, start
         descend(lowering, space, stores, places, depth + 1, {**outer, variable: Dim.of(variable) + start})
         lowering.scopes.pop()
-        scope.statements.append(Loop(variable, end - start, Axis.SERIAL, tuple(inner.statements)))
+        loop = Loop(variable, end - start, Axis.SERIAL, tuple(inner.statements))
+        if scope.statements and (joined := as_one(scope.statements[-1], loop)):
+            scope.statements[-1] = joined
+        else:
+            scope.statements.append(loop)

@@ -1,6 +1,4 @@
-"""The original subgraph of a fused node, as the body of a model-local function.
-
-It needs no import of onnx: messages are made from those of the model."""
+"""The original subgraph of a fused node, as the body of a model-local function."""
 
 from __future__ import annotations
 
@@ -10,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +31,7 @@ _SHAPE_ARITHMETIC = frozenset(
     | {"Gather", "Concat", "Slice", "Reshape", "Squeeze", "Unsqueeze"}
 )
 _MOST_COPIED = 64
+_SPLIT_SINCE = 13
 _COMMUTATIVE = frozenset("Add And BitwiseAnd BitwiseOr BitwiseXor Equal Max Mean Min Mul Or Sum Xor".split())
 _LONGEST_NAME = 64
 
@@ -64,7 +64,8 @@ class FusedNode:
 class ModelValues:
     """Producers of a model's values: the node that makes each, and the initializers that nothing overrides.
 
-    `fused` are the functions of nodes that are fused already; `folder` is where external data lies, None if not known.
+    `fused` are the functions of nodes that are fused already; `folder` is where external data lies, None if not known;
+    `shapes`: the extents of values that the model tells, empty before the opset in which Split has its pieces as input.
     """
 
     nodes: tuple[NodeProto, ...]
@@ -72,6 +73,7 @@ class ModelValues:
     constants: dict[str, TensorProto]
     fused: dict[tuple[str, str], FunctionProto]
     folder: Path | None
+    shapes: Mapping[str, tuple[int, ...]]
 
     @staticmethod
     def of(model: ModelProto, folder: Path | None = None) -> ModelValues:
@@ -80,7 +82,10 @@ class ModelValues:
         inputs = {value.name for value in model.graph.input}
         constants = {tensor.name: tensor for tensor in model.graph.initializer if tensor.name not in inputs}
         fused = {(each.domain, each.name): each for each in model.functions if is_own(each.domain)}
-        return ModelValues(nodes, producers, constants, fused, folder)
+        modern = any(entry.version >= _SPLIT_SINCE for entry in model.opset_import if core(entry.domain) == "")
+        typed = [value for value in model.graph.value_info if modern and value.type.HasField("tensor_type")]
+        shapes = {value.name: tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim) for value in typed}
+        return ModelValues(nodes, producers, constants, fused, folder, shapes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +193,51 @@ def body_of(fused: FusedNode, values: ModelValues) -> FunctionBody:
     occupied = {*names, *values.producers, *values.constants}
     nodes = [_constant_node(values, name) for name in constants]
     nodes += [each for position in sorted(positions) for each in unfuse(values.nodes[position], values, occupied)]
-    return FunctionBody(tuple(nodes), fused.inputs, tuple(extras), fused.outputs)
+    return FunctionBody(tuple(_with_splits(nodes, values, occupied)), fused.inputs, tuple(extras), fused.outputs)
+
+
+def _with_splits(nodes: Sequence[NodeProto], values: ModelValues, occupied: set[str]) -> list[NodeProto]:
+    """The nodes of a body, slices that share out a value between them as one Split: onnxruntime makes it of them where
+    it knows the extent, which the model tells and a body cannot."""
+    numbers, kept = {node.output[0]: _number(node, values.folder) for node in nodes}, list(nodes)
+    slices = [node for node in nodes if node.op_type == "Slice" and node.domain in CORE_DOMAINS]
+    for name in dict.fromkeys(node.input[0] for node in slices if node.input[0] in values.shapes):
+        those = [node for node in slices if node.input[0] == name]
+        words = [[numbers.get(word) for word in node.input[1:]] for node in those]
+        if split := _split_of(those, words, values.shapes[name], unused(f"{name}_pieces", occupied)):
+            place = kept.index(those[0])
+            kept = [*kept[:place], *split, *(node for node in kept[place:] if node not in those)]
+    return kept
+
+
+def _split_of(
+    slices: Sequence[NodeProto], words: Sequence[list[int | None]], shape: Sequence[int], lengths: str
+) -> list[NodeProto]:
+    """The Split in place of the slices of a value, each with its start, end, axis and step, and the Constant of its
+    `lengths`; nothing where they leave something out, or meet."""
+    axes, pieces = {each[2] if len(each) > 2 else 0 for each in words}, dict[int, str]()
+    axis, end = axes.pop() or 0, 0
+    extent = shape[axis] if -len(shape) <= axis < len(shape) else 0
+    for (start, stop, *more), node in sorted(zip(words, slices, strict=True), key=lambda pair: pair[0][0] or 0):
+        if axes or start != end or stop is None or not end < stop or more[1:] not in ([], [1]):
+            return []
+        pieces[end], end = node.output[0], min(stop, extent)
+    if end != extent or len(pieces) < 2:
+        return []
+    from onnx import helper
+
+    sizes = [after - before for before, after in pairwise([*pieces, extent])]
+    constant = helper.make_node("Constant", [], [lengths], value_ints=sizes)
+    return [constant, helper.make_node("Split", [slices[0].input[0], lengths], list(pieces.values()), axis=axis)]
+
+
+def _number(node: NodeProto, folder: Path | None) -> int | None:
+    """The one integer that a Constant holds; None of anything else."""
+    from noyau.frontends.onnx.tensors import array_of
+
+    tensors = [each.t for each in node.attribute if node.op_type == "Constant" and each.name == "value"]
+    array = array_of(tensors[0], folder) if tensors else None
+    return int(array.reshape(-1)[0]) if array is not None and array.size == 1 and array.dtype.kind == "i" else None
 
 
 def recompute(
