@@ -47,7 +47,7 @@ def clear(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
     def compare_each(self: Workers, before: object, after: object, others: Sequence[object], **_: object) -> object:
         found = compared(ratios.pop(0) if ratios else 2.0)
-        return [(found, []) for _ in (before, *others)]
+        return [found for _ in (before, *others)]
 
     monkeypatch.setattr(Workers, "compare_each", compare_each)
     return ratios

@@ -23,6 +23,11 @@ NARROW: Enough = operator.attrgetter("is_narrow")
 DECIDED: Enough = operator.attrgetter("is_decided")
 
 
+def is_narrow_or_lost(comparison: Comparison) -> bool:
+    """Whether its ratio is known, or it is surely SLOWER, where nobody asks by how much."""
+    return comparison.is_narrow or comparison.is_lost
+
+
 def compare(
     before: Side,
     after: Side,

@@ -17,7 +17,7 @@ _MOST_PAIRS = 4000
 _MOST_CALLS = 1 << 20
 # Far above the resolution and the cost of a clock, far below the time slices that a busy machine takes away.
 SAMPLE_S = 200e-6
-_WINDOW_S = 25e-3
+_WINDOWS, _LONGEST_WINDOW_S = 10, 25e-3  # in the time for the warm-up
 LONG = 50  # times a sample: what takes so long need not be called again to see that it fills one
 _AGREE = 0.05
 Enough = Callable[[Comparison], bool]
@@ -42,10 +42,11 @@ class Rounds:
         call takes longer than `longest_s` is not called again for that."""
         self.take(self.quick)
         self.quick = [side for side in self.quick if self.took_s[side][-1] <= longest_s]
+        window_s = min((deadline_s - self.clock()) / _WINDOWS, _LONGEST_WINDOW_S)
         self.fill()
         windows: list[tuple[float, ...]] = []
         while self.quick and self.clock() < deadline_s and not _agree(windows[-3:]):
-            windows.append(self.window())
+            windows.append(self.window(window_s))
         for samples in self.took_s:
             samples.clear()
 
@@ -72,9 +73,9 @@ class Rounds:
         more = math.ceil(calls * 1.2 * self.sample_s / took_s) if took_s > 0 else _MOST_CALLS
         return min(more, 8 * calls, _MOST_CALLS)
 
-    def window(self) -> tuple[float, ...]:
+    def window(self, window_s: float) -> tuple[float, ...]:
         """The median seconds of each side over some rounds."""
-        end_s, first = self.clock() + _WINDOW_S, [len(samples) for samples in self.took_s]
+        end_s, first = self.clock() + window_s, [len(samples) for samples in self.took_s]
         self.take(self.quick)
         while self.clock() < end_s:
             self.take(self.quick)

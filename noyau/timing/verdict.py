@@ -40,7 +40,7 @@ def _resampled_medians(ordered: np.ndarray, rng: np.random.Generator) -> np.ndar
 FASTER_ABOVE, SLOWER_BELOW = 1.02, 0.98  # of the whole interval
 SAME_WITHIN = (0.95, 1.05)
 FEWEST_PAIRS = 6  # with fewer, noise alone puts all on one side too often
-_NARROW, _NARROW_IF_CLEAR, _CLEAR, _NARROW_IF_DECIDED = 0.02, 0.05, 0.10, 0.15
+_NARROW, _NARROW_IF_CLEAR, _CLEAR, _NARROW_IF_DECIDED, _NARROW_IF_NO_GAIN = 0.02, 0.05, 0.10, 0.15, 0.03
 
 
 class Verdict(Enum):
@@ -166,13 +166,21 @@ class Comparison:
 
     @property
     def is_decided(self) -> bool:
-        """Whether more pairs would not change the verdict: the interval is narrow, or at most 15 % wide and farther
-        from what would be another verdict than it is wide. For who wants the verdict, and not the ratio itself. Half of
-        a comparison that swaps places still has in it what a place is worth: the whole may be less sure, and no more.
-        """
+        """Whether more pairs would not change what follows from the verdict: the interval is narrow, or at most 15 %
+        wide and farther from another verdict than it is wide, or 3 % wide and so far from FASTER. For who wants the
+        verdict, and not the ratio itself. Half of a comparison that swaps places still has in it what a place is worth:
+        the whole may be less sure, and no more."""
         width = self.high - self.low
-        clear = max(self.low - FASTER_ABOVE, SLOWER_BELOW - self.high) > width
-        return self.is_narrow or (clear and width <= _NARROW_IF_DECIDED * self.speedup)
+        clear = self.is_lost or (self.low - FASTER_ABOVE > width and width <= _NARROW_IF_DECIDED * self.speedup)
+        no_gain = FASTER_ABOVE - self.high > width and width <= _NARROW_IF_NO_GAIN * self.speedup
+        return self.is_narrow or clear or no_gain
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it is surely SLOWER: the interval is at most 15 % wide and farther from any other verdict than it is
+        wide."""
+        width = self.high - self.low
+        return SLOWER_BELOW - self.high > width and width <= _NARROW_IF_DECIDED * self.speedup
 
     @property
     def is_nearly_same(self) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from noyau.timing.comparison import DECIDED, NARROW, compare, compare_all
+from noyau.timing.comparison import DECIDED, NARROW, compare, compare_all, is_narrow_or_lost
 from noyau.timing.verdict import FEWEST_PAIRS, Comparison, Verdict
 
 Noise = Callable[[np.random.Generator, float], float]
@@ -148,6 +148,16 @@ def test_a_verdict_is_decided_farther_from_another_one_than_the_interval_is_wide
     found.__dict__["interval"] = (low, high)
     assert not found.is_narrow
     assert found.is_decided is decided
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "decided", "lost"),
+    [(0.955, 0.984, True, False), (0.98, 1.009, False, False), (0.94, 0.985, False, False), (0.85, 0.9, True, True)],
+)
+def test_what_is_surely_no_gain_needs_no_narrower_interval(low, high, decided, lost):
+    found = Comparison(tuple(np.linspace(low, high, 40)), (1.0,) * 40)
+    found.__dict__["interval"] = (low, high)
+    assert (found.is_decided, found.is_lost, is_narrow_or_lost(found)) == (decided, lost, lost)
 
 
 def test_a_decided_verdict_ends_it_early():

@@ -6,7 +6,7 @@ import contextlib
 import math
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,8 @@ from typing import Any
 import numpy as np
 
 from noyau.errors import UnsupportedError
-from noyau.hosts.onnxruntime.worker_session import ServedSession, Told, open_job
-from noyau.timing.comparison import NARROW, half, join_halves
-from noyau.timing.rounds import Enough
+from noyau.hosts.onnxruntime.worker_session import ServedSession, open_job
+from noyau.timing.comparison import half, join_halves
 from noyau.timing.sides import WorkerSide
 from noyau.timing.verdict import FEWEST_PAIRS, Comparison
 from noyau.workers.array_files import is_text, write_arrays
@@ -54,6 +53,14 @@ class Feed:
     cold: bool = False
 
 
+def _joined(first: Comparison | float, second: Comparison | float) -> Comparison | float:
+    return first if isinstance(first, float) or isinstance(second, float) else join_halves(first, second)
+
+
+def _is_lost(comparisons: Iterable[Comparison | float]) -> bool:
+    return any(isinstance(each, Comparison) and each.is_lost for each in comparisons)
+
+
 class Workers(contextlib.AbstractContextManager["Workers"]):
     """Two processes, for the side before and the side after; each is used for one session after the other."""
 
@@ -80,20 +87,18 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         after: Job,
         others: Sequence[Feed],
         *,
-        budget_s: float,
-        seed: int = 0,
         limit_s: float = math.inf,
-        enough: Enough = NARROW,
-    ) -> list[tuple[Comparison, list[Told]] | float]:
-        """`after` against `before`, each half of the time in each of the two processes, and what is told of the four
-        sides: before, after, then swapped. On the inputs of the jobs and then on others, each for so long or until
-        there is `enough`: sessions are opened once for all of them. For one of the others of which the runs would not
-        be done within `limit_s` from the start, the seconds that they would take. CheckError where a run that was timed
-        was wrong, crashed or hung: what fails on one of the inputs fails altogether."""
+        until_lost: bool = False,
+        **options: Any,
+    ) -> list[Comparison | float]:
+        """`after` against `before`, each half of the time in each of the two processes: on the inputs of the jobs and
+        then on others, each by the `options` of `half`; sessions are opened once for all of them. For one of the others
+        of which the runs would not be done within `limit_s` from the start, the seconds that they would take;
+        `until_lost`: infinity for those behind one on which `after` is surely slower. CheckError where a run that was
+        timed was wrong, crashed or hung: what fails on one of the inputs fails altogether."""
         threads = max(before.threads, after.threads) if min(before.threads, after.threads) else 0
         end_s = seconds() + limit_s
         halves: list[list[Comparison | float]] = []
-        facts: list[list[Told]] = [[] for _ in (before, *others)]
         for swapped in (False, True):
             pin(self.workers, 0)
             sides, comparison = self.sides(before, after, swapped), list[Comparison | float]()
@@ -102,17 +107,19 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
                 if halves and isinstance(late_s := halves[0][number], float):
                     comparison.append(late_s)
                     continue
-                run_s = self._fed(sides, feed)
-                if feed is not None and not halves and _RUNS * sum(run_s) > end_s - seconds():
+                is_over = until_lost and not halves and _is_lost(comparison)
+                run_s = (math.inf, math.inf) if is_over else self._fed(sides, feed)
+                if feed is not None and not halves and _RUNS * sum(run_s) >= end_s - seconds():
                     comparison.append(_RUNS * sum(run_s))
                     continue
-                comparison.append(half(*sides, budget_s=budget_s, seed=seed, enough=enough, warmed_s=run_s))
-                facts[number] += [side.tell() for side in sides]
+                comparison.append(half(*sides, warmed_s=run_s, **options))
+                for side in sides:
+                    side.tell()  # CheckError where a run was wrong
             halves.append(comparison)
-        return [
-            first if isinstance(first, float) or isinstance(second, float) else (join_halves(first, second), sides)
-            for first, second, sides in zip(*halves, facts, strict=True)
-        ]
+        results = [_joined(*both) for both in zip(*halves, strict=True)]
+        if math.inf in results and not _is_lost(results):  # its place made it seem so
+            return self.compare_each(before, after, others, limit_s=limit_s, **options)
+        return results
 
     def _fed(self, sides: tuple[WorkerSide, WorkerSide], feed: Feed | None) -> tuple[float, float]:
         """Other inputs for both sides, if there are any; the seconds of a run of each."""

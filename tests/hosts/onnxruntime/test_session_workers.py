@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import ml_dtypes
@@ -9,9 +10,13 @@ import pytest
 from onnx import TensorProto, helper
 
 from noyau.errors import InputError, ModelError, UnsupportedError
+from noyau.hosts.onnxruntime import session_workers
 from noyau.hosts.onnxruntime.session_workers import Feed, Job, Workers
 from noyau.timing.comparison import compare
+from noyau.timing.sides import WorkerSide
+from noyau.timing.verdict import Comparison
 from tests.hosts.kernels import takes_bfloat16
+from tests.small_models import compared
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 
@@ -62,17 +67,29 @@ def test_bfloat16_goes_over(workers):
     assert side.lasts(1) > 0
 
 
-def test_sessions_are_compared_on_several_inputs_each_of_which_is_verified(workers):
+def test_sessions_are_compared_on_several_inputs_each_of_which_is_verified(workers, monkeypatch):
+    facts, tell = [], WorkerSide.tell
+    monkeypatch.setattr(WorkerSide, "tell", lambda side: facts.append(tell(side)) or facts[-1])
     jobs = [Job(content(name), {"x": X}) for name in ("Neg", "Exp")]
     others = [Feed({"x": np.zeros(number, np.float32)}, cold=number == 1 << 20) for number in (1 << 20, 7)]
     found = workers.compare_each(*jobs, others, budget_s=0.1)
     assert len(found) == 3
-    for comparison, told in found:
-        assert 0 < comparison.swapped_at < comparison.pairs
-        assert [side["verified"] > 0 for side in told] == [True] * 4
-    (small, _), (large, sides), _ = found
-    assert small.before_median_s < large.before_median_s
-    assert sides[0]["bindings"] > 4
+    assert all(0 < comparison.swapped_at < comparison.pairs for comparison in found)
+    assert found[0].before_median_s < found[1].before_median_s
+    # Both sides tell what a run takes, and then whether the runs that were timed were right: three times in each place.
+    assert [side["verified"] > 0 for side in facts] == [False, False, True, True] * 6
+    assert [side["bindings"] > 4 for side in facts[4:6]] == [True, True]
+
+
+def test_behind_inputs_where_it_is_lost_nothing_is_timed_unless_the_places_made_it_seem_so(workers, monkeypatch):
+    jobs = [Job(content("Neg"), {"x": X})] * 2
+    ratios = iter([1.0, 0.5, 1.0, 0.5] + [1.0, 0.5, 1.0, 2.0] + [1.0] * 6)
+    monkeypatch.setattr(session_workers, "half", lambda *_, **__: compared(next(ratios)))
+    others = [Feed({"x": X}), Feed({"x": X})]
+    first, second, third = workers.compare_each(*jobs, others, until_lost=True)
+    assert first.pairs and second.is_lost and third == math.inf
+    assert all(isinstance(one, Comparison) for one in workers.compare_each(*jobs, others, until_lost=True))
+    assert next(ratios, None) is None
 
 
 def test_inputs_that_would_take_too_long_are_left_out_but_the_first(workers):

@@ -34,7 +34,7 @@ from noyau.jobs.optimize.onnx.whole_model import LIMIT_S, FinalModel, settle, wi
 from noyau.jobs.optimize.pipeline import Say, Sizes, announce
 from noyau.kernels.certificates import MOST_AT_ONCE, Certifiers
 from noyau.text import several
-from noyau.timing.comparison import is_brief
+from noyau.timing.comparison import is_brief, is_narrow_or_lost
 from noyau.timing.conditions import Conditions, conditions
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.workers.resources import processors
@@ -206,7 +206,8 @@ class OnnxHost:
 
     def install(self, candidates: Sequence[Candidate]) -> tuple[Sequence[Candidate], FinalModel]:
         """The model with the kernels that stay, timed as a whole, and never handed back slower than it was."""
-        bench = replace(self.base, budget_s=3 * self.wishes.budget_s, whole=True)
+        bench = replace(self.base, budget_s=3 * self.wishes.budget_s, whole=True, enough=is_narrow_or_lost)
+        bench = replace(bench, until_lost=self.wishes.keep != "all")
         limit_s = math.inf if self.wishes.dims or self.wishes.inputs else LIMIT_S
         result = settle(bench, candidates, self.scenes, self.options, self.wishes.keep, limit_s, self.say)
         if self.wishes.weights != "none":

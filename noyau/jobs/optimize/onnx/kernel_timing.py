@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,9 +26,10 @@ from noyau.ir.graph import names_of
 from noyau.jobs.optimize.candidate import BindingTiming, Candidate
 from noyau.jobs.optimize.onnx.options import Deadline
 from noyau.kernels.certificates import keep_late, keep_timing, recall_late, recall_timing, timing_key
-from noyau.timing.comparison import DECIDED, NARROW
+from noyau.timing.comparison import DECIDED
 from noyau.timing.conditions import last_level_bytes
 from noyau.timing.floors import floor_s, mistake
+from noyau.timing.rounds import Enough
 from noyau.toolchain.cache import digest, today
 
 if TYPE_CHECKING:
@@ -58,7 +59,9 @@ class OnnxBench:
 
     `workers` are the processes that time it, on a `device`. `fresh`: no timing of an earlier run is taken.
     `whole`: the whole model is timed, of which the ratio itself is told, and an AMBIGUOUS one taken again. `cold`:
-    kernels are timed with cold caches too, where that matters. `idle_s`: what a run takes that does nothing."""
+    kernels are timed with cold caches too, where that matters. `idle_s`: what a run takes that does nothing.
+    `enough`: how sure a comparison has to be; `until_lost`: where it is surely slower in one scene, or with warm
+    caches, the rest is not timed."""
 
     original: SourceModel
     fused: onnx.ModelProto
@@ -70,6 +73,8 @@ class OnnxBench:
     sizes: Mapping[str, int] = field(default_factory=dict)
     fresh: bool = False
     whole: bool = False
+    enough: Enough = DECIDED
+    until_lost: bool = True
     cold: bool = False
     idle_s: float = 0.0
     new_keys: set[str] = field(default_factory=set)  # the keys of what was timed in this run
@@ -112,35 +117,39 @@ class OnnxBench:
     ) -> list[BindingTiming | None]:
         """`after`, with the library, against `before`, each in a process of its own, in some scenes; or what an earlier
         run found, with the same `text` of the kernels. What is SLOWER by little is timed a second time, and only that
-        counts. None for a scene, but the first, whose runs would not be done within `limit_s`. UnsupportedError for
-        strings, CheckError for a session that crashes, hangs or gives something else when it is timed."""
+        counts. None for a scene, but the first, whose runs would not be done within `limit_s`, or behind one where it
+        is lost. UnsupportedError for strings, CheckError for a session that crashes, hangs or gives something else when
+        it is timed."""
         contents = tuple(model.SerializeToString() for model in (before, after))
         wishes = (str(self.original.prepacked), str(self.budget_s), self.device)
         parts = (digest(*contents), text, *wishes, *stamps(before, self.original.folder))
         keys = [[timing_key((str(feed.cold), *parts), feed.arrays, self.threads) for feed in s.feeds] for s in scenes]
         timings = [self._recalled(scene, each) for scene, each in zip(scenes, keys, strict=True)]
         late = [not self.fresh and recall_late(each[0], limit_s) for each in keys]
-        new = [number for number, timing in enumerate(timings) if timing is None and not late[number]]
+        is_lost = self.until_lost and any(each is not None and each.comparison.is_lost for each in timings)
+        new = [at for at, timing in enumerate(timings) if timing is None and not late[at] and not is_lost]
         results = self._surely_measured(contents, [scenes[number] for number in new], limit_s)
         for number, timing in zip(new, results, strict=True):
             if isinstance(timing, float):
-                keep_late(keys[number][0], timing)
+                if timing < math.inf:
+                    keep_late(keys[number][0], timing)
                 continue
             timings[number] = timing
-            for key, comparison in zip(keys[number], filter(None, (timing.hot, timing.cold)), strict=True):
+            for key, comparison in zip(keys[number], filter(None, (timing.hot, timing.cold)), strict=False):
                 keep_timing(key, comparison)
                 self.new_keys.add(key)
         return timings
 
     def _recalled(self, scene: BenchmarkCase, keys: Sequence[str]) -> BindingTiming | None:
-        """The timing of an earlier run, or of this one, where there is one at each temperature."""
+        """The timing of an earlier run, or of this one, where there is one at each temperature that would be timed."""
         if self.fresh and not self.new_keys.issuperset(keys):
             return None
-        results = [known for key in keys if (known := recall_timing(key, ambiguous=self.whole)) is not None]
-        if len(results) < len(keys):
+        known = itertools.takewhile(bool, (recall_timing(key, ambiguous=self.whole) for key in keys))
+        results = [each for each in known if each]
+        if not results or not (len(results) == len(keys) or (self.until_lost and results[0].comparison.is_lost)):
             return None
         hot, *cold = (each.comparison for each in results)
-        day, earlier = min(each.timed_on for each in results), not self.new_keys.issuperset(keys)
+        day, earlier = min(each.timed_on for each in results), not self.new_keys.issuperset(keys[: len(results)])
         return BindingTiming(scene.sizes, hot, cold[0] if cold else None, timed_on=day, recalled=earlier)
 
     def _surely_measured(self, contents: Sequence[bytes], scenes: Sequence[BenchmarkCase], limit_s: float) -> Measured:
@@ -148,7 +157,8 @@ class OnnxBench:
         that would take too long, its seconds."""
         timings = self._measured(contents, scenes, limit_s)
         near = [at for at, each in enumerate(timings) if isinstance(each, BindingTiming) and each.is_borderline]
-        for at, timing in zip(near, self._measured(contents, [scenes[at] for at in near], math.inf), strict=True):
+        again = replace(self, until_lost=False)._measured(contents, [scenes[at] for at in near], math.inf)
+        for at, timing in zip(near, again, strict=True):
             timings[at] = timing
         return timings
 
@@ -161,9 +171,9 @@ class OnnxBench:
             Job(content, first.arrays, library, folder, self.threads, self.original.prepacked, device=self.device)
             for content, library in zip(contents, (None, self.library), strict=True)
         )
-        enough = NARROW if self.whole else DECIDED
-        results = self.workers.compare_each(before, after, rest, budget_s=self.budget_s, limit_s=limit_s, enough=enough)
-        comparisons, timings = iter([each if isinstance(each, float) else each[0] for each in results]), []
+        options: dict[str, Any] = {"limit_s": limit_s, "until_lost": self.until_lost, "enough": self.enough}
+        results = self.workers.compare_each(before, after, rest, budget_s=self.budget_s, **options)
+        comparisons, timings = iter(results), Measured()
         for scene in scenes:
             hot, *cold_ones = [next(comparisons) for _ in scene.feeds]
             cold = next((each for each in cold_ones if not isinstance(each, float)), None)

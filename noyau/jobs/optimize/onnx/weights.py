@@ -30,6 +30,7 @@ from noyau.jobs.optimize.onnx.whole_model import FinalModel, loss_of, time_whole
 from noyau.jobs.optimize.pipeline import Say
 from noyau.jobs.optimize.weight_choice import LARGE, Choice, ProductTrials, Trial, trial_loss
 from noyau.text import collect, several
+from noyau.timing.comparison import DECIDED
 from noyau.timing.conditions import last_level_bytes
 
 
@@ -169,7 +170,7 @@ def time_variants(
     timed at the others. `total_bytes`: of the weights of all products; `limit_s` as `OnnxBench.compare` has it."""
     scenes = [BenchmarkCase(sizes, {"x": flow[products[0].operand]}) for sizes, flow in flows]
     counts = [_copies(products, scene.arrays["x"], total_bytes) for scene in scenes]
-    bench = replace(bench, library=None, whole=False)
+    bench = replace(bench, library=None, whole=False, enough=DECIDED)
     trials = [Trial(each) for each in variants]
     for count in dict.fromkeys(counts):
         before = model_of(products[:count], scenes[0].arrays["x"].ndim, bench.original.runnable, brief=True)

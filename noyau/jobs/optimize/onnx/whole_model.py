@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from noyau.codegen.plan import Planned
 from noyau.errors import CheckError, NoyauError, UnsupportedError
@@ -16,7 +16,7 @@ from noyau.hosts.onnxruntime.bodies import restored
 from noyau.hosts.onnxruntime.inputs import spell
 from noyau.hosts.onnxruntime.runs import BoundRun, PlainRun, ends_run
 from noyau.hosts.onnxruntime.sessions import open_session
-from noyau.hosts.onnxruntime.source_model import fault_alone, foreign_operators, optimized_operators
+from noyau.hosts.onnxruntime.source_model import SourceModel, fault_alone, foreign_operators, optimized_operators
 from noyau.hosts.onnxruntime.write_back import library, put_back
 from noyau.jobs.optimize.candidate import BindingTiming, Candidate, decisive, losing, overall
 from noyau.jobs.optimize.onnx.kernel_timing import Arrays, BenchmarkCase, OnnxBench, stamps
@@ -31,6 +31,9 @@ from noyau.toolchain import cache
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.cache import today
 from noyau.workers.array_files import read_arrays
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
 
 _ROUNDING = 1e-3  # what two ways to round may come to; where it is more, the reason is looked for
 
@@ -84,6 +87,7 @@ def twin_distance(bench: OnnxBench, arrays: Arrays) -> float | None:
 log = logging.getLogger("noyau")
 ATTEMPTS = 4  # at a model that is not slower, each with fewer kernels, before it is handed back as it was
 ALONE_FROM = 0.99  # of the speed of the model as it came: what a file keeps without its library
+FIRST_LOOK = 1 / 3  # of the time of a comparison, where what loses is looked at again for all of it
 LIMIT_S = 30.0  # for all bindings that nobody asked for
 PATIENCE_S = 300.0  # for one answer: large models take long to open
 
@@ -142,7 +146,7 @@ def settle(
 ) -> FinalModel:
     """The model with those kernels that stay, timed in some scenes; where it is slower in one, with fewer kernels, the
     worst there left out first, or as it was; so too where it does not run with them."""
-    before, candidates = candidates, without_unopenable(bench, candidates, options)
+    before, candidates = candidates, without_unopenable(bench, candidates)
     reason = next((now.reason for one, now in zip(before, candidates, strict=True) if one.kept and not now.kept), "")
     for worker in bench.workers.workers:
         worker.patience_s = max(worker.patience_s, PATIENCE_S)
@@ -152,26 +156,25 @@ def settle(
             whole = Whole(refused=reason or (bench.activations.fault if candidates else ""))
             break
         say("timing the whole model" if not attempt else f"timing the whole model with fewer kernels, {attempt}")
-        whole = time_whole(bench, scenes, limit_s)
-        if keep == "all":
-            break
-        guilty: Sequence[Candidate] = candidates
-        if not (reason := loss_of(whole)) and (reason := loss_alone(bench, scenes, limit_s)):
-            guilty = suspects_alone(bench, candidates, options)
+        guilty, is_handed = [one for one in candidates if one.kept], keep == "all" or _untimed(bench, scenes)
+        reason, loser = ("", None) if is_handed else loss_alone(bench, scenes, limit_s)
+        if reason:
+            guilty = suspects_alone(bench, guilty) or guilty
+        else:
+            whole = time_whole(bench, scenes, limit_s)
+            reason, loser = "" if keep == "all" else loss_of(whole), whole.loser
         if not reason:
             break
-        count = 2**attempt if attempt < ATTEMPTS and whole.timings and guilty else len(candidates)
-        candidates = without_worst(candidates, count, whole, reason, guilty)
+        count = 2**attempt if attempt < ATTEMPTS and loser else len(guilty)
+        candidates = without_worst(candidates, count, loser, reason, guilty)
     return FinalModel(bench, candidates, whole)
 
 
-def without_unopenable(
-    bench: OnnxBench, candidates: Sequence[Candidate], options: c_compiler.CompilerOptions
-) -> tuple[Candidate, ...]:
+def without_unopenable(bench: OnnxBench, candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
     """The candidates without those, or all, with which the file would not open where its library is not at hand."""
 
     def fault_of(those: Sequence[Candidate]) -> str:
-        return fault_alone(bench.original, with_kernels(bench, [one.planned for one in those], options).fused)
+        return fault_alone(bench.original, twin(bench.original, [one.planned for one in those])[1])
 
     kept = [one for one in candidates if one.kept]
     fault = fault_of(kept) if kept else ""
@@ -187,11 +190,17 @@ def dropped(candidates: Sequence[Candidate], reasons: Mapping[str, str]) -> tupl
     return tuple(replace(one, kept=False, reason=reason) if reason else one for one, reason in named)
 
 
+def twin(original: SourceModel, kernels: Sequence[Planned]) -> tuple[ModelProto, ModelProto]:
+    """The model with these kernels, as one graph and with its bodies in their nodes; without any, as it came."""
+    if not kernels:
+        return original.model, original.before
+    flat = put_back(original.model, kernels, original.folder)
+    return flat, restored(flat, original.bodies) if original.bodies else flat
+
+
 def with_kernels(bench: OnnxBench, kernels: Sequence[Planned], options: c_compiler.CompilerOptions) -> OnnxBench:
     """The bench of the model with these kernels; without any, of the model as it came."""
-    original = bench.original
-    flat = put_back(original.model, kernels, original.folder) if kernels else original.model
-    fused = (restored(flat, original.bodies) if original.bodies else flat) if kernels else original.before
+    flat, fused = twin(bench.original, kernels)
     return replace(bench, flat=flat, fused=fused, library=library(kernels, options, fused))
 
 
@@ -204,46 +213,47 @@ def loss_of(whole: Whole) -> str:
     return f"the whole model is {whole.loser}" if whole.loser else ""
 
 
-def loss_alone(bench: OnnxBench, scenes: Sequence[BenchmarkCase], limit_s: float) -> str:
-    """Why a file is not handed over for what it does where its library is not at hand, or nothing: it is then slower
-    than the model as it came, twice, for onnxruntime makes other nodes of it."""
-    models = bench.original.before, bench.fused
+def loss_alone(bench: OnnxBench, scenes: Sequence[BenchmarkCase], limit_s: float) -> tuple[str, BindingTiming | None]:
+    """Why a file is not handed over for what it does where its library is not at hand, or nothing, and the timing that
+    says so: onnxruntime makes other nodes of it than of the model as it came, and it is slower than that at a first
+    look, and at a second one as long as that of the whole model."""
+    models, loser = (bench.original.before, bench.fused), None
+    plain = replace(bench, library=None, enough=_is_clear_alone)
     try:
         before, after = (optimized_operators(bench.original, model) for model in models)
         if before == after:
-            return ""
-        plain, loser = replace(bench, library=None), None
-        for look in ("alone", "alone again"):
-            timings = plain.compare(*models, scenes, look, limit_s)
-            if (loser := losing([one for one in timings if one is not None], ALONE_FROM)) is None:
-                return ""
+            return "", None
+        for look, share in (("alone", FIRST_LOOK), ("alone again", 1.0)):
+            plain = replace(plain, budget_s=share * bench.budget_s)
+            timings = [*filter(None, plain.compare(*models, scenes, look, limit_s))]
+            loser, losers = losing(timings, ALONE_FROM), [one.sizes for one in timings if losing([one], ALONE_FROM)]
+            scenes = [each for each in scenes if each.sizes in losers]
     except UnsupportedError:  # strings, or what is no tensor
-        return ""
+        return "", None
     except NoyauError as error:
-        return f"without its library {error}"
-    return f"without its library the whole model is {loser}"
+        return f"without its library {error}", None
+    return f"without its library the whole model is {loser}" if loser else "", loser
 
 
-def suspects_alone(
-    bench: OnnxBench, candidates: Sequence[Candidate], options: c_compiler.CompilerOptions
-) -> list[Candidate]:
-    """The kept kernels with each of which alone onnxruntime makes other nodes of a file, where the library is not at
-    hand, than of the model in the opset that is written."""
+def _is_clear_alone(comparison: Comparison) -> bool:
+    """Whether it is surely as fast as a file has to be without its library, or surely not."""
+    return comparison.low > ALONE_FROM or comparison.high < ALONE_FROM or comparison.is_narrow
+
+
+def suspects_alone(bench: OnnxBench, kept: Sequence[Candidate]) -> list[Candidate]:
+    """The kernels with each of which alone onnxruntime makes other nodes of a file, where the library is not at hand,
+    than of the model in the opset that is written."""
     own = optimized_operators(bench.original, bench.original.runnable)
-    kept = [one for one in candidates if one.kept]
-    twins = (with_kernels(bench, [one.planned], options).fused for one in kept)
-    return [one for one, twin in zip(kept, twins, strict=True) if optimized_operators(bench.original, twin) != own]
+    twins = (twin(bench.original, [one.planned])[1] for one in kept)
+    return [one for one, fused in zip(kept, twins, strict=True) if optimized_operators(bench.original, fused) != own]
 
 
 def without_worst(
-    candidates: Sequence[Candidate], count: int, whole: Whole, reason: str, guilty: Sequence[Candidate]
+    candidates: Sequence[Candidate], count: int, loser: BindingTiming | None, reason: str, guilty: Sequence[Candidate]
 ) -> tuple[Candidate, ...]:
-    """So many of the kept kernels dropped, of those that may be guilty first: which gain least at the binding where the
-    whole model loses."""
-    sizes = {} if whole.loser is None else whole.loser.sizes
-    kept = [one for one in candidates if one.kept]
-    kept.sort(key=lambda one: (one not in guilty, gain_s(one, sizes)))
-    return dropped(candidates, {one.planned.operator: reason for one in kept[:count]})
+    """So many of the guilty kernels dropped: which gain least at the binding where the model loses."""
+    worst = sorted(guilty, key=lambda one: gain_s(one, loser.sizes if loser else {}))[:count]
+    return dropped(candidates, {one.planned.operator: reason for one in worst})
 
 
 def gain_s(candidate: Candidate, sizes: Mapping[str, int]) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 
 import numpy as np
@@ -166,7 +167,7 @@ def test_who_is_slower_by_little_is_timed_a_second_time(ratios, verdict, left, s
 def test_what_was_too_noisy_is_timed_again_in_the_next_run(scene, bench, empty_cache, monkeypatch):
     noisy = Comparison((0.5, 2.0) * 5, (1.0,) * 10)
     found = iter([noisy, compared(2), compared(3)])
-    monkeypatch.setattr(Workers, "compare_each", lambda *_, **given: [(next(found), [])])
+    monkeypatch.setattr(Workers, "compare_each", lambda *_, **given: [next(found)])
     runs = [timing_of(scene[1][0], bench()) for _ in range(3)]
     assert [run.hot for run in runs] == [noisy, compared(2), compared(2)]
     assert [run.recalled for run in runs] == [False, False, True]
@@ -174,7 +175,7 @@ def test_what_was_too_noisy_is_timed_again_in_the_next_run(scene, bench, empty_c
 
 def test_what_was_too_noisy_stands_where_nothing_hangs_on_it(scene, bench, empty_cache, monkeypatch):
     noisy = Comparison((0.5, 2.0) * 5, (1.0,) * 10)
-    monkeypatch.setattr(Workers, "compare_each", lambda *_, **given: [(noisy, [])])
+    monkeypatch.setattr(Workers, "compare_each", lambda *_, **given: [noisy])
     assert not timing_of(scene[1][0], bench()).recalled
     again = timing_of(scene[1][0], dataclasses.replace(bench(), whole=True))
     assert again.recalled and again.hot == noisy
@@ -187,13 +188,31 @@ def test_what_was_left_out_is_tried_again_where_it_would_be_done_in_time(scene, 
 
     def compared_each(workers, before, after, others, **given):
         asked.append(1 + len(others))
-        return [(compared(2), []), 20.0, 40.0][: 1 + len(others)]
+        return [compared(2), 20.0, 40.0][: 1 + len(others)]
 
     monkeypatch.setattr(Workers, "compare_each", compared_each)
     model = made.original.model
     found = [made.compare(model, model, scenes, "text", limit_s=limit_s) for limit_s in (30.0, 30.0, 50.0)]
     assert [timing is None for timing in found[0]] == [False, True, True]
     assert asked == [3, 1, 1]  # what takes 40 s is not tried again within 30 s
+
+
+def test_behind_a_scene_where_it_is_lost_nothing_is_timed(scene, bench, empty_cache, monkeypatch):
+    """Nor in the next run, which takes that from the first one; but where all is asked for, all is timed."""
+    asked, made = [], bench()
+    scenes = [BenchmarkCase({"rows": rows}, {"x": np.ones((rows, 4), np.float32)}, cold=True) for rows in (2, 3)]
+
+    def compared_each(workers, before, after, others, until_lost, **given):
+        asked.append((1 + len(others), until_lost))
+        return [compared(0.5), *([math.inf] if until_lost else [compared(2)]) * len(others)]
+
+    monkeypatch.setattr(Workers, "compare_each", compared_each)
+    model = made.original.model
+    for bench_of_all in (made, made, dataclasses.replace(made, until_lost=False)):
+        first, second = bench_of_all.compare(model, model, scenes, "text")
+        assert first.verdict is Verdict.SLOWER
+        assert (first.cold is None) is (second is None) is bench_of_all.until_lost
+    assert asked == [(4, True), (4, False)]
 
 
 @pytest.mark.parametrize("change", ["fresh", "text", "shape", "threads", "date", "machine", "version"])
