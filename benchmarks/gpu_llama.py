@@ -29,9 +29,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -39,6 +36,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from alone import Alone, gate
 from record import read as read_record
 from record import write as write_record
 from torch_llama import compiled
@@ -73,7 +71,6 @@ AT_ONCE = {*PAIRED} - {"tuned"}  # compiled all at once: nothing else is at work
 VERDICTS: list[str] = []  # of the side with weights in few bits
 SMALL = ("decode", "token")  # parts of many small launches
 OF_PART = {part: [*PAIRED][:-1] if part in SMALL else ["pairs"] for part in PARTS} | {"prefill": ["pairs", "tuned"]}
-READY = "ready"
 PAIRS, BUDGET_S = 20, 5.0
 CACHE, BEFORE = 1024, 512
 
@@ -154,14 +151,6 @@ def decoding(model: torch.nn.Module, run: Callable[..., Any], ids: torch.Tensor)
         return made
 
     return step
-
-
-def gate() -> None:
-    """Tell who began this process that it is ready, and wait until it may go on; the process ends where that is gone,
-    for nobody would have it alone then."""
-    print(READY, flush=True)
-    if not sys.stdin.readline():
-        sys.exit(f"{__file__}: the process that began this one has ended")
 
 
 def first(part: str, side: str) -> dict[str, Any]:
@@ -292,49 +281,6 @@ def _off(got: torch.Tensor, want: torch.Tensor) -> torch.Tensor:
     return (got.double() - want).norm() / want.norm()
 
 
-class Alone:
-    """A process of its own, whose caches are in a folder: it stops at gates."""
-
-    def __init__(self, *words: str, folder: str) -> None:
-        places = {"XDG_CACHE_HOME": folder, "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor"}
-        environment = {**os.environ, **places, "TRITON_CACHE_DIR": f"{folder}/triton"}
-        command = [sys.executable, __file__, "--alone", *words]
-        self.process = subprocess.Popen(
-            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
-        )
-
-    def lines(self) -> Iterator[str]:
-        """What it says up to the next gate, or to its end."""
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if line.rstrip() == READY:
-                return
-            yield line.rstrip()
-
-    def ready(self) -> None:
-        """Wait until it is at a gate; the rest of what it says is shown."""
-        for line in self.lines():
-            print(line)
-
-    def go(self) -> None:
-        """Open the gate at which it is."""
-        assert self.process.stdin is not None
-        with contextlib.suppress(OSError):  # it has failed, which its end says
-            self.process.stdin.write("\n")
-            self.process.stdin.flush()
-
-    def told(self) -> dict[str, Any]:
-        """What it found at last."""
-        *lines, last = list(self.lines()) or [""]
-        print("\n".join(lines))
-        self.process.wait()
-        try:
-            found: dict[str, Any] = json.loads(last)
-        except ValueError:
-            found = {"failed": self.process.returncode}
-        return found
-
-
 class Part:
     """The processes of a part, begun."""
 
@@ -342,14 +288,14 @@ class Part:
         self.part, self.made = part, dict[str, Any]()
         sides = () if part == "error" or only else SIDES
         pairs = only or OF_PART[part]
-        self.firsts = {side: Alone(part, side, folder=folder) for side in sides}
-        self.pairs = {pair: Alone(part, pair, folder=folder) for pair in pairs}
+        self.firsts = {side: Alone(__file__, part, side, folder=folder) for side in sides}
+        self.pairs = {pair: Alone(__file__, part, pair, folder=folder) for pair in pairs}
 
     def call(self) -> None:
         """The first calls of both sides, both at once."""
         for each in self.firsts.values():
             each.go()
-        self.made |= {side: each.told() for side, each in self.firsts.items()}
+        self.made |= {side: each.found() for side, each in self.firsts.items()}
 
     def compile(self) -> None:
         """What is timed, compiled: of most processes at once."""
@@ -364,7 +310,7 @@ class Part:
                 each.go()
                 each.ready()
             each.go()
-            found = each.told()
+            found = each.found()
             self.made |= found if pair == "pairs" else {pair: found}
         return self.made
 

@@ -1,7 +1,7 @@
 """Whole models of transformers on a GPU: is noyau right, soon there, and never slower than torch's own?
 
-    python benchmarks/gpu_models.py [--only GPT-2 ViT] [--part forward training] [--size facts second] [--seconds 200]
-                                    [--sides eager noyau inductor max-autotune optimize] [--jobs 6] [--tiny] [--again]
+    python benchmarks/gpu_models.py [--only GPT-2 ViT] [--part forward training] [--size facts second] [--jobs 8]
+                                    [--sides noyau inductor max-autotune optimize] [--limit 150] [--tiny] [--again]
                                     [-o FILE]
 
 Each model has random weights in bfloat16. Its sides run in turns, in an order drawn anew each round, the device idle
@@ -10,33 +10,34 @@ max-autotune-no-cudagraphs; `noyau`, which is torch.compile(backend="noyau"); `o
 noyau.optimize(module) and has no training of its own. `forward` is inference, `training` a loss and its gradients.
 Results and gradients are compared with the model in float32: a side is right where it strays by no more than twice what
 eager does. Of each side: the median, the ratio to eager, how the wall splits, and the seconds of its first and second
-call, of noyau and inductor in processes of their own with empty caches, some at once (--jobs; 0 has them in the process
-that times), of both sides of a model together; nothing else is timed meanwhile.
+call, with empty caches, in two processes for each model: one has noyau's and is timed later, one has inductor's. The
+models of a part are compiled beside each other, some at once (--jobs), then timed one after another, nothing else at
+work; what max-autotune times for its choices is not alone on the device.
 
-It goes on where it stopped: what the file has is left out, unless --again asks for it, and after --seconds no model is
-begun. `--tiny` takes models of two layers, on the CPU where there is no GPU. Writes results/gpu_models.json.
+What the file has is left out, unless --again asks for it. `--tiny` takes models of two layers, on the CPU where there
+is no GPU. Writes results/gpu_models.json.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import json
+import logging
 import math
-import os
 import random
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import torch
+from alone import Alone, gate
 from record import read as read_record
 from record import write as write_record
 
@@ -48,7 +49,9 @@ from noyau.toolchain.cache import today
 RESULTS = Path(__file__).parent / "results" / "gpu_models.json"
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SIDES = ("eager", "noyau", "inductor", "max-autotune", "optimize")
-FIRSTS, ALONE_S = ("noyau", "inductor"), 150  # sides whose first calls are timed, and the seconds that they may take
+BY_INDUCTOR = ("inductor", "max-autotune")
+FIRST_CALLS = ("noyau", *BY_INDUCTOR)  # sides whose first calls are timed
+RIVALS = {**{side: (side,) for side in SIDES if side != "noyau"}, "the better of inductor's two": BY_INDUCTOR}
 PARTS = ("forward", "training")
 # width, layers, heads, words, sequences, tokens, images, their side
 SIZES = {
@@ -280,37 +283,6 @@ def first_calls(step: Callable[[], Any]) -> list[float]:
     return seconds
 
 
-def first_alone(name: str, part: str, size: str, side: str) -> None:
-    """Print the seconds of the first two calls of this process; what eager loads is loaded before."""
-    model, inputs = build(name, size)
-    model.learns = part == "training"
-    step_of(model, "eager", part, inputs)()
-    print(json.dumps(first_calls(step_of(model, side, part, inputs))), flush=True)
-
-
-def cache_of(folder: str, *words: str) -> dict[str, str]:
-    """Where a process has its caches."""
-    place = f"{folder}/{'-'.join(words)}"
-    return {"XDG_CACHE_HOME": place, "TORCHINDUCTOR_CACHE_DIR": f"{place}/i", "TRITON_CACHE_DIR": f"{place}/t"}
-
-
-def firsts(runs: Sequence[tuple[str, str, str]], folder: str, jobs: int) -> dict[tuple[str, ...], list[float]]:
-    """Seconds of the first two calls of models and parts by sides, each in a process of its own."""
-
-    def first(words: tuple[str, ...]) -> list[float]:
-        environment = {**os.environ, **cache_of(folder, *words)}
-        command = [sys.executable, __file__, "--alone", *words]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=ALONE_S, check=True)
-        return list(json.loads(done.stdout.splitlines()[-1]))
-
-    with ThreadPoolExecutor(jobs) as pool:
-        begun = {(*run, side): pool.submit(first, (*run, side)) for run in runs for side in FIRSTS}
-    for words, each in begun.items():
-        if error := each.exception():
-            print(*words, str(getattr(error, "stderr", None) or error)[-500:], flush=True)
-    return {words: each.result() for words, each in begun.items() if not each.exception()}
-
-
 def interleaved(steps: Mapping[str, Callable[[], Any]]) -> dict[str, float]:
     """Median seconds of each side, one call a round in an order drawn anew."""
     order, times, start_s = list(steps), {side: list[float]() for side in steps}, time.perf_counter()
@@ -327,64 +299,117 @@ def interleaved(steps: Mapping[str, Callable[[], Any]]) -> dict[str, float]:
     return {side: statistics.median(each) for side, each in times.items()}
 
 
-def measure(
-    name: str, part: str, size: str, sides: Sequence[str], alone: Mapping[str, list[float]], folder: str
-) -> dict[str, Any]:
-    """One model and part, by all sides; `alone`: seconds of first calls that are known."""
-    torch._dynamo.reset()
+class Row:
+    """One model and part in two processes: `timing` has the first calls of noyau, and is timed; `compiling` has those
+    of the sides of inductor, whose caches `timing` then reads."""
+
+    def __init__(self, words: tuple[str, str, str], sides: Sequence[str], folder: str, limit_s: float) -> None:
+        self.words, self.limit_s, self.firsts = words, limit_s, dict[str, list[float]]()
+        self.sides = [side for side in sides if side != "optimize" or words[1] == "forward"]
+        self.folder = f"{folder}/{'-'.join(words)}"
+
+    def prepare(self) -> None:
+        """Have every side compiled; one whose first calls do not end in time is left out."""
+        self.timing, self.compiling = (
+            Alone(__file__, role, *self.words, folder=self.folder) for role in ("time", "compile")
+        )
+        self.compiling.ready()
+        self.timing.ready()
+        for side in [side for side in ("noyau", *BY_INDUCTOR) if side in self.sides]:
+            process = self.timing if side == "noyau" else self.compiling
+            process.go(side)
+            with contextlib.suppress(ValueError):
+                self.firsts[side] = json.loads(process.ready(self.limit_s))
+        for process in (self.compiling, self.timing):
+            process.go()
+        self.timing.ready()
+        self.timing.go(" ".join(side for side in self.sides if side in self.firsts or side not in FIRST_CALLS))
+        self.timing.ready(self.limit_s)
+
+    def time(self) -> dict[str, Any]:
+        """What `timing` says of each side, with the seconds of first calls."""
+        self.timing.go()
+        found = self.timing.found()
+        if "failed" in found:
+            return dict.fromkeys(self.sides, found)
+        for side in self.sides:
+            known = found.setdefault(side, {"failed": f"its first calls failed, or did not end in {self.limit_s:g} s"})
+            known |= {"first_s": self.firsts[side]} if side in self.firsts else {}
+        return found
+
+
+def have_compiled(steps: Mapping[str, Callable[[], Any]]) -> None:
+    """Print the seconds of the first two calls of each side that is asked for."""
+    while side := gate():
+        torch._dynamo.reset()
+        try:
+            print(json.dumps(first_calls(steps[side])), flush=True)
+        except Exception:  # noqa: BLE001  one side's fault is none of the others
+            traceback.print_exc()
+
+
+def time_sides(model: Called, part: str, steps: Mapping[str, Callable[[], Any]], truth: Sequence[torch.Tensor]) -> None:
+    """Print how the sides that are asked for compare with each other."""
+    record, strays = dict[str, Any](), dict[str, float]()
+    for side in gate().split():
+        try:
+            for _ in range(WARM):
+                steps[side]()
+            record[side] = {"off": off(answers(model, steps[side], part), truth)}
+            strays[side] = record[side]["off"]
+        except Exception as error:  # noqa: BLE001  one side's fault is none of the others
+            traceback.print_exc()
+            record[side] = {"failed": f"{type(error).__name__}: {str(error)[:300]}"}
+    gate()
+    for side, median_s in interleaved({side: steps[side] for side in strays}).items():
+        record[side] |= {"ms": 1e3 * median_s, "right": strays[side] <= STRAYS * strays["eager"] + LEAST}
+    for side in strays:
+        record[side] |= {"wall": measure_wall(steps[side]).to_json()}
+        record[side] |= {"over_eager": record["eager"]["ms"] / record[side]["ms"]}
+    print(json.dumps(record), flush=True)
+
+
+def alone(role: str, name: str, part: str, size: str) -> None:
+    """One of a row's processes; what eager loads is loaded before the first gate."""
+    logging.basicConfig(format=f"    {name} {part}: %(message).200s")
+    logging.getLogger("noyau").setLevel(logging.INFO)
+    torch.backends.cuda.matmul.allow_tf32 = False
     model, inputs = build(name, size)
     model.learns = part == "training"
-    sides = [side for side in sides if side != "optimize" or part == "forward"]
+    steps = {side: step_of(model, side, part, inputs) for side in SIDES}
+    steps["eager"]()
+    if role == "compile":
+        have_compiled(steps)
+        return
     wide, _ = build(name, size)
     wide.float().learns = model.learns
     tall = tuple(each.float() if each.is_floating_point() else each for each in inputs)
     truth = answers(wide, step_of(wide, "eager", part, tall), part)
     del wide
-    record, steps, strays = dict[str, Any](), dict[str, Callable[[], Any]](), dict[str, float]()
-    for side in sides:
-        step = step_of(model, side, part, inputs)
-        try:
-            os.environ.update({"TORCHINDUCTOR_CACHE_DIR": f"{folder}/{name}-{part}-{size}-{side}/i"})
-            record[side] = {"first_s": alone.get(side) or first_calls(step)}
-            for _ in range(WARM):
-                step()
-            strays[side] = record[side]["off"] = off(answers(model, step, part), truth)
-            steps[side] = step
-        except Exception as error:  # noqa: BLE001  one side's fault is none of the others
-            traceback.print_exc()
-            record[side] = {"failed": f"{type(error).__name__}: {str(error)[:300]}"}
-    for side, median_s in interleaved(steps).items():
-        record[side] |= {"ms": 1e3 * median_s}
-    for side, step in steps.items():
-        record[side] |= {"wall": measure_wall(step).to_json()}
-        if "eager" in steps:
-            record[side] |= {"right": strays[side] <= STRAYS * strays["eager"] + LEAST}
-            record[side] |= {"over_eager": record["eager"]["ms"] / record[side]["ms"]}
-    return record
+    have_compiled(steps)
+    time_sides(model, part, steps, truth)
 
 
 def shown(side: str, found: Mapping[str, Any]) -> str:
     if "failed" in found:
         return f"    {side:12s} {found['failed']}"
-    first, second = found["first_s"]
+    first, second = found.get("first_s", (math.nan, math.nan))
     wall = found["wall"]
     shares = " ".join(f"{name} {wall[name]:.0%}" for name in ("kernels", "products", "gaps", "synchronisation"))
-    times = f"{found['ms']:8.3f} ms  {found.get('over_eager', 1):5.2f}x  first {first:5.1f} second {second:5.1f} s"
-    return (
-        f"    {side:12s} {times}  right {found.get('right')} {found['off']:.2e}  {shares} launches {wall['launches']}"
-    )
+    times = f"{found['ms']:8.3f} ms  {found['over_eager']:5.2f}x  first {first:5.1f} second {second:5.1f} s"
+    return f"    {side:12s} {times}  right {found['right']} {found['off']:.2e}  {shares} launches {wall['launches']}"
 
 
 def means(record: Mapping[str, Any]) -> dict[str, Any]:
     """Geometric mean and least of noyau's ratios, over each other side."""
     rows = [row for size in SIZES for row in record.get(size, {}).values() for row in row.values()]
     result = {}
-    for side in SIDES:
-        both = [row for row in rows if all("ms" in row.get(each, {}) for each in (side, "noyau"))]
-        ratios = [row[side]["ms"] / row["noyau"]["ms"] for row in both]
-        if ratios and side != "noyau":
+    for name, rivals in RIVALS.items():
+        both = [row for row in rows if all("ms" in row.get(each, {}) for each in (*rivals, "noyau"))]
+        ratios = [min(row[each]["ms"] for each in rivals) / row["noyau"]["ms"] for row in both]
+        if ratios:
             mean = math.exp(statistics.fmean(map(math.log, ratios)))
-            result[f"over {side}"] = {"models": len(ratios), "mean": mean, "least": min(ratios)}
+            result[f"over {name}"] = {"rows": len(ratios), "mean": mean, "least": min(ratios)}
     soon = [sum(row["noyau"]["first_s"]) / row["inductor"]["first_s"][0] for row in rows if _has_both(row)]
     if soon:
         result["first and second call over inductor's first"] = {"mean": statistics.fmean(soon), "most": max(soon)}
@@ -392,7 +417,19 @@ def means(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _has_both(row: Mapping[str, Any]) -> bool:
-    return all("first_s" in row.get(side, {}) for side in FIRSTS)
+    return all("first_s" in row.get(side, {}) for side in ("noyau", "inductor"))
+
+
+def measure(
+    runs: Sequence[tuple[str, str, str]], sides: Sequence[str], jobs: int, limit_s: float
+) -> Iterator[tuple[tuple[str, str, str], dict[str, Any]]]:
+    """Rows that are compiled beside each other, then timed one after another."""
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(jobs) as pool:
+        rows = [Row(words, sides, folder, limit_s) for words in runs]
+        for _ in pool.map(Row.prepare, rows):
+            pass
+        for row in rows:
+            yield row.words, row.time()
 
 
 def main() -> None:
@@ -400,39 +437,29 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=tuple(MODELS), default=tuple(MODELS))
     parser.add_argument("--part", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--size", nargs="+", choices=("facts", "second"), default=("facts",))
-    parser.add_argument("--sides", nargs="+", choices=SIDES, default=("eager", "noyau", "inductor"))
-    parser.add_argument("--seconds", type=float, default=math.inf, help="after these, no model is begun")
+    parser.add_argument("--sides", nargs="+", choices=SIDES[1:], default=("noyau", "inductor"))
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--again", action="store_true")
-    parser.add_argument("--jobs", type=int, default=6)
-    parser.add_argument("--alone", nargs=4, metavar=("NAME", "PART", "SIZE", "SIDE"))
+    parser.add_argument("--jobs", type=int, default=8)
+    parser.add_argument("--limit", type=float, default=150.0, help="seconds of the first two calls of a side")
+    parser.add_argument("--alone", nargs=4, metavar=("ROLE", "NAME", "PART", "SIZE"))
     parser.add_argument("-o", type=Path, default=RESULTS)
     wanted = parser.parse_args()
     if wanted.alone:
-        first_alone(*wanted.alone)
+        alone(*wanted.alone)
         return
     record, start_s = read_record(wanted.o, {}), time.perf_counter()
-    torch.backends.cuda.matmul.allow_tf32 = False
     if DEVICE == "cuda":
         from noyau.hosts.torch.cuda.clock import device_text
 
         record |= {"machine": device_text(), "day": today()}
-    runs = []
-    for size in ["tiny"] if wanted.tiny else wanted.size:
-        for part, name in itertools.product(wanted.part, wanted.only):
-            rows = record.setdefault(size, {}).setdefault(name, {})
-            if {side for side in wanted.sides if wanted.again or side not in rows.get(part, {})} - {"eager"}:
-                runs.append((name, part, size))
-    with tempfile.TemporaryDirectory() as folder:
-        alone = firsts(runs, folder, wanted.jobs) if wanted.jobs else {}
-        print(f"first calls ({time.perf_counter() - start_s:.0f} s)", flush=True)
-        for name, part, size in runs:
-            if time.perf_counter() - start_s > wanted.seconds:
-                break
-            known = {side: alone[name, part, size, side] for side in FIRSTS if (name, part, size, side) in alone}
-            # eager is what the others are held against
-            found = measure(name, part, size, list(dict.fromkeys(["eager", *wanted.sides])), known, folder)
-            record[size][name][part] = found  # sides of one run alone: others were not interleaved with them
+    sides = ["eager", *wanted.sides]  # eager is what the others are held against
+    for size, part in itertools.product(["tiny"] if wanted.tiny else wanted.size, wanted.part):
+        rows = record.setdefault(size, {})
+        known = {name: {*sides} <= {*rows.get(name, {}).get(part, {})} for name in wanted.only}
+        runs = [(name, part, size) for name in wanted.only if wanted.again or not known[name]]
+        for (name, *_), found in measure(runs, sides, wanted.jobs, wanted.limit):
+            rows.setdefault(name, {})[part] = found  # sides of one run alone: others were not interleaved with them
             print(f"{name} {part} {size} ({time.perf_counter() - start_s:.0f} s)", flush=True)
             print("\n".join(shown(*each) for each in found.items()), flush=True)
             record["means"] = means(record)
