@@ -82,8 +82,9 @@ _RULES = (
     "`power` on float32 goes through float64; to the powers 2, 3 and -1 it is products and a reciprocal.",
     "Integers wrap around; a cast to a narrower integer keeps the low bits; every number but 0 is true as a bool.",
     "An index that is looked up (Gather, Scatter) is checked: outside its table it ends the run with an error, "
-    "and nothing outside is read or written. A GPU, whose kernels nobody waits for, leaves it at that: what is outside "
-    "is read as 0. `noyau.stream` looks at the indices there too.",
+    "and nothing outside is read or written. On a GPU, whose kernels nobody waits for, what is outside is read as 0: "
+    "an op looks at its indices at the first call with tensors of such shapes, at every call where "
+    "CUDA_LAUNCH_BLOCKING=1 is set, and `noyau.stream` always.",
 )
 
 # What onnxruntime 1.17 to 1.31 gives where it differs; tests run each.

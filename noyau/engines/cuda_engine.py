@@ -20,9 +20,10 @@ from noyau.frontends.torch.tensors import TO_TORCH
 from noyau.hosts.torch.cuda.device import guard, missing_device
 from noyau.hosts.torch.tensors import array_like, array_of
 from noyau.ir.dims import Dim
-from noyau.ir.graph import Gather, Graph, Input, Lookup, Node, Reduce, Scatter, dims_of
+from noyau.ir.graph import Graph, Input, Node, Reduce, dims_of
 from noyau.ops.op import Op
 from noyau.ops.torch.graph_kernels import GraphKernels, draw_graph
+from noyau.verify.lookup_tables import lookups
 
 THREADS = 2  # of a device
 _FOLDED = ("sum", "min", "max")
@@ -56,12 +57,9 @@ class DeviceKernels(ChunkKernels):
     def __init__(self, graph: Graph, name: str, devices: Sequence[torch.device]) -> None:
         super().__init__(graph, name, "")
         self.streams, self.lookups, ends = threading.local(), list[Dim](), list[Node]()
-        for node in graph.nodes:
-            for axis, place in enumerate(node.kind.index if isinstance(node.kind, Gather | Scatter) else ()):
-                if isinstance(place, Lookup):
-                    indices = graph[node.inputs[place.input]]
-                    ends += ends_of(indices, f"{indices.output}_{len(self.lookups)}")
-                    self.lookups.append(graph[node.inputs[0]].shape[axis])
+        for at, (indices, extent) in enumerate(lookups(graph)):
+            ends += ends_of(graph[indices], f"{indices}_{at}")
+            self.lookups.append(extent)
         whole = Graph((*graph.nodes, *ends), (*graph.outputs, *(node.output for node in ends)), graph.demands)
         draw = partial(draw_graph, whole, {}, {})
         self.turns = itertools.cycle([(device, GraphKernels(whole, name, draw)) for device in devices])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from noyau.dtypes import DType
-from noyau.errors import InputError
+from noyau.errors import InputError, OutsideError
+from noyau.ir.dims import Dim
 from noyau.ir.graph import Gather, Graph, Lookup, Map, Node, Scatter
 from noyau.ir.graph_interpreter import evaluate
 from noyau.verify.patterns import Array
@@ -44,6 +45,28 @@ def _looked_up(uses: Uses, use: Use) -> Iterator[LookupTable]:
         if isinstance(entry, Lookup) and entry.input == use.position:
             extent = int(dim.evaluate(uses.sizes)) if dim.names <= uses.sizes.keys() else 1
             yield LookupTable(use.node.inputs[use.position], extent, target.output)
+
+
+def lookups(graph: Graph) -> Iterator[tuple[str, Dim]]:
+    """Each value that indexes an axis of another, with the extent of that axis."""
+    for node in graph.nodes:
+        for axis, place in enumerate(node.kind.index if isinstance(node.kind, Gather | Scatter) else ()):
+            if isinstance(place, Lookup):
+                yield node.inputs[place.input], graph[node.inputs[0]].shape[axis]
+
+
+def require_inside(graph: Graph, sizes: Mapping[str, int], array: Callable[[str], Array], called: str) -> None:
+    """OutsideError where an index that integers alone give is outside its axis; `array`: an input, which is read only
+    if it has a part in one."""
+    for name, dim in lookups(graph):
+        part = ancestry(graph, name)
+        if part is None or not all(node.dtype.kind in ("int", "uint") for node in part.inputs):
+            continue
+        index = evaluate(part, {node.output: array(node.output) for node in part.inputs}, sizes=sizes)[name]
+        low, high, extent = index.min(initial=0), index.max(initial=-1), dim.evaluate(sizes)
+        if low < 0 or high >= extent:
+            at = f"{low if low < 0 else high}, counted from the front"
+            raise OutsideError(f"{called}: an index is {at}, and the axis that it looks into has {extent}")
 
 
 def is_searched(graph: Graph, table: Node) -> bool:

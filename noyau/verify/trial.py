@@ -34,7 +34,7 @@ LazyGraph = Callable[[], "Graph | None"]  # the graph of a reference, traced whe
 
 class KernelTrial:
     """A kernel, and the graph that says what is right; `is_check`: a user's kernel, of which each failure is told.
-    `tolerance`: chosen by a user in the place of what follows from unfused runs."""
+    `tolerance`: chosen by a user in the place of what follows from unfused runs; `refuses`: whether it can."""
 
     def __init__(
         self,
@@ -44,10 +44,11 @@ class KernelTrial:
         *,
         is_check: bool = False,
         tolerance: float | None = None,
+        refuses: bool = True,
     ) -> None:
         self.graph, self.kernel, self.stepped = graph, kernel, stepped(graph)
         self.lazy_graph = traced if tolerance is None else None
-        self.is_check, self.tolerance = is_check, tolerance
+        self.is_check, self.tolerance, self.refuses = is_check, tolerance, refuses
         self.first_runs = first_runs(self.stepped, graph.outputs)
 
     @cached_property
@@ -120,14 +121,14 @@ class KernelTrial:
 
     def refused(self, case: Case, refusal: InputError) -> Outcome:
         """Judge a kernel on inputs that the graph itself refuses. Where Python or NumPy only has no value for them, as
-        for the maximum of nothing or a quotient by 0, a kernel may have any."""
+        for the maximum of nothing or a quotient by 0, or it cannot refuse, a kernel may have any."""
         try:
             self.kernel(tuple(np.copy(array, order="C") for array in case.inputs))
         except InputError:
             return Outcome(case.label, case.captured)
         except NoyauError as error:
             return self.ended(case, error)
-        if isinstance(refusal.__cause__, ValueError | ArithmeticError):
+        if not self.refuses or isinstance(refusal.__cause__, ValueError | ArithmeticError):
             return Outcome(case.label, case.captured)
         return self.failed(case, FindingKind.WRONG_VALUE, f"accepted what it must refuse: {refusal}")
 
@@ -158,15 +159,17 @@ def certify(
     name: str,
     made_up: bool = False,
     traced: LazyGraph | None = None,
+    refuses: bool = True,
 ) -> Certificate:
     """Compare the values of a kernel with the truth of its group's graph.
 
     `kernel` maps arrays in the order of the graph's inputs to arrays in the order of its outputs. Inputs that the graph
-    refuses with an InputError (an index outside its table), the kernel must refuse with one. `made_up`: the captured
-    cases come from made-up inputs. `traced` gives the same computation as a graph of the same inputs and outputs, where
-    `graph` is one Opaque. A case of which every cell is allowed after two of the eight moved runs is done with them:
-    more allow no less, but where all runs overflowed so far. The same arguments give the same certificate."""
-    trial = KernelTrial(graph, kernel, traced)
+    refuses with an InputError (an index outside its table), the kernel must refuse with one, if it `refuses` anything: on
+    a GPU it need only keep to its own memory. `made_up`: the captured cases come from made-up inputs. `traced` gives the
+    same computation as a graph of the same inputs and outputs, where `graph` is one Opaque. A case of which every cell
+    is allowed after two of the eight moved runs is done with them: more allow no less, but where all runs overflowed so
+    far. The same arguments give the same certificate."""
+    trial = KernelTrial(graph, kernel, traced, refuses=refuses)
     with np.errstate(all="ignore"):
         return Certificate(name, tuple(trial.outcome(case, number) for number, case in enumerate(cases)), made_up)
 
@@ -189,14 +192,16 @@ def certify_native(
     made_up: bool = False,
     traced: LazyGraph | None = None,
     is_deterministic: bool = True,
+    refuses: bool = True,
 ) -> Certificate:
     """The certificate of a kernel that was built for a group's graph.
 
     Each case runs twice between guard zones, on poisoned outputs: whole, and in three pieces, the last first. A kernel
     that touches what it may not, or leaves a cell unwritten, is wrong; so is one whose two runs differ in a bit, unless
-    it is not `is_deterministic`. `made_up`: captured cases are of made-up inputs; `traced` as in `certify`."""
+    it is not `is_deterministic`. `made_up`: captured cases are of made-up inputs; `traced` and `refuses` as in
+    `certify`."""
     runs = PieceRuns(native)
-    certificate = certify(graph, runs, cases, name=name, made_up=made_up, traced=traced)
+    certificate = certify(graph, runs, cases, name=name, made_up=made_up, traced=traced, refuses=refuses)
     return replace(certificate, order_independent=runs.is_deterministic if is_deterministic else None)
 
 

@@ -297,6 +297,13 @@ def test_an_index_outside_its_table_must_be_refused_by_the_kernel_too():
     assert "accepted what it must refuse: an index is outside" in clamping.summary()
 
 
+def test_a_kernel_of_a_gpu_refuses_no_index_and_keeps_to_its_memory():
+    graph, labels = groups.embedding(11), np.array([0, 11], np.int64)
+    given = [Case("ids", (np.ones((11, 3), np.float32), each)) for each in (labels, labels % 11)]
+    assert certify(graph, lambda inputs: unfused(graph)((inputs[0], inputs[1] % 11)), given, name="k", refuses=False).ok
+    assert not certify(graph, lambda inputs: [inputs[0][inputs[1] % 11]], given, name="k", refuses=False).ok
+
+
 def test_a_failure_names_inputs_and_output_as_the_model_does_but_printable():
     g = Group()
     g.input("x\n*/ evil", F32, "n")

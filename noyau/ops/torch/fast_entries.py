@@ -4,6 +4,7 @@ On a GPU, what was launched for tensors of these shapes before is launched again
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -27,6 +28,7 @@ from noyau.ops.dispatch.choice import USUAL, Choice, Selection
 from noyau.ops.dispatch.fast_entries import arguments_of, of_sizes
 from noyau.ops.torch.program_runner import TensorProgram
 from noyau.signatures.types import Signature
+from noyau.verify.lookup_tables import lookups, require_inside
 
 Entry: TypeAlias = Callable[[tuple[Any, ...]], Any]
 Sizes = Mapping[str, int]
@@ -117,7 +119,10 @@ class DeviceFastCall:
     """A built program on tensors of a GPU: `fast_call(arguments)` takes a tuple of them, and Python numbers where
     `ends` says so, and gives a new tensor, or a tuple of several; MISS where an argument is not as `ends` says, sizes
     are refused, launches run for them that its certificate is not of, or torch asks for the same bits in every run and
-    it has not these. A tensor without axes may lie on the CPU."""
+    it has not these. A tensor without axes may lie on the CPU. OutsideError where an index is outside its axis at the
+    first call with such tensors, for kernels read 0 there; at each one where CUDA_LAUNCH_BLOCKING=1 is set."""
+
+    looks_up = False
 
     def __init__(self, built: BuiltProgram, ends: Sequence[Argument], called: str, tiles: Sizes) -> None:
         self.ends, self.called = tuple(ends), called
@@ -125,7 +130,9 @@ class DeviceFastCall:
         self.run, self.generated = TensorProgram(built, tiles), built.generated
         self.known: dict[Any, Callable[..., tuple[torch.Tensor, ...]]] = {}
         self.scalars: dict[Any, torch.Tensor] = {}
-        self.repeats = all(end.equals is None for end in self.ends)  # else a cell says which kernel it is
+        self.looks_up = any(lookups(self.generated.graph))
+        # Else a cell says which kernel it is, or someone waits for each launch, to find an error.
+        self.repeats = all(end.equals is None for end in self.ends) and not (self.looks_up and _waits())
 
     def __call__(self, arguments: tuple[Any, ...]) -> Any:
         kinds: list[Any] = [torch.are_deterministic_algorithms_enabled()]
@@ -161,6 +168,7 @@ class DeviceFastCall:
             results, plan = self.run.followed(tensors)
         except InputError:
             return MISS
+        self.require_inside(tensors)
         if self.repeats and all(each.device == self.device for each in arguments if isinstance(each, torch.Tensor)):
             self.keep(key, plan or self.hosted)
         return results[0] if len(results) == 1 else tuple(results)
@@ -173,6 +181,13 @@ class DeviceFastCall:
         """The sizes of a call with these tensors. InputError where they do not fit together."""
         return {**self.generated.wanted.sizes, **self.generated.graph.bind([tensor.shape for tensor in tensors])}
 
+    def require_inside(self, tensors: Sequence[torch.Tensor]) -> None:
+        """OutsideError where an index is outside its axis; nothing is looked at while a CUDA graph is captured."""
+        if self.looks_up and not (self.device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
+            graph = self.generated.graph
+            known = dict(zip((node.output for node in graph.inputs), tensors, strict=True))
+            require_inside(graph, self.sizes(tensors), lambda name: array_of(known[name].cpu()), self.called)
+
     def hosted(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         """A program of several steps, on tensors that were looked at."""
         return tuple(self.run(*[tensor.detach() if tensor.requires_grad else tensor for tensor in tensors]))
@@ -182,6 +197,7 @@ class DeviceFastCall:
         tensors = self.read(arguments)
         if tensors is None:
             raise InputError(f"{self.called}: these tensors do not fit its kernel")
+        self.require_inside(tensors)
         return self.launched(tensors)
 
     def launched(self, tensors: Sequence[Any]) -> Any:
@@ -222,6 +238,11 @@ class DeviceFastCall:
             if tensor is not None:
                 self.scalars = {**(self.scalars if len(self.scalars) < MOST_SCALARS else {}), key: tensor}
         return tensor
+
+
+def _waits() -> bool:
+    """Whether CUDA waits for each launch, which is asked of it when an error is looked for."""
+    return os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0")
 
 
 def missed(_: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:

@@ -46,5 +46,5 @@ def test_a_model_runs_on_the_provider_with_its_kernels_and_by_its_bodies(tmp_pat
     for device in ("cuda", "cpu"):
         for kernels in (tmp_path / "fused.so", None):
             got = run_session(open_session(tmp_path / "fused.onnx", kernels, device=device), feeds)
-            for name, array in wanted.items():
-                assert_allclose(got[name], array, rtol=1e-3, atol=1e-3)
+            for name, array in wanted.items():  # products are in TF32 on that provider, of eleven bits
+                assert_allclose(got[name], array, rtol=0, atol=(2e-3 if device == "cuda" else 1e-5) * abs(array).max())

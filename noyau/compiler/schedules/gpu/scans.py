@@ -60,12 +60,15 @@ class RunningResult:
 
 
 def running_result(row: Statements) -> RunningResult | None:
-    """Find the running result that a row is; None where it is another one, or several."""
-    match row:
-        case (ir.Alloc(name) as memory, ir.Store((stored,)) as first, ir.Loop(body=body) as loop) if name == stored:
+    """Find the running result that a row is, beside values that each of its cells may compute again; None where it is
+    another one, or several."""
+    again = [s for s in row if primitives.is_light(s) and not s.name.startswith("#")]
+    match [s for s in row if s not in again]:
+        case [ir.Alloc(name) as memory, ir.Store((stored,)) as first, ir.Loop() as loop] if name == stored:
+            body = (*again, *loop.body)
             merges = [s for s in body if isinstance(s, ir.Store) and s.buffers == (name,)]
             if len(merges) == 1 and is_straight(body) and not MONOIDS[str(merges[0].merge)].ordered:
-                return RunningResult(memory, first, loop, merges[0])
+                return RunningResult(memory, first, replace(loop, body=body), merges[0])
         case _:
             pass
     return None

@@ -83,7 +83,8 @@ def twin_certificate(task: CertificateTask, twin: GridTwin) -> tuple[Certificate
         draws = np.random.default_rng(task.seed)
         tried = _small_cases(task, draws, lacks) if lacks else cases(task.original, task.sizes, draws)
         own = OriginalInputs(InterpretedKernel(twin.kernel) if lacks else _launched(twin), task.original, task.graph)
-        return certify_native(task.original, own, [*captured, *tried], name=name, made_up=task.made_up)
+        tried = [*captured, *tried]
+        return certify_native(task.original, own, tried, name=name, made_up=task.made_up, refuses=bool(lacks))
 
     return recall_certificate(key, name, judged), NOTE if lacks else ""
 
