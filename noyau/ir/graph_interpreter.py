@@ -14,15 +14,13 @@ from noyau.ir import graph as nodes
 from noyau.ir.dims import Dim
 from noyau.ir.monoids import MONOIDS, Monoid, State
 from noyau.ir.operators import OPERATORS
-from noyau.ir.sizes import bind, extend, require
+from noyau.ir.sizes import Sizes, bind, extend, require
 
 Array = np.ndarray
 Arrays = Mapping[str, Array]
 
 
-def evaluate(
-    graph: nodes.Graph, inputs: Arrays, *, wide: bool = False, sizes: Mapping[str, int] | None = None
-) -> dict[str, Array]:
+def evaluate(graph: nodes.Graph, inputs: Arrays, *, wide: bool = False, sizes: Sizes | None = None) -> dict[str, Array]:
     """The outputs of a graph, by name.
 
     As it is, each node computes and rounds in its own dtype (float16 and bfloat16 compute in float32). `wide`: every
@@ -76,7 +74,7 @@ class Numeric:
 class Evaluator:
     """One evaluation: a width, and the values of the sizes."""
 
-    def __init__(self, wide: bool, sizes: Mapping[str, int]) -> None:
+    def __init__(self, wide: bool, sizes: Sizes) -> None:
         self.wide, self.sizes, self.algebra = wide, sizes, Numeric()
 
     def run(self, graph: nodes.Graph, inputs: Arrays) -> dict[str, Array]:

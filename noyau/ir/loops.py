@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim, Shape, maximum
 from noyau.ir.operators import OPERATORS
-from noyau.ir.sizes import Binding
+from noyau.ir.sizes import Binding, Sizes
 
 ZERO = Dim.of(0)
 LINE_BYTES = 64  # of memory that the caches hold
@@ -414,7 +414,6 @@ class Kernel:
         return next(buffer for buffer in self.buffers if buffer.name == name)
 
 
-Sizes = Mapping[str, int]
 Condition = Expr | bool
 
 

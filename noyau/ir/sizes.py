@@ -14,6 +14,8 @@ import numpy as np
 from noyau.errors import InputError
 from noyau.ir.dims import Dim, DimLike, Shape
 
+Sizes = Mapping[str, int]  # the numbers of named sizes
+
 
 @dataclass(frozen=True, slots=True)
 class Binding:

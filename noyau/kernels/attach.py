@@ -81,22 +81,20 @@ def read_text(what: str | Path, language: str | None, entry: str | None, file: P
         raise InputError(f"{label}: {path} is not UTF-8 (byte {error.start}); save it so") from error
 
 
-def attach_text(
-    written: KernelText, usage: Usage, target: Target, name: str | None, names: Iterable[str]
-) -> UserKernel:
+def attach_text(text: KernelText, usage: Usage, target: Target, name: str | None, names: Iterable[str]) -> UserKernel:
     """A kernel by its text. SignatureError where its function, or what is said of it, does not fit the op."""
     _require_signature(target)
-    entry = written.entry or _only_function(written, target)
+    entry = text.entry or _only_function(text, target)
     kernel_name = name or entry
     label = _free_label(kernel_name, names, target)
     user_kernel.validate(usage, target, label)
     prototype = None
-    if LANGUAGES[written.language].is_native:
+    if LANGUAGES[text.language].is_native:
         _check_options(usage, label)
-        prototype = prototype_of(written.text, entry, label)
+        prototype = prototype_of(text.text, entry, label)
         roles_of(prototype, usage, target, label)
-    facts = written.language, written.text, entry, written.place
-    return UserKernel(kernel_name, *facts, target, usage, prototype=prototype, line=written.line)
+    facts = text.language, text.text, entry, text.place
+    return UserKernel(kernel_name, *facts, target, usage, prototype=prototype, line=text.line)
 
 
 def attach_function(

@@ -347,9 +347,7 @@ class DeviceProperties:
 CPU = DeviceProperties("cpu", os.cpu_count() or 1)
 
 # What `device` is to a kernel for a GPU where there is none: by NVIDIA's data sheet of the H100 (SXM5).
-GPU = DeviceProperties(
-    "cuda:0", 132, "NVIDIA H100 (assumed: there is no GPU here)", 50 << 20, 227 << 10, 80 << 30, (9, 0)
-)
+GPU = DeviceProperties("cuda:0", 132, "NVIDIA H100 (assumed: no GPU is here)", 50 << 20, 227 << 10, 80 << 30, (9, 0))
 
 
 @dataclass(frozen=True, slots=True)

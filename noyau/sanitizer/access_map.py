@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from noyau.sanitizer.engine import ReplayEvent, Shadow
+from noyau.sanitizer.engine import Array, ReplayEvent, Shadow
 from noyau.sanitizer.records import ACCESSES, Access, WatchedMemory
 
 MOST = 200_000  # writes that are remembered; later ones are not
@@ -23,16 +23,16 @@ class Writes:
     """Writes that are remembered. `writes`: rows of memory, cell and owner, in order."""
 
     def __init__(self) -> None:
-        self.writes: list[np.ndarray] = []
+        self.writes: list[Array] = []
         self.kept = 0
 
-    def keep(self, rows: np.ndarray) -> None:
+    def keep(self, rows: Array) -> None:
         """Remember writes, as far as there is room."""
         if self.kept < MOST:
             self.writes.append(rows)
             self.kept += len(rows)
 
-    def writers(self, memory: int, cells: int) -> tuple[np.ndarray, np.ndarray]:
+    def writers(self, memory: int, cells: int) -> tuple[Array, Array]:
         """The last owner that wrote each cell of a memory, -1 for none, and the number of others that did before."""
         rows = np.concatenate([*self.writes, np.zeros((0, 3), np.int64)])
         rows = rows[(rows[:, 0] == memory) & (rows[:, 1] >= 0) & (rows[:, 1] < cells)]
@@ -61,9 +61,7 @@ class TracingShadow(Writes, Shadow):
         super().enter(owner, block, warp, epoch, warp_epoch)
         self.owner = owner
 
-    def touch_many(
-        self, memory: int, cells: np.ndarray, access: Access, site: int, changed: np.ndarray | None = None
-    ) -> int:
+    def touch_many(self, memory: int, cells: Array, access: Access, site: int, changed: Array | None = None) -> int:
         if access in _WRITES and not self.is_serial:
             places = np.asarray(cells, np.int64).ravel()
             self.keep(np.stack([np.full_like(places, memory), places, np.full_like(places, self.owner)], 1))

@@ -15,6 +15,7 @@ from noyau.errors import BuildError, FindingKind
 from noyau.sanitizer.records import INDICES, Access, Observation
 from noyau.toolchain.c import compiler as c_compiler
 
+Array = np.ndarray
 _STRUCT = ctypes.c_void_p
 _ROW = 4  # int64 of a note for `replay`
 _I32, _I64 = ctypes.c_int32, ctypes.c_int64
@@ -130,9 +131,7 @@ class Shadow:
         """Whether the cell is inside."""
         return bool(self._library.shadow_touch(self.handle, memory, cell, access, site))
 
-    def touch_many(
-        self, memory: int, cells: np.ndarray, access: Access, site: int, changed: np.ndarray | None = None
-    ) -> int:
+    def touch_many(self, memory: int, cells: Array, access: Access, site: int, changed: Array | None = None) -> int:
         """Note accesses to cells, in the order of the array; the number that lie inside. `changed`: whether each write
         changed what the cell held (bool, as many as cells)."""
         rows = np.ascontiguousarray(cells, np.int64)
@@ -140,7 +139,7 @@ class Shadow:
         where = memory, rows.ctypes.data, rows.size, access, site, None if marks is None else marks.ctypes.data
         return int(self._library.shadow_touch_many(self.handle, *where))
 
-    def touch_each(self, owners: np.ndarray, starts: np.ndarray, fences: bool, access: Sequence[Any]) -> None:
+    def touch_each(self, owners: Array, starts: Array, fences: bool, access: Sequence[Any]) -> None:
         """Note an access, as `touch_many` takes it, of owners one after the other, each of a block of its own: of owner
         i the cells from `starts[i]` to `starts[i + 1]`. `fences`: each passes a memory fence before."""
         memory, cells, how, site, changed = access
@@ -177,7 +176,7 @@ class Shadow:
         missed: int = self._library.shadow_unwritten(self.handle, memory, ctypes.byref(first))
         return missed, first.value
 
-    def written(self, memory: int, cells: int) -> np.ndarray:
+    def written(self, memory: int, cells: int) -> Array:
         """A mask of the cells that some owner wrote in any region."""
         marks = np.zeros(cells, np.uint8)
         self._library.shadow_written(self.handle, memory, marks.ctypes.data)

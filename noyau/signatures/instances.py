@@ -12,11 +12,10 @@ import numpy as np
 from noyau.dtypes import DType
 from noyau.errors import SignatureError
 from noyau.ir.dims import Dim, Shape, product
-from noyau.ir.sizes import Binding, listing_of, plan
+from noyau.ir.sizes import Binding, Sizes, listing_of, plan
 from noyau.signatures.types import ELLIPSIS, Family, Instance, Rest, Signature, Term, Value, brief, spell_dim
 
 Known = tuple[tuple[str, int], ...]
-Sizes = Mapping[str, int]
 Families = Mapping[Family, DType]
 _STAND_IN = 7  # for a number that is only known in a call
 Maker = Callable[..., Any]

@@ -45,10 +45,8 @@ def by_reference(reference: Reference, truth_of: Reference | None = None) -> Che
             wide = [array.astype(np.float64) if is_float(array.dtype) else array.copy() for array in inputs]
             truth = arrays_of((truth_of or reference)(*wide))
             runs = [arrays_of(reference(*moved)) for moved in _nudge(inputs)]
-            forms, right_forms = (
-                [f"{each.dtype}{list(each.shape)}" for each in arrays] for arrays in (outputs, runs[0])
-            )
-            misfit = "" if forms == right_forms else f"gave {', '.join(forms)}, not {', '.join(right_forms)}"
+            forms, right = ([f"{each.dtype}{list(each.shape)}" for each in arrays] for arrays in (outputs, runs[0]))
+            misfit = "" if forms == right else f"gave {', '.join(forms)}, not {', '.join(right)}"
             return misfit or _first_failure(outputs, truth, runs)
 
     return check

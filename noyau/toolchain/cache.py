@@ -266,9 +266,8 @@ def file_of(text: str, *made_for: str) -> Path:
             fresh.replace(path)
         except OSError as error:
             _remove(fresh)
-            raise OutputError(
-                f"the cache folder {home} cannot be written: {error.strerror}; make room there"
-            ) from error
+            reason = f"cannot be written: {error.strerror}; make room there"
+            raise OutputError(f"the cache folder {home} {reason}") from error
         _shrink_modules(home.parent, home)
     return path
 

@@ -9,7 +9,8 @@ from itertools import chain, islice, product, zip_longest
 import numpy as np
 
 from noyau.ir.graph import Graph
-from noyau.ir.loops import Call, Expr, Index, Kernel, Sizes, conditions_of, runs
+from noyau.ir.loops import Call, Expr, Index, Kernel, conditions_of, runs
+from noyau.ir.sizes import Sizes
 from noyau.text import printable
 from noyau.verify import patterns
 from noyau.verify.awkward_sizes import awkward_sizes, cells, fits, fitting, usual_sizes

@@ -10,8 +10,7 @@ import numpy as np
 
 from noyau.ir.dims import Dim
 from noyau.ir.graph import Gather, Graph, Iota, Node, Scatter, Select, View
-from noyau.ir.loops import Sizes
-from noyau.ir.sizes import Demand, plan
+from noyau.ir.sizes import Demand, Sizes, plan
 
 CELLS = 1 << 16  # of the largest value of a case, where the fixed sizes leave room for that
 BLOCKS = (17, 63, 129, 33, 15, 65, 16, 31, 127)

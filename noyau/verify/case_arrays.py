@@ -11,7 +11,7 @@ from noyau.dtypes import DType
 from noyau.errors import InputError
 from noyau.ir.graph import Gather, Graph, Node, Reduce, Scan, Scatter
 from noyau.ir.graph_interpreter import evaluate
-from noyau.ir.loops import Sizes
+from noyau.ir.sizes import Sizes
 from noyau.verify import patterns
 from noyau.verify.awkward_sizes import extents
 from noyau.verify.inputs import Maker

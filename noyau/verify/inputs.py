@@ -12,9 +12,10 @@ import numpy as np
 from noyau.dtypes import DType
 from noyau.errors import InputError
 from noyau.ir.graph import Graph, Node
+from noyau.ir.sizes import Sizes
 from noyau.text import printable
 from noyau.verify.lookup_tables import Arrays, Tables, index_range, tables_of
-from noyau.verify.uses import Sizes, Uses
+from noyau.verify.uses import Uses
 
 
 @dataclass(frozen=True, slots=True)

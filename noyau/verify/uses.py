@@ -14,8 +14,8 @@ from noyau.ir.dims import Dim, index_name
 from noyau.ir.graph import Constant, Contract, Graph, Iota, Map, Node, Opaque, Part, Select, View, names_of
 from noyau.ir.graph_interpreter import evaluate
 from noyau.ir.operators import OPERATORS, Fact, has
+from noyau.ir.sizes import Sizes
 
-Sizes = Mapping[str, int]
 _MOST_COMPARED = 1 << 16
 WAVES = frozenset({"sin", "cos"})
 

@@ -185,9 +185,8 @@ class TritonPrinter(LaunchMemory):
             options += f", eviction_policy={leaving}" if (leaving := self.texts.leaving()) != EITHER else ""
             if led := self.texts.led_by(buffer, store.index):
                 cells, *where = self.texts.in_lines(buffer, store.index, led)
-                self.write(
-                    f"noyau_store({', '.join([cells, text, *where, led.at_end])}, ALIGN, {self.texts.leaving()})"
-                )
+                words = cells, text, *where, led.at_end, "ALIGN", self.texts.leaving()
+                self.write(f"noyau_store({', '.join(words)})")
             else:
                 cell = self.texts.cell(buffer, store.index)
                 along = self.texts.dim_varies(store.index)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -14,11 +14,10 @@ from noyau.errors import BuildError
 from noyau.ir.graph import Contract, Graph, Map, Node, Reduce
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import OPERATORS
+from noyau.ir.sizes import Sizes
 from noyau.timing.conditions import last_level_bytes
 from noyau.timing.floors import floor_s, mistake
 from noyau.timing.rates import copy_rate
-
-Sizes = Mapping[str, int]
 
 _BEYOND = 4  # times the last-level cache: what is no more in it
 _PLAIN = 4  # in float32 additions: a division counts as one flop, an exponential does not

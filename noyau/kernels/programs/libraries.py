@@ -14,9 +14,9 @@ from numpy.lib.stride_tricks import as_strided
 from noyau.ir.dims import Dim, Shape
 from noyau.ir.graph import Constant, Contract, Graph, Input, Node, View
 from noyau.ir.graph_interpreter import Evaluator
+from noyau.ir.sizes import Sizes
 
 Array = np.ndarray
-Sizes: TypeAlias = Mapping[str, int]
 Permute: TypeAlias = Callable[[Any, tuple[int, ...]], Any]
 Step: TypeAlias = Callable[[Sequence[Array], Sizes], Array]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -15,12 +15,12 @@ from noyau.hosts.numpy.fast_calls import MISS, Argument, FastCall
 from noyau.hosts.numpy.memory import empty
 from noyau.ir.dims import Shape
 from noyau.ir.graph import Constant, Contract, Graph, Input, Node
+from noyau.ir.sizes import Sizes
 from noyau.kernels.programs import libraries
 from noyau.kernels.programs.generate import BuiltKernel, BuiltProgram
 from noyau.kernels.programs.program import KernelStep, LibraryStep
 
 Array = np.ndarray
-Sizes = Mapping[str, int]
 Run: TypeAlias = Callable[..., list[Array]]
 Into: TypeAlias = Callable[[Sequence[Array], Sequence[Array]], bool]
 Step: TypeAlias = Callable[[list[Array], Sizes], Sequence[Array]]

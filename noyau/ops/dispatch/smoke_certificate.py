@@ -17,6 +17,7 @@ import numpy as np
 from noyau.codegen.language import LANGUAGES
 from noyau.compiler.lowering.input_layouts import lie
 from noyau.ir.graph import Graph
+from noyau.ir.sizes import Sizes
 from noyau.kernels.programs.generate import BuiltProgram, GeneratedProgram, Specialization
 from noyau.kernels.reference import Description, graph_of
 from noyau.signatures.binding import bind
@@ -29,7 +30,6 @@ from noyau.verify.failures import Case
 from noyau.verify.trial import certify_native
 
 Array = np.ndarray
-Sizes = Mapping[str, int]
 Inputs = tuple[str, list[Array]]  # and what they are
 Plan = Iterable[tuple[Sizes, Pattern]]
 Program: TypeAlias = "GeneratedProgram | None"

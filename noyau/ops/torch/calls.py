@@ -406,9 +406,7 @@ class UnsignedTensors:
         except UnsupportedError as error:
             is_plain = is_unwatched(arguments) and not is_recorded(arguments) and out is None
             if not is_plain or device_of(arguments) != generate.CPU:
-                message = (
-                    "declare a signature or a gradient (@op.gradient), call it under torch.no_grad(), or on the CPU"
-                )
+                message = "declare a signature or a gradient (@op.gradient), call it in torch.no_grad() or on the CPU"
                 raise UnsupportedError(f"{description.name} runs as its reference here: {error}; {message}") from error
             return self.written(arguments, constants)
         return tensor_calls(calls)(arguments, constants, sizes, out)

@@ -5,7 +5,7 @@ On a GPU, what was launched for tensors of these shapes before is launched again
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -20,6 +20,7 @@ from noyau.hosts.numpy.fast_calls import MISS, Argument, read_argument
 from noyau.hosts.torch.cuda.device import device_errors
 from noyau.hosts.torch.fast_calls import TensorFastCall, is_plain, through_arrays
 from noyau.hosts.torch.tensors import array_like, array_of, tensor_of
+from noyau.ir.sizes import Sizes
 from noyau.kernels.call import CALLERS, caller_of, library_of
 from noyau.kernels.programs.generate import CPU, BuiltProgram, Specialization
 from noyau.kernels.user_kernel import UserKernel
@@ -31,7 +32,6 @@ from noyau.signatures.types import Signature
 from noyau.verify.lookup_tables import lookups, require_inside
 
 Entry: TypeAlias = Callable[[tuple[Any, ...]], Any]
-Sizes = Mapping[str, int]
 
 
 def entry(label: str, signature: Signature, chosen: Selection) -> Entry | None:

@@ -23,6 +23,7 @@ from noyau.hosts.torch.operator_registry import results_of_graph
 from noyau.hosts.torch.tensors import device_of, in_memory, is_negated, layout_array
 from noyau.ir.graph import Graph
 from noyau.ir.graph_interpreter import evaluate
+from noyau.ir.sizes import Sizes
 from noyau.kernels.programs import generate
 from noyau.kernels.reference import Description
 from noyau.ops.dispatch.smoke_certificate import hint, maker_inputs, maker_inputs_at, sizes_at_edges, sizes_missed
@@ -39,7 +40,6 @@ from noyau.verify.trial import certify_native
 from noyau.version import __version__
 
 Array = np.ndarray
-Sizes = Mapping[str, int]
 Drawn = Iterator[Mapping[str, Array]]  # inputs of a graph, by name
 Draw: TypeAlias = Callable[[Sequence[Sizes]], Drawn]  # of usual sizes, or of each of those that are asked for
 MOST = 6

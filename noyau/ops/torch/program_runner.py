@@ -21,6 +21,7 @@ from noyau.ir.dims import Dim
 from noyau.ir.graph import Constant, Contract, Graph, Input, Iota, Node, View
 from noyau.ir.graph_interpreter import Evaluator
 from noyau.ir.loops import Kernel, Role
+from noyau.ir.sizes import Sizes
 from noyau.kernels.programs.generate import BuiltKernel, BuiltProgram
 from noyau.kernels.programs.libraries import product, shows, slope_of
 from noyau.kernels.programs.program import KernelStep, LibraryStep
@@ -40,7 +41,6 @@ def along(dim: Dim, extents: Sequence[int], sizes: Mapping[str, int], device: to
 
 
 Tensor: TypeAlias = torch.Tensor
-Sizes = Mapping[str, int]
 Step = Callable[[list[Tensor], Sizes], Sequence[Tensor]]
 _LAYOUTS = {layout.order.value: layout for layout in (PACKED, INNER, STRIDED)}
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from noyau.codegen.language import LANGUAGES, Grid, Language
 from noyau.errors import FindingKind, NoyauError, UnsupportedError
+from noyau.ir.sizes import Sizes
 from noyau.kernels.c.parameters import prototype, roles_of
 from noyau.kernels.c.syntax import plain_name
 from noyau.kernels.call import FunctionKernel
@@ -135,7 +136,7 @@ def _argument_value(value: Any, language: Language, kind: str) -> Value:
 
 
 def diagnose_arithmetic(
-    situation: Situation, again: Callable[[Mapping[str, int]], Situation | None], *, sums: bool = True
+    situation: Situation, again: Callable[[Sizes], Situation | None], *, sums: bool = True
 ) -> list[Diagnostic]:
     """Diagnose the offsets and `sums` of a kernel; `again`: at other sizes, to find the smallest that overflows."""
     text, size, language = text_of(situation.kernel), sizes_text(situation.sizes), LANGUAGES[situation.kernel.language]
@@ -158,9 +159,7 @@ def _overflow_diagnostic(
     return Diagnostic(FindingKind.PRECISION, text.file, line, message, language.widening, size=size, other_line=other)
 
 
-def _least(
-    text: KernelBody, situation: Situation, line: int, again: Callable[[Mapping[str, int]], Situation | None]
-) -> str:
+def _least(text: KernelBody, situation: Situation, line: int, again: Callable[[Sizes], Situation | None]) -> str:
     """From which size on the line overflows, the others as they are: the largest of those that it depends on."""
 
     def is_lost(name: str, size: int) -> bool:
@@ -191,15 +190,13 @@ class Situation:
     `block`: where it is launched, in threads; a program of Triton is a block of one."""
 
     kernel: UserKernel
-    sizes: Mapping[str, int]
+    sizes: Sizes
     arguments: Mapping[str, Any]
     grid: Three = (1, 1, 1)
     block: Three = (1, 1, 1)
 
 
-def situation_or_none(
-    kernel: UserKernel, instance: Instance, sizes: Mapping[str, int], inputs: Sequence[Any]
-) -> Situation | None:
+def situation_or_none(kernel: UserKernel, instance: Instance, sizes: Sizes, inputs: Sequence[Any]) -> Situation | None:
     """A kernel of an op at sizes by the names of its signature; `inputs`: arrays at other sizes, of which only the
     scalars are looked at. None where it has no such call: what does not fit is found where the kernel is run."""
     try:

@@ -154,14 +154,12 @@ class ScriptSession:
         assert self.maps is not None
         self.maps[access_map.kernel, place] = access_map
 
-    def add(
-        self, name: str, language: str, place: str, shapes: str, watched: WatchedRun | None, unseen: str = ""
-    ) -> None:
+    def add(self, name: str, language: str, place: str, shapes: str, run: WatchedRun | None, unseen: str = "") -> None:
         """One call of a kernel; findings that are alike are told once."""
         if self.look is not None:
             self.look()
         earlier = self.kernels.get((name, place)) or KernelSeen(name, language, place, 0, (), 0)
-        run = watched or WatchedRun((), 0)
+        run = run or WatchedRun((), 0)
         by_id = {finding.id: finding for finding in (*run.findings, *earlier.findings)}
         self.kernels[name, place] = replace(
             earlier,

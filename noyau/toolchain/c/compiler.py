@@ -35,9 +35,7 @@ _REMEDY = "install gcc or clang, or run: pip install 'noyau-kernels[cc]'"
 
 _LINKED = ("-fopenmp", "-pthread")
 # Never -ffast-math or what it implies: a library that gcc before 13 links so turns denormals off in the process.
-_FLAGS = tuple(
-    "-std=c11 -O3 -fwrapv -fno-math-errno -fno-trapping-math -ffp-contract=fast -fPIC -fvisibility=hidden".split()
-)
+_FLAGS = "-std=c11 -O3 -fwrapv -fno-math-errno -fno-trapping-math -ffp-contract=fast -fPIC -fvisibility=hidden".split()
 # gcc else gives what follows from a limit a path of its own, and a loop with paths is not vectorised: the sigmoid that
 # follows a tanh took five times as long. Without -ftree-pre it moves no size as a float out of a loop: a schedule does.
 _GCC_FLAGS = ("-fno-tree-pre",)  # clang does not know it
@@ -277,9 +275,8 @@ def _compile(text: str, command: Sequence[str], output: Path, options: CompilerO
         try:
             _run((*command, "-c", options.called, "-o", "kernel.o"), folder, options.timeout_s, "compile")
         except BuildError as error:
-            path = toolchain_cache.store(
-                toolchain_cache.digest("refused", data), ".c", lambda path: path.write_bytes(data)
-            )
+            key = toolchain_cache.digest("refused", data)
+            path = toolchain_cache.store(key, ".c", lambda path: path.write_bytes(data))
             raise BuildError(f"{error}; the text is in {path}") from None
         _require(folder / "kernel.o", command[0])
         shutil.copyfile(folder / "kernel.o", output)

@@ -91,9 +91,7 @@ def expand_folds(statements: Statements, lanes: int, *, wide: bool = True, rests
     return change_each(statements, change)
 
 
-def total_of(
-    fold: ir.Fold, name: str, lanes: int, *, wide: bool = True, rests: bool = True
-) -> tuple[Statements, State]:
+def total_of(fold: ir.Fold, name: str, lanes: int, *, wide: bool, rests: bool = True) -> tuple[Statements, State]:
     """The loops of a fold, and their state in cell 0; 0 lanes: as many as suit its length. The rest: `expand_folds`."""
     lanes = lanes or (MANY if MONOIDS[fold.monoid].wants_lanes or _known(fold.loops[-1][1]) >= LONG else FEW)
     lanes = 1 if is_ordered(fold) else min(lanes, _known(fold.loops[-1][1]) or lanes)

@@ -127,9 +127,7 @@ def on_gpu(kernel: ir.Kernel) -> ir.Kernel:
 def _plain(expr: ir.Expr) -> ir.Expr:
     """The larger of a value and -inf is the value."""
     match expr:
-        case ir.Call("maximum", (ir.Const(value), other)) | ir.Call("maximum", (other, ir.Const(value))) if (
-            value == -inf
-        ):
+        case ir.Call("maximum", (ir.Const(value), other) | (other, ir.Const(value))) if value == -inf:
             return other
         case _:
             return expr

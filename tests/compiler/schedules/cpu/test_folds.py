@@ -178,7 +178,7 @@ def test_states_have_a_part_for_each_name():
 
 def test_a_total_can_be_stored_instead_of_finished():
     fold = Fold("variance", (("#r", N),), (), load("x", "#r"), F32)
-    statements, state = total_of(fold, "v", 4)
+    statements, state = total_of(fold, "v", 4, wide=True)
     outputs = [(name, F32, [1]) for name in ("count", "mean", "spread")]
     body = (*statements, Store(("count", "mean", "spread"), (Dim.of(0),), state.load(Dim.of(0))))
     x = np.arange(10, dtype=np.float32)
