@@ -59,8 +59,9 @@ def _named(body: Iterable[Statement], names: Mapping[str, str]) -> tuple[Stateme
         return replace(expr, name=names.get(expr.name, expr.name)) if isinstance(expr, Var) else expr
 
     def let(statement: Statement) -> Statement:
-        named = isinstance(statement, Let)
-        return replace(statement, name=names.get(statement.name, statement.name), origin=None) if named else statement
+        if not isinstance(statement, Let):
+            return statement
+        return replace(statement, name=names.get(statement.name, statement.name), origin=None)
 
     return rewrite_all(body, let, value)
 

@@ -156,7 +156,9 @@ def _places(addresses: np.ndarray, size: int) -> np.ndarray:
     """The places of addresses among cells of so many bytes. ValueError where one lies between two."""
     numbers = addresses.view(np.int64)
     if (numbers & (size - 1)).any():
-        raise ValueError(f"an address of cells of {size} bytes is no multiple of {size}, which a GPU refuses: misaligned")
+        raise ValueError(
+            f"an address of cells of {size} bytes is no multiple of {size}, which a GPU refuses: misaligned"
+        )
     return numbers // size - 1
 
 
