@@ -270,8 +270,7 @@ def otherwise(this: ir.Statement, after: ir.Statement) -> tuple[ir.Statement, ..
 class Expressions(ABC):
     """The expressions of one kernel: what is in scope, and which scalar functions the text calls.
 
-    `functions` are names of codegen/cmath, `integers` keys of `integer_function`, `preludes` names in the language's
-    own table of what stands above its kernels."""
+    `functions`: names of codegen/cmath; `integers`: keys of `integer_function`; `preludes`: of the language's table."""
 
     language: ClassVar[str]
     prefix: ClassVar[Mapping[str, str]]

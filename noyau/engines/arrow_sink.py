@@ -1,5 +1,4 @@
-"""Rows by pyarrow as a sink: a folder of Parquet files, one for some chunks of a part, each there as a whole or not at
-all; the lines of a CSV file."""
+"""Rows by pyarrow as a sink: a folder of Parquet files, each there as a whole or not at all; or lines of a CSV file."""
 
 from __future__ import annotations
 

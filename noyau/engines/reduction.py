@@ -116,8 +116,7 @@ def reduction(kind: Any = None, **facts: Any) -> Any:
 
 
 def as_reduction(value: Any, parameters: Mapping[str, Any] | None = None) -> Reduction | None:
-    """The reduction that a value is, or that its class makes of its parameters; None for others. SignatureError for
-    parameters that do not fit."""
+    """The reduction that a value is, or that its class makes; None for others. SignatureError for unfit parameters."""
     if isinstance(value, type) and issubclass(value, Reduction):
         try:
             return value(**parameters or {})

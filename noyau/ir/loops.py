@@ -320,8 +320,7 @@ class TransposeTile:
 
 @dataclass(frozen=True, slots=True)
 class StreamStore:
-    """Copies a tile of memory to neighbouring cells of a buffer, around the caches: they are not read again soon. With
-    `lines`, these are whole lines."""
+    """Copies a tile of memory to neighbouring cells of a buffer, around the caches; with `lines`, whole lines."""
 
     buffer: str
     index: Shape

@@ -319,9 +319,8 @@ _INCREMENT = re.compile(r"^(?:(?P<target>[^=;{}+]+)\+\+|\+\+(?P<other>[^=;{}+]+)
 def race_drawing(
     cell: str, language: str, owners: Sequence[str], touches: Sequence[tuple[int, str]], between: str = ""
 ) -> tuple[str, ...]:
-    """Two owners side by side, and below each other what they do to a cell, the earlier first: `touches` has the line
-    and the verb of the second one's access, then those of the first one's; `between`: what there is between the two,
-    where that is not nothing."""
+    """Two owners side by side, and below each what it does to a cell, the earlier first. `touches`: the line and the
+    verb of the second one's access, then of the first one's; `between`: what there is between the two, if anything."""
     (line, verb), (other_line, other_verb) = touches
     one, two = owners
     width = max(len(str(line)), len(str(other_line)))

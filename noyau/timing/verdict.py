@@ -177,8 +177,7 @@ class Comparison:
 
     @property
     def is_lost(self) -> bool:
-        """Whether it is surely SLOWER: the interval is at most 15 % wide and farther from any other verdict than it is
-        wide."""
+        """Whether it is surely SLOWER: an interval of at most 15 %, farther from any other verdict than it is wide."""
         width = self.high - self.low
         return SLOWER_BELOW - self.high > width and width <= _NARROW_IF_DECIDED * self.speedup
 

@@ -146,8 +146,7 @@ class LaunchMemory:
             self.write(f"{name} = {text if shape == '()' else f'tl.broadcast_to({text}, {shape})'}")
 
     def inside(self, mask: str, value: ir.Expr, text: str, empty: str) -> str:
-        """A value where a mask holds, else another one; of tiles that begin before their rows, only the end ones
-        ask."""
+        """A value where a mask holds, else another one; tiles that begin before their rows ask at their ends alone."""
         at_end = next((led.at_end for led in self.texts.led.values() if led.inside == mask), "True")
         if at_end == "True" or not self.texts.lanes.keys() <= self.texts.varies(value):
             return f"tl.where({mask}, {text}, {empty})"

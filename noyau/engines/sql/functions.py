@@ -1,5 +1,4 @@
-"""`noyau.create_function`: an op or a reduction as a function of SQL. SQLite calls row by row: rows wait here, and
-kernels take them in chunks."""
+"""`noyau.create_function`: an op or a reduction as a function of SQL. SQLite's rows wait here for a whole chunk."""
 
 from __future__ import annotations
 

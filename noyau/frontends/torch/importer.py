@@ -43,8 +43,7 @@ def table() -> Any:
 
 def body(node: fx.Node) -> fx.Graph | None:
     """The body of an operator: a graph of ATen operators over the given tensors and sizes, in the order of
-    `all_input_nodes`. None where torch has none, or a library does it better whole. UnsupportedError for what is not
-    traced."""
+    `all_input_nodes`. None where torch has none, or a library does it better. UnsupportedError where tracing fails."""
     name = str(node.target).removeprefix("aten.").removeprefix("_")
     if not isinstance(node.target, torch._ops.OpOverload) or name.startswith((*WHOLE, *RANDOM)):
         return None

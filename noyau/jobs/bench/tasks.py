@@ -118,8 +118,7 @@ def no_judge(name: str, problem: str) -> InputError:
 
 
 def by_function(judge: Contender, dtypes: Sequence[np.dtype[Any]]) -> Check:
-    """Against a plain function: for the truth in float64, or longer where inputs are float64, as far as it takes that;
-    as it is for what is allowed."""
+    """Against a plain function: in float64 or longer, as far as it takes that, for the truth; as it is for the rest."""
 
     def results(*arrays: np.ndarray) -> list[np.ndarray]:
         return arrays_of(judge.gives(judge.run(*judge.takes(arrays))))

@@ -78,8 +78,7 @@ def short_name(name: str) -> str:
 
 
 def model_events(ran: TimedSession, labels: Mapping[str, Sequence[str]], name: str, pid: int) -> Iterator[Event]:
-    """The last runs of a model in onnxruntime: its nodes, with the nodes of the file that each stands for, by its name,
-    and the gaps between nodes."""
+    """The last runs of a model in onnxruntime: its nodes, with the file's nodes that each stands for, and the gaps."""
     yield label("process_name", name, pid)
     yield from (label("thread_name", each, pid, tid) for tid, each in ((NODES, "nodes"), (GAPS, "gaps between nodes")))
     for run in ran.runs[-_MOST_RUNS:]:

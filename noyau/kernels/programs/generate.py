@@ -127,8 +127,7 @@ def generate(
 ) -> GeneratedProgram:
     """The kernels of an op's reference in a language, by its own schedule unless `options` say otherwise.
 
-    UnsupportedError where the reference is not traced (with its line), or the language lacks something (at which
-    sizes)."""
+    UnsupportedError, with the line, for what is not traced; or, with the sizes, for what the language lacks."""
     generation = GENERATIONS.get(language)
     if generation is None:
         *others, last = GENERATIONS

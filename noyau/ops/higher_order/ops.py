@@ -168,11 +168,10 @@ def reduce(function: Scalar, start: float, *, name: str | None = None) -> Higher
 
     What the function does is told from its graph. Where it joins the state to the number, or to what it makes of the
     number alone, by +, -, *, max, min, or, and, or by np.logaddexp, the cells are merged in lanes and blocks, in an
-    order of noyau's own that never depends on the number of threads. Anything else is a fold from left to right: the
-    cells of an axis one after the other, several axes in C order, whether the function is associative or not. No cells
-    give `start`. The state has the dtype that NumPy gives the function of it; one of 16 bits is kept in float32.
-    UnsupportedError where it cannot be traced or its dtype does not settle; SignatureError unless it takes two
-    numbers."""
+    order of noyau's own that never depends on the number of threads. Anything else is a fold from left to right: an
+    axis cell by cell, several axes in C order, whether the function is associative or not. No cells give `start`. The
+    state has the dtype that NumPy gives the function of it; one of 16 bits is kept in float32. UnsupportedError where
+    it cannot be traced or its dtype does not settle; SignatureError unless it takes two numbers."""
     step = over_arrays(function, 2, "noyau.reduce")
     require_traceable(step, step.__code__.co_varnames[:2], step.__kwdefaults__ or {})
     if step.__kwdefaults__:

@@ -21,8 +21,7 @@ OBSERVERS: list[Callable[[KernelCheck, str], None]] = []  # who is told of each 
 
 @dataclass(frozen=True, slots=True)
 class KernelSeen:
-    """A called kernel. `shapes`: of its arguments, each once; `calls`: how often; `unseen`: why it was not watched, or
-    ""."""
+    """A called kernel. `shapes`: of its arguments, each once; `calls`: how often; `unseen`: why it was not watched."""
 
     name: str
     language: str

@@ -42,8 +42,7 @@ _FOLDERS = tuple(f"{Path(str(module.__file__)).parent}{os.sep}" for module in (t
 
 @contextmanager
 def install_hooks(session: ScriptSession, grid: Sequence[int] | None = None) -> Iterator[None]:
-    """Watch what is launched in the meantime, for `session`. `grid`: in place of what the script says. Triton has to
-    interpret in this process."""
+    """Watch launches meanwhile, for `session`; Triton interprets in this process. `grid`: in place of the script's."""
     hooks = _TritonHooks(session, grid)
     with ExitStack() as undone:
         undone.enter_context(triton_host.triton_stood_in(session.note))

@@ -45,8 +45,7 @@ class LargeOutputs:
 
 
 def lengths_of(body: Statements) -> dict[str, int]:
-    """The number in each length of tiles, min(a number, what is left), by its name. A name that stands twice is left
-    out where its numbers differ."""
+    """The number in each length of tiles, min(a number, what is left), by its name, unless the name has two numbers."""
     numbers: dict[str, set[int]] = {}
     for let in every_statement(body):
         if isinstance(let, ir.Let):
