@@ -82,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="noyau",
         description="Makes numerical Python and ML models faster with kernels that are checked against float64.",
-        epilog="Exit status: 0 right; 1 wrong, racy, or slower than asked; 2 unusable arguments.",
+        epilog="Exit status: 0 right; 1 wrong, racy, or slower than asked; 2 unusable arguments; 3 not checked.",
     )
     parser.add_argument("--version", action="version", version=f"noyau {__version__}")
     parser.set_defaults(parser=parser)

@@ -144,7 +144,7 @@ def check_script(
 def _ended(wish: str, time_s: float) -> tuple[str, str]:
     """Why the process was cut off, and how else it ended; nothing where it ended well."""
     command = (sys.executable, "-m", "noyau.jobs.check.script_run")
-    # Products of blocks are small: where other programs run as well, two threads wait for each other many times as long.
+    # Products of blocks are small: beside other programs, two threads wait for each other many times as long.
     environment = {"OPENBLAS_NUM_THREADS": "1", **os.environ, "NOYAU_SCRIPT": wish}
     with subprocess.Popen(command, env=environment) as process:
         cut = wait_or_end(process, time_s, signal.SIGINT)

@@ -80,10 +80,15 @@ class Staged(Paged, Printed, ABC):
         return Page(head.partition(" ")[0], "show", sections, texts)
 
     def _chosen(self, kernel: str | None) -> Sequence[KernelStages]:
-        chosen = [each for each in self.stages if kernel in (None, each.name)]
-        if kernel is not None and not chosen:
-            names = ", ".join(each.name for each in self.stages) or "none"
-            raise InputError(f"there is no generated kernel {printable(kernel)}; there are: {names}")
+        """Every kernel; or that of a name, or the only one whose name begins so. InputError where there is none."""
+        if kernel is None:
+            return self.stages
+        begins = [each for each in self.stages if each.name.startswith(kernel)]
+        chosen = [each for each in begins if each.name == kernel] or begins
+        if len({each.name for each in chosen}) != 1:
+            problem = "several generated kernels begin with" if chosen else "there is no generated kernel"
+            names = ", ".join(each.name for each in begins or self.stages) or "none"
+            raise InputError(f"{problem} {printable(kernel)}; there are: {names}")
         return chosen
 
 

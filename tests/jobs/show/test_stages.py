@@ -61,6 +61,9 @@ def test_the_stages_of_one_kernel(tmp_path):
     one, other = (each.name for each in staged.stages)
     assert one in staged.stage("loops", one)
     assert other not in staged.stage("loops", one)
+    assert staged.stage("loops", one[:-3]) == staged.stage("loops", one)
+    with pytest.raises(InputError, match=rf"several generated kernels begin with ; there are: {one}, {other}"):
+        staged.stage("loops", "")
     with pytest.raises(InputError, match=rf"no generated kernel none; there are: {one}, {other}"):
         staged.stage("loops", "none")
     with pytest.raises(InputError, match="no stage nonsense; the stages are: graph, normal, loops, scheduled, text"):
