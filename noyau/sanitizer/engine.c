@@ -33,14 +33,20 @@ typedef struct {
 } answer;
 
 typedef struct {
-    crowd readers, writer, atomics;
+    crowd readers;
     uint32_t region, flags;
 } cell_shadow;
 
+/* Who changed a cell: apart, for of memory that is only read nobody looks there. */
+typedef struct {
+    crowd writer, atomics;
+} change_shadow;
+
 typedef struct {
     cell_shadow *cells; /* NULL once it is forgotten */
+    change_shadow *changes;
     int64_t count;
-    int32_t is_set;
+    int32_t is_set, is_changed; /* its cells hold values; some of them were changed since it is there */
 } memory_shadow;
 
 struct shadow {
@@ -68,7 +74,7 @@ shadow *shadow_new(void) {
 
 void shadow_free(shadow *s) {
     if (!s) return;
-    for (int64_t i = 0; i < s->memory_count; ++i) free(s->memories[i].cells);
+    for (int64_t i = 0; i < s->memory_count; ++i) shadow_forget(s, (int32_t)i);
     free(s->memories);
     free(s->meetings);
     free(s->fences);
@@ -76,15 +82,18 @@ void shadow_free(shadow *s) {
     free(s);
 }
 
-/* In large pages, of which each asks the system once: a shadow is first touched all over. One of very many bytes may not
-   be, and has small ones. */
-static void in_large_pages(char *start, size_t bytes) {
+/* Zeros, or NULL. Pages that nobody touches cost nothing: the system gives zeros as they are asked for. In large pages, of
+   which each asks the system once: a shadow is first touched all over. One of very many bytes may not be, and has small
+   ones. */
+static void *zeros(int64_t cells, size_t size) {
+    char *const start = calloc(cells ? (size_t)cells : 1, size);
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
+    const size_t bytes = (size_t)cells * size;
     char *const from = (char *)(((uintptr_t)start + PAGE - 1) / PAGE * PAGE);
-    if (bytes >= FEW_BYTES && bytes <= MANY_BYTES) madvise(from, (size_t)(start + bytes - from) / PAGE * PAGE, MADV_HUGEPAGE);
-#else
-    (void)start, (void)bytes;
+    if (start && bytes >= FEW_BYTES && bytes <= MANY_BYTES)
+        madvise(from, (size_t)(start + bytes - from) / PAGE * PAGE, MADV_HUGEPAGE);
 #endif
+    return start;
 }
 
 int32_t shadow_memory(shadow *s, int64_t cells, int32_t is_set) {
@@ -95,11 +104,12 @@ int32_t shadow_memory(shadow *s, int64_t cells, int32_t is_set) {
         if (!grown) return -1;
         s->memories = grown, s->room = room;
     }
-    /* Pages that nobody touches cost nothing: the system gives zeros as they are asked for. */
-    cell_shadow *made = calloc(cells ? (size_t)cells : 1, sizeof *made);
-    if (!made) return -1;
-    in_large_pages((char *)made, (size_t)cells * sizeof *made);
-    s->memories[s->memory_count] = (memory_shadow){made, cells, is_set};
+    memory_shadow made = {zeros(cells, sizeof *made.cells), zeros(cells, sizeof *made.changes), cells, is_set, 0};
+    if (!made.cells || !made.changes) {
+        free(made.cells), free(made.changes);
+        return -1;
+    }
+    s->memories[s->memory_count] = made;
     return (int32_t)s->memory_count++;
 }
 
@@ -109,12 +119,15 @@ static memory_shadow *memory_of(const shadow *s, int32_t memory) {
 
 void shadow_forget(shadow *s, int32_t memory) {
     memory_shadow *m = memory_of(s, memory);
-    if (m) free(m->cells), m->cells = NULL;
+    if (m) free(m->cells), free(m->changes), m->cells = NULL;
 }
 
 void shadow_clear(shadow *s, int32_t memory) {
     memory_shadow *m = memory_of(s, memory);
-    if (m) memset(m->cells, 0, (size_t)m->count * sizeof *m->cells), m->is_set = 0;
+    if (!m) return;
+    memset(m->cells, 0, (size_t)m->count * sizeof *m->cells);
+    memset(m->changes, 0, (size_t)m->count * sizeof *m->changes);
+    m->is_set = m->is_changed = 0;
 }
 
 void shadow_region(shadow *s, int32_t serial) {
@@ -304,6 +317,7 @@ static void join(shadow *s, crowd *them, const crowd *now, int32_t site) {
 
 static void touch_cell(shadow *s, memory_shadow *m, int32_t memory, int64_t cell, int32_t access, int32_t site) {
     cell_shadow *c = m->cells + cell;
+    change_shadow *changes = m->changes + cell;
     const crowd *now = &s->now;
     s->now.stamp = (uint32_t)s->accesses;
     const int reads = access == SHADOW_READ || access == SHADOW_ATOMIC || access == SHADOW_SWAP;
@@ -314,27 +328,32 @@ static void touch_cell(shadow *s, memory_shadow *m, int32_t memory, int64_t cell
     }
     if (access != SHADOW_READ) c->flags |= IS_SET | IS_WRITTEN;
     if (s->serial) return;
+    m->is_changed |= access != SHADOW_READ;
     if (c->region != s->region) {
-        const uint32_t flags = c->flags;
-        *c = (cell_shadow){.region = s->region, .flags = flags};
+        *c = (cell_shadow){.region = s->region, .flags = c->flags};
+        if (m->is_changed) *changes = (change_shadow){0};
+    }
+    if (!m->is_changed) {
+        join(s, &c->readers, now, site);
+        return;
     }
     const int is_swap = access == SHADOW_SWAP, is_of_guess = access == SHADOW_READ && is_guess(s, site);
     if (is_swap) access = SHADOW_ATOMIC;
     if (is_swap && c->readers.owner == now->owner && c->readers.site >= 0)
         set_bit(&s->guessing, &s->guessing_bytes, (uint32_t)c->readers.site);
-    if (conflicts(s, &c->writer, now)) race(s, memory, cell, access, site, &c->writer, SHADOW_WRITE);
-    if (access != SHADOW_ATOMIC && !is_of_guess && c->atomics.owner != now->owner && conflicts(s, &c->atomics, now))
-        race(s, memory, cell, access, site, &c->atomics, SHADOW_ATOMIC);
+    if (conflicts(s, &changes->writer, now)) race(s, memory, cell, access, site, &changes->writer, SHADOW_WRITE);
+    if (access != SHADOW_ATOMIC && !is_of_guess && changes->atomics.owner != now->owner && conflicts(s, &changes->atomics, now))
+        race(s, memory, cell, access, site, &changes->atomics, SHADOW_ATOMIC);
     if (access != SHADOW_READ && !(access == SHADOW_ATOMIC && is_guess(s, c->readers.site)) && conflicts(s, &c->readers, now))
         race(s, memory, cell, access, site, &c->readers, SHADOW_READ);
     if (access == SHADOW_READ) {
         join(s, &c->readers, now, site);
     } else if (access == SHADOW_ATOMIC) {
-        join(s, &c->atomics, now, site);
+        join(s, &changes->atomics, now, site);
         meet(s, memory, cell);
     } else {
-        c->writer = *now;
-        c->writer.site = site;
+        changes->writer = *now;
+        changes->writer.site = site;
     }
 }
 

@@ -22,12 +22,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from noyau.errors import InputError
+from noyau.errors import InputError, UnsupportedError
 from noyau.sanitizer.records import WatchedRun
 from noyau.sanitizer.scripts.fakes import WATCHING, FunctionGuard
 from noyau.sanitizer.scripts.lint import lint_script
 from noyau.sanitizer.scripts.notebooks import cells_of, remembered, run_cells
 from noyau.sanitizer.scripts.record import OBSERVERS, KernelSeen, ScriptCheck, ScriptSession
+from noyau.sanitizer.triton.worker import ONE_THREAD
 from noyau.timing.comparison import briefly
 from noyau.verify.checks import KernelCheck
 from noyau.workers.import_path import import_path, when_imported
@@ -144,9 +145,7 @@ def check_script(
 def _ended(wish: str, time_s: float) -> tuple[str, str]:
     """Why the process was cut off, and how else it ended; nothing where it ended well."""
     command = (sys.executable, "-m", "noyau.jobs.check.script_run")
-    # Products of blocks are small: beside other programs, two threads wait for each other many times as long.
-    environment = {"OPENBLAS_NUM_THREADS": "1", **os.environ, "NOYAU_SCRIPT": wish}
-    with subprocess.Popen(command, env=environment) as process:
+    with subprocess.Popen(command, env={**ONE_THREAD, **os.environ, "NOYAU_SCRIPT": wish}) as process:
         cut = wait_or_end(process, time_s, signal.SIGINT)
     status = process.returncode
     if status < 0:
@@ -179,8 +178,10 @@ def main() -> int:
         except BaseException as error:  # noqa: BLE001  also Ctrl-C: what was seen until then is told
             if not isinstance(error, KeyboardInterrupt):
                 _print_traceback(error)
-            if isinstance(error, ImportError) and str(error) in session.lacks:
-                session.add("numba.cuda", "numba_cuda", str(path), "", None, session.lacks[str(error)])
+            if lack := session.lacks.get(str(error), ""):
+                session.add("numba.cuda", "numba_cuda", str(path), "", None, lack)
+            elif isinstance(error, UnsupportedError):
+                session.add(path.name, "triton", str(path), "", None, str(error))
             else:
                 fault = f"it ended with {type(error).__name__}: {error}{_where(error, path)}"
             if session.is_partial and fault:

@@ -163,9 +163,6 @@ class FakeStream:
         self.synchronize()
         return True
 
-    def is_capturing(self) -> bool:
-        return False
-
     def record_event(self, event: FakeEvent | None = None) -> FakeEvent:
         recorded = event or FakeEvent()
         recorded.record(self)

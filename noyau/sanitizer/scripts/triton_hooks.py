@@ -6,6 +6,7 @@ from __future__ import annotations
 import inspect
 import math
 import os
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -90,6 +91,7 @@ class _TritonHooks:
     def __init__(self, session: ScriptSession, grid: Sequence[int] | None) -> None:
         self.session, self.grid, self.empties, self.order = session, grid, _Empties(), order_of(session)
         self.storages: dict[int, StorageWeakRef] = {}
+        self.pointed: weakref.WeakSet[torch.Tensor] = weakref.WeakSet()  # whose address the script asked for
 
     def run(self, function: Any, args: Sequence[Any], named: Mapping[str, Any], grid: Any) -> FakeCompiledKernel:
         """A launch of a kernel, or a warm-up of it."""
@@ -111,13 +113,15 @@ class _TritonHooks:
         shapes = describe_shapes([*names[: len(args)], *own], [*args, *own.values()])
         remarks = lint_launch(function, args, own, grid, session.script, shapes)
         session.advice |= {each.id: each for each in remarks if each.id not in session.advice}
-        fresh = dict(self.fresh([*args, *own.values()], name, place))
+        dtypes = {each.dtype for each in _tensors((*args, *own.values()))}
+        behind = list(self.pointed) if dtypes & {torch.int64, torch.uint64} else []
+        fresh = dict(self.fresh([*args, *own.values(), *behind], name, place))
         traced = session.traced(name, place)
         # A launch on memory of the host that is not pinned is Triton's interpreter's: it is done at once.
         tensors = [t for t in _tensors((*args, *own.values())) if is_marked(t) or storage_of(t) in self.order.pinned]
         before = [self.bytes_of(each) for each in tensors]
         try:
-            triton_launch = launch_watched(run, function, args, named, fresh, shadow=traced)
+            triton_launch = launch_watched(run, function, args, named, fresh, traced, behind)
         except Exception as fault:
             error = fault if isinstance(fault, NoyauError) else error_of(name, fault)
             session.add(name, LANGUAGE, place, shapes, None, str(error))
@@ -208,6 +212,8 @@ class _TritonHooks:
         """At each call of torch: what it made empty, and what it read that nobody wrote."""
         name = getattr(function, "__name__", "")
         self.look_at_order(name, args, named, result)
+        if name == "data_ptr" and is_marked(args[0]):
+            self.pointed.add(args[0]._base if args[0]._is_view() else args[0])
         if name in triton_host.EMPTY and isinstance(result, torch.Tensor):
             self.empties.add(result)
         elif self.empties.known and not _writes(name):

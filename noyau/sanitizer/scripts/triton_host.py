@@ -20,7 +20,7 @@ from triton import testing
 from triton.backends.compiler import GPUTarget
 from triton.runtime import autotuner
 
-from noyau.errors import MissingExtraError
+from noyau.errors import MissingExtraError, UnsupportedError
 from noyau.sanitizer.scripts.fakes import patch
 from noyau.sanitizer.scripts.streams import DEFAULT, FakeEvent, FakeStream
 from noyau.text import sizes_text
@@ -182,6 +182,7 @@ class TorchStream(FakeStream):
     """A stream of torch, which the default one does not wait for."""
 
     device = GPU
+    is_capturing = staticmethod(lambda: False)
 
 
 def _answer(value: Any = None) -> Callable[..., Any]:
@@ -216,6 +217,10 @@ def fake_generator() -> SimpleNamespace:
     )
 
 
+def _no_graphs(*wishes: Any, **named: Any) -> None:
+    raise UnsupportedError("a CUDA graph is not recorded without a GPU; run the script without it")
+
+
 WORDS: dict[str, Any] = {
     **{name: _answer(True) for name in ("is_available", "is_initialized", "is_bf16_supported")},
     "device_count": _answer(1),
@@ -224,7 +229,6 @@ WORDS: dict[str, Any] = {
     "get_device_capability": _answer((PROPERTIES.major, PROPERTIES.minor)),
     "mem_get_info": _answer((PROPERTIES.total_memory, PROPERTIES.total_memory)),
     "current_stream": lambda *_: TorchStream(number=FakeStream.order.current),
-    "is_current_stream_capturing": _answer(False),
     "default_stream": lambda *_: TorchStream(number=DEFAULT),
     "synchronize": lambda *_: FakeStream.order.synchronize(),
     "stream": lambda stream: stream or nullcontext(),
@@ -233,6 +237,7 @@ WORDS: dict[str, Any] = {
     "default_generators": (fake_generator(),),
     "Stream": TorchStream,
     "Event": FakeEvent,
+    "CUDAGraph": _no_graphs,
 }
 _SILENT = """init _lazy_init set_device empty_cache manual_seed manual_seed_all reset_peak_memory_stats
     reset_max_memory_allocated ipc_collect""".split()

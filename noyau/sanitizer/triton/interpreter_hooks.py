@@ -17,14 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from noyau.errors import MissingExtraError, UnsupportedError
+from noyau.errors import MissingExtraError
 from noyau.sanitizer.engine import Shadow
 from noyau.sanitizer.recording_array import TooManyError
 from noyau.sanitizer.records import Access, Site, WatchedMemory
 from noyau.sanitizer.scripts.fakes import patch
 from noyau.sanitizer.triton.sample import LaunchSample
 from noyau.toolchain.triton import interpreter as own_interpreter
-from noyau.toolchain.triton.builder import lanes_of
 from noyau.toolchain.triton.programs import BATCH
 
 try:
@@ -37,7 +36,6 @@ Array = np.ndarray
 Cells = np.ndarray | None
 Plain = Callable[..., Any]  # the builder's own method
 _FOLDERS = tuple(f"{Path(file).parent}{os.sep}" for file in (triton.__file__, __file__, own_interpreter.__file__))
-_NEEDED = ("set_grid_dim", "set_grid_idx", "create_masked_load", "create_masked_store", "create_atomic_rmw")
 _ATOMIC_MOVES = ("create_atomic_load", "create_atomic_store", "create_atomic_poll")  # of newer releases
 _INT32_END = 2.0**31
 _MOST_KEPT = 1 << 24  # accesses of a batch
@@ -57,11 +55,7 @@ class Hooks:
         self._is_atomic = False
 
     def wrapped(self) -> dict[str, Callable[..., Any]]:
-        """Replacements of methods of the builder, by name. UnsupportedError where this release of Triton lacks one."""
-        missing = next((name for name in _NEEDED if not hasattr(self.builder, name)), None)
-        if missing is not None:
-            message = f"the interpreter of triton {triton.__version__} has no {missing}: its accesses are not seen"
-            raise UnsupportedError(message)
+        """Replacements of methods of the builder, by name."""
         hooks: dict[str, Callable[..., Any]] = {
             "set_grid_dim": self.grid_dim,
             "set_grid_idx": self.grid_idx,
@@ -108,16 +102,16 @@ class Hooks:
         return plain(is_whole)
 
     def load(self, plain: Plain, pointers: Any, mask: Any, *rest: Any, **options: Any) -> Any:
-        inside = self.noted(pointers, lanes_of(mask), Access.READ)
+        inside = self.noted(pointers, mask.data, Access.READ)
         return plain(pointers, _like(mask, inside), *rest, **options)
 
     def store(self, plain: Plain, pointers: Any, value: Any, mask: Any, *rest: Any, **options: Any) -> Any:
-        inside = self.noted(pointers, lanes_of(mask), Access.WRITE, value.data)
+        inside = self.noted(pointers, mask.data, Access.WRITE, value.data)
         return plain(pointers, value, _like(mask, inside), *rest, **options)
 
     def merge(self, plain: Plain, how: Any, pointers: Any, value: Any, mask: Any, *rest: Any, **options: Any) -> Any:
         self.fence(pointers, rest)
-        inside = self.noted(pointers, lanes_of(mask), Access.ATOMIC)
+        inside = self.noted(pointers, mask.data, Access.ATOMIC)
         return plain(how, pointers, value, _like(mask, inside), *rest, **options)
 
     def compare_and_swap(
@@ -209,8 +203,7 @@ class Hooks:
 
 @contextmanager
 def interpreter_hooks(extents: MemoryExtents, most: int, *, goes_on: bool = False) -> Iterator[Hooks]:
-    """Programs that the interpreter runs in the meantime are watched. UnsupportedError where this release of Triton
-    lacks what is wrapped for it."""
+    """Programs that the interpreter runs in the meantime are watched."""
     hooks = Hooks(extents, most, goes_on=goes_on)
     own_interpreter.install()
     with ExitStack() as undone, np.errstate(all="ignore"):
@@ -235,7 +228,7 @@ def _forgotten(lanes: Array, inside: Array) -> str:
 
 def _like(handle: Any, data: Array) -> Any:
     """A handle of the interpreter on other data."""
-    return data if isinstance(handle, np.ndarray) else type(handle)(data, handle.dtype)
+    return type(handle)(data, handle.dtype)
 
 
 _BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}

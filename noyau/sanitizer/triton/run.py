@@ -33,7 +33,7 @@ except ImportError as error:
     raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau-kernels[triton]'") from error
 
 LANGUAGE = "triton"
-MOST, _MOST_OF_AN_OP = 100_000_000, 30_000_000  # accesses of one launch that are watched: of a script, of an op
+MOST, _MOST_OF_AN_OP = 200_000_000, 30_000_000  # accesses of one launch that are watched: of a script, of an op
 _WIDEN = "a product of int32 overflowed on the way: widen it, as in row.to(tl.int64) * stride"
 _ZONE, _ALIGNED = 1 << 16, 64  # bytes around an argument, at least; how it is aligned
 _FILLS = (0xFF, 0x7B)  # bytes of NaNs and of -1, and of large numbers
@@ -51,7 +51,8 @@ class FreshTensor:
 @dataclass(slots=True)
 class TensorSpan:
     """A part of a storage that arguments of a launch lie in: its bytes in the user's memory, and a copy with room
-    around it. `fresh`: what of it holds values, where it began empty."""
+    around it; itself, `in_place`, where kernels read its address from a table. `fresh`: what of it holds values, where
+    it began empty."""
 
     name: str
     storage: np.ndarray
@@ -59,6 +60,7 @@ class TensorSpan:
     end: int
     tensor: torch.Tensor
     fresh: FreshTensor | None
+    in_place: bool = False
     room: np.ndarray = field(init=False)
     memory: int = -1
 
@@ -155,10 +157,11 @@ def launch_watched(
     named: Mapping[str, Any],
     fresh: Mapping[int, FreshTensor] | None = None,
     shadow: Shadow | None = None,
+    behind: Sequence[torch.Tensor] = (),
 ) -> TritonLaunch:
     """Call `run(*args, **named)`, which has Triton interpret a launch of `function`, with each tensor among the
     arguments in a place with room around it; what it left there is copied back. `fresh`: memory that began empty, by
-    the address of its storage; it is told what was written.
+    the address of its storage; it is told what was written; `behind`: tensors whose addresses may lie in an argument.
 
     Whatever the kernel raises comes through, once what it wrote is copied back. Of a launch of more than MOST accesses
     a part of the programs is watched, which the notes tell."""
@@ -166,7 +169,7 @@ def launch_watched(
     arguments = [*zip(names, args, strict=False), *named.items()]
     with torch._C.DisableTorchFunction(), torch.no_grad():
         tensors = [pair for name, each in arguments for pair in _tensors(name, each)]
-        spans = _spans(tensors, fresh or {})
+        spans = _spans(tensors, fresh or {}, behind)
         extents = MemoryExtents(shadow or Shadow())
         for span in spans:
             _add(span, extents)
@@ -256,17 +259,21 @@ def reach(tensor: torch.Tensor) -> tuple[int, int]:
     return start, start + (sum(steps) + 1) * size if tensor.numel() else start
 
 
-def _spans(tensors: Sequence[tuple[str, torch.Tensor]], fresh: Mapping[int, FreshTensor]) -> list[TensorSpan]:
-    """The parts of storages that tensors lie in, those that overlap as one."""
+def _spans(
+    tensors: Sequence[tuple[str, torch.Tensor]], fresh: Mapping[int, FreshTensor], behind: Sequence[torch.Tensor]
+) -> list[TensorSpan]:
+    """The parts of storages that tensors lie in, those that overlap as one; what lies `behind` pointers stays."""
     spans: list[TensorSpan] = []
+    pointed = {each.untyped_storage().data_ptr() for each in behind}
+    tensors = [*tensors, *((f"{each.dtype}{list(each.shape)}", each) for each in behind)]
     for name, tensor in sorted(tensors, key=lambda pair: (pair[1].untyped_storage().data_ptr(), reach(pair[1])[0])):
         start, end = reach(tensor)
         storage: np.ndarray = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).numpy()
-        last = spans[-1] if spans else None
-        if last is not None and _address(last.storage) == _address(storage) and start < last.end:
+        at, last = _address(storage), spans[-1] if spans else None
+        if last is not None and _address(last.storage) == at and start < last.end:
             last.end = max(last.end, end)
         elif start < end:
-            spans.append(TensorSpan(name, storage, start, end, tensor, fresh.get(_address(storage))))
+            spans.append(TensorSpan(name, storage, start, end, tensor, fresh.get(at), at in pointed))
     return spans
 
 
@@ -276,7 +283,7 @@ def _address(storage: np.ndarray) -> int:
 
 def _add(span: TensorSpan, extents: MemoryExtents) -> None:
     """Its copy, watched, with what it holds."""
-    span.room = roomy(span.own)
+    span.room = span.own if span.in_place else roomy(span.own)
     bits = span.room.view(f"u{min(span.tensor.element_size(), 8)}").reshape(-1)
     shape = span.cells if bits.size == int(np.prod(span.cells)) else bits.shape
     mask = None if span.fresh is None else span.fresh.is_set[span.start : span.end : bits.itemsize]

@@ -53,7 +53,7 @@ class LaunchSample:
         room = self.most - accesses
         if self.is_ordered:
             return room >= 0 and not self.is_partial
-        wanted = accesses / max(self.watched, 1) * (self.total - programs[0])
+        wanted = accesses / max(self.watched, 1) * (self.total - len(self.chosen))
         if room >= self.most / 2 or room >= wanted or self._random.random() < room / wanted:
             return True
         return accesses <= _MORE * self.most and any(map(self._is_corner, programs))

@@ -14,6 +14,9 @@ from noyau.workers.worker import Worker
 if TYPE_CHECKING:
     from noyau.ops.op import Op
 
+# Products of blocks are small: where other programs run too, two threads take ten times as long as one.
+ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
+INTERPRETING = {"TRITON_INTERPRET": "1", **ONE_THREAD}
 _LOADING_S = 120.0
 _INTERPRETERS: dict[str, InterpreterWorker] = {}  # the one of the last file
 
@@ -22,7 +25,7 @@ class InterpreterWorker(Worker):
     """A process in which Triton interprets; its state is the op at `home`."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(name, environment={"TRITON_INTERPRET": "1", "OPENBLAS_NUM_THREADS": "1"})
+        super().__init__(name, environment=INTERPRETING)
         self.home: Home | None = None
 
     def hold(self, home: Home) -> None:

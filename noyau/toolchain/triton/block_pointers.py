@@ -1,4 +1,4 @@
-"""Block pointers, which the interpreter lacks from Triton 3.9 on: tl.make_block_ptr, tl.advance, loads and stores."""
+"""Block pointers, whatever the release: tl.make_block_ptr, tl.advance, loads and stores."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from noyau.toolchain.triton.builder import DTYPES, alone, interpreter, is_tensor, number_of, tensor_of, tl
+from noyau.toolchain.triton.builder import DTYPES, alone, is_tensor, number_of, tensor_of, tl
 
 
 @dataclass(frozen=True)
@@ -82,8 +82,6 @@ def _storing(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def words_of(plain: Callable[[Any], Callable[..., Any]]) -> Mapping[str, Any]:
-    """The words of the language that take block pointers, if this release has none. `plain`: builtins as functions."""
-    if hasattr(interpreter.InterpreterBuilder, "create_make_block_ptr"):
-        return {}
+    """The words of the language that take block pointers. `plain`: builtins as functions."""
     words = {"make_block_ptr": alone(_make), "advance": BlockPointer.advance}
     return {**words, "load": _loading(plain(tl.load)), "store": _storing(plain(tl.store))}

@@ -12,7 +12,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from noyau.errors import MissingExtraError, UnsupportedError
+from noyau.errors import CheckError, MissingExtraError, UnsupportedError
 from noyau.ir.operators import OPERATORS
 from noyau.toolchain.triton.programs import BATCH
 
@@ -128,7 +128,7 @@ def _erf(self: Any, value: Any) -> Any:
 
 def _loaded(self: Any, pointers: Any, mask: Any, other: Any, *rest: Any, **options: Any) -> Any:
     dtype = pointers.get_element_ty()
-    cell, lanes = _numpy_dtype(dtype), lanes_of(mask)
+    cell, lanes = _numpy_dtype(dtype), mask.data
     if lanes.all():
         return Handle(_cells_at(pointers.data, cell), dtype)
     other_cells = np.zeros(pointers.data.shape, cell) if other is None else other.data
@@ -138,28 +138,20 @@ def _loaded(self: Any, pointers: Any, mask: Any, other: Any, *rest: Any, **optio
     return Handle(cells, dtype)
 
 
-def lanes_of(mask: Any) -> np.ndarray:
-    """The lanes of a mask: a handle's, or those that block pointers of older releases give as they are."""
-    lanes: np.ndarray = mask if isinstance(mask, np.ndarray) else mask.data
-    return lanes.astype(bool, copy=False)
-
-
 @cache
 def _space(size: int) -> np.ndarray:
     """All memory from the address `size` on, in cells of so many bytes: NumPy goes through lanes ten times as fast as
     Triton's own code."""
-    facts = {"data": (size, False), "typestr": f"u{size}", "shape": (_ADDRESSES // size,), "version": 3}
+    facts = {"data": (size, False), "typestr": f"u{size}", "shape": ((1 << 47) // size,), "version": 3}
     return np.asarray(SimpleNamespace(__array_interface__=facts))
 
 
 def _places(addresses: np.ndarray, size: int) -> np.ndarray:
-    """The places of addresses among cells of so many bytes. ValueError where one lies between two."""
-    numbers = addresses.view(np.int64)
-    if (numbers & (size - 1)).any():
-        raise ValueError(
-            f"an address of cells of {size} bytes is no multiple of {size}, which a GPU refuses: misaligned"
-        )
-    return numbers // size - 1
+    """The places of addresses among cells of so many bytes. CheckError where one lies between two."""
+    numbers: np.ndarray = addresses.view(np.int64)
+    if size > 1 and np.bitwise_or.reduce(numbers, axis=None) & (size - 1):
+        raise CheckError(f"{size} bytes are accessed at an address that is no multiple of that: a GPU refuses it")
+    return (numbers >> (size.bit_length() - 1)) - 1
 
 
 def _cells_at(addresses: np.ndarray, dtype: Any) -> np.ndarray:
@@ -173,7 +165,7 @@ def _put(addresses: np.ndarray, cells: np.ndarray) -> None:
 
 
 def _stored(self: Any, pointers: Any, value: Any, mask: Any, *rest: Any, **options: Any) -> Any:
-    addresses, lanes, cells = np.broadcast_arrays(pointers.data, lanes_of(mask), value.data)
+    addresses, lanes, cells = np.broadcast_arrays(pointers.data, mask.data, value.data)
     chosen = ... if lanes.all() else lanes
     _remember(addresses[chosen], cells.dtype)
     _put(addresses[chosen], cells[chosen])
@@ -202,6 +194,15 @@ def _merged(self: Any, how: Any, pointers: Any, value: Any, mask: Any, *rest: An
         result[lane] = _loaded(self, pointer, one, None).data[0]
         _stored(self, pointer, Handle(np.atleast_1d(merge(result[lane], value.data[lane])), value.dtype), one)
     return Handle(result, value.dtype.scalar)
+
+
+def _reduced(self: Any, kind: Any, descriptor: Any, value: Any, offsets: Any) -> Any:
+    """An atomic on a tile of a tensor descriptor."""
+    name, sign = str(kind).rpartition(".")[2], value.data.dtype.kind.upper()
+    signs = {"ADD": "F", "MIN": "U", "MAX": "U"}
+    how = getattr(interpreter._ir.ATOMIC_OP, sign * (sign == signs.get(name)) + name)
+    pointers, mask = descriptor.materialize_pointers(offsets)
+    self.create_atomic_rmw(how, pointers, value, mask, interpreter._ir.MEM_SEMANTIC.RELAXED, None)
 
 
 def _swapped(self: Any, pointers: Any, expected: Any, value: Any, *rest: Any, **options: Any) -> Any:
@@ -270,7 +271,6 @@ def _broadcast(plain: Callable[..., Any], left: Any, right: Any) -> Any:
     )
 
 
-_ADDRESSES = 1 << 47  # of a process
 _FIELDS = "_noyau_fields"
 _NO_BATCH = "it is of one program at a time"
 # The others that know nothing of batches give values of another shape.
@@ -295,6 +295,7 @@ _BUILDER: Mapping[str, Any] = {
     "create_masked_store": _stored,
     "create_atomic_rmw": _merged,
     "create_atomic_cas": _swapped,
+    "create_descriptor_reduce": alone(_reduced),
     "cast_impl": _cast,
     "create_fp_to_fp": _cast,
     "create_minnumf": lambda self, left, right: self.binary_op(left, right, np.fmin),

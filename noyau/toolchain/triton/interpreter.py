@@ -189,7 +189,7 @@ def _words() -> list[tuple[Any, str, Any, Any]]:
     own: list[tuple[Any, str, Any]] = [
         (tensor, "__index__", lambda each: int(BATCH.one_value(each.handle.data))),
         (tensor, "__bool__", lambda each: bool(number_of(each.numel) != 1 or BATCH.one_value(each.handle.data))),
-        (tensor, "T", property(lambda each: tl.trans(each))),  # noqa: PLW0108  as tl.trans is at the call
+        (tensor, "T", property(_plain(tl.trans))),
         (tl.core, "extern_elementwise", _extern),  # of functions that a file imports by their names
     ]
     own += [(holder, name, value) for holder in (tl, tl.core) for name, value in _language_words().items()]

@@ -82,6 +82,7 @@ class Programs:
         x, y, z = map(range, grid)
         self.places: Iterator[Place] = product(x, y, z)
         self.width = _BATCH if settle is not None and prod(grid) >= _FEWEST else 1
+        self.slowest = 0  # the axis along which one goes last; -1 where it stays so
         self.groups: list[list[Place]] = []  # of programs that were taken from the places, and come next
         self.waiting: deque[tuple[Place, threading.Semaphore]] = deque()
         self.rounds = self.idle = 0
@@ -130,13 +131,22 @@ class Programs:
             self.run()
         except ApartError as apart:
             parts = apart.parts
+            self.order_by([[group[number] for number in part] for part in parts])
         except Exception:  # noqa: BLE001  the program that it is of raises it again
-            parts = [[number] for number in range(len(group))]
+            parts, self.slowest = [[number] for number in range(len(group))], -1
         finally:
             self.settle(not parts)
             BATCH.size = BATCH.axes = 0
         self.width = BATCH.width
         self.groups += [[group[number] for number in part] for part in reversed(parts)]
+
+    def order_by(self, parts: Sequence[Sequence[Place]]) -> None:
+        """Let programs that take the same way come together, where an axis of the grid tells the ways apart."""
+        places = [[place[axis] for part in parts for place in part] for axis in range(3)]
+        apart = [axis for axis in range(3) if all(len({place[axis] for place in part}) == 1 for part in parts)]
+        axis = next((axis for axis in apart if len(set(places[axis])) > 1), 0)
+        if self.slowest == 0 != axis:
+            self.places, self.slowest = iter(sorted(self.places, key=lambda place: place[axis])), axis
 
     def begin(self, place: Place) -> None:
         self.place, self.rounds = place, 0

@@ -32,7 +32,7 @@ def test_one_process_serves_the_ops_of_a_file(tmp_path):
     homes = [home_of(op) for op in load_ops(str(tmp_path / "ops.py"))]
     worker = interpreter_of(homes[0], "double")
     try:
-        assert worker.environment == {"TRITON_INTERPRET": "1"}
+        assert worker.environment == {"TRITON_INTERPRET": "1", "OPENBLAS_NUM_THREADS": "1"}
         worker.hold(homes[0])
         first = worker.ask(os.getpid)
         assert worker.call(name_of) == "double"

@@ -20,6 +20,7 @@ from noyau.jobs.check.submissions.judgement import Answer, Fault, Truth, faults_
 from noyau.jobs.check.submissions.problem import POISONS, Complaint, Problem, Status, Submission, TrialRecord, Verdict
 from noyau.jobs.check.submissions.process import read_results, run_job, write_results
 from noyau.jobs.command_line import Step
+from noyau.sanitizer.triton.worker import INTERPRETING
 from noyau.text import counted, few, from_json, printable, several
 from noyau.verify.findings import Finding
 from noyau.workers.confinement import Ending, Limits
@@ -65,7 +66,7 @@ class Referee:
 @contextmanager
 def referee(time_s: float, memory_bytes: int) -> Iterator[Referee]:
     """A referee whose submissions take so much at most."""
-    with Worker("the process of submissions", _STARTING_S, {"TRITON_INTERPRET": "1"}) as worker:
+    with Worker("the process of submissions", _STARTING_S, INTERPRETING) as worker:
         yield Referee(worker, Limits(time_s, _CLOCK * time_s * wait_factor(), memory_bytes))
 
 
