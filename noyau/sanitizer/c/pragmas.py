@@ -107,7 +107,6 @@ _LEFT = re.compile(r"\b(?:declare|taskloop|ordered|reduction|linear|inscan|nowai
 _SAFE = re.compile(r"\bsafelen\s*\(\s*(\w+)\s*\)")
 _COLLAPSE = re.compile(r"\bcollapse\s*\(\s*(\d+)\s*\)")
 _OF_LOOPS = re.compile(r"[\sa-z]*\b(?:for|simd|taskloop|distribute|loop)\b")
-_COUNTS = re.compile(r"\bfor\s*\(\s*(\w+)\s*=")  # a variable that is set before it is read
 _FOR_HEAD = re.compile(r"\s*for\s*(?=\()")
 _CONTROLS = re.compile(r"(?:for|if|while|do|switch|#)\b|#")
 _NOT_OPENED = re.compile(r"\b(?:simd|sections|ordered|inscan|atomic|declare|tile|unroll)\b")
@@ -163,13 +162,24 @@ def variable_calls(clean: str, *, is_cpp: bool) -> Iterator[tuple[int, str]]:
             continue
         start, clauses = body[0], [(kind, _WORD.findall(names)) for kind, names in _PRIVATE.findall(pragma[1])]
         left = {*macros, *_WORD.findall(body[1])}.union(*(names for kind, names in clauses if kind == "first"))
-        private = {name for _, names in clauses for name in names} - left - {*_COUNTS.findall(clean, start, end)}
-        calls = [empties.format(name) for name in sorted(private)]
+        private = {name for _, names in clauses for name in names} - left
+        calls = [empties.format(name) for name in sorted(private) if not _is_set_first(clean[start:end], name)]
         if "parallel" in pragma[1] and re.search(r"#\s*pragma\s+omp\s+task", clean[start:end]):
             calls += [f"(void)&{name};" for name in sorted(_changed_outer_names(clean[start:end]) - left)]
         if calls:
             yield start, f"{{ {' '.join(calls)} "
             yield end, " }"
+
+
+def _is_set_first(body: str, name: str) -> bool:
+    """Whether the first word that a body has for a variable sets it, in a statement of its own or as a loop's count;
+    calls would slow such a loop, and it never reads what nobody set."""
+    before, *rest = re.split(rf"\b{name}\b", body, maxsplit=1)
+    assigns = re.match(r"\s*=(?!=)([^;]*)", rest[0]) if rest else None
+    if assigns is None or name in _WORD.findall(assigns[1]):
+        return not rest
+    is_alone = before.rstrip()[-1:] in ("", *"{;}") and before.count("{") - before.count("}") <= 1
+    return is_alone or re.search(r"\bfor\s*\(\s*$", before) is not None
 
 
 def _changed_outer_names(region: str) -> set[str]:

@@ -71,13 +71,15 @@ def test_a_remedy_names_what_is_missing(lines, owners, remedy):
 @pytest.mark.parametrize(
     ("text", "names"),
     [
-        ("#pragma omp parallel private(a, b) firstprivate(b)\n{ a = b; }", ["a"]),
-        ("#pragma omp parallel private(i, t)\n#pragma omp for\nfor (i = 0; i < 9; ++i) t = i;", ["t"]),
+        ("#pragma omp parallel private(a, b) firstprivate(b)\n{ c = a + b; }", ["a"]),
+        ("#pragma omp parallel private(i, t)\n#pragma omp for\nfor (i = 0; i < 9; ++i) t += i;", ["t"]),
         (
-            "#pragma omp parallel for collapse(2) lastprivate(i, t) private(j)\nfor (i = 0;;) for (j = 0;;) t = i;",
+            "#pragma omp parallel for collapse(2) lastprivate(i, t) private(j)\nfor (i = 0;;) for (j = 0;;) t += i;",
             ["t"],
         ),
-        ("#pragma omp parallel private(a, j)\n{ for (j = 0; j < 9; ++j) a = 1; }", ["a"]),
+        ("#pragma omp parallel private(a, j)\n{ for (j = 0; j < 9; ++j) b = a; }", ["a"]),
+        ("#pragma omp parallel private(a, b)\n{ if (n) { a = 1; } b = 2; a += b; }", ["a"]),
+        ("#pragma omp parallel private(a, b)\n{ a = b == 1; }", ["b"]),
         ("#pragma omp parallel sections private(a)\n{ a = 1; }", []),
         ("#pragma omp parallel for simd private(a)\nfor (;;) { a = 1; }", []),
         ("#define a b\n#pragma omp parallel private(a)\n{ a = 1; }", []),
