@@ -247,7 +247,8 @@ class HookedKernel(FakeCUDAKernel):  # type: ignore[misc]
         session, name, size = self._hooks.session, self.fn.__name__, f"{shapes}; launched {launch.configuration}"
         watched = launch.watched(session.script, name, size)
         remarks = lint_call(launch, self.fn, session.script, name, at, size, is_whole=True)
-        findings = *map(_of_numba, watched.findings), *remarks
+        is_of_numba = any(Path(place_of(self).rpartition(":")[0]).is_relative_to(folder) for folder in _OWN)
+        findings = *(map(_of_numba, watched.findings) if is_of_numba else watched.findings), *remarks
         late = f"after {MOST} accesses of a launch; run the script on smaller arrays"
         unseen, watched = late if launch.recorder.was_cut else "", replace(watched, findings=findings)
         session.add(name, LANGUAGE, place_of(self), shapes, watched, unseen)
@@ -275,8 +276,6 @@ def _without_a_launch(kernel: Any, *args: Any) -> None:
 
 
 def _of_numba(finding: Finding) -> Finding:
-    """A finding on a line of Numba itself, as in cuda.reduce, is a warning: its user cannot mend it."""
-    if not any(Path(finding.place.rpartition(":")[0]).is_relative_to(folder) for folder in _OWN):
-        return finding
+    """A finding in a kernel of Numba itself, as in cuda.reduce, is a warning: its user cannot mend it."""
     mend = "tell the authors of Numba, or call something else"
     return replace(finding, severity="warning", message=f"in Numba's own text: {finding.message}", mend=mend)
