@@ -252,8 +252,7 @@ class Lockstep:
         return next((group for group in groups.values() if not _missing(group, warp)), next(iter(groups.values())))
 
     def _answer(self, group: list[Thread], missing: list[Thread], *when: int) -> None:
-        """Give each lane of a group what it asked for; `missing`: as of `_missing`, which are noted; `when`: as the
-        shadow has its block and its warp, and what each has passed."""
+        """Give each lane of a group what it asked for; `missing`: as of `_missing`, noted; `when`: as of `_step`."""
         if missing:
             self.recorder.enter(group[0].owner, *when)
             self._divergent(group[0], missing[0], is_left_out=missing[0] in group)
