@@ -115,9 +115,8 @@ def plans_for(text: str) -> tuple[WorkSharing, ...]:
 
 def _changed_inputs(call: EntryCall, ends: Sequence[Array], context: ReportContext) -> list[Finding]:
     pairs = [(call.arguments[place], ends[place]) for place in call.inputs]
-    arrays = [(each, end) for each, end in pairs if isinstance(each, ArrayArgument) and each.contents is not None]
-    before = [np.ascontiguousarray(each.contents, each.dtype).tobytes() for each, _ in arrays]
-    changed = [each for (each, end), held in zip(arrays, before, strict=True) if held != end.tobytes()]
+    held = [(each, end) for each, end in pairs if isinstance(each, ArrayArgument) and each.contents is not None]
+    changed = [each for each, end in held if np.asarray(each.contents, each.dtype).tobytes() != end.tobytes()]
     return [context.finding(FindingKind.MUTATED_INPUT, f"changed its input {each.name}") for each in changed]
 
 
