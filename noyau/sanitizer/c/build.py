@@ -345,9 +345,10 @@ def with_own_calls(text: str, *, is_cpp: bool) -> str:
     """Loops of OpenMP whose schedule nobody names get that of the plan, none where threads may rely on theirs; those of
     simd say where an iteration begins, and constructs which variables are private to them."""
     clean = blanked(text)
-    pieces = [*simd_calls(clean), *variable_calls(clean, is_cpp=is_cpp)]
+    spans = [(each.start(), each.end(), "") for each in re.finditer(r"\bregister\b", clean)]  # which has no address
+    spans += [(place, place, words) for place, words in (*simd_calls(clean), *variable_calls(clean, is_cpp=is_cpp))]
     if not re.search(r"\bnowait\b", text):
         for loop in _FOR.finditer(clean):
             place = loop.start() + len(loop[0].rstrip())
-            pieces.append((place, "" if re.search("schedule|inscan", loop[0]) else " schedule(runtime)"))
-    return _splice(text, [(place, place, piece) for place, piece in sorted(pieces, key=lambda each: each[0])])
+            spans.append((place, place, "" if re.search("schedule|inscan", loop[0]) else " schedule(runtime)"))
+    return _splice(text, sorted(spans, key=lambda each: each[0]))

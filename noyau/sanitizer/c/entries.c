@@ -23,9 +23,17 @@ void __tsan_func_entry(void *pc) { (void)pc; }
 void __tsan_func_exit(void) { now->exit_site = mode == GRID ? HERE : 0; }
 
 static void touch_volatile(void *at, int bytes, int how, int site);
+#define MISALIGNED(n) "an access of " #n " bytes at an address that is not a multiple of " #n
+/* A GPU ends a grid whose access lies at no multiple of its bytes. */
+static void touch_whole(const void *at, int bytes, int how, int site) {
+    touch(at, bytes, how, site, 1);
+    const block *b = mode == GRID && (uintptr_t)at % (unsigned)bytes ? among(blocks, block_count, at) : 0;
+    if (b) found("crash", how, site, b, (const char *)at - b->start, 0, 0, "%s", bytes == 16 ? MISALIGNED(16) : bytes == 8
+                 ? MISALIGNED(8) : bytes == 4 ? MISALIGNED(4) : MISALIGNED(2));
+}
 #define PLAIN(n)                                                                          \
-    void __tsan_read##n(void *at) { touch(at, n, READ, HERE, 1); }                        \
-    void __tsan_write##n(void *at) { touch(at, n, WRITE, HERE, 1); }                      \
+    void __tsan_read##n(void *at) { touch_whole(at, n, READ, HERE); }                     \
+    void __tsan_write##n(void *at) { touch_whole(at, n, WRITE, HERE); }                   \
     void __tsan_unaligned_read##n(void *at) { touch(at, n, READ, HERE, 1); }              \
     void __tsan_unaligned_write##n(void *at) { touch(at, n, WRITE, HERE, 1); }            \
     void __tsan_volatile_read##n(void *at) { touch_volatile(at, n, READ, HERE); }         \

@@ -114,15 +114,10 @@ def plans_for(text: str) -> tuple[WorkSharing, ...]:
 
 
 def _changed_inputs(call: EntryCall, ends: Sequence[Array], context: ReportContext) -> list[Finding]:
-    changes = []
-    for place in call.inputs:
-        argument = call.arguments[place]
-        if isinstance(argument, int | float) or argument.contents is None:
-            continue
-        before = np.ascontiguousarray(argument.contents, argument.dtype)
-        if before.tobytes() != ends[place].tobytes():
-            changes.append(context.finding(FindingKind.MUTATED_INPUT, f"changed its input {argument.name}"))
-    return changes
+    pairs = [(call.arguments[place], ends[place]) for place in call.inputs]
+    held = [(each, end) for each, end in pairs if isinstance(each, ArrayArgument) and each.contents is not None]
+    changed = [each for each, end in held if np.asarray(each.contents, each.dtype).tobytes() != end.tobytes()]
+    return [context.finding(FindingKind.MUTATED_INPUT, f"changed its input {each.name}") for each in changed]
 
 
 def _idle_threads(run: RunResult, call: EntryCall, context: ReportContext) -> list[Finding]:

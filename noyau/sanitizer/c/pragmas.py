@@ -107,7 +107,6 @@ _LEFT = re.compile(r"\b(?:declare|taskloop|ordered|reduction|linear|inscan|nowai
 _SAFE = re.compile(r"\bsafelen\s*\(\s*(\w+)\s*\)")
 _COLLAPSE = re.compile(r"\bcollapse\s*\(\s*(\d+)\s*\)")
 _OF_LOOPS = re.compile(r"[\sa-z]*\b(?:for|simd|taskloop|distribute|loop)\b")
-_COUNTS = re.compile(r"\bfor\s*\(\s*(\w+)\s*=")  # a variable that is set before it is read
 _FOR_HEAD = re.compile(r"\s*for\s*(?=\()")
 _CONTROLS = re.compile(r"(?:for|if|while|do|switch|#)\b|#")
 _NOT_OPENED = re.compile(r"\b(?:simd|sections|ordered|inscan|atomic|declare|tile|unroll)\b")
@@ -146,36 +145,50 @@ def simd_calls(clean: str) -> Iterator[tuple[int, str]]:
         end = None if _CONTROLS.match(clean, start) else simple_end(clean, start)
         if end is not None:
             yield len(before), f" {{ {_CALL.format('noyau_simd', 'long', safe[1] if safe else '1L << 31')} }}"
-            yield start, f"{{ {_CALL.format('noyau_simd_iteration', 'void', '')} "
+            begin = _CALL.format("noyau_simd_iteration", "void", "")
+            yield start, f"{{ {begin} {_addresses(clean[start:end], body[1])}"
             yield end, f" }} {{ {_CALL.format('noyau_simd_end', 'void', '')} }}"
 
 
 def variable_calls(clean: str, *, is_cpp: bool) -> Iterator[tuple[int, str]]:
     """Places of a text, and what is to be written there: a variable that is private to a construct holds nothing where
-    its body begins; what a region with tasks changes has an address, for gcc copies what has none into each task."""
+    its body begins; gcc copies what has no address into tasks, so what a region with tasks changes gets one."""
     size = "__is_trivial(__typeof__({0})) ? sizeof {0} : 0" if is_cpp else "sizeof {0}"
     empties = _CALL.format("noyau_private", "void *, unsigned long", f"(void *)&{{0}}, {size}")
     macros = re.findall(r"#\s*define\s+(\w+)", clean)
     for pragma in _PRAGMA.finditer(clean):
         body = _inner_body(clean, pragma)
         end = statement_end(clean, body[0]) if body else None
-        if body is None or end is None or "register " in clean:  # which have no address
+        if body is None or end is None:
             continue
         start, clauses = body[0], [(kind, _WORD.findall(names)) for kind, names in _PRIVATE.findall(pragma[1])]
         left = {*macros, *_WORD.findall(body[1])}.union(*(names for kind, names in clauses if kind == "first"))
-        private = {name for _, names in clauses for name in names} - left - {*_COUNTS.findall(clean, start, end)}
-        calls = [empties.format(name) for name in sorted(private)]
+        private = {name for _, names in clauses for name in names} - left
+        calls = " ".join(empties.format(each) for each in sorted(private) if not _is_set_first(clean[start:end], each))
         if "parallel" in pragma[1] and re.search(r"#\s*pragma\s+omp\s+task", clean[start:end]):
-            calls += [f"(void)&{name};" for name in sorted(_changed_outer_names(clean[start:end]) - left)]
+            calls += _addresses(clean[start:end], body[1])
         if calls:
-            yield start, f"{{ {' '.join(calls)} "
+            yield start, f"{{ {calls} "
             yield end, " }"
 
 
-def _changed_outer_names(region: str) -> set[str]:
-    """The variables that a region assigns to and does not declare, for no word, star or comma stands before them."""
+def _is_set_first(body: str, name: str) -> bool:
+    """Whether the first word that a body has for a variable sets it, in a statement of its own or as a loop's count;
+    calls would slow such a loop, and it never reads what nobody set."""
+    before, *rest = re.split(rf"\b{name}\b", body, maxsplit=1)
+    assigns = re.match(r"\s*=(?!=)([^;]*)", rest[0]) if rest else None
+    if assigns is None or name in _WORD.findall(assigns[1]):
+        return not rest
+    is_alone = before.rstrip()[-1:] in ("", *"{;}") and before.count("{") - before.count("}") <= 1
+    return is_alone or re.search(r"\bfor\s*\(\s*$", before) is not None
+
+
+def _addresses(region: str, heads: str) -> str:
+    """Words that ask for the address of each variable that a region assigns to, so that its accesses are seen: of those
+    that neither it nor the `heads` of its loops declare, for no word, star or comma stands before them."""
     declared = r"(?:\w\s|[>*&,\[])[\s*&]*{}\s*[=;:,({{\[)]"
-    return {each for each in _ASSIGNED.findall(region) if not re.search(declared.format(each), region)}
+    names = set(_ASSIGNED.findall(region)) - set(_WORD.findall(heads))
+    return " ".join(f"(void)&{each};" for each in sorted(names) if not re.search(declared.format(each), region))
 
 
 def _inner_body(clean: str, pragma: re.Match[str]) -> tuple[int, str] | None:
@@ -184,5 +197,4 @@ def _inner_body(clean: str, pragma: re.Match[str]) -> tuple[int, str] | None:
     inner = _PRAGMA.match(clean, clean.rfind("\n", 0, body[0]) + 1) if body and clean.startswith("#", body[0]) else None
     if body is None or inner is None:
         return body
-    deeper = _inner_body(clean, inner)
-    return (deeper[0], body[1] + deeper[1]) if deeper else None
+    return (deeper[0], body[1] + deeper[1]) if (deeper := _inner_body(clean, inner)) else None

@@ -172,9 +172,11 @@ def run_whole(
     processor's time; and the status that it ended with, None where Ctrl-C ended it. `launch`: in place of each of its
     own; `shown`: it reads and prints as it would by itself, else nothing; `maps`: as in `run`. CheckError where it says
     nothing."""
-    forced = launch or LaunchConfig((0, 0, 0), (0, 0, 0))
+    forced, where = launch or LaunchConfig((0, 0, 0), (0, 0, 0)), None if is_shown else subprocess.DEVNULL
     with _prepared(program, _request(program, (), plan, forced, WHOLE, patience_s, maps=maps)) as command:
-        status, cut = _wait([*command, *words], None if is_shown else subprocess.DEVNULL, WAITS_TIMES * patience_s)
+        with subprocess.Popen([*command, *words], stdin=where, stdout=where, stderr=where) as process:
+            cut = wait_or_end(process, WAITS_TIMES * patience_s)  # after which it has written what it found
+        status = None if cut else process.returncode
         result = Path(command[2])
         if not result.is_file():
             raise CheckError(f"{cut or f'it ended its process (status {status})'}, and nothing is known of it")
@@ -191,13 +193,6 @@ def _prepared(program: InstrumentedProgram, request: bytes) -> Iterator[list[str
         Path(command[0]).chmod(0o700)
         Path(command[1]).write_bytes(request)
         yield command
-
-
-def _wait(command: Sequence[str], where: int | None, time_s: float) -> tuple[int | None, str]:
-    """The status of a process; none where it was cut off, after it wrote what it had found, and why."""
-    with subprocess.Popen(command, stdin=where, stdout=where, stderr=where) as process:
-        cut = wait_or_end(process, time_s)
-        return None if cut else process.returncode, cut
 
 
 def _request(

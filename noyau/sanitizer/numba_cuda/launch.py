@@ -18,7 +18,7 @@ from noyau.sanitizer.engine import Shadow
 from noyau.sanitizer.lint.launches import short
 from noyau.sanitizer.numba_cuda.arrays import DeviceArray, LaunchRecorder
 from noyau.sanitizer.numba_cuda.device import SimulatedDevice, conversion_of, stand_ins, word_of
-from noyau.sanitizer.numba_cuda.lockstep import Lockstep
+from noyau.sanitizer.numba_cuda.lockstep import LEFT_OUT, Lockstep
 from noyau.sanitizer.numba_cuda.rewrite import Twins
 from noyau.sanitizer.recording_array import TooManyError
 from noyau.sanitizer.records import Access, Observation, Route, WatchedRun, findings_of
@@ -201,6 +201,8 @@ def _divergent(observation: Observation, route: Route) -> str:
     verb = "has returned" if observation.cell else "waits"
     where = f"{verb} at line {other.line}" if other.line else "has come to its end"
     who, other_one = route.owner(observation.owner), route.owner(observation.other_owner)
+    if observation.cell == LEFT_OUT:
+        return f"{other_one} calls with a mask that leaves out its own lane"
     return f"{who} waits for others, and {other_one} {where}: it does not come"
 
 

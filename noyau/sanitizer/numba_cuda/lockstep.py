@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from noyau.sanitizer.numba_cuda.device import SimulatedDevice
 
 WARP = 32
+LEFT_OUT = 2  # of a lane that waits: the mask that it calls with names others alone
 _ENTER = int(ReplayEvent.ENTER)
 FULL = (1 << WARP) - 1
 
@@ -251,11 +252,10 @@ class Lockstep:
         return next((group for group in groups.values() if not _missing(group, warp)), next(iter(groups.values())))
 
     def _answer(self, group: list[Thread], missing: list[Thread], *when: int) -> None:
-        """Give each lane of a group what it asked for; `missing`: lanes that its mask names and that are not there,
-        which are noted; `when`: as the shadow has its block and its warp, and what each has passed."""
+        """Give each lane of a group what it asked for; `missing`: as of `_missing`, noted; `when`: as of `_step`."""
         if missing:
             self.recorder.enter(group[0].owner, *when)
-            self._divergent(group[0], missing[0])
+            self._divergent(group[0], missing[0], is_left_out=missing[0] in group)
         word, by_lane = _word(group), {each.rank % WARP: each for each in group}
         lanes = {lane: each.request.arguments for lane, each in by_lane.items() if each.request is not None}
         for lane, source in strays(word, lanes).items():
@@ -278,8 +278,9 @@ class Lockstep:
         for each in waiting:
             each.answer, each.request = answer, None
 
-    def _divergent(self, thread: Thread, other: Thread) -> None:
-        self._note(FindingKind.DIVERGENT_BARRIER, thread.site, other=(other.site, other.owner), index=int(other.done))
+    def _divergent(self, thread: Thread, other: Thread, *, is_left_out: bool = False) -> None:
+        index = LEFT_OUT if is_left_out else int(other.done)
+        self._note(FindingKind.DIVERGENT_BARRIER, thread.site, other=(other.site, other.owner), index=index)
 
     def _note(self, kind: FindingKind, site: int, *, index: int, other: tuple[int, int] = (-1, -1)) -> None:
         self.recorder.play()
@@ -288,12 +289,12 @@ class Lockstep:
 
 
 def _missing(group: list[Thread], warp: list[Thread]) -> list[Thread]:
-    """The lanes of a warp that the mask of a group names and that are not in it."""
+    """The lanes of a warp that the mask of a group names and that are not in it, or that are and it leaves out."""
     request = group[0].request
     if request is None or request.word == "activemask":
         return []
     present = {each.rank for each in group}
-    return [each for each in warp if request.mask >> each.rank % WARP & 1 and each.rank not in present]
+    return [each for each in warp if bool(request.mask >> each.rank % WARP & 1) != (each.rank in present)]
 
 
 def _word(group: list[Thread]) -> str:

@@ -33,7 +33,6 @@ from noyau.sanitizer.scripts.fakes import patch
 from noyau.sanitizer.scripts.numba_host import WORDS, in_numpy, stood_in
 from noyau.sanitizer.scripts.record import ScriptSession, describe_shapes, place_of
 from noyau.sanitizer.scripts.streams import DEFAULT, StreamWork, calling_line, order_of, stream_number
-from noyau.verify.findings import Finding
 
 # What of the simulator stands for numba.cuda; kernels themselves run thread by thread over the shadow.
 _NEVER = frozenset({"jit", "reduce", "Reduce", "sys", "config", "kernel", "api"})
@@ -247,9 +246,12 @@ class HookedKernel(FakeCUDAKernel):  # type: ignore[misc]
         session, name, size = self._hooks.session, self.fn.__name__, f"{shapes}; launched {launch.configuration}"
         watched = launch.watched(session.script, name, size)
         remarks = lint_call(launch, self.fn, session.script, name, at, size, is_whole=True)
-        findings = *map(_of_numba, watched.findings), *remarks
+        findings = watched.findings
+        if any(Path(place_of(self).rpartition(":")[0]).is_relative_to(folder) for folder in _OWN):  # as of cuda.reduce
+            mild: dict[str, Any] = {"severity": "warning", "mend": "tell the authors of Numba, or call something else"}
+            findings = tuple(replace(each, message=f"in Numba's own text: {each.message}", **mild) for each in findings)
         late = f"after {MOST} accesses of a launch; run the script on smaller arrays"
-        unseen, watched = late if launch.recorder.was_cut else "", replace(watched, findings=findings)
+        unseen, watched = late if launch.recorder.was_cut else "", replace(watched, findings=(*findings, *remarks))
         session.add(name, LANGUAGE, place_of(self), shapes, watched, unseen)
 
     def _argument(self, name: str, value: Any) -> WatchedArgument:
@@ -272,11 +274,3 @@ def _place() -> str:
 def _without_a_launch(kernel: Any, *args: Any) -> None:
     name = python_function(kernel).__name__
     raise DeviceError(f"{name} needs a launch: {name}[grid, block](...)")
-
-
-def _of_numba(finding: Finding) -> Finding:
-    """A finding on a line of Numba itself, as in cuda.reduce, is a warning: its user cannot mend it."""
-    if not any(Path(finding.place.rpartition(":")[0]).is_relative_to(folder) for folder in _OWN):
-        return finding
-    mend = "tell the authors of Numba, or call something else"
-    return replace(finding, severity="warning", message=f"in Numba's own text: {finding.message}", mend=mend)

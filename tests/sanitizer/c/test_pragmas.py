@@ -71,17 +71,18 @@ def test_a_remedy_names_what_is_missing(lines, owners, remedy):
 @pytest.mark.parametrize(
     ("text", "names"),
     [
-        ("#pragma omp parallel private(a, b) firstprivate(b)\n{ a = b; }", ["a"]),
-        ("#pragma omp parallel private(i, t)\n#pragma omp for\nfor (i = 0; i < 9; ++i) t = i;", ["t"]),
+        ("#pragma omp parallel private(a, b) firstprivate(b)\n{ c = a + b; }", ["a"]),
+        ("#pragma omp parallel private(i, t)\n#pragma omp for\nfor (i = 0; i < 9; ++i) t += i;", ["t"]),
         (
-            "#pragma omp parallel for collapse(2) lastprivate(i, t) private(j)\nfor (i = 0;;) for (j = 0;;) t = i;",
+            "#pragma omp parallel for collapse(2) lastprivate(i, t) private(j)\nfor (i = 0;;) for (j = 0;;) t += i;",
             ["t"],
         ),
-        ("#pragma omp parallel private(a, j)\n{ for (j = 0; j < 9; ++j) a = 1; }", ["a"]),
+        ("#pragma omp parallel private(a, j)\n{ for (j = 0; j < 9; ++j) b = a; }", ["a"]),
+        ("#pragma omp parallel private(a, b)\n{ if (n) { a = 1; } b = 2; a += b; }", ["a"]),
+        ("#pragma omp parallel private(a, b)\n{ a = b == 1; }", ["b"]),
         ("#pragma omp parallel sections private(a)\n{ a = 1; }", []),
         ("#pragma omp parallel for simd private(a)\nfor (;;) { a = 1; }", []),
         ("#define a b\n#pragma omp parallel private(a)\n{ a = 1; }", []),
-        ("register int a;\n#pragma omp parallel private(a)\n{ a = 1; }", []),
         (
             "#pragma omp parallel\n{ a = 1; b++; int c = 2, d = 3; x->e = x.f = 4; *g = a == h;\n#pragma omp task\n; }",
             ["a", "b"],
@@ -94,6 +95,11 @@ def test_variables_of_a_construct_are_named_where_its_body_begins(text, names):
     assert re.findall(r"&(\w+)", "".join(call for _, call in places)) == names
     assert len(places) == 2 * bool(names)
     assert all(rest.startswith("{") or "= i;" in rest for rest, _ in places[:1])
+
+
+def test_a_register_has_an_address():
+    text = 'register int a; /* register */\nchar *b = "register";\n'
+    assert with_own_calls(text, is_cpp=False) == text.replace("register int", " int", 1)
 
 
 def test_a_scan_names_no_schedule():

@@ -291,7 +291,17 @@ static void lanes(void) {
     for (int i = 4; i < 64; ++i) c[i] = c[i - 4];
 #pragma omp simd
     for (int i = 1; i < 64; ++i) c[i] = c[i - 1]; /* race */
-    use(b[1] + c[1]);
+    int sum = 0, twice, most = 0;
+#pragma omp simd
+    for (int i = 0; i < 64; ++i) sum += a[i]; /* race */
+#pragma omp simd reduction(max : most)
+    for (int i = 0; i < 64; ++i) most = most < a[i] ? a[i] : most;
+#pragma omp simd private(twice)
+    for (int i = 0; i < 64; ++i) {
+        twice = 2 * a[i];
+        c[i] = twice;
+    }
+    use(b[1] + c[1] + sum + most);
 }
 
 /* What is private holds nothing at first, but for what an iteration before has set. */

@@ -203,6 +203,16 @@ def test_a_function_may_call_itself_and_zip_reads_no_more_than_it_gives():
     assert out.tolist() == [0, 1, 1, 2, 3, 5, 8, 13]
 
 
+def test_a_lane_that_its_own_mask_leaves_out_is_named():
+    @cuda.jit
+    def kernel(x):
+        x[cuda.laneid] = cuda.shfl_up_sync(0x7FFFFFFF, x[cuda.laneid], 1)
+
+    run, _ = seen_of(kernel, (1, 32), np.zeros(32))
+    (found,) = run.watched("op", "kernel", "").findings
+    assert found.message == "thread 31 of block 0 calls with a mask that leaves out its own lane"
+
+
 def test_a_function_that_waits_may_not_call_itself():
     @cuda.jit
     def kernel(x):

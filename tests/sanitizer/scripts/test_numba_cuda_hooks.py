@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 from numba import cuda
+from numba.cuda.random import create_xoroshiro128p_states, xoroshiro128p_uniform_float32
 
 from noyau.errors import DeviceError
 from noyau.sanitizer.engine import Shadow
@@ -219,6 +220,19 @@ def test_findings_in_numbas_own_text_are_warnings():
     (kernel,) = kernels.values()
     assert {each.severity for each in kernel.findings} == {"warning"}
     assert all(each.message.startswith("in Numba's own text: ") for each in kernel.findings)
+
+
+def test_a_race_in_numbas_own_text_is_an_error_of_the_kernel_that_calls_it():
+    @cuda.jit
+    def draw(states, out):
+        i = cuda.grid(1)
+        out[i] = xoroshiro128p_uniform_float32(states, i // 2)
+
+    def script():
+        draw[1, 4](create_xoroshiro128p_states(4, seed=1), np.zeros(4, np.float32))
+
+    kernels, _ = kernels_of(script)
+    assert {(each.kind, each.severity) for each in kernels["draw"].findings} == {("race", "error")}
 
 
 def test_device_functions_with_a_signature_convert_what_they_are_given():

@@ -182,6 +182,10 @@ __global__ void reduces_twice(float *x) {
     s += cub::BlockReduce<float, 64>(own).Sum(1);
     if (threadIdx.x == 0) x[0] = s;
 }
+__global__ void carved(float *x) {
+    extern __shared__ float part[];
+    *(double *)(part + 3) = x[0];
+}
 int main() {
     int *pinned, *of_it;
     cudaMallocHost(&pinned, 64);
@@ -196,6 +200,7 @@ int main() {
     for (int i = 0; i < 64; ++i) f[i] = i;
     reduces_twice<<<1, 64>>>(f);
     adds_late<<<1, 32>>>(of_it);
+    carved<<<1, 1, 32>>>(f);
     float h[30], *x, *y, *of_malloc = (float *)malloc(64);
     cudaMalloc(&x, sizeof h);
     cudaMalloc((void **)&y, sizeof h);
@@ -247,6 +252,9 @@ def test_each_finding_names_its_kernel_and_what_is_wrong(tmp_path, capfd):
     assert said["adds_late"][0] == "race"
     assert said["counts"][1].startswith("thread 0 of block 1 writes m[0], written by thread 0 of block 0")
     assert "A::counter, written by thread 0 of block 0" in said["shared"][1]
+    assert said["carved"][1].startswith(
+        "an access of 8 bytes at an address that is not a multiple of 8 at dynamic shared"
+    )
     assert said["of_host"][0] == "crash"
     assert "the grid touches memory of the host at of_malloc" in said["of_host"][1]
     remedies = {each.kernel: each.remedy for each in found.errors}
