@@ -6,7 +6,7 @@ that no size may bear. Sizes are never negative."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial, reduce
 from operator import mul
@@ -220,11 +220,18 @@ def _rejoin(dim: Dim) -> Dim:
         for at, atom in enumerate(monomial):
             if isinstance(atom, DimOp) and atom.kind == "mod":
                 whole = Dim(((monomial[:at] + monomial[at + 1 :], factor),))
-                quotient = Dim.of(DimOp("floordiv", atom.left, atom.right))
-                partner = _raw_multiply(whole, _raw_multiply(quotient, atom.right))
-                if all(factors.get(m) == f for m, f in partner.terms):
-                    return dim - partner - Dim(((monomial, factor),)) + whole * atom.left
+                for quotient in _quotients(atom):
+                    partner = _raw_multiply(whole, _raw_multiply(Dim.of(quotient), atom.right))
+                    if all(factors.get(m) == f for m, f in partner.terms):
+                        return dim - partner - Dim(((monomial, factor),)) + whole * atom.left
     return dim
+
+
+def _quotients(op: DimOp) -> Iterator[DimOp]:
+    """The division beside a modulo; (r // a) // b is r // (a * b) too."""
+    yield DimOp("floordiv", op.left, op.right)
+    if (inner := _nested(op.left)) is not None and never_negative(inner.right) and never_negative(op.right):
+        yield DimOp("floordiv", inner.left, inner.right * op.right)
 
 
 def _raw_multiply(left: Dim, right: Dim) -> Dim:
@@ -245,15 +252,15 @@ def _divide(left: Dim, right: Dim) -> tuple[Dim, Dim]:
         return quotient + rest.constant // right.constant, Dim.of(rest.constant % right.constant)
     if not rest.terms:
         return quotient, rest
-    if right.constant is not None and (inner := _nested(rest)) is not None:
+    if right.constant is not None and (inner := _nested(rest)) is not None and (inner.right.constant or 0) > 0:
         return quotient + inner.left // (inner.right * right), Dim.of(DimOp("mod", rest, right))
     return quotient + Dim.of(DimOp("floordiv", rest, right)), Dim.of(DimOp("mod", rest, right))
 
 
 def _nested(dim: Dim) -> DimOp | None:
-    """The division that a Dim is, by a positive constant."""
+    """The division that a Dim is."""
     match dim.terms:
-        case (((DimOp(kind="floordiv") as inner,), 1),) if (inner.right.constant or 0) > 0:
+        case (((DimOp(kind="floordiv") as inner,), 1),):
             return inner
         case _:
             return None

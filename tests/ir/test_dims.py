@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from noyau.ir.dims import Dim, equal, exact_part, maximum, never_negative, same_shape, shape_of, strides_of
 from tests.polynomials import NAMES, Meant, Sizes, dims, over, plus, polynomials, sizes, times
 
+HW = Dim.of("h") * "w"
+
 GRID = [dict(zip(NAMES, values, strict=True)) for values in grid(range(5), repeat=3)]
 
 
@@ -100,6 +102,7 @@ def test_exact_part_is_a_quotient_and_a_rest(left, right):
     ("dim", "text"),
     [
         (Dim.of("n") // 2 * 2 + Dim.of("n") % 2, "n"),
+        (Dim.of("n") // HW * HW + Dim.of("n") // "w" % "h" * "w" + Dim.of("n") % "w", "n"),
         ((Dim.of("n") * 6 + 4) // 2, "3*n + 2"),
         (Dim.of("n") * "m" // "m", "n"),
         (Dim.of("n") * "m" % "m", "0"),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from noyau.compiler.lowering.loop_cuts import divisions
 from noyau.compiler.partition.costs import USUAL, cells, flops_within, usual
+from noyau.compiler.schedules.primitives import flatten
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import product
 from noyau.ir.graph import Graph, Reduce
@@ -57,7 +58,7 @@ def check_recompute(graph: Graph, kernel: Kernel) -> None:
 def check_divisions(kernel: Kernel) -> None:
     """UnsupportedError where each cell divides by a size to know its place in memory, as a reshape of a part to a shape
     that does not divide its own asks: no vector can, and a copy that is made once takes a tenth of the time."""
-    body = [statement for launch in kernel.launches for statement in launch.body]
+    body = [statement for launch in flatten(kernel).launches for statement in launch.body]
     loops = (s for s in every_statement(body) if isinstance(s, Loop))
     inner = {loop.var for loop in loops if not any(isinstance(s, Loop) for s in loop.body)}
     inner |= {fold.loops[-1][0] for fold in folds_in(body)}

@@ -31,7 +31,6 @@ _SHAPE_ARITHMETIC = frozenset(
     | {"Gather", "Concat", "Slice", "Reshape", "Squeeze", "Unsqueeze"}
 )
 _MOST_COPIED = 64
-_SPLIT_SINCE = 13
 _COMMUTATIVE = frozenset("Add And BitwiseAnd BitwiseOr BitwiseXor Equal Max Mean Min Mul Or Sum Xor".split())
 _LONGEST_NAME = 64
 
@@ -82,7 +81,7 @@ class ModelValues:
         inputs = {value.name for value in model.graph.input}
         constants = {tensor.name: tensor for tensor in model.graph.initializer if tensor.name not in inputs}
         fused = {(each.domain, each.name): each for each in model.functions if is_own(each.domain)}
-        modern = any(entry.version >= _SPLIT_SINCE for entry in model.opset_import if core(entry.domain) == "")
+        modern = any(entry.version >= 13 for entry in model.opset_import if core(entry.domain) == "")
         typed = [value for value in model.graph.value_info if modern and value.type.HasField("tensor_type")]
         shapes = {value.name: tuple(dim.dim_value for dim in value.type.tensor_type.shape.dim) for value in typed}
         return ModelValues(nodes, producers, constants, fused, folder, shapes)
@@ -199,26 +198,28 @@ def body_of(fused: FusedNode, values: ModelValues) -> FunctionBody:
 def _with_splits(nodes: Sequence[NodeProto], values: ModelValues, occupied: set[str]) -> list[NodeProto]:
     """The nodes of a body, slices that share out a value between them as one Split: onnxruntime makes it of them where
     it knows the extent, which the model tells and a body cannot."""
-    numbers, kept = {node.output[0]: _number(node, values.folder) for node in nodes}, list(nodes)
-    slices = [node for node in nodes if node.op_type == "Slice" and node.domain in CORE_DOMAINS]
+    from noyau.frontends.onnx.tensors import array_of
+
+    slices = [node for node in nodes if node.op_type == "Slice" and node.input and node.domain in CORE_DOMAINS]
+    words = {name for node in slices for name in node.input[1:] if name in values.constants}
+    arrays = {name: array_of(values.constants[name], values.folder) for name in words}
+    integers = {name: array for name, array in arrays.items() if array is not None and array.dtype.kind == "i"}
+    numbers, kept = {name: int(array.item()) for name, array in integers.items() if array.size == 1}, list(nodes)
     for name in dict.fromkeys(node.input[0] for node in slices if node.input[0] in values.shapes):
-        those = [node for node in slices if node.input[0] == name]
-        words = [[numbers.get(word) for word in node.input[1:]] for node in those]
-        if split := _split_of(those, words, values.shapes[name], unused(f"{name}_pieces", occupied)):
-            place = kept.index(those[0])
-            kept = [*kept[:place], *split, *(node for node in kept[place:] if node not in those)]
+        those = [(node, [numbers.get(word) for word in node.input[1:]]) for node in slices if node.input[0] == name]
+        if split := _split_of(those, values.shapes[name], unused(f"{name}_pieces", occupied)):
+            gone, place = [node for node, _ in those], kept.index(those[0][0])
+            kept = [*kept[:place], *split, *(node for node in kept[place:] if node not in gone)]
     return kept
 
 
-def _split_of(
-    slices: Sequence[NodeProto], words: Sequence[list[int | None]], shape: Sequence[int], lengths: str
-) -> list[NodeProto]:
+def _split_of(slices: list[tuple[NodeProto, list[int | None]]], shape: Sequence[int], lengths: str) -> list[NodeProto]:
     """The Split in place of the slices of a value, each with its start, end, axis and step, and the Constant of its
     `lengths`; nothing where they leave something out, or meet."""
-    axes, pieces = {each[2] if len(each) > 2 else 0 for each in words}, dict[int, str]()
+    axes, pieces = {each[2] if len(each) > 2 else 0 for _, each in slices}, dict[int, str]()
     axis, end = axes.pop() or 0, 0
     extent = shape[axis] if -len(shape) <= axis < len(shape) else 0
-    for (start, stop, *more), node in sorted(zip(words, slices, strict=True), key=lambda pair: pair[0][0] or 0):
+    for node, (start, stop, *more) in sorted(slices, key=lambda pair: pair[1][0] or 0):
         if axes or start != end or stop is None or not end < stop or more[1:] not in ([], [1]):
             return []
         pieces[end], end = node.output[0], min(stop, extent)
@@ -227,17 +228,8 @@ def _split_of(
     from onnx import helper
 
     sizes = [after - before for before, after in pairwise([*pieces, extent])]
-    constant = helper.make_node("Constant", [], [lengths], value_ints=sizes)
-    return [constant, helper.make_node("Split", [slices[0].input[0], lengths], list(pieces.values()), axis=axis)]
-
-
-def _number(node: NodeProto, folder: Path | None) -> int | None:
-    """The one integer that a Constant holds; None of anything else."""
-    from noyau.frontends.onnx.tensors import array_of
-
-    tensors = [each.t for each in node.attribute if node.op_type == "Constant" and each.name == "value"]
-    array = array_of(tensors[0], folder) if tensors else None
-    return int(array.reshape(-1)[0]) if array is not None and array.size == 1 and array.dtype.kind == "i" else None
+    split = helper.make_node("Split", [slices[0][0].input[0], lengths], [*pieces.values()], axis=axis)
+    return [helper.make_node("Constant", [], [lengths], value_ints=sizes), split]
 
 
 def recompute(

@@ -143,6 +143,24 @@ def rotary(heads=2, width=8):
     )
 
 
+def test_what_is_cut_for_the_new_keys_of_a_cache_alone_leaves_the_old_ones_whole():
+    """Keys of the past before new ones, which are rotated by halves: the past is copied in one loop over a head."""
+    whole, half = (B, 2, S, 8), (B, 2, S, 4)
+    cache = graph(
+        "y",
+        given("past", F32, B, 2, N, 8),
+        given("k", F32, *whole),
+        value("lo", view(*map(at, range(4))), "k", F32, *half),
+        value("hi", view(at(0), at(1), at(2), at(3) + 4), "k", F32, *half),
+        value("ng", Map("negative"), "hi", F32, *half),
+        value("ro", Select(3, shape_of([0, 4])), "ng lo", F32, *whole),
+        value("y", Select(2, shape_of([0, N])), "past ro", F32, B, 2, N + S, 8),
+    )
+    loops = [(0, "b"), (1, "2"), (2, "n"), (3, "8"), (2, "s"), (3, "4"), (3, "4")]
+    assert loops_of(lower(cache, "k")) == loops
+    assert_agrees(cache, past=noise(2, 2, 5, 8), k=noise(2, 2, 3, 8))
+
+
 def test_rotary_is_two_loops_of_half_a_head_and_no_division():
     kernel = lower(rotary(), "k")
     assert loops_of(kernel) == [(0, "b"), (1, "s"), (2, "2"), (3, "4"), (3, "4")]

@@ -21,6 +21,7 @@ from noyau.hosts.onnxruntime.function_bodies import (
     same_text,
 )
 from tests.hosts.kernels import F32, model_of
+from tests.hosts.models import run
 
 NODE = helper.make_node
 
@@ -119,6 +120,51 @@ def test_the_order_of_what_is_added_does_not_part_bodies() -> None:
     assert [body.extras for body in bodies] == [("target",)] * 4
     assert same_text(bodies[0], bodies[1])
     assert not same_text(bodies[2], bodies[3])  # a - b is not b - a
+
+
+HALVES = [[0, 4, 1], [4, 2**63 - 1, 1, 1]]
+
+
+def sliced(
+    pieces: list[list[int]], extent: int | str = 8, opset: int = 18, word: int = 1
+) -> tuple[onnx.ModelProto, onnx.FunctionProto]:
+    """A model that slices a value of this extent, with so many numbers a word, and its body."""
+    words = sorted({number for piece in pieces for number in piece})
+    nodes = [NODE("Exp", ["x"], ["e"])]
+    nodes += [NODE("Slice", ["e", *(f"c{n}" for n in piece)], [f"s{k}"]) for k, piece in enumerate(pieces)]
+    nodes.append(NODE("Concat", [f"s{k}" for k in reversed(range(len(pieces)))], ["y"], axis=1))
+    whole = model(nodes, *((f"c{number}", np.array([number] * word)) for number in words))
+    whole.graph.value_info.append(helper.make_tensor_value_info("e", F32, ["n", extent]))
+    whole.opset_import[0].version = opset
+    body = body_of(FusedNode("a", tuple(range(len(nodes))), ("x",), ("y",)), ModelValues.of(whole))
+    return whole, function_of(body, "a", whole, clean(), "own")
+
+
+@pytest.mark.parametrize("pieces", [HALVES, HALVES[::-1], [[0, 2, 1], [5, 9, 1], [2, 5, 1]]])
+def test_slices_that_share_out_a_value_are_one_split(pieces: list[list[int]]) -> None:
+    whole, function = sliced(pieces)
+    assert [node.op_type for node in function.node if node.op_type != "Constant"] == ["Exp", "Split", "Concat"]
+    call = NODE("a", ["x"], ["y"], domain="own")
+    calling = model_of([call], whole.graph.input, whole.graph.output, functions=[function])
+    feeds = {"x": np.arange(16, dtype=np.float32).reshape(2, 8) / 16}
+    assert np.array_equal(run(whole, feeds)["y"], run(calling, feeds)["y"])
+
+
+@pytest.mark.parametrize(
+    ("pieces", "wishes"),
+    [
+        ([[0, 4, 1], [4, 7, 1]], {}),  # they leave something out
+        ([[0, 4, 1], [3, 8, 1]], {}),  # they meet
+        ([[0, 4, 1], [4, 8, 0]], {}),  # along two axes
+        ([[0, 8, 1, 2], [8, 9, 1]], {}),  # by steps
+        ([[0, 8, 1]], {}),
+        (HALVES, {"extent": "m"}),
+        (HALVES, {"opset": 12}),  # Split has no second input there
+        (HALVES, {"word": 2}),
+    ],
+)
+def test_other_slices_stay_as_they_are(pieces: list[list[int]], wishes: dict[str, int]) -> None:
+    assert not any(node.op_type == "Split" for node in sliced(pieces, **wishes)[1].node)
 
 
 def test_a_function_imports_what_its_nodes_use() -> None:

@@ -223,8 +223,8 @@ def parts(
     group: Group, original: SourceModel, fused: onnx.ModelProto, arrays: Arrays, calls: Sequence[int] = ()
 ) -> tuple[onnx.ModelProto, onnx.ModelProto, Arrays]:
     """A group's operators as a model, its kernel as one, and what both read; `calls`: operators before it, in both."""
-    nodes, places = original.model.graph.node, {node.output[0]: k for k, node in enumerate(fused.graph.node)}
-    position = next(k for k, node in enumerate(fused.graph.node) if set(group.outputs) <= set(node.output))
+    places = {name: k for k, node in enumerate(fused.graph.node) for name in node.output}
+    nodes, position = original.model.graph.node, places[group.outputs[0]]
     operators, tensors = [*calls, *group.positions], original.imported.initializers
     results = {name for at in operators for name in nodes[at].output}
     names = dict.fromkeys((*fused.graph.node[position].input, *(name for at in calls for name in nodes[at].input)))
