@@ -29,6 +29,7 @@ __all__ = ["Cut", "Group", "Model", "ModelOperator", "Partition", "group_of", "p
 
 BUFFERS = 16  # inputs and outputs of one kernel
 LARGEST = 96  # operators of one group
+MOST_PRODUCERS = LARGEST + BUFFERS  # of what one operator of a group reads: those in the group, and those outside
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,8 @@ class _Partitioning:
             reason = self.refusal(frozenset({position}), fresh=self.gives_reasons)
             if reason is not None:
                 self.alone[position] = reason
-            if reason is None or not any(isinstance(kind, Scan | Scatter | Contract | Opaque | Part) for kind in kinds):
+            joins = not any(isinstance(kind, Scan | Scatter | Contract | Opaque | Part) for kind in kinds)
+            if reason is None or (joins and len(self.def_use.producers(position)) <= MOST_PRODUCERS):
                 self.member[position] = position
                 self.sets[position] = frozenset({position})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from random import Random
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from noyau.codegen.plan import plan
 from noyau.compiler.partition.cut import BUFFERS, LARGEST
+from noyau.compiler.partition.def_use import DefUse
 from noyau.compiler.partition.recomputation import PASSES
 from noyau.errors import UnsupportedError
 from tests.compiler.passes.fusing import Fusing
@@ -148,6 +150,25 @@ def test_forty_inputs_are_several_kernels():
     assert len(groups) == 3
     assert sum(map(len, made.positions)) == 39
     assert any("arrays, more than 16" in cut.reason for cut in made.partition.cuts)
+
+
+@pytest.mark.parametrize("operator", ["Sum", "Concat <axis = 0>"])
+def test_the_work_for_a_node_of_many_inputs_grows_as_their_number(operator, monkeypatch):
+    """It is tried with none of what makes them: each try would go over all of them."""
+    extract, work = DefUse.extract, []
+    monkeypatch.setattr(
+        DefUse, "extract", lambda self, some: work.append(len((graph := extract(self, some)).nodes)) or graph
+    )
+    for count in (150, 600):
+        work.append(0)
+        names = [f"s{k}" for k in range(count)]
+        steps = " ".join(f"{name} = Sigmoid(x)" for name in names)
+        name, _, attributes = operator.partition(" ")
+        made = Fusing(f"(float[n] x) => (float[m] y) {{ {steps} y = {name} {attributes} ({', '.join(names)}) }}")
+        assert made.partition.groups == ()
+        assert re.search("arrays, more than 16|steps need each other in turn", made.reason(count))
+        assert sum(work) <= 8 * count
+        work.clear()
 
 
 def test_reductions_of_reductions():

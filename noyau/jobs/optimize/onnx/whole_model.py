@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from noyau.codegen.plan import Planned
 from noyau.errors import CheckError, NoyauError, UnsupportedError
@@ -16,7 +16,7 @@ from noyau.hosts.onnxruntime.bodies import restored
 from noyau.hosts.onnxruntime.inputs import spell
 from noyau.hosts.onnxruntime.runs import BoundRun, PlainRun, ends_run
 from noyau.hosts.onnxruntime.sessions import open_session
-from noyau.hosts.onnxruntime.source_model import SourceModel, fault_alone, foreign_operators, optimized_operators
+from noyau.hosts.onnxruntime.source_model import fault_alone, foreign_operators, optimized_operators
 from noyau.hosts.onnxruntime.write_back import library, put_back
 from noyau.jobs.optimize.candidate import BindingTiming, Candidate, decisive, losing, overall
 from noyau.jobs.optimize.onnx.kernel_timing import Arrays, BenchmarkCase, OnnxBench, stamps
@@ -31,9 +31,6 @@ from noyau.toolchain import cache
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.cache import today
 from noyau.workers.array_files import read_arrays
-
-if TYPE_CHECKING:
-    from onnx import ModelProto
 
 _ROUNDING = 1e-3  # what two ways to round may come to; where it is more, the reason is looked for
 
@@ -174,7 +171,7 @@ def without_unopenable(bench: OnnxBench, candidates: Sequence[Candidate]) -> tup
     """The candidates without those, or all, with which the file would not open where its library is not at hand."""
 
     def fault_of(those: Sequence[Candidate]) -> str:
-        return fault_alone(bench.original, twin(bench.original, [one.planned for one in those])[1])
+        return fault_alone(bench.original, with_kernels(bench, [one.planned for one in those]).fused)
 
     kept = [one for one in candidates if one.kept]
     fault = fault_of(kept) if kept else ""
@@ -190,18 +187,16 @@ def dropped(candidates: Sequence[Candidate], reasons: Mapping[str, str]) -> tupl
     return tuple(replace(one, kept=False, reason=reason) if reason else one for one, reason in named)
 
 
-def twin(original: SourceModel, kernels: Sequence[Planned]) -> tuple[ModelProto, ModelProto]:
-    """The model with these kernels, as one graph and with its bodies in their nodes; without any, as it came."""
-    if not kernels:
-        return original.model, original.before
-    flat = put_back(original.model, kernels, original.folder)
-    return flat, restored(flat, original.bodies) if original.bodies else flat
-
-
-def with_kernels(bench: OnnxBench, kernels: Sequence[Planned], options: c_compiler.CompilerOptions) -> OnnxBench:
-    """The bench of the model with these kernels; without any, of the model as it came."""
-    flat, fused = twin(bench.original, kernels)
-    return replace(bench, flat=flat, fused=fused, library=library(kernels, options, fused))
+def with_kernels(
+    bench: OnnxBench, kernels: Sequence[Planned], options: c_compiler.CompilerOptions | None = None
+) -> OnnxBench:
+    """The bench of the model with these kernels, and with their library where there are options to link it by; without
+    any, of the model as it came."""
+    original = bench.original
+    flat = put_back(original.model, kernels, original.folder) if kernels else original.model
+    fused = (restored(flat, original.bodies) if original.bodies else flat) if kernels else original.before
+    built = None if options is None else library(kernels, options, fused)
+    return replace(bench, flat=flat, fused=fused, library=built)
 
 
 def loss_of(whole: Whole) -> str:
@@ -244,8 +239,8 @@ def suspects_alone(bench: OnnxBench, kept: Sequence[Candidate]) -> list[Candidat
     """The kernels with each of which alone onnxruntime makes other nodes of a file, where the library is not at hand,
     than of the model in the opset that is written."""
     own = optimized_operators(bench.original, bench.original.runnable)
-    twins = (twin(bench.original, [one.planned])[1] for one in kept)
-    return [one for one, fused in zip(kept, twins, strict=True) if optimized_operators(bench.original, fused) != own]
+    twins = (with_kernels(bench, [one.planned]).fused for one in kept)
+    return [one for one, twin in zip(kept, twins, strict=True) if optimized_operators(bench.original, twin) != own]
 
 
 def without_worst(

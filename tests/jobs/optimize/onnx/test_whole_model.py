@@ -253,8 +253,7 @@ def test_with_many_kernels_that_do_not_help_none_is_left_in_the_file(scene, judg
     many = [judged[0], *(dataclasses.replace(judged[1], planned=judged[1].planned) for _ in range(2**ATTEMPTS))]
     monkeypatch.setattr(OnnxBench, "compare", compare)
     monkeypatch.setattr(whole_model, "without_worst", lambda these, count, *_: these if count < len(these) else ())
-    monkeypatch.setattr(whole_model, "with_kernels", lambda bench, kernels, options: bench if kernels else bench0)
-    monkeypatch.setattr(whole_model, "twin", lambda original, kernels: (original.model, original.before))
+    monkeypatch.setattr(whole_model, "with_kernels", lambda bench, kernels, *_: bench if kernels else bench0)
     bench0 = with_kernels(bench(), [], OPTIONS)
     made = settle(bench(), many, SCENES, OPTIONS)
     assert made.bench.library is None and made.whole.refused == "the whole model is SLOWER at rows=9: 0.90x"
@@ -305,6 +304,8 @@ def test_the_bench_of_other_kernels(scene, bench):
     made = with_kernels(bench(), scene[1][:1], OPTIONS)
     assert sum(is_own(node.domain) for node in made.fused.graph.node) == 2
     assert with_kernels(made, [], OPTIONS).library is None
+    without = with_kernels(made, scene[1][:1])
+    assert (without.library, without.fused.graph) == (None, made.fused.graph)
 
 
 def test_what_cannot_be_timed_elsewhere_is_timed_here(bench, monkeypatch):
