@@ -152,12 +152,13 @@ def _cost(front: Sequence[Option], place: int) -> float:
     return -(before.error - after.error) / max(before.gain - after.gain, 1e-12)
 
 
-def choose(choices: Sequence[Choice], fault_of: Callable[[Choice], str]) -> tuple[Choice, str]:
+def choose(choices: Sequence[Choice], fault_of: Callable[[Choice], str]) -> tuple[Choice, dict[str, str]]:
     """The first of the choices with which nothing is at fault, by halves, the last of which has none; then what was
-    undone is tried again, product by product, the fastest first. And the last fault of a choice that was not taken."""
+    undone is tried again, product by product, the fastest first. And the faults of the products that stay undone: each
+    its own, or of those that are too many to be tried, of the last choice that was not taken."""
     fault = fault_of(choices[0]) if len(choices) > 1 else ""
     if not fault:
-        return choices[0], ""
+        return choices[0], {}
     low, high = 0, len(choices) - 1
     while high - low > 1:
         middle = (low + high) // 2
@@ -166,14 +167,14 @@ def choose(choices: Sequence[Choice], fault_of: Callable[[Choice], str]) -> tupl
         else:
             high = middle
     choice = choices[high]
-    undone = [name for name in choices[0] if choice.get(name) != choices[0][name]]
-    for name in undone[:MOST_RETURNS]:
+    faults = {name: fault for name in choices[0] if choice.get(name) != choices[0][name]}
+    for name in list(faults)[:MOST_RETURNS]:
         larger = {**choice, name: choices[0][name]}
-        if worse := fault_of(larger):
-            fault = worse
-        else:
+        faults[name] = fault_of(larger)
+        if not faults[name]:
+            del faults[name]
             choice = {each: larger[each] for each in choices[0] if each in larger}
-    return choice, fault
+    return choice, faults
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,9 +249,10 @@ class ProductTrials:
         choices = undoing(self.options())
         if not choices[0]:
             return {}, "no product is faster so" if self.shapes else ""
-        choice, fault = choose(choices, fault_of)
-        self.reasons |= {name: f"{v}: {fault}" for name, v in choices[0].items() if choice.get(name) != v}
-        return choice, fault if choice else f"none keeps the budget: {fault}"
+        choice, faults = choose(choices, fault_of)
+        self.reasons |= {name: f"{choices[0][name]}: {fault}" for name, fault in faults.items()}
+        fault = next(iter(faults.values()), "")
+        return choice, fault if choice else f"no choice keeps the budget: {fault}"
 
     def fault(self, choice: Choice, budget: str | float | None, run: Callable[[], Runs]) -> str:
         """Why a choice is none that a budget allows, or nothing; `run` has the outputs with it, beside those before."""
