@@ -52,10 +52,10 @@ def require_wishes(weights: str, budget: str | float | None, calibration: object
 @dataclass(frozen=True, slots=True)
 class Agreement:
     """Outputs of a model in few bits beside those in float32. `error`: the largest distance over the largest output, or
-    inf where what is no float differs. `flips`: of so many `rows` of logits (floats of two or three axes, the last of
-    two or more) those whose largest cell is another one, and integers that differ. `margin`: of the other rows the
-    least distance of the two largest cells, over the largest output. The rows are 512, evenly from all; `rows_beyond`
-    are the others, which no choice rests on, and `flips_beyond` flip there."""
+    inf where what is no float differs or no cell is finite. `flips`: of so many `rows` of logits (floats of two or
+    three axes, the last of two or more) those whose largest cell is another one, and integers that differ. `margin`: of
+    the other rows the least distance of the two largest cells, over the largest output. The rows are 512, evenly from
+    all; `rows_beyond` are the others, which no choice rests on, and `flips_beyond` flip there."""
 
     error: float = 0.0
     rows: int = 0
@@ -66,13 +66,14 @@ class Agreement:
 
     def fault(self, budget: float | None) -> str:
         """Why a budget does not hold, or nothing."""
+        odd = "an output is no number where it was one, or none is a number" if self.error == np.inf else ""
         if budget is not None:
-            return "" if self.error <= budget else f"the outputs move by {self.error:.2g} of the largest"
+            return odd or ("" if self.error <= budget else f"the outputs move by {self.error:.2g} of the largest")
         if not self.rows:
             return f"no output is logits or tokens: give --budget 1e-2 in place of {SAME_TOKENS}"
         if self.flips:
             return f"{self.flips} of {self.rows} tokens flip"
-        return "an output is no number where it was one" if self.error == np.inf else ""
+        return odd
 
 
 def distance(one: np.ndarray, other: np.ndarray) -> float:
@@ -90,11 +91,12 @@ def distance(one: np.ndarray, other: np.ndarray) -> float:
 
 def agreement(pairs: Runs) -> Agreement:
     """The agreement of runs, each with the outputs in float32 and in few bits."""
-    error, flips, margins = 0.0, [np.zeros(0, bool)], [np.zeros(0)]
+    error, flips, margins, are_finite = 0.0, [np.zeros(0, bool)], [np.zeros(0)], list[bool]()
     for before, after in pairs:
         for name, one in before.items():
             other = after[name]
             error = max(error, distance(one, other))
+            are_finite += [not is_float(one.dtype) or bool(np.isfinite(one).any())] * bool(one.size)
             is_logits = is_float(one.dtype) and one.ndim in (2, 3) and one.shape[-1] > 1
             if is_logits and one.shape == other.shape and one.size:
                 wide = one.astype(np.float64).reshape(-1, one.shape[-1])
@@ -109,6 +111,7 @@ def agreement(pairs: Runs) -> Agreement:
     held[np.linspace(0, len(held) - 1, min(len(held), TOKENS)).round().astype(int)] = True
     least = float(margin[held & ~is_other].min(initial=np.inf))
     beyond = int((~held).sum()), int(is_other[~held].sum())
+    error = np.inf if are_finite and not any(are_finite) else error  # then nothing tells what moved
     return Agreement(error, int(held.sum()), int(is_other[held].sum()), least, *beyond)
 
 

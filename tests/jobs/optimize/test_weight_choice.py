@@ -33,7 +33,11 @@ def test_tokens_that_flip_are_counted_and_the_least_margin_of_the_others_is_said
     assert found.fault(None) == "1 of 6 tokens flip"
     assert found.fault(0.1) == "the outputs move by 0.25 of the largest"
     assert (found.fault(0.25), Agreement(rows=1).fault(None)) == ("", "")
-    assert Agreement(np.inf, 1, 0).fault(None) == "an output is no number where it was one"
+    odd = "an output is no number where it was one, or none is a number"
+    assert Agreement(np.inf, 1, 0).fault(None) == Agreement(np.inf).fault(0.1) == odd
+    nothing, number = np.full((1, 2, 3), np.nan, np.float32), np.ones(2, np.float32)
+    assert agreement([({"a": nothing}, {"a": nothing})]).fault(0.1) == odd
+    assert not agreement([({"a": nothing, "b": number}, {"a": nothing, "b": number})]).fault(0.1)
 
 
 def test_a_budget_is_held_on_512_rows_and_the_others_are_counted_apart():
