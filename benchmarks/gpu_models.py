@@ -400,6 +400,12 @@ def shown(side: str, found: Mapping[str, Any]) -> str:
     return f"    {side:12s} {times}  right {found['right']} {found['off']:.2e}  {shares} launches {wall['launches']}"
 
 
+def brief(found: Mapping[str, Any]) -> dict[str, Any]:
+    """What the record keeps of a side."""
+    kept = {name: found[name] for name in ("failed", "ms", "right", "off", "first_s") if name in found}
+    return kept | {name: found["wall"][name] for name in ("kernels", "launches") if "wall" in found}
+
+
 def means(record: Mapping[str, Any]) -> dict[str, Any]:
     """Geometric mean and least of noyau's ratios, over each other side."""
     rows = [row for size in SIZES for row in record.get(size, {}).values() for row in row.values()]
@@ -459,7 +465,8 @@ def main() -> None:
         known = {name: {*sides} <= {*rows.get(name, {}).get(part, {})} for name in wanted.only}
         runs = [(name, part, size) for name in wanted.only if wanted.again or not known[name]]
         for (name, *_), found in measure(runs, sides, wanted.jobs, wanted.limit):
-            rows.setdefault(name, {})[part] = found  # sides of one run alone: others were not interleaved with them
+            kept = {side: brief(each) for side, each in found.items()}
+            rows.setdefault(name, {})[part] = kept  # sides of one run alone: others were not interleaved with them
             print(f"{name} {part} {size} ({time.perf_counter() - start_s:.0f} s)", flush=True)
             print("\n".join(shown(*each) for each in found.items()), flush=True)
             record["means"] = means(record)

@@ -120,7 +120,8 @@ class Fact(Flag):
     STEPS = auto()  # constant between its jumps: the derivative is 0
     JUMPS = auto()  # follows its operands between its jumps
     ROUNDS = auto()  # correctly rounded, but not exact
-    BELOW_ONE = auto()  # |result| < 1, though rounding reaches it
+    BELOW_ONE = auto()  # |result| < 1 but at 0, though rounding reaches it
+    LEAVES_ONE = auto()  # 1 at 0 alone, and larger above, though rounding stays there
     OF_POSITIVES = auto()  # NaN below 0
     NEVER_NEGATIVE = auto()  # of floats: no result is below 0, or -0.0
     KEEPS_SIGN = auto()  # never negative where no operand is
@@ -292,7 +293,8 @@ _TABLE = (
         note="sign of the dividend"),
     Operator("power", "a ** b", 2, NUMBER, "same", _power, Api("power float_power", "pow", "Pow"), Fact.NONE,
         (power_by_first, power_by_second), 40, 1.0, "float32 in double; integers below 0 truncate"),
-    _smooth("exp", "e ** x", np.exp, (10, 2.0), ("exp", "exp", "Exp"), lambda x, y, g: g * y, Fact.NEVER_NEGATIVE),
+    _smooth("exp", "e ** x", np.exp, (10, 2.0), ("exp", "exp", "Exp"), lambda x, y, g: g * y,
+        Fact.LEAVES_ONE | Fact.NEVER_NEGATIVE),
     _smooth("exp2", "2 ** x", np.exp2, (10, 2.0), ("exp2", "exp2", ""), lambda x, y, g: g * y * LOG_2,
         Fact.NEVER_NEGATIVE),
     _smooth("expm1", "exp(x) - 1, exact near 0", np.expm1, (14, 2.0), ("expm1", "expm1", ""),
@@ -313,7 +315,8 @@ _TABLE = (
     _smooth("reciprocal", "1 / x", lambda x: np.divide(1, x).astype(x.dtype), (4, 0.0),
         ("reciprocal", "reciprocal", "Reciprocal"), lambda x, y, g: -g * (y * y), Fact.ROUNDS | Fact.KEEPS_SIGN),
     _smooth("sin", "the sine of x", np.sin, (14, 2.0), ("sin", "sin", "Sin"), lambda x, y, g: g * x.call("cos")),
-    _smooth("cos", "the cosine of x", np.cos, (14, 2.0), ("cos", "cos", "Cos"), lambda x, y, g: -g * x.call("sin")),
+    _smooth("cos", "the cosine of x", np.cos, (14, 2.0), ("cos", "cos", "Cos"), lambda x, y, g: -g * x.call("sin"),
+        Fact.BELOW_ONE),
     _smooth("tan", "the tangent of x", np.tan, (20, 2.0), ("tan", "tan", "Tan"), lambda x, y, g: g * (y * y + 1.0)),
     _smooth("asin", "the arc sine of x", np.arcsin, (16, 2.0), ("arcsin", "asin", "Asin"),
         lambda x, y, g: g * (1.0 - x * x).call("rsqrt")),

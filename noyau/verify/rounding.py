@@ -156,9 +156,10 @@ class RandomRounding(Widened):
         if kept == np.float64 and isinstance(node.kind, Map) and node.kind.function in ("add", "subtract"):
             return self.shifted(result, lost_of(node.kind.function, operands, result))
         exact = Longer(self.sizes, self.width).value(node, [_longer(each) for each in operands], inputs)
-        if isinstance(node.kind, Map) and has(node.kind.function, Fact.BELOW_ONE):
+        if isinstance(node.kind, Map) and has(node.kind.function, Fact.BELOW_ONE | Fact.LEAVES_ONE):
             unseen = (exact == result) & np.isfinite(operands[0]) & (operands[0] != 0)  # no such number is exact
-            exact = np.where(unseen, exact * np.nextafter(exact.dtype.type(1), exact.dtype.type(0)), exact)
+            side = np.where(operands[0] > 0, 2, 0) if has(node.kind.function, Fact.LEAVES_ONE) else 0
+            exact = np.where(unseen, exact * np.nextafter(exact.dtype.type(1), np.asarray(side, exact.dtype)), exact)
         return self.rounded(result, exact)
 
     def in_turn(self, node: Node, result: Any, operands: Sequence[Any]) -> Any:

@@ -165,6 +165,19 @@ FAMILIES: Mapping[str, Mapping[str, Spelling]] = {
         "log of softmax": lambda m, x, y: -m.total(y * m.log(m.exp(x - m.top(x)) / m.total(m.exp(x - m.top(x))))),
         "log-softmax": lambda m, x, y: -m.total(y * (x - m.top(x) - m.log(m.total(m.exp(x - m.top(x)))))),
     },
+    "elu": {
+        "stable": lambda m, x: m.above(x) + m.expm1(-m.above(-x)),
+        "plain": lambda m, x: m.above(x) + (m.exp(-m.above(-x)) - 1),
+        "sum first": lambda m, x: m.above(x) + m.exp(-m.above(-x)) - 1,
+    },
+    "mish": {
+        "stable": lambda m, x: x * m.tanh(soft(m, x)),
+        "squares": lambda m, x: x * ((1 + m.exp(x)) ** 2 - 1) / ((1 + m.exp(x)) ** 2 + 1),
+    },
+    "pseudo huber": {
+        "stable": lambda m, x: x * x / (m.sqrt(1 + x * x) + 1),
+        "difference": lambda m, x: m.sqrt(1 + x * x) - 1,
+    },
     "log of 1 - tanh squared": {
         "stable": lambda m, x: -2 * (m.abs(x) + m.log1p(0.5 * m.expm1(-2 * m.abs(x)))),
         "plain": lambda m, x: m.log(1 - m.tanh(x) * m.tanh(x)),

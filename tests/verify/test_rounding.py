@@ -79,6 +79,16 @@ def test_a_function_keeps_to_its_range():
     assert found[:, 2].min() >= np.nextafter(np.float32(1), np.float32(0))
 
 
+@pytest.mark.parametrize("dtype", LONG, ids=lambda dtype: dtype.value)
+@pytest.mark.parametrize(("function", "sides"), [("exp", (-1, 1)), ("cos", (-1, -1))])
+def test_what_is_1_at_0_alone_is_not_exact_beside_it(function, sides, dtype):
+    """Not even where more bits show 1 as well."""
+    graph, one = groups.one_map(function, dtype, 1), dtype.numpy.type(1)
+    found = runs(graph, 40, x0=np.array([-1e-30, 1e-30], dtype.numpy))
+    for column, side in zip(found.T, sides, strict=True):
+        assert set(column) == {one, np.nextafter(one, one + side)}
+
+
 @pytest.mark.parametrize("dtype", [DType.F16, DType.BF16], ids=lambda dtype: dtype.value)
 def test_short_floats_round_as_they_do(dtype):
     given = {"i0": np.array([1, 2], np.int32), "i1": np.array([3, 7], np.int32)}

@@ -159,7 +159,7 @@ def _weights(report: Report, width: int, show: Show) -> Iterator[Text]:
         moved = f"the outputs move by {spell_error(weights.error)} of the largest{tokens}{margin}{beyond}"
         message = f"{head}: {len(weights.changed)} of {several(len(weights.products), 'product')}; {moved}."
     else:
-        message = f"{head}: none. {show(weights.reason or 'No product of a constant f32 matrix of 64 KiB or more')}."
+        message = f"{head}: none; {show(weights.reason or 'no product of a constant f32 matrix of 64 KiB or more')}."
     yield from hanging(message, width, rest="  ", style="default" if weights.changed else "yellow")
     rows = [TableRow(show(each.name), _product(each), show(each.reason)) for each in weights.products]
     yield from table("product", ("shape", "weights", "speed-up", "error (f32)", "x 30", "x 1000"), rows, width)

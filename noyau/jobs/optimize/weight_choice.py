@@ -52,10 +52,10 @@ def require_wishes(weights: str, budget: str | float | None, calibration: object
 @dataclass(frozen=True, slots=True)
 class Agreement:
     """Outputs of a model in few bits beside those in float32. `error`: the largest distance over the largest output, or
-    inf where what is no float differs. `flips`: of so many `rows` of logits (floats of two or three axes, the last of
-    two or more) those whose largest cell is another one, and integers that differ. `margin`: of the other rows the
-    least distance of the two largest cells, over the largest output. The rows are 512, evenly from all; `rows_beyond`
-    are the others, which no choice rests on, and `flips_beyond` flip there."""
+    inf where what is no float differs or no cell is finite. `flips`: of so many `rows` of logits (floats of two or
+    three axes, the last of two or more) those whose largest cell is another one, and integers that differ. `margin`: of
+    the other rows the least distance of the two largest cells, over the largest output. The rows are 512, evenly from
+    all; `rows_beyond` are the others, which no choice rests on, and `flips_beyond` flip there."""
 
     error: float = 0.0
     rows: int = 0
@@ -66,13 +66,14 @@ class Agreement:
 
     def fault(self, budget: float | None) -> str:
         """Why a budget does not hold, or nothing."""
+        odd = "an output is no number where it was one, or none is a number" if self.error == np.inf else ""
         if budget is not None:
-            return "" if self.error <= budget else f"the outputs move by {self.error:.2g} of the largest"
+            return odd or ("" if self.error <= budget else f"the outputs move by {self.error:.2g} of the largest")
         if not self.rows:
             return f"no output is logits or tokens: give --budget 1e-2 in place of {SAME_TOKENS}"
         if self.flips:
             return f"{self.flips} of {self.rows} tokens flip"
-        return "an output is no number where it was one" if self.error == np.inf else ""
+        return odd
 
 
 def distance(one: np.ndarray, other: np.ndarray) -> float:
@@ -90,11 +91,12 @@ def distance(one: np.ndarray, other: np.ndarray) -> float:
 
 def agreement(pairs: Runs) -> Agreement:
     """The agreement of runs, each with the outputs in float32 and in few bits."""
-    error, flips, margins = 0.0, [np.zeros(0, bool)], [np.zeros(0)]
+    error, flips, margins, are_finite = 0.0, [np.zeros(0, bool)], [np.zeros(0)], list[bool]()
     for before, after in pairs:
         for name, one in before.items():
             other = after[name]
             error = max(error, distance(one, other))
+            are_finite += [not is_float(one.dtype) or bool(np.isfinite(one).any())] * bool(one.size)
             is_logits = is_float(one.dtype) and one.ndim in (2, 3) and one.shape[-1] > 1
             if is_logits and one.shape == other.shape and one.size:
                 wide = one.astype(np.float64).reshape(-1, one.shape[-1])
@@ -109,6 +111,7 @@ def agreement(pairs: Runs) -> Agreement:
     held[np.linspace(0, len(held) - 1, min(len(held), TOKENS)).round().astype(int)] = True
     least = float(margin[held & ~is_other].min(initial=np.inf))
     beyond = int((~held).sum()), int(is_other[~held].sum())
+    error = np.inf if are_finite and not any(are_finite) else error  # then nothing tells what moved
     return Agreement(error, int(held.sum()), int(is_other[held].sum()), least, *beyond)
 
 
@@ -152,12 +155,13 @@ def _cost(front: Sequence[Option], place: int) -> float:
     return -(before.error - after.error) / max(before.gain - after.gain, 1e-12)
 
 
-def choose(choices: Sequence[Choice], fault_of: Callable[[Choice], str]) -> tuple[Choice, str]:
+def choose(choices: Sequence[Choice], fault_of: Callable[[Choice], str]) -> tuple[Choice, dict[str, str]]:
     """The first of the choices with which nothing is at fault, by halves, the last of which has none; then what was
-    undone is tried again, product by product, the fastest first. And the last fault of a choice that was not taken."""
+    undone is tried again, product by product, the fastest first. And the faults of the products that stay undone: each
+    its own, or of those that are too many to be tried, of the last choice that was not taken."""
     fault = fault_of(choices[0]) if len(choices) > 1 else ""
     if not fault:
-        return choices[0], ""
+        return choices[0], {}
     low, high = 0, len(choices) - 1
     while high - low > 1:
         middle = (low + high) // 2
@@ -166,14 +170,14 @@ def choose(choices: Sequence[Choice], fault_of: Callable[[Choice], str]) -> tupl
         else:
             high = middle
     choice = choices[high]
-    undone = [name for name in choices[0] if choice.get(name) != choices[0][name]]
-    for name in undone[:MOST_RETURNS]:
+    faults = {name: fault for name in choices[0] if choice.get(name) != choices[0][name]}
+    for name in list(faults)[:MOST_RETURNS]:
         larger = {**choice, name: choices[0][name]}
-        if worse := fault_of(larger):
-            fault = worse
-        else:
+        faults[name] = fault_of(larger)
+        if not faults[name]:
+            del faults[name]
             choice = {each: larger[each] for each in choices[0] if each in larger}
-    return choice, fault
+    return choice, faults
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,9 +252,10 @@ class ProductTrials:
         choices = undoing(self.options())
         if not choices[0]:
             return {}, "no product is faster so" if self.shapes else ""
-        choice, fault = choose(choices, fault_of)
-        self.reasons |= {name: f"{v}: {fault}" for name, v in choices[0].items() if choice.get(name) != v}
-        return choice, fault if choice else f"none keeps the budget: {fault}"
+        choice, faults = choose(choices, fault_of)
+        self.reasons |= {name: f"{choices[0][name]}: {fault}" for name, fault in faults.items()}
+        fault = next(iter(faults.values()), "")
+        return choice, fault if choice else f"no choice keeps the budget: {fault}"
 
     def fault(self, choice: Choice, budget: str | float | None, run: Callable[[], Runs]) -> str:
         """Why a choice is none that a budget allows, or nothing; `run` has the outputs with it, beside those before."""

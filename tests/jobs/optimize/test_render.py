@@ -235,4 +235,4 @@ def test_products_with_weights_in_few_bits_are_a_table():
     weights = WeightRecord("auto", "same-tokens", (up, logits), 2.3e-3, 512, 0, 1.2e-3, 488, 2)
     assert WEIGHTS in printed(dataclasses.replace(BARE, weights=weights), 110)
     none = printed(dataclasses.replace(BARE, weights=WeightRecord("int4", "0.01", (), reason="[red]no")), 110)
-    assert "Weights in few bits (int4, 0.01): none. [red]no.\n" in none
+    assert "Weights in few bits (int4, 0.01): none; [red]no.\n" in none

@@ -33,7 +33,11 @@ def test_tokens_that_flip_are_counted_and_the_least_margin_of_the_others_is_said
     assert found.fault(None) == "1 of 6 tokens flip"
     assert found.fault(0.1) == "the outputs move by 0.25 of the largest"
     assert (found.fault(0.25), Agreement(rows=1).fault(None)) == ("", "")
-    assert Agreement(np.inf, 1, 0).fault(None) == "an output is no number where it was one"
+    odd = "an output is no number where it was one, or none is a number"
+    assert Agreement(np.inf, 1, 0).fault(None) == Agreement(np.inf).fault(0.1) == odd
+    nothing, number = np.full((1, 2, 3), np.nan, np.float32), np.ones(2, np.float32)
+    assert agreement([({"a": nothing}, {"a": nothing})]).fault(0.1) == odd
+    assert not agreement([({"a": nothing, "b": number}, {"a": nothing, "b": number})]).fault(0.1)
 
 
 def test_a_budget_is_held_on_512_rows_and_the_others_are_counted_apart():
@@ -90,16 +94,18 @@ def test_the_first_choice_that_holds_is_found_by_halves_and_what_fits_beside_it_
     options = {f"p{k}": [Option(EIGHT, 1.0, 0.01 * (k + 1))] for k in range(32)}
     errors = dict.fromkeys(options, 1.0) | {"p30": 9.0}  # the one that is thought to be among the worst, and is
     asked: list[object] = []
-    choice, fault = choose(undoing(options), planted(errors, 20.0, asked))
+    choice, faults = choose(undoing(options), planted(errors, 20.0, asked))
     assert len(choice) == 20 and "p30" not in choice
-    assert fault == "moves by 21"
+    assert faults == dict.fromkeys(options.keys() - choice.keys(), "moves by 21")
     assert len(asked) <= 1 + 5 + 8
-    assert choose(undoing(options), planted(errors, 99.0, [])) == (dict.fromkeys(options, EIGHT), "")
-    assert choose(undoing(options), planted(errors, 0.5, [])) == ({}, "moves by 1")
-    assert choose(undoing({}), planted(errors, 0.0, asked)) == ({}, "")
+    assert choose(undoing(options), planted(errors, 99.0, [])) == (dict.fromkeys(options, EIGHT), {})
+    assert choose(undoing(options), planted(errors, 0.5, [])) == ({}, dict.fromkeys(options, "moves by 1"))
+    assert choose(undoing({}), planted(errors, 0.0, asked)) == ({}, {})
 
 
 def test_a_choice_keeps_the_order_of_the_gains():
     options = {"first": [Option(EIGHT, 0.5, 0.5)], "second": [Option(EIGHT, 0.4, 0.1)]}
     found = choose(undoing(options), lambda choice: "" if set(choice) != {"first", "second"} else "too much")
-    assert found == ({"second": EIGHT}, "too much")
+    assert found == ({"second": EIGHT}, {"first": "too much"})
+    errors = {"first": 2.0, "second": 3.0}
+    assert choose(undoing(options), planted(errors, 1.0, [])) == ({}, {n: f"moves by {e:g}" for n, e in errors.items()})

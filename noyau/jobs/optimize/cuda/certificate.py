@@ -323,7 +323,10 @@ def _stamp(device: torch.device) -> str:
 _HALF_TO_FLOAT = (torch.ops.aten._softmax.default, torch.ops.aten._log_softmax.default)
 _ROUNDING = [each for each in OPERATORS.values() if Fact.ROUNDS in each.facts or each.ulp > 0]
 ROUNDING = frozenset(name for each in _ROUNDING for name in each.names.torch.split())
-BELOW_ONE = frozenset(name for each in _ROUNDING if Fact.BELOW_ONE in each.facts for name in each.names.torch.split())
+BELOW_ONE, LEAVES_ONE = (
+    frozenset(name for each in _ROUNDING if fact in each.facts for name in each.names.torch.split())
+    for fact in (Fact.BELOW_ONE, Fact.LEAVES_ONE)
+)
 _BITS = 20  # of a float64: a result of which the last ones are all 0 is taken for exact
 
 
@@ -370,9 +373,9 @@ class RoundingInterpreter(WideInterpreter):
         result = super().call_function(target, args, kwargs)
         name = getattr(getattr(target, "overloadpacket", None), "__name__", "")
         if self.width == torch.float64:
-            return self.shifted(name, result, self.lost(name, args, result)) if name in ROUNDING else result
+            return self.shifted(name, args, result, self.lost(name, args, result)) if name in ROUNDING else result
         exact = self.exact.call_function(target, *pytree.tree_map(widen, (args, kwargs)))
-        return pytree.tree_map(lambda one, more: self.shifted(name, one, more - one), result, exact)
+        return pytree.tree_map(lambda one, more: self.shifted(name, args, one, more - one), result, exact)
 
     def lost(self, name: str, args: Sequence[Any], result: Tensor) -> Tensor:
         """The part of a float64 result that rounding took; of any sign where no bits tell it, 0 where they are few."""
@@ -383,13 +386,14 @@ class RoundingInterpreter(WideInterpreter):
         is_short = result.view(torch.int64) & ((1 << _BITS) - 1) == 0
         return torch.where(is_short, 0.0, self.drawn(result) - 0.5)
 
-    def shifted(self, name: str, result: Any, lost: Any) -> Any:
-        """The result, or at random the neighbour of it on the side of what was lost; of a function that never comes to
-        1, where it has, the one below."""
+    def shifted(self, name: str, args: Sequence[Any], result: Any, lost: Any) -> Any:
+        """The result, or at random the neighbour of it on the side of what was lost; of a function that is 1 at 0 at
+        most, where it is 1 elsewhere, the one on the real value's side."""
         if not isinstance(result, Tensor) or result.dtype != self.width:
             return result
-        if name in BELOW_ONE:
-            lost = torch.where((result.abs() == 1) & (lost == 0), -result, lost)
+        if name in BELOW_ONE | LEAVES_ONE:
+            unseen = (result.abs() == 1) & (lost == 0) & (args[0] != 0)
+            lost = torch.where(unseen, args[0].to(result.dtype).sign() if name in LEAVES_ONE else -result, lost)
         other = torch.nextafter(result, torch.copysign(torch.full_like(result, torch.inf), lost))
         moves = (lost != 0) & lost.isfinite() & other.isfinite() & result.isfinite()
         goes = self.drawn(result) < 0.5 if self.direction is None else self.direction(result, lost)

@@ -169,10 +169,15 @@ def real_softplus(x, out):
     out.copy_(torch.nn.functional.softplus(x.double() * 16, threshold=99))
 
 
+def real_expm1(x, out):
+    out.copy_(torch.expm1(x.double() * 1e-20))
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_the_real_value_is_right_where_float64_cancels(dtype, monkeypatch):
     assert certificate_of(real_gelu, monkeypatch, gelu, dtype).ok
     assert certificate_of(real_softplus, monkeypatch, lambda x: torch.log(1 + torch.exp(x * 16)), dtype).ok
+    assert certificate_of(real_expm1, monkeypatch, lambda x: torch.exp(x * 1e-20) - 1, dtype).ok
     assert certificate_of(faulty_gelu, monkeypatch, gelu, dtype).outcomes[0].beyond > 40
 
 

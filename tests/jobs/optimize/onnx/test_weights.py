@@ -114,10 +114,10 @@ def test_a_budget_that_cannot_be_met_keeps_float32_and_says_by_how_much(clock, t
     result = made(tmp_path, weights="int4", budget=budget)
     found = result.report.weights
     told = r"\d+ of \d+ tokens flip" if budget == "same-tokens" else r"the outputs move by 0\.\d+ of the largest"
-    assert re.fullmatch(f"none keeps the budget: {told}", found.reason)
+    assert re.fullmatch(f"no choice keeps the budget: {told}", found.reason)
     assert all(re.fullmatch(f"4 bits .*: {told}", each.reason) for each in found.products)
     assert (found.changed, result.model == mlp()) == ((), True)
-    assert "Weights in few bits (int4, " in str(result.report) and "none. none keeps" in str(result.report)
+    assert "Weights in few bits (int4, " in str(result.report) and "none; no choice" in str(result.report)
 
 
 def test_a_model_that_is_slower_as_a_whole_is_not_handed_back(clock, tmp_path):
@@ -175,7 +175,7 @@ def test_a_model_in_few_bits_is_left_as_it_is(clock, tmp_path):
     again = optimize(tmp_path / "out.onnx", LOOSE)
     assert any(line.startswith("in few bits already, and left as they are: 2 ") for line in again.report.inputs)
     assert (again.report.weights.products, again.report.is_changed) == ((), False)
-    assert "none. No product of a constant f32 matrix of 64 KiB or more." in " ".join(str(again.report).split())
+    assert "none; no product of a constant f32 matrix of 64 KiB or more." in " ".join(str(again.report).split())
 
 
 def test_external_data_goes_along_as_far_as_it_is_still_read(clock, tmp_path):
