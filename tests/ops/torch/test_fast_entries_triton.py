@@ -72,7 +72,9 @@ def indexed(*at):
 @pytest.mark.parametrize(("at", "told"), [((0, 7), 8), ((-10, 2), -1)])
 def test_the_first_call_with_such_tensors_looks_at_its_indices(at, told):
     call = taken_call()
-    with pytest.raises(OutsideError, match=f"taken: an index is {told}, counted from the front, and the axis .* has 8$"):
+    with pytest.raises(
+        OutsideError, match=f"taken: an index is {told}, counted from the front, and the axis .* has 8$"
+    ):
         call(indexed(*at))
     assert call(indexed(-3, 6)).tolist() == [12, 14]
 

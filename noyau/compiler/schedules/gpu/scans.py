@@ -60,8 +60,7 @@ class RunningResult:
 
 
 def running_result(row: Statements) -> RunningResult | None:
-    """Find the running result that a row is, beside values that each of its cells may compute again; None where it is
-    another one, or several."""
+    """Find the running result that a row is, beside values that each cell may compute again; None of any other row."""
     again = [s for s in row if primitives.is_light(s) and not s.name.startswith("#")]
     match [s for s in row if s not in again]:
         case [ir.Alloc(name) as memory, ir.Store((stored,)) as first, ir.Loop() as loop] if name == stored:
