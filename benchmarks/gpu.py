@@ -199,15 +199,14 @@ def measured(given: Case | Backward, rounds: int, *, compiled: bool) -> dict[str
     case = given.case if isinstance(given, Backward) else given
     return {
         "case": contest.name,
-        "untuned": case.untuned,
-        "backward": back,
+        "kind": "backward" if back else "untuned" if case.untuned else "tuned",
         "language": contest.language,
         "bytes": read + written,
         "right": bool(errors["noyau"] <= 2 + 2 * errors["eager"]),
         "worst_ulp": errors,
         **({"refused": refused} if refused else {}),
         "plain": word,
-        "target": None if back else case.target,
+        **({} if back else {"target": case.target}),
         "median_us": {name: round(t.median_s * 1e6, 2) for name, t in times.items()},
         "host_us": {name: round(statistics.median(t.host_s) * 1e6, 1) for name, t in times.items()},
         "unblocked": sum(t.unblocked for t in times.values()),
@@ -257,7 +256,7 @@ def join_peers(
 
 def line(row: dict[str, Any]) -> str:
     speedups = "  ".join(f"{name} {value:.2f}x" for name, value in row["speedup"].items())
-    target = row["target"]
+    target = row.get("target")
     verdict = "" if target is None or row["over_plain"] <= target else f"  (wanted {target:.2f}x)"
     wrong = "" if row["right"] else f"  WRONG {row['worst_ulp']}"
     return (
@@ -298,8 +297,7 @@ def summed_up(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:
     """How much faster than torch.compile the kinds of cases are: the geometric mean and the least; printed."""
     kinds: dict[str, list[float]] = {"tuned": [], "untuned": [], "backward": []}
     for row in (row for row in rows if "compile" in row["speedup"]):
-        kind = "backward" if row["backward"] else "untuned" if row["untuned"] else "tuned"
-        kinds[kind].append(row["speedup"]["compile"])
+        kinds[row["kind"]].append(row["speedup"]["compile"])
     found = {}
     for kind, speedups in kinds.items():
         if speedups:

@@ -65,8 +65,8 @@ def require_inside(graph: Graph, sizes: Mapping[str, int], array: Callable[[str]
         index = evaluate(part, {node.output: array(node.output) for node in part.inputs}, sizes=sizes)[name]
         low, high, extent = index.min(initial=0), index.max(initial=-1), dim.evaluate(sizes)
         if low < 0 or high >= extent:
-            at = f"{low if low < 0 else high}, counted from the front"
-            raise OutsideError(f"{called}: an index is {at}, and the axis that it looks into has {extent}")
+            at = f"an index is {low if low < 0 else high}, counted from the front"
+            raise OutsideError(f"{called}: {at}, and the axis that it looks into has {extent}")
 
 
 def is_searched(graph: Graph, table: Node) -> bool:

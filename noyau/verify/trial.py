@@ -164,11 +164,11 @@ def certify(
     """Compare the values of a kernel with the truth of its group's graph.
 
     `kernel` maps arrays in the order of the graph's inputs to arrays in the order of its outputs. Inputs that the graph
-    refuses with an InputError (an index outside its table), the kernel must refuse with one, if it `refuses` anything:
-    on a GPU it need only keep to its own memory. `made_up`: the captured cases come from made-up inputs. `traced` gives
-    the same computation as a graph of the same inputs and outputs, where `graph` is one Opaque. A case of which two of
-    the eight moved runs allow every cell is done with them: more allow no less, but where all runs overflowed so far.
-    The same arguments give the same certificate."""
+    refuses with an InputError (an index outside its table), the kernel must refuse with one, if it `refuses` any: on a
+    GPU it need only keep to its memory. `made_up`: the captured cases come from made-up inputs. `traced` gives the same
+    computation as a graph of the same inputs and outputs, where `graph` is one Opaque. A case of which every cell is
+    allowed after two of the eight moved runs is done with them: more allow no less, but where all runs overflowed so
+    far. The same arguments give the same certificate."""
     trial = KernelTrial(graph, kernel, traced, refuses=refuses)
     with np.errstate(all="ignore"):
         return Certificate(name, tuple(trial.outcome(case, number) for number, case in enumerate(cases)), made_up)

@@ -122,8 +122,6 @@ class DeviceFastCall:
     it has not these. A tensor without axes may lie on the CPU. OutsideError where an index is outside its axis at the
     first call with such tensors, for kernels read 0 there; at each one where CUDA_LAUNCH_BLOCKING=1 is set."""
 
-    looks_up = False
-
     def __init__(self, built: BuiltProgram, ends: Sequence[Argument], called: str, tiles: Sizes) -> None:
         self.ends, self.called = tuple(ends), called
         self.device = torch.device(built.generated.wanted.device)
@@ -131,8 +129,9 @@ class DeviceFastCall:
         self.known: dict[Any, Callable[..., tuple[torch.Tensor, ...]]] = {}
         self.scalars: dict[Any, torch.Tensor] = {}
         self.looks_up = any(lookups(self.generated.graph))
-        # Else a cell says which kernel it is, or someone waits for each launch, to find an error.
-        self.repeats = all(end.equals is None for end in self.ends) and not (self.looks_up and _waits())
+        waits = os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0")  # for each launch, to find an error
+        # Else a cell says which kernel it is, or each index is looked at.
+        self.repeats = all(end.equals is None for end in self.ends) and not (self.looks_up and waits)
 
     def __call__(self, arguments: tuple[Any, ...]) -> Any:
         kinds: list[Any] = [torch.are_deterministic_algorithms_enabled()]
@@ -240,11 +239,6 @@ class DeviceFastCall:
         return tensor
 
 
-def _waits() -> bool:
-    """Whether CUDA waits for each launch, which is asked of it when an error is looked for."""
-    return os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0")
-
-
 def missed(_: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     """Stands for what is certified by another program."""
     raise NotImplementedError("a fast call misses such tensors before it calls anything")
@@ -266,6 +260,7 @@ class HandFastCall(DeviceFastCall):
 
     def __init__(self, kernel: UserKernel, wanted: Specialization, ends: Sequence[Argument], called: str) -> None:
         self.ends, self.called, self.device = tuple(ends), called, torch.device(wanted.device)
+        self.looks_up = False
         self.run = CALLERS[kernel.language].on_tensors(kernel, wanted.instance, wanted.constants)
 
     def __call__(self, arguments: tuple[Any, ...]) -> Any:

@@ -162,35 +162,28 @@ NOYAU_BOTH int64_t noyau_minimum_i64(int64_t a, int64_t b)
 extern "C" __global__ void __launch_bounds__(256) rotary_f16_0(const uint16_t *__restrict__ x, const uint16_t *__restrict__ v_sin, const uint16_t *__restrict__ v_cos, uint16_t *__restrict__ v12, int64_t b, int64_t s)
 {
     const int lane = threadIdx.x;
-    const int64_t items = b * 2 * ((s + 4095) / 4096);
+    const int64_t items = b * 2 * ((s * 4 + 4095) / 4096);
     for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
-        const int64_t i0 = item / (2 * ((s + 4095) / 4096));
-        const int64_t i1 = item / (((s + 4095) / 4096)) % 2;
-        const int64_t i2b = item % ((s + 4095) / 4096);
-        const int64_t length = noyau_minimum_i64(4096, s - i2b * 4096);
+        const int64_t i0 = item / (2 * ((s * 4 + 4095) / 4096));
+        const int64_t i1 = item / (((s * 4 + 4095) / 4096)) % 2;
+        const int64_t itemb = item % ((s * 4 + 4095) / 4096);
+        const int64_t length = noyau_minimum_i64(4096, s * 4 - itemb * 4096);
         {
-            for (int64_t i2 = lane; i2 < length; i2 += 256) {
-                #pragma unroll 4
-                for (int64_t i3 = 0; i3 < 4; ++i3) {
-                    const float x_i = noyau_f16_to_f32(x[i0 * s * 16 + i2b * 65536 + i2 * 16 + i1 * 8 + i3 + 4]);
-                    const float v6 = -x_i;
-                    const float v_sin_i = noyau_f16_to_f32(v_sin[i2b * 32768 + i2 * 8 + i3]);
-                    const float v11 = v6 * v_sin_i;
-                    const float v_cos_i = noyau_f16_to_f32(v_cos[i2b * 32768 + i2 * 8 + i3]);
-                    const float x_i_2 = noyau_f16_to_f32(x[i0 * s * 16 + i2b * 65536 + i2 * 16 + i1 * 8 + i3]);
-                    const float v9 = v_cos_i * x_i_2;
-                    v12[(i0 * 16 + i1 * 8) * s + i2b * 32768 + i2 * 8 + i3] = noyau_f32_to_f16(v11 + v9);
-                }
-                #pragma unroll 4
-                for (int64_t i3 = 0; i3 < 4; ++i3) {
-                    const float x_i = noyau_f16_to_f32(x[i0 * s * 16 + i2b * 65536 + i2 * 16 + i1 * 8 + i3]);
-                    const float v_sin_i = noyau_f16_to_f32(v_sin[i2b * 32768 + i2 * 8 + i3 + 4]);
-                    const float v11 = x_i * v_sin_i;
-                    const float v_cos_i = noyau_f16_to_f32(v_cos[i2b * 32768 + i2 * 8 + i3 + 4]);
-                    const float x_i_2 = noyau_f16_to_f32(x[i0 * s * 16 + i2b * 65536 + i2 * 16 + i1 * 8 + i3 + 4]);
-                    const float v9 = v_cos_i * x_i_2;
-                    v12[(i0 * 16 + i1 * 8) * s + i2b * 32768 + i2 * 8 + i3 + 4] = noyau_f32_to_f16(v11 + v9);
-                }
+            #pragma unroll 4
+            for (int64_t v_item = lane; v_item < length; v_item += 256) {
+                const float x_i = noyau_f16_to_f32(x[i0 * s * 16 + itemb * 16384 + (v_item / 4) * 16 + i1 * 8 + (v_item % 4) + 4]);
+                const float v6 = -x_i;
+                const float v_sin_i = noyau_f16_to_f32(v_sin[itemb * 8192 + (v_item / 4) * 8 + (v_item % 4)]);
+                const float v11 = v6 * v_sin_i;
+                const float v_cos_i = noyau_f16_to_f32(v_cos[itemb * 8192 + (v_item / 4) * 8 + (v_item % 4)]);
+                const float x_i_2 = noyau_f16_to_f32(x[i0 * s * 16 + itemb * 16384 + (v_item / 4) * 16 + i1 * 8 + (v_item % 4)]);
+                const float v9 = v_cos_i * x_i_2;
+                v12[(i0 * 16 + i1 * 8) * s + itemb * 8192 + (v_item / 4) * 8 + (v_item % 4)] = noyau_f32_to_f16(v11 + v9);
+                const float v_sin_i_2 = noyau_f16_to_f32(v_sin[itemb * 8192 + (v_item / 4) * 8 + (v_item % 4) + 4]);
+                const float v11_2 = x_i_2 * v_sin_i_2;
+                const float v_cos_i_2 = noyau_f16_to_f32(v_cos[itemb * 8192 + (v_item / 4) * 8 + (v_item % 4) + 4]);
+                const float v9_2 = v_cos_i_2 * x_i;
+                v12[(i0 * 16 + i1 * 8) * s + itemb * 8192 + (v_item / 4) * 8 + (v_item % 4) + 4] = noyau_f32_to_f16(v11_2 + v9_2);
             }
         }
     }
@@ -199,31 +192,24 @@ extern "C" __global__ void __launch_bounds__(256) rotary_f16_0(const uint16_t *_
 extern "C" __global__ void __launch_bounds__(256) rotary_f16_1(const uint16_t *__restrict__ x, const uint16_t *__restrict__ v_sin, const uint16_t *__restrict__ v_cos, uint16_t *__restrict__ v12, int64_t b, int64_t s)
 {
     const int lane = threadIdx.x;
-    for (int64_t itemb = blockIdx.x; itemb < (b * s * 2 + 4095) / 4096; itemb += gridDim.x) {
-        const int64_t length = noyau_minimum_i64(4096, b * s * 2 - itemb * 4096);
+    for (int64_t itemb = blockIdx.x; itemb < (b * s * 8 + 4095) / 4096; itemb += gridDim.x) {
+        const int64_t length = noyau_minimum_i64(4096, b * s * 8 - itemb * 4096);
         {
+            #pragma unroll 4
             for (int64_t v_item = lane; v_item < length; v_item += 256) {
-                #pragma unroll 4
-                for (int64_t i3 = 0; i3 < 4; ++i3) {
-                    const float x_i = noyau_f16_to_f32(x[noyau_floor_divide_i64(itemb * 4096 + v_item, s * 2) * s * 16 + noyau_floor_mod_i64(itemb * 4096 + v_item, s) * 16 + noyau_floor_mod_i64(noyau_floor_divide_i64(itemb * 4096 + v_item, s), 2) * 8 + i3 + 4]);
-                    const float v6 = -x_i;
-                    const float v_sin_i = noyau_f16_to_f32(v_sin[noyau_floor_mod_i64(itemb * 4096 + v_item, s) * 8 + i3]);
-                    const float v11 = v6 * v_sin_i;
-                    const float v_cos_i = noyau_f16_to_f32(v_cos[noyau_floor_mod_i64(itemb * 4096 + v_item, s) * 8 + i3]);
-                    const float x_i_2 = noyau_f16_to_f32(x[noyau_floor_divide_i64(itemb * 4096 + v_item, s * 2) * s * 16 + noyau_floor_mod_i64(itemb * 4096 + v_item, s) * 16 + noyau_floor_mod_i64(noyau_floor_divide_i64(itemb * 4096 + v_item, s), 2) * 8 + i3]);
-                    const float v9 = v_cos_i * x_i_2;
-                    v12[(noyau_floor_divide_i64(itemb * 4096 + v_item, s * 2) * 16 + noyau_floor_mod_i64(noyau_floor_divide_i64(itemb * 4096 + v_item, s), 2) * 8) * s + noyau_floor_mod_i64(itemb * 4096 + v_item, s) * 8 + i3] = noyau_f32_to_f16(v11 + v9);
-                }
-                #pragma unroll 4
-                for (int64_t i3 = 0; i3 < 4; ++i3) {
-                    const float x_i = noyau_f16_to_f32(x[noyau_floor_divide_i64(itemb * 4096 + v_item, s * 2) * s * 16 + noyau_floor_mod_i64(itemb * 4096 + v_item, s) * 16 + noyau_floor_mod_i64(noyau_floor_divide_i64(itemb * 4096 + v_item, s), 2) * 8 + i3]);
-                    const float v_sin_i = noyau_f16_to_f32(v_sin[noyau_floor_mod_i64(itemb * 4096 + v_item, s) * 8 + i3 + 4]);
-                    const float v11 = x_i * v_sin_i;
-                    const float v_cos_i = noyau_f16_to_f32(v_cos[noyau_floor_mod_i64(itemb * 4096 + v_item, s) * 8 + i3 + 4]);
-                    const float x_i_2 = noyau_f16_to_f32(x[noyau_floor_divide_i64(itemb * 4096 + v_item, s * 2) * s * 16 + noyau_floor_mod_i64(itemb * 4096 + v_item, s) * 16 + noyau_floor_mod_i64(noyau_floor_divide_i64(itemb * 4096 + v_item, s), 2) * 8 + i3 + 4]);
-                    const float v9 = v_cos_i * x_i_2;
-                    v12[(noyau_floor_divide_i64(itemb * 4096 + v_item, s * 2) * 16 + noyau_floor_mod_i64(noyau_floor_divide_i64(itemb * 4096 + v_item, s), 2) * 8) * s + noyau_floor_mod_i64(itemb * 4096 + v_item, s) * 8 + i3 + 4] = noyau_f32_to_f16(v11 + v9);
-                }
+                const float x_i = noyau_f16_to_f32(x[noyau_floor_divide_i64(itemb * 4096 + v_item, s * 8) * s * 16 + (noyau_floor_mod_i64(itemb * 4096 + v_item, s * 4) / 4) * 16 + noyau_floor_mod_i64(noyau_floor_divide_i64(itemb * 4096 + v_item, s * 4), 2) * 8 + (noyau_floor_mod_i64(itemb * 4096 + v_item, s * 4) % 4) + 4]);
+                const float v6 = -x_i;
+                const float v_sin_i = noyau_f16_to_f32(v_sin[(noyau_floor_mod_i64(itemb * 4096 + v_item, s * 4) / 4) * 8 + (noyau_floor_mod_i64(itemb * 4096 + v_item, s * 4) % 4)]);
+                const float v11 = v6 * v_sin_i;
+                const float v_cos_i = noyau_f16_to_f32(v_cos[(noyau_floor_mod_i64(itemb * 4096 + v_item, s * 4) / 4) * 8 + (noyau_floor_mod_i64(itemb * 4096 + v_item, s * 4) % 4)]);
+                const float x_i_2 = noyau_f16_to_f32(x[noyau_floor_divide_i64(itemb * 4096 + v_item, s * 8) * s * 16 + (noyau_floor_mod_i64(itemb * 4096 + v_item, s * 4) / 4) * 16 + noyau_floor_mod_i64(noyau_floor_divide_i64(itemb * 4096 + v_item, s * 4), 2) * 8 + (noyau_floor_mod_i64(itemb * 4096 + v_item, s * 4) % 4)]);
+                const float v9 = v_cos_i * x_i_2;
+                v12[(noyau_floor_divide_i64(itemb * 4096 + v_item, s * 8) * 16 + noyau_floor_mod_i64(noyau_floor_divide_i64(itemb * 4096 + v_item, s * 4), 2) * 8) * s + (noyau_floor_mod_i64(itemb * 4096 + v_item, s * 4) / 4) * 8 + (noyau_floor_mod_i64(itemb * 4096 + v_item, s * 4) % 4)] = noyau_f32_to_f16(v11 + v9);
+                const float v_sin_i_2 = noyau_f16_to_f32(v_sin[(noyau_floor_mod_i64(itemb * 4096 + v_item, s * 4) / 4) * 8 + (noyau_floor_mod_i64(itemb * 4096 + v_item, s * 4) % 4) + 4]);
+                const float v11_2 = x_i_2 * v_sin_i_2;
+                const float v_cos_i_2 = noyau_f16_to_f32(v_cos[(noyau_floor_mod_i64(itemb * 4096 + v_item, s * 4) / 4) * 8 + (noyau_floor_mod_i64(itemb * 4096 + v_item, s * 4) % 4) + 4]);
+                const float v9_2 = v_cos_i_2 * x_i;
+                v12[(noyau_floor_divide_i64(itemb * 4096 + v_item, s * 8) * 16 + noyau_floor_mod_i64(noyau_floor_divide_i64(itemb * 4096 + v_item, s * 4), 2) * 8) * s + (noyau_floor_mod_i64(itemb * 4096 + v_item, s * 4) / 4) * 8 + (noyau_floor_mod_i64(itemb * 4096 + v_item, s * 4) % 4) + 4] = noyau_f32_to_f16(v11_2 + v9_2);
             }
         }
     }
@@ -233,8 +219,8 @@ extern "C" __global__ void __launch_bounds__(256) rotary_f16_1(const uint16_t *_
 /* Launches the kernels on a stream, with arrays of the device. */
 cudaError_t rotary_f16(const uint16_t *__restrict__ x, const uint16_t *__restrict__ v_sin, const uint16_t *__restrict__ v_cos, uint16_t *__restrict__ v12, int64_t b, int64_t s, cudaStream_t stream)
 {
-    if ((!(s <= 128)) && b * ((s + 4095) / 4096) * 2 > 0) rotary_f16_0<<<noyau_blocks(b * ((s + 4095) / 4096) * 2, 1), 256, 0, stream>>>(x, v_sin, v_cos, v12, b, s);
-    if ((s <= 128) && (b * s * 2 + 4095) / 4096 > 0) rotary_f16_1<<<noyau_blocks((b * s * 2 + 4095) / 4096, 1), 256, 0, stream>>>(x, v_sin, v_cos, v12, b, s);
+    if ((!((s * 4) <= 128)) && b * ((s * 4 + 4095) / 4096) * 2 > 0) rotary_f16_0<<<noyau_blocks(b * ((s * 4 + 4095) / 4096) * 2, 1), 256, 0, stream>>>(x, v_sin, v_cos, v12, b, s);
+    if (((s * 4) <= 128) && (b * s * 8 + 4095) / 4096 > 0) rotary_f16_1<<<noyau_blocks((b * s * 8 + 4095) / 4096, 1), 256, 0, stream>>>(x, v_sin, v_cos, v12, b, s);
     return cudaGetLastError();
 }
 #endif

@@ -76,7 +76,7 @@ class BlockSchedule:
     def one(self, kernel: ir.Kernel) -> ir.Kernel:
         """Schedule a kernel of one launch."""
         body = primitives.coalesce(kernel.launches[0].body)
-        loops, inner = primitives.chain(body)
+        loops, inner = primitives.chain(primitives.sink(body))
         if (running := running_result(inner)) is not None:
             return scan(kernel, loops, running, self.row)
         ordered = any(map(folds.is_ordered, walk.folds_in(body)))
@@ -99,6 +99,7 @@ class BlockSchedule:
         """Schedule loops that stand alone in each other."""
         if is_columns(body):
             return columns(replace(kernel, launches=(ir.Launch(body),)), width=BLOCK)
+        body = _side_by_side(body)
         is_cells = all(primitives.is_small(s, FEW) for s in primitives.chain(body)[1])
         launches = (_cells if is_cells else _rows)(kernel, body)
         if (turned := _turned(kernel, body)) is not None:
@@ -188,25 +189,40 @@ def _rows(kernel: ir.Kernel, body: Statements) -> tuple[ir.Launch, ...]:
     return tuple(launches)
 
 
+def _side_by_side(body: Statements) -> Statements:
+    """Short loops over as many cells each, pieces of a row, as one loop: neighbouring threads then have neighbouring
+    cells, where each would have a row. The statements as they are, where that is not all that stands in the row."""
+    loops, pieces = primitives.chain(body)
+    short = [s for s in pieces if isinstance(s, ir.Loop) and primitives.is_small(s, FEW) and is_straight(s.body)]
+    are_alike = len(pieces) == len(short) > 1 == len({s.extent for s in short})
+    if not are_alike or {load.buffer for load in walk.loads_of(pieces)} & walk.stored_in(pieces):
+        return body
+    cells = folds.merged([walk.substitute(s.body, {s.var: Dim.of(short[0].var)}) for s in short])
+    return primitives.nested([*loops, short[0]], cells)
+
+
 def _is_inner(extent: Dim) -> bool:
     """Whether an extent is known only within another loop."""
     return any(name.startswith("#") for name in extent.names)
 
 
 def _cells(kernel: ir.Kernel, body: Statements) -> tuple[ir.Launch, ...]:
-    """Cells of a thread each: blocks along the innermost loop where that is long, else all the loops as one."""
+    """Cells of a thread each: blocks along the innermost loop, or the last two, where that is long, else all as one."""
     loops = list[ir.Loop]()
     while len(body) == 1 and isinstance(loop := body[0], ir.Loop) and not _is_inner(loop.extent):
         loops.append(loop)
         body = loop.body
     body = folds.expand_folds(body, 1)
     hints = ir.Hints(is_loose=is_loose(kernel, ir.Launch(body)), is_narrow=True)
+    if len(loops) > 2 and (count := loops[-1].extent.constant) is not None and count <= WIDE:
+        (along,), body = primitives.as_one(loops[-2:], body)  # which a thread divides by a constant alone
+        loops[-2:] = [along]
     if len(loops) < 2:
         return (ir.Launch(_tiled(kernel, loops, body), hints=hints, threads=BLOCK),)
     is_narrow = ir.at_most(loops[-1].extent, Dim.of(WIDE))
-    along, whole = _tiled(kernel, loops, body), _tiled(kernel, *primitives.as_one(loops, body))
-    along_launch, whole_launch = (ir.Launch(each, hints=hints, threads=BLOCK) for each in (along, whole))
-    return (*primitives.where(ir.opposite(is_narrow), [along_launch]), *primitives.where(is_narrow, [whole_launch]))
+    bodies = _tiled(kernel, loops, body), _tiled(kernel, *primitives.as_one(loops, body))
+    tiled, whole = (ir.Launch(each, hints=hints, threads=BLOCK) for each in bodies)
+    return (*primitives.where(ir.opposite(is_narrow), [tiled]), *primitives.where(is_narrow, [whole]))
 
 
 def _turned(kernel: ir.Kernel, body: Statements) -> ir.Launch | None:

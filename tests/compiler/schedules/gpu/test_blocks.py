@@ -14,10 +14,10 @@ from noyau.compiler.schedules.gpu.blocks import in_blocks
 from noyau.errors import UnsupportedError
 from noyau.ir.loop_interpreter import run
 from noyau.ir.loop_verifier import check
-from noyau.ir.loops import Alloc, Space, runs
+from noyau.ir.loops import Alloc, Loop, Space, Store, runs
 from noyau.ir.walk import every_statement
 from tests.codegen.kernels import GOLDEN
-from tests.compiler.schedules.groups import assert_keeps, concatenated, reduced, transposed
+from tests.compiler.schedules.groups import assert_keeps, concatenated, reduced, rotary, transposed
 from tests.trying import attempt
 
 SMALL = {"BLOCK": 8, "SHORT": 4, "FEW": 2, "CHUNK": 16, "TILE": 16, "WIDE": 4, "SIDE": 4}
@@ -48,6 +48,17 @@ def test_graphs_of_seeds_come_out_right(seeds, monkeypatch):
         tried += 1
         assert each.wrong(kernel, run(kernel, each.arrays(kernel), seed=seed)) is None, seed
     assert tried > len(seeds) // 2
+
+
+def test_short_pieces_of_a_row_are_one_loop_over_neighbouring_cells():
+    """A thread has a cell of both halves of a head, whose place it finds by division by a constant alone."""
+    graph = normalise(rotary())
+    kernel = scheduled(graph)
+    assert_keeps(graph, kernel, {"b": 2, "s": 5}, {"b": 1, "s": 40})
+    loops = [s for launch in kernel.launches for s in every_statement(launch.body) if isinstance(s, Loop)]
+    cells = [loop for loop in loops if any(isinstance(s, Store) for s in loop.body)]
+    assert [len([s for s in loop.body if isinstance(s, Store)]) for loop in cells] == [2, 2]
+    assert "noyau_floor" not in cuda_printer.together([kernel]).partition("kernel_1(")[0].partition("kernel_0(")[2]
 
 
 @pytest.mark.parametrize("seeds", [range(3158, 3161), pytest.param(range(3000, 3150), marks=pytest.mark.long)])

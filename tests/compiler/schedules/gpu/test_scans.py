@@ -61,6 +61,17 @@ def test_long_rows_of_few_go_to_several_blocks():
     assert launched(kernel, {"rows": 4, "n": 230}) == [4]
 
 
+def test_values_of_a_row_beside_its_running_result_are_computed_again():
+    @noyau.op("f32[rows, n], f32[rows] -> f32[rows, n]")
+    def weighted(x, w):
+        return np.cumsum(x, axis=1) * np.sqrt(w)[:, None] / len(x)
+
+    (step,) = weighted.generated("cuda").program.steps
+    graph, kernel = step.graph, in_blocks(step.lowered)
+    assert launched(kernel, {"rows": 2, "n": 230}) == [6, 6]
+    assert_keeps(graph, kernel, {"rows": 2, "n": 230}, {"rows": 4, "n": 110})
+
+
 def test_rows_that_lie_side_by_side_have_a_thread_each():
     graph = scanned("sum", "n", "columns", axis=0)
     kernel = scheduled(graph)
