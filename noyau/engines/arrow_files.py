@@ -42,7 +42,7 @@ Handler = Callable[[Any], str]
 @dataclass(frozen=True, slots=True)
 class ArrowFile:
     """A file, a row group of one, or the lines of a text that begin in a range of its bytes. `schema`: of the wanted
-    columns in all files, once known; `footer`: of a Parquet file, for its row groups; `idle`: idle readers."""
+    columns in all files, once known; `footer`: of a Parquet file, for its row groups; `idle`: readers that wait."""
 
     path: str
     filesystem: Any

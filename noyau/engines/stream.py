@@ -130,7 +130,7 @@ def _work(make: Callable[..., Work], origin: Any, columns: Sequence[str]) -> Wor
 def _reading(
     origin: Any, columns: tuple[str, ...], where: Any, room: tuple[int, int, Any], nulls: str, bad_lines: Any
 ) -> Reading:
-    """The wishes of a reading. `room`: bytes in all, and of a chunk; workers. InputError for what a source lacks."""
+    """The wishes of a reading. `room`: bytes in all, and of a chunk; workers. InputError for what a source has not."""
     memory, chunk, workers = room
     if workers is not None and workers < 1:
         raise InputError(f"workers={workers} is no number of workers: say 1 or more")

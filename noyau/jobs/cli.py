@@ -61,7 +61,9 @@ def _drop_stdout() -> None:
 
 def _run(argv: Sequence[str] | None) -> int:
     try:
-        arguments = _parser().parse_args(argv)
+        arguments, unknown = _parser().parse_known_args(argv)
+        if unknown:
+            arguments.own.error(f"unrecognized arguments: {' '.join(unknown)}")
     except SystemExit as stop:  # argparse has printed its message, or the help
         return int(stop.code or 0)
     try:
@@ -91,6 +93,7 @@ def _parser() -> argparse.ArgumentParser:
         own = commands.add_parser(name, help=command.summary, description=command.summary)
         command.declare(own)
         command_line.declare_color(own)
+        own.set_defaults(own=own)
     return parser
 
 

@@ -147,7 +147,7 @@ def sizes_of(texts: list[str], option: str = "--dim") -> dict[str, list[int]]:
         name, _, values = text.rpartition("=")
         numbers = _sweep(values) if ":" in values else [_number(each) for each in values.split(",")]
         if not name or None in numbers or not numbers:
-            forms = f"NAME=N or NAME=N,N..., with N from 0: {option} sequence=1,128, or a sweep: n=1e3:1e8:log"
+            forms = f"NAME=N or NAME=N,N..., with whole N from 0 to 10^18: {option} n=1,128, or a sweep: n=1e3:1e8:log"
             raise InputError(f"{option} {text} is not {forms}")
         if name in by_name:
             raise InputError(f"{option} {name} is given twice: give it once, as {name}=N,N for several")

@@ -1,6 +1,6 @@
 """Certificates made in processes of their own, several at once, and kept, as timings are, from one run to the next.
 
-A crash or a hang of such a process is one clear reason here. Results are kept until text, machine or versions change.
+A crash or a hang of such a process is one clear reason here. Results hold until text, machine, versions or code change.
 """
 
 from __future__ import annotations

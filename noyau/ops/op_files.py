@@ -15,6 +15,13 @@ Functions = dict[str, Callable[..., Any]]
 _OPS = "an op is a function under @noyau.op"
 
 
+def require_file(path: Path, advice: str = "give PATH.py::OP") -> None:
+    """InputError where there is no such file, or it is a folder; `advice`: what would do."""
+    if not path.is_file():
+        what = f"{str(path)!r} is a folder, not a file" if path.is_dir() else f"there is no file {str(path)!r}"
+        raise InputError(f"{what}; {advice}")
+
+
 def load_op(target: str, values: Mapping[str, Any] | None = None) -> Op[Any, Any]:
     """The op of "path.py::name", or of "path.py" where it has one alone; the file is run, under a name of its own, but
     where it has: then `values` are what it defines.
@@ -22,8 +29,7 @@ def load_op(target: str, values: Mapping[str, Any] | None = None) -> Op[Any, Any
     InputError where there is no such file or op, or the file fails; MissingExtraError where it needs a package."""
     place, _, wanted = target.partition("::")
     path = Path(place)
-    if not path.is_file():
-        raise InputError(f"there is no file {place!r}")
+    require_file(path)
     return _op_of(run_file(path) if values is None else values, place, wanted)
 
 
@@ -88,8 +94,7 @@ def load_ops_or_functions(target: str) -> tuple[Op[Any, Any] | Functions, Callab
     if not wanted:
         return load_op(target), None
     path, names = Path(place), wanted.split(",")
-    if not path.is_file():
-        raise InputError(f"there is no file {place!r}")
+    require_file(path)
     values = run_file(path)
     missing = next((name for name in names if not callable(values.get(name))), None)
     if missing is not None:

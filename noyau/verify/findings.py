@@ -49,7 +49,8 @@ class Finding:
 
     @property
     def remedy(self) -> str:
-        return self.mend or self.kind.remedy
+        names_a_cell = self.cell is not None or self.kind not in (FindingKind.WRONG_VALUE, FindingKind.GRADIENT)
+        return self.mend or (self.kind if names_a_cell else FindingKind.LAUNCH).remedy
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.message}; {self.remedy}"

@@ -198,8 +198,7 @@ def certify_native(
 
     Each case runs twice between guard zones, on poisoned outputs: whole, and in three pieces, the last first. A kernel
     that touches what it may not, or leaves a cell unwritten, is wrong; so is one whose two runs differ in a bit, unless
-    it is not `is_deterministic`. `made_up`: captured cases are of made-up inputs; `traced` and `refuses` as in
-    `certify`."""
+    it is not `is_deterministic`. `made_up`: captured cases are of made-up inputs; the rest is as in `certify`."""
     runs = PieceRuns(native)
     certificate = certify(graph, runs, cases, name=name, made_up=made_up, traced=traced, refuses=refuses)
     return replace(certificate, order_independent=runs.is_deterministic if is_deterministic else None)

@@ -182,6 +182,12 @@ def test_options_stand_before_between_and_behind_arguments(name, words):
     assert (read.top == 3) if name == "profile" else (read.launch == "3,4")
 
 
+def test_an_unknown_option_shows_the_usage_of_its_command(capsys):
+    assert cli.main(["doctor", "--nonsense"]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("usage: noyau doctor ") and "noyau doctor: error: unrecognized arguments: --nonsense" in told
+
+
 def test_what_stands_behind_two_dashes_is_no_option(capsys):
     assert cli.main(["show", "--", "--help"]) == 2
     assert "--help" in capsys.readouterr().err

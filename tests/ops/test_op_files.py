@@ -42,7 +42,8 @@ def test_an_op_by_its_name_or_alone(folder):
     ("text", "target", "told"),
     [
         (FILE, "path.py::triple", "has no op 'triple'; its ops are: double"),
-        (FILE, "nowhere.py::double", r"there is no file '.*nowhere\.py'$"),
+        (FILE, "nowhere.py::double", r"there is no file '.*nowhere\.py'; give PATH\.py::OP$"),
+        (FILE, "", r"'.*' is a folder, not a file; give PATH\.py::OP$"),
         ("x = 1", "path.py", "path.py has no op; an op is a function under @noyau.op"),
         ("def f(): 1", "path.py::f", "path.py has no op 'f'; an op is a function under @noyau.op"),
         (

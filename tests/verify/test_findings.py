@@ -83,3 +83,10 @@ def test_a_line_is_shown_where_a_file_has_it():
 @pytest.mark.parametrize("file", ["/tmp/ipykernel_71/4205.py", "<ipython-input-3-0a1b>"])
 def test_a_cell_of_a_notebook_has_no_path(file):
     assert excerpt(Finding("op", "k", "c", FindingKind.RACE, f"{file}:2", "", "two write"))[0] == "  --> a cell:2"
+
+
+@pytest.mark.parametrize("kind", [FindingKind.WRONG_VALUE, FindingKind.GRADIENT])
+def test_a_remedy_speaks_of_a_cell_only_where_one_is_named(kind):
+    facts = "f", "f_", "c", kind, "f.c:3", "", "gave 0 outputs, not 1"
+    assert Finding(*facts).remedy == "mend what the message names"
+    assert "cell" in Finding(*facts, cell=()).remedy and Finding(*facts, mend="return it").remedy == "return it"

@@ -62,7 +62,7 @@ def test_a_finding_has_its_line_its_drawing_and_the_line_mended():
 
 
 def test_a_wrong_value_has_no_line():
-    finding = Finding("op", "k", "c", FindingKind.WRONG_VALUE, f"{UPDATE}:2", "n = 2", "wrong at out[0]")
+    finding = Finding("op", "k", "c", FindingKind.WRONG_VALUE, f"{UPDATE}:2", "n = 2", "wrong at out[0]", (0,))
     page = Texts(html_of([("op[k]", [finding])], []))
     remedy = "To mend it: look at how that cell is computed at these sizes"
     assert [each for each in page.lines if each] == ["wrong-value in op[k]", "wrong at out[0]", remedy]

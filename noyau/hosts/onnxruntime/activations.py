@@ -20,7 +20,7 @@ from noyau.errors import InputError
 from noyau.hosts.onnxruntime.bodies import Body
 from noyau.hosts.onnxruntime.body_runs import entering
 from noyau.hosts.onnxruntime.function_bodies import CORE_DOMAINS, reads
-from noyau.hosts.onnxruntime.inputs import ModelInputs
+from noyau.hosts.onnxruntime.inputs import ModelInputs, unrunnable
 from noyau.hosts.onnxruntime.runs import run
 from noyau.hosts.onnxruntime.sessions import open_session
 from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators
@@ -100,8 +100,7 @@ def capture_twice(
         full = look(original, _read(original, ends if small is None else first), feeds.full, capturing, feeds.made_up)
         return full if small is None else small, full
     except InputError as error:
-        advice = "other sizes (--dim NAME=N) or arrays of your own (--inputs F.npz) may do"
-        raise InputError(f"the model does not run with its inputs: {error}; {advice}") from error
+        raise unrunnable(error, original.imported, feeds.full.sizes) from error
 
 
 def capture_at(

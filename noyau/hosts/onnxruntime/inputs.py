@@ -188,6 +188,13 @@ def spell(sizes: Sizes) -> str:
     return ", ".join(f"{printable(name)}={size}" for name, size in sizes.items())
 
 
+def unrunnable(error: InputError, imported: ImportedModel, sizes: Sizes) -> InputError:
+    """The error that names the sizes at which a model does not run, the reason, and what may do."""
+    at = f" of {spell(model_names(imported, sizes))}" if sizes else ""
+    advice = "other sizes (--dim NAME=N) or arrays of your own (--inputs F.npz) may do"
+    return InputError(f"the model does not run with its inputs{at}: {error}; {advice}")
+
+
 def _numbers(value: int | Sequence[int]) -> tuple[int, ...]:
     return (value,) if isinstance(value, int) else tuple(value)
 

@@ -49,11 +49,12 @@ def ends_of(between: Between, names: Collection[str]) -> Ends:
     return ends
 
 
-def closest(name: str, names: Collection[str], *, cutoff: float = 0.0) -> list[str]:
-    """The known names that are most like one: at most three, the best first."""
-    if len(names) > 20_000 or len(name) > 500:
-        names = [each for each in names if name.lower() in each.lower()][:2000]
-    return difflib.get_close_matches(name, [each for each in names if len(each) <= 500], SHOWN, cutoff)
+def closest(name: str, names: Collection[str]) -> list[str]:
+    """The known names that are like one, or else have it in them: at most three, the best first."""
+    short = [each for each in names if len(each) <= 500]
+    like = difflib.get_close_matches(name, short, SHOWN) if len(short) <= 20_000 and len(name) <= 500 else []
+    inside = [each for each in short if name.lower() in each.lower()][: 2000 if len(name) > 2 else 0]
+    return like or difflib.get_close_matches(name, inside, SHOWN, 0)
 
 
 def no_value(name: str, names: Collection[str]) -> InputError:

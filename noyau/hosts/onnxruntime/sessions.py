@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     import onnxruntime
 
 OPTIMIZED, WEIGHTS = "optimized.onnx", "weights.bin"
+_IN_CPP = re.compile(  # how a message of onnxruntime begins, and its place: a line and a function of C++, a condition
+    r"\[ONNXRuntimeError\] : \d+ : \w+ : (?:Non-zero status code returned while running )?"
+    r"|\S*/onnxruntime/core/\S+:\d+ (?:[^()]*\([^()]*\) ?(?:const )?)?(?:.{1,200}? was false\. )?"
+)
 _PROVIDERS = {"cpu": ["CPUExecutionProvider"], "cuda": ["CUDAExecutionProvider", "CPUExecutionProvider"]}
 
 
@@ -144,6 +148,6 @@ def load_onnxruntime() -> Any:
 
 
 def one_line(error: Exception) -> str:
-    """The message of onnxruntime as one line that is safe to print: names of the model are in it."""
-    message = " ".join(str(error).split()) or type(error).__name__
+    """The message of onnxruntime as one line, safe to print (names of the model are in it), without places in C++."""
+    message = _IN_CPP.sub("", " ".join(str(error).split())) or type(error).__name__
     return "".join(letter if letter.isprintable() else "?" for letter in message)[:600]

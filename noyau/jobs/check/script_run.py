@@ -22,7 +22,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from noyau.errors import InputError, UnsupportedError
+from noyau.errors import UnsupportedError
+from noyau.ops.op_files import require_file
 from noyau.sanitizer.records import WatchedRun
 from noyau.sanitizer.scripts.fakes import WATCHING, FunctionGuard
 from noyau.sanitizer.scripts.lint import lint_script
@@ -124,8 +125,7 @@ def check_script(
     the run is ended; `maps`: draw who writes what in a small launch of each kernel. How it ends badly (an exception, a
     crash) is the `fault` of the record, and that its time was over is `unseen` in it; it has what was seen until then.
     InputError where there is no such file, or it is no notebook."""
-    if not path.is_file():
-        raise InputError(f"there is no file {str(path)!r}; give SCRIPT.py or BOOK.ipynb")
+    require_file(path, "give SCRIPT.py or BOOK.ipynb")
     if path.suffix == NOTEBOOK:
         remembered(cells_of(path), path.name)
     with tempfile.TemporaryDirectory(prefix="noyau-") as folder:

@@ -16,7 +16,7 @@ from noyau.codegen.plan import plan
 from noyau.dtypes import from_onnx
 from noyau.errors import InputError, ModelError
 from noyau.hosts.onnxruntime.function_bodies import every_node
-from noyau.hosts.onnxruntime.inputs import model_names, sizes_for, spell
+from noyau.hosts.onnxruntime.inputs import model_names, sizes_for, spell, unrunnable
 from noyau.hosts.onnxruntime.path_ends import Between
 from noyau.hosts.onnxruntime.sessions import version
 from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators, open_model
@@ -150,8 +150,7 @@ def profile_size(
         steps = bench.weigh(original.path, arrays, original.prepacked)
         ran = bench.run(original.runnable, arrays, wishes.budget_s, **how)
     except InputError as error:
-        advice = "other sizes (--dim NAME=N) or arrays of your own (--inputs F.npz) may do"
-        raise InputError(f"the model does not run with its inputs: {error}; {advice}") from error
+        raise unrunnable(error, original.imported, inputs.sizes) from error
     doubt, times = unsteady(before, conditions(), processors()), ran.comparison
     result = break_down(subject, inputs, ran, overhead, wishes.threads)
     records, unrun = tuple(node.record for node in result.nodes), removed(result.nodes, original)

@@ -244,8 +244,7 @@ def _with_calls(text: str, kernel: str) -> str:
 
 
 def _with_headers(text: str, file: str, folders: Sequence[Path], above: Sequence[Path]) -> str:
-    """A text of `_with_calls`, with the headers of the author's in their places that it changes. `above`: those that it
-    stands in."""
+    """A text of `_with_calls`, with the author's headers that it changes in it. `above`: those that it stands in."""
 
     def stated(include: re.Match[str]) -> str:
         path = next((each.resolve() for each in (folder / include[1] for folder in folders) if each.is_file()), None)

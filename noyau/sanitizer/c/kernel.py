@@ -133,8 +133,7 @@ def _idle_threads(run: RunResult, call: EntryCall, context: ReportContext) -> li
 def call(function: TextFunction, args: Sequence[Any], launch: Any, size: str, name: str) -> tuple[WatchedRun, Any]:
     """Call it as sanitizer/routes.py has it: pointers take packed arrays of their type, other parameters numbers.
 
-    SignatureError where they do not, or for a kernel of a grid without a launch; BuildError where the text does not
-    compile."""
+    SignatureError where they do not, or for a kernel without a launch; BuildError where the text does not compile."""
     entry_call = _call_of(function, args, launch)
     folder = function.path.resolve().parent
     text = with_calls(rewrite(function.text, function.language, name, [folder]), [entry_call], function.language)

@@ -170,8 +170,7 @@ def run_whole(
 ) -> tuple[RunResult, int | None]:
     """Run a whole program, with these words as its `argv`, in the folder that this is in, for up to `patience_s` of the
     processor's time; and the status that it ended with, None where Ctrl-C ended it. `launch`: in place of each of its
-    own; `shown`: it reads and prints as it would by itself, else nothing; `maps`: as in `run`. CheckError where it says
-    nothing."""
+    own; `is_shown`: it reads and prints as by itself, else not; `maps`: as in `run`. CheckError if it says nothing."""
     forced, where = launch or LaunchConfig((0, 0, 0), (0, 0, 0)), None if is_shown else subprocess.DEVNULL
     with _prepared(program, _request(program, (), plan, forced, WHOLE, patience_s, maps=maps)) as command:
         with subprocess.Popen([*command, *words], stdin=where, stdout=where, stderr=where) as process:

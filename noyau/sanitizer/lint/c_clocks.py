@@ -112,8 +112,7 @@ class _Reader:
         return re.sub(r"\s*<.*", "", self.tree.source(callee), flags=re.DOTALL) if has_name else ""
 
     def _waits(self, full: str, name: str, event: ClockEvent | None, call: str) -> bool:
-        """Whether a call waits, or may. A copy within the device does not; an asynchronous one does for paged
-        memory."""
+        """Whether a call waits, or may. A copy within the device does not; an asynchronous one of paged memory does."""
         if name == "cudaMemcpyAsync":
             return not self.is_pinned and "DeviceToHost" in call
         if name in _WAITS:

@@ -1,4 +1,4 @@
-"""Clocks of the host around launches: a launch returns before its kernel runs, so a clock read then times it alone."""
+"""Clocks of the host around launches: a launch returns before its kernel has run, and is timed without it."""
 
 from __future__ import annotations
 

@@ -334,8 +334,7 @@ def is_scan(races: Sequence[Observation]) -> bool:
 
 
 def remedy_of(race: Observation, races: Sequence[Observation], sites: Sequence[Site]) -> str:
-    """The remedy of a race, by the accesses that meet: an update of one cell, what an earlier iteration made, an old
-    value."""
+    """The remedy of a race, by its accesses: an update of one cell, what an earlier iteration made, an old value."""
     if is_scan(races):
         return REMEDIES["scan"]
     pairs = {(each.access, each.other_access) for each in races if each.site == race.site == each.other_site}

@@ -76,8 +76,7 @@ def rewritten(
 
 
 def parsed(function: Callable[..., Any]) -> tuple[ast.Module, str, int]:
-    """The tree of a function with the lines that it has in its file, the file, and its line. UnsupportedError where
-    there is no source."""
+    """The tree of a function with its lines in its file, the file, and the line. UnsupportedError without a source."""
     try:
         if function.__code__.co_filename == "<string>":  # which some releases of Python take for the text of python -c
             raise OSError("it was made from a string")

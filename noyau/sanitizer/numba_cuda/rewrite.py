@@ -109,8 +109,7 @@ def _parsed(function: FunctionType) -> tuple[ast.FunctionDef, str]:
 
 @lru_cache(maxsize=256)
 def _lines(code: CodeType, file: str) -> tuple[list[str], int]:
-    """The lines of a function, looked for once, not at each launch; `file`: alike codes of two files differ. OSError
-    where there are none."""
+    """The lines of a function, looked for once; `file`: equal codes of two files differ. OSError without any."""
     if file == "<string>":  # which some releases of Python take for the text of python -c
         raise OSError("it was made from a string")
     return inspect.getsourcelines(code)

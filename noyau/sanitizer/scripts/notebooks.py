@@ -22,7 +22,7 @@ _TIMED = re.compile(r"%(?:time|timeit|prun) +(?:-[a-z]+ *\d* +)*")  # with its o
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell of code. `number`: its place among those, from 1; `left_out`: IPython's own lines, which are not run."""
+    """A cell of code. `number`: its place among these cells, from 1; `left_out`: IPython's own lines, not run."""
 
     number: int
     text: str

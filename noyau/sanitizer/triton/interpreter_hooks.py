@@ -261,8 +261,7 @@ class MemoryExtents:
         self._borders = np.zeros(0, np.int64)  # halfway between an argument and the next
 
     def add(self, name: str, array: np.ndarray, *, is_set: bool) -> int:
-        """The number of the memory of a packed array, which has to outlive this. MemoryError where there is no room
-        for its shadow."""
+        """The number of a packed array's memory, which must outlive this. MemoryError without room for its shadow."""
         memory = self.shadow.memory(array.size, is_set=is_set)
         self.memories[memory] = WatchedMemory(name, array.shape)
         bits = array.reshape(-1).view(_BITS[array.itemsize])

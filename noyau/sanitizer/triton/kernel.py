@@ -98,8 +98,7 @@ def watch(case: KernelCase, maps: list[AccessMap] | None = None) -> WatchedRun:
 
 
 def call(function: Any, args: Sequence[Any], launch: Any, size: str, op: str) -> tuple[WatchedRun, Any]:
-    """As sanitizer/routes.py has it. SignatureError without a grid, UnsupportedError where Triton does not
-    interpret."""
+    """As in sanitizer/routes.py. SignatureError without a grid, UnsupportedError where Triton does not interpret."""
     name = python_function(function).__name__
     if launch is None:
         raise SignatureError(f"{name} needs a grid: noyau.check({name}, args, launch=(programs,))")

@@ -29,8 +29,7 @@ class InterpreterWorker(Worker):
         self.home: Home | None = None
 
     def hold(self, home: Home) -> None:
-        """Have the op at a place as the state, where it is not; the process starts where there is none. Errors as of
-        `Worker.ask`."""
+        """Have the op at a place as the state, in a process that starts where there is none. Errors of `Worker.ask`."""
         if not self.is_running or self.home != home:
             self.home, self.patience_s = None, _LOADING_S
             self.open(load, home)

@@ -47,7 +47,7 @@ def test_a_model_that_takes_no_small_inputs_is_looked_at_as_asked(tmp_path, monk
     _, kernels, (small, asked) = looked(twice(), tmp_path, {"rows": 200})
     assert small is asked
     assert small.of(kernels[0].groups[-1].original)[0].shape == (200, 6)
-    with pytest.raises(InputError, match=r"does not run with its inputs: too few rows; other sizes \(--dim NAME=N\)"):
+    with pytest.raises(InputError, match=r"with its inputs of rows=100: too few rows; other sizes \(--dim NAME=N\)"):
         looked(twice(), tmp_path, {"rows": 100})
 
 

@@ -79,3 +79,9 @@ def test_many_names_and_long_ones_are_searched_quickly():
     many = [f"value_{k}" for k in range(50_000)]
     assert closest("VALUE_4999", many)[0].startswith("value_4999")
     assert "close to it" not in str(no_value("x" * 10_000, [*many, "y" * 10_000]))
+
+
+def test_names_that_are_not_like_it_are_not_suggested():
+    assert str(no_value("foo", ["y", "x", "w"])) == "the model has no value foo"
+    assert closest("layer", ["/encoder/layer.3/attention/MatMul_output_0", "y"])[0].startswith("/encoder/layer.3")
+    assert closest("y", ["/layer/y_of_the_whole"]) == []

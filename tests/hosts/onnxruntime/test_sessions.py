@@ -10,7 +10,7 @@ import pytest
 
 from noyau.errors import DeviceError, OutputError
 from noyau.hosts.onnxruntime import sessions
-from noyau.hosts.onnxruntime.sessions import beside_its_data, missing_provider, open_session
+from noyau.hosts.onnxruntime.sessions import beside_its_data, missing_provider, one_line, open_session
 from tests.small_models import NODE, chain, model_of, value
 
 WEIGHT = np.arange(12, dtype=np.float32).reshape(2, 6)
@@ -82,3 +82,13 @@ def test_a_provider_that_does_not_start_is_no_session_on_the_cpu(monkeypatch: py
     monkeypatch.setattr(sessions, "_providers_of", lambda device: ["CPUExecutionProvider"])
     with pytest.raises(DeviceError, match=r"^onnxruntime's CUDA provider does not start: it needs a GPU, its driver"):
         open_session(model_of(chain("x", "y"), [value("x")], [value("y")]).SerializeToString(), device="cuda")
+
+
+def test_an_error_of_onnxruntime_names_no_place_in_cpp():
+    shape = onnx.numpy_helper.from_array(np.array([7, -1]), "s")
+    model = model_of([NODE("Reshape", ["x", "s"], ["y"])], [value("x")], [value("y", None)], [shape])
+    with pytest.raises(Exception, match="ONNXRuntimeError") as caught:
+        open_session(model.SerializeToString()).run(None, {"x": np.ones(5, np.float32)})
+    told = one_line(caught.value)
+    assert told.startswith("Reshape node. ") and "The input tensor cannot be reshaped" in told
+    assert "::" not in told and "/core/" not in told and "was false" not in told

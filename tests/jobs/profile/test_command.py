@@ -81,8 +81,9 @@ def test_models_that_do_not_run(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--dim", "rows"], "--dim rows is not NAME=N or NAME=N,N..., with N from 0: --dim sequence=1,128"),
+        (["--dim", "rows"], "--dim rows is not NAME=N or NAME=N,N..., with whole N from 0 to 10^18: --dim n=1,128"),
         (["--dim", "rows=1,"], "--dim rows=1, is not NAME=N"),
+        (["--dim", f"rows={10**18}"], "with whole N from 0"),
         (["--dim", "columns=1"], "the model has no size columns; its sizes are: rows"),
         (["--inputs", "missing.npz"], "missing.npz cannot be read"),
         (["--threads", "-1"], "threads=-1"),

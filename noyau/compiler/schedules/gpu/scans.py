@@ -60,7 +60,7 @@ class RunningResult:
 
 
 def running_result(row: Statements) -> RunningResult | None:
-    """Find the running result that a row is, beside values that each cell may compute again; None of any other row."""
+    """Find the one running result of a row, beside values that each cell may compute again; None for other rows."""
     again = [s for s in row if primitives.is_light(s) and not s.name.startswith("#")]
     match [s for s in row if s not in again]:
         case [ir.Alloc(name) as memory, ir.Store((stored,)) as first, ir.Loop() as loop] if name == stored:

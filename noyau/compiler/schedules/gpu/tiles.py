@@ -109,7 +109,7 @@ def taken_of(
     fold: ir.Fold, name: str, tile: ir.Tile, *, lead: Dim = ZERO, start: Dim | None = None, turned: bool = False
 ) -> tuple[Taken, cpu_folds.State]:
     """The state of a fold over any number of values, which ends in cell 0: each cell of a tile takes in one value a
-    round, then the tile is reduced. With `start`, of the one tile that begins there; `turned`: backwards."""
+    round, then the tile is reduced. With `start`, of the one tile that begins there; `turned`: last tile first."""
     lifted = MONOIDS[fold.monoid].lift(Symbolic(), fold.value, ir.Index(cpu_folds.position(fold)))
     cells = FoldCells(fold.loops, cpu_folds.expand_folds(fold.body, 1, wide=False), lifted, lead, start, turned)
     state = cpu_folds.state_of(fold, name, wide=False)

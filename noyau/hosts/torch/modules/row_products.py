@@ -272,8 +272,7 @@ def _refusal(node: fx.Node, source: fx.Node, bias: Any, weight: Tensor, values: 
 def with_products(
     module: fx.GraphModule, chosen: Mapping[ProductFamily, PackedProducts]
 ) -> tuple[fx.GraphModule, tuple[int, ...]]:
-    """A graph in which each family is one product, and the places of the arguments that it takes: of weights that are
-    packed, none."""
+    """A graph in which each family is one product, and the places of its arguments: of packed weights, none."""
     graph, new = fx.Graph(), dict[fx.Node, fx.Node]()
     graph.output(graph.graph_copy(module.graph, new))
     packed = {each.weight for family, own in chosen.items() if own.products.form.bits for each in family.members}

@@ -118,8 +118,7 @@ class OnnxBench:
         """`after`, with the library, against `before`, each in a process of its own, in some scenes; or what an earlier
         run found, with the same `text` of the kernels. What is SLOWER by little is timed a second time, and only that
         counts. None for a scene, but the first, whose runs would not be done within `limit_s`, or behind one where it
-        is lost. UnsupportedError for strings, CheckError for a session that crashes, hangs or gives something else when
-        it is timed."""
+        is lost. UnsupportedError for strings, CheckError for a session that crashes, hangs or gives something else."""
         contents = tuple(model.SerializeToString() for model in (before, after))
         wishes = (str(self.original.prepacked), str(self.budget_s), self.device)
         parts = (digest(*contents), text, *wishes, *stamps(before, self.original.folder))

@@ -133,4 +133,4 @@ def places_by_name(plan: Plan, name: str) -> list[Group]:
     if writers and all(kernel.operator != name for kernel in plan.kernels):
         return writers
     values = [output for kernel in plan.kernels for group in kernel.groups for output in group.outputs]
-    return list(kernel_named(name, plan.kernels, closest(name, values, cutoff=0.75)).groups)
+    return list(kernel_named(name, plan.kernels, closest(name, values)).groups)

@@ -52,8 +52,7 @@ def optimize_graph(
     dropped: Mapping[str, str] = pipeline.NOTHING,
 ) -> tuple[CompiledGraph, list[KernelSwap]]:
     """The kernels of a graph, each with its evidence, and how those that are kept take the places of torch's nodes.
-    `dropped`: kernels that are not taken, with the reason. UnsupportedError where an input is nothing that noyau
-    knows."""
+    `dropped`: kernels that are not taken, with the reason. UnsupportedError for an input that noyau does not know."""
     host = host_of(program, wishes, ahead, registered)
     outcome = pipeline.optimize(host, wishes.keep, log.debug, dropped)
     return CompiledGraph(kind, host.source, outcome.partition, outcome.plan, outcome.candidates), outcome.installed
@@ -72,8 +71,7 @@ def host_of(program: fx.Graph, wishes: CompileOptions, ahead: AheadOfTime, regis
 
 @dataclass(frozen=True, slots=True)
 class CompiledGraph:
-    """Outcome of one graph: `kind` is inference, forward or backward; `whole` says why all of it was left to torch,
-    where it was."""
+    """Outcome of one graph: `kind` is inference, forward or backward; `whole`: why torch runs all of it, or ""."""
 
     kind: str
     source: TracedGraph | None

@@ -34,8 +34,7 @@ _SMALL = 256  # cells of integers that are taken for shapes, and never go to the
 @dataclass(slots=True)
 class HostedModel:
     """An ONNX model that runs on torch: called with its inputs, in their order or by name, as tensors or arrays; it
-    gives a list of its outputs, tensors on the device. For inputs of other shapes it is made anew, and the last few are
-    kept."""
+    gives a list of its outputs, tensors on the device. For inputs of other shapes it is made anew; a few are kept."""
 
     host: TorchModel
     device: torch.device

@@ -34,7 +34,7 @@ from noyau.jobs.optimize.torch.graph_hosts import CompiledGraph, GraphRecord, dr
 from noyau.jobs.optimize.torch.options import CompileKeywords, CompileOptions, options_from
 from noyau.jobs.optimize.torch.saved_module import export
 from noyau.jobs.optimize.torch.whole import ATTEMPTS, Run, loses, loss_of, settle
-from noyau.text import path_of
+from noyau.text import path_of, printable
 from noyau.timing.comparison import compare
 from noyau.timing.machine import this_machine
 from noyau.timing.verdict import Comparison
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from noyau.jobs.optimize.torch.weights import FewBits
 
 log = logging.getLogger("noyau")
+_FAKE_LOG = logging.getLogger("torch._subclasses.fake_tensor")  # has a page for each operator that refuses its inputs
 _UNTIMED = "not timed as a whole, but kernel by kernel: torch.compile times gradients too"
 WHOLE_S = 2.0  # for the clock, of the module as a whole
 # As torch says that tensors are not on one device, on tensors with cells and without.
@@ -77,7 +78,7 @@ class OptimizedModule:
         # Without a kernel, what was captured may still be slower: it has composites written out, as attention is.
         changed = any(graph.kept for graph in self.record.graphs) or any(each.module for each in self.weights)
         runs = self.wins and (torch.is_grad_enabled() or changed)
-        with explain_devices(self.module, (args, kwargs)):
+        with explain_inputs(self.module, args, kwargs):
             return (self.compiled if runs else self.module)(*args, **kwargs)
 
     @property
@@ -112,8 +113,7 @@ class OptimizedModule:
     def save(self, path: str | Path) -> None:
         """Write the module for inference: noyau.load(path) starts without timing or compiling anything.
 
-        UnsupportedError where torch cannot export the module as one graph, OutputError where the file cannot be
-        written."""
+        UnsupportedError where torch cannot export the module as one graph, OutputError where no file can be written."""
         place = path_of(path, "save() takes")
         if not isinstance(self.module, torch.nn.Module):
             raise UnsupportedError("a function is not saved; make it the forward of a torch.nn.Module")
@@ -155,7 +155,7 @@ def optimize(
 
     `dynamic`: as torch.compile has it. `options` are the fields of noyau.jobs.optimize.torch.options.CompileOptions;
     certificates are full ones, and no time is too long, unless that says otherwise. InputError for options or inputs
-    that mean nothing; what the module itself raises is not caught."""
+    that mean nothing, or that torch's own run of the module refuses; other errors of the module are not caught."""
     wishes, arguments = options_from({"certificate": "full", "limit_s": math.inf, **options}), as_inputs(inputs)
     record, few, flows = GraphRecord(), dict[Any, Any](), dict[Any, Any]()
     if wishes.weights != "none":
@@ -197,7 +197,7 @@ def _timed(
     compiled = torch.compile(module, backend=backend, dynamic=dynamic)
     whole = None
     with torch.no_grad():
-        with explain_devices(module, arguments):
+        with explain_inputs(module, arguments):
             compiled(*arguments)
         if any(graph.kept for graph in record.graphs) or any(each.module for each in record.weights.values()):
             budget_s = min(WHOLE_S, wishes.budget_s)
@@ -211,19 +211,33 @@ def left_out(candidates: Iterable[Candidate], loss: str) -> tuple[Candidate, ...
 
 
 @contextmanager
-def explain_devices(module: Run, arguments: Any) -> Iterator[None]:
-    """InputError in place of torch's error where a module and its inputs are on devices that do not go together."""
+def explain_inputs(module: Run, arguments: Sequence[Any], keywords: Mapping[str, Any] | None = None) -> Iterator[None]:
+    """InputError in place of torch's error, and of its log, where the module as it is does not run on its inputs."""
+    was, _FAKE_LOG.disabled = _FAKE_LOG.disabled, True
     try:
         yield
-    except (NoyauError, torch.OutOfMemoryError):
+    except (NoyauError, torch.OutOfMemoryError, torch.AcceleratorError):
         raise
-    except RuntimeError as error:
-        own = _devices((*module.parameters(), *module.buffers())) if isinstance(module, torch.nn.Module) else set[str]()
-        others = _devices(arguments)
-        if own == others or not own or not others or not _APART.search(str(error)):
-            raise
+    except (RuntimeError, TypeError, IndexError):
+        try:
+            module(*arguments, **keywords or {})
+        except (RuntimeError, TypeError, IndexError) as error:
+            if type(error) in (RuntimeError, TypeError, IndexError):  # others are the module's own
+                raise InputError(_misfit(module, (*arguments, *(keywords or {}).values()), str(error))) from error
+        raise
+    finally:
+        _FAKE_LOG.disabled = was
+
+
+def _misfit(module: Run, inputs: Sequence[Any], error: str) -> str:
+    """Say that a module does not run on its inputs, for an error of torch's."""
+    own = _devices((*module.parameters(), *module.buffers())) if isinstance(module, torch.nn.Module) else set[str]()
+    others = _devices(inputs)
+    if own and others and own != others and _APART.search(error):
         one, other = (" and ".join(sorted(each)) for each in (own, others))
-        raise InputError(f"the module is on {one}, and its inputs are on {other}; move them to one device") from error
+        return f"the module is on {one}, and its inputs are on {other}; move them to one device"
+    reason = printable(error.strip().partition("\n")[0])
+    return f"{name_of(module)} does not run on its inputs ({', '.join(map(_spelt, inputs)) or 'none'}): {reason}"
 
 
 def _devices(nested: Any) -> set[str]:
@@ -264,12 +278,16 @@ def as_inputs(inputs: Any) -> tuple[Any, ...]:
 
 
 def _described(at: int, value: Any) -> str:
-    if not isinstance(value, torch.Tensor):
-        return f"argument {at}: {type(value).__name__}"
-    if value.layout is not torch.strided or value.is_quantized:
+    if isinstance(value, torch.Tensor) and (value.layout is not torch.strided or value.is_quantized):
         what = "quantised" if value.is_quantized else str(value.layout).removeprefix("torch.")
         return f"argument {at}: {what}, not dense: what reads it stays with torch"
-    return f"argument {at}: {str(value.dtype).removeprefix('torch.')}{list(value.shape)}, as given"
+    return f"argument {at}: {_spelt(value)}{', as given' * isinstance(value, torch.Tensor)}"
+
+
+def _spelt(value: Any) -> str:
+    """The type of an argument in words: `float32[3, 8]`."""
+    is_tensor = isinstance(value, torch.Tensor)
+    return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}" if is_tensor else type(value).__name__
 
 
 def name_of(module: Run) -> str:

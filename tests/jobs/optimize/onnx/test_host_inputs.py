@@ -49,7 +49,7 @@ def test_sizes_that_run_are_found_and_said(model):
 
 
 def test_sizes_that_are_asked_for_are_not_replaced(model):
-    with pytest.raises(InputError, match=r"does not run with its inputs: .*--dim NAME=N"):
+    with pytest.raises(InputError, match=r"does not run with its inputs of .*s=100.*: .*--dim NAME=N"):
         optimize(model(WINDOW), OptimizeOptions(dims={"s": 100, "b": 1}))
 
 
@@ -67,7 +67,7 @@ def test_where_not_even_a_part_runs_that_is_an_error_unless_all_is_asked_for(mod
     gone = "i = Constant <value_ints = [100]> () g = Gather <axis = 1> (x0, i) x = MatMul (g, g)"
     path = model(f"{HEADER} (float[1, 7] x0) => (float[1, 1] q) {{ {gone} {CHAIN} }}")
     with pytest.raises(
-        InputError, match=r"does not run with its inputs: .*; --keep all judges its groups by themselves"
+        InputError, match=r"does not run with its inputs.*: .*; --keep all judges its groups by themselves"
     ):
         optimize(path, OptimizeOptions())
     (one,) = optimize(path, OptimizeOptions(keep="all", budget_s=0.01)).candidates

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 import json
 from dataclasses import replace
 from functools import partial
@@ -11,7 +12,7 @@ import noyau
 from noyau.errors import DeviceError, InputError, UnsupportedError
 from noyau.jobs.optimize.torch import run
 from noyau.jobs.optimize.torch.graph_hosts import GraphRecord
-from noyau.jobs.optimize.torch.run import explain_devices
+from noyau.jobs.optimize.torch.run import explain_inputs
 from noyau.timing.verdict import Comparison
 from tests.jobs.optimize.torch.modules import Block, same
 
@@ -156,9 +157,43 @@ def test_devices_that_do_not_go_together():
     ],
 )
 def test_other_errors_that_name_a_device_stay_as_they_are(error):
-    with pytest.raises(type(error)) as caught, explain_devices(torch.nn.LayerNorm(4, device="meta"), torch.ones(4)):
+    with pytest.raises(type(error)) as caught, explain_inputs(torch.nn.LayerNorm(4), (torch.ones(4),)):
         raise error
     assert caught.value is error
+
+
+@pytest.mark.parametrize(
+    ("inputs", "told"),
+    [
+        ((torch.ones(3, 5),), r"Linear does not run on its inputs \(float32\[3, 5\]\): mat1 and mat2 shapes cannot"),
+        ((), r"Linear does not run on its inputs \(none\): .*missing 1 required positional argument"),
+        ((torch.ones(3, 8).double(),), r"\(float64\[3, 8\]\): mat1 and mat2 must have the same dtype"),
+        (("x",), r"\(str\): linear\(\): argument 'input' \(position 1\) must be Tensor, not str$"),
+    ],
+)
+def test_inputs_that_the_module_does_not_take(inputs, told):
+    torch._dynamo.reset()
+    records, handler, log = [], logging.Handler(), logging.getLogger("torch._subclasses.fake_tensor")
+    handler.emit = records.append
+    log.addHandler(handler)
+    with pytest.raises(InputError, match=told) as caught:
+        noyau.optimize(torch.nn.Linear(8, 4), inputs, budget_s=0)
+    log.removeHandler(handler)
+    assert "\n" not in str(caught.value) and not records and not log.disabled
+
+
+class _OwnError(RuntimeError):
+    """An error of the module's own."""
+
+
+def _refuse(x):
+    raise _OwnError("rows differ")
+
+
+def test_an_error_of_the_module_is_not_caught():
+    torch._dynamo.reset()
+    with pytest.raises(_OwnError, match="rows differ"):
+        noyau.optimize(_refuse, torch.ones(2), budget_s=0)
 
 
 def test_a_function_is_not_saved(tmp_path):
