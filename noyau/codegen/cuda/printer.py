@@ -67,8 +67,7 @@ def _printed(kernel: ir.Kernel) -> CudaPrinter:
 
 
 class CudaPrinter(ThreadStatements, CPrinter):
-    """One kernel being printed; `bodies` are its launches and the function that launches them, `states` the types of
-    the states that blocks merge."""
+    """One kernel being printed; `bodies`: its launches, and the function that calls them; `states`: types to merge."""
 
     expressions: CudaExpressions
     unless, within, flag = "!({1}) || ", "({0} >= 0 && {0} < {1})", "[[maybe_unused]] "

@@ -2,8 +2,7 @@
 stores, lanes merged by halves), and the scalar functions.
 
 A loop over halves takes Numba a tenth of a second to compile, an intrinsic does not. The scalar functions are those of
-codegen/cmath, so that both languages keep one promise: tools/numba_functions.py translates them from C when a release
-is made, into functions.txt."""
+codegen/cmath: one promise in both languages. A release translates them by tools/numba_functions.py."""
 
 from __future__ import annotations
 

@@ -50,8 +50,7 @@ def drop_rounding(graph: Graph, gradients: Collection[str], results: Collection[
 
 
 def share_divisors(graph: Graph, protected: Collection[str]) -> Graph:
-    """a / s - b / s as (a - b) / s, and (a / s) * b as a * y, where y = b / s is there whatever the gradients are: so
-    softmax needs its result alone."""
+    """a / s - b / s as (a - b) / s; (a / s) * b as a * y, with y = b / s at hand: softmax needs its result alone."""
     back = downstream(graph, protected)
 
     def change(node: Node, rebuilder: Rebuilder) -> Iterable[Node]:

@@ -161,8 +161,7 @@ def _row(row: CandidateTimes, point: BenchPoint) -> dict[str, Any]:
 
 
 def _time(point: BenchPoint, row: CandidateTimes, size: str) -> SizedTime:
-    """The faster of the ways in which a candidate was called, with cold caches where that was timed; at a size, or at
-    the bytes that must move."""
+    """The faster way to call a candidate, with cold caches where that was timed; at a size, or at the bytes to move."""
     race = point.races[point.usual]
     samples = {k: seconds for k, seconds in enumerate(race.series.seconds) if race.sides[k][0] == row.name}
     middle, low, high = map(float, np.quantile(min(samples.values(), key=np.median), (0.5, 0.1, 0.9)))

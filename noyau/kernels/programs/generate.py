@@ -394,8 +394,7 @@ def _in_numba(generated: GeneratedProgram, runs: bool) -> BuiltProgram:
 
 
 def _on_device(generated: GeneratedProgram, module: str = "", name: str = "") -> BuiltProgram:
-    """Kernels that are functions of tensors, made of a text and a kernel each by a class of a module; without one,
-    those of a text of Triton."""
+    """Kernels as functions of tensors, each of a text and a kernel by a class of a module, or of a text of Triton."""
     from noyau.hosts.torch.cuda.array_kernels import DeviceKernel
 
     kind = getattr(import_module(f"noyau.hosts.torch.cuda.{module}"), name) if module else lambda text, kernel: None

@@ -50,8 +50,7 @@ def missing() -> str:
 def run_tools(
     command: Sequence[str], environment: Mapping[str, str] | None = None, tools: Sequence[str] = TOOLS
 ) -> list[ToolReport]:
-    """Run a command under each tool and read the reports. DeviceError where a tool cannot look at it, or the command
-    fails and none reports why."""
+    """Run a command under each tool and read the reports. DeviceError where a tool cannot, or no report says why."""
     program = find_tool()
     if program is None:
         raise DeviceError(missing())

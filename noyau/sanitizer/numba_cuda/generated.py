@@ -24,8 +24,7 @@ Array = np.ndarray
 
 
 def watch_generated(program: BuiltProgram, arrays: Sequence[Array], op: str, name: str, size: str) -> WatchedRun:
-    """Every kernel of a program in language numba_cuda, on arrays that lie as it wants them. UnsupportedError where a
-    launch cannot be watched."""
+    """Each kernel of a program, on arrays as it wants them. UnsupportedError where a launch cannot be watched."""
     text, kernels = program.generated.text, program.generated.program.kernels
     calls = [SimulatedCall(load(text)[1], kernel) for kernel in kernels]
     built: Any = tuple(calls)

@@ -37,8 +37,7 @@ class Twin:
 class Twins:
     """The twins of functions, each made once. `words`: what numba.cuda calls an object, or nothing; `stand_ins`: what
     stands in a twin's globals in place of an object, by its identity; `site`: the number of a file and a line;
-    `calls`: what is called in place of an object, or nothing; `signed`: lines with an index written as a negative
-    number, which are added."""
+    `calls`: what is called in place of an object, or nothing; `signed` collects lines with a negative index."""
 
     words: Callable[[Any], str | None]
     stand_ins: Mapping[int, Any]

@@ -68,8 +68,7 @@ _MIXED = {
 
 
 def correct_dtypes(graph: fx.Graph) -> None:
-    """Correct what a graph of ATen operators says of norms of half floats with weights of float32, and of all that is
-    computed of their results."""
+    """Correct a graph of ATen operators: norms of half floats with weights of float32, and what follows from them."""
     corrected: set[fx.Node] = set()
     for node in graph.nodes:
         if not isinstance(node.target, OpOverload) and node.target is not operator.getitem:
