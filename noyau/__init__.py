@@ -102,10 +102,10 @@ logging.getLogger("noyau").addHandler(logging.NullHandler())
 
 
 def __getattr__(name: str) -> Any:
+    if name in ("nn", "reductions"):
+        return importlib.import_module(_ELSEWHERE.get(name, "noyau.nn"))
     if name not in _ELSEWHERE:
         raise AttributeError(f"noyau has no {name!r}", name=name, obj=sys.modules[__name__])  # Python names the nearest
-    if name == "reductions":
-        return importlib.import_module(_ELSEWHERE[name])
     value = getattr(importlib.import_module(_ELSEWHERE[name]), name)
     if name == "range":  # which costs less than 1 us, and looking for it ten times as much
         globals()[name] = value

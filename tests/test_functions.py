@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -71,3 +74,8 @@ def test_running_results():
     assert functions.scan("sum", x, 0).tolist() == [1, 3, 6]
     assert functions.scan("sum", x, -1, exclusive=True).tolist() == [0, 1, 3]
     assert functions.scan("prod", x, 0, reverse=True).tolist() == [6, 6, 3]
+
+
+def test_the_catalogue_needs_no_import_of_its_own():
+    code = "import sys, noyau; assert 'noyau.nn' not in sys.modules; noyau.nn.softmax"
+    subprocess.run([sys.executable, "-c", code], check=True)

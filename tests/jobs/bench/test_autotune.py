@@ -185,3 +185,8 @@ def test_of_many_choices_a_quarter_is_timed():
     rows = [row.name for row in tuned.benched[0].at[0].rows if row.name.startswith("waits")]
     assert len(rows) == 1
     assert "WAIT=0" in rows[0]
+
+
+def test_a_plain_function_is_told_how_to_be_an_op():
+    with pytest.raises(SignatureError, match=r"takes an op, and this is a function: put @noyau\.op on it"):
+        noyau.tune(lambda x: x)

@@ -65,8 +65,7 @@ def unpack(packed: Sequence[Tensor], form: WeightForm, depth: int) -> Tensor:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class PackedProducts:
-    """Some products with their weights: `packed` of each, nothing where they are given with each call. It lives as long
-    as a graph that calls it."""
+    """Some products with their weights: `packed`, or those of a call. It lives as long as a graph that calls it."""
 
     products: RowProducts
     packed: tuple[tuple[Tensor, ...], ...]

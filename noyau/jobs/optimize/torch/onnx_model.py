@@ -218,8 +218,7 @@ def host_model(
 
 
 def place_tensor(tensor: Any, folder: Path, device: torch.device) -> Value:
-    """A tensor of the model where it is used: what may be a shape stays an array. UnsupportedError for one of a type
-    that noyau does not have."""
+    """A tensor of the model where it is used: a possible shape stays an array. UnsupportedError for other types."""
     array = array_of(tensor, folder)
     if array is None:
         raise UnsupportedError(f"the initializer {printable(tensor.name)} is of a type that torch is not given here")
