@@ -237,7 +237,7 @@ def _misfit(module: Run, inputs: Sequence[Any], error: str) -> str:
         one, other = (" and ".join(sorted(each)) for each in (own, others))
         return f"the module is on {one}, and its inputs are on {other}; move them to one device"
     reason = printable(error.strip().partition("\n")[0])
-    return f"{name_of(module)} does not run on its inputs ({', '.join(map(_spelt, inputs)) or 'none'}): {reason}"
+    return f"{name_of(module)} does not run on its inputs ({', '.join(map(_type_text, inputs)) or 'none'}): {reason}"
 
 
 def _devices(nested: Any) -> set[str]:
@@ -281,10 +281,10 @@ def _described(at: int, value: Any) -> str:
     if isinstance(value, torch.Tensor) and (value.layout is not torch.strided or value.is_quantized):
         what = "quantised" if value.is_quantized else str(value.layout).removeprefix("torch.")
         return f"argument {at}: {what}, not dense: what reads it stays with torch"
-    return f"argument {at}: {_spelt(value)}{', as given' * isinstance(value, torch.Tensor)}"
+    return f"argument {at}: {_type_text(value)}{', as given' * isinstance(value, torch.Tensor)}"
 
 
-def _spelt(value: Any) -> str:
+def _type_text(value: Any) -> str:
     """The type of an argument in words: `float32[3, 8]`."""
     is_tensor = isinstance(value, torch.Tensor)
     return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}" if is_tensor else type(value).__name__
