@@ -149,7 +149,7 @@ class Op(OnTensors, Generic[P, R]):
     ) -> GeneratedProgram:
         """The kernels that are generated in a language, for inputs of these dtypes and ranks (nothing: usual ones).
 
-        UnsupportedError names the line that cannot be traced; SignatureError: no signature, or another one."""
+        UnsupportedError names the line that cannot be traced; SignatureError where no signature fits."""
         return generate_usual(self.description, self.usual(dtypes, ranks), language)
 
     @property

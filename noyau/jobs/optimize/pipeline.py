@@ -68,7 +68,8 @@ class Optimization(Generic[Installed]):
 
 
 def optimize(host: Host[Installed], keep: str, say: Say, dropped: Reasons = NOTHING) -> Optimization[Installed]:
-    """Fuse and keep the kernels that are right and win, by one of candidate.KEEPS. `dropped`: others, with reasons."""
+    """Fuse what can be fused, keep the kernels that are right and win, by one of candidate.KEEPS. `dropped`: those that
+    are not to be, with the reason."""
     partition, plan = host.plan()
     certified = host.certify(plan.kernels)
     certified = [replace(one, reason=one.reason or dropped.get(one.planned.operator, "")) for one in certified]

@@ -118,7 +118,8 @@ _CALL = 'extern void {0}({1}) __asm__("{0}"); {0}({2});'
 
 
 def _body_start(clean: str, pragma: re.Match[str]) -> tuple[int, str] | None:
-    """The beginning of a construct's body (of a loop, its iterations), and its loops' heads; None where not read."""
+    """The place where the body of a construct begins, of a loop that of its iterations, and the heads of its loops;
+    None where it is not read."""
     place, heads, levels = pragma.end(), "", _COLLAPSE.search(pragma[1])
     for _ in range(int(levels[1]) if levels else 1) if _OF_LOOPS.match(pragma[1]) else ():
         loop = _FOR_HEAD.match(clean, place)

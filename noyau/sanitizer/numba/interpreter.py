@@ -113,7 +113,8 @@ class Region:
 
 @dataclass(slots=True)
 class PrangeRuntime:
-    """The runtime that the rewritten text calls, its pranges so far, and `functions`, which run in place of Numba's."""
+    """The runtime that the rewritten text calls, and the regions of its pranges so far. `functions`: what runs here in
+    place of Numba's."""
 
     recorder: Recorder
     functions: dict[CPUDispatcher, Callable[..., Any]] = field(default_factory=dict)
@@ -170,7 +171,8 @@ class PrangeRuntime:
         return function(before, value)
 
     def held(self, value: Any) -> Any:
-        """A list, set or dict that the text makes. UnsupportedError where an iteration changes one of another owner."""
+        """A list, a set or a dict that the text makes; UnsupportedError where an iteration changes it that did not
+        make it."""
         maker = self.turn
 
         def require_own() -> None:

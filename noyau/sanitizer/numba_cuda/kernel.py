@@ -116,7 +116,8 @@ def _unwritten(launch: SimulatedLaunch, arguments: Sequence[WatchedArgument], ca
 
 
 def call(function: Any, args: Sequence[Any], launch: Any, size: str, op: str) -> tuple[WatchedRun, Any]:
-    """As in sanitizer/routes.py. SignatureError for no launch or other arguments, DeviceError for one no GPU takes."""
+    """As sanitizer/routes.py has it. SignatureError without a launch, or for another number of arguments; DeviceError
+    for a launch that no GPU takes."""
     plain = python_function(function)
     name, names = plain.__name__, list(inspect.signature(plain).parameters)
     if launch is None:

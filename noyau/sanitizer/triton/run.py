@@ -41,7 +41,8 @@ _FILLS = (0xFF, 0x7B)  # bytes of NaNs and of -1, and of large numbers
 
 @dataclass(slots=True)
 class FreshTensor:
-    """Memory of a tensor that began empty: which bytes hold values; name and place of the last kernel that had it."""
+    """The memory of a tensor that began empty: which of its bytes hold values, and the last kernel that had it
+    (name and place)."""
 
     is_set: np.ndarray
     kernel: tuple[str, str] | None = None
@@ -329,7 +330,8 @@ def _placed(tensor: torch.Tensor, spans: Sequence[TensorSpan]) -> torch.Tensor:
 
 
 def watch_here(case: KernelCase, maps: list[AccessMap] | None = None) -> WatchedRun:
-    """Run a kernel, watched, its map into `maps`. UnsupportedError where that cannot be, RaisedError of its own."""
+    """The kernel on its arrays, watched; a map of it is put into `maps`. UnsupportedError where it cannot be;
+    RaisedError where it raises."""
     kernel, instance = case.kernel, case.instance
     run, outputs = FunctionKernel(kernel, instance, case.constants), case.zeroed_outputs()
     before = run.prepared([np.array(each) for each in case.arrays], outputs)

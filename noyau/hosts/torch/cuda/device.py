@@ -95,7 +95,8 @@ def guard(device: torch.device) -> AbstractContextManager[Any]:
 @contextmanager
 def on_stream(called: str, stream: Any, tensors: Sequence[torch.Tensor]) -> Iterator[None]:
     """Make a stream of torch, CuPy or Numba, or of a handle, the current one, in a `with`, and note that it reads these
-    tensors, so that their memory is not given to others before. SignatureError without a stream or GPU tensor."""
+    tensors, so that their memory is not given to others before. SignatureError for what is no stream, or where no
+    tensor lies on a GPU."""
     on_gpu = [each for each in tensors if each.is_cuda]
     if not on_gpu:
         raise SignatureError(f"{called}: stream= is of a GPU, and no tensor lies on one; leave it out")

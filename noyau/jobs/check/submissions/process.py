@@ -32,7 +32,8 @@ _HOOKS = ("noyau.sanitizer.scripts.numba_hooks", "noyau.sanitizer.scripts.triton
 
 
 def run_job(job: str, wish: Mapping[str, Any], folder: str, readable: tuple[str, ...], limits: Limits) -> Ending:
-    """Run a job on a folder in a copy of this process that may do little else. MissingExtraError without a package."""
+    """Run a job on a folder in a copy of this process that may do little else. MissingExtraError where a package that
+    calls need is not installed."""
     remedy = "run: pip install 'noyau-kernels[triton,numba]'"
     for name in ("torch", "triton", "numba"):
         if find_spec(name) is None:

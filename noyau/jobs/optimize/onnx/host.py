@@ -198,7 +198,8 @@ class OnnxHost:
         return bench
 
     def _is_late(self, run_s: float, round_s: float) -> bool:
-        """Whether sizes that nobody asked for are left out: no time is left, after such times of a run and a round."""
+        """Whether sizes that nobody asked for are left out, of which one run took so long, and the last round so long:
+        a model has so much time."""
         spent_s = time.monotonic() - self.deadline.start_s
         late = run_s > MOST_RUN_S or spent_s - run_s > ROUNDS_S or spent_s + 2 * round_s > MODEL_S
         return late and not (self.wishes.dims or self.wishes.inputs)

@@ -139,7 +139,8 @@ class Sketch:
 
 class AheadOfTime:
     """Graphs of one captured module, and the certificates of their kernels. Use it in a `with`, which ends what still
-    runs; what is known stays known. Once `closed`, who begins something ends it. `waits`: kernels wanted at once."""
+    runs; what is known by then stays known. Once `closed`, who begins something ends it. `waits`: whether kernels
+    are wanted at once."""
 
     def __init__(
         self, wishes: CompileOptions, say: Say, *, reasons: bool = True, on_gpu: bool = False, waits: bool = True

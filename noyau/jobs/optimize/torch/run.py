@@ -78,7 +78,7 @@ class OptimizedModule:
         # Without a kernel, what was captured may still be slower: it has composites written out, as attention is.
         changed = any(graph.kept for graph in self.record.graphs) or any(each.module for each in self.weights)
         runs = self.wins and (torch.is_grad_enabled() or changed)
-        with explain_inputs(self.module, args, kwargs):
+        with explain_devices(self.module, (args, kwargs)):
             return (self.compiled if runs else self.module)(*args, **kwargs)
 
     @property
@@ -211,33 +211,41 @@ def left_out(candidates: Iterable[Candidate], loss: str) -> tuple[Candidate, ...
 
 
 @contextmanager
-def explain_inputs(module: Run, arguments: Sequence[Any], keywords: Mapping[str, Any] | None = None) -> Iterator[None]:
-    """InputError in place of torch's error, and of its log, where the module as it is does not run on its inputs."""
-    was, _FAKE_LOG.disabled = _FAKE_LOG.disabled, True
+def explain_devices(module: Run, inputs: Any) -> Iterator[None]:
+    """InputError in place of torch's error where a module and its inputs are on devices that do not go together."""
     try:
         yield
     except (NoyauError, torch.OutOfMemoryError, torch.AcceleratorError):
         raise
+    except RuntimeError as error:
+        own = _devices((*module.parameters(), *module.buffers())) if isinstance(module, torch.nn.Module) else set[str]()
+        others = _devices(inputs)
+        if own == others or not own or not others or not _APART.search(str(error)):
+            raise
+        one, other = (" and ".join(sorted(each)) for each in (own, others))
+        raise InputError(f"the module is on {one}, and its inputs are on {other}; move them to one device") from error
+
+
+@contextmanager
+def explain_inputs(module: Run, inputs: Sequence[Any]) -> Iterator[None]:
+    """InputError in place of torch's error, and of its log, where the module as it is does not run on its inputs."""
+    was, _FAKE_LOG.disabled = _FAKE_LOG.disabled, True
+    try:
+        with explain_devices(module, inputs):
+            yield
+    except (NoyauError, torch.OutOfMemoryError, torch.AcceleratorError):
+        raise
     except (RuntimeError, TypeError, IndexError):
         try:
-            module(*arguments, **keywords or {})
+            module(*inputs)
         except (RuntimeError, TypeError, IndexError) as error:
             if type(error) in (RuntimeError, TypeError, IndexError):  # others are the module's own
-                raise InputError(_misfit(module, (*arguments, *(keywords or {}).values()), str(error))) from error
+                reason = printable(str(error).strip().partition("\n")[0])
+                types = ", ".join(map(_type_text, inputs)) or "none"
+                raise InputError(f"{name_of(module)} does not run on its inputs ({types}): {reason}") from error
         raise
     finally:
         _FAKE_LOG.disabled = was
-
-
-def _misfit(module: Run, inputs: Sequence[Any], error: str) -> str:
-    """Say that a module does not run on its inputs, for an error of torch's."""
-    own = _devices((*module.parameters(), *module.buffers())) if isinstance(module, torch.nn.Module) else set[str]()
-    others = _devices(inputs)
-    if own and others and own != others and _APART.search(error):
-        one, other = (" and ".join(sorted(each)) for each in (own, others))
-        return f"the module is on {one}, and its inputs are on {other}; move them to one device"
-    reason = printable(error.strip().partition("\n")[0])
-    return f"{name_of(module)} does not run on its inputs ({', '.join(map(_type_text, inputs)) or 'none'}): {reason}"
 
 
 def _devices(nested: Any) -> set[str]:

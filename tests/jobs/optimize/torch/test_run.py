@@ -12,7 +12,7 @@ import noyau
 from noyau.errors import DeviceError, InputError, UnsupportedError
 from noyau.jobs.optimize.torch import run
 from noyau.jobs.optimize.torch.graph_hosts import GraphRecord
-from noyau.jobs.optimize.torch.run import explain_inputs
+from noyau.jobs.optimize.torch.run import explain_devices, explain_inputs
 from noyau.timing.verdict import Comparison
 from tests.jobs.optimize.torch.modules import Block, same
 
@@ -157,9 +157,10 @@ def test_devices_that_do_not_go_together():
     ],
 )
 def test_other_errors_that_name_a_device_stay_as_they_are(error):
-    with pytest.raises(type(error)) as caught, explain_inputs(torch.nn.LayerNorm(4), (torch.ones(4),)):
-        raise error
-    assert caught.value is error
+    for explain in (explain_devices, explain_inputs):
+        with pytest.raises(type(error)) as caught, explain(torch.nn.LayerNorm(4), (torch.ones(4),)):
+            raise error
+        assert caught.value is error
 
 
 @pytest.mark.parametrize(
@@ -180,6 +181,12 @@ def test_inputs_that_the_module_does_not_take(inputs, told):
         noyau.optimize(torch.nn.Linear(8, 4), inputs, budget_s=0)
     log.removeHandler(handler)
     assert "\n" not in str(caught.value) and not records and not log.disabled
+
+
+def test_calls_of_an_optimized_module_raise_what_torch_raises():
+    optimized = noyau.optimize(torch.nn.Linear(8, 4), torch.ones(3, 8), budget_s=0)
+    with pytest.raises(RuntimeError, match="mat1 and mat2 shapes cannot"):
+        optimized(torch.ones(3, 5))
 
 
 class _OwnError(RuntimeError):
