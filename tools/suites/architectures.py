@@ -55,7 +55,7 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any], str]] = {
         "text",
     ),
     "XLNet": ("LMHeadModel", {"vocab_size": 60, "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 64}, "text"),
-    "FNet": ("ForMaskedLM", {**_SMALL, **_MLP}, "text"),
+    "FNet": ("ForMaskedLM", {**_SMALL, **_MLP}, "tokens"),
     "T5": (
         "ForConditionalGeneration",
         {"vocab_size": 60, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4},
@@ -122,6 +122,7 @@ def _inputs(kind: str) -> dict[str, torch.Tensor]:
     ids = torch.randint(3, 60, (2, 9))
     return {
         "text": {"input_ids": ids, "attention_mask": (torch.arange(9) < torch.tensor([[9], [6]])).long()},
+        "tokens": {"input_ids": ids},  # which know no mask, or pass over one
         "pair": {"input_ids": ids, "decoder_input_ids": ids[:, :5]},
         "speech": {"input_features": torch.randn(2, 8, 20), "decoder_input_ids": ids[:, :5]},
         "wave": {"input_values": torch.randn(2, 400)},

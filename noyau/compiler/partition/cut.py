@@ -219,11 +219,8 @@ class _Partitioning:
         free = self.def_use.free - read
         # A value of many readers makes the walk along the paths long, a chain of sums the one against them; the shorter
         # of the two decides, and zip ends with it.
-        for both in zip(self.walk(together, free, True), self.walk(together, free, False), strict=False):
-            between = next((each for each in both if each is not None), None)
-            if between is not None:
-                return between
-        return None
+        pairs = zip(self.walk(together, free, True), self.walk(together, free, False), strict=False)
+        return next((between for pair in pairs for between in pair if between is not None), None)
 
     def walk(self, together: Positions, free: Positions, along: bool) -> Iterator[int | None]:
         """Walk all paths that leave a set, or those that enter it where not `along`: for each step None, or an operator
