@@ -86,7 +86,11 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any], str]] = {
         "image",
     ),
     "ConvNext": ("ForImageClassification", {"hidden_sizes": [16, 32], "depths": [2, 2], "num_stages": 2}, "image"),
-    "Segformer": ("ForImageClassification", {"hidden_sizes": [8, 16, 24, 32], "decoder_hidden_size": 32}, "image"),
+    "Segformer": (
+        "ForImageClassification",
+        {"hidden_sizes": [8, 16, 24, 32], "num_attention_heads": [1, 2, 3, 4], "decoder_hidden_size": 32},
+        "image",
+    ),
     "CLIP": (
         "Model",
         {"text_config": {**_SMALL, **_MLP, "eos_token_id": 2}, "vision_config": {**_SMALL, **_MLP, **_IMAGE}},
