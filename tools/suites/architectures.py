@@ -55,7 +55,7 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any], str]] = {
         "text",
     ),
     "XLNet": ("LMHeadModel", {"vocab_size": 60, "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 64}, "text"),
-    "FNet": ("ForMaskedLM", {**_SMALL, **_MLP}, "text"),
+    "FNet": ("ForMaskedLM", {**_SMALL, **_MLP}, "tokens"),
     "T5": (
         "ForConditionalGeneration",
         {"vocab_size": 60, "d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_heads": 4},
@@ -86,7 +86,11 @@ ARCHITECTURES: dict[str, tuple[str, dict[str, Any], str]] = {
         "image",
     ),
     "ConvNext": ("ForImageClassification", {"hidden_sizes": [16, 32], "depths": [2, 2], "num_stages": 2}, "image"),
-    "Segformer": ("ForImageClassification", {"hidden_sizes": [8, 16, 24, 32], "decoder_hidden_size": 32}, "image"),
+    "Segformer": (
+        "ForImageClassification",
+        {"hidden_sizes": [8, 16, 24, 32], "num_attention_heads": [1, 2, 3, 4], "decoder_hidden_size": 32},
+        "image",
+    ),
     "CLIP": (
         "Model",
         {"text_config": {**_SMALL, **_MLP, "eos_token_id": 2}, "vision_config": {**_SMALL, **_MLP, **_IMAGE}},
@@ -122,6 +126,7 @@ def _inputs(kind: str) -> dict[str, torch.Tensor]:
     ids = torch.randint(3, 60, (2, 9))
     return {
         "text": {"input_ids": ids, "attention_mask": (torch.arange(9) < torch.tensor([[9], [6]])).long()},
+        "tokens": {"input_ids": ids},  # which know no mask, or pass over one
         "pair": {"input_ids": ids, "decoder_input_ids": ids[:, :5]},
         "speech": {"input_features": torch.randn(2, 8, 20), "decoder_input_ids": ids[:, :5]},
         "wave": {"input_values": torch.randn(2, 400)},

@@ -5,7 +5,7 @@ nothing costly is computed again, and no path leaves and comes back. Names of op
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TypeAlias
@@ -216,25 +216,31 @@ class _Partitioning:
     def breaks_convexity(self, together: Positions, read: Positions = frozenset()) -> int | None:
         """An operator on a path that leaves a set and enters it again, or None. Shape arithmetic and indices are on no
         path, for they go along, but for those that the set is known to read."""
-        last, free = max(together), self.def_use.free - read
+        free = self.def_use.free - read
+        # A value of many readers makes the walk along the paths long, a chain of sums the one against them; the shorter
+        # of the two decides, and zip ends with it.
+        pairs = zip(self.walk(together, free, True), self.walk(together, free, False), strict=False)
+        return next((between for pair in pairs for between in pair if between is not None), None)
+
+    def walk(self, together: Positions, free: Positions, along: bool) -> Iterator[int | None]:
+        """Walk all paths that leave a set, or those that enter it where not `along`: for each step None, or an operator
+        that is not `free` on a path from the set to itself."""
+        first, last = min(together), max(together)
         waiting: list[tuple[int, int | None]] = [(position, None) for position in sorted(together)]
         visited = {(position, False) for position in together}
         while waiting:
             position, through = waiting.pop()
-            for reader in self.def_use.consumers(position):
-                if reader in together:
-                    if through is not None:
-                        return through
-                    continue
-                outer = through if reader in free else reader
-                group = self.sets.get(self.member.get(reader, -1), frozenset({reader}))
-                if min(group) > last:
+            for other in self.def_use.consumers(position) if along else self.def_use.producers(position):
+                reader = other if along else position
+                outer = through if reader in free or reader in together else reader
+                yield outer if other in together else None
+                group = self.sets.get(self.member.get(other, -1), frozenset({other}))
+                if other in together or (min(group) > last if along else max(group) < first):
                     continue
                 for step in group:
                     if (step, outer is not None) not in visited:
                         visited.add((step, outer is not None))
                         waiting.append((step, outer))
-        return None
 
     def refusal(self, positions: Positions, *, fresh: bool = False) -> str | None:
         """Why operators cannot be one kernel by themselves, or None. Groups that are alike are judged once; `fresh`

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from noyau.codegen.plan import plan
-from noyau.compiler.partition.cut import BUFFERS, LARGEST
+from noyau.compiler.partition.cut import BUFFERS, LARGEST, _Partitioning
 from noyau.compiler.partition.def_use import DefUse
 from noyau.compiler.partition.recomputation import PASSES
 from noyau.errors import UnsupportedError
@@ -169,6 +169,19 @@ def test_the_work_for_a_node_of_many_inputs_grows_as_their_number(operator, monk
         assert re.search("arrays, more than 16|steps need each other in turn", made.reason(count))
         assert sum(work) <= 8 * count
         work.clear()
+
+
+def test_the_work_for_a_value_of_many_readers_grows_as_their_number(monkeypatch):
+    """A path from one of them back to the value is looked for from both ends, and the one of the readers is short."""
+    walk, steps = _Partitioning.walk, []
+    monkeypatch.setattr(_Partitioning, "walk", lambda *words: (steps.append(each) or each for each in walk(*words)))
+    for count in (100, 400):
+        steps.clear()
+        outputs = ", ".join(f"float[n] y{k}" for k in range(count))
+        readers = " ".join(f"y{k} = Add(v, x)" for k in range(count))
+        made = Fusing(f"(float[n] x) => ({outputs}) {{ v = Tanh(x) {readers} }}")
+        assert made.positions == [tuple(range(BUFFERS - 1))]
+        assert len(steps) <= 70 * count
 
 
 def test_reductions_of_reductions():

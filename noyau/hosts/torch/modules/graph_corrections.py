@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import operator
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -22,13 +23,19 @@ _CHANGES = re.compile(
 )
 
 
+def arguments_of(node: fx.Node, names: Sequence[str]) -> dict[str, Any]:
+    """Arguments of a call by the names of its parameters, whether it has them by place or by keyword."""
+    return {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+
+
 def fold_masks(module: fx.GraphModule) -> None:
     """Evaluate constant masks in a graph of dynamo's. transformers writes a causal mask out where it is traced."""
     interpreter = fx.Interpreter(module, garbage_collect_values=False)
     for node in module.graph.find_nodes(op="call_function", target=scaled_dot_product_attention):
-        mask, query, key = node.kwargs.get("attn_mask"), *(each.meta.get("example_value") for each in node.args[:2])
+        words = arguments_of(node, ("query", "key", "value", "attn_mask", "dropout_p", "is_causal"))
+        mask, query, key = words.get("attn_mask"), *(words[name].meta.get("example_value") for name in ("query", "key"))
         parts = _parts(mask) if isinstance(mask, fx.Node) and query is not None and key is not None else []
-        if not parts or not all(type(n) is int for n in (*query.shape, *key.shape)) or node.kwargs.get("is_causal"):
+        if not parts or not all(type(n) is int for n in (*query.shape, *key.shape)) or words.get("is_causal"):
             continue
         with unset_fake_temporarily(), torch.no_grad():
             for part in parts:
@@ -41,7 +48,7 @@ def fold_masks(module: fx.GraphModule) -> None:
             is_causal = bits.shape[-2:] == (rows, columns) == (rows, rows) and bool((bits == bits.tril()).all())
             is_causal = is_causal and int(bits.sum()) * 2 == bits.numel() // rows * (rows + 1)
             if is_causal or bits.all():
-                node.kwargs = {**node.kwargs, "attn_mask": None, "is_causal": is_causal}
+                node.args, node.kwargs = (), {**words, "attn_mask": None, "is_causal": is_causal}
     module.recompile()
 
 

@@ -20,6 +20,7 @@ from noyau.codegen.triton.row_products import MOST_ROWS, RowProducts, WeightForm
 from noyau.compiler.lowering.input_layouts import PACKED
 from noyau.frontends.torch.tensors import FROM_TORCH
 from noyau.hosts.torch.cuda.device_call import DeviceCall
+from noyau.hosts.torch.modules.graph_corrections import arguments_of
 from noyau.hosts.torch.operator_registry import define
 from noyau.ir.loops import Kernel, Launch
 
@@ -236,8 +237,8 @@ def _may_change(node: fx.Node) -> bool:
 def _operands_of(node: fx.Node) -> tuple[Any, Any, Any, bool]:
     """Rows, weights and bias of a product, and whether weights are [inputs, channels]; None for no product."""
     if node.target in _LINEAR:
-        source, weight, bias = (*node.args, node.kwargs.get("bias"))[:3]
-        return source, weight, bias, False
+        words = arguments_of(node, ("input", "weight", "bias"))
+        return words["input"], words["weight"], words.get("bias"), False
     if node.target is torch.addmm and len(node.args) == 3 and not node.kwargs:  # as Conv1D of transformers has it
         bias, source, weight = node.args
         return source, weight, bias, True

@@ -28,6 +28,7 @@ from noyau.hosts.torch.cuda.guarded_memory import Room, answers
 from noyau.hosts.torch.cuda.launch_records import TAPE, foretell
 from noyau.hosts.torch.cuda.tensor_rotation import alike, shares_memory
 from noyau.hosts.torch.modules import row_products
+from noyau.hosts.torch.modules.graph_corrections import arguments_of
 from noyau.hosts.torch.modules.row_products import PackedProducts, ProductFamily
 from noyau.hosts.torch.modules.sites import CPU
 from noyau.jobs.optimize import weight_choice
@@ -310,10 +311,10 @@ def tables_of(graph: fx.Graph) -> Iterator[tuple[int, int]]:
     """The arguments that are tokens, by their places, and how many tokens there are: what an embedding looks up."""
     holders = list(graph.find_nodes(op="placeholder"))
     for node in graph.find_nodes(op="call_function", target=torch.nn.functional.embedding):
-        tokens, table = node.args[:2]
+        words = arguments_of(node, ("input", "weight"))
+        tokens, fake = words["input"], words["weight"].meta.get("example_value")
         while tokens.op == "call_method" and tokens.target in ("view", "reshape", "to", "long", "contiguous"):
             tokens = tokens.args[0]
-        fake = table.meta.get("example_value")
         if tokens in holders and isinstance(fake, Tensor):
             yield holders.index(tokens), int(fake.shape[0])
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from noyau.hosts.torch.modules.graph_corrections import fold_masks
+from noyau.hosts.torch.modules.graph_corrections import arguments_of, fold_masks
 
 Q = torch.randn(2, 1, 4, 8, generator=torch.Generator().manual_seed(0))
 
@@ -32,19 +32,28 @@ MASKS = {
 }
 
 
-@pytest.mark.parametrize("name", MASKS)
-def test_constant_masks_are_folded_and_no_others(name):
-    mask, want = MASKS[name]
+ATTENTIONS = {
+    "by keyword": lambda q, mask: scaled_dot_product_attention(query=q, key=q, value=q, attn_mask=mask),
+    "by place": lambda q, mask: scaled_dot_product_attention(q, q, q, mask, 0.0, False, scale=2.0),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "way"), [*((name, "by keyword") for name in MASKS), ("causal", "by place"), ("of numbers", "by place")]
+)
+def test_constant_masks_are_folded_and_no_others(name, way):
+    (mask, want), attention = MASKS[name], ATTENTIONS[way]
     seen = []
 
     def backend(module, inputs):
         fold_masks(module)
         nodes = module.graph.find_nodes(op="call_function", target=scaled_dot_product_attention)
-        seen.extend((each.kwargs["attn_mask"] is not None, each.kwargs.get("is_causal", False)) for each in nodes)
+        words = [arguments_of(each, ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")) for each in nodes]
+        seen.extend((each["attn_mask"] is not None, each.get("is_causal", False)) for each in words)
         return module.forward
 
     def attend(q):
-        return scaled_dot_product_attention(q, q, q, attn_mask=mask(q))
+        return attention(q, mask(q))
 
     torch._dynamo.reset()
     torch.testing.assert_close(torch.compile(attend, backend=backend, dynamic=False)(Q), attend(Q))

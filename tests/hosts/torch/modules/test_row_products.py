@@ -18,7 +18,7 @@ from noyau.hosts.torch.modules.row_products import (
     unpack,
     with_products,
 )
-from noyau.jobs.optimize.torch.weights import certify
+from noyau.jobs.optimize.torch.weights import certify, tables_of
 
 DTYPES = {DType.F32: torch.float32, DType.F16: torch.float16, DType.BF16: torch.bfloat16}
 
@@ -177,6 +177,22 @@ def test_other_activations_stay_outside(small, act):
     graph, arguments = captured(Gated(act), drawn(1, 16))
     families, _ = families_of(graph.graph, arguments)
     assert not families[0].gate
+
+
+def test_arguments_by_keyword_are_those_by_place(small):
+    class Worded(Block):
+        def forward(self, tokens):
+            x = torch.nn.functional.embedding(weight=self.turned, input=tokens)
+            y = torch.nn.functional.linear(bias=self.k.bias, weight=self.k.weight, input=x)
+            return torch.nn.functional.linear(y, weight=self.q.weight)
+
+    torch._dynamo.reset()
+    graph, arguments = captured(Worded(), torch.tensor([[3, 1]]))
+    families, reasons = families_of(graph.graph, arguments)
+    assert [each.name for each in families] == ["k", "q"]
+    assert [each.members[0].bias is None for each in families] == [False, True]
+    assert not reasons
+    assert [count for _, count in tables_of(graph.graph)] == [16]
 
 
 def test_what_changes_the_rows_between_products_parts_them(small):
