@@ -5,8 +5,8 @@ the second place a compiler may round a product in it otherwise than in the firs
 
 - it fuses the product with the difference: half an ulp of a huge value is a huge exponent, and the greatest cell of a
   row is not exp(0);
-- it fuses the product with a sum in one place alone, because in the other one the product is wanted by itself as well:
-  no cell of the row is its maximum then."""
+- it fuses the product with a sum in one place alone, because in the other one the product is wanted by itself as well,
+  or a branch lies between the two, which a vector does not have: no cell of the row is its maximum then."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ _SUMS = (Map("add"), Map("subtract"))
 
 def round_before_differences(graph: Graph) -> Graph:
     """Let each value that is computed with products be rounded before its own maximum or minimum is taken off, and
-    products that others want as well before they are parts of a sum that is set beside its own maximum or minimum."""
-    shared = _wanted_elsewhere(graph)
+    products that others want as well, or that a choice is added to, before they are parts of a sum that is set beside
+    its own maximum or minimum."""
+    shared = _fused_in_one_place(graph)
 
     def change(node: Node, rebuilder: Rebuilder) -> tuple[Node, ...]:
         places = {at for at, _ in enumerate(node.inputs) if (node.output, at) in shared}
@@ -91,9 +92,9 @@ def _origin(name: str, nodes: Mapping[str, Node]) -> Node:
     return node
 
 
-def _wanted_elsewhere(graph: Graph) -> set[tuple[str, int]]:
-    """The operands of sums, by the sum and the place, that are products which are also wanted outside of what a value
-    that stands beside its own extreme is computed from."""
+def _fused_in_one_place(graph: Graph) -> set[tuple[str, int]]:
+    """The operands of sums, by the sum and the place, that are products, where a choice is the other operand or where
+    the product is also wanted outside of what a value that stands beside its own extreme is computed from."""
     nodes, places = graph.by_name, set[tuple[str, int]]()
     for node in graph.nodes:
         compares = isinstance(node.kind, Map) and OPERATORS[node.kind.function].is_comparison
@@ -101,8 +102,11 @@ def _wanted_elsewhere(graph: Graph) -> set[tuple[str, int]]:
         if place is not None:
             within = _computed_from(node.inputs[place], nodes)
             outside = _products_outside(graph, within)
-            parts = ((name, at, part) for name in within for at, part in enumerate(_parts(nodes[name])))
-            places |= {(name, at) for name, at, part in parts if _origin(part, nodes).output in outside}
+            for name in within:
+                parts = [_origin(part, nodes) for part in _parts(nodes[name])]
+                chosen = any(part.kind == Map("where") or isinstance(part.kind, Select) for part in parts)
+                products = [part.kind == Map("multiply") and (chosen or part.output in outside) for part in parts]
+                places |= {(name, at) for at, is_shared in enumerate(products) if is_shared}
     return places
 
 

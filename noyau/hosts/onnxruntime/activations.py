@@ -21,7 +21,7 @@ from noyau.hosts.onnxruntime.bodies import Body
 from noyau.hosts.onnxruntime.body_runs import entering
 from noyau.hosts.onnxruntime.function_bodies import CORE_DOMAINS, reads
 from noyau.hosts.onnxruntime.inputs import ModelInputs, unrunnable
-from noyau.hosts.onnxruntime.runs import run
+from noyau.hosts.onnxruntime.runs import run, try_apart
 from noyau.hosts.onnxruntime.sessions import open_session
 from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators
 from noyau.hosts.onnxruntime.submodel import lost_values, part_for, types_of
@@ -154,7 +154,8 @@ def fault_at(name: str, faults: Mapping[str, str]) -> str:
 @dataclass(slots=True)
 class ActivationCapture:
     """Captures of a model's values; nothing is optimised, and what they do not need does not run. The session of one is
-    that of the next, if it has what is asked for there. Nodes at the positions `without` do not run."""
+    that of the next, if it has what is asked for there. Nodes at the positions `without` do not run. With an input
+    without cells, a process of its own tries each run first: some operators end theirs then."""
 
     model: ModelProto
     folder: Path
@@ -198,11 +199,14 @@ class ActivationCapture:
     def _opened(self, names: Sequence[str], arrays: Arrays) -> onnxruntime.InferenceSession:
         session, inputs = self._session, frozenset(arrays)
         known = () if session is None or inputs != self._inputs else [output.name for output in session.get_outputs()]
-        if session is None or not set(names) <= set(known):
+        is_risky = not all(array.size for array in arrays.values())
+        if session is None or is_risky or not set(names) <= set(known):
             self._session = None  # its memory goes first
             own = {value.name for value in self.model.graph.input}
             entries = types_of({name: array for name, array in arrays.items() if name not in own})
             content = part_for(self.model, names, entries).SerializeToString()
+            if is_risky:
+                try_apart(content, self.folder, arrays)
             session = open_session(content, folder=self.folder, optimized=False, prepacked=False)
             self._session, self._inputs = session, inputs
         return session

@@ -8,16 +8,18 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
 
 from noyau.dtypes import DType
-from noyau.errors import InputError, UnsupportedError
+from noyau.errors import CheckError, InputError, UnsupportedError
 from noyau.hosts.onnxruntime.function_bodies import subgraphs
 from noyau.hosts.onnxruntime.sessions import load_onnxruntime, one_line, open_session
 from noyau.workers.tamper_detection import poison
+from noyau.workers.worker import Worker
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -50,6 +52,21 @@ def run(session: onnxruntime.InferenceSession, feeds: Arrays, names: Sequence[st
     finally:
         watch.cancel()
     return {name: _array(name, value) for name, value in zip(names, values, strict=True)}
+
+
+def try_apart(content: bytes, folder: Path, arrays: Arrays) -> None:
+    """Run a model, not optimised, in a process of its own. InputError where the process ends."""
+    try:
+        with Worker("a process that tries it", LIMIT_S) as worker:
+            worker.ask(_run_once, content, folder, arrays)
+    except CheckError as error:
+        raise InputError(f"onnxruntime fails where inputs have no cells: {error}") from error
+
+
+def _run_once(content: bytes, folder: Path, arrays: Arrays) -> None:
+    session = open_session(content, folder=folder, optimized=False, prepacked=False)
+    feeds = {end.name: arrays[end.name] for end in session.get_inputs()}
+    run(session, feeds, [end.name for end in session.get_outputs() if end.type.startswith("tensor")])
 
 
 def run_bodies(model: ModelProto, feeds: Mapping[str, Any]) -> Sequence[Any]:

@@ -56,6 +56,11 @@ def with_a_product_within(x, y):
     return p, v - v.min()
 
 
+def with_a_choice(x, y):
+    v = x * y + np.where(x > 0, np.float32(0), np.float32(-1e9))
+    return np.exp(v - v.max(-1, keepdims=True))
+
+
 def with_its_sum(x, y):
     v = x * y + y
     return v, v == v.max(-1, keepdims=True)
@@ -97,6 +102,7 @@ def roundings(graph):
         (greatest_less_all, 1),
         (with_its_product, 1),
         (with_a_product_within, 1),
+        (with_a_choice, 1),
         (with_its_sum, 0),
         (guarded, 1),
         (at_least_zero, 1),
@@ -113,6 +119,14 @@ def test_products_are_rounded_before_their_own_extreme_is_beside_them(function, 
     given = {node.output: rng.standard_normal(SHAPE).astype(np.float32) for node in graph.inputs}
     for one, other in zip(evaluate(graph, given).values(), evaluate(made, given).values(), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def test_a_product_to_which_a_choice_is_added_is_rounded_before_the_sum():
+    """A branch of the choice keeps a compiler from fusing them in scalars, and not in vectors."""
+    made = round_before_differences(traced(with_a_choice, SHAPE, SHAPE, dtype=DType.F32))
+    (rounded,) = (node for node in made.nodes if node.kind == Map("rounded"))
+    assert [made[name].kind for name in rounded.inputs] == [Map("multiply")]
+    assert [node.kind for node in made.nodes if rounded.output in node.inputs] == [Map("add")]
 
 
 def test_it_is_part_of_the_normal_form_once():

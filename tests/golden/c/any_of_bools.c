@@ -58,7 +58,7 @@ static inline int64_t noyau_minimum_i64(int64_t a, int64_t b)
 
 static int32_t any_of_bools_0(const noyau_call *call, int64_t begin, int64_t end)
 {
-    const bool *restrict x = call->buffers[0]; /* [rows, n] */
+    const uint8_t *restrict x = call->buffers[0]; /* [rows, n] */
     bool *restrict v1 = call->buffers[1]; /* [rows] */
     const int64_t n = call->sizes[1];
 
@@ -88,7 +88,7 @@ static int32_t any_of_bools_0(const noyau_call *call, int64_t begin, int64_t end
 
 static int32_t any_of_bools_1(const noyau_call *call, int64_t begin, int64_t end)
 {
-    const bool *restrict x = call->buffers[0]; /* [rows, n] */
+    const uint8_t *restrict x = call->buffers[0]; /* [rows, n] */
     bool *restrict v1 = call->buffers[1]; /* [rows] */
     const int64_t rows = call->sizes[0];
     const int64_t n = call->sizes[1];

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 
 from noyau.errors import InputError, ModelError
@@ -83,3 +84,14 @@ def test_what_a_branch_reads_from_outside_is_needed(tmp_path):
 def test_inputs_that_do_not_fit_are_an_error(tmp_path):
     with pytest.raises(InputError, match="does not run"):
         capture(twice(), tmp_path, {"x": np.ones((3, 7), np.float32)}, ["b"])
+
+
+NORMED = """<ir_version: 8, opset_import: ["" : 17]> g (float[b, 8, h, 0] x) => (float[b, 4, n] y)
+    <int64[3] shape = {0, 4, -1}, float[4] ones = {1, 1, 1, 1}>
+    { parts = Reshape(x, shape) normed = InstanceNormalization(parts, ones, ones) y = Neg(normed) }"""
+
+
+def test_an_operator_that_ends_the_process_without_cells_is_one_line(tmp_path):
+    model, arrays = onnx.parser.parse_model(NORMED), {"x": np.zeros((1, 8, 2, 0), np.float32)}
+    with pytest.raises(InputError, match=r"^onnxruntime fails where inputs have no cells: .* crashed \(SIG"):
+        capture(model, tmp_path, arrays, ["parts", "normed"])
