@@ -52,7 +52,7 @@ class FindingKind(StrEnum):
             "cpp": "give each thread its own cells, or use a mutex, an atomic or a reduction",
             "cuda": "put a __syncthreads() between them, give each thread its own cells, or use atomicAdd",
             "numba_cuda": "put cuda.syncthreads() between the two, give each cell one thread, or use cuda.atomic",
-            "triton": "let one program write each cell, or merge with tl.atomic_add",
+            "triton": "let one program write each cell (indices that are loaded may repeat), or sum with tl.atomic_add",
         },
     )
     OUT_OF_BOUNDS = (

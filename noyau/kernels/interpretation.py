@@ -39,9 +39,10 @@ def error_of(called: str, fault: BaseException) -> NoyauError:
     text = "" if own is None else (own.line or linecache.getline(own.filename, own.lineno or 0)).strip()
     is_raised = own is last and text.startswith(("raise ", "assert "))
     summary = f"raised {type(root).__name__}: {' '.join(str(root).split())}".rstrip(": ")
-    is_lacking = type(getattr(root, "obj", None)).__name__ == "InterpreterBuilder"  # a word that it does not have
+    is_lacking = isinstance(root, AttributeError)  # a word that its stand-in does not have, or not with such arguments
     if is_raised or isinstance(root, _OWN) or (_COMPILER in last.filename and not is_lacking):
         return RaisedError(f"{called} {summary}")
     place = "" if own is None else f" at {Path(own.filename).name}:{own.lineno}, {text!r}"
+    words = [f"tl.{each.name}" for each in frames if _COMPILER in each.filename and each.name != "wrapper"]
     remedy = "check it where there is a GPU, with --sanitizer, or write the line otherwise"
-    return UnsupportedError(f"without a GPU it {summary}{place}; {remedy}")
+    return UnsupportedError(f"without a GPU {(words or ['it'])[0]} {summary}{place}; {remedy}")

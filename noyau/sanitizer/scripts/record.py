@@ -11,7 +11,7 @@ from noyau.errors import CheckError, FindingKind
 from noyau.kernels.user_kernel import python_function
 from noyau.sanitizer.access_map import AccessMap, TracingShadow
 from noyau.sanitizer.records import WatchedRun, digest
-from noyau.text import counted, several
+from noyau.text import counted, few, several
 from noyau.verify.checks import LIMITS, SCHEMA_VERSION, KernelCheck
 from noyau.verify.findings import Finding
 from noyau.verify.reports import Groups, Report
@@ -199,9 +199,10 @@ def place_of(function: Any) -> str:
     return f"{inspect.getsourcefile(plain) or plain.__code__.co_filename}:{plain.__code__.co_firstlineno}"
 
 
-def describe_shapes(names: Sequence[str], values: Sequence[Any]) -> str:
-    """`x: f32[5, 4], n = 3`: the arguments of a call, short."""
-    return ", ".join(_argument_text(name, value) for name, value in zip(names, values, strict=False))
+def describe_shapes(names: Sequence[str], values: Sequence[Any], most: int | None = None) -> str:
+    """`x: f32[5, 4], n = 3`: the arguments of a call, short; those beyond `most` as their number."""
+    texts = [_argument_text(name, value) for name, value in zip(names, values, strict=False)]
+    return few(texts, len(texts) if most is None else most)
 
 
 def _argument_text(name: str, value: Any) -> str:

@@ -37,6 +37,7 @@ from noyau.verify.findings import Finding
 # Functions that give no tensor and read what a tensor holds.
 _READING = frozenset({"item", "tolist", "numpy", "equal", "allclose", "__repr__", "__bool__", "__float__", "__int__"})
 
+_MOST_SHOWN = 6  # arguments of a launch, in a finding
 _SHARING = frozenset({"numpy", "__array__"})  # functions that give an array of NumPy on the same memory
 _FOLDERS = tuple(f"{Path(str(module.__file__)).parent}{os.sep}" for module in (triton, torch, errors))
 
@@ -110,8 +111,9 @@ class _TritonHooks:
         session, name, place = self.session, python_function(function).__name__, place_of(function)
         names = list(inspect.signature(python_function(function)).parameters)
         own = {each: value for each, value in named.items() if each in names}
-        shapes = describe_shapes([*names[: len(args)], *own], [*args, *own.values()])
-        remarks = lint_launch(function, args, own, grid, session.script, shapes)
+        arguments = [*names[: len(args)], *own], [*args, *own.values()]
+        shapes, size = describe_shapes(*arguments), describe_shapes(*arguments, _MOST_SHOWN)
+        remarks = lint_launch(function, args, own, grid, session.script, size)
         session.advice |= {each.id: each for each in remarks if each.id not in session.advice}
         dtypes = {each.dtype for each in _tensors((*args, *own.values()))}
         behind = list(self.pointed) if dtypes & {torch.int64, torch.uint64} else []
@@ -131,7 +133,7 @@ class _TritonHooks:
             return
         written = [not np.array_equal(a, self.bytes_of(b)) for a, b in zip(before, tensors, strict=True)]
         self.note_work(f"the kernel {name}", tensors, [t for t, is_new in zip(tensors, written, strict=True) if is_new])
-        watched = triton_launch.watched(session.script, name, f"{shapes}; launched {triton_launch.grid}")
+        watched = triton_launch.watched(session.script, name, f"{size}; launched {triton_launch.grid}")
         notes = tuple(note for note in watched.notes if not note.startswith(("launched: ", "watched: ")))
         unseen = ""
         if watched.is_cut:

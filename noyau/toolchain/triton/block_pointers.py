@@ -1,4 +1,4 @@
-"""Block pointers, whatever the release: tl.make_block_ptr, tl.advance, loads and stores."""
+"""Block pointers, whatever the release: tl.make_block_ptr, tl.advance, loads and stores; blocks of descriptors."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from noyau.toolchain.triton.builder import DTYPES, alone, is_tensor, number_of, tensor_of, tl
+from noyau.errors import CheckError
+from noyau.toolchain.triton.builder import DTYPES, Handle, alone, is_tensor, number_of, tensor_of, tl
 
 
 @dataclass(frozen=True)
@@ -36,9 +37,8 @@ class BlockPointer:
         checked = {number_of(each) % len(self.shape) for each in _sequence(boundary_check)}
         size = max(1, self.base.dtype.element_ty.primitive_bitwidth // 8)
         places, inside = np.zeros(self.block_shape, np.int64), np.ones(self.block_shape, bool)
-        for axis, extent in enumerate(self.block_shape):
-            index = self.offsets[axis] + np.arange(extent)
-            index = index.reshape([-1 if other == axis else 1 for other in range(len(self.shape))])
+        for axis, index in enumerate(np.ogrid[tuple(map(slice, self.block_shape))]):
+            index = index + self.offsets[axis]
             places = places + size * index * self.strides[axis]
             inside = inside & (axis not in checked or ((index >= 0) & (index < self.shape[axis])))
         pointers = self.base.handle.data.reshape(()) + places.astype(np.uint64)
@@ -50,8 +50,9 @@ def _sequence(values: Any) -> Sequence[Any]:
 
 
 def _integers(values: Any) -> tuple[int, ...]:
-    """Numbers, constants and tensors of one cell as integers."""
-    return tuple(int(each.handle.data.item() if is_tensor(each) else number_of(each)) for each in _sequence(values))
+    """Numbers, constants and tensors of one cell, or their handles, as integers."""
+    handles = (each.handle if is_tensor(each) else each for each in _sequence(values))
+    return tuple(int(each.data.item() if isinstance(each, Handle) else number_of(each)) for each in handles)
 
 
 def _make(base: Any, shape: Any, strides: Any, offsets: Any, block_shape: Any, order: Any = (), **rest: Any) -> Any:
@@ -79,6 +80,19 @@ def _storing(plain: Callable[..., Any]) -> Callable[..., Any]:
         return plain(cells, value, inside)
 
     return store
+
+
+@alone
+def descriptor_cells(descriptor: Any, offsets: Any) -> tuple[Any, ...]:
+    """Pointers to the cells of a block of a tensor descriptor, and which of them lie in its tensor. CheckError where a
+    GPU refuses the descriptor."""
+    base = tl.core.tensor(descriptor.base, descriptor.base.dtype)
+    block = BlockPointer(base, *map(_integers, (descriptor.shape, descriptor.strides, offsets, descriptor.block_shape)))
+    size, (*strides, last) = base.dtype.element_ty.primitive_bitwidth // 8, block.strides
+    if last != 1 or any(each % 16 for each in (*_integers(base), *(size * each for each in strides))):
+        fault = f"a tensor descriptor has the strides {block.strides}, in cells of {size} bytes"
+        raise CheckError(f"{fault}: a GPU takes 1 as the last, and address and rows at multiples of 16 bytes alone")
+    return tuple(each.handle for each in block.cells((*range(len(offsets)),)))
 
 
 def words_of(plain: Callable[[Any], Callable[..., Any]]) -> Mapping[str, Any]:

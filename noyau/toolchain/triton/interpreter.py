@@ -18,7 +18,7 @@ import numpy as np
 from noyau.errors import UnsupportedError
 from noyau.toolchain.libdevice import function_of
 from noyau.toolchain.triton import builder
-from noyau.toolchain.triton.block_pointers import words_of
+from noyau.toolchain.triton.block_pointers import descriptor_cells, words_of
 from noyau.toolchain.triton.builder import DTYPES, Handle, interpreter, is_tensor, number_of, tensor_of, tl
 from noyau.toolchain.triton.programs import BATCH, Programs
 from noyau.toolchain.triton.reductions import WORDS
@@ -42,6 +42,8 @@ _METHODS = frozenset(name for name in dir(tl.core.tensor) if not name.startswith
 def install() -> None:
     """Have Triton's interpreter run kernels as this file says, from here on, and those that are there already."""
     builder.patch_builder()
+    interpreter.TensorDescHandle.materialize_pointers = descriptor_cells
+    interpreter.TensorDescHandle.validate = lambda descriptor: None  # releases take strides for bytes, or for cells
     kind: Any = interpreter.InterpretedFunction
     # It takes the place of those that some releases set on each kernel.
     kind.run = property(lambda function: partial(run, function), lambda function, value: None)

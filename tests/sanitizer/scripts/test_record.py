@@ -87,3 +87,4 @@ def test_a_warning_does_not_make_it_bad():
 
 def test_arguments_in_short():
     assert describe_shapes(["x", "n", "f"], [np.zeros((2, 3), np.float32), 4, print]) == "x: float32[2, 3], n = 4, f"
+    assert describe_shapes(["m", "n", "k"], [1, 2, 3], 1) == "m = 1 and 2 more"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 import triton
@@ -11,8 +12,9 @@ from triton.language.extra import libdevice
 from triton.language.extra.cuda.libdevice import finitef
 from triton.language.extra.cuda.libdevice import pow as power
 
-from noyau.errors import UnsupportedError
-from noyau.toolchain.triton import interpreter
+from noyau.errors import CheckError, UnsupportedError
+from noyau.kernels.interpretation import error_of
+from noyau.toolchain.triton import builder, interpreter
 
 pytestmark = pytest.mark.skipif(not triton.knobs.runtime.interpret, reason="Triton compiles here")
 X = torch.arange(12.0)
@@ -102,6 +104,32 @@ def test_functions_within_functions_see_what_is_around_them():
         tl.store(o + at, tl.load(x + at) + step)
 
     assert launched(within, BLOCK=8)[:8] == (X + 3)[:8].tolist()
+
+
+@triton.jit
+def rows(x, o, stride, BLOCK: tl.constexpr):
+    tiles = tl.make_tensor_descriptor(x, [2, 3], [stride, 1], [2, BLOCK])
+    at = tl.arange(0, BLOCK)
+    tl.store(o + tl.arange(0, 2)[:, None] * BLOCK + at[None, :], tiles.load([0, 1]))
+
+
+def test_rows_of_descriptors_begin_at_multiples_of_16_bytes():
+    assert launched(rows, 4, BLOCK=4)[:8] == [1, 2, 0, 0, 5, 6, 0, 0]
+    with pytest.raises(CheckError, match=r"has the strides \(5, 1\), in cells of 4 bytes: a GPU takes 1 as the last"):
+        launched(rows, 5, BLOCK=4)
+
+
+@triton.jit
+def product(x, o):
+    at = tl.arange(0, 16)[:, None] * 0 + tl.arange(0, 16)[None, :] * 0
+    tl.store(o + at, tl.dot(tl.load(x + at), tl.load(x + at)))
+
+
+def test_the_word_that_cannot_be_interpreted_is_named(monkeypatch):
+    monkeypatch.setattr(builder.interpreter.InterpreterBuilder, "create_dot", lambda *rest: np.zeros(-1))
+    with pytest.raises(ValueError, match="negative dimensions") as fault:
+        launched(product)
+    assert str(error_of("k", fault.value)).startswith("without a GPU tl.dot raised ValueError: negative dimensions")
 
 
 def test_what_has_no_stand_in_is_no_result():
