@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -85,13 +85,14 @@ class WatchedArgument:
 @dataclass(slots=True)
 class SimulatedLaunch:
     """One launch that was run. `arrays`: the numbers of the memories of its arrays, by name; `idle`: how many of its
-    threads touched nothing, None where threads wait for each other."""
+    threads touched nothing, None where threads wait for each other; `callers`: as of `Twins`."""
 
     configuration: Configuration
     recorder: LaunchRecorder
     arrays: dict[str, int] = field(default_factory=dict)
     roots: dict[int, DeviceArray] = field(default_factory=dict)
     idle: int | None = None
+    callers: dict[str, set[int]] = field(default_factory=dict)
 
     @property
     def is_cut(self) -> bool:
@@ -114,6 +115,10 @@ class SimulatedLaunch:
         """Its findings in words."""
         shadow = self.recorder.shadow
         findings, allowed = findings_of(shadow.seen(), self.route(op, kernel, size))
+        for number, each in enumerate(findings):
+            if lines := self.callers.get(each.place.rpartition(":")[0]):
+                called = f"called at line {', '.join(map(str, sorted(lines)))}"
+                findings[number] = replace(each, message=f"{each.message}; {called}")
         ran = (self.recorder.sites[number] for number in self.recorder.ran if number >= 0)
         lines = frozenset((site.file, site.line) for site in ran)
         seen = tuple(findings), shadow.accesses, tuple(allowed), self.notes
@@ -154,7 +159,7 @@ def _run(function: Callable[..., Any], run: SimulatedLaunch, arguments: Sequence
     recorder, grid, block = run.recorder, run.configuration.grid, run.configuration.block
     values = [_value(each, run) for each in arguments]
     device = SimulatedDevice(recorder, grid, block, run.configuration.shared_bytes)
-    accesses = recorder.signed, recorder.load, recorder.store
+    accesses = recorder.signed, recorder.load, recorder.store, run.callers
     twin = Twins(word_of, stand_ins(device), recorder.line, conversion_of, *accesses).of(function, is_kernel=True)
     recorder.region(serial=False)
     with np.errstate(all="ignore"):

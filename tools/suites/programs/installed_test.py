@@ -58,6 +58,8 @@ def main(name: str) -> int:
     for each in ("filecheck", *(f"filecheck.{part}" for part in ("matcher", "options", "parser", "finput"))):
         sys.modules.setdefault(each, MagicMock())  # which reads texts of compilers, and there are none
     module, kind, test = name.rsplit(".", 2)
+    if module.startswith("numba.cuda."):  # which asks a driver for its device as a class is defined
+        importlib.import_module("numba.cuda.testing").cc_X_or_above = lambda *_: True
     holder = getattr(importlib.import_module(module), kind)
     if hasattr(holder, "prange_tester"):
         holder.prange_tester = prange_test
