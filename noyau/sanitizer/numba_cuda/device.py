@@ -204,8 +204,8 @@ ATOMIC = SimpleNamespace(
     inc=_atomic(lambda now, value: 0 if now >= value else now + 1),
     dec=_atomic(lambda now, value: value if now == 0 or now > value else now - 1),
     exch=_atomic(lambda now, value: value),
-    max=_extreme(np.maximum),
-    min=_extreme(np.minimum),
+    max=_atomic(max),  # a value that is no number changes nothing, as Numba has it
+    min=_atomic(min),
     nanmax=_extreme(np.fmax),
     nanmin=_extreme(np.fmin),
     cas=_cas,

@@ -214,6 +214,20 @@ def test_a_lane_that_its_own_mask_leaves_out_is_named():
 
 
 @cuda.jit
+def extremes(x, most, least, most_number):
+    for i in range(x.size):
+        cuda.atomic.max(most, 0, x[i])
+        cuda.atomic.min(least, 0, x[i])
+        cuda.atomic.nanmax(most_number, 0, x[i])
+
+
+def test_an_atomic_maximum_leaves_a_cell_beside_what_is_no_number():
+    cells = [np.array([2.0]), np.array([2.0]), np.array([np.nan])]
+    seen_of(extremes, (1, 1), np.array([np.nan, 1.0, 7.0, np.nan]), *cells)
+    assert [each[0] for each in cells] == [7, 1, 7]
+
+
+@cuda.jit
 def votes_of_half_a_warp(x, out):
     i = cuda.grid(1)
     if i >= x.size:
