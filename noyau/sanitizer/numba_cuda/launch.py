@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -16,7 +17,7 @@ from noyau.kernels.user_kernel import EXTENTS_MOST, Three, three
 from noyau.sanitizer.access_map import AccessMap, Writes, map_of_writes, place_in, thread_owner
 from noyau.sanitizer.engine import Shadow
 from noyau.sanitizer.lint.launches import short
-from noyau.sanitizer.numba_cuda.arrays import DeviceArray, LaunchRecorder
+from noyau.sanitizer.numba_cuda.arrays import DeviceArray, DeviceRecord, LaunchRecorder
 from noyau.sanitizer.numba_cuda.device import SimulatedDevice, conversion_of, stand_ins, word_of
 from noyau.sanitizer.numba_cuda.lockstep import LEFT_OUT, Lockstep
 from noyau.sanitizer.numba_cuda.rewrite import Twins
@@ -169,8 +170,12 @@ def _run(function: Callable[..., Any], run: SimulatedLaunch, arguments: Sequence
 
 
 def _value(argument: WatchedArgument, run: SimulatedLaunch) -> Any:
-    """The value that the kernel gets: an array that is watched, or the number. Views of one array share a memory."""
+    """The value that the kernel gets: an array or a record, which is watched, or the number. Views of one array share a
+    memory."""
     value = argument.value
+    if isinstance(value, np.void):  # a record, which a kernel changes where it lies
+        memory = (ctypes.c_char * value.nbytes).from_address(value.__array_interface__["data"][0])
+        return DeviceRecord(_value(replace(argument, value=np.frombuffer(memory, value.dtype)), run), 0)
     if not isinstance(value, np.ndarray):
         return value
     root, is_set = root_of(value), argument.is_set

@@ -244,6 +244,32 @@ def test_a_race_in_numbas_own_text_is_an_error_of_the_kernel_that_calls_it():
     assert all(each.message.endswith(f"; called at line {line}") for each in kernels["draw"].findings)
 
 
+def test_a_record_is_changed_where_it_lies_and_its_fields_are_watched():
+    @cuda.jit
+    def kernel(record, out):
+        record.b = cuda.grid(1)
+        out[cuda.grid(1)] = record.a
+
+    records, out = np.array([(1.5, 0), (2.5, 0)], [("a", "f8"), ("b", "i4")]), np.zeros(4)
+    kernels, _ = kernels_of(lambda: kernel[1, 4](records[1], out))
+    assert [each.kind for each in kernels["kernel"].findings] == ["race"]
+    assert (records["b"].tolist(), out.tolist()) == ([0, 3], [2.5] * 4)
+
+
+def test_functions_of_another_language_are_not_checked():
+    def script():
+        triple = cuda.declare_device("triple", "float64(float64)")
+
+        @cuda.jit
+        def kernel(x):
+            x[0] = triple(x[0])
+
+        kernel[1, 1](np.ones(1))
+
+    kernels, _ = kernels_of(script)
+    assert "'ExternFunction' object is not callable" in kernels["kernel"].unseen
+
+
 def test_device_functions_with_a_signature_convert_what_they_are_given():
     def script():
         half = cuda.jit("int32(int32)", device=True)(lambda x: x // 2)
