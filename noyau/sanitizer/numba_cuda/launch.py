@@ -117,8 +117,8 @@ class SimulatedLaunch:
         shadow = self.recorder.shadow
         findings, allowed = findings_of(shadow.seen(), self.route(op, kernel, size))
         for number, each in enumerate(findings):
-            if lines := self.callers.get(each.place.rpartition(":")[0]):
-                called = f"called at line {', '.join(map(str, sorted(lines)))}"
+            if calls := self.callers.get(each.place.rpartition(":")[0]):
+                called = f"called at line {', '.join(map(str, sorted(calls)))}"
                 findings[number] = replace(each, message=f"{each.message}; {called}")
         ran = (self.recorder.sites[number] for number in self.recorder.ran if number >= 0)
         lines = frozenset((site.file, site.line) for site in ran)
@@ -175,7 +175,7 @@ def _value(argument: WatchedArgument, run: SimulatedLaunch) -> Any:
     value = argument.value
     if isinstance(value, np.void):  # a record, which a kernel changes where it lies
         memory = (ctypes.c_char * value.nbytes).from_address(value.__array_interface__["data"][0])
-        return DeviceRecord(_value(replace(argument, value=np.frombuffer(memory, value.dtype)), run), 0)
+        return DeviceRecord(_value(replace(argument, value=np.frombuffer(memoryview(memory), value.dtype)), run), 0)
     if not isinstance(value, np.ndarray):
         return value
     root, is_set = root_of(value), argument.is_set
