@@ -183,14 +183,6 @@ def _atomic(change: Callable[[Any, Any], Any], *, sums: bool = False) -> Callabl
     return merge
 
 
-def _extreme(choose: Callable[[Any, Any], Any]) -> Callable[..., Any]:
-    def change(now: Any, value: Any) -> Any:
-        choice = choose(now, value)
-        return choice.item() if isinstance(now, int) else choice
-
-    return _atomic(change)
-
-
 def _cas(array: DeviceArray, index: Any, old: Any, value: Any) -> Any:
     return array.change(index, lambda now: value if now == old else now, sys._getframe(1), how=Access.SWAP)
 
@@ -204,10 +196,10 @@ ATOMIC = SimpleNamespace(
     inc=_atomic(lambda now, value: 0 if now >= value else now + 1),
     dec=_atomic(lambda now, value: value if now == 0 or now > value else now - 1),
     exch=_atomic(lambda now, value: value),
-    max=_extreme(np.maximum),
-    min=_extreme(np.minimum),
-    nanmax=_extreme(np.fmax),
-    nanmin=_extreme(np.fmin),
+    max=_atomic(max),  # a value that is no number changes nothing, as Numba has it
+    min=_atomic(min),
+    nanmax=_atomic(lambda now, value: value if math.isnan(now) else max(now, value)),
+    nanmin=_atomic(lambda now, value: value if math.isnan(now) else min(now, value)),
     cas=_cas,
     compare_and_swap=lambda array, old, value: _cas(array, (0,) * array.data.ndim, old, value),  # on the first cell
 )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,7 @@ from noyau.kernels.user_kernel import EXTENTS_MOST, Three, three
 from noyau.sanitizer.access_map import AccessMap, Writes, map_of_writes, place_in, thread_owner
 from noyau.sanitizer.engine import Shadow
 from noyau.sanitizer.lint.launches import short
-from noyau.sanitizer.numba_cuda.arrays import DeviceArray, LaunchRecorder
+from noyau.sanitizer.numba_cuda.arrays import DeviceArray, DeviceRecord, LaunchRecorder
 from noyau.sanitizer.numba_cuda.device import SimulatedDevice, conversion_of, stand_ins, word_of
 from noyau.sanitizer.numba_cuda.lockstep import LEFT_OUT, Lockstep
 from noyau.sanitizer.numba_cuda.rewrite import Twins
@@ -85,13 +86,14 @@ class WatchedArgument:
 @dataclass(slots=True)
 class SimulatedLaunch:
     """One launch that was run. `arrays`: the numbers of the memories of its arrays, by name; `idle`: how many of its
-    threads touched nothing, None where threads wait for each other."""
+    threads touched nothing, None where threads wait for each other; `callers`: as of `Twins`."""
 
     configuration: Configuration
     recorder: LaunchRecorder
     arrays: dict[str, int] = field(default_factory=dict)
     roots: dict[int, DeviceArray] = field(default_factory=dict)
     idle: int | None = None
+    callers: dict[str, set[int]] = field(default_factory=dict)
 
     @property
     def is_cut(self) -> bool:
@@ -114,6 +116,10 @@ class SimulatedLaunch:
         """Its findings in words."""
         shadow = self.recorder.shadow
         findings, allowed = findings_of(shadow.seen(), self.route(op, kernel, size))
+        for number, each in enumerate(findings):
+            if calls := self.callers.get(each.place.rpartition(":")[0]):
+                called = f"called at line {', '.join(map(str, sorted(calls)))}"
+                findings[number] = replace(each, message=f"{each.message}; {called}")
         ran = (self.recorder.sites[number] for number in self.recorder.ran if number >= 0)
         lines = frozenset((site.file, site.line) for site in ran)
         seen = tuple(findings), shadow.accesses, tuple(allowed), self.notes
@@ -154,7 +160,7 @@ def _run(function: Callable[..., Any], run: SimulatedLaunch, arguments: Sequence
     recorder, grid, block = run.recorder, run.configuration.grid, run.configuration.block
     values = [_value(each, run) for each in arguments]
     device = SimulatedDevice(recorder, grid, block, run.configuration.shared_bytes)
-    accesses = recorder.signed, recorder.load, recorder.store
+    accesses = recorder.signed, recorder.load, recorder.store, run.callers
     twin = Twins(word_of, stand_ins(device), recorder.line, conversion_of, *accesses).of(function, is_kernel=True)
     recorder.region(serial=False)
     with np.errstate(all="ignore"):
@@ -164,8 +170,12 @@ def _run(function: Callable[..., Any], run: SimulatedLaunch, arguments: Sequence
 
 
 def _value(argument: WatchedArgument, run: SimulatedLaunch) -> Any:
-    """The value that the kernel gets: an array that is watched, or the number. Views of one array share a memory."""
+    """The value that the kernel gets: an array or a record, which is watched, or the number. Views of one array share a
+    memory."""
     value = argument.value
+    if isinstance(value, np.void):  # a record, which a kernel changes where it lies
+        memory = (ctypes.c_char * value.nbytes).from_address(value.__array_interface__["data"][0])
+        return DeviceRecord(_value(replace(argument, value=np.frombuffer(memoryview(memory), value.dtype)), run), 0)
     if not isinstance(value, np.ndarray):
         return value
     root, is_set = root_of(value), argument.is_set

@@ -289,12 +289,14 @@ class Lockstep:
 
 
 def _missing(group: list[Thread], warp: list[Thread]) -> list[Thread]:
-    """The lanes of a warp that the mask of a group names and that are not in it, or that are and it leaves out."""
+    """The lanes of a warp that the mask of a group names and that are not in it, or that are and it leaves out. One
+    that has ended is missing only where a lane reads from it (CUDA C++ Programming Guide, "Warp Shuffle Functions")."""
     request = group[0].request
     if request is None or request.word == "activemask":
         return []
-    present = {each.rank for each in group}
-    return [each for each in warp if bool(request.mask >> each.rank % WARP & 1) != (each.rank in present)]
+    lanes = {each.rank % WARP: each.request.arguments for each in group if each.request is not None}
+    absent = [each for each in warp if bool(request.mask >> each.rank % WARP & 1) != (each.rank % WARP in lanes)]
+    return [each for each in absent if not each.done or each.rank % WARP in strays(request.word, lanes).values()]
 
 
 def _word(group: list[Thread]) -> str:

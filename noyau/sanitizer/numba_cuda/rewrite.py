@@ -37,7 +37,8 @@ class Twin:
 class Twins:
     """The twins of functions, each made once. `words`: what numba.cuda calls an object, or nothing; `stand_ins`: what
     stands in a twin's globals in place of an object, by its identity; `site`: the number of a file and a line;
-    `calls`: what is called in place of an object, or nothing; `signed` collects lines with a negative index."""
+    `calls`: what is called in place of an object, or nothing; `signed` collects lines with a negative index, `callers`,
+    of a file, the lines of other files that call what is in it."""
 
     words: Callable[[Any], str | None]
     stand_ins: Mapping[int, Any]
@@ -46,6 +47,7 @@ class Twins:
     signed: set[tuple[str, int]] = field(default_factory=set)
     load: Callable[..., Any] = lambda x, key, site: x[key]
     store: Callable[..., Any] = lambda value, x, key, site: x.__setitem__(key, value)
+    callers: dict[str, set[int]] = field(default_factory=dict)
     twins: dict[tuple[int, bool], Twin] = field(default_factory=dict)
     making: set[tuple[int, bool]] = field(default_factory=set)
 
@@ -219,6 +221,8 @@ class _TwinRewriter(ast.NodeTransformer):
     def _calling(self, node: ast.Call, function: Any) -> ast.expr:
         """A call of a device function; one with a signature converts what it is given, and its result."""
         twin, name = self.twins.of(function), getattr(function, "__name__", "function")
+        if (file := python_function(function).__code__.co_filename) != self.file:
+            self.twins.callers.setdefault(file, set()).add(node.lineno)
         takes, gives = getattr(function, "casts", None) or ((), None)
         arguments = [self._cast(each, kind) for each, kind in zip_longest(node.args, takes[: len(node.args)])]
         target = self._bind(f"noyau_twin_{name}_{len(self.bound)}", twin.function)

@@ -35,7 +35,7 @@ from noyau.sanitizer.scripts.record import ScriptSession, describe_shapes, place
 from noyau.sanitizer.scripts.streams import DEFAULT, StreamWork, calling_line, order_of, stream_number
 
 # What of the simulator stands for numba.cuda; kernels themselves run thread by thread over the shadow.
-_NEVER = frozenset({"jit", "reduce", "Reduce", "sys", "config", "kernel", "api"})
+_NEVER = frozenset({"jit", "reduce", "Reduce", "sys", "config", "declare_device", "kernel", "api"})
 _COMPILES = ("compile", "compile_all", "compile_for_current_device", "compile_ptx", "compile_ptx_for_current_device")
 _UNCOMPILED = "without a GPU nothing is compiled: texts of code and counts of registers that it asks for are empty"
 FORALL = 256  # threads of a block where a script leaves that to Numba

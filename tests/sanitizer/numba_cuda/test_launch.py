@@ -213,6 +213,37 @@ def test_a_lane_that_its_own_mask_leaves_out_is_named():
     assert found.message == "thread 31 of block 0 calls with a mask that leaves out its own lane"
 
 
+@cuda.jit
+def extremes(x, most, least, most_number):
+    for i in range(x.size):
+        cuda.atomic.max(most, 0, x[i])
+        cuda.atomic.min(least, 0, x[i])
+        cuda.atomic.nanmax(most_number, 0, x[i])
+
+
+def test_an_atomic_maximum_leaves_a_cell_beside_what_is_no_number():
+    cells = [np.array([2.0]), np.array([2.0]), np.array([np.nan])]
+    seen_of(extremes, (1, 1), np.array([np.nan, 1.0, 7.0, np.nan]), *cells)
+    assert [each[0] for each in cells] == [7, 1, 7]
+
+
+@cuda.jit
+def votes_of_half_a_warp(x, out):
+    i = cuda.grid(1)
+    if i >= x.size:
+        return
+    if cuda.any_sync(0xFFFFFFFF, x[i] > 0):
+        out[i] = cuda.shfl_xor_sync(0xFFFFFFFF, x[i], 8)
+    cuda.syncwarp()
+
+
+def test_lanes_that_have_ended_are_awaited_by_nobody():
+    out = np.zeros(16)
+    run, _ = seen_of(votes_of_half_a_warp, (1, 32), np.arange(16.0), out)
+    assert run.watched("op", "kernel", "").findings == ()
+    assert out.tolist() == [*range(8, 16), *range(8)]
+
+
 def test_a_function_that_waits_may_not_call_itself():
     @cuda.jit
     def kernel(x):

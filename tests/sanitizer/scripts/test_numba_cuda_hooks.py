@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from numba.cuda.random import create_xoroshiro128p_states, xoroshiro128p_uniform
 
 from noyau.errors import DeviceError
 from noyau.sanitizer.engine import Shadow
+from noyau.sanitizer.scripts import numba_cuda_hooks
 from noyau.sanitizer.scripts.numba_hooks import install_hooks
 from noyau.sanitizer.scripts.record import ScriptSession
 
@@ -212,14 +214,19 @@ def test_grids_may_be_lists():
     assert (kernels["twice"].calls, kernels["twice"].unseen) == (2, "")
 
 
-def test_findings_in_numbas_own_text_are_warnings():
+def test_findings_in_numbas_own_text_are_warnings(monkeypatch):
+    monkeypatch.setattr(numba_cuda_hooks, "_OWN", [Path(__file__).parent])
+    kernels, _ = kernels_of(lambda: shift[1, 8](np.arange(5.0), np.zeros(5)))
+    (found,) = kernels["shift"].findings
+    assert (found.severity, found.message[:24]) == ("warning", "in Numba's own text: thr")
+
+
+def test_a_reduction_of_numba_whose_lanes_end_early_is_right():
     def total():
         assert cuda.reduce(lambda a, b: a + b)(np.ones(600)) == 600
 
     kernels, _ = kernels_of(total)
-    (kernel,) = kernels.values()
-    assert {each.severity for each in kernel.findings} == {"warning"}
-    assert all(each.message.startswith("in Numba's own text: ") for each in kernel.findings)
+    assert [each.findings for each in kernels.values()] == [()]
 
 
 def test_a_race_in_numbas_own_text_is_an_error_of_the_kernel_that_calls_it():
@@ -233,6 +240,34 @@ def test_a_race_in_numbas_own_text_is_an_error_of_the_kernel_that_calls_it():
 
     kernels, _ = kernels_of(script)
     assert {(each.kind, each.severity) for each in kernels["draw"].findings} == {("race", "error")}
+    line = draw.py_func.__code__.co_firstlineno + 3
+    assert all(each.message.endswith(f"; called at line {line}") for each in kernels["draw"].findings)
+
+
+def test_a_record_is_changed_where_it_lies_and_its_fields_are_watched():
+    @cuda.jit
+    def kernel(record, out):
+        record.b = cuda.grid(1)
+        out[cuda.grid(1)] = record.a
+
+    records, out = np.array([(1.5, 0), (2.5, 0)], [("a", "f8"), ("b", "i4")]), np.zeros(4)
+    kernels, _ = kernels_of(lambda: kernel[1, 4](records[1], out))
+    assert [each.kind for each in kernels["kernel"].findings] == ["race"]
+    assert (records["b"].tolist(), out.tolist()) == ([0, 3], [2.5] * 4)
+
+
+def test_functions_of_another_language_are_not_checked():
+    def script():
+        triple = cuda.declare_device("triple", "float64(float64)")
+
+        @cuda.jit
+        def kernel(x):
+            x[0] = triple(x[0])
+
+        kernel[1, 1](np.ones(1))
+
+    kernels, _ = kernels_of(script)
+    assert "'ExternFunction' object is not callable" in kernels["kernel"].unseen
 
 
 def test_device_functions_with_a_signature_convert_what_they_are_given():

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ from tools.suites import numba as numba_suite
 from tools.suites import numba_cuda as numba_cuda_suite
 from tools.suites.driver import check_case
 from tools.suites.installed import PROGRAM, cases_of, folder_of
+from tools.suites.programs.installed_test import execute_file
 
 SUITE = """
 import unittest
@@ -61,6 +64,13 @@ def test_each_runs_under_a_check_with_prange_in_its_text(tmp_path):
     where = {"PYTHONPATH": f"{tmp_path}:{Path(numba_suite.__file__).parents[2]}"}
     outcomes = [check_case(each, 120, where) for each in cases]
     assert [each.verdict for each in outcomes] == ["right", "defective", "undecided"]
+
+
+def test_what_a_test_executes_has_a_text_to_read():
+    names: dict[str, Any] = {"least": 3}
+    execute_file("def kernel(x):\n    return x + least\n", names)
+    assert inspect.getsource(names["kernel"]) == "def kernel(x):\n    return x + least\n"
+    assert names["kernel"](1) == 4
 
 
 def test_the_suites_of_what_is_installed():
