@@ -129,7 +129,7 @@ class Evaluator:
             case nodes.Opaque():
                 return self.opaque(node.kind, node, operands)
             case nodes.Part(position):
-                return operands[0][position]
+                return operands[0][position] if isinstance(operands[0], tuple) else operands[0]  # of one alone
             case _:
                 assert_never(node.kind)
 

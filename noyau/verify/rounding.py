@@ -155,6 +155,8 @@ class RandomRounding(Widened):
             return result
         if kept == np.float64 and isinstance(node.kind, Map) and node.kind.function in ("add", "subtract"):
             return self.shifted(result, lost_of(node.kind.function, operands, result))
+        if isinstance(node.kind, Reduce) and node.kind.monoid == "sum":
+            return self.shifted(result, lost_of_sum(operands[0], node.kind.axes, result))
         exact = Longer(self.sizes, self.width).value(node, [_longer(each) for each in operands], inputs)
         if isinstance(node.kind, Map) and has(node.kind.function, Fact.BELOW_ONE | Fact.LEAVES_ONE):
             unseen = (exact == result) & np.isfinite(operands[0]) & (operands[0] != 0)  # no such number is exact
@@ -227,6 +229,23 @@ def lost_of(function: str, operands: Sequence[Any], result: Any) -> Any:
     with np.errstate(all="ignore"):
         share = result - one
         return (one - (result - share)) + (other - share)
+
+
+def lost_of_sum(terms: np.ndarray, axes: Sequence[int], result: Any) -> Any:
+    """The part that rounding took from a sum over some axes: what is lost where it is added in pairs, and between that
+    sum and this one."""
+    count = math.prod(terms.shape[axis] for axis in axes)
+    total = np.moveaxis(terms, axes, range(-len(axes), 0)).reshape(*np.shape(result), count)
+    lost: Any = np.zeros_like(result)
+    while total.shape[-1] > 1:
+        half = total.shape[-1] // 2
+        one, other, odd = total[..., :half], total[..., half : 2 * half], total[..., 2 * half :]
+        with np.errstate(all="ignore"):
+            pairs = one + other
+            lost = lost + lost_of("add", (one, other), pairs).sum(-1)
+        total = np.concatenate([pairs, odd], axis=-1)
+    with np.errstate(all="ignore"):
+        return total.sum(-1) - result + lost
 
 
 def _longer(array: np.ndarray) -> np.ndarray:

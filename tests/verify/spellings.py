@@ -79,6 +79,13 @@ def variance(m: Words, x: Any) -> Any:
     return m.mean(centred(m, x) * centred(m, x))
 
 
+def surprise(m: Words, x: Any) -> Any:
+    """lse(x) - x, whose part for the other numbers of a row is no difference."""
+    s = x - m.top(x)
+    others, equal = m.total(m.where(s < 0, m.exp(s), 0 * s)), m.total(m.where(s < 0, 0 * s, 0 * s + 1))
+    return m.log1p(others + (equal - 1)) - s
+
+
 def length(m: Words, x: Any) -> Any:
     return m.sqrt(m.total(x * x))
 
@@ -165,6 +172,11 @@ FAMILIES: Mapping[str, Mapping[str, Spelling]] = {
         "log of softmax": lambda m, x, y: -m.total(y * m.log(m.exp(x - m.top(x)) / m.total(m.exp(x - m.top(x))))),
         "log-softmax": lambda m, x, y: -m.total(y * (x - m.top(x) - m.log(m.total(m.exp(x - m.top(x)))))),
     },
+    "entropy": {
+        "stable": lambda m, x: m.total(m.exp(-surprise(m, x)) * surprise(m, x)),
+        "difference": lambda m, x: lse(m, x) - m.total(m.exp(x - lse(m, x)) * x),
+        "of softmax": lambda m, x: lse(m, x) - m.total(m.exp(x - m.top(x)) / m.total(m.exp(x - m.top(x))) * x),
+    },
     "elu": {
         "stable": lambda m, x: m.above(x) + m.expm1(-m.above(-x)),
         "plain": lambda m, x: m.above(x) + (m.exp(-m.above(-x)) - 1),
@@ -184,7 +196,7 @@ FAMILIES: Mapping[str, Mapping[str, Spelling]] = {
     },
 }
 
-OF_ROWS = ("log-sum-exp", "variance", "cosine", "cosine distance", "cross entropy")  # one number for each
+OF_ROWS = ("log-sum-exp", "variance", "cosine", "cosine distance", "cross entropy", "entropy")  # one number for each
 
 
 def graph_of(family: str, name: str, dtype: DType) -> Graph:

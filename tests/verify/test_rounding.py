@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,7 @@ from noyau.errors import InputError
 from noyau.ir.graph import Reduce
 from noyau.ir.graph_interpreter import evaluate
 from noyau.verify.floats import ulp
-from noyau.verify.rounding import LONGER, RandomRounding, is_rounded, otherwise_rounded
+from noyau.verify.rounding import LONGER, RandomRounding, is_rounded, lost_of_sum, otherwise_rounded
 from tests.jobs.check import groups
 from tests.jobs.check.groups import F32, Group
 
@@ -224,3 +226,14 @@ def test_a_cast_to_fewer_bits_rounds_too():
     assert made.dtype == np.float32
     assert 0.3 < np.mean(made != nearest) < 0.7
     assert (np.abs(made - x) < np.spacing(nearest)).all()
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_what_a_sum_loses_is_known_though_its_terms_are_far_apart(dtype):
+    rng = np.random.default_rng(0)
+    terms = (rng.standard_normal((4, 7, 3)) * 10.0 ** rng.integers(-30, 8, (4, 7, 3))).astype(dtype)
+    terms[:, 0, :] = [[1, 0, 0], [0, 1e-37, 0], [0, 0, 0], [0, 0, 0]]
+    sums = terms.sum((0, 2))
+    exact = [sum(map(Fraction, terms[:, row].ravel().tolist())) - Fraction(float(sums[row])) for row in range(7)]
+    assert exact[0] > 0
+    assert np.allclose(lost_of_sum(terms, (0, 2), sums), list(map(float, exact)), rtol=1e-3, atol=0)

@@ -54,6 +54,7 @@ def named(graph: Graph, arrays):
         ("softplus", "log", BF16),
         ("log of 1 - tanh squared", "plain", F16),
         ("elu", "plain", F32),
+        ("entropy", "difference", F32),
     ),
 )
 def test_the_real_value_is_right(family, name, dtype):

@@ -155,8 +155,7 @@ class _GraphImporter:
             self.sizes[node.name] = dim_of(value)
             return dim_of(value)
         if node.op == "get_attr" and value is None:
-            takers = ", ".join(sorted({str(user.target) for user in node.users}))
-            raise UnsupportedError(f"{takers} takes a graph of its own, {node.name}, which noyau does not look into")
+            return None  # a graph, for an operator that takes one
         if not isinstance(value, torch.Tensor):
             raise UnsupportedError(f"the input {node.name} is a {type(value).__name__}, and noyau takes tensors")
         name = f"{node.name}_" if re.fullmatch(r"v\d+", node.name) else node.name  # as the builder names values

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -138,6 +139,8 @@ def evaluator(node: fx.Node, operands: Sequence[Node], values: dict[fx.Node, Mad
             value = values[argument]
             if isinstance(value, Node):
                 return as_tensor(np.asarray(arrays[places[value.output]]), value.dtype)
+            if argument.op == "get_attr":
+                return attrgetter(argument.target)(argument.graph.owning_module)
             assert isinstance(value, Dim), argument
             return int(value.evaluate(sizes))
 

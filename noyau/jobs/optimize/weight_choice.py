@@ -255,7 +255,7 @@ class ProductTrials:
         choice, faults = choose(choices, fault_of)
         self.reasons |= {name: f"{choices[0][name]}: {fault}" for name, fault in faults.items()}
         fault = next(iter(faults.values()), "")
-        return choice, fault if choice else f"no choice keeps the budget: {fault}"
+        return choice, fault if choice else f"no choice could be kept: {fault}"
 
     def fault(self, choice: Choice, budget: str | float | None, run: Callable[[], Runs]) -> str:
         """Why a choice is none that a budget allows, or nothing; `run` has the outputs with it, beside those before."""

@@ -53,6 +53,16 @@ def test_what_has_no_meaning_here_is_a_boundary_that_torch_evaluates():
     compare(lambda x: F.conv1d(x, x[:, :, :2]) + 1, numbers(2, 2, 5), opaque=True)
 
 
+def test_an_operator_that_takes_a_graph_is_a_boundary_that_torch_evaluates():
+    def chosen(x):
+        return torch.cond(x.sum() > 0, lambda y: y.sin() * 2, lambda y: y - 1, (x + 0,)) * 2
+
+    made = imported(chosen, [numbers(3, 5)])
+    assert made.opaque == {"cond": "noyau does not know cond"}
+    for sign in (1, -1):
+        compare(chosen, numbers(3, 5).abs() * sign, opaque=True)
+
+
 def test_what_only_requires_something_makes_no_value():
     made = imported(lambda x: (x[x > 0].exp(), x.nonzero().shape[0]), [numbers(4)])
     assert [name for name in made.opaque if "assert_scalar" in name]

@@ -48,10 +48,13 @@ def test_a_dtype_that_noyau_does_not_know_leaves_what_reads_it():
     assert "no dtype for torch.complex64" in str(found)
 
 
-def test_a_graph_that_is_left_whole():
-    found = noyau.explain(lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)), torch.ones(4))
-    assert "cond takes a graph of its own, true_graph_0" in found.to_json()["graphs"][0]["whole"]
-    assert "cond takes a graph of its own, true_graph_0" in str(found)
+def test_an_operator_that_takes_a_graph_is_left_to_torch_alone():
+    def function(x):
+        return F.softmax(torch.cond(x.sum() > 0, torch.sin, torch.cos, (x * 2 + 1,)) * 2, -1)
+
+    found = noyau.explain(function, torch.ones(4, 4)).to_json()["graphs"][0]
+    assert found["opaque"] == {"cond": "noyau does not know cond"}
+    assert not found["whole"]
 
 
 def test_a_profile_of_a_module_says_what_shares_of_the_wall_are():

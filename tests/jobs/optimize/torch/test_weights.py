@@ -128,7 +128,7 @@ def test_with_gradients_weights_stay(planted, model):
 def test_a_budget_that_none_keeps_says_by_how_much(planted, model):
     found = outcome(model, 2.0, 0.5, budget=1e-7)
     assert not found.weights
-    assert found.record.reason.startswith("no choice keeps the budget: the outputs move by 0.0")
+    assert found.record.reason.startswith("no choice could be kept: the outputs move by 0.0")
     assert all("the outputs move by" in each.reason for each in found.record.products)
 
 
@@ -194,7 +194,7 @@ def test_same_tokens_of_what_has_no_tokens(planted):
     found = outcome(nn.Linear(16, 16), 0.5, tokens=drawn(1, 1, 4, 16), budget=None)
     assert (
         found.record.reason
-        == "no choice keeps the budget: no output is logits or tokens: give --budget 1e-2 in place of same-tokens"
+        == "no choice could be kept: no output is logits or tokens: give --budget 1e-2 in place of same-tokens"
     )
 
 
