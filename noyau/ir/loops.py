@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from functools import reduce
+from math import copysign
 from typing import Any, TypeAlias
 
 from noyau.dtypes import DType
@@ -115,11 +116,15 @@ class Buffer:
 
 
 @dataclass(frozen=True, slots=True)
-class Const:
-    """A number of a dtype."""
+class Const:  # noqa: PLW1641  the dataclass gives it a hash
+    """A number of a dtype; 0.0 and -0.0 are different ones."""
 
     value: float | int | bool
     dtype: DType
+
+    def __eq__(self, other: Any) -> bool:
+        alike: bool = type(other) is Const and (self.value, self.dtype) == (other.value, other.dtype)
+        return alike and copysign(1, self.value) == copysign(1, other.value)
 
 
 @dataclass(frozen=True, slots=True)

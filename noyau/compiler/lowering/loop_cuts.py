@@ -53,15 +53,14 @@ def as_one(first: Statement, second: Loop) -> Loop | None:
 
 
 def _named(body: Iterable[Statement], names: Mapping[str, str]) -> tuple[Statement, ...]:
-    """Statements with other names of their values, and without where these come from."""
+    """Statements with other names of their values, and of where these come from the node alone."""
 
     def value(expr: Expr) -> Expr:
         return replace(expr, name=names.get(expr.name, expr.name)) if isinstance(expr, Var) else expr
 
-    def let(statement: Statement) -> Statement:
-        if not isinstance(statement, Let):
-            return statement
-        return replace(statement, name=names.get(statement.name, statement.name), origin=None)
+    def let(each: Statement) -> Statement:
+        origin = (each.origin[0], ()) if isinstance(each, Let) and each.origin else None
+        return replace(each, name=names.get(each.name, each.name), origin=origin) if isinstance(each, Let) else each
 
     return rewrite_all(body, let, value)
 

@@ -204,9 +204,10 @@ def _with_splits(nodes: Sequence[NodeProto], values: ModelValues, occupied: set[
     words = {name for node in slices for name in node.input[1:] if name in values.constants}
     arrays = {name: array_of(values.constants[name], values.folder) for name in words}
     integers = {name: array for name, array in arrays.items() if array is not None and array.dtype.kind == "i"}
-    numbers, kept = {name: int(array.item()) for name, array in integers.items() if array.size == 1}, list(nodes)
+    numbers = {"": None, **{name: int(array.item()) for name, array in integers.items() if array.size == 1}}
+    slices, kept = [node for node in slices if numbers.keys() >= set(node.input[1:])], list(nodes)
     for name in dict.fromkeys(node.input[0] for node in slices if node.input[0] in values.shapes):
-        those = [(node, [numbers.get(word) for word in node.input[1:]]) for node in slices if node.input[0] == name]
+        those = [(node, [numbers[word] for word in node.input[1:]]) for node in slices if node.input[0] == name]
         if split := _split_of(those, values.shapes[name], unused(f"{name}_pieces", occupied)):
             gone, place = [node for node, _ in those], kept.index(those[0][0])
             kept = [*kept[:place], *split, *(node for node in kept[place:] if node not in gone)]

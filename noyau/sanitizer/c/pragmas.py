@@ -187,7 +187,7 @@ def _addresses(region: str, heads: str) -> str:
     """Words that ask for the address of each variable that a region assigns to, so that its accesses are seen: of those
     that neither it nor the `heads` of its loops declare, for no word, star or comma stands before them."""
     declared = r"(?:\w\s|[>*&,\[])[\s*&]*{}\s*[=;:,({{\[)]"
-    names = set(_ASSIGNED.findall(region)) - set(_WORD.findall(heads))
+    names = set(_ASSIGNED.findall(re.sub(r"\benum\b[^;{}]*\{[^{}]*\}", "", region))) - set(_WORD.findall(heads))
     return " ".join(f"(void)&{each};" for each in sorted(names) if not re.search(declared.format(each), region))
 
 

@@ -32,7 +32,7 @@ from noyau.sanitizer.numba_cuda.launch import LANGUAGE, SimulatedLaunch, Watched
 from noyau.sanitizer.scripts.fakes import patch
 from noyau.sanitizer.scripts.numba_host import WORDS, in_numpy, stood_in
 from noyau.sanitizer.scripts.record import ScriptSession, describe_shapes, place_of
-from noyau.sanitizer.scripts.streams import DEFAULT, StreamWork, calling_line, order_of, stream_number
+from noyau.sanitizer.scripts.streams import DEFAULT, StreamWork, calling_place, order_of, stream_number
 
 # What of the simulator stands for numba.cuda; kernels themselves run thread by thread over the shadow.
 _NEVER = frozenset({"jit", "reduce", "Reduce", "sys", "config", "declare_device", "kernel", "api"})
@@ -41,6 +41,7 @@ _UNCOMPILED = "without a GPU nothing is compiled: texts of code and counts of re
 FORALL = 256  # threads of a block where a script leaves that to Numba
 _FOLDERS = tuple(str(Path(str(each.__file__)).parent) for each in (numba, cuda, errors))
 _OWN = [Path(each.__file__).parent for each in (numba, cuda) if each.__file__]
+_place = partial(calling_place, _FOLDERS)
 
 
 @dataclass(slots=True)
@@ -264,11 +265,6 @@ class HookedKernel(FakeCUDAKernel):  # type: ignore[misc]
         if fresh_array is not None:
             fresh_array.kernel = self.fn.__name__, place_of(self)
         return WatchedArgument(name, plain, True if fresh_array is None else fresh_array.is_set)
-
-
-def _place() -> str:
-    """The line that calls, which is none of Numba's or noyau's."""
-    return ":".join(map(str, calling_line(_FOLDERS)))
 
 
 def _without_a_launch(kernel: Any, *args: Any) -> None:

@@ -199,9 +199,9 @@ def stream_number(stream: Any) -> int:
     return FakeStream.order.current if number is None else int(number)
 
 
-def calling_line(folders: tuple[str, ...]) -> tuple[str, int]:
-    """The innermost line that lies in none of these folders, nor in a text without a file."""
-    frame = sys._getframe(2)
+def calling_place(folders: tuple[str, ...]) -> str:
+    """FILE:LINE of the innermost line that lies in none of these folders, nor in a text without a file."""
+    frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith((*folders, "<")):
         frame = frame.f_back
-    return frame.f_code.co_filename, frame.f_lineno
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"

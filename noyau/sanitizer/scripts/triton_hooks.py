@@ -28,7 +28,7 @@ from noyau.sanitizer.lint.diagnostics import Diagnostic, warnings_of
 from noyau.sanitizer.lint.launches import LaunchFacts, advise, sm_count_in
 from noyau.sanitizer.scripts import triton_host
 from noyau.sanitizer.scripts.record import ScriptSession, describe_shapes, place_of
-from noyau.sanitizer.scripts.streams import HOST, StreamWork, calling_line, order_of
+from noyau.sanitizer.scripts.streams import HOST, StreamWork, calling_place, order_of
 from noyau.sanitizer.scripts.triton_host import FakeCompiledKernel, is_marked, parts, storage_of
 from noyau.sanitizer.triton.run import LANGUAGE, MOST, FreshTensor, launch_watched, reach
 from noyau.toolchain.triton import interpreter
@@ -92,7 +92,7 @@ class _TritonHooks:
     def __init__(self, session: ScriptSession, grid: Sequence[int] | None) -> None:
         self.session, self.grid, self.empties, self.order = session, grid, _Empties(), order_of(session)
         self.storages: dict[int, StorageWeakRef] = {}
-        self.pointed: weakref.WeakSet[torch.Tensor] = weakref.WeakSet()  # whose address the script asked for
+        self.pointed = weakref.WeakValueDictionary[int, torch.Tensor]()  # whose address the script asked for
 
     def run(self, function: Any, args: Sequence[Any], named: Mapping[str, Any], grid: Any) -> FakeCompiledKernel:
         """A launch of a kernel, or a warm-up of it."""
@@ -116,7 +116,7 @@ class _TritonHooks:
         remarks = lint_launch(function, args, own, grid, session.script, size)
         session.advice |= {each.id: each for each in remarks if each.id not in session.advice}
         dtypes = {each.dtype for each in _tensors((*args, *own.values()))}
-        behind = list(self.pointed) if dtypes & {torch.int64, torch.uint64} else []
+        behind = list(self.pointed.values()) if dtypes & {torch.int64, torch.uint64} else []
         fresh = dict(self.fresh([*args, *own.values(), *behind], name, place))
         traced = session.traced(name, place)
         # A launch on memory of the host that is not pinned is Triton's interpreter's: it is done at once.
@@ -161,7 +161,7 @@ class _TritonHooks:
     def note_work(self, what: str, reads: Sequence[torch.Tensor], writes: Sequence[torch.Tensor]) -> None:
         """Work in the current stream, which reads and writes tensors."""
         self.order.begin(self.order.current)
-        self.note_accesses(StreamWork(self.order.current, what, _place(), LANGUAGE), reads, writes)
+        self.note_accesses(StreamWork(self.order.current, what, calling_place(_FOLDERS), LANGUAGE), reads, writes)
 
     def note_accesses(self, work: StreamWork, reads: Sequence[torch.Tensor], writes: Sequence[torch.Tensor]) -> None:
         """Note the accesses of work, by the storages of tensors; one that is gone has given its address to another."""
@@ -190,7 +190,7 @@ class _TritonHooks:
         if not any(map(is_marked, (*tensors, *results))):
             known = [each for each in tensors if storage_of(each) in self.order.touched]
             written = [each for each in outputs if id(each) in set(map(id, known))]
-            host = StreamWork(HOST, "the host", _place() if known else "", LANGUAGE)
+            host = StreamWork(HOST, "the host", calling_place(_FOLDERS) if known else "", LANGUAGE)
             self.note_accesses(host, [each for each in known if id(each) not in own], written)
         elif outputs or name in _READING | _SHARING:  # else a view
             self.note_transfer(name, args, named, [each for each in tensors if id(each) not in own], outputs)
@@ -215,7 +215,8 @@ class _TritonHooks:
         name = getattr(function, "__name__", "")
         self.look_at_order(name, args, named, result)
         if name == "data_ptr" and is_marked(args[0]):
-            self.pointed.add(args[0]._base if args[0]._is_view() else args[0])
+            whole = args[0]._base if args[0]._is_view() else args[0]
+            self.pointed[id(whole)] = whole
         if name in triton_host.EMPTY and isinstance(result, torch.Tensor):
             self.empties.add(result)
         elif self.empties.known and not _writes(name):
@@ -266,7 +267,7 @@ def lint_launch(
 ) -> list[Finding]:
     """Warnings on a launch that a script is about to make, at the line that makes it; of offsets at the kernel's own.
     `args`, `named`: tensors and numbers; `grid`: as the script gives it."""
-    plain, (file, line) = python_function(function), calling_line(_FOLDERS)
+    plain, (file, _, line) = python_function(function), calling_place(_FOLDERS).rpartition(":")
     name, signature = plain.__name__, inspect.signature(plain)
     bound = signature.bind_partial(*args, **named)
     bound.apply_defaults()
@@ -278,7 +279,7 @@ def lint_launch(
         arrays = {key: _flat(each) for key, each in arguments.items() if isinstance(each, torch.Tensor)}
     shape = max((each.shape for each in arrays.values()), key=math.prod, default=())
     launch = LaunchFacts(programs, (1, 1, 1), shape, sm_count=sm_count_in(file), is_of_programs=True)
-    remarks = [Diagnostic(FindingKind.LAUNCH, file, line, *each, name, size) for each in advise(launch)]
+    remarks = [Diagnostic(FindingKind.LAUNCH, file, int(line), *each, name, size) for each in advise(launch)]
     remarks += offsets_of_launch(function, programs, {**arguments, **arrays}, constants, size)
     return warnings_of(remarks, op, name, LANGUAGE)
 
@@ -287,11 +288,6 @@ def _flat(tensor: torch.Tensor) -> np.ndarray:
     """As many cells as a pointer to it reaches: a kernel knows no shapes."""
     start, end = reach(tensor)
     return phantom([(end - start) // tensor.element_size()], np.dtype(f"u{min(tensor.element_size(), 8)}"))
-
-
-def _place() -> str:
-    """The innermost line that is neither Triton's, torch's nor noyau's."""
-    return ":".join(map(str, calling_line(_FOLDERS)))
 
 
 def _changes(name: str) -> bool:

@@ -102,7 +102,7 @@ class Hooks:
         return plain(is_whole)
 
     def load(self, plain: Plain, pointers: Any, mask: Any, *rest: Any, **options: Any) -> Any:
-        inside = self.noted(pointers, mask.data, Access.READ)
+        inside = self.noted(pointers, mask.data.astype(bool, copy=False), Access.READ)
         return plain(pointers, _like(mask, inside), *rest, **options)
 
     def store(self, plain: Plain, pointers: Any, value: Any, mask: Any, *rest: Any, **options: Any) -> Any:

@@ -128,7 +128,7 @@ def _erf(self: Any, value: Any) -> Any:
 
 def _loaded(self: Any, pointers: Any, mask: Any, other: Any, *rest: Any, **options: Any) -> Any:
     dtype = pointers.get_element_ty()
-    cell, lanes = _numpy_dtype(dtype), mask.data
+    cell, lanes = _numpy_dtype(dtype), mask.data.astype(bool, copy=False)
     if lanes.all():
         return Handle(_cells_at(pointers.data, cell), dtype)
     other_cells = np.zeros(pointers.data.shape, cell) if other is None else other.data
@@ -142,7 +142,7 @@ def _loaded(self: Any, pointers: Any, mask: Any, other: Any, *rest: Any, **optio
 def _space(size: int) -> np.ndarray:
     """All memory from the address `size` on, in cells of so many bytes: NumPy goes through lanes ten times as fast as
     Triton's own code."""
-    facts = {"data": (size, False), "typestr": f"u{size}", "shape": ((1 << 47) // size,), "version": 3}
+    facts = {"data": (size, False), "typestr": f"u{size}", "shape": ((1 << 56) // size,), "version": 3}
     return np.asarray(SimpleNamespace(__array_interface__=facts))
 
 

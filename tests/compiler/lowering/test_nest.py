@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -159,6 +161,30 @@ def test_what_is_cut_for_the_new_keys_of_a_cache_alone_leaves_the_old_ones_whole
     loops = [(0, "b"), (1, "2"), (2, "n"), (3, "8"), (2, "s"), (3, "4"), (3, "4")]
     assert loops_of(lower(cache, "k")) == loops
     assert_agrees(cache, past=noise(2, 2, 5, 8), k=noise(2, 2, 3, 8))
+
+
+def test_loops_over_other_values_stay_two():
+    """What 0.0 and -0.0 make differs in its sign; values of two nodes are each computed once."""
+    zeros = np.zeros((), np.float32)
+    apart = graph(
+        "y",
+        given("x", F32, N + N),
+        value("a", Constant(zeros), "", F32),
+        value("b", Constant(-zeros), "", F32),
+        value("av", view(), "a", F32, "n"),
+        value("bv", view(), "b", F32, "n"),
+        value("lo", view(at(0)), "x", F32, "n"),
+        value("hi", view(at(0) + N), "x", F32, "n"),
+        value("up", Map("multiply"), "lo av", F32, "n"),
+        value("down", Map("multiply"), "hi bv", F32, "n"),
+        value("y", Select(0, shape_of([0, N])), "up down", F32, N + N),
+    )
+    kernel = lower(apart, "k")
+    (got,) = run(kernel, [np.ones(6, np.float32)])
+    assert loops_of(kernel) == [(0, "n"), (0, "n")]
+    assert np.signbit(got).tolist() == [False] * 3 + [True] * 3
+    nodes = tuple(replace(node, kind=Constant(zeros)) if node.output == "b" else node for node in apart.nodes)
+    assert loops_of(lower(replace(apart, nodes=nodes), "k")) == [(0, "n"), (0, "n")]
 
 
 def test_rotary_is_two_loops_of_half_a_head_and_no_division():

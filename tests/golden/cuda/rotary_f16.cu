@@ -204,12 +204,12 @@ extern "C" __global__ void __launch_bounds__(256) rotary_f16_1(const uint16_t *_
                 const float v_cos_i = noyau_f16_to_f32(v_cos[(noyau_floor_mod_i64(itemb * 4096 + v_item, s * 4) / 4) * 8 + (noyau_floor_mod_i64(itemb * 4096 + v_item, s * 4) % 4)]);
                 const float x_i_2 = noyau_f16_to_f32(x[noyau_floor_divide_i64(itemb * 4096 + v_item, s * 8) * s * 16 + (noyau_floor_mod_i64(itemb * 4096 + v_item, s * 4) / 4) * 16 + noyau_floor_mod_i64(noyau_floor_divide_i64(itemb * 4096 + v_item, s * 4), 2) * 8 + (noyau_floor_mod_i64(itemb * 4096 + v_item, s * 4) % 4)]);
                 const float v9 = v_cos_i * x_i_2;
-                v12[(noyau_floor_divide_i64(itemb * 4096 + v_item, s * 8) * 16 + noyau_floor_mod_i64(noyau_floor_divide_i64(itemb * 4096 + v_item, s * 4), 2) * 8) * s + (noyau_floor_mod_i64(itemb * 4096 + v_item, s * 4) / 4) * 8 + (noyau_floor_mod_i64(itemb * 4096 + v_item, s * 4) % 4)] = noyau_f32_to_f16(v11 + v9);
+                v12[noyau_floor_divide_i64(itemb * 4096 + v_item, s * 4) * s * 8 + (noyau_floor_mod_i64(itemb * 4096 + v_item, s * 4) / 4) * 8 + (noyau_floor_mod_i64(itemb * 4096 + v_item, s * 4) % 4)] = noyau_f32_to_f16(v11 + v9);
                 const float v_sin_i_2 = noyau_f16_to_f32(v_sin[(noyau_floor_mod_i64(itemb * 4096 + v_item, s * 4) / 4) * 8 + (noyau_floor_mod_i64(itemb * 4096 + v_item, s * 4) % 4) + 4]);
                 const float v11_2 = x_i_2 * v_sin_i_2;
                 const float v_cos_i_2 = noyau_f16_to_f32(v_cos[(noyau_floor_mod_i64(itemb * 4096 + v_item, s * 4) / 4) * 8 + (noyau_floor_mod_i64(itemb * 4096 + v_item, s * 4) % 4) + 4]);
                 const float v9_2 = v_cos_i_2 * x_i;
-                v12[(noyau_floor_divide_i64(itemb * 4096 + v_item, s * 8) * 16 + noyau_floor_mod_i64(noyau_floor_divide_i64(itemb * 4096 + v_item, s * 4), 2) * 8) * s + (noyau_floor_mod_i64(itemb * 4096 + v_item, s * 4) / 4) * 8 + (noyau_floor_mod_i64(itemb * 4096 + v_item, s * 4) % 4) + 4] = noyau_f32_to_f16(v11_2 + v9_2);
+                v12[noyau_floor_divide_i64(itemb * 4096 + v_item, s * 4) * s * 8 + (noyau_floor_mod_i64(itemb * 4096 + v_item, s * 4) / 4) * 8 + (noyau_floor_mod_i64(itemb * 4096 + v_item, s * 4) % 4) + 4] = noyau_f32_to_f16(v11_2 + v9_2);
             }
         }
     }

@@ -167,6 +167,14 @@ def test_other_slices_stay_as_they_are(pieces: list[list[int]], wishes: dict[str
     assert not any(node.op_type == "Split" for node in sliced(pieces, **wishes)[1].node)
 
 
+def test_slices_along_an_axis_that_no_initializer_says_stay_as_they_are() -> None:
+    whole, _ = sliced([[0, 4, 1], [4, 8, 1]])
+    axis = whole.graph.initializer.pop(next(k for k, each in enumerate(whole.graph.initializer) if each.name == "c1"))
+    whole.graph.node.insert(0, NODE("Constant", [], ["c1"], value=axis))
+    body = body_of(FusedNode("a", (1, 2, 3, 4), ("x",), ("y",)), ModelValues.of(whole))
+    assert [node.op_type for node in body.nodes if node.op_type != "Constant"] == ["Exp", "Slice", "Slice", "Concat"]
+
+
 def test_a_function_imports_what_its_nodes_use() -> None:
     whole = model([NODE("Exp", ["x"], ["y"])])
     whole.opset_import.add(domain="unused", version=3)

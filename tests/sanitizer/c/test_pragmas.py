@@ -88,6 +88,7 @@ def test_a_remedy_names_what_is_missing(lines, owners, remedy):
             ["a", "b"],
         ),
         ("#pragma omp parallel\n{ a = 1; }", []),
+        ("#pragma omp parallel\n{ enum { b = 1, c = 2 }; a = b;\n#pragma omp task\n; }", ["a"]),
     ],
 )
 def test_variables_of_a_construct_are_named_where_its_body_begins(text, names):

@@ -50,6 +50,12 @@ SCRIPT = """
         at = tl.arange(0, BLOCK)
         tl.store(out + at, tl.where(at < 10, tl.load(x + at), 0.0))  # aside
 
+    @triton.jit
+    def of_table(table, out, BLOCK: tl.constexpr):
+        at = tl.arange(0, BLOCK)
+        x = tl.load(table).to(tl.pointer_type(tl.float32))
+        tl.store(out + at, tl.load(x + at, mask=at <= 100, other=0))  # beyond
+
     class Part:
         def __init__(self, whole, start):
             self.whole, self.dtype, self.start = whole, whole.dtype, start
@@ -73,6 +79,8 @@ SCRIPT = """
     whole = torch.zeros(200, device=DEVICE)
     add[(4,)](x, y, Part(whole, 100), 100, BLOCK=32)
     assert torch.equal(whole[100:], x + 1) and not whole[:100].any()
+    table = torch.tensor([x.data_ptr(), x.data_ptr()], device=DEVICE)
+    of_table[(1,)](table, torch.empty(128, device=DEVICE), BLOCK=128)
     few = torch.empty(32, device=DEVICE)
     add[(1,)](x, y, few, 10, BLOCK=32)
     lower[(1,)](few, torch.empty(32, device=DEVICE), BLOCK=32)
@@ -123,6 +131,7 @@ def test_every_launch_is_watched_and_gives_what_it_should(checked):
     seen = {(each.kernel, each.kind, each.place) for each in found.findings if each.kind != "unwritten"}
     assert seen == {
         ("unguarded", "out-of-bounds", f"{path}:{line_with(path, 'past')}"),
+        ("of_table", "out-of-bounds", f"{path}:{line_with(path, 'beyond')}"),
         ("count", "race", f"{path}:{line_with(path, 'meet')}"),
         ("total", "uninitialised", f"{path}:{line_with(path, 'unset')}"),
         ("hidden", "uninitialised", f"{path}:{line_with(path, 'still')}"),

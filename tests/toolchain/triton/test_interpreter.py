@@ -183,3 +183,14 @@ def test_short_floats_of_a_byte_are_loaded_and_stored(dtype, of):
     copied[(1,)](wide, triton.reinterpret(back, dtype), 8, BLOCK=8)
     assert torch.equal(wide, x.float())
     assert torch.equal(back, x.view(torch.int8))
+
+
+@triton.jit
+def chosen(x, o, mask, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(o + at, tl.load(x + at, mask=tl.load(mask + at), other=0))
+
+
+def test_a_mask_of_integers_chooses_lanes():
+    mask = torch.tensor([1, 0, 2, 0], dtype=torch.int32)
+    assert launched(chosen, mask, BLOCK=4)[:4] == [0, 0, 2, 0]
