@@ -180,11 +180,25 @@ extern "C" __global__ void __launch_bounds__(256) transposed_2(const float *__re
     const int lane = threadIdx.x;
     for (int64_t itemb = blockIdx.x; itemb < (a * b * c + 2047) / 2048; itemb += gridDim.x) {
         const int64_t length = noyau_minimum_i64(2048, a * b * c - itemb * 2048);
+        const int length_2 = length;
+        const int until_itemb = noyau_until_aligned<4>(&v2[itemb * 2048], length_2);
+        const int vectors_itemb = ((until_itemb * 3 + length_2) / 4) - until_itemb;
         {
             #pragma unroll 4
-            for (int64_t v_item = lane; v_item < length; v_item += 256) {
-                const float x_i = x[(b * noyau_floor_divide_i64(itemb * 2048 + v_item, b * c) + noyau_floor_mod_i64(itemb * 2048 + v_item, b)) * c + noyau_floor_mod_i64(noyau_floor_divide_i64(itemb * 2048 + v_item, b), c)];
-                v2[(c * noyau_floor_divide_i64(itemb * 2048 + v_item, b * c) + noyau_floor_mod_i64(noyau_floor_divide_i64(itemb * 2048 + v_item, b), c)) * b + noyau_floor_mod_i64(itemb * 2048 + v_item, b)] = -x_i;
+            for (int v_item = lane; v_item < vectors_itemb; v_item += 256) {
+                noyau_vector<float, 4> v2_cells;
+                #pragma unroll
+                for (int cell = 0; cell < 4; ++cell) {
+                    const float x_i = x[(b * noyau_floor_divide_i64(itemb * 2048 + v_item * 4 + cell + until_itemb, b * c) + noyau_floor_mod_i64(itemb * 2048 + v_item * 4 + cell + until_itemb, b)) * c + noyau_floor_mod_i64(noyau_floor_divide_i64(itemb * 2048 + v_item * 4 + cell + until_itemb, b), c)];
+                    v2_cells.at[cell] = -x_i;
+                }
+                noyau_store<float, 4>(&v2[itemb * 2048 + v_item * 4 + until_itemb], v2_cells);
+            }
+            #pragma unroll 4
+            for (int item_rest = lane; item_rest < length_2 - vectors_itemb * 4; item_rest += 256) {
+                const int item_at = item_rest < until_itemb ? item_rest : (vectors_itemb * 4 + item_rest);
+                const float x_i = x[(b * noyau_floor_divide_i64(itemb * 2048 + item_at, b * c) + noyau_floor_mod_i64(itemb * 2048 + item_at, b)) * c + noyau_floor_mod_i64(noyau_floor_divide_i64(itemb * 2048 + item_at, b), c)];
+                v2[itemb * 2048 + item_at] = -x_i;
             }
         }
     }
