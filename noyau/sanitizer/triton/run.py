@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,6 +23,7 @@ from noyau.sanitizer.triton.interpreter_hooks import Hooks, MemoryExtents, inter
 from noyau.toolchain.triton.interpreter import LAUNCHES, interpret
 from noyau.verify.findings import Finding
 from noyau.workers.import_path import LazyModule
+from noyau.workers.resources import memory_bytes
 
 try:
     if TYPE_CHECKING:
@@ -34,6 +36,7 @@ except ImportError as error:
 
 LANGUAGE = "triton"
 MOST, _MOST_OF_AN_OP = 200_000_000, 30_000_000  # accesses of one launch that are watched: of a script, of an op
+_SHADOW = 104  # bytes of what is known of a cell that was read and written, at most
 _WIDEN = "a product of int32 overflowed on the way: widen it, as in row.to(tl.int64) * stride"
 _ZONE, _ALIGNED = 1 << 16, 64  # bytes around an argument, at least; how it is aligned
 _FILLS = (0xFF, 0x7B)  # bytes of NaNs and of -1, and of large numbers
@@ -177,7 +180,7 @@ def launch_watched(
         moved = [_moved(each, spans) for each in args]
         others = {name: _moved(each, spans) for name, each in named.items()}
     is_whole, uses_unset = False, True
-    with interpreter_hooks(extents, MOST, goes_on=True) as hooks:
+    with interpreter_hooks(extents, _most(spans), goes_on=True) as hooks:
         try:
             run(*moved, **others)
             is_whole = not hooks.sample.is_partial
@@ -189,6 +192,12 @@ def launch_watched(
                 _remember(span, extents, is_whole=is_whole)
     unpacked = {span.memory: _unpacked(span) for span in spans if not span.tensor.is_contiguous()}
     return TritonLaunch(hooks, unpacked, uses_unset)
+
+
+def _most(spans: Sequence[TensorSpan]) -> int:
+    """The most accesses of a launch that are watched: what is known of the cells takes half of the memory, not more."""
+    cells = memory_bytes() // (2 * _SHADOW)
+    return MOST if sum(math.prod(span.cells) for span in spans) <= cells else min(MOST, cells)
 
 
 def _depends(run: Callable[[], Any], spans: Sequence[TensorSpan], hooks: Hooks, byte: int) -> bool:

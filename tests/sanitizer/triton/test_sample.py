@@ -59,9 +59,12 @@ def shifted(x, out, n, SHIFT: tl.constexpr, BLOCK: tl.constexpr):
     tl.store(out + at + SHIFT, 2 * tl.load(x + at, mask=at < n), mask=at < n)
 
 
-@pytest.mark.parametrize("shift", [0, 1])
-def test_what_is_not_watched_runs_as_well_and_a_part_is_not_verified(monkeypatch, shift):
-    monkeypatch.setattr(run, "MOST", 20_000)
+@pytest.mark.parametrize(
+    ("shift", "limit", "most"),
+    [(0, "MOST", 20_000), (1, "MOST", 20_000), (1, "memory_bytes", lambda: 2 * run._SHADOW * 20_000)],
+)
+def test_what_is_not_watched_runs_as_well_and_a_part_is_not_verified(monkeypatch, shift, limit, most):
+    monkeypatch.setattr(run, limit, most)
     x, out = torch.arange(40_000, dtype=torch.float32), torch.zeros(40_000)
     watched = run.watch_call(shifted, (x, out, 40_000, shift, 16), (2500,), "", "op")
     assert torch.equal(out[shift:], 2 * x[: 40_000 - shift])
