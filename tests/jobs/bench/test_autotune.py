@@ -160,7 +160,7 @@ def test_a_kernel_that_has_not_been_checked_is_not_timed_and_tune_says_so():
 
 
 def test_what_is_no_op_is_refused():
-    with pytest.raises(SignatureError, match=r"noyau\.tune takes an op, and this is of the type int"):
+    with pytest.raises(SignatureError, match=r"noyau\.tune takes an op, and this is of the type int: put @noyau.op on it"):
         noyau.tune(3)
 
 
