@@ -160,7 +160,9 @@ def test_a_kernel_that_has_not_been_checked_is_not_timed_and_tune_says_so():
 
 
 def test_what_is_no_op_is_refused():
-    with pytest.raises(SignatureError, match=r"noyau\.tune takes an op, and this is of the type int: put @noyau.op on it"):
+    with pytest.raises(
+        SignatureError, match=r"noyau\.tune takes an op, and this is of the type int: put @noyau.op on it"
+    ):
         noyau.tune(3)
 
 
@@ -188,5 +190,5 @@ def test_of_many_choices_a_quarter_is_timed():
 
 
 def test_a_plain_function_is_told_how_to_be_an_op():
-    with pytest.raises(SignatureError, match=r"takes an op, and this is a function: put @noyau\.op on it"):
+    with pytest.raises(SignatureError, match=r"takes an op, and this is of the type function: put @noyau\.op on it"):
         noyau.tune(lambda x: x)
