@@ -49,7 +49,7 @@ class ReductionPlan:
 def way_of(step: Step, start: float, numbers: np.dtype, label: str) -> ReductionPlan:
     """Plan the reduction of numbers of a dtype by `step(state, number)` from `start` on.
 
-    UnsupportedError where the step is not traced or settles on no dtype, SignatureError for a dtype without a name."""
+    UnsupportedError where the step is not traced or settles on no dtype, SignatureError for an unknown dtype."""
     state = _joined(numbers, start, label)
     for _ in range(_ROUNDS):
         graph = _traced(step, state, numbers)
