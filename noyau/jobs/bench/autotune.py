@@ -161,9 +161,7 @@ def tune(
     `device` says "cuda": then the generated kernel is tried with a few sizes of tiles and numbers of warps.
     SignatureError for an op without a signature, or inputs that do not fit; InputError for over 256 variants."""
     if not isinstance(op, Op):
-        raise SignatureError(
-            f"noyau.tune takes an op, and this is of the type {type(op).__name__}: put @noyau.op on it"
-        )
+        raise SignatureError(f"noyau.tune takes an op, no {type(op).__name__}; put @noyau.op on a function")
     op.require_signature()
     report: Say = say or (lambda step: None)
     place = device_of(args, device)
