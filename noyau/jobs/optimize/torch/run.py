@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("noyau")
 _FAKE_LOG = logging.getLogger("torch._subclasses.fake_tensor")  # has a page for each operator that refuses its inputs
+# Errors that say by themselves what is wrong; the last one is in newer releases of torch alone.
+_CLEAR = (NoyauError, torch.OutOfMemoryError, getattr(torch, "AcceleratorError", NoyauError))
 _UNTIMED = "not timed as a whole, but kernel by kernel: torch.compile times gradients too"
 WHOLE_S = 2.0  # for the clock, of the module as a whole
 # As torch says that tensors are not on one device, on tensors with cells and without.
@@ -215,7 +217,7 @@ def explain_devices(module: Run, inputs: Any) -> Iterator[None]:
     """InputError in place of torch's error where a module and its inputs are on devices that do not go together."""
     try:
         yield
-    except (NoyauError, torch.OutOfMemoryError, torch.AcceleratorError):
+    except _CLEAR:
         raise
     except RuntimeError as error:
         own = _devices((*module.parameters(), *module.buffers())) if isinstance(module, torch.nn.Module) else set[str]()
@@ -233,7 +235,7 @@ def explain_inputs(module: Run, inputs: Sequence[Any]) -> Iterator[None]:
     try:
         with explain_devices(module, inputs):
             yield
-    except (NoyauError, torch.OutOfMemoryError, torch.AcceleratorError):
+    except _CLEAR:
         raise
     except (RuntimeError, TypeError, IndexError):
         try:
