@@ -9,8 +9,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from noyau.frontends.onnx_messages import reads, subgraphs
 from noyau.hosts.onnxruntime import runs, sessions
-from noyau.hosts.onnxruntime.function_bodies import FusedNode, ModelValues, reads, recompute, subgraphs
+from noyau.hosts.onnxruntime.function_bodies import FusedNode, ModelValues, recompute
 from tests.hosts.kernels import F32, Arrays, model_of
 from tests.small_models import llama
 

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from noyau.errors import NoyauError, UnsupportedError
-from noyau.hosts.onnxruntime.function_bodies import subgraphs
+from noyau.frontends.onnx_messages import subgraphs
 from noyau.hosts.onnxruntime.inputs import graph_names, inputs_at, sizes_for
 from noyau.hosts.onnxruntime.model_files import library_path
 from noyau.hosts.onnxruntime.runs import run

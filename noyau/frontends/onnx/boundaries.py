@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +14,7 @@ import onnx
 
 from noyau.dtypes import from_numpy
 from noyau.errors import UnsupportedError
+from noyau.frontends.onnx_messages import subgraphs
 
 LIBRARY = frozenset(
     "Attention AveragePool Conv ConvInteger ConvTranspose DeformConv Einsum FlexAttention GRU Gemm GlobalLpPool LSTM "
@@ -50,26 +51,6 @@ def reason_for(node: onnx.NodeProto) -> str:
     if node.domain == "com.microsoft" and node.op_type in FUSED_OTHERS:
         return f"{ALREADY_FUSED}: {node.op_type}"
     return f"no meaning for operator {node.op_type} of domain {node.domain}"
-
-
-def captures(node: onnx.NodeProto) -> list[str]:
-    """The outer values that the subgraphs of a node use, in order."""
-    names: dict[str, None] = {}
-    for graph in subgraphs(node):
-        own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
-        own |= {tensor.values.name for tensor in graph.sparse_initializer}
-        for inner in graph.node:
-            names.update((name, None) for name in [*inner.input, *captures(inner)] if name and name not in own)
-            own.update(inner.output)
-        names.update((value.name, None) for value in graph.output if value.name and value.name not in own)
-    return list(names)
-
-
-def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
-    for attribute in node.attribute:
-        if attribute.type == onnx.AttributeProto.GRAPH:
-            yield attribute.g
-        yield from attribute.graphs
 
 
 FOLDED = "onnxruntime computes it once, when it loads the model: it reads nothing but tensors of the model"

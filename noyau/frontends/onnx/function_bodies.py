@@ -8,19 +8,15 @@ from dataclasses import dataclass
 import onnx
 
 from noyau.errors import UnsupportedError
+from noyau.frontends.onnx_messages import core
 from noyau.ir.graph import Node
 
 Attributes = Mapping[str, onnx.AttributeProto]
 
 
-def canonical(domain: str) -> str:
-    """The default domain has two names."""
-    return "" if domain == "ai.onnx" else domain
-
-
 def opsets_of(imports: list[onnx.OperatorSetIdProto]) -> dict[str, int]:
     """Versions by domain."""
-    return {canonical(entry.domain): entry.version for entry in imports}
+    return {core(entry.domain): entry.version for entry in imports}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +83,7 @@ def model_body(function: onnx.FunctionProto, call: onnx.NodeProto) -> FunctionBo
 def schema_body(call: onnx.NodeProto, opset: int, inputs: list[Node | None]) -> FunctionBody | None:
     """The body that ONNX's schema gives an operator at an opset, or None."""
     try:
-        schema = onnx.defs.get_schema(call.op_type, opset, canonical(call.domain))
+        schema = onnx.defs.get_schema(call.op_type, opset, core(call.domain))
     except onnx.defs.SchemaError:
         return None
     text: bytes | onnx.FunctionProto | None = None

@@ -15,14 +15,14 @@ from noyau.compiler.partition.cut import Model, ModelOperator
 from noyau.dtypes import DType, from_onnx
 from noyau.errors import UnsupportedError
 from noyau.frontends.onnx.activations import ACTIVATIONS
-from noyau.frontends.onnx.boundaries import FOLDED, Boundary, ModelContext, Run, captures, foldable_nodes, reason_for
+from noyau.frontends.onnx.boundaries import FOLDED, Boundary, ModelContext, Run, foldable_nodes, reason_for
 from noyau.frontends.onnx.boundary_types import BoundaryTypes, Inference
 from noyau.frontends.onnx.calculations import CALCULATIONS
 from noyau.frontends.onnx.composites import COMPOSITES
 from noyau.frontends.onnx.conversions import CONVERSIONS
 from noyau.frontends.onnx.creation import CREATION
 from noyau.frontends.onnx.embeddings import CONTRIBUTED
-from noyau.frontends.onnx.function_bodies import FunctionBody, canonical, conform, model_body, opsets_of, schema_body
+from noyau.frontends.onnx.function_bodies import FunctionBody, conform, model_body, opsets_of, schema_body
 from noyau.frontends.onnx.gathers import INDEXING
 from noyau.frontends.onnx.library_shapes import Outcome, outcome_of
 from noyau.frontends.onnx.model_values import Contents, ModelValues
@@ -33,6 +33,7 @@ from noyau.frontends.onnx.sites import OnnxSite
 from noyau.frontends.onnx.tensors import array_of
 from noyau.frontends.onnx.verifier import verify
 from noyau.frontends.onnx.views import VIEWS
+from noyau.frontends.onnx_messages import captures, core
 from noyau.ir.dims import Dim, product, shape_of
 from noyau.ir.graph import Graph, Input, Map, Node, Opaque, Part, constant
 from noyau.ir.sizes import Demand
@@ -88,7 +89,7 @@ class _ModelImporter:
         taken = {value.name for value in (*graph.input, *graph.initializer)}
         self.values = ModelValues(taken.union(*(node.output for node in graph.node)))
         self.opsets = opsets_of(list(model.opset_import))
-        self.functions = {(canonical(f.domain), f.name): f for f in model.functions}
+        self.functions = {(core(f.domain), f.name): f for f in model.functions}
         self.context = ModelContext(list(model.opset_import), list(model.functions), model.ir_version)
         declared = [*model.graph.value_info, *model.graph.output, *model.graph.input]
         self.defaults = {tensor.name: tensor for tensor in model.graph.initializer}
@@ -201,7 +202,7 @@ class _ModelImporter:
 
     def convert(self, proto: onnx.NodeProto, scope: Scope, opsets: Opsets, emitter: OnnxSite, depth: int) -> list[str]:
         """The values, or known contents, that a node's outputs are; UnsupportedError where it has no meaning."""
-        domain, site = canonical(proto.domain), self._site(proto, scope, opsets, emitter)
+        domain, site = core(proto.domain), self._site(proto, scope, opsets, emitter)
         if domain == "" and (known := shape_arithmetic(site)) is not None:
             return [self._keep(contents, emitter) for contents in known]
         family = _DOMAINS.get(domain, {}).get(proto.op_type)
@@ -215,8 +216,8 @@ class _ModelImporter:
 
     def _site(self, proto: onnx.NodeProto, scope: Scope, opsets: Opsets, emitter: OnnxSite) -> OnnxSite:
         """A node as the families see it; UnsupportedError where it is not what its schema says."""
-        opset = opsets.get(canonical(proto.domain), 0)
-        conform(proto, canonical(proto.domain), opset)
+        opset = opsets.get(core(proto.domain), 0)
+        conform(proto, core(proto.domain), opset)
         inputs = [scope.get(name, "") for name in proto.input]
         attributes = {a.name: _attribute(a, self.folder) for a in proto.attribute}
         return emitter.at(proto.op_type, opset, inputs, list(proto.output), attributes)
@@ -319,7 +320,7 @@ class _ModelImporter:
             site = self._site(proto, scope, self.opsets, OnnxSite(self.values, "", place, ()))
         except UnsupportedError:
             return []
-        return outcome_of(site, canonical(proto.domain))
+        return outcome_of(site, core(proto.domain))
 
 
 def _attribute(attribute: onnx.AttributeProto, folder: Path | None) -> Any:

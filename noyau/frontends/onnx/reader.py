@@ -16,6 +16,7 @@ from noyau.errors import ModelError
 from noyau.frontends.onnx.tensors import array_of, check_dims, external_slice, is_external
 from noyau.frontends.onnx.upgrade import upgrade
 from noyau.frontends.onnx.verifier import verify
+from noyau.frontends.onnx_messages import tensors_of
 
 LARGEST = 2**31 - 1  # bytes of one protobuf message
 
@@ -48,17 +49,6 @@ def parse(path: Path) -> onnx.ModelProto:
         if is_external(tensor):
             external_slice(tensor, path.parent)
     return model
-
-
-def tensors_of(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    """Every tensor that a graph holds, those of its subgraphs too."""
-    yield from graph.initializer
-    for sparse in graph.sparse_initializer:
-        yield from (sparse.values, sparse.indices)
-    for attribute in (attribute for node in graph.node for attribute in node.attribute):
-        yield from (attribute.t, *attribute.tensors)
-        for inner in (attribute.g, *attribute.graphs):
-            yield from tensors_of(inner)
 
 
 Tensor: TypeAlias = "onnx.TensorProto | onnx.SparseTensorProto"

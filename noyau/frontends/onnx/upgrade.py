@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from itertools import chain
 
@@ -12,8 +11,8 @@ from onnx.helper import make_attribute
 from onnx.numpy_helper import to_array
 
 from noyau.errors import ModelError
-from noyau.frontends.onnx.boundaries import subgraphs
 from noyau.frontends.onnx.function_bodies import opsets_of
+from noyau.frontends.onnx_messages import every_node
 from noyau.text import printable, unused
 
 OLDEST_OPSET = 13
@@ -27,7 +26,7 @@ def upgrade(model: onnx.ModelProto) -> onnx.ModelProto:
 
     ModelError where onnx cannot convert it."""
     opset = opset_of(model)
-    if any(node.op_type == "SequenceMap" for node in _nodes(model.graph)):
+    if any(node.op_type == "SequenceMap" for node in every_node(model.graph.node)):
         with suppress(TypeError):  # releases of onnx that cannot write it out
             model = inliner.inline_selected_functions(model, [("", "SequenceMap")], inline_schema_functions=True)
     if model.ir_version >= _IR_OF_CONSTANTS and opset >= OLDEST_OPSET and not any(_unset(model)):
@@ -52,13 +51,6 @@ def opset_of(model: onnx.ModelProto) -> int:
     return int(opsets_of(list(model.opset_import)).get("", OLDEST_OPSET))
 
 
-def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    """The nodes of a graph, and of those inside it."""
-    for node in graph.node:
-        yield node
-        yield from chain.from_iterable(map(_nodes, subgraphs(node)))
-
-
 def _unset(model: onnx.ModelProto) -> list[onnx.TensorShapeProto.Dimension]:
     """The extents of -1, which is how some exporters spell one that is not known."""
     values = chain(model.graph.input, model.graph.output, model.graph.value_info)
@@ -78,7 +70,7 @@ def _drop_listed(model: onnx.ModelProto) -> None:
 def _converted(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
     """The model in the oldest opset that noyau reads, by onnx, and with what onnx leaves out: like a Softmax, a Hardmax
     reads its operand as a matrix before opset 13."""
-    nodes = list(_nodes(model.graph))
+    nodes = list(every_node(model.graph.node))
     hardmax, may_shrink = unused("hardmax", {node.name for node in nodes}), "Resize" in {node.op_type for node in nodes}
     for node in nodes:
         if node.op_type == "Hardmax":
@@ -93,7 +85,7 @@ def _converted(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
             f"the model has opset {opset}, and onnx does not convert it to {OLDEST_OPSET}, the oldest that noyau "
             f"reads: {reason}; export it with a newer opset"
         ) from error
-    for node in _nodes(result.graph):
+    for node in every_node(result.graph.node):
         node.op_type = "Hardmax" if node.name == hardmax else node.op_type
     del result.graph.value_info[:]  # onnx writes what it infers, with which onnxruntime lays out memory by other rules
     result.graph.value_info.extend(model.graph.value_info)
@@ -103,7 +95,7 @@ def _converted(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
 def _position(model: onnx.ModelProto, may_shrink: bool) -> None:
     """Write into each Resize what opsets before 11 mean: positions from the corner of an image, and the nearest cell
     is the one before, or the one behind where the image shrinks, which an Upsample never does."""
-    nodes, tensors = list(_nodes(model.graph)), {each.name: each for each in model.graph.initializer}
+    nodes, tensors = list(every_node(model.graph.node)), {each.name: each for each in model.graph.initializer}
     tensors |= {node.output[0]: node.attribute[0].t for node in nodes if node.op_type == "Constant"}
     for node in (each for each in nodes if each.op_type == "Resize"):
         in_doubt = may_shrink and all(each.s != b"linear" for each in node.attribute)

@@ -13,9 +13,9 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from noyau.errors import ModelError
-from noyau.frontends.onnx.boundaries import captures, subgraphs
 from noyau.frontends.onnx.tensors import check_dims
 from noyau.frontends.onnx.upgrade import OLDEST_OPSET, opset_of
+from noyau.frontends.onnx_messages import captures, subgraphs
 from noyau.text import printable
 
 

@@ -17,9 +17,9 @@ import numpy as np
 from noyau.codegen.plan import Planned
 from noyau.compiler.partition.cut import Group
 from noyau.errors import InputError
+from noyau.frontends.onnx_messages import CORE_DOMAINS, reads
 from noyau.hosts.onnxruntime.bodies import Body
 from noyau.hosts.onnxruntime.body_runs import entering
-from noyau.hosts.onnxruntime.function_bodies import CORE_DOMAINS, reads
 from noyau.hosts.onnxruntime.inputs import ModelInputs, unrunnable
 from noyau.hosts.onnxruntime.runs import run, try_apart
 from noyau.hosts.onnxruntime.sessions import open_session

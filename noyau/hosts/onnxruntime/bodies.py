@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from noyau.dtypes import DType
 from noyau.frontends.onnx.boundaries import ENTRIES
-from noyau.hosts.onnxruntime.function_bodies import CORE_DOMAINS, drop, is_own, subgraphs, value_names
+from noyau.frontends.onnx_messages import CORE_DOMAINS, subgraphs
+from noyau.hosts.onnxruntime.function_bodies import drop, is_own, value_names
 from noyau.hosts.onnxruntime.write_back import drop_unread
 from noyau.ir.dims import equal
 from noyau.ir.graph import Graph

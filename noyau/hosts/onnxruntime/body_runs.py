@@ -13,8 +13,9 @@ import numpy as np
 from noyau.dtypes import DType
 from noyau.errors import GraphError, InputError, ModelError, UnsupportedError
 from noyau.frontends.onnx.tensors import array_of
+from noyau.frontends.onnx_messages import reads
 from noyau.hosts.onnxruntime.bodies import Body, integers
-from noyau.hosts.onnxruntime.function_bodies import ValueType, reads
+from noyau.hosts.onnxruntime.function_bodies import ValueType
 from noyau.hosts.onnxruntime.runs import Arrays, run
 from noyau.hosts.onnxruntime.sessions import open_session
 from noyau.hosts.onnxruntime.submodel import extract, types_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from noyau.dtypes import DType, from_onnx
 from noyau.errors import GraphError
+from noyau.frontends.onnx_messages import CORE_DOMAINS, core, every_node, reads, subgraphs
 from noyau.text import unused
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 
 DOMAIN = "noyau"  # and those that begin so: each model's library has one of its own, to be registered beside others
-CORE_DOMAINS = ("", "ai.onnx")
 
 # A constant of at most this size is written into a body; a larger one is handed to it as an input.
 _SMALL_BYTES = 4096
@@ -97,22 +97,6 @@ class FunctionBody:
     outputs: tuple[str, ...]
 
 
-def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
-    """The graphs among the attributes of a node: the branches of an If, the body of a Loop."""
-    for attribute in node.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
-
-
-def every_node(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
-    """Nodes, each before those of its subgraphs."""
-    for node in nodes:
-        yield node
-        for graph in subgraphs(node):
-            yield from every_node(graph.node)
-
-
 def value_names(graph: GraphProto) -> set[str]:
     """The names of all values of a graph and of its subgraphs."""
     names = {value.name for value in (*graph.input, *graph.output, *graph.initializer)}
@@ -128,11 +112,6 @@ def drop(messages: Any, is_dropped: Callable[[Any], bool]) -> None:
             del messages[number]
 
 
-def core(domain: str) -> str:
-    """A domain by its one name: that of ONNX's own operators has two."""
-    return "" if domain in CORE_DOMAINS else domain
-
-
 def is_own(domain: str) -> bool:
     """Whether fused nodes have this domain."""
     return f"{domain}.".startswith(f"{DOMAIN}.")
@@ -142,18 +121,6 @@ def domain_of(model: ModelProto) -> str:
     """The domain of the nodes that are fused in a model: onnxruntime takes a domain from one library alone, and two
     models of one architecture have the same kernels."""
     return f"{DOMAIN}.m{hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest()[:12]}"
-
-
-def reads(node: NodeProto) -> set[str]:
-    """The values that a node reads, those that its subgraphs take from outside included."""
-    entries = {name for name in node.input if name}
-    for graph in subgraphs(node):
-        inner = {name for each in graph.node for name in reads(each)} | {value.name for value in graph.output}
-        own = {name for each in graph.node for name in each.output}
-        own.update(value.name for value in (*graph.input, *graph.initializer))
-        own.update(tensor.values.name for tensor in graph.sparse_initializer)
-        entries |= inner - own
-    return entries
 
 
 def refusal(fused: FusedNode, values: ModelValues) -> str | None:

@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from noyau.errors import ModelError, OutputError, output_errors
+from noyau.frontends.onnx_messages import core, every_node, subgraphs, tensors_of
 from noyau.hosts.onnxruntime import function_bodies
 from noyau.version import __version__
 
 if TYPE_CHECKING:
-    from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, SparseTensorProto, TensorProto
+    from onnx import FunctionProto, GraphProto, ModelProto, NodeProto
 
 _CHUNK_BYTES, _RANGE_BYTES = 1 << 20, 1 << 30
 
@@ -84,28 +85,10 @@ def save_files(contents: Mapping[Path, bytes], path: Path) -> None:
         undo.pop_all()
 
 
-def _tensors(model: ModelProto) -> Iterator[TensorProto]:
-    pending: list[GraphProto | FunctionProto] = [model.graph, *model.functions]
-    while pending:
-        graph = pending.pop()
-        for node in graph.node:
-            pending.extend(function_bodies.subgraphs(node))
-            for attribute in node.attribute:
-                yield from (attribute.t, *attribute.tensors)
-                yield from _parts((attribute.sparse_tensor, *attribute.sparse_tensors))
-        if hasattr(graph, "initializer"):
-            yield from graph.initializer
-            yield from _parts(graph.sparse_initializer)
-
-
-def _parts(tensors: Iterable[SparseTensorProto]) -> Iterator[TensorProto]:
-    for tensor in tensors:
-        yield from (tensor.values, tensor.indices)
-
-
 def _data_files(model: ModelProto, source: Path | None, folder: Path) -> list[tuple[Path, Path]]:
     """The data files to bring into `folder`: from where, to where."""
-    external = [tensor for tensor in _tensors(model) if tensor.data_location == tensor.EXTERNAL]
+    every = chain.from_iterable(map(tensors_of, (model.graph, *model.functions)))
+    external = [tensor for tensor in every if tensor.data_location == tensor.EXTERNAL]
     facts = ({entry.key: entry.value for entry in tensor.external_data} for tensor in external)
     tensors = {str(each.get("location", "")): tensor for each, tensor in zip(facts, external, strict=True)}
     if not tensors:
@@ -262,7 +245,7 @@ def take_apart(model: ModelProto) -> ModelProto:
     """The model with the body of each fused node in its place, so that it can be optimised as if it never was; itself
     where no node is fused. What it said of where it comes from goes."""
     values = function_bodies.ModelValues.of(model)
-    fused = (node for node in function_bodies.every_node(model.graph.node) if function_bodies.is_own(node.domain))
+    fused = (node for node in every_node(model.graph.node) if function_bodies.is_own(node.domain))
     if not any(_is_plain(node, model, values) for node in fused):
         return model
     occupied, shared = function_bodies.value_names(model.graph), dict[bytes, str]()
@@ -276,7 +259,7 @@ def take_apart(model: ModelProto) -> ModelProto:
                 graph.node.extend(_with_shared(body, node, result.graph, shared))
             else:
                 graph.node.append(node)
-                for pair in zip(*map(function_bodies.subgraphs, (graph.node[-1], node)), strict=True):
+                for pair in zip(*map(subgraphs, (graph.node[-1], node)), strict=True):
                     fill(*pair)
 
     fill(result.graph, model.graph)
@@ -311,15 +294,15 @@ def _is_plain(node: NodeProto, model: ModelProto, values: function_bodies.ModelV
     """Whether a fused node has a body that noyau could have written, in the operator sets of the model."""
     if function_bodies.is_foreign(node, values):
         return False
-    own = {function_bodies.core(entry.domain): entry.version for entry in model.opset_import}
+    own = {core(entry.domain): entry.version for entry in model.opset_import}
     imported = values.fused[node.domain, node.op_type].opset_import
-    return all(own.get(function_bodies.core(entry.domain)) == entry.version for entry in imported)
+    return all(own.get(core(entry.domain)) == entry.version for entry in imported)
 
 
 def _drop_functions(model: ModelProto) -> None:
     """Remove the fused functions that no node calls any more, and the domain with the last of them."""
     nodes = chain(model.graph.node, *(function.node for function in model.functions))
-    names = {node.op_type for node in function_bodies.every_node(nodes) if function_bodies.is_own(node.domain)}
+    names = {node.op_type for node in every_node(nodes) if function_bodies.is_own(node.domain)}
     function_bodies.drop(model.functions, lambda each: function_bodies.is_own(each.domain) and each.name not in names)
     if not names:
         function_bodies.drop(model.opset_import, lambda entry: function_bodies.is_own(entry.domain))

@@ -11,7 +11,8 @@ import numpy as np
 
 from noyau.dtypes import DType
 from noyau.frontends.onnx.tensors import array_of
-from noyau.hosts.onnxruntime.function_bodies import CORE_DOMAINS, ModelValues
+from noyau.frontends.onnx_messages import CORE_DOMAINS
+from noyau.hosts.onnxruntime.function_bodies import ModelValues
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto, TensorProto

@@ -16,7 +16,7 @@ import numpy as np
 
 from noyau.dtypes import DType
 from noyau.errors import CheckError, InputError, UnsupportedError
-from noyau.hosts.onnxruntime.function_bodies import subgraphs
+from noyau.frontends.onnx_messages import subgraphs
 from noyau.hosts.onnxruntime.sessions import load_onnxruntime, one_line, open_session
 from noyau.workers.tamper_detection import poison
 from noyau.workers.worker import Worker

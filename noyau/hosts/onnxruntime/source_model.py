@@ -17,8 +17,8 @@ from noyau.compiler.partition.cut import Partition, partition
 from noyau.dtypes import from_onnx
 from noyau.errors import InputError, ModelError
 from noyau.frontends import onnx as frontend
+from noyau.frontends.onnx_messages import every_node, subgraphs
 from noyau.hosts.onnxruntime.bodies import Body, laid_flat, loosened
-from noyau.hosts.onnxruntime.function_bodies import every_node, subgraphs
 from noyau.hosts.onnxruntime.model_files import Provenance, provenance_of, take_apart
 from noyau.hosts.onnxruntime.runs import run_bodies
 from noyau.hosts.onnxruntime.sessions import OPTIMIZED as OPTIMIZED_FILE

@@ -10,7 +10,8 @@ import numpy as np
 
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import GraphError
-from noyau.hosts.onnxruntime.function_bodies import ModelValues, ValueType, reads, recompute, used_functions
+from noyau.frontends.onnx_messages import reads
+from noyau.hosts.onnxruntime.function_bodies import ModelValues, ValueType, recompute, used_functions
 from noyau.hosts.onnxruntime.write_back import value_info
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import numpy as np
 
 from noyau.errors import UnsupportedError
 from noyau.frontends.onnx import onnx
-from noyau.hosts.onnxruntime.function_bodies import CORE_DOMAINS
+from noyau.frontends.onnx_messages import CORE_DOMAINS
 from noyau.hosts.onnxruntime.products import Product, products_of
 from noyau.hosts.onnxruntime.sessions import load_onnxruntime
 from noyau.hosts.onnxruntime.write_back import drop_unread, live

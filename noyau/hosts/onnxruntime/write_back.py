@@ -22,8 +22,9 @@ from noyau.codegen.plan import GridTwin, Plan, Planned, without
 from noyau.compiler.partition.cut import Group
 from noyau.dtypes import DType
 from noyau.errors import GraphError, ModelError
+from noyau.frontends.onnx_messages import every_node, reads
 from noyau.hosts.onnxruntime import function_bodies
-from noyau.hosts.onnxruntime.function_bodies import DOMAIN, FunctionBody, FusedNode, ModelValues, is_own, reads
+from noyau.hosts.onnxruntime.function_bodies import DOMAIN, FunctionBody, FusedNode, ModelValues, is_own
 from noyau.ir.graph import Node
 from noyau.text import unused
 from noyau.toolchain.c import compiler as c_compiler
@@ -42,7 +43,7 @@ def refusals(model: ModelProto, fused: Sequence[FusedNode], folder: Path | None 
     covered = {position for part in fused for position in part.nodes}
     rest = [node for position, node in enumerate(model.graph.node) if position not in covered]
     rest += [node for function in model.functions for node in function.node]
-    used = {node.op_type for node in function_bodies.every_node(rest) if is_own(node.domain)}
+    used = {node.op_type for node in every_node(rest) if is_own(node.domain)}
     reasons = [_name_refusal(part, used) or function_bodies.refusal(part, values) for part in fused]
     by_name = {place: reason for place, reason in enumerate(reasons) if reason}
     right = [place for place in range(len(fused)) if place not in by_name]

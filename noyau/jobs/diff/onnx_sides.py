@@ -16,7 +16,7 @@ from onnx import numpy_helper
 
 from noyau.errors import ModelError
 from noyau.frontends import onnx as frontend
-from noyau.hosts.onnxruntime.function_bodies import reads, subgraphs
+from noyau.frontends.onnx_messages import reads, subgraphs
 
 COMMUTATIVE = frozenset("Add Mul And Or Xor Equal Max Min Sum Mean".split())
 _IMPLIED = {"strides": 1, "dilations": 1, "pads": 0, "output_padding": 0}  # defaults that no schema has

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from noyau.codegen.plan import Plan
 from noyau.compiler.partition.cut import Cut
-from noyau.hosts.onnxruntime.function_bodies import is_own, reads
+from noyau.frontends.onnx_messages import reads
+from noyau.hosts.onnxruntime.function_bodies import is_own
 from noyau.hosts.onnxruntime.source_model import SourceModel
 from noyau.jobs.page.document import MOST, Node, Section
 from noyau.text import collect, printable, several

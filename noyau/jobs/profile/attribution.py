@@ -10,11 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import TYPE_CHECKING
 
+from noyau.frontends.onnx_messages import every_node, reads, subgraphs
 from noyau.hosts.onnxruntime.bodies import Body, graphs_of
-from noyau.hosts.onnxruntime.function_bodies import every_node, reads, subgraphs
 
 if TYPE_CHECKING:
     import onnx
@@ -78,10 +77,7 @@ def attributions_of(
 
 def with_subgraphs(graph: onnx.GraphProto) -> Iterator[str]:
     """The names of the nodes that hold subgraphs, at any depth."""
-    for node in graph.node:
-        if inner := list(subgraphs(node)):
-            yield node.name
-            yield from chain.from_iterable(map(with_subgraphs, inner))
+    return (node.name for node in every_node(graph.node) if any(subgraphs(node)))
 
 
 class _DefUseWalk:

@@ -15,7 +15,7 @@ import numpy as np
 from noyau.codegen.plan import plan
 from noyau.dtypes import from_onnx
 from noyau.errors import InputError, ModelError
-from noyau.hosts.onnxruntime.function_bodies import every_node
+from noyau.frontends.onnx_messages import every_node
 from noyau.hosts.onnxruntime.inputs import model_names, sizes_for, spell, unrunnable
 from noyau.hosts.onnxruntime.path_ends import Between
 from noyau.hosts.onnxruntime.sessions import version

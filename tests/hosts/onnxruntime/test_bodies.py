@@ -7,9 +7,10 @@ import onnx
 import pytest
 
 from noyau.codegen import plan as codegen_plan
+from noyau.frontends.onnx_messages import every_node
 from noyau.hosts.onnxruntime import runs, sessions
 from noyau.hosts.onnxruntime.bodies import laid_flat, restored
-from noyau.hosts.onnxruntime.function_bodies import every_node, is_own
+from noyau.hosts.onnxruntime.function_bodies import is_own
 from noyau.hosts.onnxruntime.model_files import take_apart
 from noyau.hosts.onnxruntime.source_model import SourceModel, open_model
 from noyau.hosts.onnxruntime.write_back import installable, library, put_back

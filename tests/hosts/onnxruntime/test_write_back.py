@@ -14,8 +14,9 @@ from onnx.external_data_helper import set_external_data
 
 from noyau.dtypes import DType
 from noyau.errors import GraphError
+from noyau.frontends.onnx_messages import reads
 from noyau.hosts.onnxruntime import runs, sessions
-from noyau.hosts.onnxruntime.function_bodies import FusedNode, ValueType, reads
+from noyau.hosts.onnxruntime.function_bodies import FusedNode, ValueType
 from noyau.hosts.onnxruntime.write_back import refusals, write_back
 from tests.hosts.kernels import STAND_INS, Arrays, build_library, kernel_text, model_of
 from tests.hosts.models import (

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from noyau.codegen import plan as codegen_plan
 from noyau.errors import InputError
+from noyau.frontends.onnx_messages import every_node, tensors_of
 from noyau.hosts.onnxruntime import model_files, source_model
-from noyau.hosts.onnxruntime.function_bodies import every_node, is_own
+from noyau.hosts.onnxruntime.function_bodies import is_own
 from noyau.hosts.onnxruntime.inputs import ModelInputs, model_names, spell
 from noyau.hosts.onnxruntime.products import FEW_BITS
 from noyau.hosts.onnxruntime.session_workers import Workers
@@ -79,7 +80,6 @@ def optimize_proto(model: onnx.ModelProto, wishes: OptimizeOptions = DEFAULTS) -
     """As `optimize`, of a model in memory, which is not changed; its external data has to be loaded."""
     from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 
-    from noyau.frontends.onnx.reader import tensors_of
     from noyau.frontends.onnx.tensors import is_external
 
     if any(map(is_external, tensors_of(model.graph))):

@@ -14,8 +14,8 @@ from onnx import helper, numpy_helper
 
 from noyau.dtypes import DType
 from noyau.errors import CheckError, NoyauError
+from noyau.frontends.onnx_messages import CORE_DOMAINS
 from noyau.hosts.onnxruntime.activations import ActivationCapture
-from noyau.hosts.onnxruntime.function_bodies import CORE_DOMAINS
 from noyau.hosts.onnxruntime.inputs import ModelInputs, inputs_at
 from noyau.hosts.onnxruntime.products import Product, products_of
 from noyau.hosts.onnxruntime.runs import run

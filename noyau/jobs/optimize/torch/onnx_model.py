@@ -14,8 +14,9 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from noyau.errors import InputError, UnsupportedError
 from noyau.frontends import onnx as frontend
-from noyau.frontends.onnx.function_bodies import canonical, opsets_of
+from noyau.frontends.onnx.function_bodies import opsets_of
 from noyau.frontends.onnx.tensors import array_of
+from noyau.frontends.onnx_messages import core
 from noyau.hosts.onnxruntime.inputs import ModelInputs, model_inputs
 from noyau.hosts.torch.cuda.device import missing_device
 from noyau.hosts.torch.modules.onnx_operators import NodeCall, Value, run
@@ -130,7 +131,7 @@ class TorchModel:
 
     def results_of(self, node: Any, inputs: list[Value]) -> Sequence[Value]:
         """Evaluate a node: of shapes and numbers that are known, at once."""
-        domain, numbers = canonical(node.domain), attributes(node)
+        domain, numbers = core(node.domain), attributes(node)
         if node.op_type in _DRAWN or (domain == "com.microsoft" and node.op_type not in _OF_MICROSOFT):
             message = printable(f"{domain}::{node.op_type}" if domain else node.op_type)
             raise UnsupportedError(f"{message} has no function of torch in noyau")

@@ -6,8 +6,9 @@ import numpy as np
 import onnx
 import pytest
 
+from noyau.frontends.onnx_messages import every_node
 from noyau.hosts.onnxruntime import runs, sessions
-from noyau.hosts.onnxruntime.function_bodies import every_node, is_own
+from noyau.hosts.onnxruntime.function_bodies import is_own
 from noyau.jobs.optimize.onnx.options import OptimizeOptions
 from noyau.jobs.optimize.onnx.run import optimize
 from noyau.jobs.show.model import show
