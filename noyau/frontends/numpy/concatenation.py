@@ -11,7 +11,7 @@ import numpy as np
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.numpy.reductions import along, array_of, axis_of, is_given
+from noyau.frontends.numpy.reductions import along, array_of, axis_of
 from noyau.frontends.numpy.tape import dtype_from
 from noyau.frontends.numpy.traced_array import FUNCTIONS, UFUNCS, TracedArray, call, cells, enter, tape_of
 from noyau.frontends.numpy.traced_sizes import Number, as_size
@@ -257,23 +257,6 @@ _PADS: dict[str, Callable[..., tuple[Any, ...]]] = {
 }
 
 
-def _diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
-    a = array_of(a)
-    axis = axis_of(axis, a.ndim)
-    before, after = ([_end_piece(a, each, axis)] if is_given(each) else [] for each in (prepend, append))
-    result: Any = concatenate([*before, a, *after], axis=axis) if before or after else a
-    for _ in range(n):
-        function = np.not_equal if result.dtype == bool else np.subtract
-        result = function(cells(result, axis, 1, None), cells(result, axis, None, -1))
-    return result
-
-
-def _end_piece(a: TracedArray, value: Any, axis: int) -> TracedArray:
-    piece = as_traced(a.tape, value)
-    shape = (*a.node.shape[:axis], Dim.of(1), *a.node.shape[axis + 1 :])
-    return piece if piece.ndim else TracedArray(a.tape, a.tape.expand(piece.node, shape))
-
-
 enter(FUNCTIONS, concatenate, stack, _split, _tile, _repeat, _resize, _insert, _delete)
-enter(FUNCTIONS, _roll, _pad, _diff)
+enter(FUNCTIONS, _roll, _pad)
 FUNCTIONS["array_split"] = partial(_split, even=False)

@@ -29,18 +29,6 @@ def where(condition: Any, *branches: Any) -> TracedArray:
     return TracedArray(tape, apply(tape, "where", as_node(tape, as_traced(tape, condition), DType.BOOL), first, second))
 
 
-def _select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Any:
-    """np.select: the first choice whose condition holds."""
-    if len(condlist) != len(choicelist) or not len(condlist):
-        raise UnsupportedError("np.select takes as many choices as conditions, at least one")
-    tape = tape_of([condlist, choicelist, default])
-    dtype = common_dtype([*choicelist, default])
-    chosen: Any = as_traced(tape, default, dtype)
-    for condition, choice in list(zip(condlist, choicelist, strict=True))[::-1]:
-        chosen = where(condition, as_traced(tape, choice, dtype), chosen)
-    return chosen
-
-
 def _choose(a: Any, choices: Sequence[Any], out: Any = None, mode: str = "raise") -> Any:
     if out is not None:
         raise UnsupportedError("np.choose is traced without out=")
@@ -53,7 +41,7 @@ def _choose(a: Any, choices: Sequence[Any], out: Any = None, mode: str = "raise"
         places = tape.cast(call("broadcast_to", a, stacked.shape[1:]).node, DType.I64)
         return TracedArray(tape, tape.gather((Lookup(1, at), *at), [stacked.node, places], places.shape))
     a = a % count if mode == "wrap" else call("clip", a, 0, count - 1)
-    return _select([a == k for k in range(count)], list(choices))
+    return call("select", [a == k for k in range(count)], list(choices))
 
 
 def _clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, **options: Any) -> Any:
@@ -186,26 +174,14 @@ def _band(keep: Callable[[Any, Any], Any], m: Any, k: int = 0) -> Any:
     return where(keep(offsets(m.tape, m.node.shape[-2:]), k), m, np.zeros((), m.dtype))
 
 
-def _ix_(*args: Any) -> tuple[Any, ...]:
-    vectors = traced(*args)
-    if any(each.ndim != 1 or each.node.dtype is DType.BOOL for each in vectors):
-        raise UnsupportedError("np.ix_ is traced for vectors of integers")
-    return _grids(vectors, range(len(vectors)))
-
-
 def _meshgrid(*xi: Any, indexing: str = "xy", sparse: bool = False, copy: bool = True) -> tuple[Any, ...]:
     vectors = [call("ravel", each) for each in traced(*xi)]
     order = list(range(len(vectors)))
     if indexing == "xy" and len(vectors) > 1:
         order[:2] = [1, 0]
-    grids = _grids(vectors, order)
+    shapes = [[-1 if k == axis else 1 for k in range(len(vectors))] for axis in order]
+    grids = tuple(call("reshape", each, shape) for each, shape in zip(vectors, shapes, strict=True))
     return grids if sparse else tuple(call("copy", each) for each in call("broadcast_arrays", *grids))
-
-
-def _grids(vectors: Sequence[Any], axes: Sequence[int]) -> tuple[Any, ...]:
-    """Each vector along an axis of its own of as many axes."""
-    shapes = [[-1 if k == axis else 1 for k in range(len(vectors))] for axis in axes]
-    return tuple(call("reshape", each, shape) for each, shape in zip(vectors, shapes, strict=True))
 
 
 def _cross(a: Any, b: Any, axis: int = -1) -> Any:
@@ -222,7 +198,7 @@ def _numbers(a: TracedArray) -> Any:
 
 
 def _without_nan(name: str, instead: float, a: Any, *args: Any, **options: Any) -> Any:
-    """A sum or a product in which NaN changes nothing; or the place of an extreme: 0 where NumPy refuses all NaN."""
+    """The place of an extreme of the numbers; 0 where NumPy refuses all NaN."""
     a = array_of(a)
     clean = where(_numbers(a), a, np.array(instead, a.dtype)) if a.dtype.kind == "f" else a
     return call(name, clean, *args, **options)
@@ -246,20 +222,9 @@ def _nan_extreme(name: str, end: float, a: Any, axis: Any = None, out: Any = Non
     return extreme if out is None else UFUNCS["positive"](extreme, out=out)
 
 
-def _nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
-    x = array_of(x)
-    if x.dtype.kind != "f":
-        return call("copy", x)
-    info = np.finfo(x.dtype)
-    high, low = (info.max if posinf is None else posinf), (info.min if neginf is None else neginf)
-    numbers = where(x == np.inf, np.array(high, x.dtype), where(x == -np.inf, np.array(low, x.dtype), x))
-    numbers = where(_numbers(x), numbers, np.array(nan, x.dtype))
-    return numbers if copy else UFUNCS["positive"](numbers, out=x)
-
-
-_INSTEAD = {"sum": 0, "prod": 1, "cumsum": 0, "cumprod": 1, "argmax": -np.inf, "argmin": np.inf}  # of NaN
-enter(FUNCTIONS, where, _select, _choose, _clip, _round, _astype, _copy, _asarray, _array, _isclose, _array_equal)
-enter(FUNCTIONS, _meshgrid, _cross, _nan_to_num)
+_INSTEAD = {"argmax": -np.inf, "argmin": np.inf}  # of NaN
+enter(FUNCTIONS, where, _choose, _clip, _round, _astype, _copy, _asarray, _array, _isclose, _array_equal)
+enter(FUNCTIONS, _meshgrid, _cross)
 FUNCTIONS |= {
     "around": _round,
     "fix": lambda x, out=None: UFUNCS["trunc"](array_of(x), out=out),
@@ -272,7 +237,6 @@ FUNCTIONS |= {
     "array_equiv": lambda a1, a2: call("all", UFUNCS["equal"](*traced(a1, a2))),
     "tril": partial(_band, np.less_equal),
     "triu": partial(_band, np.greater_equal),
-    "ix_": _ix_,
     "isposinf": lambda x, out=None: UFUNCS["equal"](array_of(x), np.inf, out=out),
     "isneginf": lambda x, out=None: UFUNCS["equal"](array_of(x), -np.inf, out=out),
     "real": lambda val: array_of(val)[...],

@@ -73,9 +73,9 @@ def _ravel(a: Any, order: str = "C") -> Any:
 
 def _transpose(a: Any, *axes: Any, **options: Any) -> TracedArray:
     a = array_of(a)
-    one = axes[0] if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], tuple | list)) else axes
-    names = options.get("axes", one)
-    order = [axis_of(each, a.ndim) for each in names] if names else list(range(a.ndim))[::-1]
+    one = axes[0] if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], tuple | list | np.ndarray)) else axes
+    named = options.get("axes", one)
+    order = [axis_of(each, a.ndim) for each in (() if named is None else named)] or list(range(a.ndim))[::-1]
     if sorted(order) != list(range(a.ndim)):
         raise UnsupportedError(f"{tuple(order)} does not permute {a.ndim} axes")
     return TracedArray(a.tape, a.tape.transpose(a.node, order))
@@ -85,17 +85,6 @@ def _swapaxes(a: Any, axis1: int, axis2: int) -> Any:
     a = array_of(a)
     order, first, second = list(range(a.ndim)), axis_of(axis1, a.ndim), axis_of(axis2, a.ndim)
     order[first], order[second] = order[second], order[first]
-    return _transpose(a, order)
-
-
-def _moveaxis(a: Any, source: Any, destination: Any) -> Any:
-    a = array_of(a)
-    sources, goals = axes_of(source, a.ndim), axes_of(destination, a.ndim)
-    if len(sources) != len(goals):
-        raise UnsupportedError("np.moveaxis needs a destination for each axis that it moves")
-    order = [axis for axis in range(a.ndim) if axis not in sources]
-    for goal, axis in sorted(zip(goals, sources, strict=True)):
-        order.insert(goal, axis)
     return _transpose(a, order)
 
 
@@ -115,7 +104,7 @@ def _expand_dims(a: Any, axis: Any) -> TracedArray:
 
 
 def _broadcast_to(array: Any, shape: Any, subok: bool = False) -> TracedArray:
-    array, dims = array_of(array), shape_of(shape)
+    array, dims = as_traced(tape_of([array, shape]), array), shape_of(shape)
     if len(dims) < array.ndim:
         raise UnsupportedError(f"np.broadcast_to of {array.ndim} axes cannot give fewer axes")
     for have, want in zip(array.node.shape[::-1], dims[::-1], strict=False):
@@ -132,20 +121,6 @@ def _broadcast_arrays(*arrays: Any, subok: bool = False) -> tuple[TracedArray, .
         if isinstance(other, TracedArray):
             one.look_at(other, "broadcast_to")
     return expanded
-
-
-def _rot90(m: Any, k: int = 1, axes: tuple[int, int] = (0, 1)) -> Any:
-    m = array_of(m)
-    first, second = axes_of(axes, m.ndim)
-    match k % 4:
-        case 0:
-            return m[:]
-        case 1:
-            return _swapaxes(call("flip", m, second), first, second)
-        case 2:
-            return call("flip", m, (first, second))
-        case _:
-            return call("flip", _swapaxes(m, first, second), second)
 
 
 _SEVERAL: Any = type(np.atleast_1d(0, 0))  # a list, and since NumPy 2 a tuple
@@ -178,8 +153,8 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> TracedA
     return TracedArray(tape, tape.view(a.node, shape, [index[axis] for axis in range(a.ndim)]))
 
 
-enter(FUNCTIONS, _reshape, _ravel, _transpose, _swapaxes, _moveaxis, _squeeze, _expand_dims)
-enter(FUNCTIONS, _broadcast_to, _broadcast_arrays, _rot90, diagonal)
+enter(FUNCTIONS, _reshape, _ravel, _transpose, _swapaxes, _squeeze, _expand_dims)
+enter(FUNCTIONS, _broadcast_to, _broadcast_arrays, diagonal)
 FUNCTIONS |= {
     "flatten": lambda a, order="C": call("copy", _ravel(a, order)),
     **dict.fromkeys(("matrix_transpose", "linalg.matrix_transpose"), lambda x: _swapaxes(x, -1, -2)),

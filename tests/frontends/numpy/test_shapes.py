@@ -36,7 +36,7 @@ def test_broadcasts():
     ("function", "told"),
     [
         (lambda a: np.reshape(a, a.sum()), "is no shape of integers and sizes"),
-        (lambda a: np.moveaxis(a, [0, 1], [0]), "np.moveaxis needs a destination for each axis that it moves"),
+        (lambda a: np.moveaxis(a, [0, 1], [0]), "`source` and `destination` arguments must have the same number"),
         (lambda a: np.broadcast_to(a, (3,)), "np.broadcast_to of 2 axes cannot give fewer axes"),
         (lambda a: np.diagonal(a, 0, 1, 1), "np.diagonal takes two axes"),
     ],
