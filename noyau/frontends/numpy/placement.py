@@ -3,9 +3,8 @@ among cells that lie in order; and those that NumPy writes in Python, whose own 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from noyau.frontends.numpy.concatenation import common_dtype
 from noyau.frontends.numpy.creation import linspace
 from noyau.frontends.numpy.elementwise import where
 from noyau.frontends.numpy.reductions import array_of
-from noyau.frontends.numpy.scopes import Within
+from noyau.frontends.numpy.scopes import from_source
 from noyau.frontends.numpy.setitem import fit, setitem
 from noyau.frontends.numpy.shapes import diagonal, extents_of, offsets, shape_of
 from noyau.frontends.numpy.traced_array import ATTRIBUTES, FUNCTIONS, METHODS, UFUNCS, TracedArray, call, enter, tape_of
@@ -117,17 +116,6 @@ polyder polydiv polyint polymul polysub polyval real_if_close require rollaxis r
 trapezoid tril_indices_from triu_indices_from unstack unwrap vander vsplit vstack linalg.cross linalg.diagonal
 linalg.matmul linalg.matrix_norm linalg.matrix_power linalg.multi_dot linalg.outer linalg.tensordot linalg.trace
 linalg.vector_norm""".split()
-
-
-def from_source(name: str) -> Callable[..., Any]:
-    """A function of NumPy, by its own text."""
-
-    def trace(*args: Any, **kwargs: Any) -> Any:
-        function = attrgetter(name)(np)
-        text = getattr(function, "_implementation", function)
-        return Within(tape_of([*args, *kwargs.values()])).rebuilt(text)(*args, **kwargs)
-
-    return trace
 
 
 def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:

@@ -6,6 +6,7 @@ import builtins
 import functools
 import math
 from collections.abc import Callable
+from operator import attrgetter
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -255,6 +256,17 @@ class Within(ReplacedScope):
                 return creator(self.tape, name, value)
             case _:
                 return _Converter if name == "_array_converter" else super()._replaced(value)
+
+
+def from_source(name: str) -> Callable[..., Any]:
+    """A function of NumPy, by its own text."""
+
+    def trace(*args: Any, **kwargs: Any) -> Any:
+        function = attrgetter(name)(np)
+        text = getattr(function, "_implementation", function)
+        return Within(tape_of([*args, *kwargs.values()])).rebuilt(text)(*args, **kwargs)
+
+    return trace
 
 
 class _Converter:
