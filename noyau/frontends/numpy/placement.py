@@ -159,12 +159,7 @@ def _digitize(x: Any, bins: Any, right: bool = False) -> Any:
     """np.digitize into bins that are known."""
     if isinstance(bins, TracedArray):
         raise UnsupportedError("np.digitize is traced for known bins; np.searchsorted is traced for any that increase")
-    edges = np.asarray(bins)
-    if edges.size and (np.diff(edges) < 0).any():
-        if (np.diff(edges) > 0).any():
-            raise UnsupportedError("np.digitize takes bins that increase or decrease")
-        return edges.size - searchsorted(edges[::-1], x, side="right" if not right else "left")
-    return searchsorted(edges, x, side="left" if right else "right")
+    return from_source("digitize")(x, bins, right)
 
 
 def _interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
