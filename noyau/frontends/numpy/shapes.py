@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy as np
 from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.reductions import array_of, axes_of, axis_of, is_of_none
 from noyau.frontends.numpy.tape import Tape
-from noyau.frontends.numpy.traced_array import FUNCTIONS, TracedArray, call, enter, tape_of
+from noyau.frontends.numpy.traced_array import FUNCTIONS, Handler, TracedArray, call, enter, tape_of
 from noyau.frontends.numpy.ufuncs import as_traced, refuse, traced
 from noyau.ir.dims import Dim, Shape, index_name, indices, product
 from noyau.ir.sizes import Size, dim_of
@@ -97,12 +96,6 @@ def _squeeze(a: Any, axis: Any = None) -> TracedArray:
     return TracedArray(tape, tape.drop_axes(a.node, [k for k in short if tape.at_most(1, shape[k], usual=True)]))
 
 
-def _expand_dims(a: Any, axis: Any) -> TracedArray:
-    a = array_of(a)
-    count = len(axis) if isinstance(axis, tuple | list) else 1
-    return TracedArray(a.tape, a.tape.restore_axes(a.node, axes_of(axis, a.ndim + count)))
-
-
 def _broadcast_to(array: Any, shape: Any, subok: bool = False) -> TracedArray:
     array, dims = as_traced(tape_of([array, shape]), array), shape_of(shape)
     if len(dims) < array.ndim:
@@ -123,19 +116,6 @@ def _broadcast_arrays(*arrays: Any, subok: bool = False) -> tuple[TracedArray, .
     return expanded
 
 
-_SEVERAL: Any = type(np.atleast_1d(0, 0))  # a list, and since NumPy 2 a tuple
-
-
-def _atleast(rank: int, *arrays: Any) -> Any:
-    """np.atleast_1d, _2d and _3d: one array, or several in what NumPy has them in."""
-    ranked = []
-    for a in (each if isinstance(each, TracedArray) else as_traced(tape_of(arrays), each) for each in arrays):
-        axes = [None] * (rank - a.ndim)
-        behind = rank == 3 and a.ndim in (1, 2)
-        ranked.append(a[(*axes[1:], Ellipsis, None) if behind else (*axes, Ellipsis)] if axes else a)
-    return ranked[0] if len(ranked) == 1 else _SEVERAL(ranked)
-
-
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> TracedArray:
     """The cells on a diagonal of two axes, as a last axis."""
     a = array_of(a)
@@ -153,12 +133,11 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> TracedA
     return TracedArray(tape, tape.view(a.node, shape, [index[axis] for axis in range(a.ndim)]))
 
 
-enter(FUNCTIONS, _reshape, _ravel, _transpose, _swapaxes, _squeeze, _expand_dims)
+enter(FUNCTIONS, _reshape, _ravel, _transpose, _swapaxes, _squeeze)
 enter(FUNCTIONS, _broadcast_to, _broadcast_arrays, diagonal)
-FUNCTIONS |= {
+_BY_OTHERS: dict[str, Handler] = {
     "flatten": lambda a, order="C": call("copy", _ravel(a, order)),
     **dict.fromkeys(("matrix_transpose", "linalg.matrix_transpose"), lambda x: _swapaxes(x, -1, -2)),
-    **{f"atleast_{rank}d": partial(_atleast, rank) for rank in (1, 2, 3)},
     "trace": lambda a, offset=0, axis1=0, axis2=1, dtype=None, out=None: call(
         "sum", diagonal(a, offset, axis1, axis2), -1, dtype=dtype, out=out
     ),
@@ -166,3 +145,4 @@ FUNCTIONS |= {
     "ndim": lambda a: array_of(a).ndim,
     "size": lambda a, axis=None: array_of(a).size if axis is None else array_of(a).shape[axis],
 }
+FUNCTIONS |= _BY_OTHERS
