@@ -89,6 +89,7 @@ class Site:
 NOWHERE = Site("", 0)
 PAIRS = frozenset({FindingKind.RACE, FindingKind.WRITTEN_TWICE, FindingKind.ORDERED_BY_CHANCE})  # of two accesses
 INDICES = FindingKind.OUT_OF_BOUNDS, FindingKind.NEGATIVE_INDEX
+ALIGN = "give the pointer the alignment of what it points to"  # the remedy of an access that is misaligned
 
 
 @dataclass(frozen=True, slots=True)

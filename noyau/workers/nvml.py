@@ -3,6 +3,7 @@ driver's own library (NVML) reads them, where nvidia-ml-py is installed; nothing
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -77,8 +78,9 @@ def driver_version(path: Path = _DRIVER) -> str:
 
 
 def has_driver() -> bool:
-    """Whether NVIDIA's driver is there, so that it is worth to ask torch for a device."""
-    return bool(driver_version()) or Path("/dev/nvidiactl").exists()
+    """Whether NVIDIA's driver is there and shows a device, so that it is worth to ask torch for one."""
+    is_hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip().split(",")[0] in ("", "-1")
+    return not is_hidden and (bool(driver_version()) or Path("/dev/nvidiactl").exists())
 
 
 @cache

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from noyau.workers import nvml
-from noyau.workers.nvml import GpuConditions, driver_version, gpu_conditions, in_words, unsteady_gpu
+from noyau.workers.nvml import GpuConditions, driver_version, gpu_conditions, has_driver, in_words, unsteady_gpu
 
 
 class Failure(Exception):
@@ -73,3 +73,13 @@ def test_the_driver_s_version_is_read(tmp_path):
     path.write_text("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build\n")
     assert driver_version(path) == "580.159.04"
     assert driver_version(tmp_path / "missing") == ""
+
+
+@pytest.mark.parametrize(("devices", "is_there"), [(None, True), ("0,1", True), ("", False), ("-1", False)])
+def test_a_driver_whose_devices_are_all_hidden_is_none(devices, is_there, monkeypatch):
+    monkeypatch.setattr(nvml, "driver_version", lambda: "580.159.04")
+    if devices is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    else:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", devices)
+    assert has_driver() is is_there

@@ -36,7 +36,7 @@ _UNDECLARED = re.compile(
     r"['\u2018]((?:cuda|cu[A-Z]|CU|nv[A-Z]|__|atomic|tex[1-3C]|surf[1-3C])\w*)['\u2019] "
     r"(?:was not declared|has not been declared|does not name|is not a member)"
 )
-_LIBRARIES = r"cuda\w*|cub|thrust|cooperative_groups|nvcuda|noyau_\w+|torch|at|c10|caffe2|pybind11|py|tvm"
+_LIBRARIES = r"cuda\w*|cub|thrust|cooperative_groups|cg|nvcuda|noyau_\w+|torch|at|c10|caffe2|pybind11|py|tvm"
 _OF_CUDA = re.compile(rf"\b(?:{_LIBRARIES})(?:::|['\u2019])|\bnoyau_\w+|\bTORCH_|\bTVM_|static assertion failed")
 _MISSING = re.compile(r"^(\S+): No such file or directory")
 _UNKNOWN = re.compile(r"undefined reference to `([\w:]+)")
@@ -138,7 +138,7 @@ def _flags(source: Source) -> tuple[str, ...]:
         contents = b"\0".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
         digest = hashlib.sha256(contents).hexdigest()[:16]
         flags += ("--param=tsan-distinguish-volatile=1", "-isystem", str(folder), "-include", "noyau_cuda.h")
-        flags += (f"-DNOYAU_SHIM_{digest}",)
+        flags += (f"-DNOYAU_SHIM_{digest}", "-fsanitize=alignment")
     return flags
 
 

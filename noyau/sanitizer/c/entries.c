@@ -25,11 +25,25 @@ void __tsan_func_exit(void) { now->exit_site = mode == GRID ? HERE : 0; }
 static void touch_volatile(void *at, int bytes, int how, int site);
 #define MISALIGNED(n) "an access of " #n " bytes at an address that is not a multiple of " #n
 /* A GPU ends a grid whose access lies at no multiple of its bytes. */
-static void touch_whole(const void *at, int bytes, int how, int site) {
-    touch(at, bytes, how, site, 1);
-    const block *b = mode == GRID && (uintptr_t)at % (unsigned)bytes ? among(blocks, block_count, at) : 0;
+static void ask_alignment(const void *at, unsigned bytes, int how, int site) {
+    const block *b = mode == GRID && (uintptr_t)at % bytes ? among(blocks, block_count, at) : 0;
     if (b) found("crash", how, site, b, (const char *)at - b->start, 0, 0, "%s", bytes == 16 ? MISALIGNED(16) : bytes == 8
                  ? MISALIGNED(8) : bytes == 4 ? MISALIGNED(4) : MISALIGNED(2));
+}
+static void touch_whole(const void *at, int bytes, int how, int site) {
+    touch(at, bytes, how, site, 1);
+    ask_alignment(at, (unsigned)bytes, how, site);
+}
+/* What -fsanitize=alignment calls where a pointer is not aligned as its type is (GCC 8 and later). A vector whose parts
+   gcc reads one by one is one access of a GPU; of `p->x` (the kinds from 3 on) it reads the part alone. */
+typedef struct {
+    const char *file;
+    uint32_t line, column;
+    const void *type;
+    unsigned char log_align, kind;
+} pointer_check;
+void __ubsan_handle_type_mismatch_v1(const pointer_check *check, const void *at) {
+    if (check->kind < 3 && check->log_align < 5) ask_alignment(at, 1u << check->log_align, check->kind == 1 ? WRITE : READ, HERE);
 }
 #define PLAIN(n)                                                                          \
     void __tsan_read##n(void *at) { touch_whole(at, n, READ, HERE); }                     \

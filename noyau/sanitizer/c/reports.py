@@ -20,7 +20,7 @@ from noyau.sanitizer.c.build import OWN
 from noyau.sanitizer.c.debug_info import LineTable
 from noyau.sanitizer.c.pragmas import remedy_of_race
 from noyau.sanitizer.c.run import Fault, RunResult
-from noyau.sanitizer.records import PAIRS, Access, Observation, Route, Site, WatchedMemory, findings_of
+from noyau.sanitizer.records import ALIGN, PAIRS, Access, Observation, Route, Site, WatchedMemory, findings_of
 from noyau.text import several
 from noyau.verify.findings import Finding
 
@@ -125,7 +125,9 @@ def findings_of_runs(
 
 
 def _with_remedy(finding: Finding, context: ReportContext) -> Finding:
-    """A race of threads of OpenMP with what its two lines lack; a read of a private variable with what sets it."""
+    """A race of threads of OpenMP with what its two lines lack; what is private or misaligned with what mends it."""
+    if finding.kind is FindingKind.CRASH and " not a multiple of " in finding.message:
+        return replace(finding, mend=ALIGN)
     if finding.kind is FindingKind.UNINITIALISED and _ON_STACK in finding.message:
         return replace(finding, mend="private gives it no value: set it before it is read, or say firstprivate")
     file, _, line = finding.place.rpartition(":")

@@ -21,7 +21,7 @@ from xml.etree import ElementTree
 
 from noyau.errors import DeviceError, FindingKind, InputError, NoyauError
 from noyau.sanitizer.compute_sanitizer.driver import ENVIRONMENT, WISH
-from noyau.sanitizer.records import Site, digest
+from noyau.sanitizer.records import ALIGN, Site, digest
 from noyau.sanitizer.scripts.record import ScriptCheck
 from noyau.verify.findings import Finding
 
@@ -124,7 +124,6 @@ _KINDS = {  # by the kind of a record, or by its tool
     **dict.fromkeys(("Analysis", "Hazard", "racecheck"), FindingKind.RACE),
     **dict.fromkeys(("Synccheck", "synccheck"), FindingKind.DIVERGENT_BARRIER),
 }
-_MISALIGNED = "give the pointer the alignment of what it points to"
 _VERBS = {"Read": "reads", "Write": "writes", "Atomic": "merges into"}
 
 
@@ -208,7 +207,7 @@ def _access(record: ElementTree.Element, kind: FindingKind) -> ToolReport:
     text = " ".join(record.findtext("what/text", "").split())
     fault, mend = record.findtext("what/error", ""), ""
     if fault == "misaligned":
-        kind, mend = FindingKind.CRASH, _MISALIGNED
+        kind, mend = FindingKind.CRASH, ALIGN
     thread, block = (_place(record.find(f"who/{name}")) for name in ("threadIdx", "blockIdx"))
     owners = (f"thread {thread} of block {block}",) if thread and block else ()
     message = f"{owners[0] if owners else 'a thread'}: {text[:1].lower()}{text[1:]}"

@@ -65,6 +65,10 @@ def test_only_names_of_cuda_are_said_not_to_be_watched():
             "error: 'tma' is not a member of 'cuda::device'",
             "line 3 uses parts of CUDA that cannot be watched: 'tma' is not",
         ),
+        (
+            "error: 'this_cluster' is not a member of 'cg'",
+            "line 3 uses parts of CUDA that cannot be watched: 'this_cluster' is not",
+        ),
     ):
         refusal = build._unsupported_name(BuildError(own + text + "; the text is in x.c"), "cuda")
         assert isinstance(refusal, UnsupportedError)

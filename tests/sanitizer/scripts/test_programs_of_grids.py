@@ -186,6 +186,26 @@ __global__ void carved(float *x) {
     extern __shared__ float part[];
     *(double *)(part + 3) = x[0];
 }
+__global__ void vectors(const float *x, float *y) {
+    float second = ((const float4 *)(x + 1))->y; // a load of one float
+    float4 four = *reinterpret_cast<const float4 *>(x + 1);
+    *y = four.x + four.w + second;
+}
+#include <cuda/pipeline>
+__global__ void staged(const float *x, float *y) {
+    __shared__ float own[2][8];
+    __shared__ cuda::pipeline_shared_state<cuda::thread_scope_block, 2> state;
+    auto block = cooperative_groups::this_thread_block();
+    auto stages = cuda::make_pipeline(block, &state);
+    for (int k = 0; k < 3; ++k) {
+        stages.producer_acquire(); // the third waits for a stage that nobody has released
+        cuda::memcpy_async(block, own[k % 2], x + 8 * k, 32, stages);
+        stages.producer_commit();
+    }
+    stages.consumer_wait();
+    y[threadIdx.x] = own[0][7 - threadIdx.x];
+    stages.consumer_release();
+}
 int main() {
     int *pinned, *of_it;
     cudaMallocHost(&pinned, 64);
@@ -201,6 +221,13 @@ int main() {
     reduces_twice<<<1, 64>>>(f);
     adds_late<<<1, 32>>>(of_it);
     carved<<<1, 1, 32>>>(f);
+    vectors<<<1, 1>>>(f, f + 60);
+    staged<<<1, 8>>>(f, f + 32);
+    cudaStream_t first, second;
+    cudaStreamCreateWithFlags(&first, cudaStreamNonBlocking), cudaStreamCreateWithFlags(&second, cudaStreamNonBlocking);
+    doubles<<<1, 16, 0, first>>>(of_it);
+    cudaMemcpyPeerAsync(f, 0, of_it, 0, 64, second);
+    cudaDeviceSynchronize();
     float h[30], *x, *y, *of_malloc = (float *)malloc(64);
     cudaMalloc(&x, sizeof h);
     cudaMalloc((void **)&y, sizeof h);
@@ -255,6 +282,15 @@ def test_each_finding_names_its_kernel_and_what_is_wrong(tmp_path, capfd):
     assert said["carved"][1].startswith(
         "an access of 8 bytes at an address that is not a multiple of 8 at dynamic shared"
     )
+    misaligned = [each for each in found.errors if each.kernel == "vectors"]
+    assert [WRONG.splitlines()[int(each.place.rpartition(":")[2]) - 1].split()[:2] for each in misaligned] == [
+        ["float4", "four"]
+    ]
+    assert said["vectors"][1].startswith("an access of 16 bytes at an address that is not a multiple of 16 at f")
+    staged = [each.message for each in found.errors if each.kernel == "staged"]
+    assert staged == ["thread 0 of block 0 waits at a barrier for threads that never arrive"]
+    assert {each.remedy for each in misaligned} == {"give the pointer the alignment of what it points to"}
+    assert "a copy in stream 2 reads of_it[0], written by a kernel in stream 1 on line 8" in messages
     assert said["of_host"][0] == "crash"
     assert "the grid touches memory of the host at of_malloc" in said["of_host"][1]
     remedies = {each.kernel: each.remedy for each in found.errors}

@@ -205,8 +205,9 @@ NOYAU_AT cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKin
 NOYAU_AT cudaMemcpyPeer(void *to, int, const void *from, int, size_t bytes) {
     return noyau_device_copy(to, from, (int64_t)bytes, NOYAU_PC), cudaSuccess;
 }
-NOYAU_AT cudaMemcpyPeerAsync(void *to, int, const void *from, int, size_t bytes, cudaStream_t = 0) {
-    return noyau_device_copy(to, from, (int64_t)bytes, NOYAU_PC), cudaSuccess;
+NOYAU_AT cudaMemcpyPeerAsync(void *to, int, const void *from, int, size_t bytes, cudaStream_t stream = 0) {
+    const void *pc = NOYAU_PC;
+    return noyau_do(stream, [=]() NOYAU_UNSEEN { noyau_device_copy_on(to, from, (int64_t)bytes, pc); }), cudaSuccess;
 }
 NOYAU_AT cudaMemset(void *to, int value, size_t bytes) {
     return noyau_device_set(to, value, (int64_t)bytes, NOYAU_PC), cudaSuccess;
