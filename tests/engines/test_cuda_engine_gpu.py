@@ -39,7 +39,8 @@ def test_every_gpu_takes_its_turn(monkeypatch):
 
 def test_an_index_outside_is_an_error_though_kernels_leave_it_out():
     columns = {"key": np.array([0, 7]), "x": np.ones(2)}
-    with pytest.raises(OutsideError, match="cuda: group_sums on the arrays, rows 0 to 2: .*an index is 7, .* the axis that it looks into has 5"):
+    words = r"cuda: group_sums on the arrays, rows 0 to 2: .*an index is 7, .* the axis that it looks into has 5"
+    with pytest.raises(OutsideError, match=words):
         noyau.stream(group_sums, columns, engine="cuda")
 
 
