@@ -48,7 +48,7 @@ class FindingKind(StrEnum):
         "race",
         "give each cell one owner, or use a reduction or an atomic",
         {
-            "c": "give each iteration its own cells, or use reduction(...), #pragma omp atomic or critical",
+            "c": "give each iteration its own cells and variables, or use reduction(), #pragma omp atomic or critical",
             "cpp": "give each thread its own cells, or use a mutex, an atomic or a reduction",
             "cuda": "put a __syncthreads() between them, give each thread its own cells, or use atomicAdd",
             "numba_cuda": "put cuda.syncthreads() between the two, give each cell one thread, or use cuda.atomic",
@@ -68,7 +68,7 @@ class FindingKind(StrEnum):
         "uninitialised",
         "write each cell before it is read, or say what the output holds with init=",
         {
-            "numba_cuda": "let some thread write each cell, and each lane take part, before it is read",
+            "numba_cuda": "write each cell before it is read, with cuda.syncthreads() between two threads",
             "triton": "store each cell before it is loaded, or say what the output holds with init=",
         },
     )

@@ -92,6 +92,8 @@ def _run(arguments: argparse.Namespace) -> int:
         raise InputError(f"--time {arguments.time:g} is no limit: give a number of seconds above 0")
     if submissions.is_submission(arguments):
         return submissions.check_and_print(arguments)
+    if wrong := _first_given(arguments, *submissions.OPTIONS):
+        raise InputError(f"--{wrong} is of DEFINITION.json, MODEL.py or a folder; {arguments.target} is none of them")
     if is_script(arguments.target):
         return check_and_print(arguments)
     is_op = Path(arguments.target.partition("::")[0]).suffix == ".py"

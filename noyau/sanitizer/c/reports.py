@@ -26,7 +26,7 @@ from noyau.verify.findings import Finding
 
 T = TypeVar("T")
 _OF_PROGRAMS = {  # there is no op that could say what an output holds
-    FindingKind.UNINITIALISED: "write each cell before it is read, on every path that leads there",
+    FindingKind.UNINITIALISED: "write each cell on every path before it is read; wait where another thread writes",
     FindingKind.UNWRITTEN: "let the loop reach the last cells",
 }
 _ON_STACK = "a variable on the stack"

@@ -87,6 +87,14 @@ def test_what_is_of_ops_is_not_of_scripts(tmp_path, capsys, option):
     assert f"is a script, and {option[0]} is not of scripts" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("option", [["--gate"], ["--jsonl", "f.jsonl"], ["--memory", "1"]])
+def test_what_is_of_machines_kernels_is_not_of_scripts(tmp_path, capsys, option):
+    path = tmp_path / "script.py"
+    path.write_text("x = 1\n", encoding="utf-8")
+    assert main(["check", str(path), *option]) == 2
+    assert f"{option[0]} is of DEFINITION.json, MODEL.py or a folder; {path} is none" in capsys.readouterr().err
+
+
 def test_what_is_of_scripts_is_not_of_ops(tmp_path, capsys):
     path = tmp_path / "ops.py"
     path.write_text("import noyau\n\n@noyau.op('f32[n] -> f32[n]')\ndef f(x):\n    return x\n", encoding="utf-8")

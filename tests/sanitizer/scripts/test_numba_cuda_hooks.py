@@ -125,7 +125,7 @@ def test_what_the_host_writes_holds_values():
             shift[1, 4](each, np.zeros(3))
     (finding,) = session.finished().findings
     assert (finding.kind, finding.cell, finding.owners) == ("uninitialised", (2,), ("thread 1 of block 0",))
-    assert finding.mend == "let some thread write each cell, and each lane take part, before it is read"
+    assert finding.mend == "write each cell before it is read, with cuda.syncthreads() between two threads"
 
 
 def kernels_of(script):

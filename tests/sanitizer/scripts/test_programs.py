@@ -268,7 +268,9 @@ int main() {
 }
 """
     remedies = {each.kind: each.remedy for each in checked(tmp_path, "sum.cu", text).findings}
-    assert remedies["uninitialised"] == "write each cell before it is read, on every path that leads there"
+    assert (
+        remedies["uninitialised"] == "write each cell on every path before it is read; wait where another thread writes"
+    )
     assert remedies["race"] == "no barrier orders two blocks: give each thread its own cells, or use atomicAdd"
 
 

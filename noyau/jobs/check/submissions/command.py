@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _GIB = 1 << 30
 _OTHERS = "arguments launch flags map against dim inputs sizes tolerance gradient sanitizer sarif".split()
+OPTIONS = "workloads memory jsonl trace gate".split()  # which no other target takes
 _TIME_S, _GIB_MOST = 10.0, 2.0  # for each kernel: of the processor, and of memory
 
 
