@@ -95,8 +95,8 @@ enum cudaDeviceAttr {
     cudaDevAttrAsyncEngineCount = 40, cudaDevAttrUnifiedAddressing = 41, cudaDevAttrComputeCapabilityMajor = 75,
     cudaDevAttrComputeCapabilityMinor = 76, cudaDevAttrStreamPrioritiesSupported = 78,
     cudaDevAttrMaxSharedMemoryPerMultiprocessor = 81, cudaDevAttrMaxRegistersPerMultiprocessor = 82,
-    cudaDevAttrManagedMemory = 83, cudaDevAttrPageableMemoryAccess = 88, cudaDevAttrConcurrentManagedAccess = 89,
-    cudaDevAttrCooperativeLaunch = 95, cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
+    cudaDevAttrManagedMemory = 83, cudaDevAttrHostNativeAtomicSupported = 86, cudaDevAttrPageableMemoryAccess = 88,
+    cudaDevAttrConcurrentManagedAccess = 89, cudaDevAttrCooperativeLaunch = 95, cudaDevAttrMaxSharedMemoryPerBlockOptin = 97,
     cudaDevAttrMaxBlocksPerMultiprocessor = 106, cudaDevAttrMemoryPoolsSupported = 115,
     cudaDevAttrMemoryPoolSupportedHandleTypes = 119
 };
@@ -149,6 +149,13 @@ NOYAU_HOST cudaMemGetInfo(size_t *left, size_t *all) { return *left = *all = (si
 NOYAU_HOST cudaDriverGetVersion(int *version) { return *version = CUDART_VERSION, cudaSuccess; }
 NOYAU_HOST cudaRuntimeGetVersion(int *version) { return *version = CUDART_VERSION, cudaSuccess; }
 NOYAU_HOST cudaDeviceCanAccessPeer(int *can, int, int) { return *can = 0, cudaSuccess; }
+enum cudaDeviceP2PAttr {
+    cudaDevP2PAttrPerformanceRank = 1,
+    cudaDevP2PAttrAccessSupported,
+    cudaDevP2PAttrNativeAtomicSupported,
+    cudaDevP2PAttrCudaArrayAccessSupported
+};
+NOYAU_HOST cudaDeviceGetP2PAttribute(int *value, cudaDeviceP2PAttr, int, int) { return *value = 0, cudaSuccess; }
 NOYAU_HOST cudaDeviceGetStreamPriorityRange(int *least, int *most) { return *least = 0, *most = -5, cudaSuccess; }
 NOYAU_HOST cudaDeviceGetPCIBusId(char *into, int room, int) { return snprintf(into, (size_t)room, "0000:01:00.0"), cudaSuccess; }
 enum cudaFuncCache { cudaFuncCachePreferNone, cudaFuncCachePreferShared, cudaFuncCachePreferL1, cudaFuncCachePreferEqual };
