@@ -21,7 +21,7 @@ from noyau.ir.dims import Dim, never_negative, product
 from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.walk import every_statement, on_threads
 
-WAIT = "if EARLY: tl.extra.cuda.gdc_wait()"  # for the memory of the launch before
+WAIT = "if EARLY: tl.extra.cuda.gdc_wait(); tl.extra.cuda.gdc_launch_dependents()"  # for the memory of the launch before
 
 
 class TritonPrinter(LaunchMemory):
