@@ -60,6 +60,14 @@ for name, text in (("one", "y = Softmax<axis=-1>(z)"), ("other", steps)):
 END
 noyau show one.onnx > one.txt; noyau show other.onnx > other.txt
 grep -q 'in 1 kernel' one.txt; test "$(sed -n 3p one.txt)" = "$(sed -n 3p other.txt)"  # of one name: of one text"""
+_BOOK = """cat > book.ipynb <<'END'
+{"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [{"cell_type": "code", "id": "a", "metadata": {},
+ "outputs": [], "execution_count": null, "source": ["import numpy as np, numba\\n",
+ "@numba.njit(parallel=True)\\n", "def f(c):\\n", "    for i in numba.prange(9):\\n", "        c[0] += i\\n",
+ "f(np.zeros(1))\\n"]}]}
+END
+noyau check book.ipynb > told.txt && exit 9; test $? = 1; grep -q race told.txt
+"""
 _MODULE = """import torch
 model = torch.nn.Sequential(torch.nn.Embedding(9, 16), torch.nn.LayerNorm(16), torch.nn.GELU()).eval()
 ids = torch.arange(6)[None] % 9
@@ -122,6 +130,7 @@ END""",
     ),
     "noyau check script.py": Promise(
         "cp examples/defects/prange.py script.py; noyau check script.py > told.txt && exit 9; test $? = 1\n"
+        + _BOOK
         + _wrong("openmp.py"),
         "check-c,numba",
     ),
@@ -160,7 +169,12 @@ noyau check added.py --language numba_cuda --allow-unseen | grep -q "added.numba
         "numba",
     ),
     "| pages for a browser": Promise(
-        f"{_MODEL}\nnoyau show llama_tiny.onnx --html new/page.html > told.txt\ngrep -q default-src new/page.html",
+        f"""{_MODEL}
+noyau show llama_tiny.onnx --html new/page.html > told.txt
+noyau profile llama_tiny.onnx --dim sequence=32 --html new/profile.html > told.txt
+noyau check llama_tiny.onnx --against fused.onnx --html new/check.html > told.txt
+noyau diff llama_tiny.onnx fused.onnx --html new/diff.html > told.txt
+test "$(grep -l default-src new/*.html | wc -l)" = 4""",
         "onnx",
     ),
     "| Linux on x86-64": Promise("noyau doctor > told.txt"),
