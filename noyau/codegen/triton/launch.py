@@ -21,7 +21,9 @@ from noyau.ir.dims import Dim, never_negative, product
 from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.walk import every_statement, on_threads
 
-WAIT = "if EARLY: tl.extra.cuda.gdc_wait(); tl.extra.cuda.gdc_launch_dependents()"  # for the memory of the launch before
+# For the memory of the launch before. The next one may begin only once all programs are past it, so that what that one
+# loads early was written two launches ago and is in memory.
+WAIT = "if EARLY: tl.extra.cuda.gdc_wait(); tl.extra.cuda.gdc_launch_dependents()"
 
 
 class TritonPrinter(LaunchMemory):

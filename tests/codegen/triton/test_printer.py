@@ -48,7 +48,11 @@ def test_launches_that_wait_may_begin_early_where_the_device_has_it():
     kernel = on_gpu(lower(softmax(), "kernel"))
     launches = [replace(each, hints=replace(each.hints, waits=True)) for each in kernel.launches]
     text = triton_printer.source(replace(kernel, launches=tuple(launches)))
-    assert text.count("    if EARLY: tl.extra.cuda.gdc_wait()\n") == text.count("EARLY: tl.constexpr") == len(launches)
+    assert (
+        text.count("    if EARLY: tl.extra.cuda.gdc_wait(); tl.extra.cuda.gdc_launch_dependents()\n")
+        == text.count("EARLY: tl.constexpr")
+        == len(launches)
+    )
     assert (
         "EARLY = x.is_cuda and not torch.version.hip and torch.cuda.get_device_capability(x.device) >= (9, 0)" in text
     )

@@ -21,7 +21,7 @@ def NAME_0(x, w0, s0, w1, s1, b1, y0, y1, EARLY: tl.constexpr):
         for k0 in range(0, 64, 64):
             k = k0 + tl.arange(0, 64)
             c0 = tl.load(w0 + n[:, None] * 64 + k[None, :])
-            if EARLY: tl.extra.cuda.gdc_wait()
+            if EARLY: tl.extra.cuda.gdc_wait(); tl.extra.cuda.gdc_launch_dependents()
             v = tl.load(x + k).to(tl.float32)
             acc0 += ((c0.to(tl.int32) | 1258291200).to(tl.float32, bitcast=True) - 8388736.0) * v[None, :]
         r0 = tl.sum(acc0, 1)
@@ -33,7 +33,7 @@ def NAME_0(x, w0, s0, w1, s1, b1, y0, y1, EARLY: tl.constexpr):
         for k0 in range(0, 64, 64):
             k = k0 + tl.arange(0, 64)
             c1 = tl.load(w1 + n[:, None] * 64 + k[None, :], mask=(n < 5)[:, None], other=0)
-            if EARLY: tl.extra.cuda.gdc_wait()
+            if EARLY: tl.extra.cuda.gdc_wait(); tl.extra.cuda.gdc_launch_dependents()
             v = tl.load(x + k).to(tl.float32)
             acc1 += ((c1.to(tl.int32) | 1258291200).to(tl.float32, bitcast=True) - 8388736.0) * v[None, :]
         r1 = tl.sum(acc1, 1)
