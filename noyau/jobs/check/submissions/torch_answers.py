@@ -31,7 +31,6 @@ from noyau.jobs.check.submissions.torch_calls import (
     aliases,
     plain_arrays,
     reach,
-    spent_s,
     tensors_in,
     with_tensors,
 )
@@ -160,7 +159,7 @@ def _call_all(
         trial = trial_of(number)
         if not pace.allows(trial.cells):
             continue
-        start_s, calls = spent_s(), list("a" if pace.costs_s else POISONS)
+        calls = list("a" if pace.costs_s else POISONS)
         for call in calls:
             is_stated = wish["trials"][number]["is_stated"] and call != "strided"
             extensions.poison = POISONS[call]
@@ -174,7 +173,7 @@ def _call_all(
                 break
             finally:
                 seen.take(number, call)
-        pace.note((spent_s() - start_s) / len(calls), trial.cells)
+        pace.note(trial.cells, len(calls))
 
 
 class _Trial:

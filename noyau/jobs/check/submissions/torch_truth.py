@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from noyau.hosts.torch.tensors import array_of, from_torch, tensor_of
 from noyau.jobs.check.submissions.problem import POISONS
 from noyau.jobs.check.submissions.process import read_results, write_results
-from noyau.jobs.check.submissions.torch_calls import Pace, Poisoned, aliases, plain_arrays, spent_s, tensors_in, with_tensors
+from noyau.jobs.check.submissions.torch_calls import Pace, Poisoned, aliases, plain_arrays, tensors_in, with_tensors
 from noyau.jobs.check.submissions.torch_formats import FORMATS, Format, GpuMode
 from noyau.sanitizer.scripts.torch_extensions import stood_in
 from noyau.sanitizer.scripts.triton_host import is_marked, marked, torch_stood_in
@@ -71,7 +71,6 @@ def _write_trial(
     format_of: Format, trial: Mapping[str, Any], number: int, folder: Path, pace: Pace, most_cells: int
 ) -> None:
     """The inputs and the truth of a trial, for each seed; nothing where there are too many cells, or no time for it."""
-    start_s = spent_s()
     for name, seed in SEEDS.items():
         with Poisoned(POISONS[name]):
             data = format_of.inputs(trial["arguments"], seed)
@@ -97,7 +96,7 @@ def _write_trial(
         (folder / f"marks-{number}").write_text(json.dumps([is_marked(each) for each in tensors_in(before)]), "ascii")
         write_results(folder / f"truth-{number}-{name}", [*native, *truth, *runs], facts | {"count": len(native)})
         write_results(folder / f"inputs-{number}-{name}", plain_arrays(tensors_in(before)), {})
-    pace.note(spent_s() - start_s, cells)
+    pace.note(cells)
 
 
 def _mapped(data: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
