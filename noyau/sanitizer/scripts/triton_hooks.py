@@ -70,7 +70,7 @@ class _Empties:
 
     def of(self, tensor: torch.Tensor) -> FreshTensor | None:
         """The written cells of a tensor's memory, None where all of it holds values."""
-        if not self.known:
+        if not self.known or tensor.layout is not torch.strided:
             return None
         with torch._C.DisableTorchFunction():
             at = tensor.untyped_storage().data_ptr()
@@ -220,8 +220,8 @@ class _TritonHooks:
         if name in triton_host.EMPTY and isinstance(result, torch.Tensor):
             self.empties.add(result)
         elif self.empties.known and not _writes(name):
-            for each in args:
-                if isinstance(each, torch.Tensor) and _reads(name, each, result):
+            for each in _tensors(args):
+                if _reads(name, each, result):
                     self.read(each)
             if name in _SHARING and isinstance(args[0], torch.Tensor):
                 self.empties.forget(args[0])
@@ -245,7 +245,8 @@ class _TritonHooks:
 
 
 def _tensors(values: Iterable[Any]) -> list[torch.Tensor]:
-    return [each for each in values if isinstance(each, torch.Tensor)]
+    """The tensors among values but sparse ones, which have no storage."""
+    return [each for each in values if isinstance(each, torch.Tensor) and each.layout is torch.strided]
 
 
 def _writes(name: str) -> bool:
@@ -258,8 +259,7 @@ def _reads(name: str, tensor: torch.Tensor, result: Any) -> bool:
     """Whether a function of torch reads the cells of a tensor: what gives a view of it does not."""
     if not isinstance(result, torch.Tensor):
         return name in _READING
-    with torch._C.DisableTorchFunction():
-        return bool(result.untyped_storage().data_ptr() != tensor.untyped_storage().data_ptr())
+    return result.layout is not torch.strided or storage_of(result) != storage_of(tensor)
 
 
 def lint_launch(

@@ -108,6 +108,8 @@ SCRIPT = """
     print("tuned", torch.equal(out, 2 * x), tuned.best_config.kwargs["BLOCK"] in (32, 64))
     unguarded.warmup(x, 100, BLOCK=32, grid=(1,))[(1,)](x[:64], 64, BLOCK=64)
     unguarded[(1,)](x[10:], 64, BLOCK=64)
+    sparse = torch.eye(4).to_sparse_csr().cuda()  # has no storage of its own
+    assert sparse.values().is_cuda and torch.equal(sparse.to_dense().cpu(), torch.eye(4))
     half = torch.zeros(64, dtype=torch.bfloat16, device="cuda")
     unguarded[(1,)](half, 64, BLOCK=64)
 """

@@ -101,7 +101,7 @@ def _evaluate(problem: Problem, judge: Referee, folder: Path, root: Path) -> tup
     """Have the reference evaluated into a folder; a status where nothing can be judged by it, with the reason."""
     _write_files(folder, problem.files)
     limits = Limits(_REFERENCE * judge.limits.cpu_s, _REFERENCE * judge.limits.clock_s, 2 * judge.limits.memory_bytes)
-    wish = problem.wish(None, time_s=judge.limits.cpu_s, root=str(root))
+    wish = problem.wish(None, time_s=judge.limits.cpu_s, memory_bytes=judge.limits.memory_bytes, root=str(root))
     ending = judge.job("truth", wish, folder, limits, str(root))
     truths = _truths(problem, folder)
     if any(each.facts["is_random"] for pair in truths.values() for each in pair.values()):

@@ -25,7 +25,15 @@ from noyau.hosts.torch.tensors import tensor_of
 from noyau.jobs.check.script_run import hooks_of_script
 from noyau.jobs.check.submissions.problem import POISONS
 from noyau.jobs.check.submissions.process import write_results
-from noyau.jobs.check.submissions.torch_calls import Poisoned, aliases, plain_arrays, reach, tensors_in, with_tensors
+from noyau.jobs.check.submissions.torch_calls import (
+    Pace,
+    Poisoned,
+    aliases,
+    plain_arrays,
+    reach,
+    tensors_in,
+    with_tensors,
+)
 from noyau.jobs.check.submissions.torch_formats import FORMATS, Format, function_of, load
 from noyau.jobs.check.torch_checks import spread
 from noyau.kernels.interpretation import error_of
@@ -144,16 +152,14 @@ def _call_all(
     wish: Mapping[str, Any], trial_of: Callable[[int], _Trial], folder: Path, seen: _Seen, extensions: Extensions
 ) -> None:
     """The calls of each trial whose inputs are there, as long as there is time for them."""
-    begin_s, cells, costs_s = _spent_s(), 1, list[float]()
+    pace = Pace(wish["time_s"])
     for number in range(len(wish["trials"])):
         if str(number) not in wish["unset"]:  # the reference has not come so far
             continue
         trial = trial_of(number)
-        fixed_s = min(costs_s, default=0.0)  # of a call, whatever its size
-        expected_s = fixed_s + (costs_s[-1] - fixed_s) * trial.cells / cells if costs_s else 0.0
-        if expected_s > wish["time_s"] - (_spent_s() - begin_s):
+        if not pace.allows(trial.cells):
             continue
-        start_s, calls = _spent_s(), list("a" if costs_s else POISONS)
+        calls = list("a" if pace.costs_s else POISONS)
         for call in calls:
             is_stated = wish["trials"][number]["is_stated"] and call != "strided"
             extensions.poison = POISONS[call]
@@ -167,13 +173,7 @@ def _call_all(
                 break
             finally:
                 seen.take(number, call)
-        costs_s.append((_spent_s() - start_s) / len(calls))
-        cells = trial.cells
-
-
-def _spent_s() -> float:
-    """The time of the processor so far, with that of programs that were run."""
-    return sum(os.times()[:4])
+        pace.note(trial.cells, len(calls))
 
 
 class _Trial:
@@ -190,7 +190,7 @@ class _Trial:
         self.held: list[torch.Tensor] = []  # results of the first call, and what they held
         self.contents: list[bytes] = []
         self.tensors: list[torch.Tensor] = []
-        self.cells = max(1, sum(each.size for each in self.memory))
+        self.cells = sum(each.size for each in self.memory)
 
     def call(self, name: str) -> None:
         """Call it: `a`; `b`, on other values in the same memory; `c`, those of a again, in the tensors of b; `strided`,

@@ -15,6 +15,30 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from noyau.errors import RaisedError, UnsupportedError
 from noyau.hosts.torch.tensors import array_of
 from noyau.sanitizer.scripts.triton_host import EMPTY
+from noyau.workers.worker import spent_s
+
+
+class Pace:
+    """The time that trials of more and more cells may take together, by what those before have taken."""
+
+    def __init__(self, time_s: float) -> None:
+        self.start_s = spent_s()
+        self.end_s = self.start_s + time_s
+        self.costs_s: list[float] = []
+        self.cells = 1  # of the last one
+
+    def allows(self, cells: int) -> bool:
+        """Whether there is time for a call on so many cells, which then begins; for the first one there is."""
+        fixed_s = min(self.costs_s, default=0.0)  # of a call, whatever its size
+        grown = (cells / self.cells) ** 1.5  # as a product of matrices grows
+        expected_s = fixed_s + (self.costs_s[-1] - fixed_s) * grown if self.costs_s else 0.0
+        self.start_s = spent_s()
+        return self.start_s + expected_s <= self.end_s
+
+    def note(self, cells: int, calls: int = 1) -> None:
+        """Note the end of calls on so many cells."""
+        self.costs_s.append((spent_s() - self.start_s) / calls)
+        self.cells = max(1, cells)
 
 
 class Poisoned(TorchFunctionMode):  # type: ignore[misc]

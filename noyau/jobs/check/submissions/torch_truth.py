@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from noyau.hosts.torch.tensors import array_of, from_torch, tensor_of
 from noyau.jobs.check.submissions.problem import POISONS
 from noyau.jobs.check.submissions.process import read_results, write_results
-from noyau.jobs.check.submissions.torch_calls import Poisoned, aliases, plain_arrays, tensors_in, with_tensors
+from noyau.jobs.check.submissions.torch_calls import Pace, Poisoned, aliases, plain_arrays, tensors_in, with_tensors
 from noyau.jobs.check.submissions.torch_formats import FORMATS, Format, GpuMode
 from noyau.sanitizer.scripts.torch_extensions import stood_in
 from noyau.sanitizer.scripts.triton_host import is_marked, marked, torch_stood_in
@@ -25,7 +24,7 @@ from noyau.verify.floats import moved
 
 _NARROW = (torch.float16, torch.bfloat16, torch.float32)
 _TO_NARROW = frozenset({"float", "half", "bfloat16"})  # methods that cast
-MOST_CELLS = 1 << 25  # of the inputs and the results of a trial
+_CELL_BYTES = 128  # of a cell of an input or a result while a submission is watched: mostly of its shadow
 _MOVED_RUNS = 4
 SEEDS = {"a": 1, "b": 2}
 
@@ -47,18 +46,20 @@ def _wide(each: Any) -> Any:
 def write_truth(wish: Mapping[str, Any], folder: Path) -> None:
     """Write what is right of each trial into a folder, as long as there is time; the last file says what went wrong."""
     torch.set_num_threads(1)
-    deadline_s = time.process_time() + wish["time_s"]
+    pace = Pace(wish["time_s"])
     fault = ""
     with torch_stood_in(lambda *_: None), stood_in(None):
         try:
             format_of = FORMATS[wish["format"]](wish, folder)
             for number, trial in enumerate(wish["trials"]):
-                if time.process_time() > deadline_s:
+                if not pace.allows(0):
                     break
-                if wish["format"] == "definitions" and trial["cells"] > MOST_CELLS:
+                # As long as there is none, one is tried that may lack room: the accesses to weights take less.
+                most_cells = wish["memory_bytes"] // (_CELL_BYTES if pace.costs_s else _CELL_BYTES // 2)
+                if wish["format"] == "definitions" and trial["cells"] > most_cells:
                     continue  # known beforehand
                 try:
-                    _write_trial(format_of, trial, number, folder)
+                    _write_trial(format_of, trial, number, folder, pace, most_cells)
                 except Exception as error:  # noqa: BLE001  a size that the reference refuses is none of the problem's
                     fault = fault or f"{trial['label']}: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
         except (Exception, SystemExit) as error:  # noqa: BLE001  whatever a text of a user does as it is loaded
@@ -66,12 +67,15 @@ def write_truth(wish: Mapping[str, Any], folder: Path) -> None:
     (folder / "ending.json").write_text(json.dumps({"fault": fault}), "utf-8")
 
 
-def _write_trial(format_of: Format, trial: Mapping[str, Any], number: int, folder: Path) -> None:
-    """The inputs and the truth of a trial, for each seed; nothing where there are too many cells."""
+def _write_trial(
+    format_of: Format, trial: Mapping[str, Any], number: int, folder: Path, pace: Pace, most_cells: int
+) -> None:
+    """The inputs and the truth of a trial, for each seed; nothing where there are too many cells, or no time for it."""
     for name, seed in SEEDS.items():
         with Poisoned(POISONS[name]):
             data = format_of.inputs(trial["arguments"], seed)
-            if sum(each.numel() for each in tensors_in(data)) > MOST_CELLS:
+            cells = sum(each.numel() for each in tensors_in(data))
+            if cells > most_cells or (name == "a" and not pace.allows(cells)):
                 (folder / f"large-{number}").touch()
                 return
             before = _clone(data)
@@ -92,6 +96,7 @@ def _write_trial(format_of: Format, trial: Mapping[str, Any], number: int, folde
         (folder / f"marks-{number}").write_text(json.dumps([is_marked(each) for each in tensors_in(before)]), "ascii")
         write_results(folder / f"truth-{number}-{name}", [*native, *truth, *runs], facts | {"count": len(native)})
         write_results(folder / f"inputs-{number}-{name}", plain_arrays(tensors_in(before)), {})
+    pace.note(cells)
 
 
 def _mapped(data: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:

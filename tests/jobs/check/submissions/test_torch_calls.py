@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("torch")
+
+from noyau.jobs.check.submissions import torch_calls
+from noyau.jobs.check.submissions.torch_calls import Pace
+
+
+def test_a_pace_tells_from_the_calls_before_whether_one_more_has_time(monkeypatch):
+    now_s = [5.0]
+    monkeypatch.setattr(torch_calls, "spent_s", lambda: now_s[0])
+
+    def ended(pace, after_s, cells):
+        now_s[0] += after_s
+        pace.note(cells)
+
+    pace = Pace(10.0)
+    assert pace.allows(1 << 40)  # nothing is known yet
+    ended(pace, 1.0, 100)
+    assert pace.allows(1 << 40)  # of one call it is not known what of its time is of its size
+    ended(pace, 2.0, 100)
+    assert not pace.allows(400)  # 1 s, and 1 s of its size, 8 times: 9 s of the 7 that are left
+    assert pace.allows(300)
+    now_s[0] = 14.5
+    assert not pace.allows(1)
