@@ -89,8 +89,12 @@ class CudaExpressions(ThreadExpressions, CExpressions):
         return WORDS.sub(r"noyau_bf16_of(\1, \2)", super().widened(cell, stored))
 
     def stored(self, name: str, value: ir.Expr) -> str:
-        """As of language `c`; the bits of a half go from memory to memory."""
+        """As of language `c`; the bits of a half go from memory to memory, and what is rounded to it is so once."""
         match value:
+            case ir.Call("cast", (ir.Call("cast", (exact,), half),)) if (
+                exact.dtype is DType.F32 and half is self.memory[name].dtype in HALVES
+            ):
+                return super().stored(name, exact)
             case ir.Load(buffer, index, _, None) if self.memory[buffer].dtype is self.memory[name].dtype in HALVES:
                 return self.cell(buffer, index)
             case _:
