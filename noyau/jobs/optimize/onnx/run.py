@@ -211,13 +211,13 @@ def ceiling(candidates: Iterable[Candidate], whole: BindingTiming) -> float | No
     """About what fusing could gain at one binding (Amdahl): every place of every kernel at its floor. The time of a
     part that ran alone has in it what a run takes that does nothing; in the model that is there once. It is no bound:
     what else onnxruntime does not run any more, such as copies between the parts, comes on top. None where a kernel was
-    timed with calls, and so not alone."""
+    timed with calls, and so not alone, and where no kernel has a floor, as on a GPU without rates."""
     if any(timing.calls for one in candidates for timing in one.timings):
         return None
-    timed = ((len(one.planned.groups), at) for one in candidates for at in one.timings if at.sizes == whole.sizes)
+    timed = [(len(one.planned.groups), at) for one in candidates for at in one.timings if at.sizes == whole.sizes]
     gains_s = [
         places * at.repeats * floors.gain_s(at.hot.before_median_s - at.idle_s, at.floor_s)
         for places, at in timed
         if at.floor_s is not None
     ]
-    return floors.ceiling(whole.hot.before_median_s, gains_s)
+    return floors.ceiling(whole.hot.before_median_s, gains_s) if gains_s or not timed else None

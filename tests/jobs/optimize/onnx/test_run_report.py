@@ -62,6 +62,7 @@ def test_the_ceiling_is_every_place_at_its_floor(scene):
     assert ceiling(judged, timing(10, sizes={"rows": 7})) == 1
     assert ceiling([Candidate(plan.kernels[0], timings=(timing(50),))], whole) is None
     assert ceiling([Candidate(plan.kernels[0], timings=(timing(2, calls=("Conv",)),))], whole) is None
+    assert ceiling([Candidate(plan.kernels[0], timings=(timing(2, floor_s=None),))], whole) is None
 
 
 def test_what_was_timed_with_a_call_and_how_it_was_read_is_told(scene):
