@@ -9,32 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.reductions import along, array_of, axis_of
 from noyau.frontends.numpy.tape import dtype_from
 from noyau.frontends.numpy.traced_array import FUNCTIONS, UFUNCS, TracedArray, call, cells, enter, tape_of
-from noyau.frontends.numpy.traced_sizes import Number, as_size
-from noyau.frontends.numpy.ufuncs import as_node, as_traced, has_traced, refuse, traced
+from noyau.frontends.numpy.traced_sizes import as_size
+from noyau.frontends.numpy.ufuncs import as_node, as_traced, common_dtype, has_traced, refuse, traced
 from noyau.ir.dims import Dim, indices, product
 from noyau.ir.sizes import Size, dim_of
-
-
-def common_dtype(values: Sequence[Any]) -> DType:
-    """The dtype that NumPy gives several together; Python numbers are weak."""
-    return dtype_from(np.result_type(*map(_weakly, values)))
-
-
-def _weakly(value: Any) -> Any:
-    match value:
-        case Size():
-            return np.dtype(np.int64) if getattr(value, "strong", False) else 0
-        case Number():
-            return value.weak()
-        case TracedArray() | np.ndarray():
-            return value.dtype
-        case _:
-            return value
 
 
 def concatenate(arrays: Sequence[Any], axis: Any = 0, out: Any = None, dtype: Any = None, **more: Any) -> TracedArray:

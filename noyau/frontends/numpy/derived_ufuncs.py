@@ -12,12 +12,11 @@ import numpy as np
 
 from noyau.dtypes import DType, dtype_called
 from noyau.errors import UnsupportedError
-from noyau.frontends.numpy.concatenation import common_dtype
 from noyau.frontends.numpy.reductions import array_of, axes_of, axis_of
 from noyau.frontends.numpy.setitem import ufunc_at
 from noyau.frontends.numpy.tape import Tape
 from noyau.frontends.numpy.traced_array import UFUNCS, TracedArray, as_scalars, call, cells, enter, tape_of
-from noyau.frontends.numpy.ufuncs import Make, apply, as_node, elementwise, has_traced, traced
+from noyau.frontends.numpy.ufuncs import Make, apply, as_node, common_dtype, elementwise, has_traced, traced
 from noyau.functions import OF_TABLE
 from noyau.ir.graph import Node, Scan
 from noyau.ir.monoids import BY_FUNCTION, MONOIDS, highest

@@ -10,12 +10,11 @@ import numpy as np
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.numpy.concatenation import common_dtype
 from noyau.frontends.numpy.reductions import array_of, is_given
 from noyau.frontends.numpy.shapes import offsets, shape_of
-from noyau.frontends.numpy.tape import dtype_from
+from noyau.frontends.numpy.tape import NUMPY_1, dtype_from
 from noyau.frontends.numpy.traced_array import FUNCTIONS, METHODS, UFUNCS, TracedArray, call, enter, tape_of
-from noyau.frontends.numpy.ufuncs import apply, as_node, as_traced, beyond, refuse, traced
+from noyau.frontends.numpy.ufuncs import apply, as_node, as_traced, beyond, common_dtype, refuse, traced
 from noyau.ir.dims import Dim, indices
 from noyau.ir.graph import Lookup
 
@@ -50,7 +49,10 @@ def _clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, **optio
     dtype = {key: options.pop(key) for key in ("dtype",) if options.get(key) is not None}
     refuse("clip", options)
     a = as_traced(tape_of([a, low, high]), a)  # a Python number is an array of its own dtype here
-    low, high = (None if beyond(a.tape, end, a.node.dtype) == side else end for end, side in ((low, -1), (high, 1)))
+    if NUMPY_1:
+        dtype = dtype or {"dtype": common_dtype([each for each in (a, low, high) if is_given(each)]).numpy}
+    else:
+        low, high = (None if beyond(a.tape, end, a.node.dtype) == side else end for end, side in ((low, -1), (high, 1)))
     if not (is_given(low) or is_given(high)):
         return UFUNCS["positive"](a, out=out, **dtype)
     clipped = a if not is_given(low) else UFUNCS["maximum"](a, low, **dtype)
@@ -91,9 +93,6 @@ def _copy(a: Any, order: Any = "K", *, target: DType | None = None, **options: A
     return array
 
 
-_NEVER = np.lib.NumpyVersion(np.__version__) >= "2.0.0b1"  # before, copy=False was a copy where one is needed
-
-
 def _asarray(a: Any, dtype: Any = None, order: Any = None, *, copy: Any = None, **options: Any) -> Any:
     """np.asarray: the array itself where its dtype and its order are as wanted."""
     return _array(a, dtype, copy=copy, order=order)
@@ -102,7 +101,7 @@ def _asarray(a: Any, dtype: Any = None, order: Any = None, *, copy: Any = None, 
 def _array(a: Any, dtype: Any = None, *, copy: Any = True, order: Any = "K", ndmin: int = 0, **options: Any) -> Any:
     a = array_of(a)
     target = a.dtype if dtype is None else dtype
-    if copy is False and _NEVER and np.dtype(target) != a.dtype:
+    if copy is False and not NUMPY_1 and np.dtype(target) != a.dtype:
         raise UnsupportedError("np.array with copy=False makes no array of another dtype; NumPy refuses it too")
     array = _astype(a, target, order, copy=copy is True)
     return array[(None,) * max(ndmin - array.ndim, 0) + (Ellipsis,)] if ndmin else array

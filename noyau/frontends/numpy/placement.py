@@ -11,7 +11,6 @@ import numpy as np
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.numpy.concatenation import common_dtype
 from noyau.frontends.numpy.creation import linspace
 from noyau.frontends.numpy.elementwise import where
 from noyau.frontends.numpy.reductions import array_of
@@ -19,7 +18,7 @@ from noyau.frontends.numpy.scopes import from_source
 from noyau.frontends.numpy.setitem import fit, setitem
 from noyau.frontends.numpy.shapes import diagonal, extents_of, offsets, shape_of
 from noyau.frontends.numpy.traced_array import ATTRIBUTES, FUNCTIONS, METHODS, UFUNCS, TracedArray, call, enter, tape_of
-from noyau.frontends.numpy.ufuncs import as_traced
+from noyau.frontends.numpy.ufuncs import as_traced, common_dtype
 from noyau.ir.dims import Dim, indices
 from noyau.ir.graph import Lookup
 from noyau.ir.sizes import Size

@@ -45,7 +45,7 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
     """np.dot: the last axis of `a` with the last but one of `b`."""
     left, right = traced(a, b)
     if not left.ndim or not right.ndim:
-        return UFUNCS["multiply"](left, right, out=out)
+        return UFUNCS["multiply"](left, right, out=out, dtype=np.result_type(left.dtype, right.dtype))
     if right.ndim <= 2:
         return matmul(left, right, out=out)
     if out is not None:
@@ -57,7 +57,7 @@ def inner(a: Any, b: Any) -> Any:
     """np.inner: the last axes of both."""
     left, right = traced(a, b)
     if not left.ndim or not right.ndim:
-        return UFUNCS["multiply"](left, right)
+        return UFUNCS["multiply"](left, right, dtype=np.result_type(left.dtype, right.dtype))
     return tensordot(left, right, axes=([left.ndim - 1], [right.ndim - 1]))
 
 

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from noyau.errors import UnsupportedError
-from noyau.frontends.numpy.concatenation import common_dtype
 from noyau.frontends.numpy.creation import ALWAYS, WHERE_SYMBOLIC, creator
 from noyau.frontends.numpy.derived_ufuncs import OWN, noyau_function
 from noyau.frontends.numpy.getitem import as_table
@@ -22,7 +21,7 @@ from noyau.frontends.numpy.reductions import array_of
 from noyau.frontends.numpy.tape import Tape
 from noyau.frontends.numpy.traced_array import FUNCTIONS, TracedArray, call, refusal, surely_scalar, tape_of
 from noyau.frontends.numpy.traced_sizes import Number, TracedSize, as_size, calculate_number
-from noyau.frontends.numpy.ufuncs import as_traced, has_traced
+from noyau.frontends.numpy.ufuncs import as_traced, common_dtype, has_traced
 from noyau.ir.dims import maximum
 from noyau.ir.sizes import dim_of, is_whole
 
@@ -234,7 +233,7 @@ def _total(values: Any, start: Any = 0) -> Any:
     if isinstance(values, TracedArray):
         if not values.tape.at_most(1, values.node.shape[0], usual=True):
             return start
-        return call("sum", values, 0, dtype=np.int64 if values.dtype == bool else values.dtype) + start
+        return call("sum", values, 0, dtype=common_dtype([values[0], start]).numpy) + start
     return sum(values, start)
 
 

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 
 from noyau.errors import UnsupportedError
-from noyau.frontends.numpy.concatenation import common_dtype
 from noyau.frontends.numpy.elementwise import where
 from noyau.frontends.numpy.reductions import array_of, axes_of, axis_of
 from noyau.frontends.numpy.traced_array import FUNCTIONS, UFUNCS, TracedArray, call, enter, tape_of
-from noyau.frontends.numpy.ufuncs import as_traced, traced
+from noyau.frontends.numpy.ufuncs import as_traced, common_dtype, traced
 from noyau.ir.dims import Dim, indices
 from noyau.ir.sizes import dim_of
 
@@ -103,7 +102,7 @@ def _weigh(a: Any, b: Any, c: Any, weights: Sequence[Any]) -> Any:
 def _first(one: Any, other: Any) -> list[Any]:
     """The weights of three neighbours in the slope at the first one."""
     both = one + other
-    return [-(one + both) / (one * both), both / (one * other), -one / (other * both)]
+    return [-(2.0 * one + other) / (one * both), both / (one * other), -one / (other * both)]
 
 
 enter(FUNCTIONS, correlate, gradient)

@@ -14,6 +14,7 @@ from noyau.ir.dims import Dim, DimLike, equal, never_negative
 from noyau.ir.graph import Node
 from noyau.ir.sizes import Demand
 
+NUMPY_1 = np.lib.NumpyVersion(np.__version__) < "2.0.0b1"  # its dtypes hang on numbers
 MOST_NODES = 5_000  # a loop over cells that is traced step by step would make more
 
 

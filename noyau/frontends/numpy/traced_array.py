@@ -13,7 +13,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.numpy.tape import Tape
+from noyau.frontends.numpy.tape import NUMPY_1, Tape
 from noyau.ir.builder import same_but_ones
 from noyau.ir.dims import Dim, Shape, index_name, indices, strides_of
 from noyau.ir.graph import Node, View
@@ -276,7 +276,8 @@ class TracedArray(NDArrayOperatorsMixin):
         a square for ** 2, which of bools is int8."""
         if isinstance(other, float) and other == 0.5 and self._dtype.is_float and (self.either or not self.scalar):
             return UFUNCS["sqrt"](self)
-        if type(other) is int and other == 2 and self._dtype is DType.BOOL and not surely_scalar(self):
+        is_number = type(other) is int or (NUMPY_1 and type(other) is float)
+        if is_number and other == 2 and self._dtype is DType.BOOL and not surely_scalar(self):
             return UFUNCS["square"](self)
         return super().__pow__(other)
 

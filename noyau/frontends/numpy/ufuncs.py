@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.numpy.tape import Tape, dtype_from
+from noyau.frontends.numpy.tape import NUMPY_1, Tape, dtype_from
 from noyau.frontends.numpy.traced_array import FUNCTIONS, UFUNCS, TracedArray, as_scalars, surely_scalar, tape_of
 from noyau.frontends.numpy.traced_sizes import Number
 from noyau.ir.graph import Node, is_never_0
+from noyau.ir.monoids import highest, lowest
 from noyau.ir.operators import OPERATORS, Fact, has
 from noyau.ir.sizes import Size
 
@@ -28,13 +30,14 @@ SAME = {
 }
 LAYOUT = frozenset({"order", "subok"})  # arguments that say how a result lies, and change no value
 NONE = np._NoValue  # what NumPy's own functions have for an argument that is not given
+ENDS = [2**bits - 1 for bits in (7, 8, 15, 16, 31, 32, 63)]  # beyond each, an integer asks for another dtype
 MASKED: list[Callable[..., Any]] = []  # how a ufunc takes what masks pick: `masked_arrays.py` puts that in
 
 
 def loop_dtypes(ufunc: np.ufunc, operands: Sequence[Any], dtype: DType | None = None) -> Loop:
     """The dtypes of the operands, and of the results, in the loop that NumPy would choose; Python numbers are weak.
     UnsupportedError where there is no such loop, or it is one of complex numbers or objects."""
-    operand_dtypes = [_operand_dtype(each) for each in operands]
+    operand_dtypes = _by_value(operands) if NUMPY_1 and ufunc.nin > 1 else [_operand_dtype(each) for each in operands]
     signature: Any = {} if dtype is None else {"signature": (*[None] * ufunc.nin, *[dtype.numpy] * ufunc.nout)}
     try:
         dtypes = ufunc.resolve_dtypes((*operand_dtypes, *[None] * ufunc.nout), **signature)
@@ -43,19 +46,56 @@ def loop_dtypes(ufunc: np.ufunc, operands: Sequence[Any], dtype: DType | None = 
     return tuple(dtype_from(dtype) for dtype in dtypes)
 
 
-def _operand_dtype(value: Any) -> Any:
-    """An operand as NumPy is asked about it: numbers of Python, and of sizes, are weak."""
+def common_dtype(values: Sequence[Any]) -> DType:
+    """The dtype that the installed NumPy gives several together. Numbers of Python are weak; before NumPy 2 what has
+    no axes is as narrow as its number. UnsupportedError where the dtype hangs on the number in an array."""
+
+    def common(end: int) -> np.dtype:
+        return np.result_type(*(_sample(each, end) for each in values))
+
+    end = 0
+    if NUMPY_1 and len({common(each) for each in (0, ENDS[-1], -ENDS[-1])}) > 1:
+        if any(isinstance(each, TracedArray) and not each.ndim for each in values):
+            raise UnsupportedError("before NumPy 2 its dtype hangs on the number in an array of no axes: cast that")
+        fits = partial(tape_of(values).at_most, usual=True)
+        sizes = [each.dim for each in values if isinstance(each, Size)]
+        sign = 1 if all(fits(0, dim) for dim in sizes) else -1
+        last = [each for each, more in pairwise(ENDS) if common(sign * each) != common(sign * more)]
+        end = sign * next((each for each in last if all(fits(sign * dim, each) for dim in sizes)), ENDS[-1])
+    return dtype_from(common(end))
+
+
+def _sample(value: Any, end: int) -> Any:
+    """What NumPy is asked about in the place of a value: without cells, or an `end` where its number is not known."""
     match value:
         case Size():
-            return int if _is_weak(value) else np.dtype(np.int64)
+            return end if _is_weak(value) else np.int64(end)
         case Number():
-            return value.weak
+            return value.weak(end)
         case TracedArray():
-            return value.dtype
-        case _ if type(value) in (int, float):
-            return type(value)
+            number = min(max(end, lowest(value.node.dtype)), highest(value.node.dtype))
+            with np.errstate(over="ignore"):
+                return np.full((0,) * value.ndim, number).astype(value.dtype)
+        case int():
+            return max(min(value, 2**64 - 1), -(2**63))
+        case list() | tuple():
+            return np.asarray(value)
         case _:
-            return dtype_from(np.asarray(value).dtype).numpy
+            return value
+
+
+def _operand_dtype(value: Any) -> Any:
+    """An operand as NumPy is asked about it: numbers of Python, and of sizes, are weak."""
+    sample = _sample(value, 0)
+    return type(sample) if type(sample) in (int, float) else dtype_from(np.asarray(sample).dtype).numpy
+
+
+def _by_value(operands: Sequence[Any]) -> list[Any]:
+    """The dtypes as which NumPy before 2 takes operands: beside an array, what has no axes takes the dtype of both."""
+    samples = [np.asarray(_sample(each, 0)) for each in operands]
+    if not any(each.ndim for each in samples):
+        return [each.dtype for each in samples]
+    return [each.dtype if each.ndim else common_dtype(operands).numpy for each in samples]
 
 
 def as_node(tape: Tape, value: Any, dtype: DType) -> Node:
@@ -75,14 +115,9 @@ def as_node(tape: Tape, value: Any, dtype: DType) -> Node:
 
 def as_traced(tape: Tape, value: Any, dtype: DType | None = None) -> TracedArray:
     """Anything that NumPy takes for an array, as a traced one."""
-    if isinstance(value, TracedArray):
-        return TracedArray(tape, value.node if dtype is None else tape.cast(value.node, dtype))
-    if isinstance(value, Size):
-        return TracedArray(tape, tape.size(value.dim, dtype or DType.I64))
     if isinstance(value, tuple | list) and has_traced(value):
         return as_traced(tape, FUNCTIONS["stack"]([as_traced(tape, each) for each in value]), dtype)
-    array = np.asarray(value)
-    return TracedArray(tape, tape.constant(array, dtype or dtype_from(array.dtype)))
+    return TracedArray(tape, as_node(tape, value, dtype or dtype_from(np.asarray(_sample(value, 0)).dtype)))
 
 
 def traced(*values: Any) -> list[TracedArray]:
