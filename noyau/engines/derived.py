@@ -29,7 +29,7 @@ from noyau.ir.monoids import MONOIDS, Monoid
 from noyau.ir.sizes import bind
 from noyau.kernels.programs.generate import Specialization, build, generate_from_graph, trace_with_sizes
 from noyau.kernels.reference import runs_as_written
-from noyau.ops.dispatch.program_runner import array_runner
+from noyau.ops.dispatch.fast_entries import array_runner
 from noyau.ops.op import Op
 
 _ARG = "arg"  # of which a state has the place too

@@ -26,8 +26,7 @@ from noyau.errors import NoyauError, UnsupportedError
 from noyau.frontends.numpy.trace import follow, holds
 from noyau.ir.graph import Constant, Contract, Graph, Input, Iota, Node, Scan, View, constant
 from noyau.ir.loops import Kernel, Role, conditions_of, runs
-from noyau.kernels.programs import libraries
-from noyau.kernels.programs.program import KernelStep, LibraryStep, Program, program, schedule_kernel
+from noyau.kernels.programs.program import LibraryStep, Program, ProgramRunner, program, schedule_kernel
 from noyau.kernels.reference import Description, Reference
 from noyau.signatures.binding import Bound
 from noyau.signatures.instances import sizing_integers, usual_sizes
@@ -356,17 +355,8 @@ class BuiltProgram:
 
     def run(self, arrays: Sequence[Array], call: Call) -> list[Array]:
         """Every step in order."""
-        graph = self.generated.program.graph
-        values = dict(zip((node.output for node in graph.inputs), self.in_memory(arrays), strict=True))
-        sizes = graph.bind([array.shape for array in values.values()])
-        values |= {node.output: node.kind.value for node in graph.nodes if isinstance(node.kind, Constant)}
-        kernels = iter(self.kernels)
-        for step in self.generated.program.steps:
-            inputs = [values[node.output] for node in step.graph.inputs]
-            is_kernel = isinstance(step, KernelStep)
-            results = call(next(kernels), inputs) if is_kernel else [libraries.call(step.graph, inputs, sizes)]
-            values |= zip(step.graph.outputs, results, strict=True)
-        return [values[name] for name in graph.outputs]
+        calls = [lambda inputs, sizes, kernel=kernel: call(kernel, inputs) for kernel in self.kernels]
+        return ProgramRunner(self.generated.program, calls)(*self.in_memory(arrays))
 
 
 def build(generated: GeneratedProgram, *, runs: bool = True) -> BuiltProgram:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -21,13 +21,9 @@ Permute: TypeAlias = Callable[[Any, tuple[int, ...]], Any]
 Step: TypeAlias = Callable[[Sequence[Array], Sizes], Array]
 
 
-def call(graph: Graph, arrays: Sequence[Array], sizes: Mapping[str, int]) -> Array:
-    """The one output of a graph of views, constants and one value: packed, in memory that a caller may write into."""
-    return prepare(graph)(arrays, sizes)
-
-
 def prepare(graph: Graph) -> Callable[[Sequence[Array], Sizes], Array]:
-    """Prepare `call` for a graph: what does not depend on arrays and sizes is found out once."""
+    """A function that gives the one output of a graph of views, constants and one value: packed, in memory that a
+    caller may write into. What does not depend on arrays and sizes is found out once."""
     names = [node.output for node in graph.inputs]
     steps = [(node.output, node.inputs, _step(graph, node)) for node in graph.nodes if not isinstance(node.kind, Input)]
     result = graph.outputs[0]

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
+
+import numpy as np
 
 from noyau.codegen.language import Schedule
 from noyau.compiler.lowering.nest import lower
@@ -18,13 +20,15 @@ from noyau.compiler.passes.cleanup import compose_views, drop_unused, fold_const
 from noyau.compiler.passes.normal_form import own_sizes
 from noyau.compiler.schedules.cpu.strategy_choice import USUAL, Options, schedule
 from noyau.errors import UnsupportedError
-from noyau.ir.dims import indices
+from noyau.ir.dims import Shape, indices
 from noyau.ir.graph import Constant, Contract, Graph, Input, Map, Node, Scatter, View, downstream
 from noyau.ir.graph_verifier import check
 from noyau.ir.loops import Kernel, Role
-from noyau.kernels.programs.libraries import slope_of
+from noyau.ir.sizes import Sizes
+from noyau.kernels.programs.libraries import contract, prepare, slope_of
 
 Lowered: TypeAlias = tuple[Kernel, Graph]  # a kernel that is not scheduled, and what it computes
+StepRun: TypeAlias = Callable[[list[Any], Sizes], Sequence[Any]]  # what a step reads -> what it makes
 Joining: TypeAlias = Callable[[Kernel, Kernel, Collection[str]], Kernel | None]
 
 
@@ -104,8 +108,12 @@ class Program:
     cuts: tuple[tuple[str, str], ...] = ()
 
     @property
+    def kernel_steps(self) -> tuple[KernelStep, ...]:
+        return tuple(step for step in self.steps if isinstance(step, KernelStep))
+
+    @property
     def kernels(self) -> tuple[Kernel, ...]:
-        return tuple(step.kernel for step in self.steps if isinstance(step, KernelStep))
+        return tuple(step.kernel for step in self.kernel_steps)
 
     @property
     def single(self) -> Kernel | None:
@@ -115,6 +123,88 @@ class Program:
                 return kernel if graph.outputs == self.graph.outputs else None
             case _:
                 return None
+
+
+def by_numpy(graph: Graph) -> StepRun:
+    """The call of a library step by NumPy."""
+    match [node for node in graph.nodes if not isinstance(node.kind, Input)]:
+        case [Node(kind=Contract(equation), inputs=names, dtype=dtype)] if dtype.compute is dtype:
+            inputs = [node.output for node in graph.inputs]  # one, of a product of an array with itself
+            at = [inputs.index(name) for name in names]
+            return lambda arrays, sizes: [contract(equation, [arrays[k] for k in at], dtype.numpy)]
+        case _:
+            run = prepare(graph)
+            return lambda arrays, sizes: [run(arrays, sizes)]
+
+
+class ProgramRunner:
+    """A program on arrays or tensors that lie as it wants them. InputError where their shapes do not fit. `kernels` are
+    the calls of its kernels; `library` makes that of a library step, and `constant` what steps take of a constant."""
+
+    def __init__(
+        self,
+        program: Program,
+        kernels: Iterable[StepRun],
+        library: Callable[[Graph], StepRun] = by_numpy,
+        constant: Callable[[np.ndarray], Any] = np.asarray,
+    ) -> None:
+        names = [node.output for node in program.graph.inputs]
+        self.solve = solver(program.graph)
+        constants = {n.output: n.kind.value for n in program.graph.nodes if isinstance(n.kind, Constant)}
+        results = [name for step in program.steps for name in step.graph.outputs]
+        places = {name: at for at, name in enumerate(dict.fromkeys([*names, *constants, *results]))}
+        self.room = [None] * (len(places) - len(names))
+        self.constants = [(places[name], constant(value)) for name, value in constants.items()]
+        calls = iter(kernels)
+        self.steps = [
+            (
+                next(calls) if isinstance(step, KernelStep) else library(step.graph),
+                [places[node.output] for node in step.graph.inputs],
+                [places[name] for name in step.graph.outputs],
+            )
+            for step in program.steps
+        ]
+        self.results = [places[name] for name in program.graph.outputs]
+
+    def __call__(self, *arrays: Any) -> list[Any]:
+        sizes = self.solve(arrays)
+        values: list[Any] = [*arrays, *self.room]
+        for place, value in self.constants:
+            values[place] = value
+        for call, reads, writes in self.steps:
+            for place, result in zip(writes, call([values[place] for place in reads], sizes), strict=True):
+                values[place] = result
+        return [values[place] for place in self.results]
+
+
+def solver(graph: Graph) -> Callable[[Sequence[Any]], Sizes]:
+    """A function that gives the sizes for arrays in the order of the inputs. InputError where they do not fit."""
+
+    def solve(arrays: Sequence[Any]) -> Sizes:
+        return graph.bind([array.shape for array in arrays])
+
+    plain = [_plain(node.shape) for node in graph.inputs]
+    if graph.demands or any(shape is None for shape in plain):
+        return solve
+
+    def match(arrays: Sequence[Any]) -> Sizes:
+        sizes: dict[str, int] = {}
+        for shape, array in zip(plain, arrays, strict=True):
+            if len(shape or ()) != len(array.shape):
+                return solve(arrays)
+            for dim, extent in zip(shape or (), array.shape, strict=True):
+                if (dim if type(dim) is int else sizes.setdefault(str(dim), extent)) != extent:
+                    return solve(arrays)
+        return sizes
+
+    return match
+
+
+def _plain(shape: Shape) -> list[str | int] | None:
+    """A shape of names and numbers alone, else None."""
+    if any(dim.constant is None and str(dim) not in dim.names for dim in shape):
+        return None
+    return [str(dim) if dim.constant is None else dim.constant for dim in shape]
 
 
 def program(

@@ -1,4 +1,6 @@
-"""Fast calls of what was chosen for a key: in C where one kernel is the whole program, else in Python."""
+"""Fast calls of what was chosen for a key: in C where one kernel is the whole program, else in Python.
+
+A program of several steps looks nothing up in a call: kernels run by their fast calls, and NumPy between them."""
 
 from __future__ import annotations
 
@@ -14,15 +16,19 @@ from noyau.dtypes import DType
 from noyau.errors import InputError, UnsupportedError
 from noyau.hosts.numpy.c_library import threads
 from noyau.hosts.numpy.fast_calls import MISS, Argument, FastCall, in_caller_form, read_argument, write
+from noyau.hosts.numpy.memory import empty
+from noyau.ir.sizes import Sizes
 from noyau.kernels.call import FunctionKernel, call_kernel, library_of
-from noyau.kernels.programs.generate import BuiltProgram, Specialization
+from noyau.kernels.programs.generate import BuiltKernel, BuiltProgram, Specialization
+from noyau.kernels.programs.program import KernelStep, ProgramRunner, StepRun
 from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.dispatch.choice import Choice, Selection
-from noyau.ops.dispatch.program_runner import Into, Run, in_memory, into
 from noyau.signatures.binding import TAKES
 from noyau.signatures.types import Family, Signature, Term, Value
 
 Array = np.ndarray
+Run: TypeAlias = Callable[..., list[Array]]
+Into: TypeAlias = Callable[[Sequence[Array], Sequence[Array]], bool]
 Entry: TypeAlias = Callable[[tuple[Any, ...], Any], Any]  # arguments, out -> results, or MISS
 _ALONE = {Family.FLOAT: DType.F64, Family.INT: DType.I64}  # of a Python number that no array stands beside
 
@@ -132,3 +138,49 @@ def _by_size(fast_calls: Sequence[tuple[Entry, float]], arguments: tuple[Any, ..
     """The fast call for the size of the largest array."""
     cells = max((each.size for each in arguments if isinstance(each, np.ndarray)), default=0)
     return next(fast_call for fast_call, most in fast_calls if cells <= most)(arguments, out)
+
+
+def array_runner(built: BuiltProgram) -> ProgramRunner:
+    """A built program on NumPy's arrays."""
+    program = built.generated.program
+    pairs = zip(program.kernel_steps, built.kernels, strict=True)
+    return ProgramRunner(program, [_kernel(built, step, native) for step, native in pairs])
+
+
+def in_memory(program: BuiltProgram) -> Run:
+    """A program on arrays whose axes are in the order of memory, as fast calls read them."""
+    if program.generated.program.single is None:
+        return array_runner(program)
+    return lambda *arrays: program.kernels[0](*arrays, threads=threads(), empty=empty)
+
+
+def into(program: BuiltProgram) -> Into | None:
+    """A function that writes the results of a program of one kernel to the arrays of `out`, where that takes them."""
+    if program.generated.program.single is None:
+        return None
+
+    def write_into(arrays: Sequence[Array], out: Sequence[Array]) -> bool:
+        if not all(isinstance(target, np.ndarray) for target in out):
+            return False
+        try:
+            program.kernels[0](*arrays, out=out, threads=threads())
+        except InputError:
+            return False
+        return True
+
+    return write_into
+
+
+def _kernel(program: BuiltProgram, step: KernelStep, native: BuiltKernel) -> StepRun:
+    """A kernel by its fast call; by its slow way where there is no fast call, or what a library made is not packed."""
+    if program.library is None or any(buffer.strides for buffer in step.kernel.buffers):
+        return lambda arrays, sizes: native(*arrays, threads=threads(), empty=empty)
+    ends = [Argument(node.dtype, len(node.shape), PACKED) for node in step.graph.inputs]
+    return partial(_through, FastCall(program.library, f"{step.kernel.name}_kernel", ends).call, native)
+
+
+def _through(fast_call: Callable[..., Any], native: BuiltKernel, arrays: list[Array], sizes: Sizes) -> Sequence[Array]:
+    results = fast_call(tuple(arrays), None)
+    if results is MISS:
+        return native(*map(np.ascontiguousarray, arrays), threads=threads(), empty=empty)
+    return results if isinstance(results, tuple) else [results]

@@ -24,9 +24,8 @@ from noyau.ir.loops import Kernel, Role
 from noyau.ir.sizes import Sizes
 from noyau.kernels.programs.generate import BuiltKernel, BuiltProgram
 from noyau.kernels.programs.libraries import product, shows, slope_of
-from noyau.kernels.programs.program import KernelStep, LibraryStep
+from noyau.kernels.programs.program import KernelStep, ProgramRunner, StepRun
 from noyau.ops.dispatch.choice import USUAL
-from noyau.ops.dispatch.program_runner import ProgramRunner
 
 
 def along(dim: Dim, extents: Sequence[int], sizes: Mapping[str, int], device: torch.device) -> torch.Tensor:
@@ -41,7 +40,6 @@ def along(dim: Dim, extents: Sequence[int], sizes: Mapping[str, int], device: to
 
 
 Tensor: TypeAlias = torch.Tensor
-Step = Callable[[list[Tensor], Sizes], Sequence[Tensor]]
 _LAYOUTS = {layout.order.value: layout for layout in (PACKED, INNER, STRIDED)}
 
 
@@ -57,7 +55,13 @@ class TensorProgram(ProgramRunner):
         program, wanted = built.generated.program, built.generated.wanted
         self.device, self.is_single = torch.device(wanted.device), program.single is not None
         self.layouts = [wanted.layout(at) for at in range(len(program.graph.inputs))]
-        super().__init__(built, _calls(built, tiles), lambda value: tensor_of(value).to(self.device))
+        on_gpu = LANGUAGES[built.generated.language].on_gpu
+        calls = [
+            DeviceStep(built, step.kernel, kernel, tiles) if on_gpu else _kernel(built, step, kernel)
+            for step, kernel in zip(program.kernel_steps, built.kernels, strict=True)
+        ]
+        library = partial(partial, _library, self.device)
+        super().__init__(program, calls, library, lambda value: tensor_of(value).to(self.device))
 
     def __call__(self, *tensors: Tensor) -> list[Tensor]:
         return super().__call__(*self.in_layout(tensors))
@@ -84,19 +88,6 @@ def laid_out(tensor: Tensor, layout: Layout) -> Tensor:
     return tensor.contiguous() if layout.order in (Order.PACKED, Order.PERMUTED) else tensor
 
 
-def _calls(program: BuiltProgram, tiles: Mapping[str, int]) -> list[Step]:
-    kernels, device = iter(program.kernels), torch.device(program.generated.wanted.device)
-    on_gpu = LANGUAGES[program.generated.language].on_gpu
-
-    def call(step: KernelStep | LibraryStep) -> Step:
-        if not isinstance(step, KernelStep):
-            return partial(_library, step.graph, device)
-        kernel = next(kernels)
-        return DeviceStep(program, step.kernel, kernel, tiles) if on_gpu else _kernel(program, step, kernel)
-
-    return [call(step) for step in program.generated.program.steps]
-
-
 class DeviceStep:
     """A kernel of a program on tensors of a GPU, packed where it wants them so and a library left them otherwise."""
 
@@ -116,7 +107,7 @@ def _as_wanted(tensor: Tensor, layout: str) -> Tensor:
     return tensor if fits else tensor.contiguous()
 
 
-def _kernel(program: BuiltProgram, step: KernelStep, kernel: BuiltKernel) -> Step:
+def _kernel(program: BuiltProgram, step: KernelStep, kernel: BuiltKernel) -> StepRun:
     if program.library is None:
         return lambda tensors, sizes: _through_arrays(kernel, tensors)
     pairs = zip(step.graph.inputs, [_LAYOUTS[buffer.layout] for buffer in step.kernel.of(Role.INPUT)], strict=True)
@@ -138,7 +129,7 @@ def _through_arrays(kernel: BuiltKernel, tensors: Sequence[Tensor]) -> list[Tens
     return [tensor_of(array) for array in kernel(*map(array_of, tensors), threads=threads())]
 
 
-def _library(graph: Graph, device: torch.device, tensors: Sequence[Tensor], sizes: Sizes) -> list[Tensor]:
+def _library(device: torch.device, graph: Graph, tensors: Sequence[Tensor], sizes: Sizes) -> list[Tensor]:
     """A library call by torch: one value of a graph of views and constants."""
     values = dict(zip((node.output for node in graph.inputs), tensors, strict=True))
     evaluator = Evaluator(False, sizes)

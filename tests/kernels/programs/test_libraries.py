@@ -73,7 +73,7 @@ def test_views_constants_and_what_has_no_kernel():
     made = Node("y", Contract("ab,bc->ac"), ("t", "one"), DType.F32, square)
     total = Node("z", Reduce("sum", (0,)), ("y",), DType.F32, shape_of(["n"]))
     given = numbers(3, 3)
-    got = libraries.call(Graph((x, turned, one, made, total), ("z",)), [given], {"n": 3})
+    got = libraries.prepare(Graph((x, turned, one, made, total), ("z",)))([given], {"n": 3})
     assert np.allclose(got, (given.T @ np.ones((3, 3))).sum(0), rtol=1e-5)
 
 
@@ -81,7 +81,7 @@ def test_half_precision_is_computed_in_float32():
     x = Node("x", Input(), (), DType.F16, shape_of([1, "n"]))
     y = Node("y", Contract("ab,ab->a"), ("x", "x"), DType.F16, shape_of([1]))
     given = np.full((1, 4096), 0.25, np.float16)
-    assert libraries.call(Graph((x, y), ("y",)), [given], {"n": 4096}).tolist() == [256.0]
+    assert libraries.prepare(Graph((x, y), ("y",)))([given], {"n": 4096}).tolist() == [256.0]
 
 
 def test_what_blas_cannot_take_is_copied_and_loses_no_more():

@@ -4,33 +4,10 @@ import numpy as np
 import pytest
 
 import noyau
-from noyau.dtypes import DType
 from noyau.errors import InputError
-from noyau.ir.dims import Dim, shape_of
-from noyau.ir.graph import Graph, Input, Node
-from noyau.ir.sizes import Demand
 from noyau.kernels.programs.generate import build
-from noyau.ops.dispatch.program_runner import array_runner, solver
+from noyau.ops.dispatch.fast_entries import array_runner
 from tests.ops.dispatch.ops import generated, linear_op, numbers
-
-
-def graph(*shapes, demands=()):
-    nodes = tuple(Node(f"x{at}", Input(), (), DType.F32, shape_of(shape)) for at, shape in enumerate(shapes))
-    return Graph(nodes, ("x0",), demands)
-
-
-def arrays(*shapes):
-    return [np.empty(shape, np.float32) for shape in shapes]
-
-
-def test_sizes_of_plain_shapes():
-    solve = solver(graph(["m", "k"], ["k", 3], []))
-    assert solve(arrays((2, 5), (5, 3), ())) == {"m": 2, "k": 5}
-    with pytest.raises(InputError, match="x1 has shape"):
-        solve(arrays((2, 5), (4, 3), ()))
-    with pytest.raises(InputError, match="x1 has shape"):
-        solve(arrays((2, 5), (5, 4), ()))
-
 
 TABLE = np.array([[1.0, 2.0]])
 
@@ -52,14 +29,6 @@ def test_results_are_packed_and_new(function):
             assert np.array_equal(result, want)
             assert result.flags.c_contiguous
             result[0, 0] = 99
-
-
-def test_sizes_of_formulas_and_demands():
-    assert solver(graph(["n"], [Dim.of("n") * 2 + 1]))(arrays((3,), (7,))) == {"n": 3}
-    asked = solver(graph(["n"], ["m"], demands=(Demand(Dim.of("n"), Dim.of("m"), "at most"),)))
-    assert asked(arrays((3,), (4,))) == {"n": 3, "m": 4}
-    with pytest.raises(InputError, match="n <= m does not hold"):
-        asked(arrays((5,), (4,)))
 
 
 def test_a_program_of_several_steps():
