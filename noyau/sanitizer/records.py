@@ -7,7 +7,7 @@ import hashlib
 import linecache
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
@@ -181,13 +181,14 @@ class WatchedRun:
     is_cut: bool = False
 
 
-def findings_of(observations: Iterable[Observation], route: Route) -> tuple[list[Finding], list[str]]:
+def findings_of(observations: Collection[Observation], route: Route) -> tuple[list[Finding], list[str]]:
     """The findings of a run, one for each kind and pair of lines, and notes on those that marks in the source allow."""
     findings: dict[str, Finding] = {}
     allowed: dict[str, None] = {}
-    observations = list(observations)
-    updates = _updates(observations)
-    for each in observations:
+    raced = {each.memory for each in observations if each.kind is FindingKind.RACE}  # which leads to early reads
+    by_cause = sorted(observations, key=lambda each: each.kind is FindingKind.UNINITIALISED and each.memory in raced)
+    updates = _updates(by_cause)
+    for each in by_cause:
         site, other = route.site(each.site), route.site(each.other_site)
         marks = [f"{place.place}: {why}" for place in (site, other) if (why := place.allows(each.kind)) is not None]
         if marks:

@@ -96,6 +96,18 @@ def test_a_route_may_word_a_kind_itself():
     assert (finding.message, finding.remedy) == ("2 hurries", "wait")
 
 
+def test_a_race_is_told_before_the_early_read_that_it_leads_to():
+    early = replace(RACE, kind=FindingKind.UNINITIALISED, access=Access.READ, other_site=-1)
+    other = replace(early, site=1, memory=1)
+    route = Route("cuda", "op", "kernel", "", (WRITE, READ), {}, str)
+    findings, _ = findings_of([early, other, RACE], route)
+    assert [(each.kind, each.place) for each in findings] == [
+        ("uninitialised", "k.py:9"),
+        ("race", "k.py:4"),
+        ("uninitialised", "k.py:4"),
+    ]
+
+
 def test_what_mends_a_race_follows_who_races():
     def mend(*seen: Observation, blocks: int = 1, host: int = -1) -> str:
         owners = {n: f"thread {n} of block {n % blocks}" for n in range(4)} | {host: "the host"}

@@ -282,7 +282,7 @@ def is_script(target: str) -> bool:
     if path.suffix == ".ipynb" or is_program(target):
         return True
     if path.suffix != ".py" or not path.is_file():
-        return False
+        return path.suffix == ".py"  # of no file a script says what would do
     try:
         tree = ast.parse(path.read_bytes(), path.name)
     except (SyntaxError, ValueError) as fault:

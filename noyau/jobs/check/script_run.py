@@ -125,7 +125,7 @@ def check_script(
     the run is ended; `maps`: draw who writes what in a small launch of each kernel. How it ends badly (an exception, a
     crash) is the `fault` of the record, and that its time was over is `unseen` in it; it has what was seen until then.
     InputError where there is no such file, or it is no notebook."""
-    require_file(path, "give SCRIPT.py or BOOK.ipynb")
+    require_file(path, "give SCRIPT.py, BOOK.ipynb or FILE.py::OP")
     if path.suffix == NOTEBOOK:
         remembered(cells_of(path), path.name)
     with tempfile.TemporaryDirectory(prefix="noyau-") as folder:

@@ -30,6 +30,10 @@ _OF_PROGRAMS = {  # there is no op that could say what an output holds
     FindingKind.UNWRITTEN: "let the loop reach the last cells",
 }
 _ON_STACK = "a variable on the stack"
+# What a line assigns to; a call that is given something counts, for it may write too.
+_TARGETS = re.compile(
+    r"(?:\+\+|--)\s*(\w+)|(\S*?[\w\])])\s*(?:[-+*/%|&^]?=(?!=)|\+\+|--)|\b(?!(?:if|for|while)\b)(\w+\()(?!\))"
+)
 # Kinds of which the run says what there is to say.
 _WORDED = (FindingKind.DIVERGENT_BARRIER, FindingKind.CRASH, FindingKind.LAUNCH, FindingKind.UNWRITTEN)
 _WARPS = {
@@ -163,11 +167,22 @@ def _observations(
         if fault.kind is FindingKind.DIVERGENT_BARRIER and fault.words == "" and site == other:
             continue  # one barrier that the compiler has written twice
         memory = memory_of(fault.name, fault.size, fault.unit, allocation, context) if fault.name else None
+        if memory and memory.name == _ON_STACK and fault.kind in PAIRS:
+            memory = replace(memory, name=_variable(fault, site, other))
         observation = _observation(fault, site or context.entry_site, other, numbers, memory)
         sites = (observation.site, observation.other_site)[: 1 + (observation.kind in PAIRS)]
         key = (observation.kind, *sites, observation.memory)
         words.setdefault(key, (observation, _message(fault, site, other, memory)))
     return dict(words.values())
+
+
+def _variable(fault: Fault, site: Site | None, other: Site | None) -> str:
+    """The name of the variable of a race: all that its writing lines assign to, where both of its lines name it."""
+    sides = [(each.text, how) for each, how in ((site, fault.how), (other, fault.other_how)) if each]
+    matches = [match for text, how in sides if how != Access.READ for match in _TARGETS.finditer(text)]
+    name, *others = {(match[1] or match[2] or match[3]).lstrip("({") for match in matches} or {""}
+    is_sure = name.isidentifier() and all(re.search(rf"\b{name}\b", text) for text, _ in sides)
+    return name if is_sure and not others else _ON_STACK
 
 
 def _sides(observation: Observation) -> tuple[frozenset[int], int]:
@@ -277,11 +292,6 @@ def maps_of(ran: RunResult, lines: LineTable, context: ReportContext) -> tuple[A
     return tuple(maps.values())
 
 
-def _is_of_the_library(name: str, allocation: Site | None) -> bool:
-    """Whether a block is what the library of C++ keeps of its threads, which the user's text never names."""
-    return name.startswith("the block of ") if allocation is None else bool(_BEGINS_THREADS.search(allocation.text))
-
-
 def _read_writes(
     log: Sequence[str], lines: LineTable, context: ReportContext
 ) -> tuple[list[tuple[int, LaunchConfig | None]], Mapping[int, WatchedMemory], Mapping[int, Writes], int | None]:
@@ -301,8 +311,8 @@ def _read_writes(
         elif word == "B" and int(parts[0]) not in memories:
             number, size, units[int(parts[0])] = int(parts[0]), int(parts[2]), int(parts[3])
             site = site_of(lines.at(int(parts[4], 16)), context)
-            if _is_of_the_library(parts[1], site):
-                continue
+            if _BEGINS_THREADS.search(site.text) if site else parts[1].startswith("the block of "):
+                continue  # what the library of C++ keeps of its threads, which the user's text never names
             memory = memory_of(parts[1], size, units[number], site, context)
             numbers[memory.name].append(number)
             again = numbers[memory.name].index(number) + 1

@@ -339,13 +339,9 @@ def remedy_of(race: Observation, races: Sequence[Observation], sites: Sequence[S
         return REMEDIES["scan"]
     pairs = {(each.access, each.other_access) for each in races if each.site == race.site == each.other_site}
     if {(Access.READ, Access.WRITE), (Access.WRITE, Access.WRITE)} <= pairs:
-        return REMEDIES["reduction"] if _is_one_cell(race, sites) else REMEDIES["index"]
+        # A line that names its cell by numbers alone, as c[0] += 1 does, updates one for all iterations.
+        is_one = race.site >= 0 and re.search(r"\w\[[\s\d,()-]*\]\s*[^\s\w=]{1,2}=", sites[race.site].text)
+        return REMEDIES["reduction" if is_one else "index"]
     if not any(each.access is each.other_access is Access.WRITE for each in races):
         return REMEDIES["copy"]
     return REMEDIES["index"]
-
-
-def _is_one_cell(race: Observation, sites: Sequence[Site]) -> bool:
-    """Whether the line updates a cell that it names by numbers alone, as in c[0] += 1: one for all iterations."""
-    text = sites[race.site].text if race.site >= 0 else ""
-    return re.search(r"\w\[[\s\d,()-]*\]\s*[^\s\w=]{1,2}=", text) is not None

@@ -62,11 +62,6 @@ CONTEXT = SimulatedGpu(
 )
 
 
-def _as_array(value: Any, sync: bool = True) -> Any:
-    """An array of a device, of what has the memory of one."""
-    return value if isinstance(value, FakeCUDAArray) else FakeCUDAArray(np.asarray(value))
-
-
 def _detected() -> bool:
     sys.stdout.write(f"Found 1 CUDA devices\nid 0  {DEVICE.name.decode()}\n")
     return True
@@ -95,7 +90,7 @@ WORDS: dict[str, Any] = {
     **dict.fromkeys(("select_device", "current_context"), lambda *_: CONTEXT),
     **dict.fromkeys(("close", "profile_start", "profile_stop"), _ignored),
     "detect": _detected,
-    "as_cuda_array": _as_array,
+    "as_cuda_array": lambda obj, sync=True: obj if isinstance(obj, FakeCUDAArray) else FakeCUDAArray(np.asarray(obj)),
     "is_cuda_array": lambda value: isinstance(value, FakeCUDAArray),
     "is_supported_version": lambda: True,
     "get_current_device": lambda: DEVICE,

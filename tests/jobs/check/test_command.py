@@ -191,7 +191,8 @@ def test_a_file_that_seems_to_have_an_op(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["no.py::norm"], "there is no file 'no.py'"),
+        (["no.py::norm"], "there is no file 'no.py'; give PATH.py::OP"),
+        (["no.py"], "there is no file 'no.py'; give SCRIPT.py, BOOK.ipynb or FILE.py::OP"),
         (
             ["notes.txt::norm"],
             "notes.txt::norm is nothing that can be checked; there are: MODEL.onnx --against",
@@ -202,7 +203,7 @@ def test_a_file_that_seems_to_have_an_op(tmp_path, capsys):
 )
 def test_what_cannot_be_checked_is_refused(tmp_path, capsys, arguments, told):
     op = written(tmp_path)
-    assert main(["check", *([] if "::" in arguments[0] else [op]), *arguments]) == 2
+    assert main(["check", *([op] if arguments[0].startswith("--") else []), *arguments]) == 2
     assert told in capsys.readouterr().err
 
 

@@ -184,7 +184,9 @@ def test_a_notebook_cell_by_cell(tmp_path, capfd):
 
 
 def test_what_is_no_script(tmp_path):
-    with pytest.raises(InputError, match=r"^there is no file 'nothing\.py'; give SCRIPT\.py or BOOK\.ipynb$"):
+    with pytest.raises(
+        InputError, match=r"^there is no file 'nothing\.py'; give SCRIPT\.py, BOOK\.ipynb or FILE\.py::OP$"
+    ):
         check_script(type(tmp_path)("nothing.py"))
     path = written(tmp_path, "{}", "book.ipynb")
     with pytest.raises(InputError, match=rf"^{re.escape(str(path))} is no notebook of Jupyter \(KeyError"):

@@ -99,13 +99,38 @@ def test_a_program_of_openmp_runs_with_its_own_main(tmp_path, capfd):
     assert seen(found) == [("out-of-bounds", 17), ("race", 8)]
     told = {each.kind: each for each in found.findings}
     assert "thread 3 of 4 writes y at 20, which has 20 cells" in told["out-of-bounds"].message
-    assert "a variable on the stack, written by thread 0 of 4 on the same line" in told["race"].message
+    assert "reads s, written by thread 0 of 4 on the same line" in told["race"].message
     assert told["race"].owners == ("thread 1 of 4", "thread 0 of 4")
     assert "#pragma omp atomic" in told["race"].remedy
     assert "prog: watched in 2 runs, " in str(found)
     assert checked(tmp_path, "prog.c", OPENMP, "7").fault == "it ended with status 3"
     crashed = checked(tmp_path, "prog.c", OPENMP)
     assert [each.kind for each in crashed.findings] == ["crash"]
+
+
+def test_a_race_names_its_variable_where_its_lines_leave_no_doubt(tmp_path):
+    text = """\
+#include <stdio.h>
+#include <omp.h>
+int main(void) {
+    int id, n = 0, cells[2] = {0}, *pointer = &n;
+    char word[8];
+    #pragma omp parallel num_threads(3)
+    {
+        id = omp_get_thread_num();
+        cells[1] = id;
+        *pointer = 3;
+        n = snprintf(word, 8, "%d", 3);
+    }
+    printf("%d %d %d %s\\n", id, n, cells[1], word);
+}
+"""
+    races = [each for each in checked(tmp_path, "prog.c", text).findings if each.kind in ("race", "written-twice")]
+    named = {each.place.rpartition(":")[2] for each in races if " id, " in each.message}
+    assert named == {"8"}
+    others = [each.message for each in races if " id, " not in each.message]
+    assert others
+    assert all(" a variable on the stack, " in message for message in others)
 
 
 def test_a_program_of_cuda_runs_without_a_gpu(tmp_path, capfd):

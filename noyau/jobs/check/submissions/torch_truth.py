@@ -83,7 +83,8 @@ def _write_trial(
             native = plain_arrays(results)
             again = plain_arrays(format_of.reference(_clone(before)))
         changed = [at for at, (one, other) in enumerate(zip(_bytes(data), _bytes(before), strict=True)) if one != other]
-        facts: dict[str, Any] = {"changed": changed, "unset": _unset(before, POISONS[name])}
+        unset = [at for at, each in enumerate(_bytes(before)) if each and each == bytes([POISONS[name]]) * len(each)]
+        facts: dict[str, Any] = {"changed": changed, "unset": unset}
         facts["aliases"] = aliases(tensors_in(results), tensors_in(data))
         facts["is_random"] = any(one.tobytes() != other.tobytes() for one, other in zip(native, again, strict=True))
         facts["unread"] = _unread(format_of, before, native) if name == "a" and isinstance(format_of, GpuMode) else []
@@ -111,11 +112,6 @@ def _clone(data: Any) -> Any:
 
 def _bytes(data: Any) -> list[bytes]:
     return [array_of(each).tobytes() for each in tensors_in(data)]
-
-
-def _unset(data: Any, byte: int) -> list[int]:
-    """The tensors of which nothing was ever written."""
-    return [at for at, each in enumerate(_bytes(data)) if each and each == bytes([byte]) * len(each)]
 
 
 def _unread(format_of: Format, data: Any, native: Sequence[np.ndarray]) -> list[int]:
