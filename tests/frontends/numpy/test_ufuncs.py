@@ -142,7 +142,8 @@ def test_numbers_have_the_dtypes_of_the_installed_numpy(dtype):
     """Before NumPy 2 the dtype hangs on the number, and on the size, which calls with others are told by."""
     a = np.ones((3, 200), dtype)
     for number in (200, 70_000, np.int64(7), np.float64(2.5), np.uint8(200), 1e5):
-        found(lambda a, k=number: np.where(a > 0, a, k), a)
+        if NUMPY_1 or a.dtype.kind == "f" or number < 100:  # NumPy 2 refuses what a dtype does not hold
+            found(lambda a, k=number: np.where(a > 0, a, k), a)
         if takes(np.add, a.dtype, np.asarray(number).dtype) and np.can_cast(np.min_scalar_type(number), a.dtype):
             found(lambda a, k=number: (a + k, a / k, a[0, 0] + k), a)
     found(lambda a: (a / a.shape[0], a / a.shape[1]), a)
