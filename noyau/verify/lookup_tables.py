@@ -142,7 +142,7 @@ def whole(style: str, dtype: DType, shape: tuple[int, ...], rng: np.random.Gener
             return np.asarray(rng.choice(ends, shape))
         case "lowest" | "highest" if not mask:
             near = rng.integers(0, 100, shape, dtype.numpy, endpoint=True)
-            return np.asarray(limits.min + near if style == "lowest" else limits.max - near)
+            return np.asarray(limits.min + near if style == "lowest" else limits.max - near, dtype.numpy)
         case _:
             values = rng.integers(max(int(limits.min), -100), 100, shape, endpoint=True)
             few = np.where(rng.random(shape) < 0.7, rng.integers(0, 2, shape), rng.integers(0, 40, shape))

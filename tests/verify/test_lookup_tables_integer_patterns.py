@@ -52,3 +52,10 @@ def test_a_vector_that_is_searched_ascends():
     assert drawn is not None and (np.diff(drawn["x0"]) > 0).all() and (np.diff(drawn["x1"]) < 0).any()
     other = found(lambda a, k: a[k] + a[k + 1], table, np.arange(3)).graph  # places that follow from no cell
     assert not is_searched(other, other.inputs[0])
+
+
+@pytest.mark.parametrize("style", ["small", "zeros", "equal", "lowest", "highest", "extremes"])
+@pytest.mark.parametrize("dtype", [DType.U8, DType.I8, DType.I32, DType.U64])
+def test_a_lone_number_has_the_dtype_that_was_asked_for(dtype, style):
+    for mask in (True, False):
+        assert whole(style, dtype, (), np.random.default_rng(0), mask=mask).dtype == dtype.numpy

@@ -8,7 +8,7 @@ import pytest
 from noyau.frontends.numpy.derived_ufuncs import COMPOSED
 from noyau.frontends.numpy.ufuncs import SAME
 from tests.frontends.numpy.test_ufuncs import DTYPES
-from tests.frontends.numpy.traces import agrees, found, x
+from tests.frontends.numpy.traces import agrees, found, newer, x
 
 NAMES = sorted(name for name in COMPOSED if hasattr(np, name))
 SPECIAL = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 1e-30, -3e30, 0.5, 2.5, -2.0]
@@ -75,6 +75,7 @@ def test_counts_of_shifts_below_0_and_beyond_the_width(dtype):
     agrees(lambda value: value >> 3, numbers)
 
 
+@newer("2.0.0")
 def test_the_least_integer_has_bits_too():
     for dtype in (np.int8, np.int32, np.int64, np.uint8, np.uint64):
         info = np.iinfo(dtype)

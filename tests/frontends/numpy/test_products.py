@@ -6,7 +6,7 @@ import pytest
 import noyau
 from noyau.errors import UnsupportedError
 from noyau.ir.graph import Contract
-from tests.frontends.numpy.traces import agrees, found, traced_only, x
+from tests.frontends.numpy.traces import agrees, found, newer, traced_only, x
 
 
 @pytest.mark.parametrize(
@@ -75,8 +75,12 @@ def test_products_of_vectors_and_stacks():
     agrees(lambda a, b: np.tensordot(a, b, 2) + np.tensordot(a, b, axes=([2, 1], [1, 0])), x(2, 3, 4), x(3, 4))
     agrees(lambda a, v: np.dot(a, a)[..., 0, 0] + np.dot(a, v), x(2, 3, 3), x(3))
     agrees(lambda a, b: np.kron(a, b) + np.kron(b, a), x(2, 3), x(2, 3, seed=1))
-    agrees(lambda a, v: (np.matvec(a, v), np.vecmat(v, a), np.vecdot(a, v)), x(2, 3, 3), x(3))
     agrees(lambda a: (a > 0) @ (a > 0), x(3, 3))
+
+
+@newer("2.2.0")
+def test_products_with_vectors():
+    agrees(lambda a, v: (np.matvec(a, v), np.vecmat(v, a), np.vecdot(a, v)), x(2, 3, 3), x(3))
 
 
 @pytest.mark.parametrize("order", [None, 0, 1, 2, 3, np.inf, -np.inf])

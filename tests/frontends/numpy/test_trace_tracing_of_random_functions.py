@@ -115,8 +115,9 @@ def run(program: list[tuple], *arrays):
     return values[-1]
 
 
-REFUSED = ("not in the table", "does not take", "no common dtype", "shape (3, 1)")
+REFUSED = ("not in the table", "hangs on the number", "does not take", "no common dtype", "shape (3, 1)")
 KNOWN = (
+    "hangs on the number",
     "it has none yet",
     "has no number yet",
     "indices are given",

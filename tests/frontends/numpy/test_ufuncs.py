@@ -7,8 +7,9 @@ import pytest
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
+from noyau.frontends.numpy.tape import NUMPY_1
 from noyau.frontends.numpy.ufuncs import SAME
-from tests.frontends.numpy.traces import agrees, traced_only, x
+from tests.frontends.numpy.traces import agrees, found, traced_only, x
 
 DTYPES = ("bool", "int8", "int32", "int64", "uint8", "uint64", "float16", "float32", "float64")
 NAMES = sorted({name for name in (*SAME, "square", "isfinite") if hasattr(np, name)})
@@ -17,16 +18,16 @@ NAMES = sorted({name for name in (*SAME, "square", "isfinite") if hasattr(np, na
 def takes(ufunc: np.ufunc, *kinds) -> bool:
     """Whether NumPy has a loop for these, of dtypes that noyau has."""
     try:
-        found = ufunc.resolve_dtypes((*kinds, None))
+        loop = ufunc.resolve_dtypes((*kinds, None))
     except TypeError:
         return False
-    return all(dtype.kind in "biuf" for dtype in found)
+    return all(dtype.kind in "biuf" for dtype in loop)
 
 
 def _mixed(ufunc: np.ufunc, kinds) -> bool:
     """Whether NumPy compares int64 with uint64, which is refused."""
-    found = ufunc.resolve_dtypes((*kinds, None))
-    return len(set(found[: ufunc.nin])) > 1
+    loop = ufunc.resolve_dtypes((*kinds, None))
+    return len(set(loop[: ufunc.nin])) > 1
 
 
 def numbers(dtype: str, seed: int, name: str) -> np.ndarray:
@@ -85,7 +86,7 @@ def test_sizes_are_integers():
 
 def test_operators():
     agrees(lambda a, b: (-a + b * 2 - 1) / (abs(a) + 1) ** 2 % 3, x(2, 3), x(3))
-    agrees(lambda a: ((a > 0) ** 2 + a, (a > 0).any() ** 2 + a), x(3, dtype=np.int8))  # of a scalar it is no int8
+    agrees(lambda a: ((a > 0) ** 2 + a, (a > 0).any() ** 2 + a[0]), x(3, dtype=np.int8))  # of a scalar it is no int8
     agrees(lambda a, b: (a > 0) & ~(b <= a) | (a == b) ^ (a != 1), x(2, 3), x(3))
     agrees(lambda a: 1 - a, x(2, 3))
     agrees(lambda a: 2.0**a, x(2, 3))
@@ -134,6 +135,30 @@ def test_powers_as_the_operator_has_them():
     numbers = np.array([-0.0, 0.0, 4.0, np.inf, -np.inf, -1.0])
     agrees(lambda a: (a**2, a**0.5, a**-1, a**1, a**0), numbers)
     agrees(lambda a: (a**2, a**3, a**2.0, a**True, np.power(a, 2)), numbers > 0)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_numbers_have_the_dtypes_of_the_installed_numpy(dtype):
+    """Before NumPy 2 the dtype hangs on the number, and on the size, which calls with others are told by."""
+    a = np.ones((3, 200), dtype)
+    for number in (200, 70_000, np.int64(7), np.float64(2.5), np.uint8(200), 1e5):
+        if NUMPY_1 or a.dtype.kind == "f" or number < 100:  # NumPy 2 refuses what a dtype does not hold
+            found(lambda a, k=number: np.where(a > 0, a, k), a)
+        if takes(np.add, a.dtype, np.asarray(number).dtype) and np.can_cast(np.min_scalar_type(number), a.dtype):
+            found(lambda a, k=number: (a + k, a / k, a[0, 0] + k), a)
+    found(lambda a: (a / a.shape[0], a / a.shape[1]), a)
+    found(lambda a: a * (a.shape[0] - 5), np.ones((3, 2), "f4" if dtype[0] == "u" else dtype))
+
+
+@pytest.mark.skipif(not NUMPY_1, reason="since NumPy 2 no dtype hangs on a number")
+def test_a_dtype_that_hangs_on_a_number_in_an_array_is_none():
+    for function in (lambda a, z: a * z, lambda a, z: np.where(a > 0, a, z), lambda a, z: a / a[z > 0].size):
+        with pytest.raises(
+            UnsupportedError, match="before NumPy 2 its dtype hangs on the number in an array of no axes"
+        ):
+            found(function, x(2, 3, dtype=np.float16), x(dtype=np.int64))
+    large = np.ones((70_000, 1), np.float32)
+    assert found(lambda a: a * a.shape[0], large[:9]).graph.demands != found(lambda a: a * len(a), large).graph.demands
 
 
 def test_methods_of_ufuncs():

@@ -6,12 +6,19 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 
 from noyau.dtypes import DType, from_numpy
 from noyau.frontends.numpy.trace import Trace, follow, trace_shapes
 from noyau.ir.dims import shape_of
 from noyau.ir.graph import Graph, Input, Node
 from noyau.ir.graph_interpreter import evaluate
+
+
+def newer(release: str) -> pytest.MarkDecorator:
+    """A mark of tests of what NumPy has since a release."""
+    missing = np.lib.NumpyVersion(np.__version__) < release
+    return pytest.mark.skipif(missing, reason=f"before {release} NumPy has it not")
 
 
 def x(*shape: int, dtype: Any = np.float32, seed: int = 0) -> np.ndarray:
