@@ -66,7 +66,7 @@ def common_dtype(values: Sequence[Any]) -> DType:
 
 
 def _sample(value: Any, end: int) -> Any:
-    """What NumPy is asked about in the place of a value: without cells, or an `end` where its number is not known."""
+    """The stand-in for a value that NumPy is asked about: without cells, or an `end` where its number is not known."""
     match value:
         case Size():
             return end if _is_weak(value) else np.int64(end)
