@@ -43,7 +43,8 @@ class Case:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The end of a case. `verdict`: "defective", "right" or "undecided"; `findings`: kind, line and message of each
-    error; `reason`: the last line that was printed; `unseen`: why kernels of it were not checked, or it ended."""
+    error; `reason`: the last line that was printed, of those that say what was not verified if there are any;
+    `unseen`: why kernels of it were not checked, or it ended."""
 
     case: Case
     verdict: str
@@ -120,7 +121,8 @@ def check_case(case: Case, time_s: float, environment: dict[str, str] | None = N
     is_undecided = status is None or status == UNVERIFIED or not found or bool(found.get("fault"))
     verdict = "defective" if counted else "undecided" if is_undecided else "right"
     texts = tuple(f"{each['kind']}, line {each['line']}: {each['message']}" for each in errors)
-    reason = f"no end within {time_s:g} s" if status is None else lines[-1] if lines else ""
+    told = [each for each in lines if ": not verified: " in each or ": not checked: " in each] or lines
+    reason = f"no end within {time_s:g} s" if status is None else told[-1] if told else ""
     unseen = (found.get("fault"), *(each.get("unseen") for each in found.get("checked", ())))
     return Outcome(case, verdict, status, monotonic() - begin, texts, reason, tuple(filter(None, unseen)))
 
