@@ -43,7 +43,8 @@ class Case:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """The end of a case. `verdict`: "defective", "right" or "undecided"; `findings`: kind, line and message of each
-    error; `reason`: the last line that was printed; `unseen`: why kernels of it were not checked, or it ended."""
+    error; `reason`: the last line that was printed, of those that say what was not verified if there are any;
+    `unseen`: why kernels of it were not checked, or it ended."""
 
     case: Case
     verdict: str
@@ -120,7 +121,8 @@ def check_case(case: Case, time_s: float, environment: dict[str, str] | None = N
     is_undecided = status is None or status == UNVERIFIED or not found or bool(found.get("fault"))
     verdict = "defective" if counted else "undecided" if is_undecided else "right"
     texts = tuple(f"{each['kind']}, line {each['line']}: {each['message']}" for each in errors)
-    reason = f"no end within {time_s:g} s" if status is None else lines[-1] if lines else ""
+    told = [each for each in lines if ": not verified: " in each or ": not checked: " in each] or lines
+    reason = f"no end within {time_s:g} s" if status is None else told[-1] if told else ""
     unseen = (found.get("fault"), *(each.get("unseen") for each in found.get("checked", ())))
     return Outcome(case, verdict, status, monotonic() - begin, texts, reason, tuple(filter(None, unseen)))
 
@@ -140,6 +142,22 @@ def check_cases(cases: Sequence[Case], jobs: int, time_s: float, say: Callable[[
 def _fields(outcome: Outcome) -> dict[str, Any]:
     """An outcome for a log, without its case."""
     return {field.name: getattr(outcome, field.name) for field in fields(outcome) if field.name != "case"}
+
+
+def _outcomes_in(log: Path | None, cases: Sequence[Case]) -> dict[str, Outcome]:
+    """The outcomes of these cases that a log holds, by name; ValueError with the line that is none."""
+    named, outcomes = {each.name: each for each in cases}, {}
+    lines = log.read_text("utf-8").splitlines() if log is not None and log.is_file() else []
+    for number, line in enumerate(lines, 1):
+        try:
+            row = json.loads(line)
+            name = row.pop("name")
+            values = {key: tuple(value) if isinstance(value, list) else value for key, value in row.items()}
+            if name in named:
+                outcomes[name] = Outcome(named[name], **values)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise ValueError(f"line {number} of {log} is no outcome of a case; remove the line") from None
+    return outcomes
 
 
 def score_of(suite: str, tool: str, outcomes: Sequence[Outcome]) -> Score:
@@ -188,7 +206,7 @@ def main(suite: str, cases_of: Callable[[Path], list[Case]], words: Sequence[str
     parser.add_argument("--only", default="", help="cases whose name has one of these words: 001,simd")
     parser.add_argument("--jobs", type=int, default=2, help="cases at a time (default: 2)")
     parser.add_argument("--time", type=float, default=120.0, help="seconds on the clock for each case (default: 120)")
-    parser.add_argument("--log", type=Path, help="a file: what was found in each case, a line of JSON for each")
+    parser.add_argument("--log", type=Path, help="a JSON line a case; those that it holds are not run again")
     parser.add_argument("--keep", action="store_true", help=f"put the score into {RESULTS.name}, for docs/defects.md")
     arguments = parser.parse_args(words)
     wanted = arguments.only.split(",")
@@ -203,7 +221,13 @@ def main(suite: str, cases_of: Callable[[Path], list[Case]], words: Sequence[str
             with arguments.log.open("a", encoding="utf-8") as file:
                 file.write(json.dumps({"name": outcome.case.name, **_fields(outcome)}) + "\n")
 
-    outcomes = check_cases(cases, arguments.jobs, arguments.time, say)
+    try:
+        done = _outcomes_in(arguments.log, cases)
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
+    left = [each for each in cases if each.name not in done]
+    done |= {each.case.name: each for each in check_cases(left, arguments.jobs, arguments.time, say)}
+    outcomes = [done[each.name] for each in cases]
     score = score_of(suite, "noyau", outcomes)
     print("\n".join(table_of(score, outcomes)))
     if arguments.keep:

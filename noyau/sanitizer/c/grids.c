@@ -8,7 +8,9 @@ typedef struct {
     int64_t idle, cells, accesses;
 } launch;
 static launch launch_table[MOST_LAUNCHES];
-static int launch_count;
+static int launch_count, launch_site;
+static uint32_t blocks_ended; /* of the launch that runs */
+static int64_t idle_before, accesses_before;
 
 /* A block that has begun and has not ended. While another one runs it keeps what is shared here. */
 typedef struct {
@@ -60,6 +62,16 @@ static int number_of_launch(int site) {
     if (launch_count == MOST_LAUNCHES) return -1;
     launch_table[launch_count] = (launch){site, 0, grid_shape, block_shape, INT64_MAX, 0, 0};
     return launch_count++;
+}
+
+/* What the launch that runs, or has just ended, has done is added to what those like it did. */
+static void count_launch(void) {
+    if (launch_now < 0) return;
+    launch *l = launch_table + launch_now;
+    l->accesses += accesses - accesses_before;
+    if (idle - idle_before < l->idle) l->idle = idle - idle_before;
+    if (widest_cells > l->cells) l->cells = widest_cells;
+    launch_now = -1;
 }
 
 static void open_shared(int64_t bytes) {
@@ -138,7 +150,7 @@ static void run_blocks(uint32_t blocks_in_grid, int threads, void (*run)(void *)
             if (i >= count) count = i + 1;
             activate(r);
             r->state = run_block(r->threads, threads);
-            waiting += r->state == WAITS_GRID, left -= r->state == ENDED;
+            waiting += r->state == WAITS_GRID, left -= r->state == ENDED, blocks_ended += r->state == ENDED;
             for (int k = 0; k < threads && r->state == ENDED; ++k) idle += !r->threads[k].touched;
             if (r->state == ENDED) r->learnt = learnt, active = 0;
             if (begun) break;
@@ -164,8 +176,8 @@ void noyau_run_grid(triple grid, triple shape, int64_t shared, int cooperates, v
     learnt = 0, learnt_count = 0, any_fence = 0, is_grid_over = 0;
     begin_region(pc, (const uint32_t[]){grid.x, grid.y, grid.z, shape.x, shape.y, shape.z});
     launches += 1, launched += (int64_t)threads * blocks_in_grid, widest_cells = 0;
-    launch_now = number_of_launch(site_of(pc));
-    const int64_t idle_before = idle, accesses_before = accesses;
+    launch_site = site_of(pc), launch_now = number_of_launch(launch_site);
+    idle_before = idle, accesses_before = accesses, blocks_ended = 0;
     if (launch_now >= 0) launch_table[launch_now].count += 1;
     open_shared(shared);
     now_round += 1 << 2;
@@ -177,14 +189,9 @@ void noyau_run_grid(triple grid, triple shape, int64_t shared, int cooperates, v
         thread_places[i] = (triple){(unsigned)i % shape.x, (unsigned)i / shape.x % shape.y, (unsigned)i / shape.x / shape.y};
     const uint32_t first_round = now_round;
     run_blocks(blocks_in_grid, threads, run, argument);
-    if (launch_now >= 0) {
-        launch *l = launch_table + launch_now;
-        l->accesses += accesses - accesses_before;
-        if (idle - idle_before < l->idle) l->idle = idle - idle_before;
-        if (widest_cells > l->cells) l->cells = widest_cells;
-    }
     settle_pending();
-    scheduler = was, mode = before, launch_now = -1;
+    count_launch();
+    scheduler = was, mode = before;
     if (kept) __real_memcpy(tls_block.start, kept, (size_t)tls_block.bytes), __real_free(kept);
     await_grid(first_round, now_round);
     now_round += 1 << 2;

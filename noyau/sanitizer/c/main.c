@@ -118,6 +118,7 @@ static void write_map(FILE *out) {
 static void write_found(void) {
     FILE *out = fopen(found_path, "w");
     if (!out) fatal("what was found cannot be written");
+    if (mode == GRID) count_launch(); /* which is cut short */
     if (refused) fprintf(out, "U\t%llx\t%s\n", (unsigned long long)pc_of(refused_site), refused);
     for (int i = 0; i < MOST_ALONE && alone[i].run; ++i)
         if (!alone[i].has_team) fprintf(out, "O\t%llx\n", (unsigned long long)((uintptr_t)alone[i].run + 1 - program_base));
@@ -209,11 +210,20 @@ static void stop_run(void) {
     _exit(3);
 }
 
+/* It is ended from outside; of a grid that runs, how much of it ran is told. */
+static _Noreturn void end_early(const char *words) {
+    static char in_grid[160];
+    if (mode != GRID) refuse(words, last_site);
+    snprintf(in_grid, sizeof in_grid, "%s: %u of %u blocks of this launch ran", words, blocks_ended,
+             grid_shape.x * grid_shape.y * grid_shape.z);
+    refuse(in_grid, launch_site);
+}
+
 static void on_signal(int number) {
     const char *words = number == SIGPROF ? "it does not end" : number == SIGABRT ? "it aborts" : "it crashes";
     if (is_program && (number == SIGINT || number == SIGTERM || number == SIGPROF)) {
         signal(SIGINT, SIG_IGN), signal(SIGTERM, SIG_IGN); /* what is written is not cut off by another one */
-        refuse(number == SIGPROF ? "it does not end within its time" : "it was interrupted", last_site);
+        end_early(number == SIGPROF ? "it does not end within its time" : "it was interrupted");
     }
     if (number == SIGFPE) words = "it divides by zero, or overflows";
     pending.number = -1;

@@ -21,7 +21,7 @@ from noyau.kernels.user_kernel import LaunchConfig, three
 from noyau.sanitizer.c.build import InstrumentedProgram, source_name
 from noyau.text import several
 from noyau.workers.resources import wait_factor
-from noyau.workers.signals import wait_or_end
+from noyau.workers.signals import INTERRUPTED, wait_or_end
 
 Array = np.ndarray
 BLOCKS, ROUND_ROBIN, RANDOM = 0, 1, 2
@@ -180,7 +180,7 @@ def run_whole(
         if not result.is_file():
             raise CheckError(f"{cut or f'it ended its process (status {status})'}, and nothing is known of it")
         ran = _result_of(result.read_text("utf-8", "replace"), None)
-        return replace(ran, refusal=cut or ran.refusal), status
+        return replace(ran, refusal=ran.refusal.replace(INTERRUPTED, cut or INTERRUPTED) or cut), status
 
 
 @contextmanager

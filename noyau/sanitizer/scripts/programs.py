@@ -164,9 +164,10 @@ def _check_of(
     seen = [_kernel_seen(name, each, runs, lines, context) for name, each in launches.items()]
     of_grids = {number for each in launches.values() for number in each}
     of_host = [replace(run, faults=tuple(f for f in run.faults if f.launch not in of_grids)) for run in runs]
+    of_host = [replace(run, refusal="") if _cut_launches(run) else run for run in of_host]
     findings, allowed = findings_of_runs(of_host, lines, context)
     accesses = sum(each.accesses for each in runs) - sum(each.accesses for each in seen)
-    unseen = unseen_of(runs, lines, context)
+    unseen = unseen_of(of_host, lines, context)
     teams = f"{several(len(runs[0].in_team), 'region')} of several threads" if runs[0].in_team else ""
     notes = (*allowed, teams) if teams else allowed
     if findings or notes or unseen or not seen:
@@ -204,7 +205,13 @@ def _kernel_seen(
     defined = next((each.line for each in syntax(context.text, "cuda").functions if each.name == name), 0)
     place = f"{context.place}:{defined}" if defined else context.entry_site.place
     accesses = sum(each.accesses for each in grids)
-    return KernelSeen(name, context.language, place, calls, shapes, accesses, findings, (*allowed, note))
+    unseen = unseen_of([replace(run, alone=()) for run in runs if _cut_launches(run) & set(launches)], lines, context)
+    return KernelSeen(name, context.language, place, calls, shapes, accesses, findings, (*allowed, note), unseen)
+
+
+def _cut_launches(ran: RunResult) -> set[int]:
+    """The numbers of the launches that may be the one within which a run was ended, if it was."""
+    return {number for number, each in enumerate(ran.grids) if ran.refusal and each.site == ran.refused_at}
 
 
 def unseen_of(runs: Sequence[RunResult], lines: LineTable, context: ReportContext) -> str:

@@ -266,6 +266,27 @@ def test_a_run_in_silence_is_short_and_follows_no_interruption(tmp_path, monkeyp
     assert log.read_text(encoding="utf-8") == "rrr"
 
 
+def test_a_launch_that_is_cut_short_is_named_with_the_share_that_ran(tmp_path):
+    text = """__global__ void fill(volatile int *a) {
+    do a[blockIdx.x] = 1; while (blockIdx.x == 2);
+}
+int main() {
+    int *a;
+    cudaMalloc(&a, 16);
+    fill<<<4, 1>>>(a);
+    return cudaDeviceSynchronize();
+}
+"""
+    path = tmp_path / "fill.cu"
+    path.write_text(text, encoding="utf-8")
+    stopped = check_program(path, time_s=0.2)
+    assert not stopped.is_verified
+    (seen,) = stopped.kernels
+    assert seen.name == "fill"
+    assert seen.accesses > 2
+    assert seen.unseen == "line 7: it does not end within its time: 2 of 4 blocks of this launch ran"
+
+
 def test_maps_are_of_memory_that_the_text_names(tmp_path):
     text = """#include <thread>
 void fill(float *x, int at) { for (int i = 0; i < 4; i++) x[4 * at + i] = at; }

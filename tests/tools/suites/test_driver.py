@@ -37,6 +37,30 @@ def test_programs_are_judged_and_counted(tmp_path, capsys):
         driver.main("a suite", cases_of, [str(tmp_path), "--only", "nothing"])
 
 
+def test_a_log_goes_on(tmp_path, capsys, monkeypatch):
+    cases = [Case("one", ("one.c",), tmp_path, True), Case("two", ("two.c",), tmp_path, False)]
+    runs = []
+
+    def check_case(case, time_s):
+        runs.append(case.name)
+        return Outcome(case, "defective" if case.is_defective else "right", 0, 0.1, ("race, line 1: of two",), "")
+
+    monkeypatch.setattr(driver, "check_case", check_case)
+    log = tmp_path / "log"
+    words = [str(tmp_path), "--log", str(log)]
+    driver.main("a suite", lambda _: cases, [*words, "--only", "one"])
+    capsys.readouterr()
+    assert driver.main("a suite", lambda _: cases, words) == 0
+    assert runs == ["one", "two"]
+    assert "2 cases: precision 1.000, recall 1.000" in capsys.readouterr().out
+    assert [json.loads(line)["name"] for line in log.read_text("utf-8").splitlines()] == runs
+    with log.open("a", encoding="utf-8") as file:
+        file.write('{"name": "tw')
+    with pytest.raises(SystemExit):
+        driver.main("a suite", lambda _: cases, words)
+    assert f"line 3 of {log} is no outcome of a case; remove the line" in capsys.readouterr().err
+
+
 def test_a_case_without_an_end_is_undecided(tmp_path):
     (tmp_path / "loops.c").write_text("int main() { for (;;) {} }\n", encoding="utf-8")
     outcome = driver.check_case(Case("loops", ("loops.c",), tmp_path, False), 0.05)
