@@ -27,7 +27,7 @@ C_TYPES = {"float": np.float32, "double": np.float64, "uint16_t": np.uint16, "ui
 CONVERSIONS = {name for name in cmath.NAMES if "_to_" in name}
 SWEPT = sorted(cmath.NAMES - CONVERSIONS)
 # Those of what is known promise nothing elsewhere.
-LOOPS = sorted(cmath.NAMES | {"noyau_exp_negative_f32", "noyau_share_f32"})
+LOOPS = sorted(cmath.NAMES | {"noyau_exp_negative_f32", "noyau_share_f32", "noyau_f32_to_f16_to_f32"})
 # What is the C library's in float64. Everything else is vectorised, and all of float32.
 LIBRARY = (
     "acos acosh asin asinh atan atan2 atanh cbrt cos cosh erfc exp2 expm1 floor_divide floor_mod fmod log10 log1p log2"
@@ -324,6 +324,18 @@ def test_a_float_goes_to_the_nearest_half(run, half, kind):
     np.testing.assert_array_equal(got, nearest(x.astype(np.float64), *format_))
     zero = got == 0
     np.testing.assert_array_equal(np.signbit(got[zero]), np.signbit(x[zero]))
+
+
+def test_a_float_through_float16_is_what_both_conversions_give(run):
+    wide = np.sort(PATTERNS[:0x7C00].view(np.float16).astype(np.float32))
+    edge = np.concatenate([wide, (wide[1:] + wide[:-1]) / 2, np.array([65504, 65520, 65536, 2**127, np.inf], "f4")])
+    around = [np.nextafter(edge, np.float32(way)) for way in (-np.inf, np.inf)]
+    values = np.concatenate([edge, *around, every_size(np.float32, 1)[0], np.array([np.nan], "f4")])
+    x = np.concatenate([values, -values])
+    got, wanted = run("noyau_f32_to_f16_to_f32", x), run("noyau_f16_to_f32", run("noyau_f32_to_f16", x))
+    number = ~np.isnan(x)
+    np.testing.assert_array_equal(got[number].view(np.uint32), wanted[number].view(np.uint32))
+    assert np.isnan(got[~number]).all()
 
 
 @pytest.mark.parametrize("level", [2, 3, 4])

@@ -12,7 +12,7 @@ from noyau.codegen.tables import closed, opened
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, DimOp, Shape, never_negative
-from noyau.ir.loops import Buffer, Expr, InWholeLines, Kernel, Load, Loop, Store
+from noyau.ir.loops import Buffer, Call, Expr, InWholeLines, Kernel, Load, Loop, Store
 from noyau.ir.ranges import at_least_one, lowest
 
 
@@ -62,6 +62,13 @@ class CExpressions(statements.Expressions):
             return None
         text = self.expr(operands[0])
         return f"(({text} == INFINITY) | ({text} == -INFINITY))"
+
+    def cast(self, operand: Expr, dtype: DType) -> str:
+        match operand:
+            case Call("cast", (value,), DType.F16) if value.dtype is dtype is DType.F32:
+                return self.function("noyau_f32_to_f16_to_f32", (value,))
+            case _:
+                return super().cast(operand, dtype)
 
     def converted(self, operand: Expr, dtype: DType) -> str:
         text = self.expr(operand)

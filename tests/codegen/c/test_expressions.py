@@ -45,6 +45,7 @@ TEXTS = [
     (load("x", ROW * 2 + 1), "x[i * 2 + 1]"),
     (load("h", ROW), "noyau_f16_to_f32(h[i])"),
     (load("b", ROW), "noyau_bf16_to_f32(b[i])"),
+    (call("cast", call("cast", VALUE, dtype=F16), dtype=F32), "noyau_f32_to_f16_to_f32(value)"),
     (load("x", ROW, where=P, other=Const(0.0, F32)), "p[i] ? x[i] : 0.0f"),
     (load("x", ROW, where=less(ROW, 3), other=ONE), "i < 3 ? x[i] : 1.0f"),
     (call("add", X, VALUE), "x[i] + value"),
