@@ -114,14 +114,19 @@ def on_gpu(kernel: ir.Kernel) -> ir.Kernel:
     """The kernel, flat, as grids of programs and tiles, each launch by the strategy that fits it.
 
     UnsupportedError where a launch merges into an output, or stores at a looked-up index: programs could meet there."""
-    if any(merges(launch.body) for launch in kernel.launches):
-        raise UnsupportedError(f"{kernel.name}: no strategy for programs on a GPU scatters; language cuda has three")
+    require_no_scatter(kernel)
     flat = primitives.with_bodies(primitives.flatten(kernel), lambda body: walk.rewrite(body, _plain))
     bodies = [launch.body for launch in flat.launches]
     is_pair = len(bodies) == 2 and not any(is_ordered(fold) for body in bodies for fold in walk.folds_in(body))
     both = both_in(*bodies) if is_pair else None
     scheduled = primitives.each(flat, bodies, _one) if both is None else rows_and_columns(flat, both)
     return with_hints(gpu_tiles.with_tiles(scheduled))
+
+
+def require_no_scatter(kernel: ir.Kernel) -> None:
+    """UnsupportedError where a launch merges into an output, or stores at a looked-up index."""
+    if any(merges(launch.body) for launch in kernel.launches):
+        raise UnsupportedError(f"{kernel.name}: no strategy for programs on a GPU scatters; language cuda has three")
 
 
 def _plain(expr: ir.Expr) -> ir.Expr:

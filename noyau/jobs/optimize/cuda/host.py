@@ -13,6 +13,7 @@ from torch import fx
 from noyau.codegen.plan import Plan, Planned
 from noyau.compiler.partition.cut import Partition
 from noyau.compiler.partition.traffic import traffic
+from noyau.compiler.schedules.gpu.strategies import require_no_scatter
 from noyau.errors import CheckError, UnsupportedError
 from noyau.hosts.torch.cuda.device import guard
 from noyau.hosts.torch.modules import executor
@@ -116,7 +117,7 @@ class CudaBench:
 def plan_for_triton(source: TracedGraph, *, reasons: bool = True) -> tuple[Partition, Plan]:
     """The groups of a graph and their kernels, all of which Triton takes: it is asked for the few kinds that come of
     the cut, and at each step of another cut only where it takes one of them not, which is rare."""
-    cut = modules_groups.cut(source, require_inputs, reasons=reasons)
+    cut = modules_groups.cut(source, require_basics, reasons=reasons)
     plan = cuda_candidates.plan(cut.groups, source)
     if plan.refused:
         cut = modules_groups.cut(source, cuda_candidates.triton_text, reasons=reasons)
@@ -124,8 +125,9 @@ def plan_for_triton(source: TracedGraph, *, reasons: bool = True) -> tuple[Parti
     return cut, plan
 
 
-def require_inputs(kernel: Kernel) -> None:
-    """UnsupportedError for a kernel without inputs: Triton takes the device of the first one."""
+def require_basics(kernel: Kernel) -> None:
+    """UnsupportedError for a kernel that scatters, or without inputs: Triton takes the device of the first one."""
+    require_no_scatter(kernel)
     if not kernel.of(Role.INPUT):
         raise UnsupportedError(f"{kernel.name} has no inputs: language triton takes the device of the first one")
 

@@ -7,11 +7,12 @@ import torch
 
 from noyau.errors import BuildError
 from noyau.hosts.torch.modules import flat_codegen
+from noyau.hosts.torch.modules import groups as modules_groups
 from noyau.hosts.torch.modules import sites as modules_sites
 from noyau.hosts.torch.modules.rewrite import rewrite
 from noyau.jobs.optimize import pipeline
 from noyau.jobs.optimize.cuda import certificate as cuda_certification
-from noyau.jobs.optimize.cuda.host import CudaHost
+from noyau.jobs.optimize.cuda.host import CudaHost, plan_for_triton
 from noyau.jobs.optimize.torch.graph_hosts import CompiledGraph
 from noyau.jobs.optimize.torch.options import CompileOptions
 from noyau.toolchain.triton.module import interprets
@@ -66,6 +67,19 @@ def test_inputs_in_any_order_of_memory():
     assert len(record.kept) == 1
     (made,) = run([x, y, row])
     assert same(made, ((x * y).tanh() + row).sum(-1))
+
+
+def test_a_graph_that_scatters_is_cut_once(monkeypatch):
+    seen, cut = [], modules_groups.cut
+    monkeypatch.setattr(modules_groups, "cut", lambda *args, **words: seen.append(args[0]) or cut(*args, **words))
+
+    def scattered(x, at, values):
+        return torch.index_put(x.exp(), (at,), values * 2, accumulate=True).sum(-1).tanh()
+
+    args = (torch.randn(6, 8), torch.tensor([1, 4, 1]), torch.randn(3, 8))
+    _, plan = plan_for_triton(modules_sites.trace_graph(graph_of(scattered, args)))
+    assert len(seen) == 1 and not plan.refused and plan.kernels
+    assert not any("index_put" in str(operator) for kernel in plan.kernels for operator in kernel.replaces)
 
 
 def test_without_an_interpreter_or_a_gpu_it_says_so(monkeypatch):
