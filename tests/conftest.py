@@ -112,10 +112,11 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 
 
 with suppress(ModuleNotFoundError):  # it may be among those that are not there
-    from hypothesis import settings
+    from hypothesis import HealthCheck, settings
 
-    settings.register_profile("few", max_examples=18)  # what a test asks for itself counts
-    settings.register_profile("many", max_examples=250)  # by hand, before a release
+    slow = [HealthCheck.too_slow]  # a busy machine is no fault of a test
+    settings.register_profile("few", max_examples=18, suppress_health_check=slow)  # what a test asks for itself counts
+    settings.register_profile("many", max_examples=250, suppress_health_check=slow)  # by hand, before a release
     settings.load_profile("few")
 
 # The same texts are built in a quarter of the time; that the compiler is right is not what most tests ask.

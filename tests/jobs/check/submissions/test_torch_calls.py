@@ -1,9 +1,5 @@
 from __future__ import annotations
 
-import pytest
-
-pytest.importorskip("torch")
-
 from noyau.jobs.check.submissions import torch_calls
 from noyau.jobs.check.submissions.torch_calls import Pace
 
