@@ -44,7 +44,6 @@ def together(kernels: Sequence[ir.Kernel], comment: str = "") -> str:
         _snippet("noyau_cuda.h"),
         functions,
         *(integer_function(*key).replace("static inline", "NOYAU_BOTH") for key in integers),
-        _snippet("store_apart.h") if any(isinstance(s, ir.Loop) and stores_apart(s) for s in statements) else "",
         _snippet("merge_lanes.h") if any(isinstance(s, ir.MergeLanes) for s in statements) else "",
         _snippet("atomics.h") if any(isinstance(s, ir.Store) and s.is_atomic for s in statements) else "",
         _snippet("merge_blocks.h") if any(part.has_meetings for part in parts) else "",
@@ -296,14 +295,13 @@ class CudaPrinter(ThreadStatements, CPrinter):
                 texts.ints.add(loop.var)
             vectors = dict[Place, str]()
             for name, index in places_along(texts.memory, loop.body, loop.var):
-                if name in loop.alone and name not in stored:
+                if name in loop.alone:
                     continue
                 kind = f"<{TYPES[texts.memory[name].dtype]}, {loop.extent}>"
                 vectors[name, index] = vector = names.fresh(f"{names.value(name)}_cells")
                 if name in stored:
                     yield f"noyau_vector{kind} {vector};"
-                    word = "noyau_store_apart" if name in loop.alone else "noyau_store"
-                    after += self.stored_vector(replace(stored[name], index=index), vector, word + kind)
+                    after += self.stored_vector(replace(stored[name], index=index), vector, kind)
                 else:
                     yield f"const noyau_vector{kind} {vector} = {self.vector_at(name, index, kind)};"
             texts.vectors, texts.vector = vectors, loop.var
@@ -315,11 +313,11 @@ class CudaPrinter(ThreadStatements, CPrinter):
             yield "}"
             yield from after
 
-    def stored_vector(self, store: ir.Store, vector: str, function: str) -> Iterator[str]:
-        """A vector into memory, by a function; where what is looked up lies outside, nowhere."""
+    def stored_vector(self, store: ir.Store, vector: str, kind: str) -> Iterator[str]:
+        """A vector into memory; where what is looked up lies outside, nowhere."""
         texts = self.expressions
         cell, inside = texts.cell(store.buffers[0], store.index), texts.all_inside(store.index)
-        line = self.atomic(store, cell, vector) if store.is_atomic else f"{function}(&{cell}, {vector});"
+        line = self.atomic(store, cell, vector) if store.is_atomic else f"noyau_store{kind}(&{cell}, {vector});"
         yield f"if ({inside}) {line}" if inside else line
 
     def kept_vector(self, loop: ir.Loop) -> str | None:
@@ -426,11 +424,6 @@ class CudaPrinter(ThreadStatements, CPrinter):
         shape = f"dim3({block.threads}, {block.rows})" if block.rows > 1 else str(block.threads)
         grid = f"noyau_blocks({items}, {block.rows})" + (f" * {block.blocks}" if block.blocks > 1 else "")
         return f"if ({when}{items} > 0) {name}<<<{grid}, {shape}, 0, stream>>>({arguments});"
-
-
-def stores_apart(loop: ir.Loop) -> bool:
-    """Whether a loop over the cells of vectors stores some that are not aligned."""
-    return any(isinstance(s, ir.Store) and loop.alone.intersection(s.buffers) for s in loop.body)
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,8 +167,8 @@ class DeviceFastCall:
             results, plan = self.run.followed(tensors)
         except InputError:
             return MISS
-        self.require_inside(tensors)
-        if self.repeats and all(each.device == self.device for each in arguments if isinstance(each, torch.Tensor)):
+        repeats = self.require_inside(tensors) and self.repeats
+        if repeats and all(each.device == self.device for each in arguments if isinstance(each, torch.Tensor)):
             self.keep(key, plan or self.hosted)
         return results[0] if len(results) == 1 else tuple(results)
 
@@ -180,12 +180,16 @@ class DeviceFastCall:
         """The sizes of a call with these tensors. InputError where they do not fit together."""
         return {**self.generated.wanted.sizes, **self.generated.graph.bind([tensor.shape for tensor in tensors])}
 
-    def require_inside(self, tensors: Sequence[torch.Tensor]) -> None:
-        """OutsideError where an index is outside its axis; nothing is looked at while a CUDA graph is captured."""
-        if self.looks_up and not (self.device.type == "cuda" and torch.cuda.is_current_stream_capturing()):
+    def require_inside(self, tensors: Sequence[torch.Tensor]) -> bool:
+        """Look at each index, but while a CUDA graph is captured, which gives False: the next call has to look.
+        OutsideError where one is outside its axis."""
+        if self.looks_up and is_captured(self.device):
+            return False
+        if self.looks_up:
             graph = self.generated.graph
             known = dict(zip((node.output for node in graph.inputs), tensors, strict=True))
             require_inside(graph, self.sizes(tensors), lambda name: array_of(known[name].cpu()), self.called)
+        return True
 
     def hosted(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         """A program of several steps, on tensors that were looked at."""
@@ -227,7 +231,7 @@ class DeviceFastCall:
     def scalar(self, end: Argument, number: Any) -> torch.Tensor | None:
         """A Python number as a tensor, which waits for the next call with that number on this stream. A CUDA graph that
         is captured gets one of its own, for it outlives what waits here."""
-        if self.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+        if is_captured(self.device):
             return filled(end, number, self.device)
         exact = number.hex() if isinstance(number, float) else number
         key = (end.dtype, type(number), exact, current_stream(self.device))
@@ -248,6 +252,11 @@ def filled(end: Argument, number: Any, device: torch.device) -> torch.Tensor | N
     """A Python number as a tensor, or None where it does not fit."""
     read = read_argument(end, number)
     return None if read is None else torch.full((), read.item(), dtype=TO_TORCH[end.dtype], device=device)
+
+
+def is_captured(device: torch.device) -> bool:
+    """Whether calls on the current stream of a device go to a CUDA graph."""
+    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
 
 
 def current_stream(device: torch.device) -> int:

@@ -113,30 +113,6 @@ NOYAU_BOTH int64_t noyau_minimum_i64(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Neighbouring vectors of neighbouring threads, where no vector may begin: through shared memory, so that neighbouring
-   threads store neighbouring cells. Threads that come here apart from others between them store on their own. It is no
-   part of its callers, for aligned vectors are to have their registers. */
-template <class T, int CELLS>
-__device__ __noinline__ void noyau_store_apart(T *place, noyau_vector<T, CELLS> cells)
-{
-#ifndef NOYAU_WATCHED
-    __shared__ noyau_vector<T, CELLS> vectors[256];
-    const unsigned here = __activemask();
-    const int first = __ffs(here) - 1, count = __popc(here), own = (int)(threadIdx.x % 32) - first;
-    noyau_vector<T, CELLS> *of_warp = vectors + threadIdx.y * blockDim.x + threadIdx.x - own;
-    if (here >> first == 0xffffffffu >> (32 - count)) {
-        of_warp[own] = cells;
-        __syncwarp(here);
-        place -= own * CELLS;
-        #pragma unroll 1
-        for (int at = own; at < count * CELLS; at += count) place[at] = ((const T *)of_warp)[at];
-        __syncwarp(here); /* before the next vectors take the memory */
-        return;
-    }
-#endif
-    for (int at = 0; at < CELLS; ++at) place[at] = cells.at[at];
-}
-
 /* The states of the threads of a block, merged by halves: those of a warp by registers, then those of its warps. All
    threads come here, and each gets the result. Where a warp has an item of its own it waits for nobody. */
 template <int LANES, class State> __device__ State noyau_merge_lanes(State own)
@@ -345,14 +321,12 @@ extern "C" __global__ void __launch_bounds__(256) log_softmax_kept_0(const float
                 #pragma unroll
                 for (int64_t i1_round = 0; i1_round < 4; ++i1_round) {
                     if ((i1_round * 32 + lane) < vectors) {
-                        noyau_vector<float, 4> v10_cells;
                         #pragma unroll
                         for (int cell = 0; cell < 4; ++cell) {
                             const float x_2 = x_kept[i1_round].at[cell];
                             const float v4 = x_2 - v1;
-                            v10_cells.at[cell] = v4 - v8;
+                            v10[i0 * n + i1_round * 128 + lane * 4 + cell + until] = v4 - v8;
                         }
-                        noyau_store_apart<float, 4>(&v10[i0 * n + i1_round * 128 + lane * 4 + until], v10_cells);
                     }
                 }
             }
@@ -455,14 +429,12 @@ extern "C" __global__ void __launch_bounds__(256) log_softmax_kept_1(const float
                 #pragma unroll
                 for (int64_t i1_round = 0; i1_round < 4; ++i1_round) {
                     if ((i1_round * 256 + lane) < vectors) {
-                        noyau_vector<float, 4> v10_cells;
                         #pragma unroll
                         for (int cell = 0; cell < 4; ++cell) {
                             const float x_2 = x_kept[i1_round].at[cell];
                             const float v4 = x_2 - v1;
-                            v10_cells.at[cell] = v4 - v8;
+                            v10[i0 * n + i1_round * 1024 + lane * 4 + cell + until] = v4 - v8;
                         }
-                        noyau_store_apart<float, 4>(&v10[i0 * n + i1_round * 1024 + lane * 4 + until], v10_cells);
                     }
                 }
             }
@@ -594,14 +566,12 @@ extern "C" __global__ void __launch_bounds__(256, 4) __cluster_dims__(2, 1, 1) l
                     #pragma unroll
                     for (int64_t i1_round = 0; i1_round < 8; ++i1_round) {
                         if ((i1_round * 256 + lane) < vectors) {
-                            noyau_vector<float, 4> v10_cells;
                             #pragma unroll
                             for (int cell = 0; cell < 4; ++cell) {
                                 const float x_2 = x_kept[i1_round].at[cell];
                                 const float v4 = x_2 - v1;
-                                v10_cells.at[cell] = v4 - v8;
+                                v10[rank * ((n + 7) / 8) * 4 + i0 * n + i1_round * 1024 + lane * 4 + cell + until] = v4 - v8;
                             }
-                            noyau_store_apart<float, 4>(&v10[rank * ((n + 7) / 8) * 4 + i0 * n + i1_round * 1024 + lane * 4 + until], v10_cells);
                         }
                     }
                 }
@@ -734,14 +704,12 @@ extern "C" __global__ void __launch_bounds__(256, 4) __cluster_dims__(4, 1, 1) l
                     #pragma unroll
                     for (int64_t i1_round = 0; i1_round < 8; ++i1_round) {
                         if ((i1_round * 256 + lane) < vectors) {
-                            noyau_vector<float, 4> v10_cells;
                             #pragma unroll
                             for (int cell = 0; cell < 4; ++cell) {
                                 const float x_2 = x_kept[i1_round].at[cell];
                                 const float v4 = x_2 - v1;
-                                v10_cells.at[cell] = v4 - v8;
+                                v10[rank * ((n + 15) / 16) * 4 + i0 * n + i1_round * 1024 + lane * 4 + cell + until] = v4 - v8;
                             }
-                            noyau_store_apart<float, 4>(&v10[rank * ((n + 15) / 16) * 4 + i0 * n + i1_round * 1024 + lane * 4 + until], v10_cells);
                         }
                     }
                 }
@@ -874,14 +842,12 @@ extern "C" __global__ void __launch_bounds__(256, 4) __cluster_dims__(8, 1, 1) l
                     #pragma unroll
                     for (int64_t i1_round = 0; i1_round < 8; ++i1_round) {
                         if ((i1_round * 256 + lane) < vectors) {
-                            noyau_vector<float, 4> v10_cells;
                             #pragma unroll
                             for (int cell = 0; cell < 4; ++cell) {
                                 const float x_2 = x_kept[i1_round].at[cell];
                                 const float v4 = x_2 - v1;
-                                v10_cells.at[cell] = v4 - v8;
+                                v10[rank * ((n + 31) / 32) * 4 + i0 * n + i1_round * 1024 + lane * 4 + cell + until] = v4 - v8;
                             }
-                            noyau_store_apart<float, 4>(&v10[rank * ((n + 31) / 32) * 4 + i0 * n + i1_round * 1024 + lane * 4 + until], v10_cells);
                         }
                     }
                 }

@@ -131,30 +131,6 @@ NOYAU_BOTH int64_t noyau_minimum_i64(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Neighbouring vectors of neighbouring threads, where no vector may begin: through shared memory, so that neighbouring
-   threads store neighbouring cells. Threads that come here apart from others between them store on their own. It is no
-   part of its callers, for aligned vectors are to have their registers. */
-template <class T, int CELLS>
-__device__ __noinline__ void noyau_store_apart(T *place, noyau_vector<T, CELLS> cells)
-{
-#ifndef NOYAU_WATCHED
-    __shared__ noyau_vector<T, CELLS> vectors[256];
-    const unsigned here = __activemask();
-    const int first = __ffs(here) - 1, count = __popc(here), own = (int)(threadIdx.x % 32) - first;
-    noyau_vector<T, CELLS> *of_warp = vectors + threadIdx.y * blockDim.x + threadIdx.x - own;
-    if (here >> first == 0xffffffffu >> (32 - count)) {
-        of_warp[own] = cells;
-        __syncwarp(here);
-        place -= own * CELLS;
-        #pragma unroll 1
-        for (int at = own; at < count * CELLS; at += count) place[at] = ((const T *)of_warp)[at];
-        __syncwarp(here); /* before the next vectors take the memory */
-        return;
-    }
-#endif
-    for (int at = 0; at < CELLS; ++at) place[at] = cells.at[at];
-}
-
 /* The states of the threads of a block, merged by halves: those of a warp by registers, then those of its warps. All
    threads come here, and each gets the result. Where a warp has an item of its own it waits for nobody. */
 template <int LANES, class State> __device__ State noyau_merge_lanes(State own)
@@ -376,20 +352,16 @@ extern "C" __global__ void __launch_bounds__(256) residual_rms_norm_bf16_0(const
                     #pragma unroll
                     for (int64_t i1_round = 0; i1_round < 2; ++i1_round) {
                         if ((i1_round * 32 + lane) < vectors) {
-                            noyau_vector<uint16_t, 8> v3_cells;
-                            noyau_vector<uint16_t, 8> v17_cells;
                             #pragma unroll
                             for (int cell = 0; cell < 8; ++cell) {
                                 const float x_2 = noyau_bf16_of(x_kept[i1_round], cell);
                                 const float r_2 = noyau_bf16_of(v_r_kept[i1_round], cell);
                                 const float v3_2 = x_2 + r_2;
-                                v3_cells.at[cell] = noyau_f32_to_bf16(v3_2);
+                                v3[i0 * n + i1_round * 256 + lane * 8 + cell + until] = noyau_f32_to_bf16(v3_2);
                                 const float w_i = noyau_bf16_to_f32(w[i1_round * 256 + lane * 8 + cell + until]);
                                 const float v15 = v3_2 * v13;
-                                v17_cells.at[cell] = noyau_f32_to_bf16(w_i * v15);
+                                v17[i0 * n + i1_round * 256 + lane * 8 + cell + until] = noyau_f32_to_bf16(w_i * v15);
                             }
-                            noyau_store_apart<uint16_t, 8>(&v3[i0 * n + i1_round * 256 + lane * 8 + until], v3_cells);
-                            noyau_store_apart<uint16_t, 8>(&v17[i0 * n + i1_round * 256 + lane * 8 + until], v17_cells);
                         }
                     }
                 }
@@ -540,20 +512,16 @@ extern "C" __global__ void __launch_bounds__(256) residual_rms_norm_bf16_1(const
                     #pragma unroll
                     for (int64_t i1_round = 0; i1_round < 2; ++i1_round) {
                         if ((i1_round * 256 + lane) < vectors) {
-                            noyau_vector<uint16_t, 8> v3_cells;
-                            noyau_vector<uint16_t, 8> v17_cells;
                             #pragma unroll
                             for (int cell = 0; cell < 8; ++cell) {
                                 const float x_2 = noyau_bf16_of(x_kept[i1_round], cell);
                                 const float r_2 = noyau_bf16_of(v_r_kept[i1_round], cell);
                                 const float v3_2 = x_2 + r_2;
-                                v3_cells.at[cell] = noyau_f32_to_bf16(v3_2);
+                                v3[i0 * n + i1_round * 2048 + lane * 8 + cell + until] = noyau_f32_to_bf16(v3_2);
                                 const float w_i = noyau_bf16_to_f32(w[i1_round * 2048 + lane * 8 + cell + until]);
                                 const float v15 = v3_2 * v13;
-                                v17_cells.at[cell] = noyau_f32_to_bf16(w_i * v15);
+                                v17[i0 * n + i1_round * 2048 + lane * 8 + cell + until] = noyau_f32_to_bf16(w_i * v15);
                             }
-                            noyau_store_apart<uint16_t, 8>(&v3[i0 * n + i1_round * 2048 + lane * 8 + until], v3_cells);
-                            noyau_store_apart<uint16_t, 8>(&v17[i0 * n + i1_round * 2048 + lane * 8 + until], v17_cells);
                         }
                     }
                 }
@@ -724,20 +692,16 @@ extern "C" __global__ void __launch_bounds__(256, 4) __cluster_dims__(2, 1, 1) r
                         #pragma unroll
                         for (int64_t i1_round = 0; i1_round < 4; ++i1_round) {
                             if ((i1_round * 256 + lane) < vectors) {
-                                noyau_vector<uint16_t, 8> v3_cells;
-                                noyau_vector<uint16_t, 8> v17_cells;
                                 #pragma unroll
                                 for (int cell = 0; cell < 8; ++cell) {
                                     const float x_2 = noyau_bf16_of(x_kept[i1_round], cell);
                                     const float r_2 = noyau_bf16_of(v_r_kept[i1_round], cell);
                                     const float v3_2 = x_2 + r_2;
-                                    v3_cells.at[cell] = noyau_f32_to_bf16(v3_2);
+                                    v3[rank * ((n + 15) / 16) * 8 + i0 * n + i1_round * 2048 + lane * 8 + cell + until] = noyau_f32_to_bf16(v3_2);
                                     const float w_i = noyau_bf16_to_f32(w[rank * ((n + 15) / 16) * 8 + i1_round * 2048 + lane * 8 + cell + until]);
                                     const float v15 = v3_2 * v13;
-                                    v17_cells.at[cell] = noyau_f32_to_bf16(w_i * v15);
+                                    v17[rank * ((n + 15) / 16) * 8 + i0 * n + i1_round * 2048 + lane * 8 + cell + until] = noyau_f32_to_bf16(w_i * v15);
                                 }
-                                noyau_store_apart<uint16_t, 8>(&v3[rank * ((n + 15) / 16) * 8 + i0 * n + i1_round * 2048 + lane * 8 + until], v3_cells);
-                                noyau_store_apart<uint16_t, 8>(&v17[rank * ((n + 15) / 16) * 8 + i0 * n + i1_round * 2048 + lane * 8 + until], v17_cells);
                             }
                         }
                     }
@@ -909,20 +873,16 @@ extern "C" __global__ void __launch_bounds__(256, 4) __cluster_dims__(4, 1, 1) r
                         #pragma unroll
                         for (int64_t i1_round = 0; i1_round < 4; ++i1_round) {
                             if ((i1_round * 256 + lane) < vectors) {
-                                noyau_vector<uint16_t, 8> v3_cells;
-                                noyau_vector<uint16_t, 8> v17_cells;
                                 #pragma unroll
                                 for (int cell = 0; cell < 8; ++cell) {
                                     const float x_2 = noyau_bf16_of(x_kept[i1_round], cell);
                                     const float r_2 = noyau_bf16_of(v_r_kept[i1_round], cell);
                                     const float v3_2 = x_2 + r_2;
-                                    v3_cells.at[cell] = noyau_f32_to_bf16(v3_2);
+                                    v3[rank * ((n + 31) / 32) * 8 + i0 * n + i1_round * 2048 + lane * 8 + cell + until] = noyau_f32_to_bf16(v3_2);
                                     const float w_i = noyau_bf16_to_f32(w[rank * ((n + 31) / 32) * 8 + i1_round * 2048 + lane * 8 + cell + until]);
                                     const float v15 = v3_2 * v13;
-                                    v17_cells.at[cell] = noyau_f32_to_bf16(w_i * v15);
+                                    v17[rank * ((n + 31) / 32) * 8 + i0 * n + i1_round * 2048 + lane * 8 + cell + until] = noyau_f32_to_bf16(w_i * v15);
                                 }
-                                noyau_store_apart<uint16_t, 8>(&v3[rank * ((n + 31) / 32) * 8 + i0 * n + i1_round * 2048 + lane * 8 + until], v3_cells);
-                                noyau_store_apart<uint16_t, 8>(&v17[rank * ((n + 31) / 32) * 8 + i0 * n + i1_round * 2048 + lane * 8 + until], v17_cells);
                             }
                         }
                     }
@@ -1094,20 +1054,16 @@ extern "C" __global__ void __launch_bounds__(256, 4) __cluster_dims__(8, 1, 1) r
                         #pragma unroll
                         for (int64_t i1_round = 0; i1_round < 4; ++i1_round) {
                             if ((i1_round * 256 + lane) < vectors) {
-                                noyau_vector<uint16_t, 8> v3_cells;
-                                noyau_vector<uint16_t, 8> v17_cells;
                                 #pragma unroll
                                 for (int cell = 0; cell < 8; ++cell) {
                                     const float x_2 = noyau_bf16_of(x_kept[i1_round], cell);
                                     const float r_2 = noyau_bf16_of(v_r_kept[i1_round], cell);
                                     const float v3_2 = x_2 + r_2;
-                                    v3_cells.at[cell] = noyau_f32_to_bf16(v3_2);
+                                    v3[rank * ((n + 63) / 64) * 8 + i0 * n + i1_round * 2048 + lane * 8 + cell + until] = noyau_f32_to_bf16(v3_2);
                                     const float w_i = noyau_bf16_to_f32(w[rank * ((n + 63) / 64) * 8 + i1_round * 2048 + lane * 8 + cell + until]);
                                     const float v15 = v3_2 * v13;
-                                    v17_cells.at[cell] = noyau_f32_to_bf16(w_i * v15);
+                                    v17[rank * ((n + 63) / 64) * 8 + i0 * n + i1_round * 2048 + lane * 8 + cell + until] = noyau_f32_to_bf16(w_i * v15);
                                 }
-                                noyau_store_apart<uint16_t, 8>(&v3[rank * ((n + 63) / 64) * 8 + i0 * n + i1_round * 2048 + lane * 8 + until], v3_cells);
-                                noyau_store_apart<uint16_t, 8>(&v17[rank * ((n + 63) / 64) * 8 + i0 * n + i1_round * 2048 + lane * 8 + until], v17_cells);
                             }
                         }
                     }

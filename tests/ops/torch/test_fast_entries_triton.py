@@ -13,6 +13,7 @@ from noyau.kernels.programs.generate import build, generate, specialization_of
 from noyau.kernels.triton.parameters import is_interpreted
 from noyau.ops.dispatch.choice import Choice, Selection
 from noyau.ops.dispatch.fast_entries import arguments_of
+from noyau.ops.torch import fast_entries
 from noyau.ops.torch.fast_entries import entry, through_program
 from noyau.signatures.binding import bind
 from tests.kernels import triton_ops
@@ -89,3 +90,14 @@ def test_later_calls_look_where_each_launch_is_waited_for(waits, looks, monkeypa
             call(indexed(0, 99))
     else:
         assert call(indexed(0, 99)).tolist() == [2, 0]
+
+
+def test_a_call_that_a_cuda_graph_captures_leaves_the_look_to_the_next(monkeypatch):
+    call = taken_call()
+    with monkeypatch.context() as captured:
+        captured.setattr(fast_entries, "is_captured", lambda _: True)
+        assert call(indexed(0, 99)).tolist() == [2, 0]
+    with pytest.raises(OutsideError, match="an index is 100"):
+        call(indexed(0, 99))
+    assert call(indexed(-3, 6)).tolist() == [12, 14]
+    assert call(indexed(0, 99)).tolist() == [2, 0]  # as of shapes that were looked at
