@@ -177,10 +177,10 @@ class ScriptSession:
         if line not in self.notes:
             self.notes.append(line)
 
-    def find_unwritten(self, name: str, place: str, language: str, message: str, mend: str) -> None:
-        """A finding on a kernel that was added before: the host reads what it should have written."""
-        kernel, kind = self.kernels[name, place], FindingKind.UNWRITTEN
-        finding = Finding(self.script, name, language, kind, place, "", message, digest=digest(kind, name), mend=mend)
+    def find_unwritten(self, name: str, place: str, language: str, message: str, mend: str, line: str = "") -> None:
+        """A finding on a kernel that was added before, at its line: the host reads what it should have written."""
+        kernel, kind, at = self.kernels[name, place], FindingKind.UNWRITTEN, line or place
+        finding = Finding(self.script, name, language, kind, at, "", message, digest=digest(kind, name), mend=mend)
         if finding.id not in {each.id for each in kernel.findings}:
             self.kernels[name, place] = replace(kernel, findings=(*kernel.findings, finding))
             if self.keep is not None:
@@ -199,10 +199,9 @@ def place_of(function: Any) -> str:
     return f"{inspect.getsourcefile(plain) or plain.__code__.co_filename}:{plain.__code__.co_firstlineno}"
 
 
-def describe_shapes(names: Sequence[str], values: Sequence[Any], most: int | None = None) -> str:
-    """`x: f32[5, 4], n = 3`: the arguments of a call, short; those beyond `most` as their number."""
-    texts = [_argument_text(name, value) for name, value in zip(names, values, strict=False)]
-    return few(texts, len(texts) if most is None else most)
+def describe_shapes(names: Sequence[str], values: Sequence[Any]) -> str:
+    """`x: f32[5, 4], n = 3`: the arguments of a call, short; those beyond the first six as their number."""
+    return few([_argument_text(*each) for each in zip(names, values, strict=False)], 6)
 
 
 def _argument_text(name: str, value: Any) -> str:

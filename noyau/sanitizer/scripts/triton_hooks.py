@@ -37,7 +37,7 @@ from noyau.verify.findings import Finding
 # Functions that give no tensor and read what a tensor holds.
 _READING = frozenset({"item", "tolist", "numpy", "equal", "allclose", "__repr__", "__bool__", "__float__", "__int__"})
 
-_MOST_SHOWN = 6  # arguments of a launch, in a finding
+_REACH = "let the offsets and the mask of the store reach every cell"
 _SHARING = frozenset({"numpy", "__array__"})  # functions that give an array of NumPy on the same memory
 _FOLDERS = tuple(f"{Path(str(module.__file__)).parent}{os.sep}" for module in (triton, torch, errors))
 
@@ -112,7 +112,7 @@ class _TritonHooks:
         names = list(inspect.signature(python_function(function)).parameters)
         own = {each: value for each, value in named.items() if each in names}
         arguments = [*names[: len(args)], *own], [*args, *own.values()]
-        shapes, size = describe_shapes(*arguments), describe_shapes(*arguments, _MOST_SHOWN)
+        size = describe_shapes(*arguments)
         remarks = lint_launch(function, args, own, grid, session.script, size)
         session.advice |= {each.id: each for each in remarks if each.id not in session.advice}
         dtypes = {each.dtype for each in _tensors((*args, *own.values()))}
@@ -125,8 +125,10 @@ class _TritonHooks:
         try:
             triton_launch = launch_watched(run, function, args, named, fresh, traced, behind)
         except Exception as fault:
+            for each in fresh.values():
+                each.is_set[...] = True  # nobody knows what it would have written
             error = fault if isinstance(fault, NoyauError) else error_of(name, fault)
-            session.add(name, LANGUAGE, place, shapes, None, str(error))
+            session.add(name, LANGUAGE, place, size, None, str(error))
             if not isinstance(error, UnsupportedError):
                 raise
             session.is_partial = True  # the script goes on without what it would have written
@@ -139,7 +141,7 @@ class _TritonHooks:
         if watched.is_cut:
             part = triton_launch.hooks.part
             unseen = f"it makes more than {MOST} accesses, so {part} were watched; run the script on smaller tensors"
-        session.add(name, LANGUAGE, place, shapes, replace(watched, notes=notes), unseen)
+        session.add(name, LANGUAGE, place, size, replace(watched, notes=notes), unseen)
         if traced is not None:
             session.draw(triton_launch.access_map(name, traced), place)
 
@@ -241,7 +243,9 @@ class _TritonHooks:
             kernel, fresh_tensor.kernel = fresh_tensor.kernel, None
             first = ", ".join(map(str, missed[0].tolist()))
             message = f"{len(missed)} of {mask.numel()} cells that the host reads were never stored, [{first}] first"
-            self.session.find_unwritten(*kernel, LANGUAGE, message, FindingKind.UNWRITTEN.remedies[LANGUAGE])
+            is_tail = not mask.flatten()[-len(missed) :].any()
+            mend = f"{FindingKind.UNWRITTEN.remedies[LANGUAGE]}; {_REACH}" if is_tail else _REACH
+            self.session.find_unwritten(*kernel, LANGUAGE, message, mend, fresh_tensor.store)
 
 
 def _tensors(values: Iterable[Any]) -> list[torch.Tensor]:

@@ -257,6 +257,7 @@ class MemoryExtents:
         self.pending: list[tuple[bool, Array, tuple[Any, ...]]] = []
         self.kept = 0  # accesses in them
         self.memories: dict[int, WatchedMemory] = {}
+        self.stores: dict[int, set[int]] = {}  # the sites of each memory's
         self._extents: list[Extent] = []
         self._borders = np.zeros(0, np.int64)  # halfway between an argument and the next
 
@@ -330,6 +331,8 @@ class MemoryExtents:
         self, extent: Extent, places: Array, size: int, access: Access, site: int, values: Cells, starts: Cells
     ) -> Array:
         """Accesses that count for one argument."""
+        if access is Access.WRITE:
+            self.stores.setdefault(extent.memory, set()).add(site)
         offsets = places - extent.start
         inside: np.ndarray = (offsets >= 0) & (places <= extent.end - size)
         if self.is_blind:

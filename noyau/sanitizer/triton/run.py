@@ -49,6 +49,7 @@ class FreshTensor:
 
     is_set: np.ndarray
     kernel: tuple[str, str] | None = None
+    store: str = ""  # the line of the one store of the last launch
 
 
 @dataclass(slots=True)
@@ -189,7 +190,7 @@ def launch_watched(
         finally:
             for span in spans:
                 span.own[...] = span.room
-                _remember(span, extents, is_whole=is_whole)
+                _remember(span, hooks, is_whole=is_whole)
     unpacked = {span.memory: _unpacked(span) for span in spans if not span.tensor.is_contiguous()}
     return TritonLaunch(hooks, unpacked, uses_unset)
 
@@ -302,10 +303,12 @@ def _add(span: TensorSpan, extents: MemoryExtents) -> None:
         extents.shadow.touch_many(span.memory, np.flatnonzero(mask), Access.WRITE, -1)
 
 
-def _remember(span: TensorSpan, extents: MemoryExtents, *, is_whole: bool) -> None:
+def _remember(span: TensorSpan, hooks: Hooks, *, is_whole: bool) -> None:
     """Mark written cells as holding values; all of them after a launch of which not all was seen."""
     if span.fresh is not None:
-        span.fresh.is_set[span.start : span.end] |= _written(span, extents) if is_whole else np.True_
+        span.fresh.is_set[span.start : span.end] |= _written(span, hooks.extents) if is_whole else np.True_
+        places = [hooks.sites[site].place for site in hooks.extents.stores.get(span.memory, ())]
+        span.fresh.store = places[0] if len(places) == 1 else ""
 
 
 def _moved(each: Any, spans: Sequence[TensorSpan]) -> Any:

@@ -6,12 +6,13 @@ programs by `programs.py`, on `builder.py` and `reductions.py`."""
 from __future__ import annotations
 
 import inspect
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, partial, reduce
 from importlib import import_module
 from types import FunctionType, ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -77,6 +78,7 @@ def interpret(function: Any, args: Sequence[Any], named: Mapping[str, Any], grid
         grids.set_grid_dim(*extents)
         programs = Programs(extents, lambda at: grids.set_grid_idx(*at), partial(body, **values), grids.settle)
         before, _MEANINGS.turn = _MEANINGS.turn, programs.turn
+        _MEANINGS.warps = named.get("num_warps", 4)  # Triton's own default
         try:
             programs()
         finally:
@@ -195,6 +197,7 @@ def _words() -> list[tuple[Any, str, Any, Any]]:
         (tl.core, "extern_elementwise", _extern),  # of functions that a file imports by their names
     ]
     own += [(holder, name, value) for holder in (tl, tl.core) for name, value in _language_words().items()]
+    own += [(tl.extra.cuda, name, value) for name, value in _cuda_words().items()]
     for module in _libdevices():
         functions = (name for name, value in vars(module).items() if callable(value) and not name.startswith("_"))
         own += [(module, name, libdevice_function(name)) for name in functions if function_of(name) is not None]
@@ -234,6 +237,24 @@ def _libdevices() -> list[ModuleType]:
     return modules
 
 
+@cache
+def _cuda_words() -> Mapping[str, Any]:
+    """The functions of CUDA alone: here programs run one after the other, on one multiprocessor."""
+    builtins = (name for name, value in vars(tl.extra.cuda).items() if tl.core.is_builtin(value))
+    return {
+        **{name: partial(_refuse, f"tl.extra.cuda.{name}") for name in builtins},
+        **dict.fromkeys(("gdc_wait", "gdc_launch_dependents"), lambda **options: None),
+        "globaltimer": lambda **options: _scalar(time.perf_counter_ns(), tl.int64),
+        "smid": lambda **options: _scalar(0, tl.int32),
+        "num_threads": lambda **options: tl.constexpr(32 * _MEANINGS.warps),
+        "num_warps": lambda **options: tl.constexpr(_MEANINGS.warps),
+    }
+
+
+def _refuse(name: str, *args: Any, **options: Any) -> NoReturn:
+    raise UnsupportedError(f"{name} cannot be interpreted without a GPU: noyau has no stand-in for it")
+
+
 class _Meanings:
     """The compiler's meanings of words of Python; see `rewrite.Meanings`."""
 
@@ -241,6 +262,7 @@ class _Meanings:
         pairs = ((min, "minimum"), (max, "maximum"))
         self.names: Mapping[str, Any] = {plain.__name__: partial(_extreme, plain, name) for plain, name in pairs}
         self.turn: Callable[[], Any] = lambda: None
+        self.warps = 4
 
     def both(self, *values: Callable[[], Any]) -> Any:
         return _joined((value() for value in values), "and_", False)
@@ -280,7 +302,7 @@ class _Meanings:
             return None
         name = getattr(value, "__name__", "")
         if tl.core.is_builtin(value):
-            return _language_words().get(name) or _plain(value)
+            return _language_words().get(name) or _cuda_words().get(name) or _plain(value)
         is_of_libdevice = str(getattr(value, "__module__", "")).endswith("libdevice")
         return libdevice_function(name) if is_of_libdevice and function_of(name) is not None else None
 
@@ -323,8 +345,7 @@ def libdevice_function(name: str) -> Callable[..., Any]:
 
     def call(*operands: Any, **options: Any) -> Any:
         if function is None:
-            fault = "cannot be interpreted without a GPU; noyau knows no such function"
-            raise UnsupportedError(f"libdevice.{name} {fault}")
+            _refuse(f"libdevice.{name}")
         values = [operand.handle.data if is_tensor(operand) else number_of(operand) for operand in operands]
         with np.errstate(all="ignore"):
             result = np.asarray(function(*values))

@@ -17,7 +17,7 @@ SCRIPT = """
     def add(x, y, out, n, BLOCK: tl.constexpr):
         at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
         inside = at < n
-        tl.store(out + at, tl.load(x + at, mask=inside) + tl.load(y + at, mask=inside), mask=inside)
+        tl.store(out + at, tl.load(x + at, mask=inside) + tl.load(y + at, mask=inside), mask=inside)  # last
 
     @triton.jit
     def unguarded(x, n, BLOCK: tl.constexpr):
@@ -152,10 +152,54 @@ def test_every_launch_is_watched_and_gives_what_it_should(checked):
 
 
 def test_cells_that_the_host_reads_and_nobody_stored(checked):
-    (finding,) = [each for each in checked[1].findings if each.kind == "unwritten"]
+    path, found = checked
+    (finding,) = [each for each in found.findings if each.kind == "unwritten"]
     assert (finding.kernel, finding.language) == ("add", "triton")
+    assert finding.place == f"{path}:{line_with(path, 'last')}"
     assert finding.message == "4 of 100 cells that the host reads were never stored, [96] first"
-    assert finding.mend == "launch enough programs for the last cells: triton.cdiv(n, BLOCK)"
+    programs = "launch enough programs for the last cells: triton.cdiv(n, BLOCK)"
+    assert finding.mend == f"{programs}; let the offsets and the mask of the store reach every cell"
+
+
+LEFT_OUT = """
+    from contextlib import nullcontext, suppress
+    from unittest import mock
+    import torch
+    import triton
+    import triton.language as tl
+    from noyau.sanitizer.engine import Shadow
+
+    @triton.jit
+    def even(x, a, b, c, d, e, f, n, BLOCK: tl.constexpr):
+        at = 2 * tl.arange(0, BLOCK)
+        tl.store(x + at, 1.0, mask=at < n)  # even
+
+    full = mock.patch.object(Shadow, "memory", side_effect=MemoryError("no room"))
+    with IN:
+        out = torch.empty(100, device="cuda")
+        with suppress(MemoryError):
+            even[(1,)](out, 1, 2, 3, 4, 5, 6, 100, BLOCK=64)
+        out.sum().item()
+"""
+
+
+def test_cells_between_others_that_nobody_stored(tmp_path):
+    (path := tmp_path / "script.py").write_text(textwrap.dedent(LEFT_OUT.replace("IN", "nullcontext()")), "utf-8")
+    found = check_script(path)
+    (finding,) = found.findings
+    assert (finding.kind, finding.place) == ("unwritten", f"{path}:{line_with(path, 'even')}")
+    assert finding.message == "50 of 100 cells that the host reads were never stored, [1] first"
+    assert finding.mend == "let the offsets and the mask of the store reach every cell"
+    shapes = "x: float32[100], a = 1, b = 2, c = 3, d = 4, e = 5 and 3 more"
+    assert found.kernels[0].shapes == (shapes,)
+
+
+def test_a_launch_without_memory_for_its_shadow_leaves_no_cells_unwritten(tmp_path):
+    (path := tmp_path / "script.py").write_text(textwrap.dedent(LEFT_OUT.replace("IN", "full")), "utf-8")
+    found = check_script(path)
+    assert found.kernels[0].unseen.endswith("no room")
+    assert not found.findings
+    assert not found.is_verified
 
 
 @pytest.mark.long

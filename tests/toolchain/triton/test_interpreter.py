@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 from triton.language import load as fetch
 from triton.language.extra import libdevice
+from triton.language.extra.cuda import num_warps
 from triton.language.extra.cuda.libdevice import finitef
 from triton.language.extra.cuda.libdevice import pow as power
 
@@ -71,6 +72,28 @@ def by_names(x, o, n, BLOCK: tl.constexpr):
 @triton.jit
 def unknown(x, o):
     tl.store(o, tl.inline_asm_elementwise("mov $0, $1;", "=r,r", [tl.load(x)], tl.float32, True, 1))
+
+
+@triton.jit
+def of_cuda(x, o):
+    tl.extra.cuda.gdc_wait()
+    early = tl.extra.cuda.globaltimer()
+    tl.store(o, tl.extra.cuda.num_threads() + 1000 * num_warps())
+    tl.store(o + 2, tl.extra.cuda.smid() + 7)
+    tl.store(o + 1, (tl.extra.cuda.globaltimer() >= early).to(tl.float32))
+    tl.extra.cuda.gdc_launch_dependents()
+
+
+@triton.jit
+def of_old_cuda(x, o):
+    tl.store(o, tl.extra.cuda.convert_custom_float8_sm80(tl.load(x), tl.float8e4b15))
+
+
+def test_words_of_cuda_have_plain_values():
+    assert launched(of_cuda)[:3] == [4128, 1, 7]
+    assert launched(of_cuda, num_warps=8)[:3] == [8256, 1, 7]
+    with pytest.raises(UnsupportedError, match=r"^tl\.extra\.cuda\.convert_custom_float8_sm80 cannot be interpreted"):
+        launched(of_old_cuda)
 
 
 def test_and_or_and_not_join_tensors():
