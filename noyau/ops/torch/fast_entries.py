@@ -256,7 +256,7 @@ def filled(end: Argument, number: Any, device: torch.device) -> torch.Tensor | N
 
 def is_captured(device: torch.device) -> bool:
     """Whether calls on the current stream of a device go to a CUDA graph."""
-    return device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+    return device.type == "cuda" and bool(torch.cuda.is_current_stream_capturing())
 
 
 def current_stream(device: torch.device) -> int:
