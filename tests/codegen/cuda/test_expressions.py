@@ -20,6 +20,12 @@ def test_cells_move_16_bytes_at_once():
     assert "noyau_bf16_of(x_kept[" in text
 
 
+def test_what_is_stored_in_a_half_is_rounded_once():
+    text = softmax_text(DType.BF16)
+    assert "out_cells.at[cell] = noyau_f32_to_bf16(" in text
+    assert "noyau_f32_to_bf16(noyau_bf16_to_f32(" not in text
+
+
 @pytest.mark.parametrize(("dtype", "is_near"), [(DType.BF16, True), (DType.F32, False)])
 def test_where_all_arrays_are_halves_exp_is_near(dtype, is_near):
     text = softmax_text(dtype)

@@ -87,4 +87,5 @@ def test_a_warning_does_not_make_it_bad():
 
 def test_arguments_in_short():
     assert describe_shapes(["x", "n", "f"], [np.zeros((2, 3), np.float32), 4, print]) == "x: float32[2, 3], n = 4, f"
-    assert describe_shapes(["m", "n", "k"], [1, 2, 3], 1) == "m = 1 and 2 more"
+    words = describe_shapes(list("abcdefgh"), range(8))
+    assert words == "a = 0, b = 1, c = 2, d = 3, e = 4, f = 5 and 2 more"
