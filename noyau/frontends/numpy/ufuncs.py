@@ -86,6 +86,8 @@ def _sample(value: Any, end: int) -> Any:
 
 def _operand_dtype(value: Any) -> Any:
     """An operand as NumPy is asked about it: numbers of Python, and of sizes, are weak."""
+    if type(value) is TracedArray:  # and no number of an array, which may be weak
+        return value.dtype  # at once, for each op of a trace asks
     sample = _sample(value, 0)
     return type(sample) if type(sample) in (int, float) else dtype_from(np.asarray(sample).dtype).numpy
 

@@ -36,8 +36,9 @@ def test_a_syntax_error_is_told_whatever_the_options_are(tmp_path, capsys):
         assert "broken.py fails with SyntaxError: invalid syntax (broken.py, line 2)" in capsys.readouterr().err
 
 
-def test_models_and_missing_files_are_no_scripts(tmp_path):
-    assert not is_script(str(tmp_path / "nothing.py"))
+def test_models_are_no_scripts_and_missing_files_of_python_are(tmp_path):
+    assert is_script(str(tmp_path / "nothing.py"))
+    assert not is_script(str(tmp_path / "nothing.py::op"))
     assert not is_script("model.onnx")
     assert is_script("book.ipynb")
 

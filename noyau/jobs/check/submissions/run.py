@@ -331,7 +331,7 @@ class _Hearing:
             if refused.is_file():
                 reason = f"it refuses them: {printable(refused.read_text('utf-8', 'replace'))[:200]}"
             elif (self.truth / f"large-{number}").is_file() or (trial.is_stated and number not in truths):
-                reason = "too large to be checked on the CPU, or refused by the reference"
+                reason = "too large or too slow to be checked on the CPU, or refused by the reference"
             elif number in truths and not answers[number]:
                 reason = f"no time was left for them within {self.judge.limits.cpu_s:g} s"
             else:
