@@ -107,13 +107,14 @@ class CudaExpressions(ThreadExpressions, CExpressions):
 
 # What no compiler of the host may know, so that a sum is not fused with a product, has a word of its own here.
 UNFUSED = {"x + noyau_minus_zero_f32": "__fadd_rn(x, -0.0f)", "x + noyau_minus_zero_f64": "__dadd_rn(x, -0.0)"}
-# Functions that one instruction does: the result, its constraint, the instruction, its operands.
+# Functions that one instruction does, or two: the result, its constraint, the instruction, its operands.
 PTX = {
-    "noyau_f32_to_bf16": ("uint16_t", "h", "cvt.rn.bf16.f32 %0, %1", '"f"(x)'),
-    "noyau_f32_to_f16": ("uint16_t", "h", "cvt.rn.f16.f32 %0, %1", '"f"(x)'),
-    "noyau_f16_to_f32": ("float", "f", "cvt.f32.f16 %0, %1", '"h"(x)'),
-    "noyau_maximum_f32": ("float", "f", "max.NaN.f32 %0, %1, %2", '"f"(x), "f"(y)'),
-    "noyau_minimum_f32": ("float", "f", "min.NaN.f32 %0, %1, %2", '"f"(x), "f"(y)'),
+    "noyau_f32_to_bf16": ("uint16_t", "h", "cvt.rn.bf16.f32 %0, %1;", '"f"(x)'),
+    "noyau_f32_to_f16": ("uint16_t", "h", "cvt.rn.f16.f32 %0, %1;", '"f"(x)'),
+    "noyau_f16_to_f32": ("float", "f", "cvt.f32.f16 %0, %1;", '"h"(x)'),
+    "noyau_f32_to_f16_to_f32": ("float", "f", "{.reg .b16 h; cvt.rn.f16.f32 h, %1; cvt.f32.f16 %0, h;}", '"f"(x)'),
+    "noyau_maximum_f32": ("float", "f", "max.NaN.f32 %0, %1, %2;", '"f"(x), "f"(y)'),
+    "noyau_minimum_f32": ("float", "f", "min.NaN.f32 %0, %1, %2;", '"f"(x), "f"(y)'),
 }
 HOSTS_OWN = re.compile(r"^__attribute__.*\n", re.MULTILINE)
 
@@ -134,7 +135,7 @@ def _in_ptx(own: tuple[str, str, str, str], function: re.Match[str]) -> str:
     (head, body), (kind, constraint, instruction, operands) = function.groups(), own
     return f"""{head}#if !defined(NOYAU_WATCHED) && __CUDA_ARCH__ >= 800
 {INDENT}{kind} result;
-{INDENT}asm("{instruction};" : "={constraint}"(result) : {operands});
+{INDENT}asm("{instruction}" : "={constraint}"(result) : {operands});
 {INDENT}return result;
 #else
 {body}#endif

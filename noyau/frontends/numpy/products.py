@@ -57,7 +57,7 @@ def inner(a: Any, b: Any) -> Any:
     """np.inner: the last axes of both."""
     left, right = traced(a, b)
     if not left.ndim or not right.ndim:
-        return UFUNCS["multiply"](left, right, dtype=np.result_type(left.dtype, right.dtype))
+        return dot(left, right)
     return tensordot(left, right, axes=([left.ndim - 1], [right.ndim - 1]))
 
 

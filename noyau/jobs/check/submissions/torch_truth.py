@@ -82,8 +82,9 @@ def _write_trial(
             results = format_of.reference(data)
             native = plain_arrays(results)
             again = plain_arrays(format_of.reference(_clone(before)))
-        changed = [at for at, (one, other) in enumerate(zip(_bytes(data), _bytes(before), strict=True)) if one != other]
-        unset = [at for at, each in enumerate(_bytes(before)) if each and each == bytes([POISONS[name]]) * len(each)]
+        held = _bytes(before)
+        changed = [at for at, (one, other) in enumerate(zip(_bytes(data), held, strict=True)) if one != other]
+        unset = [at for at, each in enumerate(held) if each and each == bytes([POISONS[name]]) * len(each)]
         facts: dict[str, Any] = {"changed": changed, "unset": unset}
         facts["aliases"] = aliases(tensors_in(results), tensors_in(data))
         facts["is_random"] = any(one.tobytes() != other.tobytes() for one, other in zip(native, again, strict=True))
