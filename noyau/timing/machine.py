@@ -6,6 +6,7 @@ import contextlib
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ def this_machine(options: c_compiler.CompilerOptions = c_compiler.DEFAULTS) -> M
     level, compiler, os = c_compiler.resolve_target(options.target), _compiler(options), platform.uname()
     versions = {"noyau": __version__, "python": platform.python_version()}
     versions |= {name: _release(names) for name, names in PACKAGES.items()}
-    return Machine(cpu_model(), processors(), level, compiler, f"{os.system} {os.release}", versions)
+    return Machine(_cpu_model(), processors(), level, compiler, f"{os.system} {os.release}", versions)
 
 
 def cpu_model(path: Path = _CPU_NAMES) -> str:
@@ -41,6 +42,9 @@ def cpu_model(path: Path = _CPU_NAMES) -> str:
     return next(filter(None, names), platform.processor() or platform.machine() or "unknown")
 
 
+_cpu_model = cache(cpu_model)  # Linux asks each processor for its clock before it says so: a key of a certificate waits
+
+
 def _compiler(options: c_compiler.CompilerOptions) -> str:
     try:
         return c_compiler.find_compiler(options.compiler).version
@@ -48,6 +52,7 @@ def _compiler(options: c_compiler.CompilerOptions) -> str:
         return "none"
 
 
+@cache
 def _release(names: tuple[str, ...]) -> str:
     from importlib.metadata import PackageNotFoundError, version  # with all of email
 

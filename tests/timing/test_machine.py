@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import platform
+from pathlib import Path
 
 import pytest
 
@@ -44,3 +45,13 @@ def test_the_processor_s_name_is_read(tmp_path, text, name):
     path = tmp_path / "cpuinfo"
     path.write_text(text, encoding="ascii")
     assert cpu_model(path) == (name or cpu_model(tmp_path / "missing"))
+
+
+def test_the_processor_is_asked_for_its_name_once(monkeypatch):
+    this_machine()
+    asked, read = [], Path.read_text
+    monkeypatch.setattr(
+        Path, "read_text", lambda self, *args, **words: asked.append(self) or read(self, *args, **words)
+    )
+    this_machine()
+    assert Path("/proc/cpuinfo") not in asked
