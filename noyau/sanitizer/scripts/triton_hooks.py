@@ -188,7 +188,7 @@ class _TritonHooks:
         if _changes(name) and isinstance(first, torch.Tensor):
             outputs.append(first)
         outputs += _tensors([named.get("out")])
-        own = set(map(id, outputs))
+        own = set(map(id, tensors if name.endswith("_like") or name.startswith("new_") else outputs))  # of shapes alone
         if not any(map(is_marked, (*tensors, *results))):
             known = [each for each in tensors if storage_of(each) in self.order.touched]
             written = [each for each in outputs if id(each) in set(map(id, known))]
