@@ -289,6 +289,10 @@ class DeviceArray(Recording):
         for each in range(cell, cell + self.width):
             launch.note(self.noted + access, each, launch.queue.owner, site)
 
+    def __getattr__(self, name: str) -> Any:
+        part = super().__getattr__(name)
+        return self._like(part) if name in ("real", "imag") else part
+
     def view(self, dtype: Any) -> Recording:
         """The same cells as another dtype, one element of which is one of them or several."""
         data, width = self.data.view(dtype), self.data.itemsize

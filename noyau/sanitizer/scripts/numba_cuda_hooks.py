@@ -72,9 +72,9 @@ def install_hooks(session: ScriptSession, launch: Any = None) -> Iterator[None]:
         patch(undone, CUDADispatcher, "__call__", _without_a_launch)
         patch(undone, cuda, "jit", hooks.jit)
         patch(undone, cuda, "is_available", lambda: True)
-        for name in vars(simulator):
-            if not name.startswith("_") and name not in _NEVER and hasattr(cuda, name):
-                patch(undone, cuda, name, getattr(simulator, name))
+        for name, word in vars(simulator).items():  # None stands for what it has not
+            if not name.startswith("_") and name not in _NEVER and hasattr(cuda, name) and word is not None:
+                patch(undone, cuda, name, word)
         for holder in (simulator.devicearray, real_arrays):  # for isinstance(x, cuda.devicearray.DeviceNDArray)
             patch(undone, holder, "DeviceNDArray", FakeCUDAArray)
         compiling = {name: hooks.uncompiled for name in _COMPILES if hasattr(cuda, name)}

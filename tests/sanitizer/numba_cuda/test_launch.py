@@ -432,6 +432,16 @@ def test_a_view_of_wider_elements_touches_each_of_their_cells():
     assert out.tolist() == [0x03020100, 0x07060104]
 
 
+def test_atomics_on_the_parts_of_complex_numbers():
+    @cuda.jit
+    def adding(x):
+        cuda.atomic.add(x.real, 0, 1)
+        x.imag[0] = 2
+
+    _, (race, *_) = seen_of(adding, (1, 2), x := np.zeros(1, complex))
+    assert race.kind == "race" and x[0] == 2 + 2j
+
+
 def scaled(x, times=2):
     """What no compiler looks into."""
 

@@ -329,6 +329,23 @@ def test_a_kernel_has_the_types_that_it_was_launched_with():
     assert [note.partition(":")[0] for note in notes] == ["without a GPU nothing is compiled"]
 
 
+@pytest.mark.skipif(not hasattr(cuda, "ldcg"), reason="this release has no hints for the cache")
+def test_what_the_simulator_lacks_stays_as_it_is():
+    def script():
+        hint, nothing = cuda.ldcg, None
+
+        @cuda.jit
+        def loading(x, out):
+            if nothing is None:
+                out[cuda.grid(1)] = hint(x, cuda.grid(1))
+
+        loading[1, 3](np.arange(3.0), out := np.zeros(3))
+        assert out.tolist() == [0, 1, 2]
+
+    kernels, _ = kernels_of(script)
+    assert (kernels["loading"].unseen, kernels["loading"].findings) == ("", ())
+
+
 @pytest.mark.skipif(not hasattr(cuda, "vectorize"), reason="numba.cuda of Numba itself has none")
 def test_functions_of_numbers_by_the_decorator_of_numba_cuda():
     def script():

@@ -32,6 +32,15 @@ SCRIPT = """
     torch.nn.functional.layer_norm(x, (64,), None, bias).backward(0.1 * x)
     assert bias.is_cuda and abs(bias.grad.double() - 3000 * 0.1).max() < 0.2  # where sums of halves stay at 256
 
+    @triton.autotune(configs=[triton.Config({"BLOCK": 16}), triton.Config({"BLOCK": 8})], key=["n"])
+    @triton.jit
+    def narrow(x, n, BLOCK: tl.constexpr):
+        tl.static_assert(BLOCK <= 8)
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(x + at, 1.0, mask=at < n)
+
+    narrow[lambda meta: (triton.cdiv(20, meta["BLOCK"]),)](torch.zeros(20, device=device), 20)
+
     kernel = double.warmup(torch.float32, 5, BLOCK=8, grid=(1,))
     kernel._init_handles()
     assert (1 << 16) // (kernel.n_regs * 32 * 8) and (1 << 18) // kernel.metadata.shared
@@ -60,7 +69,7 @@ def test_what_a_script_says_beside_its_launches(tmp_path):
     path.write_text(textwrap.dedent(SCRIPT), encoding="utf-8")
     found = check_script(path)
     assert found.fault == ""
-    assert [(each.name, each.calls) for each in found.kernels] == [("double", 3)]
+    assert [(each.name, each.calls) for each in found.kernels] == [("narrow", 2), ("double", 3)]
     assert found.notes == ("of benchmark doubles only its first size was run (n = 8)",)
     assert found.ok
 
