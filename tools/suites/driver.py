@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,30 +22,34 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from tools.suites.forks import TELLS_S, run_check
+
 RESULTS = Path(__file__).with_name("results.json")
 UNVERIFIED = 3  # the exit status of a check that did not see everything
 RACES = frozenset({"race"})
-_TELLS_S = 10.0  # for what was interrupted to say what it found
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
     """A program, a script or an op of a suite. `words`: the target and the options of `noyau check`, which runs in
     `folder`; `is_defective`: its label, None where it has none; `kinds`: the findings that make it defective, any error
-    where there are none."""
+    where there are none; `loads`: modules that one process loads for all such cases, each of which is a fork of it;
+    `may_be_empty`: one that runs no kernel is no case."""
 
     name: str
     words: tuple[str, ...]
     folder: Path
     is_defective: bool | None
     kinds: frozenset[str] = frozenset()
+    loads: tuple[str, ...] = ()
+    may_be_empty: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The end of a case. `verdict`: "defective", "right" or "undecided"; `findings`: kind, line and message of each
-    error; `reason`: the last line that was printed, of those that say what was not verified if there are any;
-    `unseen`: why kernels of it were not checked, or it ended."""
+    """The end of a case. `verdict`: "defective", "right", "undecided", or "empty" where it runs no kernel; `findings`:
+    kind, line and message of each error; `reason`: how it ended badly, or the last line that was printed, of those that
+    say what was not verified if there are any; `unseen`: why kernels of it were not checked, or it ended."""
 
     case: Case
     verdict: str
@@ -58,7 +63,7 @@ class Outcome:
     def differs(self) -> bool:
         """Whether the verdict is not the label."""
         label = self.case.is_defective
-        return label is not None and self.verdict != ("defective" if label else "right")
+        return label is not None and self.verdict not in ("defective" if label else "right", "empty")
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,33 +103,55 @@ def check_case(case: Case, time_s: float, environment: dict[str, str] | None = N
     begin = monotonic()
     with tempfile.TemporaryDirectory(prefix="noyau-suite-") as folder:
         record = Path(folder) / "record.json"
-        command = [sys.executable, "-m", "noyau", "check", *case.words, "--json", str(record)]
-        process = subprocess.Popen(
-            command, cwd=case.folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            env={**os.environ, **(environment or {})}, start_new_session=True,
-        )  # fmt: skip
-        status: int | None = None
-        try:
-            printed, _ = process.communicate(timeout=time_s)
-            status = process.returncode
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGINT)  # it tells what it saw until then
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(_TELLS_S)
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            printed, _ = process.communicate()
+        words = [*case.words, "--json", str(record)]
+        if case.loads:
+            status, printed = run_check(words, case.folder, time_s, case.loads, environment or {})
+        else:
+            status, printed = _run([sys.executable, "-m", "noyau", "check", *words], case.folder, time_s, environment)
         found = json.loads(record.read_text("utf-8")) if record.is_file() else {}
     lines = printed.decode("utf-8", "replace").strip().splitlines()
     errors = [each for each in found.get("findings", ()) if each["severity"] == "error"]
     counted = [each for each in errors if not case.kinds or each["kind"] in case.kinds]
     is_undecided = status is None or status == UNVERIFIED or not found or bool(found.get("fault"))
     verdict = "defective" if counted else "undecided" if is_undecided else "right"
+    if verdict == "undecided" and case.may_be_empty and status is not None and _is_empty(found):
+        verdict = "empty"
     texts = tuple(f"{each['kind']}, line {each['line']}: {each['message']}" for each in errors)
-    told = [each for each in lines if ": not verified: " in each or ": not checked: " in each] or lines
+    told = [each for each in lines if ": not verified: " in each or ": not checked: " in each]
+    told = told or [found["fault"]] if found.get("fault") else told or lines
     reason = f"no end within {time_s:g} s" if status is None else told[-1] if told else ""
     unseen = (found.get("fault"), *(each.get("unseen") for each in found.get("checked", ())))
     return Outcome(case, verdict, status, monotonic() - begin, texts, reason, tuple(filter(None, unseen)))
+
+
+def _is_empty(found: dict[str, Any]) -> bool:
+    """Whether no kernel was there to be watched, and nothing else than an assertion ended the script before one was."""
+    fault, notes = found.get("fault", "no record"), " ".join(found.get("notes", ()))
+    is_plain = not fault or re.match("it ended with sys.exit: (skipped|Skipped|AssertionError)", fault) is not None
+    is_plain |= "without a GPU nothing is compiled" in notes  # which a test of the compiler asks for
+    touched = any(each["accesses"] or each["unseen"] for each in found.get("checked", ()))
+    return is_plain and not touched and "accesses are not seen" not in notes
+
+
+def _run(
+    command: Sequence[str], folder: Path, time_s: float, environment: dict[str, str] | None
+) -> tuple[int | None, bytes]:
+    """The exit status of a command, None where it is past its time, and what it printed."""
+    process = subprocess.Popen(
+        command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        env={**os.environ, **(environment or {})}, start_new_session=True,
+    )  # fmt: skip
+    try:
+        printed, _ = process.communicate(timeout=time_s)
+        return process.returncode, printed
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGINT)  # it tells what it saw until then
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(TELLS_S)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        printed, _ = process.communicate()
+        return None, printed
 
 
 def check_cases(cases: Sequence[Case], jobs: int, time_s: float, say: Callable[[Outcome], None]) -> list[Outcome]:
@@ -162,7 +189,7 @@ def _outcomes_in(log: Path | None, cases: Sequence[Case]) -> dict[str, Outcome]:
 
 def score_of(suite: str, tool: str, outcomes: Sequence[Outcome]) -> Score:
     """The counts of the outcomes that have a label."""
-    labelled = [each for each in outcomes if each.case.is_defective is not None]
+    labelled = [each for each in outcomes if each.case.is_defective is not None and each.verdict != "empty"]
     defective = [each for each in labelled if each.case.is_defective]
     verdicts = [each.verdict for each in defective]
     accused = sum(each.verdict == "defective" for each in labelled if not each.case.is_defective)
@@ -175,6 +202,8 @@ def table_of(score: Score, outcomes: Sequence[Outcome]) -> list[str]:
     """The lines of a report: the score, then each case whose verdict is not its label."""
     shares = f"precision {score.precision:.3f}, recall {score.recall:.3f} of all"
     counts = f"{score.found} of {score.defective} found, {score.accused} accused, {score.undecided} undecided"
+    empty = sum(each.verdict == "empty" for each in outcomes)
+    counts += f"; {empty} more run no kernel" if empty else ""
     lines = [
         f"{score.suite}: {score.cases} cases: {shares} and {score.recall_of_decided:.3f} of those decided ({counts})"
     ]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from tools.suites.driver import RACES, Case
+from tools.suites.driver import Case
 
 PROGRAM = Path(__file__).with_name("programs") / "installed_test.py"
+LOADS = ("noyau.sanitizer.scripts.numba_cuda_hooks", "pytest", "unittest.mock")
 
 
 def folder_of(package: str) -> Path:
@@ -20,12 +21,19 @@ def folder_of(package: str) -> Path:
     return Path(spec.origin).parent
 
 
-def cases_of(module: str, path: Path, defective: Collection[str] = (), begin: str = "Test") -> Iterator[Case]:
-    """The tests in the file of a module, of the classes whose names begin so. `defective`: those that are wrong."""
-    for node in ast.parse(path.read_text("utf-8")).body:
-        if not isinstance(node, ast.ClassDef) or not node.name.startswith(begin):
-            continue
-        for each in node.body:
-            if isinstance(each, ast.FunctionDef) and each.name.startswith("test"):
-                words = str(PROGRAM), f"{module}.{node.name}.{each.name}"
-                yield Case(f"{node.name}.{each.name}", words, PROGRAM.parent, each.name in defective, RACES)
+def modules_in(package: str, folder: Path, parts: Sequence[str]) -> dict[str, Path]:
+    """The files of tests in parts of a package's folder, by their modules."""
+    paths = [path for part in parts for path in sorted((folder / part).glob("test_*.py"))]
+    return {".".join((package, *path.relative_to(folder).with_suffix("").parts)): path for path in paths}
+
+
+def cases_of(module: str, path: Path, defective: Collection[str] = (), word: str = "") -> Iterator[Case]:
+    """The tests in the file of a module whose texts have a word. `defective`: those that are wrong."""
+    text = path.read_text("utf-8")
+    for node in ast.parse(text).body if word in text else ():
+        for each in node.body if isinstance(node, ast.ClassDef) and "Test" in node.name else ():
+            is_test = isinstance(each, ast.FunctionDef) and each.name.startswith("test")
+            if is_test and word in "".join(ast.unparse(each)):
+                name = f"{node.name}.{each.name}"
+                words, is_defective = (str(PROGRAM), f"{module}.{name}"), each.name in defective
+                yield Case(name, words, PROGRAM.parent, is_defective, loads=LOADS, may_be_empty=True)

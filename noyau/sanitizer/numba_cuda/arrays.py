@@ -289,6 +289,18 @@ class DeviceArray(Recording):
         for each in range(cell, cell + self.width):
             launch.note(self.noted + access, each, launch.queue.owner, site)
 
+    def __getattr__(self, name: str) -> Any:
+        part = super().__getattr__(name)
+        return self._like(part) if name in ("real", "imag") else part
+
+    def view(self, dtype: Any) -> Recording:
+        """The same cells as another dtype, one element of which is one of them or several."""
+        data, width = self.data.view(dtype), self.data.itemsize
+        if data.itemsize % width:
+            return super().view(dtype)
+        many = data.itemsize // width
+        return DeviceArray(self.recorder, self.memory, data, self.cells[..., ::many], self.width * many)
+
     def _viewed(self, view: Callable[[np.ndarray], np.ndarray]) -> Recording:
         return self._like(super()._viewed(view))
 

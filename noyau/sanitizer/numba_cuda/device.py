@@ -10,12 +10,15 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache, partial
-from types import FrameType, SimpleNamespace
+from importlib import import_module
+from importlib.util import find_spec
+from types import FrameType, FunctionType, SimpleNamespace
 from typing import Any
 
 import numba
 import numpy as np
 from numba import cuda
+from numba.core.typing import templates
 from numba.cuda import libdevice, libdevicefuncs
 from numba.cuda.simulator.kernelapi import FakeCUDAFp16
 from numba.cuda.simulator.vector_types import vector_types
@@ -30,6 +33,9 @@ from noyau.sanitizer.records import Access
 from noyau.toolchain.libdevice import OF_PATTERNS, function_of
 
 AXES = ("x", "y", "z")
+_REGISTRIES = [templates.builtin_registry]
+if find_spec("numba.cuda.typing.templates") is not None:  # of the package numba-cuda
+    _REGISTRIES.insert(0, import_module("numba.cuda.typing.templates").builtin_registry)
 _DYNAMIC = (0, 0)  # the key of the first array of dynamic shared memory
 
 
@@ -67,8 +73,8 @@ class SimulatedDevice:
         """Half precision and short vectors as Numba's own simulator has them; nothing else is known."""
         if name == "fp16":
             return FakeCUDAFp16()
-        if name in vector_types:
-            return vector_types[name]
+        if name in vector_types or name in _HINTED:
+            return vector_types.get(name) or _HINTED[name]
         frame = sys._getframe(1)
         place = f"line {frame.f_lineno} of {frame.f_code.co_filename}"
         raise UnsupportedError(f"numba.cuda.{name} cannot be watched without a GPU ({place})")
@@ -115,7 +121,7 @@ class SimulatedDevice:
         self.blockIdx.x, self.blockIdx.y, self.blockIdx.z = at
         self._shared, self._private = shared, private
 
-    def _shared_array(self, shape: Any, dtype: Any) -> DeviceArray:
+    def _shared_array(self, shape: Any, dtype: Any, alignment: int | None = None) -> DeviceArray:
         """One array for all threads of a block, for each place that asks."""
         frame = sys._getframe(1)
         key = (id(frame.f_code), frame.f_lasti)  # a code hashes all that it holds
@@ -137,7 +143,7 @@ class SimulatedDevice:
         data = first.data.view(np.uint8)[: count * dtype.itemsize].view(dtype)
         return DeviceArray(self._recorder, first.memory, data, first.cells[: count * width : width], width)
 
-    def _local_array(self, shape: Any, dtype: Any) -> DeviceArray:
+    def _local_array(self, shape: Any, dtype: Any, alignment: int | None = None) -> DeviceArray:
         array = self._recorder.array(np.zeros(shape, _dtype(dtype)), _assigned(sys._getframe(1), "local"), is_set=False)
         self._private.append(array.memory)
         return array
@@ -228,6 +234,11 @@ _STANDING = (
 )
 
 
+# Loads and stores with a hint for the cache.
+_HINTED: dict[str, Any] = dict.fromkeys(("ldca", "ldcg", "ldcs", "ldlu", "ldcv"), operator.getitem)
+_HINTED |= dict.fromkeys(("stcg", "stcs", "stwb", "stwt"), operator.setitem)
+
+
 @cache
 def _words() -> dict[int, str]:
     """Objects that wait, by identity: the objects live as long as their module."""
@@ -245,9 +256,23 @@ def stand_ins(device: SimulatedDevice) -> dict[int, Any]:
     by_identity: dict[int, Any] = {id(cuda): device, id(numba): with_device, id(math): MATH}
     by_identity |= {id(getattr(cuda, name)): getattr(device, name) for name in _STANDING if hasattr(cuda, name)}
     by_identity |= {id(getattr(cuda.atomic, name)): word for name, word in vars(ATOMIC).items()}
+    by_identity |= {id(getattr(cuda, name)): word for name, word in _HINTED.items() if hasattr(cuda, name)}
     by_identity |= {id(cuda.cg.this_grid): device.cg.this_grid} | _libdevice()
     by_identity |= {id(getattr(math, name)): word for name, word in vars(MATH).items() if callable(word)}
     return by_identity
+
+
+def overloads_of(function: FunctionType) -> list[Callable[..., Any]]:
+    """What @overload says of a function: for the types of its arguments, its implementation or nothing."""
+    registered = [kind for registry in _REGISTRIES for each, kind in registry.globals if each is function]
+    found = [each for kind in registered for each in getattr(kind, "templates", ()) if hasattr(each, "_overload_func")]
+    found.sort(key=lambda each: each.metadata.get("target") != "cuda")  # its own before those of any target
+    return [each._overload_func for each in found]
+
+
+def type_of(value: Any) -> Any:
+    """Numba's type of a value in a kernel."""
+    return numba.typeof(value.data if isinstance(value, DeviceArray) else value)
 
 
 def conversion_of(meant: Any) -> Callable[..., Any] | None:

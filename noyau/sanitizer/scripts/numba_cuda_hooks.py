@@ -6,7 +6,8 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,8 @@ import numpy as np
 from numba import cuda
 from numba.core.sigutils import normalize_signature
 from numba.cuda import simulator
-from numba.cuda.args import ArgHint
+from numba.cuda.args import ArgHint, In
+from numba.cuda.cudadrv import devicearray as real_arrays
 from numba.cuda.dispatcher import CUDADispatcher
 from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
 from numba.cuda.simulator.kernel import FakeCUDAKernel
@@ -30,12 +32,15 @@ from noyau.sanitizer.numba_cuda import launch as launches
 from noyau.sanitizer.numba_cuda.kernel import MOST, lint_call
 from noyau.sanitizer.numba_cuda.launch import LANGUAGE, SimulatedLaunch, WatchedArgument, cells_of, root_of
 from noyau.sanitizer.scripts.fakes import patch
-from noyau.sanitizer.scripts.numba_host import WORDS, in_numpy, stood_in
+from noyau.sanitizer.scripts.numba_host import WORDS, in_numpy, lend, stood_in
 from noyau.sanitizer.scripts.record import ScriptSession, describe_shapes, place_of
 from noyau.sanitizer.scripts.streams import DEFAULT, StreamWork, calling_place, order_of, stream_number
 
 # What of the simulator stands for numba.cuda; kernels themselves run thread by thread over the shadow.
-_NEVER = frozenset({"jit", "reduce", "Reduce", "sys", "config", "declare_device", "kernel", "api"})
+_NEVER = frozenset(
+    "jit reduce Reduce sys config declare_device kernel api In Out InOut PTXSource CUSource Cubin Fatbin Archive "
+    "Object LTOIR LinkableCode".split()
+)
 _COMPILES = ("compile", "compile_all", "compile_for_current_device", "compile_ptx", "compile_ptx_for_current_device")
 _UNCOMPILED = "without a GPU nothing is compiled: texts of code and counts of registers that it asks for are empty"
 FORALL = 256  # threads of a block where a script leaves that to Numba
@@ -67,9 +72,11 @@ def install_hooks(session: ScriptSession, launch: Any = None) -> Iterator[None]:
         patch(undone, CUDADispatcher, "__call__", _without_a_launch)
         patch(undone, cuda, "jit", hooks.jit)
         patch(undone, cuda, "is_available", lambda: True)
-        for name in vars(simulator):
-            if not name.startswith("_") and name not in _NEVER and hasattr(cuda, name):
-                patch(undone, cuda, name, getattr(simulator, name))
+        for name, word in vars(simulator).items():  # None stands for what it has not
+            if not name.startswith("_") and name not in _NEVER and hasattr(cuda, name) and word is not None:
+                patch(undone, cuda, name, word)
+        for holder in (simulator.devicearray, real_arrays):  # for isinstance(x, cuda.devicearray.DeviceNDArray)
+            patch(undone, holder, "DeviceNDArray", FakeCUDAArray)
         compiling = {name: hooks.uncompiled for name in _COMPILES if hasattr(cuda, name)}
         for name, word in (WORDS | compiling).items():
             patch(undone, cuda, name, word)
@@ -79,6 +86,7 @@ def install_hooks(session: ScriptSession, launch: Any = None) -> Iterator[None]:
         patch(undone, cuda, "to_device", partial(hooks.sent, simulator.to_device))
         for name in ("copy_to_device", "__setitem__"):
             patch(undone, FakeCUDAArray, name, hooks.filled(getattr(FakeCUDAArray, name)))
+        patch(undone, FakeCUDAArray, "__cuda_array_interface__", property(lend))
         patch(undone, FakeCUDAArray, "copy_to_host", hooks.copied(FakeCUDAArray.copy_to_host))
         yield
 
@@ -151,7 +159,7 @@ class _CudaHooks:
     def copied(self, plain: Callable[..., Any]) -> Callable[..., Any]:
         """copy_to_host: cells that no kernel wrote are a finding of the last one that had the array."""
 
-        def copy(array: Any, *args: Any, **named: Any) -> Any:
+        def copied(array: Any, *args: Any, **named: Any) -> Any:
             fresh_array = self.fresh.get(id(root_of(array._ary)))
             if fresh_array is not None and fresh_array.kernel is not None:
                 cells = cells_of(array._ary, fresh_array.array)
@@ -165,7 +173,15 @@ class _CudaHooks:
             self.note_work("a copy", _place(), stream, [(array._ary, False)], waits=isinstance(stream, int))
             return plain(array, *args, **named)
 
-        return copy
+        return copied
+
+
+class Uncompiled:
+    """A kernel for some types, of which no compiler has said anything."""
+
+    def __getattr__(self, name: str) -> Any:
+        nothing: Any = "" if name.startswith("inspect_") else 0
+        return (lambda *_, **__: nothing) if name.startswith(("inspect_", "get_", "max_")) else nothing
 
 
 class HookedKernel(FakeCUDAKernel):  # type: ignore[misc]
@@ -173,25 +189,37 @@ class HookedKernel(FakeCUDAKernel):  # type: ignore[misc]
     the result, of a device function that has a signature."""
 
     noyau_language = LANGUAGE
-    signatures: tuple[Any, ...] = ()  # nothing is compiled
 
     def __init__(self, function: Any, device: bool, hooks: _CudaHooks, signature: Any = None) -> None:
         super().__init__(function, device)
         self._hooks, self._signature = hooks, signature
+        self._compiled: dict[Any, Uncompiled] = {}
         self._launch: Any = None
         self.casts = None if signature is None or not device else normalize_signature(signature)
 
+    @property
+    def overloads(self) -> dict[Any, Uncompiled]:
+        """The types that it was launched with."""
+        self._hooks.session.note(_UNCOMPILED)
+        return self._compiled
+
+    @property
+    def signatures(self) -> list[Any]:
+        return list(self.overloads)
+
     def __getattr__(self, name: str) -> Any:
         """Questions about what a compiler makes: nothing, and said."""
-        if not name.startswith(("inspect_", "get_")):
+        if not name.startswith(("inspect_", "get_", "compile")):
             raise AttributeError(f"a kernel of numba.cuda has no {name} without a GPU")
         self._hooks.session.note(_UNCOMPILED)
         nothing: Any = "" if name.startswith("inspect_") else 0
-        return lambda signature=None, *_, **__: {} if signature is None and not self._signature else nothing
+        own = {self._signature: nothing} if self._signature else dict.fromkeys(self._compiled, nothing)
+        is_number = name.startswith("get_") and self._signature
+        return lambda signature=None, *_, **__: nothing if is_number or signature is not None else own
 
     def __getitem__(self, launch: Any) -> HookedKernel:
         kernel = HookedKernel(self.fn, self._device, self._hooks, self._signature)
-        kernel._launch = self._hooks.launch or launch
+        kernel._launch, kernel._compiled = self._hooks.launch or launch, self._compiled
         return kernel
 
     def forall(self, ntasks: int, tpb: int = 0, stream: Any = 0, sharedmem: int = 0) -> HookedKernel:
@@ -214,6 +242,8 @@ class HookedKernel(FakeCUDAKernel):  # type: ignore[misc]
         arguments = [self._argument(each, value) for each, value in zip(names, args, strict=True)]
         shapes = describe_shapes(names, [each.value for each in arguments])
         session, name, place = self._hooks.session, self.fn.__name__, place_of(self)
+        with suppress(ValueError, NotImplementedError):  # of what has no type
+            self._compiled[tuple(numba.typeof(each.value) for each in arguments)] = Uncompiled()
         configuration = launches.configuration_of(self._launch)
         try:
             traced = session.traced(name, place)
@@ -248,7 +278,8 @@ class HookedKernel(FakeCUDAKernel):  # type: ignore[misc]
         watched = launch.watched(session.script, name, size)
         remarks = lint_call(launch, self.fn, session.script, name, at, size, is_whole=True)
         findings = watched.findings
-        if any(Path(place_of(self).rpartition(":")[0]).is_relative_to(folder) for folder in _OWN):  # as of cuda.reduce
+        own = [each for each in _OWN if Path(place_of(self).rpartition(":")[0]).is_relative_to(each)]
+        if own and "tests" not in Path(place_of(self)).relative_to(own[-1]).parts:  # as of cuda.reduce
             mild: dict[str, Any] = {"severity": "warning", "mend": "tell the authors of Numba, or call something else"}
             findings = tuple(replace(each, message=f"in Numba's own text: {each.message}", **mild) for each in findings)
         late = f"after {MOST} accesses of a launch; run the script on smaller arrays"
@@ -258,7 +289,8 @@ class HookedKernel(FakeCUDAKernel):  # type: ignore[misc]
     def _argument(self, name: str, value: Any) -> WatchedArgument:
         """An argument as an array of NumPy or a number."""
         plain = in_numpy(value)
-        plain = plain.value if isinstance(plain, ArgHint) else plain
+        if isinstance(plain, ArgHint):
+            plain = copy(plain.value) if isinstance(plain, In) else plain.value
         if not isinstance(plain, np.ndarray):
             return WatchedArgument(name, plain)
         fresh_array = self._hooks.fresh.get(id(root_of(plain)))

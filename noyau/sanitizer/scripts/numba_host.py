@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numba
 import numpy as np
+from numba import cuda
 from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray, managed_array, pinned_array_like
 from numba.np.numpy_support import as_dtype
 from numba.np.ufunc.sigparse import parse_signature
@@ -90,14 +92,14 @@ WORDS: dict[str, Any] = {
     **dict.fromkeys(("select_device", "current_context"), lambda *_: CONTEXT),
     **dict.fromkeys(("close", "profile_start", "profile_stop"), _ignored),
     "detect": _detected,
-    "as_cuda_array": lambda obj, sync=True: obj if isinstance(obj, FakeCUDAArray) else FakeCUDAArray(np.asarray(obj)),
-    "is_cuda_array": lambda value: isinstance(value, FakeCUDAArray),
+    "as_cuda_array": lambda obj, sync=True: obj if isinstance(obj, FakeCUDAArray) else FakeCUDAArray(in_numpy(obj)),
+    "is_cuda_array": lambda value: isinstance(value, FakeCUDAArray) or _face(value) is not None,
     "is_supported_version": lambda: True,
     "get_current_device": lambda: DEVICE,
     "event": FakeEvent,
     "event_elapsed_time": FakeEvent.elapsed_time,
     "managed_array": managed_array,
-    "pinned_array_like": pinned_array_like,
+    **dict.fromkeys(("pinned_array_like", "mapped_array_like"), pinned_array_like),
     "mapped": _mapped,
     **dict.fromkeys(_STREAMS, lambda *_: NumbaStream(number=DEFAULT)),
     "stream": lambda *_: NumbaStream(),
@@ -118,10 +120,13 @@ def stood_in(note: Note) -> Iterator[None]:
     with ExitStack() as undone:
         patch(undone, numba, "vectorize", _decorator(numba.vectorize, _elementwise, note, _NUMBERS))
         patch(undone, numba, "guvectorize", _decorator(numba.guvectorize, _generalised, note, _ARRAYS))
+        if hasattr(cuda, "vectorize"):  # of the package numba-cuda, for no other target
+            patch(undone, cuda, "vectorize", _decorator(None, _elementwise, note, _NUMBERS))
+            patch(undone, cuda, "guvectorize", _decorator(None, _generalised, note, _ARRAYS))
         yield
 
 
-def _decorator(plain: Plain, make: Callable[..., Plain], note: Note, what: str) -> Plain:
+def _decorator(plain: Plain | None, make: Callable[..., Plain], note: Note, what: str) -> Plain:
     def noting(function: Plain, *arguments: Any) -> Plain:
         ufunc, line = make(function, *arguments), function.__code__.co_firstlineno
 
@@ -133,7 +138,7 @@ def _decorator(plain: Plain, make: Callable[..., Plain], note: Note, what: str) 
         return called
 
     def decorator(*arguments: Any, **options: Any) -> Any:
-        if options.get("target") != "cuda":
+        if plain is not None and options.get("target") != "cuda":
             return plain(*arguments, **options)
         if arguments and hasattr(arguments[0], "__code__"):
             return noting(arguments[0])
@@ -191,9 +196,35 @@ def _results(signatures: Any, arrays: Sequence[np.ndarray], count: int) -> list[
     return [np.result_type(*arrays)] * count
 
 
+_LENT = WeakValueDictionary[tuple[Any, ...], np.ndarray]()  # arrays whose interface a script has asked for
+
+
+def _face(value: Any) -> dict[str, Any] | None:
+    """The CUDA array interface of an array of another library, None for what is none."""
+    face = getattr(value, "__cuda_array_interface__", None)
+    return face if isinstance(face, dict) else None
+
+
+def _place(face: dict[str, Any]) -> tuple[Any, ...]:
+    return face["data"][0], face["typestr"], face["shape"], face.get("strides")
+
+
+def lend(array: Any) -> dict[str, Any]:
+    """The CUDA array interface of an array of the simulator."""
+    face: dict[str, Any] = array._ary.__array_interface__
+    _LENT[_place(face)] = array._ary
+    return face
+
+
 def in_numpy(each: Any) -> Any:
-    """The array of NumPy in one of the simulator; all else as it is."""
-    return each._ary if isinstance(each, FakeCUDAArray) else each
+    """The array of NumPy in one of the simulator, or behind a CUDA array interface; all else as it is."""
+    if isinstance(each, FakeCUDAArray):
+        return each._ary
+    face = _face(each)
+    if face is None:
+        return each
+    known = _LENT.get(_place(face))  # the same one, for it is known by its identity
+    return np.asarray(SimpleNamespace(__array_interface__=face, holder=each)) if known is None else known
 
 
 def _as_result(results: Any, out: Any, args: Sequence[Any]) -> Any:

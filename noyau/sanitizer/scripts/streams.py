@@ -150,6 +150,11 @@ class FakeStream:
     def __exit__(self, *fault: Any) -> None:
         self.order.stack.pop()
 
+    @classmethod
+    def enter(cls, stream: FakeStream) -> None:
+        """Make a stream the current one, in place of the one before."""
+        cls.order.stack[-1:] = [stream.number]
+
     def synchronize(self) -> None:
         self.order.synchronize(self.number)
 

@@ -3,9 +3,11 @@ and linted (number of programs, offsets beyond 32 bits). Without a GPU, tensors 
 
 from __future__ import annotations
 
+import ast
 import inspect
 import math
 import os
+import traceback
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -18,6 +20,7 @@ import numpy as np
 import torch
 import triton
 from torch.multiprocessing.reductions import StorageWeakRef
+from triton.compiler.errors import CompileTimeAssertionFailure
 
 from noyau import errors
 from noyau.errors import FindingKind, NoyauError, UnsupportedError
@@ -125,6 +128,7 @@ class _TritonHooks:
         try:
             triton_launch = launch_watched(run, function, args, named, fresh, traced, behind)
         except Exception as fault:
+            _raise_if_refused(fault)
             for each in fresh.values():
                 each.is_set[...] = True  # nobody knows what it would have written
             error = fault if isinstance(fault, NoyauError) else error_of(name, fault)
@@ -188,7 +192,7 @@ class _TritonHooks:
         if _changes(name) and isinstance(first, torch.Tensor):
             outputs.append(first)
         outputs += _tensors([named.get("out")])
-        own = set(map(id, outputs))
+        own = set(map(id, tensors if name.endswith("_like") or name.startswith("new_") else outputs))  # of shapes alone
         if not any(map(is_marked, (*tensors, *results))):
             known = [each for each in tensors if storage_of(each) in self.order.touched]
             written = [each for each in outputs if id(each) in set(map(id, known))]
@@ -246,6 +250,17 @@ class _TritonHooks:
             is_tail = not mask.flatten()[-len(missed) :].any()
             mend = f"{FindingKind.UNWRITTEN.remedies[LANGUAGE]}; {_REACH}" if is_tail else _REACH
             self.session.find_unwritten(*kernel, LANGUAGE, message, mend, fresh_tensor.store)
+
+
+def _raise_if_refused(fault: BaseException) -> None:
+    """Raise the error of Triton's compiler for an assertion of compile time, for which a tuner leaves a choice out."""
+    root = fault
+    while root.__cause__ is not None:
+        root = root.__cause__
+    frames = traceback.extract_tb(root.__traceback__)
+    if frames[-1].name.endswith("static_assert"):
+        node = ast.Pass(lineno=frames[-2].lineno or 0, col_offset=0)
+        raise CompileTimeAssertionFailure(None, node, str(root) or None) from fault
 
 
 def _tensors(values: Iterable[Any]) -> list[torch.Tensor]:

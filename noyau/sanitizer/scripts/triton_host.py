@@ -17,6 +17,7 @@ import triton
 from torch.overrides import TorchFunctionMode
 from torch.utils import _device as defaults
 from triton import testing
+from triton._C import libtriton
 from triton.backends.compiler import GPUTarget
 from triton.runtime import autotuner
 
@@ -36,6 +37,8 @@ _SAME: dict[str, Callable[..., Any]] = {
     "is_pinned": lambda tensor, *_: storage_of(tensor) in FakeStream.order.pinned,
     "record_stream": lambda *_: None,
 }
+_HALVES = torch.float16, torch.bfloat16
+_SUMMING = ("layer_norm", "group_norm")  # whose gradients a CPU sums in halves, and a GPU in float32
 PROPERTIES = SimpleNamespace(
     name="no GPU: watched by noyau",
     major=9,
@@ -111,6 +114,9 @@ class Devices(TorchFunctionMode):  # type: ignore[misc]
                 return 0
             case "to" if isinstance(first, torch.Tensor):
                 return _to(func, first, args, named)
+        if name in _SUMMING and is_marked(first) and first.dtype in _HALVES:
+            wide = func(*map(_widened, args), **{key: _widened(each) for key, each in named.items()})
+            return marked(wide.to(first.dtype))
         wished = [named.get("device"), *(each for each in args if isinstance(each, torch.device))]
         if func in defaults._device_constructors() and all(each is None for each in wished):
             wished = [getattr(defaults, "CURRENT_DEVICE", None)]
@@ -160,6 +166,10 @@ def parts(args: Any) -> Iterator[Any]:
             yield from each
         else:
             yield each
+
+
+def _widened(each: Any) -> Any:
+    return each.float() if isinstance(each, torch.Tensor) and each.dtype in _HALVES else each
 
 
 def _is_gpu(each: Any) -> bool:
@@ -232,6 +242,7 @@ WORDS: dict[str, Any] = {
     "default_stream": lambda *_: TorchStream(number=DEFAULT),
     "synchronize": lambda *_: FakeStream.order.synchronize(),
     "stream": lambda stream: stream or nullcontext(),
+    "set_stream": FakeStream.enter,
     "device": lambda *_: nullcontext(),
     "_DeviceGuard": lambda *_: nullcontext(),
     "default_generators": (fake_generator(),),
@@ -306,15 +317,24 @@ _DRIVER: dict[str, Any] = {
 }
 
 
+class FakeBlas:
+    """The library of products that Triton wraps, on a workspace."""
+
+    def __init__(self, workspace: Any) -> None: ...
+
+    def matmul(self, a: Any, b: Any, c: Any) -> None:
+        c.copy_(a @ b.T)
+
+
 class FakeCompiledKernel:
     """The result of a launch, or of a warm-up: a kernel that takes nothing of a GPU, and can be launched as it is."""
 
-    n_regs, n_spills, shared = 32, 0, 0
+    n_regs, n_spills, shared = 32, 0, 1 << 10  # scripts divide by each that no kernel is without
 
     def __init__(self, run: Callable[..., Any]) -> None:
         self.run = run
         self.asm: dict[str, str] = {}
-        self.metadata = SimpleNamespace(shared=0, num_warps=4, num_stages=1)
+        self.metadata = SimpleNamespace(shared=self.shared, num_warps=4, num_stages=1)
 
     def _init_handles(self) -> None: ...
 
@@ -411,6 +431,8 @@ def triton_stood_in(note: Note) -> Iterator[None]:
                 patch(undone, testing, name, bench_once)
         patch(undone, testing.Mark, "run", _marks(note, testing.Mark.run))
         patch(undone, autotuner.Autotuner, "prune_configs", _pruned(autotuner.Autotuner.prune_configs))
+        if (products := getattr(getattr(libtriton, "nvidia", None), "cublas", None)) is not None:
+            patch(undone, products, "CublasLt", FakeBlas)
         for name, words in _GONE.items() if find_spec("triton.ops") is None else ():
             module = sys.modules[name] = ModuleType(name)
             vars(module).update(words)

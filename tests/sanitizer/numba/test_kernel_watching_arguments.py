@@ -8,7 +8,7 @@ from collections import namedtuple
 
 import numpy as np
 import pytest
-from numba import float64, int64, njit, prange, stencil
+from numba import float64, int64, njit, parallel_chunksize, prange, stencil
 from numba.typed import Dict, List
 
 from noyau.errors import UnsupportedError
@@ -29,6 +29,18 @@ def total_of_pair(pair):
 def sums_of_rows(pair, out):
     for i in prange(out.size):
         out[i] = pair[0][i] + pair[1][i]
+
+
+@njit(parallel=True)
+def in_chunks(x):
+    with parallel_chunksize(2):
+        for i in prange(x.size):
+            x[0] = i
+
+
+def test_a_block_that_says_how_iterations_are_dealt_is_watched():
+    seen, _ = watch_call(in_chunks, (np.ones(4),))
+    assert {each.kind for each in seen.findings} == {"race"}
 
 
 @pytest.mark.parametrize("made", [tuple, lambda both: Pair(*both)])

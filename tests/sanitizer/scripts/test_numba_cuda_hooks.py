@@ -109,7 +109,7 @@ def test_device_functions_that_are_lambdas():
         halve[1, 4](x := np.ones(3))
         made = cuda.jit(halve.py_func)
         made.inspect_types()
-        assert made.signatures == ()
+        assert list(made.signatures) == []
     assert x.tolist() == [0.5, 0.5, 0.5]
     assert session.finished().ok
 
@@ -219,6 +219,9 @@ def test_findings_in_numbas_own_text_are_warnings(monkeypatch):
     kernels, _ = kernels_of(lambda: shift[1, 8](np.arange(5.0), np.zeros(5)))
     (found,) = kernels["shift"].findings
     assert (found.severity, found.message[:24]) == ("warning", "in Numba's own text: thr")
+    monkeypatch.setattr(numba_cuda_hooks, "_OWN", [Path(__file__).parents[3]])  # those of its tests are to be found
+    kernels, _ = kernels_of(lambda: shift[1, 8](np.arange(5.0), np.zeros(5)))
+    assert [each.severity for each in kernels["shift"].findings] == ["error"]
 
 
 def test_a_reduction_of_numba_whose_lanes_end_early_is_right():
@@ -283,3 +286,74 @@ def test_device_functions_with_a_signature_convert_what_they_are_given():
     out = np.zeros(1)
     _, notes = kernels_of(script)
     assert (out[0], notes) == (3, [])
+
+
+class Foreign:
+    """An array of another library."""
+
+    def __init__(self, array):
+        self.array, self.__cuda_array_interface__ = array, array.__cuda_array_interface__
+
+
+def test_arrays_of_other_libraries_are_the_memory_that_they_lend():
+    def script():
+        array = cuda.device_array(8, np.float64)
+        assert cuda.is_cuda_array(Foreign(array)) and not cuda.is_cuda_array(np.ones(3))
+        twice[1, 8](Foreign(cuda.to_device(np.ones(8))))
+        fill[1, 8](Foreign(array))
+        assert cuda.as_cuda_array(Foreign(array)).copy_to_host().tolist() == [7.0] * 8
+        assert array.copy_to_host().tolist() == [7.0] * 8
+        assert isinstance(array, cuda.devicearray.DeviceNDArray)
+
+    @cuda.jit
+    def fill(x):
+        x[cuda.grid(1)] = 7
+
+    kernels, _ = kernels_of(script)
+    assert [(each.findings, each.unseen) for each in kernels.values()] == [((), "")] * 2
+
+
+def test_a_kernel_has_the_types_that_it_was_launched_with():
+    def script():
+        kernel = cuda.jit(twice.py_func)
+        kernel[1, 3](cuda.InOut(x := np.ones(3)))
+        kernel[1, 3](cuda.In(x))
+        assert x.tolist() == [2.0] * 3
+        (types,) = kernel.signatures
+        assert kernel.overloads[types].inspect_llvm() == "" and kernel.inspect_asm() == {types: ""}
+        signed = cuda.jit("void(float64[:])")(twice.py_func)
+        assert list(signed.inspect_asm().values()) == [""] and signed.get_regs_per_thread() == 0
+        signed.compile(())
+
+    _, notes = kernels_of(script)
+    assert [note.partition(":")[0] for note in notes] == ["without a GPU nothing is compiled"]
+
+
+@pytest.mark.skipif(not hasattr(cuda, "ldcg"), reason="this release has no hints for the cache")
+def test_what_the_simulator_lacks_stays_as_it_is():
+    def script():
+        hint, nothing = cuda.ldcg, None
+
+        @cuda.jit
+        def loading(x, out):
+            if nothing is None:
+                out[cuda.grid(1)] = hint(x, cuda.grid(1))
+
+        loading[1, 3](np.arange(3.0), out := np.zeros(3))
+        assert out.tolist() == [0, 1, 2]
+
+    kernels, _ = kernels_of(script)
+    assert (kernels["loading"].unseen, kernels["loading"].findings) == ("", ())
+
+
+@pytest.mark.skipif(not hasattr(cuda, "vectorize"), reason="numba.cuda of Numba itself has none")
+def test_functions_of_numbers_by_the_decorator_of_numba_cuda():
+    def script():
+        @cuda.vectorize(["float64(float64, float64)"])
+        def add(a, b):
+            return a + b
+
+        assert add(np.ones(3), 2).tolist() == [3.0] * 3
+
+    _, notes = kernels_of(script)
+    assert any(note.startswith("add (line ") for note in notes)

@@ -159,6 +159,20 @@ def test_a_script_of_torch(tmp_path):
     assert not races(tmp_path, TORCH, "side.wait_stream(torch.cuda.current_stream())", "side.synchronize()")
 
 
+MADE_ALIKE = """
+import torch, triton
+x = torch.randn(64, device="cuda")
+torch.cuda.set_stream(torch.cuda.Stream())
+y = torch.empty_like(x)
+z = x.new_zeros(3)
+y = x + 1
+"""
+
+
+def test_a_tensor_that_is_made_like_another_one_reads_none_of_its_cells(tmp_path):
+    assert races(tmp_path, MADE_ALIKE, "") == [(7, "torch's add in stream 1 reads a tensor of float32[64]")]
+
+
 @pytest.mark.long
 def test_a_script_for_numba_cuda(tmp_path):
     assert races(tmp_path, NUMBA, "") == [(16, "the kernel twice in stream 2 reads an array of float32[64]")]

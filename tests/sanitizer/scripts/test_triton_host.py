@@ -28,9 +28,26 @@ SCRIPT = """
         at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
         tl.store(x + at, 2 * tl.load(x + at, mask=at < n), mask=at < n)
 
+    x, bias = torch.ones(3000, 64, device=device).half(), torch.zeros(64, device=device).half().requires_grad_()
+    torch.nn.functional.layer_norm(x, (64,), None, bias).backward(0.1 * x)
+    assert bias.is_cuda and abs(bias.grad.double() - 3000 * 0.1).max() < 0.2  # where sums of halves stay at 256
+
+    @triton.autotune(configs=[triton.Config({"BLOCK": 16}), triton.Config({"BLOCK": 8})], key=["n"])
+    @triton.jit
+    def narrow(x, n, BLOCK: tl.constexpr):
+        tl.static_assert(BLOCK <= 8)
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(x + at, 1.0, mask=at < n)
+
+    narrow[lambda meta: (triton.cdiv(20, meta["BLOCK"]),)](torch.zeros(20, device=device), 20)
+
     kernel = double.warmup(torch.float32, 5, BLOCK=8, grid=(1,))
     kernel._init_handles()
-    assert kernel.n_regs and kernel.metadata.shared == 0
+    assert (1 << 16) // (kernel.n_regs * 32 * 8) and (1 << 18) // kernel.metadata.shared
+    from triton._C.libtriton import nvidia
+    c = torch.empty(2, 3, device=device)
+    nvidia.cublas.CublasLt(torch.empty(4, device=device)).matmul(torch.ones(2, 4), torch.ones(3, 4), c)
+    assert c.tolist() == [[4.0] * 3] * 2
     x = torch.ones(5, device=device)
     low, middle = do_bench(lambda: double[(1,)](x, 5, BLOCK=8), quantiles=[0.2, 0.5])
     assert x.tolist() == [2.0] * 5 and low == middle > 0
@@ -52,7 +69,7 @@ def test_what_a_script_says_beside_its_launches(tmp_path):
     path.write_text(textwrap.dedent(SCRIPT), encoding="utf-8")
     found = check_script(path)
     assert found.fault == ""
-    assert [(each.name, each.calls) for each in found.kernels] == [("double", 3)]
+    assert [(each.name, each.calls) for each in found.kernels] == [("narrow", 2), ("double", 3)]
     assert found.notes == ("of benchmark doubles only its first size was run (n = 8)",)
     assert found.ok
 

@@ -37,6 +37,24 @@ def test_programs_are_judged_and_counted(tmp_path, capsys):
         driver.main("a suite", cases_of, [str(tmp_path), "--only", "nothing"])
 
 
+def test_a_case_that_runs_no_kernel_is_none(tmp_path):
+    texts = {
+        "nothing": "",
+        "skipped": "raise SystemExit('skipped: no reason')",
+        "asserts": "raise SystemExit('AssertionError: 1 != 2')",
+        "fails": "raise SystemExit('TypeError: no kernel could be made')",
+    }
+    for name, text in texts.items():
+        (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+    cases = [Case(name, (f"{name}.py",), tmp_path, False, may_be_empty=True) for name in texts]
+    outcomes = [driver.check_case(each, 60.0) for each in cases]
+    assert [each.verdict for each in outcomes] == ["empty", "empty", "empty", "undecided"]
+    assert outcomes[-1].reason.endswith("TypeError: no kernel could be made")
+    assert driver.score_of("a suite", "noyau", outcomes).cases == 1
+    assert "1 undecided; 3 more run no kernel" in driver.table_of(driver.score_of("", "", outcomes), outcomes)[0]
+    assert driver.check_case(Case("plain", ("nothing.py",), tmp_path, False), 60.0).verdict == "undecided"
+
+
 def test_a_log_goes_on(tmp_path, capsys, monkeypatch):
     cases = [Case("one", ("one.c",), tmp_path, True), Case("two", ("two.c",), tmp_path, False)]
     runs = []
