@@ -137,8 +137,7 @@ class Comparison:
     @cached_property
     def _samples(self) -> np.ndarray:
         """What statistics are of, f64[pairs] or f64[openings]."""
-        of_pairs = len(self.openings) < 3
-        return self.ratios if of_pairs else np.array([np.median(part) for part in self._apart(self.ratios)])
+        return self.ratios if len(self.openings) < 3 else np.array([np.median(p) for p in self._apart(self.ratios)])
 
     @property
     def speedup(self) -> float:

@@ -14,7 +14,7 @@ from noyau.timing.verdict import FEWEST_PAIRS, SAME_WITHIN, Comparison, Verdict
 from noyau.verify.certificate import Certificate
 
 AS_FAST_FROM = 0.99  # of the speed of the model as it came: what a file keeps, with its library and without
-SURE_FROM = 1.03  # from where no other session is slower
+SURE_FROM = 1.05  # from where no other session is slower
 BORDERLINE_FROM = 0.95  # up to where SLOWER begins: what costs so little is timed twice before it is out
 
 
