@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -77,8 +78,7 @@ def compare_swapped(
     """As `compare`, for sides that are each in a place of their own: a process, whose memory and code lie so that all
     in it runs some percent slower or faster. `places(False)` gives both sides, `places(True)` both in each other's
     place; each half of the time goes to one of them."""
-    first, second = (half(*places(swapped), budget_s=budget_s, seed=seed, clock=clock) for swapped in (False, True))
-    return join_halves(first, second)
+    return joined(half(*places(swapped), budget_s=budget_s, seed=seed, clock=clock) for swapped in (False, True))
 
 
 def half(*sides: SelfTimed, budget_s: float, **options: Any) -> Comparison:
@@ -86,10 +86,13 @@ def half(*sides: SelfTimed, budget_s: float, **options: Any) -> Comparison:
     return compare(*sides, budget_s=budget_s / 2, fewest=FEWEST_PAIRS // 2, **options)
 
 
-def join_halves(first: Comparison, second: Comparison) -> Comparison:
-    """The comparison of two halves, the second with the places swapped."""
-    before_s, after_s = first.before_s + second.before_s, first.after_s + second.after_s
-    return Comparison(before_s, after_s, first.calls, first.seed, first.pairs)
+def joined(comparisons: Iterable[Comparison]) -> Comparison:
+    """The comparison of all openings, the sides in each other's places from one to the next."""
+    first, *_ = parts = list(comparisons)
+    before_s = tuple(chain.from_iterable(part.before_s for part in parts))
+    after_s = tuple(chain.from_iterable(part.after_s for part in parts))
+    openings = tuple(chain.from_iterable(part.openings or (part.pairs,) for part in parts))
+    return Comparison(before_s, after_s, first.calls, first.seed, openings)
 
 
 _ASKED: list[object] = []  # of the whole process, as what stands in the place of something is while a script is checked

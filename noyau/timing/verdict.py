@@ -79,14 +79,16 @@ def latency_of(seconds: Sequence[float], calls: int = 1) -> Latency:
 class Comparison:
     """Seconds per call of each side, pair by pair; each sample is the mean of `calls` calls.
 
-    Statistics are of the ratio before / after within each pair; `seed` draws the bootstrap. From the pair `swapped_at`
-    on, if there is one, the sides have changed places: half of how far the medians are apart is due to the places."""
+    Statistics are of the ratio before / after within each pair; `seed` draws the bootstrap. `openings`: the pairs of
+    each opening of both sides, if there are several. From one to the next the sides change places: half of how far the
+    medians are apart is due to the places. Of more than two, statistics are of the medians of openings: one and the
+    same session, opened again, lies elsewhere in memory and differs by some percent, however often it is called."""
 
     before_s: tuple[float, ...]
     after_s: tuple[float, ...]
     calls: int = 1
     seed: int = 0
-    swapped_at: int = 0
+    openings: tuple[int, ...] = ()
 
     @property
     def pairs(self) -> int:
@@ -122,21 +124,30 @@ class Comparison:
         before, after = np.asarray(self.before_s), np.asarray(self.after_s)
         with np.errstate(divide="ignore", invalid="ignore"):
             ratios = np.where((before > 0) & (after > 0), before / after, np.nan)
-        if 0 < self.swapped_at < len(ratios):
-            first, second = ratios[: self.swapped_at], ratios[self.swapped_at :]
-            place = math.sqrt(np.median(first) / np.median(second))  # how much slower the first place is, NaN allowed
-            ratios = np.concatenate([first / place, second * place])
-        return ratios
+        if len(self.openings) < 2:
+            return ratios
+        parts = self._apart(ratios)
+        first, second = (np.median([np.median(part) for part in parts[at::2]]) for at in (0, 1))
+        place = math.sqrt(first / second)  # how much slower the first place is, NaN allowed
+        return np.concatenate([part * place if at % 2 else part / place for at, part in enumerate(parts)])
+
+    def _apart(self, ratios: np.ndarray) -> list[np.ndarray]:
+        return np.split(ratios, np.cumsum(self.openings)[:-1])
+
+    @cached_property
+    def _samples(self) -> np.ndarray:
+        """What statistics are of, f64[pairs] or f64[openings]."""
+        return self.ratios if len(self.openings) < 3 else np.array([np.median(p) for p in self._apart(self.ratios)])
 
     @property
     def speedup(self) -> float:
         """The median ratio: 2 where `after` takes half the time."""
-        return float(np.median(self.ratios))
+        return float(np.median(self._samples))
 
     @cached_property
     def interval(self) -> tuple[float, float]:
-        """The 95 % bootstrap interval of the median ratio, over pairs; NaN where a ratio is."""
-        return interval_of_median(self.ratios, self.seed)
+        """The 95 % bootstrap interval of the median ratio, over pairs or openings; NaN where a ratio is."""
+        return interval_of_median(self._samples, self.seed)
 
     @property
     def low(self) -> float:

@@ -15,6 +15,7 @@ from noyau.codegen.c.spellings import TYPES, WIDTH, Open, comment_text, integer_
 from noyau.codegen.identifiers import Scopes, wish_of
 from noyau.codegen.statements import INDENT, Statements, is_variable
 from noyau.codegen.tables import closed, dim_text, opened
+from noyau.compiler.schedules.primitives import stride_of
 from noyau.dtypes import DType
 from noyau.errors import GraphError
 from noyau.ir import loops as ir
@@ -33,6 +34,7 @@ def text_of(parts: Sequence[CPrinter], comment: str = "") -> str:
         *(text for name, text in PRELUDES.items() if name in preludes),
         *(_file(name) for name in HEADERS if name in preludes),
         cmath.text({name for each in texts for name in each.functions}),
+        _file("runs.h") if "runs.h" in preludes else "",
         *(integer_function(*key) for key in sorted({key for each in texts for key in each.integers})),
         *(body for part in parts for body in part.bodies),
     ]
@@ -51,6 +53,14 @@ PRELUDES = {
 #define NOYAU_LANES _Pragma("GCC ivdep")
 #else
 #define NOYAU_LANES
+#endif""",
+    "whole": """\
+/* Before a loop in lanes over a few values in memory of the thread: gcc 12 else unrolls it, with these as scalars,
+   and makes no vectors any more. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define NOYAU_WHOLE _Pragma("GCC unroll 1")
+#else
+#define NOYAU_WHOLE
 #endif""",
     "prefetch": """\
 /* A hint to fetch a line of memory that is read soon, into the second cache: in the first one it would
@@ -78,6 +88,13 @@ static inline void noyau_store_pair(uint16_t *cells, uint32_t pair)
 }""",
 }
 HEADERS = ("taken.h", "around.h", "turn.h")  # preludes that are files
+RUNS = {  # of cells of one dtype to another one, and whether they are rounded to float16 in between
+    (DType.F16, DType.F32, False): "noyau_widen_f16",
+    (DType.F32, DType.F16, False): "noyau_narrow_f16",
+    (DType.F32, DType.F32, True): "noyau_round_f16",
+    (DType.BOOL, DType.I32, False): "noyau_widen_bool",
+}
+MOST_UNROLLED = 32  # rounds of a loop that gcc may unroll whole before it looks for vectors
 WIDE = 8  # lanes of a loop that is worth vectors
 ASSIGNED = {"add": "+", "multiply": "*", "bitwise_or": "|", "logical_or": "|", "logical_and": "&"}
 
@@ -289,6 +306,9 @@ class CPrinter(Statements):
         return f"noyau_turn(&{to}, {texts.dim(tile.to_step)}, &{start}, {texts.dim(tile.step)});"
 
     def rounds(self, loop: ir.Loop) -> Iterator[str]:
+        if (run := self.run_of(loop)) is not None:
+            yield run
+            return
         extent, outside = self.expressions.dim(loop.extent), dict(self.expressions.extents)
         self.expressions.extents[loop.var] = loop.extent
         with self.names.block():
@@ -298,6 +318,9 @@ class CPrinter(Statements):
         if loop.axis is ir.Axis.LANES and not is_in_registers(loop, self.expressions.memory):
             self.expressions.preludes.add("lanes")
             yield "NOYAU_LANES"
+        elif loop.axis is ir.Axis.LANES and self.reads_runs(loop):
+            self.expressions.preludes.add("whole")
+            yield "NOYAU_WHOLE"
         head = f"for (int64_t {name} = 0; {name} < {extent}; ++{name})"
         if len(body) == 1 and len(head) + len(body[0]) < WIDTH and body[0].endswith(";"):
             yield f"{head} {body[0].lstrip()}"
@@ -305,6 +328,44 @@ class CPrinter(Statements):
             yield f"{head} {{"
             yield from body
             yield "}"
+
+    def reads_runs(self, loop: ir.Loop) -> bool:
+        """Whether a short loop reads values of an earlier stage, in memory of the thread in which it stores none."""
+        if (loop.extent.constant or MOST_UNROLLED + 1) > MOST_UNROLLED:
+            return False
+        read = {load.buffer for load in loads_of(loop.body)} - stored_in(loop.body)
+        allocs = (self.expressions.memory[name] for name in read)
+        return any(isinstance(each, ir.Alloc) and each.space is ir.Space.REGISTER and each.shape for each in allocs)
+
+    def run_of(self, loop: ir.Loop) -> str | None:
+        """The call that a loop in lanes becomes which only widens neighbours, narrows them, or rounds them."""
+        match loop.body if loop.axis is ir.Axis.LANES else ():
+            case (ir.Let(name, ir.Load(_, _, _, None) as load), ir.Store((_,), _, (value,), None) as store):
+                rounded = False
+            case (
+                ir.Let(name, ir.Load(_, _, _, None) as load),
+                ir.Let(last, ir.Call("cast", (ir.Call("cast", (ir.Var(operand),), DType.F16),), DType.F32)),
+                ir.Store((_,), _, (value,), None) as store,
+            ) if operand == name:
+                name, rounded = last, True
+            case _:
+                return None
+        match value:
+            case ir.Call("cast", (ir.Var() as value,), DType.I32):  # a bool
+                pass
+        texts, ends = self.expressions, ((load.buffer, load.index), (store.buffers[0], store.index))
+        memory = [texts.memory[place] for place, _ in ends]
+        function = RUNS.get((memory[0].dtype, memory[1].dtype, rounded))
+        beside = all(stride_of(each, loop.var) == Dim.of(1) for each in (load, store))
+        unlike = any(isinstance(each, ir.Buffer) and each.layout == "strided" for each in memory)
+        unlike |= memory[0].dtype is DType.BOOL and getattr(memory[0], "role", None) is not ir.Role.INPUT
+        if function is None or not beside or unlike or not isinstance(value, ir.Var) or value.name != name:
+            return None
+        texts.preludes.add("runs.h")
+        texts.functions |= {"noyau_f16_to_f32", "noyau_f32_to_f16", "noyau_f32_to_f16_to_f32"}
+        cells = (texts.cell(place, tuple(at.replace({loop.var: 0}) for at in index)) for place, index in ends)
+        source, target = (cell.removesuffix("[0]") if cell.endswith("[0]") else f"&{cell}" for cell in cells)
+        return f"{function}({target}, {source}, {texts.dim(loop.extent)});"
 
     def store(self, store: ir.Store, *, last: bool) -> Iterator[str]:
         if (line := self.expressions.in_pair(store)) is not None:

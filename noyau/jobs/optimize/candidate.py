@@ -10,9 +10,11 @@ from noyau.codegen.plan import Planned
 from noyau.compiler.partition.traffic import Traffic
 from noyau.errors import NoyauError
 from noyau.hosts.onnxruntime.inputs import spell
-from noyau.timing.verdict import SAME_WITHIN, Comparison, Verdict
+from noyau.timing.verdict import FEWEST_PAIRS, SAME_WITHIN, Comparison, Verdict
 from noyau.verify.certificate import Certificate
 
+AS_FAST_FROM = 0.99  # of the speed of the model as it came: what a file keeps, with its library and without
+SURE_FROM = 1.05  # from where no other session is slower
 BORDERLINE_FROM = 0.95  # up to where SLOWER begins: what costs so little is timed twice before it is out
 
 
@@ -52,6 +54,14 @@ class BindingTiming:
         """SLOWER, and by so little that chance may have a part in it."""
         slower = [one.speedup for one in (self.hot, self.cold) if one is not None and one.verdict is Verdict.SLOWER]
         return bool(slower) and min(slower) >= BORDERLINE_FROM
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether it is so near the speed before that a session more, in another place of memory, may say otherwise: of
+        six openings or more, whether they say both that it is as fast and that it is not."""
+        one = self.comparison
+        sure = len(one.openings) >= FEWEST_PAIRS and not one.low < AS_FAST_FROM <= one.high
+        return BORDERLINE_FROM <= one.speedup <= SURE_FROM and not sure
 
     @property
     def floor_ratio(self) -> float | None:

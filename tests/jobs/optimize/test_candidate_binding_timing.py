@@ -45,6 +45,28 @@ def test_slower_by_little_is_borderline(hot, cold, near):
     assert at(1, hot, cold).is_borderline is near
 
 
+@pytest.mark.parametrize(
+    ("ratios", "unsure"),
+    [
+        ((0.98, 0.98), True),
+        ((1.02, 1.02), True),
+        ((1.04, 1.04), True),
+        ((1.06, 1.06), False),
+        ((0.94, 0.94), False),
+        ((1.0,) * 6, False),
+        ((0.98,) * 6, False),
+        ((0.97, 0.97, 1.0, 1.0, 0.98, 0.98), True),
+        ((0.98, 0.99, 1.02, 1.02, 1.02, 1.02), True),
+        ((0.99, 1.0, 1.02, 1.02, 1.02, 1.02, 1.01, 1.0), False),
+    ],
+)
+def test_near_the_speed_before_several_sessions_decide(ratios, unsure):
+    """Two openings are unsure wherever a third one may say otherwise; six, where they do not agree."""
+    pairs = tuple(ratio for ratio in ratios for _ in range(9))
+    timing = BindingTiming({}, Comparison(pairs, (1.0,) * len(pairs), openings=(9,) * len(ratios)))
+    assert timing.is_unsure is unsure
+
+
 def test_cold_caches_count_as_much_as_hot_ones():
     slow = at(3, 2, cold=0.5)
     assert (slow.verdict, slow.comparison) == (SLOWER, slow.cold)

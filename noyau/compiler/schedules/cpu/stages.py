@@ -1,9 +1,13 @@
-"""Stages of long computations, through which loops in lanes go tile by tile.
+"""Stages of computations, through which loops in lanes go tile by tile.
 
 What a processor computes at the same time is what it finds among the next hundred or so instructions. Where each cell
 takes forty that wait for each other, that is three vectors of cells, and the units idle most of the time. A tile that
 goes through a part of the computation after the other has many short ones side by side; what lies between two stages
-stays in the nearest cache. (Measured: bias and GELU 1.3 times as fast.)"""
+stays in the nearest cache. (Measured: bias and GELU 1.3 times as fast.)
+
+What is narrower than what is computed of it has stages of its own, in which it is widened or narrowed: gcc 12 makes all
+vectors of a loop of equally many bytes, so that one of floats that reads bytes has vectors of two or four floats, and
+no text of one cell becomes its processor's instruction for float16."""
 
 from __future__ import annotations
 
@@ -15,22 +19,85 @@ from noyau.compiler.schedules import primitives
 from noyau.compiler.schedules.primitives import COSTLY, Statements, stride_of
 from noyau.dtypes import DType
 from noyau.ir import loops as ir
-from noyau.ir.dims import Dim
-from noyau.ir.walk import every_expression, flops_of, loads_of, operands
+from noyau.ir.dims import Dim, DimOp
+from noyau.ir.walk import every_expression, every_statement, flops_of, loads_of, operands
 
 TILE = 64  # cells: few, so that memory brings the next ones while these are computed, but several vectors
+SHORT = 8  # cells, a vector: of fewer none is widened apart
 DEEP = 5  # flops that wait for each other, from which a costly function has a stage of its own
 
 
 def in_stages(kernel: ir.Kernel) -> ir.Kernel:
-    """The loops in lanes over many cells of which each takes long, in tiles that go through stages."""
+    """The loops in lanes over many cells of which each takes long, in tiles that go through stages; and those that
+    compute of narrow cells."""
+    buffers = {buffer.name: buffer.dtype for buffer in kernel.buffers if buffer.layout != "strided"}
     halves = {buffer.name for buffer in kernel.buffers if buffer.dtype is DType.BF16}  # those go in pairs
+    bools = {buffer.name for buffer in kernel.of(ir.Role.INPUT) if buffer.dtype is DType.BOOL}
 
-    def change(loop: ir.Loop) -> Statements | None:
-        lengths = [len(stage) for stage in stages_of(loop.body)] if _is_long(loop, halves) else []
-        return _in_tiles(loop, lengths) if len(lengths) > 1 else None
+    def in_body(body: Statements) -> Statements:
+        own = {s.name: s.dtype for s in every_statement(body) if isinstance(s, ir.Alloc)}
+        narrow = {name for name, dtype in {**buffers, **own}.items() if dtype is DType.F16 or name in bools}
 
-    return primitives.with_bodies(kernel, lambda body: primitives.change_lanes(body, change))
+        def change(loop: ir.Loop) -> Statements | None:
+            converted, deep = _conversions_apart(loop, narrow), _is_long(loop, halves)
+            if not (converted or deep):
+                return None
+            apart, loop = narrow if converted else set(), replace(loop, body=converted or loop.body)
+            stages = stages_of(loop.body, loop.var, apart, deep=deep)
+            return _in_tiles(loop, stages, apart) if len(stages) > 1 else None
+
+        return primitives.change_lanes(body, change)
+
+    return primitives.with_bodies(kernel, in_body)
+
+
+def _conversions_apart(loop: ir.Loop, narrow: set[str]) -> Statements:
+    """The body of a loop that computes of narrow cells, these loaded first, and each conversion a statement that does
+    nothing else; nothing of another loop, or where cells are but moved."""
+    straight = all(isinstance(s, ir.Let | ir.Store) and not getattr(s, "name", "").startswith("#") for s in loop.body)
+    if not straight or _most(loop.extent) < SHORT:
+        return ()
+    loads = [s for s in loop.body if is_conversion(s, loop.var, narrow) and _is_loaded(s)]
+    rest = list[ir.Statement]()
+    for statement in (s for s in loop.body if s not in loads):
+        match statement:
+            case ir.Let(name, ir.Call("cast", (ir.Call("cast", (value,), DType.F16),), DType.F32)) if (
+                value.dtype is DType.F32
+            ):
+                exact = ir.Let(f"{name}.exact", value)
+                rounded = ir.Call("cast", (ir.Var(exact.name, DType.F32),), DType.F16)
+                rest += [exact, replace(statement, value=ir.Call("cast", (rounded,), DType.F32))]
+            case ir.Store((name,), _, (value,), None) if is_conversion(statement, loop.var, narrow):
+                let = ir.Let(f"{name}.wide {len(rest)}", value)
+                rest += [let, replace(statement, values=(ir.Var(let.name, value.dtype),))]
+            case _:
+                rest.append(statement)
+    body = (*loads, *rest)
+    computed = [s for s in rest if not is_conversion(s, loop.var, narrow)]
+    floats = any(isinstance(each, ir.Call) and each.dtype is DType.F32 for each in every_expression(computed))
+    return body if floats and len(computed) < len(body) else ()
+
+
+def is_conversion(statement: ir.Statement, variable: str, narrow: set[str]) -> bool:
+    """Whether it loads neighbours among narrow cells, stores some, or rounds to float16."""
+    match statement:
+        case ir.Let(_, ir.Load(name, _, _, None) as load):
+            return name in narrow and stride_of(load, variable) == Dim.of(1)
+        case ir.Let(_, ir.Call("cast", (ir.Call("cast", (ir.Var(dtype=DType.F32),), DType.F16),), DType.F32)):
+            return True
+        case ir.Store((name,), _, (value,), None):
+            return name in narrow and value.dtype is DType.F32 and stride_of(statement, variable) == Dim.of(1)
+        case _:
+            return False
+
+
+def _most(extent: Dim) -> int:
+    """The most rounds of a loop, TILE where it may have more."""
+    match extent:
+        case Dim((((DimOp("mod", _, right),), 1),)) if right.constant:
+            return min(right.constant, TILE)
+        case _:
+            return min(extent.constant or TILE, TILE)
 
 
 def _is_long(loop: ir.Loop, halves: set[str]) -> bool:
@@ -47,15 +114,20 @@ def _is_long(loop: ir.Loop, halves: set[str]) -> bool:
     return (count is None or count >= 2 * TILE) and not stored & loaded and not halves & (stored | loaded)
 
 
-def stages_of(body: Statements) -> list[Statements]:
-    """The statements in stages: a costly function begins one where it waits for much, or where there is another one."""
+def stages_of(body: Statements, variable: str, narrow: set[str], *, deep: bool) -> list[Statements]:
+    """The statements in stages: each conversion is one; with `deep`, a costly function begins one where it waits for
+    much, or where there is another one."""
     stages: list[list[ir.Statement]] = [[]]
     depths: dict[str, int] = {}
     costly = False
     for statement in body:
+        if is_conversion(statement, variable, narrow):
+            stages += [[statement], []]
+            depths, costly = {}, False
+            continue
         names = [expr.name for expr in every_expression((statement,)) if isinstance(expr, ir.Var)]
         wait = max((depths.get(name, 0) for name in names), default=0)  # flops that it waits for, in its stage
-        if isinstance(statement, ir.Let) and flops_of(statement.value) >= COSTLY:
+        if deep and isinstance(statement, ir.Let) and flops_of(statement.value) >= COSTLY:
             if costly or wait >= DEEP:
                 stages.append([])
                 depths, wait = {}, 0
@@ -63,7 +135,7 @@ def stages_of(body: Statements) -> list[Statements]:
         if isinstance(statement, ir.Let):
             depths[statement.name] = wait + _flops(statement.value)
         stages[-1].append(statement)
-    return [tuple(stage) for stage in stages]
+    return [tuple(stage) for stage in stages if stage]
 
 
 def _flops(expr: ir.Expr) -> int:
@@ -71,24 +143,37 @@ def _flops(expr: ir.Expr) -> int:
     return flops_of(expr) + max(map(_flops, operands(expr)), default=0)
 
 
-def _in_tiles(loop: ir.Loop, lengths: Sequence[int]) -> Statements:
-    """The loop in tiles, each of which goes through stages of so many statements."""
+def _in_tiles(loop: ir.Loop, stages: Sequence[Statements], narrow: set[str]) -> Statements:
+    """The loop, in tiles where it may be longer than one, each of which goes through stages."""
+    lets, cells = _between(stages, narrow), _most(loop.extent)
+    memory = tuple(ir.Alloc(f"{let.name}.stage", _room(let), (Dim.of(cells),), ir.Space.REGISTER) for let in lets)
+    if cells < TILE or loop.extent.constant == TILE:
+        return (*memory, *_loops(loop, stages, lets))
     tiles, before, tile = primitives.tiled(loop, TILE, f"{loop.var}g", loop.var, f"{loop.var}g_count")
-    stages = [tile.body[end - length : end] for length, end in zip(lengths, accumulate(lengths), strict=True)]
-    lets = _between(stages)
-    memory = tuple(ir.Alloc(f"{let.name}.stage", let.value.dtype, (Dim.of(TILE),), ir.Space.REGISTER) for let in lets)
-    bodies = (_stage(stages[:number], stage, lets, Dim.of(tile.var)) for number, stage in enumerate(stages))
-    loops = [replace(tile, axis=ir.Axis.LANES, body=body) for body in bodies]
-    return (replace(tiles, axis=ir.Axis.SERIAL, body=(*before, *memory, *loops)),)
+    ends = list(accumulate(map(len, stages)))
+    placed = [tile.body[end - len(stage) : end] for stage, end in zip(stages, ends, strict=True)]
+    body = (*before, *memory, *_loops(replace(tile, axis=ir.Axis.LANES), placed, lets))
+    return (replace(tiles, axis=ir.Axis.SERIAL, body=body),)
 
 
-def _between(stages: Sequence[Statements]) -> list[ir.Let]:
-    """The values that a later stage reads; what is only loaded is loaded again."""
+def _loops(loop: ir.Loop, stages: Sequence[Statements], lets: Sequence[ir.Let]) -> Statements:
+    names, cell = {let.name for let in lets}, Dim.of(loop.var)
+    return tuple(replace(loop, body=_stage(stages[:at], stage, names, cell)) for at, stage in enumerate(stages))
+
+
+def _room(let: ir.Let) -> DType:
+    """The dtype of a value between two stages: of a bool one as wide as floats."""
+    return DType.I32 if let.value.dtype is DType.BOOL else let.value.dtype
+
+
+def _between(stages: Sequence[Statements], narrow: set[str]) -> list[ir.Let]:
+    """The values that a later stage reads; what is only loaded, and no narrower, is loaded again."""
     lets: list[ir.Let] = []
     for number, stage in enumerate(stages):
         after = [statement for later in stages[number + 1 :] for statement in later]
         read = {expr.name for expr in every_expression(after) if isinstance(expr, ir.Var)}
-        lets += [s for s in stage if isinstance(s, ir.Let) and s.name in read and not _is_loaded(s)]
+        held = (s for s in stage if isinstance(s, ir.Let) and s.name in read)
+        lets += [s for s in held if not _is_loaded(s) or narrow.intersection(load.buffer for load in loads_of((s,)))]
     return lets
 
 
@@ -96,17 +181,21 @@ def _is_loaded(statement: ir.Statement) -> bool:
     return isinstance(statement, ir.Let) and isinstance(statement.value, ir.Load) and statement.value.where is None
 
 
-def _stage(before: Sequence[Statements], stage: Statements, lets: Sequence[ir.Let], cell: Dim) -> Statements:
+def _stage(before: Sequence[Statements], stage: Statements, names: set[str], cell: Dim) -> Statements:
     """The body of one stage: what it reads of those before it, its own statements, and what it leaves."""
     body: list[ir.Statement] = []
     for statement in (statement for earlier in before for statement in earlier):
-        if _is_loaded(statement):
+        if isinstance(statement, ir.Let) and statement.name in names:
+            load: ir.Expr = ir.Load(f"{statement.name}.stage", (cell,), _room(statement))
+            if statement.value.dtype is DType.BOOL:
+                load = ir.Call("not_equal", (load, ir.Const(0, DType.I32)), DType.BOOL)
+            body.append(replace(statement, value=load))
+        elif _is_loaded(statement):
             body.append(statement)
-        elif isinstance(statement, ir.Let) and statement in lets:
-            body.append(replace(statement, value=ir.Load(f"{statement.name}.stage", (cell,), statement.value.dtype)))
     for statement in stage:
         body.append(statement)
-        if isinstance(statement, ir.Let) and statement in lets:
-            value = ir.Var(statement.name, statement.value.dtype)
+        if isinstance(statement, ir.Let) and statement.name in names:
+            value: ir.Expr = ir.Var(statement.name, statement.value.dtype)
+            value = ir.Call("cast", (value,), DType.I32) if value.dtype is DType.BOOL else value
             body.append(ir.Store((f"{statement.name}.stage",), (cell,), (value,)))
     return primitives.drop_unused(tuple(body))

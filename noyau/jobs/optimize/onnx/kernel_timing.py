@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,7 +27,7 @@ from noyau.ir.graph import names_of
 from noyau.jobs.optimize.candidate import BindingTiming, Candidate
 from noyau.jobs.optimize.onnx.options import Deadline
 from noyau.kernels.certificates import keep_late, keep_timing, recall_late, recall_timing, timing_key
-from noyau.timing.comparison import DECIDED
+from noyau.timing.comparison import DECIDED, joined
 from noyau.timing.conditions import last_level_bytes
 from noyau.timing.floors import floor_s, mistake
 from noyau.timing.rounds import Enough
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     import onnx
 
 Arrays = Mapping[str, np.ndarray]
+MORE_SESSIONS, SESSION_S, MORE_S = 4, 0.6, 8.0  # of whole models near the speed before; seconds of one, and of all
 Measured = list[BindingTiming | float]  # timings, or the seconds of one that would take too long
 
 
@@ -152,14 +154,34 @@ class OnnxBench:
         return BindingTiming(scene.sizes, hot, cold[0] if cold else None, timed_on=day, recalled=earlier)
 
     def _surely_measured(self, contents: Sequence[bytes], scenes: Sequence[BenchmarkCase], limit_s: float) -> Measured:
-        """Timings of some scenes; those near the border are of a second look, since one in fifty may be chance. Of one
-        that would take too long, its seconds."""
+        """Timings of some scenes; those near the border are of a second look, since one in fifty may be chance, and of
+        whole models of more sessions. Of one that would take too long, its seconds."""
         timings = self._measured(contents, scenes, limit_s)
+        if self.whole:
+            return self._of_more_sessions(contents, scenes, timings)
         near = [at for at, each in enumerate(timings) if isinstance(each, BindingTiming) and each.is_borderline]
         again = replace(self, until_lost=False)._measured(contents, [scenes[at] for at in near], math.inf)
         for at, timing in zip(near, again, strict=True):
             timings[at] = timing
         return timings
+
+    def _of_more_sessions(
+        self, contents: Sequence[bytes], scenes: Sequence[BenchmarkCase], timings: Measured
+    ) -> Measured:
+        """The timings, those that are unsure with more sessions, each for a part of the time, while there is time."""
+        bench = replace(self, until_lost=False, budget_s=min(self.budget_s, SESSION_S))
+        start_s, took_s, results = time.monotonic(), 0.0, list(timings)
+        for _ in range(MORE_SESSIONS):
+            unsure = {at: each for at, each in enumerate(results) if isinstance(each, BindingTiming) and each.is_unsure}
+            began_s = time.monotonic()
+            if not unsure or began_s - start_s + took_s > MORE_S:
+                break
+            again = bench._measured(contents, [scenes[at] for at in unsure], math.inf)
+            for (at, before), more in zip(unsure.items(), again, strict=True):
+                assert isinstance(more, BindingTiming)
+                results[at] = replace(before, hot=joined((before.hot, more.hot)))
+            took_s = time.monotonic() - began_s
+        return results
 
     def _measured(self, contents: Sequence[bytes], scenes: Sequence[BenchmarkCase], limit_s: float) -> Measured:
         if not scenes:

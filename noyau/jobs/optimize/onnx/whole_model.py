@@ -18,7 +18,7 @@ from noyau.hosts.onnxruntime.runs import BoundRun, PlainRun, ends_run
 from noyau.hosts.onnxruntime.sessions import open_session
 from noyau.hosts.onnxruntime.source_model import fault_alone, foreign_operators, optimized_operators
 from noyau.hosts.onnxruntime.write_back import library, put_back
-from noyau.jobs.optimize.candidate import BindingTiming, Candidate, decisive, losing, overall
+from noyau.jobs.optimize.candidate import AS_FAST_FROM, BindingTiming, Candidate, decisive, losing, overall
 from noyau.jobs.optimize.onnx.kernel_timing import Arrays, BenchmarkCase, OnnxBench, stamps
 from noyau.jobs.optimize.pipeline import Say
 from noyau.jobs.optimize.record import WeightRecord
@@ -26,7 +26,7 @@ from noyau.jobs.optimize.weight_choice import distance
 from noyau.kernels.certificates import timing_key
 from noyau.text import printable
 from noyau.timing.comparison import compare
-from noyau.timing.verdict import SLOWER_BELOW, Comparison, Verdict
+from noyau.timing.verdict import Comparison, Verdict
 from noyau.toolchain import cache
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.cache import today
@@ -83,8 +83,7 @@ def twin_distance(bench: OnnxBench, arrays: Arrays) -> float | None:
 
 log = logging.getLogger("noyau")
 ATTEMPTS = 4  # at a model that is not slower, each with fewer kernels, before it is handed back as it was
-ALONE_FROM = 0.99  # of the speed of the model as it came: what a file keeps without its library
-FIRST_LOOK = 1 / 3  # of the time of a comparison, where what loses is looked at again for all of it
+FIRST_LOOK = 1 / 3  # of the time of a comparison, where those that are unsure are looked at again
 LIMIT_S = 30.0  # for all bindings that nobody asked for
 PATIENCE_S = 300.0  # for one answer: large models take long to open
 
@@ -115,7 +114,7 @@ class Whole:
     def loser(self) -> BindingTiming | None:
         """The timing that speaks against it: without a gain at any binding, one that may not be as fast as before."""
         gains = any(timing.verdict is Verdict.FASTER for timing in self.timings)
-        return losing(self.timings, SLOWER_BELOW if gains else 1.0)
+        return losing(self.timings, AS_FAST_FROM if gains else 1.0)
 
     @property
     def verdict(self) -> Verdict | None:
@@ -210,19 +209,14 @@ def loss_of(whole: Whole) -> str:
 
 def loss_alone(bench: OnnxBench, scenes: Sequence[BenchmarkCase], limit_s: float) -> tuple[str, BindingTiming | None]:
     """Why a file is not handed over for what it does where its library is not at hand, or nothing, and the timing that
-    says so: onnxruntime makes other nodes of it than of the model as it came, and it is slower than that at a first
-    look, and at a second one as long as that of the whole model."""
-    models, loser = (bench.original.before, bench.fused), None
-    plain = replace(bench, library=None, enough=_is_clear_alone)
+    says so: onnxruntime makes other nodes of it than of the model as it came, and it is slower than that."""
+    models = bench.original.before, bench.fused
+    plain = replace(bench, library=None, enough=_is_clear_alone, budget_s=FIRST_LOOK * bench.budget_s)
     try:
         before, after = (optimized_operators(bench.original, model) for model in models)
         if before == after:
             return "", None
-        for look, share in (("alone", FIRST_LOOK), ("alone again", 1.0)):
-            plain = replace(plain, budget_s=share * bench.budget_s)
-            timings = [*filter(None, plain.compare(*models, scenes, look, limit_s))]
-            loser, losers = losing(timings, ALONE_FROM), [one.sizes for one in timings if losing([one], ALONE_FROM)]
-            scenes = [each for each in scenes if each.sizes in losers]
+        loser = losing([*filter(None, plain.compare(*models, scenes, "alone", limit_s))], AS_FAST_FROM)
     except UnsupportedError:  # strings, or what is no tensor
         return "", None
     except NoyauError as error:
@@ -232,7 +226,7 @@ def loss_alone(bench: OnnxBench, scenes: Sequence[BenchmarkCase], limit_s: float
 
 def _is_clear_alone(comparison: Comparison) -> bool:
     """Whether it is surely as fast as a file has to be without its library, or surely not."""
-    return comparison.low > ALONE_FROM or comparison.high < ALONE_FROM or comparison.is_narrow
+    return comparison.low > AS_FAST_FROM or comparison.high < AS_FAST_FROM or comparison.is_narrow
 
 
 def suspects_alone(bench: OnnxBench, kept: Sequence[Candidate]) -> list[Candidate]:

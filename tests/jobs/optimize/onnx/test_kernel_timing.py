@@ -61,10 +61,40 @@ def test_a_kernel_is_timed_in_its_first_place(scene, bench, machine, empty_cache
     one = time_at(Candidate(scene[1][0]), bench(), "all")
     (timing,) = one.timings
     assert (one.reason, timing.sizes, timing.recalled, timing.cold) == ("", ROWS, False, None)
-    assert timing.hot.pairs >= 6 and timing.hot.swapped_at > 0
+    assert timing.hot.pairs >= 6 and len(timing.hot.openings) == 2
     assert timing.traffic == Traffic(4 * 54, 4 * 54)
     assert timing.floor_s == pytest.approx(8 * 54 / 1e9)
     assert one.comparison is timing.hot
+
+
+@pytest.mark.parametrize(
+    ("ratios", "openings", "speedup"),
+    [([0.98, 1.01, 1.01, 1.02, 1.01], 10, 1.01), ([0.97] * 9, 6, 0.97), ([1.2] * 9, 2, 1.2), ([0.9] * 9, 2, 0.9)],
+)
+def test_a_whole_model_near_the_speed_before_is_of_several_sessions(ratios, openings, speedup, bench, monkeypatch):
+    """Two sessions of one file differ by some percent: where that may decide, more of both are opened."""
+    left, asked = list(ratios), []
+
+    def measured(self, contents, scenes, limit_s):
+        asked.append((self.budget_s, len(scenes)))
+        pair = Comparison((left.pop(0),) * 20, (1.0,) * 20, openings=(10, 10))
+        return [BindingTiming(each.sizes, pair if each.sizes["rows"] == 9 else compared(3.0)) for each in scenes]
+
+    monkeypatch.setattr(OnnxBench, "_measured", measured)
+    made = bench(whole=True, budget_s=2.0)
+    scenes = [BenchmarkCase({"rows": rows}, {}) for rows in (9, 3)]
+    timings = made._surely_measured((b"", b""), scenes, 1.0)
+    assert (len(timings[0].hot.openings), timings[0].hot.speedup) == (openings, pytest.approx(speedup))
+    assert asked == [(2.0, 2), *[(0.6, 1)] * (openings // 2 - 1)]
+    assert timings[1].hot.speedup == 3.0
+
+
+def test_more_sessions_have_an_end(bench, monkeypatch):
+    near = Comparison((1.0,) * 20, (1.0,) * 20, openings=(10, 10))
+    monkeypatch.setattr(OnnxBench, "_measured", lambda *_: [BindingTiming({}, near)])
+    monkeypatch.setattr(kernel_timing, "MORE_S", -1.0)
+    (timing,) = bench(whole=True)._surely_measured((b"", b""), [BenchmarkCase({}, {})], 1.0)
+    assert timing.hot is near
 
 
 def test_what_onnxruntime_folds_into_a_call_is_timed_with_that_call(tmp_path, workers, machine, empty_cache):

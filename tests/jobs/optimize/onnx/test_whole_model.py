@@ -184,8 +184,7 @@ def test_where_nothing_helps_the_model_is_handed_back_as_it_was(judged, bench, c
 
 
 def test_a_kernel_with_which_the_file_is_slower_without_its_library_goes(judged, bench, clock, monkeypatch):
-    """Of a file with the second kernel onnxruntime makes other nodes, and that file is slower without its library: at a
-    first look, and at a longer one at the sizes where it was."""
+    """Of a file with the second kernel onnxruntime makes other nodes, and that file is slower without its library."""
     name, looks = judged[1].planned.operator, []
 
     def operators(_, model):
@@ -201,7 +200,7 @@ def test_a_kernel_with_which_the_file_is_slower_without_its_library_goes(judged,
     made = settle(bench(), judged, SCENES, OPTIONS)
     assert [one.kept for one in made.candidates] == [True, False]
     assert made.candidates[1].reason == "without its library the whole model is SAME at rows=9: 0.98x"
-    assert looks == [(True, 0.0033, [9, 3]), (True, 0.01, [9]), (False, 0.01, [9, 3])]
+    assert looks == [(True, 0.0033, [9, 3]), (False, 0.01, [9, 3])]
     assert made.whole.verdict is Verdict.FASTER
 
 
@@ -215,7 +214,7 @@ def test_what_is_not_timed_without_its_library(bench, monkeypatch):
         assert loss_alone(bench(), SCENES, 1.0) == (reason, None)
 
 
-@pytest.mark.parametrize(("worst", "stays"), [(0.99, True), (0.9, False)])
+@pytest.mark.parametrize(("worst", "stays"), [(0.99, True), (0.985, False), (0.9, False)])
 def test_in_doubt_the_model_is_handed_back_as_it_was(judged, bench, worst, stays, monkeypatch):
     """Rightly or not, a model that is 2x as fast at one size may lose a percent at another; none may lose ten."""
     unsure = Comparison((worst,) * 4 + (2.0,) * 2 + (0.5,) * 2, (1.0,) * 8)
