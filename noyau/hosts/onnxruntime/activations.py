@@ -158,9 +158,6 @@ class _Node:
         return [outcome[name] for name in wanted]
 
 
-Arrays = Mapping[str, np.ndarray]  # by the names of values
-
-
 @dataclass(frozen=True, slots=True)
 class Activations:
     """Values of one run: arrays by the model's names, its inputs and tensors among them.
