@@ -17,7 +17,8 @@ from noyau.compiler.schedules.cpu.rows_in_lanes import folds_of_folds, has_loops
 from noyau.compiler.schedules.cpu.scatters import merges, scatter
 from noyau.compiler.schedules.cpu.stages import in_stages
 from noyau.compiler.schedules.cpu.strategies import columns, map_, row, scan
-from noyau.compiler.schedules.cpu.transposes import reads_along, transpose, turn
+from noyau.compiler.schedules.cpu.transposes import reads_along, transpose
+from noyau.compiler.schedules.cpu.turns import turn
 from noyau.ir.loops import Expr, Fold, Kernel, Launch, Loop, Role, all_of, opposite, when
 from noyau.ir.walk import every_statement, fold_of, folds_in, loads_of, rewrite
 

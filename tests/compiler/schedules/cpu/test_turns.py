@@ -4,7 +4,8 @@ import pytest
 
 from noyau.codegen.c import printer as c_printer
 from noyau.compiler.schedules.cpu.strategy_choice import schedule
-from noyau.compiler.schedules.cpu.transposes import MOST, TILE, reads_along, turn
+from noyau.compiler.schedules.cpu.transposes import reads_along
+from noyau.compiler.schedules.cpu.turns import MOST, TILE, turn
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim
 from noyau.ir.graph import View
