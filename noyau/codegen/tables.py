@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 
@@ -31,6 +33,13 @@ SCALARS = {
     for name, operator in OPERATORS.items()
     if "float" in operator.accepts and name not in _TEXTS
 }
+
+
+@cache
+def snippets(path: Path) -> Mapping[str, str]:
+    """The functions of a text in Python, by name; two lines lie between them."""
+    texts = path.read_text("ascii").rstrip("\n").split("\n\n\n")
+    return {re.findall(r"^def (\w+)", each, re.MULTILINE)[0]: each for each in texts}
 
 
 def parameters_of(function: str) -> str:

@@ -4,91 +4,32 @@ kernel calls, and what is to be known of a tile that begins before its row.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from pathlib import Path
 
+from noyau.codegen.tables import snippets
 from noyau.ir.dims import Dim
 from noyau.ir.loops import Call, Expr, Index
 
+# The functions of rows.txt by what they are for.
 # A division of a tile by what is one value along it: x is scaled, and multiplied by the inverse of the divisor, which
 # was scaled alike; one step of Newton's makes the result the nearest one (Markstein 1990). Zeros, infinities and NaN
 # are as the multiplication gives them.
-SCALE = """@triton.jit
-def noyau_scale(divisor):
-    size = tl.abs(divisor)
-    return tl.where(size > 2.0**100, 2.0**-64, tl.where(size < 2.0**-100, 2.0**64, 1.0))"""
-QUOTIENT = """@triton.jit
-def noyau_quotient(x, scale, divisor, inverse):
-    x = x * scale
-    near = x * inverse
-    over = tl.fma(near, divisor, -x)
-    return tl.where(tl.abs(near) < float("inf"), tl.fma(-over, inverse, near), near)"""
-INSIDE = '''@triton.jit
-def noyau_inside(index, extent, ALIGN: tl.constexpr, EVEN: tl.constexpr):
-    """Which cells of a tile are of its row, which it may begin before; EVEN: all are."""
-    if EVEN:
-        inside = tl.full(index.shape, 1, tl.int1)
-    else:
-        inside = index < extent
-        if ALIGN > 1:
-            inside = inside & (index >= 0)
-    return inside'''
-LED = '''@triton.jit
-def noyau_lines(cells, lead, extent, ALIGN: tl.constexpr):
-    """Which cells lie in 16 bytes that are all of the row."""
-    return (cells >= (lead + ALIGN - 1) // ALIGN * ALIGN) & (cells < (lead + extent) // ALIGN * ALIGN)
+_ROWS = {
+    "scale": ("noyau_scale",),
+    "quotient": ("noyau_quotient",),
+    "inside": ("noyau_inside",),
+    "led": ("noyau_lines", "noyau_at_end", "noyau_near", "noyau_load", "noyau_store"),
+    "of row": ("noyau_of_row",),
+    "again": ("noyau_again",),
+}
 
 
-@triton.jit
-def noyau_at_end(start, lead, extent, ALIGN: tl.constexpr, SIZE: tl.constexpr):
-    """Whether a tile holds an end of a row that lies in 16 bytes with other cells."""
-    return (start < (lead + ALIGN - 1) // ALIGN * ALIGN) | (start + SIZE > (lead + extent) // ALIGN * ALIGN)
-
-
-@triton.jit
-def noyau_near(cells, lead, extent, ALIGN: tl.constexpr):
-    """Which cells lie in 16 bytes of which some are of the row."""
-    return cells < (lead + extent + ALIGN - 1) // ALIGN * ALIGN
-
-
-@triton.jit
-def noyau_load(cells, inside, near, place, total, until, ALIGN: tl.constexpr, ENDS: tl.constexpr, KEEP: tl.constexpr):
-    """Cells of a row, 16 bytes at once, with those beside it; where an array ends within 16 bytes, those one by one."""
-    if ALIGN == 1:
-        found = tl.load(cells, mask=inside, other=0, eviction_policy=KEEP)
-    elif ENDS:
-        whole = total // ALIGN * ALIGN
-        found = tl.load(cells, mask=near & (place < whole), other=0, eviction_policy=KEEP)
-        if until > whole:
-            found = tl.where(place < whole, found, tl.load(cells, mask=inside & (place >= whole), other=0))
-    else:
-        found = tl.load(cells, mask=near, other=0, eviction_policy=KEEP)
-    return found
-
-
-@triton.jit
-def noyau_store(cells, values, inside, lines, at_end, ALIGN: tl.constexpr, KEEP: tl.constexpr):
-    """Cells of a row, as they are loaded."""
-    if ALIGN > 1:
-        tl.store(cells, values, mask=lines, eviction_policy=KEEP)
-        if at_end:
-            tl.store(cells, values, mask=inside & (lines == 0))
-    else:
-        tl.store(cells, values, mask=inside, eviction_policy=KEEP)'''
-OF_ROW = '''@triton.jit
-def noyau_of_row(values, inside, empty, at_end, ALIGN: tl.constexpr):
-    """Values of a tile, those outside its row empty: only a tile that holds an end of one has such."""
-    if ALIGN == 1:
-        values = tl.where(inside, values, empty)
-    elif at_end:
-        values = tl.where(inside, values, empty)
-    return values'''
-AGAIN = '''@triton.jit
-def noyau_again(held, cells, inside, AGAIN: tl.constexpr):
-    """What a program holds of a row, or the same loaded again from the L1, which leaves registers to other programs."""
-    if AGAIN:
-        held = tl.load(cells, mask=inside, other=0, eviction_policy="evict_first").to(held.dtype)
-    return held'''
-ROWS = {"scale": SCALE, "quotient": QUOTIENT, "inside": INSIDE, "led": LED, "of row": OF_ROW, "again": AGAIN}
+def row_functions(used: Collection[str]) -> list[str]:
+    """The texts of the functions that are used."""
+    texts = snippets(Path(__file__).with_name("rows.txt"))
+    return [texts[function] for name, functions in _ROWS.items() if name in used for function in functions]
 
 
 @dataclass(frozen=True, slots=True)
