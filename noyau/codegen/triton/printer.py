@@ -14,10 +14,9 @@ from noyau.codegen.identifiers import refuse_name
 from noyau.codegen.numba.printer import comment_text
 from noyau.codegen.statements import INDENT, rounds_apart
 from noyau.codegen.tables import closed, opened
-from noyau.codegen.triton.expressions import Used, merge_function
+from noyau.codegen.triton.expressions import Used, merge_function, row_functions
 from noyau.codegen.triton.launch import TritonPrinter
 from noyau.codegen.triton.memory import Even, covered_in, is_led, led_row
-from noyau.codegen.triton.rows import row_functions
 from noyau.codegen.triton.tables import INFIX, RESERVED, TORCH, SizeText, TritonNames, constant_in, own_function
 from noyau.compiler.schedules.gpu.rows import strides_in
 from noyau.dtypes import DType
