@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from noyau.errors import InputError, MissingExtraError
-from noyau.ops import lazy_arrays
+from noyau.ops import foreign_arrays
 from noyau.text import path_of
 from noyau.version import __version__
 
@@ -97,7 +97,7 @@ _ELSEWHERE = {
     "tune": "noyau.jobs.bench.autotune",
 }
 
-lazy_arrays.CALLS["dask"] = lambda: importlib.import_module("noyau.engines.dask_arrays").call
+foreign_arrays.CALLS["dask"] = lambda: importlib.import_module("noyau.engines.dask_arrays").call
 logging.getLogger("noyau").addHandler(logging.NullHandler())
 
 

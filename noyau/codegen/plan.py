@@ -12,7 +12,7 @@ from threading import Lock
 from noyau.codegen.c import printer as c_printer
 from noyau.codegen.c.spellings import comment_text
 from noyau.codegen.cuda import printer as cuda_printer
-from noyau.codegen.cuda.grid_table import require_architectures
+from noyau.codegen.cuda.printer import require_architectures
 from noyau.codegen.language import GENERATIONS
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.partition.costs import bytes_moved, flops

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 
@@ -31,6 +33,21 @@ SCALARS = {
     for name, operator in OPERATORS.items()
     if "float" in operator.accepts and name not in _TEXTS
 }
+
+
+@cache
+def snippets(path: Path, opening: str = r"^def (\w+)") -> Mapping[str, str]:
+    """The functions of a text, two lines apart, by their names, which stand in the line that opens each."""
+    texts = path.read_text("ascii").rstrip("\n").split("\n\n\n")
+    return {re.findall(opening, each, re.MULTILINE)[0]: each for each in texts}
+
+
+def by_sign(texts: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Functions of integers by name, `abs_int` and `abs_uint`: that of signed ones, and that of unsigned ones, which is
+    the same where there is no other."""
+    names = {name.removesuffix("_int"): name.removesuffix("_int") for name in texts if name.endswith("_int")}
+    names |= {"fmax": "maximum", "fmin": "minimum"}
+    return {name: (own := texts[f"{like}_int"], texts.get(f"{like}_uint", own)) for name, like in names.items()}
 
 
 def parameters_of(function: str) -> str:

@@ -20,7 +20,6 @@ from noyau.codegen.language import LANGUAGES
 from noyau.errors import BuildError, CheckError, NoyauError, RaisedError, UnsupportedError
 from noyau.kernels import user_kernel
 from noyau.kernels.c.text import c_flags, c_source
-from noyau.kernels.guarded_run import LAYOUTS, End, Guards, how_to_run
 from noyau.kernels.interpretation import interpreter_version
 from noyau.kernels.reference import bind_sizes, empty_outputs
 from noyau.kernels.triton.parameters import bind_kernel
@@ -28,7 +27,7 @@ from noyau.signatures.instances import shapes_of
 from noyau.signatures.types import Instance, Value
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.c.library import Native
-from noyau.toolchain.guard_zones import Order
+from noyau.toolchain.guard_zones import LAYOUTS, End, Guards, Order, how_to_run
 from noyau.workers.nvml import has_driver
 
 Array = np.ndarray

@@ -27,8 +27,7 @@ from noyau.kernels.user_kernel import EMPTY, Arguments, Init, Launch, UserKernel
 from noyau.ops import portable
 from noyau.ops.dispatch.calls import ReferenceWarning, calls_of
 from noyau.ops.dispatch.choice import Explanation, as_written
-from noyau.ops.labelled import is_labelled, on_labelled
-from noyau.ops.lazy_arrays import lazy_call
+from noyau.ops.foreign_arrays import is_labelled, lazy_call, on_labelled
 from noyau.ops.methods import MethodOp, is_method
 from noyau.ops.torch_entry import OnTensors, tensor_calls, traced
 from noyau.signatures import instances
@@ -191,8 +190,8 @@ class Op(OnTensors, Generic[P, R]):
         does not fit or an index is out of bounds. A ReferenceWarning, once, where no kernel may run.
 
         Tensors of torch give tensors, on the CPU or on CUDA, with gradients where they are asked for: see
-        `noyau.ops.torch.calls`. Arrays of CuPy and Numba on a GPU give such arrays, by way of torch. Columns of pandas
-        and arrays of xarray give such: see `noyau.ops.labelled`; arrays of Dask too, and nothing is computed yet."""
+        `noyau.ops.torch.calls`. Arrays of CuPy and Numba on a GPU give such arrays, by way of torch. Columns of
+        pandas and arrays of xarray give such, arrays of Dask too, not computed yet: see `noyau.ops.foreign_arrays`."""
         if is_traced() and are_tensors((*args, *kwargs.values())):
             return traced(self, args, kwargs)
         if not kwargs and not runs_as_written():

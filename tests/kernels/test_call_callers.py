@@ -3,8 +3,8 @@
 import pytest
 
 from noyau.kernels.call import CALLERS, caller_of, is_launched_here
-from noyau.kernels.guarded_run import LAYOUTS
 from noyau.kernels.user_kernel import Target, Usage, UserKernel
+from noyau.toolchain.guard_zones import LAYOUTS
 from noyau.workers.nvml import has_driver
 
 

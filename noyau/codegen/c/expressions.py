@@ -116,7 +116,7 @@ class CExpressions(statements.Expressions):
         """The words of neighbours that a loop reads in pairs; what it stores in pairs is noted."""
         loaded, stored = pairs_of(loop, self.memory)
         self.pairs = Open(stored=frozenset(stored))
-        self.preludes |= {"pairs"} if loaded or stored else set()
+        self.preludes |= {"pairs.h"} if loaded or stored else set()
         for name, index in loaded:
             word = self.names.bind(f"pair {len(self.pairs.words)}", f"{name}_pair")
             self.pairs.words[name, index] = word

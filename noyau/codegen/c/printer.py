@@ -31,7 +31,6 @@ def text_of(parts: Sequence[CPrinter], comment: str = "") -> str:
         comment_text(comment),
         _file("noyau.h"),
         INCLUDES,
-        *(text for name, text in PRELUDES.items() if name in preludes),
         *(_file(name) for name in HEADERS if name in preludes),
         cmath.text({name for each in texts for name in each.functions}),
         _file("runs.h") if "runs.h" in preludes else "",
@@ -47,47 +46,7 @@ def _file(name: str) -> str:
 
 
 INCLUDES = "#include <math.h>\n#include <stdbool.h>\n#include <stdlib.h>"
-PRELUDES = {
-    "lanes": """/* Before a loop of which the rounds do not depend on each other: several may run side by side. */
-#if defined(__GNUC__) && !defined(__clang__)
-#define NOYAU_LANES _Pragma("GCC ivdep")
-#else
-#define NOYAU_LANES
-#endif""",
-    "whole": """\
-/* Before a loop in lanes over a few values in memory of the thread: gcc 12 else unrolls it, with these as scalars,
-   and makes no vectors any more. */
-#if defined(__GNUC__) && !defined(__clang__)
-#define NOYAU_WHOLE _Pragma("GCC unroll 1")
-#else
-#define NOYAU_WHOLE
-#endif""",
-    "prefetch": """\
-/* A hint to fetch a line of memory that is read soon, into the second cache: in the first one it would
-   take the place of what is read now. */
-#if defined(__GNUC__)
-#define NOYAU_PREFETCH(cell) __builtin_prefetch(cell, 0, 2)
-#else
-#define NOYAU_PREFETCH(cell) ((void)0)
-#endif""",
-    "pairs": """/* Two neighbours of 16 bits as one word, the first one in its lower half. */
-#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
-#error "pairs of cells are read as words of a little-endian machine"
-#endif
-#include <string.h>
-static inline uint32_t noyau_pair(const uint16_t *cells)
-{
-    uint32_t pair;
-    memcpy(&pair, cells, sizeof pair);
-    return pair;
-}
-
-static inline void noyau_store_pair(uint16_t *cells, uint32_t pair)
-{
-    memcpy(cells, &pair, sizeof pair);
-}""",
-}
-HEADERS = ("taken.h", "around.h", "turn.h")  # preludes that are files
+HEADERS = ("lanes.h", "whole.h", "prefetch.h", "pairs.h", "taken.h", "around.h", "turn.h")  # in their order in a text
 RUNS = {  # of cells of one dtype to another one, and whether they are rounded to float16 in between
     (DType.F16, DType.F32, False): "noyau_widen_f16",
     (DType.F32, DType.F16, False): "noyau_narrow_f16",
@@ -276,7 +235,7 @@ class CPrinter(Statements):
             yield f"{TYPES[alloc.dtype]} {self.names.bind(alloc.name)}{count};"
 
     def prefetch(self, prefetch: ir.Prefetch) -> Iterator[str]:
-        self.expressions.preludes.add("prefetch")
+        self.expressions.preludes.add("prefetch.h")
         *outer, last = prefetch.index
         cells = ir.LINE_BYTES // self.expressions.memory[prefetch.buffer].dtype.bytes
         for line in range(prefetch.lines):
@@ -316,10 +275,10 @@ class CPrinter(Statements):
             body = [*self.expressions.open_pairs(loop), *self.inner(loop.body)]
         self.expressions.extents, self.expressions.pairs = outside, Open()
         if loop.axis is ir.Axis.LANES and not is_in_registers(loop, self.expressions.memory):
-            self.expressions.preludes.add("lanes")
+            self.expressions.preludes.add("lanes.h")
             yield "NOYAU_LANES"
         elif loop.axis is ir.Axis.LANES and self.reads_runs(loop):
-            self.expressions.preludes.add("whole")
+            self.expressions.preludes.add("whole.h")
             yield "NOYAU_WHOLE"
         head = f"for (int64_t {name} = 0; {name} < {extent}; ++{name})"
         if len(body) == 1 and len(head) + len(body[0]) < WIDTH and body[0].endswith(";"):

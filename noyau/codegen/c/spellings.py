@@ -6,10 +6,11 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 
-from noyau.codegen.tables import parameters_of, short_float32
+from noyau.codegen.tables import by_sign, short_float32, snippets
 from noyau.dtypes import CELLS, DType
 from noyau.ir.dims import Dim, Shape
 from noyau.ir.loops import Alloc, Axis, Buffer, Load, Loop, Store
@@ -20,40 +21,8 @@ _WORDS = {DType.BOOL: "bool", DType.F32: "float", DType.F64: "double"}
 TYPES = {dtype: _WORDS.get(dtype, f"{dtype.storage.numpy.name}_t") for dtype in CELLS}
 PREFIX = {"negative": "-", "logical_not": "!", "bitwise_not": "~"}
 
-# bodies over T and its unsigned twin U, of a and b; division by zero gives what division by one does: no trap
-INTEGER_FUNCTIONS = {
-    "abs": ("return a < 0 ? (T)(0 - (U)a) : a;", "return a;"),
-    "sign": ("return (T)((a > 0) - (a < 0));", "return a > 0;"),
-    **dict.fromkeys(("maximum", "fmax"), ("return a > b ? a : b;", "return a > b ? a : b;")),
-    **dict.fromkeys(("minimum", "fmin"), ("return a < b ? a : b;", "return a < b ? a : b;")),
-    "divide": ("return b == -1 ? (T)(0 - (U)a) : (T)(a / (b ? b : 1));", "return a / (b ? b : 1);"),
-    "fmod": ("return b == -1 ? 0 : (T)(a % (b ? b : 1));", "return a % (b ? b : 1);"),
-    "floor_divide": (
-        "if (b == -1) return (T)(0 - (U)a);\n    if (!b) return a;\n"
-        "    return (T)(a / b - (a % b != 0 && (a < 0) != (b < 0)));",
-        "return a / (b ? b : 1);",
-    ),
-    "floor_mod": (
-        "if (b == -1 || !b) return 0;\n    const T m = (T)(a % b);\n"
-        "    return m != 0 && (m < 0) != (b < 0) ? (T)(m + b) : m;",
-        "return a % (b ? b : 1);",
-    ),
-    "power": (
-        "if (b < 0) return a == 1 ? 1 : a == -1 ? (b & 1 ? -1 : 1) : 0;\n"
-        "    U base = (U)a, made = 1;\n    for (T left = b; left > 0; left /= 2) {\n"
-        "        if (left & 1) made = (U)(made * base);\n        base = (U)(base * base);\n    }\n    return (T)made;",
-        "T made = 1;\n    for (T left = b; left > 0; left /= 2) {\n"
-        "        if (left & 1) made = (T)(made * a);\n        a = (T)(a * a);\n    }\n    return made;",
-    ),
-    "shift_left": (  # of 16 bits by 15 an int would overflow
-        "return b >= 0 && b < (T)(8 * sizeof(T)) ? (T)((U)a * 1u << b) : 0;",
-        "return b < 8 * sizeof(T) ? (T)((uint64_t)a << b) : 0;",
-    ),
-    "shift_right": (
-        "return (T)(a >> (b >= 0 && b < (T)(8 * sizeof(T)) ? b : (T)(8 * sizeof(T) - 1)));",
-        "return b < 8 * sizeof(T) ? (T)(a >> b) : 0;",
-    ),
-}
+# Functions over T and its unsigned twin U; division by zero gives what division by one does: no trap.
+INTEGER_FUNCTIONS = by_sign(snippets(Path(__file__).with_name("integers.c"), r"^static inline T noyau_(\w+)"))
 
 
 def integer_function(function: str, dtype: str) -> str:
@@ -62,8 +31,7 @@ def integer_function(function: str, dtype: str) -> str:
     kind = TYPES[DType(dtype)]
     twin = kind if kind.startswith("u") or kind == "bool" else f"u{kind}"
     text = re.sub(r"\bT\b", kind, re.sub(r"\bU\b", twin, signed if kind.startswith("int") else unsigned))
-    arguments = ", ".join(f"{kind} {name}" for name in parameters_of(function))
-    return f"static inline {kind} noyau_{function}_{dtype}({arguments})\n{{\n    {text}\n}}"
+    return re.sub(r"\bnoyau_\w+(?=\()", f"noyau_{function}_{dtype}", text[text.index("static inline") :], count=1)
 
 
 def const_text(value: float | int | bool, dtype: DType) -> str:

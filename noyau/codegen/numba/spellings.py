@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 
 from noyau.codegen.identifiers import Scopes
-from noyau.codegen.tables import parameters_of, short_float32
+from noyau.codegen.tables import by_sign, parameters_of, short_float32, snippets
 from noyau.dtypes import CELLS, DType
 from noyau.ir.loops import Kernel
 
@@ -26,56 +27,17 @@ NUMPY = {
 }
 PREFIX = {"negative": "-", "logical_not": "not ", "bitwise_not": "~"}
 OF_BOOLS = {"maximum": "|", "minimum": "&"}
-_DIVIDES = "if b == T(0):\n    return a\n"
-_BY_MINUS_ONE = "if b == T(-1):\n    return T(-a)\n"
-_NOTHING_LEFT = "if (b == T(-1)) | (b == T(0)):\n    return T(0)\n"
-_MULTIPLIES = (
-    "made = T(1)\nwhile b > T(0):\n    if (b & T(1)) != T(0):\n        made = T(made * a)\n"
-    "    a = T(a * a)\n    b = T(b >> T(1))\nreturn made"
-)
-
-# Bodies over T, of a and b, of signed and of unsigned integers; a division by zero is one by one.
-INTEGER_FUNCTIONS = {
-    "abs": ("return T(-a) if a < T(0) else a", "return a"),
-    "sign": ("return T(1) if a > T(0) else T(-1) if a < T(0) else T(0)", "return T(1) if a > T(0) else T(0)"),
-    **dict.fromkeys(("maximum", "fmax"), ("return a if a > b else b", "return a if a > b else b")),
-    **dict.fromkeys(("minimum", "fmin"), ("return a if a < b else b", "return a if a < b else b")),
-    "divide": (
-        f"{_BY_MINUS_ONE}{_DIVIDES}"
-        "whole = T(a // b)\nreturn T(whole + T(1)) if (a % b != T(0)) & ((a < T(0)) != (b < T(0))) else whole",
-        f"{_DIVIDES}return T(a // b)",
-    ),
-    "fmod": (
-        f"{_NOTHING_LEFT}rest = T(a % b)\n"
-        "return T(rest - b) if (rest != T(0)) & ((rest < T(0)) != (a < T(0))) else rest",
-        "return T(a % b) if b != T(0) else T(0)",
-    ),
-    "floor_divide": (f"{_BY_MINUS_ONE}{_DIVIDES}return T(a // b)", f"{_DIVIDES}return T(a // b)"),
-    "floor_mod": (f"{_NOTHING_LEFT}return T(a % b)", "return T(a % b) if b != T(0) else T(0)"),
-    "power": (
-        "if b < T(0):\n    odd = T(-1) if (b & T(1)) != T(0) else T(1)\n"
-        f"    return T(1) if a == T(1) else odd if a == T(-1) else T(0)\n{_MULTIPLIES}",
-        _MULTIPLIES,
-    ),
-    "shift_left": (
-        "return T(a << b) if (b >= T(0)) & (b < T(WIDTH)) else T(0)",
-        "return T(a << b) if b < T(WIDTH) else T(0)",
-    ),
-    "shift_right": (
-        "return T(a >> b) if (b >= T(0)) & (b < T(WIDTH)) else T(a >> T(WIDTH - 1))",
-        "return T(a >> b) if b < T(WIDTH) else T(0)",
-    ),
-}
+# Functions over T, of signed and of unsigned integers; a division by zero is one by one.
+INTEGER_FUNCTIONS = by_sign(snippets(Path(__file__).with_name("integers.txt")))
 
 
 def integer_function(function: str, dtype: str) -> str:
     """The Python function of an integer operation, as its text."""
     signed, unsigned = INTEGER_FUNCTIONS[function]
     kind = DType(dtype)
-    body = signed if kind.kind == "int" else unsigned
+    _, _, body = (signed if kind.kind == "int" else unsigned).partition(":\n")
     body = body.replace("WIDTH", str(8 * kind.bytes)).replace("T(", f"{KINDS[kind]}(")
-    lines = "\n".join(f"    {line}" for line in body.splitlines())
-    return f"@scalar\ndef noyau_{function}_{dtype}({', '.join(parameters_of(function))}):\n{lines}"
+    return f"@scalar\ndef noyau_{function}_{dtype}({', '.join(parameters_of(function))}):\n{body}"
 
 
 def const_text(value: float | int | bool, dtype: DType) -> str:

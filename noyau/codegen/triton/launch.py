@@ -9,9 +9,8 @@ from typing import assert_never
 from noyau.codegen.identifiers import fitting, wish_of
 from noyau.codegen.statements import INDENT
 from noyau.codegen.tables import closed, opened
-from noyau.codegen.triton.expressions import EITHER, Lane, Used, merged
+from noyau.codegen.triton.expressions import EITHER, Lane, Led, Used, guarded_index, merged
 from noyau.codegen.triton.memory import LaunchMemory, bytes_of_round, even_tiles, index_of, led_row, merged_memory, read
-from noyau.codegen.triton.rows import Led, guarded_index
 from noyau.codegen.triton.tables import const_text
 from noyau.compiler.schedules.gpu.strategies import FOLDED, depth_of, read_for
 from noyau.dtypes import DType

@@ -14,10 +14,9 @@ from noyau.codegen.identifiers import refuse_name
 from noyau.codegen.numba.printer import comment_text
 from noyau.codegen.statements import INDENT, rounds_apart
 from noyau.codegen.tables import closed, opened
-from noyau.codegen.triton.expressions import Used, merge_function
+from noyau.codegen.triton.expressions import Used, merge_function, row_functions
 from noyau.codegen.triton.launch import TritonPrinter
 from noyau.codegen.triton.memory import Even, covered_in, is_led, led_row
-from noyau.codegen.triton.rows import ROWS
 from noyau.codegen.triton.tables import INFIX, RESERVED, TORCH, SizeText, TritonNames, constant_in, own_function
 from noyau.compiler.schedules.gpu.rows import strides_in
 from noyau.dtypes import DType
@@ -44,7 +43,7 @@ def together(kernels: Sequence[Kernel], comment: str = "") -> str:
     merges = [merge_function(monoid, dtype, used, loose) for monoid, dtype, loose in sorted(used.merges, key=_named)]
     own = [own_function(function, dtype, loose) for function, dtype, loose in sorted(used.functions, key=_named)]
     hosts = [text for name, text in HOST.items() if name in used.host]
-    rows = [text for name, text in ROWS.items() if name in used.rows]
+    rows = row_functions(used.rows)
     below = "\n\n\n".join([*own, *rows, *merges, *hosts, *bodies])
     imports = "import torch\nimport triton\nimport triton.language as tl"
     if "libdevice." in below:

@@ -7,16 +7,17 @@ larger one is computed in float64 and rounded. No identifier is a word of Python
 from __future__ import annotations
 
 import math
+import re
 from abc import ABC, abstractmethod
+from pathlib import Path
 from typing import ClassVar
 
 from noyau.codegen import tables as codegen_tables
 from noyau.codegen.identifiers import Scopes
-from noyau.codegen.tables import dim_text, opened, short_float32
+from noyau.codegen.tables import dim_text, opened, short_float32, snippets
 from noyau.dtypes import CELLS, DType
 from noyau.ir.dims import Dim, DimOp
 from noyau.ir.loops import Kernel
-from noyau.ir.operators import OPERATORS
 
 # Beyond those that fitting() knows: what the text calls, what it calls its own names, and, in the last two lines, what
 # Triton's own function of a kernel's parameters calls its own, and options of a launch.
@@ -147,66 +148,8 @@ INTEGERS = {
 }
 UNSIGNED = {"abs": "{0}", "negative": "(0 - {0})"}
 
-_REST = "libdevice.fmod(a.to(tl.float64), b.to(tl.float64)).to(a.dtype)"  # in float32 a denormal is taken for 0
-# Bodies of functions of their own text, over x, or over a and b. One text serves all dtypes of a kind.
-OWN_FLOATS = {
-    "sign": "return tl.where(x > 0, 1.0, tl.where(x < 0, -1.0, x)).to(x.dtype)",
-    "sigmoid": "small = libdevice.exp(-tl.abs(x))\n"
-    "return tl.where(x >= 0, 1.0, small).to(x.dtype) * INVERSE(1.0 + small)",
-    "softplus": (
-        "small = libdevice.exp(-tl.abs(x))\n"
-        "return tl.where((x > 0) | (x != x), x, 0.0) + tl.where(small < 2.0**-60, small, libdevice.log1p(small))"
-    ),
-    "rsqrt": (
-        "tiny = x < 2.0**-100\n"
-        "made = libdevice.rsqrt(tl.where(tiny, x * 2.0**40, x))\n"
-        "return tl.where(tiny, made * 2.0**20, made)"
-    ),
-    # As CUDA's tanhf: an odd polynomial near 0, else by exp; without its branch, of which a warp would go both ways.
-    "tanh": (
-        "large = 1.0 - libdevice.fast_dividef(2.0, 1.0 + libdevice.exp(2.0 * tl.abs(x)))\n"
-        "square = x * x\n"
-        "sum = tl.fma(square, 0.0157394409, -0.052302558)\n"
-        "sum = tl.fma(square, sum, 0.13315247)\n"
-        "sum = tl.fma(square, sum, -0.333327681)\n"
-        "small = tl.fma(square * sum, x, x)\n"
-        "return tl.where(tl.abs(x) < 0.6, small, tl.where(x < 0, -large, large))"
-    ),
-    "floor_mod": (
-        f"rest = {_REST}\n"
-        "moved = tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)\n"
-        "return tl.where(rest == 0, tl.where(b < 0, -tl.abs(rest), tl.abs(rest)), moved)"
-    ),
-    "floor_divide": (
-        f"rest = {_REST}\n"
-        "whole = DIVIDE(a - rest, b)\n"
-        "whole = tl.where((rest != 0) & ((rest < 0) != (b < 0)), whole - 1.0, whole)\n"
-        "low = tl.floor(whole)\n"
-        "low = tl.where(whole - low > 0.5, low + 1.0, low)\n"
-        "return tl.where((b == 0) | (whole == 0), tl.where(b == 0, DIVIDE(a, b), whole), low)"
-    ),
-}
-_BY_ONE = "b = tl.where(b == 0, 1, b).to(b.dtype)\n"
-OWN_INTEGERS = {
-    "sign": "return tl.where(x > 0, 1, tl.where(x == 0, 0, -1)).to(x.dtype)",
-    "divide": f"{_BY_ONE}return a // b",
-    "fmod": f"{_BY_ONE}return a % b",
-    "floor_divide": f"{_BY_ONE}whole = a // b\n"
-    "return tl.where((whole * b != a) & ((a < 0) != (b < 0)), whole - 1, whole)",
-    "floor_mod": f"{_BY_ONE}rest = a % b\nreturn tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)",
-    "power": (
-        "made = tl.where(b < 0, tl.where(a == 1, 1, tl.where(a + 1 == 0, 1 - 2 * (b & 1), 0)), 1).to(a.dtype)\n"
-        "for bit in tl.static_range(WIDTH):\n"
-        "    made = tl.where((b > 0) & (((b >> bit) & 1) != 0), made * a, made)\n"
-        "    a = a * a\n"
-        "return made"
-    ),
-    "shift_left": "return tl.where((b >= 0) & (b < WIDTH), a << (b & (WIDTH - 1)), 0).to(a.dtype)",
-    "shift_right": (
-        "sign = tl.where(a < 0, -1, 0)\n"
-        "return tl.where((b >= 0) & (b < WIDTH), a >> (b & (WIDTH - 1)), sign).to(a.dtype)"
-    ),
-}
+# Functions of their own text, over x, or over a and b. One text serves all dtypes of a kind.
+OWN = snippets(Path(__file__).with_name("functions.txt"))
 
 
 def spelled(function: str, dtype: DType) -> str | None:
@@ -222,21 +165,20 @@ def spelled(function: str, dtype: DType) -> str | None:
 
 def is_own(function: str, dtype: DType) -> bool:
     """Whether it is a function that stands in the text."""
-    own = {"float": OWN_FLOATS, "int": OWN_INTEGERS, "uint": OWN_INTEGERS}.get(dtype.kind, {})
-    return function in own and spelled(function, dtype) is None
+    return f"{function}_{dtype.kind.removeprefix('u')}" in OWN and spelled(function, dtype) is None
 
 
 def own_function(function: str, dtype: DType, loose: bool = False) -> str:
     """The text of a function that Triton has no word for."""
-    body = (OWN_FLOATS if dtype.is_float else OWN_INTEGERS)[function]
-    parameters = "a, b" if OPERATORS[function].arity > 1 else "x"
+    text = OWN[f"{function}_{dtype.kind.removeprefix('u')}"]
+    _, parameters, body = re.split(r"^def \w+|:\n", text, maxsplit=2, flags=re.MULTILINE)
     if dtype.is_float:
         body = body.replace("DIVIDE", "tl.div_rn" if dtype is DType.F32 else "tl.fdiv")
         body = body.replace("INVERSE(", "libdevice.fast_dividef(1.0, " if dtype is DType.F32 else "1.0 / (")
     body = body.replace("(a < 0) != (b < 0)", "False") if dtype.kind == "uint" else body
     body = body.replace("libdevice.exp(", "tl.exp(") if loose else body
-    lines = "\n".join(f"    {line}" for line in body.replace("WIDTH", str(8 * dtype.bytes)).splitlines())
-    return f"@triton.jit\ndef {own_name(function, dtype, loose)}({parameters}):\n{lines}"
+    body = body.replace("WIDTH", str(8 * dtype.bytes))
+    return f"@triton.jit\ndef {own_name(function, dtype, loose)}{parameters}:\n{body}"
 
 
 def own_name(function: str, dtype: DType, loose: bool = False) -> str:

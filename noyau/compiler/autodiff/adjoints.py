@@ -16,8 +16,7 @@ from math import inf
 from typing import assert_never
 
 from noyau.compiler.autodiff.gradient_builder import GradientBuilder, map_back, zero_where_zero
-from noyau.compiler.autodiff.reductions import reduce_back
-from noyau.compiler.autodiff.scans import scan_back
+from noyau.compiler.autodiff.reductions import reduce_back, scan_back
 from noyau.compiler.autodiff.shift_invariance import invariant_values
 from noyau.compiler.autodiff.simplification import simplify_gradient
 from noyau.compiler.autodiff.views import gather_back, scatter_back, select_back, view_back

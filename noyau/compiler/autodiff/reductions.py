@@ -1,16 +1,131 @@
-"""Derivatives of reductions: the gradient of each cell that was reduced."""
+"""Derivatives of reductions, of running results and of folds by a function of the user: the gradient of each cell.
+
+A reverse scan is one of flipped cells, an exclusive one is an inclusive one moved by a place: a monoid has one rule.
+
+With s_k the state of a fold before cell k, the cell's gradient is that of the result, times df/dx at (s_k, x_k), times
+df/ds of every later step: a running result of the fold, and a running product from behind."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from noyau.compiler.autodiff.gradient_builder import GradientBuilder
-from noyau.compiler.autodiff.scans import fold_back
+from noyau.compiler.autodiff.gradient_builder import GradientBuilder, map_back
+from noyau.compiler.autodiff.views import scatter_to_zeros
 from noyau.compiler.passes.rewrite import through_views
 from noyau.errors import UnsupportedError
-from noyau.ir.dims import Dim, product
-from noyau.ir.graph import Input, Node, Reduce, Scan
-from noyau.ir.monoids import MONOIDS
+from noyau.ir.dims import Dim, indices, product
+from noyau.ir.graph import Input, Lookup, Map, Node, Reduce, Scan
+from noyau.ir.monoids import MONOIDS, STEPS, step_value
+
+
+def scan_back(builder: GradientBuilder, node: Node, kind: Scan, operand: Node, gradient: Node) -> Node:
+    """The gradient of what a scan took in; that of a running max or min goes to the first of ties. UnsupportedError
+    where the monoid has no derivative."""
+    exact, axis = operand.dtype.compute, kind.axis
+    if kind.monoid == "sum":
+        turned = builder.scan(replace(kind, reverse=not kind.reverse), builder.cast(gradient, exact))
+        return builder.cast(turned, gradient.dtype)
+    if kind.monoid not in _RULES:
+        raise UnsupportedError(f"{node.output}: the running {kind.monoid} has no derivative")
+    wide, above = builder.cast(operand, exact), builder.cast(gradient, exact)
+    if kind.reverse:
+        wide, above = builder.flip(wide, axis), builder.flip(above, axis)
+    if kind.exclusive:
+        longer = builder.pad(above, axis, Dim.of(0), above.shape[axis] + 1)
+        above = builder.slice(longer, axis, 1, above.shape[axis])  # each cell the one behind it, and 0 the last
+    below = _RULES[kind.monoid](builder, kind.monoid, wide, above, axis)
+    return builder.flip(below, axis) if kind.reverse else below
+
+
+def _product(builder: GradientBuilder, monoid: str, operand: Node, gradient: Node, axis: int) -> Node:
+    """Before the first zero of a row, the sum of g * y from each cell on, by the cell. At that zero, the same sum
+    without the cell, as far as the next zero. Behind it nothing, for all products there are 0."""
+    call, like = builder.call, builder.like
+    none, one = like(0.0, operand), like(1.0, operand)
+    is_zero = call("equal", operand, none)
+    zeros = builder.scan(Scan("sum", axis), call("where", is_zero, one, none))
+    clear, met_one = call("equal", zeros, none), call("equal", zeros, one)
+    first = call("logical_and", is_zero, met_one)
+    without = builder.scan(Scan("prod", axis), call("where", first, one, operand))
+    onwards = Scan("sum", axis, reverse=True)
+    before = builder.scan(onwards, call("where", clear, call("multiply", gradient, without), none))
+    at_zero = builder.scan(onwards, call("where", met_one, call("multiply", gradient, without), none))
+    share = call("divide", before, call("where", is_zero, one, operand))
+    return call("where", clear, share, call("where", first, at_zero, none))
+
+
+def _extreme(builder: GradientBuilder, monoid: str, operand: Node, gradient: Node, axis: int) -> Node:
+    """To the cell that was the largest, or the least, so far."""
+    own = indices(len(operand.shape))
+    index = tuple(Lookup(1, own) if at == axis else dim for at, dim in enumerate(own))
+    return scatter_to_zeros(builder, index, operand.shape, gradient, builder.scan(Scan(f"arg{monoid}", axis), operand))
+
+
+def _logsumexp(builder: GradientBuilder, monoid: str, operand: Node, gradient: Node, axis: int) -> Node:
+    """exp(x) times the sum of g * exp(-y) from each cell on, by logarithms of what is above 0 and of what is below."""
+    call, none = builder.call, builder.like(0.0, gradient)
+    result = builder.scan(Scan("logsumexp", axis), operand)
+    parts = []
+    for sign in (gradient, call("negative", gradient)):
+        weight = call("subtract", call("log", call("maximum", sign, none)), result)
+        parts.append(call("exp", call("add", operand, builder.scan(Scan("logsumexp", axis, reverse=True), weight))))
+    return call("subtract", parts[0], parts[1])
+
+
+_RULES = {"prod": _product, "max": _extreme, "min": _extreme, "logsumexp": _logsumexp}
+
+
+def fold_back(builder: GradientBuilder, kind: Reduce, operand: Node, gradient: Node) -> Node:
+    """The gradient of what a fold took in, in the dtype it computes in. UnsupportedError where its step has none."""
+    cells = builder.cast(operand, operand.dtype.compute)
+    if len(kind.axes) == 1:
+        return _along(builder, kind.monoid, cells, gradient, kind.axes[0])
+    others = [axis for axis in range(len(cells.shape)) if axis not in kind.axes]
+    total, last = product(cells.shape[axis] for axis in kind.axes), len(others)
+    there, back = [Dim.of(0)] * len(cells.shape), Dim.of(0)
+    inner = Dim.of(1)
+    for axis in reversed(kind.axes):
+        there[axis] = Dim.of(f"#{last}") // inner % cells.shape[axis]
+        back, inner = back + Dim.of(f"#{axis}") * inner, inner * cells.shape[axis]
+    for place, axis in enumerate(others):
+        there[axis] = Dim.of(f"#{place}")
+    flat = builder.view(cells, (*(cells.shape[axis] for axis in others), total), there)
+    slopes = _along(builder, kind.monoid, flat, gradient, last)
+    return builder.view(slopes, cells.shape, (*(Dim.of(f"#{axis}") for axis in others), back))
+
+
+def _along(builder: GradientBuilder, monoid: str, cells: Node, gradient: Node, axis: int) -> Node:
+    by_state, by_cell = _slopes(builder, monoid, builder.scan(Scan(monoid, axis, exclusive=True), cells), cells)
+    later = builder.scan(Scan("prod", axis, exclusive=True, reverse=True), by_state)
+    above = builder.expand_along(builder.cast(gradient, cells.dtype), [axis], cells.shape)
+    return builder.call("multiply", above, builder.call("multiply", later, by_cell))
+
+
+def _slopes(builder: GradientBuilder, monoid: str, state: Node, cells: Node) -> tuple[Node, Node]:
+    """The derivatives of a step by the state and by the cell, everywhere."""
+    step = STEPS[monoid]
+    first, second = (node.output for node in step.inputs)
+    values = {first: state, second: cells}
+    for node in step.nodes:
+        if not isinstance(node.kind, Input):
+            operands = [values[name] for name in node.inputs]
+            values[node.output] = step_value(builder, node, operands, state, step[step.outputs[0]].dtype)
+    none = builder.like(0.0, state)
+    slopes = {step.outputs[0]: builder.like(1.0, state)}
+    for node in reversed(step.nodes):
+        if not isinstance(node.kind, Map) or node.output not in slopes:
+            continue
+        operands = [values[name] for name in node.inputs]
+        for position, name in enumerate(node.inputs):
+            above = builder.cast(slopes[node.output], values[node.output].dtype)
+            slope = None
+            if operands[position].dtype.is_float:
+                slope = map_back(builder, values[node.output], node.kind.function, operands, above, position)
+            if slope is not None:
+                slopes[name] = builder.call("add", slopes[name], slope) if name in slopes else slope
+    return slopes.get(first, none), slopes.get(second, none)
+
 
 # What each cell x is given back by a reduction, and by a running result, in words: y is the result, g its gradient.
 WORDS = {

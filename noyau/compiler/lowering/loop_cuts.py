@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 from noyau.compiler.lowering.loop_nest import LoopNest
 from noyau.compiler.lowering.values import CutNeeded, LoopNeeded, Lowering
 from noyau.errors import UnsupportedError
-from noyau.ir.dims import Dim, DimOp, maximum, never_negative, product
-from noyau.ir.graph import Gather, Graph, Lookup, Node, View
-from noyau.ir.loops import Expr, Guard, Let, Loop, Statement, Var
-from noyau.ir.ranges import simplify, within
-from noyau.ir.sizes import Demand, plan
+from noyau.ir.dims import Dim, DimOp, never_negative
+from noyau.ir.loops import Expr, Let, Loop, Statement, Var
 from noyau.ir.walk import dims_in, every_statement, rewrite_all, substitute
 
 FEW = 4  # cells side by side that are alike, and are written out: a loop over so few is none to a vector
@@ -110,49 +107,3 @@ def divisions(statements: Sequence[Statement]) -> list[DimOp]:
                     divided.append(atom)
                     waiting += [atom.left, atom.right]
     return [op for op in divided if op.kind in ("floordiv", "mod")]
-
-
-def guards(graph: Graph) -> tuple[Guard, ...]:
-    """The guards of a graph, each once: what it demands of sizes that its inputs tell, and what its views need."""
-    bound = {binding.size for binding in plan([node.shape for node in graph.inputs])}
-    demanded = [demand for demand in graph.demands if demand.left.names | demand.right.names <= bound]
-    conditions = [guard for demand in demanded for guard in _guards_of(demand)]
-    return tuple(dict.fromkeys([*conditions, *(guard for node in graph.nodes for guard in _of(graph, node))]))
-
-
-def _guards_of(demand: Demand) -> Iterator[Guard]:
-    always, left, right = Dim.of(1), demand.left, demand.right
-    match demand.relation:
-        case "at most":
-            yield Guard(always, left, right)
-        case "equal":
-            yield from (Guard(always, left, right), Guard(always, right, left))
-        case _:
-            apart = (left - right) * (left - 1) * (right - 1)
-            yield from (Guard(always, apart, Dim.of(0)), Guard(always, Dim.of(0), apart))
-            if not never_negative(left - 2) and not never_negative(right - 2):  # 0 and 1 are 0, which no larger one is
-                empty_left, empty_right = maximum(1 - left, 0), maximum(1 - right, 0)
-                yield from (Guard(always, empty_left, empty_right), Guard(always, empty_right, empty_left))
-
-
-def _of(graph: Graph, node: Node) -> Iterator[Guard]:
-    """That the highest index along each axis is below the extent, where that is neither certain nor beyond telling."""
-    if isinstance(node.kind, View | Gather):
-        for entry, extent in zip(node.kind.index, graph[node.inputs[0]].shape, strict=True):
-            at = Dim.of(0) if isinstance(entry, Lookup) else simplify(entry, node.extents)
-            if not isinstance(entry, Lookup) and not within(at, extent, node.extents):
-                highest = _highest(node, at)
-                if highest is not None and highest != extent - 1:
-                    yield Guard(product(node.shape), highest, extent - 1)
-
-
-def _highest(node: Node, at: Dim) -> Dim | None:
-    """The highest value of an index that is linear in the indices of its value; None where it is not."""
-    rest, total = at, Dim.of(0)
-    for name, extent in node.extents.items():
-        slope = at.replace({name: Dim.of(name) + 1}) - at
-        if any(other.startswith("#") for other in slope.names):
-            return None
-        total = total + maximum(slope * (extent - 1), 0)
-        rest = rest.replace({name: 0})
-    return total + rest

@@ -11,10 +11,10 @@ from functools import partial
 from itertools import pairwise
 
 from noyau.compiler.lowering.input_layouts import with_strides
-from noyau.compiler.lowering.loop_cuts import as_one, guards, reorder, split_divided, with_cut, with_loop
+from noyau.compiler.lowering.loop_cuts import as_one, reorder, split_divided, with_cut, with_loop
 from noyau.compiler.lowering.loop_nest import LoopNest, first_space
 from noyau.compiler.lowering.names import Names
-from noyau.compiler.lowering.values import CutNeeded, LoopNeeded, LoopScope, Lowering, asks_each_cell
+from noyau.compiler.lowering.values import CutNeeded, LoopNeeded, LoopScope, Lowering, asks_each_cell, guards
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, Shape
 from noyau.ir.graph import Graph, Input, Node, Scatter, dims_of

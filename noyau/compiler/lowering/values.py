@@ -4,11 +4,11 @@ So reductions leave the loops that they do not depend on, and a value that is us
 Arrays that are known now are expressions of their index: a kernel has no memory for constants. A scan is a state in
 memory, which the loop over the scanned axis carries from one index to the next. Where at most one update of a scatter
 can meet a cell, and its place but for what is looked up is that of the cell, a cell asks whether it is the one; else
-updates are merged in memory, one after the other."""
+updates are merged in memory, one after the other. That indices lie inside is certain, or a guard of the kernel."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
@@ -20,9 +20,10 @@ from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir import graph as nodes
 from noyau.ir import loops as ir
-from noyau.ir.dims import Dim, Shape, equal, index_name, never_negative
+from noyau.ir.dims import Dim, Shape, equal, index_name, maximum, never_negative, product
 from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.ranges import at_least_one, simplify, within
+from noyau.ir.sizes import Demand, plan
 
 MOST = 4096  # cells that are looked at for steps
 
@@ -411,3 +412,49 @@ def ask(lowering: Lowering, node: nodes.Node, kind: nodes.Scatter, index: Shape)
         (new,) = MONOIDS[kind.monoid].merge(Symbolic(), (old,), (new,))
     meets = ir.when(ir.all_of(same))
     return new if meets is None else ir.Call("where", (meets, new, old), new.dtype)
+
+
+def guards(graph: nodes.Graph) -> tuple[ir.Guard, ...]:
+    """The guards of a graph, each once: what it demands of sizes that its inputs tell, and what its views need."""
+    bound = {binding.size for binding in plan([node.shape for node in graph.inputs])}
+    demanded = [demand for demand in graph.demands if demand.left.names | demand.right.names <= bound]
+    conditions = [guard for demand in demanded for guard in _guards_of(demand)]
+    return tuple(dict.fromkeys([*conditions, *(guard for node in graph.nodes for guard in _of_views(graph, node))]))
+
+
+def _guards_of(demand: Demand) -> Iterator[ir.Guard]:
+    always, left, right = Dim.of(1), demand.left, demand.right
+    match demand.relation:
+        case "at most":
+            yield ir.Guard(always, left, right)
+        case "equal":
+            yield from (ir.Guard(always, left, right), ir.Guard(always, right, left))
+        case _:
+            apart = (left - right) * (left - 1) * (right - 1)
+            yield from (ir.Guard(always, apart, Dim.of(0)), ir.Guard(always, Dim.of(0), apart))
+            if not never_negative(left - 2) and not never_negative(right - 2):  # 0 and 1 are 0, which no larger one is
+                empty_left, empty_right = maximum(1 - left, 0), maximum(1 - right, 0)
+                yield from (ir.Guard(always, empty_left, empty_right), ir.Guard(always, empty_right, empty_left))
+
+
+def _of_views(graph: nodes.Graph, node: nodes.Node) -> Iterator[ir.Guard]:
+    """That the highest index along each axis is below the extent, where that is neither certain nor beyond telling."""
+    if isinstance(node.kind, nodes.View | nodes.Gather):
+        for entry, extent in zip(node.kind.index, graph[node.inputs[0]].shape, strict=True):
+            at = Dim.of(0) if isinstance(entry, nodes.Lookup) else simplify(entry, node.extents)
+            if not isinstance(entry, nodes.Lookup) and not within(at, extent, node.extents):
+                highest = _highest(node, at)
+                if highest is not None and highest != extent - 1:
+                    yield ir.Guard(product(node.shape), highest, extent - 1)
+
+
+def _highest(node: nodes.Node, at: Dim) -> Dim | None:
+    """The highest value of an index that is linear in the indices of its value; None where it is not."""
+    rest, total = at, Dim.of(0)
+    for name, extent in node.extents.items():
+        slope = at.replace({name: Dim.of(name) + 1}) - at
+        if any(other.startswith("#") for other in slope.names):
+            return None
+        total = total + maximum(slope * (extent - 1), 0)
+        rest = rest.replace({name: 0})
+    return total + rest

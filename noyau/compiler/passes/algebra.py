@@ -13,22 +13,74 @@ overflows and the truth does not; y / (1 + exp(-x)) is y * sigmoid(x), which is 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 import ml_dtypes
 import numpy as np
 
-from noyau.compiler.passes import patterns
 from noyau.compiler.passes.cleanup import drop_unused
-from noyau.compiler.passes.patterns import everywhere, function_of, number_of, operand_beneath
 from noyau.compiler.passes.rewrite import Change, Rebuilder, rebuild, through_views
 from noyau.dtypes import DType
 from noyau.ir.dims import indices, never_negative
-from noyau.ir.graph import Constant, Gather, Graph, Iota, Map, Node, Reduce, Select, View
+from noyau.ir.graph import Constant, Gather, Graph, Iota, Map, Node, Reduce, Select, View, constant
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import OPERATORS, Fact, has
+
+
+def function_of(rebuilder: Rebuilder, name: str) -> str | None:
+    """The scalar function that makes a value, seen through views."""
+    kind = through_views(rebuilder.nodes, name).kind
+    return kind.function if isinstance(kind, Map) else None
+
+
+def number_of(rebuilder: Rebuilder, name: str) -> float | None:
+    """The number that a value is everywhere, if it is one."""
+    kind = through_views(rebuilder.nodes, name).kind
+    return float(kind.value.reshape(())) if isinstance(kind, Constant) and kind.value.size == 1 else None
+
+
+def everywhere(rebuilder: Rebuilder, number: float, node: Node) -> list[Node]:
+    """Nodes that give a number in the dtype and the shape of another value."""
+    one = constant(rebuilder.fresh(node.output), np.array(number, node.dtype.numpy), node.sources)
+    return [one, replace(node, output=rebuilder.fresh(node.output), kind=View(()), inputs=(one.output,))]
+
+
+def operand_beneath(rebuilder: Rebuilder, name: str) -> tuple[list[Node], str]:
+    """Find the operand of the scalar function that makes a value, under the views of that value."""
+    start = through_views(rebuilder.nodes, name).inputs[0]
+    views = replay(rebuilder, views_of(rebuilder, name), start)
+    return views, last_of(views, start)
+
+
+def views_of(rebuilder: Rebuilder, name: str) -> list[Node]:
+    """The views between a value and what it is a view of, the first one first."""
+    views: list[Node] = []
+    node = rebuilder.nodes[name]
+    while isinstance(node.kind, View):
+        views.insert(0, node)
+        node = rebuilder.nodes[node.inputs[0]]
+    return views
+
+
+def replay(rebuilder: Rebuilder, views: Sequence[Node], start: str) -> list[Node]:
+    """The same views of another value, under new names."""
+    nodes: list[Node] = []
+    for view in views:
+        nodes.append(replace(view, output=rebuilder.fresh(view.output), inputs=(start,)))
+        start = nodes[-1].output
+    return nodes
+
+
+def under_views(rebuilder: Rebuilder, node: Node, views: Sequence[Node]) -> list[Node]:
+    """A node under a new name, and the same views of it."""
+    fresh = replace(node, output=rebuilder.fresh(node.output))
+    return [fresh, *replay(rebuilder, views, fresh.output)]
+
+
+def last_of(nodes: Sequence[Node], start: str) -> str:
+    return nodes[-1].output if nodes else start
 
 
 def divide(node: Node, rebuilder: Rebuilder) -> Change:
@@ -85,15 +137,15 @@ def _inverse_of_power_of_two(number: float | None, dtype: DType) -> float | None
 
 def _inverse(rebuilder: Rebuilder, name: str) -> list[Node]:
     """Nodes that give 1 / v for a value v that is sqrt(u) or 1 + exp(u), seen through views; none for others."""
-    maker, views = through_views(rebuilder.nodes, name), patterns.views_of(rebuilder, name)
+    maker, views = through_views(rebuilder.nodes, name), views_of(rebuilder, name)
     if maker.kind == Map("sqrt"):
-        return patterns.under_views(rebuilder, replace(maker, kind=Map("rsqrt")), views)
+        return under_views(rebuilder, replace(maker, kind=Map("rsqrt")), views)
     exponent = _exponent(rebuilder, maker)
     if exponent is None or maker.dtype is DType.F64:
         return []
     negative = replace(maker, output=rebuilder.fresh(maker.output), kind=Map("negative"), inputs=(exponent,))
     sigmoid = replace(maker, kind=Map("sigmoid"), inputs=(negative.output,))
-    return [negative, *patterns.under_views(rebuilder, sigmoid, views)]
+    return [negative, *under_views(rebuilder, sigmoid, views)]
 
 
 def _exponent(rebuilder: Rebuilder, node: Node) -> str | None:
@@ -180,18 +232,18 @@ def comparison(node: Node, function: str) -> Node:
 
 
 def logical_not(node: Node, rebuilder: Rebuilder) -> Change:
-    views, maker = patterns.views_of(rebuilder, node.inputs[0]), through_views(rebuilder.nodes, node.inputs[0])
+    views, maker = views_of(rebuilder, node.inputs[0]), through_views(rebuilder.nodes, node.inputs[0])
     match maker.kind:
         case Map("logical_not"):
-            again = patterns.replay(rebuilder, views, maker.inputs[0])
-            return (*again, replace(node, kind=Map("identity"), inputs=(patterns.last_of(again, maker.inputs[0]),)))
+            again = replay(rebuilder, views, maker.inputs[0])
+            return (*again, replace(node, kind=Map("identity"), inputs=(last_of(again, maker.inputs[0]),)))
         case Map(function) if negation := OPERATORS[function].negation:
             if has(function, Fact.ORDERED) and rebuilder.nodes[maker.inputs[0]].dtype.is_float:
                 return (node,)  # of a NaN both are false
             opposite = comparison(maker, negation)
         case _:
             return (node,)
-    nodes = patterns.under_views(rebuilder, opposite, views)
+    nodes = under_views(rebuilder, opposite, views)
     return (*nodes[:-1], replace(nodes[-1], output=node.output))
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-from noyau.compiler.lowering.loop_cuts import guards
+from noyau.compiler.lowering.values import guards
 from noyau.dtypes import DType
 from noyau.errors import InputError
 from noyau.ir.dims import Dim, Shape

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from noyau.errors import UnsupportedError
-from noyau.hosts.onnxruntime.worker_session import ServedSession, open_job
+from noyau.hosts.onnxruntime.runs import ServedSession, open_job
 from noyau.timing.comparison import half, joined
 from noyau.timing.sides import WorkerSide
 from noyau.timing.verdict import FEWEST_PAIRS, Comparison

@@ -123,11 +123,6 @@ def _options(threads: int, optimized: bool, folder: Path | None, prepacked: bool
     return options
 
 
-def version() -> str:
-    """The version of the onnxruntime that is installed; MissingExtraError where there is none."""
-    return str(load_onnxruntime().__version__)
-
-
 def missing_provider(device: str) -> str:
     """Why onnxruntime has no provider of a device, or nothing."""
     runtime = load_onnxruntime()

@@ -17,7 +17,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from noyau.codegen.cuda.grid_table import grid_text
+from noyau.codegen.cuda.printer import grid_text
 from noyau.codegen.plan import GridTwin, Plan, Planned, without
 from noyau.compiler.partition.cut import Group
 from noyau.dtypes import DType

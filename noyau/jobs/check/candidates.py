@@ -22,7 +22,6 @@ from noyau.jobs.check.isolated_kernels import KernelProcesses
 from noyau.jobs.check.sanitized_runs import SanitizedRuns, Watch, by_hand
 from noyau.kernels.c.parameters import roles_of
 from noyau.kernels.call import CALLERS, SYMBOL, KernelCaller, caller_of, is_launched_here
-from noyau.kernels.guarded_run import LAYOUTS, End, Guards, How
 from noyau.kernels.programs import generate as programs
 from noyau.kernels.reference import Reference, bind_sizes
 from noyau.kernels.triton.parameters import configs_of
@@ -35,6 +34,7 @@ from noyau.sanitizer.routes import KernelCase, is_watched, missing_extra, watch
 from noyau.signatures.binding import Bound, bind
 from noyau.signatures.types import Instance
 from noyau.text import counted, sizes_text
+from noyau.toolchain.guard_zones import LAYOUTS, End, Guards, How
 from noyau.verify.certificate import Certificate
 from noyau.verify.trial import last_first
 from noyau.workers.nvml import has_driver

@@ -14,9 +14,8 @@ import numpy as np
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import CheckError, FindingKind, NoyauError, RaisedError
 from noyau.jobs.check.candidates import KernelCandidate
-from noyau.kernels.guarded_run import OTHER, How
 from noyau.signatures.types import Instance
-from noyau.toolchain.guard_zones import PLAIN
+from noyau.toolchain.guard_zones import OTHER, PLAIN, How
 from noyau.verify.failures import Failure
 from noyau.verify.floats import FORMATS, ulp, widen
 from noyau.verify.trial import PIECES

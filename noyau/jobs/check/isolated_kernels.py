@@ -25,7 +25,6 @@ from noyau.codegen.language import LANGUAGES
 from noyau.errors import NoyauError, UnsupportedError
 from noyau.kernels.call import SYMBOL, FunctionKernel, is_launched_here, library_of
 from noyau.kernels.certificates import pack
-from noyau.kernels.guarded_run import End, Guards, How
 from noyau.kernels.interpretation import INTERPRETED
 from noyau.kernels.trust import cell_content
 from noyau.kernels.user_kernel import UserKernel
@@ -34,6 +33,7 @@ from noyau.sanitizer.triton.kernel import kernel_and_call, plain_values
 from noyau.sanitizer.triton.worker import InterpreterWorker, interpreter_of, load
 from noyau.signatures.types import Instance
 from noyau.toolchain.c.library import Native
+from noyau.toolchain.guard_zones import End, Guards, How
 from noyau.verify.trial import last_first
 from noyau.workers.nvml import has_driver
 from noyau.workers.resources import wait_factor

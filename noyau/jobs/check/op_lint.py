@@ -101,10 +101,9 @@ def _resources(kernel: UserKernel) -> tuple[int, int]:
     text, flags = constant_macros(kernel, {}) + kernel.text, tuple(kernel.usage.options.get("flags", ()))
     try:
         cubin = cubin_of(text, ARCHITECTURE, flags)
-        resources = resources_in(cubin)[symbol_of(cubin, kernel.entry)]
+        return resources_in(cubin)[symbol_of(cubin, kernel.entry)]
     except NoyauError:  # it is told by who compiles it for a call
         return 0, 0
-    return resources.registers, resources.shared_bytes
 
 
 def _source(kernel: UserKernel) -> str:

@@ -18,7 +18,7 @@ from noyau.errors import InputError, ModelError
 from noyau.frontends.onnx_messages import every_node
 from noyau.hosts.onnxruntime.inputs import model_names, sizes_for, spell, unrunnable
 from noyau.hosts.onnxruntime.path_ends import Between
-from noyau.hosts.onnxruntime.sessions import version
+from noyau.hosts.onnxruntime.sessions import load_onnxruntime
 from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators, open_model
 from noyau.hosts.onnxruntime.subgraph import cut_of
 from noyau.hosts.onnxruntime.write_back import installable
@@ -77,7 +77,7 @@ def check(wishes: ProfileOptions) -> None:
         raise InputError(f"threads={wishes.threads} and budget_s={wishes.budget_s} must not be negative")
     if wishes.top < 1:
         raise InputError(f"top={wishes.top} is no number of rows: give 1 or more")
-    version()
+    load_onnxruntime()
 
 
 def bindings(dims: Dims) -> list[dict[str, int]]:

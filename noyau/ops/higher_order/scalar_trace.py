@@ -1,8 +1,9 @@
-"""The graph of a function of numbers, for numbers of some dtypes; what does more than that is refused."""
+"""The graph of a function of numbers, for numbers of some dtypes; what does more than that is refused. And a few
+signatures of an op that takes arrays of any rank: a check tries an op of each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,8 @@ from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.trace import follow
 from noyau.ir.dims import shape_of
-from noyau.ir.graph import Constant, Graph, Input, Map, Node, View, downstream
+from noyau.ir.graph import Constant, Graph, Input, Map, Node, View
+from noyau.signatures.types import Family
 
 TRIED = (DType.F32, DType.I64, DType.BOOL)  # dtypes of which a function of numbers must take one
 
@@ -71,11 +73,6 @@ def require_traceable(function: Callable[..., Any], names: Sequence[str], consta
     raise reasons[0]
 
 
-def needs(graph: Graph, value: str, wanted: str) -> bool:
-    """Whether a value is computed from another one."""
-    return value in downstream(graph, [wanted])
-
-
 def reordered(graph: Graph, names: Sequence[str]) -> Graph:
     """The graph with its inputs in this order."""
     inputs = [graph[name] for name in names]
@@ -99,3 +96,54 @@ def form(graph: Graph) -> list[Any]:
     places = {node.output: place for place, node in enumerate(graph.nodes)}
     nodes = [(node.kind, [places[name] for name in node.inputs], node.dtype) for node in graph.nodes]
     return [nodes, [places[name] for name in graph.outputs]]
+
+
+Result = Callable[[DType], DType]  # of the dtype of all inputs, that of the result
+FAMILIES = ((Family.FLOAT, DType.F32, DType.F64), (Family.INT, DType.I64, DType.I32), (None, DType.BOOL, DType.BOOL))
+
+
+def elements_of(result: Result) -> Iterator[tuple[str, str]]:
+    """The element of the inputs and that of the result, as signatures have them: of the first family that it takes."""
+    for family, usual, other in FAMILIES:
+        try:
+            element, same = result(usual), result(other)
+        except UnsupportedError:
+            continue
+        if family is not None and (element, same) == (usual, other):
+            yield family.value, family.value
+        elif family is not None and element is same:
+            yield family.value, element.value
+        else:
+            yield usual.value, element.value
+        return
+
+
+def map_signatures(element: str, result: str, names: Sequence[str]) -> list[str]:
+    """Signatures of functions cell by cell: alike shapes, a row beside a matrix, a column beside a row."""
+    batch, row, column, out = fresh(names, "batch", "n", "m", "out")
+    same, rest = f"{element}[*{batch}, {row}]", ", ".join([f"{element}[{row}]"] * (len(names) - 1))
+    texts = [", ".join([same] * len(names)) + f" -> {out}: {result}[*{batch}, {row}]"]
+    if rest:
+        texts.append(f"{same}, {rest} -> {out}: {result}[*{batch}, {row}]")
+        texts.append(f"{element}[{column}, 1], {rest} -> {out}: {result}[{column}, {row}]")
+    return texts
+
+
+def reduce_signatures(element: str, result: str, name: str) -> dict[str, Mapping[str, Any]]:
+    """Signatures of a reduction, with its arguments: along the last axis, the first one, all of them."""
+    batch, row, column, out = fresh([name], "batch", "n", "m", "out")
+    return {
+        f"{element}[*{batch}, {row}] -> {out}: {result}[*{batch}]": {"axis": -1, "keepdims": False},
+        f"{element}[{row}, *{batch}] -> {out}: {result}[1, *{batch}]": {"axis": 0, "keepdims": True},
+        f"{element}[{column}, {row}] -> {out}: {result}": {"axis": None, "keepdims": False},
+    }
+
+
+def fresh(taken: Sequence[str], *wanted: str) -> list[str]:
+    """The wanted names, each made longer where an input has it."""
+    names = []
+    for name in wanted:
+        while name in taken:
+            name += "_"
+        names.append(name)
+    return names

@@ -16,6 +16,7 @@ import torch
 
 from noyau.compiler.autodiff.adjoints import Derived, derive
 from noyau.errors import InputError, SignatureError, UnsupportedError
+from noyau.frontends.numpy.trace import holds
 from noyau.hosts.numpy.dlpack import lies_on_gpu
 from noyau.hosts.numpy.fast_calls import MISS
 from noyau.hosts.torch import require_torch
@@ -59,10 +60,8 @@ class Variant:
 
     def holds(self, specialization: generate.Specialization) -> bool:
         """Whether it is right for other sizes too."""
-        sizes = specialization.sizes
-        alike = all(sizes.get(name, number) == number for name, number in self.specialised.items())
-        alike &= specialization.integers == self.wanted.integers
-        return alike and all(demand.holds(sizes) for demand in self.graph.demands)
+        alike = specialization.integers == self.wanted.integers
+        return alike and holds(self.specialised, self.graph.demands, specialization.sizes)
 
 
 class TensorCalls:

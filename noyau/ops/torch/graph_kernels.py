@@ -28,8 +28,7 @@ from noyau.kernels.programs import generate
 from noyau.kernels.reference import Description
 from noyau.ops.dispatch.smoke_certificate import hint, maker_inputs, maker_inputs_at, sizes_at_edges, sizes_missed
 from noyau.ops.dispatch.winners import machine_of
-from noyau.ops.torch.fast_entries import Entry, through_program
-from noyau.ops.torch.program_runner import TensorProgram
+from noyau.ops.torch.fast_entries import Entry, TensorProgram, through_program
 from noyau.toolchain import cache
 from noyau.toolchain.cache import digest, today
 from noyau.verify.adversarial import NORMAL

@@ -11,7 +11,6 @@ import struct
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import import_module
 from io import BytesIO
@@ -90,31 +89,24 @@ def _by_nvcc(text: str, architecture: str, flags: Sequence[str]) -> bytes:
         return code.read_bytes()
 
 
-@dataclass(frozen=True, slots=True)
-class KernelResources:
-    """The resources of a compiled kernel: registers of a thread, bytes of shared memory of a block."""
-
-    registers: int
-    shared_bytes: int
-
-
 _REGISTERS = 0x2F  # among the attributes in the section .nv.info of a cubin
 _USUAL_BYTES = 48 << 10
 
 
-def resources_in(cubin: bytes) -> dict[str, KernelResources]:
-    """The resources of each kernel of a cubin, by symbol, from its ELF file. MissingExtraError without pyelftools."""
+def resources_in(cubin: bytes) -> dict[str, tuple[int, int]]:
+    """The registers of a thread and the bytes of shared memory of a block of each kernel of a cubin, by symbol, from
+    its ELF file. MissingExtraError without pyelftools."""
     with dependency("pyelftools", "noyau-kernels[check-c]"):
         from elftools.elf.elffile import ELFFile
     sections = {section.name: section for section in ELFFile(BytesIO(cubin)).iter_sections()}
     reserved = 1024 if ".nv.shared.reserved.0" in sections else 0
-    resources = {}
+    resources = dict[str, tuple[int, int]]()
     # An entry: a format, an attribute, a length of 8, a symbol, a value.
     for attribute, symbol, value in struct.iter_unpack("<xBxxII", sections[".nv.info"].data()):
         if attribute == _REGISTERS:
             name = sections[".symtab"].get_symbol(symbol).name
             shared = sections.get(f".nv.shared.{name}")
-            resources[name] = KernelResources(value, shared["sh_size"] - reserved if shared else 0)
+            resources[name] = value, shared["sh_size"] - reserved if shared else 0
     return resources
 
 

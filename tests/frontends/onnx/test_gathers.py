@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from noyau.compiler.lowering.loop_cuts import guards
+from noyau.compiler.lowering.values import guards
 from noyau.errors import InputError
 from noyau.frontends.onnx.gathers import slice_bounds
 from noyau.ir.dims import Dim

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import noyau
-from noyau.codegen.cuda.grid_table import grid_text
+from noyau.codegen.cuda.printer import grid_text
 from noyau.hosts.onnxruntime.write_back import cached_library
 from noyau.toolchain.c import compiler as c_compiler
 

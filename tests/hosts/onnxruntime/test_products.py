@@ -9,7 +9,7 @@ from onnx import numpy_helper
 
 from noyau.hosts.onnxruntime import products
 from noyau.hosts.onnxruntime.products import products_of
-from noyau.hosts.onnxruntime.weight_variants import VARIANTS, with_variants
+from noyau.jobs.optimize.onnx.weights import VARIANTS, with_variants
 from tests.small_models import NODE, model_of, value
 
 WEIGHTS = np.random.default_rng(0).standard_normal((96, 200)).astype(np.float32)

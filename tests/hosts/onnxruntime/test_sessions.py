@@ -69,7 +69,8 @@ def test_only_an_old_onnxruntime_is_given_a_file(release: str, folder: Path) -> 
 def test_without_the_provider_of_cuda_there_is_one_clear_error() -> None:
     if not (lacks := missing_provider("cuda")):
         pytest.skip("this onnxruntime has it")
-    assert lacks == f"onnxruntime {sessions.version()} has no CUDA provider: install onnxruntime-gpu in its place"
+    release = sessions.load_onnxruntime().__version__
+    assert lacks == f"onnxruntime {release} has no CUDA provider: install onnxruntime-gpu in its place"
     with pytest.raises(DeviceError, match="has no CUDA provider"):
         open_session(model_of(chain("x", "y"), [value("x")], [value("y")]).SerializeToString(), device="cuda")
     assert missing_provider("cpu") == ""

@@ -275,4 +275,4 @@ def test_what_is_not_a_model_is_named(tmp_path: Path) -> None:
 def test_without_onnxruntime_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'noyau-kernels\[onnx\]'"):
-        sessions.version()
+        sessions.load_onnxruntime()

@@ -7,7 +7,7 @@ from noyau.dtypes import DType
 from noyau.errors import BuildError, CheckError
 from noyau.jobs.check.candidates import ByHand, is_parallel
 from noyau.jobs.check.isolated_kernels import KernelProcesses
-from noyau.kernels.guarded_run import How
+from noyau.toolchain.guard_zones import How
 from tests.kernels.written import attached, op_of, written
 
 TEXT = "void f(const float *x, float *out, long n) { for (long i = 0; i < n; ++i) out[i] = x[i]; }"

@@ -11,9 +11,9 @@ from noyau.jobs.check.attempts import attempts
 from noyau.jobs.check.candidates import FromReference, from_reference
 from noyau.jobs.check.diagnosis import TwoRuns
 from noyau.jobs.check.kernel import AttemptResults, OneKernel
-from noyau.kernels.guarded_run import How
 from noyau.kernels.programs.generate import BuiltProgram
 from noyau.toolchain.c import compiler as c_compiler
+from noyau.toolchain.guard_zones import How
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 

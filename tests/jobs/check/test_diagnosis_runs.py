@@ -5,8 +5,7 @@ import pytest
 
 from noyau.errors import CheckError
 from noyau.jobs.check.diagnosis import TwoRuns, thorough, why_unlike
-from noyau.kernels.guarded_run import OTHER, How
-from noyau.toolchain.guard_zones import PLAIN
+from noyau.toolchain.guard_zones import OTHER, PLAIN, How
 
 X = np.ones(4, np.float32)
 

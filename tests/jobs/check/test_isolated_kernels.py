@@ -14,8 +14,8 @@ import noyau
 from noyau.dtypes import DType
 from noyau.errors import CheckError, InputError
 from noyau.jobs.check.isolated_kernels import KernelProcesses, threaded
-from noyau.kernels.guarded_run import End, Guards, How
 from noyau.ops.op_files import load_op
+from noyau.toolchain.guard_zones import End, Guards, How
 from noyau.workers.resources import processors
 from noyau.workers.worker import ForkedWorker
 from tests.kernels.written import attached

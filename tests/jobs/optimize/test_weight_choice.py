@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from noyau.errors import InputError
-from noyau.hosts.onnxruntime.weight_variants import Variant
+from noyau.jobs.optimize.onnx.weights import Variant
 from noyau.jobs.optimize.weight_choice import Agreement, Option, agreement, budget_of, choose, undoing
 
 EIGHT, FOUR = Variant(8, 32, 4), Variant(4, 32, 4)

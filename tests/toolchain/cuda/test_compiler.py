@@ -69,9 +69,9 @@ def test_without_the_package_the_extra_is_named(monkeypatch):
 def test_nvcc_compiles_and_the_resources_of_a_kernel_are_read_without_a_gpu(monkeypatch):
     monkeypatch.setattr(compiler, "core", standing_in("Failure finding libnvrtc.so"))
     cubin = compiler.cubin_of(TEXT, "sm_90")
-    resources = compiler.resources_in(cubin)[compiler.symbol_of(cubin, "scale")]
-    assert resources.shared_bytes == 400
-    assert 4 <= resources.registers <= 64
+    registers, shared_bytes = compiler.resources_in(cubin)[compiler.symbol_of(cubin, "scale")]
+    assert shared_bytes == 400
+    assert 4 <= registers <= 64
     assert compiler.symbol_of(cubin, "plain") == "plain"
     with pytest.raises(BuildError, match=r"^the text has no kernels named scal; give each a name of its own$"):
         compiler.symbol_of(cubin, "scal")

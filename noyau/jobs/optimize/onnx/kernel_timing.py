@@ -18,10 +18,10 @@ from noyau.dtypes import DType
 from noyau.errors import InputError, NoyauError
 from noyau.hosts.onnxruntime.activations import Activations, folding_calls
 from noyau.hosts.onnxruntime.function_bodies import ModelValues, recompute
+from noyau.hosts.onnxruntime.runs import MOST_BINDINGS
 from noyau.hosts.onnxruntime.session_workers import Feed, Job, Workers
 from noyau.hosts.onnxruntime.source_model import SourceModel
 from noyau.hosts.onnxruntime.submodel import extract, types_of
-from noyau.hosts.onnxruntime.worker_session import MOST_BINDINGS
 from noyau.hosts.onnxruntime.write_back import value_type
 from noyau.ir.graph import names_of
 from noyau.jobs.optimize.candidate import BindingTiming, Candidate

@@ -14,7 +14,7 @@ from noyau.compiler.partition.cut import Group
 from noyau.errors import InputError
 from noyau.hosts.onnxruntime.inputs import Dims
 from noyau.hosts.onnxruntime.path_ends import Between, closest
-from noyau.hosts.onnxruntime.sessions import missing_provider, version
+from noyau.hosts.onnxruntime.sessions import load_onnxruntime, missing_provider
 from noyau.jobs.optimize.candidate import KEEPS
 from noyau.jobs.optimize.weight_choice import require_wishes
 from noyau.ops.op import Op
@@ -89,7 +89,7 @@ def check_options(wishes: OptimizeOptions) -> None:
         if getattr(wishes, name) < 0:
             raise InputError(f"{name}={getattr(wishes, name)} must not be negative")
     require_wishes(wishes.weights, wishes.budget, wishes.calibration, "--weights auto")
-    version()
+    load_onnxruntime()
     if wishes.device not in DEVICES:
         raise InputError(f"device={printable(wishes.device)} is none of onnxruntime's: {', '.join(DEVICES)}")
     if wishes.device != DEVICES[0] and (wishes.ops or wishes.tune or wishes.weights != "none"):

@@ -21,8 +21,8 @@ from noyau.compiler.passes.rewrite import nameless
 from noyau.compiler.schedules.cpu.strategy_choice import USUAL, Options, schedule
 from noyau.errors import NoyauError, UnsupportedError
 from noyau.hosts.onnxruntime.activations import Activations
+from noyau.hosts.onnxruntime.runs import FEW_BINDINGS, self_timed
 from noyau.hosts.onnxruntime.session_workers import Workers
-from noyau.hosts.onnxruntime.worker_session import FEW_BINDINGS, self_timed
 from noyau.ir.graph import Constant
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.onnx.candidates import compile_kernels

@@ -19,8 +19,7 @@ from noyau.hosts.torch.cuda.guarded_memory import Room, answers
 from noyau.hosts.torch.cuda.launch import Launcher, ReplayPlan
 from noyau.hosts.torch.cuda.launch_records import CallRecord, TextTorch
 from noyau.kernels.programs.generate import build
-from noyau.ops.torch.fast_entries import DeviceFastCall
-from noyau.ops.torch.program_runner import TensorProgram
+from noyau.ops.torch.fast_entries import DeviceFastCall, TensorProgram
 from tests.hosts.torch import kinds
 from tests.ops.dispatch.ops import generated, softmax_op
 

@@ -8,10 +8,17 @@ import pytest
 from noyau.hosts.onnxruntime.products import products_of
 from noyau.hosts.onnxruntime.runs import run
 from noyau.hosts.onnxruntime.sessions import open_session
-from noyau.hosts.onnxruntime.weight_variants import VARIANTS, Variant, with_variants
 from noyau.jobs.optimize.candidate import BindingTiming
 from noyau.jobs.optimize.onnx import weights
-from noyau.jobs.optimize.onnx.weights import equal_products, judge_variants, model_of, repeated
+from noyau.jobs.optimize.onnx.weights import (
+    VARIANTS,
+    Variant,
+    equal_products,
+    judge_variants,
+    model_of,
+    repeated,
+    with_variants,
+)
 from noyau.jobs.optimize.weight_choice import trial_loss
 from tests.hosts.onnxruntime.test_products import FORMS, WEIGHTS
 from tests.small_models import compared

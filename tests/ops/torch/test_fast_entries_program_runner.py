@@ -12,7 +12,7 @@ from noyau.dtypes import DType
 from noyau.errors import InputError
 from noyau.hosts.torch.tensors import array_of
 from noyau.kernels.programs.generate import Specialization, build, generate
-from noyau.ops.torch.program_runner import TensorProgram, contract
+from noyau.ops.torch.fast_entries import TensorProgram, contract
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 0.01}
 

@@ -7,7 +7,7 @@ import pytest
 from noyau.dtypes import from_numpy
 from noyau.errors import CheckError
 from noyau.kernels.call import FunctionKernel
-from noyau.kernels.guarded_run import LAYOUTS, contiguous
+from noyau.toolchain.guard_zones import LAYOUTS, contiguous
 from tests.kernels.written import op_of
 
 

@@ -5,8 +5,7 @@ import pytest
 
 from noyau.dtypes import DType
 from noyau.errors import CheckError
-from noyau.kernels.guarded_run import OTHER, ZEROS, End, Guards, How, how_to_run
-from noyau.toolchain.guard_zones import PLAIN
+from noyau.toolchain.guard_zones import OTHER, PLAIN, ZEROS, End, Guards, How, how_to_run
 
 X = np.arange(1, 5, dtype=np.float32)
 

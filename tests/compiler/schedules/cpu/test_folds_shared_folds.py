@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from noyau.compiler.schedules.cpu.shared_folds import keep_folds
+from noyau.compiler.schedules.cpu.folds import keep_folds
 from noyau.compiler.schedules.cpu.strategy_choice import Options, schedule
 from noyau.ir.dims import Dim, shape_of
 from noyau.ir.graph import Reduce

@@ -4,7 +4,7 @@ import pytest
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.ops.higher_order.signature_forms import elements_of, fresh, map_signatures, reduce_signatures
+from noyau.ops.higher_order.scalar_trace import elements_of, fresh, map_signatures, reduce_signatures
 from noyau.signatures.types import parse
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from noyau.codegen.cuda.grid_table import grid_text, require_architectures
+from noyau.codegen.cuda.printer import grid_text, require_architectures
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.passes.normal_form import normalise
 from noyau.compiler.schedules.gpu.blocks import in_blocks

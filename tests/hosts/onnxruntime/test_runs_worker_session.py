@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from noyau.errors import CheckError
-from noyau.hosts.onnxruntime.runs import BoundRun
-from noyau.hosts.onnxruntime.worker_session import ServedSession
+from noyau.hosts.onnxruntime.runs import BoundRun, ServedSession
 
 
 class Fickle(BoundRun):

@@ -9,8 +9,7 @@ import pytest
 from noyau.dtypes import DType
 from noyau.errors import SignatureError, UnsupportedError
 from noyau.ir.monoids import MONOIDS, STEPS
-from noyau.ops.higher_order.ops import over_arrays
-from noyau.ops.higher_order.reduction_plan import way_of
+from noyau.ops.higher_order.ops import over_arrays, way_of
 
 F32, I32, BOOL = (np.dtype(each) for each in ("f4", "i4", "?"))
 

@@ -10,8 +10,8 @@ from noyau.errors import UnsupportedError
 from noyau.hosts.onnxruntime import products
 from noyau.hosts.onnxruntime.runs import run
 from noyau.hosts.onnxruntime.sessions import load_onnxruntime, open_session
-from noyau.hosts.onnxruntime.weight_variants import VARIANTS, Variant, pack, with_variants
 from noyau.hosts.onnxruntime.write_back import put_back
+from noyau.jobs.optimize.onnx.weights import VARIANTS, Variant, pack, with_variants
 from tests.hosts.onnxruntime.test_products import BIAS, FORMS, WEIGHTS
 from tests.scenes import scene
 from tests.small_models import NODE

@@ -5,9 +5,8 @@ import onnx
 import pytest
 
 from noyau.errors import InputError
-from noyau.hosts.onnxruntime.activations import ActivationCapture
+from noyau.hosts.onnxruntime.activations import ActivationCapture, entering
 from noyau.hosts.onnxruntime.bodies import laid_flat
-from noyau.hosts.onnxruntime.body_runs import entering
 from tests.control_flow import arrays, control_flow
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)

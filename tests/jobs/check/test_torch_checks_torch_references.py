@@ -7,7 +7,7 @@ import torch
 from noyau.errors import InputError
 from noyau.ir.graph import Opaque
 from noyau.ir.graph_interpreter import evaluate
-from noyau.jobs.check.torch_references import difference, reference_graphs
+from noyau.jobs.check.torch_checks import difference, reference_graphs
 
 X, Y = np.random.default_rng(0).normal(size=(2, 3, 4))
 ARGS = (torch.tensor(X), 2.0, torch.tensor(Y))

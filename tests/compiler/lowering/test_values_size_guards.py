@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from noyau.codegen.c import printer as c_printer
-from noyau.compiler.lowering.loop_cuts import guards
 from noyau.compiler.lowering.nest import lower
+from noyau.compiler.lowering.values import guards
 from noyau.compiler.schedules.cpu.strategy_choice import schedule
 from noyau.dtypes import DType
 from noyau.errors import InputError

@@ -1,14 +1,29 @@
-"""Calls with columns of pandas or arrays of xarray: computed on their values; results of their shape are labelled."""
+"""Calls with arrays of other packages: with columns of pandas or arrays of xarray, computed on their values, whose
+results of their shape are labelled; and with arrays that are computed later, as Dask's, which give others."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
 
 from noyau.errors import InputError
+
+# By the package of an array's class: gives the function that calls an op, `(op, arguments, options)`. The top of noyau
+# fills it, for what calls them stands above ops.
+CALLS: dict[str, Callable[[], Callable[..., Any]]] = {}
+
+
+def lazy_call(arguments: Iterable[Any]) -> Callable[..., Any] | None:
+    """The function that calls an op on such arguments; None where all are there already."""
+    for each in arguments:
+        find = CALLS.get(type(each).__module__.partition(".")[0])
+        if find is not None and hasattr(each, "chunks"):
+            return find()
+    return None
+
 
 _KINDS = {("pandas", "Series"), ("pandas", "DataFrame"), ("xarray", "DataArray")}
 
