@@ -21,6 +21,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from noyau.workers.resources import wait_factor
+
 RESULTS = Path(__file__).with_name("results.json")
 UNVERIFIED = 3  # the exit status of a check that did not see everything
 RACES = frozenset({"race"})
@@ -94,7 +96,7 @@ class Score:
 
 
 def check_case(case: Case, time_s: float, environment: dict[str, str] | None = None) -> Outcome:
-    """The verdict of `noyau check` on a case, for up to `time_s` on the clock."""
+    """The verdict of `noyau check` on a case, for up to `time_s` on the clock, longer where others compute as well."""
     begin = monotonic()
     with tempfile.TemporaryDirectory(prefix="noyau-suite-") as folder:
         record = Path(folder) / "record.json"
@@ -105,7 +107,7 @@ def check_case(case: Case, time_s: float, environment: dict[str, str] | None = N
         )  # fmt: skip
         status: int | None = None
         try:
-            printed, _ = process.communicate(timeout=time_s)
+            printed, _ = process.communicate(timeout=time_s * wait_factor())
             status = process.returncode
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGINT)  # it tells what it saw until then
