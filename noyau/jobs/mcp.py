@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, BinaryIO
 
 from noyau.errors import dependency
 from noyau.jobs.command_line import Command
@@ -109,13 +111,42 @@ def server(limit_s: float) -> Any:
     return serving
 
 
+class _Requests(io.RawIOBase):
+    """Lines that hold requests. One that is no JSON, or no object of JSON-RPC, is answered here: the package mcp passes
+    over it, and a client would wait."""
+
+    def __init__(self, lines: BinaryIO, answers: int) -> None:
+        self.lines, self.answers, self.left = lines, answers, b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, into: Any) -> int:
+        while not self.left and (line := self.lines.readline()):
+            try:
+                request = json.loads(line) if line.strip() else None
+                is_known = isinstance(request, dict) and request.get("jsonrpc") == "2.0"
+                error = None if is_known else {"code": -32600, "message": "it is no request of JSON-RPC 2.0"}
+            except (ValueError, RecursionError) as fault:
+                error = {"code": -32700, "message": f"the line is no JSON: {fault}"}
+            self.left = line if error is None else b""
+            if error is not None and line.strip():
+                os.write(self.answers, json.dumps({"jsonrpc": "2.0", "id": None, "error": error}).encode() + b"\n")
+        part, self.left = self.left[: len(into)], self.left[len(into) :]
+        into[: len(part)] = part
+        return len(part)
+
+
 def _declare(parser: argparse.ArgumentParser) -> None:
     limit = "seconds that one call may take (default: 600)"
     parser.add_argument("--time", type=float, default=600.0, metavar="S", help=limit)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    server(arguments.time).run("stdio")
+    serving, answers = server(arguments.time), os.dup(1)  # which the server diverts
+    requests = io.BufferedReader(_Requests(sys.stdin.buffer, answers))
+    sys.stdin = io.TextIOWrapper(requests, "utf-8", "replace")
+    serving.run("stdio")
     return 0
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -81,6 +84,27 @@ def test_a_client_checks_mends_times_and_reads_kernels(tmp_path):
     (tmp_path / "counter.py").write_text(COUNTER)
     (tmp_path / "op.py").write_text(OP)
     asyncio.run(session(tmp_path))
+
+
+def test_a_line_that_is_no_request_is_answered_and_the_next_one_is_served():
+    version = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    lines = [
+        "{ no JSON",
+        "",
+        '["JSON", "and no request"]',
+        json.dumps({"jsonrpc": "2.0", "id": 7, "method": "initialize", "params": version}),
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(Path(noyau.__file__).parent.parent)}
+    words = [sys.executable, "-m", "noyau", "mcp"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        process.stdin.write("\n".join([*lines, ""]))
+        process.stdin.flush()
+        answers = [json.loads(process.stdout.readline()) for _ in range(3)]
+        process.stdin.close()
+        assert process.wait(60) == 0
+    by_id = {each["id"]: each for each in answers}
+    assert by_id[7]["result"]["serverInfo"]["name"] == "noyau"
+    assert [each["error"]["code"] for each in answers if each["id"] is None] == [-32700, -32600]
 
 
 async def fused(model: Path, output: Path) -> dict[str, Any]:

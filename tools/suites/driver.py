@@ -22,6 +22,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from noyau.workers.resources import wait_factor
 from tools.suites.forks import TELLS_S, run_check
 
 RESULTS = Path(__file__).with_name("results.json")
@@ -99,15 +100,15 @@ class Score:
 
 
 def check_case(case: Case, time_s: float, environment: dict[str, str] | None = None) -> Outcome:
-    """The verdict of `noyau check` on a case, for up to `time_s` on the clock."""
-    begin = monotonic()
+    """The verdict of `noyau check` on a case, for up to `time_s` on the clock, longer where others compute as well."""
+    begin, limit_s = monotonic(), time_s * wait_factor()
     with tempfile.TemporaryDirectory(prefix="noyau-suite-") as folder:
         record = Path(folder) / "record.json"
         words = [*case.words, "--json", str(record)]
         if case.loads:
-            status, printed = run_check(words, case.folder, time_s, case.loads, environment or {})
+            status, printed = run_check(words, case.folder, limit_s, case.loads, environment or {})
         else:
-            status, printed = _run([sys.executable, "-m", "noyau", "check", *words], case.folder, time_s, environment)
+            status, printed = _run([sys.executable, "-m", "noyau", "check", *words], case.folder, limit_s, environment)
         found = json.loads(record.read_text("utf-8")) if record.is_file() else {}
     lines = printed.decode("utf-8", "replace").strip().splitlines()
     errors = [each for each in found.get("findings", ()) if each["severity"] == "error"]

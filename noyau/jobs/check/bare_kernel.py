@@ -189,7 +189,7 @@ def check_bare(
     wrong, certificate = list[Finding](), None
     if reference is not None:
         certificate, wrong = one.compared(evaluate_reference(one, reference, arrays, returned), tolerance)
-    unverified = "it made too many accesses and was stopped; check smaller arrays" * watched.is_cut
+    unverified = "it makes more accesses than are watched; check smaller arrays" * watched.is_cut
     parts = name, one.language, certificate, tuple(explain_findings(wrong, runs)), (one.size,)
     kernel_check = KernelCheck(*parts, accesses=runs.accesses, seen=runs.lines, unverified=unverified)
     for tell in OBSERVERS:

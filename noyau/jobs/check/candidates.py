@@ -135,7 +135,7 @@ class ByHand:
             waited = f"within {self.apart.patience_s:g} s"
             raise UnansweredError(f"{self.name} did not answer {waited} and was ended") from None
         self.seen.add(watched, size, volume(sizes))
-        if watched.is_cut:
+        if watched.is_cut and watched.outputs is None:
             self.cut = f"it made {counted(watched.accesses)} accesses at {size}, and was ended"
             raise UnsupportedError(self.cut)
         return list(watched.outputs or ())
@@ -248,7 +248,7 @@ class FromReference:
         if self.is_replayed:
             watched = self.watch_bound(bound, size := sizes_text(bound.sizes))
             self.seen.add(watched, size, volume(bound.sizes))
-            if watched.is_cut:
+            if watched.is_cut and watched.outputs is None:
                 raise UnsupportedError(f"it made {counted(watched.accesses)} accesses at {size}, and was ended")
             return list(watched.outputs or ())
         inputs = [End(v.name, v.dtype, a.shape) for v, a in zip(instance.inputs, bound.arrays, strict=True)]

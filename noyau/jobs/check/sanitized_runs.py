@@ -91,7 +91,7 @@ class SanitizedRuns:
         self.notes |= {note.partition(": ")[0]: note for note in watched.notes}
         self.lines_seen |= watched.lines
         if watched.is_cut and not self.cut:
-            self.cut = f"a run at {size} was ended after {counted(watched.accesses)} accesses"
+            self.cut = f"a run at {size} was watched for {counted(watched.accesses)} accesses, and makes more"
         for finding in watched.findings:
             if cells < self.smallest.get(finding.id, cells + 1):
                 self.findings[finding.id], self.smallest[finding.id] = finding, cells

@@ -139,7 +139,17 @@ def check_script(
     fault = f"{cut}{place[0] if place else ''}" or check.fault or end
     if cut not in ("", INTERRUPTED):
         check, fault = replace(check, unseen=f"{fault}, which is its limit; give it longer with --time"), ""
+    if not (check.kernels or check.unseen or fault) and (ops := _ops_of(path)):
+        reason = f"a run checks no op, and nothing else was launched: call noyau.check({ops[0]}) where it is defined"
+        check = replace(check, unseen=reason)
     return replace(check, fault=fault, advice=(*check.advice, *lint_script(path)))
+
+
+def _ops_of(path: Path) -> list[str]:
+    """The names of the ops that a script or a notebook defines."""
+    cells = cells_of(path) if path.suffix == NOTEBOOK else ()
+    text = "\n".join(each.text for each in cells) if cells else path.read_text("utf-8", "replace")
+    return re.findall(r"^@(?:\w+\.)?op\b.*\n(?:(?:@|[ \t]|\)).*\n)*def (\w+)", text, re.MULTILINE)
 
 
 def _ended(wish: str, time_s: float) -> tuple[str, str]:

@@ -25,9 +25,12 @@ from noyau.toolchain.c.compiler import header_flags
 
 OWN = "noyau_own_text.c"  # what the user's text is called where it is built: no file that it may include
 _RUNTIME = (
-    "cells lanes memory fibers clocks entries teams loops tasks target openmp threads cuda device streams grids main"
+    "cells lanes memory fibers clocks entries teams loops tasks target openmp threads cuda device streams grids repeats"
+    " main"
 ).split()
-_WRAPPED = "main malloc calloc realloc free aligned_alloc posix_memalign memcpy memmove memset".split()
+_WRAPPED = (
+    "main malloc calloc realloc free aligned_alloc posix_memalign memcpy memmove memset printf puts putchar"
+).split()
 _WATCHED = ("-g -fsanitize=thread -fno-builtin-memcpy -fno-builtin-memset -fno-tree-loop-im -fno-tree-sink").split()
 _LEVEL = re.compile(r"-O[01g]$")  # of optimisation, that a text may be watched at: others leave too much out
 _LEFT_OUT = re.compile(r"-(O.*|flto.*|fsanitize.*|g.*|ffast-math|Ofast|l.*|L.*)$")

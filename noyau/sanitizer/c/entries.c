@@ -8,14 +8,17 @@ static struct {
 static const void *sites[MOST_SITES];
 static int site_count = 1; /* 0 is nowhere */
 
-static int site_of(const void *pc) {
-    size_t at = ((uintptr_t)pc * 0x9E3779B97F4A7C15u) >> 47;
+static int new_site(const void *pc, size_t at) {
     while (site_table[at].pc && site_table[at].pc != pc) at = (at + 1) & ((1 << 17) - 1);
     if (!site_table[at].pc) {
         if (site_count == MOST_SITES) return 0;
         site_table[at].pc = pc, sites[site_count] = pc, site_table[at].number = site_count++;
     }
     return site_table[at].number;
+}
+static inline int site_of(const void *pc) {
+    const size_t at = ((uintptr_t)pc * 0x9E3779B97F4A7C15u) >> 47;
+    return site_table[at].pc == pc ? site_table[at].number : new_site(pc, at);
 }
 
 void __tsan_init(void) {}
@@ -26,13 +29,13 @@ static void touch_volatile(void *at, int bytes, int how, int site);
 #define MISALIGNED(n) "an access of " #n " bytes at an address that is not a multiple of " #n
 /* A GPU ends a grid whose access lies at no multiple of its bytes. */
 static void ask_alignment(const void *at, unsigned bytes, int how, int site) {
-    const block *b = mode == GRID && (uintptr_t)at % bytes ? among(blocks, block_count, at) : 0;
+    const block *b = mode == GRID && (uintptr_t)at & (bytes - 1) ? among(blocks, block_count, at) : 0;
     if (b) found("crash", how, site, b, (const char *)at - b->start, 0, 0, "%s", bytes == 16 ? MISALIGNED(16) : bytes == 8
                  ? MISALIGNED(8) : bytes == 4 ? MISALIGNED(4) : MISALIGNED(2));
 }
-static void touch_whole(const void *at, int bytes, int how, int site) {
+static inline void touch_whole(const void *at, int bytes, int how, int site) {
     touch(at, bytes, how, site, 1);
-    ask_alignment(at, (unsigned)bytes, how, site);
+    if ((uintptr_t)at & ((unsigned)bytes - 1)) ask_alignment(at, (unsigned)bytes, how, site);
 }
 /* What -fsanitize=alignment calls where a pointer is not aligned as its type is (GCC 8 and later). A vector whose parts
    gcc reads one by one is one access of a GPU; of `p->x` (the kinds from 3 on) it reads the part alone. */

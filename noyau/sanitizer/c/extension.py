@@ -24,7 +24,7 @@ from noyau.kernels.c.syntax import blanked, syntax
 from noyau.kernels.user_kernel import LaunchConfig
 from noyau.sanitizer.c.build import InstrumentedProgram, Source, build_program, rewrite, source_name
 from noyau.sanitizer.c.reports import ReportContext, findings_of_runs
-from noyau.sanitizer.c.run import ArrayArgument, RunResult, WorkSharing, run
+from noyau.sanitizer.c.run import ArrayArgument, RunResult, WorkSharing, part_watched, run
 from noyau.sanitizer.records import WatchedRun
 from noyau.verify.findings import Finding
 
@@ -139,13 +139,14 @@ class CallBefore:
 @dataclass(frozen=True, slots=True)
 class ExtensionCall:
     """The end of a call: what was seen, the value that was returned, what the memories hold afterwards, or what was
-    raised (`TypeError: ...`). `is_late`: its time was over."""
+    raised (`TypeError: ...`). `is_late`: its time was over; `part`: how much of its grids was watched, unless all."""
 
     watched: WatchedRun
     value: Value = None
     memories: tuple[Array, ...] | None = None
     fault: str = ""
     is_late: bool = False
+    part: str = ""
 
 
 @cache
@@ -235,7 +236,7 @@ def call_extension(
         raced = {each.id for each in _watched(lazy, arrays, context, patience_s)[1].findings}
         findings = (each if each.id in raced else _unused(each) for each in watched.findings)
         watched = replace(watched, findings=tuple(findings))
-    return _end(watched, ran, memories, poison)
+    return replace(_end(watched, ran, memories, poison), part=part_watched(ran.grids))
 
 
 def _watched(

@@ -5,17 +5,26 @@ enum { MOST_LAUNCHES = 256 };
 typedef struct {
     int32_t site, count;
     triple grid, block;
-    int64_t idle, cells, accesses;
+    int64_t idle, cells, accesses, blocks, watched;
 } launch;
 static launch launch_table[MOST_LAUNCHES];
 static int launch_count, launch_site;
 static uint32_t blocks_ended; /* of the launch that runs */
 static int64_t idle_before, accesses_before;
 
+/* Of a launch that makes more accesses than are watched: half of them are for the blocks that come first; what is left is
+   dealt along the rest of the grid, by chance with a fixed seed; those at its corners are watched always. All of them
+   run, for what comes behind needs what they write, and what orders them is kept of all. */
+enum { BORDER = 2, MORE = 4 };
+static int64_t watched_of_all, watched_of_launch, most_watched; /* accesses: of the run, of a launch, of this one */
+static uint32_t blocks_begun, blocks_watched;
+static uint64_t chance;
+static int is_full; /* nothing of this launch is watched any more */
+
 /* A block that has begun and has not ended. While another one runs it keeps what is shared here. */
 typedef struct {
     uint32_t number, epoch, round;
-    int state;
+    int state, is_left_out;
     fiber *threads;
     char *shared; /* its thread_local memory, and behind it what the launch asked for */
     release *learnt;
@@ -60,7 +69,7 @@ static int number_of_launch(int site) {
         if (l->site == site && is_same(l->grid, grid_shape) && is_same(l->block, block_shape)) return i;
     }
     if (launch_count == MOST_LAUNCHES) return -1;
-    launch_table[launch_count] = (launch){site, 0, grid_shape, block_shape, INT64_MAX, 0, 0};
+    launch_table[launch_count] = (launch){site, 0, grid_shape, block_shape, INT64_MAX, 0, 0, 0, 0};
     return launch_count++;
 }
 
@@ -68,10 +77,39 @@ static int number_of_launch(int site) {
 static void count_launch(void) {
     if (launch_now < 0) return;
     launch *l = launch_table + launch_now;
-    l->accesses += accesses - accesses_before;
+    l->accesses += accesses - accesses_before, l->blocks += blocks_begun, l->watched += blocks_watched;
     if (idle - idle_before < l->idle) l->idle = idle - idle_before;
     if (widest_cells > l->cells) l->cells = widest_cells;
     launch_now = -1;
+}
+
+/* How much of a launch is watched; of those that are alike the first ones have more. */
+static void open_sample(void) {
+    const int64_t left = watched_of_all - accesses;
+    most_watched = launch_now < 0 ? watched_of_launch : watched_of_launch - launch_table[launch_now].accesses / 2;
+    if (left < most_watched) most_watched = left;
+    blocks_begun = blocks_watched = 0, chance = (uint64_t)launches, is_full = most_watched <= 0;
+}
+
+static int is_border(unsigned at, unsigned extent) { return at < BORDER || extent - 1 - at < BORDER; }
+
+/* Whether the block that begins, and whose place is known, is watched. */
+static int is_chosen(void) {
+    const int64_t seen = accesses - accesses_before, room = most_watched - seen;
+    const double left = (double)grid_shape.x * grid_shape.y * grid_shape.z - blocks_begun++;
+    const double wanted = (double)seen / (blocks_watched ? blocks_watched : 1) * left;
+    chance = chance * 6364136223846793005u + 1442695040888963407u;
+    if (is_full) return 0;
+    if (room >= most_watched / 2 || (double)room >= wanted || (double)(chance >> 33) / (1u << 31) * wanted < (double)room) return 1;
+    return seen <= MORE * most_watched && is_border(block_place.x, grid_shape.x) && is_border(block_place.y, grid_shape.y) &&
+           is_border(block_place.z, grid_shape.z);
+}
+
+/* One block alone may make more accesses than are watched. */
+static void end_if_full(void) {
+    if (mode != GRID || is_full || accesses - accesses_before <= MORE * most_watched) return;
+    is_full = is_left_out = 1;
+    if (blocks_watched > blocks_ended) blocks_watched = blocks_ended;
 }
 
 static void open_shared(int64_t bytes) {
@@ -103,12 +141,14 @@ static void activate(resident *r) {
         __real_memcpy(dynamic_shared->start, r->shared + own, asked);
     }
     if (any_fence && (!learnt || r->state == NEVER)) open_learnt();
+    is_left_out = r->is_left_out || is_full;
 }
 
 static void begin_block(resident *r, uint32_t number, int threads, void (*run)(void *), void *argument) {
     const int first = (int)(r - residents) * threads;
     r->number = number, r->epoch = 0, r->state = NEVER, r->round = last_shared_round += 1 << 2;
     activate(r);
+    r->is_left_out = is_left_out = !is_chosen(), blocks_watched += !is_left_out;
     shared_round = r->round, block_epoch = 0;
     if (tls_block.bytes) __real_memset(tls_block.start, 0xCB, (size_t)tls_block.bytes);
     __real_memset(dynamic_shared->start, 0xCB, (size_t)dynamic_shared->bytes);
@@ -164,8 +204,11 @@ static void run_blocks(uint32_t blocks_in_grid, int threads, void (*run)(void *)
     learnt = 0;
 }
 
+static int begin_tracking(int64_t shared, const void *argument, int64_t bytes);
+static void keep_launch(void);
+
 void noyau_run_grid(triple grid, triple shape, int64_t shared, int cooperates, void (*run)(void *), void *argument,
-                    const void *pc) {
+                    int64_t bytes, const void *pc) {
     if (mode == GRID) refuse("a launch from within a grid cannot be watched", site_of(pc));
     if (is_program && given_grid.x) grid = given_grid, shape = given_block; /* another launch is tried */
     is_cooperative = cooperates;
@@ -179,6 +222,11 @@ void noyau_run_grid(triple grid, triple shape, int64_t shared, int cooperates, v
     launch_site = site_of(pc), launch_now = number_of_launch(launch_site);
     idle_before = idle, accesses_before = accesses, blocks_ended = 0;
     if (launch_now >= 0) launch_table[launch_now].count += 1;
+    if (begin_tracking(shared, argument, bytes)) {
+        launch_now = -1, now_round += 1 << 2;
+        return;
+    }
+    open_sample();
     open_shared(shared);
     now_round += 1 << 2;
     fiber *was = scheduler, *caller = now;
@@ -190,7 +238,9 @@ void noyau_run_grid(triple grid, triple shape, int64_t shared, int cooperates, v
     const uint32_t first_round = now_round;
     run_blocks(blocks_in_grid, threads, run, argument);
     settle_pending();
+    keep_launch();
     count_launch();
+    is_left_out = 0;
     scheduler = was, mode = before;
     if (kept) __real_memcpy(tls_block.start, kept, (size_t)tls_block.bytes), __real_free(kept);
     await_grid(first_round, now_round);

@@ -25,7 +25,7 @@ from noyau.kernels.user_kernel import Buffer, LaunchConfig, UserKernel, ask, con
 from noyau.sanitizer.access_map import AccessMap
 from noyau.sanitizer.c.build import OWN, InstrumentedProgram, Source, build_program, header_folders, rewrite
 from noyau.sanitizer.c.reports import ReportContext, findings_of_runs, maps_of, site_of
-from noyau.sanitizer.c.run import BLOCKS, RANDOM, ROUND_ROBIN, ArrayArgument, RunResult, WorkSharing, run
+from noyau.sanitizer.c.run import BLOCKS, RANDOM, ROUND_ROBIN, ArrayArgument, RunResult, WorkSharing, part_watched, run
 from noyau.sanitizer.lint.launches import LaunchFacts, of_cells
 from noyau.sanitizer.records import WatchedRun
 from noyau.sanitizer.routes import KernelCase
@@ -82,7 +82,9 @@ def _watched(runs: Sequence[RunResult], program: InstrumentedProgram, context: R
     note = runs[0].concurrency or (f"with other numbers of threads: {len(runs)} runs" if len(runs) > 1 else "")
     sites = (site_of(program.lines.at(address), context) for each in runs for address in each.accessed_at)
     seen = frozenset((site.file, site.line) for site in sites if site is not None)
-    return WatchedRun(findings, sum(each.accesses for each in runs), allowed, (note,) if note else (), lines=seen)
+    part, accesses = part_watched(runs[0].grids), sum(each.accesses for each in runs)
+    notes = tuple(each for each in (note, f"watched: {part}" * bool(part)) if each)
+    return WatchedRun(findings, accesses, allowed, notes, lines=seen, is_cut=bool(part))
 
 
 def _source(case: KernelCase, entries: Sequence[EntryCall]) -> Source:

@@ -125,10 +125,17 @@ static void make_cells(block *b, int shift) {
     b->cells = made, b->shift = shift;
 }
 
+static int is_left_out; /* the block of a grid that runs is not watched */
+static void end_if_full(void);
+static int is_tracking; /* it is kept which memories the launch that runs uses */
+static void use_address(const char *at, int how);
+static uint32_t versions = 1u << 31; /* of writes that are of no launch */
+
 static int launches;         /* of grids, so far */
 static int64_t widest_cells; /* of the largest array that this launch has touched */
 
 static void touch_block(block *b, int64_t offset, int64_t bytes, int how, int site, int is_scalar) {
+    if (mode != GRID && how != READ) b->version = ++versions;
     const int log = bytes >= 8 ? 3 : bytes >= 4 ? 2 : bytes >= 2 ? 1 : 0;
     if (!b->cells) {
         const int unit = b->unit == 8 ? 3 : b->unit == 4 ? 2 : b->unit == 2 ? 1 : b->unit == 1 ? 0 : log;
@@ -180,13 +187,12 @@ static void touch_outside(const char *at, int64_t bytes, int how, int site) {
 enum { TURN = 1 << 14 }; /* accesses after which others have their turn, for whom this one may wait in vain */
 static void yield_turn(void);
 
-static void touch(const void *address, int64_t bytes, int how, int site, int is_scalar) {
-    const char *at = address;
+static void touch_watched(const char *at, int64_t bytes, int how, int site, int is_scalar) {
     block *stack;
     settle_pending();
     if (mode == THREADS && ++now->turn > TURN) yield_turn();
-    accesses += 1, last_site = site, has_accessed[site] = 1, now->touched = 1, access_at = at, access_bytes = bytes;
-    if (!(accesses & ((1 << 16) - 1))) require_memory();
+    accesses += 1, access_at = at, access_bytes = bytes;
+    if (!(accesses & ((1 << 16) - 1))) require_memory(), end_if_full();
     if (at >= arena && at < arena_end) {
         static int64_t last;
         block *b = last < block_count ? blocks + last : 0;
@@ -221,6 +227,12 @@ static void touch(const void *address, int64_t bytes, int how, int site, int is_
         }
         touch_block(b, at - b->start, bytes, how, site, is_scalar);
     }
+}
+
+static inline void touch(const void *at, int64_t bytes, int how, int site, int is_scalar) {
+    last_site = site, has_accessed[site] = 1, now->touched = 1;
+    if (is_tracking) use_address(at, how);
+    if (!is_left_out) touch_watched(at, bytes, how, site, is_scalar);
 }
 
 /* Where the body of a construct begins: a variable that is private to it holds nothing, unless an iteration before has

@@ -27,6 +27,8 @@ Array = np.ndarray
 BLOCKS, ROUND_ROBIN, RANDOM = 0, 1, 2
 WAITS_TIMES = 10  # on the clock, of its seconds of the processor
 MEMORY_MIB = 4096  # of a program with the shadow of its memory
+# Accesses of grids that are watched, of 50 ns each: of a launch, and of all in each second of the time of a run.
+WATCHED, WATCHED_IN_A_SECOND = 200_000_000, 10_000_000
 ONE_THREAD = LaunchConfig()
 WHOLE = -1  # instead of the number of a call: the program's own main()
 
@@ -82,7 +84,7 @@ class Fault:
 @dataclass(frozen=True, slots=True)
 class LaunchRecord:
     """Equal launches from one site: `count` of them, with `accesses` together. At least `idle` threads of each touched
-    nothing; `cells`: of the largest array."""
+    nothing; `cells`: of the largest array; `watched`: of the `blocks` of all of them, the others only ran."""
 
     site: int
     launch: LaunchConfig
@@ -90,6 +92,8 @@ class LaunchRecord:
     cells: int
     count: int = 1
     accesses: int = 0
+    blocks: int = 0
+    watched: int = 0
 
     @property
     def threads(self) -> int:
@@ -124,6 +128,12 @@ class RunResult:
     def concurrency(self) -> str:
         """The number of threads that ran by turns, in words; nothing where no grid was launched."""
         return f"threads took turns: {self.threads} in {several(self.launches, 'launch')}" if self.launches else ""
+
+
+def part_watched(grids: Sequence[LaunchRecord]) -> str:
+    """How much of these was watched, where they make more accesses than are; nothing where all of them were."""
+    watched, blocks = sum(each.watched for each in grids), sum(each.blocks for each in grids)
+    return f"{watched} of {blocks} blocks" if watched < blocks else ""
 
 
 def run(
@@ -206,7 +216,11 @@ def _request(
 ) -> bytes:
     """The request that main.c reads."""
     lines = [f"threads {plan.threads} plan {plan.distribution} seed {plan.seed} limit {int(patience_s * 1000)}"]
-    lines += [f"chosen {number}", f"memory {MEMORY_MIB}", f"map {int(maps)}"]
+    lines += [
+        f"chosen {number}",
+        f"memory {MEMORY_MIB} watched {WATCHED} {int(patience_s * WATCHED_IN_A_SECOND)}",
+        f"map {int(maps)}",
+    ]
     lines += [f"grid {' '.join(map(str, (*launch.grid, *launch.block)))} {launch.shared_bytes}"]
     for owned in program.globals:
         name = "?" if owned.name.startswith("_ZGV") else source_name(owned.name)[:60] or "?"

@@ -2,7 +2,7 @@
    -fsanitize=thread leaves in it, and the threads of OpenMP, of pthreads and of CUDA run one after the other.
 
    The files are one text: runtime.h, cells.c, lanes.c, memory.c, fibers.c, clocks.c, entries.c, teams.c, loops.c,
-   tasks.c, target.c, openmp.c, threads.c, cuda.c, device.c, streams.c, grids.c, main.c. They are linked to the object of the user's
+   tasks.c, target.c, openmp.c, threads.c, cuda.c, device.c, streams.c, grids.c, repeats.c, main.c. They are linked to the object of the user's
    file, which is built as it is. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -61,6 +61,8 @@ typedef struct {
     int8_t is_mapped, is_of_device; /* a grid may touch it; the host may not */
     int32_t site;     /* where it was allocated */
     int32_t launch, launch_number; /* the last one that touched it; that of its like, from 1 */
+    int32_t read_in, written_in;   /* the last launch of which that is kept */
+    uint32_t version;              /* another one after each write */
     int64_t low;      /* of a stack: the lowest byte that was touched since it was cleared, from its start */
     char name[80];
 } block;
@@ -172,7 +174,7 @@ static int last_site, is_program; /* a whole program, with its own main() */
 static char has_accessed[MOST_SITES]; /* by site */
 static int launch_now = -1, awaited_count, is_of_host, is_in_work;
 
-static int site_of(const void *pc);
+static inline int site_of(const void *pc);
 static void found(const char *kind, int how, int site, const block *b, int64_t offset, const visit *other,
                   int other_how, const char *format, ...);
 static void stop_run(void);
@@ -185,4 +187,5 @@ extern void __real_free(void *);
 extern void *__real_memcpy(void *, const void *, size_t);
 extern void *__real_memmove(void *, const void *, size_t);
 extern void *__real_memset(void *, int, size_t);
+extern int __real_puts(const char *), __real_putchar(int);
 #define HERE site_of(__builtin_return_address(0))

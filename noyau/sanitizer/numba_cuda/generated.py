@@ -32,7 +32,7 @@ def watch_generated(program: BuiltProgram, arrays: Sequence[Array], op: str, nam
     findings = [finding for call in calls for finding in call.findings(op, name, size)]
     runs = [run for call in calls for run in call.runs]
     accesses, is_cut = sum(run.recorder.shadow.accesses for run in runs), any(run.is_cut for run in runs)
-    return WatchedRun(tuple(findings), accesses, outputs=tuple(results), is_cut=is_cut)
+    return WatchedRun(tuple(findings), accesses, outputs=None if is_cut else tuple(results), is_cut=is_cut)
 
 
 class SimulatedCall:

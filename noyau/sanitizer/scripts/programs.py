@@ -20,7 +20,7 @@ from noyau.sanitizer.c.build import OWN, InstrumentedProgram, Source, build_prog
 from noyau.sanitizer.c.debug_info import LineTable
 from noyau.sanitizer.c.kernel import plans_for
 from noyau.sanitizer.c.reports import ReportContext, findings_of_runs, launched_name, maps_of, site_of, source_of
-from noyau.sanitizer.c.run import LaunchRecord, RunResult, run_whole
+from noyau.sanitizer.c.run import LaunchRecord, RunResult, part_watched, run_whole
 from noyau.sanitizer.lint.c_clocks import diagnose_clocks
 from noyau.sanitizer.lint.diagnostics import Diagnostic, warnings_of
 from noyau.sanitizer.lint.idle_lines import idle_lines_of_functions
@@ -206,6 +206,8 @@ def _kernel_seen(
     place = f"{context.place}:{defined}" if defined else context.entry_site.place
     accesses = sum(each.accesses for each in grids)
     unseen = unseen_of([replace(run, alone=()) for run in runs if _cut_launches(run) & set(launches)], lines, context)
+    if not unseen and (part := part_watched(grids)):
+        unseen = f"it makes more accesses than are watched: {part} were; run it on less"
     return KernelSeen(name, context.language, place, calls, shapes, accesses, findings, (*allowed, note), unseen)
 
 

@@ -146,7 +146,7 @@ class Extensions:
                 raise UnsupportedError(str(error)) from None
             if end.is_late:
                 raise UnansweredError(f"{function} gave no answer within {self.time_s:g} s")
-            add(end.watched)
+            add(end.watched, f"it makes more accesses than are watched: {end.part} were" if end.part else "")
             if end.memories is None:
                 raise RaisedError(f"{function} crashed")
             tensors.write_back(end.memories)

@@ -371,7 +371,8 @@ def watch_here(case: KernelCase, maps: list[AccessMap] | None = None) -> Watched
     findings = watched.findings if watched.is_cut else (*watched.findings, *_unwritten(launch, unset, case))
     if maps is not None and traced is not None:
         maps.append(launch.access_map(kernel.called, traced))
-    return replace(watched, findings=findings, outputs=tuple(run.results(arrays[:count], arrays[count:])))
+    results = None if watched.is_cut else tuple(run.results(arrays[:count], arrays[count:]))
+    return replace(watched, findings=findings, outputs=results)
 
 
 def _unwritten(launch: TritonLaunch, unset: set[str], case: KernelCase) -> list[Finding]:

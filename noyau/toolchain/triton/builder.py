@@ -210,6 +210,16 @@ def _swapped(self: Any, pointers: Any, expected: Any, value: Any, *rest: Any, **
     return _PLAIN_SWAP(self, *map(_packed, (pointers, expected, value)), *rest, **options)
 
 
+def _scaled(self: Any, left: Any, scale: Any, kind: Any, right: Any, *rest: Any) -> Any:
+    return _PLAIN_SCALED(self, _coded(left), scale, kind, _coded(right), *rest)
+
+
+def _coded(handle: Any) -> Any:
+    """The cells as Triton's interpreter has them: float8 and bfloat16 as whole numbers of their bits."""
+    cells = handle.data if handle.data.dtype.isbuiltin == 1 else handle.data.view(f"u{handle.data.itemsize}")
+    return Handle(cells, handle.dtype)
+
+
 def _packed(handle: Any) -> Any:
     """Cells one after the other: Triton's atomics in C++ read them so, whatever their strides, before 3.9."""
     return Handle(np.require(handle.data, requirements="C"), handle.dtype)
@@ -221,6 +231,7 @@ def _constant_of(name: str) -> Callable[..., Any]:
 
 _PLAIN_MERGE = interpreter.InterpreterBuilder.create_atomic_rmw
 _PLAIN_SWAP = interpreter.InterpreterBuilder.create_atomic_cas
+_PLAIN_SCALED: Any = getattr(interpreter.InterpreterBuilder, "create_dot_scaled", None)
 _MERGES: Mapping[str, Any] = {"FADD": np.add, "MAX": np.maximum, "MIN": np.minimum, "XCHG": lambda old, new: new}
 
 
@@ -292,6 +303,7 @@ _BUILDER: Mapping[str, Any] = {
     "settle": _settle,
     "create_dot": _dot,
     "create_erf": _erf,
+    **({"create_dot_scaled": alone(_scaled)} if _PLAIN_SCALED else {}),
     "create_masked_load": _loaded,
     "create_masked_store": _stored,
     "create_atomic_rmw": _merged,

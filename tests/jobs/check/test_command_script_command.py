@@ -80,6 +80,17 @@ def test_the_command_prints_and_writes(tmp_path, capsys):
     assert (held["ok"], held["findings"], held["checked"]) == (True, [], [])
 
 
+def test_a_notebook_of_ops_alone_says_how_they_are_checked(tmp_path, capsys):
+    text = "import noyau\n@noyau.op('f32[n] -> f32[n]')\ndef twice(x):\n    return x + x\n"
+    book = {"cells": [{"cell_type": "code", "source": text}], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
+    path, record = tmp_path / "ops.ipynb", tmp_path / "found.json"
+    path.write_text(json.dumps(book), encoding="utf-8")
+    assert main(["check", str(path), "--json", str(record)]) == 3
+    reason = "a run checks no op, and nothing else was launched: call noyau.check(twice) where it is defined"
+    assert f"ops.ipynb: not verified: {reason}" in capsys.readouterr().out
+    assert json.loads(record.read_text(encoding="utf-8"))["unseen"] == reason
+
+
 @pytest.mark.parametrize("option", [["--dim", "n=3"], ["--gradient"], ["--tolerance", "1"], ["--sizes", "n=3"]])
 def test_what_is_of_ops_is_not_of_scripts(tmp_path, capsys, option):
     path = tmp_path / "script.py"

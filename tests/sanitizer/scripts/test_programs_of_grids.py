@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+
+import pytest
 
 from noyau.sanitizer.scripts.programs import check_program
 
@@ -288,7 +291,7 @@ def test_each_finding_names_its_kernel_and_what_is_wrong(tmp_path, capfd):
     ]
     assert said["vectors"][1].startswith("an access of 16 bytes at an address that is not a multiple of 16 at f")
     staged = [each.message for each in found.errors if each.kernel == "staged"]
-    assert staged == ["thread 0 of block 0 waits at a barrier for threads that never arrive"]
+    assert staged[0] == "thread 0 of block 0 waits at a barrier for threads that never arrive"
     assert {each.remedy for each in misaligned} == {"give the pointer the alignment of what it points to"}
     assert "a copy in stream 2 reads of_it[0], written by a kernel in stream 1 on line 8" in messages
     assert said["of_host"][0] == "crash"
@@ -370,6 +373,157 @@ int main() {
 """
 
 
+PIPELINES = """#include <cstdio>
+#include <cooperative_groups.h>
+#include <cooperative_groups/reduce.h>
+#include <cuda/pipeline>
+namespace cg = cooperative_groups;
+__global__ void staged(const int *x, int *y) {
+    __shared__ int own[2][8];
+    __shared__ cuda::pipeline_shared_state<cuda::thread_scope_block, 2> state;
+    auto block = cg::this_thread_block();
+    auto stages = cuda::make_pipeline(block, &state);
+    for (int k = 0; k < 7; ++k) {
+        if (k < 6) {
+            stages.producer_acquire();
+            cuda::memcpy_async(block, own[k % 2], x + 8 * k, 32, stages);
+            stages.producer_commit();
+        }
+        if (!k) continue;
+        stages.consumer_wait();
+        y[8 * (k - 1) + threadIdx.x] = own[(k - 1) % 2][7 - threadIdx.x];
+        stages.consumer_release();
+    }
+}
+__global__ void of_roles(const int *x, int *y) {
+    __shared__ int own[2][4];
+    __shared__ cuda::pipeline_shared_state<cuda::thread_scope_block, 2> state;
+    const bool produces = threadIdx.x < 4;
+    auto stages = cuda::make_pipeline(
+        cg::this_thread_block(), &state, produces ? cuda::pipeline_role::producer : cuda::pipeline_role::consumer);
+    for (int k = 0; k < 6; ++k)
+        if (produces) {
+            stages.producer_acquire();
+            own[k % 2][threadIdx.x] = x[4 * k + threadIdx.x];
+            stages.producer_commit();
+        } else {
+            cuda::pipeline_consumer_wait_prior<0>(stages);
+            stages.consumer_wait();
+            y[4 * k + threadIdx.x - 4] = own[k % 2][7 - threadIdx.x];
+            stages.consumer_release();
+        }
+}
+__global__ void of_warps(const int *x, int *y) {
+    __shared__ cg::block_tile_memory<160> memory;
+    auto block = cg::this_thread_block(memory);
+    auto tile = cg::tiled_partition<64>(block);
+    int sum = cg::reduce(tile, x[threadIdx.x], cg::plus<int>());
+    int more = tile.any(x[threadIdx.x] == 70) + tile.shfl(sum, 3);
+    if (tile.thread_rank() == 0) y[tile.meta_group_rank()] = sum + more;
+}
+int main() {
+    int *x, *y;
+    cudaMallocManaged(&x, 640), cudaMallocManaged(&y, 640);
+    for (int i = 0; i < 160; ++i) x[i] = i;
+    staged<<<1, 8>>>(x, y), cudaDeviceSynchronize();
+    printf("%d %d\\n", y[0], y[47]);
+    of_roles<<<1, 8>>>(x, y), cudaDeviceSynchronize();
+    printf("%d %d\\n", y[0], y[23]);
+    of_warps<<<1, 160>>>(x, y), cudaDeviceSynchronize();
+    printf("%d %d %d\\n", y[0], y[1], y[2]);
+}
+"""
+
+
+def test_pipelines_and_tiles_of_several_warps_are_waited_for(tmp_path, capfd):
+    found = checked(tmp_path, PIPELINES)
+    first, second, third = sum(range(64)), sum(range(64, 128)), sum(range(128, 160))
+    numbers = [7, 40, 3, 20, 2 * first, 2 * second + 1, 2 * third]
+    assert list(map(int, capfd.readouterr().out.split())) == numbers
+    assert [(each.name, each.findings, each.unseen) for each in found.kernels] == [
+        (name, (), "") for name in ("staged", "of_roles", "of_warps")
+    ]
+
+
+RELEASE, COMMIT = "stages.consumer_release();", "stages.producer_commit();"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "old", "new", "kind"),
+    [
+        ("staged", RELEASE, f"if (threadIdx.x != 3) {RELEASE}", "divergent-barrier"),
+        ("of_roles", RELEASE, f"if (threadIdx.x != 5) {RELEASE}", "divergent-barrier"),
+        ("of_roles", COMMIT, f"if (threadIdx.x) {COMMIT}", "divergent-barrier"),
+        ("staged", "stages.consumer_wait();", "", "race"),
+        ("staged", "stages.producer_acquire();", "", "race"),
+    ],
+)
+def test_a_stage_that_one_thread_does_not_wait_for_or_release_is_told(tmp_path, kernel, old, new, kind):
+    head, name, rest = PIPELINES.partition(f"void {kernel}(")
+    found = checked(tmp_path, head + name + rest.replace(old, new, 1))
+    kinds = {each.name: {one.kind for one in each.findings} for each in found.kernels}
+    assert kind in kinds.pop(kernel)
+    assert not any(kinds.values())
+
+
+LARGE = """#include <cstdio>
+__global__ void scaled(const int *x, int *out, int *last, int n) {
+    __shared__ int tile[64];
+    int at = blockIdx.x * 64 + threadIdx.x;
+    tile[threadIdx.x] = x[at];
+    __syncthreads();
+    for (int i = 0; i < 64; ++i) out[at] = tile[i] + tile[threadIdx.x];
+    WRONG
+}
+int main() {
+    static int host[64 * 256];
+    int *x, *out, *last;
+    cudaMalloc(&x, sizeof host), cudaMalloc(&out, sizeof host), cudaMalloc(&last, 4);
+    for (int i = 0; i < 64 * 256; ++i) host[i] = i;
+    cudaMemcpy(x, host, sizeof host, cudaMemcpyHostToDevice);
+    for (int i = 0; i < 3; ++i) scaled<<<256, 64>>>(x, out, last, i);
+    cudaMemcpy(host, out, sizeof host, cudaMemcpyDeviceToHost);
+    long sum = 0;
+    for (int i = 0; i < 64 * 256; ++i) sum += host[i];
+    printf("%ld\\n", sum);
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kinds"),
+    [
+        ("", set()),
+        ("if (blockIdx.x >= 254) out[at + 128] = 0;", {"out-of-bounds"}),  # the last blocks are watched always
+        ("last[0] = at;", {"race"}),
+        ("if (at == 0 || blockIdx.x == 255) *last = at;", {"race"}),  # of the first block and the last one
+    ],
+)
+def test_of_a_grid_of_many_accesses_a_part_is_watched_and_all_of_it_runs(tmp_path, monkeypatch, capfd, wrong, kinds):
+    monkeypatch.setattr("noyau.sanitizer.c.run.WATCHED", 200_000)
+    found = checked(tmp_path, LARGE.replace("WRONG", wrong))
+    if "out-of-bounds" not in kinds:
+        assert capfd.readouterr().out.split()[0] == str(
+            sum(range(64 * 256)) + sum(64 * b + 63 for b in range(256)) * 64
+        )
+    (seen,) = [each for each in found.kernels if each.name == "scaled"]
+    watched, of_all = map(int, re.search(r"(\d+) of (\d+) blocks were", seen.unseen).groups())
+    assert of_all == 3 * 256 and 16 < watched < 160
+    assert 150_000 < seen.accesses < 900_000
+    assert {each.kind for each in seen.findings if each.severity == "error"} == kinds
+
+
+def test_a_block_that_makes_too_many_accesses_alone_is_watched_no_longer(tmp_path, monkeypatch):
+    monkeypatch.setattr("noyau.sanitizer.c.run.WATCHED", 20_000)
+    text = (
+        LARGE.replace("<<<256, 64>>>", "<<<1, 64>>>")
+        .replace("i < 64; ++i) out", "i < 64 * 64; ++i) out")
+        .replace("tile[i]", "tile[i % 64]")
+    )
+    (seen,) = [each for each in checked(tmp_path, text.replace("WRONG", "")).kernels if each.name == "scaled"]
+    assert "0 of 3 blocks were" in seen.unseen and seen.accesses < 400_000
+
+
 def test_locks_and_flags_order_threads_where_there_are_fences(tmp_path):
     path = tmp_path / "handed.cu"
     path.write_text(HANDED_ON.replace("FENCE", "__threadfence()").replace("RELEASE", "release"), encoding="utf-8")
@@ -378,3 +532,55 @@ def test_locks_and_flags_order_threads_where_there_are_fences(tmp_path):
     assert {(each.kernel, each.kind.value) for each in check_program(path).errors} == {
         ("locked", "race"), ("flagged", "race"),
     }  # fmt: skip
+
+
+REPEATED = """#include <cstdio>
+__device__ int seed = 2;
+__global__ void twice(const int *x, int *out) { out[threadIdx.x] = seed * x[threadIdx.x]; }
+__global__ void in_place(int *x) { x[threadIdx.x] += 1; }
+__global__ void counted(int *total) { atomicAdd(total, 1); }
+__global__ void printed() { if (threadIdx.x == 0) printf("here\\n"); }
+int main() {
+    int *x, *out, *total, host[64];
+    cudaMalloc(&x, 256), cudaMalloc(&out, 256), cudaMalloc(&total, 4);
+    cudaMemset(x, 0, 256), cudaMemset(total, 0, 4);
+    for (int i = 0; i < 8; ++i) {
+        twice<<<1, 64>>>(x, out);
+        BETWEEN
+    }
+    for (int i = 0; i < 3; ++i) in_place<<<1, 64>>>(x), counted<<<1, 64>>>(total), printed<<<1, 64>>>();
+    cudaMemcpy(host, out, 256, cudaMemcpyDeviceToHost);
+    printf("%d ", host[5]);
+    cudaMemcpy(host, x, 256, cudaMemcpyDeviceToHost);
+    printf("%d ", host[5]);
+    cudaMemcpy(host, total, 4, cudaMemcpyDeviceToHost);
+    printf("%d\\n", host[0]);
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("between", "runs", "first"),
+    [
+        ("", 1, 0),
+        ("cudaMemcpy(host, out, 256, cudaMemcpyDeviceToHost);", 1, 0),
+        ("cudaMemset(x + i, 1, 4);", 8, 2 * 0x01010101),
+        ("in_place<<<1, 64>>>(x);", 8, 14),
+        ("cudaMemset(out, 0, 256);", 8, 0),
+        (
+            "if (i == 3) { int three = 3; cudaMemcpyToSymbol(seed, &three, 4), cudaMemset(x, 1, 256); }",
+            2,
+            3 * 0x01010101,
+        ),
+        ("int *other = x; x = out, out = other;", 8, 0),
+    ],
+)
+def test_a_launch_that_does_again_what_one_before_did_is_not_run(tmp_path, capfd, between, runs, first):
+    kernels = {each.name: each for each in checked(tmp_path, REPEATED.replace("BETWEEN", between)).kernels}
+    *printed, numbers = capfd.readouterr().out.splitlines()
+    assert printed == ["here"] * 3
+    grown = 8 if "in_place" in between else 0
+    start = {2 * 0x01010101: 0x01010101, 3 * 0x01010101: 0x01010101}.get(first, 0)
+    assert numbers.split() == [str(first), str(start + 3 + grown), "192"]
+    assert (kernels["twice"].calls, kernels["twice"].accesses) == (8, runs * 64 * 3)
+    assert not any(each.findings or each.unseen for each in kernels.values())

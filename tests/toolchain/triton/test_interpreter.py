@@ -209,6 +209,26 @@ def test_short_floats_of_a_byte_are_loaded_and_stored(dtype, of):
 
 
 @triton.jit
+def scaled_product(a, p, b, q, o, KIND: tl.constexpr):
+    m, k, s = tl.arange(0, 32), tl.arange(0, 64), tl.arange(0, 2)
+    left, right = tl.load(a + m[:, None] * 64 + k[None, :]), tl.load(b + k[:, None] * 32 + m[None, :])
+    scales = m[:, None] * 2 + s[None, :]
+    product = tl.dot_scaled(left, tl.load(p + scales), KIND, right, tl.load(q + scales), KIND)
+    tl.store(o + m[:, None] * 32 + m[None, :], product)
+
+
+@pytest.mark.parametrize(("kind", "dtype"), [("e5m2", torch.float8_e5m2), ("e4m3", torch.float8_e4m3fn)])
+def test_products_of_scaled_short_floats(kind, dtype):
+    torch.manual_seed(0)
+    a, b = torch.randn(32, 64).to(dtype), torch.randn(64, 32).to(dtype)
+    p, q = (torch.randint(125, 129, (32, 2), dtype=torch.uint8) for _ in "ab")
+    out = torch.empty(32, 32)
+    scaled_product[(1,)](a, p, b, q, out, kind)
+    wide = [torch.exp2(each.float() - 127).repeat_interleave(32, 1) for each in (p, q)]
+    assert torch.equal(out, (a.float() * wide[0]) @ (b.float() * wide[1].T))
+
+
+@triton.jit
 def chosen(x, o, mask, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     tl.store(o + at, tl.load(x + at, mask=tl.load(mask + at), other=0))

@@ -265,29 +265,49 @@ def _text(path: Path) -> str:
 
 
 def read_model(path: Path) -> Problem:
-    """The problem of a file of KernelBench: first with its constants halved until they are small, then as it is."""
+    """The problem of a file of KernelBench: first with its sizes halved until they are small, all of them or, where the
+    reference refuses that, one of them, then as it is."""
     text = _text(path)
-    constants = {name: value for name, value in _constants(ast.parse(text)) if value > _CAPS[0]}
-    tolerance = Tolerance(1e-2, 1e-2)
+    sizes = {name: value for name, value in _sizes(ast.parse(text)) if value > _CAPS[0]}
+    tolerance, small = Tolerance(1e-2, 1e-2), {name: _halved(value, _CAPS[0]) for name, value in sizes.items()}
+    tried = [small, {name: _halved(value, _CAPS[1]) for name, value in sizes.items()}]
+    spare = [{**sizes, name: value} for name, value in small.items()] if len(sizes) > 1 else []
     trials: list[Trial] = []
-    for cap in _CAPS:
-        sizes = {name: _halved(value, cap) for name, value in constants.items()}
-        if sizes != constants and all(sizes != each.arguments["constants"] for each in trials):
-            trials.append(Trial(_label(sizes), {"constants": sizes}, _product(sizes), False, tolerance))
-    trials.append(Trial(_label(constants), {"constants": {}}, _product(constants), True, tolerance))
+    for each in (*tried, *spare):
+        if each != sizes and all(each != other.arguments["constants"] for other in trials):
+            arguments = {"constants": each, "is_spare": each in spare}
+            trials.append(Trial(_label(each), arguments, _product(each), False, tolerance))
+    trials.append(Trial(_label(sizes), {"constants": {}}, _product(sizes), True, tolerance))
     return Problem(path.stem, "kernelbench", {path.name: text}, path.name, tuple(trials))
 
 
-def _constants(tree: ast.Module) -> Iterator[tuple[str, int]]:
-    """The whole numbers that a file assigns to names."""
-    for node in (each for each in tree.body if isinstance(each, ast.Assign)):
-        match node.targets, node.value:
-            case [ast.Name(id=name)], ast.Constant(value=int(number)):
+def _sizes(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """The whole numbers that a file assigns to names, and those within the functions that make inputs: by themselves,
+    as `replaced_sizes` takes them."""
+    for node in tree.body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=int(number))):
                 yield name, number
-            case [ast.Name(id=name)], ast.BinOp(ast.Constant(int(one)), ast.Mult(), ast.Constant(int(two))):
+            case ast.Assign(
+                targets=[ast.Name(id=name)], value=ast.BinOp(ast.Constant(int(one)), ast.Mult(), ast.Constant(int(two)))
+            ):
                 yield name, one * two
-            case _:
-                continue
+            case ast.FunctionDef(name="get_inputs" | "get_init_inputs"):
+                numbers = (each.value for each in ast.walk(node) if isinstance(each, ast.Constant))
+                yield from ((str(each), each) for each in numbers if type(each) is int)
+
+
+def replaced_sizes(tree: ast.Module, sizes: Mapping[str, int]) -> ast.Module:
+    """The text with other sizes: what is assigned to a name, and each number of that value where inputs are made."""
+    for node in tree.body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)]) if name in sizes:
+                node.value = ast.copy_location(ast.Constant(sizes[name]), node.value)
+            case ast.FunctionDef(name="get_inputs" | "get_init_inputs"):
+                for each in ast.walk(node):
+                    if isinstance(each, ast.Constant) and type(each.value) is int:
+                        each.value = sizes.get(str(each.value), each.value)
+    return tree
 
 
 def _halved(value: int, cap: int) -> int:
@@ -299,7 +319,9 @@ def _halved(value: int, cap: int) -> int:
 
 
 def _label(sizes: Mapping[str, Any]) -> str:
-    return sizes_text(sizes) or "as it is"
+    numbers = [f"{size} for {name}" for name, size in sizes.items() if name.isdecimal() and name != str(size)]
+    named = sizes_text({name: size for name, size in sizes.items() if not name.isdecimal()})
+    return ", ".join([*([named] if named else []), *numbers]) or "as it is"
 
 
 def _product(sizes: Mapping[str, Any]) -> int:

@@ -97,7 +97,7 @@ def faults_of(answer: Answer, truth: Truth, label: str, tolerance: Tolerance | N
         name = f"out{at}" if len(truth.native) > 1 else "out"
         misfit = list(_misfits(got, native, name, tolerance is not None))
         unset = unset_cells(got, poison)
-        if unset.any() and (got.shape != native.shape or (unset & ~unset_cells(native, poison)).any()):
+        if unset.any() and (got.shape != native.shape or (unset & ~_may_be(native, poison)).any()):
             yield _unwritten(unset, name)
         elif not misfit:
             runs = [run[at] for run in truth.runs]
@@ -132,6 +132,12 @@ def unset_cells(array: Array, poison: int) -> Array:
         return np.zeros(array.shape, bool)
     cells = np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(-1, array.itemsize)
     return np.asarray((cells == poison).all(1).reshape(array.shape))
+
+
+def _may_be(native: Array, poison: int) -> Array:
+    """A mask of the cells whose right value may have those bytes: of a NaN any."""
+    is_nan = np.isnan(widen(native)) if poison == 0xFF else np.zeros(native.shape, bool)
+    return np.asarray(unset_cells(native, poison) | is_nan)
 
 
 def _unwritten(mask: Array, name: str) -> Fault:

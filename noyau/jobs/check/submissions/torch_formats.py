@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from noyau.errors import InputError
+from noyau.jobs.check.submissions.definitions import replaced_sizes
 from noyau.sanitizer.scripts.triton_host import GPU, marked
 
 SEED = 20  # of the parameters of a module: those of the reference and of the submission are drawn alike
@@ -159,11 +160,7 @@ class KernelBench:
 
     def inputs(self, arguments: Mapping[str, Any], seed: int) -> Any:
         path, module = self.folder / self.wish["entry"], load(self.folder, self.wish["entry"])
-        tree = ast.parse(path.read_text("utf-8"))
-        for node in tree.body:
-            match node:
-                case ast.Assign(targets=[ast.Name(id=name), *_]) if name in arguments["constants"]:
-                    node.value = ast.copy_location(ast.Constant(arguments["constants"][name]), node.value)
+        tree = replaced_sizes(ast.parse(path.read_text("utf-8")), arguments["constants"])
         exec(compile(tree, str(path), "exec"), vars(module))  # noqa: S102  the problem's own text, with other sizes
         torch.manual_seed(seed)
         arguments_of_init = module.get_init_inputs() if hasattr(module, "get_init_inputs") else []
@@ -237,6 +234,7 @@ class BackendBench:
     def inputs(self, arguments: Mapping[str, Any], seed: int) -> Any:
         rng, shapes = np.random.default_rng(seed), list(arguments["shapes"])
         dtype, data = dtype_of(arguments["dtype"]), []
+        number = _SCALARS[(len(shapes) + len(shapes[0])) % len(_SCALARS)]  # one alone may be written in a kernel
         for each in self.operator._schema.arguments:
             if each.kwarg_only or each.has_default_value():
                 break
@@ -244,10 +242,10 @@ class BackendBench:
             if "Tensor" in kind:
                 shape = shapes.pop(0) if len(shapes) > 1 else shapes[0]
                 numbers = torch.from_numpy(rng.standard_normal(shape) * (1 if dtype.is_floating_point else 9))
-                tensor = marked(numbers.to(dtype))
+                tensor = marked(numbers > 0 if each.name in _TRUTHS else numbers.to(dtype))
                 data.append([tensor, tensor.clone()] if kind.startswith("List") else tensor)
             else:
-                data.append(_NUMBERS.get(kind))
+                data.append(number if kind in ("number", "Scalar") else _NUMBERS.get(kind))
         return data
 
     def reference(self, data: Any, *, wide: bool = False) -> Any:
@@ -257,8 +255,9 @@ class BackendBench:
         return function(*data)
 
 
+_SCALARS, _TRUTHS = (3, 2, 5), ("condition", "mask")
 _NUMBERS = {
-    "number": 2, "Scalar": 2, "float": 1.5, "int": 1, "SymInt": 1, "bool": False, "List[int]": [1], "str": "none",
+    "float": 1.5, "int": 1, "SymInt": 1, "bool": False, "List[int]": [1], "str": "none",
 }  # fmt: skip
 FORMATS: Mapping[str, Callable[[Mapping[str, Any], Path], Format]] = {
     "definitions": Definitions, "kernelbench": KernelBench, "gpu_mode": GpuMode, "backendbench": BackendBench,

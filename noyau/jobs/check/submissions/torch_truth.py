@@ -54,6 +54,8 @@ def write_truth(wish: Mapping[str, Any], folder: Path) -> None:
             for number, trial in enumerate(wish["trials"]):
                 if not pace.allows(0):
                     break
+                if trial["arguments"].get("is_spare") and pace.costs_s:  # another one was allowed
+                    continue
                 # As long as there is none, one is tried that may lack room: the accesses to weights take less.
                 most_cells = wish["memory_bytes"] // (_CELL_BYTES if pace.costs_s else _CELL_BYTES // 2)
                 if wish["format"] == "definitions" and trial["cells"] > most_cells:

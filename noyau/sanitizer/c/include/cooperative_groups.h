@@ -3,6 +3,13 @@
 #define NOYAU_GROUPS_H
 #include "noyau_cuda.h"
 
+extern "C" {
+void noyau_phase_open(void *barrier, unsigned expected);
+uint64_t noyau_phase_arrive(void *barrier, unsigned many, unsigned leave);
+int noyau_phase_is_over(const void *barrier, uint64_t phase);
+void noyau_phase_wait(const void *barrier, uint64_t phase, const void *pc);
+}
+
 namespace cooperative_groups {
 /* Any of them: lanes of a mask, a whole block, or the grid. */
 struct thread_group {
@@ -29,8 +36,14 @@ struct thread_group {
     static bool is_valid() { return true; }
 };
 
+/* By which threads of several warps know each other: a barrier of each tile, a value of each thread. */
+template <unsigned Threads = 1024> struct block_tile_memory {
+    uint64_t words[Threads / 64 + 1 + Threads];
+};
+
 struct thread_block : thread_group {
     struct arrival_token {};
+    uint64_t *barriers = nullptr, *values = nullptr;
     NOYAU_UNSEEN thread_block() : thread_group(BLOCK) {}
     NOYAU_UNSEEN static unsigned size() { return blockDim.x * blockDim.y * blockDim.z; }
     NOYAU_UNSEEN static unsigned num_threads() { return size(); }
@@ -45,6 +58,11 @@ struct thread_block : thread_group {
     NOYAU_CALLED static void barrier_wait(arrival_token &&) { noyau_sync(0, 0, NOYAU_PC); }
 };
 NOYAU_UNSEEN static inline thread_block this_thread_block() { return {}; }
+template <unsigned Threads> NOYAU_UNSEEN static inline thread_block this_thread_block(block_tile_memory<Threads> &memory) {
+    thread_block made;
+    made.barriers = memory.words, made.values = memory.words + Threads / 64 + 1;
+    return made;
+}
 
 struct grid_group : thread_group {
     NOYAU_UNSEEN grid_group() : thread_group(THE_GRID) {}
@@ -111,8 +129,8 @@ struct coalesced_group : noyau_lanes {
 };
 NOYAU_CALLED static inline coalesced_group coalesced_threads() { return {noyau_active(NOYAU_PC)}; }
 
-template <unsigned Size, class Parent = void> struct thread_block_tile : noyau_lanes {
-    static_assert(Size <= 32 && (Size & (Size - 1)) == 0, "tiles of up to 32 threads, a power of two");
+template <unsigned Size, class Parent = void, bool IsWide = (Size > 32)> struct thread_block_tile : noyau_lanes {
+    static_assert((Size & (Size - 1)) == 0, "tiles of a power of two");
     NOYAU_UNSEEN static unsigned mask_here() {
         const unsigned own = thread_block::thread_rank(), first = own & ~31u;
         const unsigned left = thread_block::size() - first, lanes = left < 32 ? (1u << left) - 1 : 0xffffffffu;
@@ -136,8 +154,41 @@ template <unsigned Size, class Parent = void> struct thread_block_tile : noyau_l
         return this->of(value, (thread_rank() ^ by) < Size ? thread_rank() ^ by : thread_rank(), NOYAU_PC);
     }
 };
-template <unsigned Size, class Group> NOYAU_UNSEEN static inline thread_block_tile<Size, Group> tiled_partition(const Group &) {
-    return {};
+/* A tile of several warps, in a block that has memory for them. */
+template <unsigned Size, class Parent> struct thread_block_tile<Size, Parent, true> {
+    uint64_t *barrier, *values;
+    NOYAU_UNSEEN thread_block_tile(const thread_block &block, const void *pc)
+        : barrier(block.barriers + meta_group_rank()), values(block.values + meta_group_rank() * Size) {
+        const unsigned left = thread_block::size() - meta_group_rank() * Size;
+        if (!thread_rank()) noyau_phase_open(barrier, left < Size ? left : Size);
+        noyau_sync(0, 0, pc);
+    }
+    static constexpr unsigned size() { return Size; }
+    static constexpr unsigned num_threads() { return Size; }
+    NOYAU_UNSEEN static unsigned thread_rank() { return thread_block::thread_rank() % Size; }
+    NOYAU_UNSEEN static unsigned meta_group_rank() { return thread_block::thread_rank() / Size; }
+    NOYAU_UNSEEN static unsigned meta_group_size() { return (thread_block::size() + Size - 1) / Size; }
+    NOYAU_UNSEEN void meet(const void *pc) const { noyau_phase_wait(barrier, noyau_phase_arrive(barrier, 1, 0), pc); }
+    NOYAU_CALLED void sync() const { meet(NOYAU_PC); }
+    /* Fold what the threads of these ranks have. */
+    template <class T, class F> NOYAU_UNSEEN T fold(T value, F f, unsigned from, unsigned to, const void *pc) const {
+        const unsigned left = thread_block::size() - meta_group_rank() * Size, last = left < Size ? left - 1 : Size - 1;
+        values[thread_rank()] = noyau_bits(value);
+        meet(pc);
+        T made = noyau_value<T>(values[from]);
+        for (unsigned rank = from + 1; rank <= to && rank <= last; ++rank) made = f(made, noyau_value<T>(values[rank]));
+        meet(pc);
+        return made;
+    }
+    template <class T> NOYAU_CALLED T shfl(T value, unsigned rank) const {
+        return fold(value, [](T x, T) { return x; }, rank % Size, rank % Size, NOYAU_PC);
+    }
+    NOYAU_CALLED int any(int value) const { return fold(value != 0, [](int x, int y) { return x | y; }, 0, Size, NOYAU_PC); }
+    NOYAU_CALLED int all(int value) const { return fold(value != 0, [](int x, int y) { return x & y; }, 0, Size, NOYAU_PC); }
+};
+template <unsigned Size, class Group> NOYAU_CALLED static inline thread_block_tile<Size, Group> tiled_partition(const Group &group) {
+    if constexpr (Size > 32) return {group, NOYAU_PC};
+    else return {};
 }
 NOYAU_UNSEEN static inline thread_group tiled_partition(const thread_group &parent, unsigned size) {
     const unsigned own = thread_block::thread_rank() % 32;
@@ -183,8 +234,12 @@ NOYAU_UNSEEN T noyau_fold(const noyau_lanes &group, T value, F f, unsigned to, c
     }
     return made;
 }
+template <unsigned Size, class Parent, class T, class F>
+NOYAU_UNSEEN T noyau_fold(const thread_block_tile<Size, Parent, true> &group, T value, F f, unsigned to, const void *pc) {
+    return group.fold(value, f, 0, to, pc);
+}
 template <class Group, class T, class F> NOYAU_CALLED T reduce(const Group &group, T value, F f) {
-    return noyau_fold(group, value, f, 31, NOYAU_PC);
+    return noyau_fold(group, value, f, ~0u, NOYAU_PC);
 }
 template <class Group, class T, class F> NOYAU_CALLED T inclusive_scan(const Group &group, T value, F f) {
     return noyau_fold(group, value, f, group.thread_rank(), NOYAU_PC);

@@ -76,10 +76,15 @@ struct noyau_grid {
             std::tuple<Given...> given;
         } what{run, given};
         const noyau_grid own = *this;
-        noyau_do(stream, [own, what, pc]() mutable NOYAU_UNSEEN {
+        noyau_do(stream, [own, what, pc]() NOYAU_UNSEEN {
+            Call call = what;
+#if __GNUC__ >= 11
+            __builtin_clear_padding(&call); // so that equal launches have equal bytes
+#endif
             noyau_run_grid(
                 own.grid, own.block, own.shared, own.cooperates,
-                [](void *at) NOYAU_UNSEEN { run_one(*(Call *)at, std::index_sequence_for<Given...>()); }, &what, pc);
+                [](void *at) NOYAU_UNSEEN { run_one(*(Call *)at, std::index_sequence_for<Given...>()); }, &call,
+                std::is_empty<Run>::value || std::is_pointer<Run>::value ? (int64_t)sizeof call : 0, pc);
         }, 0);
     }
 

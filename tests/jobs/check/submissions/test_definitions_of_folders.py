@@ -21,9 +21,13 @@ def test_constants_of_a_model_are_halved_until_they_are_small(tmp_path):
     assert [each.arguments["constants"] for each in problem.trials] == [
         {"N": 32, "rows": 26, "odd": 21},
         {"N": 128, "rows": 100, "odd": 83},
+        {"N": 32, "rows": 100, "odd": 333},
+        {"N": 4096, "rows": 26, "odd": 333},
+        {"N": 4096, "rows": 100, "odd": 21},
         {},
     ]
-    assert [each.is_stated for each in problem.trials] == [False, False, True]
+    assert [each.is_stated for each in problem.trials] == [*[False] * 5, True]
+    assert [each.arguments.get("is_spare", False) for each in problem.trials] == [False, False, True, True, True, False]
 
 
 def test_pairs_and_models_are_told_by_their_classes(tmp_path):

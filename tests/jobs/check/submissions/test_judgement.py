@@ -43,6 +43,15 @@ def test_results_are_judged_cell_by_cell(result, statuses):
     assert [each.status for each in faults_of(answer(result), truth(), "n = 1000", RULE, 0xFF)] == statuses
 
 
+def test_a_nan_of_any_bytes_is_no_unwritten_cell_where_the_reference_has_one():
+    ones = with_cells(X.view(np.uint32), 0xFFFFFFFF, 7).view(np.float32)  # as vector instructions give log of -1
+    nan = truth(with_cells(X, np.nan, 7))
+    assert not list(faults_of(answer(ones, nan.inputs[0]), nan, "", RULE, 0xFF))
+    assert [each.status for each in faults_of(answer(ones), truth(with_cells(X, np.nan, 6)), "", RULE, 0xFF)][
+        -1
+    ] is Status.UNWRITTEN
+
+
 def test_lost_precision_within_the_tolerance_of_the_problem_is_a_warning():
     result = X * np.float32(1 + 1e-5)
     (fault,) = faults_of(answer(result), truth(), "n = 1000", RULE, 0xFF)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from noyau.jobs.check.submissions import definitions
 from noyau.jobs.check.submissions.definitions import read_definition
-from noyau.jobs.check.submissions.problem import Problem, Status, Submission, Tolerance, Trial
+from noyau.jobs.check.submissions.problem import Problem, Status, Submission, Tolerance, Trial, Verdict
 from noyau.jobs.check.submissions.run import RANK, check_submissions, finite, referee
 
 pytestmark = pytest.mark.slow
@@ -182,48 +183,50 @@ def brief(judge):
 
 
 @pytest.fixture(scope="module")
-def verdicts(judge, brief, tmp_path_factory):
+def verdict_of(judge, brief, tmp_path_factory):
+    """The verdict on a submission by its name, each judged once, when a test asks for it."""
     folder = tmp_path_factory.mktemp("add")
     problem = definition(folder)
-    texts = [submission(name, text, True) for name, (text, _) in FILLING.items()]
-    texts += [submission(name, text, False) for name, (text, _) in RETURNING.items()]
-    for name, (less, _) in COMPILED.items():
-        files = {"src/own.cu": CUDA, "src/own.h": f"#define LESS {less}\n"}
-        texts.append(Submission(name, files, ("src/own.cu", "run"), ("cuda",), True, flags=("-DNONE", "-lineinfo")))
-    endless = [each for each in texts if each.name in ENDLESS]
-    others = [each for each in texts if each.name not in ENDLESS]
-    judged = [
-        *check_submissions(problem, endless, brief, folder, lambda _: None),
-        *check_submissions(problem, others, judge, folder, lambda _: None),
-    ]
-    return {each.submission: each for each in judged}
+
+    @cache
+    def verdict(name: str) -> Verdict:
+        if name in COMPILED:
+            files = {"src/own.cu": CUDA, "src/own.h": f"#define LESS {COMPILED[name][0]}\n"}
+            flags = ("-DNONE", "-lineinfo")
+            kernel = Submission(name, files, ("src/own.cu", "run"), ("cuda",), True, flags=flags)
+        else:
+            kernel = submission(name, ALL[name][0], name in FILLING)
+        limits = brief if name in ENDLESS else judge
+        return check_submissions(problem, [kernel], limits, folder, lambda _: None)[0]
+
+    return verdict
 
 
 @pytest.mark.parametrize("name", ALL)
-def test_each_kind_has_its_status_and_the_next_kernel_is_unharmed(verdicts, name):
-    verdict, (_, status) = verdicts[name], ALL[name]
+def test_each_kind_has_its_status_and_the_next_kernel_is_unharmed(verdict_of, name):
+    verdict, (_, status) = verdict_of(name), ALL[name]
     assert verdict.status is status, "\n".join(verdict.lines())
     assert REASONS.get(name, "") in verdict.reason
     assert status is not Status.RIGHT or [each.label for each in verdict.trials()][-1] == "n = 500"
 
 
 @pytest.mark.parametrize("name", ["one_cell_racy", "changes_one", "inline_changes_input"])
-def test_the_rule_of_the_benchmark_passes_what_is_wrong_in_one_cell_of_500(verdicts, name):
-    passed = {each.number: each.passes for each in verdicts[name].records}
-    assert passed[max(passed)], "\n".join(verdicts[name].lines())
-    assert "the rule of its benchmark passes it" not in next(verdicts["right"].lines())
+def test_the_rule_of_the_benchmark_passes_what_is_wrong_in_one_cell_of_500(verdict_of, name):
+    passed = {each.number: each.passes for each in verdict_of(name).records}
+    assert passed[max(passed)], "\n".join(verdict_of(name).lines())
+    assert "the rule of its benchmark passes it" not in next(verdict_of("right").lines())
 
 
-def test_findings_name_lines_of_the_submission(verdicts):
-    complaint = next(each for each in verdicts["no_mask"].complaints if each.status is Status.OUT_OF_BOUNDS)
+def test_findings_name_lines_of_the_submission(verdict_of):
+    complaint = next(each for each in verdict_of("no_mask").complaints if each.status is Status.OUT_OF_BOUNDS)
     assert complaint.finding.place == "no_mask/kernel.py:7"
-    assert "tl.store(out + at" in "\n".join(verdicts["no_mask"].lines())
+    assert "tl.store(out + at" in "\n".join(verdict_of("no_mask").lines())
 
 
-def test_what_was_launched_and_what_was_not_is_said(verdicts):
-    assert any("add: " in each and "accesses seen" in each for each in verdicts["right"].kernels)
-    assert verdicts["right_torch"].kernels == ("no kernel of its own was launched: torch did the work",)
-    assert any("torch.compile" in each for each in verdicts["right_compiled"].notes)
+def test_what_was_launched_and_what_was_not_is_said(verdict_of):
+    assert any("add: " in each and "accesses seen" in each for each in verdict_of("right").kernels)
+    assert verdict_of("right_torch").kernels == ("no kernel of its own was launched: torch did the work",)
+    assert any("torch.compile" in each for each in verdict_of("right_compiled").notes)
 
 
 REFERENCES = {
@@ -281,6 +284,33 @@ def test_a_pair_of_kernelbench(judge, tmp_path):
     assert wrong.status is Status.WRONG
 
 
+NUMBERS = instead(PAIR, ("rows = 4096\n", ""), ("torch.rand(rows, 16)", "torch.rand(4096, 64)"), ("[16]", "[64]"))
+FIXED = instead(NUMBERS, ("nn.Linear(width, 8)", "nn.Linear(64, 8)"))
+
+
+@pytest.mark.parametrize(
+    ("text", "labels"),
+    [
+        (NUMBERS, ["32 for 4096, 32 for 64", "128 for 4096", "as it is"]),
+        (FIXED, ["128 for 4096", "as it is"]),  # the reference refuses other columns
+        (instead(FIXED, ("4096, 64", "72, 64")), ["18 for 72", "as it is"]),
+    ],
+)
+def test_numbers_within_the_functions_of_a_pair_are_varied_where_the_reference_takes_others(
+    judge, tmp_path, text, labels
+):
+    changed = instead(
+        text, ("class Model(", "class ModelNew("), ("return torch", "x[len(x) // 200] = 0\n        return torch")
+    )
+    for name, each in (("model", text), ("changes", changed)):
+        (tmp_path / f"{name}.py").write_text(each)
+    problem = definitions.read_model(tmp_path / "model.py")
+    kernel = definitions.read_file(tmp_path / "changes.py", problem.format)
+    verdict = check_submissions(problem, [kernel], judge, tmp_path, lambda _: None)[0]
+    assert verdict.status is Status.CHANGED_INPUTS
+    assert [each.label for each in verdict.trials()] == labels
+
+
 TASK = {
     "task.yml": """
 files:
@@ -336,6 +366,21 @@ def test_a_task_of_gpu_mode(judge, tmp_path):
     assert near.status is Status.WRONG
     assert "the task's own check finds: they differ" in "\n".join(near.lines())
     assert large.status is Status.WRONG
+
+
+def test_operators_that_take_a_number_first_or_a_condition(judge, tmp_path):
+    texts = {
+        "remainder__Scalar_Tensor": "torch.remainder(torch.tensor(3), b)",  # of a number that is not always 3
+        "where__ScalarSelf": "torch.where(a, b, c)",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).mkdir()
+        path = tmp_path / name / f"{name}_implementation_v1.py"
+        path.write_text(f"import torch\ndef {name}_kernel_impl(a, b, c=None): return {text}\n")
+    pairs = [definitions.read_operator(each) for each in definitions.operator_folders(tmp_path)]
+    verdicts = [check_submissions(problem, [each], judge, tmp_path, lambda _: None)[0] for problem, each in pairs]
+    assert [each.submission for each in verdicts] == list(texts)
+    assert [each.status for each in verdicts] == [Status.WRONG, Status.RIGHT]
 
 
 def test_an_operator_of_backendbench(judge, tmp_path):
