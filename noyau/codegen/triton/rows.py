@@ -88,7 +88,23 @@ def noyau_again(held, cells, inside, AGAIN: tl.constexpr):
     if AGAIN:
         held = tl.load(cells, mask=inside, other=0, eviction_policy="evict_first").to(held.dtype)
     return held'''
-ROWS = {"scale": SCALE, "quotient": QUOTIENT, "inside": INSIDE, "led": LED, "of row": OF_ROW, "again": AGAIN}
+AHEAD = '''@triton.jit
+def noyau_ahead(cells, inside, AHEAD: tl.constexpr):
+    """What all rows have in common, on the way with a row, where it is short."""
+    found = 0
+    if AHEAD:
+        found = tl.load(cells, mask=inside, other=0)
+    return found
+
+
+@triton.jit
+def noyau_behind(found, cells, inside, AHEAD: tl.constexpr):
+    """What was loaded ahead, or the same loaded now."""
+    if not AHEAD:
+        found = tl.load(cells, mask=inside, other=0)
+    return found'''
+ROWS = {"scale": SCALE, "quotient": QUOTIENT, "inside": INSIDE, "led": LED, "of row": OF_ROW}
+ROWS |= {"again": AGAIN, "ahead": AHEAD}
 
 
 @dataclass(frozen=True, slots=True)
