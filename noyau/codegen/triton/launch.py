@@ -290,7 +290,7 @@ class TritonPrinter(LaunchMemory):
         return Led(row, line, cells, lane.mask, lines, at_end, near, self.define(texts.dim(reach + 1), f"{stem}_until"))
 
     def row_of(self, lead: str) -> Dim:
-        """Where the row begins that a tile begins before: of rows that lie whole lines apart, that of the open tile."""
+        """The begin of the row that a tile begins before: of rows that lie whole lines apart, that of the open tile."""
         row = self.leads[lead]
         for name, at in self.texts.placed.items():
             for own in row.names & at.names:
@@ -375,7 +375,7 @@ class TritonPrinter(LaunchMemory):
 
 
 def end_of(rest: Dim, at: Dim, variable: str) -> Dim:
-    """Where the cells of a tile end, of which so many are left and each lies at such an index."""
+    """The end of the cells of a tile, of which so many are left and each lies at such an index."""
     begin = at.replace({variable: 0})
     step, end = at.replace({variable: 1}) - begin, begin
     for atoms, factor in rest.terms:

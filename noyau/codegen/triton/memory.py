@@ -204,14 +204,14 @@ def common_loads(kernel: ir.Kernel, launch: ir.Launch) -> dict[ir.Tile, dict[Pla
     written = [loop for loop in loops if read_for(kernel, loop) == WRITTEN]
     read = [load.buffer for loop in loops if read_for(kernel, loop) == FOLDED for load in loads_of(loop.body)]
     read += [load.buffer for fold in folds_in(launch.body) for load in loads_of(fold.body)]
-    found = dict[ir.Tile, dict[Place, str]]()
+    common = dict[ir.Tile, dict[Place, str]]()
     for loop in written:
         own = placed[0].name if (placed := index_of(loop.body, loop.var)) else loop.var
         for load in loads_of(loop.body):
             is_common = {name for dim in load.index for name in dim.names if name.startswith("#")} == {own}
             if load.buffer in inputs and load.buffer not in read and is_common and load.where is None and loop.tile:
-                found.setdefault(loop.tile, {})[load.buffer, load.index] = own
-    return found
+                common.setdefault(loop.tile, {})[load.buffer, load.index] = own
+    return common
 
 
 def led_row(index: ir.Index) -> Dim | None:
