@@ -20,7 +20,8 @@ from noyau.frontends.torch.tensors import TO_TORCH
 from noyau.hosts.torch.cuda.device import guard, missing_device
 from noyau.hosts.torch.tensors import array_like, array_of
 from noyau.ir.dims import Dim
-from noyau.ir.graph import Graph, Input, Node, Reduce, dims_of
+from noyau.ir.graph import Graph, Input, Map, Node, dims_of
+from noyau.ir.monoids import MONOIDS
 from noyau.ops.op import Op
 from noyau.ops.torch.graph_kernels import GraphKernels, draw_graph
 from noyau.verify.lookup_tables import lookups
@@ -146,21 +147,21 @@ class SplitOp:
             plan = derive(self.op, dict(zip(self.names, arrays, strict=True)))
             graphs = list[Graph]()
             if isinstance(plan, Derived):
-                graphs = [*[plan.before.graph] * len(self.devices), _fold_of_parts(plan)]
+                graphs = [*[plan.before.graph] * len(self.devices), _merge_of_parts(plan, len(self.devices))]
             runs = [GraphKernels(each, self.op.name, partial(draw_graph, each, {}, {})) for each in graphs]
             self.plans[key] = runs or [lambda *own: self.op.on_tensors(own, {})] * len(self.devices)
         return self.plans[key]
 
     def folded(self, run: Callable[..., Any], results: Sequence[Any]) -> Any:
-        """The results of all devices, folded on the first of them; the host does not wait."""
+        """The results of all devices, merged on the first of them; the host does not wait."""
         columns = zip(*(each if isinstance(each, tuple) else (each,) for each in results), strict=True)
-        near = ([value.to(self.devices[0], non_blocking=True) for value in values] for values in columns)
-        return run(*map(torch.stack, near))
+        return run(*(value.to(self.devices[0], non_blocking=True) for values in columns for value in values))
 
 
-def _fold_of_parts(plan: Derived) -> Graph:
-    """The graph from the folds of several devices to the results. UnsupportedError where these are not sums or extremes
-    of floats (integers may overflow unseen), or what follows asks for the number of rows or another input."""
+def _merge_of_parts(plan: Derived, devices: int) -> Graph:
+    """The graph from the folds of so many devices to the results, which is one launch. UnsupportedError where these are
+    not sums or extremes of floats (integers may overflow unseen), or what follows asks for the number of rows or
+    another input."""
     folds, size, name = plan.plan.folds, plan.plan.size, plan.op.name
     nodes = [plan.plan.graph[each] for each in plan.values if each in folds]
     rest = [node for node in plan.after.nodes if node.output not in folds]
@@ -170,9 +171,12 @@ def _fold_of_parts(plan: Derived) -> Graph:
         raise UnsupportedError(f"{name} is split where it folds floats to sums or extremes and no more; {remedy}")
     parts, merged = [], []
     for node in nodes:
-        shape, part = (Dim.of("devices"), *node.shape), f"{node.output}_parts"
-        parts.append(replace(node, output=part, kind=Input(), inputs=(), shape=shape))
-        merged.append(replace(node, kind=Reduce(folds[node.output], (0,)), inputs=(part,)))
+        own = [f"{node.output}_part_{at}" if devices > 1 else node.output for at in range(devices)]
+        parts += [replace(node, output=part, kind=Input(), inputs=()) for part in own]
+        sums = [own[0], *(f"{node.output}_until_{at}" for at in range(2, devices)), node.output]
+        function = Map(MONOIDS[folds[node.output]].function)
+        pairs = zip(sums, sums[1:], own[1:], strict=False)
+        merged += [replace(node, output=sum_, kind=function, inputs=(one, other)) for one, sum_, other in pairs]
     return Graph((*parts, *merged, *rest), plan.after.outputs, ())
 
 

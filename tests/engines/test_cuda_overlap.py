@@ -9,6 +9,7 @@ import torch
 import noyau
 from noyau.engines.cuda_engine import SplitOp
 from noyau.errors import DeviceError, InputError, SignatureError, UnsupportedError
+from noyau.ir.graph import Reduce
 
 TWICE = [torch.device("cpu")] * 2
 no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
@@ -53,6 +54,16 @@ def test_rows_of_each_device_and_folds_of_all():
     total, high = SplitOp(facts, TWICE)(list(x.tensor_split(2)))
     torch.testing.assert_close(total, x.sum(0))
     assert high == x.max()
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_one_launch_merges_the_folds_of_any_number_of_devices(count):
+    x, split_op = torch.randn(101, 7), SplitOp(facts, [torch.device("cpu")] * count)
+    total, high = split_op(list(x.tensor_split(count)))
+    torch.testing.assert_close(total, x.sum(0))
+    assert high == x.max()
+    (runs,) = split_op.plans.values()
+    assert not any(isinstance(node.kind, Reduce) for node in runs[-1].graph.nodes)
 
 
 def test_what_cannot_be_split():

@@ -38,6 +38,7 @@ _ROWS = {
     "led": ("noyau_lines", "noyau_at_end", "noyau_near", "noyau_load", "noyau_store"),
     "of row": ("noyau_of_row",),
     "again": ("noyau_again",),
+    "ahead": ("noyau_ahead", "noyau_behind"),
 }
 
 
@@ -91,7 +92,7 @@ class Used:
 
     functions: set[tuple[str, DType, bool]] = field(default_factory=set)  # and whether loosely
     merges: set[tuple[str, DType, bool]] = field(default_factory=set)
-    rows: set[str] = field(default_factory=set)  # of rows.ROWS
+    rows: set[str] = field(default_factory=set)  # of _ROWS
     host: set[str] = field(default_factory=set)  # functions that choose what a launch is given
 
 
@@ -116,6 +117,7 @@ class TritonExpressions(SizeText):
         self.placed: dict[str, Dim] = {}  # the indices along open tiles
         self.sizes: dict[str, Dim] = {}  # how many cells open tiles have, by their variables
         self.led: dict[str, Led] = {}  # tiles that begin before their rows, by the index along them
+        self.ahead: dict[str, str] = {}  # what is loaded before it is needed, by its buffer
         self.ends: dict[Dim, None] = {}  # where the buffers end that are loaded in lines
 
     @property
@@ -187,6 +189,9 @@ class TritonExpressions(SizeText):
         options = f", mask={opened(masks)}, other={opened(other)}" if masks else ""
         if load.where is None and (led := self.led_by(buffer, load.index)):
             text = self.loaded_in_lines(buffer, load.index, led)
+        elif self.passing == WRITTEN and load.buffer in self.ahead:
+            cells, inside = self.cell(buffer, load.index), opened(masks) or "True"
+            text = f"noyau_behind({self.ahead[load.buffer]}, {cells}, {inside}, AHEAD)"
         else:
             keeping = self.keeping(load.buffer, load.index)
             options += f", eviction_policy={keeping}" if keeping != EITHER else ""

@@ -10,13 +10,23 @@ from noyau.codegen.identifiers import fitting, wish_of
 from noyau.codegen.statements import INDENT
 from noyau.codegen.tables import closed, opened
 from noyau.codegen.triton.expressions import EITHER, Lane, Led, Used, guarded_index, merged
-from noyau.codegen.triton.memory import LaunchMemory, bytes_of_round, even_tiles, index_of, led_row, merged_memory, read
+from noyau.codegen.triton.memory import (
+    LaunchMemory,
+    bytes_of_round,
+    common_loads,
+    even_tiles,
+    index_of,
+    led_row,
+    merged_memory,
+    read,
+)
 from noyau.codegen.triton.tables import const_text
 from noyau.compiler.schedules.gpu.strategies import FOLDED, depth_of, read_for
+from noyau.compiler.schedules.primitives import minimum
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
-from noyau.ir.dims import Dim, never_negative, product
+from noyau.ir.dims import Dim, DimOp, never_negative, product
 from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.walk import every_statement, on_threads
 
@@ -34,7 +44,7 @@ class TritonPrinter(LaunchMemory):
         self.texts.hints, self.texts.passes = launch.hints, dict(launch.hints.passes)
         self.name = f"{kernel.name}_{position}"
         self.even = even_tiles(launch)
-        self.merged = merged_memory(launch.body)
+        self.merged, self.common = merged_memory(launch.body), common_loads(kernel, launch)
         self.leads: dict[str, Dim] = {}  # how far before a row 16 bytes begin: where the row begins
         self.staged = list[Dim]()  # bytes that a round loads, of loops of which rounds are loaded ahead
 
@@ -56,7 +66,7 @@ class TritonPrinter(LaunchMemory):
         """The sizes of tiles, and what is known of them and of memory when the launch is compiled."""
         flags = [*(tile.name for tile in self.tiles), *(f"{name}_EVEN" for name in self.even)]
         flags += ["STAGES"] * bool(self.staged) + ["ENDS"] * bool(self.texts.ends) + ["AGAIN"] * bool(self.again())
-        return flags + ["EARLY"] * self.launch.hints.waits
+        return flags + ["AHEAD"] * bool(self.texts.ahead) + ["EARLY"] * self.launch.hints.waits
 
     def again(self) -> list[str]:
         """The inputs that are loaded again, where it is so."""
@@ -237,7 +247,7 @@ class TritonPrinter(LaunchMemory):
             let, at = placed
             self.let(let)
             texts.placed[let.name] = at
-            index, end = self.names.atom(let.name), None if rest is None else rest + at - Dim.of(variable)
+            index, end = self.names.atom(let.name), None if rest is None else end_of(rest, at, variable)
             texts.extents |= {} if end is None else {let.name: end}
         led = next((name for name in placed[1].names if name in self.leads), None) if placed else None
         if end is not None:
@@ -254,7 +264,7 @@ class TritonPrinter(LaunchMemory):
 
     def led(self, variable: str, lead: str, at: Dim, end: Dim) -> Led:
         """The masks and places of a tile that begins `lead` cells before a row."""
-        texts, lane, row = self.texts, self.texts.lanes[variable], self.leads[lead]
+        texts, lane, row = self.texts, self.texts.lanes[variable], self.row_of(lead)
         name, before, extent = texts.names.atom(lead), texts.dim(at + Dim.of(lead)), texts.dim(end)
         assert lane.mask is not None
         stem = lane.mask.removesuffix("_inside")
@@ -264,15 +274,28 @@ class TritonPrinter(LaunchMemory):
         near = self.define(f"noyau_near({cells}, {name}, {extent}, ALIGN)", f"{stem}_near")
         at_end = "True"
         self.used.rows.add("led")
-        if not texts.dim_varies((row,)):
+        if not texts.dim_varies((self.leads[lead],)):
             first = texts.dim((at + Dim.of(lead)).replace(dict.fromkeys(texts.lanes, 0)))
-            size = " * ".join(other.size for other in texts.lanes.values())
+            size = " * ".join(other.size for name, other in texts.lanes.items() if name in at.names)
             at_end = self.define(f"noyau_at_end({first}, {name}, {extent}, ALIGN, {size})", f"{stem}_at_end")
-        reach = row.replace(texts.placed) + at + Dim.of(lead)
+        placed = {
+            name: index if row == self.leads[lead] else minimum(index, texts.extents[name] - 1)
+            for name, index in texts.placed.items()
+        }
+        reach = row.replace(placed) + at + Dim.of(lead)
         for other in texts.lanes:  # the farthest cell: of rows that are read backwards, the first one's
             here, there = reach.replace({other: 0}), reach.replace({other: 1})
             reach = here if never_negative(here - there) else reach.replace({other: texts.sizes[other] - 1})
         return Led(row, line, cells, lane.mask, lines, at_end, near, self.define(texts.dim(reach + 1), f"{stem}_until"))
+
+    def row_of(self, lead: str) -> Dim:
+        """The begin of the row that a tile begins before: of rows that lie whole lines apart, that of the open tile."""
+        row = self.leads[lead]
+        for name, at in self.texts.placed.items():
+            for own in row.names & at.names:
+                if all("ALIGN" in map(self.texts.words.get, map(str, atoms)) for atoms, _ in (at - Dim.of(own)).terms):
+                    row = row.replace({own: Dim.of(name)})
+        return row
 
     def tile(self, loop: ir.Loop, tile: ir.Tile) -> None:
         """Cells side by side."""
@@ -287,6 +310,17 @@ class TritonPrinter(LaunchMemory):
                 own = self.texts.pass_of(self.texts.passing or read_for(self.kernel, loop))
                 with own, self.opened(loop.var, tile, loop.extent, loop.body):
                     self.statements(loop.body)
+                    self.load_ahead(tile, placed[0].name if (placed := index_of(loop.body, loop.var)) else loop.var)
+
+    def load_ahead(self, tile: ir.Tile, variable: str) -> None:
+        """While a row is folded, load what all rows have in common and it is written with."""
+        for (name, place), own in self.common.get(tile, {}).items() if self.texts.passing == FOLDED else ():
+            index, buffer = tuple(dim.replace({own: Dim.of(variable)}) for dim in place), self.texts.memory[name]
+            assert isinstance(buffer, ir.Buffer)
+            masks = opened(self.texts.masks(index)) or "True"
+            text = f"noyau_ahead({self.texts.cell(buffer, index)}, {masks}, AHEAD)"
+            self.texts.ahead[name] = self.define(text, f"{self.names.value(name)}_ahead")
+            self.used.rows.add("ahead")
 
     def reduction(self, loop: ir.Loop, tile: ir.Tile) -> None:
         """A tile of states, merged into one."""
@@ -313,6 +347,7 @@ class TritonPrinter(LaunchMemory):
         monoid = MONOIDS[fold.monoid]
         with self.texts.pass_of(self.texts.passing or FOLDED), self.opened(variable, fold.tile, extent, fold.body):
             self.statements(fold.body)
+            self.load_ahead(fold.tile, placed[0].name if (placed := index_of(fold.body, variable)) else variable)
             lane = self.texts.lanes[variable]
             lifted = monoid.lift(Symbolic(), fold.value, ir.Index(Dim.of(variable) if fold.at is None else fold.at))
             dtypes = monoid.states(fold.value.dtype)
@@ -336,6 +371,19 @@ class TritonPrinter(LaunchMemory):
             if alike <= self.texts.varies(value) | {variable}:
                 return text
         return f"tl.broadcast_to({text}, {self.block_of(alike)})"
+
+
+def end_of(rest: Dim, at: Dim, variable: str) -> Dim:
+    """The end of the cells of a tile, of which so many are left and each lies at such an index."""
+    begin = at.replace({variable: 0})
+    step, end = at.replace({variable: 1}) - begin, begin
+    for atoms, factor in rest.terms:
+        match atoms:
+            case (DimOp("floordiv", left, right),) if right == step and factor == 1:  # as many as begin before an end
+                end += left - step + 1
+            case _:
+                end += Dim(((atoms, factor),)) * step
+    return end
 
 
 def _is_reduced_into(statement: ir.Statement, empty: ir.Store) -> bool:

@@ -13,13 +13,15 @@ from noyau.codegen.identifiers import fitting
 from noyau.codegen.statements import INDENT
 from noyau.codegen.triton.expressions import Lane, TritonExpressions, Used, merged, reduced
 from noyau.codegen.triton.tables import TYPES, TritonNames, const_text
+from noyau.compiler.schedules.gpu.strategies import FOLDED, WRITTEN, read_for
 from noyau.compiler.schedules.gpu.tiles import ONE
+from noyau.compiler.schedules.gpu.vectors import Place
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, DimOp, product
 from noyau.ir.monoids import MONOIDS
-from noyau.ir.walk import every_expression, every_statement
+from noyau.ir.walk import every_expression, every_statement, folds_in, loads_of
 from noyau.text import collect
 
 
@@ -190,6 +192,26 @@ def merged_memory(body: Iterable[ir.Statement]) -> frozenset[str]:
     """The memory of which the cells of a tile are merged into one state."""
     loops = [s for s in every_statement(body) if isinstance(s, ir.Loop) and s.axis is ir.Axis.SERIAL and s.tile]
     return frozenset(expr.buffer for s in loops for expr in every_expression(s.body) if isinstance(expr, ir.Load))
+
+
+def common_loads(kernel: ir.Kernel, launch: ir.Launch) -> dict[ir.Tile, dict[Place, str]]:
+    """The places of inputs that all rows have in common, which a launch loads to write a row in one tile with, and no
+    fold does: by the tile, each with the index along it."""
+    inputs = {buffer.name for buffer in kernel.of(ir.Role.INPUT)}
+    loops = [s for s in every_statement(launch.body) if isinstance(s, ir.Loop) and s.tile is not None]
+    if any(s.axis is ir.Axis.SERIAL and s.tile is None for s in every_statement(launch.body) if isinstance(s, ir.Loop)):
+        return {}
+    written = [loop for loop in loops if read_for(kernel, loop) == WRITTEN]
+    read = [load.buffer for loop in loops if read_for(kernel, loop) == FOLDED for load in loads_of(loop.body)]
+    read += [load.buffer for fold in folds_in(launch.body) for load in loads_of(fold.body)]
+    common = dict[ir.Tile, dict[Place, str]]()
+    for loop in written:
+        own = placed[0].name if (placed := index_of(loop.body, loop.var)) else loop.var
+        for load in loads_of(loop.body):
+            is_common = {name for dim in load.index for name in dim.names if name.startswith("#")} == {own}
+            if load.buffer in inputs and load.buffer not in read and is_common and load.where is None and loop.tile:
+                common.setdefault(loop.tile, {})[load.buffer, load.index] = own
+    return common
 
 
 def led_row(index: ir.Index) -> Dim | None:

@@ -63,6 +63,7 @@ WARP = 32  # threads
 REGISTERS = 'registers = {"maxnreg": 64} if warps == 32 else {}'
 FEW = 16384  # bytes of rows: programs that take in fewer at once hide each other's waiting
 MOST_AT_ONCE = 16384
+SHORT, MANY = 1024, 32768  # cells of a row, and rows: up to these programs wait, and need not leave registers to others
 OF_LED = 256  # cells of a warp, of growing tiles that begin before their rows, at most
 SIZED = (TilePolicy.FIXED, TilePolicy.LIMITED, TilePolicy.COVERING, TilePolicy.KEPT)
 # Functions that choose what a launch is given, by their names.
@@ -233,11 +234,11 @@ class HostFunction(SizeText):
             yield f'STAGES = tiles.get("STAGES", {self.host("stages_of")}({most}){led})'
         if printer.texts.ends:
             yield f"ENDS = {' or '.join(f'{closed(self.dim(end))} % ALIGN != 0' for end in printer.texts.ends)}"
-        yield from self.reloading(printer)
         if launch.hints.waits:
             yield f"EARLY = {may_begin_early(self.first())}"
         yield from (self.empty(b) for b in self.kernel.buffers if is_of_tiles(b) and self.value(b) in printer.buffers())
         yield f"programs = {self.dim(product(loop.extent for loop in on_threads(launch.body)[1]))}"
+        yield from self.reloading(printer)
         sizes = [f"{size} // step_of({size})" if size in printer.stepped() else size for size in printer.sizes()]
         steps = [f"step_of({size})" for size in printer.stepped()]
         arguments = ", ".join([*printer.buffers(), *sizes, *steps, "INDEX", *printer.flags()])
@@ -257,12 +258,15 @@ class HostFunction(SizeText):
         return function
 
     def reloading(self, printer: TritonPrinter) -> Iterator[str]:
-        """Whether inputs are loaded again to write with."""
+        """Whether inputs are loaded again to write with, and whether others are loaded ahead."""
         again, reload = printer.again(), printer.launch.hints.reload
         if reload is not None and again:
             led = "ALIGN == 1 and " if is_led(printer.tiles) else ""
             near = f"{led}{reload.tile.name} * {reload.cell_bytes} <= {NEAR}"
+            near += f" and ({reload.tile.name} > {SHORT} or programs > {MANY})"
             yield f"AGAIN = {near} and {self.host('are_aligned')}({', '.join(again)})"
+        if printer.texts.ahead:
+            yield f"AHEAD = {' * '.join(tile.name for tile in printer.common)} <= {2 * SHORT}"
 
     def even(self, name: str, even: Even) -> str:
         """Whether every cell of a tile is inside."""
@@ -293,8 +297,12 @@ class HostFunction(SizeText):
             case TilePolicy.GROWING:
                 whole = length_of(tile, launch)
                 part = f" // {MOST_AT_ONCE // tile.number}" if tile.number < MOST_AT_ONCE else ""
-                cells = self.dim(whole * max(1, tile.number // MOST_AT_ONCE))
-                size = smaller(tile, tiles, f"{self.host('block_of')}({cells}){part}")
+                several = tile.number > MOST_AT_ONCE
+                size = f"{self.host('block_of')}({self.dim(whole * 2 // 3 if several else whole)}){part}"
+                if several and is_led(tiles):
+                    size += f" if ALIGN == 1 else {self.host('block_of')}({self.dim(whole * 2)}) // {tile.lead_divisor}"
+                else:
+                    size = smaller(tile, tiles, size)
                 yield f'{name} = tiles.get("{name}", max(1, {size}))'
             case TilePolicy.ALIGNMENT:
                 steps = [self.dim(step) for step in strides_in(row_of(launch), tile.number)]

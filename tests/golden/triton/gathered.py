@@ -292,8 +292,8 @@ def gathered(table, ids, **tiles):
         ROWS = tiles.get("ROWS", max(1, 1024 // COLUMNS))
         ROWS_EVEN = (b * s) % ROWS == 0
         COLUMNS_EVEN = ALIGN == 1 and n == COLUMNS
-        AGAIN = ALIGN == 1 and COLUMNS * 4 <= 32768 and are_aligned(table)
         programs = triton.cdiv(b * s, ROWS)
+        AGAIN = ALIGN == 1 and COLUMNS * 4 <= 32768 and (COLUMNS > 1024 or programs > 32768) and are_aligned(table)
         if programs > 0:
             gathered_2[(programs,)](
                 table, ids, v5, v2, words, n // step_of(n), b, s // step_of(s), step_of(n), step_of(s), INDEX, ALIGN, COLUMNS, ROWS, ROWS_EVEN, COLUMNS_EVEN, AGAIN, num_warps=tiles.get("num_warps", warps_of(2 * COLUMNS * ROWS))

@@ -93,6 +93,23 @@ def noyau_again(held, cells, inside, AGAIN: tl.constexpr):
     return held
 
 
+@triton.jit
+def noyau_ahead(cells, inside, AHEAD: tl.constexpr):
+    """What all rows have in common, on the way with a row, where it is short."""
+    found = 0
+    if AHEAD:
+        found = tl.load(cells, mask=inside, other=0)
+    return found
+
+
+@triton.jit
+def noyau_behind(found, cells, inside, AHEAD: tl.constexpr):
+    """What was loaded ahead, or the same loaded now."""
+    if not AHEAD:
+        found = tl.load(cells, mask=inside, other=0)
+    return found
+
+
 def index_type(*tensors):
     """int64 where an offset into one of the tensors needs more than 31 bits."""
     reach = max(sum(abs(step) * (extent - 1) for step, extent in zip(t.stride(), t.shape)) for t in tensors)
@@ -188,7 +205,7 @@ def residual_rms_norm_bf16_1(x, r, w, v10, v3, v17, v5_sum_of_piece, rows, n, n_
 
 
 @triton.jit
-def residual_rms_norm_bf16_2(x, r, w, v10, v3, v17, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, ROWS_EVEN: tl.constexpr, COLUMNS_EVEN: tl.constexpr, ENDS: tl.constexpr, AGAIN: tl.constexpr):
+def residual_rms_norm_bf16_2(x, r, w, v10, v3, v17, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, ROWS_EVEN: tl.constexpr, COLUMNS_EVEN: tl.constexpr, ENDS: tl.constexpr, AGAIN: tl.constexpr, AHEAD: tl.constexpr):
     rows = tl.cast(rows, INDEX)
     n = tl.cast(n, INDEX) * n_STEP
     i0t = tl.program_id(0).to(INDEX)
@@ -209,6 +226,7 @@ def residual_rms_norm_bf16_2(x, r, w, v10, v3, v17, rows, n, n_STEP: tl.constexp
     v3_2 = x_i + v_r_i
     v4 = v3_2 * v3_2
     v5_sum_lanes = tl.where(r1_inside, v4, 0.0)
+    w_ahead = noyau_ahead(w + r1, i0_inside & r1_inside, AHEAD)
     v5_sum = tl.sum(v5_sum_lanes, axis=1, keep_dims=True)
     v5 = v5_sum
     v8_scale = noyau_scale(v8)
@@ -221,7 +239,7 @@ def residual_rms_norm_bf16_2(x, r, w, v10, v3, v17, rows, n, n_STEP: tl.constexp
     v_r_i_2 = noyau_again(v_r_i, r + r1_line + r1_cells, i0_inside & r1_inside, AGAIN)
     v3_3 = x_i_2 + v_r_i_2
     noyau_store(v3 + r1_line + r1_cells, v3_3, i0_inside & r1_inside, i0_inside & r1_lines, True, ALIGN, "")
-    w_i = tl.load(w + r1, mask=i0_inside & r1_inside, other=0).to(tl.float32)
+    w_i = noyau_behind(w_ahead, w + r1, i0_inside & r1_inside, AHEAD).to(tl.float32)
     v15 = v3_3 * v13
     v17_2 = w_i * v15
     noyau_store(v17 + r1_line + r1_cells, v17_2, i0_inside & r1_inside, i0_inside & r1_lines, True, ALIGN, "")
@@ -314,19 +332,20 @@ def residual_rms_norm_bf16(x, r, w, v10, **tiles):
         ROWS_EVEN = rows % ROWS == 0
         COLUMNS_EVEN = ALIGN == 1 and n == COLUMNS
         ENDS = (n * rows) % ALIGN != 0
-        AGAIN = ALIGN == 1 and COLUMNS * 2 <= 32768 and are_aligned(x, r)
         programs = triton.cdiv(rows, ROWS)
+        AGAIN = ALIGN == 1 and COLUMNS * 2 <= 32768 and (COLUMNS > 1024 or programs > 32768) and are_aligned(x, r)
+        AHEAD = COLUMNS <= 2048
         if programs > 0:
             residual_rms_norm_bf16_2[(programs,)](
-                x, r, w, v10, v3, v17, rows, n // step_of(n), step_of(n), INDEX, ALIGN, COLUMNS, ROWS, ROWS_EVEN, COLUMNS_EVEN, ENDS, AGAIN, num_warps=tiles.get("num_warps", warps_of(2 * COLUMNS * ROWS))
+                x, r, w, v10, v3, v17, rows, n // step_of(n), step_of(n), INDEX, ALIGN, COLUMNS, ROWS, ROWS_EVEN, COLUMNS_EVEN, ENDS, AGAIN, AHEAD, num_warps=tiles.get("num_warps", warps_of(2 * COLUMNS * ROWS))
             )
     else:
         ALIGN = tiles.get("ALIGN", 1 if n % 8 == 0 else 8)
-        BLOCK = tiles.get("BLOCK", max(1, block_of(ALIGN * 2 + n * 2 - 2) // (1 if ALIGN == 1 else 4)))
+        BLOCK = tiles.get("BLOCK", max(1, block_of(((ALIGN * 2 + n * 2 + 1) // 3) - 1) if ALIGN == 1 else block_of(ALIGN * 2 + n * 2 - 2) // 4))
         BLOCK_EVEN = ALIGN == 1 and n % BLOCK == 0
         ENDS = (n * rows) % ALIGN != 0
         programs = rows
-        warps = tiles.get("num_warps", min(32, max(1, BLOCK // (512 if ALIGN == 1 else 256))))
+        warps = tiles.get("num_warps", min(32, max(1, BLOCK // 256)))
         registers = {"maxnreg": 64} if warps == 32 else {}
         if programs > 0:
             residual_rms_norm_bf16_3[(programs,)](

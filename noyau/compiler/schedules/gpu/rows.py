@@ -85,8 +85,8 @@ LONG = ir.Tile("BLOCK", ir.TilePolicy.GROWING, 16384, 512, 4)  # so many warps t
 HELD = ir.Tile("BLOCK", ir.TilePolicy.FIXED, 1 << 15, 32)
 FEWEST = 3 << 14  # cells of such a row: of a shorter one, what is held keeps other rows from being on the way
 NEAR = 1 << 16  # cells of a row that stays in the caches nearby, where all its tiles are full
-# Of several arrays: as many cells as of a row twice as long.
-SEVERAL = ir.Tile("BLOCK", ir.TilePolicy.GROWING, 32768, 512, 4)
+# Of several arrays: as many cells as of a row two thirds as long, in as many warps.
+SEVERAL = ir.Tile("BLOCK", ir.TilePolicy.GROWING, 32768, 256, 4)
 ONCE = ir.Tile("BLOCK", ir.TilePolicy.FIXED, 4096, 8)  # where one pass is enough, of which rounds are loaded ahead
 
 

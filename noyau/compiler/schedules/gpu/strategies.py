@@ -33,19 +33,45 @@ FLAT = ir.Tile("BLOCK", ir.TilePolicy.LIMITED, 1024)
 COLUMNS = ir.Tile("COLUMNS", ir.TilePolicy.COVERING, 1024)
 # So many that what all rows have in common is loaded once for several.
 ROWS = ir.Tile("ROWS", ir.TilePolicy.SHARING, 4096)
+NARROW = replace(COLUMNS, number=512)  # of rows that begin anywhere
+FEW = 256  # rows that do not fill tiles of those that begin alike
 APART = 4  # warps for 1024 cells where those that are read lie apart: each is a load of its own, of few in a thread
 SQUARE = (ir.Tile("DOWN", ir.TilePolicy.FIXED, 64), ir.Tile("ACROSS", ir.TilePolicy.FIXED, 64))
 
 
-def map_(kernel: ir.Kernel, body: Statements) -> ir.Launch:
-    """Lone loops: the innermost one in tiles, with several rounds of the one around it side by side."""
+def map_(kernel: ir.Kernel, body: Statements) -> tuple[ir.Launch, ...]:
+    """Lone loops: the innermost one in tiles, with several rounds of the one around it side by side. Of many rows that
+    begin anywhere, those that begin alike."""
     loops, inner = primitives.chain(body)
     apart = _lie_apart(kernel, loops[-1].var, inner)
     if len(loops) == 1:
         tile = replace(FLAT, warps=APART) if apart else FLAT
-        return ir.Launch(gpu_tiles.on_grid([], (gpu_tiles.cut(loops[0], tile, ir.Axis.THREADS),)))
+        return (ir.Launch(gpu_tiles.on_grid([], (gpu_tiles.cut(loops[0], tile, ir.Axis.THREADS),))),)
     lead, rows = lead_of(kernel, loops[:-1], loops[-1:]), replace(ROWS, number=1024, warps=APART) if apart else ROWS
-    return ir.Launch(_two(loops, inner, loops[-2], loops[-1], (rows, COLUMNS), lead))
+    choices = gpu_tiles.Choices()
+    if lead.let is not None and not apart:
+        pairs = (loops[-2].extent, FEW), (loops[-1].extent, NARROW.number)
+        large = [ir.opposite(gpu_tiles.all_at_most((extent,), most)) for extent, most in pairs]
+        many = ir.all_of((ir.opposite(lead.is_idle), *large))
+        choices.add(many, lambda: [_alike(loops, inner, lead)])
+    choices.add(True, lambda: [_two(loops, inner, loops[-2], loops[-1], (rows, COLUMNS), lead)])
+    return tuple(choices.launches)
+
+
+def _alike(loops: list[ir.Loop], inner: Statements, lead: Lead) -> Statements:
+    """Rows that lie a whole number of lines apart, side by side in a tile: all begin as many cells behind a line, so
+    that one load is enough of what they have in common."""
+    assert lead.let is not None
+    *around, first, second = loops
+    apart, number, residue, lane = (lead.most + 1, *(Dim.of(f"{first.var}{part}") for part in "trl"))
+    index = ir.Let(first.var, ir.Index((number * ROWS.size + lane) * apart + residue))
+    columns = gpu_tiles.cut(replace(second, body=inner), NARROW, ir.Axis.THREADS, lead)
+    of_residue = gpu_tiles.ceiling(first.extent - residue, apart)
+    rows = ir.Loop(str(lane), of_residue - number * ROWS.size, ir.Axis.LANES, (index, *columns.body), ROWS)
+    count = gpu_tiles.ceiling(gpu_tiles.ceiling(first.extent, apart), ROWS.size)
+    grid = (ir.Loop(str(number), count, ir.Axis.THREADS, ()), ir.Loop(str(residue), apart, ir.Axis.THREADS, ()))
+    lets = walk.substitute(lead.lets, {first.var: residue})
+    return gpu_tiles.on_grid([*around, *grid, replace(columns, body=())], (*lets, rows))
 
 
 def _lie_apart(kernel: ir.Kernel, variable: str, inner: Statements) -> bool:
@@ -177,7 +203,7 @@ def _of_loops(kernel: ir.Kernel, body: Statements, loops: list[ir.Loop], inner: 
     if not gpu_tiles.is_innermost(loops[-1]):
         return replace(kernel, launches=(side_by_side(body),))
     ways = reads_along(body)
-    return replace(kernel, launches=(transpose(body, *ways) if ways else map_(kernel, body),))
+    return replace(kernel, launches=(transpose(body, *ways),) if ways else map_(kernel, body))
 
 
 def _is_columns(loops: list[ir.Loop], inner: Statements) -> bool:

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
+from noyau.codegen.triton import printer
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.passes.normal_form import normalise
+from noyau.compiler.schedules.gpu import strategies
 from noyau.compiler.schedules.gpu.strategies import on_gpu
+from noyau.dtypes import DType
+from noyau.ir.loop_interpreter import run
 from noyau.ir.loop_verifier import check
+from noyau.ir.loops import TilePolicy
+from tests.compiler.schedules.groups import Group, in_order, tile_sizes
 from tests.jobs.check.groups import one_map, swiglu
 
 
 def tile_of_cells(graph, layout):
     """The tile that says how many cells a program has, of inputs that all lie so, and its warps."""
     layouts = {node.output: layout for node in graph.inputs if layout}
-    (launch,) = check(on_gpu(lower(normalise(graph), "kernel", layouts))).launches
+    *_, launch = check(on_gpu(lower(normalise(graph), "kernel", layouts))).launches
     tile = next(t for t in launch.tiles if t.name in ("ROWS", "BLOCK"))
     return tile.number, tile.warps
 
@@ -27,3 +36,36 @@ def test_cells_that_are_read_apart_are_few_of_a_thread(layout, expected):
 @pytest.mark.parametrize(("layout", "expected"), [(None, (1024, 0)), ("strided", (1024, 4))])
 def test_lone_loops_too(layout, expected):
     assert tile_of_cells(one_map("exp"), layout) == expected
+
+
+def with_bias(rows="rows", columns="n"):
+    """Rows plus what all of them have in common."""
+    g = Group()
+    x, bias = g.input("x", DType.F32, rows, columns), g.input("bias", DType.F32, columns)
+    g.map("add", x, g.expand(bias, (rows, columns)))
+    return g.graph()
+
+
+@pytest.mark.parametrize(("rows", "n"), [(3, 5), (4, 8), (11, 5), (14, 7), (9, 6), (0, 5)])
+def test_rows_that_begin_alike_lie_side_by_side(rows, n, monkeypatch):
+    monkeypatch.setattr(strategies, "FEW", 3)
+    monkeypatch.setattr(strategies, "NARROW", replace(strategies.NARROW, number=4))
+    kernel = check(on_gpu(lower(normalise(with_bias()), "kernel")))
+    assert len(kernel.launches) == 2
+    rng = np.random.default_rng(n)
+    x, bias = rng.standard_normal((rows, n), np.float32), rng.standard_normal(n, np.float32)
+    sizes = {TilePolicy.COVERING: 4, TilePolicy.SHARING: 2, TilePolicy.ALIGNMENT: 4}
+    (got,) = run(kernel, in_order(kernel, {"x": x, "bias": bias}), seed=n, sizes=tile_sizes(kernel, sizes))
+    assert np.array_equal(got, x + bias)
+
+
+def test_what_they_have_in_common_is_loaded_once():
+    text = printer.source(check(on_gpu(lower(normalise(with_bias()), "kernel"))))
+    assert "lead = (i0r * n) % ALIGN" in text
+    assert "bias_i = tl.load(bias + i1, mask=i1_inside, other=0)" in text
+
+
+@pytest.mark.parametrize(("rows", "columns"), [("rows", 64), ("rows", 66), (100, 1001)])
+def test_aligned_short_and_few_rows_follow_each_other(rows, columns):
+    assert len(on_gpu(lower(normalise(with_bias(rows, columns)), "kernel")).launches) == 1
+    assert "i0r" not in printer.source(on_gpu(lower(normalise(with_bias(rows, columns)), "kernel")))
