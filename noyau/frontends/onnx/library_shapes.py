@@ -19,7 +19,7 @@ Outcome: TypeAlias = "tuple[DType, tuple[Dim | None, ...]]"
 Rule: TypeAlias = "Callable[[OnnxSite], list[Outcome]]"
 
 
-def unknown(rank: int) -> tuple[None, ...]:
+def unknown(rank: int) -> tuple[Dim | None, ...]:
     return (None,) * rank
 
 
@@ -91,7 +91,7 @@ def _transposed_conv(site: OnnxSite) -> list[Outcome]:
     kernel = [Dim.of(size) for size in site.attribute("kernel_shape", [])] or list(weight.shape[2:])
     steps, dilations = (site.attribute(name, []) or [1] * rank for name in ("strides", "dilations"))
     more, pads = site.attribute("output_padding", []) or [0] * rank, site.attribute("pads", []) or [0] * (2 * rank)
-    extents: tuple[Dim | None, ...] = unknown(rank)
+    extents = unknown(rank)
     is_plain = "output_shape" not in site.attributes and site.attribute("auto_pad", "NOTSET") in ("NOTSET", "VALID")
     if is_plain and len(kernel) == len(steps) == len(dilations) == len(more) == rank and len(pads) == 2 * rank:
         offsets = [more[k] - pads[k] - pads[k + rank] + 1 for k in range(rank)]
