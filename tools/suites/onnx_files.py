@@ -43,12 +43,15 @@ def optimize(path: Path, result: Path, words: Sequence[str], time_s: float) -> d
 
 
 def line_of(name: str, row: Mapping[str, Any]) -> str:
-    """A file's line: seconds, kernels, errors, and ratios with the library and without."""
+    """A file's line: seconds, kernels, errors, and ratios with the library, without, and of the original to itself."""
     text = f"{name}: {row['clock_s']} s ({row['cpu_s']} of the processor)"
     if "right" not in row:
         return f"{text}, exit {row['status']}, not judged: {row.get('fault', 'later')}"
     errors = " ".join(f"{key} {error:.0e}" for key, error in row["errors"].items())
-    ratios = [f"{at}: {each['ms']} ms {each.get('with', '-')} {each['without']}" for at, each in row["speed"].items()]
+    ratios = [
+        f"{at}: {each['ms']} ms {each.get('with', '-')} {each['without']} (itself {each['again']})"
+        for at, each in row["speed"].items()
+    ]
     judgement = f"{'right' if row['right'] else 'WRONG'} {row['doubt']} ({errors}); {'; '.join(ratios)}"
     return (
         f"{text}, {row['kept']} of {row['kernels']} kernels, {row['says'] or row['reason'] or 'as it was'}, {judgement}"

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from noyau.dtypes import DType, from_numpy
+from noyau.dtypes import DType, from_numpy, from_onnx
 from noyau.errors import UnsupportedError
 from noyau.frontends.onnx.boundaries import ENTRIES
 from noyau.frontends.onnx.reductions import terms
@@ -19,7 +19,7 @@ Outcome: TypeAlias = "tuple[DType, tuple[Dim | None, ...]]"
 Rule: TypeAlias = "Callable[[OnnxSite], list[Outcome]]"
 
 
-def unknown(rank: int) -> tuple[None, ...]:
+def unknown(rank: int) -> tuple[Dim | None, ...]:
     return (None,) * rank
 
 
@@ -79,10 +79,36 @@ def _einsum(site: OnnxSite) -> list[Outcome]:
     return [(operands[0].dtype, tuple(extents.get(letter) for letter in output))]
 
 
-def _conv(site: OnnxSite) -> list[Outcome]:
-    value, weight = site.input(0), site.input(1)
+def _conv(site: OnnxSite, weights: int = 1, dtype: DType | None = None) -> list[Outcome]:
+    value, weight = site.input(0), site.input(weights)
     kernel = [Dim.of(size) for size in site.attribute("kernel_shape", [])] or list(weight.shape[2:])
-    return [(value.dtype, (value.shape[0], weight.shape[0], *_windows(site, value.shape[2:], kernel)))]
+    return [(dtype or value.dtype, (value.shape[0], weight.shape[0], *_windows(site, value.shape[2:], kernel)))]
+
+
+def _transposed_conv(site: OnnxSite) -> list[Outcome]:
+    """Each cell of the input gives a window of the result, and windows overlap."""
+    value, weight, rank = site.input(0), site.input(1), site.rank() - 2
+    kernel = [Dim.of(size) for size in site.attribute("kernel_shape", [])] or list(weight.shape[2:])
+    steps, dilations = (site.attribute(name, []) or [1] * rank for name in ("strides", "dilations"))
+    more, pads = site.attribute("output_padding", []) or [0] * rank, site.attribute("pads", []) or [0] * (2 * rank)
+    extents = unknown(rank)
+    is_plain = "output_shape" not in site.attributes and site.attribute("auto_pad", "NOTSET") in ("NOTSET", "VALID")
+    if is_plain and len(kernel) == len(steps) == len(dilations) == len(more) == rank and len(pads) == 2 * rank:
+        offsets = [more[k] - pads[k] - pads[k + rank] + 1 for k in range(rank)]
+        reach = [(size - 1) * step + offset for size, step, offset in zip(kernel, dilations, offsets, strict=True)]
+        extents = tuple((dim - 1) * step + far for dim, step, far in zip(value.shape[2:], steps, reach, strict=True))
+    return [(value.dtype, (value.shape[0], weight.shape[1] * site.attribute("group", 1), *extents))]
+
+
+def _stft(site: OnnxSite) -> list[Outcome]:
+    """Frames, bins, and a real and an imaginary part; a frame is as long as it is said to be, or as the window."""
+    length = site.contents(3)
+    frame = length.dims[0] if length is not None else site.input(2).shape[0] if site.has(2) else None
+    bins = None if frame is None else frame // 2 + 1 if site.attribute("onesided", 1) else frame
+    step = site.contents(1)
+    known = frame is not None and step is not None and step.dims[0].constant
+    frames = (site.input().shape[1] - frame) // known + 1 if frame is not None and known else None
+    return [(site.input().dtype, (site.input().shape[0], frames, bins, Dim.of(2)))]
 
 
 def _pool(site: OnnxSite) -> list[Outcome]:
@@ -109,26 +135,13 @@ def _windows(site: OnnxSite, extents: Shape, kernel: Sequence[Dim]) -> tuple[Dim
     return tuple((dim - size) // step + 1 for dim, size, step in zip(padded, reach, strides, strict=True))
 
 
-CONTRIBUTED_RULES: dict[str, Rule] = {
-    "Attention": _attention,
-    "DynamicQuantizeMatMul": _matmul,
-    "FusedConv": _conv,
-    "FusedGemm": _gemm,
-    "FusedMatMul": _fused_matmul,
-    "GroupQueryAttention": _multi_head_attention,
-    "MatMulNBits": lambda site: [(site.input().dtype, (*site.input().shape[:-1], Dim.of(site.attribute("N", 0))))],
-    "MultiHeadAttention": _multi_head_attention,
-    "TransposeMatMul": _fused_matmul,
-}
+def _quantized_attention(site: OnnxSite) -> list[Outcome]:
+    return [(site.input(3).dtype, dims) for _, dims in _attention(site)]
 
 
-def outcome_of(site: OnnxSite, domain: str = "") -> list[Outcome]:
-    """The dtypes and extents of the outputs, as far as a rule says; nothing where there is none."""
-    rule = _DOMAINS.get(domain, {}).get(site.op)
-    try:
-        return rule(site) if rule else []
-    except UnsupportedError:
-        return []
+def _quantized_pair(site: OnnxSite) -> list[Outcome]:
+    """A sum or a product of what is quantised: each operand has its scale and its zero behind it."""
+    return [(site.input().dtype, site.broadcast([site.input(0).shape, site.input(3).shape]))]
 
 
 def _same(site: OnnxSite) -> list[Outcome]:
@@ -140,6 +153,41 @@ def _same(site: OnnxSite) -> list[Outcome]:
 def _same_rank(site: OnnxSite) -> list[Outcome]:
     """As many axes as the first input, and nothing known of them."""
     return [(site.input().dtype, unknown(site.rank()))]
+
+
+def _recurrence(site: OnnxSite) -> list[Outcome]:
+    """All states of a recurrence, and the last ones."""
+    return [(site.input().dtype, unknown(rank)) for rank in (4, 3, 3)][: len(site.outputs)]
+
+
+CONTRIBUTED_RULES: dict[str, Rule] = {
+    "Attention": _attention,
+    "DynamicQuantizeLSTM": _recurrence,
+    "DynamicQuantizeMatMul": _matmul,
+    "FusedConv": _conv,
+    "FusedGemm": _gemm,
+    "FusedMatMul": _fused_matmul,
+    "GroupQueryAttention": _multi_head_attention,
+    "MatMulNBits": lambda site: [(site.input().dtype, (*site.input().shape[:-1], Dim.of(site.attribute("N", 0))))],
+    "MatMulIntegerToFloat": lambda site: [(site.input(2).dtype, dims) for _, dims in _matmul(site)],
+    "MultiHeadAttention": _multi_head_attention,
+    "QAttention": _quantized_attention,
+    "QGemm": lambda site: [(site.input(8).dtype if site.has(8) else DType.F32, unknown(2))],
+    **dict.fromkeys(("QLinearAdd", "QLinearMul"), _quantized_pair),
+    **dict.fromkeys(("QLinearAveragePool", "QLinearGlobalAveragePool"), _same_rank),
+    "QLinearConcat": lambda site: [(site.input(1).dtype, unknown(site.rank(2)))],
+    **dict.fromkeys(("QLinearLeakyRelu", "QLinearSigmoid", "QLinearSoftmax"), _same),
+    "TransposeMatMul": _fused_matmul,
+}
+
+
+def outcome_of(site: OnnxSite, domain: str = "") -> list[Outcome]:
+    """The dtypes and extents of the outputs, as far as a rule says; nothing where there is none."""
+    rule = _DOMAINS.get(domain, {}).get(site.op)
+    try:
+        return rule(site) if rule else []
+    except UnsupportedError:
+        return []
 
 
 def _reduction(site: OnnxSite) -> list[Outcome]:
@@ -155,6 +203,10 @@ def _from_extents(position: int, dtype: Callable[[OnnxSite], DType], site: OnnxS
 def _filler(site: OnnxSite) -> DType:
     value = site.attributes.get("value", np.float32(0))
     return (from_numpy(value.dtype) if isinstance(value, np.ndarray | np.generic) else None) or DType.OTHER
+
+
+def _of_datatype(rank: int, site: OnnxSite) -> list[Outcome]:
+    return [(from_onnx(site.attribute("output_datatype", 1)) or DType.OTHER, unknown(rank))]
 
 
 def _top_k(site: OnnxSite) -> list[Outcome]:
@@ -177,14 +229,21 @@ def _one_hot(site: OnnxSite) -> list[Outcome]:
 
 
 _RULES: dict[str, Rule] = {
+    "AffineGrid": partial(_from_extents, 1, lambda site: site.input().dtype),
     **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), _pool),
+    **dict.fromkeys(("BlackmanWindow", "HammingWindow", "HannWindow"), partial(_of_datatype, 1)),
+    "Col2Im": lambda site: [(site.input().dtype, unknown(2 + (site.input(1).shape[0].constant or 0)))],
     "Conv": _conv,
+    "ConvInteger": partial(_conv, dtype=DType.I32),
+    "ConvTranspose": _transposed_conv,
     "Einsum": _einsum,
     "Gemm": _gemm,
     "GlobalLpPool": lambda site: [(site.input().dtype, (*site.input().shape[:2], *[Dim.of(1)] * (site.rank() - 2)))],
     "MatMul": _matmul,
+    "MelWeightMatrix": partial(_of_datatype, 2),
     **dict.fromkeys(("CumProd", "CumSum", "LRN", "ReverseSequence", "TensorScatter"), _same),
-    **dict.fromkeys(("Pad", "Resize", "Slice", "Tile", "Upsample"), _same_rank),
+    **dict.fromkeys(("CenterCropPad", "MaxUnpool", "Pad", "Resize", "Slice", "Tile", "Upsample"), _same_rank),
+    "QLinearConv": lambda site: _conv(site, 3, site.input(7).dtype),
     **dict.fromkeys(("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean"), _reduction),
     **dict.fromkeys(("ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare"), _reduction),
     "Compress": lambda site: [
@@ -195,6 +254,7 @@ _RULES: dict[str, Rule] = {
     "OneHot": _one_hot,
     "Range": lambda site: [(site.input().dtype, (None,))],
     "Reshape": partial(_from_extents, 1, lambda site: site.input().dtype),
+    "STFT": _stft,
     "Split": lambda site: [(site.input().dtype, _along_axis(site, 0, None))] * len(site.outputs),
     "TopK": _top_k,
 }

@@ -33,6 +33,7 @@ from noyau.toolchain.cuda import compiler as cuda_compiler
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
 
+_ELEMENTWISE = frozenset("Abs Cast Erf Exp Identity Log Neg Not Relu Sigmoid Sqrt Tanh".split())
 _FUNCTIONS_SINCE = 8  # the first IR version with model-local functions
 
 
@@ -96,21 +97,33 @@ def _views(model: ModelProto, fused: Sequence[FusedNode], folder: Path | None) -
     readers = shape_readers(model, fused)
 
     def view(but: FusedNode | None = None) -> ModelValues:
-        return replace(values, nodes=tuple(_redirected(nodes, readers, _stand_ins(fused, but))))
+        return replace(values, nodes=tuple(_redirected(nodes, readers, _stand_ins(fused, nodes, but))))
 
     everywhere = view()
     return [view(part) if part.stand_ins else everywhere for part in fused]
 
 
-def _stand_ins(fused: Sequence[FusedNode], but: FusedNode | None = None) -> dict[str, str]:
-    return {name: other for part in fused if part is not but for name, other in part.stand_ins.items()}
+def _stand_ins(fused: Sequence[FusedNode], nodes: Sequence[NodeProto], but: FusedNode | None = None) -> dict[str, str]:
+    given = {name: other for part in fused if part is not but for name, other in part.stand_ins.items()}
+    return given | {name: other for part in fused for name, other in _as_inputs(part, nodes).items()}
+
+
+def _as_inputs(part: FusedNode, nodes: Sequence[NodeProto]) -> dict[str, str]:
+    """Inner values that differ from an input by functions of one operand alone, and that input, which has their shape:
+    onnxruntime computes it once for the part and for all others."""
+    origins = dict(zip(part.inputs, part.inputs, strict=True))
+    for node in (nodes[position] for position in sorted(part.nodes) if 0 <= position < len(nodes)):
+        if node.op_type in _ELEMENTWISE and node.input[0] in origins:
+            origins[node.output[0]] = origins[node.input[0]]
+    return {name: origins[name] for name in origins.keys() - {*part.inputs, *part.outputs}}
 
 
 def shape_readers(model: ModelProto, fused: Sequence[FusedNode]) -> frozenset[int]:
     """The positions of the nodes outside that read the shape of a value which lives within a part."""
-    inside = {position for part in fused for position in part.nodes}
-    names = _stand_ins(fused).keys()
-    readers = (at for at, node in enumerate(model.graph.node) if not names.isdisjoint(node.input))
+    inside, nodes = {position for part in fused for position in part.nodes}, model.graph.node
+    names = {name for part in fused for name in part.stand_ins}
+    shapes = names.union(*(_as_inputs(part, nodes) for part in fused))  # whose values others may read as well
+    readers = (at for at, node in enumerate(nodes) if (shapes if node.op_type == "Shape" else names) & {*node.input})
     return frozenset(readers) - inside
 
 
@@ -161,7 +174,7 @@ def _arranged(
 
     A reader of a shape reads what stands for the value within a part, unless that would need the reader itself: it then
     reads the value, whose producer stays beside the part."""
-    readers, stand_ins = set(shape_readers(model, fused)), _stand_ins(fused)
+    readers, stand_ins = set(shape_readers(model, fused)), _stand_ins(fused, model.graph.node)
     while True:
         kept = _remaining(model, _redirected(model.graph.node, readers, stand_ins), fused, extras)
         ordered, cycle = _in_order(kept)

@@ -36,6 +36,36 @@ def test_convolutions(attributes):
     assert [dim.evaluate(SIZES) for dim in shape] == list(got.shape)
 
 
+TRANSPOSED = "(float[n, 8, h, w] x, float[8, 3, 3, 2] k) => (float y) {{ y = ConvTranspose<{}>(x, k) }}"
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        "kernel_shape = [3, 2]",
+        "strides = [2, 3], pads = [1, 0, 0, 1], output_padding = [1, 2]",
+        "dilations = [2, 3], strides = [3, 1]",
+        'auto_pad = "VALID", strides = [2, 2]',
+    ],
+)
+def test_transposed_convolutions(attributes):
+    found = imported(TRANSPOSED.format(attributes))
+    image = np.ones((2, 8, 9, 12), np.float32)
+    got = results(found, {"x": image, "k": np.ones((8, 3, 3, 2), np.float32)})[0]
+    assert [dim.evaluate(SIZES) for dim in found.graph["y"].shape] == list(got.shape)
+
+
+@pytest.mark.parametrize("attributes", ["onesided = 1", "onesided = 0"])
+def test_frames_of_a_signal(attributes):
+    text = (
+        "(float[n, t, 1] x, float[16] w) => (float y) {{ s = Constant<value = int64 {{5}}>() y = STFT<{}>(x, s, w) }}"
+    )
+    found = imported(text.format(attributes))
+    feeds = {"x": np.ones((2, 40, 1), np.float32), "w": np.ones(16, np.float32)}
+    shape = results(found, feeds)[0].shape
+    assert [dim.evaluate({"n": 2, "t": 40}) for dim in found.graph["y"].shape] == list(shape)
+
+
 @pytest.mark.parametrize("attributes", ["", ", strides = [2, 2]", ", pads = [1, 1, 1, 1]"])
 def test_pools(attributes):
     found = imported(POOL.format(attributes))
@@ -68,6 +98,13 @@ def test_two_branches_of_one_extent_add_up():
         ("(float[n, m] x, int64[2] t) => (float y, float z) { y, z = Split<axis = 1>(x, t) }", ["n", "d0"]),
         ("(float[n, m] x, int64[n] l) => (float y) { y = ReverseSequence(x, l) }", ["n", "m"]),
         ("(float a, float b, float c) => (float y) { y = Range(a, b, c) }", ["d0"]),
+        ("(float[n, c, h] x, float[c, m, 3] k) => (float y) { y = ConvTranspose<output_shape = [9]>(x, k) }", "n m d0"),
+        ("(float[n, t, 1] x, int64 s) => (float y) { y = STFT(x, s) }", ["n", "d0", "d1", 2]),
+        ("(float[n, 2, 3] x, int64[4] t) => (float y) { y = AffineGrid(x, t) }", "d0 d1 d2 d3"),
+        ("(float[n, c, l] x, int64[2] i, int64[2] b) => (float y) { y = Col2Im(x, i, b) }", "d0 d1 d2 d3"),
+        ("(float[n, c, h] x, int64[n, c, h] i) => (float y) { y = MaxUnpool<kernel_shape = [2]>(x, i) }", "d0 d1 d2"),
+        ("(float[n, m] x, int64[2] t) => (float y) { y = CenterCropPad(x, t) }", ["d0", "d1"]),
+        ("(int64 s) => (float y) { y = HannWindow(s) }", ["d0"]),
         (
             "(float[n, k] x, float[k, m] w, float[m, p] v) => (float y) "
             '{ y = Einsum<equation = "ik,km,mp->pi">(x, w, v) }',
@@ -78,7 +115,25 @@ def test_two_branches_of_one_extent_add_up():
 def test_rules(text, shape):
     found = imported(text)
     assert list(found.opaque) == [0]
-    assert found.graph["y"].shape == shape_of(shape)
+    assert found.graph["y"].shape == shape_of(shape.split() if isinstance(shape, str) else shape)
+
+
+@pytest.mark.parametrize(
+    ("text", "dtype", "shape"),
+    [
+        ("(uint8[n, 3, h] x, uint8[8, 3, 1] k) => (int32 y) { y = ConvInteger(x, k) }", DType.I32, ["n", 8, "h"]),
+        (
+            "(uint8[n, 3, h] x, float s, uint8 a, int8[8, 3, 1] k, int8 z) => (uint8 y) "
+            "{ y = QLinearConv(x, s, a, k, s, z, s, z) }",
+            DType.I8,
+            ["n", 8, "h"],
+        ),
+        ("(int64 s) => (double y) { y = HannWindow<output_datatype = 11>(s) }", DType.F64, ["d0"]),
+    ],
+)
+def test_dtypes_that_are_not_the_first_inputs(text, dtype, shape):
+    found = imported(text)
+    assert (found.graph["y"].dtype, found.graph["y"].shape) == (dtype, shape_of(shape))
 
 
 def test_the_filler_of_an_unknown_shape_gives_the_dtype():

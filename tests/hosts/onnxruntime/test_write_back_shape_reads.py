@@ -94,3 +94,18 @@ def test_one_that_comes_back_to_itself_is_no_bystander():
     guilty = FusedNode("guilty_1f", (0, 2), ("x", "b"), ("a", "y"))
     assert refusals(model, [behind, guilty]) == {1: "a path leaves it and comes back to it"}
     assert [node.op_type for node in write_back(model, [behind]).graph.node] == ["Exp", "Neg", "Add", "after_1f"]
+
+
+def test_a_shape_within_and_without_is_that_of_an_input():
+    model = parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]> g (int64[b, s] ids, float[1] v) => (float[b, s] y, float[b, s] z) {
+        c = Cast <to = 1> (ids)  sh = Shape (c)  w = Expand (v, sh)  y = Add (c, w)  z = ConstantOfShape (sh) }"""
+    )
+    fused = write_back(model, [FusedNode("sum", (0, 2, 3), ("ids", "v"), ("y",))])
+    onnx.checker.check_model(fused, full_check=True)
+    assert [node.op_type for node in fused.graph.node if node.op_type != "sum"] == ["Shape", "ConstantOfShape"]
+    (outer,), (inner,) = ([n for n in each.node if n.op_type == "Shape"] for each in (fused.graph, fused.functions[0]))
+    assert (outer.input[0], inner.input[0]) == ("ids", fused.functions[0].input[0])
+    feeds = {"ids": R.integers(0, 100, (2, 5)), "v": np.ones(1, np.float32)}
+    found = onnxruntime.InferenceSession(fused.SerializeToString()).run(None, feeds)
+    np.testing.assert_array_equal(found, [feeds["ids"] + 1, np.zeros((2, 5))])
