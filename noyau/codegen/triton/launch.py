@@ -278,14 +278,14 @@ class TritonPrinter(LaunchMemory):
             first = texts.dim((at + Dim.of(lead)).replace(dict.fromkeys(texts.lanes, 0)))
             size = " * ".join(other.size for name, other in texts.lanes.items() if name in at.names)
             at_end = self.define(f"noyau_at_end({first}, {name}, {extent}, ALIGN, {size})", f"{stem}_at_end")
-        placed = {
-            name: index if row == self.leads[lead] else minimum(index, texts.extents[name] - 1)
-            for name, index in texts.placed.items()
-        }
-        reach = row.replace(placed) + at + Dim.of(lead)
+        inside = texts.placed
+        if row != self.leads[lead]:  # the tile may end behind the last row
+            inside = {name: minimum(index, texts.extents[name] - 1) for name, index in inside.items()}
+        place, reach = (row.replace(index) + at + Dim.of(lead) for index in (texts.placed, inside))
         for other in texts.lanes:  # the farthest cell: of rows that are read backwards, the first one's
-            here, there = reach.replace({other: 0}), reach.replace({other: 1})
-            reach = here if never_negative(here - there) else reach.replace({other: texts.sizes[other] - 1})
+            is_first = never_negative(place.replace({other: 0}) - place.replace({other: 1}))
+            farthest = {other: 0 if is_first else texts.sizes[other] - 1}
+            place, reach = place.replace(farthest), reach.replace(farthest)
         return Led(row, line, cells, lane.mask, lines, at_end, near, self.define(texts.dim(reach + 1), f"{stem}_until"))
 
     def row_of(self, lead: str) -> Dim:
