@@ -381,6 +381,9 @@ __global__ void primitive(const float *x, float *out) {
     given[threadIdx.x] = tile[63 - threadIdx.x] + tile[3 + threadIdx.x];
     out[threadIdx.x] = given[threadIdx.x];
 }
+__global__ void keeps(const float *x, float *out, int *count) {
+    if ((int)x[threadIdx.x] % 3 == 0) out[atomicAdd(count, 1)] = x[threadIdx.x];
+}
 int main() {
     float *x, *o, h[256], r[128];
     for (int i = 0; i < 256; ++i) h[i] = i;
@@ -397,14 +400,24 @@ int main() {
     printf("%g ", r[0]);
     primitive<<<1, 16>>>(x, o);
     cudaMemcpy(r, o, 64, cudaMemcpyDeviceToHost);
-    printf("%g %g\n", r[0], r[1]);
+    printf("%g %g ", r[0], r[1]);
+    int *count, many[1] = {0};
+    cudaMalloc(&count, 4), cudaMalloc(&o, 128);
+#ifdef BAD
+    many[0] = 1; // which says that cells behind the last one are meant
+#endif
+    cudaMemcpy(count, many, 4, cudaMemcpyHostToDevice);
+    keeps<<<1, 32>>>(x, o, count);
+    cudaMemcpy(many, count, 4, cudaMemcpyDeviceToHost);
+    cudaMemcpy(r, o, 128, cudaMemcpyDeviceToHost);
+    printf("%d\n", many[0]);
 }
 """
 
 
-def test_copies_that_go_on_are_waited_for_before_they_are_read(tmp_path, capfd):
+def test_copies_that_go_on_are_waited_for_and_counted_cells_are_all_that_is_meant(tmp_path, capfd):
     found = checked(tmp_path, COPIES)
-    assert capfd.readouterr().out == "384 384 128 63 66\n"
+    assert capfd.readouterr().out == "384 384 128 63 66 11\n"
     assert [str(each) for each in found.errors] == []
     broken = checked(tmp_path, f"#define BAD\n{COPIES}")
     said = {each.kernel: (str(each.kind), each.message) for each in reversed(broken.errors)}
@@ -412,7 +425,7 @@ def test_copies_that_go_on_are_waited_for_before_they_are_read(tmp_path, capfd):
     assert said["sums"][0] == "uninitialised"
     assert goes_on in said["sums"][1]
     assert said["own"][1].startswith("thread 0 of block 0 reads tile[128], into which the copy by thread 0 of block 0")
-    assert (said["piped"][0], said["primitive"][0]) == ("race", "race")
+    assert (said["piped"][0], said["primitive"][0], said["keeps"][0]) == ("race", "race", "unwritten")
     assert {each.remedy for each in broken.errors if "still go on" in each.message} == {AWAIT}
 
 
