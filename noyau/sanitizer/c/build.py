@@ -25,8 +25,8 @@ from noyau.toolchain.c.compiler import header_flags
 
 OWN = "noyau_own_text.c"  # what the user's text is called where it is built: no file that it may include
 _RUNTIME = (
-    "cells lanes memory fibers clocks entries teams loops tasks target openmp threads cuda device streams grids repeats"
-    " main"
+    "cells lanes memory fibers clocks entries teams loops tasks target openmp threads cuda copies device streams grids"
+    " repeats main"
 ).split()
 _WRAPPED = (
     "main malloc calloc realloc free aligned_alloc posix_memalign memcpy memmove memset printf puts putchar"

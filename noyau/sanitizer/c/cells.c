@@ -193,6 +193,8 @@ static void meet_grid(const block *b, const cell *c, int64_t offset, int how, in
 static void meet_work(const block *b, const cell *c, int64_t offset, int how, int site);
 static void keep_copied(cell *c, int how, int site);
 static void prove_guesses(const void *at);
+static uint32_t copies_open;
+static int is_being_copied(const block *b, int64_t offset, int how, int site);
 
 enum { POISON = 0xCB };
 static int is_poison(const char *at, int bytes) {
@@ -211,7 +213,9 @@ static void touch_cell(block *b, cell *c, int64_t offset, int how, int site, int
         const uint32_t flags = b->kind == SHARED ? 0 : c->round & FLAGS;
         *c = (cell){.round = round | flags};
     }
-    if (how != WRITE && b->is_fresh && is_scalar && !(c->round & IS_SET)) {
+    if (how != WRITE && copies_open && is_scalar && is_poison(b->start + offset, 1 << b->shift) && is_being_copied(b, offset, how, site))
+        c->round |= IS_SET;
+    else if (how != WRITE && b->is_fresh && is_scalar && !(c->round & IS_SET)) {
         if (is_poison(b->start + offset, 1 << b->shift)) found("uninitialised", how, site, b, offset, 0, 0, "%s", "");
         c->round |= IS_SET; /* somebody who is not watched wrote it, or it is told already */
     }

@@ -122,4 +122,8 @@ static void give_way(int state) {
     switch_to(now->runner ? now->runner : scheduler);
 }
 
-static void end_fiber(void) { give_way(ENDED); }
+static void drop_copies(void);
+static void end_fiber(void) {
+    drop_copies();
+    give_way(ENDED);
+}

@@ -30,6 +30,8 @@ _OF_PROGRAMS = {  # there is no op that could say what an output holds
     FindingKind.UNWRITTEN: "let the loop reach the last cells",
 }
 _ON_STACK = "a variable on the stack"
+_GOES_ON = "may still go on"
+AWAIT = "let who copies wait for it (__pipeline_wait_prior, consumer_wait, cg::wait), and put a barrier behind that"
 # What a line assigns to; a call that is given something counts, for it may write too.
 _TARGETS = re.compile(
     r"(?:\+\+|--)\s*(\w+)|(\S*?[\w\])])\s*(?:[-+*/%|&^]?=(?!=)|\+\+|--)|\b(?!(?:if|for|while)\b)(\w+\()(?!\))"
@@ -108,8 +110,8 @@ def findings_of_runs(
     words = _observations(runs, lines, context, numbers)
     raced = {_sides(each) for each in words if each.kind is FindingKind.RACE}
     lesser = PAIRS - {FindingKind.RACE}
-    freed = {each: text for each, text in words.items() if text and each.kind is FindingKind.OUT_OF_BOUNDS}
-    others = [each for each in words if each not in freed and (each.kind not in lesser or _sides(each) not in raced)]
+    worded = {each: text for each, text in words.items() if text and each.kind not in _WORDED}
+    others = [each for each in words if each not in worded and (each.kind not in lesser or _sides(each) not in raced)]
     remedies = {kind: text for kind, text in _OF_PROGRAMS.items() if context.language not in kind.remedies}
     owners = list(numbers.owners)
     route = Route(
@@ -122,16 +124,18 @@ def findings_of_runs(
         {kind: lambda each, _: words[each] for kind in _WORDED},
     )
     findings, allowed = findings_of(others, route)
-    by_words = replace(route, messages={FindingKind.OUT_OF_BOUNDS: lambda each, _: freed[each]})
-    more_findings, more_allowed = findings_of(freed, by_words)
-    by_case = [_with_remedy(each, context) for each in findings]
-    return tuple(dict.fromkeys([*by_case, *more_findings])), tuple(dict.fromkeys([*allowed, *more_allowed]))
+    by_words = replace(route, messages={each.kind: lambda each, _: worded[each] for each in worded})
+    more_findings, more_allowed = findings_of(worded, by_words)
+    by_case = [_with_remedy(each, context) for each in (*findings, *more_findings)]
+    return tuple(dict.fromkeys(by_case)), tuple(dict.fromkeys([*allowed, *more_allowed]))
 
 
 def _with_remedy(finding: Finding, context: ReportContext) -> Finding:
     """A race of threads of OpenMP with what its two lines lack; what is private or misaligned with what mends it."""
     if finding.kind is FindingKind.CRASH and " not a multiple of " in finding.message:
         return replace(finding, mend=ALIGN)
+    if finding.kind is FindingKind.UNINITIALISED and _GOES_ON in finding.message:
+        return replace(finding, mend=AWAIT)
     if finding.kind is FindingKind.UNINITIALISED and _ON_STACK in finding.message:
         return replace(finding, mend="private gives it no value: set it before it is read, or say firstprivate")
     file, _, line = finding.place.rpartition(":")
@@ -264,6 +268,9 @@ def _message(fault: Fault, site: Site | None, other: Site | None, memory: Watche
             return f"{fault.words}{after}" + (f", after {who} reached line {site.line}" if site else "")
         case FindingKind.LAUNCH:
             return fault.words
+        case FindingKind.UNINITIALISED if fault.words == "copied" and memory is not None:
+            cell, copies = memory.cell_text(fault.offset // unit), f"the copy by {by}{line} {_GOES_ON}"
+            return f"{who} reads {cell}, into which {copies}" + (f" ({fault.count} times)" if fault.count > 1 else "")
         case FindingKind.OUT_OF_BOUNDS if fault.words == "freed":
             return f"{who} touches {fault.name} after it was freed"
         case FindingKind.OUT_OF_BOUNDS if fault.words == "unseen":

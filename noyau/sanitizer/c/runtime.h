@@ -2,7 +2,7 @@
    -fsanitize=thread leaves in it, and the threads of OpenMP, of pthreads and of CUDA run one after the other.
 
    The files are one text: runtime.h, cells.c, lanes.c, memory.c, fibers.c, clocks.c, entries.c, teams.c, loops.c,
-   tasks.c, target.c, openmp.c, threads.c, cuda.c, device.c, streams.c, grids.c, repeats.c, main.c. They are linked to the object of the user's
+   tasks.c, target.c, openmp.c, threads.c, cuda.c, copies.c, device.c, streams.c, grids.c, repeats.c, main.c. They are linked to the object of the user's
    file, which is built as it is. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -160,7 +160,8 @@ typedef struct fiber {
         const struct meeting *at;
         int count;
     } met[4];                    /* the atomics that it came to last, and how many had released there before */
-    uint32_t met_next;
+    uint32_t met_next, copy_group;
+    struct copy *copies; /* of a grid: those that it has not waited for, the oldest first */
 } fiber;
 
 static int mode = SERIAL;

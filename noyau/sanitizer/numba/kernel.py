@@ -247,12 +247,12 @@ def map_of(name: str, recorder: Recorder, traced: TracingShadow, names: Collecti
 
 
 def watch_call(
-    function: Any, args: Sequence[Any], size: str = "", op: str = "", recorder: Recorder | None = None
+    function: Any, args: Sequence[Any], size: str = "", op: str = "", watching: Watching | None = None
 ) -> tuple[WatchedRun, Any]:
     """A call of a function of Numba on a script's own arguments, which it changes as the call would; and its result.
 
     UnsupportedError where it cannot be watched; whatever it raises."""
-    watching = Watching(function, recorder or Recorder(MOST))
+    watching = watching or Watching(function, Recorder(MOST))
     result = watching(*args)
     if watching.was_cut or watching.carried:
         result = function(*args)

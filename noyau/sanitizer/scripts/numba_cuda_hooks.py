@@ -33,7 +33,7 @@ from noyau.sanitizer.numba_cuda.kernel import MOST, lint_call
 from noyau.sanitizer.numba_cuda.launch import LANGUAGE, SimulatedLaunch, WatchedArgument, cells_of, root_of
 from noyau.sanitizer.scripts.fakes import patch
 from noyau.sanitizer.scripts.numba_host import WORDS, in_numpy, lend, stood_in
-from noyau.sanitizer.scripts.record import ScriptSession, describe_shapes, place_of
+from noyau.sanitizer.scripts.record import ScriptSession, describe_shapes, is_counted, place_of
 from noyau.sanitizer.scripts.streams import DEFAULT, StreamWork, calling_place, order_of, stream_number
 
 # What of the simulator stands for numba.cuda; kernels themselves run thread by thread over the shadow.
@@ -97,6 +97,7 @@ class _CudaHooks:
     def __init__(self, session: ScriptSession, launch: Any) -> None:
         self.session, self.launch = session, launch
         self.fresh: dict[int, FreshArray] = {}
+        self.counters: dict[int, np.ndarray] = {}  # integers that kernels have written, each an array of its own
         self.order, self.roots = order_of(session), dict[int, np.ndarray]()  # held, so that each has its own id
 
     def jit(self, function: Any = None, *args: Any, device: bool = False, **options: Any) -> Any:
@@ -163,8 +164,11 @@ class _CudaHooks:
             fresh_array = self.fresh.get(id(root_of(array._ary)))
             if fresh_array is not None and fresh_array.kernel is not None:
                 cells = cells_of(array._ary, fresh_array.array)
-                missed = np.flatnonzero(~fresh_array.is_set.reshape(-1)[cells.reshape(-1)])
-                if missed.size:
+                is_set = fresh_array.is_set.reshape(-1)[cells.reshape(-1)]
+                missed = np.flatnonzero(~is_set)
+                if missed.size and not is_counted(
+                    is_set.reshape(array._ary.shape), (each.item() for each in self.counters.values())
+                ):
                     first = ", ".join(map(str, np.unravel_index(missed[0], array._ary.shape)))
                     many = f"{missed.size} of {array._ary.size} cells that are copied to the host were never written"
                     mend = "let the threads reach the last cells, or fill the array before"
@@ -252,6 +256,9 @@ class HookedKernel(FakeCUDAKernel):  # type: ignore[misc]
             launch = launches.launch_kernel(self.fn, configuration, arguments, MOST, traced, goes_on=True)
             touched = [(a, False) for a in arrays]
             touched += [(a, True) for a, old in zip(arrays, before, strict=True) if a.tobytes() != old]
+            self._hooks.counters |= {
+                id(root_of(a)): a for a, is_new in touched if is_new and a.size == 1 and a.dtype.kind in "iu"
+            }
             stream = self._launch[2] if isinstance(self._launch, tuple) and len(self._launch) > 2 else 0
             self._hooks.note_work(f"the kernel {name}", at, stream, touched, waits=False)
             self._report(launch, at, shapes)

@@ -17,7 +17,7 @@ from numba.core.registry import CPUDispatcher
 
 from noyau.errors import NoyauError
 from noyau.sanitizer.lint.arithmetic import sums_of_call
-from noyau.sanitizer.numba.kernel import MOST, map_of, watch_call
+from noyau.sanitizer.numba.kernel import MOST, Watching, map_of, watch_call
 from noyau.sanitizer.recording_array import Recorder
 from noyau.sanitizer.routes import copied, restore
 from noyau.sanitizer.scripts.fakes import patch
@@ -94,15 +94,17 @@ class _LoopHooks:
         before = copied(arguments.args)
         shapes = describe_shapes(list(arguments.arguments), arguments.args)
         self.watching = True
+        traced = self.session.traced(name, place)
+        recorder = Recorder(MOST, traced)
+        watching = Watching(function, recorder)
         try:
-            traced = self.session.traced(name, place)
-            recorder = Recorder(MOST, traced)
-            watched, result = watch_call(function, arguments.args, shapes, self.session.script, recorder=recorder)
+            watched, result = watch_call(function, arguments.args, shapes, self.session.script, watching)
             if traced is not None:
                 self.session.draw(map_of(name, recorder, traced, arguments.arguments, traced.accesses >= MOST), place)
         except Exception as fault:  # noqa: BLE001  whatever it is, the script goes on as Numba has it
             raised = "" if isinstance(fault, NoyauError) else f"in Python it raised {type(fault).__name__}: "
-            self.session.add(name, "numba", place, shapes, None, f"{raised}{fault}".partition("\n")[0])
+            seen = watching.watched(self.session.script, name, shapes) if raised else None  # what led to it, perhaps
+            self.session.add(name, "numba", place, shapes, seen, f"{raised}{fault}".partition("\n")[0])
             restore(arguments.args, before)
             return plain(function, *args, **named)
         finally:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+import numpy as np
 
 from noyau.errors import CheckError, FindingKind
 from noyau.kernels.user_kernel import python_function
@@ -191,6 +194,12 @@ class ScriptSession:
         maps = tuple((self.maps or {}).values())
         kernels, advice = tuple(self.kernels.values()), tuple(self.advice.values())
         return ScriptCheck(self.script, kernels, fault, tuple(self.notes), advice, maps, unseen)
+
+
+def is_counted(is_set: np.ndarray, counts: Iterable[int]) -> bool:
+    """Whether the cells that hold values are the first ones, as many, or as many rows, as a kernel has counted."""
+    many, row = int(np.count_nonzero(is_set)), math.prod(is_set.shape[1:])
+    return many > 0 and bool(is_set.reshape(-1)[:many].all()) and any(many in (each, each * row) for each in counts)
 
 
 def place_of(function: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from copy import copy
@@ -237,6 +238,13 @@ WORDS: dict[str, Any] = {
     "get_device_name": _answer(PROPERTIES.name),
     "get_device_properties": _answer(PROPERTIES),
     "get_device_capability": _answer((PROPERTIES.major, PROPERTIES.minor)),
+    "is_current_stream_capturing": _answer(False),  # an optimizer asks at each step
+    "can_device_access_peer": _answer(False),
+    "get_arch_list": _answer([f"sm_{PROPERTIES.major}{PROPERTIES.minor}"]),
+    "get_rng_state": lambda *_, **__: torch.get_rng_state(),  # the numbers of a GPU are drawn here too
+    "set_rng_state": lambda state, *_, **__: torch.set_rng_state(state),
+    "memory_stats": lambda *_: defaultdict(int),
+    "memory_summary": _answer(""),
     "mem_get_info": _answer((PROPERTIES.total_memory, PROPERTIES.total_memory)),
     "current_stream": lambda *_: TorchStream(number=FakeStream.order.current),
     "default_stream": lambda *_: TorchStream(number=DEFAULT),
@@ -250,9 +258,12 @@ WORDS: dict[str, Any] = {
     "Event": FakeEvent,
     "CUDAGraph": _no_graphs,
 }
-_SILENT = """init _lazy_init set_device empty_cache manual_seed manual_seed_all reset_peak_memory_stats
-    reset_max_memory_allocated ipc_collect""".split()
-_ZERO = "current_device memory_allocated max_memory_allocated memory_reserved max_memory_reserved".split()
+_SILENT = """init _lazy_init set_device set_stream empty_cache ipc_collect manual_seed manual_seed_all seed seed_all
+    reset_peak_memory_stats reset_max_memory_allocated reset_accumulated_memory_stats set_per_process_memory_fraction
+    set_sync_debug_mode""".split()
+_ZERO = """current_device memory_allocated max_memory_allocated memory_reserved max_memory_reserved utilization
+    initial_seed get_sync_debug_mode""".split()
+_MARKS = "range_push range_pop range_start range_end mark".split()  # of torch.cuda.nvtx
 WORDS |= {name: _answer() for name in _SILENT} | {name: _answer(0) for name in _ZERO}
 _ALIKE = "is_available device_count synchronize current_stream memory_allocated empty_cache".split()
 _ACCELERATOR = {name: WORDS[name] for name in _ALIKE} | {
@@ -279,6 +290,8 @@ def torch_stood_in(look: Look, note: Note = lambda _: None) -> Iterator[None]:
     with ExitStack() as undone:
         for name, word in WORDS.items():
             patch(undone, torch.cuda, name, word)
+        for name in _MARKS:
+            patch(undone, torch.cuda.nvtx, name, _answer(0))
         for name, word in _ACCELERATOR.items() if hasattr(torch, "accelerator") else ():
             patch(undone, torch.accelerator, name, word)
         patch(undone, torch, "Generator", Generator)

@@ -73,6 +73,22 @@ def test_cells_that_an_earlier_launch_wrote_hold_values():
     assert session.finished().findings == ()
 
 
+def test_the_rest_of_a_result_that_is_counted_is_not_missed():
+    @cuda.jit
+    def keep(x, out, count):
+        i = cuda.grid(1)
+        if x[i] > 0:
+            out[cuda.atomic.add(count, 0, 1)] = x[i]
+
+    session = ScriptSession("here")
+    with install_hooks(session):
+        for start in (0, 1):  # a count that says something else leaves cells unwritten
+            out, count = cuda.device_array(8), cuda.to_device(np.array([start], np.int32))
+            keep[1, 8](cuda.to_device(np.array([1.0, -1, 2, 3, -1, -1, 4, -1])), out, count)
+            assert out.copy_to_host()[start : count.copy_to_host()[0]].tolist() == [1, 2, 3, 4]
+            assert [each.kind for each in session.finished().findings] == ["unwritten"] * start
+
+
 def test_views_of_one_array_share_its_cells():
     @cuda.jit
     def move(source, target):

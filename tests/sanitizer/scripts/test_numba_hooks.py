@@ -136,6 +136,24 @@ def test_an_unwritten_tail_of_a_result_is_found_unless_a_number_says_how_long_it
     ]
 
 
+def test_what_was_found_before_python_raised_is_kept():
+    @njit(parallel=True)
+    def largest(x, offsets):
+        out = np.zeros(offsets.size)
+        for i in prange(offsets.size):
+            row = x[offsets[i] : offsets[i + 1]]
+            out[i] = row.max()
+        return out
+
+    session = ScriptSession("here")
+    with install_hooks(session), suppress(Exception):
+        largest(np.ones(5), np.array([0, 2, 5]))
+    (seen,) = session.finished().kernels
+    assert [each.kind for each in seen.findings] == ["out-of-bounds"]
+    assert "offsets at 3" in seen.findings[0].message
+    assert "zero-size array" in seen.unseen
+
+
 def test_a_name_that_is_read_after_its_loop_has_a_remedy_of_its_own():
     @njit(parallel=True)
     def last(n):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from noyau.sanitizer.c.reports import AWAIT
 from noyau.sanitizer.scripts.programs import check_program
 
 RIGHT = r"""
@@ -298,6 +299,137 @@ def test_each_finding_names_its_kernel_and_what_is_wrong(tmp_path, capfd):
     assert "the grid touches memory of the host at of_malloc" in said["of_host"][1]
     remedies = {each.kernel: each.remedy for each in found.errors}
     assert remedies["prog"] == "wait for the grid before the host touches it: cudaDeviceSynchronize()"
+
+
+COPIES = r"""
+#include <cooperative_groups.h>
+#include <cooperative_groups/memcpy_async.h>
+#include <cuda/pipeline>
+#include <cuda_pipeline.h>
+#include <cstdio>
+namespace cg = cooperative_groups;
+__global__ void sums(const float *x, float *out, int n) {
+    __shared__ float tile[2][64];
+    auto block = cg::this_thread_block();
+    int tiles = n / 64;
+    float s = 0;
+    cg::memcpy_async(block, tile[0], x, sizeof(float) * 64);
+    for (int t = 0; t < tiles; ++t) {
+        if (t + 1 < tiles) {
+            cg::memcpy_async(block, tile[(t + 1) & 1], x + (t + 1) * 64, sizeof(float) * 64);
+#ifndef BAD
+            cg::wait_prior<1>(block);
+#else
+            block.sync();
+#endif
+        } else cg::wait(block);
+        s += tile[t & 1][63 - threadIdx.x];
+        block.sync();
+    }
+    out[threadIdx.x] = s;
+}
+template <int STAGES> __global__ void piped(const float *x, float *out, int n) {
+    __shared__ float tile[STAGES][64];
+    __shared__ cuda::pipeline_shared_state<cuda::thread_scope_block, STAGES> state;
+    auto block = cg::this_thread_block();
+    auto pipe = cuda::make_pipeline(block, &state);
+    int tiles = n / 64;
+    float s = 0;
+    for (int t = 0, next = 0; t < tiles; ++t) {
+        for (; next < tiles && next < t + STAGES; ++next) {
+            pipe.producer_acquire();
+            cuda::memcpy_async(block, tile[next % STAGES], x + next * 64, sizeof(float) * 64, pipe);
+            pipe.producer_commit();
+        }
+#ifndef BAD
+        pipe.consumer_wait();
+#endif
+        s += tile[t % STAGES][63 - threadIdx.x];
+        pipe.consumer_release();
+    }
+    out[threadIdx.x] = s;
+}
+__global__ void own(const float4 *x, float4 *out) {
+    __shared__ float4 tile[2][32];
+    auto pipe = cuda::make_pipeline();
+    for (int k = 0; k < 2; ++k) {
+        pipe.producer_acquire();
+        cuda::memcpy_async(&tile[k][threadIdx.x], x + k * 32 + threadIdx.x, sizeof(float4), pipe);
+        pipe.producer_commit();
+    }
+    float4 s = {0, 0, 0, 0};
+    for (int k = 0; k < 2; ++k) {
+#ifdef BAD
+        if (k == 0) cuda::pipeline_consumer_wait_prior<1>(pipe);
+#else
+        pipe.consumer_wait();
+#endif
+        s.x += tile[k][threadIdx.x].x, s.w += tile[k][threadIdx.x].w;
+        pipe.consumer_release();
+    }
+    out[threadIdx.x] = s;
+}
+__global__ void primitive(const float *x, float *out) {
+    __shared__ alignas(16) float given[64];
+    __shared__ __align__(16) float tile[64];
+    __pipeline_memcpy_async(&tile[4 * threadIdx.x], &x[4 * threadIdx.x], 16, threadIdx.x ? 0 : 4);
+    __pipeline_commit();
+#ifdef BAD
+    __syncthreads(); // others see what was there when it was passed
+    __pipeline_wait_prior(0);
+#else
+    __pipeline_wait_prior(0);
+    __syncthreads();
+#endif
+    given[threadIdx.x] = tile[63 - threadIdx.x] + tile[3 + threadIdx.x];
+    out[threadIdx.x] = given[threadIdx.x];
+}
+__global__ void keeps(const float *x, float *out, int *count) {
+    if ((int)x[threadIdx.x] % 3 == 0) out[atomicAdd(count, 1)] = x[threadIdx.x];
+}
+int main() {
+    float *x, *o, h[256], r[128];
+    for (int i = 0; i < 256; ++i) h[i] = i;
+    cudaMalloc(&x, 1024), cudaMalloc(&o, 512);
+    cudaMemcpy(x, h, 1024, cudaMemcpyHostToDevice);
+    sums<<<1, 64>>>(x, o, 256);
+    cudaMemcpy(r, o, 256, cudaMemcpyDeviceToHost);
+    printf("%g ", r[63]);
+    piped<2><<<1, 64>>>(x, o, 256);
+    cudaMemcpy(r, o, 256, cudaMemcpyDeviceToHost);
+    printf("%g ", r[63]);
+    own<<<1, 32>>>((float4 *)x, (float4 *)o);
+    cudaMemcpy(r, o, 512, cudaMemcpyDeviceToHost);
+    printf("%g ", r[0]);
+    primitive<<<1, 16>>>(x, o);
+    cudaMemcpy(r, o, 64, cudaMemcpyDeviceToHost);
+    printf("%g %g ", r[0], r[1]);
+    int *count, many[1] = {0};
+    cudaMalloc(&count, 4), cudaMalloc(&o, 128);
+#ifdef BAD
+    many[0] = 1; // which says that cells behind the last one are meant
+#endif
+    cudaMemcpy(count, many, 4, cudaMemcpyHostToDevice);
+    keeps<<<1, 32>>>(x, o, count);
+    cudaMemcpy(many, count, 4, cudaMemcpyDeviceToHost);
+    cudaMemcpy(r, o, 128, cudaMemcpyDeviceToHost);
+    printf("%d\n", many[0]);
+}
+"""
+
+
+def test_copies_that_go_on_are_waited_for_and_counted_cells_are_all_that_is_meant(tmp_path, capfd):
+    found = checked(tmp_path, COPIES)
+    assert capfd.readouterr().out == "384 384 128 63 66 11\n"
+    assert [str(each) for each in found.errors] == []
+    broken = checked(tmp_path, f"#define BAD\n{COPIES}")
+    said = {each.kernel: (str(each.kind), each.message) for each in reversed(broken.errors)}
+    goes_on = "reads tile[63], into which the copy by thread 63 of block 0 on line 14 may still go on"
+    assert said["sums"][0] == "uninitialised"
+    assert goes_on in said["sums"][1]
+    assert said["own"][1].startswith("thread 0 of block 0 reads tile[128], into which the copy by thread 0 of block 0")
+    assert (said["piped"][0], said["primitive"][0], said["keeps"][0]) == ("race", "race", "unwritten")
+    assert {each.remedy for each in broken.errors if "still go on" in each.message} == {AWAIT}
 
 
 HEADERS = {

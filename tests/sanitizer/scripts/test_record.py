@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from noyau.errors import FindingKind
 from noyau.sanitizer.access_map import AccessMap, ArrayMap, Owner
 from noyau.sanitizer.records import WatchedRun
-from noyau.sanitizer.scripts.record import ScriptSession, describe_shapes
+from noyau.sanitizer.scripts.record import ScriptSession, describe_shapes, is_counted
 from noyau.verify.findings import Finding
 
 
@@ -89,3 +90,20 @@ def test_arguments_in_short():
     assert describe_shapes(["x", "n", "f"], [np.zeros((2, 3), np.float32), 4, print]) == "x: float32[2, 3], n = 4, f"
     words = describe_shapes(list("abcdefgh"), range(8))
     assert words == "a = 0, b = 1, c = 2, d = 3, e = 4, f = 5 and 2 more"
+
+
+@pytest.mark.parametrize(
+    ("shape", "many", "counts", "wanted"),
+    [
+        ((9,), 5, [5], True),
+        ((9,), 5, [4, 6], False),
+        ((9,), 0, [0], False),
+        ((4, 3), 6, [2], True),
+        ((4, 3), 5, [2], False),
+    ],
+)
+def test_a_number_that_a_kernel_wrote_says_how_much_of_a_result_is_meant(shape, many, counts, wanted):
+    is_set = np.zeros(shape, bool)
+    is_set.reshape(-1)[:many] = True
+    assert is_counted(is_set, counts) == wanted
+    assert not is_counted(is_set[::-1], counts)

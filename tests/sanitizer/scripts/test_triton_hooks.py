@@ -161,6 +161,33 @@ def test_cells_that_the_host_reads_and_nobody_stored(checked):
     assert finding.mend == f"{programs}; let the offsets and the mask of the store reach every cell"
 
 
+KEPT = """
+    import torch
+    import triton
+    import triton.language as tl
+
+    @triton.jit
+    def keep(x, out, count, n, BLOCK: tl.constexpr):
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        values = tl.load(x + at, mask=at < n, other=0.0)
+        kept = (values > 0).to(tl.int32)
+        base = tl.atomic_add(count, tl.sum(kept, 0))
+        tl.store(out + base + tl.cumsum(kept, 0) - 1, values, mask=kept > 0)
+
+    x = torch.arange(-30.0, 70.0, device="cuda")
+    out, count = torch.empty_like(x), torch.full((1,), START, dtype=torch.int32, device="cuda")
+    keep[(4,)](x, out, count, 100, BLOCK=32)
+    assert len(out.cpu()[START : int(count)]) == 69
+"""
+
+
+@pytest.mark.parametrize("start", [0, 1])
+def test_the_rest_of_a_result_that_is_counted_is_not_missed(tmp_path, start):
+    (path := tmp_path / "script.py").write_text(textwrap.dedent(KEPT.replace("START", str(start))), "utf-8")
+    found = check_script(path)
+    assert (found.fault, [each.kind for each in found.findings]) == ("", ["unwritten"] * start)
+
+
 LEFT_OUT = """
     from contextlib import nullcontext, suppress
     from unittest import mock

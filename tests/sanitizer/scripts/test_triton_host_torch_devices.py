@@ -65,6 +65,20 @@ def test_what_is_said_to_torch_cuda(calls):
     assert torch.rand(3, generator=torch.Generator("cuda"), device="cuda").is_cuda
 
 
+def test_what_asks_a_driver_is_answered_without_one(calls):
+    torch.cuda.set_rng_state(torch.cuda.get_rng_state())
+    torch.cuda.nvtx.range_push("step")
+    torch.cuda.nvtx.range_pop()
+    assert torch.cuda.memory_stats()["allocated_bytes.all.peak"] == 0
+    assert (torch.cuda.get_arch_list(), torch.cuda.is_current_stream_capturing()) == (["sm_90"], False)
+    weight = torch.nn.Parameter(torch.ones(3, device="cuda"))
+    steps = torch.optim.AdamW([weight], lr=0.5, weight_decay=0.0), torch.optim.SGD([weight], lr=0.5)
+    torch.utils.checkpoint.checkpoint(torch.sin, weight, use_reentrant=False).sum().backward()
+    for each in steps:
+        each.step()
+    torch.testing.assert_close(weight.detach().cpu(), torch.full((3,), 0.5 - 0.5 * 0.5403023))
+
+
 def test_the_default_device(calls):
     with torch.device("cuda"):
         assert torch.zeros(2).is_cuda

@@ -256,12 +256,16 @@ template <class Group, class T> NOYAU_CALLED T exclusive_scan(const Group &group
     return group.thread_rank() ? all : T();
 }
 
-/* Copies that are done at once, each thread its part; who uses them must wait for the group. */
-template <class Group, class T> static inline void memcpy_async(const Group &group, T *to, const T *from, size_t bytes) {
-    for (size_t i = group.thread_rank(); i < bytes / sizeof(T); i += group.size()) to[i] = from[i];
+/* Copies of which each thread begins its part, a group of them at a call. */
+template <class Group, class T> NOYAU_CALLED void memcpy_async(const Group &group, T *to, const T *from, size_t bytes) {
+    for (size_t i = group.thread_rank(); i < bytes / sizeof(T); i += group.size()) noyau_copy_begin(to + i, from + i, sizeof(T), 0, NOYAU_PC);
+    noyau_copy_commit();
 }
-template <class Group> __attribute__((always_inline)) static inline void wait(const Group &group) { group.sync(); }
-template <unsigned Left, class Group> __attribute__((always_inline)) static inline void wait_prior(const Group &group) { group.sync(); }
+template <unsigned Left, class Group> __attribute__((always_inline)) static inline void wait_prior(const Group &group) {
+    noyau_copy_wait(Left);
+    group.sync();
+}
+template <class Group> __attribute__((always_inline)) static inline void wait(const Group &group) { wait_prior<0>(group); }
 template <class Group, class F> static inline void invoke_one(const Group &group, F f) {
     if (group.thread_rank() == 0) f();
 }

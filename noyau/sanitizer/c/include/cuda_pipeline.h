@@ -1,10 +1,10 @@
-/* Copies of one thread, done at once. */
+/* Copies of one thread, which go on until it waits for them. */
 #ifndef NOYAU_PIPELINE_H
 #define NOYAU_PIPELINE_H
 #include "noyau_cuda.h"
-static inline void __pipeline_memcpy_async(void *to, const void *from, size_t bytes, size_t zeros = 0) {
-    for (size_t i = 0; i < bytes; i += 4) *(unsigned *)((char *)to + i) = i < bytes - zeros ? *(const unsigned *)((const char *)from + i) : 0;
+NOYAU_STATIC void __pipeline_memcpy_async(void *to, const void *from, size_t bytes, size_t zeros = 0) {
+    noyau_copy_begin(to, from, (int64_t)bytes, (int64_t)zeros, NOYAU_PC);
 }
-static inline void __pipeline_commit() {}
-static inline void __pipeline_wait_prior(size_t) {}
+NOYAU_STATIC void __pipeline_commit() { noyau_copy_commit(); }
+NOYAU_STATIC void __pipeline_wait_prior(size_t left) { noyau_copy_wait((unsigned)left); }
 #endif

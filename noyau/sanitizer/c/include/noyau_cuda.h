@@ -43,7 +43,7 @@
 #define __shared__ thread_local
 #define __forceinline__ inline
 #define __launch_bounds__(...)
-#define __align__(n) alignas(n)
+#define __align__(n) __attribute__((aligned(n)))
 #define __cluster_dims__(...)
 #define __maxnreg__(...)
 #define CUDART_INF_F __builtin_inff()
@@ -86,6 +86,9 @@ const uint64_t *noyau_gather(unsigned mask, uint64_t value, const void *pc);
 uint64_t noyau_warp(int operation, unsigned mask, uint64_t value, int lane, int width, const void *pc);
 unsigned noyau_active(const void *pc);
 void noyau_fence(void);
+void noyau_copy_begin(void *to, const void *from, int64_t bytes, int64_t zeros, const void *pc);
+void noyau_copy_commit(void);
+void noyau_copy_wait(unsigned left);
 void noyau_touch(const void *at, int bytes, int writes, const void *pc);
 void noyau_atomic(void *at, int bytes, int reads, const void *pc); /* reads: 2 where it compares and swaps */
 void noyau_run_grid(uint3 grid, uint3 block, int64_t shared, int cooperates, void (*run)(void *), void *argument, int64_t bytes,

@@ -1,0 +1,61 @@
+/* Copies that go on beside the thread that asked for them: until it has waited, nothing is where they write. */
+typedef struct copy {
+    struct copy *next;
+    char *to;
+    const char *from;
+    int64_t bytes, given; /* behind what is given come zeros */
+    uint32_t group;
+    int32_t site;
+} copy;
+static uint32_t copies_open;
+
+static void write_copy(char *to, const char *from, int64_t bytes, int64_t given) {
+    __real_memmove(to, from, (size_t)given);
+    __real_memset(to + given, 0, (size_t)(bytes - given));
+}
+
+void noyau_copy_begin(void *to, const void *from, int64_t bytes, int64_t zeros, const void *pc) {
+    const int site = site_of(pc);
+    const int64_t given = zeros < 0 || zeros > bytes ? 0 : bytes - zeros;
+    touch_range(from, given, READ, site);
+    touch_range(to, bytes, WRITE, site);
+    copy *made = mode == GRID ? __real_malloc(sizeof *made) : 0, **last = &now->copies;
+    if (!made) {
+        write_copy(to, from, bytes, given);
+        return;
+    }
+    *made = (copy){0, to, from, bytes, given, now->copy_group, site};
+    while (*last) last = &(*last)->next;
+    *last = made, copies_open += 1;
+    __real_memset(to, POISON, (size_t)bytes);
+}
+
+void noyau_copy_commit(void) { now->copy_group += 1; }
+
+/* The copies of all groups but the last ones are done, as if the thread wrote now. */
+void noyau_copy_wait(unsigned left) {
+    for (copy *c = now->copies; c && c->group + left < now->copy_group; c = now->copies) {
+        touch_range(c->to, c->bytes, WRITE, c->site);
+        write_copy(c->to, c->from, c->bytes, c->given);
+        now->copies = c->next, copies_open -= 1;
+        __real_free(c);
+    }
+}
+
+/* What a thread that ends has not waited for is of no use to anybody. */
+static void drop_copies(void) {
+    for (copy *c = now->copies; c; c = now->copies) now->copies = c->next, copies_open -= 1, __real_free(c);
+}
+
+/* Whether a copy still goes on at a cell that is read, which is a finding. */
+static int is_being_copied(const block *b, int64_t offset, int how, int site) {
+    const char *at = b->start + offset;
+    for (int i = 0; i < fiber_count; ++i)
+        for (const copy *c = fibers[i].state == ENDED ? 0 : fibers[i].copies; c; c = c->next) {
+            if (at < c->to || at >= c->to + c->bytes) continue;
+            const visit who = {grid_block * grid_threads + (uint32_t)fibers[i].number + 1, 0, (uint16_t)c->site, 0};
+            found("uninitialised", how, site, b, offset, &who, WRITE, "%s", "copied");
+            return 1;
+        }
+    return 0;
+}
