@@ -258,7 +258,7 @@ WORDS: dict[str, Any] = {
     "Event": FakeEvent,
     "CUDAGraph": _no_graphs,
 }
-_SILENT = """init _lazy_init set_device set_stream empty_cache ipc_collect manual_seed manual_seed_all seed seed_all
+_SILENT = """init _lazy_init set_device empty_cache ipc_collect manual_seed manual_seed_all seed seed_all
     reset_peak_memory_stats reset_max_memory_allocated reset_accumulated_memory_stats set_per_process_memory_fraction
     set_sync_debug_mode""".split()
 _ZERO = """current_device memory_allocated max_memory_allocated memory_reserved max_memory_reserved utilization
