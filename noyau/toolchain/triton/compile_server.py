@@ -84,14 +84,14 @@ def forked(work: Callable[[], None]) -> int:
     os._exit(status)
 
 
-def serve(channel: Channel, most: int, work: Callable[[Any], None] = compiled) -> None:
+def serve(channel: Channel, most: int, work: Callable[[CompileTask], None] = compiled) -> None:
     """Do each task in a process of its own, `most` at once; reply to each, at its end, with number and status."""
     read, written = os.pipe()
     os.set_blocking(written, False)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # who has started this process may have held some back
     signal.signal(signal.SIGCHLD, lambda number, frame: None)  # it wakes who waits
     signal.set_wakeup_fd(written)
-    running, queued, count = dict[int, int](), deque[tuple[int, Any]](), 0
+    running, queued, count = dict[int, int](), deque[tuple[int, CompileTask]](), 0
     while True:
         ends: list[Channel | int] = [channel, read]
         ready = select.select(ends, [], [], IDLE_S)[0]

@@ -25,11 +25,9 @@ _PROGRAM = "from noyau.toolchain.triton.compile_server import main; main(channel
 
 
 class ParallelCompiler:
-    """A process that compiles in advance; where anything is wrong with it, Triton does it when a launch is called.
-    `program`: of another process that serves tasks in the same way."""
+    """A process that compiles in advance; where anything is wrong with it, Triton does it when a launch is called."""
 
-    def __init__(self, program: str = "") -> None:
-        self.program = program
+    def __init__(self) -> None:
         self.process: subprocess.Popen[bytes] | None = None
         self.channel: Channel
         self.lock = threading.Lock()
@@ -43,7 +41,7 @@ class ParallelCompiler:
         with self.lock, contextlib.suppress(Exception):  # no interpreter to start, no thread to be had...
             if self.stuck or not compiles() or (self.process is not None and self.process.poll() is None):
                 return
-            process, channel = spawn(self.program or _PROGRAM, subprocess.DEVNULL)
+            process, channel = spawn(_PROGRAM, subprocess.DEVNULL)
             events = dict[int, threading.Event]()
             threading.Thread(target=self._listen, args=(process, channel, events), daemon=True).start()
             self.process, self.channel, self.events, self.count = process, channel, events, 0

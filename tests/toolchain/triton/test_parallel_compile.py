@@ -54,12 +54,6 @@ def test_each_launch_is_told_when_it_is_compiled(compiler):
     assert waited([compiler.begin(None, (), {}) for _ in range(3)])
 
 
-def test_another_program_serves_in_the_same_way(compiler):
-    compiler.program = "from noyau.toolchain.triton.compile_server import serve; serve(channel, 2, str)"
-    compiler.start()
-    assert waited([compiler.send(pickle.dumps("a task of its own"))])
-
-
 def test_a_task_that_is_longer_than_a_pipe_is_taken(compiler, monkeypatch):
     monkeypatch.setattr(parallel_compile, "SEND_S", 300)
     compiler.start()

@@ -27,7 +27,7 @@ from noyau.jobs.optimize.candidate import BindingTiming, Candidate
 from noyau.jobs.optimize.cuda import candidates as cuda_candidates
 from noyau.jobs.optimize.cuda import certificate
 from noyau.jobs.optimize.pipeline import Sizes
-from noyau.jobs.optimize.torch.candidates import AheadOfTime, Sketch, input_names
+from noyau.jobs.optimize.torch.candidates import AheadOfTime, input_names
 from noyau.jobs.optimize.torch.host import Budget, rounds_of, swaps_of
 from noyau.jobs.optimize.torch.options import CERTIFICATES, CompileOptions
 from noyau.kernels.certificates import timing_key
@@ -40,21 +40,17 @@ ROUNDS = 6  # of a timing
 
 @dataclass(frozen=True, slots=True)
 class CudaHost:
-    """A graph that runs on a device, without updates of its arguments. `ahead`: what is known of it already, and of
-    others; `sketch`: its kernels, where they are known."""
+    """A graph that runs on a device, without updates of its arguments. `ahead`: what is known of it already."""
 
     source: TracedGraph
     device: torch.device
     wishes: CompileOptions
     ahead: AheadOfTime | None = None
     registered: bool = False
-    sketch: Sketch | None = None
 
     def plan(self) -> tuple[Partition, Plan]:
         """The groups of the graph and their kernels. BuildError where nothing in Triton runs on the device."""
         certificate.require_device(self.device)
-        if self.sketch is not None:
-            return self.sketch.cut, self.sketch.plan
         return plan_for_triton(self.source, reasons=self.ahead is None or self.ahead.reasons)
 
     def certify(self, kernels: Sequence[Planned]) -> list[Candidate]:
@@ -69,10 +65,7 @@ class CudaHost:
         return rounds_of(self.wishes)
 
     def bench(self, sizes: Sizes, candidates: Sequence[Candidate]) -> CudaBench:
-        """The clock of the device, with the budget of the graph. Launches of graphs that are cut by now are begun."""
-        for early in self.ahead.early.values() if self.ahead else ():
-            if sketch := early.sketch(patience_s=0):
-                cuda_candidates.begin(sketch.plan.kernels, sketch.source, self.device)
+        """The clock of the device, with the budget of the graph."""
         return CudaBench(self.source, self.device, self.wishes.rival, Budget(self.wishes.budget_s))
 
     def install(self, candidates: Sequence[Candidate]) -> tuple[list[Candidate], list[KernelSwap]]:

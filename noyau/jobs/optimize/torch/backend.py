@@ -36,9 +36,9 @@ from noyau.hosts.torch.modules.device_inputs import is_static, is_symbolic
 from noyau.hosts.torch.modules.executor import Boxed, copy_graph, eager, with_device_errors
 from noyau.hosts.torch.modules.graph_corrections import correct_dtypes, fold_masks
 from noyau.hosts.torch.modules.rewrite import rewrite
-from noyau.hosts.torch.modules.simplification import drop_detached, keep_compared, merge_equal, simplify
+from noyau.hosts.torch.modules.simplification import drop_detached, keep_compared, merge_equal
 from noyau.ir import ranges
-from noyau.jobs.optimize.torch.candidates import PLANNER, AheadOfTime, begin_triton
+from noyau.jobs.optimize.torch.candidates import AheadOfTime, begin_triton
 from noyau.jobs.optimize.torch.graph_hosts import CompiledGraph, GraphRecord, optimize_graph, runner
 from noyau.jobs.optimize.torch.options import CompileOptions, options_from
 from noyau.jobs.optimize.torch.whole import JudgedGraph, Run, measured
@@ -229,7 +229,6 @@ def _compile_graphs(module: fx.GraphModule, inputs: Sequence[Any], wishes: Compi
         COMPILER.start()
     waits = not (on_gpu and may_wait(wishes, record)) or is_symbolic(inputs)
     if not waits:
-        PLANNER.start()
         begin()
     with contextlib.ExitStack() as stack:
         early = AheadOfTime(wishes, log.info, reasons=not record.forgets, on_gpu=on_gpu, waits=waits)
@@ -263,21 +262,10 @@ class GraphCompiler:
         names = [node.name for node in module.graph.nodes if node.op == "placeholder"]
         tangents = [at for at, name in enumerate(names) if name.startswith("tangents")]
         if is_prompt(module.graph, self.wishes, self.record):
-            run = compile_lazily(module, lambda: self.compile_now(module, (), kind))
-            self.begin(module.graph)
+            run = compile_lazily(module, lambda: replace(self, ahead=None).compile_now(module, (), kind))
         else:
             run = self.compile_now(module, inputs, kind)
         return executor.in_memory_at(tangents, run) if tangents else run
-
-    def begin(self, program: fx.Graph) -> None:
-        """Have another process cut a graph of a GPU, until a later call compiles it."""
-        from noyau.jobs.optimize.cuda import planning
-
-        with _disable_current_modes():  # torch traces meanwhile
-            correct_dtypes(program)
-            simplify(program)
-            if self.ahead is not None and (begun := planning.begin(program)):
-                self.ahead.early[program] = begun
 
     def compile_now(self, module: fx.GraphModule, inputs: Sequence[Any], kind: str) -> Boxed:
         """As `compile`, its kernels made."""
@@ -297,11 +285,12 @@ class GraphCompiler:
 
     def _compiled(self, module: fx.GraphModule, inputs: Sequence[Any], kind: str, ahead: AheadOfTime) -> Boxed:
         wishes = self.wishes
+        correct_dtypes(module.graph)
         on_gpu = modules_sites.device_of(module.graph) != modules_sites.CPU
-        if module.graph not in ahead.early:
-            correct_dtypes(module.graph)
-            if on_gpu:
-                simplify(module.graph)
+        if on_gpu:
+            from noyau.hosts.torch.modules import simplification
+
+            simplification.simplify(module.graph)
         run = runner(module.graph, wishes)
 
         def optimized() -> tuple[CompiledGraph, fx.GraphModule]:

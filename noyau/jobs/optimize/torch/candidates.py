@@ -9,15 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pickle
-import tempfile
-import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from threading import Event, Lock, Thread
+from threading import Lock, Thread
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -44,7 +41,6 @@ from noyau.jobs.optimize.torch.options import CERTIFICATES, CompileOptions
 from noyau.kernels.certificates import CertificateTask, Certifiers
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.cache import digest
-from noyau.toolchain.triton.parallel_compile import ParallelCompiler
 from noyau.verify.adversarial import FULL, Effort
 from noyau.verify.awkward_sizes import fits, usual_sizes
 from noyau.verify.certificate import Certificate
@@ -54,9 +50,7 @@ Tensor: TypeAlias = torch.Tensor
 OPTIONS = c_compiler.CompilerOptions(export=True)
 SHELF = Shelf(12)  # of all graphs of the process
 _BEGINNING = Lock()  # of Triton: what two threads find out at once they both work for
-PLANNER = ParallelCompiler("from noyau.jobs.optimize.cuda.planning import main; main(channel)")
 MOST_AT_ONCE = 8
-_PATIENCE_S = 70.0  # for a graph that another process cuts, which is ended after 60
 _LOOK_S = 0.5  # a limit of time is seen between two looks at what runs elsewhere
 _SEED = 0
 
@@ -143,46 +137,17 @@ class Sketch:
     plan: Plan
 
 
-@dataclass(slots=True)
-class EarlySketch:
-    """A graph that another process cuts into kernels, by a file: first it holds the task, then what came of it, which
-    `event` says."""
-
-    source: TracedGraph
-    folder: tempfile.TemporaryDirectory[str]
-    event: Event | None = None
-    known: Sketch | None = None
-
-    @property
-    def file(self) -> Path:
-        return Path(self.folder.name) / "plan"
-
-    def sketch(self, patience_s: float = _PATIENCE_S) -> Sketch | None:
-        """The graph cut into kernels, once it is; None where that went wrong, or takes longer."""
-        deadline_s = time.monotonic() + patience_s
-        while self.event is not None and not self.event.wait(min(_LOOK_S, patience_s)):
-            if time.monotonic() >= deadline_s:
-                return None
-        if self.event is not None:
-            self.event = None
-            with contextlib.suppress(Exception):
-                self.known = Sketch(self.source, *pickle.loads(self.file.read_bytes()))  # noqa: S301  our own process
-            self.folder.cleanup()
-        return self.known
-
-
 class AheadOfTime:
     """Graphs of one captured module, and the certificates of their kernels. Use it in a `with`, which ends what still
     runs; what is known by then stays known. Once `closed`, who begins something ends it. `waits`: whether kernels
-    are wanted at once. `early`: graphs of a GPU that a later call compiles."""
+    are wanted at once."""
 
     def __init__(
         self, wishes: CompileOptions, say: Say, *, reasons: bool = True, on_gpu: bool = False, waits: bool = True
     ) -> None:
         self.certification, self.say = Certification(CERTIFICATES[wishes.certificate]), say
         self.reasons, self.limit_s = reasons, wishes.limit_s
-        self.closed, self.on_gpu = False, on_gpu
-        self.early: dict[fx.Graph, EarlySketch] = {}
+        self.closed = False
         self._sketches: dict[str, Sketch] = {}
         # The C that calls kernels takes a compiler half a second; Triton, twice that for what calls the driver.
         self._fast_calls = Thread(target=(begin_triton if on_gpu else library) if waits else None, daemon=True)
@@ -207,8 +172,6 @@ class AheadOfTime:
 
     def sketch(self, program: fx.Graph) -> Sketch | None:
         """The kernels of a graph that was begun with, which is forgotten here."""
-        if early := self.early.pop(program, None):
-            return early.sketch()
         return self._sketches.pop(program_key(program), None) if self._sketches else None
 
     def sketched(self, source: TracedGraph) -> Sketch:
@@ -219,8 +182,6 @@ class AheadOfTime:
     def ready(self) -> None:
         """Wait for what a first kernel needs and is found out beside."""
         self._fast_calls.join()
-        if self.on_gpu:
-            begin_triton()
 
     def candidates(self, sketch: Sketch) -> list[Candidate]:
         """The kernels of a graph with their evidence; nothing else is built or checked any more after that."""

@@ -66,7 +66,7 @@ def host_of(program: fx.Graph, wishes: CompileOptions, ahead: AheadOfTime, regis
         return TorchHost(sketch or ahead.sketched(source), wishes, ahead, registered)
     from noyau.jobs.optimize.cuda.host import CudaHost, with_updates_apart  # Triton's modules, which no CPU needs
 
-    return CudaHost(with_updates_apart(source), source.device, wishes, ahead, registered, sketch)
+    return CudaHost(with_updates_apart(source), source.device, wishes, ahead, registered)
 
 
 @dataclass(frozen=True, slots=True)

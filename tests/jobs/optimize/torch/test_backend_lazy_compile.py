@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import gc
 import threading
-from types import SimpleNamespace
 
 import pytest
 import torch
 
 from noyau.errors import DeviceError
 from noyau.hosts.torch.modules import sites as modules_sites
-from noyau.jobs.optimize.cuda import planning
 from noyau.jobs.optimize.torch import backend
 from noyau.jobs.optimize.torch.backend import (
-    GraphCompiler,
     compile_lazily,
     is_prompt,
 )
-from noyau.jobs.optimize.torch.candidates import AheadOfTime
 from noyau.jobs.optimize.torch.graph_hosts import GraphRecord
 from noyau.jobs.optimize.torch.options import CompileOptions
-from tests.frontends.torch.exports import graph_of
 
 
 @pytest.fixture
@@ -178,22 +173,3 @@ def test_what_is_read_or_has_sizes_that_are_names_is_compiled_at_once(monkeypatc
     assert not is_prompt(
         torch.fx.symbolic_trace(lambda x: torch.relu(x)).graph, CompileOptions(), GraphRecord(forgets=True)
     )
-
-
-def test_a_graph_is_cut_elsewhere_between_its_calls(capturing, monkeypatch):
-    begun, tidied, asked = [], [], []
-    early = SimpleNamespace(sketch=lambda: asked.append(1))
-    monkeypatch.setattr(backend, "is_prompt", lambda *_: True)
-    monkeypatch.setattr(backend, "correct_dtypes", tidied.append)
-    monkeypatch.setattr(planning, "begin", lambda program: begun.append(program) or early)
-    program = graph_of(lambda x: torch.relu(x).sum(-1), (torch.randn(3, 4),))
-    module, x = torch.fx.GraphModule({}, program), torch.randn(3, 4)
-    with AheadOfTime(CompileOptions(), print) as ahead:
-        run = GraphCompiler(CompileOptions(budget_s=0), GraphRecord(forgets=True), ahead).compile(
-            module, [], "inference"
-        )
-    assert begun == [module.graph] and list(ahead.early) == begun and not asked
-    run([x])
-    assert not asked
-    run([x])
-    assert asked == [1] and not ahead.early and tidied == begun  # it is not tidied again: places would be others
