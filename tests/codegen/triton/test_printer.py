@@ -308,3 +308,15 @@ def test_rows_beside_sums_of_all_run_in_parallel():
     text = beside_sums.source("triton")
     assert "for i0 in " not in text
     assert "i0t = tl.program_id(0)" in text
+
+
+def test_what_is_read_at_one_place_alone_is_loaded_ahead():
+    def scaled(x, w):
+        return x / np.sqrt(np.sum(x * x, axis=1, keepdims=True)) * w
+
+    def continued(x, w):
+        ones = np.ones((x.shape[0], 2), np.float32)
+        return np.concatenate([x / np.sqrt(np.sum(x * x, axis=1, keepdims=True)), ones], axis=1) * w
+
+    assert "noyau_behind" in noyau.op("f32[rows, n], f32[n] -> f32[rows, n]")(scaled).source("triton")
+    assert "noyau_behind" not in noyau.op("f32[rows, 7], f32[9] -> f32[rows, 9]")(continued).source("triton")
