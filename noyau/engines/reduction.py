@@ -56,15 +56,13 @@ class Reduction:
     def pack(self, state: Any) -> bytes:
         """A state as bytes: its arrays, little-endian, as an .npz file that names the reduction and the version.
         SignatureError where a part is no array of numbers."""
-        parts: dict[Any, Any]
-        parts = state if isinstance(state, dict) else dict(enumerate(state if isinstance(state, tuple) else [state]))
-        arrays = {f"{key}": np.asarray(part) for key, part in parts.items()}
+        parts = state.items() if isinstance(state, dict) else enumerate(state if isinstance(state, tuple) else [state])
+        arrays = {f"{key}": np.asarray(part) for key, part in parts}
         if (strange := next((key for key, array in arrays.items() if array.dtype.hasobject), None)) is not None:
             raise SignatureError(f"{self.name}: the part {strange} of a state is no array: keep arrays and numbers")
         content, kind = io.BytesIO(), type(state).__name__ if isinstance(state, tuple | dict) else "array"
         head = np.array([self.name, str(self.version), kind])
-        parts = {_HEAD: head, **{key: x.astype(x.dtype.newbyteorder("<")) for key, x in arrays.items()}}
-        np.savez(content, **parts)
+        np.savez(content, **{_HEAD: head}, **{key: x.astype(x.dtype.newbyteorder("<")) for key, x in arrays.items()})
         return content.getvalue()
 
     def unpack(self, content: bytes) -> Any:

@@ -5,7 +5,6 @@ Each call is a process of its own: what kernels print is not the protocol's, and
 from __future__ import annotations
 
 import argparse
-import contextlib
 import io
 import json
 import os
@@ -78,7 +77,7 @@ class Tools:
             except TimeoutError:
                 return {"exit_status": None, "meaning": "ended", "error": f"it took longer than {self.limit_s:g} s"}
             finally:  # a client that takes its call back ends the command, too
-                with contextlib.suppress(ProcessLookupError):
+                if process.returncode is None:
                     process.terminate()
             status, text = process.returncode or 0, out.decode("utf-8", "replace")[-_LONGEST:]
             last = (err.decode("utf-8", "replace").splitlines() or [""])[-1] if status not in (0, 1, 3) else ""
@@ -138,14 +137,12 @@ class _Requests(io.RawIOBase):
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
-    limit = "seconds that one call may take (default: 600)"
-    parser.add_argument("--time", type=float, default=600.0, metavar="S", help=limit)
+    parser.add_argument("--time", type=float, default=600.0, metavar="S", help="seconds a call may take (default: 600)")
 
 
 def _run(arguments: argparse.Namespace) -> int:
     serving, answers = server(arguments.time), os.dup(1)  # which the server diverts
-    requests = io.BufferedReader(_Requests(sys.stdin.buffer, answers))
-    sys.stdin = io.TextIOWrapper(requests, "utf-8", "replace")
+    sys.stdin = io.TextIOWrapper(io.BufferedReader(_Requests(sys.stdin.buffer, answers)), "utf-8", "replace")
     serving.run("stdio")
     return 0
 

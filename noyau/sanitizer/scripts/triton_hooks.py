@@ -138,16 +138,14 @@ class _TritonHooks:
                 raise
             session.is_partial = True  # the script goes on without what it would have written
             return
-        written = [not np.array_equal(a, self.bytes_of(b)) for a, b in zip(before, tensors, strict=True)]
-        self.note_work(f"the kernel {name}", tensors, [t for t, is_new in zip(tensors, written, strict=True) if is_new])
-        ones = (t for t, is_new in zip(tensors, written, strict=True) if is_new and t.numel() == 1)
-        self.counters |= {storage_of(each): each for each in ones if each.dtype in (torch.int32, torch.int64)}
+        written = [b for a, b in zip(before, tensors, strict=True) if not np.array_equal(a, self.bytes_of(b))]
+        self.note_work(f"the kernel {name}", tensors, written)
+        ones = (each for each in written if each.numel() == 1 and each.dtype in (torch.int32, torch.int64))
+        self.counters |= {storage_of(each): each for each in ones}
         watched = triton_launch.watched(session.script, name, f"{size}; launched {triton_launch.grid}")
         notes = tuple(note for note in watched.notes if not note.startswith(("launched: ", "watched: ")))
-        unseen = ""
-        if watched.is_cut:
-            part = triton_launch.hooks.part
-            unseen = f"it makes more than {MOST} accesses, so {part} were watched; run the script on smaller tensors"
+        limit = f"it makes more than {MOST} accesses, so {triton_launch.hooks.part} were watched"
+        unseen = f"{limit}; run the script on smaller tensors" if watched.is_cut else ""
         session.add(name, LANGUAGE, place, size, replace(watched, notes=notes), unseen)
         if traced is not None:
             session.draw(triton_launch.access_map(name, traced), place)
