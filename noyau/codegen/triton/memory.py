@@ -203,6 +203,7 @@ def common_loads(kernel: ir.Kernel, launch: ir.Launch) -> dict[ir.Tile, dict[Pla
     folds = list(folds_in(launch.body))
     if any(s.axis is ir.Axis.SERIAL and s.tile is None for s in every_statement(launch.body) if isinstance(s, ir.Loop)):
         return {}
+    lengths: set[tuple[ir.Tile | None, Dim]]
     lengths = {(loop.tile, loop.extent) for loop in loops if loop.tile and loop.extent != loop.tile.size}
     lengths |= {(fold.tile, extent) for fold in folds for _, extent in fold.loops}
     tiles = [tile for tile, _ in lengths]
