@@ -111,7 +111,7 @@ def forward(case: Case) -> Contest:
     """An op, against a function of torch."""
     tensors = case.tensors()
     before = time.perf_counter()
-    made = case.generated()
+    made = case.generate()
     (kernel,) = made.program.kernels
     function = load(made.text)[kernel.name]
     print_s = time.perf_counter() - before
@@ -225,7 +225,7 @@ def in_language(case: Case, language: str, kind: Callable[..., Any]) -> Callable
 
     @cache
     def kernel() -> Any:
-        made = case.generated(language)
+        made = case.generate(language)
         return kind(made.text, *made.program.kernels)
 
     def call(*tensors: torch.Tensor) -> Any:

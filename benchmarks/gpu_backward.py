@@ -48,7 +48,7 @@ class Gradient:
 
     def __init__(self, backward: Backward) -> None:
         case = backward.case
-        graph = case.generated().graph
+        graph = case.generate().graph
         self.names = [node.output for node in graph.inputs]
         self.derived: Derived = derive(graph, self.names[: backward.wanted])
         self.graph, self.called = graph, case.op.name

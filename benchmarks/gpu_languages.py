@@ -40,7 +40,7 @@ LEFT_OUT = ("1x50257", "128256", "151936", "embedding", "hypot", "dot", "add f32
 def measured(case: Case, rounds: int) -> dict[str, Any]:
     """One row of the table: times over those of a plain copy, and errors in ulps."""
     tensors = case.tensors()
-    made = case.generated()
+    made = case.generate()
     (kernel,) = made.program.kernels
     triton = load(made.text)[kernel.name]
     calls: dict[str, Callable[[], Any]] = {"triton": lambda: triton(*tensors, **case.tiles)}

@@ -113,7 +113,7 @@ class FindingKind(StrEnum):
 class NoyauError(Exception):
     """The base of all errors raised on purpose by noyau."""
 
-    def reworded(self, message: str) -> Self:
+    def reword(self, message: str) -> Self:
         """The same error with another message."""
         return type(self)(message)
 
@@ -173,7 +173,7 @@ class CheckError(NoyauError, AssertionError):
         super().__init__(message)
         self.kind = kind or self.usual_kind
 
-    def reworded(self, message: str) -> Self:
+    def reword(self, message: str) -> Self:
         """The same error, of the same kind, with another message."""
         return type(self)(message, self.kind)
 

@@ -60,7 +60,7 @@ class Planned:
         """The text, and that for a GPU behind it."""
         return self.text + (self.twin.text if self.twin else "")
 
-    def explained(self, certificate: str = "") -> str:
+    def explain(self, certificate: str = "") -> str:
         """The text, opened by a comment: the nodes it replaces, bytes and flops, its certificate."""
         if self.by_hand:
             return f"{comment_text(describe(self, certificate))}\n\n{self.text}"

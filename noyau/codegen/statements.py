@@ -50,15 +50,15 @@ class Statements(ABC):
         """A hint to fetch a cell."""
 
     @abstractmethod
-    def refused(self, index: str, extent: str) -> Iterator[str]:
+    def refuse(self, index: str, extent: str) -> Iterator[str]:
         """The end of the launch where an index is not inside."""
 
     @abstractmethod
-    def streamed(self, store: ir.StreamStore) -> str:
+    def stream(self, store: ir.StreamStore) -> str:
         """The copy of a tile to its place in an output, around the caches."""
 
     @abstractmethod
-    def transposed(self, tile: ir.TransposeTile) -> str:
+    def transpose(self, tile: ir.TransposeTile) -> str:
         """The copy of a tile with its axes exchanged."""
 
     @abstractmethod
@@ -70,7 +70,7 @@ class Statements(ABC):
         """The functions of which a cell of a dtype may be an operand and the result, to their signs."""
 
     @abstractmethod
-    def noted(self, let: ir.Let) -> None:
+    def note(self, let: ir.Let) -> None:
         """Notes what is to be known of an index or a length that has a name."""
 
     def block(self, statements: Iterable[ir.Statement]) -> Iterator[str]:
@@ -127,9 +127,9 @@ class Statements(ABC):
             case ir.Require():
                 yield from self.require(statement)
             case ir.StreamStore():
-                yield self.streamed(statement)
+                yield self.stream(statement)
             case ir.TransposeTile():
-                yield self.transposed(statement)
+                yield self.transpose(statement)
             case ir.Zero() | ir.MergeLanes():
                 loops = loops_of(statement)
                 for each in loops:
@@ -142,7 +142,7 @@ class Statements(ABC):
         assert isinstance(first, ir.Store)
         for alloc, value in zip(memory, first.values, strict=True):
             assert isinstance(alloc, ir.Alloc)
-            yield self.variable(alloc, self.expressions.stored_as(alloc.dtype, value))
+            yield self.variable(alloc, self.expressions.text_as(alloc.dtype, value))
 
     def let(self, let: ir.Let) -> str:
         """A value under the name that the model gives it; a cell of a buffer `x` is `x_i`."""
@@ -151,12 +151,12 @@ class Statements(ABC):
         if isinstance(let.value, ir.Load) and isinstance(self.expressions.memory[let.value.buffer], ir.Buffer):
             wish = f"{let.value.buffer}_i"
         if let.name.startswith("#"):
-            self.noted(let)
+            self.note(let)
             wish = wish_of(let.name) or wish
         return self.constant(let.name, wish, let.value.dtype, text)
 
     def require(self, require: ir.Require) -> Iterator[str]:
-        yield from self.refused(self.expressions.dim(require.index), self.expressions.dim(require.extent))
+        yield from self.refuse(self.expressions.dim(require.index), self.expressions.dim(require.extent))
         if require.index == Dim.of(name := str(require.index)):
             self.expressions.required[name] = require.extent
 
@@ -177,26 +177,26 @@ class Statements(ABC):
         values = MONOIDS[store.merge].merge(Symbolic(), old, store.values) if store.merge else store.values
         if one_by_one(store.buffers, values):
             for place, name, cell, value in zip(places, store.buffers, old, values, strict=True):
-                yield self.assigned(place, name, cell, value)
+                yield self.assign(place, name, cell, value)
         else:
             yield from self.at_once(store.buffers, places, values, last=last)
 
-    def assigned(self, place: str, name: str, old: ir.Load, value: ir.Expr) -> str:
+    def assign(self, place: str, name: str, old: ir.Load, value: ir.Expr) -> str:
         signs = self.signs(self.expressions.memory[name].dtype)
         match value:
             case ir.Call(function, (left, right), _) if left == old and function in signs:
                 return f"{place} {signs[function]}= {self.expressions.top(right)}{self.ends}"
             case _:
-                return f"{place} = {self.expressions.stored(name, value)}{self.ends}"
+                return f"{place} = {self.expressions.cell_text(name, value)}{self.ends}"
 
     def at_once(
         self, buffers: Sequence[str], places: Sequence[str], values: Sequence[ir.Expr], *, last: bool
     ) -> Iterator[str]:
         """States of several values: what is used twice has a name, and all are computed before one changes."""
         with self.names.block():
-            yield from self.computed_first(buffers, places, values)
+            yield from self.compute_first(buffers, places, values)
 
-    def computed_first(self, buffers: Sequence[str], places: Sequence[str], values: Sequence[ir.Expr]) -> Iterator[str]:
+    def compute_first(self, buffers: Sequence[str], places: Sequence[str], values: Sequence[ir.Expr]) -> Iterator[str]:
         known: dict[ir.Expr, ir.Expr] = {}
         for number, call in enumerate(steps_of(values)):
             inner = rewrite_expression(call, lambda expr: known.get(expr, expr))
@@ -204,7 +204,7 @@ class Statements(ABC):
             yield self.constant(part, part, call.dtype, self.expressions.top(inner))
             known[inner] = ir.Var(part, call.dtype)
         for buffer, value in zip(buffers, values, strict=True):
-            text = self.expressions.stored(buffer, rewrite_expression(value, lambda expr: known.get(expr, expr)))
+            text = self.expressions.cell_text(buffer, rewrite_expression(value, lambda expr: known.get(expr, expr)))
             final = f"next {buffer}"
             yield self.constant(final, final, self.expressions.memory[buffer].dtype, text)
         finals = [self.names.value(f"next {buffer}") for buffer in buffers]
@@ -295,7 +295,7 @@ class Expressions(ABC):
         """One cell of a buffer or of memory; memory of one cell is a variable."""
 
     @abstractmethod
-    def chosen(self, condition: str, value: str, other: str) -> str:
+    def select(self, condition: str, value: str, other: str) -> str:
         """One of two values, as an operand."""
 
     @staticmethod
@@ -304,7 +304,7 @@ class Expressions(ABC):
         """A value that the language has computed in a type of its own choice, as an operand of its dtype."""
 
     @abstractmethod
-    def converted(self, operand: ir.Expr, dtype: DType) -> str:
+    def convert(self, operand: ir.Expr, dtype: DType) -> str:
         """A cast of what has another dtype; neither is a float8."""
 
     @abstractmethod
@@ -357,13 +357,13 @@ class Expressions(ABC):
 
     def load(self, load: ir.Load) -> str:
         cell, stored = self.cell(load.buffer, load.index), self.memory[load.buffer].dtype
-        cell = self.widened(cell, stored) if stored in HALVES else cell
+        cell = self.widen(cell, stored) if stored in HALVES else cell
         if load.where is None:
             return cell
         assert load.other is not None
-        return self.chosen(self.condition(load.where), cell, self.expr(load.other))
+        return self.select(self.condition(load.where), cell, self.expr(load.other))
 
-    def widened(self, cell: str, stored: DType) -> str:
+    def widen(self, cell: str, stored: DType) -> str:
         """A cell of half a float's width as float32."""
         self.functions.add(name := f"noyau_{stored.value}_to_f32")
         return f"{name}({cell})"
@@ -373,10 +373,10 @@ class Expressions(ABC):
         chooses = (isinstance(expr, ir.Call) and expr.function == "where") or (isinstance(expr, ir.Load) and expr.where)
         return self.expr(expr) if chooses else self.top(expr)
 
-    def stored(self, name: str, value: ir.Expr) -> str:
-        return self.stored_as(self.memory[name].dtype, value)
+    def cell_text(self, name: str, value: ir.Expr) -> str:
+        return self.text_as(self.memory[name].dtype, value)
 
-    def stored_as(self, target: DType, value: ir.Expr) -> str:
+    def text_as(self, target: DType, value: ir.Expr) -> str:
         if target in HALVES:
             return self.function(f"noyau_{value.dtype.value}_to_{target.value}", (value,))
         return self.top(value)
@@ -387,7 +387,7 @@ class Expressions(ABC):
             return self.cast(operands[0], dtype)
         if function == "where":
             value, other = map(self.expr, operands[1:])
-            return self.chosen(self.condition(operands[0]), value, other)
+            return self.select(self.condition(operands[0]), value, other)
         if (text := self.own(function, operands)) is not None:
             return text
         if function in FLAT:
@@ -413,7 +413,7 @@ class Expressions(ABC):
 
     def cast(self, operand: ir.Expr, dtype: DType) -> str:
         if dtype is operand.dtype or not any(each.is_float8 or each.is_half for each in (dtype, operand.dtype)):
-            return self.converted(operand, dtype)
+            return self.convert(operand, dtype)
         if DType.F32 not in (operand.dtype, dtype):  # by way of it
             return self.cast(ir.Call("cast", (operand,), DType.F32), dtype)
         return self.function(f"noyau_{operand.dtype.value}_to_{dtype.value}", (operand,))

@@ -38,7 +38,7 @@ class ThreadExpressions(Expressions):
     def load(self, load: ir.Load) -> str:
         """As of the language for processors; what lies outside is not read, and is 0."""
         cell, inside = super().load(load), self.all_inside(load.index)
-        return self.chosen(inside, cell, self.const(0, load.dtype)) if inside else cell
+        return self.select(inside, cell, self.const(0, load.dtype)) if inside else cell
 
     def all_inside(self, index: Shape) -> str:
         """The condition that what is looked up in an index is inside, or nothing."""
@@ -56,19 +56,19 @@ class ThreadStatements(Statements):
     alone = ""  # whether a thread is the first of those that compute the same
 
     @abstractmethod
-    def merged(self, merge: ir.MergeLanes) -> Iterator[str]:
+    def merge_lanes(self, merge: ir.MergeLanes) -> Iterator[str]:
         """The states of all threads of a block, merged; each thread has the result."""
 
     def statement(self, statement: ir.Statement, *, last: bool) -> Iterator[str]:
         texts = self.expressions
         match statement:
             case ir.MergeLanes():
-                yield from self.merged(statement)
+                yield from self.merge_lanes(statement)
             case ir.Require():
-                yield self.noted_inside(statement, "")
+                yield self.note_inside(statement, "")
             case ir.If(condition, body) if all(isinstance(s, ir.Require) for s in body):
                 otherwise = self.unless.format(texts.expr(condition), texts.top(condition))
-                yield from (self.noted_inside(s, otherwise) for s in body if isinstance(s, ir.Require))
+                yield from (self.note_inside(s, otherwise) for s in body if isinstance(s, ir.Require))
             case ir.Store() if guard := self.of_updates(statement) or self.of_one(statement):
                 yield self.opens.format(guard)
                 yield from (f"{INDENT}{line}" for line in self.store(statement, last=False))
@@ -87,7 +87,7 @@ class ThreadStatements(Statements):
         dims = [expr.dim for expr in every_expression((store,)) if isinstance(expr, ir.Index)]
         return self.expressions.all_inside((*store.index, *dims))
 
-    def noted_inside(self, require: ir.Require, otherwise: str) -> str:
+    def note_inside(self, require: ir.Require, otherwise: str) -> str:
         """Whether an index lies inside, or need not: what is loaded there asks."""
         flag, texts = f"inside {require.index}", self.expressions
         text = otherwise + self.within.format(texts.dim(require.index), texts.dim(require.extent))

@@ -126,7 +126,7 @@ class SplitOp:
         shards = list(zip(*map(self.spread, self.names, inputs), strict=True))
         runs = self.kernels(shards[0])
         results = [run(*own) for run, own in zip(runs, shards, strict=False)]
-        return self.folded(runs[-1], results) if len(runs) > len(results) else results
+        return self.fold(runs[-1], results) if len(runs) > len(results) else results
 
     def spread(self, name: str, each: Any) -> Sequence[Any]:
         """An argument for each device: its shard, or a number."""
@@ -152,7 +152,7 @@ class SplitOp:
             self.plans[key] = runs or [lambda *own: self.op.on_tensors(own, {})] * len(self.devices)
         return self.plans[key]
 
-    def folded(self, run: Callable[..., Any], results: Sequence[Any]) -> Any:
+    def fold(self, run: Callable[..., Any], results: Sequence[Any]) -> Any:
         """The results of all devices, merged on the first of them; the host does not wait."""
         columns = zip(*(each if isinstance(each, tuple) else (each,) for each in results), strict=True)
         return run(*(value.to(self.devices[0], non_blocking=True) for values in columns for value in values))

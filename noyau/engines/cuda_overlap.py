@@ -59,7 +59,7 @@ class Overlap:
         is_numpy = any(isinstance(each, np.ndarray) for each in inputs)
         lane = number % len(self.lanes)
         marks = [torch.cuda.Event(enable_timing=True) for _ in range(len(STAGES) + 1)]
-        staged = [self.staged(each, number) for each in inputs]
+        staged = [self.stage(each, number) for each in inputs]
         with torch.cuda.device(self.device), torch.cuda.stream(self.lanes[lane]):
             marks[0].record()
             there = [e.to(self.device, non_blocking=True) if isinstance(e, torch.Tensor) else e for e in staged]
@@ -72,7 +72,7 @@ class Overlap:
             marks[3].record()
         return ChunkRun(number, lane, marks, results, is_numpy)
 
-    def staged(self, each: Any, number: int) -> Any:
+    def stage(self, each: Any, number: int) -> Any:
         """An input in pinned memory: as it is, or copied there, of which a warning tells once."""
         if not isinstance(each, np.ndarray | torch.Tensor):
             return each

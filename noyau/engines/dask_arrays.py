@@ -97,7 +97,7 @@ def _cell_of(value: Any, rank: int) -> np.ndarray:
 def _cell(content: bytes, *blocks: np.ndarray) -> np.ndarray:
     """The cell of a block: the state of its rows, or their results."""
     task = pickle.loads(content)  # noqa: S301  of the process that asks
-    with task.settled() as notes:
+    with task.settle() as notes:
         for note in notes:
             warn(note)
         return _cell_of(task.work.run(dict(zip(task.work.columns, blocks, strict=True))), 1)

@@ -52,16 +52,16 @@ class ChunkKernels:
         pairs = zip(self.graph.inputs, arrays, strict=True)
         packed = [np.asarray(array, node.dtype.numpy, order="C") for node, array in pairs]
         if runs_as_written():
-            return self.evaluated(*packed)
+            return self.evaluate(*packed)
         with self.lock:
-            self.run = self.run or self._tried(packed)
+            self.run = self.run or self._try(packed)
         return list(self.run(*packed))
 
-    def evaluated(self, *arrays: np.ndarray, wide: bool = False) -> list[Any]:
+    def evaluate(self, *arrays: np.ndarray, wide: bool = False) -> list[Any]:
         names = [node.output for node in self.graph.inputs]
         return list(evaluate(self.graph, dict(zip(names, arrays, strict=True)), wide=wide).values())
 
-    def _tried(self, arrays: Arrays) -> Callable[..., Any]:
+    def _try(self, arrays: Arrays) -> Callable[..., Any]:
         """The kernels, or what stands in for them."""
         shapes = [node.shape for node in self.graph.inputs]
         rows = [bool(shape) and shape[0] == Dim.of(self.size) for shape in shapes]
@@ -70,9 +70,9 @@ class ChunkKernels:
             generated = generate_from_graph(self.graph, f"{self.name}_of_a_chunk", [PACKED] * len(arrays), "c")
             run = array_runner(build(generated))
         except (BuildError, UnsupportedError):
-            return self.evaluated
-        truth = self.evaluated(*first, wide=True)
-        return run if all(map(is_near, run(*first), truth)) else self.evaluated
+            return self.evaluate
+        truth = self.evaluate(*first, wide=True)
+        return run if all(map(is_near, run(*first), truth)) else self.evaluate
 
 
 @dataclass(frozen=True)

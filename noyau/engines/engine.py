@@ -51,7 +51,7 @@ class Engine:
         remedy = "name files or arrays, or say engine='local'"
         raise InputError(f"{self.name}: chunks that come one after the other cannot go to other processes; {remedy}")
 
-    def settled(self, work: Work, origin: Any, size: int | None, sink: Any, workers: int | None) -> Engine:
+    def settle(self, work: Work, origin: Any, size: int | None, sink: Any, workers: int | None) -> Engine:
         """Threads or processes in the place of "local", as a trial has it. `size`: the rows, where they are known."""
         one, count = work.reduction, workers or processors()
         is_one_process = one.sequential if one else Path(sink.output).suffix != ".parquet"

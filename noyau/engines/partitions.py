@@ -68,7 +68,7 @@ class Task:
         try:
             return self._run(number, part)
         except NoyauError as fault:
-            error = fault if str(fault).startswith(label) else fault.reworded(f"{label}{fault}")
+            error = fault if str(fault).startswith(label) else fault.reword(f"{label}{fault}")
         except Exception as fault:  # noqa: BLE001  of what reads, or of a merge; the caller raises it
             message = f"raised {type(fault).__name__}: {fault} on {part.label}"
             error = RaisedError(f"{label}{self.work.value.name} {message}")
@@ -77,7 +77,7 @@ class Task:
     def _run(self, number: int, part: Any) -> Answer:
         begin_s, compiled, rows, one = time.perf_counter(), c_compiler.runs[0], 0, self.work.reduction
         reading, sink = replace(self.work.reading, counts=Counter(), threads=False), self._sink()
-        with self.settled() as notes:
+        with self.settle() as notes:
             for at, chunk in enumerate(filter(rows_in, part.chunks(reading))):
                 sink.write((number, at), self.work.run_at(chunk, part, rows))
                 rows += rows_in(chunk)
@@ -113,7 +113,7 @@ class Task:
         return ParquetFolder(None, self.folder or Path())
 
     @contextmanager
-    def settled(self) -> Iterator[frozenset[str]]:
+    def settle(self) -> Iterator[frozenset[str]]:
         """A block in which this is a worker of the task, by its CPU level and its threads; notes on what is lacking."""
         if os.getpid() != self.home:  # a process of the engine's own
             threads(self.threads)

@@ -61,8 +61,8 @@ class Reduction:
         if (strange := next((key for key, array in arrays.items() if array.dtype.hasobject), None)) is not None:
             raise SignatureError(f"{self.name}: the part {strange} of a state is no array: keep arrays and numbers")
         content, kind = io.BytesIO(), type(state).__name__ if isinstance(state, tuple | dict) else "array"
-        head = np.array([self.name, str(self.version), kind])
-        np.savez(content, **{_HEAD: head}, **{key: x.astype(x.dtype.newbyteorder("<")) for key, x in arrays.items()})
+        little: dict[str, Any] = {key: x.astype(x.dtype.newbyteorder("<")) for key, x in arrays.items()}
+        np.savez(content, **{_HEAD: np.array([self.name, str(self.version), kind]), **little})
         return content.getvalue()
 
     def unpack(self, content: bytes) -> Any:

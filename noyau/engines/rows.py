@@ -40,7 +40,7 @@ class RowPlan:
         if is_late or (not rows and not spread and any(self.size in dim.names for dim in dims_of(node))):
             self.late.add(node.output)
         elif rows:
-            if (axis := self.moved(node, rows)) is not None:
+            if (axis := self.move(node, rows)) is not None:
                 self.axes[node.output] = axis
         elif spread:
             self.axes[node.output] = self.begin(node, spread)
@@ -54,7 +54,7 @@ class RowPlan:
             raise self.refusal(node, "reads the number of a row, or has rows along another axis than the first")
         return axis
 
-    def moved(self, node: Node, rows: Mapping[str, int]) -> int | None:
+    def move(self, node: Node, rows: Mapping[str, int]) -> int | None:
         """The axis of the rows in a value that reads some; None where it folds them."""
         axes = {self._axis(node, name, axis) for name, axis in rows.items()}
         if self._folds(node, axes):
@@ -75,7 +75,7 @@ class RowPlan:
             case nodes.View(index):
                 return self._place(index, axis, node)
             case nodes.Gather(index):
-                return self._looked_up(index, node, name, axis)
+                return self._look_up(index, node, name, axis)
             case nodes.Contract(equation):
                 terms, out = equation.split("->")[0].split(","), equation.split("->")[1]
                 letters = {term[axis] for term, each in zip(terms, node.inputs, strict=True) if each == name}
@@ -83,7 +83,7 @@ class RowPlan:
             case _:
                 return None
 
-    def _looked_up(self, index: Sequence[Dim | Lookup], node: Node, name: str, axis: int) -> int | None:
+    def _look_up(self, index: Sequence[Dim | Lookup], node: Node, name: str, axis: int) -> int | None:
         if name == node.inputs[0]:
             return self._place([each if isinstance(each, Dim) else Dim.of(0) for each in index], axis, node)
         ways = {self._place(each.at, axis, node) for each in index if isinstance(each, Lookup)}

@@ -102,7 +102,7 @@ def stream(
     work = _work(make, origin, every)
     size, total, answers = origin.size if where is None else None, 0, list[Answer]()
     with closing(_sink(work, sink, origin, resume)) as target:
-        runner, is_new = runner.settled(work, origin, size, target, workers), not target.has((0, END))
+        runner, is_new = runner.settle(work, origin, size, target, workers), not target.has((0, END))
         for number in runner.run(work, origin, target, workers, answers):
             total += number
             tell(number, size)
@@ -124,7 +124,7 @@ def _work(make: Callable[..., Work], origin: Any, columns: Sequence[str]) -> Wor
     try:
         return make(sample=sample)
     except InputError as error:
-        raise error.reworded(f"{getattr(origin, 'label', 'the source')}: {error}") from error
+        raise error.reword(f"{getattr(origin, 'label', 'the source')}: {error}") from error
 
 
 def _reading(

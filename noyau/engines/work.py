@@ -103,7 +103,7 @@ class Work:
         try:
             return self.run(chunk)
         except NoyauError as error:
-            raise error.reworded(f"{self.engine}: {self.value.name} on {place}: {error}") from error
+            raise error.reword(f"{self.engine}: {self.value.name} on {place}: {error}") from error
         except Exception as error:
             message = f"raised {type(error).__name__}: {error}"
             raise RaisedError(f"{self.engine}: {self.value.name} {message} on {place}") from error

@@ -152,7 +152,7 @@ class Node:
         """The extent of each index of this value, by the index's name."""
         return {f"#{axis}": dim for axis, dim in enumerate(self.shape)}
 
-    def renamed(self, names: Mapping[str, str]) -> Node:
+    def rename(self, names: Mapping[str, str]) -> Node:
         """The node whose output and inputs are called otherwise."""
         output, *inputs = (names.get(name, name) for name in (self.output, *self.inputs))
         return replace(self, output=output, inputs=tuple(inputs))

@@ -109,7 +109,7 @@ class Evaluator:
             case nodes.Map("cast"):
                 return self.cast(operands[0], node)
             case nodes.Map(function):
-                wide = [self.widened(np.asarray(x)) for x in operands]
+                wide = [self.widen(np.asarray(x)) for x in operands]
                 return self.algebra.call(function, *wide).astype(self.dtype(node.dtype), copy=False)
             case nodes.Reduce(monoid, axes):
                 return self.reduce(MONOIDS[monoid], axes, node, operands[0])
@@ -124,7 +124,7 @@ class Evaluator:
             case nodes.Scatter():
                 return self.scatter(node.kind, node, operands)
             case nodes.Contract(equation):
-                product = np.einsum(equation, *map(self.widened, operands), optimize=True)
+                product = np.einsum(equation, *map(self.widen, operands), optimize=True)
                 return np.asarray(product).astype(self.dtype(node.dtype), copy=False)
             case nodes.Opaque():
                 return self.opaque(node.kind, node, operands)
@@ -144,7 +144,7 @@ class Evaluator:
             reading = f"{node.inputs[0]} cannot be read by {node.output}: {list(value.shape)} as {list(shape)}"
             raise InputError(f"{reading}: the inputs do not fit") from fault
 
-    def widened(self, value: Array) -> Array:
+    def widen(self, value: Array) -> Array:
         """float16 and bfloat16 compute in float32."""
         return value.astype(np.float32) if value.dtype.itemsize == 2 and value.dtype.kind in "fV" else value
 
@@ -184,18 +184,18 @@ class Evaluator:
 
     def reduce(self, monoid: Monoid, axes: tuple[int, ...], node: nodes.Node, value: Array) -> Array:
         """Pairwise: by numpy where it has the monoid, else by halves; one by one where the order is part of it."""
-        moved = np.moveaxis(self.widened(value), axes, tuple(range(-len(axes), 0)))
+        moved = np.moveaxis(self.widen(value), axes, tuple(range(-len(axes), 0)))
         shape = moved.shape[: moved.ndim - len(axes)]
         rows = np.ascontiguousarray(moved).reshape(*shape, math.prod(moved.shape[len(shape) :]))
         if not monoid.function or (monoid.chooses and (not rows.shape[-1] or rows.dtype == bool)):
-            merged = self.in_order if monoid.ordered else self.merged
+            merged = self.in_order if monoid.ordered else self.merge
             result = monoid.finish(self.algebra, merged(monoid, np.moveaxis(rows, -1, 0)))
         else:
             ufunc: Any = OPERATORS[monoid.function].evaluate
             result = ufunc.reduce(rows, -1, dtype=rows.dtype)
         return np.asarray(result).astype(self.dtype(node.dtype), copy=False)
 
-    def merged(self, monoid: Monoid, flat: Array) -> State:
+    def merge(self, monoid: Monoid, flat: Array) -> State:
         """The state of all rows of `flat`, merged two neighbours at a time."""
         if not len(flat):
             return self.empty(monoid, flat)
@@ -225,7 +225,7 @@ class Evaluator:
 
     def scan(self, kind: nodes.Scan, node: nodes.Node, value: Array) -> Array:
         monoid = MONOIDS[kind.monoid]
-        rows = np.moveaxis(self.widened(value), kind.axis, 0)
+        rows = np.moveaxis(self.widen(value), kind.axis, 0)
         rows = rows[::-1] if kind.reverse else rows
         state = self.empty(monoid, rows)
         result = np.empty(rows.shape, self.dtype(node.dtype))

@@ -128,7 +128,7 @@ def attach_function(
 def _with_parameters(kernel: UserKernel, plain: Callable[..., Any]) -> UserKernel:
     """The kernel with what its function takes by name. SignatureError where it asks for what nothing gives."""
     try:
-        parameters = user_kernel.parameters_of(plain, kernel.called).values()
+        parameters = user_kernel.parameters_of(plain, kernel.title).values()
     except SignatureError:
         return kernel
     if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters):
@@ -138,7 +138,7 @@ def _with_parameters(kernel: UserKernel, plain: Callable[..., Any]) -> UserKerne
     unknown = next((p.name for p in lacking if p.kind is p.KEYWORD_ONLY and p.name not in named), None)
     if unknown is not None:
         message = f"takes {unknown} by name, and nothing gives it"
-        raise SignatureError(f"{kernel.called} {message}; say constants={{{unknown!r}: ...}}, or give it a default")
+        raise SignatureError(f"{kernel.title} {message}; say constants={{{unknown!r}: ...}}, or give it a default")
     required = tuple(p.name for p in lacking if p.name in named and p.kind is not p.POSITIONAL_ONLY)
     bound = replace(kernel, taken=frozenset(p.name for p in parameters), required=required)
     _require_taken(bound)
@@ -147,7 +147,7 @@ def _with_parameters(kernel: UserKernel, plain: Callable[..., Any]) -> UserKerne
 
 def _require_taken(kernel: UserKernel) -> None:
     """SignatureError for a constant of its own that nobody asks for."""
-    usage, label = kernel.usage, kernel.called
+    usage, label = kernel.usage, kernel.title
     functions = [each for each in (usage.launch, usage.args, usage.init) if callable(each)]
     parameters = {name for function in functions for name in user_kernel.parameters_of(function, label)}
     idle = next((name for name in usage.constants if not kernel.takes(name) and name not in parameters), None)

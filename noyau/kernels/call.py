@@ -76,28 +76,28 @@ class FunctionKernel:
         inputs = [End(v.name, v.dtype, np.shape(a)) for v, a in zip(self.instance.inputs, arrays, strict=True)]
         outputs = [End(v.name, v.dtype, shape) for v, shape in zip(self.instance.outputs, shapes, strict=True)]
         fills = not self.kernel.usage.returns and not self.kernel.usage.updates
-        return Guards(self.run, self.kernel.called, tuple(inputs), tuple(outputs), fills)
+        return Guards(self.run, self.kernel.title, tuple(inputs), tuple(outputs), fills)
 
     def run(self, arrays: Sequence[Array], outputs: Sequence[Array]) -> list[Array]:
         """One call. RaisedError where it raises."""
         function, caller = self.kernel.function, CALLERS.get(self.kernel.language)
         if caller is None or not caller.runs_here() or (function is None and caller.launch is None):
-            where = f"{self.kernel.called} is in {self.kernel.language}"
+            where = f"{self.kernel.title} is in {self.kernel.language}"
             raise UnsupportedError(f"{where}, which NumPy arrays cannot be given to")
-        before = self.prepared(arrays, outputs)
+        before = self.prepare(arrays, outputs)
         try:
             if caller.launch is None:
                 assert function is not None
-                returned = self.returned(function, before, outputs)
+                returned = self.call(function, before, outputs)
             else:
                 returned = caller.launch(self.kernel, self.instance, self.constants, before, outputs)
         except NoyauError:
             raise
         except (Exception, SystemExit) as fault:
-            raise RaisedError(f"{self.kernel.called} raised {_describe(fault)}") from fault
+            raise RaisedError(f"{self.kernel.title} raised {_describe(fault)}") from fault
         return self.parts(returned) if self.kernel.usage.returns else self.results(before, outputs)
 
-    def returned(self, function: Callable[..., Any], inputs: Sequence[Array], outputs: Sequence[Array]) -> Any:
+    def call(self, function: Callable[..., Any], inputs: Sequence[Array], outputs: Sequence[Array]) -> Any:
         """Call the function. A function of Numba that has signatures of its own, none for arrays that lie so, or that
         Numba fails to compile for such arrays, gets packed copies of inputs that it does not update."""
         positional, named = self.arguments(inputs, outputs)
@@ -117,7 +117,7 @@ class FunctionKernel:
         if len(parts) != len(values) or any(part is None for part in parts):
             kind, expected = type(returned).__name__, "an array is" if len(values) == 1 else f"{len(values)} arrays are"
             advice = "return it, or take the outputs as parameters behind the inputs"
-            raise CheckError(f"{self.kernel.called} returned {kind}, and {expected} wanted: {advice}")
+            raise CheckError(f"{self.kernel.title} returned {kind}, and {expected} wanted: {advice}")
         return [_as_array(part, value) for part, value in zip(parts, values, strict=True)]
 
     def results(self, prepared: Sequence[Array], outputs: Sequence[Array]) -> list[Array]:
@@ -125,7 +125,7 @@ class FunctionKernel:
         names = [value.name for value in self.instance.inputs]
         return [prepared[names.index(name)] for name in self.kernel.usage.updates] or list(outputs)
 
-    def prepared(self, arrays: Sequence[Array], outputs: Sequence[Array]) -> list[Array]:
+    def prepare(self, arrays: Sequence[Array], outputs: Sequence[Array]) -> list[Array]:
         """The inputs, copied where they are updated; outputs then hold what `init` says."""
         updates, values = self.kernel.usage.updates, self.instance.inputs
         inputs = [np.array(a) if v.name in updates else a for v, a in zip(values, arrays, strict=True)]
@@ -152,7 +152,7 @@ class FunctionKernel:
         passed = [a[()] if v.scalar else a for a, v in zip(arrays, self.instance.inputs, strict=True)]
         if self.kernel.usage.args is None:
             filled = [] if self.kernel.usage.returns or self.kernel.usage.updates else outputs
-            return [*passed, *filled], self.named_constants()
+            return [*passed, *filled], self.constants_by_name()
         positional = user_kernel.arguments_by_author(self.kernel, self.offers(arrays, outputs))
         known = dict(zip((value.name for value in self.instance.ends), (*passed, *outputs), strict=True))
         arguments = [known[each.name] if isinstance(each, user_kernel.Buffer) else each for each in positional]
@@ -164,12 +164,12 @@ class FunctionKernel:
         if not own or self.kernel.taken is None or self.kernel.function is None:
             return {}
         plain = user_kernel.python_function(self.kernel.function)
-        parameters = user_kernel.parameters_of(plain, self.kernel.called).values()
+        parameters = user_kernel.parameters_of(plain, self.kernel.title).values()
         left = [p.name for at, p in enumerate(parameters) if at >= count or p.kind is p.KEYWORD_ONLY]
         numbers = self.kernel.numbers(self.constants)
         return {name: numbers[name] for name in own if name in left}
 
-    def named_constants(self) -> dict[str, Any]:
+    def constants_by_name(self) -> dict[str, Any]:
         """The constants that it takes by name: its own, those that it has no default for, and of the op's those that
         are not at their defaults, which must be taken."""
         target, own = self.kernel.target, self.kernel.usage.constants

@@ -135,9 +135,9 @@ class Certifiers(AbstractContextManager["Certifiers"]):
         """The certificate of a kernel: the one that is kept, else a new one, which is kept.
 
         CheckError where the process crashes, or does not answer in time."""
-        return recall_certificate(task.key, task.name, lambda: self._judged(task))
+        return recall_certificate(task.key, task.name, lambda: self._judge(task))
 
-    def _judged(self, task: CertificateTask) -> Certificate:
+    def _judge(self, task: CertificateTask) -> Certificate:
         worker = self.idle.get()
         usual_s, worker.patience_s = worker.patience_s, self.patience_s
         try:

@@ -64,7 +64,7 @@ class GridKernel(ABC):
         self.numbers = kernel.numbers(constants)  # the constants of the op and of the kernel
         self.plans: dict[Any, LaunchPlan] = {}
         functions = filter(callable, (kernel.usage.launch, kernel.usage.args, kernel.usage.init))
-        self.parameter_names = {name for each in functions for name in user_kernel.parameters_of(each, kernel.called)}
+        self.parameter_names = {name for each in functions for name in user_kernel.parameters_of(each, kernel.title)}
 
     @abstractmethod
     def launching(self, offers: Mapping[str, Any], device: Any) -> tuple[tuple[Any, ...], Mapping[str, Any], Any]:
@@ -112,28 +112,28 @@ class GridKernel(ABC):
 
     def plan(self, arguments: Sequence[Any], device: Any) -> LaunchPlan:
         """The plan of a call with these shapes, made once."""
-        key = (device, *map(_key, arguments), *self.asked_numbers(arguments).items())
+        key = (device, *map(_key, arguments), *self.run_time_scalars(arguments).items())
         plan = self.plans.get(key)
         if plan is None:
-            require_free(self.kernel.called)
-            plan = self.planned(arguments, device)
+            require_free(self.kernel.title)
+            plan = self.launch_plan(arguments, device)
             self.plans = {**(self.plans if len(self.plans) < MOST_PLANS else {}), key: plan}
         return plan
 
-    def planned(self, arguments: Sequence[Any], device: Any) -> LaunchPlan:
+    def launch_plan(self, arguments: Sequence[Any], device: Any) -> LaunchPlan:
         sizes = bind_sizes(self.instance, arguments)
         shapes = shapes_of(self.instance.outputs, sizes)
         numbers = {name: int(dim.evaluate(sizes)) for name, dim in self.instance.sizes}
         pairs = [(v.name, each) for v, each in zip(self.instance.inputs, arguments, strict=True) if v.scalar]
         numbers |= {name: each for name, each in pairs if isinstance(each, int) and not isinstance(each, bool)}
-        numbers |= self.asked_numbers(arguments)
+        numbers |= self.run_time_scalars(arguments)
         properties = device_properties(device)
         offers = {**self.buffers(arguments, shapes, properties), **numbers, **self.numbers, "device": properties}
         init = user_kernel.initial_values(self.kernel, lambda: offers)
         by_number = {at: init[v.name] for at, v in enumerate(self.instance.outputs) if v.name in init}
         return LaunchPlan(tuple(shapes), by_number, *self.launching(offers, device), offers)
 
-    def asked_numbers(self, arguments: Sequence[Any]) -> dict[str, Any]:
+    def run_time_scalars(self, arguments: Sequence[Any]) -> dict[str, Any]:
         """The run-time scalars that the author's functions ask for, by name."""
         pairs = zip(self.instance.inputs, arguments, strict=True)
         return {v.name: number_of(v, each) for v, each in pairs if v.scalar and v.name in self.parameter_names}
@@ -147,15 +147,15 @@ class GridKernel(ABC):
         pairs = zip(self.instance.ends, lies, strict=True)
         return {v.name: user_kernel.Buffer(v.name, *each, v.dtype.numpy, device) for v, each in pairs}
 
-    def placed(self, values: Sequence[Any]) -> tuple[Any, ...]:
+    def place(self, values: Sequence[Any]) -> tuple[Any, ...]:
         """Arguments with the places of arrays in the stead of Buffers."""
         names = [value.name for value in self.instance.ends]
         buffers = user_kernel.Buffer
         return tuple(ArrayArgument(names.index(each.name)) if isinstance(each, buffers) else each for each in values)
 
-    def asked_grid(self, offers: Mapping[str, Any]) -> Any:
+    def launch_of(self, offers: Mapping[str, Any]) -> Any:
         """The launch that the author says for calls that offer these. SignatureError where nothing says one."""
-        launch, label = self.kernel.usage.launch, self.kernel.called
+        launch, label = self.kernel.usage.launch, self.kernel.title
         if launch is None or isinstance(launch, str):
             raise SignatureError(f"{label} runs over a grid; say with launch=(grid, block) over which one")
         return user_kernel.ask(launch, offers, f"launch= of {label}") if callable(launch) else launch
@@ -164,7 +164,7 @@ class GridKernel(ABC):
         """The device of the tensors. UnsupportedError where it cannot run there."""
         device = next((each.device for each in arguments if is_tensor(each)), None)
         if device is None or device.type == "cpu":
-            label, language = self.kernel.called, self.kernel.language
+            label, language = self.kernel.title, self.kernel.language
             raise UnsupportedError(f"{label} is in {language}, and its tensors lie on the CPU; move them to a GPU")
         return device
 

@@ -34,15 +34,15 @@ class CudaTextKernel(GridKernel):
         _require_kernel(kernel)
         self.prototype = prototype(kernel)
         usage = replace(kernel.usage, launch=None)  # which a function in C has another use for
-        self.roles = roles_of(self.prototype, usage, kernel.target, kernel.called)
+        self.roles = roles_of(self.prototype, usage, kernel.target, kernel.title)
         place = kernel.place.replace("\\", "/").replace('"', "")  # in which the tools of CUDA name its lines
         self.text = f'{constant_macros(kernel, constants)}#line {kernel.line} "{place}"\n{kernel.text}'
 
     def ready(self) -> None:
         """Build it for the current device. BuildError as the compiler says."""
-        self.compiled(torch.cuda.get_device_capability())
+        self.compile(torch.cuda.get_device_capability())
 
-    def compiled(self, capability: tuple[int, int]) -> Any:
+    def compile(self, capability: tuple[int, int]) -> Any:
         """The kernel for a compute capability, from the cache or built. BuildError as the compiler says."""
         flags = tuple(self.kernel.usage.options.get("flags", ()))
         code = compiler.load(self.text, f"sm_{capability[0]}{capability[1]}", flags)
@@ -50,21 +50,21 @@ class CudaTextKernel(GridKernel):
 
     def launching(self, offers: Mapping[str, Any], device: Any) -> tuple[tuple[Any, ...], Mapping[str, Any], Any]:
         """As every kernel of a grid has it; the grid is None where it has no blocks."""
-        properties, options, label = offers["device"], self.kernel.usage.options, self.kernel.called
-        config = config_of(self.asked_grid(offers), f"launch= of {label}", int(options.get("shared_bytes", 0)))
+        properties, options, label = offers["device"], self.kernel.usage.options, self.kernel.title
+        config = config_of(self.launch_of(offers), f"launch= of {label}", int(options.get("shared_bytes", 0)))
         config = replace(config, cluster=int(options.get("cluster", 1)))
-        kernel = self.compiled(properties.capability)
+        kernel = self.compile(properties.capability)
         require_limits(config, properties, label, kernel.attributes.max_threads_per_block)
         grid = None
         if 0 not in config.grid:
             clusters = (config.grid[0] // config.cluster, *config.grid[1:])
             grid = compiler.Launch(kernel, clusters, config.block, config.shared_bytes, config.cluster)
-        return self.passed(offers), {}, grid
+        return self.arguments_of(offers), {}, grid
 
-    def passed(self, offers: Mapping[str, Any]) -> tuple[tuple[Any, Any], ...]:
+    def arguments_of(self, offers: Mapping[str, Any]) -> tuple[tuple[Any, Any], ...]:
         """The arguments in the order of the parameters, each with the type of its number, None for a pointer.
         SignatureError for one that does not fit."""
-        parameters, label = self.prototype.parameters, self.kernel.called
+        parameters, label = self.prototype.parameters, self.kernel.title
         if self.roles.names is None:
             values = user_kernel.arguments_by_author(self.kernel, offers)
         else:
@@ -72,7 +72,7 @@ class CudaTextKernel(GridKernel):
         if len(values) != len(parameters):
             count = f"{len(values)} arguments, and {self.kernel.entry} takes {len(parameters)}"
             raise SignatureError(f"args= of {label} gives {count}")
-        pairs = zip(parameters, self.placed(values), strict=True)
+        pairs = zip(parameters, self.place(values), strict=True)
         return tuple((value, None if each.is_pointer else _number(each, label)) for each, value in pairs)
 
     def launch(self, plan: LaunchPlan, arrays: Sequence[Any]) -> None:
@@ -86,14 +86,14 @@ def _require_kernel(kernel: user_kernel.UserKernel) -> None:
     """Require a function of a grid, and options that there are."""
     unknown = next((name for name in kernel.usage.options if name not in OPTIONS), None)
     if unknown is not None:
-        raise SignatureError(f"options= of {kernel.called} has {unknown!r}; in CUDA C++ there are {', '.join(OPTIONS)}")
+        raise SignatureError(f"options= of {kernel.title} has {unknown!r}; in CUDA C++ there are {', '.join(OPTIONS)}")
     name = plain_name(kernel.entry)
     marks = next((each.marks for each in syntax(kernel.text, "cuda").functions if each.name == name), ())
     if "__global__" not in marks or name != kernel.entry:
         what = "a template" if name != kernel.entry else "a function of the host"
         remedy = "on tensors of a GPU a __global__ function runs: name it with entry=, and say launch=(grid, block)"
         lacks = f"{kernel.entry} is {what}, which is watched without a GPU alone"
-        raise UnsupportedError(f"{kernel.called}: {lacks}; {remedy}")
+        raise UnsupportedError(f"{kernel.title}: {lacks}; {remedy}")
 
 
 def _number(parameter: Parameter, label: str) -> Callable[[Any], Any]:
@@ -115,16 +115,16 @@ class NumbaGridKernel(GridKernel):
     def launching(self, offers: Mapping[str, Any], device: Any) -> tuple[tuple[Any, ...], Mapping[str, Any], Any]:
         """As every kernel of a grid has it."""
         kernel, usage = self.kernel, self.kernel.usage
-        config = config_of(self.asked_grid(offers), f"launch= of {kernel.called}")
-        require_limits(config, offers["device"], kernel.called)
+        config = config_of(self.launch_of(offers), f"launch= of {kernel.title}")
+        require_limits(config, offers["device"], kernel.title)
         call = FunctionKernel(kernel, self.instance, self.constants)
         if usage.args is None:
             ends = self.instance.inputs if usage.updates else self.instance.ends
-            named, values = call.named_constants(), tuple(offers[value.name] for value in ends)
+            named, values = call.constants_by_name(), tuple(offers[value.name] for value in ends)
         else:
             values = user_kernel.arguments_by_author(kernel, offers)
             named = call.beside(len(values))
-        return (*self.placed(values), *named.values()), {}, config
+        return (*self.place(values), *named.values()), {}, config
 
     def launch(self, plan: LaunchPlan, arrays: Sequence[Any]) -> None:
         """BuildError where Numba does not compile it for such arguments."""
@@ -137,4 +137,4 @@ class NumbaGridKernel(GridKernel):
         if 0 not in config.grid:
             device = next(each.device for each in typed if hasattr(each, "data_ptr"))
             brackets = (config.grid, config.block, config.shared_bytes)
-            launch(self.kernel.called, self.kernel.function, brackets, arguments, device)
+            launch(self.kernel.title, self.kernel.function, brackets, arguments, device)

@@ -208,7 +208,7 @@ class _Fingerprint:
         inner = value
         if LANGUAGES[language_of(value)].packages:
             inner = python_function(value)
-            yield from self.decorated(value)
+            yield from self.settings(value)
         match inner:
             case FunctionType():
                 yield from self.function(inner)
@@ -232,7 +232,7 @@ class _Fingerprint:
             case _:
                 yield from self.thing(inner)
 
-    def decorated(self, function: Any) -> Iterator[str]:
+    def settings(self, function: Any) -> Iterator[str]:
         """The settings of Numba and Triton beside the function: options, configurations of a tuner, heuristics."""
         yield from self.of(getattr(function, "targetoptions", None))
         while function is not None:

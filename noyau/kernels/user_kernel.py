@@ -126,10 +126,10 @@ class UserKernel:
     line: int = 1
 
     def __repr__(self) -> str:
-        return f"<kernel {self.called} in {self.language}, {self.place}>"
+        return f"<kernel {self.title} in {self.language}, {self.place}>"
 
     @property
-    def called(self) -> str:
+    def title(self) -> str:
         """Its name in messages: `softmax[softmax_by_rows]`."""
         return f"{self.target.op}[{self.name}]"
 
@@ -301,15 +301,15 @@ def initial_values(kernel: UserKernel, offers: Callable[[], Mapping[str, Any]]) 
     init = kernel.usage.init
     if not callable(init):
         return init
-    values: Mapping[str, Any] = ask(init, offers(), f"init= of {kernel.called}")
-    check_init(values, kernel.target, kernel.called)
+    values: Mapping[str, Any] = ask(init, offers(), f"init= of {kernel.title}")
+    check_init(values, kernel.target, kernel.title)
     return values
 
 
 def arguments_by_author(kernel: UserKernel, offers: Mapping[str, Any]) -> tuple[Any, ...]:
     """The arguments that `args=` of a kernel gives. SignatureError where that is no tuple."""
     assert kernel.usage.args is not None
-    where = f"args= of {kernel.called}"
+    where = f"args= of {kernel.title}"
     arguments = ask(kernel.usage.args, offers, where)
     if not isinstance(arguments, tuple):
         raise SignatureError(f"{where} gives a {type(arguments).__name__}; it gives a tuple of all arguments")

@@ -59,11 +59,11 @@ class MethodOp:
         constants = {name: kwargs[name] for name in kwargs if name != "out"}
         reads = recorded(self.function, thing, args, constants, _as_plain)
         values = reads.of(thing) or {}
-        op = self.make(self.described(reads, values))
+        op = self.make(self.describe(reads, values))
         self.ops = ((reads, op), *self.ops)[:_MOST]
         return op, [values[path] for path in reads.arrays]
 
-    def described(self, reads: Reads, values: Mapping[Path, Any]) -> Description:
+    def describe(self, reads: Reads, values: Mapping[Path, Any]) -> Description:
         """The op as one of a function, which takes the arrays after the inputs."""
         description, reference = self.description, self.description.reference
         names = dict[str, Path]()

@@ -216,17 +216,17 @@ class _Maker:
         if kernel not in native:
             names = ", ".join([*native, *(each.name for each in self.description.kernels)])
             raise SignatureError(f"{self.description.name} has no kernel {kernel!r} for a model; there are: {names}")
-        return self.generated()
+        return self.generate()
 
     def by_hand(self, kernel: UserKernel) -> ModelKernel:
         """A kernel in C of the op's own, for the whole of it."""
         specialization = self.wanted
         if not LANGUAGES[kernel.language].is_native:
-            raise InputError(f"{kernel.called} is in {kernel.language}; a model takes kernels in C alone")
+            raise InputError(f"{kernel.title} is in {kernel.language}; a model takes kernels in C alone")
         require_plain_build(kernel)
         reason = ineligible(kernel, self.description.reference, specialization.instance, specialization.constants)
         if reason:
-            raise InputError(f"{kernel.called} does not go into a model: {reason}")
+            raise InputError(f"{kernel.title} does not go into a model: {reason}")
         plain = c_source(kernel, specialization.instance, "kernel", specialization.constants)
         text_digest = hashlib.sha256(f"{self.target}\n{plain}".encode()).hexdigest()
         operator = f"{self.stem}_{text_digest[:8]}"
@@ -234,10 +234,10 @@ class _Maker:
         sizes = [specialization.integers.get(value.name) for value in specialization.instance.inputs]
         pairs = zip(specialization.instance.inputs, sizes, strict=True)
         inputs = [v.name if n is None else self.writer.constant(np.array(n, v.dtype.numpy)) for v, n in pairs]
-        fused = self.fused(operator, positions, inputs, self.graph)
+        fused = self.fuse(operator, positions, inputs, self.graph)
         return ModelKernel(fused, c_source(kernel, specialization.instance, operator, specialization.constants))
 
-    def generated(self) -> list[ModelKernel]:
+    def generate(self) -> list[ModelKernel]:
         """The kernels of the reference: one kernel for all of it, or kernels and library calls in turn."""
         whole, kernels = program(self.graph, self.stem), list[ModelKernel]()
         if whole.single is not None:
@@ -261,9 +261,9 @@ class _Maker:
         inputs = [self.called[node.output] for node in step.graph.inputs]
         comment = f"{operator}: {self.description.name}: {self.wanted.instance}"
         text = c_printer.source(replace(step.kernel, name=operator), comment)
-        return ModelKernel(self.fused(operator, positions, inputs, step.graph), text, original, step.graph)
+        return ModelKernel(self.fuse(operator, positions, inputs, step.graph), text, original, step.graph)
 
-    def fused(self, operator: str, positions: range, inputs: Sequence[str], graph: Graph) -> FusedNode:
+    def fuse(self, operator: str, positions: range, inputs: Sequence[str], graph: Graph) -> FusedNode:
         types = tuple(value_type(graph[name]) for name in graph.outputs)
         outputs = tuple(self.called[name] for name in graph.outputs)
         return FusedNode(operator, tuple(positions), tuple(inputs), outputs, types)

@@ -141,9 +141,9 @@ class Op(OnTensors, Generic[P, R]):
         if name not in LANGUAGES:
             names = ", ".join((*self.kernels, *GENERATIONS))
             raise SignatureError(f"{self.name} has no kernel {name!r}; there are: {names}")
-        return self.generated(name).text
+        return self.generate(name).text
 
-    def generated(
+    def generate(
         self, language: str = "c", dtypes: Sequence[DType] = (), ranks: Sequence[int] = ()
     ) -> GeneratedProgram:
         """The kernels that are generated in a language, for inputs of these dtypes and ranks (nothing: usual ones).
@@ -217,7 +217,7 @@ class Op(OnTensors, Generic[P, R]):
             if results is not MISS:
                 return results
         arguments, constants = self.arguments(args, kwargs)
-        return self.calls.whole(arguments, constants, self.known(constants), out)
+        return self.calls.whole(arguments, constants, self.known_sizes(constants), out)
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
         """Explain which kernel runs for these inputs, why, since when, what else may run, and what was rejected.
@@ -227,7 +227,7 @@ class Op(OnTensors, Generic[P, R]):
         if are_tensors(arguments):
             explanation: Explanation = tensor_calls(self.calls).explain(arguments, constants)
         else:
-            explanation = self.calls.explain(arguments, constants, self.known(constants))
+            explanation = self.calls.explain(arguments, constants, self.known_sizes(constants))
         return as_written(explanation) if runs_as_written() else explanation
 
     def arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -249,7 +249,7 @@ class Op(OnTensors, Generic[P, R]):
             raise SignatureError(f"{self.name} takes {len(names)} {inputs} ({', '.join(names)}), and {message}")
         return [every[name] for name in names], constants
 
-    def known(self, constants: Mapping[str, Any]) -> dict[str, int]:
+    def known_sizes(self, constants: Mapping[str, Any]) -> dict[str, int]:
         """The sizes that no shape gives: those of the op, and integer constants of their names."""
         names = () if self.signature is None else self.signature.sizes
         every = {**self.description.reference.constants, **constants}
@@ -263,7 +263,7 @@ class Op(OnTensors, Generic[P, R]):
             if len(each) != len(signature.inputs):
                 lacks = f"{called}= has {len(each)}; give both, each with one for each input"
                 raise SignatureError(f"{self.name} takes {len(signature.inputs)} inputs, and {lacks}")
-        return instances.instance_of(signature, tuple(dtypes), tuple(ranks), tuple(sorted(self.known({}).items())))
+        return instances.instance_of(signature, tuple(dtypes), tuple(ranks), tuple(sorted(self.known_sizes({}).items())))
 
     def require_signature(self) -> Signature:
         """Its signature. SignatureError where it has none."""
@@ -276,7 +276,7 @@ class Op(OnTensors, Generic[P, R]):
         if dtypes or ranks:
             return self.instance(dtypes, ranks)
         signature = self.require_signature()
-        return instances.usual_instance(signature, {**self.known({}), **instances.integers_of(signature, {})})
+        return instances.usual_instance(signature, {**self.known_sizes({}), **instances.integers_of(signature, {})})
 
     def to_onnx(self, path: str | Path | None = None, **options: Unpack[OnnxKeywords]) -> OnnxOp:
         """The op as an ONNX model, with its kernels for onnxruntime: see `noyau.ops.onnx_models.to_onnx`."""
@@ -295,7 +295,7 @@ class Op(OnTensors, Generic[P, R]):
             return instances.draw_inputs(self.inputs, rng, sizes, self.description.reference.parameters, self.name)
         if self.signature is None:
             raise SignatureError(f"{self.name} has no signature to make inputs from; give it one, or inputs=")
-        known = {**self.known({}), **instances.integers_of(self.signature, sizes)}
+        known = {**self.known_sizes({}), **instances.integers_of(self.signature, sizes)}
         instance = instances.usual_instance(self.signature, known)
         numbers = instances.usual_sizes(instance, sizes)
         unknown = next((name for name in sizes if name not in {**numbers, **known}), None)

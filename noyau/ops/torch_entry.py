@@ -42,7 +42,7 @@ def traced(op: Op[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     simple = {name: value for name, value in keywords.items() if type(value) in (bool, int, float, str)}
     baked = tuple((name, value) for name, value in keywords.items() if name not in simple)
     kinds = tuple((name, type(value)) for name, value in simple.items())
-    name, constants = op.registered(token, tensors, kinds, baked)
+    name, constants = op.register(token, tensors, kinds, baked)
     values = {key: simple.get(name, default) for key, name, default in constants}
     results = getattr(torch.ops.noyau, name)(*inputs, **values)
     return results if kwargs.get("out") is None else _copied(results, kwargs["out"])
@@ -68,7 +68,7 @@ class OnTensors:
             return self.on_stream(kwargs.pop("stream"), args, kwargs)
         out = None if "out" in reference.parameters else kwargs.pop("out", None)
         arguments, constants = op.arguments(args, kwargs)
-        return calls(tuple(arguments), constants, op.known(constants), out)
+        return calls(tuple(arguments), constants, op.known_sizes(constants), out)
 
     def on_stream(self, stream: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """The results of a call on a stream: one of torch, CuPy or Numba, or its handle. SignatureError for others."""
@@ -91,7 +91,7 @@ class OnTensors:
     # Dynamo calls these as it traces, and takes what they give as constants (torch.compiler.assume_constant_result). Of
     # the op itself it guards nothing then; but the token, a text, it does, since that is an argument.
 
-    def registered(
+    def register(
         self, token: str, tensors: tuple[bool, ...], kinds: Sequence[tuple[str, type]], baked: Sequence[tuple[str, Any]]
     ) -> tuple[str, tuple[tuple[str, str, Any], ...]]:
         """The name of the op among torch's operators, for arguments of which these are tensors and constants of these
@@ -102,7 +102,7 @@ class OnTensors:
         values = {**{name: kind() for name, kind in kinds}, **dict(baked)}
         cast("Op[Any, Any]", self).arguments([None] * len(tensors), values)
         calls = tensor_calls(self.calls)
-        name_and_constants: tuple[str, tuple[tuple[str, str, Any], ...]] = calls.named(tensors, calls.calls.all(values))
+        name_and_constants: tuple[str, tuple[tuple[str, str, Any], ...]] = calls.operator_name(tensors, calls.calls.all(values))
         return name_and_constants
 
     def parameters_of(self, token: str) -> tuple[tuple[str, ...], tuple[tuple[str, Any], ...]]:
@@ -115,7 +115,7 @@ class OnTensors:
         del token
         return self.calls.description.signature is not None
 
-    for _looked_up in (registered, parameters_of, is_signed):
+    for _looked_up in (register, parameters_of, is_signed):
         setattr(_looked_up, "_dynamo_marked_constant", True)  # noqa: B010  functions declare no attributes
 
 

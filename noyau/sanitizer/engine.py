@@ -176,7 +176,7 @@ class Shadow:
         missed: int = self._library.shadow_unwritten(self.handle, memory, ctypes.byref(first))
         return missed, first.value
 
-    def written(self, memory: int, cells: int) -> Array:
+    def written_cells(self, memory: int, cells: int) -> Array:
         """A mask of the cells that some owner wrote in any region."""
         marks = np.zeros(cells, np.uint8)
         self._library.shadow_written(self.handle, memory, marks.ctypes.data)
@@ -196,7 +196,7 @@ class Shadow:
         """Findings that the table had no room for."""
         return int(self._library.shadow_dropped(self.handle))
 
-    def seen(self) -> Sequence[Observation]:
+    def observations(self) -> Sequence[Observation]:
         """The findings in order; those alike in kind, sites and memory are one."""
         count = self.count
         array = (_Finding * count).from_address(self._library.shadow_findings(self.handle)) if count else ()

@@ -145,7 +145,7 @@ class Recording(NDArrayOperatorsMixin):
             site = recorder.place(frame)
         cell = self.start + key * self.step if type(key) is int and 0 <= key < self.length else self.cell(key)
         if cell < 0:
-            return self.picked(key, site)
+            return self.pick(key, site)
         notes = recorder.notes
         notes += (self.noted, cell, recorder.owner, site)
         if len(notes) >= NOTES:
@@ -170,7 +170,7 @@ class Recording(NDArrayOperatorsMixin):
         if len(notes) >= NOTES:
             recorder.play()
 
-    def picked(self, key: Any, site: int) -> Any:
+    def pick(self, key: Any, site: int) -> Any:
         """The value of `self[key]`: a number or a copy, whose cells are read, or a view, of which none is."""
         plain_key = _plain(key, site)
         key = self.inside(plain_key, READ, site)
@@ -189,9 +189,9 @@ class Recording(NDArrayOperatorsMixin):
             return
         if isinstance(value, Recording):
             value.read(site)
-        self.changed(key, _plain(value, site), site)
+        self.write_cells(key, _plain(value, site), site)
 
-    def changed(self, key: Any, value: Any, site: int) -> None:
+    def write_cells(self, key: Any, value: Any, site: int) -> None:
         """Write, and note which of the cells held something else before."""
         before = np.array(self.data[key])
         self.data[key] = value
@@ -235,7 +235,7 @@ class Recording(NDArrayOperatorsMixin):
         self.recorder.touch_all(self.memory, self.cells, READ, site)
         return self.data
 
-    def merged(self, function: Callable[..., Any], value: Any, site: int) -> Recording:
+    def merge(self, function: Callable[..., Any], value: Any, site: int) -> Recording:
         """The array with a value merged into each cell, in whatever order owners come."""
         self.data[...] = function(self.data, value.read(site) if isinstance(value, Recording) else value)
         self.recorder.touch_all(self.memory, self.cells, ATOMIC, site)
@@ -247,12 +247,12 @@ class Recording(NDArrayOperatorsMixin):
         return np.array(self.read(self.recorder.site(sys._getframe(1))), dtype)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
-        return self.called(getattr(ufunc, method), inputs, options, 1 if method == "at" else 0)
+        return self.call(getattr(ufunc, method), inputs, options, 1 if method == "at" else 0)
 
     def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
-        return self.called(function, args, options, _FILLED.get(function.__name__, 0))
+        return self.call(function, args, options, _FILLED.get(function.__name__, 0))
 
-    def called(self, function: Any, args: Sequence[Any], options: dict[str, Any], filled: int = 0) -> Any:
+    def call(self, function: Any, args: Sequence[Any], options: dict[str, Any], filled: int = 0) -> Any:
         """Call a function of NumPy: arrays that it is given are read, those that it fills are written, and what it
         makes is a memory of its own. `filled`: how many of the first arguments are filled."""
         site = self.recorder.site(sys._getframe(2))
@@ -267,14 +267,14 @@ class Recording(NDArrayOperatorsMixin):
         for target, old in zip(targets, before, strict=True):
             if isinstance(target, Recording) and old is not None:
                 new, target.data[...] = np.array(target.data), old
-                target.changed(..., new, site)
+                target.write_cells(..., new, site)
         if out is not None:
             return out[0] if isinstance(out, tuple) and len(out) == 1 else out
-        return self.wrapped(result)
+        return self.wrap(result)
 
-    def wrapped(self, result: Any) -> Any:
+    def wrap(self, result: Any) -> Any:
         if isinstance(result, tuple):
-            return tuple(self.wrapped(each) for each in result)
+            return tuple(self.wrap(each) for each in result)
         return self.recorder.array(result, "a result") if isinstance(result, np.ndarray) else result
 
     def __getattr__(self, name: str) -> Any:
@@ -289,10 +289,10 @@ class Recording(NDArrayOperatorsMixin):
         if not callable(attribute):
             return attribute
         if name in _VIEWING:
-            return lambda *args, **named: self._viewed(lambda each: getattr(each, name)(*args, **named))
+            return lambda *args, **named: self._view(lambda each: getattr(each, name)(*args, **named))
 
         def method(*args: Any, **options: Any) -> Any:
-            return self.called(getattr(np.ndarray, name), (self, *args), options, int(name in _FILLING))
+            return self.call(getattr(np.ndarray, name), (self, *args), options, int(name in _FILLING))
 
         return method
 
@@ -310,7 +310,7 @@ class Recording(NDArrayOperatorsMixin):
             raise UnsupportedError("x.flat of an array that is not packed is not watched")
         return Recording(self.recorder, self.memory, flat, self.cells.reshape(-1))
 
-    def _viewed(self, view: Callable[[np.ndarray], np.ndarray]) -> Recording:
+    def _view(self, view: Callable[[np.ndarray], np.ndarray]) -> Recording:
         values, cells = view(self.data), view(self.cells)
         if np.may_share_memory(values, self.data) or not values.size:
             return Recording(self.recorder, self.memory, values, cells)
@@ -322,7 +322,7 @@ class Recording(NDArrayOperatorsMixin):
 
     def __iter__(self) -> Iterator[Any]:
         for number in range(len(self.data)):
-            yield self.picked(number, self.recorder.site(sys._getframe(1)))
+            yield self.pick(number, self.recorder.site(sys._getframe(1)))
 
     def __bool__(self) -> bool:
         return bool(self.read(self.recorder.site(sys._getframe(1))))

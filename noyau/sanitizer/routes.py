@@ -75,7 +75,7 @@ class KernelCase:
     constants: Mapping[str, Any]
     size: str = ""
 
-    def zeroed_outputs(self) -> list[np.ndarray]:
+    def zero_outputs(self) -> list[np.ndarray]:
         """Memory for its outputs, of zeros, so that a watched run gives the same numbers each time."""
         return [np.zeros_like(each) for each in empty_outputs(self.instance, self.arrays)]
 

@@ -258,15 +258,15 @@ class _Parser:
             raise self.fault(f"a dtype such as f32 is expected, or a family: {', '.join(f.value for f in Family)}")
         self.at += 1
         if self.next.text != ":":
-            return self.typed(OUT, first)
+            return self.element_term(OUT, first)
         if not is_result:
             raise self.fault("inputs take their names from the function's parameters; give the dtype alone", first)
         if first.text in ELEMENTS:
             raise self.fault("a dtype cannot be the name of a result", first)
         self.at += 2
-        return self.typed(first.text, self.tokens[self.at - 1])
+        return self.element_term(first.text, self.tokens[self.at - 1])
 
-    def typed(self, name: str, token: SignatureToken) -> Term:
+    def element_term(self, name: str, token: SignatureToken) -> Term:
         element = ELEMENTS.get(token.text)
         if element is None:
             raise self.fault("this is no dtype; there are f32, f64, i32, i64, u8, bool... and float, int, any", token)

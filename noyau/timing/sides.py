@@ -192,22 +192,22 @@ class RotatingSide(SelfTimed):
     def _turn(self, sets: range, chosen: int | None, slot: int | None) -> float:
         """Seconds of a call on each set, in two parts: up to the chosen one, whose result is copied, and from there."""
         if chosen is None:
-            return self._timed(sets)[0]
+            return self._time(sets)[0]
         snapshot, into = None, self.into[chosen] if self.taken_out else ()
         if slot is not None:
             live = self.rotation.sets[chosen]
             snapshot = Snapshot([array.copy() for array in live], live)
             poison(into)
-        took_s, result = self._timed(range(sets.start, chosen + 1))
+        took_s, result = self._time(range(sets.start, chosen + 1))
         if snapshot is not None:
             snapshot.keep(None if into else self.candidate.gives(result), into)
-        rest_s = self._timed(range(chosen + 1, sets.stop))[0] if chosen + 1 < sets.stop else 0.0
+        rest_s = self._time(range(chosen + 1, sets.stop))[0] if chosen + 1 < sets.stop else 0.0
         if snapshot is not None and slot is not None:
             snapshot.settle()
             self.snapshots[slot : slot + 1] = [snapshot]
         return took_s + rest_s
 
-    def _timed(self, sets: range) -> tuple[float, object]:
+    def _time(self, sets: range) -> tuple[float, object]:
         """Seconds of a call on each set, and what the last one returned."""
         run, clock, arguments = self.candidate.run, self.clock, self.taken[sets.start : sets.stop]
         result: object = None

@@ -51,7 +51,7 @@ class GuardedArray:
     gaps: np.ndarray | None = None
 
     @classmethod
-    def poisoned(cls, label: str, shape: tuple[int, ...], dtype: DType, poison: bytes) -> GuardedArray:
+    def allocate(cls, label: str, shape: tuple[int, ...], dtype: DType, poison: bytes) -> GuardedArray:
         """An array of which every cell, and every cell of both zones, is this poison."""
         count = int(np.prod(shape, dtype=np.int64))
         room = np.empty(count * dtype.bytes + 2 * GUARD_BYTES + _ALIGNMENT, np.uint8)
@@ -64,7 +64,7 @@ class GuardedArray:
     @classmethod
     def holding(cls, label: str, array: np.ndarray, dtype: DType, poison: int = 0) -> GuardedArray:
         """A packed copy of an array, between zones of one of its type's poisons."""
-        guarded = cls.poisoned(label, array.shape, dtype, poison_of(dtype, poison))
+        guarded = cls.allocate(label, array.shape, dtype, poison_of(dtype, poison))
         guarded.array[...] = array
         return guarded
 
@@ -76,7 +76,7 @@ class GuardedArray:
         steps = [stride // array.itemsize for stride in array.strides]
         ends = [step * (extent - 1) for extent, step in zip(array.shape, steps, strict=True)]
         first, count = -sum(end for end in ends if end < 0), 1 + sum(map(abs, ends))
-        room = cls.poisoned(label, (count,), dtype, poison_of(dtype, poison))
+        room = cls.allocate(label, (count,), dtype, poison_of(dtype, poison))
         copy, gaps = as_strided(room.array[first:], array.shape, array.strides), np.ones(count, bool)
         copy[...] = array
         as_strided(gaps[first:], array.shape, steps)[...] = False
@@ -185,9 +185,9 @@ class ArrayKernel(ABC):
         if status:
             raise CheckError(f"{self.name} returned the status {status}, which has no meaning")
 
-    def _poisoned_outputs(self, shapes: Sequence[Shape], poison: int) -> list[GuardedArray]:
+    def _poison_outputs(self, shapes: Sequence[Shape], poison: int) -> list[GuardedArray]:
         return [
-            GuardedArray.poisoned(f"output {number}", shape, dtype, poison_of(dtype, poison))
+            GuardedArray.allocate(f"output {number}", shape, dtype, poison_of(dtype, poison))
             for number, (shape, dtype) in enumerate(zip(shapes, self.dtypes[self.inputs :], strict=True))
         ]
 
@@ -354,7 +354,7 @@ class Guards:
         outputs = []
         for end in self.outputs:
             poison = bytes(end.dtype.bytes) if how.outputs == ZEROS else poison_of(end.dtype, how.outputs)
-            outputs.append(GuardedArray.poisoned(end.name, end.shape, end.dtype, poison))
+            outputs.append(GuardedArray.allocate(end.name, end.shape, end.dtype, poison))
         results = self.call([view for _, view in laid], [guarded.array for guarded in outputs])
         for guarded in (*(memory for memory, _ in laid), *outputs):
             guarded.refuse_writes(self.called)

@@ -43,12 +43,12 @@ class _Bracketing:
     def with_fresh(self, node: Node) -> list[Node]:
         """The node, after those that it needs."""
         self.fresh = []
-        replacement = self.placed(node)
+        replacement = self.rebracket(node)
         if not self.once:
             self.nodes[node.output] = replacement
         return [*self.fresh, replacement]
 
-    def placed(self, node: Node) -> Node:
+    def rebracket(self, node: Node) -> Node:
         """The node, as a product whose left operand is none, or else whose right one is none."""
         if not isinstance(node.kind, Contract) or node.dtype not in LONG:
             return node
@@ -75,7 +75,7 @@ class _Bracketing:
         name = f"{node.output}, in other brackets, {len(self.fresh)}"
         operands = (left.inputs[1], outer.inputs[1])
         later = view(Node(name, Contract(f"{second},{third}->{inner}"), operands, node.dtype, shape))
-        later = later if self.once else self.placed(later)
+        later = later if self.once else self.rebracket(later)
         self.fresh.append(later)
         self.nodes[name] = later
         return view(replace(outer, kind=Contract(f"{first},{inner}->{output}"), inputs=(left.inputs[0], name)))

@@ -95,7 +95,7 @@ class Maker:
 
     def _choices(self, node: Node) -> np.ndarray:
         """Numbers that an integer is compared with, as far as its dtype has them."""
-        numbers, limits = self.uses.compared_to(node), np.iinfo(node.dtype.numpy)
+        numbers, limits = self.uses.comparison_integers(node), np.iinfo(node.dtype.numpy)
         return numbers[(numbers >= int(limits.min)) & (numbers <= int(limits.max))]
 
     def normal(self, node: Node, shape: list[int]) -> tuple[np.ndarray, str]:

@@ -50,7 +50,7 @@ class Judge:
         """The distance of neighbours at each cell."""
         return np.ones(())
 
-    def allowed(self) -> Array:
+    def allowance(self) -> Array:
         return np.zeros(self.got.shape)
 
     def ratios(self) -> Array:
@@ -76,7 +76,7 @@ class Judge:
         wrong = np.argwhere(ratios > 1)
         if not len(wrong):
             return ()
-        numbers, note = (self.got, self.truth, self.allowed()), extent_of(wrong, ratios.shape)
+        numbers, note = (self.got, self.truth, self.allowance()), extent_of(wrong, ratios.shape)
         cells = dict.fromkeys(tuple(map(int, cell)) for cell in (wrong[0], np.argwhere(ratios == ratios.max())[0]))
         failure = partial(Failure.of_cell, case.label, inputs, note, printable(self.node.output))
         return tuple(failure(cell, *(float(each[cell]) for each in numbers)) for cell in cells)
@@ -123,7 +123,7 @@ class FloatJudge(Judge):
         """Whether nothing tells how far some cell strays, which is then allowed what others stray at most."""
         return bool((self.lost & ~self.measured).any())
 
-    def allowed(self) -> Array:
+    def allowance(self) -> Array:
         """2 ulp + 8 max(d, r |truth|). Where the value only jumps, d is that of the closest run, and the error is the
         distance from the nearest: no value between two steps is right. Where every run overflows on its way nothing
         tells d, and the largest d/|truth| of the other cells takes the place of r. A tolerance counts times |truth|,
@@ -142,7 +142,7 @@ class FloatJudge(Judge):
         return np.asarray(ULPS * self.ulp + FACTOR * np.maximum(spread, at_least))
 
     def ratios(self) -> Array:
-        allowed = self.allowed()
+        allowed = self.allowance()
         right = ((self.kinds & kind(self.value)) != 0) | (self.lost & ~np.isfinite(self.value))
         beyond = np.copysign(1.0, self.value) * self.base + allowed >= FORMATS[self.node.dtype].overflow
         away = self.nearest if self.steps else distance(self.value, self.base)

@@ -34,7 +34,7 @@ def tables_of(uses: Uses, node: Node) -> list[LookupTable]:
     """Every table that an integer input indexes, shifted, wrapped, sliced or rearranged."""
     if node.dtype.kind not in ("int", "uint"):
         return []
-    return [table for use in uses.reached(node, _shifts) for table in _looked_up(uses, use)]
+    return [table for use in uses.reach(node, _shifts) for table in _looked_up(uses, use)]
 
 
 def _looked_up(uses: Uses, use: Use) -> Iterator[LookupTable]:

@@ -150,19 +150,19 @@ class RandomRounding(Widened):
             return moved(result, self.rng) if self.direction is None else result
         kept = self.dtype(node.dtype)
         if node.kind == Map("cast") and kept == np.float32 and operands[0].dtype == np.float64:
-            return self.rounded(result, operands[0])  # the cast hides how its operand was moved
+            return self.round(result, operands[0])  # the cast hides how its operand was moved
         if kept not in LONGER or not is_rounded(node, kept):
             return result
         if kept == np.float64 and isinstance(node.kind, Map) and node.kind.function in ("add", "subtract"):
-            return self.shifted(result, lost_of(node.kind.function, operands, result))
+            return self.shift(result, lost_of(node.kind.function, operands, result))
         if isinstance(node.kind, Reduce) and node.kind.monoid == "sum":
-            return self.shifted(result, lost_of_sum(operands[0], node.kind.axes, result))
+            return self.shift(result, lost_of_sum(operands[0], node.kind.axes, result))
         exact = Longer(self.sizes, self.width).value(node, [_longer(each) for each in operands], inputs)
         if isinstance(node.kind, Map) and has(node.kind.function, Fact.BELOW_ONE | Fact.LEAVES_ONE):
             unseen = (exact == result) & np.isfinite(operands[0]) & (operands[0] != 0)  # no such number is exact
             side = np.where(operands[0] > 0, 2, 0) if has(node.kind.function, Fact.LEAVES_ONE) else 0
             exact = np.where(unseen, exact * np.nextafter(exact.dtype.type(1), np.asarray(side, exact.dtype)), exact)
-        return self.rounded(result, exact)
+        return self.round(result, exact)
 
     def in_turn(self, node: Node, result: Any, operands: Sequence[Any]) -> Any:
         """The result, of sums in the order of this run."""
@@ -199,12 +199,12 @@ class RandomRounding(Widened):
             total: Any = (terms[0] - terms[1] if minus else terms[0] + terms[1]).astype(result.dtype)
         return total
 
-    def rounded(self, result: np.ndarray, exact: np.ndarray) -> np.ndarray:
+    def round(self, result: np.ndarray, exact: np.ndarray) -> np.ndarray:
         """The result, or the neighbour of it on the other side of the exact one."""
         with np.errstate(invalid="ignore"):
-            return self.shifted(result, np.where(np.isfinite(exact), exact - result, 0))
+            return self.shift(result, np.where(np.isfinite(exact), exact - result, 0))
 
-    def shifted(self, result: np.ndarray, lost: np.ndarray) -> np.ndarray:
+    def shift(self, result: np.ndarray, lost: np.ndarray) -> np.ndarray:
         """The result, or the neighbour of it on the side of what was lost by rounding it."""
         if self.direction is None:
             goes = repeated(self.rng.random(min(result.size, PATTERN)) < 0.5, result.shape)

@@ -62,19 +62,19 @@ class KernelTrial:
         try:
             truth, as_it_is = evaluate(self.graph, inputs, wide=True), evaluate(self.graph, inputs)
         except InputError as refusal:
-            return self.refused(case, refusal)
+            return self.judge_refusal(case, refusal)
         copies = tuple(np.copy(array, order="C") for array in case.inputs)
         try:
             results = self.kernel(copies)
         except NoyauError as error:
             if isinstance(error, InputError) and not any(truth[name].size for name in self.graph.outputs):
                 return Outcome(case.label, case.captured)  # NumPy refuses an index that is looked up for nothing, too
-            return self.ended(case, error)
+            return self.judge_error(case, error)
         unfit, written_to = misfit(self.graph, results, truth), changed_input(copies, case.inputs)
         if unfit:
-            return self.failed(case, FindingKind.WRONG_VALUE, unfit)
+            return self.fail(case, FindingKind.WRONG_VALUE, unfit)
         if written_to:
-            return self.failed(case, FindingKind.MUTATED_INPUT, written_to)
+            return self.fail(case, FindingKind.MUTATED_INPUT, written_to)
         judges = self.judges(inputs, results, truth)
         return decide(case, inputs_text(self.graph, case.inputs), judges, self.stages(inputs, truth, as_it_is, seed))
 
@@ -86,7 +86,7 @@ class KernelTrial:
         for directions in (DIRECTIONS, [None] * MOVED_RUNS) if self.lazy_graph is None else ():
             yield Stage(self.in_order(longer_runs(self.graph, inputs, seed, directions)), is_wrong)
         yield Stage(self.in_order(runs_at_jumps(self.graph, inputs)), is_wrong)
-        yield Stage(self.in_order(self.traced_runs(inputs, truth, seed, MOVED_RUNS)), is_wrong)
+        yield Stage(self.in_order(self.move_traced_runs(inputs, truth, seed, MOVED_RUNS)), is_wrong)
         yield Stage(self.in_order(self.more_runs(inputs, truth, seed)), is_rare)
 
     def in_order(self, runs: Iterable[Arrays]) -> Iterator[Sequence[Array]]:
@@ -101,7 +101,7 @@ class KernelTrial:
             judges.append(judge_of(self.graph[name], got, truth[name], skipped, name in self.stepped, self.tolerance))
         return judges
 
-    def traced_runs(self, inputs: Arrays, truth: Arrays, seed: int, count: int) -> Iterator[Arrays]:
+    def move_traced_runs(self, inputs: Arrays, truth: Arrays, seed: int, count: int) -> Iterator[Arrays]:
         """Runs of the traced graph that are rounded otherwise, moved by how far its truth is from that of the
         reference: were it traced wrongly, it could not say what is right. None where nothing was traced."""
         if self.traced is None:
@@ -117,9 +117,9 @@ class KernelTrial:
         if self.traced is None:
             yield from moved_runs(self.graph, inputs, seed, MORE_RUNS)
             yield from longer_runs(self.graph, inputs, seed, [None] * (MORE_RUNS // 2))
-        yield from self.traced_runs(inputs, truth, seed, MORE_RUNS)
+        yield from self.move_traced_runs(inputs, truth, seed, MORE_RUNS)
 
-    def refused(self, case: Case, refusal: InputError) -> Outcome:
+    def judge_refusal(self, case: Case, refusal: InputError) -> Outcome:
         """Judge a kernel on inputs that the graph itself refuses. Where Python or NumPy only has no value for them, as
         for the maximum of nothing or a quotient by 0, or it cannot refuse, a kernel may have any."""
         try:
@@ -127,21 +127,21 @@ class KernelTrial:
         except InputError:
             return Outcome(case.label, case.captured)
         except NoyauError as error:
-            return self.ended(case, error)
+            return self.judge_error(case, error)
         if not self.refuses or isinstance(refusal.__cause__, ValueError | ArithmeticError):
             return Outcome(case.label, case.captured)
-        return self.failed(case, FindingKind.WRONG_VALUE, f"accepted what it must refuse: {refusal}")
+        return self.fail(case, FindingKind.WRONG_VALUE, f"accepted what it must refuse: {refusal}")
 
-    def ended(self, case: Case, error: NoyauError) -> Outcome:
+    def judge_error(self, case: Case, error: NoyauError) -> Outcome:
         """The outcome of a run that raised; a check drops the class of a CheckError. An UnsupportedError of a user's
         kernel is raised again: noyau cannot run it so, and nothing is said of the kernel."""
         if self.is_check and isinstance(error, UnsupportedError):
             raise error
         is_plain = self.is_check and isinstance(error, CheckError)
         note = str(error) if is_plain else f"ended with {type(error).__name__}: {error}"
-        return self.failed(case, kind_of(error), note)
+        return self.fail(case, kind_of(error), note)
 
-    def failed(self, case: Case, kind: FindingKind, note: str) -> Outcome:
+    def fail(self, case: Case, kind: FindingKind, note: str) -> Outcome:
         failure = Failure(kind, case.label, inputs_text(self.graph, case.inputs), note)
         return Outcome(case.label, case.captured, failures=(failure,))
 

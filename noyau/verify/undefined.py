@@ -73,9 +73,9 @@ class _ReplacingNumeric(Numeric):
         if result.dtype.kind == "i":
             trapped |= (right == -1) & (left == np.iinfo(result.dtype).min)
         self.trapped |= bool(np.any(trapped))
-        return self.replaced(result, trapped)
+        return self.replace(result, trapped)
 
-    def replaced(self, result: np.ndarray, undefined: np.ndarray) -> np.ndarray:
+    def replace(self, result: np.ndarray, undefined: np.ndarray) -> np.ndarray:
         return np.where(undefined, np.array(int(np.iinfo(result.dtype).max * self.share), result.dtype), result)
 
 
@@ -94,7 +94,7 @@ class _Replacing(Evaluator):
             return result
         limits, whole = np.iinfo(node.dtype.numpy), np.trunc(value.astype(np.float64))
         # The limits plus one are exact in float64; the greatest int64 is not.
-        return self.algebra.replaced(result, ~((whole >= limits.min) & (whole < float(limits.max + 1))))
+        return self.algebra.replace(result, ~((whole >= limits.min) & (whole < float(limits.max + 1))))
 
 
 def _replaced(graph: Graph, inputs: Arrays, *, wide: bool, share: float) -> Mapping[str, np.ndarray | None]:

@@ -36,7 +36,7 @@ class Uses:
 
     def is_positive(self, node: Node) -> bool:
         """Whether a root or a logarithm is taken of it."""
-        return any(is_under_a_root(use) for use in self.reached(node, self._shifts_by_known))
+        return any(is_under_a_root(use) for use in self.reach(node, self._shifts_by_known))
 
     @cached_property
     def by_value(self) -> Mapping[str, Sequence[Use]]:
@@ -61,16 +61,16 @@ class Uses:
             _is_comparison(use)
             or (_function(use) == "cast" and use.node.dtype is DType.BOOL)
             or (_function(use) == "where" and use.position == 0)
-            for use in self.reached(node, keeps)
+            for use in self.reach(node, keeps)
         )
 
-    def compared_to(self, node: Node) -> np.ndarray:
+    def comparison_integers(self, node: Node) -> np.ndarray:
         """The integers that it is compared with, i64[n], all of a range, unless they are 0 and 1, as masks' are."""
-        numbers = [self._known_operands(use) for use in self.reached(node, self._wraps) if _is_comparison(use)]
+        numbers = [self._constant_operands(use) for use in self.reach(node, self._wraps) if _is_comparison(use)]
         distinct = np.unique(np.concatenate(numbers)) if numbers else np.empty(0, np.int64)
         return distinct if distinct.size and not 0 <= distinct.min() <= distinct.max() <= 1 else distinct[:0]
 
-    def _known_operands(self, use: Use) -> np.ndarray:
+    def _constant_operands(self, use: Use) -> np.ndarray:
         """The cells of the other operands of a comparison that follow from the graph alone, where they are integers."""
         cells = [np.empty(0, np.int64)]
         for name in set(use.node.inputs) - {use.node.inputs[use.position]}:
@@ -88,9 +88,9 @@ class Uses:
 
     def is_position(self, node: Node) -> bool:
         """Whether sines or cosines are taken of it, times what the graph knows."""
-        return any(_function(use) in WAVES for use in self.reached(node, self._combines_with_known))
+        return any(_function(use) in WAVES for use in self.reach(node, self._combines_with_known))
 
-    def reached(self, node: Node, passes: Callable[[Use], bool]) -> Iterator[Use]:
+    def reach(self, node: Node, passes: Callable[[Use], bool]) -> Iterator[Use]:
         """Every use of a value and, past each use that `passes`, of what it became."""
         pending, names = [node.output], {node.output}
         while pending:

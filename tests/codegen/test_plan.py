@@ -148,7 +148,7 @@ def test_what_stands_above_a_text():
     assert lines[1].split() == ["writes", "y:", "f32[n,", "4]"]
     assert lines[2].startswith("moves 32*n bytes, does ")
     assert lines[3] == "certificate: worst 1.0e-07"
-    assert all(line.strip() in kernel.explained("worst 1.0e-07") for line in (first, *lines))
+    assert all(line.strip() in kernel.explain("worst 1.0e-07") for line in (first, *lines))
 
 
 def test_a_buffer_that_is_called_otherwise_in_the_model():

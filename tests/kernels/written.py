@@ -27,7 +27,7 @@ def attached(op: Op, text: str, **said) -> UserKernel:
 
 def called(op: Op, kernel: UserKernel, *arguments: object, **constants: object) -> list[np.ndarray]:
     """The results of the kernel in this process."""
-    bound = bind(op.signature, arguments, op.known({**op.description.reference.constants, **constants}), op.name)
+    bound = bind(op.signature, arguments, op.known_sizes({**op.description.reference.constants, **constants}), op.name)
     return call_kernel(kernel, bound.instance, bound.arrays, constants)
 
 

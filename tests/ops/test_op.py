@@ -207,9 +207,9 @@ def test_kernels_are_asked_for_by_dtypes_and_ranks_together():
     add = noyau.op("float[*b], float[*b] -> float[*b]")(lambda x, y: x + y)
     assert [each.dtype for each in add.instance([DType.F64] * 2, [2, 2]).inputs] == [DType.F64] * 2
     with pytest.raises(SignatureError, match=r"takes 2 inputs, and ranks= has 0; give both, each with one for each"):
-        add.generated("c", dtypes=[DType.F64] * 2)
+        add.generate("c", dtypes=[DType.F64] * 2)
     with pytest.raises(SignatureError, match="takes 2 inputs, and dtypes= has 1"):
-        add.generated("c", [DType.F64], [2, 2])
+        add.generate("c", [DType.F64], [2, 2])
 
 
 def test_without_a_signature_a_trusted_kernel_that_returns_runs():

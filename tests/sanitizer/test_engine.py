@@ -20,7 +20,7 @@ def run(*touches, is_set=True, cells=4):
     for site, (access, *where) in enumerate(touches):
         shadow.enter(*where)
         assert shadow.touch(memory, 0, access, site)
-    return shadow.seen()
+    return shadow.observations()
 
 
 def kinds(*touches, **options):
@@ -37,7 +37,7 @@ def test_a_read_that_a_swap_of_its_owner_proves_is_a_guess():
         for owner, access, site in touches:
             shadow.enter(owner, owner)
             shadow.touch(memory, 0, access, site)
-        return [(str(each.kind), each.access, each.site) for each in shadow.seen()]
+        return [(str(each.kind), each.access, each.site) for each in shadow.observations()]
 
     loop = [(0, READ, guess), (0, Access.SWAP, swap)]
     assert seen(*loop, (1, READ, guess), (2, READ, guess), (2, Access.SWAP, swap)) == []
@@ -116,7 +116,7 @@ def test_regions_are_ordered_and_serial_ones_race_not():
     for owner in range(2):
         shadow.enter(owner)
         shadow.touch(memory, 1, WRITE, 1)
-    assert shadow.seen() == []
+    assert shadow.observations() == []
     assert shadow.accesses == 4
 
 
@@ -126,7 +126,7 @@ def test_cells_outside_and_cells_unwritten():
     assert not shadow.touch(memory, 3, WRITE, 7)
     assert not shadow.touch(memory, -1, READ, 8)
     assert not shadow.touch(memory + 1, 0, READ, 9)
-    assert [(seen.kind, seen.cell, seen.extent) for seen in shadow.seen()] == [
+    assert [(seen.kind, seen.cell, seen.extent) for seen in shadow.observations()] == [
         ("out-of-bounds", 3, 3),
         ("out-of-bounds", -1, 3),
         ("out-of-bounds", 0, 0),
@@ -149,12 +149,12 @@ def test_many_cells_at_once_and_notes_played_back():
     assert shadow.touch_many(memory, np.arange(4), WRITE, 0) == 4
     shadow.enter(1)
     assert shadow.touch_many(memory, np.array([3, 9]), WRITE, 0, changed=np.array([False, True])) == 1
-    assert [(seen.kind, seen.count) for seen in shadow.seen()] == [("written-twice", 1), ("out-of-bounds", 1)]
+    assert [(seen.kind, seen.count) for seen in shadow.observations()] == [("written-twice", 1), ("out-of-bounds", 1)]
     again = Shadow()
     memory = again.memory(8, is_set=True)
     rows = [[-1, 0, 0, 0], [memory * 4 + WRITE, 2, 0, 5], [memory * 4 + READ, 2, 6, 6], [-1, 1, 0, 0]]
     again.replay(np.array(rows, np.int64), len(rows))
-    assert [(seen.owner, seen.other_owner, seen.site, seen.other_site) for seen in again.seen()] == [(6, 0, 6, 5)]
+    assert [(seen.owner, seen.other_owner, seen.site, seen.other_site) for seen in again.observations()] == [(6, 0, 6, 5)]
 
 
 def last_block(*, fenced, barrier):
@@ -174,7 +174,7 @@ def last_block(*, fenced, barrier):
             shadow.touch(sums, block, READ, 2)
     shadow.enter(4, 2, 0, int(barrier))
     shadow.touch(ticket, 0, WRITE, 3)
-    return [(seen.kind, seen.site, seen.owner) for seen in shadow.seen()]
+    return [(seen.kind, seen.site, seen.owner) for seen in shadow.observations()]
 
 
 @pytest.mark.parametrize("is_before", [False, True])
@@ -192,7 +192,7 @@ def test_a_fence_publishes_what_came_before_it(is_before):
             shadow.fence()
         shadow.touch(lock, 0, ATOMIC, 2)
     races = [] if is_before else [("race", 1, 1)]
-    assert [(seen.kind, seen.site, seen.owner) for seen in shadow.seen()] == races
+    assert [(seen.kind, seen.site, seen.owner) for seen in shadow.observations()] == races
 
 
 def test_a_fence_behind_the_atomic_publishes_nothing_there():
@@ -206,7 +206,7 @@ def test_a_fence_behind_the_atomic_publishes_nothing_there():
         shadow.touch(value, 0, WRITE, 1)
         shadow.touch(flag, 0, ATOMIC, 2)
         shadow.fence()
-    assert [(seen.kind, seen.site, seen.owner) for seen in shadow.seen()] == [("race", 1, 1)]
+    assert [(seen.kind, seen.site, seen.owner) for seen in shadow.observations()] == [("race", 1, 1)]
 
 
 def test_several_owners_at_once_are_as_one_after_the_other():
@@ -222,7 +222,7 @@ def test_several_owners_at_once_are_as_one_after_the_other():
         for owner, start, end in () if at_once else zip(owners, starts, starts[1:], strict=False):
             shadow.enter(owner, owner)
             shadow.touch_many(memory, cells[start:end], WRITE, 5, changed[start:end])
-        results.append((shadow.accesses, shadow.written(memory, 8).tolist(), list(map(str, shadow.seen()))))
+        results.append((shadow.accesses, shadow.written_cells(memory, 8).tolist(), list(map(str, shadow.observations()))))
     assert results[0] == results[1]
     assert len(results[0][2]) == 2
 
@@ -245,7 +245,7 @@ def handed_on(*, fenced, block=None):
             if fenced and memory == lock:
                 shadow.fence()
             shadow.touch(memory, 0, access, memory)
-    return {seen.kind for seen in shadow.seen()}
+    return {seen.kind for seen in shadow.observations()}
 
 
 def test_a_lock_orders_all_who_had_it():
@@ -268,12 +268,12 @@ def test_alike_findings_are_one_and_the_table_is_bounded():
     for owner in range(10):
         shadow.enter(owner)
         shadow.touch(memory, 0, WRITE, 0)
-    assert [seen.count for seen in shadow.seen()] == [9]
+    assert [seen.count for seen in shadow.observations()] == [9]
     for site in range(300):
         shadow.note(FindingKind.DIVERGENT_BARRIER, memory, READ, site)
-    assert len(shadow.seen()) == 256
+    assert len(shadow.observations()) == 256
     assert shadow.dropped == 45
-    assert shadow.seen()[-1].kind == "divergent-barrier"
+    assert shadow.observations()[-1].kind == "divergent-barrier"
 
 
 def test_a_shadow_that_has_no_room():

@@ -36,7 +36,7 @@ def test_poisons_of_floats_are_nan(dtype):
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.value)
 def test_an_array_is_poisoned_aligned_and_guarded(dtype):
     for shape in [(), (0,), (3,), (2, 0, 5), (7, 3)]:
-        made = GuardedArray.poisoned("it", shape, dtype, poison_of(dtype, 0))
+        made = GuardedArray.allocate("it", shape, dtype, poison_of(dtype, 0))
         assert made.array.shape == shape
         assert made.array.dtype == dtype.numpy
         assert made.array.ctypes.data % 64 == 0
@@ -51,7 +51,7 @@ def test_an_array_is_poisoned_aligned_and_guarded(dtype):
 @pytest.mark.parametrize("cells", [1, 2, 17])
 def test_each_side_is_watched_to_its_end(dtype, cells):
     for side, at in (("before its start", GUARD_BYTES - cells * dtype.bytes), ("after its end", -GUARD_BYTES)):
-        made = GuardedArray.poisoned("output 0", (5,), dtype, poison_of(dtype, 0))
+        made = GuardedArray.allocate("output 0", (5,), dtype, poison_of(dtype, 0))
         where = at if side.startswith("before") else at + (cells - 1) * dtype.bytes
         made.around[len(made.around) + where if where < 0 else where] ^= 1
         with pytest.raises(CheckError, match=f"^k wrote outside output 0, {cells} cells {side}$") as caught:
@@ -61,14 +61,14 @@ def test_each_side_is_watched_to_its_end(dtype, cells):
 
 def test_the_last_byte_of_a_guard_counts():
     for where in (0, -1):
-        made = GuardedArray.poisoned("x", (5,), DType.F32, poison_of(DType.F32, 0))
+        made = GuardedArray.allocate("x", (5,), DType.F32, poison_of(DType.F32, 0))
         made.around[where] ^= 1
         with pytest.raises(CheckError, match="k wrote outside x"):
             made.refuse_writes("k")
 
 
 def test_a_written_cell_is_no_longer_poisoned():
-    made = GuardedArray.poisoned("x", (2, 3), DType.F32, poison_of(DType.F32, 0))
+    made = GuardedArray.allocate("x", (2, 3), DType.F32, poison_of(DType.F32, 0))
     made.array[1, 2] = np.nan
     assert np.argwhere(~made.still_poisoned()).tolist() == [[1, 2]]
 

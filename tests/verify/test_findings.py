@@ -25,7 +25,7 @@ def test_an_error_says_its_kind(error, kind):
     assert kind_of(error) == kind
     again = pickle.loads(pickle.dumps(error))
     assert (kind_of(again), str(again)) == (kind, str(error))
-    other = error.reworded("it")
+    other = error.reword("it")
     assert (type(other), kind_of(other), str(other)) == (type(error), kind, "it")
 
 

@@ -81,10 +81,10 @@ def test_cells_without_a_finite_truth_do_not_tell_what_is_usual():
     truth = np.array([np.inf, np.inf, np.inf, 1.0, 1.0])
     judge = judge_of(node, np.ones(5, np.float32), truth, np.zeros(5, bool), False, None)
     judge.see(np.array([np.inf, np.inf, np.inf, 1.001, 1.001], np.float32))
-    before = judge.allowed()[3:]
+    before = judge.allowance()[3:]
     judge.see(np.array([9, 9, 9, 1, 1], np.float32))
-    assert (judge.allowed()[3:] == before).all()
-    assert judge.allowed()[0] > 8 * 9 * 0.0009  # as much as is usual
+    assert (judge.allowance()[3:] == before).all()
+    assert judge.allowance()[0] > 8 * 9 * 0.0009  # as much as is usual
 
 
 def test_what_is_looked_up_for_nothing_may_be_refused():

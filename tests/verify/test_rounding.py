@@ -59,7 +59,7 @@ def test_a_result_becomes_its_neighbour_on_the_side_of_the_exact_one_where_that_
     exact = np.where(np.abs(result) == most, result * (1 + np.sign(result) * sides * np.longdouble(2.0**-60)), exact)
     neighbours = np.nextafter(result, np.where(sides > 0, np.inf, -np.inf).astype(dtype.numpy))
     stays = (sides == 0) | ~np.isfinite(neighbours) | ~np.isfinite(exact)
-    found = RandomRounding({}, Heads()).rounded(result, exact)
+    found = RandomRounding({}, Heads()).round(result, exact)
     assert found.tobytes() == np.where(stays, result, neighbours).tobytes()
 
 

@@ -54,7 +54,7 @@ class CExpressions(statements.Expressions):
                 return f"{name}({self.pairs.words[at]})"
         return None
 
-    def chosen(self, condition: str, value: str, other: str) -> str:
+    def select(self, condition: str, value: str, other: str) -> str:
         return f"({condition} ? {value} : {other})"
 
     def own(self, function: str, operands: tuple[Expr, ...]) -> str | None:
@@ -70,7 +70,7 @@ class CExpressions(statements.Expressions):
             case _:
                 return super().cast(operand, dtype)
 
-    def converted(self, operand: Expr, dtype: DType) -> str:
+    def convert(self, operand: Expr, dtype: DType) -> str:
         text = self.expr(operand)
         return f"({text} != 0)" if dtype is DType.BOOL else f"(({TYPES[dtype]}){text})"
 

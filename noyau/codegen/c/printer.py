@@ -114,7 +114,7 @@ class CPrinter(Statements):
                 # Bytes that are 0 or 1: gcc makes quicker vectors of them than of bool.
                 dtype = DType.U8 if constant and buffer.dtype is DType.BOOL else buffer.dtype
                 name, kind = self.names.value(buffer.name), TYPES[dtype]
-                layout = ", strides ".join(self.listed(d) for d in (buffer.shape, buffer.strides) if d is not None)
+                layout = ", strides ".join(self.size_list(d) for d in (buffer.shape, buffer.strides) if d is not None)
                 yield f"{INDENT}{constant}{kind} *restrict {name} = call->buffers[{at}]; /* {layout} */"
 
     def sizes(self) -> Iterator[str]:
@@ -122,7 +122,7 @@ class CPrinter(Statements):
             if ("size", binding.size) in self.names.used:
                 yield f"{INDENT}const int64_t {self.names.atom(binding.size)} = call->sizes[{at}];"
 
-    def listed(self, dims: Iterable[Dim]) -> str:
+    def size_list(self, dims: Iterable[Dim]) -> str:
         return f"[{', '.join(map(self.words, dims))}]"
 
     def words(self, dim: Dim) -> str:
@@ -241,15 +241,15 @@ class CPrinter(Statements):
         for line in range(prefetch.lines):
             yield f"NOYAU_PREFETCH(&{self.expressions.cell(prefetch.buffer, (*outer, last + line * cells))});"
 
-    def noted(self, let: ir.Let) -> None:
+    def note(self, let: ir.Let) -> None:
         if isinstance(let.value, ir.Index) and self.expressions.is_natural(let.value.dim):
             self.expressions.required[let.name] = let.value.dim + 1
 
-    def refused(self, index: str, extent: str) -> Iterator[str]:
+    def refuse(self, index: str, extent: str) -> Iterator[str]:
         back = " ".join([*self.give_back(), "return NOYAU_INDEX_OUT_OF_BOUNDS;"])
         yield f"if ({index} < 0 || {index} >= {extent}) {f'{{ {back} }}' if self.rows else back}"
 
-    def streamed(self, store: ir.StreamStore) -> str:
+    def stream(self, store: ir.StreamStore) -> str:
         texts = self.expressions
         texts.preludes.add("around.h")
         place, cells = texts.cell(store.buffer, store.index), texts.names.value(store.memory)
@@ -258,7 +258,7 @@ class CPrinter(Statements):
         begin = cells if store.start == Dim.of(0) else f"&{texts.cell(store.memory, (store.start,))}"
         return f"noyau_write_around(&{place}, {begin}, (size_t){closed(texts.dim(store.extent))} * sizeof(*{cells}));"
 
-    def transposed(self, tile: ir.TransposeTile) -> str:
+    def transpose(self, tile: ir.TransposeTile) -> str:
         texts = self.expressions
         texts.preludes.add("turn.h")
         to, start = texts.cell(tile.memory, (tile.to,)), texts.cell(tile.buffer, (tile.start,))
@@ -339,7 +339,7 @@ class CPrinter(Statements):
         self, buffers: Sequence[str], places: Sequence[str], values: Sequence[ir.Expr], *, last: bool
     ) -> Iterator[str]:
         if last:
-            yield from self.computed_first(buffers, places, values)
+            yield from self.compute_first(buffers, places, values)
         else:
             yield "{"
             yield from indented(super().at_once(buffers, places, values, last=last))

@@ -84,21 +84,21 @@ class CudaExpressions(ThreadExpressions, CExpressions):
             return f"{name}{'f' * (dtype is DType.F32)}({self.top(operands[0])})"
         return super().own(function, operands)
 
-    def widened(self, cell: str, stored: DType) -> str:
+    def widen(self, cell: str, stored: DType) -> str:
         """As of language `c`; of two cells at once the upper one needs no shift."""
-        return WORDS.sub(r"noyau_bf16_of(\1, \2)", super().widened(cell, stored))
+        return WORDS.sub(r"noyau_bf16_of(\1, \2)", super().widen(cell, stored))
 
-    def stored(self, name: str, value: ir.Expr) -> str:
+    def cell_text(self, name: str, value: ir.Expr) -> str:
         """As of language `c`; the bits of a half go from memory to memory, and what is rounded to it is so once."""
         match value:
             case ir.Call("cast", (ir.Call("cast", (exact,), half),)) if (
                 exact.dtype is DType.F32 and half is self.memory[name].dtype in HALVES
             ):
-                return super().stored(name, exact)
+                return super().cell_text(name, exact)
             case ir.Load(buffer, index, _, None) if self.memory[buffer].dtype is self.memory[name].dtype in HALVES:
                 return self.cell(buffer, index)
             case _:
-                return super().stored(name, value)
+                return super().cell_text(name, value)
 
     def until_aligned(self, place: ir.UntilAligned) -> str:
         at = f"&{self.cell(place.buffer, place.index)}"

@@ -288,7 +288,7 @@ class CudaPrinter(ThreadStatements, CPrinter):
         """A loop over the cells of vectors: these are loaded before, and stored after it."""
         texts, names, after = self.expressions, self.names, list[str]()
         stored = {name: s for s in loop.body if isinstance(s, ir.Store) for name in s.buffers}
-        if (whole := self.kept_vector(loop)) is not None:
+        if (whole := self.keep_vector(loop)) is not None:
             yield whole
             return
         with names.block():
@@ -303,7 +303,7 @@ class CudaPrinter(ThreadStatements, CPrinter):
                 vectors[name, index] = vector = names.fresh(f"{names.value(name)}_cells")
                 if name in stored:
                     yield f"noyau_vector{kind} {vector};"
-                    after += self.stored_vector(replace(stored[name], index=index), vector, kind)
+                    after += self.store_vector(replace(stored[name], index=index), vector, kind)
                 else:
                     yield f"const noyau_vector{kind} {vector} = {self.vector_at(name, index, kind)};"
             texts.vectors, texts.vector = vectors, loop.var
@@ -315,14 +315,14 @@ class CudaPrinter(ThreadStatements, CPrinter):
             yield "}"
             yield from after
 
-    def stored_vector(self, store: ir.Store, vector: str, kind: str) -> Iterator[str]:
+    def store_vector(self, store: ir.Store, vector: str, kind: str) -> Iterator[str]:
         """A vector into memory; where what is looked up lies outside, nowhere."""
         texts = self.expressions
         cell, inside = texts.cell(store.buffers[0], store.index), texts.all_inside(store.index)
         line = self.atomic(store, cell, vector) if store.is_atomic else f"noyau_store{kind}(&{cell}, {vector});"
         yield f"if ({inside}) {line}" if inside else line
 
-    def kept_vector(self, loop: ir.Loop) -> str | None:
+    def keep_vector(self, loop: ir.Loop) -> str | None:
         """A vector that a thread keeps as it comes from memory, which is no loop."""
         texts = self.expressions
         match loop.body:
@@ -342,7 +342,7 @@ class CudaPrinter(ThreadStatements, CPrinter):
         loaded, inside = f"noyau_load{kind}(&{texts.cell(name, index)})", texts.all_inside(index)
         return f"{inside} ? {loaded} : noyau_vector{kind}{{}}" if inside else loaded
 
-    def merged(self, merge: ir.MergeLanes) -> Iterator[str]:
+    def merge_lanes(self, merge: ir.MergeLanes) -> Iterator[str]:
         kind = self.state_of(merge.monoid, merge.dtypes)
         names = [self.names.value(buffer) for buffer in merge.buffers]
         own = f"{kind}{{{', '.join(names)}}}"
@@ -382,16 +382,16 @@ class CudaPrinter(ThreadStatements, CPrinter):
             self.kinds[let.name] = self.kind_of(let.name, *dims)
         return super().let(let)
 
-    def noted(self, let: ir.Let) -> None:
+    def note(self, let: ir.Let) -> None:
         if isinstance(let.value, ir.UntilAligned):
             self.expressions.required[let.name] = let.value.length + 1
         else:
-            super().noted(let)
+            super().note(let)
 
-    def streamed(self, store: ir.StreamStore) -> str:
+    def stream(self, store: ir.StreamStore) -> str:
         raise UnsupportedError("cuda writes around no caches: schedule without nontemporal stores")
 
-    def transposed(self, tile: ir.TransposeTile) -> str:
+    def transpose(self, tile: ir.TransposeTile) -> str:
         raise UnsupportedError("cuda transposes no tile in one thread: schedule without turns")
 
     def host(self) -> str:

@@ -50,13 +50,13 @@ class NumbaExpressions(statements.Expressions):
         """The index along each axis of a packed buffer, or the offset into one that is flat in this launch."""
         if not buffer.shape:
             return () if buffer.role is Role.OUTPUT else index
-        indices = None if buffer.name in self.flat else self.unflattened(index[0], buffer.shape)
+        indices = None if buffer.name in self.flat else self.unflatten(index[0], buffer.shape)
         if indices is None:
             self.flat.add(buffer.name)
             return index
         return indices
 
-    def unflattened(self, offset: Dim, shape: Shape) -> Shape | None:
+    def unflatten(self, offset: Dim, shape: Shape) -> Shape | None:
         """The index along each axis, where it is certain that each but the first is inside."""
         indices = []
         for stride in strides_of(shape)[:-1]:
@@ -83,7 +83,7 @@ class NumbaExpressions(statements.Expressions):
 
     # Calls.
 
-    def chosen(self, condition: str, value: str, other: str) -> str:
+    def select(self, condition: str, value: str, other: str) -> str:
         return f"({value} if {condition} else {other})"
 
     def own(self, function: str, operands: tuple[Expr, ...]) -> str | None:
@@ -97,7 +97,7 @@ class NumbaExpressions(statements.Expressions):
             return f"({left} {OF_BOOLS[function]} {right})"
         return None
 
-    def converted(self, operand: Expr, dtype: DType) -> str:
+    def convert(self, operand: Expr, dtype: DType) -> str:
         text = self.expr(operand)
         if dtype is operand.dtype:
             return text

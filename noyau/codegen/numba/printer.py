@@ -91,7 +91,7 @@ class NumbaCaller:
     def text(self) -> str:
         """The functions of the launches, then the kernel."""
         parts = list[str]()
-        body = [*self.described(), *self.sizes(), *self.checks(), *self.numbers(), *self.scratch()]
+        body = [*self.describe(), *self.sizes(), *self.checks(), *self.numbers(), *self.scratch()]
         for position, launch in enumerate(self.kernel.launches):
             printer = NumbaPrinter(self.kernel, self.expressions)
             parts.append(printer.function(position, launch))
@@ -105,7 +105,7 @@ class NumbaCaller:
         head = f'@numba.njit(parallel=True, error_model="numpy", nogil=True)\ndef {self.kernel.name}({names}):'
         return "\n\n\n".join([*parts, f"{head}\n{indented}"])
 
-    def described(self) -> Iterator[str]:
+    def describe(self) -> Iterator[str]:
         for buffer in self.ends:
             shape = ", ".join(self.expressions.dim(dim) for dim in buffer.shape)
             layout = "" if buffer.strides is None else f", {buffer.layout}"
@@ -209,12 +209,12 @@ class NumbaPrinter(Statements):
             flat = set(texts.flat)
             self.names.forget()
             with self.names.block():
-                lines = [*list(self.flattened(flat)), *self.threads(launch.body)]
-                self.parameters = list(self.taken())
+                lines = [*list(self.flatten(flat)), *self.threads(launch.body)]
+                self.parameters = list(self.requests())
             if flat == texts.flat:
                 return lines
 
-    def taken(self) -> Iterator[str]:
+    def requests(self) -> Iterator[str]:
         """The buffers and the sizes that the text has asked for."""
         for buffer in self.kernel.buffers:
             if ("value", buffer.name) in self.names.used:
@@ -223,7 +223,7 @@ class NumbaPrinter(Statements):
             if ("size", binding.size) in self.names.used:
                 yield self.names.atom(binding.size)
 
-    def flattened(self, flat: set[str]) -> Iterator[str]:
+    def flatten(self, flat: set[str]) -> Iterator[str]:
         """Buffers that are indexed by an offset, under names of their own."""
         for buffer in self.kernel.buffers:
             if buffer.name in flat:
@@ -249,10 +249,10 @@ class NumbaPrinter(Statements):
         if not loops:
             yield from self.block(body)
             return
-        yield from self.counted(loops, "begin, end")
+        yield from self.count_items(loops, "begin, end")
         yield from (f"{INDENT}{line}" for line in list(self.block(body)) or ["pass"])
 
-    def counted(self, loops: Sequence[ir.Loop], span: str) -> Iterator[str]:
+    def count_items(self, loops: Sequence[ir.Loop], span: str) -> Iterator[str]:
         """The head of a loop over items of some loops, and what gives these their variables."""
         extents = [closed(self.expressions.dim(loop.extent)) for loop in loops[1:]]
         with self.names.of("i64"):
@@ -296,10 +296,10 @@ class NumbaPrinter(Statements):
 
     def statement(self, statement: ir.Statement, *, last: bool) -> Iterator[str]:
         if isinstance(statement, ir.MergeLanes) and statement.lanes >= LEAST_LANES:
-            return self.merged(statement)
+            return self.merge_lanes(statement)
         return super().statement(statement, last=last)
 
-    def merged(self, merge: ir.MergeLanes) -> Iterator[str]:
+    def merge_lanes(self, merge: ir.MergeLanes) -> Iterator[str]:
         """Lanes merged into lane 0: each loop costs Numba time to compile."""
         words = merged_by(merge)
         if words is None:
@@ -329,11 +329,11 @@ class NumbaPrinter(Statements):
             place = f"{self.names.value(prefetch.buffer)}, {self.expressions.dim(prefetch.index[0])}"
             yield f"{self.prelude('noyau_fetch')}({place}, {prefetch.lines})"
 
-    def noted(self, let: ir.Let) -> None:
+    def note(self, let: ir.Let) -> None:
         if isinstance(let.value, ir.Index) and (tile := tile_of(let.value.dim, self.expressions.lengths)) is not None:
             self.expressions.lengths[let.name] = tile
 
-    def refused(self, index: str, extent: str) -> Iterator[str]:
+    def refuse(self, index: str, extent: str) -> Iterator[str]:
         yield f"if not 0 <= {index} < {extent}:"
         yield f"{INDENT}return 1"
 
@@ -355,12 +355,12 @@ class NumbaPrinter(Statements):
         """The arguments of the range of a loop."""
         return self.expressions.dim(loop.extent)
 
-    def streamed(self, store: ir.StreamStore) -> str:
+    def stream(self, store: ir.StreamStore) -> str:
         start, first, count = map(self.expressions.dim, (*store.index, store.start, store.extent))
         to, cells = map(self.names.value, (store.buffer, store.memory))
         return f"{self.prelude('noyau_write_around')}({to}, {start}, {cells}, {first}, {count})"
 
-    def transposed(self, tile: ir.TransposeTile) -> str:
+    def transpose(self, tile: ir.TransposeTile) -> str:
         memory, buffer = map(self.names.value, (tile.memory, tile.buffer))
         to, to_step, start, step = map(self.expressions.dim, (tile.to, tile.to_step, tile.start, tile.step))
         return f"{self.prelude('noyau_turn')}({memory}, {to}, {to_step}, {buffer}, {start}, {step})"

@@ -90,11 +90,11 @@ class CudaExpressions(ThreadExpressions, NumbaExpressions):
     def place(self, dim: Dim, *, last: bool) -> str:
         return self.dim(dim)
 
-    def widened(self, cell: str, stored: DType) -> str:
-        return f"f32({cell})" if stored is DType.F16 else super().widened(cell, stored)
+    def widen(self, cell: str, stored: DType) -> str:
+        return f"f32({cell})" if stored is DType.F16 else super().widen(cell, stored)
 
-    def stored_as(self, target: DType, value: ir.Expr) -> str:
-        return f"f16({self.top(value)})" if target is DType.F16 else super().stored_as(target, value)
+    def text_as(self, target: DType, value: ir.Expr) -> str:
+        return f"f16({self.top(value)})" if target is DType.F16 else super().text_as(target, value)
 
     def own(self, function: str, operands: tuple[ir.Expr, ...]) -> str | None:
         source = operands[0].dtype
@@ -120,7 +120,7 @@ class HostFunction(NumbaCaller):
     def text(self) -> str:
         """The kernels of the launches, then the function."""
         parts, about = list[str](), ['"""Launch the kernels on a stream, on arrays of the device:', ""]
-        body = [*about, *self.described(), '"""', *self.sizes(), *self.checks(), *self.scratch()]
+        body = [*about, *self.describe(), '"""', *self.sizes(), *self.checks(), *self.scratch()]
         for position, launch in enumerate(self.kernel.launches):
             printer = KernelPrinter(self.kernel, self.expressions, self.merges)
             parts.append(printer.function(position, launch))
@@ -129,8 +129,8 @@ class HostFunction(NumbaCaller):
         lines = "\n".join(f"{INDENT}{line}".rstrip() for line in body)
         return "\n\n\n".join([*parts, f"def {self.kernel.name}({names}):\n{lines}"])
 
-    def described(self) -> Iterator[str]:
-        for line in super().described():
+    def describe(self) -> Iterator[str]:
+        for line in super().describe():
             yield line.removeprefix("# ") + ", as its bits in uint16" * (": bf16[" in line)
 
     def checks(self) -> Iterator[str]:
@@ -187,7 +187,7 @@ class KernelPrinter(ThreadStatements, NumbaPrinter):
         self.flats = set(map(self.names.value, flat))
         return f"@cuda.jit\ndef {self.kernel.name}_{position}({', '.join(self.parameters)}):\n{body}"
 
-    def flattened(self, flat: set[str]) -> Iterator[str]:
+    def flatten(self, flat: set[str]) -> Iterator[str]:
         """The host passes them so."""
         return iter(())
 
@@ -212,7 +212,7 @@ class KernelPrinter(ThreadStatements, NumbaPrinter):
         for depth, (some, first, step) in enumerate(heads):
             ends = [self.expressions.dim(loop.extent) for loop in some]
             end = " * ".join(map(closed, ends)) if len(ends) > 1 else ends[0]
-            yield from (f"{INDENT * depth}{line}" for line in self.counted(some, f"{first}, {end}, {step}"))
+            yield from (f"{INDENT * depth}{line}" for line in self.count_items(some, f"{first}, {end}, {step}"))
         yield from (f"{INDENT * len(heads)}{line}" for line in list(self.block(body)) or ["pass"])
 
     def first(self, left: list[ir.Statement]) -> tuple[Iterator[str], list[ir.Statement]]:
@@ -231,9 +231,9 @@ class KernelPrinter(ThreadStatements, NumbaPrinter):
             return
         texts, (name,) = self.expressions, store.buffers
         array, _, index = texts.cell(name, store.index).removesuffix("]").partition("[")
-        yield f"cuda.atomic.add({array}, ({index}), {texts.stored_as(texts.memory[name].dtype, store.values[0])})"
+        yield f"cuda.atomic.add({array}, ({index}), {texts.text_as(texts.memory[name].dtype, store.values[0])})"
 
-    def merged(self, merge: ir.MergeLanes) -> Iterator[str]:
+    def merge_lanes(self, merge: ir.MergeLanes) -> Iterator[str]:
         names = ", ".join(map(self.names.value, merge.buffers))
         yield f"{names} = {self.merge(merge)}({names})"
 

@@ -100,7 +100,7 @@ class NodeWriter:
         self.taken.add(target)
         return True
 
-    def known(self, name: str) -> int | float | None:
+    def number_of(self, name: str) -> int | float | None:
         """The number that a value is, or None."""
         return self.numbers[name].item() if name in self.numbers else None
 
@@ -133,7 +133,7 @@ class SizeWriter:
     def value(self, dim: Dim) -> str:
         """A Dim without indices, as int64[1]."""
         if dim not in self.known:
-            self.known[dim] = self.calculated(dim, self._size)
+            self.known[dim] = self.calculate(dim, self._size)
         return self.known[dim]
 
     def scalar(self, dim: Dim) -> str:
@@ -152,15 +152,15 @@ class SizeWriter:
                 pieces.extend(map(self.value, run))
         return pieces[0] if len(pieces) == 1 else self.writer.emit("Concat", *pieces, axis=0)
 
-    def indexed(self, dim: Dim, shape: Shape) -> OnnxTerm:
+    def index_value(self, dim: Dim, shape: Shape) -> OnnxTerm:
         """A Dim over the indices of a shape: an array, 1 along axes it does not name; of rank 0 if it names none."""
         axes = [axis for axis in range(len(shape)) if index_name(axis) in dim.names]
         if not axes:
             return OnnxTerm(self.scalar(dim), DType.I64, ())
-        value = self.calculated(dim, lambda name: self._index(name, shape))
+        value = self.calculate(dim, lambda name: self._index(name, shape))
         return OnnxTerm(value, DType.I64, tuple(d if axis in axes else ONE for axis, d in enumerate(shape)))
 
-    def calculated(self, dim: Dim, atom: Callable[[str], str]) -> str:
+    def calculate(self, dim: Dim, atom: Callable[[str], str]) -> str:
         """The sum of products that a Dim is; `atom` gives the value of a name."""
         if dim.constant is not None:
             return self.writer.integers(dim.constant)
@@ -178,7 +178,7 @@ class SizeWriter:
 
     def _operation(self, op: Atom, atom: Callable[[str], str]) -> str:
         assert isinstance(op, DimOp)
-        left, right = self.calculated(op.left, atom), self.calculated(op.right, atom)
+        left, right = self.calculate(op.left, atom), self.calculate(op.right, atom)
         if op.kind == "max":
             return self.writer.emit("Max", left, right)
         if op.right.constant is None:  # a division by 0 ends the process in some runtimes

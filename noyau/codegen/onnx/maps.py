@@ -65,7 +65,7 @@ class CellWriter:
 
     def divisor(self, b: OnnxTerm) -> OnnxTerm:
         """An integer to divide by: 1 in place of 0, where the result is undefined and the process must not end."""
-        return b if self.writer.known(b.name) else self.where(self("Equal", b, self.number(0, b)), self.number(1, b), b)
+        return b if self.writer.number_of(b.name) else self.where(self("Equal", b, self.number(0, b)), self.number(1, b), b)
 
 
 Spelling: TypeAlias = Callable[..., OnnxTerm]
@@ -146,7 +146,7 @@ def _fmod(cells: CellWriter, a: OnnxTerm, b: OnnxTerm) -> OnnxTerm:
 def _power(cells: CellWriter, a: OnnxTerm, b: OnnxTerm) -> OnnxTerm:
     if a.dtype.is_float:
         return cells("Pow", a, b)
-    exponent = cells.writer.known(b.name)
+    exponent = cells.writer.number_of(b.name)
     if exponent is None or not 0 <= exponent <= _LARGEST_POWER:
         unknown = "a power of integers has no ONNX operator that keeps its bits (Pow goes through floats)"
         raise UnsupportedError(f"{unknown}: fix the exponent")

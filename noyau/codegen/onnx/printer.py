@@ -60,7 +60,7 @@ class _Speller:
                     value = self.term(node)
                 except UnsupportedError as error:
                     raise UnsupportedError(f"{node.output}: {error}") from error
-                self.terms[node.output] = self.demanded(value) if node is guarded else value
+                self.terms[node.output] = self.demand(value) if node is guarded else value
         for name in self.graph.outputs:
             self.finish(name)
 
@@ -97,7 +97,7 @@ class _Speller:
             case dag.Constant(value):
                 return OnnxTerm(self.writer.constant(value), node.dtype, node.shape)
             case dag.Iota(index):
-                return cast(CellWriter(self.writer), self.sizes.indexed(index, node.shape), node.dtype)
+                return cast(CellWriter(self.writer), self.sizes.index_value(index, node.shape), node.dtype)
             case dag.Map(function):
                 return map_term(CellWriter(self.writer), function, operands, node.dtype)
             case dag.Reduce():
@@ -130,7 +130,7 @@ class _Speller:
         is_place = isinstance(node.kind, dag.Reduce) and node.kind.monoid.startswith("arg")
         return not is_place and self.readers.restore_axes(node)
 
-    def demanded(self, term: OnnxTerm) -> OnnxTerm:
+    def demand(self, term: OnnxTerm) -> OnnxTerm:
         """The value, where all that is demanded of the sizes holds; else an index outside of a table fails the call."""
         cells = CellWriter(self.writer)
         sure = reduce(partial(cells, "And"), map(self.holds, self.graph.demands))
@@ -237,7 +237,7 @@ def _lookup(index: Shape, term: OnnxTerm, shape: Shape, sizes: SizeWriter) -> On
     """A cell for each index, counted in the flat operand."""
     writer = sizes.writer
     flat = sum((at * stride for at, stride in zip(index, strides_of(term.shape), strict=True)), ZERO)
-    where = sizes.indexed(flat, shape)
+    where = sizes.index_value(flat, shape)
     if not all(is_within(at, dim) for at, dim in zip(index, term.shape, strict=True)):
         where = whole(where, shape, sizes)  # no cell may be read where there are none to be made
     line = writer.emit("Reshape", term.name, writer.integers(-1))
@@ -277,7 +277,7 @@ def _cells(
         if isinstance(entry, Lookup):
             places = _inside(view_term(entry.at, terms[entry.input], sources[entry.input].shape, shape, sizes), sizes)
         else:
-            places = sizes.indexed(entry, shape)
+            places = sizes.index_value(entry, shape)
         columns.append(unsqueeze(writer, whole(places, shape, sizes).name, [len(shape)]))
     return writer.emit("Concat", *columns, axis=len(shape)) if len(columns) > 1 else columns[0]
 

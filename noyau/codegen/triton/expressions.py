@@ -187,8 +187,8 @@ class TritonExpressions(SizeText):
         masks = self.masks(load.index, None if load.where is None else self.expr(load.where))
         other = tables.const_text(load.other.value, load.other.dtype) if load.other else "0"
         options = f", mask={opened(masks)}, other={opened(other)}" if masks else ""
-        if load.where is None and (led := self.led_by(buffer, load.index)):
-            text = self.loaded_in_lines(buffer, load.index, led)
+        if load.where is None and (led := self.lead_of(buffer, load.index)):
+            text = self.load_lines(buffer, load.index, led)
         elif self.passing == WRITTEN and load.buffer in self.ahead:
             cells, inside = self.cell(buffer, load.index), opened(masks) or "True"
             text = f"noyau_behind({self.ahead[load.buffer]}, {cells}, {inside}, AHEAD)"
@@ -207,7 +207,7 @@ class TritonExpressions(SizeText):
         if held is None:
             return None
         self.used.rows.add("again")
-        led = self.led_by(buffer, load.index)
+        led = self.lead_of(buffer, load.index)
         cells, masks = self.cell(buffer, load.index), self.masks(load.index)
         cells = cells if led is None else self.in_lines(buffer, load.index, led)[0]
         return f"noyau_again({held}, {cells}, {opened(masks) or 'True'}, AGAIN)"
@@ -242,7 +242,7 @@ class TritonExpressions(SizeText):
         text = self.dim(offset)
         return f"{name} + {f'({text})' if text.startswith('-') else text}"
 
-    def led_by(self, buffer: Buffer, index: Shape) -> Led | None:
+    def lead_of(self, buffer: Buffer, index: Shape) -> Led | None:
         """The tile that begins where 16 bytes do, if cells lie along it."""
         offset = offset_of(buffer, index)
         for name in sorted(offset.names & self.led.keys()):
@@ -256,7 +256,7 @@ class TritonExpressions(SizeText):
         lines = " & ".join(led.lines if part == led.inside else part for part in inside.split(" & "))
         return f"{self.names.value(buffer.name)} + {led.line} + {led.cells}", inside, lines
 
-    def loaded_in_lines(self, buffer: Buffer, index: Shape, led: Led) -> str:
+    def load_lines(self, buffer: Buffer, index: Shape, led: Led) -> str:
         """Such cells: lines that are in the buffer, whatever row they end in, and what is left at its end."""
         cells, inside, _ = self.in_lines(buffer, index, led)
         near = " & ".join(led.near if part == led.inside else part for part in inside.split(" & "))
@@ -288,7 +288,7 @@ class TritonExpressions(SizeText):
             return f"tl.where({', '.join(map(opened, texts))})"
         if function in tables.INFIX:
             return f"({texts[0]} {tables.INFIX[function]} {texts[1]})"
-        return self.named(function, source).format(*texts)
+        return self.call_text(function, source).format(*texts)
 
     def operand(self, operand: Expr, function: str, *, alone: bool) -> str:
         """An operand. A number carries its dtype where nothing beside it does, and where Triton would round it."""
@@ -301,7 +301,7 @@ class TritonExpressions(SizeText):
         needs_type = tables.is_own(function, operand.dtype) or "}.to(" in spelled
         return typed_const(operand) if alone or exact or needs_type else self.expr(operand)
 
-    def named(self, function: str, dtype: DType) -> str:
+    def call_text(self, function: str, dtype: DType) -> str:
         """The text of a call, with a place for each operand."""
         loose = self.hints.is_loose and dtype is DType.F32
         text = tables.LOOSE.get(function) if loose and function in tables.LOOSE else tables.spelled(function, dtype)

@@ -52,7 +52,7 @@ class TritonPrinter(LaunchMemory):
         for tile in self.tiles:
             self.texts.words[str(tile.size)] = tile.name
         self.grid(self.launch.body)
-        steps = [f"{name}_STEP: tl.constexpr" for name in self.stepped()]
+        steps = [f"{name}_STEP: tl.constexpr" for name in self.step_sizes()]
         flags = [f"{flag}: tl.constexpr" for flag in self.flags()]
         head = [*self.buffers(), *self.sizes(), *steps, "INDEX: tl.constexpr", *flags]
         wide = [f"{INDENT}{name} = tl.cast({name}, INDEX){self.step(name)}" for name in self.sizes()]
@@ -74,9 +74,9 @@ class TritonPrinter(LaunchMemory):
         return [self.names.blocks[0]["value", b.name] for b in self.kernel.buffers if b.name in again]
 
     def step(self, size: str) -> str:
-        return f" * {size}_STEP" if size in self.stepped() else ""
+        return f" * {size}_STEP" if size in self.step_sizes() else ""
 
-    def stepped(self) -> list[str]:
+    def step_sizes(self) -> list[str]:
         """The sizes that lines of memory are as long as: given in steps, by which Triton knows what to move at once."""
         ends = [buffer for buffer in self.kernel.buffers if buffer.role is not ir.Role.SCRATCH]
         names = {name for b in ends for dim in (*b.shape[-1:], *(b.strides or ())) for name in dim.names}
@@ -194,7 +194,7 @@ class TritonPrinter(LaunchMemory):
             text = self.texts.top(value)
             options = f", mask={opened(masks)}" if masks else ""
             options += f", eviction_policy={leaving}" if (leaving := self.texts.leaving()) != EITHER else ""
-            if led := self.texts.led_by(buffer, store.index):
+            if led := self.texts.lead_of(buffer, store.index):
                 cells, *where = self.texts.in_lines(buffer, store.index, led)
                 words = cells, text, *where, led.at_end, "ALIGN", self.texts.leaving()
                 self.write(f"noyau_store({', '.join(words)})")
@@ -227,7 +227,7 @@ class TritonPrinter(LaunchMemory):
     # Tiles.
 
     @contextmanager
-    def opened(self, variable: str, tile: ir.Tile, left: Dim, body: Sequence[ir.Statement]) -> Iterator[None]:
+    def open_tile(self, variable: str, tile: ir.Tile, left: Dim, body: Sequence[ir.Statement]) -> Iterator[None]:
         """An open tile: its cells, and where they are inside. Where `body` begins with the index of the cells, the
         mask says where that is below its end."""
         texts, axis = self.texts, self.axis_of(tile)
@@ -258,11 +258,11 @@ class TritonPrinter(LaunchMemory):
                 text = f"noyau_inside({index}, {texts.dim(end)}, {'ALIGN' if led else 1}, {even})"
             texts.lanes[variable] = Lane(axis, tile.name, self.define(text, f"{index}_inside"))
         if led is not None and placed and end is not None:
-            texts.led[placed[0].name] = self.led(variable, led, placed[1], end)
+            texts.led[placed[0].name] = self.lead(variable, led, placed[1], end)
         yield
         del texts.lanes[variable]
 
-    def led(self, variable: str, lead: str, at: Dim, end: Dim) -> Led:
+    def lead(self, variable: str, lead: str, at: Dim, end: Dim) -> Led:
         """The masks and places of a tile that begins `lead` cells before a row."""
         texts, lane, row = self.texts, self.texts.lanes[variable], self.row_of(lead)
         name, before, extent = texts.names.atom(lead), texts.dim(at + Dim.of(lead)), texts.dim(end)
@@ -308,7 +308,7 @@ class TritonPrinter(LaunchMemory):
                 if loop.axis is ir.Axis.SERIAL and any(isinstance(each, ir.Alloc) for each in into):
                     raise _one_by_one(loop)
                 own = self.texts.pass_of(self.texts.passing or read_for(self.kernel, loop))
-                with own, self.opened(loop.var, tile, loop.extent, loop.body):
+                with own, self.open_tile(loop.var, tile, loop.extent, loop.body):
                     self.statements(loop.body)
                     self.load_ahead(tile, placed[0].name if (placed := index_of(loop.body, loop.var)) else loop.var)
 
@@ -333,7 +333,7 @@ class TritonPrinter(LaunchMemory):
         states = [self.texts.state(value) for value in values]
         lane = self.texts.lanes.pop(loop.var)
         dtypes = tuple(value.dtype for value in values)
-        results, names = self.reduced(monoid, states, lane, dtypes, [*buffers]), [*map(self.names.value, buffers)]
+        results, names = self.reduce(monoid, states, lane, dtypes, [*buffers]), [*map(self.names.value, buffers)]
         is_first = self.empty.issuperset(buffers)
         text = ", ".join(results) if is_first else merged(monoid, names, results, dtypes, self.texts)
         self.empty -= set(buffers)
@@ -345,7 +345,7 @@ class TritonPrinter(LaunchMemory):
         if fold.tile is None or variable is None or extent is None:
             raise UnsupportedError("triton reduces tiles only: a schedule for GPUs comes before it prints")
         monoid = MONOIDS[fold.monoid]
-        with self.texts.pass_of(self.texts.passing or FOLDED), self.opened(variable, fold.tile, extent, fold.body):
+        with self.texts.pass_of(self.texts.passing or FOLDED), self.open_tile(variable, fold.tile, extent, fold.body):
             self.statements(fold.body)
             self.load_ahead(fold.tile, placed[0].name if (placed := index_of(fold.body, variable)) else variable)
             lane = self.texts.lanes[variable]
@@ -353,9 +353,9 @@ class TritonPrinter(LaunchMemory):
             dtypes = monoid.states(fold.value.dtype)
             parts = zip(lifted, monoid.init(dtypes[0]), dtypes, strict=True)
             alike = frozenset({variable}).union(*map(self.texts.varies, lifted))
-            states = [self.kept(value, variable, empty, dtype, alike) for value, empty, dtype in parts]
+            states = [self.keep(value, variable, empty, dtype, alike) for value, empty, dtype in parts]
         names = [fitting(f"{wish}_{part}" if len(states) > 1 else wish) for part in range(len(states))]
-        texts = self.reduced(fold.monoid, states, lane, dtypes, names)
+        texts = self.reduce(fold.monoid, states, lane, dtypes, names)
         if len(texts) == 1:
             return self.define(texts[0], names[0])
         inner = tuple(ir.Var(f"state {text}", dtype) for text, dtype in zip(texts, dtypes, strict=True))
@@ -363,7 +363,7 @@ class TritonPrinter(LaunchMemory):
             self.names.alias(part.name, text)
         return self.define(self.texts.top(monoid.finish(Symbolic(), inner)), fitting(wish))
 
-    def kept(self, value: ir.Expr, variable: str, empty: float | int, dtype: DType, alike: frozenset[str]) -> str:
+    def keep(self, value: ir.Expr, variable: str, empty: float | int, dtype: DType, alike: frozenset[str]) -> str:
         """A part of the states of a tile's cells, as a block along these tiles; those outside are empty."""
         text, mask = self.texts.state(value), self.texts.lanes[variable].mask
         if mask is not None:

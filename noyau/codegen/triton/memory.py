@@ -134,7 +134,7 @@ class LaunchMemory:
                 texts = [self.inside(mask, value, text, const_text(e, d)) for value, text, e, d in parts]
             for name in beside:
                 texts = self.spread(store, texts)
-                texts = self.reduced(store.merge, texts, self.texts.lanes[name], dtypes, store.buffers)
+                texts = self.reduce(store.merge, texts, self.texts.lanes[name], dtypes, store.buffers)
             if mask and self.waiting.keys() >= set(store.buffers):
                 self.first(store, names, texts)
             else:
@@ -166,7 +166,7 @@ class LaunchMemory:
         pairs = zip(texts, store.values, strict=True)
         return [t if alike <= self.texts.varies(v) else f"tl.broadcast_to({t}, {block})" for t, v in pairs]
 
-    def reduced(
+    def reduce(
         self, monoid: str, states: Sequence[str], lane: Lane, dtypes: Sequence[DType], wishes: Sequence[str]
     ) -> list[str]:
         """The states of a tile merged along it: texts, or the variables that hold several."""

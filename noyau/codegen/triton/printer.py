@@ -113,14 +113,14 @@ class HostFunction(SizeText):
 
     def text(self) -> str:
         inputs, outputs = (list(map(self.value, self.kernel.of(role))) for role in (Role.INPUT, Role.OUTPUT))
-        lines = [*self.described(), *self.sizes(), *self.checks(), *self.packed(), *self.results()]
+        lines = [*self.describe(), *self.sizes(), *self.checks(), *self.pack_inputs(), *self.results()]
         known = [buffer for buffer in self.kernel.buffers if not is_of_tiles(buffer)]
         lines.append(f"INDEX = index_type({', '.join(map(self.value, known))})")
         before: list[Expr] = []
         for when, printers in groupby(self.printers, lambda printer: printer.launch.when):
-            head = self.chosen(when, before)
+            head = self.condition_line(when, before)
             lines += [head] if head else []
-            lines += [INDENT * bool(head) + line for line in self.started_together([*printers])]
+            lines += [INDENT * bool(head) + line for line in self.start_together([*printers])]
         lines.append(f"return {', '.join(outputs)}")
         body = "\n".join(f"{INDENT}{line}".rstrip() for line in lines)
         return f"def {self.kernel.name}({', '.join([*inputs, '**tiles'])}):\n{body}"
@@ -128,7 +128,7 @@ class HostFunction(SizeText):
     def value(self, buffer: Buffer) -> str:
         return self.names.value(buffer.name)
 
-    def described(self) -> Iterator[str]:
+    def describe(self) -> Iterator[str]:
         ends = [f"{self.value(b)}: {b.dtype.value}[{', '.join(map(self.dim, b.shape))}]" for b in self.ends]
         count = len(self.kernel.of(Role.INPUT))
         yield f'"""{", ".join(ends[:count])} -> {", ".join(ends[count:])}'
@@ -162,7 +162,7 @@ class HostFunction(SizeText):
             yield f"if {closed(cells)} != 0 and {left} > {right}:"
             yield f'{INDENT}raise ValueError(f"{{{left}}} is more than {{{right}}}")'
 
-    def packed(self) -> Iterator[str]:
+    def pack_inputs(self) -> Iterator[str]:
         """Inputs that a kernel reads as packed."""
         for buffer in self.kernel.of(Role.INPUT):
             if buffer.strides is None and buffer.shape:
@@ -188,19 +188,19 @@ class HostFunction(SizeText):
 
     # Launches.
 
-    def started_together(self, printers: Sequence[TritonPrinter]) -> Iterator[str]:
+    def start_together(self, printers: Sequence[TritonPrinter]) -> Iterator[str]:
         """Launches that follow each other: what one has named already is not named again."""
         sized, values = dict[str, Tile](), dict[str, str]()
         for printer in printers:
             tiles = [tile for tile in printer.tiles if sized.get(tile.name) != tile]
             sized |= {tile.name: tile for tile in tiles}
-            for line in self.started(printer, tiles):
+            for line in self.start(printer, tiles):
                 name, _, value = line.partition(" = ")
                 if not value or values.get(name) != value:
                     yield line
                 values[name] = value
 
-    def chosen(self, when: Expr | None, before: list[Expr]) -> str:
+    def condition_line(self, when: Expr | None, before: list[Expr]) -> str:
         """The line above launches that says when they run; nothing where they always do. `before` holds the conditions
         of others that may run in their place, and then theirs."""
         if when is None:
@@ -219,7 +219,7 @@ class HostFunction(SizeText):
     def first(self) -> str:
         return self.value(self.kernel.of(Role.INPUT)[0])
 
-    def started(self, printer: TritonPrinter, tiles: Sequence[Tile]) -> Iterator[str]:
+    def start(self, printer: TritonPrinter, tiles: Sequence[Tile]) -> Iterator[str]:
         """A launch, for which sizes of some tiles are to be told."""
         launch = printer.launch
         for tile in tiles:
@@ -239,8 +239,8 @@ class HostFunction(SizeText):
         yield from (self.empty(b) for b in self.kernel.buffers if is_of_tiles(b) and self.value(b) in printer.buffers())
         yield f"programs = {self.dim(product(loop.extent for loop in on_threads(launch.body)[1]))}"
         yield from self.reloading(printer)
-        sizes = [f"{size} // step_of({size})" if size in printer.stepped() else size for size in printer.sizes()]
-        steps = [f"step_of({size})" for size in printer.stepped()]
+        sizes = [f"{size} // step_of({size})" if size in printer.step_sizes() else size for size in printer.sizes()]
+        steps = [f"step_of({size})" for size in printer.step_sizes()]
         arguments = ", ".join([*printer.buffers(), *sizes, *steps, "INDEX", *printer.flags()])
         if is_of_several(printer):
             yield f"warps = {self.warps(printer)}"
@@ -283,7 +283,7 @@ class HostFunction(SizeText):
                 usual = smaller(tile, tiles, str(tile.number)) + self.twice(tile, launch, tiles)
                 yield f'{name} = tiles.get("{name}", {usual})  # or one of {values}'
             case TilePolicy.LIMITED:
-                yield f'{name} = tiles.get("{name}", {self.limited(tile, launch)})'
+                yield f'{name} = tiles.get("{name}", {self.limit(tile, launch)})'
             case TilePolicy.COVERING | TilePolicy.KEPT:
                 extents = list(dict.fromkeys(self.dim(extent) for extent in covered_by(tile, launch))) or ["1"]
                 most = extents[0] if len(extents) == 1 else f"max({', '.join(extents)})"
@@ -315,7 +315,7 @@ class HostFunction(SizeText):
             case _:
                 assert_never(tile.policy)
 
-    def limited(self, tile: Tile, launch: Launch) -> str:
+    def limit(self, tile: Tile, launch: Launch) -> str:
         """The cells of a tile, or as many as cover its loop where these are fewer."""
         whole = next(covered_by(tile, launch), Dim.of(1))
         if whole.constant is None:

@@ -145,7 +145,7 @@ class ProductPrinter:
             yield from (f"    {line}" for line in added)
         for each in places:
             yield from self.end(each, inside)
-        yield from self.stored(at, inside)
+        yield from self.store_lines(at, inside)
 
     def inner(self, index: str, bound: int, inside: str) -> str:
         """The mask of a tile: channels that are there, and cells below the bound."""
@@ -200,7 +200,7 @@ class ProductPrinter:
         if self.products.biased[at]:
             yield f"r{at} += tl.load(b{at} + n{_masked(inside)}).to(tl.float32){axis}"
 
-    def stored(self, at: int, inside: str) -> Iterator[str]:
+    def store_lines(self, at: int, inside: str) -> Iterator[str]:
         """Lines that store a result."""
         products, place, mask = self.products, "n", inside
         if products.gated:

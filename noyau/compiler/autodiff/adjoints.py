@@ -263,7 +263,7 @@ class Adjoints:
     def output_gradient(self, name: str) -> Node:
         """The gradient of an output, as an input."""
         node, label = self.graph[name], gradient_name(name)
-        if self.builder.unused(label) != label:
+        if self.builder.unused_name(label) != label:
             raise UnsupportedError(f"{label} is a value of the graph; the gradient of {name} must bear that name")
         node_in = self.builder.add_input(label, node.dtype, node.shape)
         if name in self.reached:
@@ -288,7 +288,7 @@ class Adjoints:
 
     def result(self, name: str) -> str:
         """The gradient of an input under a name of its own."""
-        node, label = self.graph[name], self.builder.unused(gradient_name(name))
+        node, label = self.graph[name], self.builder.unused_name(gradient_name(name))
         self.builder.stem = label
         if name in self.gradients:
             total = self.without_doubt(self.total(node)).value
@@ -375,7 +375,7 @@ def with_free_gradients(graph: Graph) -> Graph:
             names[name] = next(each for each in numbered if not {each, gradient_name(each)} & occupied)
             occupied |= {names[name], gradient_name(names[name])}
     outputs = tuple(names.get(name, name) for name in graph.outputs)
-    return replace(graph, nodes=tuple(node.renamed(names) for node in graph.nodes), outputs=outputs)
+    return replace(graph, nodes=tuple(node.rename(names) for node in graph.nodes), outputs=outputs)
 
 
 def without_copies(graph: Graph) -> Graph:
@@ -386,4 +386,4 @@ def without_copies(graph: Graph) -> Graph:
         if source and not isinstance(source.kind, Input) and source.output not in {*renamed, *graph.outputs}:
             renamed[source.output] = node.output
     copies = set(renamed.values())
-    return replace(graph, nodes=tuple(node.renamed(renamed) for node in graph.nodes if node.output not in copies))
+    return replace(graph, nodes=tuple(node.rename(renamed) for node in graph.nodes if node.output not in copies))

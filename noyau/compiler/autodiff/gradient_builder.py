@@ -27,9 +27,9 @@ class GradientBuilder(GraphBuilder):
         self.stem = "value"
 
     def fresh_name(self, kind: Kind) -> str:
-        return self.unused("number~" if isinstance(kind, Constant) else self.stem)  # ~ keeps it in a kernel's text
+        return self.unused_name("number~" if isinstance(kind, Constant) else self.stem)  # ~ keeps it in a kernel's text
 
-    def unused(self, stem: str) -> str:
+    def unused_name(self, stem: str) -> str:
         """A name that no value has, and none will get again."""
         while True:
             count = self.counts[stem] = self.counts.get(stem, 0) + 1
@@ -43,12 +43,12 @@ class GradientBuilder(GraphBuilder):
         return self.full(value, other.dtype, other.shape)
 
     def cast(self, value: Node, dtype: DType) -> Node:
-        number = None if value.dtype is dtype else self.known(value)
+        number = None if value.dtype is dtype else self.number_of(value)
         return super().cast(value, dtype) if number is None else self.full(number, dtype, value.shape)
 
     def call(self, function: str, *operands: Node) -> Node:
         """A scalar function of values of one shape."""
-        numbers = [self.known(operand) for operand in operands]
+        numbers = [self.number_of(operand) for operand in operands]
         if function == "where" and numbers[0] is not None:
             return operands[1] if numbers[0] else operands[2]
         if None in numbers:
@@ -60,7 +60,7 @@ class GradientBuilder(GraphBuilder):
             result = float(np.asarray(OPERATORS[function].evaluate(*cells)))
         return self.full(result, dtype, operands[0].shape)
 
-    def known(self, node: Node) -> float | None:
+    def number_of(self, node: Node) -> float | None:
         """The number that a value is in every cell, if it is one."""
         while isinstance(node.kind, View):
             node = self.by_name[node.inputs[0]]

@@ -227,7 +227,7 @@ def sum_over(builder: GradientBuilder, value: Node, axes: Sequence[int]) -> Node
                     return builder.call(function, sum_over(builder, inputs[this], axes), factor)
         case Map("add" | "subtract" as function) if all(_comes_apart(builder, each, axes) for each in inputs):
             return builder.call(function, *(sum_over(builder, each, axes) for each in inputs))
-        case Scatter(index, "sum") if axes and builder.known(inputs[0]) == 0:
+        case Scatter(index, "sum") if axes and builder.number_of(inputs[0]) == 0:
             others = [axis for axis in range(len(index)) if axis not in axes]
             entries = tuple(entry for axis in others if isinstance(entry := index[axis], Dim))
             if len(entries) == len(others):

@@ -62,7 +62,7 @@ class Scattering(Lowering):
         assert isinstance(node.kind, Scatter)
         self.node, self.kind = node, node.kind
 
-    def stored(self, buffer: str, output: str, index: Shape) -> Store:
+    def store_output(self, buffer: str, output: str, index: Shape) -> Store:
         place = self.places(self.node, self.kind.index, index, self.node.shape)
         return Store((buffer,), place, (self.value(output, index),), self.kind.monoid)
 
@@ -118,7 +118,7 @@ def descend(
     scope = lowering.scopes[-1]
     for output, index in places.get(depth, ()):
         here = tuple(simplify(dim.replace(outer), lowering.extents) for dim in index)
-        scope.statements.append(lowering.stored(stores[output], output, here))
+        scope.statements.append(lowering.store_output(stores[output], output, here))
     if depth == len(space.loops) or not any(place > depth for place in places):
         return
     variable, extent = space.loops[depth]

@@ -105,7 +105,7 @@ class Lowering:
         depth = self.depth(exact)
         values = self.scopes[depth].known
         key: Key = (name, exact, self.guard, ())
-        lifted_key: Key = (name, exact, self.guard, self.left_out(depth))
+        lifted_key: Key = (name, exact, self.guard, self.outer_extents(depth))
         if key not in values and lifted_key not in values:
             before, self.lifted = self.lifted, False
             expr = self.make(node, exact)
@@ -118,7 +118,7 @@ class Lowering:
             key, self.lifted = lifted_key, True
         return values[key]
 
-    def stored(self, buffer: str, output: str, index: Shape) -> ir.Store:
+    def store_output(self, buffer: str, output: str, index: Shape) -> ir.Store:
         """The Store of an output at an index."""
         return ir.Store((buffer,), index, (self.value(output, index),))
 
@@ -148,7 +148,7 @@ class Lowering:
         names = [name for dim in index for name in dim.names if name.startswith("#")]
         return frozenset[str]().union(*(self.found_at.get(name, {name}) for name in names))
 
-    def left_out(self, depth: int) -> tuple[Dim, ...]:
+    def outer_extents(self, depth: int) -> tuple[Dim, ...]:
         """The extents of the loops that a value at this depth is lifted out of."""
         inner = [self.extents[name] for scope in self.scopes[depth + 1 :] for name in sorted(scope.variables)]
         return tuple(dict.fromkeys([*inner, *self.around]))
@@ -159,7 +159,7 @@ class Lowering:
         run = [name for scope in self.scopes[: depth + 1] for name in scope.variables if name not in self.guarded]
         positive = frozenset[str]().union(*(at_least_one(self.extents[name]) for name in run))
         sure = all(within(at, end, self.extents, positive) for at, end in zip(index, shape, strict=True))
-        left_out = [extent for extent in self.left_out(depth) if not never_negative(extent - 1, positive)]
+        left_out = [extent for extent in self.outer_extents(depth) if not never_negative(extent - 1, positive)]
         may_be_empty = [at for at, end in zip(index, shape, strict=True) if not never_negative(end - 1, positive)]
         looked_up = {each for at in may_be_empty for name in at.names for each in self.guarded.get(name, ())}
         return [each for each in left_out if not sure or each in looked_up or each.names & (set(reads) - positive)]
@@ -304,7 +304,7 @@ class Lowering:
                 full.append(Dim.of(loops[-1][0]))
             else:
                 full.append(rest.pop(0))
-        hidden, around, left_out = self.scopes, self.around, self.left_out(depth)
+        hidden, around, left_out = self.scopes, self.around, self.outer_extents(depth)
         self.scopes, self.around = self.scopes[: depth + 1], list(left_out)
         scope = LoopScope({name for name, _ in loops})
         self.scopes.append(scope)

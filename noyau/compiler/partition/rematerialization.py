@@ -24,7 +24,7 @@ def repeat_cheap(graph: Graph) -> Graph:
             steps = _steps(graph, node.inputs[0], ends)
             if _is_shared(graph, node, steps) and _is_worth(graph, graph[node.inputs[0]], steps):
                 names = {step.output: _fresh(step.output, names_taken) for step in steps}
-                nodes += [*(step.renamed(names) for step in steps), node.renamed(names)]
+                nodes += [*(step.rename(names) for step in steps), node.rename(names)]
                 continue
         nodes.append(node)
     return drop_unused(replace(graph, nodes=tuple(nodes)))  # what sums alone share has become copies

@@ -104,5 +104,5 @@ def with_names(graph: Graph, names: Mapping[str, str], like: Graph) -> Graph | N
         if not new:
             return None
         names_of[node.output] = new
-        nodes.append(replace(node.renamed(names_of), sources=like[new].sources if new in like.by_name else ()))
+        nodes.append(replace(node.rename(names_of), sources=like[new].sources if new in like.by_name else ()))
     return replace(graph, nodes=tuple(nodes), outputs=tuple(names_of[name] for name in graph.outputs))

@@ -71,7 +71,7 @@ class TableSource:
 
     @lru_cache(maxsize=1)  # noqa: B019  of one source
     def sample(self, columns: tuple[str, ...]) -> Chunk:
-        chosen = self._chosen(columns)
+        chosen = self._column_list(columns)
         table = self._tables(f"SELECT {chosen} FROM {self.place.sql} LIMIT 64")[0] if "CAST" in chosen else self.head
         table = table.select(columns).drop_null()  # integers with nulls would be floats
         return {name: column_of(table.column(name), name, self.label) for name in columns}
@@ -110,7 +110,7 @@ class TableSource:
     def chunks(self, reading: Reading) -> Iterator[Chunk]:
         conditions = [f"({each})" for each in (reading.where, self.span) if each]
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-        chosen = self._chosen(reading.columns)
+        chosen = self._column_list(reading.columns)
         reads = _errors(self.place, InputError, "cannot be read")
         with reads, connect(self.place, is_shared=bool(self.span)) as connection, connection.cursor() as cursor:
             if self.place.kind == "sqlite":  # whose types are those of the rows of a batch
@@ -119,7 +119,7 @@ class TableSource:
             for batch in even(cursor.fetch_record_batch(), reading.rows):
                 yield from chunks_of(batch, reading, self.label)
 
-    def _chosen(self, columns: Sequence[str]) -> str:
+    def _column_list(self, columns: Sequence[str]) -> str:
         """The columns in SQL: a NUMERIC of PostgreSQL, which travels as a text, as a float."""
         numeric = [name for name in columns if "numeric" in str(self.schema.field(name).type)]
         cast = "CAST({0} AS DOUBLE PRECISION) AS {0}"

@@ -48,7 +48,7 @@ class MaskedArray(NDArrayOperatorsMixin):
         """The mask with axes of 1 where the array has more."""
         return self.tape.restore_axes(self.mask, range(len(self.mask.shape), self.cells.ndim))
 
-    def reduced(self, name: str, axis: Any, options: dict[str, Any]) -> Any:
+    def reduce(self, name: str, axis: Any, options: dict[str, Any]) -> Any:
         """A reduction over all cells, or over those that were one axis."""
         if axis not in (None, 0):
             raise UnsupportedError(f"np.{name} of what a mask picks is traced over all cells, or over axis 0")
@@ -60,21 +60,21 @@ class MaskedArray(NDArrayOperatorsMixin):
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         if method == "reduce" and ufunc.__name__ in BY_FUNCTION:
-            return self.reduced(BY_FUNCTION[ufunc.__name__], options.pop("axis", 0), options)
+            return self.reduce(BY_FUNCTION[ufunc.__name__], options.pop("axis", 0), options)
         return ufunc_call(ufunc, method, inputs, options)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         name = {"amax": "max", "amin": "min"}.get(name_of(function), name_of(function))
         if name not in _REDUCED or args[0] is not self:
             raise UnsupportedError(UNKNOWN)
-        return self.reduced(name, *_axis(args[1:], kwargs))
+        return self.reduce(name, *_axis(args[1:], kwargs))
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         if name.startswith("_"):
             raise AttributeError(name)
         if name not in _REDUCED:
             raise UnsupportedError(UNKNOWN)
-        return lambda *args, **kwargs: self.reduced(name, *_axis(args, kwargs))
+        return lambda *args, **kwargs: self.reduce(name, *_axis(args, kwargs))
 
     def astype(self, dtype: Any) -> MaskedArray:
         return MaskedArray(FUNCTIONS["astype"](self.cells, dtype), self.mask)

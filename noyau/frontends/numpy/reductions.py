@@ -73,7 +73,7 @@ class _Reduction:
         if where is not NONE and where is not True and where is not None:
             self.where = self.tape.expand(as_node(self.tape, where, DType.BOOL), self.array.node.shape)
 
-    def counted(self, value: Node, otherwise: Any) -> Node:
+    def replace_uncounted(self, value: Node, otherwise: Any) -> Node:
         """The value where it counts, else what changes nothing."""
         if self.where is None:
             return value
@@ -90,7 +90,7 @@ class _Reduction:
             total = tape.reduce("sum", tape.cast(tape.cast(self.where, DType.I64), dtype), self.axes, keep=self.keep)
         return apply(tape, "subtract", total, as_node(tape, less, dtype))
 
-    def reduced(self, monoid: str, value: Node) -> Node:
+    def reduce(self, monoid: str, value: Node) -> Node:
         return self.tape.reduce(monoid, value, self.axes, keep=self.keep)
 
     def with_initial(self, monoid: str, result: Node) -> Node:
@@ -111,10 +111,10 @@ def accumulator_dtype(dtype: DType) -> DType:
 def _sum_like(monoid: str, a: Any, axis: Any = None, dtype: Any = None, out: Any = None, **options: Any) -> Any:
     request = _Reduction(monoid, a, axis, {**options, "out": out})
     target = accumulator_dtype(request.array.node.dtype) if dtype is None else dtype_from(dtype)
-    value = request.counted(request.tape.cast(request.array.node, target), monoid == "prod")
+    value = request.replace_uncounted(request.tape.cast(request.array.node, target), monoid == "prod")
     if target is DType.BOOL:
-        return request.give(request.reduced("any" if monoid == "sum" else "all", value))
-    return request.give(request.with_initial(monoid, request.reduced(monoid, value)))
+        return request.give(request.reduce("any" if monoid == "sum" else "all", value))
+    return request.give(request.with_initial(monoid, request.reduce(monoid, value)))
 
 
 def _extreme(monoid: str, a: Any, axis: Any = None, out: Any = None, **options: Any) -> Any:
@@ -125,15 +125,15 @@ def _extreme(monoid: str, a: Any, axis: Any = None, out: Any = None, **options: 
         if request.where is not None:
             raise UnsupportedError(f"np.{monoid} with where= needs initial=, as in NumPy")
         request.tape.demand_at_most(1, product(value.shape[k] for k in request.axes))
-    value = request.counted(value, end(value.dtype))
-    result = request.reduced(bools if value.dtype is DType.BOOL else monoid, value)
+    value = request.replace_uncounted(value, end(value.dtype))
+    result = request.reduce(bools if value.dtype is DType.BOOL else monoid, value)
     return request.give(request.with_initial(monoid, result))
 
 
 def _logical(monoid: str, a: Any, axis: Any = None, out: Any = None, dtype: Any = None, **options: Any) -> Any:
     request = _Reduction(monoid, a, axis, {**options, "out": out})
-    value = request.counted(request.tape.cast(request.array.node, DType.BOOL), monoid == "all")
-    return request.give(request.reduced(monoid, value))
+    value = request.replace_uncounted(request.tape.cast(request.array.node, DType.BOOL), monoid == "all")
+    return request.give(request.reduce(monoid, value))
 
 
 def _mean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, **options: Any) -> Any:
@@ -141,7 +141,7 @@ def _mean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, **option
     target = _mean_dtype(request, dtype)
     if not target.is_float:
         raise UnsupportedError(f"np.mean is traced in floats, not in {target.value}")
-    total = request.reduced("sum", request.counted(request.tape.cast(request.array.node, target.compute), 0))
+    total = request.reduce("sum", request.replace_uncounted(request.tape.cast(request.array.node, target.compute), 0))
     return request.give(request.tape.cast(apply(request.tape, "divide", total, request.count(target.compute)), target))
 
 
@@ -162,10 +162,10 @@ def _spread(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: 
         centre = as_node(tape, mean, target.compute)
     else:
         keep, request.keep = request.keep, True
-        total = request.reduced("sum", request.counted(value, 0))
+        total = request.reduce("sum", request.replace_uncounted(value, 0))
         centre, request.keep = apply(tape, "divide", total, request.count(target.compute)), keep
     away = apply(tape, "subtract", value, centre)
-    total = request.reduced("sum", request.counted(apply(tape, "multiply", away, away), 0))
+    total = request.reduce("sum", request.replace_uncounted(apply(tape, "multiply", away, away), 0))
     count = request.count(target.compute, ddof)
     freedom = apply(tape, "maximum", count, tape.constant(0, count.dtype))
     return request.give(tape.cast(apply(tape, "divide", total, freedom), target))
@@ -249,7 +249,7 @@ def _logsumexp(a: Any, axis: Any = 0, **options: Any) -> Any:
     """np.logaddexp.reduce: by the monoid that does not overflow."""
     request = _Reduction("logaddexp.reduce", a, axis, options)
     value = request.tape.cast(request.array.node, loop_dtypes(np.logaddexp, [request.array] * 2)[0])
-    return request.give(request.reduced("logsumexp", request.counted(value, -np.inf)))
+    return request.give(request.reduce("logsumexp", request.replace_uncounted(value, -np.inf)))
 
 
 def _accumulate(monoid: str, name: str, dtype: Any = None) -> Callable[..., Any]:

@@ -54,15 +54,15 @@ class ReplacedScope:
         self.tape = tape
         self.seen: dict[int, tuple[Any, Any]] = {}
 
-    def replaced(self, value: Any) -> Any:
+    def replace(self, value: Any) -> Any:
         """The stand-in that a traced function sees for a value around it."""
         if id(value) in self.seen:
             return self.seen[id(value)][1]
-        replacement = self._replaced(value)
+        replacement = self._replace(value)
         self.seen[id(value)] = (value, replacement)  # the value too, so that its id stays its own
         return replacement
 
-    def _replaced(self, value: Any) -> Any:
+    def _replace(self, value: Any) -> Any:
         value_: Any = value
         name = getattr(value, "__name__", "")
         match value:
@@ -83,13 +83,13 @@ class ReplacedScope:
             case np.ufunc():
                 return Ufunc(value)
             case Reads():
-                return value.within(self.replaced)
+                return value.within(self.replace)
             case functools.partial():
-                return functools.partial(self.replaced(value.func), *value.args, **value.keywords)
+                return functools.partial(self.replace(value.func), *value.args, **value.keywords)
             case _ if isinstance(getattr(value, "py_func", None), FunctionType):  # Numba's, as it was written
                 return self.function(value_.py_func)
             case _ if _is_op(value):
-                return self.replaced(value.reference)
+                return self.replace(value.reference)
             case _ if type(value).__module__ in _BRACKETS:
                 return Brackets(Within(self.tape), value)
             case _:
@@ -110,12 +110,12 @@ class ReplacedScope:
     def rebuilt(self, function: FunctionType) -> FunctionType:
         """The function with its globals, closure and defaults as a trace has them."""
         scope = dict(function.__globals__)
-        scope |= {name: self.replaced(scope[name]) for name in _names(function.__code__) if name in scope}
+        scope |= {name: self.replace(scope[name]) for name in _names(function.__code__) if name in scope}
         scope["__builtins__"] = {**vars(builtins), **self.builtins()}
         cells = tuple(self.cell(cell) for cell in function.__closure__ or ())
-        defaults = tuple(map(self.replaced, function.__defaults__ or ())) or None
+        defaults = tuple(map(self.replace, function.__defaults__ or ())) or None
         copy = FunctionType(function.__code__, scope, function.__name__, defaults, cells)
-        copy.__kwdefaults__ = {k: self.replaced(v) for k, v in (function.__kwdefaults__ or {}).items()}
+        copy.__kwdefaults__ = {k: self.replace(v) for k, v in (function.__kwdefaults__ or {}).items()}
         return copy
 
     def cell(self, cell: CellType) -> CellType:
@@ -123,7 +123,7 @@ class ReplacedScope:
             value = cell.cell_contents
         except ValueError:  # not set yet
             return cell
-        content = self.replaced(value)
+        content = self.replace(value)
         return cell if content is value else CellType(content)
 
     def builtins(self) -> dict[str, Any]:
@@ -198,7 +198,7 @@ class Module:
             return creator(self._scope.tape, full, value)
         if inside == "time" and callable(value):
             raise UnsupportedError("it asks for the time, which would be asked once, when it is traced")
-        return self._scope.replaced(value)
+        return self._scope.replace(value)
 
 
 def _is_op(value: Any) -> bool:
@@ -240,13 +240,13 @@ def _total(values: Any, start: Any = 0) -> Any:
 def in_scope(function: Callable[..., Any], tape: Tape) -> Callable[..., Any]:
     """The function as it is traced: what it and those that it calls see of numpy is that of the tape."""
     scope = ReplacedScope(tape)
-    return scope.rebuilt(function) if isinstance(function, FunctionType) else scope.replaced(function)
+    return scope.rebuilt(function) if isinstance(function, FunctionType) else scope.replace(function)
 
 
 class Within(ReplacedScope):
     """The surroundings of NumPy's own text: private names of NumPy, too, are traced or replaced by name."""
 
-    def _replaced(self, value: Any) -> Any:
+    def _replace(self, value: Any) -> Any:
         name = getattr(value, "__name__", "")
         match value:
             case FunctionType() if is_numpy(value) and getattr(np, name, None) is not value:
@@ -254,7 +254,7 @@ class Within(ReplacedScope):
             case BuiltinFunctionType() if name in FUNCTIONS:
                 return creator(self.tape, name, value)
             case _:
-                return _Converter if name == "_array_converter" else super()._replaced(value)
+                return _Converter if name == "_array_converter" else super()._replace(value)
 
 
 def from_source(name: str) -> Callable[..., Any]:

@@ -232,7 +232,7 @@ def _rename(graph: Graph, named: Mapping[str, str]) -> Graph:
                 name += "_"
             new[node.output] = name
             names.add(name)
-    return replace(graph, nodes=tuple(node.renamed(new) for node in graph.nodes))
+    return replace(graph, nodes=tuple(node.rename(new) for node in graph.nodes))
 
 
 def _result_input(tape: Tape, value: Any, position: int, several: bool) -> Node:

@@ -47,7 +47,7 @@ def _comparison(name: str) -> Any:
 
     def compare(self: Any, other: Any) -> Any:
         if _is_number(other) and self.names is not None:
-            self._settled()
+            self._settle()
         return getattr(TracedArray, name)(self, other)
 
     return compare
@@ -176,7 +176,7 @@ class Number(TracedArray):
     def weak(self) -> type:
         return float if self.node.dtype is DType.F64 else int
 
-    def _settled(self, *_: Any) -> Any:
+    def _settle(self, *_: Any) -> Any:
         """Ask for the number: the trace begins again with numbers for the sizes that it follows from."""
         if self.names is None:
             self._no_number()
@@ -199,7 +199,7 @@ class Number(TracedArray):
     def __neg__(self) -> Any:
         return calculate_number(np.subtract, 0, self)
 
-    __bool__ = __int__ = __float__ = __index__ = __floor__ = __ceil__ = __trunc__ = __round__ = _settled
+    __bool__ = __int__ = __float__ = __index__ = __floor__ = __ceil__ = __trunc__ = __round__ = _settle
     __hash__ = object.__hash__
 
 

@@ -145,9 +145,9 @@ class _ModelImporter:
         is_ranked = value.type.HasField("tensor_type") and tensor.HasField("shape")
         dtype = (from_onnx(tensor.elem_type) if is_ranked else None) or DType.OTHER
         dims = () if dtype is DType.OTHER else tensor.shape.dim
-        self.values.add(Node(value.name, Input(), (), dtype, tuple(map(self._declared_dim, dims))))
+        self.values.add(Node(value.name, Input(), (), dtype, tuple(map(self._declare_dim, dims))))
 
-    def _declared_dim(self, dim: onnx.TensorShapeProto.Dimension) -> Dim:
+    def _declare_dim(self, dim: onnx.TensorShapeProto.Dimension) -> Dim:
         if dim.HasField("dim_value"):
             return Dim.of(dim.dim_value)
         return self.values.sizes.dim_of(dim.dim_param) if dim.dim_param else self.values.sizes.fresh()
@@ -281,7 +281,7 @@ class _ModelImporter:
         places = {names.get(value, value): self.values.places.get(value) for value in (node.output for node in live)}
         self.values.forget(emitter.first)
         for node in live:
-            self.values.add(node.renamed(names))
+            self.values.add(node.rename(names))
         self.values.places |= {value: place for value, place in places.items() if place is not None}
 
     def _live_nodes(self, first: int, results: set[str]) -> list[Node]:

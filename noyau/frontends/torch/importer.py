@@ -271,7 +271,7 @@ class _GraphImporter:
 
     def finish(self) -> ImportedGraph:
         """The graph, its values under torch's names."""
-        names, nodes = self.names, tuple(node.renamed(self.names) for node in self.builder.nodes)
+        names, nodes = self.names, tuple(node.rename(self.names) for node in self.builder.nodes)
         graph = check(Graph(nodes, tuple(names.get(name, name) for name in self.outputs), tuple(self.builder.demands)))
         made_by = {names.get(value, value): name for value, name in self.made_by.items()}
         results = {name: tuple(names.get(each, each) for each in values) for name, values in self.results.items()}

@@ -298,7 +298,7 @@ class ActivationCapture:
         names = [name for name in dict.fromkeys(wanted) if name not in lost and name in outputs - inputs.keys()]
         if not names:
             return {}
-        session = self._opened(names, inputs)
+        session = self._open(names, inputs)
         tensors = {end.name for end in session.get_outputs() if end.type.startswith("tensor")}
         feeds, names = {end.name: inputs[end.name] for end in session.get_inputs()}, [n for n in names if n in tensors]
         return run(session, feeds, names) if names else {}
@@ -319,7 +319,7 @@ class ActivationCapture:
             faults |= {body.prefix: fault} if fault else {}
         return arrays, faults
 
-    def _opened(self, names: Sequence[str], arrays: Arrays) -> onnxruntime.InferenceSession:
+    def _open(self, names: Sequence[str], arrays: Arrays) -> onnxruntime.InferenceSession:
         session, inputs = self._session, frozenset(arrays)
         known = () if session is None or inputs != self._inputs else [output.name for output in session.get_outputs()]
         is_risky = not all(array.size for array in arrays.values())

@@ -77,7 +77,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         """Both sessions, opened at once, each in a process of its own; `swapped`: in the other one. ModelError,
         InputError and UnsupportedError are those of the sessions."""
         places = self.workers[::-1] if swapped else self.workers
-        with self._written(before) as first, self._written(after) as second:
+        with self._write(before) as first, self._write(after) as second:
             ask_at_once(places, [Request(open_job, (), options, StateUse.OPENS) for options in (first, second)])
         return WorkerSide(places[0]), WorkerSide(places[1])
 
@@ -108,7 +108,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
                     comparison.append(late_s)
                     continue
                 is_over = until_lost and not halves and _is_lost(comparison)
-                run_s = (math.inf, math.inf) if is_over else self._fed(sides, feed)
+                run_s = (math.inf, math.inf) if is_over else self._feed(sides, feed)
                 if feed is not None and not halves and _RUNS * sum(run_s) >= end_s - seconds():
                     comparison.append(_RUNS * sum(run_s))
                     continue
@@ -121,17 +121,17 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
             return self.compare_each(before, after, others, limit_s=limit_s, **options)
         return results
 
-    def _fed(self, sides: tuple[WorkerSide, WorkerSide], feed: Feed | None) -> tuple[float, float]:
+    def _feed(self, sides: tuple[WorkerSide, WorkerSide], feed: Feed | None) -> tuple[float, float]:
         """Other inputs for both sides, if there are any; the seconds of a run of each."""
         if feed is not None:
-            with self.written(feed.arrays) as (_, inputs):
+            with self.write(feed.arrays) as (_, inputs):
                 for side in sides:
                     side.worker.call(ServedSession.feed, inputs, feed.cold)
         first_s, second_s = (float(side.tell()["run_s"]) for side in sides)
         return first_s, second_s
 
     @contextlib.contextmanager
-    def written(self, arrays: Arrays) -> Iterator[tuple[Path, list[dict[str, Any]]]]:
+    def write(self, arrays: Arrays) -> Iterator[tuple[Path, list[dict[str, Any]]]]:
         """A folder with arrays in it, and where each of them lies, for another process."""
         with tempfile.TemporaryDirectory(dir=self.folder) as name:
             for end, array in arrays.items():
@@ -140,9 +140,9 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
             yield Path(name), write_arrays(arrays, Path(name))
 
     @contextlib.contextmanager
-    def _written(self, job: Job) -> Iterator[dict[str, Any]]:
+    def _write(self, job: Job) -> Iterator[dict[str, Any]]:
         """Write what a process needs to open a session, and yield the request."""
-        with self.written(job.arrays) as (folder, inputs):
+        with self.write(job.arrays) as (folder, inputs):
             (folder / "model.onnx").write_bytes(job.content)
             paths = {"library": job.library and job.library.absolute(), "folder": job.folder and job.folder.absolute()}
             options = {"threads": job.threads, "prepacked": job.prepacked, "cold": job.cold, "device": job.device}

@@ -65,7 +65,7 @@ class SourceModel:
         return self.raw or self.runnable
 
     @property
-    def called(self) -> frontend.ImportedModel:
+    def feed_model(self) -> frontend.ImportedModel:
         """The model as its inputs are made up for it: without its bodies, which do not ask them to fit."""
         if not self.bodies:
             return self.imported
@@ -98,7 +98,7 @@ class SourceModel:
                 labels[position] = f"{body.prefix}{self.operators[position]}#{number}"
         return tuple(labels)
 
-    def located(self, kernel: Planned) -> Planned:
+    def locate(self, kernel: Planned) -> Planned:
         """The kernel with the body of its first place before what it replaces."""
         positions, operators = kernel.groups[0].positions, self.operators
         body = next((body for body in self.bodies if positions[0] in body.operators), None)

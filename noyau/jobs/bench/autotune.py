@@ -76,7 +76,7 @@ def variants(kernel: UserKernel) -> list[UserKernel]:
     lists = lists_of(kernel)
     choices = list(itertools.product(*lists.values()))
     if len(choices) > _MOST_VARIANTS:
-        raise InputError(f"{kernel.called} has {len(choices)} choices of constants, and {_MOST_VARIANTS} are the most")
+        raise InputError(f"{kernel.title} has {len(choices)} choices of constants, and {_MOST_VARIANTS} are the most")
     every = []
     for chosen in (tuple(zip(lists, choice, strict=True)) for choice in choices):
         named = ", ".join(f"{name}={value}" for name, value in chosen)
@@ -136,7 +136,7 @@ class TuneRecord(Printed):
         return {name: as_json(getattr(self, name)) for name in ("winners", "benched", "left_out")}
 
     def __str__(self) -> str:
-        won = ((f"{each.cells} cells: {each.called}", spell_s(each.median_s)) for each in self.winners)
+        won = ((f"{each.cells} cells: {each.title}", spell_s(each.median_s)) for each in self.winners)
         lines = [f"from now on at {what}, {time} a call" for what, time in won]
         left = [f"{name} was not timed: {reason}" for name, reason in self.left_out.items()]
         return "\n".join([*(f"{each}\n" for each in self.benched), *lines, *left])
@@ -173,7 +173,7 @@ def tune(
     records, winners, left_out = list[BenchRecord](), list[Winner](), dict[str, str]()
     for arguments, numbers in _wishes(op, args, sizes):
         values = [on_host(each) if place else each for each in arguments] if arguments else op.make(seed, **numbers)
-        bound = bind(op.require_signature(), values, op.known(op.description.reference.constants), op.name)
+        bound = bind(op.require_signature(), values, op.known_sizes(op.description.reference.constants), op.name)
         wishes = BenchOptions(arguments or None, [numbers], budget_s, seed=seed, searches=True)
         form, reasons = with_variants(op, bound, report, place or CPU, partial(_time_of, op, place, wishes, report))
         left_out |= reasons
@@ -210,5 +210,5 @@ def _wishes(op: Op[..., Any], args: Sequence[Any], sizes: Numbers | None) -> Ite
     elif sizes or op.inputs is not None:
         yield from (((), numbers) for numbers in combinations(sizes or {}))
     else:
-        constants = op.known(op.description.reference.constants)
+        constants = op.known_sizes(op.description.reference.constants)
         yield from (((), usual_numbers(op.require_signature(), constants, {}, cells)) for cells in _CELLS)

@@ -205,7 +205,7 @@ def _direct(call_once: FunctionKernel) -> Function | None:
     """The kernel's own function on inputs, then outputs, where nothing else is said of it: as quick as it is."""
     usage, function = call_once.kernel.usage, call_once.kernel.function
     scalars = any(value.scalar for value in call_once.instance.inputs)
-    if function is None or usage.args is not None or usage.init or scalars or call_once.named_constants():
+    if function is None or usage.args is not None or usage.init or scalars or call_once.constants_by_name():
         return None
     plain = function
     return lambda *inputs, out: plain(*inputs, *out)

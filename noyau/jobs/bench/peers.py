@@ -64,7 +64,7 @@ def _numexpr(numexpr: Any, what: BenchTarget) -> Function:
 
     @cache
     def text_of(*forms: tuple[tuple[int, ...], str]) -> tuple[str, dict[str, Any]]:
-        bound = bind(signature, [np.zeros(*form) for form in forms], what.known(reference.constants), what.name)
+        bound = bind(signature, [np.zeros(*form) for form in forms], what.known_sizes(reference.constants), what.name)
         return numexpr_text(trace_reference(reference, specialization_of(signature, bound, reference.constants)))
 
     def evaluate(*arguments: Any) -> Any:

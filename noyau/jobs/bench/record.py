@@ -147,10 +147,10 @@ class BenchPoint:
 
     def _row_json(self, row: CandidateTimes) -> dict[str, Any]:
         sides = ((*side, temperature) for temperature, race in self.races.items() for side in race.sides)
-        times = [self._timed_json(*side) for side in sides if side[0] == row.name]
+        times = [self._times_json(*side) for side in sides if side[0] == row.name]
         return {**fields_json(row, without=("notes",)), "notes": list(row.notes), "timed": times}
 
-    def _timed_json(self, name: str, way: str, temperature: str) -> dict[str, Any]:
+    def _times_json(self, name: str, way: str, temperature: str) -> dict[str, Any]:
         race = self.races[temperature]
         at = race.sides.index((name, way))
         record: dict[str, Any] = {"way": way, "temperature": temperature, "median_s": race.series.median_s(at)}

@@ -184,7 +184,7 @@ def _op_check(op: Op[..., Any], judge: Entry, bound: Bound, request: Specializat
 def _op_inputs(op: Op[..., Any], numbers: dict[str, int], wishes: BenchOptions) -> tuple[InputMaker, Bound]:
     """Draws for an op, and what they bind."""
     signature, args, seed = op.require_signature(), wishes.args, wishes.seed
-    constants = op.known(op.description.reference.constants)
+    constants = op.known_sizes(op.description.reference.constants)
     bound = partial(bind, signature, known=constants, called=op.name)
     if args is not None and not callable(args):
         if numbers:

@@ -190,7 +190,7 @@ def _instances(
     op: Op[..., Any], signature: Signature, sizes: Sizes, accepts: Accepts, left_out: Container[Instance]
 ) -> Iterator[tuple[Instance, Sizes]]:
     """The dtypes, ranks and integers to try, the most usual first; those that the kernel takes."""
-    constants = op.known(op.description.reference.constants)
+    constants = op.known_sizes(op.description.reference.constants)
     has_rest = any(term.rest for term in signature.inputs)
     usual = {each.element: _DTYPES[each.element][0] for each in signature.inputs if isinstance(each.element, Family)}
     order = dict[tuple[Instance, int], int]()
@@ -319,7 +319,7 @@ def _bound(
         arguments = draw_inputs(op.inputs, np.random.default_rng(seed), sizes, reference.parameters, op.name)
         if dtype is not None:
             arguments = in_dtypes(arguments, signature, [dtype] * len(arguments))
-        bound = bind(signature, arguments, op.known(reference.constants), f"inputs= of {op.name}")
+        bound = bind(signature, arguments, op.known_sizes(reference.constants), f"inputs= of {op.name}")
     except Exception as fault:
         if not strict:
             return None, None
@@ -344,7 +344,7 @@ class Costs:
         if work >= self.work:
             self.time_s, self.work = time_s, work
 
-    def expected_s(self, work: int) -> float:
+    def expect_s(self, work: int) -> float:
         """Nothing as long as there was none."""
         if not self.time_s:
             return 0.0
@@ -374,7 +374,7 @@ class Budget:
 
     def affords(self, work: int, share: float = 1.0) -> bool:
         """Whether a run with so much to do is expected to take a share of all the time at most."""
-        return self.costs.expected_s(work) <= share * self.seconds
+        return self.costs.expect_s(work) <= share * self.seconds
 
 
 def work_of(kernel: UserKernel, instance: Instance, sizes: Mapping[str, int]) -> int:

@@ -183,12 +183,12 @@ def check_bare(
     if args is None or not isinstance(args, Sequence):
         raise SignatureError(f"noyau.check({name}, args) needs the arguments of a call: a tuple")
     one = _Bare(function, name, tuple(args), launch)
-    watched, arrays, returned = one.called()
+    watched, arrays, returned = one.call()
     runs = SanitizedRuns({each.id: each for each in watched.findings}, watched.accesses, [one.size])
     runs.allowed, runs.notes = dict.fromkeys(watched.allowed), {note: note for note in watched.notes}
     wrong, certificate = list[Finding](), None
     if reference is not None:
-        certificate, wrong = one.compared(evaluate_reference(one, reference, arrays, returned), tolerance)
+        certificate, wrong = one.compare(evaluate_reference(one, reference, arrays, returned), tolerance)
     unverified = "it makes more accesses than are watched; check smaller arrays" * watched.is_cut
     parts = name, one.language, certificate, tuple(explain_findings(wrong, runs)), (one.size,)
     kernel_check = KernelCheck(*parts, accesses=runs.accesses, seen=runs.lines, unverified=unverified)
@@ -231,7 +231,7 @@ class _Bare:
         """The arguments in words."""
         return ", ".join(_describe(name, each) for name, each in zip(self.names, self.args, strict=False))
 
-    def called(self) -> tuple[WatchedRun, list[Any], Any]:
+    def call(self) -> tuple[WatchedRun, list[Any], Any]:
         """Call the kernel, watched: the accesses, the arguments afterwards, which are then restored, and its result."""
         before = self.before
         try:
@@ -246,7 +246,7 @@ class _Bare:
                 restore(each, old)
         return watched, after, returned
 
-    def compared(self, expected: ReferenceResults, tolerance: float | None) -> tuple[Certificate, list[Finding]]:
+    def compare(self, expected: ReferenceResults, tolerance: float | None) -> tuple[Certificate, list[Finding]]:
         """The certificate of what it gave, and what is wrong with it."""
         graph, traced = expected.graph, expected.traced
         judge = KernelTrial(graph, lambda _: expected.results, traced, is_check=True, tolerance=tolerance)

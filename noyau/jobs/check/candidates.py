@@ -57,7 +57,7 @@ class ByHand:
 
     def __init__(self, kernel: UserKernel, reference: Reference, apart: KernelProcesses) -> None:
         self.kernel, self.reference, self.apart = kernel, reference, apart
-        self.name, self.language, self.called = kernel.name, kernel.language, kernel.called
+        self.name, self.language, self.called = kernel.name, kernel.language, kernel.title
         self.seen, self.cut = SanitizedRuns(), ""  # of runs that are watched whatever they are for
         note(kernel, reference)
 
@@ -81,7 +81,7 @@ class ByHand:
         kernel = self.kernel
         if kernel.prototype is None or not LANGUAGES[kernel.language].is_native:
             return False
-        return roles_of(kernel.prototype, kernel.usage, kernel.target, kernel.called).in_pieces
+        return roles_of(kernel.prototype, kernel.usage, kernel.target, kernel.title).in_pieces
 
     @property
     def layouts(self) -> tuple[str, ...]:
@@ -107,7 +107,7 @@ class ByHand:
         if self.caller is not None:
             self.caller.prepare(self.kernel, instance, self.reference.constants)
             if self.caller.launch is not None:
-                self.apart.chosen_for_grids()  # or it is not tried, which is no fault of its numbers
+                self.apart.choose_for_grids()  # or it is not tried, which is no fault of its numbers
 
     def takes(self, instance: Instance, arrays: Sequence[Array], *, runs: bool = True) -> bool:
         """Whether there is a kernel for these arrays, to run or else to be watched; else `reason` says why not."""
@@ -120,7 +120,7 @@ class ByHand:
                 return self.replay(instance, arrays)
             return self.apart.run(self.kernel, instance, arrays, how)
         except NoyauError as error:
-            raise error.reworded(self.worded(_END.sub(lambda match: _named(match, instance), str(error)))) from None
+            raise error.reword(self.reword(_END.sub(lambda match: _named(match, instance), str(error)))) from None
 
     def replay(self, instance: Instance, arrays: Sequence[Array]) -> list[Array]:
         """The results of a run with every access watched, which is remembered. UnsupportedError where it is ended."""
@@ -149,19 +149,19 @@ class ByHand:
         """Numbers at which it may begin to behave otherwise, and what they are called."""
         return constants_of(self.kernel)
 
-    def watched(self) -> Watch | str | None:
+    def watch_run(self) -> Watch | str | None:
         """A run with every access watched, or why there is none; None where nobody asks."""
         return by_hand(self.kernel, self.reference.constants)
 
-    def worded(self, message: str) -> str:
+    def reword(self, message: str) -> str:
         """A message without the names of what it runs in."""
         names = "|".join(map(re.escape, (self.apart.op.name, self.called, SYMBOL, self.name)))
         return re.sub(rf"^(?:(?:{names}):? )+", "", message)
 
-    def passed(self, instances: Sequence[Instance], certificate: Certificate) -> None:
+    def record_pass(self, instances: Sequence[Instance], certificate: Certificate) -> None:
         remember(self.kernel, self.reference, instances, certificate.to_json())
 
-    def failed(self, fault: str) -> None:
+    def record_failure(self, fault: str) -> None:
         revoke(self.kernel, self.reference, fault)
 
     def notes(self) -> list[str]:
@@ -255,11 +255,11 @@ class FromReference:
         outputs = [End(v.name, v.dtype, s) for v, s in zip(instance.outputs, bound.shapes, strict=True)]
 
         def call(arguments: Sequence[Array], results: Sequence[Array]) -> Sequence[Array]:
-            return self.called_on(arguments, results, how)
+            return self.call_on(arguments, results, how)
 
         return Guards(call, self.called, tuple(inputs), tuple(outputs)).run(bound.arrays, how)
 
-    def called_on(self, inputs: Sequence[Array], outputs: Sequence[Array], how: How) -> Sequence[Array]:
+    def call_on(self, inputs: Sequence[Array], outputs: Sequence[Array], how: How) -> Sequence[Array]:
         """The results, written to `outputs`: for arrays as they lie, or packed, where no kernel reads them so."""
         bound = self.bound(inputs)
         program = self.program(bound)
@@ -278,7 +278,7 @@ class FromReference:
 
     def bound(self, arrays: Sequence[Array]) -> Bound:
         assert self.op.signature is not None
-        return bind(self.op.signature, arrays, self.op.known(self.constants), self.op.name)
+        return bind(self.op.signature, arrays, self.op.known_sizes(self.constants), self.op.name)
 
     def program(self, bound: Bound, *, runs: bool = True) -> programs.BuiltProgram | str:
         """The program for arrays like these, built once; or why there is none. Without `runs` it is only watched."""
@@ -290,14 +290,14 @@ class FromReference:
                 return each
         program: programs.BuiltProgram | str
         try:
-            text = self.generated(request)
+            text = self.generate(request)
             program = programs.BuiltProgram(text, ()) if self.is_replayed else programs.build(text, runs=runs)
         except UnsupportedError as error:
             program = str(error)
         self.built.setdefault((key, runs), []).append(program)
         return program
 
-    def generated(self, request: programs.Specialization) -> programs.GeneratedProgram:
+    def generate(self, request: programs.Specialization) -> programs.GeneratedProgram:
         """The text for arrays like these: what was watched is what runs."""
         texts = self.texts.setdefault(programs.key_of(request), [])
         text = next((each for each in texts if each.holds(request.sizes)), None)
@@ -306,7 +306,7 @@ class FromReference:
             texts.append(text)
         return text
 
-    def watched(self) -> Watch | str | None:
+    def watch_run(self) -> Watch | str | None:
         """Those that are compiled as a user's are, and have an interpreter of their own."""
         return self.watch if WATCHES.get(self.language) else None
 
@@ -323,10 +323,10 @@ class FromReference:
         watched: WatchedRun = watch(program, inputs, self.op.name, self.name, size)
         return watched
 
-    def passed(self, instances: Sequence[Instance], certificate: Certificate) -> None:
+    def record_pass(self, instances: Sequence[Instance], certificate: Certificate) -> None:
         """Nothing: what is generated has a certificate of its own where it is called."""
 
-    def failed(self, fault: str) -> None:
+    def record_failure(self, fault: str) -> None:
         """Nothing, as above."""
 
     def notes(self) -> list[str]:

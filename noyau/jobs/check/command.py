@@ -388,7 +388,7 @@ def check_cell(shell: Any, line: str, cell: str) -> ScriptCheck:
         _restore(before)
     elif before != os.environ.get(_INTERPRET):
         session.notes.append(_INTERPRETS)
-    record = session.finished("" if ended.success else "it ended with an exception")
+    record = session.finish("" if ended.success else "it ended with an exception")
     return replace(record, advice=(*record.advice, *lint_text(cell, "cell")))
 
 

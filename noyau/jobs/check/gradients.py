@@ -271,7 +271,7 @@ def subject_of(op: Op[..., Any], sizes: Mapping[str, int], floats: DType, seed: 
     assert op.signature is not None
     signature, rng = op.signature, np.random.default_rng(seed)
     constants = op.description.reference.constants
-    bindings = {**op.known(constants), **integers_of(signature, sizes)}
+    bindings = {**op.known_sizes(constants), **integers_of(signature, sizes)}
     instance = usual_instance(signature, bindings, {Family.FLOAT: floats, Family.ANY: floats, **USUAL})
     if op.inputs is None:
         numbers = usual_sizes(instance, sizes)
@@ -279,7 +279,7 @@ def subject_of(op: Op[..., Any], sizes: Mapping[str, int], floats: DType, seed: 
     else:
         arrays = draw_inputs(op.inputs, rng, sizes, op.description.reference.parameters, op.name)
         arrays = in_dtypes(arrays, signature, [value.dtype for value in instance.inputs])
-    bound = bind(signature, arrays, op.known(constants), op.name)
+    bound = bind(signature, arrays, op.known_sizes(constants), op.name)
     inputs = {value.name: array for value, array in zip(bound.instance.inputs, bound.arrays, strict=True)}
     integers = {name: int(array) for name, array in inputs.items() if name in bindings}
     request = Specialization(bound.instance, constants, integers, (), bound.sizes)
@@ -291,7 +291,7 @@ def cases_of(op: Op[..., Any], sizes: Sizes, dtype: DType, seed: int) -> Iterato
     plans: list[tuple[str, Callable[[Array], Array], Sizes]] = [("normal numbers", np.asarray, sizes)]
     if op.inputs is None:
         assert op.signature is not None
-        known = {**op.known(op.description.reference.constants), **integers_of(op.signature, {})}
+        known = {**op.known_sizes(op.description.reference.constants), **integers_of(op.signature, {})}
         names = [name for name in usual_sizes(usual_instance(op.signature, known), {}) if name not in sizes]
         plans += [
             ("numbers above 0", lambda x: np.abs(x) + 0.25, sizes),

@@ -104,7 +104,7 @@ class KernelProcesses(AbstractContextManager["KernelProcesses"]):
             self.native.patience_s = self.limit_s(guards, arrays)
             library, symbol = library_of(kernel, instance, constants)
             return self.native.ask(run_library, library, symbol, guards.inputs, guards.outputs, pack(arrays), how)
-        way = self.chosen_for_grids() if language.on_gpu else self.chosen()
+        way = self.choose_for_grids() if language.on_gpu else self.choose()
         if way.worker is None:
             with threaded(how.threads):
                 return guards.run(arrays, how)
@@ -125,7 +125,7 @@ class KernelProcesses(AbstractContextManager["KernelProcesses"]):
         # Where others compute, a process may not even have begun by then, which is no fault of its kernel.
         return min(self.patience_s, _FEW_S * wait_factor()) if work < _FEW_CELLS else self.patience_s
 
-    def chosen(self) -> ProcessChoice:
+    def choose(self) -> ProcessChoice:
         """The way to run what Python calls, chosen with the first run."""
         if self.way is None:
             self.way = next(way for way in self.ways() if way.worker is None or opens(way.worker, way.home))
@@ -135,9 +135,9 @@ class KernelProcesses(AbstractContextManager["KernelProcesses"]):
         """Start the process that takes seconds to begin, before any run is waited for."""
         if any(map(is_launched_here, self.op.kernels.values())):
             with suppress(NoyauError):  # why it cannot be is told of each kernel
-                self.chosen_for_grids()
+                self.choose_for_grids()
 
-    def chosen_for_grids(self) -> ProcessChoice:
+    def choose_for_grids(self) -> ProcessChoice:
         """The way to run a kernel of a grid: where there is no GPU, in Triton's interpreter, which has to be asked for
         before triton is imported; else on the GPU, of which a kernel that traps takes the process with it.
 

@@ -93,22 +93,22 @@ class OneKernel:
     def run(self, sizes: Sizes, seed: int) -> KernelCheck:
         candidate = self.candidate
         if candidate.skipped:
-            return self.unchecked(candidate.skipped)
+            return self.without_check(candidate.skipped)
         self.points = candidate.points
         try:
             results = self.run_attempts(sizes, seed)
         except errors.UnsupportedError as error:
-            return self.unchecked(str(error))
+            return self.without_check(str(error))
         except errors.BuildError as error:
             finding = self.finding(FindingKind.LAUNCH, "", str(error))
-            candidate.failed(f"{finding.kind}: {finding.message}")
+            candidate.record_failure(f"{finding.kind}: {finding.message}")
             return KernelCheck(candidate.name, candidate.language, None, (finding,))
         first = next(self.attempts(sizes, seed, results), None)
-        check = self.judged(results, self.sanitize(results, sizes, seed))
+        check = self.conclude(results, self.sanitize(results, sizes, seed))
         is_usual = bool(sizes) or self.op.inputs is not None
         return with_lint(check, self.candidate, first, self.declared, is_usual=is_usual)
 
-    def unchecked(self, reason: str) -> KernelCheck:
+    def without_check(self, reason: str) -> KernelCheck:
         """The record of a kernel that cannot be tried here; nobody misses one that noyau generates."""
         candidate = self.candidate
         unverified = reason if candidate.is_trusted else ""
@@ -131,12 +131,12 @@ class OneKernel:
     def is_affordable(self, attempt: Attempt, budget: Budget, results: AttemptResults) -> bool:
         """Whether a run takes a small share of the time; the first few, whether each is short."""
         work = self.work(attempt.instance, attempt.sizes)
-        is_short = len(results.outcomes) < FEWEST and budget.costs.expected_s(work) < SHORT_S
+        is_short = len(results.outcomes) < FEWEST and budget.costs.expect_s(work) < SHORT_S
         return is_short or budget.affords(work, SHARE)
 
     def sanitize(self, results: AttemptResults, sizes: Sizes, seed: int) -> SanitizedRuns:
         """Run the kernel with every access watched."""
-        run, earlier = self.candidate.watched(), self.candidate.seen
+        run, earlier = self.candidate.watch_run(), self.candidate.seen
         if run is None or results.hangs or (self.candidate.is_replayed and not self.is_enough(results)):
             return earlier
         some = list(islice(self.attempts(sizes, seed, results), WATCHED))
@@ -357,9 +357,9 @@ class OneKernel:
         severity: Severity = "warning" if unlike.kind is FindingKind.ORDER_DEPENDENT else "error"
         return replace(self.finding(unlike.kind, inputs, message, unlike.spread.cell), severity=severity)
 
-    def judged(self, results: AttemptResults, runs: SanitizedRuns) -> KernelCheck:
+    def conclude(self, results: AttemptResults, runs: SanitizedRuns) -> KernelCheck:
         """The record, and where nothing is wrong, the note that it was checked."""
-        candidate, findings = self.candidate, explain_findings(self.mended(results), runs)
+        candidate, findings = self.candidate, explain_findings(self.mend(results), runs)
         alike = None if FindingKind.ORDER_DEPENDENT in results.findings else True
         certificate = Certificate(candidate.called, tuple(results.outcomes), order_independent=alike)
         wrong = next((finding for finding in findings if finding.severity == "error"), None)
@@ -368,20 +368,20 @@ class OneKernel:
             wrong = self.finding(failure.kind, failure.inputs, str(failure), failure.cell)
             findings.append(wrong)
         if wrong is None:
-            candidate.passed(tuple(results.instances), certificate)
+            candidate.record_pass(tuple(results.instances), certificate)
         else:
-            candidate.failed(f"{wrong.kind}: {wrong.message}")
+            candidate.record_failure(f"{wrong.kind}: {wrong.message}")
         lacks = {"the reference refuses": results.left_out, f"have no kernel: {candidate.reason}": results.untaken}
         cases = [f"{several(count, 'case')} left out that {lack}" for lack, count in lacks.items() if count]
-        notes = [*candidate.notes(), *self.left_out(results), *cases]
+        notes = [*candidate.notes(), *self.left_out_notes(results), *cases]
         if isinstance(candidate, ByHand):
             results.coverage.idle = idle_lines(candidate.kernel, runs.lines_seen)
         parts = tuple(findings), tuple(results.shapes), tuple(notes), "", runs.accesses or None, runs.lines
-        reason = results.unsupported or candidate.cut or runs.unverified(candidate.language)
+        reason = results.unsupported or candidate.cut or runs.unverified_reason(candidate.language)
         unverified = reason if candidate.is_trusted else ""
         return KernelCheck(candidate.name, candidate.language, certificate, *parts, unverified, results.coverage)
 
-    def mended(self, results: AttemptResults) -> list[Finding]:
+    def mend(self, results: AttemptResults) -> list[Finding]:
         """The findings; where there are none with some number of axes, with what does for a kernel of that number."""
         if not results.right or not results.wrong or not results.right.isdisjoint(results.wrong):
             return list(results.findings.values())
@@ -389,7 +389,7 @@ class OneKernel:
         note = f"it is right with {axes}: where it is for no others, let it raise an error there"
         return [replace(each, mend=f"{each.remedy}; {note}") for each in results.findings.values()]
 
-    def left_out(self, results: AttemptResults) -> list[str]:
+    def left_out_notes(self, results: AttemptResults) -> list[str]:
         """Notes on inputs that the kernel is not written for: it raised for all of the kind that were tried."""
         kinds: dict[str, list[str]] = {}
         for instance, (_, failure) in results.raised.items() if results.right else ():

@@ -172,7 +172,7 @@ def model_difference(
         texts = [", ".join(f"{printable(name)} {kind}" for name, kind in each.items()) or "nothing" for each in ends]
         both = f"{one.name} takes {texts[0]}, and {other.name} takes {texts[1]}"
         raise InputError(f"{both}: only models of one kind compare")
-    imported, capturing = one.original.called, capture_of(one.original)
+    imported, capturing = one.original.feed_model, capture_of(one.original)
     runs, notes = list[DifferenceRun](), list[str]()
     for arrays, sizes, inputs_from in feeds(imported, dims or {}, inputs, seed):
         entering, faults = capturing.entering(arrays, names)

@@ -141,7 +141,7 @@ class _Part:
     what: UserKernel | FromReference | None
 
     @property
-    def called(self) -> str:
+    def title(self) -> str:
         """The name of what is checked."""
         return f"the gradient of {self.op.name}" if self.what is None else f"{self.op.name}[{self.what.name}]"
 
@@ -242,7 +242,7 @@ def _run(parts: Sequence[_Part], say: Say, numbers: Iterable[int]) -> Iterator[l
             return opened[-1]
 
         for done, part in enumerate(map(parts.__getitem__, numbers)):
-            say(Step(f"checking {part.called}", done, len(parts)))
+            say(Step(f"checking {part.title}", done, len(parts)))
             checks = part.run(apart)
             if opened and any(error.kind in SPOILING for each in checks for error in each.errors):
                 opened[-1].renew()

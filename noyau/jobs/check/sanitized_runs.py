@@ -62,9 +62,9 @@ def maps_of(op: Op[..., Any]) -> list[AccessMap]:
             instance, arrays, size = usual_case(op)
             watch(KernelCase(kernel, instance, arrays, {}, size), own)
         except NoyauError as error:
-            own = [AccessMap(kernel.called, "", "", {}, (), (str(error),))]
+            own = [AccessMap(kernel.title, "", "", {}, (), (str(error),))]
         if not own and LANGUAGES[kernel.language].on_gpu:
-            own = [AccessMap(kernel.called, "", "", {}, (), (_APART,))]
+            own = [AccessMap(kernel.title, "", "", {}, (), (_APART,))]
         maps += own
     return maps
 
@@ -111,7 +111,7 @@ class SanitizedRuns:
         many = f"{none or 'watched '}on {shapes}, {counted(self.accesses)} access{'es' * (self.accesses != 1)}"
         return (many, *self.allowed, *self.notes.values())
 
-    def unverified(self, language: str) -> str:
+    def unverified_reason(self, language: str) -> str:
         """Why the accesses of a kernel count as unchecked; nothing where they were seen, or nobody watches any."""
         if not is_watched(language) or self.findings:
             return ""

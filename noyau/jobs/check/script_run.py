@@ -168,13 +168,13 @@ def main() -> int:
     wish = json.loads(os.environ.pop("NOYAU_SCRIPT"))
     path = Path(wish["path"])
     session = ScriptSession(path.name, maps={} if wish["maps"] else None)
-    session.keep = lambda: _write(session.finished(), Path(wish["record"]))
+    session.keep = lambda: _write(session.finish(), Path(wish["record"]))
     sys.argv = [str(path), *wish["arguments"]]
     del sys.path[0]
     launch = wish["launch"] and tuple(tuple(each) if isinstance(each, list) else each for each in wish["launch"])
     fault, status = "", 0
     guard = FunctionGuard()
-    finished, write, look = session.finished, _write, guard.look  # which the script may change
+    finished, write, look = session.finish, _write, guard.look  # which the script may change
     session.look = look
     with import_path(path.resolve()), hooks_of_script(session, launch or None, _text(path)):
         look(WATCHING)

@@ -390,7 +390,7 @@ class _Function:
     def values(self, right: TorchReference) -> KernelCheck:
         """Check its values, on tensors of each layout."""
         arrays = right.arrays(self.args)
-        return self.judged("values", right.graph, arrays, {each: functools.partial(self.run, each) for each in LAYOUTS})
+        return self.judge("values", right.graph, arrays, {each: functools.partial(self.run, each) for each in LAYOUTS})
 
     def gradients(self, right: TorchReference) -> list[KernelCheck]:
         """Check its gradients by autograd; nothing where there is no float among the arguments or the results."""
@@ -400,9 +400,9 @@ class _Function:
             return [KernelCheck("gradient", LANGUAGE, None, (), skipped=right.reason)]
         arrays = (*right.arrays(self.args), *right.above(np.random.default_rng(self.seed)).values())
         backs = {layout: functools.partial(self.back, layout, right) for layout in LAYOUTS}
-        return [self.judged("gradient", right.gradient, arrays, backs, functools.partial(difference, right))]
+        return [self.judge("gradient", right.gradient, arrays, backs, functools.partial(difference, right))]
 
-    def judged(
+    def judge(
         self,
         name: str,
         graph: Graph,

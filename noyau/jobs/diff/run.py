@@ -72,7 +72,7 @@ def _values(
     """The outputs of both, and what pairs of nodes make."""
     if len(one.inputs) != len(other.inputs) or len(one.outputs) != len(other.outputs):
         raise InputError("they take other inputs or give other outputs")
-    arrays, _, _ = next(iter(feeds(open_model(one.path).called, dims, inputs, seed)))
+    arrays, _, _ = next(iter(feeds(open_model(one.path).feed_model, dims, inputs, seed)))
     names = dict(zip(one.inputs, one.inputs if set(one.inputs) == set(other.inputs) else other.inputs, strict=True))
     nodes = ((one.nodes[place].outputs, other.nodes[partner].outputs) for place, partner in sorted(pairs.items()))
     twins = {name: twin for outputs in nodes for name, twin in zip(*outputs, strict=False)}

@@ -73,16 +73,16 @@ class Extraction:
         return tuple(contents)
 
     def contents(self, file: File) -> dict[File, bytes]:
-        written = self.written(op_name(file))
+        written = self.write(op_name(file))
         try:
             (kernel, launch), reason = start_of(self.graph, written), ""
         except UnsupportedError as error:
             kernel, launch, reason = "", "", str(error)
         text = self.text(written, file, reason, launch)
-        files = {file: text.encode("ascii"), file.with_suffix(".npz"): self.packed(written)}
+        files = {file: text.encode("ascii"), file.with_suffix(".npz"): self.pack(written)}
         return files if reason else files | {file.with_suffix(".c"): kernel.encode("ascii")}
 
-    def written(self, name: str) -> NumpyFunction:
+    def write(self, name: str) -> NumpyFunction:
         """The reference. UnsupportedError where the path has no text, or no signature."""
         ends = self.path.ends.sources
         others = [node.output for node in self.graph.inputs if node.output not in ends]
@@ -105,7 +105,7 @@ class Extraction:
         results = (f"{each}{term(name)}" for each, name in zip(names, written.outputs, strict=True))
         return f"{', '.join(map(term, written.inputs))} -> {', '.join(results)}"
 
-    def packed(self, written: NumpyFunction) -> bytes:
+    def pack(self, written: NumpyFunction) -> bytes:
         """The arrays as an .npz file, under the names of the op's inputs."""
         buffer = io.BytesIO()
         with zipfile.ZipFile(buffer, "w") as archive:
@@ -180,9 +180,9 @@ def extract(
     graph = path_graph(wires_of(original), path)
     for strange in (node.output for node in graph.inputs if node.dtype is DType.OTHER):
         raise UnsupportedError(f"{printable(strange)} is of a type that no op takes")
-    feeds = model_inputs(original.called, [graph], dims or {}, inputs, seed)
+    feeds = model_inputs(original.feed_model, [graph], dims or {}, inputs, seed)
     extraction = Extraction(original.name, path, graph, {}, ())
-    extraction.written("path")  # what has no text is refused before the model runs
+    extraction.write("path")  # what has no text is refused before the model runs
     names = [node.output for node in graph.inputs]
     flow = look(original, names, feeds.full, capture_of(original), feeds.made_up)
     for missing in (name for name in names if name not in flow.arrays):

@@ -66,7 +66,7 @@ def shared_out(ran: TimedSession, runs: Sequence[NodeRuns], overhead: Overhead) 
 
     What is in no node is seen in two ways, and the lesser one counts: a run less its nodes, which a machine that drifts
     spoils in long runs; and, with the profiler on, a run less its nodes, which the profiler spoils in short ones."""
-    comparison, overhead = ran.comparison, overhead.fitted_to(ran.comparison, runs)
+    comparison, overhead = ran.comparison, overhead.fit_to(ran.comparison, runs)
     if not runs:
         return [], comparison.before_median_s, 1.0
     own_s = list(map(overhead.own_s, runs))

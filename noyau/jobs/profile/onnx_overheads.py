@@ -54,7 +54,7 @@ class Overhead:
         """Seconds of a node in one run of the model, its dispatch by onnxruntime included."""
         return max(node.median_us * 1e-6 - self.overhead_s(node), 0.0)
 
-    def fitted_to(self, model: Comparison, nodes: Sequence[NodeRuns]) -> Overhead:
+    def fit_to(self, model: Comparison, nodes: Sequence[NodeRuns]) -> Overhead:
         """The overhead with every part multiplied by one factor, for the caches of a model are not those of a chain.
 
         The factor is between 1 and that which makes up for what the profiler adds to a run of the model, where that is

@@ -94,7 +94,7 @@ def bindings(dims: Dims) -> list[dict[str, int]]:
 
 def inputs_for(original: SourceModel, dims: Mapping[str, int], wishes: ProfileOptions) -> Inputs:
     """Arrays for every input of the model. InputError where one cannot be made up, or does not fit."""
-    imported, names = original.called, frozenset(original.imported.initializers)
+    imported, names = original.feed_model, frozenset(original.imported.initializers)
     if wishes.inputs is None:
         return make_inputs(imported.graph, sizes_for(imported, dims), np.random.default_rng(wishes.seed), without=names)
     return first_sample(Path(wishes.inputs), imported.graph, without=names, dims=dims)

@@ -72,7 +72,7 @@ class ShownModel(Staged):
             native = ", ".join(name for name, each in LANGUAGES.items() if each.is_native)
             raise InputError(f"there is no language {printable(language)} yet; the languages are: {native}")
         planned = kernel_named(kernel, self.plan.kernels)
-        return planned.explained(_certificate(planned, self.target))
+        return planned.explain(_certificate(planned, self.target))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield Text.assemble((printable(self.title), "bold"), f": {self.count}")
@@ -141,7 +141,7 @@ def show(path: str | Path, *, target: str = "native", between: Between | None = 
     original = open_model(Path(path), flat=True)
     cut, level = cut_of(original, between), c_compiler.resolve_target(target)
     plans = installable(plan(cut.groups, original.operators, level), original.model, original.folder)
-    plans = replace(plans, kernels=tuple(map(original.located, plans.kernels)))
+    plans = replace(plans, kernels=tuple(map(original.locate, plans.kernels)))
     return ShownModel(original.name, original.labels, cut, plans, level, origin(original), original)
 
 

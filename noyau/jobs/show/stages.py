@@ -60,12 +60,12 @@ class Staged(Paged, Printed, ABC):
         """Every kernel, or the one of a name, at a stage: graph (as the user spelt it), normal (one spelling for all),
         loops (lowered), scheduled, text (the source), or all. InputError where there is no such stage or kernel."""
         names = STAGES if stage == "all" else (stage,)
-        parts = [(f"{each.name}: {name}", each.text(name)) for each in self._chosen(kernel) for name in names]
+        parts = [(f"{each.name}: {name}", each.text(name)) for each in self._choose(kernel) for name in names]
         return "\n\n".join(f"==== {head} ====\n{text.rstrip()}" for head, text in parts) + "\n"
 
     def difference(self, stage: str, other: str, kernel: str | None = None) -> Difference:
         """Two stages of every kernel, or of the one of a name, side by side. InputError as from `stage`."""
-        chosen = self._chosen(kernel)
+        chosen = self._choose(kernel)
         return Difference((stage, other), tuple((each.name, each.text(stage), each.text(other)) for each in chosen))
 
     def _page(self) -> Page:
@@ -79,7 +79,7 @@ class Staged(Paged, Printed, ABC):
         sections = [document.summary(head, "plain"), document.table("Kernels", rows), document.lines("Steps", rest)]
         return Page(head.partition(" ")[0], "show", sections, texts)
 
-    def _chosen(self, kernel: str | None) -> Sequence[KernelStages]:
+    def _choose(self, kernel: str | None) -> Sequence[KernelStages]:
         """Every kernel; or that of a name, or the only one whose name begins so. InputError where there is none."""
         if kernel is None:
             return self.stages

@@ -238,4 +238,4 @@ def parameters(function: TextFunction) -> tuple[str, ...]:
 
 def prototype(kernel: UserKernel) -> Prototype:
     """The parameters of a kernel in C, C++ or CUDA C++."""
-    return kernel.prototype or prototype_of(kernel.text, plain_name(kernel.entry), kernel.called, kernel.language)
+    return kernel.prototype or prototype_of(kernel.text, plain_name(kernel.entry), kernel.title, kernel.language)

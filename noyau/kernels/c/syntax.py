@@ -175,9 +175,9 @@ class Syntax:
             plain = f"{plain[:start]}((({plain[start + 3 : end - 3]}))){plain[end:]}"
         self.launch_places = [match.start() for match in re.finditer("<<<", bare)]
         self._plain = plain.encode("ascii")
-        self.root = self._parsed(None)
+        self.root = self._parse(None)
 
-    def _parsed(self, inside: Node | None) -> Node:
+    def _parse(self, inside: Node | None) -> Node:
         """The tree of the text, or of what is inside of a node alone."""
         import tree_sitter
 
@@ -190,7 +190,7 @@ class Syntax:
     def source(self, node: Node) -> str:
         return self.text[node.start_byte : node.end_byte]
 
-    def _captured(self, root: Node, name: str) -> list[Node]:
+    def _capture(self, root: Node, name: str) -> list[Node]:
         import tree_sitter
 
         nodes = tree_sitter.QueryCursor(_query(self._language)).captures(root).get(name, [])
@@ -200,7 +200,7 @@ class Syntax:
     def functions(self) -> tuple[FunctionSyntax, ...]:
         """The functions that the text defines, but for those inside of others."""
         functions, end = list[FunctionSyntax](), 0
-        nodes = [*self._captured(self.root, "function"), *self._captured(self.root, "cut")]
+        nodes = [*self._capture(self.root, "function"), *self._capture(self.root, "cut")]
         for node in sorted(nodes, key=lambda node: node.start_byte):
             function = self._function(node) if node.start_byte >= end else None
             if function is not None:
@@ -230,10 +230,10 @@ class Syntax:
     def macros(self) -> tuple[tuple[str, Node], ...]:
         """The macros that the text defines, but for empty ones, each with the tree of its body."""
         macros = []
-        for node in self._captured(self.root, "macro"):
+        for node in self._capture(self.root, "macro"):
             name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
             if name is not None and value is not None:
-                macros.append((self.source(name), self._parsed(value)))
+                macros.append((self.source(name), self._parse(value)))
         return tuple(macros)
 
     @cached_property
@@ -265,7 +265,7 @@ class Syntax:
     def _everywhere(self, name: str) -> list[Node]:
         """The nodes that are captured in the text and in its macros, by their places."""
         roots = [self.root, *(body for _, body in self.macros)]
-        return sorted((node for root in roots for node in self._captured(root, name)), key=lambda node: node.start_byte)
+        return sorted((node for root in roots for node in self._capture(root, name)), key=lambda node: node.start_byte)
 
     def launch(self, call: Node) -> LaunchSyntax | None:
         inner, arguments = call.child_by_field_name("function"), call.child_by_field_name("arguments")

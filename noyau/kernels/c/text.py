@@ -88,8 +88,8 @@ def c_source(kernel: UserKernel, instance: Instance, name: str, constants: Mappi
     `constants`: the op's, where they are not the default ones. The author's lines keep their numbers. SignatureError
     where the function does not take what the instance has, UnsupportedError where it is in another language."""
     if not LANGUAGES[kernel.language].is_native or kernel.prototype is None:
-        raise UnsupportedError(f"{kernel.called} is in {kernel.language}; only a kernel in c can be called from C")
-    roles = roles_of(kernel.prototype, kernel.usage, kernel.target, kernel.called)
+        raise UnsupportedError(f"{kernel.title} is in {kernel.language}; only a kernel in c can be called from C")
+    roles = roles_of(kernel.prototype, kernel.usage, kernel.target, kernel.title)
     call = NativeCall(kernel, kernel.prototype, roles, instance, kernel.numbers(constants))
     printed = _Wrapper(call, name)
     macros = "".join(f"#define {macro} {_literal(value)}\n" for macro, value in printed.macros.items())
@@ -107,9 +107,9 @@ def c_flags(kernel: UserKernel) -> tuple[str, ...]:
 def require_plain_build(kernel: UserKernel) -> None:
     """InputError where a kernel cannot be built as all those of a model are: of one text, without flags."""
     if kernel.usage.options.get("flags"):
-        raise InputError(f"{kernel.called} asks for flags, and kernels of a model are built alike: leave them out")
+        raise InputError(f"{kernel.title} asks for flags, and kernels of a model are built alike: leave them out")
     if c_flags(kernel):
-        raise InputError(f"{kernel.called} includes files of its own, and a model has one text: put them in there")
+        raise InputError(f"{kernel.title} includes files of its own, and a model has one text: put them in there")
 
 
 def _symbolic(value: Value) -> Buffer:
@@ -147,7 +147,7 @@ def _renamed(dim: Dim) -> Dim:
 def _arguments(call: NativeCall) -> list[CallArgument]:
     if call.roles.names is None:
         return _arguments_by_author(call)
-    fault = misfit(call.prototype, call.roles.names, call.instance, call.kernel.called)
+    fault = misfit(call.prototype, call.roles.names, call.instance, call.kernel.title)
     if fault:
         raise SignatureError(fault)
     values, numbers = call.passed_values, {**dict(call.instance.sizes), **call.numbers}
@@ -163,7 +163,7 @@ def _arguments(call: NativeCall) -> list[CallArgument]:
 
 def _arguments_by_author(call: NativeCall) -> list[CallArgument]:
     """Call `args=` with names for sizes; it gives Buffers, and arithmetic on extents and strides."""
-    entry, where = call.prototype.entry, f"args= of {call.kernel.called}"
+    entry, where = call.prototype.entry, f"args= of {call.kernel.title}"
     places = RANGE if call.roles.in_pieces else ()
     parameters = [each for each in call.prototype.parameters if each.name not in places]
     values = _followed(call.kernel.usage.args, call, where)
@@ -189,11 +189,11 @@ def _followed(function: Callable[..., Any] | None, call: NativeCall, where: str)
 
 def _extent(call: NativeCall) -> Dim:
     """The extent of `begin` and `end`: over the first dim of the first output, or as `launch=` says."""
-    launch, first, where = call.kernel.usage.launch, call.instance.outputs[0], f"launch= of {call.kernel.called}"
+    launch, first, where = call.kernel.usage.launch, call.instance.outputs[0], f"launch= of {call.kernel.title}"
     if launch is None:
         if not first.shape:
             message = f"begin and end go over the first dim of the first output, and {first.name} has none"
-            raise SignatureError(f"{call.kernel.called}: {message}; say with launch= how far they go")
+            raise SignatureError(f"{call.kernel.title}: {message}; say with launch= how far they go")
         return first.shape[0]
     if isinstance(launch, str):
         return dict(call.instance.sizes)[launch]
@@ -269,9 +269,9 @@ class _Wrapper:
 
     def text(self) -> str:
         each = [lambda position=position: self.initial(position) for position in self.filled]
-        parts = [*each, self.called]
+        parts = [*each, self.call_lines]
         if not self.call.roles.in_pieces:
-            parts = [lambda: [line for part in (*each, self.called) for line in part()]]
+            parts = [lambda: [line for part in (*each, self.call_lines) for line in part()]]
         launches = [self.launch(number, part) for number, part in enumerate(parts)]
         table = interface(self.kernel, self.scopes, self.expressions)
         functions = [integer_function(*key) for key in sorted(self.expressions.integers)]
@@ -297,14 +297,14 @@ class _Wrapper:
         kind = "_Bool" if dtype is DType.BOOL else TYPES[dtype]  # the author may have a bool of their own
         return f"({'const ' if constant else ''}{kind} *)call->buffers[{at}]"
 
-    def called(self) -> list[str]:
+    def call_lines(self) -> list[str]:
         """The call of the author's function, and what becomes of its result."""
-        text = f"{self.call.prototype.entry}({', '.join(self.passed(*pair) for pair in self.pairs)})"
+        text = f"{self.call.prototype.entry}({', '.join(self.argument_text(*pair) for pair in self.pairs)})"
         if self.call.roles.returned is not None:
             return [f"*({self.pointer(self.call.roles.returned, constant=False)}) = {text};", "return NOYAU_OK;"]
         return [f"return {text};"] if self.call.roles.status else [f"{text};", "return NOYAU_OK;"]
 
-    def passed(self, parameter: Parameter, argument: CallArgument) -> str:
+    def argument_text(self, parameter: Parameter, argument: CallArgument) -> str:
         if argument.place:
             return argument.place
         if argument.value is None:

@@ -97,7 +97,7 @@ class GeneratedProgram:
     text: str
 
     @property
-    def called(self) -> str:
+    def title(self) -> str:
         """Its name in messages: `softmax[c]`."""
         return f"{self.name}[{self.language}]"
 
@@ -105,7 +105,7 @@ class GeneratedProgram:
         """Whether it is right for these sizes too."""
         return holds(self.specialised, self.graph.demands, sizes)
 
-    def certified_at(self, sizes: Mapping[str, int]) -> bool:
+    def is_certified_at(self, sizes: Mapping[str, int]) -> bool:
         """Whether it is right for these sizes too, and its certificate is of what runs there: on a GPU other launches
         run for long rows than for short ones, and those of the call that it was made for were tried."""
         return self.holds(sizes) and (not self.wanted.sizes or self.launches(sizes) == self.launches(self.wanted.sizes))

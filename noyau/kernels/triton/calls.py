@@ -89,7 +89,7 @@ class TritonKernel(GridKernel):
         arguments = [arrays[each.number] if isinstance(each, ArrayArgument) else each for each in plan.arguments]
         grid: Any = plan.grid
         if grid is None:
-            grid = partial(self.tuned_grid, plan.offers)
+            grid = partial(self.grid_of, plan.offers)
         elif 0 in grid:
             return
         if parameters.is_interpreted(self.function):
@@ -101,11 +101,11 @@ class TritonKernel(GridKernel):
         except Exception as fault:
             if type(fault).__module__.startswith("triton.compiler"):
                 message = " ".join(str(fault).split())[:400]
-                raise CheckError(f"{self.kernel.called} does not compile: {type(fault).__name__}: {message}") from fault
+                raise CheckError(f"{self.kernel.title} does not compile: {type(fault).__name__}: {message}") from fault
             known = (NoyauError, torch.OutOfMemoryError) if "torch" in sys.modules else NoyauError
             if isinstance(fault, known) or not parameters.is_interpreted(self.function):
                 raise
-            raise error_of(self.kernel.called, fault) from fault
+            raise error_of(self.kernel.title, fault) from fault
 
     def launching(
         self, offers: Mapping[str, Any], device: Any
@@ -114,12 +114,12 @@ class TritonKernel(GridKernel):
         options = parameters.options_of(self.kernel.usage)
         named = {name: self.numbers[name] for name in self.binding.named} | self.chosen | options
         is_tuned = bool(set(parameters.meta_names(self.kernel.function)) - self.chosen.keys())
-        grid = None if is_tuned else as_grid(self.asked_grid(offers), self.kernel.called)
+        grid = None if is_tuned else as_grid(self.launch_of(offers), self.kernel.title)
         if self.kernel.usage.args is None:
             values = tuple(offers[source] for _, source in self.binding.sources)
         else:
             values = arguments_by_author(self.kernel, offers)
-        return self.placed(values), self.by_name(named, values), grid
+        return self.place(values), self.by_name(named, values), grid
 
     def by_name(self, named: Mapping[str, Any], arguments: Sequence[Any]) -> dict[str, Any]:
         """The arguments by name: without `args=` its parameters may stand in any order."""
@@ -129,20 +129,20 @@ class TritonKernel(GridKernel):
             order = [name for name, _ in self.binding.sources]
             if order != taken[: len(order)]:
                 remedy = "say with args= what it is called with"
-                raise SignatureError(f"{self.kernel.called} takes constants before arrays; {remedy}")
+                raise SignatureError(f"{self.kernel.title} takes constants before arrays; {remedy}")
         return {name: value for name, value in named.items() if name not in taken[: len(arguments)]}
 
-    def tuned_grid(self, offers: Mapping[str, Any], meta: Mapping[str, Any]) -> tuple[int, ...]:
+    def grid_of(self, offers: Mapping[str, Any], meta: Mapping[str, Any]) -> tuple[int, ...]:
         """The grid for what a tuner or heuristics chose."""
         chosen = {name: meta[name] for name in parameters.meta_names(self.kernel.function) if name in meta}
-        return as_grid(self.asked_grid({**offers, **chosen}), self.kernel.called)
+        return as_grid(self.launch_of({**offers, **chosen}), self.kernel.title)
 
     def device_of(self, arguments: Sequence[Any]) -> Any:
         """The device of the tensors. UnsupportedError where it cannot run there."""
         device: Any = next((each.device for each in arguments if is_tensor(each)), Memory())
         if device.type == "cpu" and not parameters.is_interpreted(self.kernel.function):
             remedy = "move them to a GPU, or set TRITON_INTERPRET=1 before triton is imported"
-            raise UnsupportedError(f"{self.kernel.called} is in triton, and its tensors lie on the CPU; {remedy}")
+            raise UnsupportedError(f"{self.kernel.title} is in triton, and its tensors lie on the CPU; {remedy}")
         return device
 
 

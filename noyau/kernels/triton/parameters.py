@@ -37,7 +37,7 @@ def bind_kernel(kernel: UserKernel, constants: Mapping[str, Any]) -> ParameterBi
     """The parameters of a kernel of an op. SignatureError where it does not take them, or does not take a constant of
     the op that is not at its default."""
     assert kernel.function is not None
-    usage, called = kernel.usage, kernel.called
+    usage, called = kernel.usage, kernel.title
     binding = bind_parameters(kernel.function, usage, kernel.target, called)
     names = usage.args.__code__.co_varnames if usage.args is not None and hasattr(usage.args, "__code__") else ()
     for name, value in kernel.target.constants.items():

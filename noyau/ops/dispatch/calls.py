@@ -95,7 +95,7 @@ class Calls:
         """The results for NumPy's arrays and numbers, of which nothing is known yet."""
         bound, known = bind(self.signature, arguments, sizes, self.description.name), self.all(constants)
         if runs_as_written():
-            return self.finished(self.written(bound, known), bound, out)
+            return self.finish(self.run_as_written(bound, known), bound, out)
         wanted, kept = specialization_of(self.signature, bound, known), self.entries
         chosen = self.choosing.choose(wanted)
         results = self.through_fast_call(chosen, kept, constants, tuple(arguments), out)
@@ -103,10 +103,10 @@ class Calls:
             return results
         choice = chosen.at(bound.largest)
         if choice.runner is None:
-            results = self.finished(self.written(bound, known), bound, out)
+            results = self.finish(self.run_as_written(bound, known), bound, out)
             self.warn(chosen)
             return results
-        return self.finished(run(choice, wanted, fit_layouts(bound.arrays, wanted.layouts)), bound, out)
+        return self.finish(run(choice, wanted, fit_layouts(bound.arrays, wanted.layouts)), bound, out)
 
     def all(self, constants: Mapping[str, Any]) -> Mapping[str, Any]:
         """Every constant, those at their defaults too."""
@@ -139,13 +139,13 @@ class Calls:
                 pair = kept.setdefault(id(chosen), pair)
         return pair[1]
 
-    def written(self, bound: Bound, constants: Mapping[str, Any]) -> list[Array]:
+    def run_as_written(self, bound: Bound, constants: Mapping[str, Any]) -> list[Array]:
         """The results of the reference as it is written."""
         results = self.description.reference.run(bound.instance, bound.arrays, constants)
         pairs = zip(results, bound.instance.outputs, strict=True)
         return [as_signed(result, value, self.description.name) for result, value in pairs]
 
-    def finished(self, results: Sequence[Array], bound: Bound, out: Any) -> Any:
+    def finish(self, results: Sequence[Array], bound: Bound, out: Any) -> Any:
         """Results as the reference returns them: one, or a tuple; scalars as NumPy's; written to `out` if given."""
         whole = in_caller_form(results, [value.scalar for value in bound.instance.outputs])
         return whole if out is None else write(self.description.name, whole, out, bound.arrays)
@@ -230,7 +230,7 @@ class UnsignedCalls:
             try:
                 return self.through(*self.split(args, constants), sizes, out)
             except UnsupportedError as error:
-                results = self.trusted(args)
+                results = self.run_trusted(args)
                 if results is not MISS:
                     return results
                 self.warn(str(error))
@@ -268,7 +268,7 @@ class UnsignedCalls:
         """The calls of the signature that these arguments have. UnsupportedError where there is none."""
         arrays = self.arrays(args)
         key = (tuple(map(_kind, arrays.values())), constants_key(constants))
-        return self.once.value(key, lambda: self.known(key, arrays), lambda: self.anew(key, arrays, constants)).calls
+        return self.once.value(key, lambda: self.known_calls(key, arrays), lambda: self.anew(key, arrays, constants)).calls
 
     def anew(self, key: Any, arrays: Mapping[str, Array], constants: Mapping[str, Any]) -> SignatureCalls:
         """Those of the signature that the reference has for these, known from now on; UnsupportedError for none."""
@@ -282,7 +282,7 @@ class UnsignedCalls:
         self.kinds.setdefault(key, []).append(signed)
         return signed
 
-    def known(self, key: Any, arrays: Mapping[str, Array]) -> SignatureCalls | None:
+    def known_calls(self, key: Any, arrays: Mapping[str, Array]) -> SignatureCalls | None:
         """Those of a signature that was found before and takes these arrays."""
         values = list(arrays.values())
         return next((each for each in self.kinds.get(key, ()) if each.takes(values)), None)
@@ -299,7 +299,7 @@ class UnsignedCalls:
             result[name] = np.asarray(array)
         return result
 
-    def trusted(self, args: Sequence[Any]) -> Any:
+    def run_trusted(self, args: Sequence[Any]) -> Any:
         """The results of a trusted kernel, or MISS."""
         kernel = self.returning()
         return MISS if kernel is None or kernel.function is None else kernel.function(*args)

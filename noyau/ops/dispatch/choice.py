@@ -94,13 +94,13 @@ class Selector:
     def choose(self, specialization: Specialization) -> Selection:
         """Choose what runs for a key, and where the reference asked for sizes, for these."""
         key = generation.key_of(specialization)
-        return self.once.value(key, lambda: self.known(key, specialization), lambda: self.anew(key, specialization))
+        return self.once.value(key, lambda: self.known_selection(key, specialization), lambda: self.anew(key, specialization))
 
     def anew(self, key: Key, specialization: Specialization) -> Selection:
         """The choice for a key, which is known from now on, unless it is forgotten while it is made."""
         chosen = self.chosen
         with aloud(self.description, lambda: self.demands.get(key, ())):
-            selection = self.decided(specialization, key)
+            selection = self.decide(specialization, key)
         now = monotonic()
         chosen[key] = [*(each for each in chosen.get(key, ()) if each.until > now), selection]
         return selection
@@ -113,7 +113,7 @@ class Selector:
         """Whether a choice was not forgotten since it was made."""
         return any(each is chosen for kept in list(self.chosen.values()) for each in kept)
 
-    def known(self, key: Key, specialization: Specialization) -> Selection | None:
+    def known_selection(self, key: Key, specialization: Specialization) -> Selection | None:
         """The earlier selection that holds for these sizes."""
         now = monotonic()
         return next((c for c in self.chosen.get(key, ()) if c.until > now and self.holds(c, key, specialization)), None)
@@ -123,7 +123,7 @@ class Selector:
         tried = [self.earlier(chosen.wanted, key, language) for language in specialization.languages]
         return all(at(specialization.sizes) for at, _ in filter(None, tried))
 
-    def decided(self, specialization: Specialization, key: Key) -> Selection:
+    def decide(self, specialization: Specialization, key: Key) -> Selection:
         """The choice for a key, from what is recorded and what can run."""
         rejected: Reasons = {}
         choices = list(self.won(specialization, key, rejected))
@@ -162,7 +162,7 @@ class Selector:
         attached = next((each for each in self.description.kernels if each.name == winner.kernel), None)
         if attached is not None:
             attached, stale = choose_constants(attached, winner.constants), text_digest(attached.text) != winner.text
-            return "it has changed since it was timed" if stale else self.barred(attached, specialization) or attached
+            return "it has changed since it was timed" if stale else self.bar_reason(attached, specialization) or attached
         if winner.kernel not in specialization.languages:
             return "it won before, and is no kernel of the op any more"
         program = self.program(specialization, key, winner.kernel)
@@ -174,7 +174,7 @@ class Selector:
     ) -> Iterator[Choice]:
         """The kernels that may run, the first choice first, when nothing was timed; the reference is the last. `tried`:
         of the generated kernels those alone that were built already."""
-        bars = {kernel.name: self.barred(kernel, specialization) for kernel in self.description.kernels}
+        bars = {kernel.name: self.bar_reason(kernel, specialization) for kernel in self.description.kernels}
         free = [kernel for kernel in self.description.kernels if not bars[kernel.name]]
         rejected |= {name: why for name, why in bars.items() if why}
         yield from (Choice(each.name, each.language, "it is trusted", each) for each in free if each.usage.trust)
@@ -192,7 +192,7 @@ class Selector:
         yield from (Choice(each.name, each.language, "it was checked", each) for each in free if not each.usage.trust)
         yield Choice(REFERENCE, "numpy", "it is the op as it is written", None)
 
-    def barred(self, kernel: UserKernel, specialization: Specialization) -> str:
+    def bar_reason(self, kernel: UserKernel, specialization: Specialization) -> str:
         """The reason why an attached kernel may not run, or nothing."""
         key = (specialization.instance, specialization.constants, specialization.device)
         return ineligible(kernel, self.description.reference, *key)
@@ -201,7 +201,7 @@ class Selector:
         """The generated program in a language, certified; or why there is none. Tried once, unless for no room."""
         attempt = self.earlier(specialization, key, language)
         if attempt is None:
-            attempt = self.tried(specialization, key, language)
+            attempt = self.attempt(specialization, key, language)
             if not isinstance(attempt[1], NoRoom):
                 self.programs.setdefault((key, language), []).append(attempt)
         return attempt[1]
@@ -210,14 +210,14 @@ class Selector:
         """The program that was made before and holds at these sizes, or why there was none at them."""
         return next((each for each in self.programs.get((key, language), ()) if each[0](specialization.sizes)), None)
 
-    def tried(self, specialization: Specialization, key: Key, language: str) -> Attempt:
+    def attempt(self, specialization: Specialization, key: Key, language: str) -> Attempt:
         """A program and where it holds, or why there is none and where; after some failures, at all sizes."""
         failed = sum(isinstance(program, str) for _, program in self.programs.get((key, language), ()))
         at: AtSizes = _everywhere
         try:
-            program = self.generated(specialization, language)
+            program = self.generate(specialization, language)
             self.demands[key] = tuple(program.specialised)
-            at = program.certified_at
+            at = program.is_certified_at
             built = build(program)
             fault = smoke_fault(self.description, built)
         except UnsupportedError as error:
@@ -234,7 +234,7 @@ class Selector:
             message = f"its smoke certificate failed: {fault}"
         return at if failed + 1 < TRIES else _everywhere, message
 
-    def generated(self, specialization: Specialization, language: str) -> GeneratedProgram:
+    def generate(self, specialization: Specialization, language: str) -> GeneratedProgram:
         """The program in a language. Where no compiler would build it, that is told before it is printed in vain, and
         what keeps the reference from being traced before that."""
         try:

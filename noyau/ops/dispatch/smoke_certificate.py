@@ -55,7 +55,7 @@ def smoke(description: Description, program: BuiltProgram, seed: int = 0) -> Cer
         inputs = chain(longer, first, islice(_until(ENOUGH_S, small), MOST - 1))
         cases = (Case(label, tuple(map(lie, arrays, wanted.layouts))) for label, arrays in inputs)
         how = partial(certify_native, traced=lambda: generated.graph, is_deterministic=generated.is_deterministic)
-        return how(judged_by, program, cases, name=generated.called)
+        return how(judged_by, program, cases, name=generated.title)
 
 
 def _until(limit_s: float, inputs: Iterator[Inputs]) -> Iterator[Inputs]:

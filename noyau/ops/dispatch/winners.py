@@ -34,7 +34,7 @@ class Winner:
     constants: tuple[tuple[str, Any], ...] = ()
 
     @property
-    def called(self) -> str:
+    def title(self) -> str:
         """Its name, with the constants."""
         message = ", ".join(f"{name}={value}" for name, value in self.constants)
         return f"{self.kernel} ({message})" if message else self.kernel

@@ -76,7 +76,7 @@ class ClosureValues:
     def __init__(self) -> None:
         self.seen: dict[int, FunctionType] = {}
 
-    def replaced(self, value: Any) -> Any:
+    def replace(self, value: Any) -> Any:
         """The value that a function of arrays sees where one of numbers sees `value`."""
         name = getattr(value, "__name__", "")
         match value:
@@ -87,7 +87,7 @@ class ClosureValues:
             case BuiltinFunctionType() if getattr(builtins, name, None) is value:
                 return BUILTINS.get(name, value)
             case functools.partial():
-                return functools.partial(self.replaced(value.func), *value.args, **value.keywords)
+                return functools.partial(self.replace(value.func), *value.args, **value.keywords)
             case FunctionType() if not f"{value.__module__}.".startswith(("numpy.", "noyau.functions.")):
                 return self.rebuilt(value)
             case _:
@@ -103,12 +103,12 @@ class ClosureValues:
         self.seen[id(function)] = result
         for name in set(global_names(function.__code__)):
             if name in scope:
-                scope[name] = self.replaced(scope[name])
+                scope[name] = self.replace(scope[name])
             elif name in BUILTINS:
                 scope[name] = BUILTINS[name]
         for cell, before in builtins.zip(cells, function.__closure__ or (), strict=True):
-            cell.cell_contents = self.replaced(before.cell_contents)
-        result.__defaults__ = tuple(builtins.map(self.replaced, function.__defaults__ or ())) or None
-        result.__kwdefaults__ = {k: self.replaced(v) for k, v in (function.__kwdefaults__ or {}).items()} or None
+            cell.cell_contents = self.replace(before.cell_contents)
+        result.__defaults__ = tuple(builtins.map(self.replace, function.__defaults__ or ())) or None
+        result.__kwdefaults__ = {k: self.replace(v) for k, v in (function.__kwdefaults__ or {}).items()} or None
         result.__doc__, result.__module__ = function.__doc__, function.__module__
         return result

@@ -58,7 +58,7 @@ class ReductionPlan:
     neutral: Any = None
     closes: bool = False
 
-    def joined(self, start: float, merged: Any) -> Any:
+    def join(self, start: float, merged: Any) -> Any:
         """The start and what the monoid gave."""
         return _JOINS[self.monoid](start, merged)
 
@@ -197,7 +197,7 @@ def reduction_over(ways: Ways) -> Scalar:
         way = ways.over(x.dtype)
         cells = x if way.neutral is None else step(way.neutral, x)
         merged = join(way.monoid, cells.astype(way.dtype), ways.axes(axis, x.ndim), keepdims=keepdims)
-        return way.joined(start, merged) if way.closes else merged
+        return way.join(start, merged) if way.closes else merged
 
     return reduction
 
@@ -215,7 +215,7 @@ def over_arrays(function: Any, inputs: int, label: str) -> FunctionType:
         raise SignatureError(f"{label} takes a function of numbers, not {function!r}")
     surroundings = ClosureValues()
     if not isinstance(function, FunctionType) or (function.__module__ or "").startswith("numpy"):
-        return _wrapped(surroundings.replaced(function), function, inputs, label)
+        return _wrapped(surroundings.replace(function), function, inputs, label)
     return _counted(surroundings.rebuilt(function), inputs, label)
 
 
@@ -304,11 +304,11 @@ class HigherOrder(Op[..., Any]):
     def explain(self, *args: Any, **kwargs: Any) -> Any:
         return super().explain(*_beside(args), **kwargs)
 
-    def generated(
+    def generate(
         self, language: str = "c", dtypes: Sequence[DType] = (), ranks: Sequence[int] = ()
     ) -> GeneratedProgram:
         """The kernels of its first form in a language."""
-        return self.forms[0].generated(language, dtypes, ranks)
+        return self.forms[0].generate(language, dtypes, ranks)
 
     def make(self, seed: int = 0, **sizes: int) -> tuple[Any, ...]:
         """Inputs for its first form."""

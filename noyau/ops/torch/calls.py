@@ -94,7 +94,7 @@ class TensorCalls:
             return self.into(arguments, constants, sizes, out)
         if not is_unwatched(arguments):
             return self.as_operator(arguments, constants)
-        return self.recorded(arguments, constants) if is_recorded(arguments) else self.run(arguments, constants)
+        return self.record(arguments, constants) if is_recorded(arguments) else self.run(arguments, constants)
 
     def into(self, arguments: Arguments, constants: Constants, sizes: Mapping[str, int], out: Any) -> Any:
         """The same, copied to `out`."""
@@ -123,7 +123,7 @@ class TensorCalls:
                 results = fast_call(arguments)
                 if results is not MISS:
                     return results
-        arguments = self.promoted(self.admitted(arguments))
+        arguments = self.promote(self.admit(arguments))
         if any(each.device.type == "meta" for each in arguments if isinstance(each, torch.Tensor)):
             return self.fake(arguments, constants)
         return self.anew(arguments, constants)
@@ -132,7 +132,7 @@ class TensorCalls:
         """The whole way, by the signature."""
         calls, known, device = self.calls, self.calls.all(constants), device_of(arguments)
         if runs_as_written():
-            return _packed(calls.written(self.bound(arrays_of(arguments), constants), known), device)
+            return _packed(calls.run_as_written(self.bound(arrays_of(arguments), constants), known), device)
         if device != generate.CPU:
             return self.on_device(arguments, constants, device)
         bound = self.bound(arrays_of(arguments), constants)
@@ -145,7 +145,7 @@ class TensorCalls:
         choice = chosen.at(bound.largest)
         if choice.runner is None:
             calls.warn(chosen)
-            return _packed(calls.written(bound, known))
+            return _packed(calls.run_as_written(bound, known))
         return _packed(run(choice, wanted, generate.fit_layouts(bound.arrays, wanted.layouts)))
 
     def on_device(self, arguments: Arguments, constants: Constants, device: str) -> Any:
@@ -154,14 +154,14 @@ class TensorCalls:
 
         with device_errors(self.called, device):
             require_free(self.called)
-            chosen, cells = self.chosen(arguments, constants, device)
+            chosen, cells = self.choose(arguments, constants, device)
             fast_call, choice = self.fast_call(chosen, constants), chosen.at(cells)
             if fast_call is None or choice.runner is None:
                 raise UnsupportedError(refusal(self.called, device, chosen))
             results = fast_call(arguments)
             return call_or_refuse(fast_call, arguments) if results is MISS else results
 
-    def chosen(self, arguments: Given, constants: Constants, device: str) -> tuple[Selection, int]:
+    def choose(self, arguments: Given, constants: Constants, device: str) -> tuple[Selection, int]:
         """The selection for tensors on a device, and how many cells the largest of them has."""
         sizing = sizing_integers(self.signature)
         shapes = [
@@ -176,7 +176,7 @@ class TensorCalls:
     def explain(self, arguments: Given, constants: Constants) -> Explanation:
         """Explain what a call with these tensors would run."""
         torch_tensors.require_taken(self.called, self.names, arguments)
-        chosen, cells = self.chosen(arguments, constants, device_of(arguments))
+        chosen, cells = self.choose(arguments, constants, device_of(arguments))
         return explained(self.calls.choosing, chosen, cells)
 
     def fast_call(self, chosen: Selection, constants: Constants) -> Entry | None:
@@ -201,14 +201,14 @@ class TensorCalls:
         named = {name: value for name, value in self.calls.all(constants).items() if name in self.signature.sizes}
         return {**self.calls.description.sizes, **named}
 
-    def admitted(self, arguments: Arguments) -> tuple[Any, ...]:
+    def admit(self, arguments: Arguments) -> tuple[Any, ...]:
         """The arguments, other packages' arrays on a GPU as tensors. UnsupportedError where no kernel takes one."""
         if any(map(lies_on_gpu, arguments)):
             arguments = tuple(require_torch(self.called).tensors_of(self.names, arguments))
         torch_tensors.require_taken(self.called, self.names, arguments)
         return tuple(map(in_memory, arguments))
 
-    def promoted(self, arguments: Given) -> tuple[Any, ...]:
+    def promote(self, arguments: Given) -> tuple[Any, ...]:
         """The arguments, under autocast in the widest of their float dtypes."""
         if torch.is_autocast_enabled("cuda" if device_of(arguments).startswith("cuda") else "cpu"):
             return tuple(torch_tensors.promote(self.signature, arguments))
@@ -216,12 +216,12 @@ class TensorCalls:
 
     # ---- gradients
 
-    def recorded(self, arguments: Arguments, constants: Constants) -> Any:
+    def record(self, arguments: Arguments, constants: Constants) -> Any:
         """The results where nothing but autograd looks on."""
         key = (tuple(map(_plan_key, arguments)), generate.constants_key(constants) if constants else ())
         plan = self.recent.get(key)
         if plan is None:
-            alike = self.promoted(self.admitted(arguments))
+            alike = self.promote(self.admit(arguments))
             plan = self.plan(alike, constants, requires_of(alike))
             if all(one is other for one, other in zip(arguments, alike, strict=True)):
                 self.recent = {**(self.recent if len(self.recent) < RECENT else {}), key: plan}
@@ -237,11 +237,11 @@ class TensorCalls:
             variants = self.plans.setdefault(key, [])
             variant = next((each for each in variants if each.holds(wanted)), None)
             if variant is None:
-                variant = Variant(wanted, *self.traced(wanted))
+                variant = Variant(wanted, *self.trace(wanted))
                 variants.append(variant)
             return self.plan_for(variant, requires, constants)
 
-    def traced(self, specialization: generate.Specialization) -> tuple[Graph, Mapping[str, int]]:
+    def trace(self, specialization: generate.Specialization) -> tuple[Graph, Mapping[str, int]]:
         """The graph of the reference; where it cannot be traced and its gradient is given, it is one value.
         UnsupportedError where it has no gradient."""
         description = self.calls.description
@@ -296,7 +296,7 @@ class TensorCalls:
                 self.operators[key] = register(self.registration(tensors, kinds, baked, str(key)))
             return self.operators[key]
 
-    def named(self, tensors: Asked, constants: Constants) -> tuple[str, tuple[tuple[str, str, Any], ...]]:
+    def operator_name(self, tensors: Asked, constants: Constants) -> tuple[str, tuple[tuple[str, str, Any], ...]]:
         """The name of that operator; and of each constant that it takes, its key, its name and its value."""
         simple, baked = _parted(constants)
         name = self.operator(tensors, simple, baked)._opname
@@ -407,7 +407,7 @@ class UnsignedTensors:
             if not is_plain or device_of(arguments) != generate.CPU:
                 message = "declare a signature or a gradient (@op.gradient), call it in torch.no_grad() or on the CPU"
                 raise UnsupportedError(f"{description.name} runs as its reference here: {error}; {message}") from error
-            return self.written(arguments, constants)
+            return self.run_as_written(arguments, constants)
         return tensor_calls(calls)(arguments, constants, sizes, out)
 
     def explain(self, arguments: Sequence[Any], constants: Mapping[str, Any]) -> Explanation:
@@ -417,7 +417,7 @@ class UnsignedTensors:
         explanation: Explanation = tensor_calls(calls).explain(arguments, constants)
         return explanation
 
-    def written(self, arguments: Sequence[Any], constants: Mapping[str, Any]) -> Any:
+    def run_as_written(self, arguments: Sequence[Any], constants: Mapping[str, Any]) -> Any:
         """The results of the reference, or of a trusted kernel, for arrays of the same memory."""
         if runs_as_written():
             results = self.calls.description.reference.function(*arrays_of(arguments), **constants)

@@ -82,7 +82,7 @@ class TensorProgram(ProgramRunner):
         """The tensors as the kernels take them."""
         return [laid_out(tensor, layout) for tensor, layout in zip(tensors, self.layouts, strict=True)]
 
-    def followed(self, tensors: Sequence[Tensor]) -> tuple[list[Tensor], Callable[..., tuple[Tensor, ...]] | None]:
+    def follow(self, tensors: Sequence[Tensor]) -> tuple[list[Tensor], Callable[..., tuple[Tensor, ...]] | None]:
         """The same, and what does it again on tensors that lie alike, where that is one launch or a few on a GPU."""
         inputs = self.in_layout(tensors)
         results = super().__call__(*inputs)
@@ -90,7 +90,7 @@ class TensorProgram(ProgramRunner):
             return results, None
         step = self.steps[0][0]
         is_copied = any(one.data_ptr() != other.data_ptr() for one, other in zip(inputs, tensors, strict=True))
-        return results, None if is_copied or not isinstance(step, DeviceStep) else step.launcher.known(inputs)
+        return results, None if is_copied or not isinstance(step, DeviceStep) else step.launcher.known_call(inputs)
 
 
 def laid_out(tensor: Tensor, layout: Layout) -> Tensor:
@@ -107,7 +107,7 @@ class DeviceStep:
         from noyau.hosts.torch.cuda.array_kernels import DeviceKernel
 
         assert isinstance(own, DeviceKernel)
-        self.launcher = own.launcher(built.generated.called, tiles)
+        self.launcher = own.launcher(built.generated.title, tiles)
         self.layouts = [buffer.layout for buffer in kernel.of(Role.INPUT)]
 
     def __call__(self, tensors: list[Tensor], sizes: Sizes) -> Sequence[Tensor]:
@@ -328,15 +328,15 @@ class DeviceFastCall:
             return MISS
         try:
             is_other = torch.are_deterministic_algorithms_enabled() and not self.generated.is_deterministic
-            if is_other or not self.generated.certified_at(self.sizes(tensors)):
+            if is_other or not self.generated.is_certified_at(self.sizes(tensors)):
                 self.keep(key, missed)
                 return MISS
-            results, plan = self.run.followed(tensors)
+            results, plan = self.run.follow(tensors)
         except InputError:
             return MISS
         repeats = self.require_inside(tensors) and self.repeats
         if repeats and all(each.device == self.device for each in arguments if isinstance(each, torch.Tensor)):
-            self.keep(key, plan or self.hosted)
+            self.keep(key, plan or self.run_program)
         return results[0] if len(results) == 1 else tuple(results)
 
     def keep(self, key: Any, plan: Callable[..., tuple[torch.Tensor, ...]]) -> None:
@@ -358,7 +358,7 @@ class DeviceFastCall:
             require_inside(graph, self.sizes(tensors), lambda name: array_of(known[name].cpu()), self.called)
         return True
 
-    def hosted(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    def run_program(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         """A program of several steps, on tensors that were looked at."""
         return tuple(self.run(*[tensor.detach() if tensor.requires_grad else tensor for tensor in tensors]))
 
@@ -368,9 +368,9 @@ class DeviceFastCall:
         if tensors is None:
             raise InputError(f"{self.called}: these tensors do not fit its kernel")
         self.require_inside(tensors)
-        return self.launched(tensors)
+        return self.launch(tensors)
 
-    def launched(self, tensors: Sequence[Any]) -> Any:
+    def launch(self, tensors: Sequence[Any]) -> Any:
         """The results, in new tensors."""
         results = self.run(*tensors)
         return results[0] if len(results) == 1 else tuple(results)
@@ -441,12 +441,12 @@ class HandFastCall(DeviceFastCall):
 
     def __call__(self, arguments: tuple[Any, ...]) -> Any:
         inputs = self.read(arguments)
-        return MISS if inputs is None else self.launched(inputs)
+        return MISS if inputs is None else self.launch(inputs)
 
-    def launched(self, tensors: Sequence[Any]) -> Any:
+    def launch(self, tensors: Sequence[Any]) -> Any:
         """The results, in new tensors."""
         with device_errors(self.called, self.device):
-            return super().launched(tensors)
+            return super().launch(tensors)
 
     def tensor(self, end: Argument, each: Any) -> Any:
         """An argument as the kernel takes it, a number as a number; or None where it does not fit."""

@@ -134,7 +134,7 @@ class GraphKernels:
         """The same, where that is."""
         tensors = [(each if layout_of(layout_array(each)) is not None else each.clone()).to(device) for each in tensors]
         layouts = tuple(layout_of(layout_array(each)) or Layout() for each in tensors)
-        built = self.built(layouts, device, self.graph.bind([each.shape for each in tensors]))
+        built = self.build(layouts, device, self.graph.bind([each.shape for each in tensors]))
         pairs = zip(self.graph.inputs, layouts, strict=True)
         ends = [Argument(node.dtype, len(node.shape), layout) for node, layout in pairs]
         fast_call = through_program(built, ends, self.called)
@@ -145,11 +145,11 @@ class GraphKernels:
         results = TensorProgram(built)(*tensors)  # it tells why
         return results[0] if len(results) == 1 else tuple(results)
 
-    def built(self, layouts: tuple[Layout, ...], device: str, sizes: Sizes) -> generate.BuiltProgram:
+    def build(self, layouts: tuple[Layout, ...], device: str, sizes: Sizes) -> generate.BuiltProgram:
         """The kernels for inputs that lie so, certified, once: on a GPU, once for sizes that have the same launches."""
         with self.lock:
             programs = self.programs.setdefault((layouts, device, torch.are_deterministic_algorithms_enabled()), [])
-            built = next((each for each in programs if each.generated.certified_at(sizes)), None)
+            built = next((each for each in programs if each.generated.is_certified_at(sizes)), None)
             if built is None:
                 built = certify(self.first(layouts, device, sizes), self.draw)
                 programs.append(built)
@@ -183,9 +183,9 @@ def certify(program: generate.BuiltProgram, draw: Draw) -> generate.BuiltProgram
     with np.errstate(all="ignore"):
         cases = _cases(generated, draw, MOST if device == generate.CPU else FEW)
         same_bits, graph = generated.is_deterministic, generated.graph
-        certificate = certify_native(graph, program, cases, name=generated.called, is_deterministic=same_bits)
+        certificate = certify_native(graph, program, cases, name=generated.title, is_deterministic=same_bits)
     if not certificate.ok:
-        raise CheckError(f"{generated.called}: its smoke certificate failed: {certificate.summary()}")
+        raise CheckError(f"{generated.title}: its smoke certificate failed: {certificate.summary()}")
     with contextlib.suppress(OutputError):
         cache.keep(key, {"graph": generated.name, "summary": certificate.summary(), "when": today()})
     return program

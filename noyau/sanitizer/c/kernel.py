@@ -68,7 +68,7 @@ def _run(
     context = ReportContext(*names, kernel.place, kernel.padded, shapes, case.size)
     watched = _watched(runs, program, context)
     if maps is not None:
-        maps += maps_of(runs[0], program.lines, replace(context, kernel=kernel.called))
+        maps += maps_of(runs[0], program.lines, replace(context, kernel=kernel.title))
     ends = runs[0].arrays
     changed = [] if ends is None else _changed_inputs(call, ends, context)
     outputs = None if ends is None else tuple(ends[place] for place in call.outputs)
@@ -92,7 +92,7 @@ def _source(case: KernelCase, entries: Sequence[EntryCall]) -> Source:
     kernel = case.kernel
     macros, flags = constant_macros(kernel, case.constants), tuple(kernel.usage.options.get("flags", ()))
     folder = None if kernel.place == "a text" else Path(kernel.place).parent
-    own = rewrite(kernel.padded, kernel.language, kernel.called, header_folders(folder, flags))
+    own = rewrite(kernel.padded, kernel.language, kernel.title, header_folders(folder, flags))
     return Source(macros + with_calls(own, entries, kernel.language), kernel.language, flags, folder)
 
 
@@ -100,7 +100,7 @@ def plans_of(kernel: UserKernel) -> tuple[WorkSharing, ...]:
     """The distributions of work that a kernel is run with."""
     if LANGUAGES[kernel.language].on_gpu:
         return _ALONE
-    pieces = roles_of(prototype(kernel), kernel.usage, kernel.target, kernel.called).in_pieces
+    pieces = roles_of(prototype(kernel), kernel.usage, kernel.target, kernel.title).in_pieces
     return _TEAMS if pieces else plans_for(kernel.text)
 
 
@@ -321,11 +321,11 @@ class _CallBuilder:
         return {**self.function.offers(self.arrays, self.results), "device": device}
 
     def call(self) -> EntryCall:
-        before, usage = self.function.prepared(self.arrays, self.results), self.kernel.usage
+        before, usage = self.function.prepare(self.arrays, self.results), self.kernel.usage
         usage = replace(usage, launch=None) if LANGUAGES[self.kernel.language].on_gpu else usage
-        roles = roles_of(self.prototype, usage, self.kernel.target, self.kernel.called)
+        roles = roles_of(self.prototype, usage, self.kernel.target, self.kernel.title)
         self.place_arrays(before)
-        text = self.text([self.argument(each, roles) for each in self.passed_values(roles)], roles)
+        text = self.text([self.argument(each, roles) for each in self.argument_values(roles)], roles)
         count = len(self.instance.inputs)
         constant = [k for k, v in enumerate(self.instance.inputs) if v.name not in usage.updates and not v.scalar]
         outputs = [self.places[name] for name in usage.updates] or range(count, count + len(self.results))
@@ -345,7 +345,7 @@ class _CallBuilder:
             contents = array if not is_output or value.name in named else None
             self.arguments.append(ArrayArgument(value.name, np.shape(array), array.dtype, contents, is_output))
 
-    def passed_values(self, roles: Roles) -> list[Any]:
+    def argument_values(self, roles: Roles) -> list[Any]:
         """The value of each parameter: a name, or what args= gives."""
         if roles.names is not None:
             return list(roles.names)
@@ -354,7 +354,7 @@ class _CallBuilder:
         parameters, places = self.prototype.parameters, RANGE if roles.in_pieces else ()
         if len(arguments) != sum(each.name not in places for each in parameters):
             takes = f"{self.kernel.entry} takes {len(parameters)}"
-            raise SignatureError(f"args= of {self.kernel.called} gives {len(arguments)} arguments, and {takes}")
+            raise SignatureError(f"args= of {self.kernel.title} gives {len(arguments)} arguments, and {takes}")
         return [each.name if each.name in places else next(left) for each in parameters]
 
     def argument(self, each: Any, roles: Roles) -> str:
@@ -370,7 +370,7 @@ class _CallBuilder:
         number = each.item() if isinstance(each, np.generic) else each
         if not isinstance(number, bool | int | float):
             reason = "is no number and no array that a kernel can be given"
-            raise SignatureError(f"{self.kernel.called}: {number!r} {reason}")
+            raise SignatureError(f"{self.kernel.title}: {number!r} {reason}")
         if isinstance(number, float):
             return user_kernel.number_text(number)
         self.arguments.append(int(number))
@@ -395,14 +395,14 @@ class _CallBuilder:
             return self.results[0].shape[0] if self.results and self.results[0].ndim else 1
         if isinstance(launch, str):
             return self.sizes[launch]
-        return int(ask(launch, self.offers, f"launch= of {self.kernel.called}")) if callable(launch) else int(launch[0])
+        return int(ask(launch, self.offers, f"launch= of {self.kernel.title}")) if callable(launch) else int(launch[0])
 
     def launch(self) -> LaunchConfig:
         if not is_grid(self.kernel):
             return LaunchConfig()
-        launch, where = self.kernel.usage.launch, f"launch= of {self.kernel.called}"
+        launch, where = self.kernel.usage.launch, f"launch= of {self.kernel.title}"
         if launch is None:
-            raise SignatureError(f"{self.kernel.called} runs over a grid; say with launch=(grid, block) over which one")
+            raise SignatureError(f"{self.kernel.title} runs over a grid; say with launch=(grid, block) over which one")
         config = ask(launch, self.offers, where) if callable(launch) else launch
         return config_of(config, where, int(self.kernel.usage.options.get("shared_bytes", 0)))
 

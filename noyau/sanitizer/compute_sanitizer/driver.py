@@ -50,7 +50,7 @@ def _kernel(wish: Mapping[str, Any]) -> int:
     arrays = list(read_arrays(wish["given"]).values())
     if op.signature is None:
         raise InputError(f"{op.name} has no signature")
-    bound = bind(op.signature, arrays, op.known(op.description.reference.constants), op.name)
+    bound = bind(op.signature, arrays, op.known_sizes(op.description.reference.constants), op.name)
     torch = import_module("torch")
     arguments = [  # each tensor in memory of its own
         np.asarray(array).item() if value.scalar else torch.from_numpy(np.ascontiguousarray(array)).cuda()

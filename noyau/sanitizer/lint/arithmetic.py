@@ -229,11 +229,11 @@ def _arguments(kernel: UserKernel, offers: Mapping[str, Any], values: Mapping[st
     else:
         parameters = list(inspect.signature(python_function(kernel.function)).parameters)
     if kernel.usage.args is not None:
-        answer = ask(kernel.usage.args, offers, f"args= of {kernel.called}")
+        answer = ask(kernel.usage.args, offers, f"args= of {kernel.title}")
         arguments = [values[each.name] if isinstance(each, Buffer) else each for each in answer]
     elif kernel.function is None:
         usage = replace(kernel.usage, launch=None) if LANGUAGES[kernel.language].on_gpu else kernel.usage
-        roles = roles_of(prototype(kernel), usage, kernel.target, kernel.called)
+        roles = roles_of(prototype(kernel), usage, kernel.target, kernel.title)
         arguments = [values.get(name) for name in roles.names or ()]
     else:
         arguments = [values.get(term.name) for term in (*kernel.target.inputs, *kernel.target.outputs)]
@@ -247,7 +247,7 @@ def _launch(kernel: UserKernel, offers: Mapping[str, Any]) -> tuple[Three, Three
     launch = kernel.usage.launch
     if not LANGUAGES[kernel.language].on_gpu or launch is None or isinstance(launch, str):
         return (1, 1, 1), (1, 1, 1)
-    answer = ask(launch, offers, f"launch= of {kernel.called}") if callable(launch) else launch
+    answer = ask(launch, offers, f"launch= of {kernel.title}") if callable(launch) else launch
     if LANGUAGES[kernel.language].grid is Grid.PROGRAMS:
         return three(answer), (1, 1, 1)
     return three(answer[0]), three(answer[1])

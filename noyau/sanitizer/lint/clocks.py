@@ -110,13 +110,13 @@ class Reader:
                 case _:
                     yield from self.events(ast.iter_child_nodes(node), file)
                     if isinstance(node, ast.Call):
-                        yield from self._called(node, file)
+                        yield from self._call(node, file)
 
     def _is_clock(self, node: ast.AST) -> bool:
         return isinstance(node, ast.Call) and self._full(node.func) in _CLOCKS
 
-    def _called(self, node: ast.Call, file: str) -> Iterator[ClockEvent]:
-        name, callee = self._launched(node), node.func.id if isinstance(node.func, ast.Name) else ""
+    def _call(self, node: ast.Call, file: str) -> Iterator[ClockEvent]:
+        name, callee = self._launched_kernel(node), node.func.id if isinstance(node.func, ast.Name) else ""
         if name and not any(isinstance(each, ast.Name) and each.id in self.on_host for each in node.args):
             yield ClockEvent(ClockAction.LAUNCH, file, node.lineno, name)
         elif callee in self.launchers:
@@ -125,7 +125,7 @@ class Reader:
         elif name or callee in self.waiters or (isinstance(node.func, ast.Attribute) and node.func.attr in _WAITS):
             yield ClockEvent(ClockAction.WAIT, file, node.lineno)
 
-    def _launched(self, node: ast.Call) -> str:
+    def _launched_kernel(self, node: ast.Call) -> str:
         """The kernel that a call launches, or nothing."""
         if not isinstance(node.func, ast.Subscript):
             return ""
@@ -136,7 +136,7 @@ class Reader:
 
     # What is timed.
 
-    def timed(self, tree: ast.AST, file: str) -> Iterator[Diagnostic]:
+    def time_remarks(self, tree: ast.AST, file: str) -> Iterator[Diagnostic]:
         """A remark for each call of timeit on what launches and does not wait."""
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and self._full(node.func) in _TIMERS and node.args:
@@ -169,7 +169,7 @@ def diagnose_clocks(texts: Sequence[tuple[ast.Module, str]]) -> tuple[list[Diagn
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef) and node.name not in reader.kernels:
                 diagnostics += unwaited_intervals(list(reader.events(node.body, file)), reader.wait)
-        diagnostics += reader.timed(tree, file)
+        diagnostics += reader.time_remarks(tree, file)
     return [*diagnostics, *unwaited_intervals(top, reader.wait)], reader
 
 

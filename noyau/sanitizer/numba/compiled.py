@@ -98,10 +98,10 @@ class _AccessRewriter(ast.NodeTransformer):
         self.lines: list[int] = []
         self.inside = False
 
-    def called(self, name: str, *arguments: ast.expr) -> ast.Call:
+    def call(self, name: str, *arguments: ast.expr) -> ast.Call:
         return ast.Call(ast.Name(f"{_PREFIX}{name}", ast.Load()), [ast.Name(f"{_PREFIX}s", ast.Load()), *arguments], [])
 
-    def accessed(self, what: str, node: ast.Subscript, *value: ast.expr) -> ast.Call:
+    def access(self, what: str, node: ast.Subscript, *value: ast.expr) -> ast.Call:
         """`what` is load or store."""
         assert isinstance(node.value, ast.Name)
         keys = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
@@ -129,7 +129,7 @@ class _AccessRewriter(ast.NodeTransformer):
         return super().visit(node)
 
     def visit_Subscript(self, node: ast.Subscript) -> Any:
-        return self.accessed("load", node) if self.is_cell(node) else self.generic_visit(node)
+        return self.access("load", node) if self.is_cell(node) else self.generic_visit(node)
 
     def visit_Attribute(self, node: ast.Attribute) -> Any:
         if isinstance(node.value, ast.Name) and node.value.id in self.arrays and node.attr in _ASKED:
@@ -149,14 +149,14 @@ class _AccessRewriter(ast.NodeTransformer):
         if len(node.targets) == 1 and isinstance(target, ast.Name) and maker is not None:
             return self.local(node, target.id, maker)
         if len(node.targets) == 1 and self.is_cell(target):
-            return ast.copy_location(ast.Expr(self.accessed("store", target, self.visit(node.value))), node)
+            return ast.copy_location(ast.Expr(self.access("store", target, self.visit(node.value))), node)
         return self.generic_visit(node)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> Any:
         if not self.is_cell(node.target):
             return self.generic_visit(node)
-        value = ast.BinOp(self.accessed("load", node.target), node.op, self.visit(node.value))
-        return ast.copy_location(ast.Expr(self.accessed("store", node.target, value)), node)
+        value = ast.BinOp(self.access("load", node.target), node.op, self.visit(node.value))
+        return ast.copy_location(ast.Expr(self.access("store", node.target, value)), node)
 
     def maker(self, value: ast.expr) -> int | None:
         """Whether `np.empty(...)` and its like make cells that hold values; None for what makes no array."""
@@ -167,7 +167,7 @@ class _AccessRewriter(ast.NodeTransformer):
         """An array of the function's own, and its memory."""
         self.arrays.add(name)
         size = ast.Attribute(ast.Name(name, ast.Load()), "size", ast.Load())
-        memory = self.called("memory", size, ast.Constant(is_set))
+        memory = self.call("memory", size, ast.Constant(is_set))
         return [node, ast.copy_location(ast.Assign([ast.Name(_memory(name), ast.Store())], memory), node)]
 
     def visit_For(self, node: ast.For) -> Any:
@@ -182,8 +182,8 @@ class _AccessRewriter(ast.NodeTransformer):
         call.func = ast.Name("range", ast.Load())
         zero = ast.Constant(0)
         owner = ast.Name(ast.unparse(node.target), ast.Load())
-        node.body.insert(0, ast.copy_location(ast.Expr(self.called("enter", owner, zero, zero, zero, zero)), node))
-        regions = [ast.copy_location(ast.Expr(self.called("region", ast.Constant(serial))), node) for serial in (0, 1)]
+        node.body.insert(0, ast.copy_location(ast.Expr(self.call("enter", owner, zero, zero, zero, zero)), node))
+        regions = [ast.copy_location(ast.Expr(self.call("region", ast.Constant(serial))), node) for serial in (0, 1)]
         return [regions[0], node, regions[1]]
 
 

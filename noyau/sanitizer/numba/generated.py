@@ -30,7 +30,7 @@ def watch_generated(program: BuiltProgram, arrays: Sequence[Array], op: str, nam
     def call(kernel: Any, arrays: Sequence[Array]) -> list[Array]:
         """The results of one of them, watched."""
         assert isinstance(kernel, NumbaKernel)
-        inputs, outputs = kernel.opened(arrays)
+        inputs, outputs = kernel.open(arrays)
         bits = [bits_of(output) for output in outputs]
         names = {id(each): f"output {n}" for n, each in enumerate(bits)}
         watching = Watching(plainly(kernel.text)[kernel.name], Recorder(MOST), names)

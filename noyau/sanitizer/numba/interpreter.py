@@ -167,10 +167,10 @@ class PrangeRuntime:
         """An update of a reduction."""
         function = _MERGES[kind]
         if isinstance(before, Recording):
-            return before.merged(function, value, self.recorder.site(sys._getframe(1)))
+            return before.merge(function, value, self.recorder.site(sys._getframe(1)))
         return function(before, value)
 
-    def held(self, value: Any) -> Any:
+    def hold(self, value: Any) -> Any:
         """A list, a set or a dict that the text makes; UnsupportedError where an iteration changes it that did not
         make it."""
         maker = self.turn
@@ -184,7 +184,7 @@ class PrangeRuntime:
                 "nor does Numba order them: have each iteration write to cells of an array"
             )
 
-        return wrap_container(value, self.held, require_own)
+        return wrap_container(value, self.hold, require_own)
 
     @property
     def turn(self) -> tuple[int, int] | None:
@@ -198,19 +198,19 @@ class PrangeRuntime:
             raise UnsupportedError(f"{place}: ask for get_thread_id in the body of the prange itself")
         return self.recorder.owner - _FIRST_THREAD if self.inside else 0
 
-    def called(self, function: Any) -> Callable[..., Any]:
+    def function_of(self, function: Any) -> Callable[..., Any]:
         """A function of Numba's, made to run here."""
         if function not in self.functions:
-            self.functions[function] = self.executed(rewritten_of(function))
+            self.functions[function] = self.execute(rewritten_of(function))
         return self.functions[function]
 
     def call(self, function: Any, *args: Any, **options: Any) -> Any:
         """A function of Numba that a watched one calls; it is changed when it is first called."""
-        return self.called(function)(*args, **options)
+        return self.function_of(function)(*args, **options)
 
     divisor = staticmethod(divisor)  # what is divided by where Numba divides as NumPy does
 
-    def executed(self, text: Rewritten) -> Callable[..., Any]:
+    def execute(self, text: Rewritten) -> Callable[..., Any]:
         self.loops |= {(loop.file, loop.line): loop for loop in text.loops}
         self.recorder.files.add(text.file)
         self.recorder.signed |= {(text.file, line) for line in text.signed}
@@ -223,10 +223,10 @@ class PrangeRuntime:
         """The names that a function sees: its module's, those around it, and the stand-ins."""
         function: Any = text.function
         outer, names = names_of(function), _names(function.__code__)
-        values = {name: self.held(self.seen(outer[name], name)) for name in names & outer.keys()}
+        values = {name: self.hold(self.stand_in(outer[name], name)) for name in names & outer.keys()}
         return BUILTINS | outer | values | {RUN: self}
 
-    def seen(self, value: Any, name: str = "") -> Any:
+    def stand_in(self, value: Any, name: str = "") -> Any:
         """The stand-in of a value that a function finds by name."""
         if isinstance(value, CPUDispatcher):
             return partial(self.call, value)
@@ -269,10 +269,10 @@ class PrangeRuntime:
         if value in (numba.carray, numba.farray) or (
             package == "numpy" and callable(value) and not isinstance(value, type | np.ufunc)
         ):
-            return partial(self.recorded, value)
+            return partial(self.record, value)
         return value
 
-    def recorded(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    def record(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
         """A function of NumPy is called; the arrays that it makes are recorded."""
         name, site = getattr(function, "__name__", ""), self.recorder.site_of(sys._getframe(1))
         if name in _UNSEEN_FUNCTIONS:
@@ -291,7 +291,7 @@ class PrangeRuntime:
         """A function made by numba.stencil is called: it reads the whole of its arrays, and gives one."""
         first = args[0] if args else None
         if isinstance(first, Recording):
-            return first.called(function, args, options)
+            return first.call(function, args, options)
         place = self.recorder.site_of(sys._getframe(1)).place
         raise UnsupportedError(f"{place}: a stencil is called without its array in first place: give it there")
 
@@ -304,7 +304,7 @@ class _Module:
     run: PrangeRuntime
 
     def __getattr__(self, name: str) -> Any:
-        return self.run.seen(getattr(self.module, name), name)
+        return self.run.stand_in(getattr(self.module, name), name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,9 +65,9 @@ class Watching:
     def __call__(self, *args: Any, **named: Any) -> Any:
         """The kernel's result, with arrays as NumPy's."""
         names = plain_of(self.function)[0].__code__.co_varnames
-        arguments = [self.recorded(each, name) for name, each in zip(names, args, strict=False)]
-        options = {name: self.recorded(each, name) for name, each in named.items()}
-        function = self.run.called(self.function)
+        arguments = [self.record(each, name) for name, each in zip(names, args, strict=False)]
+        options = {name: self.record(each, name) for name, each in named.items()}
+        function = self.run.function_of(self.function)
         before = copied(args)
         try:
             with np.errstate(all="ignore"):
@@ -104,10 +104,10 @@ class Watching:
         text = rewritten_of(self.function)
         return text.file, text.line
 
-    def recorded(self, value: Any, name: str) -> Any:
+    def record(self, value: Any, name: str) -> Any:
         """The stand-in of an argument; arrays in a tuple are as those beside it."""
         if isinstance(value, tuple):
-            return tuple_like(value, [self.recorded(each, f"{name}[{at}]") for at, each in enumerate(value)])
+            return tuple_like(value, [self.record(each, f"{name}[{at}]") for at, each in enumerate(value)])
         file, line = self.place
         require_seen(value, name, Site.of(file, line).place)
         if not isinstance(value, np.ndarray):
@@ -145,11 +145,11 @@ class Watching:
             self.outlived.add(name)
 
     def classes(self) -> list[LoopClass]:
-        observations = self.recorder.shadow.seen()
+        observations = self.recorder.shadow.observations()
         loops = {name: loop for name, (loop, _) in self.carried.items()}
         return classify(self.run.regions, observations, self.recorder.sites, loops)
 
-    def watched(self, op: str, kernel: str, size: str) -> WatchedRun:
+    def report_run(self, op: str, kernel: str, size: str) -> WatchedRun:
         """Its findings in words, and the classes of its loops."""
         findings, allowed = self.findings(op, kernel, size)
         notes = (*map(str, self.classes()), *([self.note] if self.note else []))
@@ -163,10 +163,10 @@ class Watching:
     def findings(self, op: str, kernel: str, size: str) -> tuple[list[Finding], list[str]]:
         """The findings, those of one update of a line as one, and notes on what marks allow."""
         route = self.route(op, kernel, size)
-        by_id, allowed = _findings(self.recorder.shadow.seen(), route)
+        by_id, allowed = _findings(self.recorder.shadow.observations(), route)
         if self.fast:
             more = replace(route, sites=self.fast.sites, memories=self.fast.memories)
-            others, marks = _findings(self.fast.shadow.seen(), more)
+            others, marks = _findings(self.fast.shadow.observations(), more)
             by_id, allowed = others | by_id, allowed | marks
         for each in self.by_name(route):
             by_id.setdefault(each.id, each)
@@ -227,16 +227,16 @@ def watch(case: KernelCase, maps: list[AccessMap] | None = None) -> WatchedRun:
     kernel = case.kernel
     watching = Watching(kernel.function, recorder)
     run = FunctionKernel(replace(kernel, function=watching), case.instance, case.constants)
-    outputs, initial = case.zeroed_outputs(), kernel.usage.init
+    outputs, initial = case.zero_outputs(), kernel.usage.init
     if not callable(initial):
         ends = zip(case.instance.outputs, outputs, strict=True)
         watching.outputs = {id(output): value.name for value, output in ends if value.name not in initial}
     results = tuple(run.run(case.arrays, outputs))
     words = kernel.target.op, kernel.name, case.size
-    watched, unset = watching.watched(*words), watching.unwritten(*words)
+    watched, unset = watching.report_run(*words), watching.unwritten(*words)
     if maps is not None and traced is not None:
         names = {each.name for each in recorder.memories.values()}
-        maps.append(map_of(kernel.called, recorder, traced, names, watching.was_cut))
+        maps.append(map_of(kernel.title, recorder, traced, names, watching.was_cut))
     return replace(watched, findings=(*watched.findings, *unset), outputs=results)
 
 
@@ -257,7 +257,7 @@ def watch_call(
     if watching.was_cut or watching.carried:
         result = function(*args)
     name = function.py_func.__name__
-    watched = watching.watched(op or name, name, size)
+    watched = watching.report_run(op or name, name, size)
     parts = result if isinstance(result, tuple) else (result,)
     if all(isinstance(each, np.ndarray) for each in parts):  # else a number may say how much of an array is meant
         watched = replace(watched, findings=(*watched.findings, *watching.unwritten(op or name, name, size)))

@@ -53,7 +53,7 @@ class Queue:
         if count:
             self._play(self._rows, count)
 
-    def touched(self) -> None:
+    def touch(self) -> None:
         """Note that who runs touched something that is no row."""
         self._state[4] = 0
 
@@ -162,7 +162,7 @@ class LaunchRecorder(Recorder):
         word = ACCESSES * memory + access
         rows[:, 0], rows[:, 1], rows[:, 2], rows[:, 3] = word, cells.ravel(), self.queue.owner, site
         self.play()
-        self.queue.touched()
+        self.queue.touch()
         self._replay(rows, len(rows))
 
     def outside(
@@ -225,8 +225,8 @@ class DeviceArray(Recording):
             self._note(READ, cell, site)
             return self.number(self.data[key])
         if not self.is_plain and self.inside(key, READ, site) is not None:
-            return DeviceRecord(self, key) if cell >= 0 else self._like(self.picked(key, site))
-        item = self.picked(key, site)
+            return DeviceRecord(self, key) if cell >= 0 else self._like(self.pick(key, site))
+        item = self.pick(key, site)
         if isinstance(item, np.ndarray):  # outside: zeros of that shape
             return item
         return self._like(item) if isinstance(item, Recording) else self.number(item)
@@ -301,8 +301,8 @@ class DeviceArray(Recording):
         many = data.itemsize // width
         return DeviceArray(self.recorder, self.memory, data, self.cells[..., ::many], self.width * many)
 
-    def _viewed(self, view: Callable[[np.ndarray], np.ndarray]) -> Recording:
-        return self._like(super()._viewed(view))
+    def _view(self, view: Callable[[np.ndarray], np.ndarray]) -> Recording:
+        return self._like(super()._view(view))
 
     def _like(self, recording: Recording) -> DeviceArray:
         width = self.width if recording.memory == self.memory else 1

@@ -68,12 +68,12 @@ class SimulatedCall:
         self.runs.append(run := launch_kernel(function, configuration_of(launch), arguments, MOST))
         for each in arguments:
             if isinstance(each.is_set, np.ndarray):
-                mask = run.recorder.shadow.written(run.arrays[each.name], each.is_set.size)
+                mask = run.recorder.shadow.written_cells(run.arrays[each.name], each.is_set.size)
                 each.is_set[...] |= mask.reshape(each.is_set.shape)
 
     def findings(self, op: str, name: str, size: str) -> Iterator[Finding]:
         """The findings of its launches; and of cells of outputs that none has written."""
-        yield from (finding for run in self.runs for finding in run.watched(op, name, size).findings)
+        yield from (finding for run in self.runs for finding in run.report_run(op, name, size).findings)
         code = self.names[self.kernel.name].__code__
         for output in self.memory[: len(self.kernel.of(Role.OUTPUT))]:
             missed = np.flatnonzero(~self.written[id(output)])

@@ -57,8 +57,8 @@ def watch(case: KernelCase, maps: list[AccessMap] | None = None) -> WatchedRun:
     UnsupportedError where it cannot be; SignatureError where it says no launch; RaisedError where a thread raises."""
     kernel, function, ends = case.kernel, case.kernel.function, (case.kernel.target.op, case.kernel.name, case.size)
     assert function is not None
-    run, outputs = FunctionKernel(kernel, case.instance, case.constants), case.zeroed_outputs()
-    before = run.prepared([np.array(each) for each in case.arrays], outputs)
+    run, outputs = FunctionKernel(kernel, case.instance, case.constants), case.zero_outputs()
+    before = run.prepare([np.array(each) for each in case.arrays], outputs)
     arguments = _arguments(run, before, outputs)
     traced = None if maps is None else TracingShadow()
     try:
@@ -71,15 +71,15 @@ def watch(case: KernelCase, maps: list[AccessMap] | None = None) -> WatchedRun:
     except (NoyauError, KeyboardInterrupt):
         raise
     except Exception as fault:
-        raise error_of(kernel.called, fault) from fault
-    watched = launch.watched(*ends)
+        raise error_of(kernel.title, fault) from fault
+    watched = launch.report_run(*ends)
     if launch.is_cut:  # what it would have written is not known
         return replace(watched, notes=(f"ended after {MOST} accesses",))
     findings = [*watched.findings, *_unwritten(launch, arguments, case)]
     if callable(kernel.usage.launch):  # else its grid is for sizes that this one is not
         findings += lint_call(launch, function, ends[0], ends[1], kernel.place, case.size, is_whole=False)
     if maps is not None and traced is not None:
-        maps.append(launch.access_map(kernel.called, traced))
+        maps.append(launch.access_map(kernel.title, traced))
     notes = f"launched: {launch.configuration}", *launch.notes
     return replace(watched, findings=tuple(findings), notes=notes, outputs=tuple(run.results(before, outputs)))
 
@@ -87,9 +87,9 @@ def watch(case: KernelCase, maps: list[AccessMap] | None = None) -> WatchedRun:
 def _launch_of(run: FunctionKernel, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> Any:
     kernel, launch = run.kernel, run.kernel.usage.launch
     if callable(launch):
-        launch = ask(launch, {**run.offers(arrays, outputs), "device": SMALL}, f"launch= of {kernel.called}")
+        launch = ask(launch, {**run.offers(arrays, outputs), "device": SMALL}, f"launch= of {kernel.title}")
     if launch is None or isinstance(launch, str):
-        raise SignatureError(f"{kernel.called} needs launch=(grid, block), or a function that gives them")
+        raise SignatureError(f"{kernel.title} needs launch=(grid, block), or a function that gives them")
     return launch
 
 
@@ -132,7 +132,7 @@ def call(function: Any, args: Sequence[Any], launch: Any, size: str, op: str) ->
         raise
     except Exception as fault:
         raise error_of(name, fault) from fault
-    return run.watched(op, name, f"{size}; launched {configuration}"), None
+    return run.report_run(op, name, f"{size}; launched {configuration}"), None
 
 
 def _on_host(value: Any) -> Any:

@@ -112,10 +112,10 @@ class SimulatedLaunch:
         recorder, owner = self.recorder, self.configuration.owner
         return Route(LANGUAGE, op, kernel, size, recorder.sites, recorder.memories, owner, messages=MESSAGES)
 
-    def watched(self, op: str, kernel: str, size: str) -> WatchedRun:
+    def report_run(self, op: str, kernel: str, size: str) -> WatchedRun:
         """Its findings in words."""
         shadow = self.recorder.shadow
-        findings, allowed = findings_of(shadow.seen(), self.route(op, kernel, size))
+        findings, allowed = findings_of(shadow.observations(), self.route(op, kernel, size))
         for number, each in enumerate(findings):
             if calls := self.callers.get(each.place.rpartition(":")[0]):
                 called = f"called at line {', '.join(map(str, sorted(calls)))}"

@@ -91,7 +91,7 @@ class Twins:
         self.signed.update((file, each.lineno) for each in indexed)
         names = names_of(plain)
         change = _TwinRewriter(self, names, tree, file, is_kernel)
-        body = ast.fix_missing_locations(ast.Module([change.changed()], []))
+        body = ast.fix_missing_locations(ast.Module([change.change()], []))
         space = BUILTINS | {name: self.stand_ins.get(id(value), value) for name, value in names.items()}
         space.update(change.bound, __builtins__=builtins, __name__=plain.__module__)
         exec(compile(body, file, "exec"), space)  # noqa: S102  the text of the user's own function
@@ -150,7 +150,7 @@ class _TwinRewriter(ast.NodeTransformer):
         stored = (each for each in ast.walk(tree) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store))
         self.locals |= {each.id for each in stored}
 
-    def changed(self) -> ast.FunctionDef:
+    def change(self) -> ast.FunctionDef:
         divisors = Divisors(lambda: self._bind(_DIVISOR, divisor))
         body = [self.visit(divisors.visit(statement)) for statement in self.tree.body]
         if self.waits and self.is_kernel:

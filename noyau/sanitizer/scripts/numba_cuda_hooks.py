@@ -77,17 +77,17 @@ def install_hooks(session: ScriptSession, launch: Any = None) -> Iterator[None]:
                 patch(undone, cuda, name, word)
         for holder in (simulator.devicearray, real_arrays):  # for isinstance(x, cuda.devicearray.DeviceNDArray)
             patch(undone, holder, "DeviceNDArray", FakeCUDAArray)
-        compiling = {name: hooks.uncompiled for name in _COMPILES if hasattr(cuda, name)}
+        compiling = {name: hooks.compile for name in _COMPILES if hasattr(cuda, name)}
         for name, word in (WORDS | compiling).items():
             patch(undone, cuda, name, word)
         for name in ("device_array", "device_array_like"):  # what the host fills by itself holds values
             patch(undone, cuda, name, partial(hooks.empty, getattr(simulator, name)))
         undone.enter_context(stood_in(session.note))
-        patch(undone, cuda, "to_device", partial(hooks.sent, simulator.to_device))
+        patch(undone, cuda, "to_device", partial(hooks.send, simulator.to_device))
         for name in ("copy_to_device", "__setitem__"):
-            patch(undone, FakeCUDAArray, name, hooks.filled(getattr(FakeCUDAArray, name)))
+            patch(undone, FakeCUDAArray, name, hooks.fill(getattr(FakeCUDAArray, name)))
         patch(undone, FakeCUDAArray, "__cuda_array_interface__", property(lend))
-        patch(undone, FakeCUDAArray, "copy_to_host", hooks.copied(FakeCUDAArray.copy_to_host))
+        patch(undone, FakeCUDAArray, "copy_to_host", hooks.copy(FakeCUDAArray.copy_to_host))
         yield
 
 
@@ -107,7 +107,7 @@ class _CudaHooks:
         signature = function if function is not None and not isinstance(function, list | tuple) else None
         return lambda kernel: HookedKernel(kernel, device, self, signature)
 
-    def uncompiled(self, *wishes: Any, **named: Any) -> tuple[str, None]:
+    def compile(self, *wishes: Any, **named: Any) -> tuple[str, None]:
         """cuda.compile and its like: a text, and what the function gives."""
         self.session.note(_UNCOMPILED)
         return "", None
@@ -137,13 +137,13 @@ class _CudaHooks:
         if waits:
             self.order.synchronize(number)
 
-    def sent(self, plain: Callable[..., Any], value: Any, stream: Any = 0, *args: Any, **named: Any) -> Any:
+    def send(self, plain: Callable[..., Any], value: Any, stream: Any = 0, *args: Any, **named: Any) -> Any:
         """cuda.to_device, which the host waits for unless it names a stream."""
         array = plain(value, stream, *args, **named)
         self.note_work("a copy", _place(), stream, [(in_numpy(array), True)], waits=isinstance(stream, int))
         return array
 
-    def filled(self, plain: Callable[..., Any]) -> Callable[..., Any]:
+    def fill(self, plain: Callable[..., Any]) -> Callable[..., Any]:
         """copy_to_device, and what the host assigns to an array of a device: its cells hold values from then on."""
 
         def fill(array: Any, *args: Any, **named: Any) -> Any:
@@ -157,7 +157,7 @@ class _CudaHooks:
 
         return fill
 
-    def copied(self, plain: Callable[..., Any]) -> Callable[..., Any]:
+    def copy(self, plain: Callable[..., Any]) -> Callable[..., Any]:
         """copy_to_host: cells that no kernel wrote are a finding of the last one that had the array."""
 
         def copied(array: Any, *args: Any, **named: Any) -> Any:
@@ -237,10 +237,10 @@ class HookedKernel(FakeCUDAKernel):  # type: ignore[misc]
         if self._launch is None:
             _without_a_launch(self)
         caller = sys._getframe(1)
-        self._watched(args, f"{caller.f_code.co_filename}:{caller.f_lineno}")
+        self._watch(args, f"{caller.f_code.co_filename}:{caller.f_lineno}")
         return None
 
-    def _watched(self, args: Any, at: str) -> None:
+    def _watch(self, args: Any, at: str) -> None:
         """A launch from a line `at`. Where it cannot be watched, the script goes on without what it would write."""
         names = list(inspect.signature(self.fn).parameters)
         arguments = [self._argument(each, value) for each, value in zip(names, args, strict=True)]
@@ -250,7 +250,7 @@ class HookedKernel(FakeCUDAKernel):  # type: ignore[misc]
             self._compiled[tuple(numba.typeof(each.value) for each in arguments)] = Uncompiled()
         configuration = launches.configuration_of(self._launch)
         try:
-            traced = session.traced(name, place)
+            traced = session.trace(name, place)
             arrays = [each.value for each in arguments if isinstance(each.value, np.ndarray)]
             before = [each.tobytes() for each in arrays]
             launch = launches.launch_kernel(self.fn, configuration, arguments, MOST, traced, goes_on=True)
@@ -276,13 +276,13 @@ class HookedKernel(FakeCUDAKernel):  # type: ignore[misc]
             session.draw(launch.access_map(name, traced), place)
         for each in arguments:  # cells that were written hold values in the launches to come
             if isinstance(each.is_set, np.ndarray):
-                mask = launch.recorder.shadow.written(launch.arrays[each.name], each.is_set.size)
+                mask = launch.recorder.shadow.written_cells(launch.arrays[each.name], each.is_set.size)
                 each.is_set.reshape(-1)[...] |= mask | launch.recorder.was_cut
 
     def _report(self, launch: SimulatedLaunch, at: str, shapes: str) -> None:
         """Tell the session of a launch and its findings."""
         session, name, size = self._hooks.session, self.fn.__name__, f"{shapes}; launched {launch.configuration}"
-        watched = launch.watched(session.script, name, size)
+        watched = launch.report_run(session.script, name, size)
         remarks = lint_call(launch, self.fn, session.script, name, at, size, is_whole=True)
         findings = watched.findings
         own = [each for each in _OWN if Path(place_of(self).rpartition(":")[0]).is_relative_to(each)]

@@ -80,11 +80,11 @@ class _LoopHooks:
                 self.session.advice.setdefault(finding.id, finding)
             if self.watching or not function.targetoptions.get("parallel"):
                 return plain(function, *args, **named)
-            return self.looped(function, plain, args, named)
+            return self.run_loops(function, plain, args, named)
 
         return called
 
-    def looped(self, function: Any, plain: Callable[..., Any], args: Any, named: Any) -> Any:
+    def run_loops(self, function: Any, plain: Callable[..., Any], args: Any, named: Any) -> Any:
         """A call of a parallel function, watched; where it cannot be, it is Numba's own."""
         name, place = function.py_func.__name__, place_of(function)
         arguments = inspect.signature(function.py_func).bind(*args, **named)
@@ -94,7 +94,7 @@ class _LoopHooks:
         before = copied(arguments.args)
         shapes = describe_shapes(list(arguments.arguments), arguments.args)
         self.watching = True
-        traced = self.session.traced(name, place)
+        traced = self.session.trace(name, place)
         recorder = Recorder(MOST, traced)
         watching = Watching(function, recorder)
         try:
@@ -103,7 +103,7 @@ class _LoopHooks:
                 self.session.draw(map_of(name, recorder, traced, arguments.arguments, traced.accesses >= MOST), place)
         except Exception as fault:  # noqa: BLE001  whatever it is, the script goes on as Numba has it
             raised = "" if isinstance(fault, NoyauError) else f"in Python it raised {type(fault).__name__}: "
-            seen = watching.watched(self.session.script, name, shapes) if raised else None  # what led to it, perhaps
+            seen = watching.report_run(self.session.script, name, shapes) if raised else None  # what led to it, perhaps
             self.session.add(name, "numba", place, shapes, seen, f"{raised}{fault}".partition("\n")[0])
             restore(arguments.args, before)
             return plain(function, *args, **named)

@@ -96,7 +96,7 @@ def _program(path: Path, text: str, flags: tuple[str, ...]) -> tuple[Instrumente
         beside = tuple(_source(each, its, own, str(each), _language(each, flags)) for each, its in others.items())
         program = build_program(replace(_source(path, text, own, OWN, _language(path, flags)), others=beside))
     except BuildError as error:
-        raise error.reworded(f"{path.name}: {error}") from None
+        raise error.reword(f"{path.name}: {error}") from None
     return program, "\n".join([text, *others.values()])
 
 
@@ -112,7 +112,7 @@ def _source(path: Path, text: str, flags: tuple[str, ...], file: str, language: 
     try:
         rewritten = rewrite(text, language, path.name, header_folders(path.parent, flags), file)
     except UnsupportedError as error:
-        raise error.reworded(str(error).removeprefix(f"{path.name}: ") if file == OWN else str(error)) from None
+        raise error.reword(str(error).removeprefix(f"{path.name}: ") if file == OWN else str(error)) from None
     text_with_line = f"#line 1 {json.dumps(file, ensure_ascii=False)}\n{rewritten}"
     level = "-O1" if LANGUAGES[language].on_gpu else "-O0"
     return Source(text_with_line, language, flags, path.resolve().parent, path.name, level=level)

@@ -144,7 +144,7 @@ class ScriptSession:
     lacks: dict[str, str] = field(default_factory=dict)  # why kernels are not checked, by the error of an import
     look: Callable[[], Any] | None = None  # called after each launch: whether what sees it is still noyau's
 
-    def traced(self, name: str, place: str) -> TracingShadow | None:
+    def trace(self, name: str, place: str) -> TracingShadow | None:
         """A shadow that remembers the writes of a call to be drawn: the first of a kernel that is small enough."""
         if self.maps is None:
             return None
@@ -189,7 +189,7 @@ class ScriptSession:
             if self.keep is not None:
                 self.keep()
 
-    def finished(self, fault: str = "", unseen: str = "") -> ScriptCheck:
+    def finish(self, fault: str = "", unseen: str = "") -> ScriptCheck:
         """The record; `unseen`: why what was seen does not count."""
         maps = tuple((self.maps or {}).values())
         kernels, advice = tuple(self.kernels.values()), tuple(self.advice.values())

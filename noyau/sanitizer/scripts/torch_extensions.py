@@ -79,7 +79,7 @@ class Extensions:
             (copies / file).parent.mkdir(parents=True, exist_ok=True)
             (copies / file).write_text(ExtensionText(file, path.read_text("utf-8")).rewritten, "utf-8")
         units = tuple((ExtensionText(file, (self.folder / file).read_text("utf-8")),) for file in files)
-        return self.built(name, Extension(units, copies, tuple(filter(_FLAG.match, flags))))
+        return self.build(name, Extension(units, copies, tuple(filter(_FLAG.match, flags))))
 
     def load_inline(
         self,
@@ -95,11 +95,11 @@ class Extensions:
         parts = [[part] if isinstance(part, str) else part or [] for part in (cuda_sources, cpp_sources)]
         texts = [each for part in parts for each in part if each.strip()]
         names = [functions] if isinstance(functions, str) else list(functions or ())
-        unit = [ExtensionText("load_inline", _PRELUDE), *(self.placed(name, at, text) for at, text in enumerate(texts))]
+        unit = [ExtensionText("load_inline", _PRELUDE), *(self.place(name, at, text) for at, text in enumerate(texts))]
         unit += [ExtensionText("load_inline", c_extension.bindings(names))] if names else []
-        return self.built(name, Extension((tuple(unit),), None, _flags(named)))
+        return self.build(name, Extension((tuple(unit),), None, _flags(named)))
 
-    def placed(self, name: str, number: int, text: str) -> ExtensionText:
+    def place(self, name: str, number: int, text: str) -> ExtensionText:
         """A text as a part of the file that it stands in; one that stands in none is written to a file of its own."""
         for path in sorted(self.folder.glob("*.py")):
             if line := line_of(text, path.read_text("utf-8")):
@@ -108,7 +108,7 @@ class Extensions:
         own.write_text(text, "utf-8")
         return ExtensionText(os.path.relpath(own), text)
 
-    def built(self, name: str, extension: Extension) -> BuiltExtension:
+    def build(self, name: str, extension: Extension) -> BuiltExtension:
         """An extension that compiles. BuildError where it does not; where it cannot be watched, so is what calls it."""
         try:
             c_extension.build_extension(extension)

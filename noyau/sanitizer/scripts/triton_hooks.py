@@ -122,7 +122,7 @@ class _TritonHooks:
         dtypes = {each.dtype for each in _tensors((*args, *own.values()))}
         behind = list(self.pointed.values()) if dtypes & {torch.int64, torch.uint64} else []
         fresh = dict(self.fresh([*args, *own.values(), *behind], name, place))
-        traced = session.traced(name, place)
+        traced = session.trace(name, place)
         # A launch on memory of the host that is not pinned is Triton's interpreter's: it is done at once.
         tensors = [t for t in _tensors((*args, *own.values())) if is_marked(t) or storage_of(t) in self.order.pinned]
         before = [self.bytes_of(each) for each in tensors]
@@ -142,7 +142,7 @@ class _TritonHooks:
         self.note_work(f"the kernel {name}", tensors, written)
         ones = (each for each in written if each.numel() == 1 and each.dtype in (torch.int32, torch.int64))
         self.counters |= {storage_of(each): each for each in ones}
-        watched = triton_launch.watched(session.script, name, f"{size}; launched {triton_launch.grid}")
+        watched = triton_launch.report_run(session.script, name, f"{size}; launched {triton_launch.grid}")
         notes = tuple(note for note in watched.notes if not note.startswith(("launched: ", "watched: ")))
         limit = f"it makes more than {MOST} accesses, so {triton_launch.hooks.part} were watched"
         unseen = f"{limit}; run the script on smaller tensors" if watched.is_cut else ""

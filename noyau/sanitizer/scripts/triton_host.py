@@ -94,13 +94,13 @@ class Devices(TorchFunctionMode):  # type: ignore[misc]
             _as(args[0], args[1])
             return None
         is_pinned = named.pop("pin_memory", False) or name == "pin_memory"
-        result = self.called(func, name, args, named)
+        result = self.call(func, name, args, named)
         if is_pinned and isinstance(result, torch.Tensor):
             FakeStream.order.pinned.add(storage_of(result))
         self.look(func, args, named, result)
         return result
 
-    def called(self, func: Any, name: str, args: Any, named: dict[str, Any]) -> Any:
+    def call(self, func: Any, name: str, args: Any, named: dict[str, Any]) -> Any:
         if func is torch.device:
             return func(*args, **named)
         first: Any = args[0] if args else None

@@ -54,7 +54,7 @@ class Hooks:
         self._numbers: dict[tuple[str, int], int] = {}
         self._is_atomic = False
 
-    def wrapped(self) -> dict[str, Callable[..., Any]]:
+    def replacements(self) -> dict[str, Callable[..., Any]]:
         """Replacements of methods of the builder, by name."""
         hooks: dict[str, Callable[..., Any]] = {
             "set_grid_dim": self.grid_dim,
@@ -102,16 +102,16 @@ class Hooks:
         return plain(is_whole)
 
     def load(self, plain: Plain, pointers: Any, mask: Any, *rest: Any, **options: Any) -> Any:
-        inside = self.noted(pointers, mask.data.astype(bool, copy=False), Access.READ)
+        inside = self.note(pointers, mask.data.astype(bool, copy=False), Access.READ)
         return plain(pointers, _like(mask, inside), *rest, **options)
 
     def store(self, plain: Plain, pointers: Any, value: Any, mask: Any, *rest: Any, **options: Any) -> Any:
-        inside = self.noted(pointers, mask.data, Access.WRITE, value.data)
+        inside = self.note(pointers, mask.data, Access.WRITE, value.data)
         return plain(pointers, value, _like(mask, inside), *rest, **options)
 
     def merge(self, plain: Plain, how: Any, pointers: Any, value: Any, mask: Any, *rest: Any, **options: Any) -> Any:
         self.fence(pointers, rest)
-        inside = self.noted(pointers, mask.data, Access.ATOMIC)
+        inside = self.note(pointers, mask.data, Access.ATOMIC)
         return plain(how, pointers, value, _like(mask, inside), *rest, **options)
 
     def compare_and_swap(
@@ -119,7 +119,7 @@ class Hooks:
     ) -> Any:
         """It takes no mask: lanes that lie outside are left out."""
         self.fence(pointers, rest)
-        inside = self.noted(pointers, np.ones(1, bool), Access.SWAP)
+        inside = self.note(pointers, np.ones(1, bool), Access.SWAP)
         if inside.all():
             return plain(pointers, expected, value, *rest, **options)
         handles = pointers, expected, value
@@ -153,7 +153,7 @@ class Hooks:
         if is_one and not any("relaxed" in str(each).lower() for each in rest):
             self.sample.is_ordered, self.extents.has_fence = True, not self.extents.is_blind
 
-    def noted(self, pointers: Any, lanes: Array, access: Access, values: Array | None = None) -> Array:
+    def note(self, pointers: Any, lanes: Array, access: Access, values: Array | None = None) -> Array:
         """The lanes of an access that lie inside an argument, once all of it is noted."""
         access = Access.ATOMIC if self._is_atomic else access
         self.end_if_full()
@@ -207,7 +207,7 @@ def interpreter_hooks(extents: MemoryExtents, most: int, *, goes_on: bool = Fals
     hooks = Hooks(extents, most, goes_on=goes_on)
     own_interpreter.install()
     with ExitStack() as undone, np.errstate(all="ignore"):
-        for name, function in hooks.wrapped().items():
+        for name, function in hooks.replacements().items():
             patch(undone, hooks.builder, name, function)
         yield hooks
 
@@ -308,12 +308,12 @@ class MemoryExtents:
             if extent.start <= low and high <= extent.end:
                 if self.is_blind:
                     return ~inside
-                return self._touched(extent, places, size, access, site, bits, starts)
+                return self._touch(extent, places, size, access, site, bits, starts)
         nearest = self._counting(places)
         for number in np.unique(nearest):
             chosen = nearest == number
             own, begins = None if bits is None else bits[chosen], _starts_of(starts, chosen)
-            inside[chosen] = self._touched(self._extents[number], places[chosen], size, access, site, own, begins)
+            inside[chosen] = self._touch(self._extents[number], places[chosen], size, access, site, own, begins)
         return inside
 
     def _counting(self, places: np.ndarray) -> np.ndarray:
@@ -327,7 +327,7 @@ class MemoryExtents:
             nearest[~inside] = nearest[inside][0]
         return nearest
 
-    def _touched(
+    def _touch(
         self, extent: Extent, places: Array, size: int, access: Access, site: int, values: Cells, starts: Cells
     ) -> Array:
         """Accesses that count for one argument."""

@@ -34,8 +34,8 @@ def watch_in_worker(case: KernelCase) -> WatchedRun:
     kernel = case.kernel
     home = home_of(_op_with(kernel))
     if home is None:
-        raise UnsupportedError(f"{kernel.called}: {_LOCAL}")
-    worker = interpreter_of(home, kernel.called)
+        raise UnsupportedError(f"{kernel.title}: {_LOCAL}")
+    worker = interpreter_of(home, kernel.title)
     choice, constants = map(plain_values, (kernel.usage.constants, case.constants))
     worker.hold(home)
     worker.patience_s = _PATIENCE_S
@@ -52,7 +52,7 @@ def _op_with(kernel: UserKernel) -> Op[..., Any]:
         for value in list(names.values()):
             if isinstance(value, Op) and any(each.target is kernel.target for each in value.kernels.values()):
                 return value
-    raise UnsupportedError(f"{kernel.called}: {_LOCAL}")
+    raise UnsupportedError(f"{kernel.title}: {_LOCAL}")
 
 
 def watch_held(
@@ -80,7 +80,7 @@ def kernel_and_call(
 ) -> tuple[UserKernel, Bound]:
     """In the worker: a kernel of its op with these of its own constants, and arrays bound as a call would."""
     assert op.signature is not None
-    bound = bind(op.signature, arrays, op.known(constants), op.name)
+    bound = bind(op.signature, arrays, op.known_sizes(constants), op.name)
     kernel = op.kernels.get(name) or op.kernels[name.partition(" (")[0]]  # one choice of its constants
     return choose_constants(kernel, tuple(choice.items())), bound
 

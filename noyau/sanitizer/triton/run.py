@@ -109,10 +109,10 @@ class TritonLaunch:
         widen = _WIDEN if self.hooks.overflows else self.hooks.masks.get(observation.site, "")
         return self.unpacked.get(observation.memory, "") or widen
 
-    def watched(self, op: str, kernel: str, size: str) -> WatchedRun:
+    def report_run(self, op: str, kernel: str, size: str) -> WatchedRun:
         """Its findings in words."""
         shadow = self.hooks.shadow
-        findings, allowed = findings_of(_unique_races(shadow.seen()), self.route(op, kernel, size))
+        findings, allowed = findings_of(_unique_races(shadow.observations()), self.route(op, kernel, size))
         if not self.uses_unset:  # as of a tile of which a `where` takes the lower half
             findings = [_unused(each) if each.kind is FindingKind.UNINITIALISED else each for each in findings]
         lines = frozenset((site.file, site.line) for site in self.hooks.sites)
@@ -185,7 +185,7 @@ def launch_watched(
         try:
             run(*moved, **others)
             is_whole = not hooks.sample.is_partial
-            if is_whole and any(each.kind is FindingKind.UNINITIALISED for each in extents.shadow.seen()):
+            if is_whole and any(each.kind is FindingKind.UNINITIALISED for each in extents.shadow.observations()):
                 uses_unset = any(_depends(partial(run, *moved, **others), spans, hooks, byte) for byte in _FILLS)
         finally:
             for span in spans:
@@ -225,7 +225,7 @@ def _written(span: TensorSpan, extents: MemoryExtents) -> np.ndarray:
     """The bytes of a span that hold values after a launch."""
     if span.fresh is None:
         return np.ones(span.end - span.start, bool)
-    mask = extents.shadow.written(span.memory, int(np.prod(extents.memories[span.memory].shape)))
+    mask = extents.shadow.written_cells(span.memory, int(np.prod(extents.memories[span.memory].shape)))
     return np.repeat(mask, (span.end - span.start) // max(mask.size, 1))
 
 
@@ -345,8 +345,8 @@ def watch_here(case: KernelCase, maps: list[AccessMap] | None = None) -> Watched
     """The kernel on its arrays, watched; a map of it is put into `maps`. UnsupportedError where it cannot be;
     RaisedError where it raises."""
     kernel, instance = case.kernel, case.instance
-    run, outputs = FunctionKernel(kernel, instance, case.constants), case.zeroed_outputs()
-    before = run.prepared([np.array(each) for each in case.arrays], outputs)
+    run, outputs = FunctionKernel(kernel, instance, case.constants), case.zero_outputs()
+    before = run.prepare([np.array(each) for each in case.arrays], outputs)
     unset = run.unset(before, outputs)
     config = sum(extent for array in (*before, *outputs) for extent in array.shape)
     launcher = TritonKernel(kernel, instance, case.constants, config if configs_of(kernel.function) else None)
@@ -367,10 +367,10 @@ def watch_here(case: KernelCase, maps: list[AccessMap] | None = None) -> Watched
             if not hooks.sample.is_partial:
                 raise
     launch = TritonLaunch(hooks)
-    watched = launch.watched(kernel.target.op, kernel.name, case.size)
+    watched = launch.report_run(kernel.target.op, kernel.name, case.size)
     findings = watched.findings if watched.is_cut else (*watched.findings, *_unwritten(launch, unset, case))
     if maps is not None and traced is not None:
-        maps.append(launch.access_map(kernel.called, traced))
+        maps.append(launch.access_map(kernel.title, traced))
     results = None if watched.is_cut else tuple(run.results(arrays[:count], arrays[count:]))
     return replace(watched, findings=findings, outputs=results)
 
@@ -392,4 +392,4 @@ def watch_call(function: Any, args: Sequence[Any], launch: Any, size: str, op: s
         triton_launch = launch_watched(function[grid], function, args, {})
     finally:
         LAUNCHES.pop()
-    return triton_launch.watched(op, python_function(function).__name__, f"{size}; launched {triton_launch.grid}")
+    return triton_launch.report_run(op, python_function(function).__name__, f"{size}; launched {triton_launch.grid}")

@@ -164,9 +164,9 @@ class Native(ArrayKernel):
 
     def _run_between(self, inputs: Arrays, pieces: int, order: Order, poison: int) -> Memory:
         sizes = self._bind(inputs)
-        outputs = self._poisoned_outputs(self._shapes(sizes), poison)
+        outputs = self._poison_outputs(self._shapes(sizes), poison)
         scratch = [
-            GuardedArray.poisoned(f"scratch {number}", (size,), DType.U8, SCRATCH_POISONS[poison])
+            GuardedArray.allocate(f"scratch {number}", (size,), DType.U8, SCRATCH_POISONS[poison])
             for number, size in enumerate(self._scratch_bytes(sizes))
         ]
         watch = _Watch(self.name, [output.array for output in outputs]) if pieces > 1 else None

@@ -187,7 +187,7 @@ class NumbaKernel(ArrayKernel):
         turn. Inputs of another layout than the kernel takes are copied. InputError where an array has another dtype,
         rank or shape than the kernel takes, or an index in one is out of bounds."""
         inputs = self._laid_out(arrays)
-        planned = self._planned(inputs)
+        planned = self._plan(inputs)
         if out is None:
             outputs = list(map(empty or np.empty, planned.outputs, self._dtypes))
         else:
@@ -199,10 +199,10 @@ class NumbaKernel(ArrayKernel):
         self._run(planned, inputs, outputs, cut)
         return outputs
 
-    def opened(self, arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    def open(self, arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """The inputs that the text's own function takes for these, halves as bits, and outputs for it to write."""
         inputs = self._laid_out(arrays)
-        return list(map(bits_of, inputs)), list(map(np.zeros, self._planned(inputs).outputs, self._dtypes))
+        return list(map(bits_of, inputs)), list(map(np.zeros, self._plan(inputs).outputs, self._dtypes))
 
     # Building.
 
@@ -249,7 +249,7 @@ class NumbaKernel(ArrayKernel):
                 for status in cut(call, step.items):
                     self._refuse(status)
 
-    def _planned(self, inputs: Sequence[np.ndarray]) -> CallPlan:
+    def _plan(self, inputs: Sequence[np.ndarray]) -> CallPlan:
         """Plan the call for arrays of these shapes. InputError where they do not fit."""
         strides = (array.strides for array in inputs) if self._is_strided else ()
         key = *(array.shape for array in inputs), *(array.dtype for array in inputs), *strides
@@ -263,12 +263,12 @@ class NumbaKernel(ArrayKernel):
         return planned
 
     def _run_between(self, inputs: Arrays, pieces: int, order: Order, poison: int) -> Memory:
-        planned = self._planned(inputs)
-        outputs, scratch = self._poisoned_outputs(planned.outputs, poison), list[GuardedArray]()
+        planned = self._plan(inputs)
+        outputs, scratch = self._poison_outputs(planned.outputs, poison), list[GuardedArray]()
 
         def empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
             size = math.prod(shape) * np.dtype(dtype).itemsize  # the text gives np.float32 and its like
-            scratch.append(GuardedArray.poisoned(f"scratch {len(scratch)}", (size,), DType.U8, SCRATCH_POISONS[poison]))
+            scratch.append(GuardedArray.allocate(f"scratch {len(scratch)}", (size,), DType.U8, SCRATCH_POISONS[poison]))
             viewed: np.ndarray = scratch[-1].array.view(dtype).reshape(shape)
             return viewed
 

@@ -369,10 +369,10 @@ class _Meanings:
     def either(self, *values: Callable[[], Any]) -> Any:
         return _joined((value() for value in values), "or_", True)
 
-    def negated(self, value: Any) -> Any:
+    def negate(self, value: Any) -> Any:
         return interpreter.interpreter_semantic.invert(_truth(value)) if is_tensor(value) else not value
 
-    def chained(self, first: Any, *links: tuple[Callable[[Any, Any], Any], Callable[[], Any]]) -> Any:
+    def chain(self, first: Any, *links: tuple[Callable[[Any, Any], Any], Callable[[], Any]]) -> Any:
         def comparisons() -> Iterator[Any]:
             left = first
             for compare, value in links:
@@ -382,21 +382,21 @@ class _Meanings:
 
         return _joined(comparisons(), "and_", False)
 
-    def counted(self, values: Any) -> Any:
+    def count(self, values: Any) -> Any:
         if not isinstance(values, range):
             return values
         is_wide = any(each not in _INT32 for each in (values.start, values.stop))
         return (_scalar(each, tl.int64 if is_wide else tl.int32) for each in values)
 
-    def carried(self, value: Any) -> Any:
+    def carry(self, value: Any) -> Any:
         is_number = isinstance(number := number_of(value), bool | int | float)
         return interpreter.interpreter_semantic.to_tensor(number) if is_number else value
 
     def methods(self, value: Any) -> Any:
         inner = number_of(value)  # a constant and a tensor make a constant that holds a tensor
-        return self.carried(inner) if isinstance(value, bool | int | float) or is_tensor(inner) else value
+        return self.carry(inner) if isinstance(value, bool | int | float) or is_tensor(inner) else value
 
-    def replaced(self, value: Any) -> Any:
+    def replace(self, value: Any) -> Any:
         if not callable(value):
             return None
         name = getattr(value, "__name__", "")

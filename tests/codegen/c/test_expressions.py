@@ -85,9 +85,9 @@ def test_what_a_text_calls_is_noted(said):
 
 
 def test_a_half_is_stored_through_its_conversion(said):
-    assert said.stored("y", VALUE) == "noyau_f32_to_f16(value)"
-    assert said.stored("y", Var("value", F64)) == "noyau_f64_to_f16(value)"
-    assert said.stored("x", call("add", X, X)) == "x[i] + x[i]"
+    assert said.cell_text("y", VALUE) == "noyau_f32_to_f16(value)"
+    assert said.cell_text("y", Var("value", F64)) == "noyau_f64_to_f16(value)"
+    assert said.cell_text("x", call("add", X, X)) == "x[i] + x[i]"
 
 
 def test_memory_of_one_cell_is_a_variable(said):

@@ -100,8 +100,8 @@ def test_what_a_text_calls_is_noted(said):
 
 
 def test_a_half_is_stored_through_its_conversion(said):
-    assert said.stored("y", VALUE) == "noyau_f32_to_bf16(value)"
-    assert said.stored("x", call("add", X, X)) == "x[i] + x[i]"
+    assert said.cell_text("y", VALUE) == "noyau_f32_to_bf16(value)"
+    assert said.cell_text("x", call("add", X, X)) == "x[i] + x[i]"
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def test_numbers_are_cast_as_they_are_written():
     writer = NodeWriter()
     number = writer.number(300, DType.I32)
     cast = writer.cast(number, DType.U8)
-    assert writer.known(cast.name) == 44
+    assert writer.number_of(cast.name) == 44
     assert writer.cast(cast, DType.U8) is cast
     assert writer.nodes == []
     assert writer.cast(OnnxTerm("x", DType.F32, ()), DType.F64).dtype is DType.F64

@@ -141,8 +141,8 @@ def test_numbers_of_rows_do_not_make_halves_exact():
 
     near = noyau.op("bf16[rows, n], f32[rows] -> bf16[rows, n]")(shifted)
     exact = noyau.op("bf16[rows, n], f32[n] -> bf16[rows, n]")(scaled)
-    assert "tl.exp(" in near.generated("triton", [bf16, f32], [2, 1]).text
-    assert "libdevice.exp(" in exact.generated("triton", [bf16, f32], [2, 1]).text
+    assert "tl.exp(" in near.generate("triton", [bf16, f32], [2, 1]).text
+    assert "libdevice.exp(" in exact.generate("triton", [bf16, f32], [2, 1]).text
 
 
 def test_nothing_is_fused_where_a_product_is_rounded_first():
@@ -151,7 +151,7 @@ def test_nothing_is_fused_where_a_product_is_rounded_first():
         v = x * w
         return np.exp(v - v.max(-1, keepdims=True))
 
-    assert "enable_fp_fusion=False" in weighted.generated("triton", [DType.F32, DType.F32], [2, 1]).text
+    assert "enable_fp_fusion=False" in weighted.generate("triton", [DType.F32, DType.F32], [2, 1]).text
     assert "enable_fp_fusion" not in text_of(softmax())
 
 
@@ -161,7 +161,7 @@ def test_a_maximum_of_another_launch_is_not_fused_either():
         v = x * 0.125 + mask
         return np.exp(v - v.max())
 
-    text = masked.generated("triton", [DType.F32, DType.F32], [2, 2]).text
+    text = masked.generate("triton", [DType.F32, DType.F32], [2, 2]).text
     assert text.count("enable_fp_fusion=False") == text.count("[(programs,)](") > 1
 
 
@@ -290,7 +290,7 @@ def test_the_interpreter_takes_what_compiles(op, arrays):
     """There a function of libdevice is NumPy's, and what loops count is a number of Python's."""
     from noyau.hosts.torch.cuda.array_kernels import DeviceKernel
 
-    made = op.generated("triton")
+    made = op.generate("triton")
     (kernel,) = made.program.kernels
     wanted = op.reference(*arrays)
     wanted = wanted if isinstance(wanted, tuple) else (wanted,)

@@ -57,7 +57,7 @@ def beside_a_sum(x):
 def golden_cases(*sizes):
     cases = {name: case(kernel_of(name), *sizes) for name in KEPT}
     for op in (none_of_some_rows, beside_a_sum):
-        cases |= {kernel.name: case(kernel) for kernel in op.generated("triton").program.kernels}
+        cases |= {kernel.name: case(kernel) for kernel in op.generate("triton").program.kernels}
     return cases
 
 

@@ -30,15 +30,15 @@ def test_equal_values_are_one_also_with_those_of_the_graph():
 def test_what_is_known_everywhere_is_calculated():
     made = writer()
     three = made.call("add", made.like(1.0, X), made.like(2.0, X))
-    assert made.known(three) == 3
-    assert made.known(made.cast(three, DType.F32)) == 3
+    assert made.number_of(three) == 3
+    assert made.number_of(made.cast(three, DType.F32)) == 3
     assert made.call("where", made.call("equal", three, three), X, three) is X
 
 
 def test_names_are_new():
     made = writer()
-    assert made.unused("y") != "y"
-    assert len({made.unused("a_2"), made.unused("a"), made.unused("a"), made.unused("a_2")}) == 4
+    assert made.unused_name("y") != "y"
+    assert len({made.unused_name("a_2"), made.unused_name("a"), made.unused_name("a"), made.unused_name("a_2")}) == 4
 
 
 def test_pieces_of_nothing_are_left_out():
@@ -51,7 +51,7 @@ def test_pieces_of_nothing_are_left_out():
 
 def test_counts_of_sizes():
     made = writer()
-    assert made.known(made.size(Dim.of(7), DType.F32, ())) == 7
+    assert made.number_of(made.size(Dim.of(7), DType.F32, ())) == 7
     assert outcome(made, made.size(Dim.of("n") * 2, DType.F64, ()), np.ones((3, 1))) == 6
 
 

@@ -156,7 +156,7 @@ def test_a_value_that_is_computed_again_for_its_maximum_is_the_same():
         v = x * w
         return np.exp(v - v.max(0, keepdims=True))
 
-    graph = weighted.generated("c", [DType.F32] * 2, [2, 1]).graph
+    graph = weighted.generate("c", [DType.F32] * 2, [2, 1]).graph
     assert roundings(normalise(repeat_cheap(graph))) == 1
     rng = np.random.default_rng(0)
     x = (rng.standard_normal((50, 33)) * 1e30).astype(np.float32)

@@ -96,7 +96,7 @@ def test_rows_that_one_array_looks_up_are_merged_as_rows():
         np.add.at(out, k, v)
         return out
 
-    (scatter,) = (node for node in summed.generated("c").graph.nodes if isinstance(node.kind, Scatter))
+    (scatter,) = (node for node in summed.generate("c").graph.nodes if isinstance(node.kind, Scatter))
     assert scatter.kind.index == (Lookup(1, (Dim.of("#0"),)), Dim.of("#1"))
 
 

@@ -44,8 +44,8 @@ def library(codes: Mapping[str, bytes] | None = None) -> Path:
     """The library of the three, for the CPU and with some code, or with that of this GPU."""
     texts, grids = {}, []
     for each in OPS:
-        texts[each.name] = each.generated("c").text
-        generated = each.generated("cuda")
+        texts[each.name] = each.generate("c").text
+        generated = each.generate("cuda")
         grids.append(grid_text(generated.program.kernels[0], codes or built(generated.text)))
     return cached_library(texts, grids=grids)
 

@@ -80,12 +80,12 @@ def test_bodies_lie_behind_the_main_graph_and_go_back_as_they_were(everything):
     assert {label for label in original.labels if original.labels.count(label) > 1} == {""}  # what enters a body
     assert restored(original.model, original.bodies).SerializeToString() == control_flow().SerializeToString()
     assert original.runnable.SerializeToString() == original.before.SerializeToString()
-    inputs = {node.output for node in original.called.graph.inputs}
-    assert inputs - original.called.initializers.keys() == {"x", "c", "trip"}
+    inputs = {node.output for node in original.feed_model.graph.inputs}
+    assert inputs - original.feed_model.initializers.keys() == {"x", "c", "trip"}
 
 
 def test_no_kernel_reaches_into_a_body_or_out_of_one(everything):
-    kernels = [everything.original.located(kernel) for kernel in everything.plan.kernels]
+    kernels = [everything.original.locate(kernel) for kernel in everything.plan.kernels]
     assert [kernel.replaces for kernel in kernels] == [
         ("If_1/then_branch: Mul", "Sigmoid"),
         ("If_1/else_branch: Mul", "Tanh"),

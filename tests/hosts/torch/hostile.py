@@ -118,7 +118,7 @@ def absent() -> Iterator[Callable[[], object]]:
     """There is no device that can be used; the CPU goes on as it does."""
     from noyau.hosts.torch.cuda.array_kernels import DeviceKernel
 
-    made = kinds.softmax.generated("triton")
+    made = kinds.softmax.generate("triton")
     yield lambda: DeviceKernel(made.text, made.program.kernels[0], "cuda:0")
     yield lambda: noyau.check(copied, generated=False).raise_if_bad()
     yield lambda: print(float(kinds.softmax(torch.ones(2, 2)).sum()))

@@ -39,7 +39,7 @@ def picked(x, at):
 
 
 def fast_call(op, *ends):
-    made = op.generated("c", [end.dtype for end in ends], [end.rank for end in ends])
+    made = op.generate("c", [end.dtype for end in ends], [end.rank for end in ends])
     built = build(made)
     return TensorFastCall(built.library, f"{made.program.kernels[0].name}_kernel", ends, op.name)
 

@@ -99,7 +99,7 @@ def test_constants_that_are_lists_are_tried_and_the_fastest_is_recorded_and_runs
     names = [row.name for row in found.benched[0].at[0].ranked]
     assert {"waits (WAIT=100000)", "waits (WAIT=0)"} <= set(names)
     assert names.index("waits (WAIT=0)") < names.index("waits (WAIT=100000)")
-    assert found.winners[0].called != "waits (WAIT=100000)"
+    assert found.winners[0].title != "waits (WAIT=100000)"
     np.testing.assert_array_equal(op(x), x + 1)
 
 

@@ -33,7 +33,7 @@ def test_on_a_gpu_the_sizes_of_tiles_are_part_of_what_won():
     assert won(add_op(), {usual: 1.0, other: 0.99}, "cuda:0").constants == ()
     winner = won(add_op(), {usual: 2.0, other: 1.0, "torch": 0.5}, "cuda:0")
     assert (winner.kernel, winner.constants) == ("triton", (("TILE", 512), ("num_warps", 4)))
-    assert winner.called == "triton (TILE=512, num_warps=4)"
+    assert winner.title == "triton (TILE=512, num_warps=4)"
 
 
 def test_what_may_not_run_does_not_win():

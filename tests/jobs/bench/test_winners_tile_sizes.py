@@ -14,7 +14,7 @@ def doubled(x):
 
 
 def made():
-    return doubled.generated("triton", [DType.F32], [1])
+    return doubled.generate("triton", [DType.F32], [1])
 
 
 @pytest.mark.parametrize("cells", [1 << 12, 1 << 26])

@@ -14,20 +14,20 @@ from noyau.workers.worker import Worker, spent_s
 
 def test_a_run_is_expected_to_take_as_much_longer_as_it_has_to_do():
     costs = Costs()
-    assert costs.expected_s(1000) == 0
+    assert costs.expect_s(1000) == 0
     costs.note(10, 0.5)
-    assert costs.expected_s(1000) == 0.5  # it may be a compiler's
+    assert costs.expect_s(1000) == 0.5  # it may be a compiler's
     costs.note(100, 0.1)
-    assert costs.expected_s(1000) == pytest.approx(0.1)
+    assert costs.expect_s(1000) == pytest.approx(0.1)
     costs.note(100, 0.2)
-    assert costs.expected_s(1000) == pytest.approx(1.1)
+    assert costs.expect_s(1000) == pytest.approx(1.1)
 
 
 def test_where_python_runs_each_thread_time_grows_with_them():
     costs = Costs(is_steep=True)
     costs.note(100, 0.1)
-    assert costs.expected_s(1000) == pytest.approx(1.0)
-    assert costs.expected_s(50) == pytest.approx(0.1)
+    assert costs.expect_s(1000) == pytest.approx(1.0)
+    assert costs.expect_s(50) == pytest.approx(0.1)
 
 
 def test_a_budget_affords_a_share_and_is_spent():

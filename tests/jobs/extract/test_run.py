@@ -108,7 +108,7 @@ def test_a_user_s_arrays_flow(model, tmp_path):
 
 def test_the_python_function_and_the_text_without_a_file(model):
     found = noyau.extract(model, "a,r:s,n")
-    text = found.text(found.written("path"), model.with_name("path.py"), "")
+    text = found.text(found.write("path"), model.with_name("path.py"), "")
     compile(text, "path.py", "exec")
 
 

@@ -32,7 +32,7 @@ def spread(name: str = "x", rows: str = "rows") -> onnx.ModelProto:
 
 def start(model, ends) -> tuple[str, str]:
     found = extract(model, ends)
-    return start_of(found.graph, found.written("path"))
+    return start_of(found.graph, found.write("path"))
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_it_is_right_in_any_order_of_its_pieces(model, ends, tmp_path):
     arrays = op.make()
     with noyau.reference():
         want = op(*arrays)
-    bound = bind(op.signature, arrays, op.known(dict(op.description.reference.constants)), op.name)
+    bound = bind(op.signature, arrays, op.known_sizes(dict(op.description.reference.constants)), op.name)
     kernel = Native(*library_of(op.kernels["path"], bound.instance, dict(op.description.reference.constants)))
     for threads in (1, 2):
         found = kernel(*bound.arrays, pieces=5, order=lambda count: reversed(range(count)), threads=threads)

@@ -57,7 +57,7 @@ KNOWN_S = sum(map(PLANTED.overhead_s, NODES)) + PLANTED.outside_s(NODES)
 def factor(run_s: float, added: float, noise: float = 0.0) -> float:
     """By what the overhead is multiplied where the profiler adds so many times as much to a run as to a chain."""
     after_s = [run_s + (added + noise * (k % 5 - 2)) * KNOWN_S for k in range(25)]
-    found = PLANTED.fitted_to(Comparison((run_s,) * 25, tuple(after_s)), NODES)
+    found = PLANTED.fit_to(Comparison((run_s,) * 25, tuple(after_s)), NODES)
     assert found.run_s / PLANTED.run_s == pytest.approx(found.node_s / PLANTED.node_s)
     return found.node_s / PLANTED.node_s
 
@@ -79,8 +79,8 @@ def test_what_is_lost_in_noise_changes_nothing():
 
 
 def test_without_nodes_nothing_changes():
-    assert Overhead().fitted_to(Comparison((1.0,), (2.0,)), []) == Overhead()
-    assert replace(PLANTED, run_s=0).fitted_to(Comparison((1.0,), (2.0,)), []) == replace(PLANTED, run_s=0)
+    assert Overhead().fit_to(Comparison((1.0,), (2.0,)), []) == Overhead()
+    assert replace(PLANTED, run_s=0).fit_to(Comparison((1.0,), (2.0,)), []) == replace(PLANTED, run_s=0)
 
 
 def test_it_is_measured_on_chains(near):

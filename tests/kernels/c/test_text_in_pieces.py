@@ -28,7 +28,7 @@ def f32(*shape: int) -> np.ndarray:
 
 
 def native(op: Op, kernel: UserKernel, *arguments: object) -> Native:
-    bound = bind(op.signature, arguments, op.known(dict(op.description.reference.constants)), op.name)
+    bound = bind(op.signature, arguments, op.known_sizes(dict(op.description.reference.constants)), op.name)
     return Native(*library_of(kernel, bound.instance, {}))
 
 

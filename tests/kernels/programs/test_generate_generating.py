@@ -29,7 +29,7 @@ def test_the_text_stands_alone_and_names_the_users_values():
     made = generated(softmax_op(), numbers(3, 4))
     assert made.text.startswith("/* softmax: x: f32[batch_0, n] -> out: f32[batch_0, n] */")
     assert "const float e = noyau_exp_negative_f32(" in made.text
-    assert made.called == "softmax[c]"
+    assert made.title == "softmax[c]"
 
 
 @pytest.mark.parametrize("language", ["numba", "triton"])
@@ -74,7 +74,7 @@ def test_what_cannot_be_traced_names_the_line():
         return np.sort(y)
 
     with pytest.raises(UnsupportedError, match=rf"ordered cannot be traced at line {ordered.line + 3} of .*sort"):
-        ordered.generated()
+        ordered.generate()
 
 
 def test_a_reference_that_fills_its_outputs_has_no_graph():
@@ -84,7 +84,7 @@ def test_a_reference_that_fills_its_outputs_has_no_graph():
             out[i] = x[i]
 
     with pytest.raises(UnsupportedError, match="the reference copy has no graph: it fills its outputs"):
-        copy.generated()
+        copy.generate()
 
 
 def test_a_language_that_nothing_is_generated_in():
@@ -103,9 +103,9 @@ def added(x, at, y):
 
 def test_on_a_gpu_language_cuda_merges():
     with pytest.raises(UnsupportedError, match="no strategy for programs on a GPU scatters; language cuda has three"):
-        added.generated("triton")
+        added.generate("triton")
     for language in ("c", "cuda"):
-        assert not any(isinstance(step, LibraryStep) for step in added.generated(language).program.steps)
+        assert not any(isinstance(step, LibraryStep) for step in added.generate(language).program.steps)
 
 
 def test_what_is_merged_with_the_same_bits_in_every_run_is_another_program():
@@ -127,9 +127,9 @@ def test_a_scatter_that_is_the_result_is_one_kernel():
         np.add.at(out, at, x)
         return out
 
-    assert summed.generated("c").program.single is not None
-    assert summed.generated("cuda").program.single is not None
-    assert summed.generated("cuda").is_deterministic
+    assert summed.generate("c").program.single is not None
+    assert summed.generate("cuda").program.single is not None
+    assert summed.generate("cuda").is_deterministic
 
 
 def test_whole_numbers_have_the_same_bits_in_whatever_order_they_are_merged():
@@ -139,12 +139,12 @@ def test_whole_numbers_have_the_same_bits_in_whatever_order_they_are_merged():
         np.add.at(out, at, 1)
         return out
 
-    assert counts.generated("cuda").is_deterministic
-    assert "noyau_atomic_add(" in counts.generated("cuda").text
+    assert counts.generate("cuda").is_deterministic
+    assert "noyau_atomic_add(" in counts.generate("cuda").text
 
 
 def test_on_a_gpu_what_no_schedule_takes_is_cut():
-    graph = nn.cross_entropy_mean.generated("c").graph
+    graph = nn.cross_entropy_mean.generate("c").graph
     saving = derive(graph, [graph.inputs[0].output]).forward
     made = program_in(saving, "saving", [PACKED] * len(graph.inputs), "triton")
     assert made.kernels
@@ -158,10 +158,10 @@ def test_what_is_generated_depends_on_the_device():
 
 
 def test_where_rows_are_scanned_the_languages_whose_threads_share_them_come_first():
-    scan = noyau.op("f32[n] -> f32[n]")(lambda x: np.cumsum(x)).generated("c").graph
+    scan = noyau.op("f32[n] -> f32[n]")(lambda x: np.cumsum(x)).generate("c").graph
     languages = languages_on("cuda:0")
     assert in_order(languages, lambda: scan) == ["cuda", "numba_cuda", "triton"]
-    assert in_order(languages, lambda: softmax_op().generated("c").graph) == languages
+    assert in_order(languages, lambda: softmax_op().generate("c").graph) == languages
     assert in_order(languages, lambda: None) == languages
     assert in_order(("c", "numba"), lambda: scan) == ("c", "numba")
 
@@ -174,6 +174,6 @@ def test_the_usual_text_of_a_reference_that_asks_for_sizes_is_of_usual_sizes():
             made = made + c[at] * y[at : y.shape[0] - c.shape[0] + 1 + at]
         return made
 
-    made = filtered.generated()
+    made = filtered.generate()
     assert list(made.specialised) == ["k"]
     assert filtered.source("c") == made.text

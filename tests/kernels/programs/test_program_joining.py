@@ -32,7 +32,7 @@ def asked(graph):
 
 
 def test_two_that_read_the_same_are_one_with_what_others_need():
-    norm = nn.layer_norm.generated("c", [DType.F32] * 3, [2, 1, 1]).graph
+    norm = nn.layer_norm.generate("c", [DType.F32] * 3, [2, 1, 1]).graph
     graph = derive(norm, [node.output for node in norm.inputs]).backward
     (step,) = program(graph, "norm", None, on_gpu, joining=joined).steps
     assert isinstance(step, KernelStep)
@@ -42,7 +42,7 @@ def test_two_that_read_the_same_are_one_with_what_others_need():
 
 
 def test_one_that_waits_for_a_product_of_the_other_is_not_asked():
-    graph = multiplied.generated("c", [DType.F32] * 2, [2, 2]).graph
+    graph = multiplied.generate("c", [DType.F32] * 2, [2, 2]).graph
     made, sums = graph.outputs
     assert not any(made in one and sums in other for one, other in asked(graph))
 
@@ -54,7 +54,7 @@ def gated_product(x, w, g):
 
 
 def test_what_a_product_alone_reads_is_still_made():
-    graph = gated_product.generated("c", [DType.F32] * 3, [2, 2, 2]).graph
+    graph = gated_product.generate("c", [DType.F32] * 3, [2, 2, 2]).graph
     steps = program(graph, "gated", None, on_gpu, joining=joined).steps
     (library,) = (step for step in steps if not isinstance(step, KernelStep))
     made = {name for step in steps if isinstance(step, KernelStep) for name in step.graph.outputs}
@@ -69,6 +69,6 @@ def crosswise(x, y):
 
 
 def test_two_joins_that_would_wait_for_each_other_are_not_made():
-    graph = crosswise.generated("c", [DType.F32] * 2, [2, 2]).graph
+    graph = crosswise.generate("c", [DType.F32] * 2, [2, 2]).graph
     steps = program(graph, "crosswise", None, on_gpu, joining=joined).steps
     assert steps == program(graph, "crosswise", None, on_gpu).steps

@@ -22,7 +22,7 @@ can_run = pytest.mark.skipif(
 
 def made(op, name, *given, constants=(), **known):
     arrays = [each.cpu().numpy() if isinstance(each, torch.Tensor) else each for each in given]
-    bound = bind(op.signature, arrays, op.known(op.description.reference.constants), op.name)
+    bound = bind(op.signature, arrays, op.known_sizes(op.description.reference.constants), op.name)
     return TritonKernel(choose_constants(op.kernels[name], constants), bound.instance, known)
 
 

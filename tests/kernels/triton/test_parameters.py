@@ -36,7 +36,7 @@ def attached(function, **said):
 
 def taken(function, **said):
     kernel = attached(function, **said)
-    return bind_parameters(kernel.function, kernel.usage, kernel.target, kernel.called)
+    return bind_parameters(kernel.function, kernel.usage, kernel.target, kernel.title)
 
 
 def test_its_language_and_its_function_are_told_by_its_type():

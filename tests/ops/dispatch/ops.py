@@ -85,7 +85,7 @@ def choose(op: Op[..., Any], *arrays: Any, **constants: Any) -> Selection:
 @contextmanager
 def forgetting(op: Op[..., Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """While it lasts, an op forgets what was chosen just as a decision is made."""
-    real = Selector.decided
+    real = Selector.decide
 
     def decided(self: Selector, wanted: Any, key: Any) -> Selection:
         found = real(self, wanted, key)

@@ -53,7 +53,7 @@ def at_once(*jobs):
 def test_first_calls_of_many_keys(monkeypatch):
     """Each key is decided once, whoever comes first, and every result is right."""
     op, rows = softmax_op(), numbers(THREADS, 7)
-    decided, real = [], choice.Selector.decided
+    decided, real = [], choice.Selector.decide
     monkeypatch.setattr(
         choice.Selector, "decided", lambda self, wanted, key: decided.append(key) or real(self, wanted, key)
     )
@@ -144,7 +144,7 @@ def _call(op, x, answers):
 def test_a_fork_in_the_midst_of_a_first_call(monkeypatch):
     """The lock of a key that another thread of the parent holds is none of the child's."""
     op, x = scale_op(), np.ones(3, np.float32)
-    inside, leave, real = threading.Event(), threading.Event(), choice.Selector.decided
+    inside, leave, real = threading.Event(), threading.Event(), choice.Selector.decide
 
     def decided(self, wanted, key):
         if threading.current_thread() is first:

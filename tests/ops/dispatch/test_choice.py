@@ -69,7 +69,7 @@ def test_a_checked_kernel_runs_where_nothing_is_generated(monkeypatch):
 def test_a_recorded_winner_runs_by_size(own_records):
     op = scale_op()
     op.kernel(SCALE, language="c", name="trusted", trust=True)
-    c = Winner(10, "c", text_digest(op.generated("c").text), 1e-6, "2026-01-02")
+    c = Winner(10, "c", text_digest(op.generate("c").text), 1e-6, "2026-01-02")
     hand = Winner(1000, "trusted", text_digest(SCALE), 1e-6, "2026-01-02")
     reference = Winner(10**6, "reference", hand.text, 1e-6, "2026-01-02")
     own_records["winners"] = (c, hand, reference)
@@ -165,7 +165,7 @@ def test_records_are_read_from_disk(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     op = scale_op()
     bound = bind(op.signature, [numbers(3), 2.0], {}, op.name)
-    wanted, text = specialization_of(op.signature, bound, {"shift": 0.0}), text_digest(op.generated("c").text)
+    wanted, text = specialization_of(op.signature, bound, {"shift": 0.0}), text_digest(op.generate("c").text)
     record(op.description, wanted, [Winner(3, "reference", text, 1e-6, "2026-01-02")])
     assert Selector(op.description).choose(wanted).at(3).kernel == "reference"
 
@@ -209,8 +209,8 @@ def test_where_there_is_no_compiler_nothing_is_printed_for_one(monkeypatch):
     bound = bind(op.signature, [numbers(3, 4), numbers(4, 5), numbers(5)], {}, op.name)
     wanted = specialization_of(op.signature, bound, op.calls.all({}))
     with pytest.raises(BuildError, match="no C compiler"):
-        op.calls.choosing.generated(wanted, "c")
-    op.calls.choosing.generated(wanted, "numba")
+        op.calls.choosing.generate(wanted, "c")
+    op.calls.choosing.generate(wanted, "numba")
     assert printed == ["numba"]
 
 
@@ -219,7 +219,7 @@ def test_that_a_reference_cannot_be_traced_is_told_before_that_there_is_no_compi
     op = noyau.op("f32[n] -> f32[n]")(lambda x: x if float(x[0]) > 0 else -x)
     bound = bind(op.signature, [numbers(3)], {}, op.name)
     with pytest.raises(UnsupportedError, match="asks for the number in an array"):
-        op.calls.choosing.generated(specialization_of(op.signature, bound, op.calls.all({})), "c")
+        op.calls.choosing.generate(specialization_of(op.signature, bound, op.calls.all({})), "c")
 
 
 def test_on_a_gpu_nothing_of_the_cpu_may_run(monkeypatch):
@@ -244,6 +244,6 @@ def test_a_winner_on_a_gpu_has_its_tiles(own_records, monkeypatch):
     wanted = specialization_of(op.signature, bound, op.calls.all({}), "cuda:0")
     monkeypatch.setattr(choice, "build", lambda made: choice.BuiltProgram(made, ()))
     monkeypatch.setattr(choice, "smoke_fault", lambda description, built: "")
-    text = text_digest(op.generated("triton").text)
+    text = text_digest(op.generate("triton").text)
     own_records["winners"] = [Winner(8, "triton", text, 1e-5, "today", (("BLOCK", 2048), ("num_warps", 8)))]
     assert op.calls.choosing.choose(wanted).only.tiles == {"BLOCK": 2048, "num_warps": 8}

@@ -54,9 +54,9 @@ def test_the_launches_of_a_call_are_run(monkeypatch):
     assert "never wrote" in certificates[wrong, 50].summary()
     for sizes, other in ((short, long), (long, short)):
         one = replace(made, wanted=replace(made.wanted, sizes=sizes))
-        assert one.certified_at(sizes)
+        assert one.is_certified_at(sizes)
         assert one.holds(other)
-        assert not one.certified_at(other)
+        assert not one.is_certified_at(other)
 
 
 @noyau.op("f32[q, d], f32[n, d] -> f32[q]")

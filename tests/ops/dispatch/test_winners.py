@@ -51,7 +51,7 @@ def test_what_the_reference_was_faster_than_is_what_runs_by_default():
     """A trusted kernel where it may run, else the generated one."""
     op = scale_op()
     key = specialization_of(op.signature, bind(op.signature, [numbers(3), 2.0], {}, op.name), op.calls.all({}))
-    made = text_digest(op.generated("c").text)
+    made = text_digest(op.generate("c").text)
     op.kernel(SCALE, language="c", name="checked")
     assert usual_text(op.description, key) == made
     op.kernel(SCALE.replace("out[i]", "nowhere[i]"), language="c", name="broken", trust=True)

@@ -95,7 +95,7 @@ def test_what_is_joined_is_made_by_the_step_itself():
 
 def test_the_start_is_joined_where_it_is_not_neutral():
     assert not way(operator.add, 0).closes
-    assert way(operator.add, 5).closes and way(operator.add, 5).joined(5, 2) == 7
+    assert way(operator.add, 5).closes and way(operator.add, 5).join(5, 2) == 7
     assert way(max, 0.0).closes
 
 

@@ -159,7 +159,7 @@ def test_gradients_of_long_rows_have_certificates_of_their_launches(shape):
     kernels = tensor_calls(soft.calls).plan((x,), {}, (True,)).backward.kernels
     (made,) = kernels.programs.values()
     sizes = {"rows": shape[0], "n": shape[1]}
-    assert [each.generated.certified_at(sizes) for each in made] == [False, True]
+    assert [each.generated.is_certified_at(sizes) for each in made] == [False, True]
 
 
 def test_autocast():

@@ -18,7 +18,7 @@ ALIKE = ("one cell", "unset", "past its row", "from the end")
 
 
 def told(shadow, sites):
-    return [(each.kind, each.access, each.owner, each.cell, sites[each.site].line) for each in shadow.seen()]
+    return [(each.kind, each.access, each.owner, each.cell, sites[each.site].line) for each in shadow.observations()]
 
 
 @pytest.mark.parametrize("name", ALIKE)
@@ -35,12 +35,12 @@ def test_it_computes_and_is_silent_on_what_is_right():
     out = np.zeros((3, 3))
     fast = run_compiled(kernels.matrix_product, (kernels.GRID, out))
     assert np.allclose(out, kernels.GRID @ kernels.GRID.T)
-    assert fast.shadow.seen() == []
+    assert fast.shadow.observations() == []
 
 
 def test_cells_that_hold_nothing():
     fast = run_compiled(kernels.running_sum, (kernels.X, np.zeros(8)), frozenset({"out"}))
-    assert "uninitialised" in [each.kind for each in fast.shadow.seen()]
+    assert "uninitialised" in [each.kind for each in fast.shadow.observations()]
 
 
 @pytest.mark.parametrize("name", ["column sums", "callee", "array expressions"])

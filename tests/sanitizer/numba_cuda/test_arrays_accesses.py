@@ -58,7 +58,7 @@ def test_keys_of_several_axes_and_what_is_no_cell():
     seven = np.zeros((1,) * 7)
     recorder.store(2.0, recorder.array(seven, "y"), (0,) * 7, 0)  # of more axes than C knows
     assert seven.item() == 2
-    assert {each.kind for each in recorder.shadow.seen()} == {"out-of-bounds"}
+    assert {each.kind for each in recorder.shadow.observations()} == {"out-of-bounds"}
 
 
 def test_what_may_not_be_written_is_not():
@@ -75,7 +75,7 @@ def test_same_values_are_no_change_and_owners_are_those_that_entered():
         recorder.enter(owner, owner, 0)
         recorder.store(1.0, x, 0, 0)
     recorder.play()
-    (twice,) = recorder.shadow.seen()
+    (twice,) = recorder.shadow.observations()
     assert (twice.kind, twice.owner, twice.other_owner) == ("written-twice", 1, 0)
 
 

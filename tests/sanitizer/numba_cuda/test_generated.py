@@ -27,7 +27,7 @@ def scaled(x, by):
 
 
 def watched(op, arrays, *changes):
-    program = op.generated("numba_cuda")
+    program = op.generate("numba_cuda")
     text = program.text
     for old, new in changes:
         assert old in text

@@ -22,7 +22,7 @@ def seen_of(kernel, launch, *values, unset=(), most=1 << 40):
     names = kernel.py_func.__code__.co_varnames
     arguments = [WatchedArgument(name, value, name not in unset) for name, value in zip(names, values, strict=False)]
     launch = launch_kernel(kernel, configuration_of(launch), arguments, most)
-    return launch, launch.recorder.shadow.seen()
+    return launch, launch.recorder.shadow.observations()
 
 
 def lines_of(launch, seen):
@@ -148,7 +148,7 @@ def test_a_grid_of_no_blocks_runs_nothing():
 def test_a_limit_of_accesses_ends_a_run():
     run, _ = seen_of(TUTORIALS["saxpy"][0], (4000, 64), np.float32(1), np.zeros(256_000), np.zeros(256_000), most=1000)
     assert 1000 < run.recorder.shadow.accesses < 10_000
-    assert run.watched("op", "kernel", "").is_cut
+    assert run.report_run("op", "kernel", "").is_cut
 
 
 @cuda.jit
@@ -162,7 +162,7 @@ def branches(x):
 def test_lines_are_those_with_an_access_that_ran():
     run, _ = seen_of(branches, (1, 1), np.zeros(4))
     first = branches.py_func.__code__.co_firstlineno
-    assert {line - first for _, line in run.watched("op", "kernel", "").lines} == {5}
+    assert {line - first for _, line in run.report_run("op", "kernel", "").lines} == {5}
 
 
 def test_what_cannot_be_watched_is_named_with_its_line():
@@ -211,7 +211,7 @@ def test_a_lane_that_its_own_mask_leaves_out_is_named():
         x[cuda.laneid] = cuda.shfl_up_sync(0x7FFFFFFF, x[cuda.laneid], 1)
 
     run, _ = seen_of(kernel, (1, 32), np.zeros(32))
-    (found,) = run.watched("op", "kernel", "").findings
+    (found,) = run.report_run("op", "kernel", "").findings
     assert found.message == "thread 31 of block 0 calls with a mask that leaves out its own lane"
 
 
@@ -242,7 +242,7 @@ def votes_of_half_a_warp(x, out):
 def test_lanes_that_have_ended_are_awaited_by_nobody():
     out = np.zeros(16)
     run, _ = seen_of(votes_of_half_a_warp, (1, 32), np.arange(16.0), out)
-    assert run.watched("op", "kernel", "").findings == ()
+    assert run.report_run("op", "kernel", "").findings == ()
     assert out.tolist() == [*range(8, 16), *range(8)]
 
 
@@ -505,5 +505,5 @@ def test_a_grid_waits_for_itself():
     assert (seen, x.tolist()) == ([], want.tolist())
     launch, (found,) = seen_of(some_blocks_wait, (2, 32), np.zeros(64))
     assert (found.kind, found.owner, found.other_owner) == ("divergent-barrier", 32, 0)
-    (finding,) = launch.watched("op", "kernel", "").findings
+    (finding,) = launch.report_run("op", "kernel", "").findings
     assert "has come to its end: it does not come" in finding.message

@@ -26,7 +26,7 @@ def test_kernels_that_were_compiled_before_are_watched_too():
     session = ScriptSession("here")
     with install_hooks(session):
         shift[1, 8](np.arange(5.0), out := np.zeros(5))
-    (kernel,) = session.finished().kernels
+    (kernel,) = session.finish().kernels
     assert [each.kind for each in kernel.findings] == ["out-of-bounds"]
     assert out.tolist() == [1, 2, 3, 4, 0]
 
@@ -51,7 +51,7 @@ def test_a_launch_that_cannot_be_watched_is_left_out():
         x = cuda.device_array(8, np.float32)
         contextual[1, 8](x)
         assert x.copy_to_host().shape == (8,)  # and the script goes on
-    (kernel,) = session.finished().kernels
+    (kernel,) = session.finish().kernels
     assert re.fullmatch(
         r"numba\.cuda\.current_context cannot be .* \(line \d+ of .*\); the launch was left out", kernel.unseen
     )
@@ -70,7 +70,7 @@ def test_cells_that_an_earlier_launch_wrote_hold_values():
         double[1, 8](x, 0)
         double[1, 4](x, 4)
         assert x.copy_to_host().tolist() == [1, 1, 1, 1, 2, 2, 2, 2]
-    assert session.finished().findings == ()
+    assert session.finish().findings == ()
 
 
 def test_the_rest_of_a_result_that_is_counted_is_not_missed():
@@ -86,7 +86,7 @@ def test_the_rest_of_a_result_that_is_counted_is_not_missed():
             out, count = cuda.device_array(8), cuda.to_device(np.array([start], np.int32))
             keep[1, 8](cuda.to_device(np.array([1.0, -1, 2, 3, -1, -1, 4, -1])), out, count)
             assert out.copy_to_host()[start : count.copy_to_host()[0]].tolist() == [1, 2, 3, 4]
-            assert [each.kind for each in session.finished().findings] == ["unwritten"] * start
+            assert [each.kind for each in session.finish().findings] == ["unwritten"] * start
 
 
 def test_views_of_one_array_share_its_cells():
@@ -99,7 +99,7 @@ def test_views_of_one_array_share_its_cells():
     with install_hooks(session):
         whole = cuda.to_device(np.arange(9.0))
         move[1, 8](whole[:-1], whole[1:])
-    assert [each.kind for each in session.finished().findings] == ["race"]
+    assert [each.kind for each in session.finish().findings] == ["race"]
 
 
 def test_a_kernel_without_a_launch():
@@ -127,7 +127,7 @@ def test_device_functions_that_are_lambdas():
         made.inspect_types()
         assert list(made.signatures) == []
     assert x.tolist() == [0.5, 0.5, 0.5]
-    assert session.finished().ok
+    assert session.finish().ok
 
 
 def test_what_the_host_writes_holds_values():
@@ -139,7 +139,7 @@ def test_what_the_host_writes_holds_values():
         pinned[:] = 1.0
         for each in (given, pinned, half):
             shift[1, 4](each, np.zeros(3))
-    (finding,) = session.finished().findings
+    (finding,) = session.finish().findings
     assert (finding.kind, finding.cell, finding.owners) == ("uninitialised", (2,), ("thread 1 of block 0",))
     assert finding.mend == "write each cell before it is read, with cuda.syncthreads() between two threads"
 
@@ -149,7 +149,7 @@ def kernels_of(script):
     session = ScriptSession("here")
     with install_hooks(session):
         script()
-    return {each.name: each for each in session.finished().kernels}, session.notes
+    return {each.name: each for each in session.finish().kernels}, session.notes
 
 
 @cuda.jit

@@ -30,7 +30,7 @@ def test_past_the_end_of_an_array_numba_is_not_let():
     session = ScriptSession("here")
     with install_hooks(session):
         past(x := np.zeros(4))
-    (finding,) = [each for each in session.finished().findings if each.kind == "out-of-bounds"]
+    (finding,) = [each for each in session.finish().findings if each.kind == "out-of-bounds"]
     assert finding.severity == "error"
     assert x.tolist() == [0, 0, 1, 2]
 
@@ -45,7 +45,7 @@ def test_what_is_not_watched_may_have_arrays_that_are_read_only(monkeypatch):
     with install_hooks(session):
         only_read(x, out := np.ones(4))
     assert out.tolist() == [0, 0, 0, 0]
-    assert session.finished().kernels[0].unseen == "it is not seen"
+    assert session.finish().kernels[0].unseen == "it is not seen"
 
 
 def test_what_is_refused_midway_changes_arrays_once_also_in_tuples(monkeypatch):
@@ -59,7 +59,7 @@ def test_what_is_refused_midway_changes_arrays_once_also_in_tuples(monkeypatch):
     monkeypatch.setattr(type(strided), "__call__", lambda function, *args: function.py_func(*args))
     with install_hooks(session):
         strided((np.ones(1), (x,)))
-    assert "as_strided is not watched" in session.finished().kernels[0].unseen
+    assert "as_strided is not watched" in session.finish().kernels[0].unseen
     assert x.tolist() == [1] * 4
 
 
@@ -74,7 +74,7 @@ def test_roots_of_negative_numbers_are_nan_as_numba_has_it():
         roots(x := np.array([-1.0, 4.0]))
     assert np.isnan(x[0])
     assert x[1] == 2
-    assert session.finished().kernels[0].accesses == 4
+    assert session.finish().kernels[0].accesses == 4
 
 
 def test_what_cannot_be_watched_is_said_and_runs():
@@ -89,7 +89,7 @@ def test_what_cannot_be_watched_is_said_and_runs():
     with install_hooks(session):
         assert odd(np.ones(5)) == 5
         assert odd.py_func(np.ones(5)) == 5
-    assert [each.name for each in session.finished().kernels] == ["odd"]
+    assert [each.name for each in session.finish().kernels] == ["odd"]
 
 
 def test_parameters_by_name_only_are_left_to_numba():
@@ -101,7 +101,7 @@ def test_parameters_by_name_only_are_left_to_numba():
     session = ScriptSession("here")
     with install_hooks(session), suppress(Exception):
         scaled(np.ones(3), by=2.0)
-    assert session.finished().kernels == ()
+    assert session.finish().kernels == ()
 
 
 def test_an_unwritten_tail_of_a_result_is_found_unless_a_number_says_how_long_it_is():
@@ -129,7 +129,7 @@ def test_an_unwritten_tail_of_a_result_is_found_unless_a_number_says_how_long_it
     session = ScriptSession("here")
     with install_hooks(session):
         short(5), counted(5), part(5)
-    assert [(each.name, [f.kind for f in each.findings]) for each in session.finished().kernels] == [
+    assert [(each.name, [f.kind for f in each.findings]) for each in session.finish().kernels] == [
         ("short", ["unwritten"]),
         ("counted", []),
         ("part", []),
@@ -148,7 +148,7 @@ def test_what_was_found_before_python_raised_is_kept():
     session = ScriptSession("here")
     with install_hooks(session), suppress(Exception):
         largest(np.ones(5), np.array([0, 2, 5]))
-    (seen,) = session.finished().kernels
+    (seen,) = session.finish().kernels
     assert [each.kind for each in seen.findings] == ["out-of-bounds"]
     assert "offsets at 3" in seen.findings[0].message
     assert "zero-size array" in seen.unseen
@@ -166,7 +166,7 @@ def test_a_name_that_is_read_after_its_loop_has_a_remedy_of_its_own():
     with install_hooks(session), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         last(5)
-    (finding,) = session.finished().findings
+    (finding,) = session.finish().findings
     assert (finding.kind, finding.remedy.partition(":")[0]) == ("race", "an iteration's value ends with it")
 
 
@@ -179,7 +179,7 @@ def test_without_what_numba_cuda_needs_loops_are_watched_and_the_reason_is_kept(
     session = ScriptSession("here")
     with install_hooks(session):
         only_read(np.ones(4), np.zeros(4))
-    assert session.finished().is_verified
+    assert session.finish().is_verified
     assert "it cannot be imported: CUDA bindings" in session.lacks["CUDA bindings not found"]
 
 

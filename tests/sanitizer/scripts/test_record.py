@@ -18,7 +18,7 @@ def test_calls_of_one_kernel_are_one_entry():
     session = ScriptSession("s.py")
     session.add("k", "numba", "s.py:1", "x: f8[3]", WatchedRun((race(5),), 10))
     session.add("k", "numba", "s.py:1", "x: f8[4]", WatchedRun((race(5), race(6)), 20, notes=("a note",)))
-    (kernel,) = session.finished().kernels
+    (kernel,) = session.finish().kernels
     assert (kernel.calls, kernel.shapes, kernel.accesses) == (2, ("x: f8[3]", "x: f8[4]"), 30)
     assert [each.digest for each in kernel.findings] == ["5", "6"]
     assert kernel.verdict()[0] == "k: watched in 2 calls, 2 shapes, 30 accesses; a note"
@@ -27,7 +27,7 @@ def test_calls_of_one_kernel_are_one_entry():
 def test_what_was_not_seen_is_said():
     session = ScriptSession("s.py")
     session.add("k", "numba", "s.py:1", "", None, "it reads a file")
-    found = session.finished()
+    found = session.finish()
     assert str(found) == "k: not checked: it reads a file"
     assert (found.ok, found.is_verified) == (True, False)
 
@@ -35,18 +35,18 @@ def test_what_was_not_seen_is_said():
 def test_a_launch_that_touches_nothing_is_not_verified():
     session = ScriptSession("s.py")
     session.add("k", "triton", "s.py:1", "x: f4[3]", WatchedRun((), 0))
-    found = session.finished()
+    found = session.finish()
     assert str(found) == "k: not verified: no access to an array was seen in 1 call, 1 shape"
     assert (found.ok, found.is_verified) == (True, False)
     session.add("k", "triton", "s.py:1", "x: f4[3]", WatchedRun((), 9))
-    assert session.finished().is_verified
+    assert session.finish().is_verified
 
 
 def test_findings_are_told_where_other_calls_are_not_seen():
     session = ScriptSession("s.py")
     session.add("k", "numba", "s.py:1", "x: f8[3]", WatchedRun((race(5),), 10))
     session.add("k", "numba", "s.py:1", "x: f8[3]", None, "it reads a file")
-    lines = str(session.finished()).splitlines()
+    lines = str(session.finish()).splitlines()
     assert lines[0].startswith("k: race: told")
     assert lines[-2:] == [
         "k: watched in part of 2 calls, 1 shape, 10 accesses",
@@ -57,20 +57,20 @@ def test_findings_are_told_where_other_calls_are_not_seen():
 def test_two_kernels_of_one_name_have_a_map_each():
     session = ScriptSession("s.py", maps={})
     for place in ("s.py:1", "s.py:9"):
-        assert session.traced("k", place) is not None
+        assert session.trace("k", place) is not None
         drawn = ArrayMap("x", (1,), (0,), (0,))
         session.draw(AccessMap("k", f"[{place}]", "thread", {0: Owner("", "0")}, (drawn,)), place)
-        assert session.traced("k", place) is None
-    assert [each.launch for each in session.finished().maps] == ["[s.py:1]", "[s.py:9]"]
+        assert session.trace("k", place) is None
+    assert [each.launch for each in session.finish().maps] == ["[s.py:1]", "[s.py:9]"]
 
 
 def test_a_script_without_kernels():
     assert (
-        str(ScriptSession("s.py").finished())
+        str(ScriptSession("s.py").finish())
         == "s.py: not verified: no parallel loop of Numba ran in it, and no kernel was launched"
     )
     fault = "it ended with ValueError: no (line 3)"
-    assert str(ScriptSession("s.py").finished(fault)) == f"s.py: {fault}, before any launch or parallel loop was over"
+    assert str(ScriptSession("s.py").finish(fault)) == f"s.py: {fault}, before any launch or parallel loop was over"
 
 
 def test_a_warning_does_not_make_it_bad():
@@ -79,11 +79,11 @@ def test_a_warning_does_not_make_it_bad():
         "s.py", "k", "numba", FindingKind.NEGATIVE_INDEX, "s.py:1", "", "told", severity="warning", digest="1"
     )
     session.add("k", "numba", "s.py:1", "", WatchedRun((told,), 1))
-    assert session.finished().ok
+    assert session.finish().ok
     session.find_unwritten("k", "s.py:1", "numba", "2 cells", "write them")
     session.find_unwritten("k", "s.py:1", "numba", "2 cells", "write them")
-    assert len(session.finished().findings) == 2
-    assert not session.finished().ok
+    assert len(session.finish().findings) == 2
+    assert not session.finish().ok
 
 
 def test_arguments_in_short():

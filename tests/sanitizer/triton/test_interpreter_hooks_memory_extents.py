@@ -19,7 +19,7 @@ def two_of(whole):
 
 
 def seen(extents):
-    return [(each.kind, each.memory, each.cell, each.extent) for each in extents.shadow.seen()]
+    return [(each.kind, each.memory, each.cell, each.extent) for each in extents.shadow.observations()]
 
 
 def test_an_address_outside_counts_for_the_argument_of_its_access_or_the_nearest():
@@ -37,7 +37,7 @@ def test_an_access_wider_than_a_cell_touches_all_it_covers():
     extents, (first, _), start = two_of(whole)
     assert extents.touch(np.array([start], np.uint64), 8, Access.WRITE, 0).all()
     assert not extents.touch(np.array([start + 28], np.uint64), 8, Access.WRITE, 0).any()
-    assert extents.shadow.written(first, 8).tolist() == [True, True, False, False, False, False, False, True]
+    assert extents.shadow.written_cells(first, 8).tolist() == [True, True, False, False, False, False, False, True]
     assert seen(extents) == [("out-of-bounds", first, 8, 8)]
 
 
@@ -49,7 +49,7 @@ def test_a_write_that_leaves_what_was_there_is_told_from_others():
     for owner in range(2):
         extents.shadow.enter(owner, owner)
         extents.touch(addresses, 4, Access.WRITE, 0, np.array([0, 7], np.int32))
-    assert {each.kind for each in extents.shadow.seen()} == {"written-twice"}
+    assert {each.kind for each in extents.shadow.observations()} == {"written-twice"}
     extents.shadow.enter(2, 2)
     extents.touch(addresses, 4, Access.WRITE, 1, np.array([0, 8], np.int32))
     assert ("race", first, 0, 0) in seen(extents)  # alike findings are one, and the first of them is told

@@ -120,9 +120,9 @@ class RowSchedule:
         if places and fold.monoid == "sum" and fold.dtype.is_float:
             of_vector = (*one.memory(1), one.empty(ZERO)), folds.step(fold, one, ZERO)
             steps = replace(steps, of_vector=(*of_vector, (state.store(lane, one.load(ZERO), merge=True),)))
-        return self.taken_in(fold.loops, steps, state, name, places)
+        return self.merge_rounds(fold.loops, steps, state, name, places)
 
-    def taken_in(
+    def merge_rounds(
         self, loops: Sequence[tuple[str, Dim]], steps: Steps, state: folds.State, name: str, places: Sequence[Place]
     ) -> Statements:
         """Loops around steps, which merge into the state of a thread: it has its part of the rounds of the innermost
@@ -231,7 +231,7 @@ class KeptRow(RowSchedule):
             in_vector, at_end = self.in_lane(tag, variable)
             of_vector = ir.Store((f"{name}.kept",), in_vector, (load,))
             steps = Steps((ir.Store((f"{name}.end",), at_end, (load,)),), ((), (of_vector,), ()))
-            copies += self.walked(variable, steps, tag, [(name, (*outer, last))])
+            copies += self.walk(variable, steps, tag, [(name, (*outer, last))])
         return tuple(copies)
 
     def from_chip(self, variable: str, body: Statements, what: str, index: Shape) -> Statements:
@@ -252,9 +252,9 @@ class KeptRow(RowSchedule):
         first, each, last = steps.of_vector or ((), steps.of_cell, ())
         each = self.from_chip(variable, each, "kept", in_vector)
         kept = Steps(self.from_chip(variable, steps.of_cell, "end", at_end), (first, each, last))
-        return self.walked(variable, kept, tag, [place for place in places if place not in self.kept])
+        return self.walk(variable, kept, tag, [place for place in places if place not in self.kept])
 
-    def walked(self, variable: str, steps: Steps, tag: str, places: Sequence[Place]) -> Statements:
+    def walk(self, variable: str, steps: Steps, tag: str, places: Sequence[Place]) -> Statements:
         """A pass of the threads over their vectors, and over the cells at the ends. `places` of memory that are not
         aligned as the row is are taken cell by cell: those of all rows alone, or all."""
         others = [place for place in places if place != self.kept[0]]

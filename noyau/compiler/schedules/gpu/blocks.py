@@ -121,7 +121,7 @@ class BlockSchedule:
         own = (*memory, *block.states(fold, state, let.name))
         one = (*before, *length, *own, saved.store(Dim.of(variable), state.load(zero), merge=False))
         taken = Steps((state.store(Dim.of(f"#lane_{let.name}"), saved.load(Dim.of(again)), merge=True),))
-        merged = (*memory, *block.taken_in(((again, count),), taken, state, let.name, ()))
+        merged = (*memory, *block.merge_rounds(((again, count),), taken, state, let.name, ()))
         two = (*block.block(before), *merged, ir.Let(let.name, state.result(zero, fold.dtype), let.origin))
         grid = ir.Loop(variable, count, ir.Axis.THREADS, primitives.drop_unused(one))
         bodies = ((grid,), primitives.drop_unused((*two, *block.block(after))))

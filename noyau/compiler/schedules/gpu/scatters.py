@@ -295,11 +295,11 @@ class Lists:
         turn, bucket = Dim.of("#turn") * THREADS, Dim.of("#bucket")
         again = ir.Let(str(bucket), _wide(ir.Load("bucket_of", (Dim.of("#again"),), DType.I32)))
         counted = (again, ir.If(compare("less", bucket, BUCKETS), (_one_more(bucket),)))  # for those of later turns
-        lanes = (("#lane", self.looked_up(turn)), ("#own", self.placed(turn)), ("#again", counted))
+        lanes = (("#lane", self.look_up(turn)), ("#own", self.place(turn)), ("#again", counted))
         body = tuple(ir.Loop(name, Dim.of(THREADS), ir.Axis.LANES, each) for name, each in lanes)
         return (memory, ir.Loop("#turn", (LENGTH + (THREADS - 1)) // THREADS, ir.Axis.SERIAL, body))
 
-    def looked_up(self, turn: Dim) -> Statements:
+    def look_up(self, turn: Dim) -> Statements:
         """The bucket of an update: a further one where there is no update, or it goes nowhere."""
         lane = Dim.of("#lane")
 
@@ -308,7 +308,7 @@ class Lists:
 
         return store(BUCKETS), ir.If(compare("less", turn + lane, LENGTH), self.in_bucket(turn + lane, store))
 
-    def placed(self, turn: Dim) -> Statements:
+    def place(self, turn: Dim) -> Statements:
         """The place of an update: where its bucket begins, after those of earlier pieces, turns and threads."""
         lane, bucket = Dim.of("#own"), Dim.of("#bucket")
         bucket_of, of_other = (ir.Load("bucket_of", (at,), DType.I32) for at in (lane, Dim.of("#other")))
@@ -358,7 +358,7 @@ class Owners:
         for is_alone, case in ((True, alone), (False, ir.opposite(alone))):
             for threads, fits in ((WARP, is_short), (BLOCK, ir.opposite(is_short))):
                 if (can := ir.all_of((case, fits))) is not False:
-                    own = (*self.ends, *self.folded(ZERO, ONE, is_alone)) if width == ONE else ()
+                    own = (*self.ends, *self.fold(ZERO, ONE, is_alone)) if width == ONE else ()
                     one = in_lanes(OWNER, self.updates.owners, BLOCK, own) if own else self.row(threads, is_alone)
                     result.append(replace(one, when=ir.when(can)))
         return result
@@ -377,7 +377,7 @@ class Owners:
 
         def lanes(cells: int, tag: str) -> Statements:
             lane, vector = Dim.of(f"#lane_{tag}"), f"#vector_{tag}"
-            own = self.folded(Dim.of(vector) * cells, Dim.of(cells), is_alone)
+            own = self.fold(Dim.of(vector) * cells, Dim.of(cells), is_alone)
             each = ir.Loop(vector, self.updates.width // cells, ir.Axis.SERIAL, own, start=lane, step=threads)
             return (ir.Loop(str(lane), Dim.of(threads), ir.Axis.LANES, (each,)),)
 
@@ -392,7 +392,7 @@ class Owners:
         starts = [ir.Load(self.lists.starts, (at,), DType.I64) for at in (bucket, bucket + 1)]
         return tuple(ir.Let(at, start) for at, start in zip(("#begin", "#end"), starts, strict=True))
 
-    def folded(self, column: Dim, cells: Dim, is_alone: bool) -> Statements:
+    def fold(self, column: Dim, cells: Dim, is_alone: bool) -> Statements:
         """Neighbouring cells of an owner: what is merged into, its updates in their order, and their Store."""
         updates, dtype = self.updates, self.updates.output.dtype.compute
         begin = Dim.of(OWNER) * updates.width + column

@@ -125,7 +125,7 @@ class FunctionLauncher:
             result = self.function(*tensors)
         return result if isinstance(result, tuple) else (result,)
 
-    def known(self, tensors: Sequence[Tensor]) -> Callable[[Sequence[Tensor]], tuple[Tensor, ...]]:
+    def known_call(self, tensors: Sequence[Tensor]) -> Callable[[Sequence[Tensor]], tuple[Tensor, ...]]:
         """The call for tensors of such shapes, which are not looked at once more after the first one."""
         return self.again if kinds_of(tensors) in self.seen else self
 

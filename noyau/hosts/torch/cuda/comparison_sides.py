@@ -57,9 +57,9 @@ class CallLook:
     def snapshot(self, rotation: tensor_rotation.TensorRotation) -> KeptCall:
         """Call to judge, once the device is idle."""
         self.change.apply(self.inputs, rotation.sources)
-        return KeptCall(self.inputs, self.copies, self.fault or self._left_behind())
+        return KeptCall(self.inputs, self.copies, self.fault or self._leftover())
 
-    def _left_behind(self) -> str:
+    def _leftover(self) -> str:
         for number, (now, before) in enumerate(zip(self.live, self.inputs, strict=True)):
             if not tensor_rotation.same_bits(now, before):
                 return f"it changed its input {number}; it must work on a copy, inside the time that is measured"

@@ -41,7 +41,7 @@ class Launcher:
         plan = self.plans.get(key)
         return self.first(key, tensors) if plan is None else plan(tensors)
 
-    def known(self, tensors: Sequence[Tensor]) -> ReplayPlan | None:
+    def known_call(self, tensors: Sequence[Tensor]) -> ReplayPlan | None:
         """Launches that are known for tensors of such shapes."""
         return self.plans.get(kinds_of(tensors))
 

@@ -139,11 +139,11 @@ class GraphReplay:
         if self.is_over or not self.lock.acquire(blocking=False):  # what another thread replays is its own
             return self.known(arguments)
         try:
-            return self.tried(arguments)
+            return self.try_replay(arguments)
         finally:
             self.lock.release()
 
-    def tried(self, arguments: list[Any]) -> Any:
+    def try_replay(self, arguments: list[Any]) -> Any:
         """A call, from the recording where it fits."""
         if is_capturing():
             return self.known(arguments)
@@ -156,12 +156,12 @@ class GraphReplay:
                 self.drop("its results are held until after the next call")
             return self.known(arguments)
         lies = [lies_at(arguments[at]) for at in self.places]
-        if not self.counted(lies, arguments):
-            return self.clock.timed(self.known, arguments)
+        if not self.count(lies, arguments):
+            return self.clock.time(self.known, arguments)
         self.record(lies, arguments)
         return self.known(arguments) if self.recorded is None else self.recorded.again(arguments)
 
-    def counted(self, lies: list[Place], arguments: Sequence[Any]) -> bool:
+    def count(self, lies: list[Place], arguments: Sequence[Any]) -> bool:
         """Whether it is time to record."""
         pairs = zip(self.places, lies, self.before or lies, strict=True)
         self.moving |= {at for at, now, before in pairs if now != before}
@@ -209,7 +209,7 @@ class LaunchClock:
         self.host_s = float("inf")
         self.marks: list[tuple[Any, Any]] = []
 
-    def timed(self, known: Known, arguments: list[Any]) -> Any:
+    def time(self, known: Known, arguments: list[Any]) -> Any:
         """A call, between two marks where it is one of the first."""
         if len(self.marks) > WARM:
             return known(arguments)

@@ -136,7 +136,7 @@ class Drawer:
         self.maker = Maker(group.original, sizes_of(group, source, sized), np.random.default_rng(0), frozenset())
         self.reads = isolate(source, group)[1]
 
-    def drawn(self, pattern: str, seed: int) -> dict[str, Any]:
+    def draw(self, pattern: str, seed: int) -> dict[str, Any]:
         """A value for each node that is read, by its name, and for each input of the graph, by its."""
         noise = torch.Generator(self.device).manual_seed(seed)
         self.maker.rng = np.random.default_rng(seed)
@@ -187,7 +187,7 @@ class Drawer:
 
     def is_under_a_root(self, node: Node) -> bool:
         """Whether a root or a logarithm is taken of an input."""
-        return any(is_under_a_root(use) for use in self.maker.uses.reached(node, _stays_positive))
+        return any(is_under_a_root(use) for use in self.maker.uses.reach(node, _stays_positive))
 
 
 def _stays_positive(use: Use) -> bool:

@@ -116,7 +116,7 @@ class FlatText:
         self.count += 1
         return f"{letter}{self.count}"
 
-    def held(self, value: Any, letter: str = "c") -> str:
+    def hold(self, value: Any, letter: str = "c") -> str:
         """The name of an object that the text holds."""
         name = next((name for name, known in self.names.items() if known is value), None) or self.fresh(letter)
         self.names[name] = value
@@ -130,16 +130,16 @@ class FlatText:
         same = source.lies is None and (tuple(base.shape), tuple(base.stride()), 0) == lies
         self.values[node.name] = source if same else ViewForm(source.root, lies, result.element_size())
 
-    def noted(self, name: str, result: Any) -> None:
+    def note(self, name: str, result: Any) -> None:
         """Note a result that lies in memory of an argument."""
         if isinstance(result, tuple | list):
             for each in result:
-                self.noted(name, each)
+                self.note(name, each)
         elif (memory := _memory(result)) and memory in self.owners:
             begin = (at for at in self.owners[memory] if self.arguments[at].data_ptr() == result.data_ptr())
             self.stands[name] = next((f"a{at}" for at in begin), None)
 
-    def picked(self, node: fx.Node, result: Any) -> None:
+    def pick(self, node: fx.Node, result: Any) -> None:
         """One of several results."""
         source, at = node.args
         form = self.values[source.name]
@@ -152,14 +152,14 @@ class FlatText:
         """A line that makes the value of a node."""
         name = self.fresh()
         self.lines.append(Line(f"{name} = {text}", reads, name))
-        self.noted(name, result)
+        self.note(name, result)
         self.values[node.name] = ViewForm(name)
 
-    def called(self, node: fx.Node, result: Any) -> None:
+    def call(self, node: fx.Node, result: Any) -> None:
         """A call of a function of torch's, or of a kernel that is not launched by numbers."""
         reads: list[str] = []
         self.mutates |= bool(getattr(getattr(node.target, "_schema", None), "is_mutable", False))
-        function = self.held(DIRECT.get(node.target, node.target), "f")
+        function = self.hold(DIRECT.get(node.target, node.target), "f")
         words = [self.word(each, reads) for each in node.args]
         words += [f"{key}={self.word(each, reads)}" for key, each in node.kwargs.items()]
         self.assign(node, f"{function}({', '.join(words)})", tuple(reads), result)
@@ -183,7 +183,7 @@ class FlatText:
             case float() if math.isfinite(value):
                 return repr(value)
             case _:
-                return self.held(value)
+                return self.hold(value)
 
     def there(self, shown: Any) -> str:
         """The name of a value that is made if it is a view and not there yet."""
@@ -197,7 +197,7 @@ class FlatText:
             self.lines.append(Line(f"{name} = shows({shown.root}, {size}, {stride}, {begins})", (shown.root,), name))
         return self.views[shown]
 
-    def launched(self, node: fx.Node, plan: Any, results: Any) -> bool:
+    def launch(self, node: fx.Node, plan: Any, results: Any) -> bool:
         """The launches of a kernel, by numbers; False where an argument does not begin as it must."""
         places = [self.values[each.name] for each in node.args]
         if not all(map(self.begins_well, places)):
@@ -205,7 +205,7 @@ class FlatText:
         self.device = plan.index
         for shape, dtype in plan.allocations:
             name = self.fresh("b")
-            words = f"empty({tuple(shape)}, {packed_strides(shape)}, {self.held(dtype)})"
+            words = f"empty({tuple(shape)}, {packed_strides(shape)}, {self.hold(dtype)})"
             self.lines.append(Line(f"{name} = {words}", (), name))
             places.append(ViewForm(name))
         for run, more, grid, function, packed, _, arguments, at_places in plan.launched:
@@ -216,9 +216,9 @@ class FlatText:
             follows = any(line.words.startswith("k") for line in self.lines)  # the first may follow a user's update
             if node.target.waits and more and follows and not self.changed & {shown.root for shown in places}:
                 options[1] = "early"
-            head = [*map(str, grid), "stream", self.literal(function), *options, self.held(packed), "None, None, None"]
+            head = [*map(str, grid), "stream", self.literal(function), *options, self.hold(packed), "None, None, None"]
             reads = tuple(shown.root for shown in where.values())
-            self.lines.append(Line(f"{self.held(run, 'k')}({', '.join([*head, *given_to])})", reads))
+            self.lines.append(Line(f"{self.hold(run, 'k')}({', '.join([*head, *given_to])})", reads))
         result = tuple(places[at] for at in plan.results)
         self.values[node.name] = result if isinstance(results, tuple) else result[0]
         return True
@@ -238,15 +238,15 @@ class FlatText:
 
     def literal(self, value: Any) -> str:
         """A number or a word in a launch."""
-        return repr(value) if type(value) in (int, bool, str) or value is None else self.held(value)
+        return repr(value) if type(value) in (int, bool, str) or value is None else self.hold(value)
 
-    def returned(self, results: Any) -> None:
+    def give_results(self, results: Any) -> None:
         """Text of the graph's results."""
         many = results if isinstance(results, tuple | list) else (results,)
         names = [self.there(self.values[each.name]) if isinstance(each, fx.Node) else repr(each) for each in many]
         self.results = f"({', '.join(names)}{',' if len(names) == 1 else ''})" if many is results else names[0]
 
-    def finished(self) -> str:
+    def finish(self) -> str:
         """The text."""
         arguments = [f"a{at}" for at in range(len(self.placeholders))]
         head = [f"{', '.join(arguments)}, = arguments"] if arguments else []
@@ -293,7 +293,7 @@ class FlatText:
             "below": torch._C._AutoDispatchBelowAutograd,
             "slowly": slowly,
         }
-        exec(compile(self.finished(), "<noyau: a compiled graph>", "exec"), names)  # noqa: S102  numbers and own names
+        exec(compile(self.finish(), "<noyau: a compiled graph>", "exec"), names)  # noqa: S102  numbers and own names
         result: Callable[[list[Any]], Any] = names["call"]
         return result
 
@@ -350,7 +350,7 @@ class Flat:
             join_copies(module.graph, copy_rows)
         noting = NodeRecorder(module, inputs)
         results = noting.run(*inputs)
-        self.text = noting.text.finished()
+        self.text = noting.text.finish()
         known = noting.text.function(self.slowly)
         if self.replays and is_on_gpu(results):
             known = GraphReplay(known, inputs, changed_arguments(module.graph), not noting.text.is_backward)
@@ -373,27 +373,27 @@ class NodeRecorder(fx.Interpreter):  # type: ignore[misc]  # torch's class has n
         result = super().run_node(n)
         match n.op:
             case "get_attr":
-                self.text.values[n.name] = ViewForm(self.text.held(result))
+                self.text.values[n.name] = ViewForm(self.text.hold(result))
             case "call_function":
                 self.note(n, result)
             case "output":
-                self.text.returned(n.args[0])
+                self.text.give_results(n.args[0])
         return result
 
     def note(self, node: fx.Node, result: Any) -> None:
         """A call of a function."""
         target, text = node.target, self.text
         if isinstance(target, DeviceCall):
-            plan = target.launcher.known(target.in_memory([self.env_of(each) for each in node.args]))
-            if plan is not None and text.launched(node, plan, result):
+            plan = target.launcher.known_call(target.in_memory([self.env_of(each) for each in node.args]))
+            if plan is not None and text.launch(node, plan, result):
                 return
         elif target is operator.getitem:
-            text.picked(node, result)
+            text.pick(node, result)
             return
         elif self.is_view(node, result):
             text.view(node, self.env_of(node.args[0]), result)
             return
-        text.called(node, result)
+        text.call(node, result)
 
     def is_view(self, node: fx.Node, result: Any) -> bool:
         """Whether a node shows the memory of its first argument, in the same dtype."""

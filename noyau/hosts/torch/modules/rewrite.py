@@ -125,19 +125,19 @@ class _GraphRewriting:
                 self.place(swap, node)
             else:
                 for each in node.all_input_nodes:
-                    self.require(self.shown(node, each))
-                self.new[node] = self.copied(node)
+                    self.require(self.stand_in(node, each))
+                self.new[node] = self.copy(node)
         return self.new[node]
 
-    def shown(self, reader: fx.Node, read: fx.Node) -> fx.Node:
+    def stand_in(self, reader: fx.Node, read: fx.Node) -> fx.Node:
         """Node that is read in the place of another: one of the same shape, where that is all that is asked for."""
         swap = self.swap_of.get(read.name)
         if swap is None or read.name in swap.makes or not is_size(reader):
             return read
         return self.by_name[swap.stand_ins[read.name]]
 
-    def copied(self, node: fx.Node) -> fx.Node:
-        return self.graph.node_copy(node, lambda each: self.new[self.shown(node, each)])
+    def copy(self, node: fx.Node) -> fx.Node:
+        return self.graph.node_copy(node, lambda each: self.new[self.stand_in(node, each)])
 
     def place(self, swap: KernelSwap, wanted: fx.Node | None = None) -> None:
         """The call of a kernel, after what it reads."""
@@ -149,13 +149,13 @@ class _GraphRewriting:
         fakes = [_laid(self.by_name[name].meta["val"]) for name in swap.makes]
         if len(fakes) == 1:
             call.meta["val"] = fakes[0]
-            self.new[self.by_name[swap.makes[0]]] = self.shown_as_before(call, swap.makes[0])
+            self.new[self.by_name[swap.makes[0]]] = self.restore_order(call, swap.makes[0])
             return
         call.meta["val"] = tuple(fakes)
         for at, (name, fake) in enumerate(zip(swap.makes, fakes, strict=True)):
             part = self.graph.call_function(operator.getitem, (call, at))
             part.meta["val"] = fake
-            self.new[self.by_name[name]] = self.shown_as_before(part, name)
+            self.new[self.by_name[name]] = self.restore_order(part, name)
 
     def in_memory(self, node: fx.Node) -> fx.Node:
         """Node that a kernel reads in the place of another: of a view that negates, which it would not see, a copy."""
@@ -167,7 +167,7 @@ class _GraphRewriting:
             self.resolved[node].meta["val"] = torch.empty_like(fake)
         return self.resolved[node]
 
-    def shown_as_before(self, result: fx.Node, name: str) -> fx.Node:
+    def restore_order(self, result: fx.Node, name: str) -> fx.Node:
         """View of what a kernel wrote in the order of memory, its axes in the order that they had."""
         order = order_of(self.by_name[name].meta["val"])
         if order is None:

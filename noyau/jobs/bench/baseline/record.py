@@ -71,7 +71,7 @@ class Change:
         interval = "[{:+.1f}, {:+.1f}] %".format(*(100 * (end - 1) for end in self.interval))
         return spell_s(before_s), spell_s(now_s), f"{self.slowdown - 1:+.1%}", interval, self.verdict
 
-    def joined(self, other: Change) -> Change:
+    def join(self, other: Change) -> Change:
         """Both as one: the pairs of another race, on other memory, are added."""
         mine, more = self.comparison, other.comparison
         pairs = (mine.before_s + more.before_s, mine.after_s + more.after_s)

@@ -119,7 +119,7 @@ def _changes(task: BenchTask, options: BenchOptions, limit: float, say: Say, fau
         for temperature, each in at.races.items():
             if set(sides) <= set(each.sides):
                 change = Change(at.sizes, name, temperature, each.comparison(*sides), limit, note=note)
-                changes[temperature] = changes[temperature].joined(change) if temperature in changes else change
+                changes[temperature] = changes[temperature].join(change) if temperature in changes else change
         if number + 1 >= LEAST and all(each.is_sure for each in changes.values()):
             break
     return list(changes.values())

@@ -178,10 +178,10 @@ class _Hearing:
         errors = [each.status for each in self.complaints if each.finding.severity == "error"]
         if status is Status.RIGHT or (errors and RANK.index(min(errors, key=RANK.index)) < RANK.index(status)):
             status, reason = (min(errors, key=RANK.index), "") if errors else (status, reason)
-        notes = [*map(str, seen.get("notes", ())), *self.packed(truths, answers), *map(_OPEN.format, ending.open)]
+        notes = [*map(str, seen.get("notes", ())), *self.packed_notes(truths, answers), *map(_OPEN.format, ending.open)]
         return Verdict(
             self.problem, self.submission.name, status, reason, tuple(self.complaints), tuple(self.records),
-            tuple(self.skipped(truths, answers) if self.records else ()), tuple(_kernel_lines(seen)), tuple(notes),
+            tuple(self.skipped_notes(truths, answers) if self.records else ()), tuple(_kernel_lines(seen)), tuple(notes),
         )  # fmt: skip
 
     def run(self, truths: Mapping[int, Mapping[str, Truth]]) -> Ending:
@@ -237,7 +237,7 @@ class _Hearing:
         for fault in replays(answers, truths):
             self.complain(number, fault, is_mild=False)
 
-    def packed(self, truths: Mapping[int, dict[str, Truth]], answers: Mapping[int, dict[str, Answer]]) -> Iterator[str]:
+    def packed_notes(self, truths: Mapping[int, dict[str, Truth]], answers: Mapping[int, dict[str, Answer]]) -> Iterator[str]:
         """A note where its results are others on inputs with a gap behind each value, which problems do not ask for."""
         for number, by_call in answers.items():
             if "strided" in by_call and not any(each.finding.severity == "error" for each in self.complaints):
@@ -323,7 +323,7 @@ class _Hearing:
         unseen = _unseen(seen) or ("" if self.records else "there was no time for any of its sizes")
         return (Status.NOT_CHECKED, unseen) if unseen else (Status.RIGHT, "")
 
-    def skipped(self, truths: Mapping[int, Any], answers: Mapping[int, Mapping[str, Answer]]) -> Iterator[str]:
+    def skipped_notes(self, truths: Mapping[int, Any], answers: Mapping[int, Mapping[str, Answer]]) -> Iterator[str]:
         """The trials that were not run, by the reason."""
         reasons: dict[str, list[str]] = {}
         for number, trial in enumerate(self.problem.trials):

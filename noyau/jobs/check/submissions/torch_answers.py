@@ -217,14 +217,14 @@ class _Trial:
                 tensor.copy_(value)  # torch knows of it: the tensor's version is another
             return
         if name == "strided":
-            self.tensors = self.marked([spread(each) if each.ndim and each.numel() else each for each in values])
+            self.tensors = self.mark([spread(each) if each.ndim and each.numel() else each for each in values])
             return
         for array, value in zip(self.memory, plain_arrays(values), strict=True):
             array[...] = value
         shared = enumerate(map(tensor_of, self.memory))
-        self.tensors = self.marked([self.fresh(each, byte) if at in self.unset else each for at, each in shared])
+        self.tensors = self.mark([self.fresh(each, byte) if at in self.unset else each for at, each in shared])
 
-    def marked(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def mark(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """The tensors, those on a GPU that were there."""
         return [marked(each) if is_there else each for each, is_there in zip(tensors, self.marks, strict=True)]
 

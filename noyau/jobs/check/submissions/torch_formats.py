@@ -167,15 +167,15 @@ class KernelBench:
         return {"init": _on_gpu(arguments_of_init), "inputs": _on_gpu(module.get_inputs())}
 
     def reference(self, data: Any, *, wide: bool = False) -> Any:
-        model = self.built(sys.modules[Path(self.wish["entry"]).stem].Model, data["init"])
+        model = self.build(sys.modules[Path(self.wish["entry"]).stem].Model, data["init"])
         with torch.no_grad():
             return (copy.deepcopy(model).double() if wide else model)(*data["inputs"])
 
     def call(self, function: Callable[..., Any], data: Any, arguments: Mapping[str, Any]) -> Any:
         with torch.no_grad():
-            return self.built(function, data["init"])(*data["inputs"])
+            return self.build(function, data["init"])(*data["inputs"])
 
-    def built(self, function: Callable[..., Any], arguments: Any) -> Any:
+    def build(self, function: Callable[..., Any], arguments: Any) -> Any:
         """The module that a class makes, once of the same arguments."""
         key = repr(arguments)
         if self.module_of.get(0, (None, ""))[:2] != (function, key):

@@ -84,7 +84,7 @@ class DeviceTrial:
         """Try every pattern, or the first few where somebody waits; and the first at other sizes, if any has a name."""
         patterns = PATTERNS if effort == FULL else PATTERNS[:2]
         with torch.no_grad():
-            drawn = ((pattern, drawer.drawn(pattern, number)) for number, pattern in enumerate(patterns))
+            drawn = ((pattern, drawer.draw(pattern, number)) for number, pattern in enumerate(patterns))
             cases = enumerate(chain(drawn, self.elsewhere(drawer.device)))
             pairs = [self.outcome(Case(label, ()), inputs, number) for number, (label, inputs) in cases]
         outcomes, alike = zip(*pairs, strict=True)
@@ -96,8 +96,8 @@ class DeviceTrial:
             return
         for sized in other_sizes(self.source):
             try:
-                inputs = Drawer(self.group, self.source, device, sized).drawn(PATTERNS[0], 0)
-                self.unfused(inputs)
+                inputs = Drawer(self.group, self.source, device, sized).draw(PATTERNS[0], 0)
+                self.run_unfused(inputs)
             except torch.OutOfMemoryError:
                 raise
             except (InputError, RuntimeError):
@@ -112,7 +112,7 @@ class DeviceTrial:
         if faults and faults[0].kind is not FindingKind.ORDER_DEPENDENT:
             failure = Failure(faults[0].kind, case.label, self.in_words(inputs), faults[0].note)
             return Outcome(case.label, False, failures=(failure,)), True
-        return self.judged(case, inputs, results, truth, seed), not faults
+        return self.judge(case, inputs, results, truth, seed), not faults
 
     def twice(self, own: Tensors) -> tuple[tuple[Tensor, ...], list[Fault]]:
         """The results of a run, and what two of them show to be wrong."""
@@ -138,7 +138,7 @@ class DeviceTrial:
         part, reads = self.part
         return self.in_order(WideInterpreter(part).run_on([inputs[node.name] for node in reads]))
 
-    def unfused(self, inputs: Inputs) -> list[Tensor]:
+    def run_unfused(self, inputs: Inputs) -> list[Tensor]:
         """Run torch's nodes as they are."""
         part, reads = self.part
         return self.in_order(part(*[inputs[node.name] for node in reads]))
@@ -147,7 +147,7 @@ class DeviceTrial:
         """Results with their axes as the kernel writes them."""
         return [each if order is None else each.permute(order) for each, order in zip(result, self.orders, strict=True)]
 
-    def judged(self, case: Case, inputs: Inputs, results: Tensors, truth: Tensors, seed: int) -> Outcome:
+    def judge(self, case: Case, inputs: Inputs, results: Tensors, truth: Tensors, seed: int) -> Outcome:
         """Cells of each output by the rule of all certificates."""
         noise = torch.Generator(results[0].device).manual_seed(seed)
         cells = [sample_cells(each.numel(), noise) for each in results]
@@ -169,9 +169,9 @@ class DeviceTrial:
 
     def runs(self, inputs: Inputs, noise: torch.Generator) -> Iterator[Tensors]:
         """Unfused runs, the first as it is, the others with their inputs moved."""
-        yield self.unfused(inputs)
+        yield self.run_unfused(inputs)
         while True:
-            yield self.unfused({name: perturb(each, noise) for name, each in inputs.items()})
+            yield self.run_unfused({name: perturb(each, noise) for name, each in inputs.items()})
 
     def longer_runs(
         self, inputs: Inputs, directions: Sequence[Direction | None], noise: torch.Generator
@@ -339,12 +339,12 @@ class WideInterpreter(fx.Interpreter):  # type: ignore[misc]  # torch's class ha
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
         """A node, its dtypes widened."""
-        args, kwargs = pytree.tree_map(self.widened, (args, kwargs))
+        args, kwargs = pytree.tree_map(self.widen, (args, kwargs))
         if target in _HALF_TO_FLOAT:
             args = (*args[:2], False)
         return super().call_function(target, args, kwargs)
 
-    def widened(self, value: Any) -> Any:
+    def widen(self, value: Any) -> Any:
         is_short = isinstance(value, torch.dtype) and value.is_floating_point and value.itemsize < self.width.itemsize
         return self.width if is_short else value
 
@@ -373,9 +373,9 @@ class RoundingInterpreter(WideInterpreter):
         result = super().call_function(target, args, kwargs)
         name = getattr(getattr(target, "overloadpacket", None), "__name__", "")
         if self.width == torch.float64:
-            return self.shifted(name, args, result, self.lost(name, args, result)) if name in ROUNDING else result
+            return self.shift(name, args, result, self.lost(name, args, result)) if name in ROUNDING else result
         exact = self.exact.call_function(target, *pytree.tree_map(widen, (args, kwargs)))
-        return pytree.tree_map(lambda one, more: self.shifted(name, args, one, more - one), result, exact)
+        return pytree.tree_map(lambda one, more: self.shift(name, args, one, more - one), result, exact)
 
     def lost(self, name: str, args: Sequence[Any], result: Tensor) -> Tensor:
         """The part of a float64 result that rounding took; of any sign where no bits tell it, 0 where they are few."""
@@ -384,9 +384,9 @@ class RoundingInterpreter(WideInterpreter):
             lost: Tensor = lost_of("add" if name == "add" else "subtract", operands, result)
             return lost
         is_short = result.view(torch.int64) & ((1 << _BITS) - 1) == 0
-        return torch.where(is_short, 0.0, self.drawn(result) - 0.5)
+        return torch.where(is_short, 0.0, self.draw(result) - 0.5)
 
-    def shifted(self, name: str, args: Sequence[Any], result: Any, lost: Any) -> Any:
+    def shift(self, name: str, args: Sequence[Any], result: Any, lost: Any) -> Any:
         """The result, or at random the neighbour of it on the side of what was lost; of a function that is 1 at 0 at
         most, where it is 1 elsewhere, the one on the real value's side."""
         if not isinstance(result, Tensor) or result.dtype != self.width:
@@ -396,10 +396,10 @@ class RoundingInterpreter(WideInterpreter):
             lost = torch.where(unseen, args[0].to(result.dtype).sign() if name in LEAVES_ONE else -result, lost)
         other = torch.nextafter(result, torch.copysign(torch.full_like(result, torch.inf), lost))
         moves = (lost != 0) & lost.isfinite() & other.isfinite() & result.isfinite()
-        goes = self.drawn(result) < 0.5 if self.direction is None else self.direction(result, lost)
+        goes = self.draw(result) < 0.5 if self.direction is None else self.direction(result, lost)
         return torch.where(moves & goes, other, result)
 
-    def drawn(self, result: Tensor) -> Tensor:
+    def draw(self, result: Tensor) -> Tensor:
         """Numbers from 0 to 1, one for each cell."""
         return torch.rand(result.shape, generator=self.noise, device=result.device, dtype=result.dtype)
 

@@ -101,11 +101,11 @@ class CudaBench:
         key = timing_key((kernel.text, self.rival, certificate.machine_on(self.device), part.code, *shapes), {}, 1)
         moved = traffic(kernel.graph, sizes_in(kernel.graph, self.source))
         sizes = sizes_of(kernel.groups[0], self.source)
-        return self.clock.timing(key, sizes, moved, lambda: self._compared(kernel, part, reads))
+        return self.clock.timing(key, sizes, moved, lambda: self._compare(kernel, part, reads))
 
-    def _compared(self, kernel: Planned, part: fx.GraphModule, reads: Sequence[fx.Node]) -> Comparison:
+    def _compare(self, kernel: Planned, part: fx.GraphModule, reads: Sequence[fx.Node]) -> Comparison:
         group, call = kernel.groups[0], cuda_candidates.call_of(kernel, self.source)
-        inputs = Drawer(group, self.source, self.device).drawn(PATTERNS[0], 0)
+        inputs = Drawer(group, self.source, self.device).draw(PATTERNS[0], 0)
         own, others = [inputs[name] for name in input_names(group)], [inputs[node.name] for node in reads]
         before = executor.RIVALS[self.rival](part, others)
         from noyau.hosts.torch.cuda.clock import compare_calls  # their time there, and not what Python takes to launch

@@ -85,10 +85,10 @@ class OnnxHost:
         places = several(sum(len(kernel.groups) for kernel in kernels), "place")
         self.say(f"compiling {several(len(kernels), 'kernel')} for {places}")
         candidates = compile_kernels(kernels, self.options)
-        feeds, (small, full) = self._fed(kernels, feeds, capturing)
+        feeds, (small, full) = self._feed(kernels, feeds, capturing)
         self.start = conditions()
         self.schedule = SizeSchedule(original, feeds, full, wishes.dims, wishes.seed, capturing)
-        candidates = self._certified(candidates, self.schedule.with_samples(kernels, small))
+        candidates = self._certify(candidates, self.schedule.with_samples(kernels, small))
         kernels = right(candidates)
         bench = OnnxBench(original, original.runnable, None, full, self.workers, wishes.threads, wishes.budget_s)
         bench = replace(bench, fresh=wishes.fresh, deadline=self.deadline, device=wishes.device)
@@ -106,15 +106,15 @@ class OnnxHost:
         idle = {name for name in names if captures.fault_at(name, faults)}
         groups = (sorted(each.groups, key=lambda group: group.outputs[0] in idle) for each in kernels)
         pairs = zip(kernels, map(tuple, groups), strict=True)
-        return [self.original.located(replace(kernel, groups=order)) for kernel, order in pairs]
+        return [self.original.locate(replace(kernel, groups=order)) for kernel, order in pairs]
 
     def _inputs_at(self, kernels: Sequence[Planned], sizes: Sizes, file: str | Path | None = None) -> ModelInputs:
         graphs = [group.original for kernel in kernels for group in kernel.groups[:1]]
         if self.wishes.weights != "none":  # they are wanted, whether there are kernels or not
-            graphs = graphs or [self.original.called.graph]
-        return onnx_inputs.model_inputs(self.original.called, graphs, sizes, file, self.wishes.seed)
+            graphs = graphs or [self.original.feed_model.graph]
+        return onnx_inputs.model_inputs(self.original.feed_model, graphs, sizes, file, self.wishes.seed)
 
-    def _fed(
+    def _feed(
         self, kernels: Sequence[Planned], feeds: ModelInputs, capturing: ActivationCapture | None
     ) -> tuple[ModelInputs, tuple[Activations, Activations]]:
         """The inputs of the model, or others that it runs with, and what its kernels read with small ones and with
@@ -136,7 +136,7 @@ class OnnxHost:
         if not feeds.made_up:
             return feeds, run(feeds)
         try:
-            return onnx_inputs.first_that_runs(original.called, feeds, inputs_of, run, first)
+            return onnx_inputs.first_that_runs(original.feed_model, feeds, inputs_of, run, first)
         except InputError as error:
             if first:
                 raise
@@ -149,7 +149,7 @@ class OnnxHost:
             small = full = Activations({}, feeds.full.sizes, made_up=True)
         return feeds, (small, replace(full, fault=fault))
 
-    def _certified(self, candidates: Sequence[Candidate], small: Activations) -> list[Candidate]:
+    def _certify(self, candidates: Sequence[Candidate], small: Activations) -> list[Candidate]:
         """The candidates with the options that suit this machine, and with their certificates: several at once in
         processes of their own, while there is time. `small`: what they read with small inputs."""
         options, wishes = self.options, self.wishes
@@ -237,13 +237,13 @@ class SizeSchedule:
         fixed = not self.feeds.made_up or not self.feeds.full.arrays or self.feeds.searched or bool(self.usual.fault)
         own = [dict(each.sizes) for each in (self.feeds.full, *self.feeds.others)]
         own = [sizes for at, sizes in enumerate(own) if sizes not in own[:at]]
-        first, *others = own if fixed else onnx_inputs.bindings(self.original.called, self.dims)
+        first, *others = own if fixed else onnx_inputs.bindings(self.original.feed_model, self.dims)
         assert fixed or first == dict(self.feeds.full.sizes)
         return [first, *(sizes for sizes in others if not is_brief() and self._fits(sizes))]
 
     def _fits(self, sizes: dict[str, int]) -> bool:
         """Whether the largest value has room at sizes that nobody asked for; if not, that is noted."""
-        imported = self.original.called
+        imported = self.original.feed_model
         largest = 0 if self.dims or self.feeds.others else onnx_inputs.largest_bytes(imported.graph, sizes)
         if largest > MOST_BYTES:
             at = spell(model_names(imported, sizes))
@@ -256,7 +256,7 @@ class SizeSchedule:
             return self.usual
         try:
             inputs = next((each for each in self.feeds.others if each.sizes == sizes), None)
-            inputs = inputs or onnx_inputs.inputs_at(self.original.called, sizes, self.feeds.missing, self.seed)
+            inputs = inputs or onnx_inputs.inputs_at(self.original.feed_model, sizes, self.feeds.missing, self.seed)
             return capture_at(self.original, right(candidates), inputs, self.feeds.made_up, self.capturing)
         except (InputError, ModelError) as error:
             self.note(f"not timed at {spell(model_names(self.original.imported, sizes))}: {error}")

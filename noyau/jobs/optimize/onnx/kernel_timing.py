@@ -125,7 +125,7 @@ class OnnxBench:
         wishes = (str(self.original.prepacked), str(self.budget_s), self.device)
         parts = (digest(*contents), text, *wishes, *stamps(before, self.original.folder))
         keys = [[timing_key((str(feed.cold), *parts), feed.arrays, self.threads) for feed in s.feeds] for s in scenes]
-        timings = [self._recalled(scene, each) for scene, each in zip(scenes, keys, strict=True)]
+        timings = [self._recall(scene, each) for scene, each in zip(scenes, keys, strict=True)]
         late = [not self.fresh and recall_late(each[0], limit_s) for each in keys]
         is_lost = self.until_lost and any(each is not None and each.comparison.is_lost for each in timings)
         new = [at for at, timing in enumerate(timings) if timing is None and not late[at] and not is_lost]
@@ -141,7 +141,7 @@ class OnnxBench:
                 self.new_keys.add(key)
         return timings
 
-    def _recalled(self, scene: BenchmarkCase, keys: Sequence[str]) -> BindingTiming | None:
+    def _recall(self, scene: BenchmarkCase, keys: Sequence[str]) -> BindingTiming | None:
         """The timing of an earlier run, or of this one, where there is one at each temperature that would be timed."""
         if self.fresh and not self.new_keys.issuperset(keys):
             return None
@@ -156,11 +156,11 @@ class OnnxBench:
     def _surely_measured(self, contents: Sequence[bytes], scenes: Sequence[BenchmarkCase], limit_s: float) -> Measured:
         """Timings of some scenes; those near the border are of a second look, since one in fifty may be chance, and of
         whole models of more sessions. Of one that would take too long, its seconds."""
-        timings = self._measured(contents, scenes, limit_s)
+        timings = self._measure(contents, scenes, limit_s)
         if self.whole:
             return self._of_more_sessions(contents, scenes, timings)
         near = [at for at, each in enumerate(timings) if isinstance(each, BindingTiming) and each.is_borderline]
-        again = replace(self, until_lost=False)._measured(contents, [scenes[at] for at in near], math.inf)
+        again = replace(self, until_lost=False)._measure(contents, [scenes[at] for at in near], math.inf)
         for at, timing in zip(near, again, strict=True):
             timings[at] = timing
         return timings
@@ -176,14 +176,14 @@ class OnnxBench:
             began_s = time.monotonic()
             if not unsure or began_s - start_s + took_s > MORE_S:
                 break
-            again = bench._measured(contents, [scenes[at] for at in unsure], math.inf)
+            again = bench._measure(contents, [scenes[at] for at in unsure], math.inf)
             for (at, before), more in zip(unsure.items(), again, strict=True):
                 assert isinstance(more, BindingTiming)
                 results[at] = replace(before, hot=joined((before.hot, more.hot)))
             took_s = time.monotonic() - began_s
         return results
 
-    def _measured(self, contents: Sequence[bytes], scenes: Sequence[BenchmarkCase], limit_s: float) -> Measured:
+    def _measure(self, contents: Sequence[bytes], scenes: Sequence[BenchmarkCase], limit_s: float) -> Measured:
         if not scenes:
             return []
         first, *rest = [feed for scene in scenes for feed in scene.feeds]

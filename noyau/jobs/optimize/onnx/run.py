@@ -73,7 +73,7 @@ class OptimizedModel:
     def source(self, kernel: str) -> str:
         """The text of a kernel, kept or not, under its certificate; InputError where there is none of that name."""
         planned = codegen_plan.kernel_named(kernel, (one.planned for one in self.candidates))
-        return planned.explained(next(one.evidence for one in self.candidates if one.planned is planned))
+        return planned.explain(next(one.evidence for one in self.candidates if one.planned is planned))
 
 
 def optimize_proto(model: onnx.ModelProto, wishes: OptimizeOptions = DEFAULTS) -> OptimizedModel:
@@ -106,7 +106,7 @@ def optimize(path: str | Path, wishes: OptimizeOptions = DEFAULTS, say: Say = lo
     original, calibration = open_model(Path(path), flat=True, sizes=wishes.fix_dims), []
     if wishes.calibration is not None:
         stored = frozenset(original.imported.initializers)
-        samples = load_samples(Path(wishes.calibration), original.called.graph, without=stored)
+        samples = load_samples(Path(wishes.calibration), original.feed_model.graph, without=stored)
         calibration = [each.arrays for each in samples]
     level, named = split_target(wishes.target)
     architectures = with_ptx(named) if wishes.device != DEVICES[0] else ()

@@ -129,7 +129,7 @@ def surely_faster(
 
     def places(swapped: bool) -> tuple[SelfTimed, SelfTimed]:
         pair = workers.workers[::-1] if swapped else workers.workers
-        with workers.written(by_number) as (_, inputs):
+        with workers.write(by_number) as (_, inputs):
             for worker, library, symbol in zip(pair, libraries, symbols, strict=True):
                 worker.open(open_kernel, library, symbol, inputs)
         return WorkerSide(pair[0]), WorkerSide(pair[1])

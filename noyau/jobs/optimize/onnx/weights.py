@@ -171,7 +171,7 @@ class WeightStage:
             self._try()
             cases = self._cases() if weight_choice.undoing(self.tried.options())[0] else []
             choice, reason = self.tried.choose(partial(self._fault, cases=cases))
-            return self._timed(choice, cases) if choice else self._result(reason=reason)
+            return self._time(choice, cases) if choice else self._result(reason=reason)
         except NoyauError as error:
             return self._result(reason=str(error))
 
@@ -209,7 +209,7 @@ class WeightStage:
         if self.feeds.made_up and not self.calibration and rows[0] and lacking > 0:
             sizes, seeds = dict(self.feeds.full.sizes), range(1, 1 + -(-lacking // rows[0]))
             missing, first = self.feeds.missing, self.wishes.seed
-            more = [inputs_at(original.called, sizes, missing, first + seed).arrays for seed in seeds]
+            more = [inputs_at(original.feed_model, sizes, missing, first + seed).arrays for seed in seeds]
             self.before += [run(session, each) for each in more]
             cases += more
         return cases
@@ -231,7 +231,7 @@ class WeightStage:
         except NoyauError as error:
             return f"the model does not run so: {error}"
 
-    def _timed(self, choice: Choice, cases: Sequence[Arrays]) -> FinalModel:
+    def _time(self, choice: Choice, cases: Sequence[Arrays]) -> FinalModel:
         """The model with a choice, or with the half of it that gains most, again and again, until it is not slower."""
         reason = ""
         while choice:

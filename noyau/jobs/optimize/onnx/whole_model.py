@@ -71,7 +71,7 @@ def twin_distance(bench: OnnxBench, arrays: Arrays) -> float | None:
     known = cache.recall(key)
     if isinstance(known, dict) and "apart" in known:
         return known["apart"]  # type: ignore[no-any-return]
-    with bench.workers.written(arrays) as (folder, inputs):
+    with bench.workers.write(arrays) as (folder, inputs):
         for name, content in zip(("before", "after"), contents, strict=True):
             (folder / name).write_bytes(content)
         options: dict[str, Any] = {"folder": original.folder.absolute(), "prepacked": original.prepacked}

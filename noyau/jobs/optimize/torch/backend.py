@@ -173,7 +173,7 @@ def compile_captured(module: fx.GraphModule, inputs: Sequence[Any], wishes: Comp
         if few is None or few.module is None or PRODUCTS in record.dropped:
             return _compile_graphs(module, arguments, wishes, record)
         record.gains[PRODUCTS] = few.gain_s
-        return few.around(_compile_graphs(few.module, few.picked(arguments), wishes, record), module.forward)
+        return few.around(_compile_graphs(few.module, few.pick(arguments), wishes, record), module.forward)
 
     dynamos = exceptions_allowed_to_be_fallback
     run: Run = or_else(partial(compiled, inputs, wishes, record), lambda _: module.forward, dynamos=dynamos)
@@ -276,14 +276,14 @@ class GraphCompiler:
                 ahead = self.ahead or stack.enter_context(AheadOfTime(self.wishes, log.info, **how))
                 if ahead.closed:  # torch may ask for a backward late: the processes that are started for it end here
                     stack.callback(ahead.certification.__exit__)
-                return self._compiled(module, inputs, kind, ahead)
+                return self._compile(module, inputs, kind, ahead)
         finally:
             ranges.forget()
             if not on_gpu:  # there, memory of the host is not what is short
                 gc.collect()  # torch's graphs are in cycles
                 give_back()
 
-    def _compiled(self, module: fx.GraphModule, inputs: Sequence[Any], kind: str, ahead: AheadOfTime) -> Boxed:
+    def _compile(self, module: fx.GraphModule, inputs: Sequence[Any], kind: str, ahead: AheadOfTime) -> Boxed:
         wishes = self.wishes
         correct_dtypes(module.graph)
         on_gpu = modules_sites.device_of(module.graph) != modules_sites.CPU

@@ -165,7 +165,7 @@ class AheadOfTime:
         """Begin with a graph that will be compiled; what is wrong with it, or takes too long, is said when it is."""
         with contextlib.suppress(Exception, TimeIsUp), time_limit(self.limit_s), _disable_current_modes():
             if modules_sites.device_of(program) == modules_sites.CPU:
-                sketch = self.sketched(modules_sites.trace_graph(program))
+                sketch = self.make_sketch(modules_sites.trace_graph(program))
                 self._sketches[program_key(program)] = sketch
                 self.certification.begin(sketch.plan.kernels, sketch.source, self.say)
         ranges.forget()
@@ -174,7 +174,7 @@ class AheadOfTime:
         """The kernels of a graph that was begun with, which is forgotten here."""
         return self._sketches.pop(program_key(program), None) if self._sketches else None
 
-    def sketched(self, source: TracedGraph) -> Sketch:
+    def make_sketch(self, source: TracedGraph) -> Sketch:
         """A graph cut into kernels; the reasons of the cuts where `reasons` is."""
         cut = modules_groups.cut(source, reasons=self.reasons)
         return Sketch(source, cut, plan(cut.groups, source.operators, c_compiler.level()))

@@ -63,7 +63,7 @@ def host_of(program: fx.Graph, wishes: CompileOptions, ahead: AheadOfTime, regis
     sketch = ahead.sketch(program)
     source = sketch.source if sketch else modules_sites.trace_graph(program)
     if source.device == modules_sites.CPU:
-        return TorchHost(sketch or ahead.sketched(source), wishes, ahead, registered)
+        return TorchHost(sketch or ahead.make_sketch(source), wishes, ahead, registered)
     from noyau.jobs.optimize.cuda.host import CudaHost, with_updates_apart  # Triton's modules, which no CPU needs
 
     return CudaHost(with_updates_apart(source), source.device, wishes, ahead, registered)

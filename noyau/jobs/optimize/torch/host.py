@@ -187,13 +187,13 @@ class TorchBench:
         moved = traffic(group.graph, sizes_in(group.graph, self.source))
         key = timing_key(stamp, {}, torch.get_num_threads())
         try:
-            return self.clock.timing(key, sizes, moved, lambda: self._compared(candidate, part, reads, share_s))
+            return self.clock.timing(key, sizes, moved, lambda: self._compare(candidate, part, reads, share_s))
         except NoyauError:
             raise
         except (RuntimeError, IndexError, ValueError) as error:
             raise CheckError(str(error)) from error
 
-    def _compared(self, candidate: Candidate, part: fx.GraphModule, reads: list[fx.Node], share_s: float) -> Comparison:
+    def _compare(self, candidate: Candidate, part: fx.GraphModule, reads: list[fx.Node], share_s: float) -> Comparison:
         group = candidate.planned.groups[0]
         arrays = make_inputs(group.original, sizes_of(group, self.source), np.random.default_rng(_SEED)).arrays
         tensors = {name: lay_out(tensor_of(array), self.source.givers[name]) for name, array in arrays.items()}

@@ -110,7 +110,7 @@ class OptimizedModule:
         """The text of a kernel, kept or not, under its certificate; InputError where there is none of that name."""
         candidates = self.candidates  # made anew each time
         planned = kernel_named(kernel, (one.planned for one in candidates))
-        return planned.explained(next(one.evidence for one in candidates if one.planned is planned))
+        return planned.explain(next(one.evidence for one in candidates if one.planned is planned))
 
     def save(self, path: str | Path) -> None:
         """Write the module for inference: noyau.load(path) starts without timing or compiling anything.

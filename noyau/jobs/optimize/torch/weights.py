@@ -62,7 +62,7 @@ class FewBits:
     kept: tuple[PackedProducts, ...] = ()
     gain_s: float = 0.0
 
-    def picked(self, arguments: Sequence[Any]) -> list[Any]:
+    def pick(self, arguments: Sequence[Any]) -> list[Any]:
         """The arguments that the module takes."""
         return [arguments[at] for at in self.places]
 
@@ -71,7 +71,7 @@ class FewBits:
 
         def call(*arguments: Any) -> Any:
             is_same = states_of(arguments, self.weights) == self.states
-            return run(*self.picked(arguments)) if is_same else plain(*arguments)
+            return run(*self.pick(arguments)) if is_same else plain(*arguments)
 
         return call
 
@@ -160,7 +160,7 @@ class TorchWeightStage:
         self._compile([group[0] for group in groups.values()], forms)
         for products, group in (work := [*groups.items()]):
             log.info("timing products of few rows: %s", several(len(group), "launch"))
-            own, *trials = (self._timed(group[0], form, flows[:1]) for form in forms)
+            own, *trials = (self._time(group[0], form, flows[:1]) for form in forms)
             if products.gated and all(each.reason for each in (own, *trials)):
                 plain = {each: replace(each, gate=()) for each in group}
                 self.families = {name: plain.get(each, each) for name, each in self.families.items()}
@@ -177,28 +177,28 @@ class TorchWeightStage:
         events = list[Any]()
         COMPILER.start()
         for family, form in itertools.product(families, forms if torch.cuda.is_available() else ()):
-            packed = self._packed(family, form)
+            packed = self._pack(family, form)
             tensors = packed.arguments(family.members[0].values[0], family.operands(form), packed.packed)
             with contextlib.suppress(Exception):  # an error is told where it is called
                 launches = foretell(packed.call.launcher.function, tensors)
                 events += filter(None, [COMPILER.begin(*each) for each in launches])
         COMPILER.wait(events)
 
-    def _packed(self, family: ProductFamily, form: WeightForm) -> PackedProducts:
+    def _pack(self, family: ProductFamily, form: WeightForm) -> PackedProducts:
         if (family, form) not in self.packed:
             self.packed[family, form] = family.pack(form)
         return self.packed[family, form]
 
     def _kernels(self, choice: Choice) -> dict[ProductFamily, PackedProducts]:
-        return {self.families[name]: self._packed(self.families[name], form) for name, form in choice.items()}
+        return {self.families[name]: self._pack(self.families[name], form) for name, form in choice.items()}
 
-    def _timed(self, family: ProductFamily, form: WeightForm, flows: Sequence[Flow]) -> Trial:
+    def _time(self, family: ProductFamily, form: WeightForm, flows: Sequence[Flow]) -> Trial:
         """A form, certified and timed on the rows of a call, or on numbers that are drawn where there is no flow."""
         first = family.members[0].values
         if not form.bits and not all(each.values.is_contiguous() for each in family.members):
             return Trial(form, reason="its weights are [inputs, channels]")
         try:
-            packed, operands = self._packed(family, form), family.operands(form)
+            packed, operands = self._pack(family, form), family.operands(form)
             rows = flows[0][family.source] if flows else torch.randn(packed.products.rows, first.shape[1])
             rows = rows.reshape(packed.products.rows, -1).contiguous().to(first)
             certify(packed, rows, family)

@@ -34,7 +34,7 @@ SIZES = {
 
 def gradient(op, ranks):
     """The backward graph of a norm by all its inputs."""
-    graph = op.generated("triton", [DType.F32] * len(ranks), ranks).graph
+    graph = op.generate("triton", [DType.F32] * len(ranks), ranks).graph
     return derive(graph, [node.output for node in graph.inputs]).backward
 
 
@@ -119,7 +119,7 @@ def moved_and_weighted(x, g):
 
 
 def test_sums_that_take_what_another_row_gives_stay_apart():
-    graph = moved_and_weighted.generated("c", [DType.F32] * 2, [2, 2]).graph
+    graph = moved_and_weighted.generate("c", [DType.F32] * 2, [2, 2]).graph
     steps = program(graph, "moved", None, on_gpu, joining=joined).steps
     values = arrays_of_sizes(graph, {"n": 7, "m": 6})
     judge = Judge(graph, values)

@@ -106,7 +106,7 @@ def divided_by_largest(x):
 
 
 def test_what_is_stored_beside_cells_is_stored_once():
-    graph = divided_by_largest.generated("c", [DType.F32], [2]).graph
+    graph = divided_by_largest.generate("c", [DType.F32], [2]).graph
     kernel, inputs = kernel_of(graph), arrays_of(graph, 3, 17)
     results = run(kernel, [inputs[b.source] for b in kernel.of(Role.INPUT)], seed=5, sizes=numbers_of(kernel))
     judge = Judge(graph, inputs)
@@ -120,14 +120,14 @@ def sum_of_larger(x, r):
 
 
 def test_what_needs_the_sum_alone_waits_for_both():
-    graph = sum_of_larger.generated("c", [DType.F32] * 2, [2, 2]).graph
+    graph = sum_of_larger.generate("c", [DType.F32] * 2, [2, 2]).graph
     kernel, inputs = kernel_of(graph), arrays_of(graph, 3, 17)
     (got,) = run(kernel, [inputs[b.source] for b in kernel.of(Role.INPUT)], seed=5, sizes=numbers_of(kernel))
     assert Judge(graph, inputs).wrong(graph.outputs[0], got) is None
 
 
 def test_a_label_is_asked_to_be_inside_before_a_cell_is_loaded_there():
-    graph = nn.cross_entropy_each.generated("c", [DType.F32, DType.I64], [2, 1]).graph
+    graph = nn.cross_entropy_each.generate("c", [DType.F32, DType.I64], [2, 1]).graph
     kernel, labels = kernel_of(graph), np.array([0, 16, 17])
     inputs = [labels if b.dtype is DType.I64 else arrays_of(layer_norm(), 3, 17)["x"] for b in kernel.of(Role.INPUT)]
     with pytest.raises(InputError, match="index out of bounds"):

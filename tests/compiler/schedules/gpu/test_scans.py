@@ -66,7 +66,7 @@ def test_values_of_a_row_beside_its_running_result_are_computed_again():
     def weighted(x, w):
         return np.cumsum(x, axis=1) * np.sqrt(w)[:, None] / len(x)
 
-    (step,) = weighted.generated("cuda").program.steps
+    (step,) = weighted.generate("cuda").program.steps
     graph, kernel = step.graph, in_blocks(step.lowered)
     assert launched(kernel, {"rows": 2, "n": 230}) == [6, 6]
     assert_keeps(graph, kernel, {"rows": 2, "n": 230}, {"rows": 4, "n": 110})
@@ -100,7 +100,7 @@ def test_two_running_results_are_no_row_of_one():
     def twice(x):
         return np.cumsum(np.maximum.accumulate(x))
 
-    (step,) = twice.generated("c").program.steps
+    (step,) = twice.generate("c").program.steps
     with pytest.raises(UnsupportedError, match="no strategy for threads of a GPU carries a state along an axis yet"):
         in_blocks(step.lowered)
-    assert len(twice.generated("cuda").program.steps) == 2
+    assert len(twice.generate("cuda").program.steps) == 2

@@ -34,7 +34,7 @@ def column_sums(x):
 
 @pytest.fixture(scope="module")
 def kernel():
-    return build(softmax.generated("cuda")).kernels[0]
+    return build(softmax.generate("cuda")).kernels[0]
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 1024), (5, 1025), (0, 8), (70000, 3)])

@@ -37,7 +37,7 @@ def sums_of_columns(x):
 
 def kernels(op, dtype):
     """The kernels of an op of one dtype."""
-    lowered = [step.lowered for step in op.generated("cuda", dtypes=[DTYPES[dtype]], ranks=[2]).program.steps]
+    lowered = [step.lowered for step in op.generate("cuda", dtypes=[DTYPES[dtype]], ranks=[2]).program.steps]
     (one,) = lowered
     blocks, threads = in_blocks(one), in_threads(one)
     return CudaKernel(together([blocks]), blocks), NumbaCudaKernel(together_in_python([threads]), threads)

@@ -52,7 +52,7 @@ def last_rows(a, at, x):
 
 
 def kernel_of(op, way):
-    (step,) = op.generated("cuda").program.steps
+    (step,) = op.generate("cuda").program.steps
     kernel = in_blocks(step.lowered, way)
     return CudaKernel(together([kernel]), kernel)
 

@@ -93,11 +93,11 @@ def test_programs_run_on_tensors_where_triton_interprets():
     if not launch_records.load.__globals__["interprets"]():
         pytest.skip("Triton does not interpret")
     x, w = torch.randn(5, 7), torch.randn(7, 3)
-    (made,) = TensorProgram(build(kinds.layer.generated("triton")))(x, w)
+    (made,) = TensorProgram(build(kinds.layer.generate("triton")))(x, w)
     assert torch.allclose(made, torch.tanh(x @ w), atol=1e-6)
-    (scaled,) = TensorProgram(build(kinds.scaled.generated("triton")), {"BLOCK": 16})(torch.tensor(2.0), x[0])
+    (scaled,) = TensorProgram(build(kinds.scaled.generate("triton")), {"BLOCK": 16})(torch.tensor(2.0), x[0])
     assert torch.equal(scaled, 2 * x[0])
-    generated = kinds.rmsnorm.generated("triton")
+    generated = kinds.rmsnorm.generate("triton")
     launcher = Launcher(generated.text, generated.program.kernels[0], "rmsnorm[triton]", {})
     with pytest.raises(InputError, match=r"rmsnorm\[triton\]: weight has shape \(6,\), not \(7,\)"):
         launcher([torch.ones(2, 7), torch.ones(6)])
@@ -106,7 +106,7 @@ def test_programs_run_on_tensors_where_triton_interprets():
 def test_a_fast_call_of_a_program_of_several_steps():
     if not launch_records.load.__globals__["interprets"]():
         pytest.skip("Triton does not interpret")
-    built = build(kinds.layer.generated("triton"))
+    built = build(kinds.layer.generate("triton"))
     fast_call = DeviceFastCall(built, [Argument(DType.F32, 2), Argument(DType.F32, 2)], "layer", {})
     w = torch.nn.Parameter(torch.randn(7, 3))
     for _ in range(3):
@@ -151,7 +151,7 @@ def test_what_is_written_beside_an_output_is_found():
 
 
 def test_without_a_device_it_says_so(monkeypatch):
-    generated = kinds.softmax.generated("triton")
+    generated = kinds.softmax.generate("triton")
     monkeypatch.setattr("noyau.hosts.torch.cuda.array_kernels.interprets", lambda: False)
     monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: False)
     with pytest.raises(RuntimeError, match=r"CUDA.*; TRITON_INTERPRET=1, set before triton is imported"):

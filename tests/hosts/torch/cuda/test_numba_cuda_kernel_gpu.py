@@ -55,7 +55,7 @@ def test_each_golden_kernel_is_right(name, extent):
 
 @pytest.fixture(scope="module")
 def kernel():
-    return build(softmax.generated("numba_cuda")).kernels[0]
+    return build(softmax.generate("numba_cuda")).kernels[0]
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 1024), (5, 1025), (0, 8), (70000, 3)])
@@ -81,7 +81,7 @@ def test_tensors_with_a_gradient_and_without_axes():
     def scaled(x, by):
         return (x * by).astype(x.dtype)
 
-    function = build(scaled.generated("numba_cuda")).kernels[0].function
+    function = build(scaled.generate("numba_cuda")).kernels[0].function
     x = torch.ones(5, device="cuda", dtype=torch.bfloat16, requires_grad=True)
     torch.testing.assert_close(function(x, torch.tensor(3.0, device="cuda")), torch.full_like(x, 3).detach())
 

@@ -22,10 +22,10 @@ def test_what_begins_where_an_argument_does_is_asked_there():
     parts = graph.call_function(torch.ops.aten.split.Tensor, (node, 32))
     late = graph.call_function(operator.getitem, (parts, 1))
     fresh = graph.call_function(torch.ops.aten.neg.default, (node,))
-    text.called(updated, x)
-    text.called(parts, x.split(32))
-    text.picked(late, x[32:])
-    text.called(fresh, -x)
+    text.call(updated, x)
+    text.call(parts, x.split(32))
+    text.pick(late, x[32:])
+    text.call(fresh, -x)
     assert text.begins_well(text.values[fresh.name]) and not text.placed
     assert not text.begins_well(text.values[late.name])
     assert text.begins_well(text.values[updated.name]) and text.placed == {"a0"}
@@ -75,11 +75,11 @@ def test_a_launch_that_waits_by_itself_begins_early_where_nothing_writes_what_it
     node = graph.call_function(target, (graph.placeholder("x"),))
     one = (*direct(Run()), (1, 1, 1), 7, (), None, (None,), ((0, 0),))
     plan = SimpleNamespace(index=0, allocations=(), results=(0,), launched=[one])
-    assert text.launched(node, plan, x)
-    assert text.launched(node, plan, x)
+    assert text.launch(node, plan, x)
+    assert text.launch(node, plan, x)
     assert " early, " not in text.lines[0].words  # it may follow an update of what it reads
     assert (" False, early, None, None," in text.lines[1].words) is bool(begins_early)
-    assert ("early = may_begin_early()" in text.finished()) is bool(begins_early)
+    assert ("early = may_begin_early()" in text.finish()) is bool(begins_early)
 
 
 @pytest.mark.parametrize(("captures", "capability", "may"), [(1, (9, 0), 1), (0, (9, 0), 0), (1, (8, 6), 0)])

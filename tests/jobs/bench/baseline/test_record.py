@@ -25,9 +25,9 @@ def test_the_verdict_is_of_the_interval(ratio, spread, verdict, sure):
 
 
 def test_pairs_of_two_races_are_one_change():
-    joined = change(1.1).joined(change(1.2))
+    joined = change(1.1).join(change(1.2))
     assert joined.comparison.pairs == 400 and 1.1 <= joined.slowdown <= 1.2
-    assert joined.is_slower and not change(0.99).joined(change(1.2)).joined(change(1.3)).joined(change(0.98)).is_slower
+    assert joined.is_slower and not change(0.99).join(change(1.2)).join(change(1.3)).join(change(0.98)).is_slower
 
 
 def test_a_comparison_is_printed_with_its_verdict_first_and_within_its_width():

@@ -41,7 +41,7 @@ def test_sizes_that_are_names_are_tried_at_half_and_at_primes():
     assert all([17, 31] in each for each in shapes[1:])
     assert len(shapes) == 2
     for given in tried:
-        assert [each.shape for each in trial.truth(given)] == [each.shape for each in trial.unfused(given)]
+        assert [each.shape for each in trial.truth(given)] == [each.shape for each in trial.run_unfused(given)]
 
 
 def test_sizes_that_torchs_own_nodes_do_not_take_are_left_out():
@@ -201,7 +201,7 @@ def test_other_bits_in_another_run_are_told(monkeypatch):
 
 
 def test_results_of_runs_are_picked_from_one_by_one(monkeypatch):
-    alive, most, unfused = weakref.WeakSet(), [], DeviceTrial.unfused
+    alive, most, unfused = weakref.WeakSet(), [], DeviceTrial.run_unfused
     written, kept, empty = weakref.WeakSet(), [], guarded_memory.Room.empty
 
     def written_to(*args, **kwargs):

@@ -57,7 +57,7 @@ def test_a_block_is_right_and_lies_as_torch_has_it(dtype):
         given = list(args)
         assert all(map(near, run(given), want))
         assert given == []
-    assert "import triton" in record.kept[0].planned.explained("right")
+    assert "import triton" in record.kept[0].planned.explain("right")
 
 
 def test_inputs_in_any_order_of_memory():

@@ -265,7 +265,7 @@ def test_nothing_is_taken_where_anything_differs(change, scene, bench, clear, em
         other = {"cpu": "another"} if change == "machine" else {"versions": {**here.versions, "onnxruntime": "9"}}
         monkeypatch.setattr(certificates, "this_machine", lambda: dataclasses.replace(here, **other))
     measured = []
-    whole = OnnxBench._measured
+    whole = OnnxBench._measure
     monkeypatch.setattr(OnnxBench, "_measured", lambda self, *given: measured.append(given[1]) or whole(self, *given))
     assert not timing_of(kernel, made).recalled
     assert len(measured[0]) == 1

@@ -71,7 +71,7 @@ def test_the_reasons_of_cuts_are_found_where_somebody_reads_them(graph):
         AheadOfTime(CompileOptions(), print, reasons=False) as without,
     ):
         found = modules_sites.trace_graph(graph)
-        assert len(with_them.sketched(found).cut.cuts) > len(without.sketched(found).cut.cuts)
+        assert len(with_them.make_sketch(found).cut.cuts) > len(without.make_sketch(found).cut.cuts)
 
 
 def test_what_was_left_ends_what_it_begins_again(graph, monkeypatch):

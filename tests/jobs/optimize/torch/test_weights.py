@@ -155,9 +155,9 @@ def test_forms_that_are_slower_stay_out_and_weights_as_they_were_need_no_budget(
     assert not none.weights
     graph, arguments = captured(model, TOKENS)
     with torch.no_grad():
-        assert torch.allclose(none.module(*none.picked(arguments))[0], model(TOKENS), atol=1e-5)
+        assert torch.allclose(none.module(*none.pick(arguments))[0], model(TOKENS), atol=1e-5)
         model.k.weight.mul_(2)  # what is not packed is read anew
-        assert torch.allclose(none.module(*none.picked(arguments))[0], graph(*arguments)[0], atol=1e-5)
+        assert torch.allclose(none.module(*none.pick(arguments))[0], graph(*arguments)[0], atol=1e-5)
 
 
 @pytest.mark.long
