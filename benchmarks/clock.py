@@ -36,7 +36,7 @@ from noyau.text import as_json
 from noyau.timing.comparison import compare, compare_swapped
 from noyau.timing.conditions import conditions
 from noyau.timing.machine import this_machine
-from noyau.timing.sides import SelfTimed, WorkerSide
+from noyau.timing.sides import SelfTimedSide, WorkerSide
 from noyau.timing.verdict import Comparison, Verdict
 from noyau.workers.resources import processors
 from noyau.workers.worker import Worker, pin
@@ -109,7 +109,7 @@ def judged(where: str, what: str, runs: int, budget_s: float) -> list[Comparison
     with Worker("one") as one, Worker("other") as other:
         pin((one, other), threads=1)
 
-        def places(swapped: bool) -> tuple[SelfTimed, SelfTimed]:
+        def places(swapped: bool) -> tuple[SelfTimedSide, SelfTimedSide]:
             pair = (other, one) if swapped else (one, other)
             for worker, rounds in zip(pair, (before, after), strict=True):
                 worker.open(import_module("clock").Work, rounds)  # this file may be __main__ here

@@ -34,7 +34,7 @@ from record import read as read_record
 from record import write as write_record
 
 import noyau
-from noyau.codegen.language import generated_on
+from noyau.codegen.language import languages_for
 from noyau.functions import erf
 from noyau.ir.graph import Graph, Map
 from noyau.jobs.bench.record import FILLING, RETURNING
@@ -301,7 +301,7 @@ def run(case: Case, budget_s: float) -> dict[str, Any]:
         "read_s": read_s,
         "functions_s": functions_s,
         "bound_s": max(copy_s, functions_s),
-        "first_call_s": {language: first_call_s(case, language) for language in generated_on(gpu=False)},
+        "first_call_s": {language: first_call_s(case, language) for language in languages_for(gpu=False)},
         "times_s": times,
         "first_calls_s": {row.name: row.first_s for row in at.rows},
         "wrong": {row.name: row.fault for row in at.rows if row.fault},
@@ -329,12 +329,12 @@ def ratios(record: Mapping[str, Any], ours: str, peer: str) -> Iterator[tuple[st
 def first_calls(record: Mapping[str, Any]) -> Mapping[str, float]:
     """The seconds of the first call by language; an older record has those of c alone, for both."""
     found = record["first_call_s"]
-    return found if isinstance(found, dict) else dict.fromkeys(generated_on(gpu=False), found)
+    return found if isinstance(found, dict) else dict.fromkeys(languages_for(gpu=False), found)
 
 
 def summary(records: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
     """What is wanted, and what came of it, for each language of generated kernels."""
-    for ours in (f"generated {language}" for language in generated_on(gpu=False)):
+    for ours in (f"generated {language}" for language in languages_for(gpu=False)):
         known = {name: each for name, each in records.items() if ours in each["times_s"]}
         for peer in ("torch.compile", "numexpr", "torch eager", "reference"):
             found = {f"{n} {way}": ratio for n, each in known.items() for way, ratio in ratios(each, ours, peer)}

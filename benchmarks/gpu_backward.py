@@ -9,8 +9,8 @@ import torch
 from gpu_cases import Backward, Case, Tensors
 
 from noyau.codegen.triton import printer as triton_printer
-from noyau.compiler.autodiff.adjoints import Derived, derive, gradient_name
-from noyau.compiler.schedules.gpu.rows_and_columns import joined
+from noyau.compiler.autodiff.adjoints import DerivedGradient, derive, gradient_name
+from noyau.compiler.schedules.gpu.rows_and_columns import join_rows_and_columns
 from noyau.compiler.schedules.gpu.strategies import on_gpu
 from noyau.errors import UnsupportedError
 from noyau.ir.graph import Graph
@@ -25,7 +25,7 @@ class Steps:
     """The kernels of a graph, launched one after the other on tensors by their names."""
 
     def __init__(self, graph: Graph, name: str) -> None:
-        self.program: Program = program(graph, name, None, on_gpu, joining=joined)
+        self.program: Program = program(graph, name, None, on_gpu, joining=join_rows_and_columns)
         functions = load(triton_printer.together(self.program.kernels, name))
         self.steps = []
         for step in self.program.steps:
@@ -50,7 +50,7 @@ class Gradient:
         case = backward.case
         graph = case.generate().graph
         self.names = [node.output for node in graph.inputs]
-        self.derived: Derived = derive(graph, self.names[: backward.wanted])
+        self.derived: DerivedGradient = derive(graph, self.names[: backward.wanted])
         self.graph, self.called = graph, case.op.name
         self.back = Steps(self.derived.backward, f"{self.called}_back")
 

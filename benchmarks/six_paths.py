@@ -157,7 +157,7 @@ class Fused:
     original: SourceModel
     fused: onnx.ModelProto
     library: Path
-    planned: codegen_plan.Planned
+    planned: codegen_plan.PlannedKernel
     built: Path
 
 

@@ -28,7 +28,7 @@ _WIDE: ContextVar[bool] = ContextVar("noyau_wide", default=False)
 
 
 @contextmanager
-def widened(wide: bool = True) -> Iterator[None]:
+def widen_floats(wide: bool = True) -> Iterator[None]:
     """Within the block `cast` makes every float a float64: a reference that is given float64 gives the truth."""
     token = _WIDE.set(wide)
     try:
@@ -52,54 +52,54 @@ def cast(x: Any, dtype: str) -> Array:
 
 def sigmoid(x: Array) -> Array:
     """1 / (1 + exp(-x)), without overflow."""
-    return _mapped("sigmoid", x)
+    return _map_function("sigmoid", x)
 
 
 def softplus(x: Array) -> Array:
     """log(1 + exp(x)), without overflow."""
-    return _mapped("softplus", x)
+    return _map_function("softplus", x)
 
 
 def erf(x: Array) -> Array:
     """The error function."""
-    return _mapped("erf", x)
+    return _map_function("erf", x)
 
 
 def power(a: Array, b: Array) -> Array:
     """a ** b of integers; what lies between 0 and 1 is truncated."""
-    return _mapped("power", a, b)
+    return _map_function("power", a, b)
 
 
 def truncate_divide(a: Array, b: Array) -> Array:
     """a / b of integers, towards zero."""
-    return _mapped("divide", a, b)
+    return _map_function("divide", a, b)
 
 
 def shift_left(a: Array, b: Array) -> Array:
     """a * 2 ** b of integers; 0 where b is below 0 or beyond the width."""
-    return _mapped("shift_left", a, b)
+    return _map_function("shift_left", a, b)
 
 
 def shift_right(a: Array, b: Array) -> Array:
     """a // 2 ** b of integers; where b is below 0 or beyond the width, -1 of negative numbers, else 0."""
-    return _mapped("shift_right", a, b)
+    return _map_function("shift_right", a, b)
 
 
 def reduce(monoid: str, x: Array, axis: int | Sequence[int], *, keepdims: bool = False) -> Array:
     """A reduction of noyau's table over axes: "logsumexp", "variance", "argmax", "sum"...; also of no cells at all."""
     x, axes = np.asarray(x), (axis,) if isinstance(axis, int) else tuple(axis)
     axes = tuple(each % x.ndim for each in axes)
-    result = _evaluated(Reduce(monoid, axes), x, MONOIDS[monoid].result(_dtype(x)))
+    result = _evaluate_kind(Reduce(monoid, axes), x, MONOIDS[monoid].result(_dtype(x)))
     return np.expand_dims(result, axes) if keepdims else result
 
 
 def scan(monoid: str, x: Array, axis: int, *, exclusive: bool = False, reverse: bool = False) -> Array:
     """The running result of a reduction along an axis; `exclusive`: of what is before each cell."""
     x = np.asarray(x)
-    return _evaluated(Scan(monoid, axis % x.ndim, exclusive, reverse), x, MONOIDS[monoid].result(_dtype(x)))
+    return _evaluate_kind(Scan(monoid, axis % x.ndim, exclusive, reverse), x, MONOIDS[monoid].result(_dtype(x)))
 
 
-def _mapped(function: str, *operands: Array) -> Array:
+def _map_function(function: str, *operands: Array) -> Array:
     dtype = np.result_type(*operands)  # of the arrays: numbers have none
     arrays = np.broadcast_arrays(*(np.asarray(operand, dtype) for operand in operands))
     with np.errstate(all="ignore"):
@@ -109,7 +109,7 @@ def _mapped(function: str, *operands: Array) -> Array:
         return np.asarray(OPERATORS[function].evaluate(*wide)).astype(arrays[0].dtype)
 
 
-def _evaluated(kind: Kind, x: Array, dtype: DType) -> Array:
+def _evaluate_kind(kind: Kind, x: Array, dtype: DType) -> Array:
     """Evaluate one node of one array with the interpreter of graphs."""
     result: Array = Evaluator(False, {}).value(Node("result", kind, ("x",), dtype, shape_of(x.shape)), [x], {})
     return result

@@ -20,7 +20,7 @@ Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
 
 
-class Printed:
+class TextRecord:
     """A record that has one text, `str`. A dataclass of it says `repr=False`, or it would be shown field by field."""
 
     __slots__ = ()
@@ -49,7 +49,7 @@ def few(names: Sequence[str], most: int, separator: str = ", ") -> str:
     return separator.join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
-def unused(name: str, taken: Container[str]) -> str:
+def free_name(name: str, taken: Container[str]) -> str:
     """The name itself where it is not taken, else with the first number, from 2 on, that makes it new."""
     return next(each for each in chain([name], (f"{name}_{number}" for number in count(2))) if each not in taken)
 
@@ -72,7 +72,7 @@ def differing(every: Sequence[Mapping[str, Any]]) -> list[str]:
     return [name for name in every[0] if len({sizes.get(name) for sizes in every}) > 1]
 
 
-def counted(number: float) -> str:
+def count_text(number: float) -> str:
     """A count or a rate as it is read: 812, 43 k, 2.1 M."""
     if number < 10_000:
         return f"{number:.3g}" if number < 1000 else f"{number:.0f}"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 
-from noyau.codegen.c.printer import CPrinter, printed, text_of
+from noyau.codegen.c.printer import CPrinter, print_kernel, text_of
 from noyau.ir.loops import Kernel
 from noyau.toolchain.c.compiler import CompilerOptions, compile_library
 from noyau.toolchain.c.library import Native
@@ -17,7 +17,7 @@ Job = Callable[[], str | None]
 
 def build_many(kernels: Sequence[Kernel], options: CompilerOptions = QUICK) -> list[Native]:
     """The kernels, built as one library; their names differ. BuildError where the compiler refuses the text."""
-    return build_printed({kernel.name: printed(kernel) for kernel in kernels}, options)
+    return build_printed({kernel.name: print_kernel(kernel) for kernel in kernels}, options)
 
 
 def build_printed(parts: Mapping[str, CPrinter], options: CompilerOptions = QUICK) -> list[Native]:

@@ -204,7 +204,7 @@ def a_difference_turned_round(patch: pytest.MonkeyPatch) -> None:
 
 def views_composed_the_wrong_way(patch: pytest.MonkeyPatch) -> None:
     """A view of a view looks up the outer one in the inner one, where both have the same rank."""
-    original = passes_cleanup._composed
+    original = passes_cleanup._compose
 
     def composed(node, made):
         source = made.nodes[node.inputs[0]] if node.inputs else node
@@ -215,7 +215,7 @@ def views_composed_the_wrong_way(patch: pytest.MonkeyPatch) -> None:
             case _:
                 return original(node, made)
 
-    patch.setattr(passes_cleanup, "_composed", composed)
+    patch.setattr(passes_cleanup, "_compose", composed)
 
 
 def a_fold_of_one_value_too_few(patch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from noyau.codegen import plan as codegen_plan
-from noyau.codegen.plan import Planned
+from noyau.codegen.plan import PlannedKernel
 from noyau.hosts.onnxruntime.activations import Activations, capture_twice
 from noyau.hosts.onnxruntime.inputs import ModelInputs, model_inputs
 from noyau.hosts.onnxruntime.session_workers import Workers
@@ -19,10 +19,10 @@ from noyau.toolchain.c import compiler as c_compiler
 from tests.small_models import compared, twice, written
 
 OPTIONS = c_compiler.CompilerOptions(export=True)
-Scene = tuple[SourceModel, Sequence[Planned], Activations]
+Scene = tuple[SourceModel, Sequence[PlannedKernel], Activations]
 
 
-def fed(original: SourceModel, kernels: Sequence[Planned], rows: int = 9) -> ModelInputs:
+def fed(original: SourceModel, kernels: Sequence[PlannedKernel], rows: int = 9) -> ModelInputs:
     return model_inputs(original.imported, [kernel.groups[0].original for kernel in kernels], {"rows": rows}, None, 0)
 
 
@@ -57,7 +57,7 @@ def clear(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 def bench(scene: Scene, workers: Workers) -> Callable[..., OnnxBench]:
     """A bench of the scene's kernels, or of others."""
 
-    def made(kernels: Sequence[Planned] | None = None, scene: Scene = scene, **given: object) -> OnnxBench:
+    def made(kernels: Sequence[PlannedKernel] | None = None, scene: Scene = scene, **given: object) -> OnnxBench:
         original, planned, seen = scene
         kernels = planned if kernels is None else kernels
         fused = put_back(original.model, kernels, original.folder)

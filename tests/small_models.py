@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from noyau.codegen.plan import Planned
+from noyau.codegen.plan import PlannedKernel
 from noyau.jobs.optimize.candidate import BindingTiming
 from noyau.timing.verdict import Comparison
 
@@ -204,7 +204,7 @@ HANGS = (
 REFUSES = "return status ? status : NOYAU_OUT_OF_MEMORY;"
 
 
-def spoilt(planned: Planned, ending: str) -> Planned:
+def spoilt(planned: PlannedKernel, ending: str) -> PlannedKernel:
     """The kernel, of which the run ends in another way: WRONG in its first cell, REFUSES to give a result, CRASHES or
     HANGS."""
     name, inputs = planned.operator, len(planned.groups[0].inputs)

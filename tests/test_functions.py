@@ -22,11 +22,11 @@ def test_a_cast_goes_to_the_dtype_and_where_the_truth_is_asked_for_to_float64():
     assert functions.cast(x, "bf16").dtype == BF16
     assert functions.cast(x, "i64").tolist() == [1, 2]
     assert functions.cast(x - 1.1, "bool").tolist() == [False, True]
-    with functions.widened():
+    with functions.widen_floats():
         assert functions.cast(x, "bf16").tolist() == x.tolist()
         assert functions.cast(0.1, "f32") == np.float64(np.float32(0.1))
         assert functions.cast(x, "i64").tolist() == [1, 2]
-        with functions.widened(False):
+        with functions.widen_floats(False):
             assert functions.cast(x, "f16").dtype == np.float16
     assert functions.cast(x, "f32").dtype == np.float32
 

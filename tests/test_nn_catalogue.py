@@ -64,7 +64,7 @@ def test_an_op_is_one_kernel(case, dtype):
 @pytest.mark.parametrize("op", nn.CATALOGUE, ids=lambda op: op.name)
 def test_no_kernel_is_wrong(op, monkeypatch):
     """The certificate: adversarial numbers, sizes, layouts, dtypes, threads, as far as a moment goes."""
-    monkeypatch.setattr("noyau.jobs.check.candidates.generated_on", lambda *, gpu: () if gpu else ("c",))
+    monkeypatch.setattr("noyau.jobs.check.candidates.languages_for", lambda *, gpu: () if gpu else ("c",))
     found = noyau.check(op, budget_s=0.2)
     found.raise_if_bad()
     assert [kernel.language for kernel in found.kernels] == ["c"]

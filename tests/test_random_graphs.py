@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from noyau.codegen.c.printer import CPrinter, printed
+from noyau.codegen.c.printer import CPrinter, print_kernel
 from noyau.compiler.schedules.cpu import blocked_folds, strategy_choice
 from noyau.errors import CheckError, GraphError, InputError, UnsupportedError
 from noyau.ir.graph import Kind
@@ -117,7 +117,7 @@ def printable(tries: Iterable[Try | None]) -> tuple[list[Try], dict[str, CPrinte
     for made in tries:
         if made is not None:
             with suppress(UnsupportedError):  # a spelling that language c does not have
-                parts[made.scheduled.name] = printed(made.scheduled)
+                parts[made.scheduled.name] = print_kernel(made.scheduled)
                 ready.append(made)
     return ready, parts
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from noyau.text import Printed, unused
+from noyau.text import TextRecord, free_name
 
 
 def below(kind: type) -> list[type]:
     return [kind, *(each for child in kind.__subclasses__() for each in below(child))]
 
 
-@pytest.mark.parametrize("kind", below(Printed), ids=lambda kind: f"{kind.__module__}.{kind.__name__}")
+@pytest.mark.parametrize("kind", below(TextRecord), ids=lambda kind: f"{kind.__module__}.{kind.__name__}")
 def test_a_record_is_shown_as_it_prints(kind):
-    assert kind.__repr__ is Printed.__repr__  # and not what a dataclass makes without repr=False
+    assert kind.__repr__ is TextRecord.__repr__  # and not what a dataclass makes without repr=False
 
 
 def test_it_is_the_text_of_print():
-    class Told(Printed):
+    class Told(TextRecord):
         def __str__(self) -> str:
             return "right on 3 cases"
 
@@ -25,5 +25,5 @@ def test_it_is_the_text_of_print():
 
 
 def test_an_unused_name_is_numbered():
-    assert unused("a", set()) == "a"
-    assert unused("a", {"a", "a_2"}) == "a_3"
+    assert free_name("a", set()) == "a"
+    assert free_name("a", {"a", "a_2"}) == "a_3"

@@ -14,7 +14,7 @@ from importlib.resources import as_file, files
 import numpy as np
 
 import noyau
-from noyau.codegen.plan import Planned
+from noyau.codegen.plan import PlannedKernel
 from noyau.ir.graph_interpreter import evaluate
 from noyau.verify.adversarial import cases
 from noyau.verify.trial import certify
@@ -37,7 +37,7 @@ for kernel in shown.plan.kernels:
 # One kernel, as text
 # -------------------
 # The norm: two passes over a row, the sum of squares in partial states so that it vectorises, all views gone.
-def find(word: str) -> Planned:
+def find(word: str) -> PlannedKernel:
     """The first kernel whose name has a word in it."""
     return next(kernel for kernel in shown.plan.kernels if word in kernel.operator)
 

@@ -145,6 +145,6 @@ BY_SUFFIX: Mapping[str, Language] = MappingProxyType({suffix: each for each in _
 GENERATIONS: Mapping[str, Generation] = MappingProxyType({e.name: e.generation for e in _ALL if e.generation})
 
 
-def generated_on(*, gpu: bool) -> tuple[str, ...]:
+def languages_for(*, gpu: bool) -> tuple[str, ...]:
     """The languages that kernels are generated in for a GPU, or for the CPU, the first choice first."""
     return tuple(name for name in GENERATIONS if LANGUAGES[name].on_gpu is gpu)

@@ -41,7 +41,7 @@ class GridTwin:
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedKernel:
     """A kernel and the groups that it computes; `operator` is its name in a runtime, `text` its source in `language`,
     or in C beside a `twin` for GPUs; `by_hand`: it is an op's own kernel, of which noyau knows the ends alone."""
 
@@ -72,7 +72,7 @@ class Planned:
 class Plan:
     """The kernels of a model, and the groups that the language cannot spell, with the reasons."""
 
-    kernels: tuple[Planned, ...]
+    kernels: tuple[PlannedKernel, ...]
     refused: tuple[tuple[Group, str], ...] = ()
 
 
@@ -128,7 +128,7 @@ def plan_by(
     kernels = []
     for kernel, text, alike in kinds.values():
         graph, replaces = graph_of(alike[0]), tuple(operators[position] for position in alike[0].positions)
-        kernels.append(Planned(kernel.name, kernel, graph, tuple(alike), replaces, text, language=language))
+        kernels.append(PlannedKernel(kernel.name, kernel, graph, tuple(alike), replaces, text, language=language))
     return Plan(tuple(kernels), tuple(refused))
 
 
@@ -155,7 +155,7 @@ def without(plan: Plan, refused: Sequence[tuple[Group, str]]) -> Plan:
     return Plan(tuple(kernels), (*plan.refused, *refused))
 
 
-def kernel_named(name: str, kernels: Iterable[Planned], like: Iterable[str] = ()) -> Planned:
+def kernel_named(name: str, kernels: Iterable[PlannedKernel], like: Iterable[str] = ()) -> PlannedKernel:
     """The kernel of this name, or the only one whose name begins with it. InputError with the kernels there are, and
     with values that are like the name."""
     by_name = {kernel.operator: kernel for kernel in kernels}
@@ -195,7 +195,7 @@ def _words(kind: Kind) -> list[str]:
             return []
 
 
-def describe(planned: Planned, certificate: str = "") -> str:
+def describe(planned: PlannedKernel, certificate: str = "") -> str:
     """The comment above a kernel's text: the nodes it replaces, its buffers, bytes and flops, its certificate."""
     first = planned.groups[0]
     places = f"; {len(planned.groups)} places in the model" if len(planned.groups) > 1 else ""

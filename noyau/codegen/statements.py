@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import ClassVar, assert_never
 
 from noyau.codegen.identifiers import Scopes, wish_of
-from noyau.codegen.tables import FLAT, INFIX, SCALARS, closed, dim_text, opened
+from noyau.codegen.tables import FLAT, INFIX, SCALARS, as_operand, dim_text, unwrap
 from noyau.dtypes import HALVES, DType
 from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
@@ -89,7 +89,7 @@ class Statements(ABC):
             statement = replace(store, values=(statement.value,))
         if left and isinstance(statement, ir.If) and (other := otherwise(statement, left[0])):
             return self.either(statement, other), left[1:]
-        if begun := begun_by([statement, *left]):
+        if begun := count_allocated([statement, *left]):
             *memory, store = [statement, *left][: begun + 1]
             return self.variables(memory, store), left[begun:]
         return self.statement(statement, last=not left), left
@@ -250,7 +250,7 @@ def is_only_stored(let: ir.Let, after: Sequence[ir.Statement]) -> bool:
     return not any(isinstance(expr, ir.Var) and expr.name == let.name for expr in every_expression(rest))
 
 
-def begun_by(statements: Sequence[ir.Statement]) -> int:
+def count_allocated(statements: Sequence[ir.Statement]) -> int:
     """The number of variables that are allocated at once and then set, all by one Store; 0 where there are none."""
     count = next((at for at, s in enumerate(statements) if not (isinstance(s, ir.Alloc) and is_variable(s))), 0)
     names = tuple(s.name for s in statements[:count] if isinstance(s, ir.Alloc))
@@ -327,7 +327,7 @@ class Expressions(ABC):
 
     def top(self, expr: ir.Expr) -> str:
         """An expression without the parentheses around it."""
-        return opened(self.expr(expr))
+        return unwrap(self.expr(expr))
 
     def expr(self, expr: ir.Expr) -> str:
         """An expression that can be an operand."""
@@ -337,7 +337,7 @@ class Expressions(ABC):
             case ir.Var(name, _):
                 return self.names.value(name)
             case ir.Index(dim, _):
-                return closed(self.dim(dim))
+                return as_operand(self.dim(dim))
             case ir.Load():
                 return self.load(expr)
             case ir.Call("exp", operands, DType.F32, assumptions) if ir.Assumption.NON_POSITIVE in assumptions:
@@ -420,7 +420,7 @@ class Expressions(ABC):
 
     def dim(self, dim: Dim) -> str:
         """An index or an extent, int64, without parentheses around it. UnsupportedError of larger numbers."""
-        text = opened(dim_text(dim, self.names.atom, self.operate))
+        text = unwrap(dim_text(dim, self.names.atom, self.operate))
         if any(int(number) >= 2**63 for number in re.findall(r"\b\d{19,}\b", text)):
             reason = "more than 64 bits; no array has so many cells"
             raise UnsupportedError(f"{self.language} has no integer for {dim}: {reason}")

@@ -68,7 +68,7 @@ def dim_text(dim: Dim, name: Name, operate: Operate) -> str:
     return _sum(dim.terms, name, operate) if dim.constant is None else str(dim.constant)
 
 
-def closed(text: str) -> str:
+def as_operand(text: str) -> str:
     """A text that can be an operand of anything: a word, a call, or what stands in parentheses."""
     called = re.match(r"\w*", text)
     bare = text.isidentifier() or text.isdigit() or is_closed(text[called.end() :] if called else text)
@@ -85,7 +85,7 @@ def is_closed(text: str) -> bool:
     return False
 
 
-def opened(text: str) -> str:
+def unwrap(text: str) -> str:
     """A text without the parentheses around it."""
     return text[1:-1] if is_closed(text) else text
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyarrow import csv, parquet
 
 from noyau.engines.reading import Chunk
-from noyau.engines.sinks import CHUNKS, Piece, Progress, flattened, writing
+from noyau.engines.sinks import CHUNKS, Piece, Progress, flatten_columns, writing
 
 _NAME = re.compile(r"(?:\.[0-9a-f]+-)?part-(\d{5})-(\d{6})\.parquet")
 
@@ -39,7 +39,7 @@ class ParquetFolder:
     def write(self, piece: Piece, content: Any) -> None:
         with writing(self.path):
             if content is not None:
-                table = pa.table(flattened(content))
+                table = pa.table(flatten_columns(content))
                 if self.writer is None:
                     self.place = self.path / f"part-{piece[0]:05d}-{piece[1]:06d}.parquet"
                     self.hidden = self.path / f".{secrets.token_hex(4)}-{self.place.name}"  # two may write the same
@@ -64,5 +64,5 @@ class ParquetFolder:
 def csv_rows(columns: Chunk, first: bool) -> bytes:
     """Lines of a CSV file, the first of which has the names."""
     content = io.BytesIO()
-    csv.write_csv(pa.table(flattened(columns)), content, csv.WriteOptions(include_header=first))
+    csv.write_csv(pa.table(flatten_columns(columns)), content, csv.WriteOptions(include_header=first))
     return content.getvalue()

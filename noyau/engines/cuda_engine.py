@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from noyau.engines.derived import ChunkKernels, Derived, derive, ends_of
+from noyau.engines.derived import ChunkKernels, OpReduction, derive, ends_of
 from noyau.engines.work import Work
 from noyau.errors import InputError, OutsideError, UnsupportedError
 from noyau.frontends.torch.tensors import TO_TORCH
@@ -40,7 +40,7 @@ class DeviceWork(Work):
     def __post_init__(self) -> None:
         super().__post_init__()
         one = self.reduction
-        if one is not None and not isinstance(one, Derived):
+        if one is not None and not isinstance(one, OpReduction):
             remedy = "write its folds as an op, or say engine='local'"
             raise UnsupportedError(f"{self.engine}: the steps of {one.name} are Python, which no GPU runs; {remedy}")
         self.kernels = DeviceKernels(one.before.graph if one else self.graph, self.value.name, self.devices)
@@ -78,7 +78,7 @@ class DeviceKernels(ChunkKernels):
         is_gpu = device.type == "cuda"
         own = vars(self.streams).setdefault(device, torch.cuda.Stream(device)) if is_gpu else None  # of a pool
         with guard(device), torch.cuda.stream(own):
-            staged = [_staged(node, array, is_gpu) for node, array in zip(self.graph.inputs, arrays, strict=True)]
+            staged = [_stage(node, array, is_gpu) for node, array in zip(self.graph.inputs, arrays, strict=True)]
             results = run(*(each.to(device, non_blocking=True) for each in staged))
             every = results if isinstance(results, tuple) else (results,)
             pinned = [torch.empty(each.shape, dtype=each.dtype, pin_memory=is_gpu) for each in every]
@@ -88,7 +88,7 @@ class DeviceKernels(ChunkKernels):
         return [array_of(each) for each in copies]
 
 
-def _staged(node: Node, array: np.ndarray, pinned: bool) -> torch.Tensor:
+def _stage(node: Node, array: np.ndarray, pinned: bool) -> torch.Tensor:
     staged = torch.empty(np.shape(array), dtype=TO_TORCH[node.dtype], pin_memory=pinned)
     np.copyto(array_of(staged), array)
     return staged
@@ -146,7 +146,7 @@ class SplitOp:
             arrays = [array_like(e) if isinstance(e, torch.Tensor) else np.asarray(e, dtype) for e, dtype in pairs]
             plan = derive(self.op, dict(zip(self.names, arrays, strict=True)))
             graphs = list[Graph]()
-            if isinstance(plan, Derived):
+            if isinstance(plan, OpReduction):
                 graphs = [*[plan.before.graph] * len(self.devices), _merge_of_parts(plan, len(self.devices))]
             runs = [GraphKernels(each, self.op.name, partial(draw_graph, each, {}, {})) for each in graphs]
             self.plans[key] = runs or [lambda *own: self.op.on_tensors(own, {})] * len(self.devices)
@@ -158,7 +158,7 @@ class SplitOp:
         return run(*(value.to(self.devices[0], non_blocking=True) for values in columns for value in values))
 
 
-def _merge_of_parts(plan: Derived, devices: int) -> Graph:
+def _merge_of_parts(plan: OpReduction, devices: int) -> Graph:
     """The graph from the folds of so many devices to the results, which is one launch. UnsupportedError where these are
     not sums or extremes of floats (integers may overflow unseen), or what follows asks for the number of rows or
     another input."""

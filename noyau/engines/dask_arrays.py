@@ -12,7 +12,7 @@ import dask.array as da
 import numpy as np
 from dask.delayed import delayed
 
-from noyau.engines.derived import Derived, rows_of
+from noyau.engines.derived import OpReduction, rows_of
 from noyau.engines.partitions import Task
 from noyau.engines.reading import Reading
 from noyau.engines.work import Work
@@ -37,7 +37,7 @@ def call(op: Op[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> An
         raise SignatureError(f"{op.name}: a call on arrays of Dask takes neither constants nor out=; {remedy}")
     others = dict(zip(op.description.reference.parameters, arguments, strict=True))
     rows = [term.name for term in op.require_signature().inputs if term.dims and term.dims[0] == Dim.of(rows_of(op))]
-    blocks = {name: _packed(others.pop(name)) for name in rows}
+    blocks = {name: _one_chunk(others.pop(name)) for name in rows}
     if (stray := next((name for name, each in others.items() if isinstance(each, da.Array)), None)) is not None:
         raise InputError(f"{op.name}: {stray} has no rows, and is an array of Dask: compute() it before")
     lengths = {name: each.shape[0] for name, each in blocks.items()}
@@ -48,7 +48,7 @@ def call(op: Op[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> An
     return _results(Task(work), list(blocks.values()))
 
 
-def _packed(value: Any) -> Any:
+def _one_chunk(value: Any) -> Any:
     """The array with all but its rows in one chunk."""
     array = value if isinstance(value, da.Array) else da.from_array(np.asarray(value))
     return array.rechunk(dict.fromkeys(range(1, array.ndim), -1))
@@ -62,14 +62,14 @@ def _results(task: Task, blocks: Sequence[Any]) -> Any:
     content = pickle.dumps(task)
     options = {"dtype": object, "meta": _CELLS, "concatenate": True, "adjust_chunks": {0: lambda rows: 1}}
     cells, one = da.blockwise(partial(_cell, content), (0,), *pairs, **options), task.work.reduction
-    if isinstance(one, Derived):
-        merge = partial(_merged, content)
+    if isinstance(one, OpReduction):
+        merge = partial(_merge_states, content)
         options = {"axis": 0, "concatenate": False, "split_every": _FAN, "meta": _CELLS}
         whole = da.reduction(cells, _same, partial(merge, rank=0), combine=merge, dtype=object, **options)
         state, evaluator = delayed(whole.to_delayed().item()), Evaluator(False, one.sizes)
         nodes = [one.after[name] for name in one.after.outputs]
         shapes = [(evaluator.shape(node), node.dtype.numpy) for node in nodes]
-        results = [da.from_delayed(delayed(_finished)(content, state, at), *each) for at, each in enumerate(shapes)]
+        results = [da.from_delayed(delayed(_finish)(content, state, at), *each) for at, each in enumerate(shapes)]
     else:
         graph, inputs = task.work.graph, {**task.work.arguments, **task.work.sample}
         names = [node.output for node in graph.inputs]
@@ -107,7 +107,7 @@ def _same(cells: np.ndarray, **options: Any) -> np.ndarray:
     return cells
 
 
-def _merged(content: bytes, cells: Any, rank: int = 1, **options: Any) -> np.ndarray:
+def _merge_states(content: bytes, cells: Any, rank: int = 1, **options: Any) -> np.ndarray:
     one = pickle.loads(content).work.reduction  # noqa: S301  of the process that asks
     state = one.zero()
     for cell in cells if isinstance(cells, list) else [cells]:
@@ -115,6 +115,6 @@ def _merged(content: bytes, cells: Any, rank: int = 1, **options: Any) -> np.nda
     return _cell_of(state, rank)
 
 
-def _finished(content: bytes, state: np.ndarray, at: int) -> Any:
+def _finish(content: bytes, state: np.ndarray, at: int) -> Any:
     result = pickle.loads(content).work.reduction.finish(state[()])  # noqa: S301  of the process that asks
     return np.asarray(result[at] if isinstance(result, tuple) else result)

@@ -19,7 +19,7 @@ from noyau.compiler.lowering.input_layouts import PACKED
 from noyau.compiler.passes.cleanup import drop_unused
 from noyau.dtypes import DType, from_numpy
 from noyau.engines.laws import is_near
-from noyau.engines.reduction import Reduction, added, fits, overflow
+from noyau.engines.reduction import Reduction, add_exactly, fits, overflow
 from noyau.engines.rows import RowPlan, plan_rows
 from noyau.errors import BuildError, InputError, SignatureError, UnsupportedError
 from noyau.ir.dims import Dim
@@ -76,7 +76,7 @@ class ChunkKernels:
 
 
 @dataclass(frozen=True)
-class Derived(Reduction):
+class OpReduction(Reduction):
     """An op as a reduction. `before`: the kernels of a chunk, which give each of `values`; `after`: the graph from the
     folds to the results; `others`: the inputs that have no rows; `sizes`: all but the number of rows. A state is that
     number, then the state of each fold, as exact as the monoid has it and in float64 where it has floats."""
@@ -139,7 +139,7 @@ class Derived(Reduction):
             if monoid.name.startswith(_ARG):  # places of the later chunk begin where the earlier one ends
                 right = right[0], right[1] + a[0]
             is_sum = monoid.name == "sum"
-            merged += [added(left[0], right[0], self.name)] if is_sum else monoid.merge(ALGEBRA, left, right)
+            merged += [add_exactly(left[0], right[0], self.name)] if is_sum else monoid.merge(ALGEBRA, left, right)
         return tuple(merged)
 
     def _is_safe(self, node: Node, values: Mapping[str, np.ndarray], rows: int) -> bool:
@@ -206,7 +206,7 @@ def rows_of(op: Op[..., Any]) -> str:
     raise SignatureError(f"{op.name}: no input has rows: let the first axis of one be a name: f64[n]")
 
 
-def derive(op: Op[..., Any], columns: Mapping[str, np.ndarray]) -> Derived | RowPlan:
+def derive(op: Op[..., Any], columns: Mapping[str, np.ndarray]) -> OpReduction | RowPlan:
     """The reduction that an op is, for columns and other inputs like these; or, where it gives a result for each row,
     the way of these. UnsupportedError where its reference needs all rows at once, with the value that does."""
     names = op.description.reference.parameters
@@ -235,4 +235,4 @@ def derive(op: Op[..., Any], columns: Mapping[str, np.ndarray]) -> Derived | Row
     shapes = [np.shape(columns[node.output]) for node in graph.inputs]
     sizes = bind([node.shape for node in graph.inputs], shapes, names)
     others = {name: array for name, array in zip(names, arrays, strict=True) if name not in plan.axes}
-    return Derived(op, plan, ChunkKernels(before, op.name, plan.size), values, after, others, sizes, bool(bests))
+    return OpReduction(op, plan, ChunkKernels(before, op.name, plan.size), values, after, others, sizes, bool(bests))

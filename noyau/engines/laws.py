@@ -33,7 +33,7 @@ class LawCheck(OpCheck):
 
 def check_laws(reduction: Reduction, seed: int = 0) -> LawCheck:
     """Test each law on states of random columns. SignatureError where no columns can be made for a step."""
-    fault = _broken(reduction, np.random.default_rng(seed))
+    fault = _broken_law(reduction, np.random.default_rng(seed))
     code = type(reduction).step.__code__
     place = f"{code.co_filename}:{code.co_firstlineno}"
     mend = "mend it, or let the rows go through it in order: @noyau.reduction(sequential=True)"
@@ -49,7 +49,7 @@ def require_laws(reduction: Reduction) -> None:
         raise CheckError(f"{reduction.name} is no monoid: {finding.message}; {finding.mend}, or stream(in_order=True)")
 
 
-def _broken(one: Reduction, rng: np.random.Generator) -> str:
+def _broken_law(one: Reduction, rng: np.random.Generator) -> str:
     """The first law that a reduction breaks, and how."""
     for _ in range(ROUNDS):
         a, b, c = (_columns(one, rng, int(rng.choice(_ROWS))) for _ in range(3))

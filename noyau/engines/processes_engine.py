@@ -85,12 +85,12 @@ def choose(work: Work, parts: Sequence[Any], size: Callable[[], int], workers: i
     try:
         reading = replace(work.reading, counts=Counter())
         chunk: Chunk = next(filter(rows_in, parts[0].chunks(reading)), {})
-        return _measured(work, chunk, size(), workers, start_s)
+        return _choose_by_measure(work, chunk, size(), workers, start_s)
     except Exception as fault:  # noqa: BLE001  the work itself says where it fails, and how
         return "threads", f"the trial failed: {fault}"
 
 
-def _measured(work: Work, chunk: Chunk, size: int, workers: int, start_s: float) -> tuple[str, str]:
+def _choose_by_measure(work: Work, chunk: Chunk, size: int, workers: int, start_s: float) -> tuple[str, str]:
     if not chunk:
         return "threads", "the first part has no rows"
     rows, step_s = 0, 0.0

@@ -130,7 +130,7 @@ def numbers(x: Any, name: str) -> np.ndarray:
     return column
 
 
-def added(a: Any, b: Any, name: str) -> np.ndarray:
+def add_exactly(a: Any, b: Any, name: str) -> np.ndarray:
     """The sum of two arrays. InputError where one of integers wraps around."""
     x, y = np.asarray(a), np.asarray(b)
     total = np.asarray(x + y)

@@ -28,7 +28,7 @@ PAUSE_S = 2.0  # between two records of a state
 CHUNKS = 16  # between two records of rows
 
 
-def flattened(columns: Chunk) -> dict[str, np.ndarray]:
+def flatten_columns(columns: Chunk) -> dict[str, np.ndarray]:
     """The columns of a table: those of a matrix are called x_0, x_1..."""
     flat: dict[str, np.ndarray] = {}
     for name, column in columns.items():

@@ -59,7 +59,7 @@ class Arrays:
     def __reduce__(self) -> tuple[Any, ...]:
         """A part goes to another process as its rows, or as the path of its file."""
         if self.path:
-            return _mapped, (self.path, next(iter(self.columns)), self.label, self.start)
+            return _map_file, (self.path, next(iter(self.columns)), self.label, self.start)
         own = {name: array[self.start : self.start + ROWS] for name, array in self.columns.items()}
         return Arrays, (own, self.label)
 
@@ -116,7 +116,7 @@ def _table(value: Any) -> Chunk:
     return {str(name): np.asarray(value[name]) for name in (value if isinstance(value, Mapping) else value.columns)}
 
 
-def _mapped(path: str, column: str, label: str, start: int = 0) -> Arrays:
+def _map_file(path: str, column: str, label: str, start: int = 0) -> Arrays:
     try:
         return Arrays({column: np.load(path, mmap_mode="r", allow_pickle=False)}, label, start, path)
     except (OSError, ValueError) as fault:
@@ -132,7 +132,7 @@ def open_source(source: Any, columns: Sequence[str]) -> Any:
         return TableSource(table)
     if isinstance(source, str | PathLike):
         if Path(source).suffix == ".npy":
-            return _mapped(str(source), columns[0], str(source))
+            return _map_file(str(source), columns[0], str(source))
         if find_spec("pyarrow") is None:
             raise MissingExtraError(f"{source} needs pyarrow; run: pip install 'noyau-kernels[stream]'")
         from noyau.engines.arrow_files import open_files

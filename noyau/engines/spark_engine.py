@@ -33,20 +33,22 @@ def run(task: Task, parts: Iterable[tuple[int, Any]], address: str, count: int) 
     for _, part in left:
         if isinstance(part, FrameParts):
             rows = part.frame.select(*task.work.reading.columns).mapInArrow(partial(_of_partition, task), _TYPES)
-            yield replace(task.merge(_collected(task, rows, is_many=True)), last=0)
+            yield replace(task.merge(_collect(task, rows, is_many=True)), last=0)
             return
     for at in range(0, len(left), _JOB):
         some = left[at : at + _JOB]
         rows = session(address).range(0, len(some), 1, len(some)).mapInArrow(partial(_of_parts, task, some), _TYPES)
-        yield from _collected(task, rows, is_many=len(some) > _FAN)
+        yield from _collect(task, rows, is_many=len(some) > _FAN)
 
 
-def _collected(task: Task, rows: Any, *, is_many: bool) -> list[Answer]:
+def _collect(task: Task, rows: Any, *, is_many: bool) -> list[Answer]:
     """The answers that a job gives, in order."""
     try:
         if task.work.reduction is not None and is_many:
             neighbours = rows.groupBy((rows.number / _FAN).cast("long"))
-            rows = neighbours.applyInArrow(lambda table: _merged(task, table), _TYPES)  # it reads hints of others
+            rows = neighbours.applyInArrow(
+                lambda table: _merge_answers(task, table), _TYPES
+            )  # it reads hints of others
         collected = sorted((number, bytes(content)) for number, content in rows.collect())
     except PySparkException as fault:
         message = str(fault).strip().split("\n", maxsplit=1)[0]
@@ -78,7 +80,7 @@ def _of_partition(task: Task, batches: Batches) -> Batches:
     yield _row(task.run(number, part))
 
 
-def _merged(task: Task, table: pa.Table) -> pa.Table:
+def _merge_answers(task: Task, table: pa.Table) -> pa.Table:
     rows = sorted(zip(table["number"].to_pylist(), table["answer"].to_pylist(), strict=True))
     answers = [pickle.loads(content) for _, content in rows]  # noqa: S301  of a worker that runs the same ops
     return pa.Table.from_batches([_row(task.merge(answers))])

@@ -29,7 +29,7 @@ from noyau.engines.sql.places import place_of
 from noyau.engines.work import Work
 from noyau.errors import InputError, MissingExtraError, SignatureError
 from noyau.ops.op import Op
-from noyau.text import Printed
+from noyau.text import TextRecord
 from noyau.workers.resources import processors
 
 _IN_FLIGHT = 24  # chunks that exist at once, with the copies that their columns have on the way
@@ -38,7 +38,7 @@ _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class StreamResult(Printed):
+class StreamResult(TextRecord):
     """The result of a stream. `value`: of a reduction; `output`: where it, or the rows, went; `rows`: that came
     through; `chunk_rows`: as the memory had it; `counts`: what was left out, by its name; `parts`: the label, the rows
     and the seconds of each that an engine ran; `compiled`: how often its workers ran a compiler; `engine`: the one that

@@ -230,7 +230,7 @@ def _rejoin(dim: Dim) -> Dim:
 def _quotients(op: DimOp) -> Iterator[DimOp]:
     """The division beside a modulo; (r // a) // b is r // (a * b) too."""
     yield DimOp("floordiv", op.left, op.right)
-    if (inner := _nested(op.left)) is not None and never_negative(inner.right) and never_negative(op.right):
+    if (inner := _division_of(op.left)) is not None and never_negative(inner.right) and never_negative(op.right):
         yield DimOp("floordiv", inner.left, inner.right * op.right)
 
 
@@ -252,12 +252,12 @@ def _divide(left: Dim, right: Dim) -> tuple[Dim, Dim]:
         return quotient + rest.constant // right.constant, Dim.of(rest.constant % right.constant)
     if not rest.terms:
         return quotient, rest
-    if right.constant is not None and (inner := _nested(rest)) is not None and (inner.right.constant or 0) > 0:
+    if right.constant is not None and (inner := _division_of(rest)) is not None and (inner.right.constant or 0) > 0:
         return quotient + inner.left // (inner.right * right), Dim.of(DimOp("mod", rest, right))
     return quotient + Dim.of(DimOp("floordiv", rest, right)), Dim.of(DimOp("mod", rest, right))
 
 
-def _nested(dim: Dim) -> DimOp | None:
+def _division_of(dim: Dim) -> DimOp | None:
     """The division that a Dim is."""
     match dim.terms:
         case (((DimOp(kind="floordiv") as inner,), 1),):

@@ -18,16 +18,16 @@ _MOST_CELLS = 4  # of a constant that is printed cell by cell
 
 def graph_text(graph: nodes.Graph) -> str:
     """The lines of a graph: its nodes in order, what it demands of sizes, its outputs."""
-    lines = [f"{typed(node.output, node.dtype.value, node.shape)} = {_node(node)}" for node in graph.nodes]
+    lines = [f"{value_text(node.output, node.dtype.value, node.shape)} = {_node(node)}" for node in graph.nodes]
     demands = [f"demand {demand}" for demand in graph.demands]
     return "\n".join([*lines, *demands, f"return {', '.join(map(printable, graph.outputs))}"])
 
 
-def typed(name: str, dtype: str, shape: Shape) -> str:
-    return f"{printable(name)}: {dtype}[{listed(shape)}]"
+def value_text(name: str, dtype: str, shape: Shape) -> str:
+    return f"{printable(name)}: {dtype}[{dims_text(shape)}]"
 
 
-def listed(dims: Sequence[Dim | int]) -> str:
+def dims_text(dims: Sequence[Dim | int]) -> str:
     return ", ".join(map(str, dims))
 
 
@@ -47,13 +47,13 @@ def _kind(kind: nodes.Kind, inputs: Sequence[str]) -> str:
         case nodes.Map(function):
             return function
         case nodes.Reduce(monoid, axes):
-            return f"reduce {monoid}[{listed(axes)}]"
+            return f"reduce {monoid}[{dims_text(axes)}]"
         case nodes.Scan(monoid, axis, exclusive, reverse):
             return f"scan {monoid}[{axis}{', exclusive' * exclusive}{', reverse' * reverse}]"
         case nodes.View(index):
-            return f"view[{listed(index)}]"
+            return f"view[{dims_text(index)}]"
         case nodes.Select(axis, starts):
-            return f"select[{axis}: {listed(starts)}]"
+            return f"select[{axis}: {dims_text(starts)}]"
         case nodes.Gather(index):
             return f"gather[{_places(index, inputs)}]"
         case nodes.Scatter(index, monoid):
@@ -76,6 +76,6 @@ def _constant(value: np.ndarray) -> str:
 
 def _places(index: Sequence[Dim | nodes.Lookup], inputs: Sequence[str]) -> str:
     return ", ".join(
-        f"{printable(inputs[each.input])}[{listed(each.at)}]" if isinstance(each, nodes.Lookup) else str(each)
+        f"{printable(inputs[each.input])}[{dims_text(each.at)}]" if isinstance(each, nodes.Lookup) else str(each)
         for each in index
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import assert_never
 
 from noyau.ir import loops as ir
-from noyau.ir.graph_printer import listed, typed
+from noyau.ir.graph_printer import dims_text, value_text
 from noyau.text import printable
 
 _INDENT = "    "
@@ -21,9 +21,9 @@ def kernel_text(kernel: ir.Kernel) -> str:
 
 
 def _buffer(buffer: ir.Buffer) -> str:
-    strides = "" if buffer.strides is None else f" strides [{listed(buffer.strides)}]"
+    strides = "" if buffer.strides is None else f" strides [{dims_text(buffer.strides)}]"
     source = "" if buffer.source in ("", buffer.name) else f"  # {printable(buffer.source)}"
-    return f"{buffer.role.value} {typed(buffer.name, buffer.dtype.value, buffer.shape)}{strides}{source}"
+    return f"{buffer.role.value} {value_text(buffer.name, buffer.dtype.value, buffer.shape)}{strides}{source}"
 
 
 def _guard(guard: ir.Guard) -> str:
@@ -62,7 +62,7 @@ def _statement(statement: ir.Statement, margin: str) -> Iterator[str]:
         case ir.Let(name, value):
             yield f"{margin}{name} = {_expr(value)}"
         case ir.Store(buffers, index, values, merge, is_atomic):
-            cells = ", ".join(f"{buffer}[{listed(index)}]" for buffer in buffers)
+            cells = ", ".join(f"{buffer}[{dims_text(index)}]" for buffer in buffers)
             how = f"{'atomic ' * is_atomic}{merge}=" if merge else "="
             yield f"{margin}{cells} {how} {', '.join(map(_expr, values))}"
         case ir.Loop(var, extent, axis, body, tile, start, step):
@@ -73,9 +73,9 @@ def _statement(statement: ir.Statement, margin: str) -> Iterator[str]:
             yield f"{margin}if {_expr(condition)}:"
             yield from _block(body, margin + _INDENT)
         case ir.Alloc(name, dtype, shape, space):
-            yield f"{margin}alloc {space.value} {typed(name, dtype.value, shape)}"
+            yield f"{margin}alloc {space.value} {value_text(name, dtype.value, shape)}"
         case ir.Prefetch(buffer, index, lines):
-            yield f"{margin}prefetch {buffer}[{listed(index)}]{f', {lines} lines' if lines > 1 else ''}"
+            yield f"{margin}prefetch {buffer}[{dims_text(index)}]{f', {lines} lines' if lines > 1 else ''}"
         case ir.Require(index, extent):
             yield f"{margin}require 0 <= {index} < {extent}"
         case ir.Zero() | ir.MergeLanes() | ir.TransposeTile() | ir.StreamStore():
@@ -99,7 +99,7 @@ def _intrinsic(intrinsic: ir.Intrinsic) -> str:
             return f"transpose {memory}[{to}] step {to_step} = {buffer}[{start}] step {step}"
         case ir.StreamStore(buffer, index, memory, start, extent, _, lines):
             how = "stream lines" if lines else "stream"
-            return f"{how} {buffer}[{listed(index)}] = {memory}[{start}], {extent} cells"
+            return f"{how} {buffer}[{dims_text(index)}] = {memory}[{start}], {extent} cells"
         case _:
             assert_never(intrinsic)
 
@@ -114,12 +114,12 @@ def _expr(expr: ir.Expr) -> str:
             return str(dim)
         case ir.Load(buffer, index, _, where, other):
             mask = "" if where is None else f" where {_expr(where)} else {_expr(other) if other else 'unset'}"
-            return f"{buffer}[{listed(index)}]{mask}"
+            return f"{buffer}[{dims_text(index)}]{mask}"
         case ir.InWholeLines(length, cells, places):
-            begins = ", ".join(f"{name}[{listed(index)}]" for name, index in places)
+            begins = ", ".join(f"{name}[{dims_text(index)}]" for name, index in places)
             return f"in_whole_lines({length} = {cells}, {begins})"
         case ir.UntilAligned(cells, buffer, index, length):
-            return f"until_aligned({cells}, {buffer}[{listed(index)}], {length})"
+            return f"until_aligned({cells}, {buffer}[{dims_text(index)}], {length})"
         case ir.Call(function, operands, dtype):
             named = f"cast {dtype.value}" if function == "cast" else function
             return f"{named}({', '.join(map(_expr, operands))})"

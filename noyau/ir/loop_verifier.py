@@ -15,7 +15,7 @@ from noyau.ir import loops as ir
 from noyau.ir.dims import Atom, Dim, Shape
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import OPERATORS, dtype_of
-from noyau.ir.walk import all_dims, dims_in, every_statement, folds_in, loops_of, stored_in, tiles_of, touched
+from noyau.ir.walk import all_dims, dims_in, every_statement, folds_in, loops_of, memory_of, targets_of, tiles_of
 
 
 def check(kernel: ir.Kernel) -> ir.Kernel:
@@ -48,7 +48,7 @@ def _buffer_faults(kernel: ir.Kernel) -> Iterator[str]:
     roles = [list(ir.Role).index(buffer.role) for buffer in kernel.buffers]
     if roles != sorted(roles):
         yield "its buffers are not in the order inputs, outputs, scratch"
-    stored = {name for launch in kernel.launches for name in stored_in(launch.body)}
+    stored = {name for launch in kernel.launches for name in targets_of(launch.body)}
     outputs = [buffer.name for buffer in kernel.of(ir.Role.OUTPUT)]
     yield from (f"nothing is stored in the output {name}" for name in outputs if name not in stored)
 
@@ -265,7 +265,7 @@ class Translator:
 
     def own_memories(self, body: tuple[ir.Statement, ...]) -> None:
         """Memory of a thread that lies outside a THREADS loop: each thread has its own, unset at first."""
-        own = touched(body)
+        own = memory_of(body)
         for name, (text, memory, _) in list(self.memories.items()):
             if name in own and isinstance(memory, ir.Alloc):
                 self.memories[name] = self.let(f"{text}.unset()"), memory, len(self.loops)

@@ -203,12 +203,12 @@ def _softplus(x: Array) -> Any:
     return (np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x)))).astype(x.dtype)
 
 
-def _guarded(function: np.ufunc) -> Callable[[Array, Array], Any]:
+def _guard_zero(function: np.ufunc) -> Callable[[Array, Array], Any]:
     """Integer division by zero is undefined; here it divides by one, so that no trap is met."""
     return lambda a, b: function(a, np.where(b == 0, np.ones_like(b), b) if b.dtype.kind in "iu" else b)
 
 
-_floor_divide, _floor_mod, _fmod = map(_guarded, (np.floor_divide, np.mod, np.fmod))
+_floor_divide, _floor_mod, _fmod = map(_guard_zero, (np.floor_divide, np.mod, np.fmod))
 
 
 def _divide(a: Array, b: Array) -> Any:

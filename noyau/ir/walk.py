@@ -181,14 +181,14 @@ def loads_of(statements: Iterable[ir.Statement]) -> list[ir.Load]:
     return [expr for expr in every_expression(statements) if isinstance(expr, ir.Load)]
 
 
-def stored_in(statements: Iterable[ir.Statement]) -> frozenset[str]:
+def targets_of(statements: Iterable[ir.Statement]) -> frozenset[str]:
     """The buffers and the memory that statements store in."""
     return frozenset(name for s in every_statement(statements) if isinstance(s, ir.Store) for name in s.buffers)
 
 
-def touched(statements: Sequence[ir.Statement]) -> frozenset[str]:
+def memory_of(statements: Sequence[ir.Statement]) -> frozenset[str]:
     """The buffers and the memory that statements load from or store in."""
-    return stored_in(statements) | {load.buffer for load in loads_of(statements)}
+    return targets_of(statements) | {load.buffer for load in loads_of(statements)}
 
 
 def all_dims(statements: Sequence[ir.Statement]) -> list[Dim]:

@@ -33,7 +33,7 @@ def _run(arguments: argparse.Namespace) -> int:
         compiler, status = str(error), 1
     facts = {
         "noyau": __version__,
-        "python": f"{judged('python', platform.python_version())} ({sys.executable})",
+        "python": f"{release_text('python', platform.python_version())} ({sys.executable})",
         "machine": f"{platform.system()} {platform.machine()}, {c_compiler.level()}, {os.cpu_count()} processors",
         "gpu": f"NVIDIA's driver {driver_version()}" if driver_version() else "none that noyau can use",
         "compiler": compiler,
@@ -48,12 +48,12 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _release(package: str) -> str:
     try:
-        return judged(package, importlib.metadata.version(package))
+        return release_text(package, importlib.metadata.version(package))
     except importlib.metadata.PackageNotFoundError:
         return "not installed"
 
 
-def judged(package: str, release: str) -> str:
+def release_text(package: str, release: str) -> str:
     """A release, and whether it is one of those that were tried: `0.68.1: tried`."""
     tried = sorted(tried_releases().get(package, ()), key=_numbers)
     if not tried:

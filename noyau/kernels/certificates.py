@@ -33,7 +33,7 @@ from noyau.toolchain.guard_zones import Order
 from noyau.verify.adversarial import FULL, Effort, cases
 from noyau.verify.certificate import Certificate
 from noyau.verify.failures import Case
-from noyau.verify.repeated_rows import Repeated, few_rows
+from noyau.verify.repeated_rows import RepeatedRows, few_rows
 from noyau.verify.trial import GuardedKernel, certify_native
 from noyau.workers.worker import Worker
 
@@ -92,14 +92,14 @@ def judge(task: CertificateTask) -> Certificate:
     kernel = OriginalInputs(Native(task.library, f"{task.operator}_kernel"), task.original, task.graph)
     few = few_rows(task.original) if task.effort.few and not task.captured else None
     if few is not None and task.effort.few is not None:
-        repeated = Repeated(kernel, few, np.random.default_rng(task.seed))
-        certificate = _judged_by(few.graph, repeated, task, task.effort.few)
+        repeated = RepeatedRows(kernel, few, np.random.default_rng(task.seed))
+        certificate = _judge(few.graph, repeated, task, task.effort.few)
         if not certificate.ok or repeated.alike:  # wrong for a few rows is wrong; what mixes rows is seen by all
             return certificate
-    return _judged_by(task.original, kernel, task, task.effort)
+    return _judge(task.original, kernel, task, task.effort)
 
 
-def _judged_by(graph: Graph, kernel: GuardedKernel, task: CertificateTask, effort: Effort) -> Certificate:
+def _judge(graph: Graph, kernel: GuardedKernel, task: CertificateTask, effort: Effort) -> Certificate:
     hints = cases(graph, task.sizes, np.random.default_rng(task.seed), effort)
     return certify_native(graph, kernel, [*task.captured, *hints], name=task.name, made_up=task.made_up)
 

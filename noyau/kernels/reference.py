@@ -17,7 +17,7 @@ import numpy as np
 
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import InputError, NoyauError, SignatureError
-from noyau.functions import widened
+from noyau.functions import widen_floats
 from noyau.ir.graph import Graph, Input, Node, Opaque, Part
 from noyau.ir.sizes import bind
 from noyau.kernels.user_kernel import POSITIONAL, Target, UserKernel, parameters_of, require_name
@@ -40,7 +40,7 @@ def reference() -> Iterator[None]:
         _AS_WRITTEN.reset(token)
 
 
-class _Unwarned:
+class _AnyPattern:
     """The pattern that a warning is to match, as a filter asks it: every one does within `without_warnings`, in that
     thread. The filters of warnings are those of the process, so the one filter stays and asks each time."""
 
@@ -48,7 +48,7 @@ class _Unwarned:
         return _UNWARNED.get()
 
 
-_FILTER: Any = ("ignore", _Unwarned(), RuntimeWarning, None, 0)
+_FILTER: Any = ("ignore", _AnyPattern(), RuntimeWarning, None, 0)
 
 
 @contextmanager
@@ -103,9 +103,9 @@ class Reference:
         shapes = shapes_of(instance.outputs, bind_sizes(instance, arrays))
         wide = _are_wide(instance, arguments)
         pairs = list(zip(instance.outputs, shapes, strict=True)) if self.outputs else []
-        outputs = [_poisoned(value, shape, wide) for value, shape in pairs]  # that it fills
+        outputs = [_poison(value, shape, wide) for value, shape in pairs]  # that it fills
         before = [array.tobytes() for array in outputs]
-        with widened(wide):
+        with widen_floats(wide):
             returned = self.function(*arguments, *outputs, **constants)
         for (value, _), array, bits in zip(pairs, outputs, before, strict=True):
             if array.size and array.tobytes() == bits:
@@ -237,7 +237,7 @@ def _are_wide(instance: Instance, arguments: Sequence[Any]) -> bool:
     return any(value.dtype.is_float and np.asarray(array).dtype != value.dtype.numpy for value, array in pairs)
 
 
-def _poisoned(value: Value, shape: tuple[int, ...], wide: bool) -> Array:
+def _poison(value: Value, shape: tuple[int, ...], wide: bool) -> Array:
     dtype = DType.F64 if wide and value.dtype.is_float else value.dtype
     memory = np.empty(shape, dtype.numpy)
     if memory.size:

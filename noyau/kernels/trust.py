@@ -54,7 +54,7 @@ def ineligible(
     if missed:
         return f"it does not take the constant {missed[0]}, which is not at its default"
     if not kernel.usage.trust and not is_checked(kernel, reference, instance):
-        return _unchecked(kernel, reference, instance)
+        return _unchecked_reason(kernel, reference, instance)
     try:
         caller.prepare(kernel, instance, constants)
     except NoyauError as error:
@@ -114,7 +114,7 @@ def _facts(kernel: UserKernel, instance: Instance) -> list[str]:
     return ["", ", ".join(dtype.value for dtype in instance.dtypes), *([spell_axes(axes)] if axes else [])]
 
 
-def _unchecked(kernel: UserKernel, reference: Reference, instance: Instance) -> str:
+def _unchecked_reason(kernel: UserKernel, reference: Reference, instance: Instance) -> str:
     """The reason why a kernel that is not checked for an instance may not run."""
     if fault := _fault(kernel, reference):
         return f"noyau.check finds it wrong: {fault}"
@@ -173,7 +173,7 @@ def _function_fingerprint(same: _Same) -> str:
 def source_of(function: Callable[..., Any]) -> str:
     """The text of a function; where it has none, or shares its line with others, what it was compiled to."""
     code = getattr(function, "__code__", None)
-    compiled = "\n".join(_compiled(code)) if code else ""
+    compiled = "\n".join(_code_lines(code)) if code else ""
     try:
         text = inspect.getsource(function)
     except (OSError, TypeError):
@@ -181,11 +181,11 @@ def source_of(function: Callable[..., Any]) -> str:
     return text if getattr(function, "__name__", "") != "<lambda>" else f"{text}\n{compiled}"
 
 
-def _compiled(code: CodeType) -> Iterator[str]:
+def _code_lines(code: CodeType) -> Iterator[str]:
     """The lines of what was compiled."""
     yield f"{code.co_code!r} {code.co_names!r} {code.co_varnames!r}"
     for constant in code.co_consts:
-        yield from _compiled(constant) if isinstance(constant, CodeType) else (repr(constant),)
+        yield from _code_lines(constant) if isinstance(constant, CodeType) else (repr(constant),)
 
 
 @dataclass(frozen=True, slots=True)

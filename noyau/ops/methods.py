@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from noyau.errors import UnsupportedError
-from noyau.frontends.numpy.objects import Object, Path, Reads, bound, recorded
+from noyau.frontends.numpy.objects import Object, Path, Reads, bound, record_reads
 from noyau.ir.dims import Dim
 from noyau.kernels.reference import Description, runs_as_written
 from noyau.ops.dispatch.calls import as_given, dtype_of, warn
@@ -57,7 +57,7 @@ class MethodOp:
             if (values := reads.of(thing)) is not None:
                 return op, [values[path] for path in reads.arrays]
         constants = {name: kwargs[name] for name in kwargs if name != "out"}
-        reads = recorded(self.function, thing, args, constants, _as_plain)
+        reads = record_reads(self.function, thing, args, constants, _as_plain)
         values = reads.of(thing) or {}
         op = self.make(self.describe(reads, values))
         self.ops = ((reads, op), *self.ops)[:_MOST]

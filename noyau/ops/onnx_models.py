@@ -35,7 +35,7 @@ from noyau.kernels.trust import ineligible
 from noyau.kernels.user_kernel import UserKernel
 from noyau.signatures.instances import USUAL_DTYPES, instance_of, sizing_integers
 from noyau.signatures.types import ELEMENTS, Family, Instance, Signature
-from noyau.text import Printed, path_of
+from noyau.text import TextRecord, path_of
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.verify.certificate import Certificate
 
@@ -48,7 +48,7 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class OnnxOp(Printed):
+class OnnxOp(TextRecord):
     """An op as a model. `texts`: the source of each of its kernels, by the operator's name; `certificates`: what is
     known of the values of those that were generated; `library`: None where it has no kernels."""
 
@@ -106,7 +106,7 @@ def to_onnx(
     SignatureError for what does not fit the op; InputError for a kernel that may not run; CheckError for a generated
     one that is wrong; BuildError without a compiler; MissingExtraError without onnx or onnxruntime."""
     description = op.description
-    wanted = _wanted(op, dtypes, dims, axes, constants)
+    wanted = _specialize(op, dtypes, dims, axes, constants)
     if not OLDEST <= opset <= onnx.defs.onnx_opset_version():
         message = f"opsets {OLDEST} to {onnx.defs.onnx_opset_version()} are written"
         raise UnsupportedError(f"{op.name} does not become a model of opset {opset}: {message}")
@@ -115,13 +115,13 @@ def to_onnx(
     options = c_compiler.CompilerOptions(target=c_compiler.resolve_target(target), export=True)
     maker = _Maker(description, wanted, graph, options.target)
     kernels = maker.kernels(kernel)
-    result = _finished(description, maker.model(opset), kernels, options)
+    result = _finish_model(description, maker.model(opset), kernels, options)
     if path is not None:
         result.save(path)
     return result
 
 
-def _wanted(
+def _specialize(
     op: Op[Any, Any], dtypes: Mapping[str, str], dims: Numbers, axes: Numbers, constants: Mapping[str, Any]
 ) -> Specialization:
     """The op's signature settled. SignatureError for what it does not have."""
@@ -269,7 +269,7 @@ class _Maker:
         return FusedNode(operator, tuple(positions), tuple(inputs), outputs, types)
 
 
-def _finished(
+def _finish_model(
     description: Description, bare: onnx.ModelProto, kernels: Sequence[ModelKernel], options: c_compiler.CompilerOptions
 ) -> OnnxOp:
     """The model with its kernels in place of their nodes, signed; and its library."""

@@ -29,7 +29,7 @@ from noyau.ops.dispatch.calls import ReferenceWarning, calls_of
 from noyau.ops.dispatch.choice import Explanation, as_written
 from noyau.ops.foreign_arrays import is_labelled, lazy_call, on_labelled
 from noyau.ops.methods import MethodOp, is_method
-from noyau.ops.torch_entry import OnTensors, tensor_calls, traced
+from noyau.ops.torch_entry import OnTensors, call_operator, tensor_calls
 from noyau.signatures import instances
 from noyau.signatures.types import Instance, Signature, brief, parse
 
@@ -193,7 +193,7 @@ class Op(OnTensors, Generic[P, R]):
         `noyau.ops.torch.calls`. Arrays of CuPy and Numba on a GPU give such arrays, by way of torch. Columns of
         pandas and arrays of xarray give such, arrays of Dask too, not computed yet: see `noyau.ops.foreign_arrays`."""
         if is_traced() and are_tensors((*args, *kwargs.values())):
-            return traced(self, args, kwargs)
+            return call_operator(self, args, kwargs)
         if not kwargs and not runs_as_written():
             for fast_call in self.calls.plain:
                 results = fast_call(args, None)
@@ -263,7 +263,9 @@ class Op(OnTensors, Generic[P, R]):
             if len(each) != len(signature.inputs):
                 lacks = f"{called}= has {len(each)}; give both, each with one for each input"
                 raise SignatureError(f"{self.name} takes {len(signature.inputs)} inputs, and {lacks}")
-        return instances.instance_of(signature, tuple(dtypes), tuple(ranks), tuple(sorted(self.known_sizes({}).items())))
+        return instances.instance_of(
+            signature, tuple(dtypes), tuple(ranks), tuple(sorted(self.known_sizes({}).items()))
+        )
 
     def require_signature(self) -> Signature:
         """Its signature. SignatureError where it has none."""

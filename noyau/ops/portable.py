@@ -42,7 +42,7 @@ class _Pickler(pickle.Pickler):
             case staticmethod() | classmethod():
                 return type(thing), (thing.__func__,)
             case FunctionType() if not self.has_name(thing):
-                return _reduced(thing)
+                return _reduce(thing)
             case type() if not self.has_name(thing):
                 members = {name: value for name, value in vars(thing).items() if name not in _OWN}
                 place = {"__module__": thing.__module__, "__qualname__": thing.__qualname__}
@@ -71,7 +71,7 @@ def dumps(value: Any, label: str, home: str) -> bytes:
     return content.getvalue()
 
 
-def _reduced(function: FunctionType) -> tuple[Any, ...]:
+def _reduce(function: FunctionType) -> tuple[Any, ...]:
     """A function as `_function` makes it, which is known before its globals are: these may hold it."""
     code, names = function.__code__, set(_names(function.__code__))
     read = {name: value for name, value in function.__globals__.items() if name in names}

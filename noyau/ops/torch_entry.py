@@ -24,7 +24,7 @@ def tensor_calls(calls: Calls | UnsignedCalls) -> Any:
     return calls.tensors
 
 
-def traced(op: Op[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def call_operator(op: Op[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """The results by an operator of torch, in words that Dynamo follows: what is looked up of the op is a constant to
     it, and the call a node of its graph."""
     import torch
@@ -45,7 +45,7 @@ def traced(op: Op[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     name, constants = op.register(token, tensors, kinds, baked)
     values = {key: simple.get(name, default) for key, name, default in constants}
     results = getattr(torch.ops.noyau, name)(*inputs, **values)
-    return results if kwargs.get("out") is None else _copied(results, kwargs["out"])
+    return results if kwargs.get("out") is None else _copy_results(results, kwargs["out"])
 
 
 class OnTensors:
@@ -102,7 +102,9 @@ class OnTensors:
         values = {**{name: kind() for name, kind in kinds}, **dict(baked)}
         cast("Op[Any, Any]", self).arguments([None] * len(tensors), values)
         calls = tensor_calls(self.calls)
-        name_and_constants: tuple[str, tuple[tuple[str, str, Any], ...]] = calls.operator_name(tensors, calls.calls.all(values))
+        name_and_constants: tuple[str, tuple[tuple[str, str, Any], ...]] = calls.operator_name(
+            tensors, calls.calls.all(values)
+        )
         return name_and_constants
 
     def parameters_of(self, token: str) -> tuple[tuple[str, ...], tuple[tuple[str, Any], ...]]:
@@ -119,7 +121,7 @@ class OnTensors:
         setattr(_looked_up, "_dynamo_marked_constant", True)  # noqa: B010  functions declare no attributes
 
 
-def _copied(whole: Any, out: Any) -> Any:
+def _copy_results(whole: Any, out: Any) -> Any:
     results, targets = (each if isinstance(each, tuple) else (each,) for each in (whole, out))
     if len(results) != len(targets):
         raise UnsupportedError(f"out= has {len(targets)} results, and the op {len(results)}")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from noyau.compiler.autodiff.adjoints import Derived, gradient_name, with_sizes
+from noyau.compiler.autodiff.adjoints import DerivedGradient, gradient_name, with_sizes
 from noyau.compiler.passes.cleanup import drop_unused
 from noyau.errors import SignatureError
 from noyau.frontends.numpy.trace import follow
@@ -15,9 +15,9 @@ from noyau.ir.graph import Graph, Input, Node
 from noyau.ir.graph_verifier import check
 
 
-def derived_by(
+def derive_by(
     function: Callable[..., Any], graph: Graph, constants: Mapping[str, Any], sizes: Mapping[str, int] | None = None
-) -> Derived:
+) -> DerivedGradient:
     """The gradient of a graph as a function of the user's says.
 
     Its parameters are found by name: inputs and outputs of the graph, `grad_<output>` for each float output (`grad` too
@@ -32,34 +32,36 @@ def derived_by(
     there: list[bool] = []
     gradients = _gradients(function, list(arrays), there)
     follow(gradients, inputs, None, own_constants, sizes)  # called once to see which it gives
-    wanted = _wanted(function, graph, there)
+    wanted = _wanted_inputs(function, graph, there)
     traced = follow(gradients, inputs, [_result(node, arrays) for node in wanted], own_constants, sizes).graph
     own = {parameter: node.output for parameter, node in arrays.items()}
-    backward = with_sizes(_with_gradients(_renamed(traced, graph, own), graph), graph)
+    backward = with_sizes(_with_gradients(_rename_inputs(traced, graph, own), graph), graph)
     grads = {gradient_name(name) for name in graph.outputs}
     saved = tuple(node.output for node in backward.inputs if node.output not in grads)
-    return Derived(graph, saved, check(backward), check(_whole(graph, backward)), tuple(n.output for n in wanted))
+    return DerivedGradient(
+        graph, saved, check(backward), check(_whole(graph, backward)), tuple(n.output for n in wanted)
+    )
 
 
 def _parameters(function: Callable[..., Any], graph: Graph, constants: Mapping[str, Any]) -> dict[str, Node | None]:
     """The role of each parameter: a value, as an input, or a constant (None)."""
-    known = _known(graph)
+    known = _known_values(graph)
     roles: dict[str, Node | None] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             remedy = "its parameters are found by name: write them out"
-            raise SignatureError(f"{_called(function)} takes {parameter}; {remedy}")
+            raise SignatureError(f"{_title(function)} takes {parameter}; {remedy}")
         if name in known:
             roles[name] = known[name]
         elif name in constants:
             roles[name] = None
         elif parameter.default is parameter.empty:
             there = ", ".join([*known, *constants])
-            raise SignatureError(f"{_called(function)} takes {name!r}, which is none of what it can have: {there}")
+            raise SignatureError(f"{_title(function)} takes {name!r}, which is none of what it can have: {there}")
     return roles
 
 
-def _known(graph: Graph) -> dict[str, Node]:
+def _known_values(graph: Graph) -> dict[str, Node]:
     """The values that a gradient may be computed of, by the names of parameters."""
     nodes = {node.output: node for node in graph.inputs}
     ends = [graph[name] for name in dict.fromkeys(graph.outputs)]
@@ -74,13 +76,13 @@ def _known(graph: Graph) -> dict[str, Node]:
     return nodes
 
 
-def _wanted(function: Callable[..., Any], graph: Graph, there: Sequence[bool]) -> list[Node]:
+def _wanted_inputs(function: Callable[..., Any], graph: Graph, there: Sequence[bool]) -> list[Node]:
     """The inputs that the function gives gradients of; `there`: whether each of those that it returns is not None."""
     floats = [node for node in graph.inputs if node.dtype.is_float]
     if len(there) != len(floats):
         names = ", ".join(node.output for node in floats)
         message = f"returns {len(there)} gradients, and there are {len(floats)} float inputs: {names}"
-        raise SignatureError(f"{_called(function)} {message}; None stands for none")
+        raise SignatureError(f"{_title(function)} {message}; None stands for none")
     return [node for node, is_there in zip(floats, there, strict=True) if is_there]
 
 
@@ -94,11 +96,11 @@ def _gradients(function: Callable[..., Any], names: Sequence[str], there: list[b
         gradients = tuple(part for part in parts if part is not None)
         return gradients[0] if len(gradients) == 1 else gradients
 
-    called.__name__ = _called(function)
+    called.__name__ = _title(function)
     return called
 
 
-def _called(function: Callable[..., Any]) -> str:
+def _title(function: Callable[..., Any]) -> str:
     return f"the gradient {getattr(function, '__name__', function)}"
 
 
@@ -110,7 +112,7 @@ def _result(node: Node, arrays: Mapping[str, Node]) -> Node:
     return Node(name, Input(), (), node.dtype, node.shape)
 
 
-def _renamed(traced: Graph, graph: Graph, own: Mapping[str, str]) -> Graph:
+def _rename_inputs(traced: Graph, graph: Graph, own: Mapping[str, str]) -> Graph:
     """The traced graph, its inputs named as the graph names them, and no other value named as one of the graph's."""
     ends, names = {*own, *traced.outputs}, dict(own)
     for node in traced.nodes:
@@ -127,7 +129,7 @@ def _renamed(traced: Graph, graph: Graph, own: Mapping[str, str]) -> Graph:
 
 def _with_gradients(backward: Graph, graph: Graph) -> Graph:
     """Inputs in their order: those of the graph, its outputs, then all gradients of float outputs, read or not."""
-    known = {name: node for name, node in _known(graph).items() if name == node.output}
+    known = {name: node for name, node in _known_values(graph).items() if name == node.output}
     grads = {gradient_name(name) for name in graph.outputs if graph[name].dtype.is_float}
     read = {node.output: node for node in backward.inputs}
     inputs = [read.get(name, node) for name, node in known.items() if name in read or name in grads]

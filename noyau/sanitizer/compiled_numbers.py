@@ -50,13 +50,13 @@ def divisor(value: Any) -> Any:
     return np.asarray(value)[()] if isinstance(value, int | float | complex) and not value else value
 
 
-def _zipped(*parts: Any) -> Iterator[tuple[Any, ...]]:
+def _zip_parts(*parts: Any) -> Iterator[tuple[Any, ...]]:
     """The elements of some parts side by side; none is read, as `zip` reads one, that has no other beside it."""
     count = min((len(each) for each in parts if hasattr(each, "__len__")), default=None)
     return zip(*(islice(each, count) for each in parts), strict=False)
 
 
-def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+def _without_raise(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of math that gives NaN or infinity where Python's raises."""
 
     def compute(*values: Any) -> Any:
@@ -72,5 +72,5 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 
 _IN_NUMPY = {"log": "log", "pow": "power", "fmod": "fmod", "acos": "arccos", "asin": "arcsin", "acosh": "arccosh"}
 _NAMES = {name: value for name, value in vars(math).items() if not name.startswith("_")}
-MATH = SimpleNamespace(**{name: _compiled(each) if callable(each) else each for name, each in _NAMES.items()})
-BUILTINS = {"zip": partial(_zipped)}  # no function with a file, whose lines would be told
+MATH = SimpleNamespace(**{name: _without_raise(each) if callable(each) else each for name, each in _NAMES.items()})
+BUILTINS = {"zip": partial(_zip_parts)}  # no function with a file, whose lines would be told

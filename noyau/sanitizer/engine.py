@@ -200,10 +200,10 @@ class Shadow:
         """The findings in order; those alike in kind, sites and memory are one."""
         count = self.count
         array = (_Finding * count).from_address(self._library.shadow_findings(self.handle)) if count else ()
-        return [_seen(each) for each in array]
+        return [_observation_of(each) for each in array]
 
 
-def _seen(finding: Any) -> Observation:
+def _observation_of(finding: Any) -> Observation:
     values = {name: int(getattr(finding, name)) for name in (*_Finding._names32, *_Finding._names64)}
     kind = _KINDS[values.pop("kind") - 1]
     access, other = Access(values.pop("access")), Access(values.pop("other_access"))

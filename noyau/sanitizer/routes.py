@@ -122,10 +122,10 @@ def array_behind(value: Any) -> np.ndarray | None:
     return None
 
 
-def copied(value: Any) -> Any:
+def copy_argument(value: Any) -> Any:
     """An argument as it is now: arrays as NumPy's, copied, also those within tuples."""
     if isinstance(value, tuple):
-        return tuple_like(value, [copied(each) for each in value])
+        return tuple_like(value, [copy_argument(each) for each in value])
     array = array_behind(value)
     return value if array is None else np.array(array)
 

@@ -47,12 +47,12 @@ class Bound:
 def bind(signature: Signature, arguments: Sequence[object], known: Mapping[str, int], called: str) -> Bound:
     """Bind arguments to a signature. `known`: sizes that no shape gives. SignatureError for the first misfit."""
     try:
-        arrays = _admitted(signature.inputs, arguments)
+        arrays = _admit(signature.inputs, arguments)
         numbers = {**known, **_integers(signature, arrays)}
         parameters = tuple(sorted((name, size) for name, size in numbers.items() if name in signature.sizes))
         ranks = tuple(array.ndim for array in arrays)
         instance = instance_of(signature, tuple(map(dtype_of, arrays)), ranks, parameters)
-        sizes = _solved(signature, instance, arrays)
+        sizes = _solve_sizes(signature, instance, arrays)
         return Bound(instance, arrays, sizes, tuple(shapes_of(instance.outputs, sizes)))
     except SignatureError as error:
         raise SignatureError(f"{called}: {error}") from None
@@ -101,7 +101,7 @@ def bindings_of_arrays(terms: Sequence[Term], arrays: Sequence[Array]) -> list[s
     return [", ".join(f"{name}={value}" for name, value in each.items()) for each in bindings]
 
 
-def _admitted(terms: Sequence[Term], arguments: Sequence[object]) -> tuple[Array, ...]:
+def _admit(terms: Sequence[Term], arguments: Sequence[object]) -> tuple[Array, ...]:
     """The arguments as arrays, each of its term's dtype and rank."""
     families, axes, fitting = dict[Family, DType](), dict[str, tuple[Dim, ...]](), list[tuple[Term, Array]]()
     pairs = list(zip(terms, arguments, strict=True))
@@ -202,7 +202,7 @@ def _sizes(instance: Instance, arrays: Sequence[Array]) -> dict[str, int]:
     return sizes
 
 
-def _solved(signature: Signature, instance: Instance, arrays: Sequence[Array]) -> dict[str, int]:
+def _solve_sizes(signature: Signature, instance: Instance, arrays: Sequence[Array]) -> dict[str, int]:
     """The sizes, once every extent is what its dim says."""
     sizes = _sizes(instance, arrays)
     for k, (value, array) in enumerate(zip(instance.inputs, arrays, strict=True)):

@@ -110,11 +110,11 @@ def _axes(signature: Signature, rest: Rest, count: int) -> Shape:
 def _value(term: Term, families: Families, axes: Mapping[str, Shape], numbers: Sizes) -> Value:
     shape: list[Dim] = []
     for dim in term.dims or ():
-        shape += axes[dim.name] if isinstance(dim, Rest) else (_replaced(dim, numbers),)
+        shape += axes[dim.name] if isinstance(dim, Rest) else (_replace_sizes(dim, numbers),)
     return Value(term.name, _dtype(term, families), tuple(shape), term.dims is None)
 
 
-def _replaced(dim: Dim, numbers: Mapping[str, int]) -> Dim:
+def _replace_sizes(dim: Dim, numbers: Mapping[str, int]) -> Dim:
     replaced = dim.replace(numbers)
     if replaced.constant is not None and replaced.constant < 0:
         own = {name: numbers[name] for name in sorted(dim.names & numbers.keys())}

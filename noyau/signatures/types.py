@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TypeAlias
 
-from noyau.codegen.tables import closed, dim_text, opened
+from noyau.codegen.tables import as_operand, dim_text, unwrap
 from noyau.dtypes import DType
 from noyau.errors import SignatureError
 from noyau.ir.dims import Dim, DimOp, Shape
@@ -162,13 +162,13 @@ def is_integer(term: Term) -> bool:
 
 def spell_dim(dim: Dim | Rest) -> str:
     """A dim as a signature has it: `n - 2`, `2 * n`, `(n + 1) // 2`."""
-    return str(dim) if isinstance(dim, Rest) else opened(dim_text(dim, str, _operate))
+    return str(dim) if isinstance(dim, Rest) else unwrap(dim_text(dim, str, _operate))
 
 
 def _operate(op: DimOp, left: str, right: str) -> str:
     if op.kind == "max":
         return f"max({left}, {right})"
-    return f"({closed(left)} {'//' if op.kind == 'floordiv' else '%'} {closed(right)})"
+    return f"({as_operand(left)} {'//' if op.kind == 'floordiv' else '%'} {as_operand(right)})"
 
 
 def _names(terms: Iterable[Term]) -> Iterator[str]:

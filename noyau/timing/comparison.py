@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from noyau.timing.rounds import LONG, SAMPLE_S, Enough, Rounds, Series
-from noyau.timing.sides import Clock, SelfTimed, Side, self_timed
+from noyau.timing.sides import Clock, SelfTimedSide, Side, self_timed
 from noyau.timing.verdict import FEWEST_PAIRS, Comparison
 from noyau.toolchain.garbage_collection import without_collections
 from noyau.workers.tamper_detection import seconds
@@ -73,7 +73,7 @@ def compare_all(
 
 
 def compare_swapped(
-    places: Callable[[bool], Sequence[SelfTimed]], *, budget_s: float = 1.0, seed: int = 0, clock: Clock = seconds
+    places: Callable[[bool], Sequence[SelfTimedSide]], *, budget_s: float = 1.0, seed: int = 0, clock: Clock = seconds
 ) -> Comparison:
     """As `compare`, for sides that are each in a place of their own: a process, whose memory and code lie so that all
     in it runs some percent slower or faster. `places(False)` gives both sides, `places(True)` both in each other's
@@ -81,7 +81,7 @@ def compare_swapped(
     return joined(half(*places(swapped), budget_s=budget_s, seed=seed, clock=clock) for swapped in (False, True))
 
 
-def half(*sides: SelfTimed, budget_s: float, **options: Any) -> Comparison:
+def half(*sides: SelfTimedSide, budget_s: float, **options: Any) -> Comparison:
     """Compare for half of `compare_swapped`: the sides in one place each, half of the time; the rest as `compare`."""
     return compare(*sides, budget_s=budget_s / 2, fewest=FEWEST_PAIRS // 2, **options)
 

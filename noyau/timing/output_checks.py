@@ -12,7 +12,7 @@ from noyau.errors import InputError
 from noyau.ir.dims import shape_of
 from noyau.ir.graph import Graph, Input, Node
 from noyau.verify.failures import Case, Failure
-from noyau.verify.floats import moved
+from noyau.verify.floats import move_ulps
 from noyau.verify.judges import Judge, judge_of
 from noyau.verify.trial import LazyGraph, certify
 
@@ -100,4 +100,4 @@ def _nudge(inputs: Arrays) -> Iterator[Arrays]:
     rng = np.random.default_rng(_MOVED_RUNS)
     for _ in range(_MOVED_RUNS):
         packed = [np.ascontiguousarray(array).reshape(array.shape) for array in inputs]
-        yield [moved(array, rng) if is_float(array.dtype) else array.copy() for array in packed]
+        yield [move_ulps(array, rng) if is_float(array.dtype) else array.copy() for array in packed]

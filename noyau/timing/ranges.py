@@ -30,7 +30,7 @@ class range:  # noqa: A001  as users call it
         module = sys.modules.get("torch")
         torch = module if hasattr(module, "profiler") else None  # else it is being imported
         watches = _RECORDING or (torch and (torch.cuda.is_initialized() or torch.autograd._profiler_enabled()))
-        self.seen = _watched(self.name, torch) if watches else None
+        self.seen = _watched_range(self.name, torch) if watches else None
         if self.seen is not None:
             self.seen.__enter__()
 
@@ -48,7 +48,7 @@ class range:  # noqa: A001  as users call it
 
 
 @contextmanager
-def _watched(name: str, torch: Any) -> Iterator[None]:
+def _watched_range(name: str, torch: Any) -> Iterator[None]:
     """A range for all who watch: NVTX, torch's profiler, timelines."""
     with ExitStack() as others:
         if torch and torch.cuda.is_initialized():
@@ -69,7 +69,7 @@ def event(name: str, start_s: float, end_s: float) -> Event:
 
 
 @contextmanager
-def recorded() -> Iterator[list[Event]]:
+def record_events() -> Iterator[list[Event]]:
     """Yield the list of the events of all threads until the end."""
     events: list[Event] = []
     _RECORDING.append(events)

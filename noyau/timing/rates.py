@@ -112,7 +112,9 @@ def memory_rate(loop: Callable[..., None], name: str, size_bytes: int, threads: 
     """Bytes per second of one loop, each thread on memory of its own; `size_bytes` are those of all of them."""
     streams = 1 if name == "noyau_read" else 2
     words = max(size_bytes // (8 * threads * streams), 32)
-    blocks = [(aligned(8 * words), aligned(8 * words if streams == 2 else 64, 2112)) for _ in range(threads)]
+    blocks = [
+        (allocate_aligned(8 * words), allocate_aligned(8 * words if streams == 2 else 64, 2112)) for _ in range(threads)
+    ]
     calls = [partial(loop, a.ctypes.data, b.ctypes.data, words) for a, b in blocks]
     return 8.0 * words * streams * threads * repeat(calls, clock)
 
@@ -181,7 +183,7 @@ def _values(kind: str, seed: int) -> np.ndarray:
             return uniform.astype(C_TYPES[kind])
 
 
-def aligned(size_bytes: int, place: int = 0) -> np.ndarray:
+def allocate_aligned(size_bytes: int, place: int = 0) -> np.ndarray:
     """u8[size_bytes], beginning at this place of a page, and written to."""
     block = np.full(size_bytes + 8192, 7, np.uint8)
     start = -block.ctypes.data % 4096 + place
@@ -320,11 +322,11 @@ def _rate(kind: str, moved_bytes: int, threads: int) -> float:
     size_bytes = min(max(1 << max(moved_bytes - 1, 0).bit_length(), _SMALLEST_BYTES), _LARGEST_BYTES)
     threads, curves = max(threads, 1), recall_curves()
     rate = None if curves is None else curves[kind == "read"].get(threads, {}).get(size_bytes)
-    return _measured_rate(kind, size_bytes, threads) if rate is None else rate
+    return _measure_rate(kind, size_bytes, threads) if rate is None else rate
 
 
 @cache
-def _measured_rate(kind: str, moved_bytes: int, threads: int) -> float:
+def _measure_rate(kind: str, moved_bytes: int, threads: int) -> float:
     return rate_of(kind, moved_bytes, threads, measure_read if kind == "read" else best_copy)
 
 
@@ -363,7 +365,7 @@ def _pair(size_bytes: int) -> tuple[np.ndarray, np.ndarray]:
     """A source and a target, each written to before so that it has pages of its own.
 
     A memcpy to a target that is not aligned can be ten times slower; one at the source's place in its page may wait."""
-    return aligned(size_bytes), aligned(size_bytes, 2112)
+    return allocate_aligned(size_bytes), allocate_aligned(size_bytes, 2112)
 
 
 def _copy(source: np.ndarray, target: np.ndarray, rounds: int) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.random import Generator
 
-from noyau.timing.sides import Clock, SelfTimed
+from noyau.timing.sides import Clock, SelfTimedSide
 from noyau.timing.verdict import Comparison
 
 _CHECKED_FROM = 20  # pairs: the first look at how narrow the interval is
@@ -30,7 +30,7 @@ class Rounds:
     of the fastest needs; else each has as many as it needs itself."""
 
     def __init__(
-        self, sides: Sequence[SelfTimed], rng: Generator, clock: Clock, *, alike: bool, sample_s: float = SAMPLE_S
+        self, sides: Sequence[SelfTimedSide], rng: Generator, clock: Clock, *, alike: bool, sample_s: float = SAMPLE_S
     ) -> None:
         self.sides, self.rng, self.clock, self.alike, self.sample_s = sides, rng, clock, alike, sample_s
         self.quick = list(range(len(sides)))  # sides that are timed in every round

@@ -22,7 +22,7 @@ Function = Callable[[], object]
 Clock = Callable[[], float]
 
 
-class SelfTimed(Protocol):
+class SelfTimedSide(Protocol):
     """A side that times itself: in another process, or on memory that is made fresh between calls."""
 
     def lasts(self, calls: int) -> float:
@@ -44,14 +44,14 @@ class _TimedCallable:
         return clock() - start_s
 
 
-Side = Function | SelfTimed
+Side = Function | SelfTimedSide
 
 
-def self_timed(side: Side, clock: Clock) -> SelfTimed:
+def self_timed(side: Side, clock: Clock) -> SelfTimedSide:
     return _TimedCallable(side, clock) if callable(side) else side
 
 
-class WorkerState(SelfTimed, Protocol):
+class WorkerState(SelfTimedSide, Protocol):
     """The state of a worker that is timed."""
 
     def tell(self) -> Mapping[str, Any]:
@@ -148,7 +148,7 @@ VERIFIED = 4  # timed runs of each side and temperature
 
 
 @dataclass(slots=True)
-class RotatingSide(SelfTimed):
+class RotatingSide(SelfTimedSide):
     """A candidate on a rotation of inputs; every sample is split around a call that is chosen before it runs.
 
     `into`: memory for the outputs of each set, made here where none is given; sides may share it, and the rotation, for

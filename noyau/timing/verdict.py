@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from noyau.text import counted
+from noyau.text import count_text
 
 _RESAMPLES = 2000
 _CONFIDENCE = 0.95
@@ -65,7 +65,7 @@ class Latency:
     calls: int = 1
 
     def __str__(self) -> str:
-        return f"p90 {spell_s(self.p90_s)}, p99 {spell_s(self.p99_s)}, {counted(self.calls_per_s)} calls/s"
+        return f"p90 {spell_s(self.p90_s)}, p99 {spell_s(self.p99_s)}, {count_text(self.calls_per_s)} calls/s"
 
 
 def latency_of(seconds: Sequence[float], calls: int = 1) -> Latency:

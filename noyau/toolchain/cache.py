@@ -81,7 +81,7 @@ def lookup(key: str, suffix: str) -> Path | None:
     return None
 
 
-def cached(key: str, suffix: str, produce: Callable[[Path], object]) -> Path:
+def cache_entry(key: str, suffix: str, produce: Callable[[Path], object]) -> Path:
     """The entry of a key, which is stored where it is not there."""
     return lookup(key, suffix) or store(key, suffix, produce)
 
@@ -281,7 +281,7 @@ def _has_text(path: Path, text: str) -> bool:
 
 def _shrink_modules(home: Path, newest: Path) -> None:
     """Remove the modules that were made first, beyond those that are kept."""
-    aged = sorted((path for path in home.iterdir() if path != newest), key=_made_ns)
+    aged = sorted((path for path in home.iterdir() if path != newest), key=_creation_ns)
     for path in aged[: max(0, len(aged) + 1 - KEPT)]:
         with contextlib.suppress(OSError):  # another process removes it, too
             for file in [*path.glob("__pycache__/*"), *path.glob("*.py")]:
@@ -291,7 +291,7 @@ def _shrink_modules(home: Path, newest: Path) -> None:
                 folder_left.rmdir()
 
 
-def _made_ns(path: Path) -> int:
+def _creation_ns(path: Path) -> int:
     """The time when a module was made; 0 where another process has removed it meanwhile."""
     with contextlib.suppress(OSError):
         return path.lstat().st_mtime_ns

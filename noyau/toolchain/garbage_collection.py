@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from threading import Lock, get_ident
 
 
-class _Held:
+class _CollectionSwitch:
     """The switch of the whole process: the first who holds it disables, the last one restores. `holders`: threads."""
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class _Held:
             gc.enable()
 
 
-_HELD = _Held()
+_HELD = _CollectionSwitch()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_HELD.forget_threads)
 

@@ -238,7 +238,7 @@ ZEROS = -1  # what outputs may hold before, instead of a poison
 OTHER = 1  # another poison: of a second run; and around inputs, so that what is copied from there to outputs shows
 
 
-def _turned(turn: Callable[[Array], Array]) -> Layout:
+def _by_turn(turn: Callable[[Array], Array]) -> Layout:
     """The layout of an array that lies packed once it is turned; turned twice it is as it was."""
 
     def lay(label: str, array: Array, dtype: DType, poison: int = 0) -> tuple[GuardedArray, Array]:
@@ -248,22 +248,22 @@ def _turned(turn: Callable[[Array], Array]) -> Layout:
     return lay
 
 
-contiguous = _turned(lambda array: array)  # packed, in C order
-transpose = _turned(np.transpose)  # the axes in the other order: the first has neighbouring cells
-flip = _turned(lambda array: np.flip(array) if array.ndim else array)  # the last cell first: strides are negative
+contiguous = _by_turn(lambda array: array)  # packed, in C order
+transpose = _by_turn(np.transpose)  # the axes in the other order: the first has neighbouring cells
+flip = _by_turn(lambda array: np.flip(array) if array.ndim else array)  # the last cell first, by negative strides
 
 
 def slice_cells(label: str, array: Array, dtype: DType, poison: int = 0) -> tuple[GuardedArray, Array]:
     """Every second cell along the last axis; what lies between is poison."""
     if not array.ndim:
         return contiguous(label, array, dtype, poison)
-    return _viewed(label, array, dtype, poison, (*array.shape[:-1], 2 * array.shape[-1]), (..., slice(None, None, 2)))
+    return _view(label, array, dtype, poison, (*array.shape[:-1], 2 * array.shape[-1]), (..., slice(None, None, 2)))
 
 
 def offset(label: str, array: Array, dtype: DType, poison: int = 0) -> tuple[GuardedArray, Array]:
     """Behind a row of poison, and rows are longer than what is seen of them."""
     shape = tuple(extent + 1 for extent in array.shape)
-    return _viewed(label, array, dtype, poison, shape, (..., *(slice(1, None),) * array.ndim))
+    return _view(label, array, dtype, poison, shape, (..., *(slice(1, None),) * array.ndim))
 
 
 def expand(label: str, array: Array, dtype: DType, poison: int = 0) -> tuple[GuardedArray, Array]:
@@ -285,7 +285,7 @@ LAYOUTS: dict[str, Layout] = {
 BY_NAME: dict[str, Layout] = {"contiguous": contiguous, **LAYOUTS}
 
 
-def _viewed(
+def _view(
     label: str, array: Array, dtype: DType, poison: int, shape: tuple[int, ...], where: tuple[object, ...]
 ) -> tuple[GuardedArray, Array]:
     """Memory of a shape, poisoned, and the part of it that is the array."""

@@ -42,7 +42,7 @@ def function_of(name: str) -> Function | None:
         source, target = _TYPES[match[1]], _TYPES[match[2]]
         return lambda x: np.asarray(x, source).view(target)
     if match := _ARITHMETIC.fullmatch(name):
-        return _directed(_EXACT[match[2]], match[3])
+        return _round_directed(_EXACT[match[2]], match[3])
     plain = name.removeprefix("fast_")
     for each in (plain, plain.removesuffix("f"), plain.removesuffix("ll")):
         if each in _FUNCTIONS:
@@ -76,7 +76,7 @@ _LIBM = {
 # Roundings.
 
 
-def _directed(exact: Callable[..., Fraction], direction: str) -> Function:
+def _round_directed(exact: Callable[..., Fraction], direction: str) -> Function:
     """An operation rounded once to the dtype of its operands: to nearest, downwards, upwards or towards zero."""
 
     def evaluate(*operands: Any) -> np.ndarray:

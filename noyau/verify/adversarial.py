@@ -39,7 +39,7 @@ PATTERNS = (
     Pattern("denormals", patterns.denormals, "lowest"),
     Pattern("far from zero", patterns.offset),
     Pattern("all equal", patterns.equal, "equal", 1.0),
-    Pattern("masked rows", patterns.masked, true=0.2),
+    Pattern("masked rows", patterns.mask_rows, true=0.2),
     Pattern("zeros", patterns.zeros, "zeros", 0.0),
     Pattern("huge numbers", patterns.huge, "extremes"),
     Pattern("many magnitudes", patterns.magnitudes),

@@ -19,7 +19,7 @@ WORK = 1 << 28  # multiplications of a product that another bracketing makes: a 
 LONG = (DType.F32, DType.F64)  # which overflow seldom enough: in float16 a product of two usual ones is often infinite
 
 
-def bracketed(graph: Graph, turn: int, sizes: Mapping[str, int]) -> Graph:
+def rebracket(graph: Graph, turn: int, sizes: Mapping[str, int]) -> Graph:
     """A graph in which chains of float32 or float64 products, ((a b) c) d, are as they are, a (b (c d)) or (a b) (c d),
     in turns, and those that begin from the right likewise from the left; the same graph where there are none, or where
     at these sizes the other bracketing needs a product of more than CELLS cells, or of more work than WORK."""
@@ -52,7 +52,7 @@ class _Bracketing:
         """The node, as a product whose left operand is none, or else whose right one is none."""
         if not isinstance(node.kind, Contract) or node.dtype not in LONG:
             return node
-        return self.rightwards(node, lambda each: each) or self.rightwards(node, _mirrored) or node
+        return self.rightwards(node, lambda each: each) or self.rightwards(node, _mirror) or node
 
     def rightwards(self, node: Node, view: Callable[[Node], Node]) -> Node | None:
         """(a b) c as a (b c), or mirrored; None where the operand is no product, or the new inner one is too large."""
@@ -87,7 +87,7 @@ class _Bracketing:
         return is_bound and all(int(each.evaluate(self.sizes)) <= most for each in cells)
 
 
-def _mirrored(node: Node) -> Node:
+def _mirror(node: Node) -> Node:
     """The same product with its operands in the other order."""
     assert isinstance(node.kind, Contract)
     terms, output = node.kind.equation.split("->")

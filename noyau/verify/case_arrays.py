@@ -15,7 +15,7 @@ from noyau.ir.sizes import Sizes
 from noyau.verify import patterns
 from noyau.verify.awkward_sizes import extents
 from noyau.verify.inputs import Maker
-from noyau.verify.lookup_tables import Tables, defined, index_range, is_searched, tables_of, whole
+from noyau.verify.lookup_tables import Tables, define_operands, index_range, is_searched, tables_of, whole
 from noyau.verify.patterns import Floats
 from noyau.verify.undefined import divides_integers, shifts_integers, traps
 from noyau.verify.uses import Uses
@@ -97,7 +97,7 @@ class CaseMaker:
         if tables := tables_of(maker.uses, node):
             return self.indices(maker, node, tables, pattern.integers, others)
         array = whole(pattern.integers, dtype, shape, self.rng, mask=maker.uses.is_mask(node))
-        return defined(array, divides=self.divides, shifts=self.shifts)
+        return define_operands(array, divides=self.divides, shifts=self.shifts)
 
     def indices(self, maker: Maker, node: Node, tables: Tables, style: str, others: Arrays) -> np.ndarray | None:
         """Integers that each of the tables has; None where one is empty and is looked into."""

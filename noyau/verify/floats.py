@@ -70,19 +70,19 @@ def distance(left: Array, right: Array) -> Array:
         return np.asarray(np.abs(left - right))
 
 
-def repeated(block: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def repeat_block(block: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """An array of a shape that repeats a block; one of no cells only where there are none."""
     return block.reshape(shape) if block.size == math.prod(shape) else np.resize(block, shape)
 
 
-def moved(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def move_ulps(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """A float array with each cell moved by -1, 0 or +1 ulp.
 
     Zeros, infinities and NaN stay, and no move makes one: they are meant, not rounded."""
-    return shifted(array, repeated(rng.integers(-1, 2, min(array.size, PATTERN), np.int8), array.shape))
+    return shift_ulps(array, repeat_block(rng.integers(-1, 2, min(array.size, PATTERN), np.int8), array.shape))
 
 
-def shifted(array: np.ndarray, steps: np.ndarray | np.int8) -> np.ndarray:
+def shift_ulps(array: np.ndarray, steps: np.ndarray | np.int8) -> np.ndarray:
     """A float array with each cell moved by so many ulp away from 0, 2 at most, as `moved` has it."""
     bits = array.view(np.dtype(f"i{array.dtype.itemsize}"))
     top, most = np.iinfo(bits.dtype).max, np.abs(steps).max(initial=1)
@@ -92,7 +92,7 @@ def shifted(array: np.ndarray, steps: np.ndarray | np.int8) -> np.ndarray:
     return np.asarray(result).view(array.dtype).reshape(array.shape)
 
 
-def shifted_run(run: Array, own: Array, truth: Array) -> Array:
+def shift_run(run: Array, own: Array, truth: Array) -> Array:
     """As far from a truth as a run is from its own; where the two truths are of other kinds, the truth."""
     if run.dtype.kind in "biu":
         return np.where(own == truth, run, truth)

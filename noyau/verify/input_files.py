@@ -34,11 +34,11 @@ def load_samples(path: Path, graph: Graph, without: Collection[str] = (), dims: 
     if dims:
         raise InputError(f"{path} gives every size: leave out --dim {printable(min(dims))}=N, or the arrays")
     if path.suffix != ".py":
-        return [_fitted(_read(path), graph, without, str(path), path.name)]
+        return [_fit(_read(path), graph, without, str(path), path.name)]
     samples = []
-    for number, contents in enumerate(islice(_yielded(path), MOST + 1), 1):
+    for number, contents in enumerate(islice(_yield_samples(path), MOST + 1), 1):
         place = f"sample {number} of {printable(path.name)}"
-        samples.append(_fitted(contents, graph, without, place, place))
+        samples.append(_fit(contents, graph, without, place, place))
     if not samples:
         raise InputError(f"{path}: its inputs yield no sample; give {_SCRIPT}")
     return samples
@@ -60,7 +60,7 @@ def first_sample(path: Path, graph: Graph, without: Collection[str] = (), dims: 
     return replace(first, notes=(*first.notes, *more))
 
 
-def _yielded(path: Path) -> Iterator[dict[str, np.ndarray]]:
+def _yield_samples(path: Path) -> Iterator[dict[str, np.ndarray]]:
     """The arrays of each sample of a script, copied: it may fill the same ones again."""
     maker: Any = run_file(path).get("inputs")
     if maker is None:
@@ -78,7 +78,7 @@ def _yielded(path: Path) -> Iterator[dict[str, np.ndarray]]:
         raise InputError(f"{path}: its inputs fail after {several(number, 'sample')} with {message}") from fault
 
 
-def _fitted(contents: Arrays, graph: Graph, without: Collection[str], place: str, source: str) -> Inputs:
+def _fit(contents: Arrays, graph: Graph, without: Collection[str], place: str, source: str) -> Inputs:
     nodes = {node.output: node for node in graph.inputs if node.output not in without}
     faults = [f"{printable(name)} is missing" for name in nodes if name not in contents]
     faults += [f"the model has no input {printable(name)}" for name in contents if name not in nodes]

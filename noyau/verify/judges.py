@@ -189,14 +189,14 @@ class Stage:
 
 def decide(case: Case, inputs: str, judges: Sequence[Judge], stages: Iterator[Stage]) -> Outcome:
     """Judge a case by the first stage of unfused runs, and by further ones as long as they may allow more."""
-    outcome = _judged(case, inputs, judges, next(stages).runs)
+    outcome = _judge(case, inputs, judges, next(stages).runs)
     for stage in stages:
         if stage.wanted(outcome, judges):
-            outcome = _judged(case, inputs, judges, stage.runs)
+            outcome = _judge(case, inputs, judges, stage.runs)
     return outcome
 
 
-def _judged(case: Case, inputs: str, judges: Sequence[Judge], runs: Iterable[Sequence[Array]]) -> Outcome:
+def _judge(case: Case, inputs: str, judges: Sequence[Judge], runs: Iterable[Sequence[Array]]) -> Outcome:
     for run in runs:
         for judge, unfused in zip(judges, run, strict=True):
             judge.see(unfused)

@@ -14,13 +14,13 @@ from noyau.ir import graph as nodes
 from noyau.ir.graph_interpreter import Evaluator
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import OPERATORS, Fact, has
-from noyau.verify.floats import FORMATS, shifted
+from noyau.verify.floats import FORMATS, shift_ulps
 
 Arrays = Mapping[str, np.ndarray]
 SHIFTS = (0, -1, 1, -2, 2)  # ulp
 
 
-def stepped(graph: nodes.Graph) -> frozenset[str]:
+def step_values(graph: nodes.Graph) -> frozenset[str]:
     """The values that depend on float inputs only through steps: roundings, comparisons, casts to integers.
 
     Between two jumps such a value does not depend on them at all."""
@@ -79,11 +79,11 @@ def runs_at_jumps(graph: nodes.Graph, inputs: Arrays) -> Iterator[Arrays]:
     for in_storage in (True, False) if is_short else (True,):
         for steps in SHIFTS if jumps else ():
             with suppress(InputError):
-                values = Shifted(sizes, jumps, steps, in_storage).run(graph, inputs)
+                values = ShiftedEvaluator(sizes, jumps, steps, in_storage).run(graph, inputs)
                 yield {name: value.astype(graph[name].dtype.numpy, copy=False) for name, value in values.items()}
 
 
-class Shifted(Evaluator):
+class ShiftedEvaluator(Evaluator):
     """An evaluation that gives what jumps another number, so many ulp further from 0. Where not `in_storage`, floats
     shorter than float32 are rounded as inputs alone."""
 
@@ -96,5 +96,5 @@ class Shifted(Evaluator):
 
     def value(self, node: nodes.Node, operands: Sequence[Any], inputs: Arrays) -> Any:
         if node.output in self.jumps and from_numpy(operands[0].dtype) in FORMATS:
-            operands = [shifted(operands[0], self.steps), *operands[1:]]
+            operands = [shift_ulps(operands[0], self.steps), *operands[1:]]
         return super().value(node, operands, inputs)

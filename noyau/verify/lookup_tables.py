@@ -34,10 +34,10 @@ def tables_of(uses: Uses, node: Node) -> list[LookupTable]:
     """Every table that an integer input indexes, shifted, wrapped, sliced or rearranged."""
     if node.dtype.kind not in ("int", "uint"):
         return []
-    return [table for use in uses.reach(node, _shifts) for table in _looked_up(uses, use)]
+    return [table for use in uses.reach(node, _shifts) for table in _lookups(uses, use)]
 
 
-def _looked_up(uses: Uses, use: Use) -> Iterator[LookupTable]:
+def _lookups(uses: Uses, use: Use) -> Iterator[LookupTable]:
     if not isinstance(use.node.kind, Gather | Scatter):
         return
     target = uses.graph[use.node.inputs[0]]
@@ -149,7 +149,7 @@ def whole(style: str, dtype: DType, shape: tuple[int, ...], rng: np.random.Gener
             return np.asarray(few if mask else values).astype(dtype.numpy)
 
 
-def defined(array: Array, *, divides: bool, shifts: bool) -> Array:
+def define_operands(array: Array, *, divides: bool, shifts: bool) -> Array:
     """Integers with which a division or a shift is defined: no zero and no least number; at most 7."""
     if shifts:
         return np.asarray(np.abs(array % 8)).astype(array.dtype)

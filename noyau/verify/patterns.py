@@ -95,7 +95,7 @@ def nans(numbers: Array, dtype: DType, rng: np.random.Generator) -> Array:
     return _spoilt(numbers, rng, (np.nan,))
 
 
-def masked(numbers: Array, dtype: DType, rng: np.random.Generator) -> Array:
+def mask_rows(numbers: Array, dtype: DType, rng: np.random.Generator) -> Array:
     """-inf from somewhere in each row on, as masks have it; one row has nothing else, and one has none."""
     if numbers.size < 2:
         return numbers

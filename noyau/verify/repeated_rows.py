@@ -73,12 +73,12 @@ def _operands(node: nodes.Node, axis: Axis) -> list[Axis] | None:
         case nodes.Iota(index):
             return None if f"#{axis}" in index.names else []
         case nodes.View(index):
-            return _looked_at(node, [(0, index)], axis)
+            return _read_axes(node, [(0, index)], axis)
         case nodes.Gather(index):
             entries = tuple(Dim.of(0) if isinstance(entry, nodes.Lookup) else entry for entry in index)
-            return _looked_at(node, [(0, entries), *_lookups(index)], axis)
+            return _read_axes(node, [(0, entries), *_lookups(index)], axis)
         case nodes.Scatter(index, _):
-            return _merged(node, index, axis)
+            return _merge_axes(node, index, axis)
         case nodes.Constant() | nodes.Scan() | nodes.Contract() | nodes.Opaque() | nodes.Part():
             return None
         case _:
@@ -89,17 +89,17 @@ def _lookups(index: Sequence[Dim | nodes.Lookup]) -> list[tuple[int, Shape]]:
     return [(entry.input, entry.at) for entry in index if isinstance(entry, nodes.Lookup)]
 
 
-def _merged(node: nodes.Node, index: Sequence[Dim | nodes.Lookup], axis: int) -> list[Axis] | None:
+def _merge_axes(node: nodes.Node, index: Sequence[Dim | nodes.Lookup], axis: int) -> list[Axis] | None:
     """As `_operands`, of a Scatter: the updates have an axis of rows that goes to that of the result as it is."""
     own = next((at for at in range(len(index)) if index[axis] == Dim.of(f"#{at}")), None)
     others = [entry for at, entry in enumerate(index) if at != axis and isinstance(entry, Dim)]
     if own is None or any(f"#{own}" in entry.names for entry in others):
         return None
-    axis_of_input = _looked_at(node, _lookups(index), own)
+    axis_of_input = _read_axes(node, _lookups(index), own)
     return None if axis_of_input is None else [axis, axis_of_input[1], own]
 
 
-def _looked_at(node: nodes.Node, looks: Sequence[tuple[int, Shape]], axis: int) -> list[Axis] | None:
+def _read_axes(node: nodes.Node, looks: Sequence[tuple[int, Shape]], axis: int) -> list[Axis] | None:
     """Along which axis each operand has what lies along `axis`, for index maps into some operands."""
     own, axes, inputs = Dim.of(f"#{axis}"), list[Axis]([None] * len(node.inputs)), set[int]()
     for operand, index in looks:
@@ -164,7 +164,7 @@ def _most(graph: nodes.Graph) -> int:
 
 
 @dataclass(slots=True)
-class Repeated:
+class RepeatedRows:
     """A kernel of many rows as one of few, each about equally often, in an order that `rng` draws for each call: rows
     have other neighbours in the next. `alike` until a row has other bits than the first of the same inputs."""
 

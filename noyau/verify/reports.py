@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from noyau.errors import FindingKind
-from noyau.text import Printed, several
+from noyau.text import TextRecord, several
 from noyau.verify.findings import Finding, errors_first, finding_lines, lines_at, lines_shown
 from noyau.version import __version__
 
@@ -27,7 +27,7 @@ _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 SAVERS: list[Callable[[Any, Path], None]] = []  # of a report as a page; jobs, which stands above, puts its own here
 
 
-class Report(Printed):
+class Report(TextRecord):
     """A check that prints itself, in a notebook too: findings in `groups`, then `verdicts`, lines on what was tried."""
 
     __slots__ = ()
@@ -65,11 +65,11 @@ def html_of(groups: Groups, verdicts: Sequence[str]) -> str:
     """The HTML of a report, whatever its texts hold."""
     shown = [_finding(name, finding) for name, findings in errors_first(groups) for finding in findings]
     lines = [f"<div>{escape(line)}</div>" for line in verdicts]
-    parts = [*_unfolded(shown, FINDINGS, "finding"), *_unfolded(lines, LINES, "line")]
+    parts = [*_fold_away(shown, FINDINGS, "finding"), *_fold_away(lines, LINES, "line")]
     return f'<div style="max-width:70em">{"".join(parts)}</div>'
 
 
-def _unfolded(parts: Sequence[str], most: int, noun: str) -> Iterable[str]:
+def _fold_away(parts: Sequence[str], most: int, noun: str) -> Iterable[str]:
     """The first parts, and the others folded away."""
     yield from parts[:most]
     if more := parts[most:]:

@@ -23,8 +23,8 @@ from noyau.ir.graph import Contract, Graph, Input, Map, Node, Reduce, Scan
 from noyau.ir.graph_interpreter import Evaluator
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import OPERATORS, Fact, has
-from noyau.verify.brackets import CELLS, LONG, bracketed
-from noyau.verify.floats import PATTERN, moved, repeated
+from noyau.verify.brackets import CELLS, LONG, rebracket
+from noyau.verify.floats import PATTERN, move_ulps, repeat_block
 from noyau.verify.jumps import Arrays
 
 Array = np.ndarray
@@ -38,7 +38,7 @@ DIRECTIONS: tuple[Direction, ...] = (
 TURNS = 4  # as it is; what is above 0 first; what is below 0 first; each by itself, then both
 
 
-def summed(result: Array, terms: Array, infinite: Array, turn: int) -> Array:
+def reorder_sum(result: Array, terms: Array, infinite: Array, turn: int) -> Array:
     """`result`, the sums over the last axis of terms, as they end in another order. `infinite`: terms of infinite
     operands, which are infinite in every order; others overflow, or do not."""
     turn = turn % TURNS
@@ -52,7 +52,7 @@ def summed(result: Array, terms: Array, infinite: Array, turn: int) -> Array:
     return np.where(lost & ~np.isnan(terms).any(-1), ends, result).astype(result.dtype)
 
 
-def contracted(equation: str, result: Array, operands: Sequence[Array], turn: int) -> Array:
+def reorder_contraction(equation: str, result: Array, operands: Sequence[Array], turn: int) -> Array:
     """`result`, the einsum of two operands, as its sums end in another order."""
     (first, second), output = equation.partition("->")[0].split(","), equation.partition("->")[2]
     extents = dict(zip(first + second, chain.from_iterable(x.shape for x in operands), strict=True))
@@ -65,7 +65,7 @@ def contracted(equation: str, result: Array, operands: Sequence[Array], turn: in
     with np.errstate(all="ignore"):
         products = np.einsum(every, *operands).reshape(shape)
         infinite = np.einsum(every, *(np.isinf(x).astype(np.int8) + 1 for x in operands)).reshape(shape) > 1
-    return summed(result, products, infinite, turn)
+    return reorder_sum(result, products, infinite, turn)
 
 
 def may_overflow(operands: Sequence[Array], terms: int) -> bool:
@@ -85,10 +85,10 @@ def otherwise_rounded(graph: Graph, inputs: Arrays, rng: np.random.Generator, tu
     order of sums that overflow, or meet an infinity, and of chains of products; 0 is that of the graph. InputError
     where an index leaves its table."""
     sizes = graph.bind([np.shape(inputs[node.output]) for node in graph.inputs])
-    return RandomRounding(sizes, rng, turn).run(bracketed(graph, turn, sizes), inputs)
+    return RandomRounding(sizes, rng, turn).run(rebracket(graph, turn, sizes), inputs)
 
 
-def moved_runs(graph: Graph, inputs: Arrays, seed: int, count: int) -> Iterator[Arrays]:
+def move_runs(graph: Graph, inputs: Arrays, seed: int, count: int) -> Iterator[Arrays]:
     """Unfused runs that are rounded otherwise; without those in which an index leaves its table."""
     rng = np.random.default_rng([seed, count])
     for turn in range(count):
@@ -116,7 +116,7 @@ def shortest_of(graph: Graph) -> int:
     return min((node.dtype.bytes for node in graph.nodes if node.dtype.is_float), default=LONG[-1].bytes)
 
 
-class Widened(Evaluator):
+class WideEvaluator(Evaluator):
     """An evaluation that keeps floats shorter than `width` in as many bits as that has, where it is given."""
 
     def __init__(self, sizes: Mapping[str, int], width: DType | None = None) -> None:
@@ -128,7 +128,7 @@ class Widened(Evaluator):
         return (self.width if self.width is not None and is_short else dtype).numpy
 
 
-class RandomRounding(Widened):
+class RandomRounding(WideEvaluator):
     """An evaluation that rounds up or down at random, or in a `direction`."""
 
     def __init__(
@@ -147,7 +147,7 @@ class RandomRounding(Widened):
     def value(self, node: Node, operands: Sequence[Any], inputs: Arrays) -> Any:
         result = self.in_turn(node, super().value(node, operands, inputs), operands)
         if isinstance(node.kind, Input) and node.dtype.is_float:
-            return moved(result, self.rng) if self.direction is None else result
+            return move_ulps(result, self.rng) if self.direction is None else result
         kept = self.dtype(node.dtype)
         if node.kind == Map("cast") and kept == np.float32 and operands[0].dtype == np.float64:
             return self.round(result, operands[0])  # the cast hides how its operand was moved
@@ -175,13 +175,13 @@ class RandomRounding(Widened):
             case Map("add" | "subtract" as function):
                 return self.at_once(function == "subtract", node.inputs, result, operands)
             case Contract(equation):
-                return contracted(equation, result, operands, self.turn)
+                return reorder_contraction(equation, result, operands, self.turn)
             case Reduce("sum", axes):
                 infinite = np.isinf(operands[0]) & ~self.overflows.get(node.inputs[0], np.array(False))
                 count = math.prod(operands[0].shape[axis] for axis in axes)
                 last, shape = tuple(range(-len(axes), 0)), (*result.shape, count)
                 terms, always = (np.moveaxis(x, axes, last).reshape(shape) for x in (operands[0], infinite))
-                return summed(result, terms, always, self.turn)
+                return reorder_sum(result, terms, always, self.turn)
             case _:
                 pass
         return result
@@ -207,7 +207,7 @@ class RandomRounding(Widened):
     def shift(self, result: np.ndarray, lost: np.ndarray) -> np.ndarray:
         """The result, or the neighbour of it on the side of what was lost by rounding it."""
         if self.direction is None:
-            goes = repeated(self.rng.random(min(result.size, PATTERN)) < 0.5, result.shape)
+            goes = repeat_block(self.rng.random(min(result.size, PATTERN)) < 0.5, result.shape)
         else:
             goes = self.direction(result, lost)
         moves = goes & np.isfinite(result) & np.isfinite(lost) & (lost != 0)
@@ -253,7 +253,7 @@ def _longer(array: np.ndarray) -> np.ndarray:
     return array.astype(LONGER[array.dtype]) if array.dtype in LONGER else array
 
 
-class Longer(Widened):
+class Longer(WideEvaluator):
     """An evaluation of one node with more bits than its dtype has, or those in which it is kept."""
 
     def dtype(self, dtype: DType) -> np.dtype:

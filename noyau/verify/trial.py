@@ -22,10 +22,10 @@ from noyau.ir.graph_interpreter import evaluate
 from noyau.toolchain.guard_zones import Order
 from noyau.verify.certificate import Certificate, Outcome
 from noyau.verify.failures import Array, Arrays, Case, Failure, changed_input, inputs_text, misfit
-from noyau.verify.floats import shifted_run
+from noyau.verify.floats import shift_run
 from noyau.verify.judges import MORE_RUNS, MOVED_RUNS, Judge, Stage, decide, first_runs, is_rare, is_wrong, judge_of
-from noyau.verify.jumps import runs_at_jumps, stepped
-from noyau.verify.rounding import DIRECTIONS, longer_runs, moved_runs
+from noyau.verify.jumps import runs_at_jumps, step_values
+from noyau.verify.rounding import DIRECTIONS, longer_runs, move_runs
 from noyau.verify.undefined import undefined_cells
 
 KernelFunction = Callable[[Sequence[Array]], Sequence[Array]]
@@ -46,7 +46,7 @@ class KernelTrial:
         tolerance: float | None = None,
         refuses: bool = True,
     ) -> None:
-        self.graph, self.kernel, self.stepped = graph, kernel, stepped(graph)
+        self.graph, self.kernel, self.stepped = graph, kernel, step_values(graph)
         self.lazy_graph = traced if tolerance is None else None
         self.is_check, self.tolerance, self.refuses = is_check, tolerance, refuses
         self.first_runs = first_runs(self.stepped, graph.outputs)
@@ -80,7 +80,7 @@ class KernelTrial:
 
     def stages(self, inputs: Arrays, truth: Arrays, as_it_is: Arrays, seed: int) -> Iterator[Stage]:
         """The unfused runs of a case, the fewest first."""
-        runs = self.in_order(chain([as_it_is], moved_runs(self.graph, inputs, seed, MOVED_RUNS)))
+        runs = self.in_order(chain([as_it_is], move_runs(self.graph, inputs, seed, MOVED_RUNS)))
         yield Stage(islice(runs, 1 + self.first_runs))
         yield Stage(runs)
         for directions in (DIRECTIONS, [None] * MOVED_RUNS) if self.lazy_graph is None else ():
@@ -109,13 +109,13 @@ class KernelTrial:
         with suppress(InputError):
             own = evaluate(self.traced, inputs, wide=True)
             longer = longer_runs(self.traced, inputs, seed, [*DIRECTIONS, *[None] * count])
-            for run in chain(runs_at_jumps(self.traced, inputs), moved_runs(self.traced, inputs, seed, count), longer):
-                yield {name: shifted_run(run[name], own[name], truth[name]) for name in self.graph.outputs}
+            for run in chain(runs_at_jumps(self.traced, inputs), move_runs(self.traced, inputs, seed, count), longer):
+                yield {name: shift_run(run[name], own[name], truth[name]) for name in self.graph.outputs}
 
     def more_runs(self, inputs: Arrays, truth: Arrays, seed: int) -> Iterator[Arrays]:
         """A second look at few wrong cells."""
         if self.traced is None:
-            yield from moved_runs(self.graph, inputs, seed, MORE_RUNS)
+            yield from move_runs(self.graph, inputs, seed, MORE_RUNS)
             yield from longer_runs(self.graph, inputs, seed, [None] * (MORE_RUNS // 2))
         yield from self.move_traced_runs(inputs, truth, seed, MORE_RUNS)
 

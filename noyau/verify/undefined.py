@@ -41,7 +41,7 @@ def undefined_cells(graph: Graph, inputs: Arrays) -> dict[str, np.ndarray]:
         return {}
     undefined: dict[str, np.ndarray] = {}
     for wide in (False, True):
-        first, other = (_replaced(graph, inputs, wide=wide, share=share) for share in (0.0, 0.3))
+        first, other = (_replace_undefined(graph, inputs, wide=wide, share=share) for share in (0.0, 0.3))
         for name in graph.outputs:
             differs = _differs(first[name], other[name])
             undefined[name] = undefined[name] | differs if name in undefined else differs
@@ -97,7 +97,7 @@ class _Replacing(Evaluator):
         return self.algebra.replace(result, ~((whole >= limits.min) & (whole < float(limits.max + 1))))
 
 
-def _replaced(graph: Graph, inputs: Arrays, *, wide: bool, share: float) -> Mapping[str, np.ndarray | None]:
+def _replace_undefined(graph: Graph, inputs: Arrays, *, wide: bool, share: float) -> Mapping[str, np.ndarray | None]:
     """The outputs; None for each where an index became one that its table does not have."""
     try:
         with np.errstate(all="ignore"):

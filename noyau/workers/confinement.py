@@ -176,7 +176,7 @@ def _restrict_files(libc: ctypes.CDLL, folder: Path, readable: Sequence[str]) ->
         return False
     allowed = [(str(folder), rights), *((each, _READ) for each in readable)]
     for path, right in [*allowed, *((each, _READ_FILE | _WRITE_FILE) for each in DEVICES)]:
-        for place in _opened(path):
+        for place in _open_place(path):
             own = right & rights & (-1 if os.path.isdir(path) else _OF_A_FILE)
             libc.syscall(_RULE, ruleset, 1, struct.pack("<Qi", own, place), 0)
     libc.prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
@@ -185,7 +185,7 @@ def _restrict_files(libc: ctypes.CDLL, folder: Path, readable: Sequence[str]) ->
     return is_done
 
 
-def _opened(path: str) -> Iterator[int]:
+def _open_place(path: str) -> Iterator[int]:
     """The place of a rule, where there is one."""
     with contextlib.suppress(OSError):
         place = os.open(path, os.O_PATH | os.O_CLOEXEC)

@@ -22,7 +22,7 @@ ROUNDS = 40
 
 
 def main(library: str, jobs: str) -> None:
-    c_library._aligned = lambda size: np.empty(size, np.uint8)  # exactly as long as was asked for
+    c_library._allocate_aligned = lambda size: np.empty(size, np.uint8)  # exactly as long as was asked for
     kernels: dict[str, Native] = {}
     for name, arrays in pickle.loads(Path(jobs).read_bytes()):
         print(name, [array.shape for array in arrays], file=sys.stderr, flush=True)

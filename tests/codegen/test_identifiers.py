@@ -69,7 +69,7 @@ def hostile():
 @pytest.fixture(scope="module")
 def parts(hostile):
     """These kernels, printed."""
-    return {made.name: c_printer.printed(made) for _, made in hostile}
+    return {made.name: c_printer.print_kernel(made) for _, made in hostile}
 
 
 def test_hostile_names_change_nothing_but_names(hostile, plain_kernels):

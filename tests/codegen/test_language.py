@@ -2,7 +2,7 @@
 
 import pytest
 
-from noyau.codegen.language import BY_SUFFIX, GENERATIONS, LANGUAGES, Grid, generated_on
+from noyau.codegen.language import BY_SUFFIX, GENERATIONS, LANGUAGES, Grid, languages_for
 from noyau.errors import BuildError
 from noyau.kernels.call import CALLERS
 from noyau.kernels.programs.generate import BUILDERS
@@ -16,8 +16,8 @@ def test_the_tables_of_higher_layers_have_entries_of_languages_alone():
 
 
 def test_languages_are_generated_for_the_cpu_or_for_a_gpu():
-    assert generated_on(gpu=False) == ("c", "numba")
-    assert generated_on(gpu=True) == ("triton", "cuda", "numba_cuda")
+    assert languages_for(gpu=False) == ("c", "numba")
+    assert languages_for(gpu=True) == ("triton", "cuda", "numba_cuda")
 
 
 def test_a_text_is_told_by_the_suffix_of_its_file():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from noyau.codegen.statements import LONG, begun_by, is_only_stored, one_by_one, otherwise, size_of, steps_of
+from noyau.codegen.statements import LONG, count_allocated, is_only_stored, one_by_one, otherwise, size_of, steps_of
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim
 from noyau.ir.loops import Alloc, Call, Const, If, Index, Let, Space, Store, Var
@@ -47,14 +47,14 @@ def test_a_value_that_is_stored_at_once_and_read_by_nothing_else_needs_no_name()
 
 def test_memory_of_one_cell_that_is_set_at_once_is_a_variable_with_a_value():
     both = Store(("s", "t"), store("", ONE, 0).index, (A, B))
-    assert begun_by([cell("s"), cell("t"), both]) == 2
-    assert begun_by([cell("s"), store("s", A, 0)]) == 1
-    assert begun_by([cell("t"), cell("s"), both]) == 0
-    assert begun_by([cell("s"), store("s", A, 0, merge="sum")]) == 0
-    assert begun_by([cell("s")]) == 0
-    assert begun_by([store("s", A, 0)]) == 0
+    assert count_allocated([cell("s"), cell("t"), both]) == 2
+    assert count_allocated([cell("s"), store("s", A, 0)]) == 1
+    assert count_allocated([cell("t"), cell("s"), both]) == 0
+    assert count_allocated([cell("s"), store("s", A, 0, merge="sum")]) == 0
+    assert count_allocated([cell("s")]) == 0
+    assert count_allocated([store("s", A, 0)]) == 0
     several = Alloc("s", F32, store("", ONE, 4).index, Space.REGISTER)
-    assert begun_by([several, store("s", A, 0)]) == 0
+    assert count_allocated([several, store("s", A, 0)]) == 0
 
 
 def test_one_of_two_blocks():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from noyau.codegen.tables import closed, dim_text, is_closed, opened, short_float32
+from noyau.codegen.tables import as_operand, dim_text, is_closed, short_float32, unwrap
 from noyau.ir.dims import Dim, maximum
 from tests.polynomials import NAMES, Meant, dims, polynomials, sizes
 
@@ -17,7 +17,11 @@ N, M, K, AT = map(Dim.of, ("n", "m", "k", "#i"))
 def operate(op, left, right):
     """As Python, whose divisions are those of Dims."""
     signs = {"floordiv": "//", "mod": "%"}
-    return f"({closed(left)} {signs[op.kind]} {closed(right)})" if op.kind in signs else f"{op.kind}({left}, {right})"
+    return (
+        f"({as_operand(left)} {signs[op.kind]} {as_operand(right)})"
+        if op.kind in signs
+        else f"{op.kind}({left}, {right})"
+    )
 
 
 def text(dim):
@@ -73,18 +77,18 @@ def test_polynomials_that_are_equal_up_to_names_are_spelled_alike(meant: Meant, 
 
 @pytest.mark.parametrize("word", ["n", "n2", "12", "f(a + b)", "(a + b)", "max(a, (b))"])
 def test_what_is_closed_stays_as_it_is(word):
-    assert closed(word) == word
+    assert as_operand(word) == word
 
 
 @pytest.mark.parametrize("loose", ["a + b", "-n", "-3", "(a) + (b)", "f(a) + g(b)", "a[0]", "!f(x)", "(a)(b)"])
 def test_what_is_loose_gets_parentheses_and_loses_them(loose):
-    assert closed(loose) == f"({loose})"
-    assert opened(closed(loose)) == loose
-    assert opened(loose) == loose
+    assert as_operand(loose) == f"({loose})"
+    assert unwrap(as_operand(loose)) == loose
+    assert unwrap(loose) == loose
 
 
 def test_only_one_pair_of_parentheses_is_taken_off():
-    assert opened("((a))") == "(a)"
+    assert unwrap("((a))") == "(a)"
     assert [is_closed(each) for each in ("()", "(a)(b)", "(a", "", "a")] == [True, False, False, False, False]
 
 

@@ -20,7 +20,7 @@ def test_doctor_says_what_is_there(empty_cache, capsys):
     assert c_compiler.level() in told["machine"]
     assert c_compiler.find_compiler().version in told["compiler"]
     assert str(empty_cache) in told["cache"]
-    assert told["numpy"] == doctor.judged("numpy", importlib.metadata.version("numpy"))
+    assert told["numpy"] == doctor.release_text("numpy", importlib.metadata.version("numpy"))
     assert re.match(r"3\.\d+\.\d+: .* \(/", told["python"])
     assert {"gpu", "numba", "triton", *doctor._PACKAGES} <= set(told)
 
@@ -50,8 +50,8 @@ def test_doctor_without_a_compiler_is_status_1(empty_cache, capsys, monkeypatch,
 )
 def test_a_release_is_compared_with_what_was_tried(monkeypatch, release, want):
     monkeypatch.setattr(doctor, "tried_releases", lambda: {"numba": {"0.68.1", "0.60.0", "0.63.1", "0.61.2"}})
-    assert doctor.judged("numba", release) == want
-    assert doctor.judged("rich", release) == release
+    assert doctor.release_text("numba", release) == want
+    assert doctor.release_text("rich", release) == release
 
 
 def test_the_table_of_releases_is_that_of_the_script():

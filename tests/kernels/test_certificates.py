@@ -133,7 +133,7 @@ def test_what_is_wrong_for_a_few_rows_is_wrong(ok, alike, tried, task, monkeypat
     made = []
     few = SimpleNamespace(graph=None, alike=alike)
     monkeypatch.setattr(certificates, "few_rows", lambda _: few)
-    monkeypatch.setattr(certificates, "Repeated", lambda *_: few)
-    monkeypatch.setattr(certificates, "_judged_by", lambda *_: made.append(SimpleNamespace(ok=ok)) or made[-1])
+    monkeypatch.setattr(certificates, "RepeatedRows", lambda *_: few)
+    monkeypatch.setattr(certificates, "_judge", lambda *_: made.append(SimpleNamespace(ok=ok)) or made[-1])
     found = judge(task(captured=(), effort=SMOKE))
     assert found is made[-1] and len(made) == tried

@@ -7,7 +7,7 @@ from noyau.compiler.autodiff.adjoints import derive
 from noyau.dtypes import DType
 from noyau.errors import SignatureError, UnsupportedError
 from noyau.ir.graph_interpreter import evaluate
-from noyau.ops.user_gradients import derived_by
+from noyau.ops.user_gradients import derive_by
 from tests.compiler.autodiff.numeric import agrees, backwards, traced
 
 
@@ -30,7 +30,7 @@ def by_outputs(grad_out, out, w):
 
 @pytest.mark.parametrize("function", [by_inputs, by_outputs], ids=lambda each: each.__name__)
 def test_a_gradient_by_hand_gives_what_the_derived_one_gives(function):
-    own = derived_by(function, GRAPH, {"power": 2.0})
+    own = derive_by(function, GRAPH, {"power": 2.0})
     derived = derive(GRAPH, ["x", "w"])
     assert own.wanted == derived.wanted
     want, got = (backwards(each, INPUTS, {"out": ABOVE}) for each in (derived, own))
@@ -41,29 +41,29 @@ def test_a_gradient_by_hand_gives_what_the_derived_one_gives(function):
 
 
 def test_what_it_reads_is_saved_and_gradients_come_last():
-    assert derived_by(by_outputs, GRAPH, {}).saved == ("w", "out")
-    assert [n.output for n in derived_by(by_inputs, GRAPH, {"power": 2.0}).backward.inputs] == ["x", "w", "grad_out"]
+    assert derive_by(by_outputs, GRAPH, {}).saved == ("w", "out")
+    assert [n.output for n in derive_by(by_inputs, GRAPH, {"power": 2.0}).backward.inputs] == ["x", "w", "grad_out"]
 
 
 def test_it_is_derived_again_through_the_outputs_that_it_reads():
-    agrees(derived_by(by_outputs, GRAPH, {}).gradient, {**INPUTS, "grad_out": ABOVE})
+    agrees(derive_by(by_outputs, GRAPH, {}).gradient, {**INPUTS, "grad_out": ABOVE})
 
 
 def test_none_stands_for_none():
-    own = derived_by(lambda x, w, grad: (None, grad.sum(0)), GRAPH, {})
+    own = derive_by(lambda x, w, grad: (None, grad.sum(0)), GRAPH, {})
     assert own.wanted == ("w",)
     np.testing.assert_allclose(backwards(own, INPUTS, {"out": ABOVE})["w"], ABOVE.sum(0))
 
 
 def test_one_input_needs_no_tuple_and_another_gradient_may_be_given():
     graph = traced(lambda x: np.round(x), (5,))
-    own = derived_by(lambda grad: grad, graph, {})
+    own = derive_by(lambda grad: grad, graph, {})
     np.testing.assert_array_equal(backwards(own, {"x": np.ones(5)}, {"out": np.arange(5.0)})["x"], np.arange(5.0))
 
 
 def test_several_outputs_have_gradients_by_name_that_need_not_be_read():
     graph = traced(lambda x: (x * 2, x + 1), (5,))
-    own = derived_by(lambda grad_out1: grad_out1 * 3, graph, {})
+    own = derive_by(lambda grad_out1: grad_out1 * 3, graph, {})
     assert [node.output for node in own.backward.inputs] == ["grad_out0", "grad_out1"]
     found = backwards(own, {"x": np.ones(5)}, {"out0": np.ones(5), "out1": np.ones(5)})
     np.testing.assert_array_equal(found["x"], np.full(5, 3.0))
@@ -71,7 +71,7 @@ def test_several_outputs_have_gradients_by_name_that_need_not_be_read():
 
 def test_integers_have_no_gradient_to_give():
     graph = traced(lambda x, ids: x[ids], (5,), (3,), dtypes={"ids": DType.I64})
-    own = derived_by(lambda x, grad: x * grad.sum(), graph, {})
+    own = derive_by(lambda x, grad: x * grad.sum(), graph, {})
     assert own.wanted == ("x",)
 
 
@@ -102,10 +102,10 @@ def test_integers_have_no_gradient_to_give():
 )
 def test_errors_say_what_is_wrong(function, error, told):
     with pytest.raises(error, match=told):
-        derived_by(function, GRAPH, {"power": 2.0})
+        derive_by(function, GRAPH, {"power": 2.0})
 
 
 def test_sizes_of_a_call_tell_gradients_of_another_extent():
     graph = traced(lambda x, w: x * 2 + w.sum(), (4,), (3,))
     with pytest.raises(UnsupportedError, match="shapes do not fit: an extent is"):
-        derived_by(lambda x, w, grad: (grad, grad), graph, {}, {"x_0": 4, "w_0": 3})
+        derive_by(lambda x, w, grad: (grad, grad), graph, {}, {"x_0": 4, "w_0": 3})

@@ -154,7 +154,9 @@ def test_many_cells_at_once_and_notes_played_back():
     memory = again.memory(8, is_set=True)
     rows = [[-1, 0, 0, 0], [memory * 4 + WRITE, 2, 0, 5], [memory * 4 + READ, 2, 6, 6], [-1, 1, 0, 0]]
     again.replay(np.array(rows, np.int64), len(rows))
-    assert [(seen.owner, seen.other_owner, seen.site, seen.other_site) for seen in again.observations()] == [(6, 0, 6, 5)]
+    assert [(seen.owner, seen.other_owner, seen.site, seen.other_site) for seen in again.observations()] == [
+        (6, 0, 6, 5)
+    ]
 
 
 def last_block(*, fenced, barrier):
@@ -222,7 +224,9 @@ def test_several_owners_at_once_are_as_one_after_the_other():
         for owner, start, end in () if at_once else zip(owners, starts, starts[1:], strict=False):
             shadow.enter(owner, owner)
             shadow.touch_many(memory, cells[start:end], WRITE, 5, changed[start:end])
-        results.append((shadow.accesses, shadow.written_cells(memory, 8).tolist(), list(map(str, shadow.observations()))))
+        results.append(
+            (shadow.accesses, shadow.written_cells(memory, 8).tolist(), list(map(str, shadow.observations())))
+        )
     assert results[0] == results[1]
     assert len(results[0][2]) == 2
 

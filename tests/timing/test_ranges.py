@@ -7,13 +7,13 @@ from types import SimpleNamespace
 import pytest
 
 import noyau
-from noyau.timing.ranges import recorded
+from noyau.timing.ranges import record_events
 
 
 def test_a_range_is_an_event_of_its_thread_while_somebody_records():
     with noyau.range("before"):
         pass
-    with recorded() as events, recorded() as others:
+    with record_events() as events, record_events() as others:
         with noyau.range("outer"), noyau.range("inner"):
             pass
         thread = threading.Thread(target=noyau.range("beside")(lambda: None))
@@ -30,7 +30,7 @@ def test_a_decorated_function_keeps_its_name_recurs_and_ends_its_range_where_it_
     def down(n):
         return down(n - 1) if n else 1 / 0
 
-    with recorded() as events, pytest.raises(ZeroDivisionError):
+    with record_events() as events, pytest.raises(ZeroDivisionError):
         down(2)
     assert down.__name__ == "down" and [each["name"] for each in events] == ["step"] * 3
 

@@ -50,14 +50,14 @@ def test_a_real_copy_has_a_rate(moved_bytes, threads):
 @pytest.fixture
 def nothing_kept(monkeypatch, empty_cache):
     monkeypatch.setattr(rates, "recall_curves", lambda: None)
-    rates._measured_rate.cache_clear()
+    rates._measure_rate.cache_clear()
     yield
-    rates._measured_rate.cache_clear()
+    rates._measure_rate.cache_clear()
 
 
 def test_what_is_kept_of_the_machine_is_used(monkeypatch):
     monkeypatch.setattr(rates, "recall_curves", lambda: ({1: {1 << 20: 5e9}}, {1: {1 << 20: 7e9}}))
-    monkeypatch.setattr(rates, "_measured_rate", lambda kind, moved_bytes, threads: 3e9)
+    monkeypatch.setattr(rates, "_measure_rate", lambda kind, moved_bytes, threads: 3e9)
     assert copy_rate(1 << 20, 1) == copy_rate(900_000, 1) == 5e9
     assert copy_rate(1 << 20, 2) == copy_rate(1 << 21, 1) == 3e9
     assert rates.read_rate(1 << 20, 1) == 7e9
@@ -96,7 +96,7 @@ def test_it_is_measured_once_for_each_size_class(monkeypatch, nothing_kept):
     assert copy_rate(1 << 20, 2) == copy_rate(600_000, 2) == 2.0
     assert copy_rate((1 << 20) + 1, 1) == 3.0
     assert copy_rate(0, 0) == copy_rate(1, 1) == copy_rate(8192, 1) == 4.0
-    rates._measured_rate.cache_clear()  # another process reads what is kept
+    rates._measure_rate.cache_clear()  # another process reads what is kept
     assert copy_rate(1 << 20, 2) == 2.0
     assert copy_rate(1 << 40, 1) == copy_rate(256 << 20, 1) == 5.0
     assert measured == [(1 << 20, 1), (1 << 20, 2), (2 << 20, 1), (8 << 10, 1), (256 << 20, 1)]

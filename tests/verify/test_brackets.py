@@ -8,7 +8,7 @@ import pytest
 from noyau.dtypes import DType
 from noyau.ir.graph import Contract
 from noyau.ir.graph_interpreter import evaluate
-from noyau.verify.brackets import BRACKETS, bracketed, three_terms
+from noyau.verify.brackets import BRACKETS, rebracket, three_terms
 from noyau.verify.failures import Case
 from noyau.verify.trial import certify
 from tests.jobs.check.groups import Group
@@ -51,7 +51,7 @@ def test_other_brackets_are_the_same_product(graph):
     given = {node.output: rng.integers(-9, 9, [sizes[str(d)] for d in node.shape]) * 1.0 for node in graph.inputs}
     wanted = evaluate(graph, given)[graph.outputs[0]]
     for turn in range(2 * BRACKETS):
-        made = bracketed(graph, turn, sizes)
+        made = rebracket(graph, turn, sizes)
         assert np.array_equal(evaluate(made, given)[graph.outputs[0]], wanted)
         products = sum(isinstance(node.kind, Contract) for node in graph.nodes)
         assert (made is graph) == (turn % BRACKETS == 0 or products < 2)
@@ -68,7 +68,7 @@ def test_what_has_an_axis_twice_or_too_many_stays():
 def test_short_floats_keep_their_brackets(graph):
     """(a b) c is finite and b c is not: a kernel of which nothing is a number is wrong."""
     given = tuple(np.full((64, 64), value, np.float16) for value in (1e-3, 60, 60))
-    assert bracketed(graph, 1, dict.fromkeys("ijkl", 64)) is graph
+    assert rebracket(graph, 1, dict.fromkeys("ijkl", 64)) is graph
     if graph.nodes[-1].inputs[1] == "kl":
         unfused = evaluate(graph, dict(zip(("ij", "jk", "kl"), given, strict=True)))[graph.outputs[0]]
         assert np.isfinite(unfused).all()
@@ -96,4 +96,4 @@ def test_a_product_that_begins_on_the_right_may_overflow_as_from_the_left():
 )
 def test_what_other_brackets_make_too_large_stays(kept, sizes):
     graph = chain("ab", "bc", "cd", kept="ad")
-    assert bracketed(graph, 1, sizes) is graph, kept
+    assert rebracket(graph, 1, sizes) is graph, kept

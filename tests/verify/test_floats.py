@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from noyau.dtypes import DType
-from noyau.verify.floats import FORMATS, PATTERN, moved, shifted, ulp
+from noyau.verify.floats import FORMATS, PATTERN, move_ulps, shift_ulps, ulp
 
 FLOATS = list(FORMATS)
 NUMBERS = (0.0, 1.0, 1.5, 0.1, 2.0, 100.0, 3e4, 6e-5, 1e-6)
@@ -51,7 +51,7 @@ def test_an_ulp_of_a_short_float_is_the_distance_to_the_next(dtype):
 @pytest.mark.parametrize("dtype", [DType.F16, DType.BF16], ids=lambda dtype: dtype.value)
 def test_every_number_moves_by_an_ulp_at_most_and_none_becomes_special(dtype):
     numbers = every(dtype)
-    before, after = numbers.astype(float), moved(numbers, np.random.default_rng(0)).astype(float)
+    before, after = numbers.astype(float), move_ulps(numbers, np.random.default_rng(0)).astype(float)
     kept = (before == 0) | ~np.isfinite(before)
     np.testing.assert_array_equal(after[kept], before[kept])
     assert np.isfinite(after[~kept]).all()
@@ -67,7 +67,7 @@ def test_every_number_moves_by_an_ulp_at_most_and_none_becomes_special(dtype):
 @pytest.mark.parametrize("shape", [(), (0,), (3, 0), (5,), (3, PATTERN // 2 + 1)])
 def test_moves_keep_shape_and_dtype_and_follow_the_seed(dtype, shape):
     array = np.random.default_rng(1).standard_normal(shape).astype(dtype.numpy)
-    once, again = (moved(array, np.random.default_rng(7)) for _ in range(2))
+    once, again = (move_ulps(array, np.random.default_rng(7)) for _ in range(2))
     assert (once.dtype, once.shape) == (array.dtype, shape)
     assert once.tobytes() == again.tobytes()
     assert array.size < 5 or once.tobytes() != array.tobytes()
@@ -78,11 +78,11 @@ def test_a_shift_goes_so_many_ulp_away_from_0_or_towards_it(dtype):
     array = np.array([1.5, -1.5, 7.0], dtype.numpy)
     for steps in (-2, -1, 0, 1, 2):
         wanted = np.abs(array.astype(float)) + steps * ulp(dtype, np.abs(array.astype(float)))
-        assert np.array_equal(shifted(array, np.int8(steps)).astype(float), np.copysign(wanted, array.astype(float)))
+        assert np.array_equal(shift_ulps(array, np.int8(steps)).astype(float), np.copysign(wanted, array.astype(float)))
     meant = np.array([0.0, -0.0, np.inf, np.nan, FORMATS[dtype].largest], dtype.numpy)
-    assert shifted(meant, np.int8(2)).tobytes() == shifted(meant, np.int8(-1)).tobytes() == meant.tobytes()
+    assert shift_ulps(meant, np.int8(2)).tobytes() == shift_ulps(meant, np.int8(-1)).tobytes() == meant.tobytes()
 
 
 def test_an_array_that_is_not_packed_moves_too():
     array = np.random.default_rng(2).standard_normal((6, 8)).astype(np.float32)
-    assert np.abs(moved(array.T[::2], np.random.default_rng(0)) - array.T[::2]).max() < 1e-6
+    assert np.abs(move_ulps(array.T[::2], np.random.default_rng(0)) - array.T[::2]).max() < 1e-6

@@ -5,14 +5,14 @@ import pytest
 
 from noyau.dtypes import DType
 from noyau.ir.operators import OPERATORS, Fact, has
-from noyau.verify.jumps import jumping, stepped
+from noyau.verify.jumps import jumping, step_values
 from tests.jobs.check import groups
 from tests.jobs.check.groups import F32, Group
 
 
 def test_smooth_groups_have_no_steps():
     for make in (groups.softmax, groups.layer_norm, groups.rms_norm, groups.swiglu):
-        assert stepped(make()) == frozenset()
+        assert step_values(make()) == frozenset()
 
 
 def test_functions_that_step_jump():
@@ -28,7 +28,7 @@ def test_what_is_rounded_steps_and_what_follows_too():
     rounded = g.map("round_even", x)
     scaled = g.map("multiply", rounded, g.full(0.1, rounded))
     mixed = g.map("add", scaled, x)
-    assert {rounded, scaled} == set(stepped(g.graph(scaled, mixed)))
+    assert {rounded, scaled} == set(step_values(g.graph(scaled, mixed)))
 
 
 @pytest.mark.parametrize("function", ["less", "equal"])
@@ -38,7 +38,7 @@ def test_a_comparison_steps_and_a_choice_between_numbers_does_not(function):
     chosen = g.map(function, x, y, dtype=DType.BOOL)
     smooth = g.map("where", chosen, x, y)
     steps = g.map("where", chosen, g.full(1, x), g.full(2, x))
-    assert stepped(g.graph(smooth, steps)) == {chosen, steps}
+    assert step_values(g.graph(smooth, steps)) == {chosen, steps}
 
 
 def test_casts_to_integers_and_argmax_step():
@@ -48,19 +48,19 @@ def test_casts_to_integers_and_argmax_step():
     back = g.map("cast", whole, dtype=F32)
     at = g.reduce("argmax", x, dtype=DType.I64)
     top = g.reduce("max", x)
-    assert {whole, back, at} <= stepped(g.graph(back, at, top))
-    assert top not in stepped(g.graph(back, at, top))
+    assert {whole, back, at} <= step_values(g.graph(back, at, top))
+    assert top not in step_values(g.graph(back, at, top))
 
 
 def test_integers_alone_never_step():
     g = Group()
     i = g.input("i", DType.I32, "n")
     halves = g.map("floor_divide", i, g.full(2, i))
-    assert stepped(g.graph(halves, g.map("cast", halves, dtype=F32))) == frozenset()
+    assert step_values(g.graph(halves, g.map("cast", halves, dtype=F32))) == frozenset()
 
 
 def test_a_lookup_by_a_computed_index_steps_and_its_table_does_not():
-    assert stepped(groups.embedding()) == frozenset()
+    assert step_values(groups.embedding()) == frozenset()
 
 
 def test_what_jumps_has_an_operand_that_moves():

@@ -7,7 +7,7 @@ import pytest
 
 from noyau.dtypes import DType
 from noyau.verify.case_arrays import CaseMaker, Pattern
-from noyau.verify.lookup_tables import defined, is_searched, whole
+from noyau.verify.lookup_tables import define_operands, is_searched, whole
 from noyau.verify.patterns import normal
 from tests.frontends.numpy.traces import found
 
@@ -34,14 +34,14 @@ def test_integers_of_every_style_fit_their_dtype(dtype):
 @pytest.mark.parametrize("dtype", [DType.I8, DType.I64, DType.U8, DType.U64], ids=lambda dtype: dtype.value)
 def test_divisors_are_neither_zero_nor_the_least_number(dtype):
     given = whole("extremes", dtype, (500,), np.random.default_rng(0), mask=False)
-    divisors = defined(given, divides=True, shifts=False)
+    divisors = define_operands(given, divides=True, shifts=False)
     assert divisors.dtype == dtype.numpy
     assert (divisors != 0).all()
     assert dtype.kind == "uint" or divisors.min() > np.iinfo(dtype.numpy).min
-    shifts = defined(given, divides=True, shifts=True)
+    shifts = define_operands(given, divides=True, shifts=True)
     assert shifts.min() >= 0
     assert shifts.max() <= 7
-    assert defined(given, divides=False, shifts=False) is given
+    assert define_operands(given, divides=False, shifts=False) is given
 
 
 def test_a_vector_that_is_searched_ascends():

@@ -21,7 +21,7 @@ FILLS = (
     patterns.turning,
     patterns.infinities,
     patterns.nans,
-    patterns.masked,
+    patterns.mask_rows,
 )
 
 
@@ -93,7 +93,7 @@ def test_rows_are_spoilt_once_and_some_stay_clean():
 
 
 def test_masks_hide_a_tail_and_one_row_wholly():
-    hidden = np.isneginf(filled(patterns.masked, shape=(8, 30)))
+    hidden = np.isneginf(filled(patterns.mask_rows, shape=(8, 30)))
     assert (hidden[:, 1:] >= hidden[:, :-1]).all()
     assert {0, 30} <= set(hidden.sum(-1))
     assert len(set(hidden.sum(-1))) > 3

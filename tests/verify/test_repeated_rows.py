@@ -9,7 +9,7 @@ from noyau.dtypes import DType
 from noyau.ir.dims import Dim, shape_of
 from noyau.ir.graph import Gather, Graph, Input, Iota, Lookup, Map, Node, Reduce, Scan, Scatter, View
 from noyau.ir.graph_interpreter import evaluate
-from noyau.verify.repeated_rows import Repeated, axes_of, few_rows
+from noyau.verify.repeated_rows import RepeatedRows, axes_of, few_rows
 
 ROWS, WIDTH = CELLS = 64, 5
 F32 = DType.F32
@@ -122,7 +122,7 @@ def test_a_row_that_is_another_ones_shows(wrong):
     graph = Graph((X, node("out", Map("exp"), ("x",), ROWS, WIDTH)), ("out",))
     given = np.arange(8.0 * WIDTH, dtype=np.float32).reshape(8, WIDTH)
     for kernel, alike in ((Doubling(), True), (Doubling(wrong), False)):
-        repeated = Repeated(kernel, few_rows(graph), np.random.default_rng(0))
+        repeated = RepeatedRows(kernel, few_rows(graph), np.random.default_rng(0))
         (made,) = repeated.call_guarded(given)
         assert repeated.alike == alike
         assert not alike or np.array_equal(made, given * 2)
@@ -133,7 +133,7 @@ def test_a_row_takes_each_place_in_one_call_or_another():
     kernel = Doubling()
     seen = []
     kernel.call_guarded = lambda *arrays, **_: seen.append(arrays[0][:, 0].copy()) or [arrays[0] * 2]
-    repeated = Repeated(kernel, few_rows(graph), np.random.default_rng(0))
+    repeated = RepeatedRows(kernel, few_rows(graph), np.random.default_rng(0))
     for _ in range(3):
         repeated.call_guarded(np.arange(8.0 * WIDTH, dtype=np.float32).reshape(8, WIDTH))
     assert repeated.alike and not np.array_equal(seen[0], seen[1]) and not np.array_equal(seen[1], seen[2])

@@ -17,7 +17,7 @@ from noyau.ir.graph_interpreter import evaluate
 from noyau.kernels.programs.generate import build, generate_from_graph
 from noyau.verify.adversarial import Effort, cases
 from noyau.verify.failures import Case
-from noyau.verify.rounding import Widened
+from noyau.verify.rounding import WideEvaluator
 from noyau.verify.trial import certify, certify_native
 from tests.verify.spellings import FAMILIES, graph_of
 
@@ -113,7 +113,7 @@ def as_a_kernel(graph: Graph):
     """A graph computed in float32, as kernels are, and rounded at the end."""
 
     def kernel(arrays):
-        made = Widened(graph.bind([array.shape for array in arrays]), F32).run(graph, named(graph, arrays))
+        made = WideEvaluator(graph.bind([array.shape for array in arrays]), F32).run(graph, named(graph, arrays))
         return [made[name].astype(graph[name].dtype.numpy) for name in graph.outputs]
 
     return kernel

@@ -15,7 +15,7 @@ from noyau.kernels.programs.generate import Specialization, lazy_graph
 from noyau.kernels.reference import graph_of
 from noyau.ops.op import Op
 from noyau.verify.failures import Case
-from noyau.verify.floats import shifted_run
+from noyau.verify.floats import shift_run
 from noyau.verify.trial import certify
 
 Array = np.ndarray
@@ -85,6 +85,6 @@ def test_what_cannot_be_traced_is_judged_as_before() -> None:
 
 def test_runs_stand_as_far_from_a_truth_as_from_their_own() -> None:
     run, own, truth = np.array([1.5, np.inf, np.nan, 2]), np.array([1, 1, 1, np.inf]), np.array([10, 10, 10, 3.0])
-    assert np.array_equal(shifted_run(run, own, truth), [10.5, np.inf, np.nan, 3], equal_nan=True)
-    ints = shifted_run(np.array([1, 5]), np.array([1, 4]), np.array([1, 7]))
+    assert np.array_equal(shift_run(run, own, truth), [10.5, np.inf, np.nan, 3], equal_nan=True)
+    ints = shift_run(np.array([1, 5]), np.array([1, 4]), np.array([1, 7]))
     assert ints.tolist() == [1, 7]

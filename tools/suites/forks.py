@@ -70,7 +70,7 @@ def _check(words: list[str], folder: str, printed: str, environment: dict[str, s
     output = os.open(printed, os.O_WRONLY | os.O_CREAT)
     os.dup2(output, 1)
     os.dup2(output, 2)
-    script_run._ended = _ended
+    script_run._end_reason = _ended
     sys.exit(cli.main(["check", *words]))
 
 

@@ -8,7 +8,7 @@ from noyau.codegen import statements
 from noyau.codegen.c.spellings import INTEGER_FUNCTIONS, PREFIX, TYPES, Open, beside, const_text, narrow, pairs_of
 from noyau.codegen.identifiers import Scopes
 from noyau.codegen.statements import is_variable
-from noyau.codegen.tables import closed, opened
+from noyau.codegen.tables import as_operand, unwrap
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, DimOp, Shape, never_negative
@@ -78,11 +78,11 @@ class CExpressions(statements.Expressions):
         """C divides towards zero, Dims downwards: one stands for the other only where nothing can be negative. A size
         that divides may be 0 where nothing makes sure that its loop runs."""
         if op.kind in ("max", "min"):
-            return self.integer_call(f"{op.kind}imum", DType.I64, opened(left), opened(right))
+            return self.integer_call(f"{op.kind}imum", DType.I64, unwrap(left), unwrap(right))
         if self.is_natural(op.left) and self.is_positive(op.right):
-            return f"({closed(left)} {'/' if op.kind == 'floordiv' else '%'} {closed(right)})"
+            return f"({as_operand(left)} {'/' if op.kind == 'floordiv' else '%'} {as_operand(right)})"
         function = "floor_divide" if op.kind == "floordiv" else "floor_mod"
-        return self.integer_call(function, DType.I64, opened(left), opened(right))
+        return self.integer_call(function, DType.I64, unwrap(left), unwrap(right))
 
     def is_positive(self, dim: Dim) -> bool:
         match dim.terms:

@@ -10,7 +10,7 @@ from noyau.codegen.identifiers import Scopes
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, maximum, product
 from noyau.ir.operators import OPERATORS
-from noyau.ir.walk import every_expression, extent_of, loads_of, stored_in
+from noyau.ir.walk import every_expression, extent_of, loads_of, targets_of
 
 USUAL = 1024  # what every size is taken to be, where flops are weighed against bytes
 FLOPS_A_BYTE = 3  # that a thread computes while it moves one
@@ -22,7 +22,7 @@ def item_bytes(kernel: ir.Kernel, launch: ir.Launch) -> Dim:
     do, it is so many times as many."""
     loads = loads_of(launch.body)
     read = {e.buffer for e in loads if not any(name.startswith("#at") for d in e.index for name in d.names)}
-    touched = stored_in(launch.body) | read
+    touched = targets_of(launch.body) | read
     total = sum((bytes_of(buffer) for buffer in kernel.buffers if buffer.name in touched), Dim.of(0))
     total, extent = total * _intensity(launch, total), extent_of(launch)
     whole = total // extent

@@ -14,13 +14,13 @@ from noyau.codegen.c.interface import interface
 from noyau.codegen.c.spellings import TYPES, WIDTH, Open, comment_text, integer_function
 from noyau.codegen.identifiers import Scopes, wish_of
 from noyau.codegen.statements import INDENT, Statements, is_variable
-from noyau.codegen.tables import closed, dim_text, opened
+from noyau.codegen.tables import as_operand, dim_text, unwrap
 from noyau.compiler.schedules.primitives import stride_of
 from noyau.dtypes import DType
 from noyau.errors import GraphError
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, DimOp, product
-from noyau.ir.walk import every_statement, loads_of, on_threads, stored_in
+from noyau.ir.walk import every_statement, loads_of, on_threads, targets_of
 
 
 def text_of(parts: Sequence[CPrinter], comment: str = "") -> str:
@@ -67,10 +67,10 @@ def source(kernel: ir.Kernel, comment: str = "", *, anonymous: bool = False) -> 
 
 def together(kernels: Sequence[ir.Kernel], comment: str = "", *, anonymous: bool = False) -> str:
     """One text of several kernels, whose names differ. GraphError where a name cannot be that of a C function."""
-    return text_of([printed(kernel, anonymous=anonymous) for kernel in kernels], comment)
+    return text_of([print_kernel(kernel, anonymous=anonymous) for kernel in kernels], comment)
 
 
-def printed(kernel: ir.Kernel, *, anonymous: bool = False) -> CPrinter:
+def print_kernel(kernel: ir.Kernel, *, anonymous: bool = False) -> CPrinter:
     """A kernel, printed. GraphError as in `together`, UnsupportedError for what C has no spelling of."""
     if not re.fullmatch(r"(?!noyau)[a-z]\w*", kernel.name, re.ASCII | re.IGNORECASE):
         raise GraphError(f"{kernel.name!r} cannot be the name of a C function: give letters, digits and _")
@@ -99,7 +99,7 @@ class CPrinter(Statements):
         with self.names.block():
             memory = [s for s in every_statement(launch.body) if isinstance(s, ir.Alloc) and s.space is ir.Space.THREAD]
             inner = [*list(self.take(memory)), *self.threads(launch)]
-            inner += indented(self.give_back())
+            inner += indent(self.give_back())
             head = [*self.pointers(), *self.sizes()]
         if any(isinstance(s, ir.StreamStore) for s in every_statement(launch.body)):
             inner.append(f"{INDENT}noyau_written_around();")
@@ -127,7 +127,7 @@ class CPrinter(Statements):
 
     def words(self, dim: Dim) -> str:
         """A Dim in a comment."""
-        return opened(dim_text(dim, self.names.peek, _tell))
+        return unwrap(dim_text(dim, self.names.peek, _tell))
 
     def condition_text(self, condition: ir.Expr) -> str:
         used = set(self.names.used)
@@ -142,7 +142,7 @@ class CPrinter(Statements):
         for alloc in memory:
             self.expressions.memory[alloc.name] = alloc
             name, kind = self.names.bind(alloc.name), TYPES[alloc.dtype]
-            count = closed(self.expressions.dim(product(alloc.shape)))
+            count = as_operand(self.expressions.dim(product(alloc.shape)))
             yield f"{INDENT}{kind} *restrict {name} = noyau_take((size_t){count} * sizeof(*{name}));"
             self.rows.append(name)
         if self.rows:
@@ -157,10 +157,10 @@ class CPrinter(Statements):
     def threads(self, launch: ir.Launch) -> Iterator[str]:
         """The statements before the loops on threads, then these as one counted loop over the call's items."""
         before, loops, inner = on_threads(launch.body)
-        yield from indented(self.block(before))
+        yield from indent(self.block(before))
         self.parallel = bool(loops)
         extents = [self.words(loop.extent) for loop in loops]
-        items = " x ".join(map(closed, extents) if len(extents) > 1 else extents)
+        items = " x ".join(map(as_operand, extents) if len(extents) > 1 else extents)
         where = "" if launch.when is None else f" where {self.condition_text(launch.when)}"
         yield f"{INDENT}/* {f'Items: {items}' if items else 'One item'}{where}. */"
         with self.names.block():
@@ -175,7 +175,7 @@ class CPrinter(Statements):
         else:
             yield from self.first_item(loops)
             yield f"{INDENT}for (int64_t item = begin; item < end; ++item) {{"
-        yield from indented(self.block(body), 2)
+        yield from indent(self.block(body), 2)
         yield from self.next_item(loops)
         yield f"{INDENT}}}"
         self.expressions.extents = outside
@@ -190,9 +190,9 @@ class CPrinter(Statements):
         yield f"{INDENT}}}"
         yield f"{INDENT}int64_t left = begin;"
         for name, loop in reversed(list(zip(names[1:], loops[1:], strict=True))):
-            extent = closed(self.expressions.dim(loop.extent))
+            extent = as_operand(self.expressions.dim(loop.extent))
             yield f"{INDENT}int64_t {name} = left % {extent};"
-            yield f"{INDENT}left /= {opened(extent)};"
+            yield f"{INDENT}left /= {unwrap(extent)};"
         yield f"{INDENT}int64_t {names[0]} = left;"
 
     def next_item(self, loops: Sequence[ir.Loop]) -> Iterator[str]:
@@ -256,7 +256,8 @@ class CPrinter(Statements):
         if store.lines:
             return f"noyau_write_lines(&{place}, {cells}, sizeof {cells});"
         begin = cells if store.start == Dim.of(0) else f"&{texts.cell(store.memory, (store.start,))}"
-        return f"noyau_write_around(&{place}, {begin}, (size_t){closed(texts.dim(store.extent))} * sizeof(*{cells}));"
+        count = as_operand(texts.dim(store.extent))
+        return f"noyau_write_around(&{place}, {begin}, (size_t){count} * sizeof(*{cells}));"
 
     def transpose(self, tile: ir.TransposeTile) -> str:
         texts = self.expressions
@@ -292,7 +293,7 @@ class CPrinter(Statements):
         """Whether a short loop reads values of an earlier stage, in memory of the thread in which it stores none."""
         if (loop.extent.constant or MOST_UNROLLED + 1) > MOST_UNROLLED:
             return False
-        read = {load.buffer for load in loads_of(loop.body)} - stored_in(loop.body)
+        read = {load.buffer for load in loads_of(loop.body)} - targets_of(loop.body)
         allocs = (self.expressions.memory[name] for name in read)
         return any(isinstance(each, ir.Alloc) and each.space is ir.Space.REGISTER and each.shape for each in allocs)
 
@@ -342,7 +343,7 @@ class CPrinter(Statements):
             yield from self.compute_first(buffers, places, values)
         else:
             yield "{"
-            yield from indented(super().at_once(buffers, places, values, last=last))
+            yield from indent(super().at_once(buffers, places, values, last=last))
             yield "}"
 
 
@@ -350,16 +351,18 @@ def is_in_registers(loop: ir.Loop, memory: Mapping[str, ir.Buffer | ir.Alloc]) -
     """Whether a loop of known length stores in registers only: the compiler sees by itself what depends on what.
 
     But not where many lanes read what others hold: it would do them one by one."""
-    stored, known = stored_in(loop.body), loop.extent.constant
+    stored, known = targets_of(loop.body), loop.extent.constant
     registers = all(isinstance(each, ir.Alloc) and each.space is ir.Space.REGISTER for each in map(memory.get, stored))
     is_read = any(load.buffer in stored for load in loads_of(loop.body))
     return registers and known is not None and not (is_read and known >= WIDE)
 
 
-def indented(lines: Iterable[str], depth: int = 1) -> Iterator[str]:
+def indent(lines: Iterable[str], depth: int = 1) -> Iterator[str]:
     return (f"{INDENT * depth}{line}" for line in lines)
 
 
 def _tell(op: DimOp, left: str, right: str) -> str:
     signs = {"floordiv": "/", "mod": "%"}
-    return f"({closed(left)} {signs[op.kind]} {closed(right)})" if op.kind in signs else f"{op.kind}({left}, {right})"
+    if op.kind not in signs:
+        return f"{op.kind}({left}, {right})"
+    return f"({as_operand(left)} {signs[op.kind]} {as_operand(right)})"

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from importlib.resources import files
 
 from noyau.codegen.c.interface import KernelTable
-from noyau.codegen.c.printer import CPrinter, indented, text_of
+from noyau.codegen.c.printer import CPrinter, indent, text_of
 from noyau.codegen.c.spellings import TYPES, comment_text, integer_function
 from noyau.codegen.cuda.expressions import RESERVED, CudaExpressions, CudaNames, functions_of
 from noyau.codegen.identifiers import refuse_name, wish_of
 from noyau.codegen.statements import INDENT, is_variable
-from noyau.codegen.tables import closed
+from noyau.codegen.tables import as_operand
 from noyau.codegen.thread_memory import ThreadStatements
 from noyau.compiler.schedules.gpu.block_rows import BLOCK, LENGTH, WARP
 from noyau.compiler.schedules.gpu.vectors import Place, places_along
@@ -27,7 +27,7 @@ from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, Shape, product
 from noyau.ir.loops import Kernel
 from noyau.ir.monoids import MONOIDS, Symbolic
-from noyau.ir.walk import dims_in, every_expression, every_statement, extent_of, on_threads, touched
+from noyau.ir.walk import dims_in, every_expression, every_statement, extent_of, memory_of, on_threads
 
 WARPS = 8  # of a block in which each has an item of its own
 
@@ -35,7 +35,7 @@ WARPS = 8  # of a block in which each has an item of its own
 def together(kernels: Sequence[ir.Kernel], comment: str = "") -> str:
     """One text of several kernels, whose names differ. GraphError where a name cannot be that of a function,
     UnsupportedError for what CUDA C++ has no spelling of."""
-    parts = [_printed(kernel) for kernel in kernels]
+    parts = [_print_kernel(kernel) for kernel in kernels]
     uses = [part.expressions for part in parts]
     functions = functions_of({name for each in uses for name in each.functions})
     integers = sorted({key for each in uses for key in each.integers})
@@ -59,7 +59,7 @@ def _snippet(name: str) -> str:
     return files("noyau.codegen.cuda").joinpath(name).read_text("ascii")
 
 
-def _printed(kernel: ir.Kernel) -> CudaPrinter:
+def _print_kernel(kernel: ir.Kernel) -> CudaPrinter:
     refuse_name(kernel, RESERVED)
     printer = CudaPrinter(kernel)
     printer.bodies += [printer.launch(position, launch) for position, launch in enumerate(kernel.launches)]
@@ -92,10 +92,10 @@ class CudaPrinter(ThreadStatements, CPrinter):
         self.uses_lane, self.meets, self.block_threads = False, False, block.threads
         with self.names.block():
             before, loops, inner = on_threads(launch.body)
-            lines = [*indented(self.block(before)), *self.grid(loops, inner, block)]
+            lines = [*indent(self.block(before)), *self.grid(loops, inner, block)]
         if self.meets:
             opened = ["__shared__ noyau_meeting meeting;", "int met = 0;", "noyau_open(&meeting);"]
-            lines, self.has_meetings = [*indented(opened), *lines], True
+            lines, self.has_meetings = [*indent(opened), *lines], True
         if block.blocks > 1:
             lines.insert(0, f"{INDENT}const int64_t rank = blockIdx.x % {block.blocks};")
         if self.uses_lane:
@@ -117,7 +117,7 @@ class CudaPrinter(ThreadStatements, CPrinter):
     def grid(self, loops: Sequence[ir.Loop], body: tuple[ir.Statement, ...], block: Block) -> Iterator[str]:
         """The loops on the grid, as one: a block takes so many items, and those that are a grid further."""
         if not loops:
-            yield from indented(self.block(body))
+            yield from indent(self.block(body))
             return
         first, step = "blockIdx.x", "gridDim.x"
         if block.rows > 1:
@@ -131,13 +131,13 @@ class CudaPrinter(ThreadStatements, CPrinter):
         if len(loops) == 1:
             yield f"{INDENT}for (int64_t {names[0]} = {first}; {names[0]} < {extents[0]}; {names[0]} += {step}) {{"
         else:
-            yield f"{INDENT}const int64_t items = {' * '.join(map(closed, extents))};"
+            yield f"{INDENT}const int64_t items = {' * '.join(map(as_operand, extents))};"
             yield f"{INDENT}for (int64_t item = {first}; item < items; item += {step}) {{"
             for at, name in enumerate(names):
-                inner = " * ".join(map(closed, extents[at + 1 :]))
+                inner = " * ".join(map(as_operand, extents[at + 1 :]))
                 index = f"item / ({inner})" if inner else "item"
-                yield f"{INDENT * 2}const int64_t {name} = {index}{f' % {closed(extents[at])}' if at else ''};"
-        yield from indented(self.block(body), 2)
+                yield f"{INDENT * 2}const int64_t {name} = {index}{f' % {as_operand(extents[at])}' if at else ''};"
+        yield from indent(self.block(body), 2)
         yield f"{INDENT}}}"
         self.expressions.extents = outside
 
@@ -203,13 +203,13 @@ class CudaPrinter(ThreadStatements, CPrinter):
             return
         if self.expressions.lane:
             raise UnsupportedError(f"cuda: the lanes of {loop.var} stand within others")
-        held = [self.expressions.memory[name] for name in touched(loop.body) & self.expressions.lanes]
+        held = [self.expressions.memory[name] for name in memory_of(loop.body) & self.expressions.lanes]
         states = any(isinstance(each, ir.Alloc) and product(each.shape) == loop.extent for each in held)
         yield from self.lanes(loop, states or loop.extent == Dim.of(self.block_threads), bool(held), is_innermost)
 
     def keeps(self, body: Sequence[ir.Statement], space: ir.Space = ir.Space.LANE) -> bool:
         """Whether statements touch vectors of a thread, or other memory."""
-        memory = (self.expressions.memory.get(name) for name in touched(body))
+        memory = (self.expressions.memory.get(name) for name in memory_of(body))
         return any(isinstance(each, ir.Alloc) and each.space is space for each in memory)
 
     def steps(self, loop: ir.Loop) -> Iterator[str]:
@@ -369,10 +369,10 @@ class CudaPrinter(ThreadStatements, CPrinter):
         lines = [f"{types[at]} next{at} = {texts[at]};" for at in parts] + [f"s{at} = next{at};" for at in parts]
         there = [f"state.s{at} = __shfl_sync(0xffffffffu, s{at}, from);" for at in parts]
         members = [f"{types[at]} s{at};" for at in parts]
-        members += [f"__device__ void merge(const {kind} &other)", "{", *indented(lines), "}"]
+        members += [f"__device__ void merge(const {kind} &other)", "{", *indent(lines), "}"]
         members += [f"__device__ {kind} of_lane(int from) const", "{"]
-        members += [*indented([f"{kind} state;", *there, "return state;"]), "}"]
-        self.states[kind] = "\n".join([f"struct {kind} {{", *indented(members), "};"])
+        members += [*indent([f"{kind} state;", *there, "return state;"]), "}"]
+        self.states[kind] = "\n".join([f"struct {kind} {{", *indent(members), "};"])
         return kind
 
     def let(self, let: ir.Let) -> str:
@@ -407,7 +407,7 @@ class CudaPrinter(ThreadStatements, CPrinter):
             lines.append(f"if (({cells}) != 0 && {left} > {right}) return cudaErrorInvalidValue;")
         lines += [f"{TYPES[buffer.dtype]} *{name} = 0;" for buffer, name in zip(scratch, own, strict=True)]
         for buffer, name in zip(scratch, own, strict=True):
-            memory = f"(void **)&{name}, sizeof(*{name}) * {closed(dim(product(buffer.shape)))}"
+            memory = f"(void **)&{name}, sizeof(*{name}) * {as_operand(dim(product(buffer.shape)))}"
             lines.append(f"if (cudaError_t error = cudaMallocAsync({memory}, stream)) return error;")
         arguments = ", ".join(text.rpartition(" ")[2].removeprefix("*") for text in self.parameters(set()))
         for at, launch in enumerate(kernel.launches):
@@ -417,7 +417,7 @@ class CudaPrinter(ThreadStatements, CPrinter):
         # A function of C++, for CUDA's headers may have one of C with that name, as `norm` and `index`.
         head = f"cudaError_t {kernel.name}({', '.join(outer)}, cudaStream_t stream)"
         about = "/* Launches the kernels on a stream, with arrays of the device. */"
-        body = [about, head, "{", *indented([*lines, "return cudaGetLastError();"]), "}"]
+        body = [about, head, "{", *indent([*lines, "return cudaGetLastError();"]), "}"]
         return "\n".join(["#ifndef __CUDACC_RTC__", *body, "#endif"])
 
     def call(self, name: str, launch: ir.Launch, when: str, arguments: str) -> str:

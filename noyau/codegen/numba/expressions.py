@@ -8,7 +8,7 @@ from noyau.codegen import statements
 from noyau.codegen.numba.index_bounds import is_inside, out_of_tiles
 from noyau.codegen.numba.spellings import INTEGER_FUNCTIONS, KINDS, OF_BOOLS, PREFIX, NumbaNames, const_text, narrow
 from noyau.codegen.statements import is_variable
-from noyau.codegen.tables import closed, opened
+from noyau.codegen.tables import as_operand, unwrap
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Atom, Dim, DimOp, Shape, exact_part, strides_of
@@ -103,13 +103,13 @@ class NumbaExpressions(statements.Expressions):
             return text
         if dtype is DType.BOOL:
             return f"({text} != {const_text(0, operand.dtype)})"
-        return f"{KINDS[dtype]}({opened(text)})"
+        return f"{KINDS[dtype]}({unwrap(text)})"
 
     def operate(self, op: DimOp, left: str, right: str) -> str:
         """Python divides downwards, as Dims do."""
         if op.kind in ("max", "min"):
-            return f"{op.kind}({opened(left)}, {opened(right)})"
-        return f"({closed(left)} {'//' if op.kind == 'floordiv' else '%'} {closed(right)})"
+            return f"{op.kind}({unwrap(left)}, {unwrap(right)})"
+        return f"({as_operand(left)} {'//' if op.kind == 'floordiv' else '%'} {as_operand(right)})"
 
 
 def is_number(memory: Buffer | Alloc) -> bool:

@@ -84,7 +84,7 @@ _MERGES = (
 )
 
 
-def merged_by(merge: MergeLanes) -> dict[str, str] | None:
+def merge_words(merge: MergeLanes) -> dict[str, str] | None:
     """The word that merges the lanes of each array, where there is one for all of them."""
     arrays = list(zip(merge.buffers, merge.dtypes, strict=True))
     lower, upper = (tuple(Load(name, (Dim.of(lane),), dtype) for name, dtype in arrays) for lane in (0, 1))

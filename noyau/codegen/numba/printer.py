@@ -12,10 +12,10 @@ from noyau.codegen.identifiers import refuse_name, wish_of
 from noyau.codegen.numba import intrinsics
 from noyau.codegen.numba.expressions import NumbaExpressions, is_number
 from noyau.codegen.numba.index_bounds import tile_of
-from noyau.codegen.numba.intrinsics import LEAST_LANES, STACK_CELLS, merged_by
+from noyau.codegen.numba.intrinsics import LEAST_LANES, STACK_CELLS, merge_words
 from noyau.codegen.numba.spellings import KINDS, NUMPY, RESERVED, NumbaNames, const_text, integer_function
 from noyau.codegen.statements import INDENT, Statements, is_variable, rounds_apart
-from noyau.codegen.tables import closed, opened
+from noyau.codegen.tables import as_operand, unwrap
 from noyau.compiler.schedules.cpu.strategy_choice import Options
 from noyau.dtypes import DType
 from noyau.ir import loops as ir
@@ -119,9 +119,9 @@ class NumbaCaller:
             if binding.axis < len(buffer.shape):  # the others are strides, which arrays know themselves
                 value = f"{self.names.value(buffer.name)}.shape[{binding.axis}]"
                 if binding.offset != Dim.of(0):
-                    value = f"({value} - {closed(self.expressions.dim(binding.offset))})"
+                    value = f"({value} - {as_operand(self.expressions.dim(binding.offset))})"
                 value = value if binding.factor == 1 else f"{value} // {binding.factor}"
-                yield f"{self.names.atom(binding.size)} = {opened(value)}"
+                yield f"{self.names.atom(binding.size)} = {unwrap(value)}"
 
     def checks(self) -> Iterator[str]:
         """Shapes that the sizes do not fit end the kernel."""
@@ -254,7 +254,7 @@ class NumbaPrinter(Statements):
 
     def count_items(self, loops: Sequence[ir.Loop], span: str) -> Iterator[str]:
         """The head of a loop over items of some loops, and what gives these their variables."""
-        extents = [closed(self.expressions.dim(loop.extent)) for loop in loops[1:]]
+        extents = [as_operand(self.expressions.dim(loop.extent)) for loop in loops[1:]]
         with self.names.of("i64"):
             item = self.names.fresh("item") if len(loops) > 1 else ""
             names = [self.names.bind(loop.var, wish_of(loop.var)) for loop in loops]
@@ -301,7 +301,7 @@ class NumbaPrinter(Statements):
 
     def merge_lanes(self, merge: ir.MergeLanes) -> Iterator[str]:
         """Lanes merged into lane 0: each loop costs Numba time to compile."""
-        words = merged_by(merge)
+        words = merge_words(merge)
         if words is None:
             yield from self.halves(merge)
         for name, word in (words or {}).items():
@@ -318,7 +318,7 @@ class NumbaPrinter(Statements):
 
     def alloc(self, alloc: ir.Alloc) -> Iterator[str]:
         if is_variable(alloc):
-            yield self.variable(alloc, opened(const_text(0, alloc.dtype)))
+            yield self.variable(alloc, unwrap(const_text(0, alloc.dtype)))
         else:
             self.expressions.memory[alloc.name] = alloc
             self.names.blocks[-1]["value", alloc.name] = self.arrays[self.key(alloc)]

@@ -18,7 +18,7 @@ from noyau.codegen.numba.expressions import NumbaExpressions
 from noyau.codegen.numba.printer import NumbaCaller, NumbaPrinter, comment_text
 from noyau.codegen.numba.spellings import KINDS, NUMPY, RESERVED, NumbaNames, integer_function
 from noyau.codegen.statements import INDENT, is_variable
-from noyau.codegen.tables import SCALARS, closed
+from noyau.codegen.tables import SCALARS, as_operand
 from noyau.codegen.thread_memory import MATH, ThreadExpressions, ThreadStatements
 from noyau.compiler.schedules.gpu.block_rows import BLOCK
 from noyau.dtypes import DType
@@ -26,7 +26,7 @@ from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, Shape, product
 from noyau.ir.monoids import MONOIDS
-from noyau.ir.walk import every_statement, merge_of, on_threads, touched
+from noyau.ir.walk import every_statement, memory_of, merge_of, on_threads
 
 THREADS = BLOCK
 TILE = (32, 8)  # threads of a block of two axes
@@ -142,7 +142,7 @@ class HostFunction(NumbaCaller):
                 yield f'{INDENT}raise ValueError(f"{name} has the shape {{{name}.shape}}, and not {{{wanted}}}")'
         for guard in self.kernel.guards:
             left, right, cells = (self.expressions.dim(each) for each in (guard.left, guard.right, guard.cells))
-            yield f"if {f'{closed(cells)} != 0 and ' * (guard.cells != Dim.of(1))}{left} > {right}:"
+            yield f"if {f'{as_operand(cells)} != 0 and ' * (guard.cells != Dim.of(1))}{left} > {right}:"
             yield f'{INDENT}raise ValueError("the sizes are not such that {left} <= {right}")'
 
     def scratch(self) -> Iterator[str]:
@@ -211,7 +211,7 @@ class KernelPrinter(ThreadStatements, NumbaPrinter):
             heads = [(loops[:-1], "down", "all_down"), (loops[-1:], "across", "all_across")]
         for depth, (some, first, step) in enumerate(heads):
             ends = [self.expressions.dim(loop.extent) for loop in some]
-            end = " * ".join(map(closed, ends)) if len(ends) > 1 else ends[0]
+            end = " * ".join(map(as_operand, ends)) if len(ends) > 1 else ends[0]
             yield from (f"{INDENT * depth}{line}" for line in self.count_items(some, f"{first}, {end}, {step}"))
         yield from (f"{INDENT * len(heads)}{line}" for line in list(self.block(body)) or ["pass"])
 
@@ -260,7 +260,7 @@ class KernelPrinter(ThreadStatements, NumbaPrinter):
             yield from super().rounds(loop)
             return
         texts, outside = self.expressions, dict(self.expressions.extents)
-        memory, is_whole = touched(loop.body), loop.extent == Dim.of(THREADS)
+        memory, is_whole = memory_of(loop.body), loop.extent == Dim.of(THREADS)
         if texts.lane or (not is_whole and memory & texts.lanes):
             raise UnsupportedError(f"numba_cuda: a block has {THREADS} threads, and {loop.var} asks for {loop.extent}")
         texts.lane, texts.extents[loop.var] = loop.var, loop.extent

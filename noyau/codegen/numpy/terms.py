@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from noyau.codegen.tables import closed, dim_text, opened
+from noyau.codegen.tables import as_operand, dim_text, unwrap
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim, DimOp, Shape
 
@@ -63,7 +63,7 @@ class SizeText:
             return self.name(atom)
 
         arrays = any(each.startswith("#") for each in dim.names)
-        return opened(dim_text(dim, name, partial(_operate, arrays)))
+        return unwrap(dim_text(dim, name, partial(_operate, arrays)))
 
     def shape(self, dims: Sequence[Dim]) -> str:
         inner = ", ".join(map(self.text, dims))
@@ -79,7 +79,7 @@ class SizeText:
 def _operate(arrays: bool, op: DimOp, left: str, right: str) -> str:
     if op.kind in ("max", "min"):
         return f"np.{op.kind}imum({left}, {right})" if arrays else f"{op.kind}({left}, {right})"
-    return f"({closed(left)} {'//' if op.kind == 'floordiv' else '%'} {closed(right)})"
+    return f"({as_operand(left)} {'//' if op.kind == 'floordiv' else '%'} {as_operand(right)})"
 
 
 def numpy_name(dtype: DType) -> str:

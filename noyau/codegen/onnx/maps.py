@@ -65,7 +65,9 @@ class CellWriter:
 
     def divisor(self, b: OnnxTerm) -> OnnxTerm:
         """An integer to divide by: 1 in place of 0, where the result is undefined and the process must not end."""
-        return b if self.writer.number_of(b.name) else self.where(self("Equal", b, self.number(0, b)), self.number(1, b), b)
+        if self.writer.number_of(b.name):
+            return b
+        return self.where(self("Equal", b, self.number(0, b)), self.number(1, b), b)
 
 
 Spelling: TypeAlias = Callable[..., OnnxTerm]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import assert_never
 
 from noyau.codegen.statements import steps_of
-from noyau.codegen.tables import closed, opened, snippets
+from noyau.codegen.tables import as_operand, snippets, unwrap
 from noyau.codegen.triton import tables
 from noyau.codegen.triton.tables import SizeText, TritonNames
 from noyau.compiler.schedules.gpu.strategies import FOLDED, WRITTEN
@@ -49,7 +49,7 @@ def row_functions(used: Collection[str]) -> list[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Led:
+class LeadTile:
     """A tile that begins before a row: where the row begins, the text of the 16 bytes that it begins in, and those of
     the tile's cells from there, of which are in the row, which lie in whole lines, whether others do, which lie in
     lines that the row touches, and of where the tile ends in the buffer."""
@@ -87,7 +87,7 @@ class Lane:
 
 
 @dataclass(slots=True)
-class Used:
+class TextFunctions:
     """The functions that the text of a file needs above its kernels."""
 
     functions: set[tuple[str, DType, bool]] = field(default_factory=set)  # and whether loosely
@@ -101,7 +101,7 @@ class TritonExpressions(SizeText):
 
     CDIV = "tl.cdiv"
 
-    def __init__(self, kernel: loops.Kernel, names: TritonNames, used: Used) -> None:
+    def __init__(self, kernel: loops.Kernel, names: TritonNames, used: TextFunctions) -> None:
         super().__init__(names)
         self.used = used
         self.memory: dict[str, Buffer | Alloc] = {buffer.name: buffer for buffer in kernel.buffers}
@@ -116,7 +116,7 @@ class TritonExpressions(SizeText):
         self.held: dict[str, str] = {}  # what is held of it, by how it was loaded
         self.placed: dict[str, Dim] = {}  # the indices along open tiles
         self.sizes: dict[str, Dim] = {}  # how many cells open tiles have, by their variables
-        self.led: dict[str, Led] = {}  # tiles that begin before their rows, by the index along them
+        self.led: dict[str, LeadTile] = {}  # tiles that begin before their rows, by the index along them
         self.ahead: dict[str, str] = {}  # what is loaded before it is needed, by its buffer
         self.ends: dict[Dim, None] = {}  # where the buffers end that are loaded in lines
 
@@ -152,7 +152,7 @@ class TritonExpressions(SizeText):
     # Values.
 
     def top(self, expr: Expr) -> str:
-        return opened(self.expr(expr))
+        return unwrap(self.expr(expr))
 
     def state(self, expr: Expr) -> str:
         """A part of a state: numbers carry their dtypes, as the parts that they are merged with do."""
@@ -186,11 +186,11 @@ class TritonExpressions(SizeText):
             return again
         masks = self.masks(load.index, None if load.where is None else self.expr(load.where))
         other = tables.const_text(load.other.value, load.other.dtype) if load.other else "0"
-        options = f", mask={opened(masks)}, other={opened(other)}" if masks else ""
+        options = f", mask={unwrap(masks)}, other={unwrap(other)}" if masks else ""
         if load.where is None and (led := self.lead_of(buffer, load.index)):
             text = self.load_lines(buffer, load.index, led)
         elif self.passing == WRITTEN and load.buffer in self.ahead:
-            cells, inside = self.cell(buffer, load.index), opened(masks) or "True"
+            cells, inside = self.cell(buffer, load.index), unwrap(masks) or "True"
             text = f"noyau_behind({self.ahead[load.buffer]}, {cells}, {inside}, AHEAD)"
         else:
             keeping = self.keeping(load.buffer, load.index)
@@ -210,7 +210,7 @@ class TritonExpressions(SizeText):
         led = self.lead_of(buffer, load.index)
         cells, masks = self.cell(buffer, load.index), self.masks(load.index)
         cells = cells if led is None else self.in_lines(buffer, load.index, led)[0]
-        return f"noyau_again({held}, {cells}, {opened(masks) or 'True'}, AGAIN)"
+        return f"noyau_again({held}, {cells}, {unwrap(masks) or 'True'}, AGAIN)"
 
     @contextmanager
     def pass_of(self, name: str | None) -> Iterator[None]:
@@ -242,7 +242,7 @@ class TritonExpressions(SizeText):
         text = self.dim(offset)
         return f"{name} + {f'({text})' if text.startswith('-') else text}"
 
-    def lead_of(self, buffer: Buffer, index: Shape) -> Led | None:
+    def lead_of(self, buffer: Buffer, index: Shape) -> LeadTile | None:
         """The tile that begins where 16 bytes do, if cells lie along it."""
         offset = offset_of(buffer, index)
         for name in sorted(offset.names & self.led.keys()):
@@ -250,13 +250,13 @@ class TritonExpressions(SizeText):
                 return self.led[name]
         return None
 
-    def in_lines(self, buffer: Buffer, index: Shape, led: Led) -> tuple[str, str, str]:
+    def in_lines(self, buffer: Buffer, index: Shape, led: LeadTile) -> tuple[str, str, str]:
         """The addresses of such cells, which are inside, and which lie in whole lines of the row."""
         inside = self.masks(index)
         lines = " & ".join(led.lines if part == led.inside else part for part in inside.split(" & "))
         return f"{self.names.value(buffer.name)} + {led.line} + {led.cells}", inside, lines
 
-    def load_lines(self, buffer: Buffer, index: Shape, led: Led) -> str:
+    def load_lines(self, buffer: Buffer, index: Shape, led: LeadTile) -> str:
         """Such cells: lines that are in the buffer, whatever row they end in, and what is left at its end."""
         cells, inside, _ = self.in_lines(buffer, index, led)
         near = " & ".join(led.near if part == led.inside else part for part in inside.split(" & "))
@@ -272,20 +272,20 @@ class TritonExpressions(SizeText):
         lanes = [self.lanes[name].mask for name in sorted(self.dim_varies(index)) if name in self.lanes]
         looked_up = [self.inside[name] for dim in index for name in sorted(dim.names) if name in self.inside]
         masks = [mask for mask in [*lanes, *looked_up, *self.conditions, where] if mask]
-        return " & ".join(map(closed, dict.fromkeys(masks)))
+        return " & ".join(map(as_operand, dict.fromkeys(masks)))
 
     def call(self, function: str, operands: tuple[Expr, ...], dtype: DType) -> str:
         source = operands[-1].dtype
         if function == "cast":
             return self.cast(operands[0], dtype)
         if OPERATORS[function].is_comparison and all(isinstance(operand, Index) for operand in operands):
-            left, right = (closed(self.dim(o.dim)) for o in operands if isinstance(o, Index))
+            left, right = (as_operand(self.dim(o.dim)) for o in operands if isinstance(o, Index))
             return f"({left} {tables.INFIX[function]} {right})"
         values = operands[1:] if function == "where" else operands  # two numbers would be of Triton's usual dtypes
         alone = all(isinstance(operand, Const) for operand in values)
         texts = [self.operand(operand, function, alone=alone) for operand in operands]
         if function == "where":
-            return f"tl.where({', '.join(map(opened, texts))})"
+            return f"tl.where({', '.join(map(unwrap, texts))})"
         if function in tables.INFIX:
             return f"({texts[0]} {tables.INFIX[function]} {texts[1]})"
         return self.call_text(function, source).format(*texts)
@@ -297,14 +297,14 @@ class TritonExpressions(SizeText):
         exact = operand.dtype is DType.F64 and function not in tables.INFIX
         is_narrow = operand.dtype.bytes < 4 and not operand.dtype.is_float  # Triton would widen the other operand
         exact |= is_narrow and function in tables.INTEGERS
-        spelled = tables.spelled(function, operand.dtype) or ""
+        spelled = tables.call_text(function, operand.dtype) or ""
         needs_type = tables.is_own(function, operand.dtype) or "}.to(" in spelled
         return typed_const(operand) if alone or exact or needs_type else self.expr(operand)
 
     def call_text(self, function: str, dtype: DType) -> str:
         """The text of a call, with a place for each operand."""
         loose = self.hints.is_loose and dtype is DType.F32
-        text = tables.LOOSE.get(function) if loose and function in tables.LOOSE else tables.spelled(function, dtype)
+        text = tables.LOOSE.get(function) if loose and function in tables.LOOSE else tables.call_text(function, dtype)
         if text is not None:
             return text
         if not tables.is_own(function, dtype):
@@ -322,26 +322,26 @@ class TritonExpressions(SizeText):
             return text
         if dtype is DType.BOOL:
             return f"({text} != 0)"
-        text = typed_const(operand) if isinstance(operand, Const) else closed(text)
+        text = typed_const(operand) if isinstance(operand, Const) else as_operand(text)
         return f"{text}.to({tables.TYPES[dtype]})"
 
     def index(self, dim: Dim, dtype: DType) -> str:
         """An index as a value. What loops count is a number of Python's in Triton's interpreter."""
         if dim.constant is None:
             return f"tl.cast({self.dim(dim)}, {tables.TYPES[dtype]})"
-        text = tables.typed(dim.constant, DType.I64)
+        text = tables.typed_number(dim.constant, DType.I64)
         return text if dtype is DType.I64 else f"{text}.to({tables.TYPES[dtype]})"
 
     def operate(self, op: DimOp, left: str, right: str) -> str:
         """Triton divides towards zero, Dims downwards."""
         if op.kind in ("max", "min"):
             word = "maximum" if op.kind == "max" else "minimum"
-            return f"tl.{word}({opened(left)}, {opened(right)})"
+            return f"tl.{word}({unwrap(left)}, {unwrap(right)})"
         if (step := op.right.constant) and op.kind == "floordiv" and self.is_natural(op.left - (step - 1)):
             return f"tl.cdiv({self.dim(op.left - (step - 1))}, {step})"
         if self.is_natural(op.left):
-            return f"({closed(left)} {'//' if op.kind == 'floordiv' else '%'} {closed(right)})"
-        left, right = closed(left), closed(right)
+            return f"({as_operand(left)} {'//' if op.kind == 'floordiv' else '%'} {as_operand(right)})"
+        left, right = as_operand(left), as_operand(right)
         rest = f"(({left} % {right} + {right}) % {right})"
         return rest if op.kind == "mod" else f"(({left} - {rest}) // {right})"
 
@@ -353,13 +353,13 @@ class TritonExpressions(SizeText):
 
 
 def typed_const(operand: Const) -> str:
-    return tables.typed(operand.value, operand.dtype)
+    return tables.typed_number(operand.value, operand.dtype)
 
 
 WORDS = {"max": "max", "min": "min", "any": "max", "all": "min"}  # of integers and bools
 
 
-def reduced(
+def reduce_states(
     monoid: str, states: Sequence[str], axis: int, dtypes: Sequence[DType], rank: int, texts: TritonExpressions
 ) -> str:
     """The states of a tile merged along an axis, which stays with one cell where there are others."""
@@ -375,7 +375,7 @@ def reduced(
     return f"tl.reduce({state}, {axis}, {name}{', keep_dims=True' if rank > 1 else ''})"
 
 
-def merged(
+def merge_states(
     monoid: str, left: Sequence[str], right: Sequence[str], dtypes: Sequence[DType], texts: TritonExpressions
 ) -> str:
     """Two states, the earlier first, as one."""
@@ -391,7 +391,7 @@ def _merge_of(monoid: str, dtype: DType, texts: TritonExpressions) -> str:
     return tables.own_name(f"merge_{monoid}", dtype, loose)
 
 
-def merge_function(monoid: str, dtype: DType, used: Used, loose: bool = False) -> str:
+def merge_function(monoid: str, dtype: DType, used: TextFunctions, loose: bool = False) -> str:
     """The function that merges two states."""
     sides = [tuple(Var(f"{side}{part}", d) for part, d in enumerate(MONOIDS[monoid].states(dtype))) for side in "ab"]
     names = [var.name for side in sides for var in side]

@@ -8,8 +8,8 @@ from typing import assert_never
 
 from noyau.codegen.identifiers import fitting, wish_of
 from noyau.codegen.statements import INDENT
-from noyau.codegen.tables import closed, opened
-from noyau.codegen.triton.expressions import EITHER, Lane, Led, Used, guarded_index, merged
+from noyau.codegen.tables import as_operand, unwrap
+from noyau.codegen.triton.expressions import EITHER, Lane, LeadTile, TextFunctions, guarded_index, merge_states
 from noyau.codegen.triton.memory import (
     LaunchMemory,
     bytes_of_round,
@@ -38,7 +38,7 @@ WAIT = "if EARLY: tl.extra.cuda.gdc_wait(); tl.extra.cuda.gdc_launch_dependents(
 class TritonPrinter(LaunchMemory):
     """One launch being printed."""
 
-    def __init__(self, kernel: ir.Kernel, position: int, launch: ir.Launch, used: Used) -> None:
+    def __init__(self, kernel: ir.Kernel, position: int, launch: ir.Launch, used: TextFunctions) -> None:
         super().__init__(kernel, used, depth_of(launch.body), launch.tiles)
         self.launch = launch
         self.texts.hints, self.texts.passes = launch.hints, dict(launch.hints.passes)
@@ -177,7 +177,7 @@ class TritonPrinter(LaunchMemory):
                 scaled = self.define(f"{divisor} * {scale}", f"{divisor}_scaled")
                 inverse = self.define(f"tl.div_rn(1.0, {scaled})", f"{divisor}_inverse")
                 if self.launch.hints.is_loose:
-                    return f"{closed(self.texts.top(x))} * {scale} * {inverse}"
+                    return f"{as_operand(self.texts.top(x))} * {scale} * {inverse}"
                 scaled = self.define(f'tl.where(tl.abs({scaled}) < float("inf"), {scaled}, 0.0)', f"{divisor}_finite")
                 return f"noyau_quotient({self.texts.top(x)}, {scale}, {scaled}, {inverse})"
             case _:
@@ -192,7 +192,7 @@ class TritonPrinter(LaunchMemory):
             assert isinstance(buffer, ir.Buffer)
             masks = self.texts.masks(store.index)
             text = self.texts.top(value)
-            options = f", mask={opened(masks)}" if masks else ""
+            options = f", mask={unwrap(masks)}" if masks else ""
             options += f", eviction_policy={leaving}" if (leaving := self.texts.leaving()) != EITHER else ""
             if led := self.texts.lead_of(buffer, store.index):
                 cells, *where = self.texts.in_lines(buffer, store.index, led)
@@ -262,13 +262,13 @@ class TritonPrinter(LaunchMemory):
         yield
         del texts.lanes[variable]
 
-    def lead(self, variable: str, lead: str, at: Dim, end: Dim) -> Led:
+    def lead(self, variable: str, lead: str, at: Dim, end: Dim) -> LeadTile:
         """The masks and places of a tile that begins `lead` cells before a row."""
         texts, lane, row = self.texts, self.texts.lanes[variable], self.row_of(lead)
         name, before, extent = texts.names.atom(lead), texts.dim(at + Dim.of(lead)), texts.dim(end)
         assert lane.mask is not None
         stem = lane.mask.removesuffix("_inside")
-        line = self.define(f"{closed(texts.dim(row))} // ALIGN * ALIGN", f"{stem}_line")
+        line = self.define(f"{as_operand(texts.dim(row))} // ALIGN * ALIGN", f"{stem}_line")
         cells = self.define(before, f"{stem}_cells")
         lines = self.define(f"noyau_lines({cells}, {name}, {extent}, ALIGN)", f"{stem}_lines")
         near = self.define(f"noyau_near({cells}, {name}, {extent}, ALIGN)", f"{stem}_near")
@@ -286,7 +286,9 @@ class TritonPrinter(LaunchMemory):
             is_first = never_negative(place.replace({other: 0}) - place.replace({other: 1}))
             farthest = {other: 0 if is_first else texts.sizes[other] - 1}
             place, reach = place.replace(farthest), reach.replace(farthest)
-        return Led(row, line, cells, lane.mask, lines, at_end, near, self.define(texts.dim(reach + 1), f"{stem}_until"))
+        return LeadTile(
+            row, line, cells, lane.mask, lines, at_end, near, self.define(texts.dim(reach + 1), f"{stem}_until")
+        )
 
     def row_of(self, lead: str) -> Dim:
         """The begin of the row that a tile begins before: of rows that lie whole lines apart, that of the open tile."""
@@ -317,7 +319,7 @@ class TritonPrinter(LaunchMemory):
         for (name, place), own in self.common.get(tile, {}).items() if self.texts.passing == FOLDED else ():
             index, buffer = tuple(dim.replace({own: Dim.of(variable)}) for dim in place), self.texts.memory[name]
             assert isinstance(buffer, ir.Buffer)
-            masks = opened(self.texts.masks(index)) or "True"
+            masks = unwrap(self.texts.masks(index)) or "True"
             text = f"noyau_ahead({self.texts.cell(buffer, index)}, {masks}, AHEAD)"
             self.texts.ahead[name] = self.define(text, f"{self.names.value(name)}_ahead")
             self.used.rows.add("ahead")
@@ -335,7 +337,7 @@ class TritonPrinter(LaunchMemory):
         dtypes = tuple(value.dtype for value in values)
         results, names = self.reduce(monoid, states, lane, dtypes, [*buffers]), [*map(self.names.value, buffers)]
         is_first = self.empty.issuperset(buffers)
-        text = ", ".join(results) if is_first else merged(monoid, names, results, dtypes, self.texts)
+        text = ", ".join(results) if is_first else merge_states(monoid, names, results, dtypes, self.texts)
         self.empty -= set(buffers)
         self.write(f"{', '.join(names)} = {text}")
 

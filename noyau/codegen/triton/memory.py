@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from noyau.codegen.identifiers import fitting
 from noyau.codegen.statements import INDENT
-from noyau.codegen.triton.expressions import Lane, TritonExpressions, Used, merged, reduced
+from noyau.codegen.triton.expressions import Lane, TextFunctions, TritonExpressions, merge_states, reduce_states
 from noyau.codegen.triton.tables import TYPES, TritonNames, const_text
 from noyau.compiler.schedules.gpu.strategies import FOLDED, WRITTEN, read_for
 from noyau.compiler.schedules.gpu.tiles import ONE
@@ -37,7 +37,7 @@ class LaunchMemory:
     """The lines of a launch, under heads, and the variables in them. Memory is a variable: a block of values, one for
     each cell of the open tiles and of its own."""
 
-    def __init__(self, kernel: ir.Kernel, used: Used, rank: int, tiles: Sequence[ir.Tile]) -> None:
+    def __init__(self, kernel: ir.Kernel, used: TextFunctions, rank: int, tiles: Sequence[ir.Tile]) -> None:
         self.kernel, self.used = kernel, used
         self.names = TritonNames(kernel)
         self.texts = TritonExpressions(kernel, self.names, used)
@@ -139,7 +139,7 @@ class LaunchMemory:
                 self.first(store, names, texts)
             else:
                 self.write_waiting()
-                self.write(f"{', '.join(names)} = {merged(store.merge, names, texts, dtypes, self.texts)}")
+                self.write(f"{', '.join(names)} = {merge_states(store.merge, names, texts, dtypes, self.texts)}")
             return
         self.write_waiting()
         for name, text, buffer in zip(names, texts, store.buffers, strict=True):
@@ -173,7 +173,7 @@ class LaunchMemory:
         rank, axis = self.rank, lane.axis
         if rank > 1 and all(other is lane for other in self.texts.lanes.values()):
             states, rank, axis = [f"tl.reshape({state}, ({lane.size},))" for state in states], 1, 0
-        text = reduced(monoid, states, axis, dtypes, rank, self.texts)
+        text = reduce_states(monoid, states, axis, dtypes, rank, self.texts)
         if len(states) == 1:
             return [text]
         names = [self.names.fresh(fitting(wish)) for wish in wishes]
@@ -256,7 +256,7 @@ def is_led(tiles: Iterable[ir.Tile]) -> bool:
     return any(tile.policy is ir.TilePolicy.ALIGNMENT for tile in tiles)
 
 
-def covered_in(launch: ir.Launch) -> list[tuple[ir.Tile, Dim]]:
+def tiles_covered(launch: ir.Launch) -> list[tuple[ir.Tile, Dim]]:
     """The tiles that loops and folds of a launch are over, each with what is left of those, but full tiles."""
     body = launch.body
     pairs = [(s.tile, s.extent) for s in every_statement(body) if isinstance(s, ir.Loop)]
@@ -267,7 +267,7 @@ def covered_in(launch: ir.Launch) -> list[tuple[ir.Tile, Dim]]:
 def even_tiles(launch: ir.Launch) -> dict[str, list[Even]]:
     """The tiles of a launch of which sizes tell when every cell is inside, each with when that is."""
     sizes = {str(tile.size) for tile in launch.tiles}
-    conditions = collect((tile.name, _even(rest, sizes)) for tile, rest in covered_in(launch))
+    conditions = collect((tile.name, _even(rest, sizes)) for tile, rest in tiles_covered(launch))
     return {name: [even for even in evens if even] for name, evens in conditions.items() if None not in evens}
 
 

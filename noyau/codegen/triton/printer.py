@@ -13,10 +13,10 @@ from typing import assert_never
 from noyau.codegen.identifiers import refuse_name
 from noyau.codegen.numba.printer import comment_text
 from noyau.codegen.statements import INDENT, rounds_apart
-from noyau.codegen.tables import closed, opened
-from noyau.codegen.triton.expressions import Used, merge_function, row_functions
+from noyau.codegen.tables import as_operand, unwrap
+from noyau.codegen.triton.expressions import TextFunctions, merge_function, row_functions
 from noyau.codegen.triton.launch import TritonPrinter
-from noyau.codegen.triton.memory import Even, covered_in, is_led, led_row
+from noyau.codegen.triton.memory import Even, is_led, led_row, tiles_covered
 from noyau.codegen.triton.tables import INFIX, RESERVED, TORCH, SizeText, TritonNames, constant_in, own_function
 from noyau.compiler.schedules.gpu.rows import strides_in
 from noyau.dtypes import DType
@@ -34,14 +34,14 @@ def source(kernel: Kernel, comment: str = "") -> str:
 
 def together(kernels: Sequence[Kernel], comment: str = "") -> str:
     """One text of several kernels, whose names differ. GraphError where a name cannot be that of a function."""
-    used, bodies = Used(), list[str]()
+    used, bodies = TextFunctions(), list[str]()
     for kernel in kernels:
         refuse_name(kernel, RESERVED)
         printers = [TritonPrinter(kernel, position, launch, used) for position, launch in enumerate(kernel.launches)]
         bodies += [printer.text() for printer in printers]
         bodies.append(HostFunction(kernel, printers, used).text())
-    merges = [merge_function(monoid, dtype, used, loose) for monoid, dtype, loose in sorted(used.merges, key=_named)]
-    own = [own_function(function, dtype, loose) for function, dtype, loose in sorted(used.functions, key=_named)]
+    merges = [merge_function(monoid, dtype, used, loose) for monoid, dtype, loose in sorted(used.merges, key=_key_text)]
+    own = [own_function(function, dtype, loose) for function, dtype, loose in sorted(used.functions, key=_key_text)]
     hosts = [text for name, text in HOST.items() if name in used.host]
     rows = row_functions(used.rows)
     below = "\n\n\n".join([*own, *rows, *merges, *hosts, *bodies])
@@ -52,7 +52,7 @@ def together(kernels: Sequence[Kernel], comment: str = "") -> str:
     return f"{head}\n\n\n{below}\n" if below else f"{head}\n"
 
 
-def _named(key: tuple[str, object, bool]) -> tuple[str, str, bool]:
+def _key_text(key: tuple[str, object, bool]) -> tuple[str, str, bool]:
     return key[0], str(key[1]), key[2]
 
 
@@ -105,7 +105,7 @@ class HostFunction(SizeText):
 
     CDIV = "triton.cdiv"
 
-    def __init__(self, kernel: Kernel, printers: Sequence[TritonPrinter], used: Used) -> None:
+    def __init__(self, kernel: Kernel, printers: Sequence[TritonPrinter], used: TextFunctions) -> None:
         super().__init__(TritonNames(kernel))
         self.kernel, self.printers, self.used = kernel, printers, used
         self.used.host |= {"index_type", "step_of", "warps_of"}
@@ -145,8 +145,8 @@ class HostFunction(SizeText):
                 continue
             value = f"{self.value(buffer)}.shape[{binding.axis}]"
             if binding.offset != Dim.of(0):
-                value = f"({value} - {closed(self.dim(binding.offset))})"
-            yield f"{name} = {opened(value if binding.factor == 1 else f'{value} // {binding.factor}')}"
+                value = f"({value} - {as_operand(self.dim(binding.offset))})"
+            yield f"{name} = {unwrap(value if binding.factor == 1 else f'{value} // {binding.factor}')}"
 
     def checks(self) -> Iterator[str]:
         """Shapes that the sizes do not fit are refused."""
@@ -159,7 +159,7 @@ class HostFunction(SizeText):
                 yield f'{INDENT}raise ValueError(f"{reason}")'
         for guard in self.kernel.guards:
             cells, left, right = map(self.dim, (guard.cells, guard.left, guard.right))
-            yield f"if {closed(cells)} != 0 and {left} > {right}:"
+            yield f"if {as_operand(cells)} != 0 and {left} > {right}:"
             yield f'{INDENT}raise ValueError(f"{{{left}}} is more than {{{right}}}")'
 
     def pack_inputs(self) -> Iterator[str]:
@@ -214,7 +214,7 @@ class HostFunction(SizeText):
         before += own
         if not own:
             before.clear()
-        return f"{word} {' and '.join(opened(self.condition(one)) for one in own)}:" if own else "else:"
+        return f"{word} {' and '.join(unwrap(self.condition(one)) for one in own)}:" if own else "else:"
 
     def first(self) -> str:
         return self.value(self.kernel.of(Role.INPUT)[0])
@@ -233,7 +233,7 @@ class HostFunction(SizeText):
             led += f" if {most} > {FEW} else 1" if printer.first_of(TilePolicy.KEPT) else ""
             yield f'STAGES = tiles.get("STAGES", {self.host("stages_of")}({most}){led})'
         if printer.texts.ends:
-            yield f"ENDS = {' or '.join(f'{closed(self.dim(end))} % ALIGN != 0' for end in printer.texts.ends)}"
+            yield f"ENDS = {' or '.join(f'{as_operand(self.dim(end))} % ALIGN != 0' for end in printer.texts.ends)}"
         if launch.hints.waits:
             yield f"EARLY = {may_begin_early(self.first())}"
         yield from (self.empty(b) for b in self.kernel.buffers if is_of_tiles(b) and self.value(b) in printer.buffers())
@@ -270,8 +270,8 @@ class HostFunction(SizeText):
 
     def even(self, name: str, even: Even) -> str:
         """Whether every cell of a tile is inside."""
-        whole = closed(self.dim(even.whole))
-        texts = [f"{whole} % {closed(self.dim(step))} == 0" for step in even.steps] or [f"{whole} == {name}"]
+        whole = as_operand(self.dim(even.whole))
+        texts = [f"{whole} % {as_operand(self.dim(step))} == 0" for step in even.steps] or [f"{whole} == {name}"]
         return " and ".join([*(["ALIGN == 1"] if even.led else []), *texts])
 
     def tile(self, tile: Tile, launch: Launch, tiles: Sequence[Tile]) -> Iterator[str]:
@@ -285,7 +285,7 @@ class HostFunction(SizeText):
             case TilePolicy.LIMITED:
                 yield f'{name} = tiles.get("{name}", {self.limit(tile, launch)})'
             case TilePolicy.COVERING | TilePolicy.KEPT:
-                extents = list(dict.fromkeys(self.dim(extent) for extent in covered_by(tile, launch))) or ["1"]
+                extents = list(dict.fromkeys(self.dim(extent) for extent in lengths_covered(tile, launch))) or ["1"]
                 most = extents[0] if len(extents) == 1 else f"max({', '.join(extents)})"
                 yield f"{name} = min({tile.number}, triton.next_power_of_2(max(1, {most})))"
             case TilePolicy.OCCUPYING:
@@ -306,7 +306,7 @@ class HostFunction(SizeText):
                 yield f'{name} = tiles.get("{name}", max(1, {size}))'
             case TilePolicy.ALIGNMENT:
                 steps = [self.dim(step) for step in strides_in(row_of(launch), tile.number)]
-                condition = " and ".join(f"{closed(step)} % {tile.number} == 0" for step in steps)
+                condition = " and ".join(f"{as_operand(step)} % {tile.number} == 0" for step in steps)
                 yield f'{name} = tiles.get("{name}", 1 if {condition} else {tile.number})'
             case TilePolicy.SHARING:
                 others = " * ".join(other.name for other in tiles if other.policy in SIZED)
@@ -317,7 +317,7 @@ class HostFunction(SizeText):
 
     def limit(self, tile: Tile, launch: Launch) -> str:
         """The cells of a tile, or as many as cover its loop where these are fewer."""
-        whole = next(covered_by(tile, launch), Dim.of(1))
+        whole = next(lengths_covered(tile, launch), Dim.of(1))
         if whole.constant is None:
             return f"min({tile.number}, max({WARP}, triton.next_power_of_2({self.dim(whole)})))"
         return str(min(tile.number, max(WARP, 1 << (whole.constant - 1).bit_length())))
@@ -331,7 +331,7 @@ class HostFunction(SizeText):
 
     def warps(self, printer: TritonPrinter) -> str:
         pieces = [tile for tile in printer.tiles if tile.policy is TilePolicy.OCCUPYING]
-        alone = [tile for tile in pieces if any(covered_by(tile, printer.launch))]
+        alone = [tile for tile in pieces if any(lengths_covered(tile, printer.launch))]
         others = [tile for tile in printer.tiles if tile.policy is not TilePolicy.ALIGNMENT and tile not in pieces]
         cells = " * ".join(tile.name for tile in alone or others) or "1"
         if (one := printer.first_of(TilePolicy.GROWING)) is not None:
@@ -354,11 +354,11 @@ class HostFunction(SizeText):
     def operate(self, op: DimOp, left: str, right: str) -> str:
         """Python divides downwards, as Dims do."""
         if op.kind in ("max", "min"):
-            return f"{op.kind}({opened(left)}, {opened(right)})"
+            return f"{op.kind}({unwrap(left)}, {unwrap(right)})"
         step = op.right.constant
         if op.kind == "floordiv" and step and constant_in(op.left) == step - 1:
             return f"triton.cdiv({self.dim(op.left - (step - 1))}, {step})"
-        return f"({closed(left)} {'//' if op.kind == 'floordiv' else '%'} {closed(right)})"
+        return f"({as_operand(left)} {'//' if op.kind == 'floordiv' else '%'} {as_operand(right)})"
 
     def condition(self, expr: Expr) -> str:
         """A bool of the sizes."""
@@ -366,7 +366,7 @@ class HostFunction(SizeText):
             case Const(value):
                 return str(value)
             case Index(dim):
-                return closed(self.dim(dim))
+                return as_operand(self.dim(dim))
             case Call("logical_not", (inner,)):
                 return f"(not {self.condition(inner)})"
             case Call(("logical_and" | "logical_or") as word, (left, right)):
@@ -411,13 +411,13 @@ def row_of(launch: Launch) -> Dim:
 
 def length_of(tile: Tile, launch: Launch) -> Dim:
     """The length of the loops that a tile of a launch covers; of the rows, where its loops are of full tiles alone."""
-    return next((extent for each in (tile, *launch.tiles) for extent in covered_by(each, launch)), Dim.of(1))
+    return next((extent for each in (tile, *launch.tiles) for extent in lengths_covered(each, launch)), Dim.of(1))
 
 
-def covered_by(tile: Tile, launch: Launch) -> Iterator[Dim]:
+def lengths_covered(tile: Tile, launch: Launch) -> Iterator[Dim]:
     """The lengths of the loops that a tile of a launch covers."""
     aligned = [one.size - 1 for one in launch.tiles if one.policy is TilePolicy.ALIGNMENT]
-    for one, rest in covered_in(launch):
+    for one, rest in tiles_covered(launch):
         if one == tile:
             left = rest.replace(dict(zip(("#lead",), aligned, strict=False)))
             loops = {name for name in left.names if name.startswith("#")}

@@ -150,15 +150,15 @@ class ProductPrinter:
     def inner(self, index: str, bound: int, inside: str) -> str:
         """The mask of a tile: channels that are there, and cells below the bound."""
         beyond = [] if self.is_whole else [f"({index} < {bound})[None, :]"]
-        return _masked(" & ".join([*([f"({inside})[:, None]"] if inside else []), *beyond]))
+        return _mask_arguments(" & ".join([*([f"({inside})[:, None]"] if inside else []), *beyond]))
 
     def rows(self, index: str, bound: int) -> str:
         """The cells of the rows at an index, 0 beyond the `bound`."""
         reaches = not self.is_whole or (self.form.bits == 4 and self.products.padded > self.products.depth)
         if not self.is_dot:
-            return f"tl.load(x + {index}{_masked(f'{index} < {bound}' if reaches else '')}).to(tl.float32)"
+            return f"tl.load(x + {index}{_mask_arguments(f'{index} < {bound}' if reaches else '')}).to(tl.float32)"
         mask = f"(m < {self.products.rows})[None, :]" + (f" & ({index} < {bound})[:, None]" if reaches else "")
-        return f"tl.load(x + m[None, :] * {self.products.depth} + ({index})[:, None]{_masked(mask)})"
+        return f"tl.load(x + m[None, :] * {self.products.depth} + ({index})[:, None]{_mask_arguments(mask)})"
 
     def whole(self, at: int) -> Iterator[str]:
         """Lines that add a tile whose cells are of one scale, or have none."""
@@ -196,9 +196,9 @@ class ProductPrinter:
         axis = "[:, None]" if self.is_dot else ""
         yield f"r{at} = acc{at}" if self.is_dot else f"r{at} = tl.sum(acc{at}, 1)"
         if self.form.bits == 8:
-            yield f"r{at} *= tl.load(s{at} + n{_masked(inside)}){axis}"
+            yield f"r{at} *= tl.load(s{at} + n{_mask_arguments(inside)}){axis}"
         if self.products.biased[at]:
-            yield f"r{at} += tl.load(b{at} + n{_masked(inside)}).to(tl.float32){axis}"
+            yield f"r{at} += tl.load(b{at} + n{_mask_arguments(inside)}).to(tl.float32){axis}"
 
     def store_lines(self, at: int, inside: str) -> Iterator[str]:
         """Lines that store a result."""
@@ -211,5 +211,5 @@ class ProductPrinter:
         yield f"tl.store(y{at} + {place}, r{at}.to({self.cell_type}){f', mask={mask}' if mask else ''})"
 
 
-def _masked(mask: str) -> str:
+def _mask_arguments(mask: str) -> str:
     return f", mask={mask}, other=0" if mask else ""

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from noyau.codegen import tables as codegen_tables
 from noyau.codegen.identifiers import Scopes
-from noyau.codegen.tables import dim_text, opened, short_float32, snippets
+from noyau.codegen.tables import dim_text, short_float32, snippets, unwrap
 from noyau.dtypes import CELLS, DType
 from noyau.ir.dims import Dim, DimOp
 from noyau.ir.loops import Kernel
@@ -57,7 +57,7 @@ class SizeText(ABC):
 
     def dim(self, dim: Dim) -> str:
         """An index or an extent, without parentheses around it."""
-        return opened(dim_text(self._with_ceilings(dim), self.word, self.operate))
+        return unwrap(dim_text(self._with_ceilings(dim), self.word, self.operate))
 
     def _with_ceilings(self, dim: Dim) -> Dim:
         """The Dim with a word for each (n - 1) // step + 1."""
@@ -152,7 +152,7 @@ UNSIGNED = {"abs": "{0}", "negative": "(0 - {0})"}
 OWN = snippets(Path(__file__).with_name("functions.txt"))
 
 
-def spelled(function: str, dtype: DType) -> str | None:
+def call_text(function: str, dtype: DType) -> str | None:
     """The text of a call of what Triton has a word for."""
     tables = {
         "bool": (BOOLS,),
@@ -165,7 +165,7 @@ def spelled(function: str, dtype: DType) -> str | None:
 
 def is_own(function: str, dtype: DType) -> bool:
     """Whether it is a function that stands in the text."""
-    return f"{function}_{dtype.kind.removeprefix('u')}" in OWN and spelled(function, dtype) is None
+    return f"{function}_{dtype.kind.removeprefix('u')}" in OWN and call_text(function, dtype) is None
 
 
 def own_function(function: str, dtype: DType, loose: bool = False) -> str:
@@ -197,6 +197,6 @@ def const_text(value: float | int | bool, dtype: DType) -> str:
     return f"({number!r})" if math.copysign(1, number) < 0 else repr(number)
 
 
-def typed(value: float | int | bool, dtype: DType) -> str:
+def typed_number(value: float | int | bool, dtype: DType) -> str:
     """A number that carries its dtype."""
     return f"tl.full((), {const_text(value, dtype)}, {TYPES[dtype]})"

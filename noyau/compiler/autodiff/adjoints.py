@@ -328,7 +328,7 @@ def carriers(graph: Graph, starts: Sequence[str]) -> frozenset[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Derived:
+class DerivedGradient:
     """Gradient of a graph by some of its inputs.
 
     `forward`: the graph, whose outputs are followed by those of the values `saved` that are no inputs or outputs of it.
@@ -344,14 +344,14 @@ class Derived:
     wanted: tuple[str, ...]
 
 
-def derive(graph: Graph, inputs: Sequence[str]) -> Derived:
+def derive(graph: Graph, inputs: Sequence[str]) -> DerivedGradient:
     """Derive a graph's float outputs by some inputs in reverse mode.
 
     A gradient that nothing reaches is 0. UnsupportedError names a value without one, or an input of no floats."""
     graph = without_copies(graph)
     gradient = gradient_of(graph, inputs)
     forward, saved, backward = split(graph, gradient)
-    return Derived(forward, saved, backward, gradient, tuple(inputs))
+    return DerivedGradient(forward, saved, backward, gradient, tuple(inputs))
 
 
 def gradient_of(graph: Graph, inputs: Sequence[str]) -> Graph:

@@ -78,16 +78,16 @@ def _change(node: Node, changes: Sequence[Growth | None]) -> Growth | None:
     """Derive the change of a value from those of its operands, of which one changes at least."""
     match node.kind, changes[0]:
         case Map(function), _:
-            return _mapped(function, changes)
+            return _map_growth(function, changes)
         case View(index=index) | Gather(index=index), Growth() as change:
-            return _moved(node, change, index)
+            return _move_growth(node, change, index)
         case Reduce(monoid, axes), Growth() as change:
-            return _reduced(monoid, axes, change)
+            return _reduce_growth(monoid, axes, change)
         case _:
             raise Unknown
 
 
-def _mapped(function: str, changes: Sequence[Growth | None]) -> Growth | None:
+def _map_growth(function: str, changes: Sequence[Growth | None]) -> Growth | None:
     first = changes[0]
     match function:
         case "identity" | "cast":
@@ -123,7 +123,7 @@ def _together(minus: bool, left: Growth | None, right: Growth | None, *, scales:
     return replace(left, times=left.times + right.times)
 
 
-def _moved(node: Node, change: Growth, index: Sequence[Dim | Lookup]) -> Growth:
+def _move_growth(node: Node, change: Growth, index: Sequence[Dim | Lookup]) -> Growth:
     named = {int(name[1:]) for dim in change.index for name in dim.names if name.startswith("#")}
     here: dict[str, Dim] = {}
     for axis in named:
@@ -134,7 +134,7 @@ def _moved(node: Node, change: Growth, index: Sequence[Dim | Lookup]) -> Growth:
     return replace(change, index=tuple(simplify(dim.replace(here), node.extents) for dim in change.index))
 
 
-def _reduced(monoid: str, axes: tuple[int, ...], change: Growth) -> Growth:
+def _reduce_growth(monoid: str, axes: tuple[int, ...], change: Growth) -> Growth:
     """The change of a reduction over axes along which all cells change alike."""
     names = {index_name(axis) for axis in axes}
     passes = MONOIDS[monoid].passes_factors if change.scales else MONOIDS[monoid].passes_terms

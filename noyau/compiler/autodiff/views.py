@@ -327,7 +327,7 @@ def scatter_back(
     """The gradient of what was merged into (0) or of what was merged (2). UnsupportedError for products."""
     match kind.monoid:
         case "sum":
-            return gradient if position == 0 else _seen(builder, kind.index, gradient, operands)
+            return gradient if position == 0 else _read_places(builder, kind.index, gradient, operands)
         case None:
             return _overwritten(builder, kind.index, operands, gradient, position)
         case "max" | "min":
@@ -336,7 +336,7 @@ def scatter_back(
             raise UnsupportedError(f"{node.output}: a Scatter that merges by {kind.monoid} has no derivative")
 
 
-def _seen(builder: GradientBuilder, index: Index, value: Node, operands: Sequence[Node]) -> Node:
+def _read_places(builder: GradientBuilder, index: Index, value: Node, operands: Sequence[Node]) -> Node:
     """A value read at the places that a Scatter writes to."""
     dims = tuple(entry for entry in index if isinstance(entry, Dim))
     if len(dims) == len(index):
@@ -352,8 +352,8 @@ def _overwritten(builder: GradientBuilder, index: Index, operands: Sequence[Node
     if position == 0:
         is_last = builder.call("less", last, builder.iota(0, shape))
         return builder.call("where", is_last, above, builder.like(0.0, above))
-    wins = builder.call("equal", _seen(builder, index, last, operands), number)
-    return builder.call("where", wins, _seen(builder, index, above, operands), builder.like(0.0, updates))
+    wins = builder.call("equal", _read_places(builder, index, last, operands), number)
+    return builder.call("where", wins, _read_places(builder, index, above, operands), builder.like(0.0, updates))
 
 
 def _shared(
@@ -363,10 +363,10 @@ def _shared(
     call, exact = builder.call, gradient.dtype.compute
     out, first, updates, above = (builder.cast(each, exact) for each in (node, operands[0], operands[2], gradient))
     hit = call("equal", first, out)
-    hits = call("equal", updates, _seen(builder, index, out, operands))
+    hits = call("equal", updates, _read_places(builder, index, out, operands))
     ones = call("where", hits, builder.like(1.0, updates), builder.like(0.0, updates))
     start = call("where", hit, builder.like(1.0, first), builder.like(0.0, first))
     share = call("divide", above, builder.scatter(index, "sum", [start, operands[1], ones]))
     if position == 0:
         return call("where", hit, share, builder.like(0.0, share))
-    return call("where", hits, _seen(builder, index, share, operands), builder.like(0.0, updates))
+    return call("where", hits, _read_places(builder, index, share, operands), builder.like(0.0, updates))

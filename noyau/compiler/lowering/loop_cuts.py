@@ -45,11 +45,11 @@ def as_one(first: Statement, second: Loop) -> Loop | None:
         return None
     moved = substitute(second.body, {second.var: Dim.of(second.var) - first.extent})
     own, other = ([s.name for s in every_statement(body) if isinstance(s, Let)] for body in (first.body, moved))
-    same = _named(moved, dict(zip(other, own, strict=False))) == _named(first.body, {})
+    same = _rename(moved, dict(zip(other, own, strict=False))) == _rename(first.body, {})
     return replace(first, extent=first.extent + second.extent) if same else None
 
 
-def _named(body: Iterable[Statement], names: Mapping[str, str]) -> tuple[Statement, ...]:
+def _rename(body: Iterable[Statement], names: Mapping[str, str]) -> tuple[Statement, ...]:
     """Statements with other names of their values, and of where these come from the node alone."""
 
     def value(expr: Expr) -> Expr:

@@ -53,7 +53,7 @@ def _work(statements: Iterable[Statement]) -> Dim:
 
 def bytes_moved(kernel: Kernel) -> Dim:
     """The bytes that must move: inputs and outputs once, of a looked-up table what its longest reading takes."""
-    gathered, total = _gathered(kernel), Dim.of(0)
+    gathered, total = _gathered_inputs(kernel), Dim.of(0)
     for buffer in (*kernel.of(Role.INPUT), *kernel.of(Role.OUTPUT)):
         whole = product(buffer.shape)
         moved = -maximum(-whole, -gathered[buffer.name]) if buffer.name in gathered else whole
@@ -61,7 +61,7 @@ def bytes_moved(kernel: Kernel) -> Dim:
     return total
 
 
-def _gathered(kernel: Kernel) -> dict[str, Dim]:
+def _gathered_inputs(kernel: Kernel) -> dict[str, Dim]:
     """The inputs of which all readings are at looked-up indices, with the most cells that one of them takes."""
     looked_up, cells = set[str](), dict[str, Dim]()
     plain = {buffer.name for buffer in kernel.of(Role.OUTPUT)}

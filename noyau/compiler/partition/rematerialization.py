@@ -18,7 +18,7 @@ from noyau.ir.operators import OPERATORS
 def repeat_cheap(graph: Graph) -> Graph:
     """The graph in which each sum over columns has what it reads to itself, where that is cheaper to compute again than
     to write and to read: at most 12 flops a cell, of inputs that are no larger."""
-    nodes, names_taken, ends = list[Node](), set(graph.by_name), _shown(graph)
+    nodes, names_taken, ends = list[Node](), set(graph.by_name), _visible_values(graph)
     for node in graph.nodes:
         if isinstance(node.kind, Reduce) and len(graph[node.inputs[0]].shape) - 1 not in node.kind.axes:
             steps = _steps(graph, node.inputs[0], ends)
@@ -42,7 +42,7 @@ def _steps(graph: Graph, name: str, ends: Collection[str]) -> list[Node]:
     return [node for node in graph.nodes if node.output in steps]
 
 
-def _shown(graph: Graph) -> set[str]:
+def _visible_values(graph: Graph) -> set[str]:
     """The outputs, and what they show: it is written anyway."""
     ends = set(graph.outputs)
     for node in reversed(graph.nodes):

@@ -50,11 +50,11 @@ def _operands(graph: Graph, node: Node, cells_needed: int, sizes: Sizes, repeate
         return []
     match node.kind:
         case View(index):
-            return [(node.inputs[0], min(cells_needed, _looked_at(graph, node, index, sizes, repeated)))]
+            return [(node.inputs[0], min(cells_needed, _count_cells_read(graph, node, index, sizes, repeated)))]
         case Gather(index):
-            table = (node.inputs[0], min(cells_needed, _looked_at(graph, node, index, sizes, repeated)))
+            table = (node.inputs[0], min(cells_needed, _count_cells_read(graph, node, index, sizes, repeated)))
             lookups = [entry for entry in index if isinstance(entry, Lookup)]
-            return [table, *((node.inputs[entry.input], _reached(node, entry.at, sizes)) for entry in lookups)]
+            return [table, *((node.inputs[entry.input], _bound_indices(node, entry.at, sizes)) for entry in lookups)]
         case Scatter():
             return [(name, cells(graph[name], sizes)) for name in node.inputs]
         case _:
@@ -62,17 +62,17 @@ def _operands(graph: Graph, node: Node, cells_needed: int, sizes: Sizes, repeate
             return [(name, -(-cells(graph[name], sizes) * cells_needed // whole)) for name in node.inputs]
 
 
-def _looked_at(graph: Graph, node: Node, index: tuple[Dim | Lookup, ...], sizes: Sizes, repeated: bool) -> int:
+def _count_cells_read(graph: Graph, node: Node, index: tuple[Dim | Lookup, ...], sizes: Sizes, repeated: bool) -> int:
     """Count the cells of the first operand that an index map can reach."""
     count = 1
     for entry, extent in zip(index, graph[node.inputs[0]].shape, strict=True):
         if not isinstance(entry, Lookup) or not repeated:
             at = entry.at if isinstance(entry, Lookup) else (entry,)
-            count *= min(_reached(node, at, sizes), int(extent.evaluate(sizes)))
+            count *= min(_bound_indices(node, at, sizes), int(extent.evaluate(sizes)))
     return count
 
 
-def _reached(node: Node, at: tuple[Dim, ...], sizes: Sizes) -> int:
+def _bound_indices(node: Node, at: tuple[Dim, ...], sizes: Sizes) -> int:
     """Bound the number of values that some indices take together by the trips of the loops that they name."""
     names = {name for dim in at for name in dim.names if name.startswith("#")}
     return math.prod(int(node.extents[name].evaluate(sizes)) for name in names)

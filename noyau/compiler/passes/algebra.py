@@ -107,7 +107,7 @@ def multiply(node: Node, rebuilder: Rebuilder) -> Change:
             return other
         if number_of(rebuilder, this) == -1:
             return (replace(node, kind=Map("negative"), inputs=(other,)),)
-        (one, power), (two, inverse) = _scaled(rebuilder, this), _scaled(rebuilder, other)
+        (one, power), (two, inverse) = _split_scale(rebuilder, this), _split_scale(rebuilder, other)
         if node.dtype.is_float and power * inverse == 1 and power != 1:
             return (replace(node, inputs=(one, two)),)
         if node.dtype.is_float and node.dtype is not DType.F64 and function_of(rebuilder, this) == "reciprocal":
@@ -116,7 +116,7 @@ def multiply(node: Node, rebuilder: Rebuilder) -> Change:
     return (node,)
 
 
-def _scaled(rebuilder: Rebuilder, name: str) -> tuple[str, float]:
+def _split_scale(rebuilder: Rebuilder, name: str) -> tuple[str, float]:
     """The a and the 2^k of a value a 2^k."""
     node = rebuilder.nodes[name]
     if node.kind == Map("multiply"):
@@ -265,13 +265,13 @@ def neutral(node: Node, rebuilder: Rebuilder, value: bool) -> Change:
 def simplify_algebra(graph: Graph) -> Graph:
     """Every node in the form that the rules below give it, to the end."""
     while True:
-        simpler = drop_unused(rebuild(graph, _simplified))
+        simpler = drop_unused(rebuild(graph, _simplify))
         if simpler.nodes == graph.nodes:
             return graph
         graph = simpler
 
 
-def _simplified(node: Node, rebuilder: Rebuilder) -> Change:
+def _simplify(node: Node, rebuilder: Rebuilder) -> Change:
     match node.kind:
         case Map(function) if function in _RULES:
             return _RULES[function](node, rebuilder)

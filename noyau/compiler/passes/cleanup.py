@@ -21,10 +21,10 @@ from noyau.ir.ranges import simplify
 def fold_constants(graph: Graph) -> Graph:
     """Each Map of one-element constants, and each view of one into one element, as a constant with a name of its own:
     under the old one it would seem to be a value that is there before the kernel runs."""
-    return rebuild(graph, _folded)
+    return rebuild(graph, _fold)
 
 
-def _folded(node: Node, rebuilder: Rebuilder) -> Change:
+def _fold(node: Node, rebuilder: Rebuilder) -> Change:
     operands = [value for name in node.inputs if (value := _scalar(rebuilder, name)) is not None]
     is_number = isinstance(node.kind, Iota) and node.kind.index.constant is not None
     is_known = isinstance(node.kind, Map | View) and 0 < len(operands) == len(node.inputs)
@@ -82,10 +82,10 @@ def drop_unused(graph: Graph, *, inputs_too: bool = False) -> Graph:
 
 def compose_views(graph: Graph) -> Graph:
     """Each view reads what the views before it read, at the composed index."""
-    return rebuild(graph, _composed)
+    return rebuild(graph, _compose)
 
 
-def _composed(node: Node, rebuilder: Rebuilder) -> Iterable[Node]:
+def _compose(node: Node, rebuilder: Rebuilder) -> Iterable[Node]:
     source = rebuilder.nodes[node.inputs[0]] if node.inputs else node
     if not isinstance(node.kind, View) or not isinstance(source.kind, View):
         return (node,)

@@ -24,7 +24,7 @@ def round_before_differences(graph: Graph) -> Graph:
     """Let each value that is computed with products be rounded before its own maximum or minimum is taken off, and
     products that others want as well, or that a choice is added to, before they are parts of a sum that is set beside
     its own maximum or minimum."""
-    shared = _fused_in_one_place(graph)
+    shared = _operands_fused_once(graph)
 
     def change(node: Node, rebuilder: Rebuilder) -> tuple[Node, ...]:
         places = {at for at, _ in enumerate(node.inputs) if (node.output, at) in shared}
@@ -92,7 +92,7 @@ def _origin(name: str, nodes: Mapping[str, Node]) -> Node:
     return node
 
 
-def _fused_in_one_place(graph: Graph) -> set[tuple[str, int]]:
+def _operands_fused_once(graph: Graph) -> set[tuple[str, int]]:
     """The operands of sums, by the sum and the place, that are products, where a choice is the other operand or where
     the product is also wanted outside of what a value that stands beside its own extreme is computed from."""
     nodes, places = graph.by_name, set[tuple[str, int]]()
@@ -100,7 +100,7 @@ def _fused_in_one_place(graph: Graph) -> set[tuple[str, int]]:
         compares = isinstance(node.kind, Map) and OPERATORS[node.kind.function].is_comparison
         place = _place_beside_extreme(node, nodes) if compares or node.kind == Map("subtract") else None
         if place is not None:
-            within = _computed_from(node.inputs[place], nodes)
+            within = _recomputed_values(node.inputs[place], nodes)
             outside = _products_outside(graph, within)
             for name in within:
                 parts = [_origin(part, nodes) for part in _parts(nodes[name])]
@@ -110,7 +110,7 @@ def _fused_in_one_place(graph: Graph) -> set[tuple[str, int]]:
     return places
 
 
-def _computed_from(name: str, nodes: Mapping[str, Node]) -> set[str]:
+def _recomputed_values(name: str, nodes: Mapping[str, Node]) -> set[str]:
     """The values that a kernel computes anew wherever it needs this one, with it."""
     values, waiting = set[str](), [name]
     while waiting:

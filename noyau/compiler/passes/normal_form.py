@@ -160,13 +160,13 @@ def own_sizes(graph: Graph, facts: Sequence[Demand] = ()) -> Graph:
     wherever else that stands, the size stands too. Sizes that must be equal are one. `facts`: demands met elsewhere."""
     for find in (_one_of_two, _extent):
         while (swap := find(graph, facts)) is not None:
-            change = partial(_swapped, unit=swap[0], value=swap[1])
+            change = partial(_swap, unit=swap[0], value=swap[1])
             nodes = tuple(with_dims(node, change) for node in graph.nodes)
-            facts, graph = _changed(facts, change), replace(graph, nodes=nodes, demands=_changed(graph.demands, change))
+            facts, graph = _change(facts, change), replace(graph, nodes=nodes, demands=_change(graph.demands, change))
     return graph
 
 
-def _changed(demands: Iterable[Demand], change: Callable[[Dim], Dim]) -> tuple[Demand, ...]:
+def _change(demands: Iterable[Demand], change: Callable[[Dim], Dim]) -> tuple[Demand, ...]:
     """Demands after a swap, without those that are met for certain."""
     changed = [replace(demand, left=change(demand.left), right=change(demand.right)) for demand in demands]
     return tuple(demand for demand in changed if demand.left != demand.right)
@@ -214,13 +214,13 @@ def _among(dim: Dim, bound: Collection[str]) -> Iterator[Swap]:
     for monomial, factor in dim.terms:
         term = Dim(((monomial, factor),))
         rest = dim - term
-        if abs(factor) == 1 and not term.names <= set(bound) and _swapped(rest, monomial, Dim.of(0)) == rest:
+        if abs(factor) == 1 and not term.names <= set(bound) and _swap(rest, monomial, Dim.of(0)) == rest:
             yield monomial, (Dim.of(str(dim)) - rest) * factor
 
 
-def _swapped(dim: Dim, unit: Monomial, value: Dim) -> Dim:
+def _swap(dim: Dim, unit: Monomial, value: Dim) -> Dim:
     """A Dim in which a Dim stands for a product of sizes, also within divisions."""
-    total, change = Dim.of(0), partial(_swapped, unit=unit, value=value)
+    total, change = Dim.of(0), partial(_swap, unit=unit, value=value)
     for monomial, factor in dim.terms:
         part, left = Dim.of(factor), list(monomial)
         while all(left.count(atom) >= unit.count(atom) for atom in unit):

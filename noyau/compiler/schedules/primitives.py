@@ -65,11 +65,11 @@ def with_bodies(kernel: ir.Kernel, change: Callable[[Statements], Statements]) -
 
 def coalesce(statements: Statements) -> Statements:
     """Loops that stand alone in each other, as one, where no index then needs a division."""
-    one = (_joined(replace(s, body=coalesce(s.body))) if isinstance(s, ir.Loop) else s for s in statements)
+    one = (_join_loops(replace(s, body=coalesce(s.body))) if isinstance(s, ir.Loop) else s for s in statements)
     return rewrite(one, _coalesce_fold)
 
 
-def _joined(outer: ir.Loop) -> ir.Loop:
+def _join_loops(outer: ir.Loop) -> ir.Loop:
     match outer.body:
         case (ir.Loop(var, extent, axis, body),) if axis is outer.axis and outer.var not in extent.names:
             changed = _in_one(outer.var, var, extent, body)
@@ -139,7 +139,7 @@ def chain(statements: Statements) -> tuple[list[ir.Loop], Statements]:
     return loops, statements
 
 
-def nested(loops: Iterable[ir.Loop], body: Statements) -> Statements:
+def nest(loops: Iterable[ir.Loop], body: Statements) -> Statements:
     """Loops that stand alone in each other, around a body."""
     for loop in reversed(list(loops)):
         body = (replace(loop, body=body),)
@@ -156,15 +156,15 @@ def reorder(statements: Statements, order: Sequence[str]) -> Statements:
     for loop in loops:
         if carries(loop) or loop.extent.names & by_name.keys():
             raise UnsupportedError(f"the loop over {loop.var} has to stay where it is")
-    return nested([by_name[name] for name in order], body)
+    return nest([by_name[name] for name in order], body)
 
 
 def widen(statements: Statements) -> Statements:
     """Every innermost loop bound to LANES, but those that carry a state from one round to the next."""
-    return tuple(_widened(s) if isinstance(s, ir.Loop) else s for s in statements)
+    return tuple(_widen(s) if isinstance(s, ir.Loop) else s for s in statements)
 
 
-def _widened(loop: ir.Loop) -> ir.Loop:
+def _widen(loop: ir.Loop) -> ir.Loop:
     inner = walk.folds_in(loop.body) or any(isinstance(s, ir.Loop) for s in walk.every_statement(loop.body))
     serial = inner or loop.axis is not ir.Axis.SERIAL or carries(loop)
     return replace(loop, axis=loop.axis if serial else ir.Axis.LANES, body=widen(loop.body))
@@ -235,7 +235,7 @@ def drop_unused(statements: Statements) -> Statements:
             case ir.Let(name):
                 used = any(isinstance(expr, ir.Var) and expr.name == name for expr in walk.every_expression(rest))
             case ir.Alloc(name):
-                used = name in walk.touched(rest)
+                used = name in walk.memory_of(rest)
             case _:
                 used = True
         if used:
@@ -283,7 +283,7 @@ def _is_size(value: ir.Expr) -> bool:
             return False
 
 
-def tiled(loop: ir.Loop, size: int, outer: str, inner: str, count: str) -> tuple[ir.Loop, Statements, ir.Loop]:
+def tile_loop(loop: ir.Loop, size: int, outer: str, inner: str, count: str) -> tuple[ir.Loop, Statements, ir.Loop]:
     """The loop over tiles of at most `size`, of which the last one is shorter, without a body; the Let that calls the
     length of a tile `count`, where it is not known now; and the loop over a tile."""
     begin = Dim.of(outer) * size
@@ -331,7 +331,7 @@ def apart(body: Statements) -> list[Statements]:
     blocks: list[Statements] = [(s,) for s in body if isinstance(s, ir.Loop)]
     stores = tuple(s for s in body if isinstance(s, ir.Store) and s.merge is None)
     lets = tuple(s for s in body if isinstance(s, ir.Let))
-    used = walk.stored_in(s for block in blocks for s in block) | {load.buffer for load in walk.loads_of(body)}
+    used = walk.targets_of(s for block in blocks for s in block) | {load.buffer for load in walk.loads_of(body)}
     if len(blocks) + len(stores) + len(lets) != len(body) or any(used & set(store.buffers) for store in stores):
         return [body]
     blocks = [drop_unused((*lets, *block)) for block in (*blocks, stores) if block]

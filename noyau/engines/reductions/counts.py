@@ -12,7 +12,7 @@ from noyau.ops.op import op
 
 
 @op("f64[n], f64[m], f64, i64[cells] -> i64[cells]")
-def binned(x, edges, per_unit, state):  # type: ignore[no-untyped-def]
+def count_bins(x, edges, per_unit, state):  # type: ignore[no-untyped-def]
     last, is_nan = edges.shape[0] - 2, np.isnan(x)
     near = np.where(is_nan, 0, np.clip(np.floor((x - edges[0]) * per_unit), 0, last)).astype(np.int64)
     place = near - (x < edges[near]) + (x >= edges[near + 1]) - (x == edges[-1])  # the product is rounded, edges decide
@@ -35,7 +35,7 @@ class Histogram:
         return np.zeros(len(self.edges) + 2, np.int64)
 
     def step(self, state: np.ndarray, x: Any) -> np.ndarray:
-        return np.asarray(binned(np.asarray(numbers(x, "Histogram"), np.float64), self.edges, self.per_unit, state))
+        return np.asarray(count_bins(np.asarray(numbers(x, "Histogram"), np.float64), self.edges, self.per_unit, state))
 
     def finish(self, state: np.ndarray) -> dict[str, Any]:
         below, above, nan = state[[0, -2, -1]].tolist()
@@ -43,7 +43,7 @@ class Histogram:
 
 
 @op("u32[n], i64[cells] -> i64[cells]")
-def counted_by_prefix(bits, state):  # type: ignore[no-untyped-def]
+def count_prefixes(bits, state):  # type: ignore[no-untyped-def]
     out = state.copy()
     np.add.at(out, (bits >> np.uint32(16)).astype(np.int64), 1)
     return out
@@ -66,7 +66,7 @@ class Quantiles:
     def step(self, state: np.ndarray, x: Any) -> np.ndarray:
         with np.errstate(over="ignore"):
             bits = np.ascontiguousarray(numbers(x, "Quantiles"), np.float32).view(np.uint32)
-        return np.asarray(counted_by_prefix(bits, state))
+        return np.asarray(count_prefixes(bits, state))
 
     def finish(self, state: np.ndarray) -> np.ndarray:
         """Each quantile by np.quantile's method "inverted_cdf", in the middle of its bin; NaN of no numbers."""

@@ -44,7 +44,7 @@ def bits_of(values: Any) -> np.ndarray:
     return np.frombuffer(b"".join(map(digests.__getitem__, texts)), "<u8").astype(np.uint64)
 
 
-def hashed(values: Any, seed: int = 0) -> np.ndarray:
+def hash_values(values: Any, seed: int = 0) -> np.ndarray:
     """The hash of each value, of which all bits look random."""
     return np.asarray(hashes(np.ascontiguousarray(bits_of(values)), start_of(seed)))
 
@@ -101,7 +101,7 @@ class DistinctSample:
         return np.array(0), np.empty(0, np.uint64)
 
     def step(self, state: Any, x: Any) -> Any:
-        bits = hashed(x, self.seed)
+        bits = hash_values(x, self.seed)
         # Of many distinct values few have so many zeros: these are sorted first, and more only as long as they fit.
         level, sample = max(int(state[0]), int(math.log2(max(1.0, 2 * len(bits) / self.most)))), np.empty(0, np.uint64)
         for lower in range(level, int(state[0]) - 1, -1):

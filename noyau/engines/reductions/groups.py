@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from noyau.engines.reduction import added, fits, numbers, overflow, reduction
+from noyau.engines.reduction import add_exactly, fits, numbers, overflow, reduction
 from noyau.ops.op import op
 
 _DIRECT = 1 << 16  # groups that may be numbered by their keys, however few rows there are
@@ -71,7 +71,7 @@ class GroupMoments:
         keys = a[0] if np.array_equal(a[0], b[0]) else np.union1d(a[0], b[0])
         (n, s, q), (m, t, r) = (_spread(each, keys) for each in (a, b))
         apart = t / np.maximum(m, 1) - s / np.maximum(n, 1)
-        return keys, n + m, added(s, t, "GroupMoments"), q + r + apart * apart * (n * (m / np.maximum(n + m, 1)))
+        return keys, n + m, add_exactly(s, t, "GroupMoments"), q + r + apart * apart * (n * (m / np.maximum(n + m, 1)))
 
     def finish(self, state: Any) -> dict[str, np.ndarray]:
         keys, count, total, squares = state
@@ -118,7 +118,7 @@ def _totals(code: np.ndarray, x: np.ndarray, groups: int) -> np.ndarray:
     if fits(x.min(initial=0), x.max(initial=0), len(x), x.dtype):
         return np.asarray(totals_by_group(code, x, np.zeros(groups, np.int64)) if groups > 1 else x.sum(keepdims=True))
     half = len(x) // 2
-    return added(_totals(code[:half], x[:half], groups), _totals(code[half:], x[half:], groups), "GroupMoments")
+    return add_exactly(_totals(code[:half], x[:half], groups), _totals(code[half:], x[half:], groups), "GroupMoments")
 
 
 def _spread(state: Any, keys: np.ndarray) -> Any:

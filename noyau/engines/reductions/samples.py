@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from noyau.engines.reduction import numbers, reduction
-from noyau.engines.reductions.distinct import hashed
+from noyau.engines.reductions.distinct import hash_values
 from noyau.ops.op import op
 
 _CELLS = 1 << 20  # of distances at once
@@ -55,7 +55,7 @@ class Reservoir:
         return np.empty(0, np.uint64), np.empty(0)
 
     def step(self, state: Any, key: Any, x: Any) -> Any:
-        keys, rows = hashed(key, self.seed), np.asarray(x)
+        keys, rows = hash_values(key, self.seed), np.asarray(x)
         # Four times as many as are wanted lie below this, most likely: the others need not be sorted.
         low = keys < np.uint64(min(4 * self.count / len(keys), 0.999) * 2.0**64)
         first = self.merge(state, (keys[low], rows[low]))

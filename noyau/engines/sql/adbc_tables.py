@@ -15,8 +15,8 @@ from adbc_driver_manager import dbapi
 
 from noyau.engines.arrow_files import chunks_of, column_of, even
 from noyau.engines.reading import Chunk, Reading, require_columns
-from noyau.engines.sinks import CHUNKS, Piece, flattened
-from noyau.engines.sql.places import Place, quoted
+from noyau.engines.sinks import CHUNKS, Piece, flatten_columns
+from noyau.engines.sql.places import Place, quote_name
 from noyau.errors import InputError, NoyauError, OutputError
 
 # Rows then come in one order whenever the table is read: work that goes on skips those that it has done.
@@ -123,7 +123,7 @@ class TableSource:
         """The columns in SQL: a NUMERIC of PostgreSQL, which travels as a text, as a float."""
         numeric = [name for name in columns if "numeric" in str(self.schema.field(name).type)]
         cast = "CAST({0} AS DOUBLE PRECISION) AS {0}"
-        return ", ".join(cast.format(quoted(name)) if name in numeric else quoted(name) for name in columns)
+        return ", ".join(cast.format(quote_name(name)) if name in numeric else quote_name(name) for name in columns)
 
     def _tables(self, *queries: str) -> list[Any]:
         tables = []
@@ -147,8 +147,8 @@ class TableSink:
         *schema, self.name = place.what.rsplit(".", 1)
         self.options = {"db_schema_name": schema[0]} if schema else {}
         if not resume:
-            self._run(f"DROP TABLE IF EXISTS {place.sql}", f"DROP TABLE IF EXISTS {quoted(self.record)}")
-        earlier = self._rows(f"SELECT part, chunk, plan FROM {quoted(self.record)}")
+            self._run(f"DROP TABLE IF EXISTS {place.sql}", f"DROP TABLE IF EXISTS {quote_name(self.record)}")
+        earlier = self._rows(f"SELECT part, chunk, plan FROM {quote_name(self.record)}")
         fault = "is of other work, by its op, source or options" if earlier and earlier[0][2] != plan else ""
         if earlier is None and self._rows(f"SELECT 1 FROM {place.sql} LIMIT 1") is not None:
             fault = "is there already"
@@ -158,8 +158,8 @@ class TableSink:
         if earlier:
             self.piece = earlier[0][:2]
         else:
-            self._run(f"CREATE TABLE {quoted(self.record)} (part BIGINT, chunk BIGINT, plan VARCHAR(64))")
-            self._run(f"INSERT INTO {quoted(self.record)} VALUES (-1, -1, '{plan}')")
+            self._run(f"CREATE TABLE {quote_name(self.record)} (part BIGINT, chunk BIGINT, plan VARCHAR(64))")
+            self._run(f"INSERT INTO {quote_name(self.record)} VALUES (-1, -1, '{plan}')")
 
     def has(self, piece: Piece) -> bool:
         return piece <= tuple(self.piece)
@@ -167,12 +167,12 @@ class TableSink:
     def write(self, piece: Piece, content: Any) -> None:
         with _errors(self.place, OutputError, "cannot be written"), self.open.cursor() as cursor:
             if content is not None:
-                cursor.adbc_ingest(self.name, pa.table(flattened(content)), mode="create_append", **self.options)
+                cursor.adbc_ingest(self.name, pa.table(flatten_columns(content)), mode="create_append", **self.options)
         if content is None or piece[1] % CHUNKS == CHUNKS - 1:
-            self._run(f"UPDATE {quoted(self.record)} SET part = {piece[0]}, chunk = {piece[1]}")
+            self._run(f"UPDATE {quote_name(self.record)} SET part = {piece[0]}, chunk = {piece[1]}")
 
     def finish(self) -> None:
-        self._run(f"DROP TABLE {quoted(self.record)}")
+        self._run(f"DROP TABLE {quote_name(self.record)}")
 
     def close(self) -> None:
         """Leave the database; what is not committed is undone."""

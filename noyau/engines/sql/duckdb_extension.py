@@ -16,10 +16,10 @@ import numpy as np
 from noyau.codegen.language import GENERATIONS
 from noyau.compiler.lowering.input_layouts import PACKED
 from noyau.dtypes import DType
-from noyau.engines.derived import Derived
+from noyau.engines.derived import OpReduction
 from noyau.engines.laws import is_near
 from noyau.engines.rows import RowPlan
-from noyau.engines.sql.kernel_reduction import graphs_of, is_whole_sum, products_as_sums, settled
+from noyau.engines.sql.kernel_reduction import bind_graph, graphs_of, is_whole_sum, products_as_sums
 from noyau.errors import CheckError, InputError, SignatureError, UnsupportedError
 from noyau.ir.dims import Dim
 from noyau.ir.graph import Constant
@@ -42,7 +42,7 @@ def load_function(connection: Any, name: str, plan: Any, others: Mapping[str, An
     """Make a function of this name in the database of a connection, once it is right in one of its own.
     SignatureError for a reduction in Python, UnsupportedError for what has no kernels in C, InputError where the
     connection loads no extension or the name is taken, CheckError where the function is wrong."""
-    if not isinstance(plan, Derived | RowPlan):
+    if not isinstance(plan, OpReduction | RowPlan):
         remedy = f"write its folds as an op, or stream the rows: noyau.stream({name}, connection.sql('SELECT ...'))"
         raise SignatureError(f"{name}: DuckDB runs C, and its steps are Python: {remedy}")
     query = "SELECT count(*) FROM duckdb_functions() WHERE lower(function_name) = lower(?)"
@@ -70,10 +70,10 @@ def load_function(connection: Any, name: str, plan: Any, others: Mapping[str, An
             raise InputError(f"this connection loads no extension, as {name} is one: {remedy}; {message}") from fault
 
 
-def _try(connection: Any, name: str, plan: Derived | RowPlan, others: Mapping[str, Any]) -> None:
+def _try(connection: Any, name: str, plan: OpReduction | RowPlan, others: Mapping[str, Any]) -> None:
     """CheckError where the function is not what the graph is in float64, on some rows."""
-    whole, sizes = (plan.plan, plan.sizes) if isinstance(plan, Derived) else (plan, {})
-    graph = settled(whole.graph, others, {key: size for key, size in sizes.items() if key != whole.size})
+    whole, sizes = (plan.plan, plan.sizes) if isinstance(plan, OpReduction) else (plan, {})
+    graph = bind_graph(whole.graph, others, {key: size for key, size in sizes.items() if key != whole.size})
     arrays = make_inputs(graph, {whole.size: _TRIED}, np.random.default_rng(0)).arrays
     rows = ", ".join(map(str, zip(*(array.tolist() for array in arrays.values()), strict=True))).replace(",)", ")")
     names = ", ".join(f"c{at}" for at in range(len(arrays)))
@@ -84,10 +84,12 @@ def _try(connection: Any, name: str, plan: Derived | RowPlan, others: Mapping[st
         raise CheckError(f"{name} is wrong in DuckDB, on {_TRIED} made-up rows: {values} is not {truth}")
 
 
-def extension_text(name: str, plan: Derived | RowPlan, others: Mapping[str, Any]) -> str:
+def extension_text(name: str, plan: OpReduction | RowPlan, others: Mapping[str, Any]) -> str:
     """The text in C of an extension with one function. UnsupportedError for what is none of DuckDB."""
-    is_fold = isinstance(plan, Derived)
-    graphs = graphs_of(plan) if isinstance(plan, Derived) else (products_as_sums(settled(plan.graph, others, {})),)
+    is_fold = isinstance(plan, OpReduction)
+    graphs = (
+        graphs_of(plan) if isinstance(plan, OpReduction) else (products_as_sums(bind_graph(plan.graph, others, {})),)
+    )
     result = graphs[-1][graphs[-1].outputs[0]]
     shape = [dim.constant for dim in result.shape[0 if is_fold else 1 :]]
     if len(graphs[-1].outputs) != 1 or len(shape) > 1 or None in shape:
@@ -97,7 +99,7 @@ def extension_text(name: str, plan: Derived | RowPlan, others: Mapping[str, Any]
     if strange is not None:
         raise UnsupportedError(f"DuckDB has no {strange.value}")
     programs = [generate_from_graph(g, f"part{k}", [PACKED] * len(g.inputs), "c").program for k, g in enumerate(graphs)]
-    size = plan.plan.size if isinstance(plan, Derived) else plan.size
+    size = plan.plan.size if isinstance(plan, OpReduction) else plan.size
     tables = [_table(*each, size) for each in zip(("step", "merge", "finish"), programs, strict=False)]
     types = ", ".join(str(_NUMBERS[dtype]) for dtype in dtypes[:-1])
     facts = [f'NAME "{name}"', f"AGGREGATE {int(is_fold)}", f"COLUMNS {len(dtypes) - 1}", f"COLUMN_TYPES {types}"]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from noyau.dtypes import DType
-from noyau.engines.derived import Derived, derive
+from noyau.engines.derived import OpReduction, derive
 from noyau.engines.laws import require_laws
 from noyau.engines.reduction import Reduction, as_reduction
 from noyau.engines.rows import RowPlan
@@ -22,7 +22,7 @@ from noyau.engines.sql.kernel_reduction import KernelReduction
 from noyau.errors import InputError, SignatureError, UnsupportedError
 from noyau.ops.op import Op
 from noyau.signatures.types import Family
-from noyau.text import Printed
+from noyau.text import TextRecord
 
 BATCH = 4096  # rows that wait
 _TYPECODES = "bBhHiIlLqQfd"
@@ -30,7 +30,7 @@ Arrays = Mapping[str, Any]
 
 
 @dataclass(slots=True, repr=False)
-class SqlFunction(Printed):
+class SqlFunction(TextRecord):
     """A function of a database. `kind`: "scalar", "aggregate", or "aggregate and window"; `note`: how it runs; `fault`:
     why the last call failed, where the database does not say."""
 
@@ -128,7 +128,7 @@ def _create_scalar(connection: Any, function: SqlFunction, op: Any, columns: Arr
 
 
 def _create_aggregate(connection: Any, function: SqlFunction, one: Reduction, columns: Arrays, window: bool) -> None:
-    if isinstance(one, Derived):
+    if isinstance(one, OpReduction):
         with suppress(UnsupportedError):  # NumPy then does what stands behind the folds
             one = KernelReduction(one)
     elif not one.sequential:

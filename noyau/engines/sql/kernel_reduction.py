@@ -14,7 +14,7 @@ import numpy as np
 from noyau.compiler.passes.cleanup import drop_unused
 from noyau.compiler.passes.rewrite import with_dims
 from noyau.dtypes import DType
-from noyau.engines.derived import ChunkKernels, Derived, state_dtypes
+from noyau.engines.derived import ChunkKernels, OpReduction, state_dtypes
 from noyau.engines.reduction import Reduction, overflow
 from noyau.errors import UnsupportedError
 from noyau.ir.builder import GraphBuilder
@@ -27,7 +27,7 @@ from noyau.ir.sizes import bind
 class KernelReduction(Reduction):
     """The reduction, for many small groups. UnsupportedError where a place among the rows is part of it."""
 
-    def __init__(self, one: Derived) -> None:
+    def __init__(self, one: OpReduction) -> None:
         self.kernels = [ChunkKernels(graph, one.name, one.plan.size) for graph in graphs_of(one)]
         self.sums = [node.dtype.numpy for node, monoid in one.folds if is_whole_sum(node, monoid)]
 
@@ -51,7 +51,7 @@ class KernelReduction(Reduction):
         return results[0][()] if len(results) == 1 else tuple(results)
 
 
-def settled(graph: Graph, others: Mapping[str, Any], sizes: Mapping[str, int]) -> Graph:
+def bind_graph(graph: Graph, others: Mapping[str, Any], sizes: Mapping[str, int]) -> Graph:
     """The graph with arrays for the inputs that have no rows, and with numbers for sizes, those of the arrays too."""
     nodes = [node for node in graph.inputs if node.output in others]
     names = [node.output for node in nodes]
@@ -65,17 +65,17 @@ def settled(graph: Graph, others: Mapping[str, Any], sizes: Mapping[str, int]) -
     return replace(graph, nodes=tuple(map(change, graph.nodes)), demands=())
 
 
-def graphs_of(one: Derived) -> tuple[Graph, Graph, Graph]:
+def graphs_of(one: OpReduction) -> tuple[Graph, Graph, Graph]:
     """The graphs. UnsupportedError as above."""
     if one.in_order:
         raise UnsupportedError("it looks for a place among the rows, and those of a table have no order")
     sizes = {name: size for name, size in one.sizes.items() if name != one.plan.size}
-    before, after = settled(one.before.graph, one.others, sizes), settled(one.after, one.others, sizes)
+    before, after = bind_graph(one.before.graph, one.others, sizes), bind_graph(one.after, one.others, sizes)
     graphs = _step(one, before), _merge(one, before), _finish(one, before, after)
     return products_as_sums(graphs[0]), graphs[1], products_as_sums(graphs[2])
 
 
-def _step(one: Derived, before: Graph) -> Graph:
+def _step(one: OpReduction, before: Graph) -> Graph:
     build, parts, flags = GraphBuilder(before.nodes), list[Node](), list[Node]()
     for node, monoid in one.folds:
         place = build.by_name[node.output]
@@ -86,7 +86,7 @@ def _step(one: Derived, before: Graph) -> Graph:
     return drop_unused(_with_flag(build, parts, flags))
 
 
-def _merge(one: Derived, before: Graph) -> Graph:
+def _merge(one: OpReduction, before: Graph) -> Graph:
     build, parts, sides, flags = GraphBuilder(), list[Node](), list[Any](), list[Node]()
     is_checked = any(is_whole_sum(*fold) for fold in one.folds)
     for side in "ab":
@@ -146,7 +146,7 @@ def products_as_sums(graph: Graph) -> Graph:
     return replace(graph, nodes=tuple(build.nodes))
 
 
-def _finish(one: Derived, before: Graph, after: Graph) -> Graph:
+def _finish(one: OpReduction, before: Graph, after: Graph) -> Graph:
     build, folds = GraphBuilder(), {node.output for node, _ in one.folds}
     build.by_name |= {node.output: node for node in after.nodes}  # no fresh value has one of these names
     states, rows = _inputs(one, before, build, "state"), build.add_input("rows", DType.I64, ())
@@ -155,11 +155,11 @@ def _finish(one: Derived, before: Graph, after: Graph) -> Graph:
         build.add(Node(node.output, Map("identity"), (result.output,), node.dtype, result.shape))
     for node in after.nodes:
         if node.output not in folds:
-            build.add(_counted(node, one.plan.size, rows, build))
+            build.add(_count_rows(node, one.plan.size, rows, build))
     return Graph(tuple(build.nodes), after.outputs)
 
 
-def _counted(node: Node, size: str, rows: Node, build: GraphBuilder) -> Node:
+def _count_rows(node: Node, size: str, rows: Node, build: GraphBuilder) -> Node:
     """A node that may be the number of rows, a multiple of it, or one that is larger or less by a number."""
     if not isinstance(node.kind, Iota) or size not in node.kind.index.names:
         return node
@@ -173,7 +173,7 @@ def _counted(node: Node, size: str, rows: Node, build: GraphBuilder) -> Node:
     return Node(node.output, Map("cast"), (total.output,), node.dtype, ())
 
 
-def _inputs(one: Derived, before: Graph, build: GraphBuilder, label: str) -> list[tuple[Node, ...]]:
+def _inputs(one: OpReduction, before: Graph, build: GraphBuilder, label: str) -> list[tuple[Node, ...]]:
     """The parts of a state as inputs, fold by fold."""
     folds = [(node.output, state_dtypes(node, monoid)) for node, monoid in one.folds]
     return [

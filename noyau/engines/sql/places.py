@@ -53,7 +53,7 @@ class Place:
     @property
     def sql(self) -> str:
         """The text behind FROM."""
-        return f"({self.what}) AS source" if self.is_query else quoted(self.what)
+        return f"({self.what}) AS source" if self.is_query else quote_name(self.what)
 
     def without_secrets(self, text: str) -> str:
         """A text without the user and the password of the URL, in whatever spelling."""
@@ -68,7 +68,7 @@ class Place:
         return text
 
 
-def quoted(name: str) -> str:
+def quote_name(name: str) -> str:
     """The name of a table or a column, `schema.table` too, as SQL has it."""
     return ".".join('"' + part.replace('"', '""') + '"' for part in name.split("."))
 

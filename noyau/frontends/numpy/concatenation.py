@@ -14,7 +14,7 @@ from noyau.frontends.numpy.reductions import along, array_of, axis_of
 from noyau.frontends.numpy.tape import dtype_from
 from noyau.frontends.numpy.traced_array import FUNCTIONS, UFUNCS, TracedArray, call, cells, enter, tape_of
 from noyau.frontends.numpy.traced_sizes import as_size
-from noyau.frontends.numpy.ufuncs import as_node, as_traced, common_dtype, has_traced, refuse, traced
+from noyau.frontends.numpy.ufuncs import as_node, as_traced, common_dtype, has_traced, refuse, traced_arrays
 from noyau.ir.dims import Dim, indices, product
 from noyau.ir.sizes import Size, dim_of
 
@@ -22,7 +22,7 @@ from noyau.ir.sizes import Size, dim_of
 def concatenate(arrays: Sequence[Any], axis: Any = 0, out: Any = None, dtype: Any = None, **more: Any) -> TracedArray:
     """Arrays side by side along an axis; numbers of Python among them are arrays of their own dtype."""
     refuse("concatenate", {**{k: v for k, v in more.items() if k != "casting"}, "out": out})
-    tape, pieces = tape_of(arrays), traced(*arrays)
+    tape, pieces = tape_of(arrays), traced_arrays(*arrays)
     target = common_dtype(pieces) if dtype is None else dtype_from(dtype)
     if axis is None:
         pieces, axis = [call("ravel", each) for each in pieces], 0
@@ -35,7 +35,7 @@ def concatenate(arrays: Sequence[Any], axis: Any = 0, out: Any = None, dtype: An
 
 def stack(arrays: Sequence[Any], axis: int = 0, **options: Any) -> TracedArray:
     """Arrays of one shape side by side along a new axis."""
-    tape, pieces = tape_of(arrays), traced(*arrays)
+    tape, pieces = tape_of(arrays), traced_arrays(*arrays)
     shape = tape.broadcast([each.node.shape for each in pieces])
     if any(each.ndim != len(shape) for each in pieces):
         raise UnsupportedError("np.stack takes arrays of one shape")

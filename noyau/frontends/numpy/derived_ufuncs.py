@@ -16,7 +16,7 @@ from noyau.frontends.numpy.reductions import array_of, axes_of, axis_of
 from noyau.frontends.numpy.setitem import ufunc_at
 from noyau.frontends.numpy.tape import Tape
 from noyau.frontends.numpy.traced_array import UFUNCS, TracedArray, as_scalars, call, cells, enter, tape_of
-from noyau.frontends.numpy.ufuncs import Make, apply, as_node, common_dtype, elementwise, has_traced, traced
+from noyau.frontends.numpy.ufuncs import Make, apply, as_node, common_dtype, elementwise, has_traced, traced_arrays
 from noyau.functions import OF_TABLE
 from noyau.ir.graph import Node, Scan
 from noyau.ir.monoids import BY_FUNCTION, MONOIDS, highest
@@ -171,7 +171,7 @@ def noyau_function(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
 
 def _outer(name: str, a: Any, b: Any, **options: Any) -> Any:
     """ufunc.outer: each cell of one with each of the other."""
-    left, right = traced(a, b)
+    left, right = traced_arrays(a, b)
     return UFUNCS[name](left[(Ellipsis, *[None] * right.ndim)], right, **options)
 
 

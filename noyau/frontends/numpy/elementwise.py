@@ -14,7 +14,7 @@ from noyau.frontends.numpy.reductions import array_of, is_given
 from noyau.frontends.numpy.shapes import offsets, shape_of
 from noyau.frontends.numpy.tape import NUMPY_1, dtype_from
 from noyau.frontends.numpy.traced_array import FUNCTIONS, METHODS, UFUNCS, TracedArray, call, enter, tape_of
-from noyau.frontends.numpy.ufuncs import apply, as_node, as_traced, beyond, common_dtype, refuse, traced
+from noyau.frontends.numpy.ufuncs import apply, as_node, as_traced, beyond, common_dtype, refuse, traced_arrays
 from noyau.ir.dims import Dim, indices
 from noyau.ir.graph import Lookup
 
@@ -158,7 +158,7 @@ def _or_nan(alike: Any, a: Any, b: Any, equal_nan: bool) -> Any:
 
 
 def _array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
-    a1, a2 = traced(a1, a2)
+    a1, a2 = traced_arrays(a1, a2)
     if a1.ndim != a2.ndim or any(one != two for one, two in zip(a1.shape, a2.shape, strict=True)):
         return False
     return call("all", _or_nan(a1 == a2, a1, a2, equal_nan))
@@ -174,7 +174,7 @@ def _band(keep: Callable[[Any, Any], Any], m: Any, k: int = 0) -> Any:
 
 
 def _meshgrid(*xi: Any, indexing: str = "xy", sparse: bool = False, copy: bool = True) -> tuple[Any, ...]:
-    vectors = [call("ravel", each) for each in traced(*xi)]
+    vectors = [call("ravel", each) for each in traced_arrays(*xi)]
     order = list(range(len(vectors)))
     if indexing == "xy" and len(vectors) > 1:
         order[:2] = [1, 0]
@@ -184,7 +184,7 @@ def _meshgrid(*xi: Any, indexing: str = "xy", sparse: bool = False, copy: bool =
 
 
 def _cross(a: Any, b: Any, axis: int = -1) -> Any:
-    a, b = (call("moveaxis", each, axis, -1) for each in traced(a, b))
+    a, b = (call("moveaxis", each, axis, -1) for each in traced_arrays(a, b))
     for each in (a, b):
         each.tape.demand_equal(each.node.shape[-1], 3)
     turned = [a[..., i] * b[..., j] - a[..., j] * b[..., i] for i, j in ((1, 2), (2, 0), (0, 1))]
@@ -233,7 +233,7 @@ FUNCTIONS |= {
     **{name: partial(_like, name, value) for name, value in (("zeros_like", 0), ("ones_like", 1), ("empty_like", 0))},
     "full_like": partial(_like, "full_like", None),
     "allclose": lambda a, b, *args, **options: call("all", _isclose(a, b, *args, **options)),
-    "array_equiv": lambda a1, a2: call("all", UFUNCS["equal"](*traced(a1, a2))),
+    "array_equiv": lambda a1, a2: call("all", UFUNCS["equal"](*traced_arrays(a1, a2))),
     "tril": partial(_band, np.less_equal),
     "triu": partial(_band, np.greater_equal),
     "isposinf": lambda x, out=None: UFUNCS["equal"](array_of(x), np.inf, out=out),

@@ -163,7 +163,7 @@ def unwritable(value: Any) -> Any:
     return array
 
 
-def recorded(function: FunctionType, thing: Any, args: Any, constants: Mapping[str, Any], plain: Function) -> Reads:
+def record_reads(function: FunctionType, thing: Any, args: Any, constants: Mapping[str, Any], plain: Function) -> Reads:
     """The reads of a function of an object: it is called, and gives what it gives of the object itself.
 
     `plain`: an array as NumPy has it. UnsupportedError for what may change unseen, or where that is not so."""

@@ -13,13 +13,13 @@ from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.reductions import array_of, axes_of, put_out
 from noyau.frontends.numpy.scopes import from_source
 from noyau.frontends.numpy.traced_array import FUNCTIONS, UFUNCS, TracedArray, call, enter, tape_of
-from noyau.frontends.numpy.ufuncs import apply, as_node, loop_dtypes, refuse, traced, write_out
+from noyau.frontends.numpy.ufuncs import apply, as_node, loop_dtypes, refuse, traced_arrays, write_out
 
 
 def matmul(a: Any, b: Any, out: Any = None, **options: Any) -> Any:
     """a @ b: matrices of the last two axes; the others are broadcast. A vector is a row on the left, else a column."""
     refuse("matmul", options)
-    left, right = traced(a, b)
+    left, right = traced_arrays(a, b)
     if not left.ndim or not right.ndim:
         raise UnsupportedError("a matrix product takes no scalars; use *")
     # Else an extent of 1 would be repeated, as in np.einsum.
@@ -43,7 +43,7 @@ def product_of(ufunc: np.ufunc, pair: Sequence[Any], equation: str) -> TracedArr
 
 def dot(a: Any, b: Any, out: Any = None) -> Any:
     """np.dot: the last axis of `a` with the last but one of `b`."""
-    left, right = traced(a, b)
+    left, right = traced_arrays(a, b)
     if not left.ndim or not right.ndim:
         return UFUNCS["multiply"](left, right, out=out, dtype=np.result_type(left.dtype, right.dtype))
     if right.ndim <= 2:
@@ -55,7 +55,7 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
 
 def inner(a: Any, b: Any) -> Any:
     """np.inner: the last axes of both."""
-    left, right = traced(a, b)
+    left, right = traced_arrays(a, b)
     if not left.ndim or not right.ndim:
         return dot(left, right)
     return tensordot(left, right, axes=([left.ndim - 1], [right.ndim - 1]))
@@ -63,33 +63,33 @@ def inner(a: Any, b: Any) -> Any:
 
 def vdot(a: Any, b: Any) -> Any:
     """np.vdot: the sum of products of all cells."""
-    return matmul(*(call("ravel", each) for each in traced(a, b)))
+    return matmul(*(call("ravel", each) for each in traced_arrays(a, b)))
 
 
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, **options: Any) -> Any:
     """np.vecdot: sums of products along an axis; the others are broadcast."""
     refuse("vecdot", options)
-    left, right = (call("moveaxis", each, axis, -1) for each in traced(x1, x2))
+    left, right = (call("moveaxis", each, axis, -1) for each in traced_arrays(x1, x2))
     return call("squeeze", matmul(left[..., None, :], right[..., :, None]), (-2, -1))
 
 
 def matvec(x1: Any, x2: Any, /, **options: Any) -> Any:
     """np.matvec: stacks of matrices by stacks of vectors."""
     refuse("matvec", options)
-    left, right = traced(x1, x2)
+    left, right = traced_arrays(x1, x2)
     return call("squeeze", matmul(left, right[..., None]), -1)
 
 
 def vecmat(x1: Any, x2: Any, /, **options: Any) -> Any:
     """np.vecmat: stacks of vectors by stacks of matrices."""
     refuse("vecmat", options)
-    left, right = traced(x1, x2)
+    left, right = traced_arrays(x1, x2)
     return call("squeeze", matmul(left[..., None, :], right), -2)
 
 
 def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     """np.tensordot: as many last axes of `a` with the first of `b`, or two lists of axes."""
-    left, right = traced(a, b)
+    left, right = traced_arrays(a, b)
     if isinstance(axes, int):
         pairs = list(range(left.ndim - axes, left.ndim)), list(range(axes))
     else:
@@ -108,7 +108,7 @@ def einsum(equation: Any, *operands: Any, out: Any = None, optimize: Any = False
     refuse("einsum", {k: v for k, v in options.items() if (k, v) != ("casting", "safe")})
     if not isinstance(equation, str):
         return einsum(*_with_letters([equation, *operands]), out=out, dtype=dtype)
-    arrays = traced(*operands)
+    arrays = traced_arrays(*operands)
     terms, result = _parse_equation(equation, [each.ndim for each in arrays])
     common = np.result_type(*(each.dtype for each in arrays)) if dtype is None else np.dtype(dtype)
     if len(arrays) == 1 and set(terms[0]) <= set(result) and common == arrays[0].dtype and out is None:
@@ -175,7 +175,7 @@ def _arrange(value: Any, term: str, result: str) -> Any:
 
 def kron(a: Any, b: Any) -> Any:
     """np.kron: every cell of one times the other."""
-    left, right = traced(a, b)
+    left, right = traced_arrays(a, b)
     rank = max(left.ndim, right.ndim)
     left, right = (x[(None,) * (rank - x.ndim) + (Ellipsis,)] for x in (left, right))
     blocks = left[(slice(None), None) * rank] * right[(None, slice(None)) * rank]

@@ -11,7 +11,7 @@ from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.reductions import array_of, axes_of, axis_of, is_of_none
 from noyau.frontends.numpy.tape import Tape
 from noyau.frontends.numpy.traced_array import FUNCTIONS, Handler, TracedArray, call, enter, tape_of
-from noyau.frontends.numpy.ufuncs import as_traced, refuse, traced
+from noyau.frontends.numpy.ufuncs import as_traced, refuse, traced_arrays
 from noyau.ir.dims import Dim, Shape, index_name, indices, product
 from noyau.ir.sizes import Size, dim_of
 
@@ -107,7 +107,7 @@ def _broadcast_to(array: Any, shape: Any, subok: bool = False) -> TracedArray:
 
 
 def _broadcast_arrays(*arrays: Any, subok: bool = False) -> tuple[TracedArray, ...]:
-    tape, nodes = tape_of(arrays), [each.node for each in traced(*arrays)]
+    tape, nodes = tape_of(arrays), [each.node for each in traced_arrays(*arrays)]
     shape = tape.broadcast([node.shape for node in nodes])
     expanded = tuple(TracedArray(tape, tape.expand(node, shape)) for node in nodes)
     for one, other in zip(expanded, arrays, strict=True):

@@ -11,7 +11,7 @@ from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.elementwise import where
 from noyau.frontends.numpy.reductions import array_of, axes_of, axis_of
 from noyau.frontends.numpy.traced_array import FUNCTIONS, UFUNCS, TracedArray, call, enter, tape_of
-from noyau.frontends.numpy.ufuncs import as_traced, common_dtype, traced
+from noyau.frontends.numpy.ufuncs import as_traced, common_dtype, traced_arrays
 from noyau.ir.dims import Dim, indices
 from noyau.ir.sizes import dim_of
 
@@ -33,7 +33,7 @@ def windows(x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False,
 
 def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
     """np.correlate: for each place of one vector along the other, the sum of products of cells that meet."""
-    tape, pair = tape_of([a, v]), traced(a, v)
+    tape, pair = tape_of([a, v]), traced_arrays(a, v)
     a, v = (call("atleast_1d", each.astype(common_dtype(pair).numpy)) for each in pair)
     for each in (a, v):
         tape.demand_at_most(1, each.node.shape[0])

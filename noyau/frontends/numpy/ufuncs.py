@@ -122,7 +122,7 @@ def as_traced(tape: Tape, value: Any, dtype: DType | None = None) -> TracedArray
     return TracedArray(tape, as_node(tape, value, dtype or dtype_from(np.asarray(_sample(value, 0)).dtype)))
 
 
-def traced(*values: Any) -> list[TracedArray]:
+def traced_arrays(*values: Any) -> list[TracedArray]:
     """Values, one of which is traced, as traced arrays."""
     tape = tape_of(values)
     return [as_traced(tape, each) for each in values]

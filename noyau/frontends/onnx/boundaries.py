@@ -144,10 +144,10 @@ class Boundary:
         inputs = [onnx.helper.make_value_info(name, _array_type(feeds.get(name))) for name in names]
         outputs = [onnx.helper.make_value_info(name, onnx.TypeProto()) for name in self._node.output if name]
         is_wide = any(isinstance(each, np.ndarray) and each.dtype == np.float64 for each in feeds.values())
-        return self._around.model(widened(self._node) if is_wide else self._node, inputs, outputs)
+        return self._around.model(widen_node(self._node) if is_wide else self._node, inputs, outputs)
 
 
-def widened(node: onnx.NodeProto) -> onnx.NodeProto:
+def widen_node(node: onnx.NodeProto) -> onnx.NodeProto:
     """A copy of a node in whose bodies shorter floats are float64."""
     result = onnx.NodeProto()
     result.CopyFrom(node)

@@ -114,7 +114,7 @@ def with_attributes(importer: Importer, *attributes: str) -> Importer:
     return checked
 
 
-def _simplified(site: OnnxSite) -> list[Node]:
+def _rms_normalization(site: OnnxSite) -> list[Node]:
     """RMSNormalization, of the dtype of its scale."""
     value, scale = site.input(0), site.input(1)
     if site.attribute("stash_type", 1) != DType.F32.onnx:
@@ -143,5 +143,5 @@ COMPOSITES: dict[str, Importer] = {
     "LayerNormalization": _layer_normalization,
     "LpNormalization": _lp_normalization,
     # onnxruntime's own, in the default domain, where ONNX has no such operator, or a later one
-    "SimplifiedLayerNormalization": with_attributes(_simplified, "axis", "epsilon", "stash_type"),
+    "SimplifiedLayerNormalization": with_attributes(_rms_normalization, "axis", "epsilon", "stash_type"),
 }

@@ -202,7 +202,7 @@ def _split(site: OnnxSite) -> Results:
     return [_contents_of(contents.cells[end - n : end], contents.dtype) for end, n in zip(ends, lengths, strict=True)]
 
 
-def _known(array: np.ndarray) -> Results:
+def _constant_results(array: np.ndarray) -> Results:
     contents = constant_contents(array, from_numpy(array.dtype))
     return None if contents is None else [contents]
 
@@ -219,7 +219,7 @@ def _constant_of_shape(site: OnnxSite) -> Results:
     extents, value = _extents(site, 0), site.attribute("value", None)
     if extents is None or not isinstance(value, np.ndarray) or value.size != 1:
         return None
-    return _known(np.full(extents, value.flat[0], value.dtype))
+    return _constant_results(np.full(extents, value.flat[0], value.dtype))
 
 
 def _expand(site: OnnxSite, cells: np.ndarray) -> np.ndarray | None:
@@ -264,7 +264,7 @@ ARITHMETIC: dict[str, Callable[[OnnxSite], Results]] = {
     "Sub": _integer(lambda a, b: a - b),
     "Where": partial(_cellwise, _choose, operands=slice(1, None)),
     "Concat": _concat,
-    "Constant": lambda site: _known(constant_array(site)),
+    "Constant": lambda site: _constant_results(constant_array(site)),
     "ConstantOfShape": _constant_of_shape,
     "Expand": partial(_move, _expand),
     "Gather": _gather,

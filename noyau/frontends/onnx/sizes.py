@@ -9,7 +9,7 @@ from operator import add, mul, sub
 
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, DimOp, maximum
-from noyau.text import unused
+from noyau.text import free_name
 
 _LONGEST_NAME = 40
 _SIGNS: dict[type[ast.operator], Callable[[Dim, Dim], Dim]] = {ast.Add: add, ast.Sub: sub, ast.Mult: mul}
@@ -41,7 +41,7 @@ class SizeNames:
         return Dim.of(self._claim(f"d{self._fresh}"))
 
     def _claim(self, stem: str) -> str:
-        name = unused(stem, self._taken)
+        name = free_name(stem, self._taken)
         self._taken.add(name)
         return name
 

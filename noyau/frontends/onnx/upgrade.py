@@ -13,7 +13,7 @@ from onnx.numpy_helper import to_array
 from noyau.errors import ModelError
 from noyau.frontends.onnx.function_bodies import opsets_of
 from noyau.frontends.onnx_messages import every_node
-from noyau.text import printable, unused
+from noyau.text import free_name, printable
 
 OLDEST_OPSET = 13
 _OPSET_OF_POSITIONS = 11  # from here on, a Resize says which position and which cell it means
@@ -37,7 +37,7 @@ def upgrade(model: onnx.ModelProto) -> onnx.ModelProto:
         dim.ClearField("dim_value")
     if result.ir_version < _IR_OF_CONSTANTS:
         _drop_listed(result)
-    return result if opset >= OLDEST_OPSET else _converted(result, opset)
+    return result if opset >= OLDEST_OPSET else _convert(result, opset)
 
 
 def conversion(model: onnx.ModelProto) -> str:
@@ -67,11 +67,12 @@ def _drop_listed(model: onnx.ModelProto) -> None:
     model.ir_version = _IR_OF_CONSTANTS
 
 
-def _converted(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
+def _convert(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
     """The model in the oldest opset that noyau reads, by onnx, and with what onnx leaves out: like a Softmax, a Hardmax
     reads its operand as a matrix before opset 13."""
     nodes = list(every_node(model.graph.node))
-    hardmax, may_shrink = unused("hardmax", {node.name for node in nodes}), "Resize" in {node.op_type for node in nodes}
+    hardmax = free_name("hardmax", {node.name for node in nodes})
+    may_shrink = "Resize" in {node.op_type for node in nodes}
     for node in nodes:
         if node.op_type == "Hardmax":
             node.op_type, node.name = "Softmax", hardmax

@@ -205,7 +205,7 @@ def pad(site: OnnxSite) -> Node:
         if lengths == (Dim.of(0), Dim.of(0)):
             continue
         shapes = [(*value.shape[:axis], length, *value.shape[axis + 1 :]) for length in lengths]
-        ends = [site.expand(fill, s) for s in shapes] if fill else _mirrored(site, value, axis, lengths, mode)
+        ends = [site.expand(fill, s) for s in shapes] if fill else _mirror(site, value, axis, lengths, mode)
         before, after = ([end] if length != Dim.of(0) else [] for end, length in zip(ends, lengths, strict=True))
         pieces = [*before, value, *after]
         value = site.concat(pieces, axis) if len(pieces) > 1 else value
@@ -228,7 +228,7 @@ def _constant(site: OnnxSite, value: Node) -> Node:
     return site.drop_axes(fill, range(len(fill.shape)))
 
 
-def _mirrored(site: OnnxSite, value: Node, axis: int, lengths: tuple[Dim, Dim], mode: str) -> list[Node]:
+def _mirror(site: OnnxSite, value: Node, axis: int, lengths: tuple[Dim, Dim], mode: str) -> list[Node]:
     """Pieces of the value that continue it: ranges, where one formula for all cells would look each of them up."""
     at, extent, longest = indices(len(value.shape)), value.shape[axis], maximum(*lengths)
     site.demand_at_most(minimum(longest, Dim.of(1)) + (longest if mode == "reflect" else 0), extent)

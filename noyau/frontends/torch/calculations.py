@@ -13,17 +13,17 @@ from noyau.ir.graph import Node, is_never_0
 from noyau.ir.operators import BOOL, OPERATORS, Fact, Operator, has
 
 
-def _named(is_one: Callable[[Operator], bool]) -> dict[str, str]:
+def _names_of(is_one: Callable[[Operator], bool]) -> dict[str, str]:
     """The functions of the table that ATen has, by its names."""
     return {name: each.name for each in OPERATORS.values() if is_one(each) for name in each.names.torch.split()}
 
 
 # Functions of tensors, or of a tensor and a number, in the dtype of the result: the one that torch computes in.
-UNARY = _named(lambda each: each.arity == 1 and each.result == "same" and each.accepts != BOOL)
-BINARY = _named(lambda each: each.arity == 2 and each.result == "same" and each.accepts != BOOL)
-COMPARISONS = _named(lambda each: each.is_comparison)
-LOGICAL = _named(lambda each: each.accepts == BOOL)
-OF_FLOATS = _named(lambda each: each.arity == 1 and each.result == "bool")  # is_nan and is_inf: of integers, false
+UNARY = _names_of(lambda each: each.arity == 1 and each.result == "same" and each.accepts != BOOL)
+BINARY = _names_of(lambda each: each.arity == 2 and each.result == "same" and each.accepts != BOOL)
+COMPARISONS = _names_of(lambda each: each.is_comparison)
+LOGICAL = _names_of(lambda each: each.accepts == BOOL)
+OF_FLOATS = _names_of(lambda each: each.arity == 1 and each.result == "bool")  # is_nan and is_inf: of integers, false
 
 
 def apply(site: AtenSite, function: str, *operands: Node) -> Node:

@@ -28,7 +28,7 @@ def _embedding(site: AtenSite) -> Node:
     return site.builder.gather([Lookup(1, at), Dim.of(index_name(len(at)))], [table, where], site.shape)
 
 
-def _looked_along(site: AtenSite) -> tuple[Node, int, Node]:
+def _lookup_parts(site: AtenSite) -> tuple[Node, int, Node]:
     """A value, the axis along which it is looked up, and the indices; torch takes numbers for vectors of one cell."""
     value = site.with_axis(site.value(0))
     where = site.with_axis(site.builder.cast(site.value(2), DType.I64))
@@ -37,7 +37,7 @@ def _looked_along(site: AtenSite) -> tuple[Node, int, Node]:
 
 def _gather(site: AtenSite, *, row: bool) -> Node:
     """out[i, j] = value[where[i, j], j] along an axis; of a `row`, value[where[i], j]."""
-    value, axis, where = _looked_along(site)
+    value, axis, where = _lookup_parts(site)
     if not row and len(where.shape) != len(value.shape):  # torch lets no indices at all be of any rank
         return site.builder.full(0, site.dtype, site.shape)
     shape = (*value.shape[:axis], *where.shape, *value.shape[axis + 1 :]) if row else where.shape
@@ -74,7 +74,7 @@ def _index(site: AtenSite) -> Node:
 
 def _scatter(monoid: str | None, site: AtenSite) -> Node:
     """The inverse of gather: updates merged at the places that are looked up along an axis."""
-    value, axis, where = _looked_along(site)
+    value, axis, where = _lookup_parts(site)
     if len(where.shape) != len(value.shape):  # as above
         return site.value(0)
     updates, own = site.operand(site.argument(3), value.dtype), indices(len(where.shape))
@@ -94,7 +94,7 @@ def _scatter_reduce(site: AtenSite) -> Made:
 
 def _index_add(site: AtenSite) -> Node:
     """value[where[i]] += updates[i] along an axis."""
-    value, axis, where = _looked_along(site)
+    value, axis, where = _lookup_parts(site)
     updates = site.with_axis(times(site, site.value(3), site.number(4, "alpha", 1)))
     if updates.shape != (*value.shape[:axis], *where.shape, *value.shape[axis + 1 :]):  # which torch sees when it runs
         raise UnsupportedError("index_add of another shape than that of the places is left to torch, which refuses it")

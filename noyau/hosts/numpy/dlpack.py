@@ -57,13 +57,13 @@ class _Tensor(ctypes.Structure):
 _Deleter = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
 
 
-class _Managed(ctypes.Structure):
+class _ManagedTensor(ctypes.Structure):
     """`DLManagedTensor`."""
 
     _fields_ = (("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
 
 
-class _ManagedVersioned(ctypes.Structure):
+class _ManagedTensorVersioned(ctypes.Structure):
     """`DLManagedTensorVersioned`."""
 
     _fields_ = (
@@ -105,15 +105,15 @@ def array_of(capsule: object, label: str) -> np.ndarray:
     if name is None:
         raise UnsupportedError(f"{label} hands over {capsule!r}, which is no unused capsule of DLPack")
     address = _pointer(capsule, name)
-    managed = (_ManagedVersioned if name == _VERSIONED else _Managed).from_address(address)
-    if isinstance(managed, _ManagedVersioned) and managed.major > _NEWEST:
+    managed = (_ManagedTensorVersioned if name == _VERSIONED else _ManagedTensor).from_address(address)
+    if isinstance(managed, _ManagedTensorVersioned) and managed.major > _NEWEST:
         raise UnsupportedError(f"{label} speaks DLPack {managed.major}, and only versions up to {_NEWEST} are known")
     tensor = managed.tensor
     dtype: np.dtype = _dtype(tensor, label)
     shape = tuple(tensor.shape[: tensor.ndim])
     if min(shape, default=0) < 0:
         raise UnsupportedError(f"{label} hands over an array of shape {list(shape)}, and no axis is below 0")
-    writable = isinstance(managed, _ManagedVersioned) and not managed.flags & _READ_ONLY
+    writable = isinstance(managed, _ManagedTensorVersioned) and not managed.flags & _READ_ONLY
     owner = _Owner(capsule, name, address, managed.deleter)
     if not math.prod(shape):
         array = np.empty(shape, dtype)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from noyau.codegen.plan import Planned
+from noyau.codegen.plan import PlannedKernel
 from noyau.compiler.partition.cut import Group
 from noyau.dtypes import DType
 from noyau.errors import GraphError, InputError, ModelError, UnsupportedError
@@ -200,7 +200,7 @@ class Activations:
 
 def capture_twice(
     original: SourceModel,
-    kernels: Sequence[Planned],
+    kernels: Sequence[PlannedKernel],
     feeds: ModelInputs,
     capturing: ActivationCapture | None = None,
     *,
@@ -228,7 +228,7 @@ def capture_twice(
 
 def capture_at(
     original: SourceModel,
-    kernels: Sequence[Planned],
+    kernels: Sequence[PlannedKernel],
     inputs: Inputs,
     made_up: bool,
     capturing: ActivationCapture | None = None,
@@ -243,7 +243,7 @@ def capture_of(original: SourceModel) -> ActivationCapture:
     return ActivationCapture(original.model, original.folder, foreign_operators(original.model), original.bodies)
 
 
-def end_places(kernel: Planned) -> tuple[Group, ...]:
+def end_places(kernel: PlannedKernel) -> tuple[Group, ...]:
     """The first and the last place of a kernel."""
     return kernel.groups if len(kernel.groups) < 2 else (kernel.groups[0], kernel.groups[-1])
 

@@ -57,7 +57,7 @@ def laid_flat(model: ModelProto, typed: Sequence[NodeProto]) -> tuple[ModelProto
         for attribute in node.attribute if name else ():
             if attribute.HasField("g") and not attribute.g.sparse_initializer:
                 twin = _twin(nodes[outer.name if outer else ""], node, outer, attribute)
-                bodies.append(_added(graph, place, attribute, f"{name}/{attribute.name}", twin))
+                bodies.append(_add_body(graph, place, attribute, f"{name}/{attribute.name}", twin))
                 nodes[bodies[-1].name] = twin.node
         place += 1
     return result, tuple(bodies)
@@ -89,7 +89,7 @@ def _twin(nodes: Sequence[NodeProto], node: NodeProto, outer: Body | None, attri
     return next((twin.g for twin in twins if twin.name == attribute.name), attribute.g)
 
 
-def _added(graph: GraphProto, place: int, attribute: AttributeProto, name: str, twin: GraphProto) -> Body:
+def _add_body(graph: GraphProto, place: int, attribute: AttributeProto, name: str, twin: GraphProto) -> Body:
     """The nodes, the tensors and, of its twin, the types of a body added to a graph under new names."""
     body, start = attribute.g, len(graph.node)
     own = [value.name for value in chain(body.input, body.initializer)]
@@ -98,7 +98,7 @@ def _added(graph: GraphProto, place: int, attribute: AttributeProto, name: str, 
     for number, value in enumerate(body.input):
         _enter(graph, graph.node[place], number, value, names.get(value.name, f"{name}/"))
     entries = range(start, len(graph.node))
-    graph.node.extend(renamed(node, names) for node in body.node)
+    graph.node.extend(rename_values(node, names) for node in body.node)
     for tensor in body.initializer:
         graph.initializer.add().CopyFrom(tensor)
         graph.initializer[-1].name = names[tensor.name]
@@ -137,7 +137,7 @@ def integers(node: NodeProto, name: str) -> list[int]:
     return [number for each in node.attribute if each.name == name for number in (each.ints or [each.i])]
 
 
-def renamed(node: NodeProto, names: Mapping[str, str]) -> NodeProto:
+def rename_values(node: NodeProto, names: Mapping[str, str]) -> NodeProto:
     """A copy of a node with other names for values, also where its subgraphs read them and have none of that name."""
     copy = deepcopy(node)
     _rename(copy, names)
@@ -157,7 +157,7 @@ def _rename(node: NodeProto, names: Mapping[str, str]) -> None:
             value.name = visible.get(value.name, value.name)
 
 
-def loosened(model: ModelProto, bodies: Sequence[Body], graph: Graph) -> bool:
+def loosen_loops(model: ModelProto, bodies: Sequence[Body], graph: Graph) -> bool:
     """Whether a flat model takes for granted what a Loop does not keep, by its graph: that what it carries leaves an
     iteration with the shape with which it enters. The model is changed: such axes are open, and all of a value of which
     not even the rank is the same."""
@@ -191,7 +191,7 @@ def graphs_of(model: ModelProto, bodies: Sequence[Body]) -> Iterator[tuple[Body,
         yield body, graphs[-1][1]
 
 
-def named_alike(model: ModelProto, bodies: Sequence[Body]) -> ModelProto:
+def align_names(model: ModelProto, bodies: Sequence[Body]) -> ModelProto:
     """A copy of a model, in which nodes with bodies have the names of those that make the same in another one."""
     result, names = deepcopy(model), {body.owner: body.name.rpartition("/")[0] for body in bodies}
     graphs = [("", result.graph)]
@@ -203,7 +203,7 @@ def named_alike(model: ModelProto, bodies: Sequence[Body]) -> ModelProto:
     return result
 
 
-def restored(fused: ModelProto, bodies: Sequence[Body]) -> ModelProto:
+def restore_bodies(fused: ModelProto, bodies: Sequence[Body]) -> ModelProto:
     """A flat model with its bodies in their nodes again; those without a fused node are as they were."""
     homes = {name: body.name for body in bodies for name in body.locals}
     inner = {name: local for body in bodies for name, local in body.locals.items()}
@@ -216,7 +216,7 @@ def restored(fused: ModelProto, bodies: Sequence[Body]) -> ModelProto:
     nodes: dict[str, list[NodeProto]] = defaultdict(list)
     for node in fused.graph.node:
         if node.domain != ENTRIES:
-            nodes[home(next(filter(None, node.output), ""))].append(renamed(node, {}))
+            nodes[home(next(filter(None, node.output), ""))].append(rename_values(node, {}))
     changed, result = set[str](), deepcopy(fused)
     for body in reversed(bodies):  # those inside first
         own = nodes[body.name]
@@ -244,7 +244,7 @@ def _fill(
     before = deepcopy(graph)
     for messages in (graph.node, graph.initializer, graph.value_info):
         del messages[:]
-    graph.node.extend(renamed(node, names) for node in nodes)
+    graph.node.extend(rename_values(node, names) for node in nodes)
     graph.initializer.extend(each for each in source.initializer if holds(each.name))
     graph.value_info.extend(each for each in source.value_info if holds(each.name))
     for each in chain(graph.initializer, graph.value_info):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from noyau.dtypes import DType, from_onnx
 from noyau.errors import GraphError
 from noyau.frontends.onnx_messages import CORE_DOMAINS, core, every_node, reads, subgraphs
-from noyau.text import unused
+from noyau.text import free_name
 
 if TYPE_CHECKING:
     from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
@@ -175,7 +175,7 @@ def _with_splits(nodes: Sequence[NodeProto], values: ModelValues, occupied: set[
     slices, kept = [node for node in slices if numbers.keys() >= set(node.input[1:])], list(nodes)
     for name in dict.fromkeys(node.input[0] for node in slices if node.input[0] in values.shapes):
         those = [(node, [numbers[word] for word in node.input[1:]]) for node in slices if node.input[0] == name]
-        if split := _split_of(those, values.shapes[name], unused(f"{name}_pieces", occupied)):
+        if split := _split_of(those, values.shapes[name], free_name(f"{name}_pieces", occupied)):
             gone, place = [node for node, _ in those], kept.index(those[0][0])
             kept = [*kept[:place], *split, *(node for node in kept[place:] if node not in gone)]
     return kept
@@ -284,7 +284,7 @@ def clean() -> Callable[[str], str]:
     def renamed(name: str) -> str:
         if name not in identifiers:
             plain = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_")[-_LONGEST_NAME:].lstrip("_0123456789") or "value"
-            identifiers[name] = unused(plain, occupied)
+            identifiers[name] = free_name(plain, occupied)
             occupied.add(identifiers[name])
         return identifiers[name]
 
@@ -347,7 +347,7 @@ def unfuse(node: NodeProto, values: ModelValues, occupied: set[str]) -> list[Nod
         for ends in (copy.input, copy.output):
             for number, name in enumerate(ends):
                 if name not in names:
-                    names[name] = unused(name, occupied)
+                    names[name] = free_name(name, occupied)
                     occupied.add(names[name])
                 ends[number] = names[name]
         nodes.append(copy)

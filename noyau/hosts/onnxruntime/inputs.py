@@ -55,7 +55,7 @@ def sizes_for(imported: ImportedModel, dims: Mapping[str, int]) -> dict[str, int
         if value < 0:
             raise InputError(f"the size {printable(name)} cannot be {value}: sizes are 0 or more")
         sizes[size] = value
-    return sizes if dims else _bounded(sizes, shapes)
+    return sizes if dims else _bound_sizes(sizes, shapes)
 
 
 def graph_names(imported: ImportedModel, names: Iterable[str]) -> list[str]:
@@ -125,7 +125,9 @@ def bindings(imported: ImportedModel, dims: Dims) -> list[dict[str, int]]:
         raise InputError(f"{count} bindings of sizes are asked for, and {MOST_ASKED} are the most: give fewer")
     results = [fit_sizes(sizes_for(imported, one), imported, graph_names(imported, dims)) for one in combinations]
     if not dims:
-        others = (_bounded(sizes, _shapes(imported)) for sizes in vary(results[0], leading(imported), images(imported)))
+        others = (
+            _bound_sizes(sizes, _shapes(imported)) for sizes in vary(results[0], leading(imported), images(imported))
+        )
         results += [fit_sizes(sizes, imported) for sizes in others]
     distinct = [sizes for place, sizes in enumerate(results) if sizes not in results[:place]]
     return distinct[: MOST_ASKED if dims else MOST_OPEN]
@@ -149,7 +151,7 @@ def vary(usual: Sizes, lead: Collection[str], pictures: Images = NO_IMAGES) -> I
         yield from ({**small, name: number} for number in (IMAGES if name in batches else numbers))
 
 
-def _bounded(sizes: dict[str, int], shapes: Sequence[Shape]) -> dict[str, int]:
+def _bound_sizes(sizes: dict[str, int], shapes: Sequence[Shape]) -> dict[str, int]:
     """The sizes, the largest halved until arrays of these shapes, of four bytes a cell, are small enough."""
     sizes = dict(sizes)
     while max(sizes.values(), default=1) > 1 and 4 * sum(map(partial(cells_at, sizes), shapes)) > MOST_INPUT_BYTES:
@@ -252,12 +254,12 @@ def small_sizes(sizes: Mapping[str, int], graphs: Iterable[Graph]) -> dict[str, 
     known = [graph for graph in graphs if all(dim.names <= sizes.keys() for node in graph.nodes for dim in node.shape)]
     shapes = {node.shape for graph in known for node in graph.nodes if any(dim.names for dim in node.shape)}
     most = SMALL
-    while most > 1 and any(cells_at(_capped(sizes, most), shape) > CELLS for shape in shapes):
+    while most > 1 and any(cells_at(_cap_sizes(sizes, most), shape) > CELLS for shape in shapes):
         most //= 2
-    return _capped(sizes, most)
+    return _cap_sizes(sizes, most)
 
 
-def _capped(sizes: Mapping[str, int], most: int) -> dict[str, int]:
+def _cap_sizes(sizes: Mapping[str, int], most: int) -> dict[str, int]:
     return {name: min(size, most) for name, size in sizes.items()}
 
 

@@ -63,9 +63,9 @@ def save(
     with output_errors(path), contextlib.ExitStack() as leftovers, contextlib.ExitStack() as undo:
         for origin, target in copies:
             _make_folders(target.parent, path.parent, leftovers)
-            _install(_written(partial(_copy_into, origin), target.parent, leftovers), target, undo, leftovers)
-        fresh = _written(partial(_pour, data), path.parent, leftovers)
-        library_copy = None if library is None else _written(partial(_copy_into, library), path.parent, leftovers)
+            _install(_write_beside(partial(_copy_into, origin), target.parent, leftovers), target, undo, leftovers)
+        fresh = _write_beside(partial(_pour, data), path.parent, leftovers)
+        library_copy = None if library is None else _write_beside(partial(_copy_into, library), path.parent, leftovers)
         trial(fresh, library_copy)
         if library_copy is not None:
             _install(library_copy, library_file, undo, leftovers)
@@ -80,7 +80,7 @@ def save_files(contents: Mapping[Path, bytes], path: Path) -> None:
     OutputError, which names `path`, where the folder is missing, read-only or full."""
     with output_errors(path), contextlib.ExitStack() as leftovers, contextlib.ExitStack() as undo:
         for final, data in contents.items():
-            _install(_written(partial(_pour, data), final.parent, leftovers), final, undo, leftovers)
+            _install(_write_beside(partial(_pour, data), final.parent, leftovers), final, undo, leftovers)
         _settle(path.parent)
         undo.pop_all()
 
@@ -121,7 +121,7 @@ def _make_folders(folder: Path, within: Path, leftovers: contextlib.ExitStack) -
         leftovers.callback(_try, each.rmdir)
 
 
-def _written(pour: Callable[[int], None], folder: Path, leftovers: contextlib.ExitStack) -> Path:
+def _write_beside(pour: Callable[[int], None], folder: Path, leftovers: contextlib.ExitStack) -> Path:
     """A new file in the folder, filled and on the disk; it goes with `leftovers` unless it was renamed."""
     fresh = _fresh(folder, leftovers)
     with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb", buffering=0) as file:

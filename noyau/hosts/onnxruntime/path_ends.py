@@ -23,7 +23,7 @@ class Ends:
     results: tuple[str, ...]
 
     def __str__(self) -> str:
-        return ":".join(",".join(map(_escaped, names)) for names in (self.sources, self.results))
+        return ":".join(",".join(map(_escape, names)) for names in (self.sources, self.results))
 
 
 Letter = tuple[str, bool]  # and whether a backslash stands before it
@@ -38,7 +38,7 @@ def ends_of(between: Between, names: Collection[str]) -> Ends:
     where a name is not known (the closest are suggested), is there twice, or where several ways would do."""
     match between:
         case str():
-            ends = _parsed(between, frozenset(names))
+            ends = _parse(between, frozenset(names))
         case Ends():
             ends = between
         case (sources, results) if not isinstance(sources, str) and not isinstance(results, str):
@@ -74,11 +74,11 @@ def _require(ends: Ends, names: Collection[str]) -> None:
             raise InputError(f"{printable(name)} is there twice: each end of a path is named once")
 
 
-def _escaped(name: str) -> str:
+def _escape(name: str) -> str:
     return "".join(f"\\{letter}" if letter in "\\,:" else letter for letter in name)
 
 
-def _parsed(text: str, names: frozenset[str]) -> Ends:
+def _parse(text: str, names: frozenset[str]) -> Ends:
     """The one way to split the text into known names; else the plain way, for its names to be complained of."""
     letters = list(_letters(text))
     if len(letters) > LONGEST:

@@ -79,13 +79,13 @@ def run_bodies(model: ModelProto, feeds: Mapping[str, Any]) -> Sequence[Any]:
     if not any(subgraphs(model.graph.node[0])):
         raise UnsupportedError(f"{model.graph.node[0].op_type} has no bodies")
     try:
-        return _opened(model.SerializeToString()).run(None, dict(feeds))  # type: ignore[no-any-return]
+        return _open(model.SerializeToString()).run(None, dict(feeds))  # type: ignore[no-any-return]
     except Exception as error:
         raise UnsupportedError(f"onnxruntime does not run: {one_line(error)}") from error
 
 
 @lru_cache(maxsize=8)
-def _opened(content: bytes) -> onnxruntime.InferenceSession:
+def _open(content: bytes) -> onnxruntime.InferenceSession:
     return open_session(content, optimized=False, prepacked=False)
 
 
@@ -179,7 +179,7 @@ def bound_run(session: onnxruntime.InferenceSession, arrays: Arrays, like: Array
     binding, held = session.io_binding(), []
     device = "cuda" if session.get_providers()[0] == "CUDAExecutionProvider" else "cpu"
     for name, array in arrays.items():
-        copy = _aligned(array.shape, array.dtype)
+        copy = _allocate_aligned(array.shape, array.dtype)
         copy[...] = array
         held.append(ort_value(copy, device))
         binding.bind_ortvalue_input(name, held[-1])
@@ -191,7 +191,7 @@ def bound_run(session: onnxruntime.InferenceSession, arrays: Arrays, like: Array
         if array.dtype.hasobject:
             binding.bind_output(name)
             continue
-        outputs[name] = _aligned(array.shape, array.dtype)
+        outputs[name] = _allocate_aligned(array.shape, array.dtype)
         held.append(ort_value(outputs[name], device))
         binding.bind_ortvalue_output(name, held[-1])
     on_gpu = {} if device == "cpu" else dict(zip(outputs, held[len(arrays) :], strict=True))
@@ -211,7 +211,7 @@ def first_outputs(session: onnxruntime.InferenceSession, arrays: Arrays) -> Arra
     return run(session, arrays)
 
 
-def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+def _allocate_aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     size_bytes = math.prod(shape) * dtype.itemsize
     block = np.empty(size_bytes + _ALIGNMENT_BYTES, np.uint8)
     return block[-block.ctypes.data % _ALIGNMENT_BYTES :][:size_bytes].view(dtype).reshape(shape)

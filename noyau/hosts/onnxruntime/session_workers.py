@@ -53,7 +53,7 @@ class Feed:
     cold: bool = False
 
 
-def _joined(first: Comparison | float, second: Comparison | float) -> Comparison | float:
+def _join(first: Comparison | float, second: Comparison | float) -> Comparison | float:
     return first if isinstance(first, float) or isinstance(second, float) else joined((first, second))
 
 
@@ -116,7 +116,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
                 for side in sides:
                     side.tell()  # CheckError where a run was wrong
             halves.append(comparison)
-        results = [_joined(*both) for both in zip(*halves, strict=True)]
+        results = [_join(*both) for both in zip(*halves, strict=True)]
         if math.inf in results and not _is_lost(results):  # its place made it seem so
             return self.compare_each(before, after, others, limit_s=limit_s, **options)
         return results

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from noyau.codegen.plan import Planned
+from noyau.codegen.plan import PlannedKernel
 from noyau.compiler.partition.cut import Partition, partition
 from noyau.dtypes import from_onnx
 from noyau.errors import InputError, ModelError
 from noyau.frontends import onnx as frontend
 from noyau.frontends.onnx_messages import every_node, subgraphs
-from noyau.hosts.onnxruntime.bodies import Body, laid_flat, loosened
+from noyau.hosts.onnxruntime.bodies import Body, laid_flat, loosen_loops
 from noyau.hosts.onnxruntime.model_files import Provenance, provenance_of, take_apart
 from noyau.hosts.onnxruntime.runs import run_bodies
 from noyau.hosts.onnxruntime.sessions import OPTIMIZED as OPTIMIZED_FILE
@@ -98,7 +98,7 @@ class SourceModel:
                 labels[position] = f"{body.prefix}{self.operators[position]}#{number}"
         return tuple(labels)
 
-    def locate(self, kernel: Planned) -> Planned:
+    def locate(self, kernel: PlannedKernel) -> PlannedKernel:
         """The kernel with the body of its first place before what it replaces."""
         positions, operators = kernel.groups[0].positions, self.operators
         body = next((body for body in self.bodies if positions[0] in body.operators), None)
@@ -144,7 +144,7 @@ def open_model(path: Path, *, flat: bool = False, sizes: Mapping[str, int] | Non
                 frontend.verify(pair[0])
                 laid, bodies = pair
         imported = frontend.import_model(laid, path.parent, run=run_bodies, inference=inference)
-        while loosened(laid, bodies, imported.graph):
+        while loosen_loops(laid, bodies, imported.graph):
             imported = frontend.import_model(laid, path.parent, run=run_bodies, inference=inference)
     return SourceModel(path.name, path.parent, laid, imported, provenance, older, bodies, plain if bodies else None)
 

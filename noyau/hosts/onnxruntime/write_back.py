@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from noyau.codegen.cuda.printer import grid_text
-from noyau.codegen.plan import GridTwin, Plan, Planned, without
+from noyau.codegen.plan import GridTwin, Plan, PlannedKernel, without
 from noyau.compiler.partition.cut import Group
 from noyau.dtypes import DType
 from noyau.errors import GraphError, ModelError
@@ -26,7 +26,7 @@ from noyau.frontends.onnx_messages import every_node, reads
 from noyau.hosts.onnxruntime import function_bodies
 from noyau.hosts.onnxruntime.function_bodies import DOMAIN, FunctionBody, FusedNode, ModelValues, is_own
 from noyau.ir.graph import Node
-from noyau.text import unused
+from noyau.text import free_name
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.cuda import compiler as cuda_compiler
 
@@ -50,13 +50,13 @@ def refusals(model: ModelProto, fused: Sequence[FusedNode], folder: Path | None 
     right = [place for place in range(len(fused)) if place not in by_name]
     by_name |= _twice_made(fused, right)
     bodies = {place: function_bodies.body_of(fused[place], views[place]) for place in right if place not in by_name}
-    chosen = _chosen({place: fused[place].operator for place in bodies}, bodies)
+    chosen = _choose_bodies({place: fused[place].operator for place in bodies}, bodies)
     alone = [place for place, body in bodies.items() if not _fits(body, bodies[chosen[fused[place].operator]])]
     reason = "another place of its operator reads other values from outside, so they cannot share a body"
     by_name |= dict.fromkeys(alone, reason)
     while True:  # what lies on a cycle is known once all others are in
         left = [place for place in bodies if place not in by_name]
-        guilty = _arranged(model, [fused[place] for place in left], [bodies[place].extras for place in left])[1]
+        guilty = _arrange_nodes(model, [fused[place] for place in left], [bodies[place].extras for place in left])[1]
         if guilty is None:
             return by_name
         by_name[left[guilty]] = "a path leaves it and comes back to it"
@@ -74,11 +74,11 @@ def write_back(
         raise GraphError(f"{fused[place].operator!r} cannot be put back into the model: {reason}")
     views = _views(model, fused, folder)
     bodies = {place: function_bodies.body_of(part, views[place]) for place, part in enumerate(fused)}
-    chosen = _chosen({place: part.operator for place, part in enumerate(fused)}, bodies)
+    chosen = _choose_bodies({place: part.operator for place, part in enumerate(fused)}, bodies)
     extras = [bodies[place].extras if bodies[chosen[part.operator]].extras else () for place, part in enumerate(fused)]
     result = deepcopy(model)
     if fused:
-        ordered = _arranged(model, fused, extras)[0]
+        ordered = _arrange_nodes(model, fused, extras)[0]
         for node in ordered:
             if is_own(node.domain) and node.op_type in chosen:
                 node.domain = domain
@@ -97,7 +97,7 @@ def _views(model: ModelProto, fused: Sequence[FusedNode], folder: Path | None) -
     readers = shape_readers(model, fused)
 
     def view(but: FusedNode | None = None) -> ModelValues:
-        return replace(values, nodes=tuple(_redirected(nodes, readers, _stand_ins(fused, nodes, but))))
+        return replace(values, nodes=tuple(_redirect_readers(nodes, readers, _stand_ins(fused, nodes, but))))
 
     everywhere = view()
     return [view(part) if part.stand_ins else everywhere for part in fused]
@@ -127,7 +127,9 @@ def shape_readers(model: ModelProto, fused: Sequence[FusedNode]) -> frozenset[in
     return frozenset(readers) - inside
 
 
-def _redirected(nodes: Sequence[NodeProto], readers: Collection[int], stand_ins: Mapping[str, str]) -> list[NodeProto]:
+def _redirect_readers(
+    nodes: Sequence[NodeProto], readers: Collection[int], stand_ins: Mapping[str, str]
+) -> list[NodeProto]:
     """The nodes, of which those that are `readers` read what stands for a value."""
     changed = list(nodes)
     for position in readers:
@@ -152,7 +154,7 @@ def _twice_made(fused: Sequence[FusedNode], right: Iterable[int]) -> dict[int, s
     return by_name
 
 
-def _chosen(operators: Mapping[int, str], bodies: Mapping[int, FunctionBody]) -> dict[str, int]:
+def _choose_bodies(operators: Mapping[int, str], bodies: Mapping[int, FunctionBody]) -> dict[str, int]:
     """The place whose body each operator's function has: the first that reads what the kernel reads, or the first."""
     chosen: dict[str, int] = {}
     for place, operator in operators.items():
@@ -167,7 +169,7 @@ def _fits(body: FunctionBody, chosen: FunctionBody) -> bool:
     return alike and (not chosen.extras or body is chosen or function_bodies.same_text(body, chosen))
 
 
-def _arranged(
+def _arrange_nodes(
     model: ModelProto, fused: Sequence[FusedNode], extras: Sequence[tuple[str, ...]]
 ) -> tuple[list[NodeProto], int | None]:
     """The nodes of the model with those of the parts, producers before readers; or the smallest part on a cycle.
@@ -176,7 +178,7 @@ def _arranged(
     reads the value, whose producer stays beside the part."""
     readers, stand_ins = set(shape_readers(model, fused)), _stand_ins(fused, model.graph.node)
     while True:
-        kept = _remaining(model, _redirected(model.graph.node, readers, stand_ins), fused, extras)
+        kept = _remaining(model, _redirect_readers(model.graph.node, readers, stand_ins), fused, extras)
         ordered, cycle = _in_order(kept)
         loose = readers.intersection(kept[number][0] for number in cycle if number >= len(fused))
         if cycle and not loose:
@@ -215,7 +217,7 @@ def _remaining(
 
 
 def _fused_node(part: FusedNode, extras: tuple[str, ...], graph: GraphProto, names: set[str]) -> NodeProto:
-    name = unused(part.operator, names)
+    name = free_name(part.operator, names)
     names.add(name)
     ends = {"input": (*part.inputs, *extras), "output": part.outputs}
     return type(graph)().node.add(op_type=part.operator, domain=DOMAIN, name=name, **ends)
@@ -228,7 +230,7 @@ def _without(node: NodeProto, provided: set[str], names: set[str]) -> NodeProto:
     copy = deepcopy(node)
     for number, name in enumerate(node.output):
         if name in provided:
-            copy.output[number] = unused(f"{name}_unread", names)
+            copy.output[number] = free_name(f"{name}_unread", names)
             names.add(copy.output[number])
     return copy
 
@@ -322,24 +324,24 @@ def _add_functions(result: ModelProto, bodies: Mapping[str, FunctionBody], own_d
     result.ir_version = max(result.ir_version, _FUNCTIONS_SINCE)
 
 
-def put_back(model: ModelProto, kernels: Iterable[Planned], folder: Path) -> ModelProto:
+def put_back(model: ModelProto, kernels: Iterable[PlannedKernel], folder: Path) -> ModelProto:
     """The model with a node in each place of each kernel; `folder` is where its external data lies."""
-    return write_back(model, fused_of(kernels), folder, function_bodies.domain_of(model))
+    return write_back(model, fused_nodes_of(kernels), folder, function_bodies.domain_of(model))
 
 
 def installable(plan: Plan, model: ModelProto, folder: Path) -> Plan:
     """The plan without the places that cannot become nodes of the model, which are among the refused."""
     places = [group for kernel in plan.kernels for group in kernel.groups]
-    reasons = refusals(model, fused_of(plan.kernels), folder)
+    reasons = refusals(model, fused_nodes_of(plan.kernels), folder)
     return without(plan, [(places[number], reason) for number, reason in sorted(reasons.items())])
 
 
-def fused_of(kernels: Iterable[Planned]) -> list[FusedNode]:
+def fused_nodes_of(kernels: Iterable[PlannedKernel]) -> list[FusedNode]:
     """A Fused for each place of each kernel."""
-    return [fused(kernel.operator, group) for kernel in kernels for group in kernel.groups]
+    return [fused_node_of(kernel.operator, group) for kernel in kernels for group in kernel.groups]
 
 
-def fused(operator: str, group: Group) -> FusedNode:
+def fused_node_of(operator: str, group: Group) -> FusedNode:
     types = tuple(value_type(group.graph[name]) for name in group.outputs)
     return FusedNode(operator, group.positions, group.inputs, group.outputs, types, dict(group.stand_ins))
 
@@ -351,7 +353,7 @@ def value_type(node: Node) -> function_bodies.ValueType:
     return function_bodies.ValueType(node.dtype, tuple(extents))
 
 
-def library(kernels: Sequence[Planned], options: c_compiler.CompilerOptions, fused: ModelProto) -> Path | None:
+def library(kernels: Sequence[PlannedKernel], options: c_compiler.CompilerOptions, fused: ModelProto) -> Path | None:
     """The library of these kernels, which `put_back` put into `fused`, in the disk cache; None for no kernels.
     BuildError where it cannot be built."""
     if not kernels:

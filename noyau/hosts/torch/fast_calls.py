@@ -41,7 +41,7 @@ library = Loader("tensors", _build)
 
 
 @contextmanager
-def marked() -> Iterator[None]:
+def mark_calls() -> Iterator[None]:
     """Let calls of kernels in C be events of torch's profiler, `noyau::` and the name of the op or the kernel."""
     opens, result = torch.ops.profiler._record_function_enter_new, library()
     if result is not None:

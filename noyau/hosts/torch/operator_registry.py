@@ -19,7 +19,7 @@ from noyau.ir.sizes import plan
 from noyau.signatures.binding import Bound, bind
 from noyau.signatures.instances import sizing_integers
 from noyau.signatures.types import Signature, Value
-from noyau.text import unused
+from noyau.text import free_name
 from noyau.toolchain.cache import digest
 from noyau.version import __version__
 
@@ -59,7 +59,7 @@ def register(operator: TorchOperator, *, shared: bool = False) -> Any:
         key = digest(__version__, operator.stem, operator.identity)  # another version may derive another gradient
         if shared and key in _SHARED:
             return _SHARED[key]
-        name = unused(f"{identifier(operator.stem)}_{key[:_DIGITS]}", _TAKEN)
+        name = free_name(f"{identifier(operator.stem)}_{key[:_DIGITS]}", _TAKEN)
         _TAKEN.add(name)
         schema = schema_of(operator.inputs, operator.constants, operator.results)
         overload = define(name, schema, operator.run, operator.fake, _TAGS)

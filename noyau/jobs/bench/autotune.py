@@ -12,7 +12,7 @@ from typing import Any
 from noyau.errors import InputError, SignatureError
 from noyau.jobs.bench.inputs import usual_numbers
 from noyau.jobs.bench.record import BenchPoint, BenchRecord
-from noyau.jobs.bench.run import Numbers, combinations, device_of, timed
+from noyau.jobs.bench.run import Numbers, combinations, device_of, time_target
 from noyau.jobs.bench.tasks import BenchOptions
 from noyau.jobs.bench.track import Say
 from noyau.jobs.bench.winners import is_able, winner_of
@@ -23,7 +23,7 @@ from noyau.kernels.user_kernel import UserKernel, choose_constants
 from noyau.ops.dispatch.winners import Winner, record
 from noyau.ops.op import Op
 from noyau.signatures.binding import Bound, bind
-from noyau.text import Printed, as_json
+from noyau.text import TextRecord, as_json
 from noyau.timing.verdict import spell_s
 
 _MOST_VARIANTS = 256
@@ -115,7 +115,7 @@ def search(extents: Sequence[int], cost: Callable[[Choice], float], most: int) -
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class TuneRecord(Printed):
+class TuneRecord(TextRecord):
     """The bench and the winner of each set of sizes; prints itself. `left_out`: why a kernel was not timed."""
 
     benched: tuple[BenchRecord, ...]
@@ -177,7 +177,7 @@ def tune(
         wishes = BenchOptions(arguments or None, [numbers], budget_s, seed=seed, searches=True)
         form, reasons = with_variants(op, bound, report, place or CPU, partial(_time_of, op, place, wishes, report))
         left_out |= reasons
-        records.append(timed(form, place, wishes, report, record=bool(place)))
+        records.append(time_target(form, place, wishes, report, record=bool(place)))
         winners += _winners(op, form, records[-1].at[0], bound, place)
     op.calls.forget()
     return TuneRecord(tuple(records), tuple(winners), left_out)
@@ -187,7 +187,7 @@ def _time_of(op: Op[..., Any], place: str, options: BenchOptions, say: Say, vari
     """The time of a call by one kernel, roughly; infinite where it does not run."""
     one: Op[..., Any] = Op(replace(op.description, kernels=(variant,)))
     options = replace(options, budget_s=_TRIAL_S, searches=False)
-    return timed(one, place, options, say, record=False).at[0].time_s(variant.name) or math.inf
+    return time_target(one, place, options, say, record=False).at[0].time_s(variant.name) or math.inf
 
 
 def _winners(op: Op[..., Any], form: Op[..., Any], at: BenchPoint, bound: Bound, place: str) -> Iterator[Winner]:

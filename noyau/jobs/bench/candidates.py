@@ -55,7 +55,7 @@ class Entry:
     note: str = ""
 
 
-def built(name: str, language: str, make: Callable[[], Entry]) -> Entry:
+def build_entry(name: str, language: str, make: Callable[[], Entry]) -> Entry:
     """The participant that a kernel is; without a clock where it does not take the inputs, or cannot be built."""
     try:
         return make()
@@ -127,7 +127,7 @@ def of_op(op: Op[..., Any], bound: Bound, constants: Mapping[str, Any], calling:
     yield _reference(op, bound.instance, constants, calling)
     request = specialization_of(op.require_signature(), bound, constants)
     for kernel in op.kernels.values():
-        yield built(kernel.name, kernel.language, partial(_attached_entry, op, kernel, request, bound, calling))
+        yield build_entry(kernel.name, kernel.language, partial(_attached_entry, op, kernel, request, bound, calling))
     choosing = Selector(op.description)
     for language in request.languages:
         name, program = f"generated {language}", choosing.program(request, key_of(request), language)

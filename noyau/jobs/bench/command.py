@@ -56,7 +56,7 @@ def _run(arguments: argparse.Namespace) -> int:
         raise InputError(f"{problem}: it times what was saved, on this CPU, and --markdown writes its table")
     with progress(quiet=arguments.quiet) as say:
         say(f"reading {target}")
-        record = _timed(arguments, limit, say)
+        record = _time(arguments, limit, say)
     for kind, place in exports.items():
         write_text(EXPORTS[kind](record), place)
     if arguments.json is not None:
@@ -70,7 +70,7 @@ def _run(arguments: argparse.Namespace) -> int:
     return 0 if record.ok else 1
 
 
-def _timed(arguments: argparse.Namespace, limit: float, say: Callable[[str], None]) -> BenchRecord | ChangeRecord:
+def _time(arguments: argparse.Namespace, limit: float, say: Callable[[str], None]) -> BenchRecord | ChangeRecord:
     """A bench, kept as a baseline where that is asked; or the present text beside that of a baseline."""
     from noyau.jobs.bench.baseline.run import compare, save
     from noyau.jobs.bench.baseline.sources import read_baseline

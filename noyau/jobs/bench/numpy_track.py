@@ -12,7 +12,7 @@ from noyau.jobs.bench.candidates import Entry
 from noyau.jobs.bench.inputs import Arrays
 from noyau.jobs.bench.record import COLD, FILLING, HOT, RETURNING, BenchPoint, CandidateTimes
 from noyau.jobs.bench.tasks import BenchTask
-from noyau.jobs.bench.track import Entrant, Entrants, ResultJudge, Sides, shortened
+from noyau.jobs.bench.track import Entrant, Entrants, ResultJudge, Sides, shorten
 from noyau.jobs.bench.workload import Workload
 from noyau.timing.comparison import compare_all
 from noyau.timing.conditions import last_level_bytes
@@ -38,7 +38,7 @@ class NumpyTrack:
         except NoyauError as error:
             if entry.other is not None and isinstance(error.__cause__, TypeError | AttributeError):
                 return self.first(replace(entry.other, is_peer=entry.is_peer, is_judge=entry.is_judge), judge)
-            why = shortened(str(error), entry.name)
+            why = shorten(str(error), entry.name)
             return CandidateTimes(entry.name, entry.language, *(("", why) if entry.is_peer else (why,)))
         fault = judge.fault(first.outputs, entry.is_judge)
         if fault and not entry.is_peer:
@@ -108,7 +108,7 @@ def _filling(entry: Entry, runner: Entrant, judge: ResultJudge) -> Entrant:
     try:
         fault = judge.fault(call_once(entry.filling, judge.inputs, outputs), entry.is_judge)
     except NoyauError as error:
-        fault = shortened(str(error), entry.name)
+        fault = shorten(str(error), entry.name)
     if fault and not runner.fault:
         runner.entry = replace(entry, filling=None)
         runner.notes.append(f"not timed with out=: {fault}")

@@ -42,11 +42,11 @@ def named_peers(names: Sequence[str], what: BenchTarget) -> dict[str, Function]:
         except ImportError:
             needs = f"needs {_PACKAGES[name]}: pip install {_PACKAGES[name]}"
             raise MissingExtraError(f"--against {name} {needs}") from None
-        peers[name] = _numexpr(package, what) if name == "numexpr" else _compiled(name, package, what)
+        peers[name] = _numexpr(package, what) if name == "numexpr" else _compile(name, package, what)
     return peers
 
 
-def _compiled(name: str, package: Any, what: BenchTarget) -> Function:
+def _compile(name: str, package: Any, what: BenchTarget) -> Function:
     """The function as a compiler of NumPy's calls makes it; tensors, as torch's peers are given, become arrays."""
     if isinstance(what, Op) and what.description.reference.outputs:
         raise InputError(f"{what.name} fills its outputs; --against needs a reference that returns them")

@@ -57,10 +57,10 @@ def bench(
     numbers, place = _requests(sizes, budget_s, peers), device_of(args := as_arguments(args), device)
     wishes = BenchOptions(args, numbers, budget_s, cold, flops, seed, peers=peers or {})
     with progress(say) as report:
-        return timed(what, place, wishes, report, record=record)
+        return time_target(what, place, wishes, report, record=record)
 
 
-def timed(what: BenchTarget, place: str, wishes: BenchOptions, say: Say, *, record: bool) -> BenchRecord:
+def time_target(what: BenchTarget, place: str, wishes: BenchOptions, say: Say, *, record: bool) -> BenchRecord:
     """As `bench`, here or on a GPU."""
     if place:
         from noyau.jobs.bench.torch.run import bench_on_device

@@ -20,7 +20,7 @@ from noyau.ops.op import Op
 from noyau.timing.conditions import conditions
 from noyau.timing.output_checks import Check
 from noyau.timing.rounds import Series
-from noyau.timing.sides import VERIFIED, SelfTimed
+from noyau.timing.sides import VERIFIED, SelfTimedSide
 from noyau.workers.tamper_detection import Watch, seconds
 
 _LONG_S = 0.1  # a check that takes longer is made of one timed run a side alone
@@ -76,7 +76,7 @@ class Entrant:
 Entrants = Sequence[Entrant]
 
 
-class TimedSide(SelfTimed, Protocol):
+class TimedSide(SelfTimedSide, Protocol):
     """A candidate on a rotation of inputs, which keeps some of its timed runs."""
 
     snapshots: list[Any]
@@ -123,7 +123,7 @@ class Track(Protocol[SideT]):
         """Why the time of a candidate cannot be, or nothing."""
 
 
-def shortened(message: str, name: str) -> str:
+def shorten(message: str, name: str) -> str:
     """The first line of a fault, without the name that the row has already."""
     for prefix in (f"{name} is wrong: ", f"{name} was wrong ", f"{name} is ", f"{name} "):
         message = message.removeprefix(prefix)
@@ -171,7 +171,7 @@ def _verify(track: Track[SideT], sides: Sides[SideT], runners: Entrants, watch: 
             # The judge, in another order of memory, may lose more than where it judges: that is no fault.
             side.refuse((lambda *_: "") if runner.entry.is_judge else track.check)
         except CheckError as error:
-            runner.fault = runner.fault or shortened(str(error), name)
+            runner.fault = runner.fault or shorten(str(error), name)
         runner.verified += len(side.snapshots)
 
 

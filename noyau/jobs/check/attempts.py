@@ -231,7 +231,7 @@ def volume(sizes: Sizes) -> int:
     return math.prod(max(size, 1) for size in sizes.values())
 
 
-def _planned(first: Sizes, edges: Iterator[Sizes], patterns: Plans) -> Plans:
+def _plan(first: Sizes, edges: Iterator[Sizes], patterns: Plans) -> Plans:
     """The first sizes, some edges, then others and patterns in turns; each once, for a like draw shows nothing new."""
     normal, seen = ((sizes, NORMAL) for sizes in chain([first], edges)), set[Any]()
     turns = (each for pair in zip_longest(normal, patterns) for each in pair if each is not None)
@@ -256,7 +256,7 @@ def _by_signature(
     edges: Iterator[Sizes] = chain([usual] if first != usual else [], edges_at(usual))
     if demanding is not None:  # but first as they are: what a reference demands may be a signature that is wrong
         edges = fitting(demanding, edges)
-    spent, plan = 0, _planned(first, edges, schedule(demanding or graph, usual_at, False, has_floats))
+    spent, plan = 0, _plan(first, edges, schedule(demanding or graph, usual_at, False, has_floats))
     for number, (sizes, pattern) in enumerate(plan):
 
         def make(other: Sizes, number: int = number, pattern: Pattern = pattern) -> tuple[Array, ...] | None:

@@ -21,7 +21,7 @@ from noyau.kernels.programs.generate import Specialization, lazy_graph
 from noyau.kernels.reference import Reference, graph_of
 from noyau.kernels.user_kernel import POSITIONAL, python_function
 from noyau.sanitizer.records import WatchedRun
-from noyau.sanitizer.routes import array_behind, bare_language, call, copied, restore
+from noyau.sanitizer.routes import array_behind, bare_language, call, copy_argument, restore
 from noyau.sanitizer.scripts.record import OBSERVERS, place_of
 from noyau.signatures.types import Instance, Value
 from noyau.verify.certificate import Certificate
@@ -49,10 +49,10 @@ def evaluate_reference(one: _Bare, reference: Callable[..., Any], after: list[An
     SignatureError where the reference takes what there is not, or gives more or fewer results, or others, than there
     are arrays to compare; InputError where it fails on the arguments."""
     names, before = one.names, one.before
-    of_kernel = _taken(reference, names, one.name)
+    of_kernel = _taken_arguments(reference, names, one.name)
     values = [before[place] for place in of_kernel]
     places = [at for at, each in enumerate(values) if isinstance(each, np.ndarray) and _dtype(each) is not None]
-    inputs = [Value(names[of_kernel[at]], _known(values[at]), shape_of(values[at].shape)) for at in places]
+    inputs = [Value(names[of_kernel[at]], _known_dtype(values[at]), shape_of(values[at].shape)) for at in places]
 
     def bound(*arrays: Any) -> Any:
         passed = list(values)
@@ -63,11 +63,13 @@ def evaluate_reference(one: _Bare, reference: Callable[..., Any], after: list[An
         return passed[places[0]] if len(places) == 1 else tuple(passed[at] for at in places)
 
     bound.__name__ = getattr(reference, "__name__", "reference")
-    fills, results = _tried(reference, values, one.name)
-    chosen = _compared(one, after, of_kernel, [of_kernel[at] for at in places] if fills else None, results, returned)
+    fills, results = _try_reference(reference, values, one.name)
+    chosen = _compared_arrays(
+        one, after, of_kernel, [of_kernel[at] for at in places] if fills else None, results, returned
+    )
     input_names = {value.name for value in inputs}
     ends = [(f"{name} afterwards" if name in input_names else name, each) for name, each in chosen]
-    outputs = tuple(Value(name, _known(each), shape_of(each.shape)) for name, each in ends)
+    outputs = tuple(Value(name, _known_dtype(each), shape_of(each.shape)) for name, each in ends)
     instance = Instance(tuple(inputs), outputs, ())
     own = Reference(bound, tuple(value.name for value in inputs), {})
     traced: LazyGraph = (lambda: None) if fills else lazy_graph(own, Specialization(instance, {}))
@@ -75,7 +77,7 @@ def evaluate_reference(one: _Bare, reference: Callable[..., Any], after: list[An
     return ReferenceResults(graph_of(own, instance, {}), traced, arrays, tuple(each for _, each in chosen))
 
 
-def _taken(reference: Callable[..., Any], names: Sequence[str], kernel_name: str) -> list[int]:
+def _taken_arguments(reference: Callable[..., Any], names: Sequence[str], kernel_name: str) -> list[int]:
     """The arguments of the kernel that a reference takes: by name, else the first ones."""
     if isinstance(reference, np.ufunc):
         return list(range(min(reference.nin, len(names))))
@@ -97,7 +99,7 @@ def _taken(reference: Callable[..., Any], names: Sequence[str], kernel_name: str
     return list(range(len(own)))
 
 
-def _tried(reference: Callable[..., Any], values: Sequence[Any], name: str) -> tuple[bool, list[Any]]:
+def _try_reference(reference: Callable[..., Any], values: Sequence[Any], name: str) -> tuple[bool, list[Any]]:
     """Whether it fills what it takes, and its results."""
     try:
         with np.errstate(all="ignore"):
@@ -108,7 +110,7 @@ def _tried(reference: Callable[..., Any], values: Sequence[Any], name: str) -> t
     return results is None, list(results) if isinstance(results, tuple | list) else [results]
 
 
-def _compared(
+def _compared_arrays(
     one: _Bare, after: list[Any], taken: Sequence[int], filled: Sequence[int] | None, results: list[Any], returned: Any
 ) -> list[tuple[str, Array]]:
     """The arrays that the reference speaks of, with their names: what the kernel returned; those that the reference
@@ -149,7 +151,7 @@ def _dtype(array: Array) -> DType | None:
     return None if dtype is DType.OTHER else dtype
 
 
-def _known(array: Array) -> DType:
+def _known_dtype(array: Array) -> DType:
     dtype = _dtype(array)
     assert dtype is not None, array.dtype
     return dtype
@@ -224,7 +226,7 @@ class _Bare:
 
     @property
     def before(self) -> list[Any]:
-        return [copied(each) for each in self.args]
+        return [copy_argument(each) for each in self.args]
 
     @property
     def size(self) -> str:

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from noyau.codegen.language import LANGUAGES, generated_on
+from noyau.codegen.language import LANGUAGES, languages_for
 from noyau.errors import BuildError, NoyauError, UnansweredError, UnsupportedError
 from noyau.jobs.check.attempts import Attempt, Sizes, volume, work_of
 from noyau.jobs.check.isolated_kernels import KernelProcesses
@@ -33,7 +33,7 @@ from noyau.sanitizer.records import WatchedRun
 from noyau.sanitizer.routes import KernelCase, is_watched, missing_extra, watch
 from noyau.signatures.binding import Bound, bind
 from noyau.signatures.types import Instance
-from noyau.text import counted, sizes_text
+from noyau.text import count_text, sizes_text
 from noyau.toolchain.guard_zones import LAYOUTS, End, Guards, How
 from noyau.verify.certificate import Certificate
 from noyau.verify.trial import last_first
@@ -120,7 +120,7 @@ class ByHand:
                 return self.replay(instance, arrays)
             return self.apart.run(self.kernel, instance, arrays, how)
         except NoyauError as error:
-            raise error.reword(self.reword(_END.sub(lambda match: _named(match, instance), str(error)))) from None
+            raise error.reword(self.reword(_END.sub(lambda match: _name_input(match, instance), str(error)))) from None
 
     def replay(self, instance: Instance, arrays: Sequence[Array]) -> list[Array]:
         """The results of a run with every access watched, which is remembered. UnsupportedError where it is ended."""
@@ -136,7 +136,7 @@ class ByHand:
             raise UnansweredError(f"{self.name} did not answer {waited} and was ended") from None
         self.seen.add(watched, size, volume(sizes))
         if watched.is_cut and watched.outputs is None:
-            self.cut = f"it made {counted(watched.accesses)} accesses at {size}, and was ended"
+            self.cut = f"it made {count_text(watched.accesses)} accesses at {size}, and was ended"
             raise UnsupportedError(self.cut)
         return list(watched.outputs or ())
 
@@ -175,7 +175,7 @@ class ByHand:
         return [*alone, *packed, *threads, *([f"run {build}"] if self.is_replayed else [])]
 
 
-def _named(match: re.Match[str], instance: Instance) -> str:
+def _name_input(match: re.Match[str], instance: Instance) -> str:
     """`input 0` by its name; `its input x` keeps the word."""
     ends = instance.outputs if match[2] == "output" else instance.inputs
     return f"{'its input ' if match[1] else ''}{ends[int(match[3])].name}"
@@ -249,7 +249,7 @@ class FromReference:
             watched = self.watch_bound(bound, size := sizes_text(bound.sizes))
             self.seen.add(watched, size, volume(bound.sizes))
             if watched.is_cut and watched.outputs is None:
-                raise UnsupportedError(f"it made {counted(watched.accesses)} accesses at {size}, and was ended")
+                raise UnsupportedError(f"it made {count_text(watched.accesses)} accesses at {size}, and was ended")
             return list(watched.outputs or ())
         inputs = [End(v.name, v.dtype, a.shape) for v, a in zip(instance.inputs, bound.arrays, strict=True)]
         outputs = [End(v.name, v.dtype, s) for v, s in zip(instance.outputs, bound.shapes, strict=True)]
@@ -342,7 +342,7 @@ KernelCandidate: TypeAlias = ByHand | FromReference
 
 def from_reference(op: Op[..., Any], languages: Collection[str] = ()) -> list[FromReference]:
     """The generated kernels of an op with a signature, in each of the languages, or else in each that runs at once."""
-    usual = (*generated_on(gpu=False), *(each for each in generated_on(gpu=True) if RUNS[each]()))
+    usual = (*languages_for(gpu=False), *(each for each in languages_for(gpu=True) if RUNS[each]()))
     kernels = [FromReference(op, language) for language in languages or usual] if op.signature is not None else []
     return [each for each in kernels if each.name not in op.kernels]
 

@@ -139,7 +139,7 @@ def _check_op(arguments: argparse.Namespace) -> int:
     path = Path(arguments.target.partition("::")[0])
     require_record_places(path, arguments.json, arguments.html, arguments.sarif, drawing_of(arguments.map))
     with _interpreting(path) if _wants_maps(arguments) else nullcontext():
-        checks = _checked(arguments)
+        checks = _check_ops(arguments)
         maps = _maps(arguments)
     report = report_text(checks, everything=arguments.all)
     return _report(arguments, path, report_json(checks), checks, report, maps, LIMITS)
@@ -228,7 +228,7 @@ def _wants_maps(arguments: argparse.Namespace) -> bool:
     return arguments.map is not None or arguments.html is not None
 
 
-def _checked(arguments: argparse.Namespace) -> list[OpCheck]:
+def _check_ops(arguments: argparse.Namespace) -> list[OpCheck]:
     """The check of each op that is meant. In a file of several, one that cannot be checked is told and left out."""
     from noyau.engines.laws import check_laws, load_checked
     from noyau.jobs.check.attempts import size_names

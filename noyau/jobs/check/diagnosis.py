@@ -116,12 +116,12 @@ def diagnose(
     if kind is FindingKind.CRASH:
         return Diagnosis(kind)
     if kind is FindingKind.PRECISION:
-        return Diagnosis(kind, (*_growth(smallest, failure_at), *_saturated(failure, instance)))
+        return Diagnosis(kind, (*_growth(smallest, failure_at), *_explain_saturation(failure, instance)))
     tail = tail_of(smallest, failure_at)
     notes = (f"wrong tail: {tail}",) if tail else ()
     if unlike is not None and unlike.kind is not FindingKind.ORDER_DEPENDENT:
         return Diagnosis(unlike.kind, (str(unlike), *notes))
-    stuck = _saturated(failure, instance)
+    stuck = _explain_saturation(failure, instance)
     return Diagnosis(FindingKind.PRECISION, stuck) if stuck else Diagnosis(kind, notes)
 
 
@@ -142,7 +142,7 @@ def _growth(smallest: Smallest, failure_at: FailureAt) -> tuple[str, ...]:
     return ()
 
 
-def _saturated(failure: Failure, instance: Instance) -> tuple[str, ...]:
+def _explain_saturation(failure: Failure, instance: Instance) -> tuple[str, ...]:
     """That a sum stays where one more changes nothing, as 2^24 in float32."""
     dtype = _dtype_of(failure, instance)
     if dtype not in FORMATS or not abs(failure.got) < abs(failure.want) < math.inf:

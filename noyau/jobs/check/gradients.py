@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from noyau.compiler.autodiff.adjoints import Derived, derive, gradient_name
+from noyau.compiler.autodiff.adjoints import DerivedGradient, derive, gradient_name
 from noyau.compiler.lowering.input_layouts import Layout, Order, lie
 from noyau.dtypes import DType
 from noyau.errors import BuildError, FindingKind, InputError, NoyauError, SignatureError, UnsupportedError
@@ -23,7 +23,7 @@ from noyau.ir.graph_interpreter import evaluate
 from noyau.kernels.programs.generate import BuiltProgram, Specialization, build, generate_from_graph, trace_with_sizes
 from noyau.kernels.reference import graph_of
 from noyau.ops.op import Op
-from noyau.ops.user_gradients import derived_by
+from noyau.ops.user_gradients import derive_by
 from noyau.signatures.binding import bind
 from noyau.signatures.instances import draw_inputs, in_dtypes, integers_of, make, usual_instance, usual_sizes
 from noyau.signatures.types import Family, Instance
@@ -112,7 +112,7 @@ def _certificates(
             yield certify_native(derived.backward, laid, layout_cases, name=f"gradient of {op.name}[{LANGUAGE}]")
 
 
-def values_of(subject: GradientSubject, derived: Derived, case: GradientCase) -> dict[str, Array]:
+def values_of(subject: GradientSubject, derived: DerivedGradient, case: GradientCase) -> dict[str, Array]:
     """Everything that a backward graph may read, in the dtypes of the graph. InputError where a value is refused."""
     with np.errstate(all="ignore"):
         values = {**case.inputs, **evaluate(derived.forward, case.inputs)}
@@ -203,24 +203,24 @@ class GradientSubject:
         return tuple(node.output for node in self.graph.inputs if node.dtype.is_float)
 
     @cached_property
-    def derived(self) -> Derived:
+    def derived(self) -> DerivedGradient:
         """The op's gradient. UnsupportedError where none is derived, SignatureError for one by hand of other dtypes."""
         gradient = self.op.description.gradient
         if gradient is None:
             return derive(self.graph, self.names)
         try:
-            return derived_by(gradient, self.graph, self.wanted.constants, self.wanted.sizes or None)
+            return derive_by(gradient, self.graph, self.wanted.constants, self.wanted.sizes or None)
         except UnsupportedError as error:  # of one that is written
             raise SignatureError(str(error)) from error
 
     @cached_property
-    def right(self) -> Derived | None:
+    def right(self) -> DerivedGradient | None:
         """The derivative of the graph, beside a gradient that is written; None where there is none."""
         with suppress(UnsupportedError):
             return derive(self.graph, self.names) if self.op.description.gradient is not None else None
         return None
 
-    def gradients(self, derived: Derived, case: GradientCase) -> dict[str, Array]:
+    def gradients(self, derived: DerivedGradient, case: GradientCase) -> dict[str, Array]:
         """Evaluate a derived graph in float64, by the names of inputs."""
         values = {**case.inputs, **{gradient_name(name): each for name, each in case.above.items()}}
         inputs = {node.output: values[node.output] for node in derived.gradient.inputs}
@@ -235,13 +235,13 @@ class GradientSubject:
 
     def may_be(self, case: GradientCase, gradients: Arrays) -> bool:
         """Whether upon a kink these gradients lie between the slopes of either side, in a few directions."""
-        rng, start = np.random.default_rng(0), weighted(self.graph, case.inputs, case.above)
+        rng, start = np.random.default_rng(0), weighted_sum(self.graph, case.inputs, case.above)
         for number in range(DIRECTIONS):
             way = {n: np.ones_like(g) if number == 0 else rng.standard_normal(g.shape) for n, g in gradients.items()}
             slopes = []
             for step in (STEP, -STEP):
                 moved = {n: np.asarray(case.inputs[n], np.float64) + step * w for n, w in way.items()}
-                slopes.append((weighted(self.graph, {**case.inputs, **moved}, case.above) - start) / step)
+                slopes.append((weighted_sum(self.graph, {**case.inputs, **moved}, case.above) - start) / step)
             slope = sum(np.sum(gradients[n] * way[n]) for n in gradients)
             room = 1e-3 * (1 + max(map(abs, slopes)))
             if not min(slopes) - room <= slope <= max(slopes) + room:
@@ -249,7 +249,7 @@ class GradientSubject:
         return True
 
 
-def weighted(graph: Graph, inputs: Arrays, above: Arrays) -> float:
+def weighted_sum(graph: Graph, inputs: Arrays, above: Arrays) -> float:
     """The sum of the results in float64, weighted: what gradients are of."""
     with np.errstate(all="ignore"):
         results = evaluate(graph, inputs, wide=True)
@@ -262,7 +262,7 @@ def central_difference(graph: Graph, inputs: Arrays, above: Arrays, name: str, c
     for step in (STEP, -STEP):
         moved = np.array(inputs[name], np.float64)
         moved[cell] += step
-        ends.append(weighted(graph, {**inputs, name: moved}, above))
+        ends.append(weighted_sum(graph, {**inputs, name: moved}, above))
     return (ends[0] - ends[1]) / (2 * STEP)
 
 

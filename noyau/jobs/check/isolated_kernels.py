@@ -106,7 +106,7 @@ class KernelProcesses(AbstractContextManager["KernelProcesses"]):
             return self.native.ask(run_library, library, symbol, guards.inputs, guards.outputs, pack(arrays), how)
         way = self.choose_for_grids() if language.on_gpu else self.choose()
         if way.worker is None:
-            with threaded(how.threads):
+            with limit_threads(how.threads):
                 return guards.run(arrays, how)
         new, chosen = (kernel.name, instance, how.layout), plain_values(kernel.usage.constants)
         compiles = language.is_jit and new not in self.seen
@@ -202,7 +202,7 @@ def run_kernel(
     """In the worker: one run between guards of a kernel of an op, bound as a call would be."""
     constants = op.description.reference.constants
     kernel, bound = kernel_and_call(op, name, choice, constants, arrays)
-    with threaded(how.threads):
+    with limit_threads(how.threads):
         return pack(Guards(FunctionKernel(kernel, bound.instance, constants).run, name, *ends).run(arrays, how))
 
 
@@ -211,7 +211,7 @@ def run_library(
 ) -> list[Array]:
     """In the worker: one run between guards of a kernel in C."""
     native = _native(library, symbol)
-    with threaded(how.threads):
+    with limit_threads(how.threads):
         if how.pieces > 1:
             return pack(native.call_guarded(*arrays, pieces=how.pieces, order=last_first))
         threads = max(how.threads, 1)
@@ -223,7 +223,7 @@ def run_library(
 
 
 @contextmanager
-def threaded(threads: int) -> Iterator[None]:
+def limit_threads(threads: int) -> Iterator[None]:
     """Within the block kernels of numba and of OpenMP in C have so many threads; 0 leaves them as they are."""
     numba = sys.modules.get("numba") if threads else None
     for library in _OPENMP if threads else ():

@@ -18,7 +18,7 @@ from noyau.dtypes import DType, from_numpy
 from noyau.errors import CheckError, FindingKind, InputError
 from noyau.frontends import onnx as frontend
 from noyau.hosts.onnxruntime.activations import capture_of, fault_at
-from noyau.hosts.onnxruntime.bodies import Body, laid_flat, named_alike
+from noyau.hosts.onnxruntime.bodies import Body, align_names, laid_flat
 from noyau.hosts.onnxruntime.function_bodies import is_own
 from noyau.hosts.onnxruntime.inputs import Dims, bindings, inputs_at, model_names
 from noyau.hosts.onnxruntime.inputs import spell as spell_sizes
@@ -37,7 +37,7 @@ from noyau.verify.certificate import SHARE, Outcome
 from noyau.verify.failures import Case, Failure, spell
 from noyau.verify.input_files import load_samples
 from noyau.verify.judges import MOVED_RUNS
-from noyau.verify.rounding import moved_runs
+from noyau.verify.rounding import move_runs
 from noyau.verify.trial import KernelTrial
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ class ModelSide:
 def open_side(path: Path, bodies: Sequence[Body] | None = None) -> ModelSide:
     """A side of a comparison; `bodies` of the other one, for those here to have their names."""
     original = open_model(path, flat=True)
-    alike = named_alike(frontend.read(path), original.bodies if bodies is None else bodies)
+    alike = align_names(frontend.read(path), original.bodies if bodies is None else bodies)
     return ModelSide(*laid_flat(alike, ()), original)
 
 
@@ -279,7 +279,7 @@ def compare_values(
         fits = [name for name in names if kinds[0][name] == kinds[1][name]]
         common = Graph(graph.nodes, tuple(fits), graph.demands)
         judges = KernelTrial(common, lambda _: []).judges(values, [theirs[name] for name in fits], truth)
-        for unfused in chain([as_it_is, ours], moved_runs(common, values, seed, MOVED_RUNS)):
+        for unfused in chain([as_it_is, ours], move_runs(common, values, seed, MOVED_RUNS)):
             for judge, name in zip(judges, fits, strict=True):
                 judge.see(unfused[name])
         description = ", ".join(f"{printable(name)}: {_dtype_and_shape(array)}" for name, array in arrays.items())

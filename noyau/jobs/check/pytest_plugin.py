@@ -33,7 +33,7 @@ def noyau_bench(request: pytest.FixtureRequest) -> Callable[..., BenchRecord]:
     """`noyau.bench` of an op, or of functions by name; the test fails where a candidate is wrong, and the table is
     printed after all tests. It takes what `noyau.bench` takes, and returns the record: `bench.at[0].verdict(name)`.
     Winners are not recorded unless `record=True`."""
-    return partial(_timed, request.config.stash.setdefault(_TABLES, []), request.node.nodeid)
+    return partial(_time, request.config.stash.setdefault(_TABLES, []), request.node.nodeid)
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
@@ -45,7 +45,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         terminalreporter.write_line(text)
 
 
-def _timed(tables: list[str], test: str, what: Any, args: Any = None, **options: Any) -> BenchRecord:
+def _time(tables: list[str], test: str, what: Any, args: Any = None, **options: Any) -> BenchRecord:
     __tracebackhide__ = True
     from noyau.errors import NoyauError
     from noyau.jobs.bench.run import bench

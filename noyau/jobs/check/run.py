@@ -277,7 +277,7 @@ def share_work(count: int, runner: Runner[R], name: str, patience_s: float, stay
     `patience_s` longer than this process, its parts are done here, and raise here what they raise."""
     if count < 2 or not is_of_use():
         return list(runner(range(count)))
-    work = Shared(count, runner, stay)
+    work = SharedParts(count, runner, stay)
     with ForkedWorker(name, patience_s, state=work, grace_s=_ENDS_S) as copy:
         copy.is_counted = False
         copy.begin(Request(run_share, scope=StateUse.USES))
@@ -299,7 +299,7 @@ def is_of_use() -> bool:
 
 
 @dataclass(slots=True, eq=False)
-class Shared(Generic[R]):
+class SharedParts(Generic[R]):
     """Parts of which each is done by one of two processes; `taken` tells both which; a copy does not do `stay`."""
 
     count: int
@@ -331,11 +331,11 @@ class Shared(Generic[R]):
         return number
 
 
-def run_share(work: Shared[R]) -> dict[int, R]:
+def run_share(work: SharedParts[R]) -> dict[int, R]:
     """In the copy: the results of its parts, which it takes from the end."""
-    signal.signal(signal.SIGTERM, _ended)
+    signal.signal(signal.SIGTERM, _exit)
     return work.run([number for number in reversed(range(work.count)) if number not in work.stay])
 
 
-def _ended(number: int, frame: object) -> NoReturn:
+def _exit(number: int, frame: object) -> NoReturn:
     raise SystemExit  # through every `with`

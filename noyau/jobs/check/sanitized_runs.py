@@ -24,7 +24,7 @@ from noyau.sanitizer.compute_sanitizer.driver import ENVIRONMENT, WISH
 from noyau.sanitizer.compute_sanitizer.tool import TOOLS, ToolReport, merge_witnesses, missing, run_tools
 from noyau.sanitizer.records import Site, WatchedRun
 from noyau.sanitizer.routes import KernelCase, is_watched, watch
-from noyau.text import collect, counted, several, sizes_text
+from noyau.text import collect, count_text, several, sizes_text
 from noyau.verify.checks import KernelCheck, OpCheck
 from noyau.verify.findings import Finding
 from noyau.workers.array_files import write_arrays
@@ -91,7 +91,7 @@ class SanitizedRuns:
         self.notes |= {note.partition(": ")[0]: note for note in watched.notes}
         self.lines_seen |= watched.lines
         if watched.is_cut and not self.cut:
-            self.cut = f"a run at {size} was watched for {counted(watched.accesses)} accesses, and makes more"
+            self.cut = f"a run at {size} was watched for {count_text(watched.accesses)} accesses, and makes more"
         for finding in watched.findings:
             if cells < self.smallest.get(finding.id, cells + 1):
                 self.findings[finding.id], self.smallest[finding.id] = finding, cells
@@ -108,7 +108,7 @@ class SanitizedRuns:
             return (f"it touches no cell itself on {shapes}: what it calls is not watched", *self.allowed)
         kinds = {each.kind for each in self.findings.values()}
         none = "" if kinds & {FindingKind.RACE, FindingKind.WRITTEN_TWICE} else "no race found "
-        many = f"{none or 'watched '}on {shapes}, {counted(self.accesses)} access{'es' * (self.accesses != 1)}"
+        many = f"{none or 'watched '}on {shapes}, {count_text(self.accesses)} access{'es' * (self.accesses != 1)}"
         return (many, *self.allowed, *self.notes.values())
 
     def unverified_reason(self, language: str) -> str:
@@ -215,10 +215,10 @@ def second_opinion(op: Op[..., Any], checked: OpCheck, target: str) -> OpCheck:
         return checked
     if why := missing():
         return replace(checked, note="; ".join(filter(None, [checked.note, why])))
-    return replace(checked, kernels=tuple(_looked_at(op, each, target) for each in checked.kernels))
+    return replace(checked, kernels=tuple(_sanitize(op, each, target) for each in checked.kernels))
 
 
-def _looked_at(op: Op[..., Any], check: KernelCheck, target: str) -> KernelCheck:
+def _sanitize(op: Op[..., Any], check: KernelCheck, target: str) -> KernelCheck:
     kernel = op.kernels.get(check.name)
     if kernel is None or not LANGUAGES[kernel.language].on_gpu:
         return check

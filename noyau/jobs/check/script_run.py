@@ -27,8 +27,8 @@ from noyau.ops.op_files import require_file
 from noyau.sanitizer.records import WatchedRun
 from noyau.sanitizer.scripts.fakes import WATCHING, FunctionGuard
 from noyau.sanitizer.scripts.lint import lint_script
-from noyau.sanitizer.scripts.notebooks import cells_of, remembered, run_cells
-from noyau.sanitizer.scripts.record import OBSERVERS, KernelSeen, ScriptCheck, ScriptSession
+from noyau.sanitizer.scripts.notebooks import cells_of, remember_cells, run_cells
+from noyau.sanitizer.scripts.record import OBSERVERS, ScriptCheck, ScriptSession, SeenKernel
 from noyau.sanitizer.triton.worker import ONE_THREAD
 from noyau.timing.comparison import briefly
 from noyau.verify.checks import KernelCheck
@@ -127,11 +127,11 @@ def check_script(
     InputError where there is no such file, or it is no notebook."""
     require_file(path, "give SCRIPT.py, BOOK.ipynb or FILE.py::OP")
     if path.suffix == NOTEBOOK:
-        remembered(cells_of(path), path.name)
+        remember_cells(cells_of(path), path.name)
     with tempfile.TemporaryDirectory(prefix="noyau-") as folder:
         record = Path(folder) / "record.json"
         wish = {"path": str(path), "arguments": list(arguments), "launch": launch, "record": str(record), "maps": maps}
-        cut, end = _ended(json.dumps(wish), time_s)
+        cut, end = _end_reason(json.dumps(wish), time_s)
         check = ScriptCheck(path.name, ())
         if record.exists():
             check = _read(record, check)
@@ -152,7 +152,7 @@ def _ops_of(path: Path) -> list[str]:
     return re.findall(r"^@(?:\w+\.)?op\b.*\n(?:(?:@|[ \t]|\)).*\n)*def (\w+)", text, re.MULTILINE)
 
 
-def _ended(wish: str, time_s: float) -> tuple[str, str]:
+def _end_reason(wish: str, time_s: float) -> tuple[str, str]:
     """Why the process was cut off, and how else it ended; nothing where it ended well."""
     command = (sys.executable, "-m", "noyau.jobs.check.script_run")
     with subprocess.Popen(command, env={**ONE_THREAD, **os.environ, "NOYAU_SCRIPT": wish}) as process:
@@ -248,7 +248,7 @@ def _write(check: ScriptCheck, record: Path) -> None:
 
 def _read(record: Path, empty: ScriptCheck) -> ScriptCheck:
     """The last one of a record, with the findings of all before it; `empty` where none is whole."""
-    checks, kernels = [empty], dict[tuple[str, str], KernelSeen]()
+    checks, kernels = [empty], dict[tuple[str, str], SeenKernel]()
     with record.open("rb") as file, suppress(EOFError, pickle.UnpicklingError):
         while True:
             checks.append(pickle.load(file))  # noqa: S301  from a process of our own

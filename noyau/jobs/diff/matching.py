@@ -19,8 +19,8 @@ def match(one: ModelSide, other: ModelSide) -> dict[int, int]:
     """Pairs of nodes, by their places in `nodes`: first those that compute the same of the same inputs, then those that
     the outputs use alike, then neighbours of pairs, then what is left of the same operator, parameters and weights."""
     by_name = set(one.inputs) == set(other.inputs)
-    forward = _made_of(one, by_name), _made_of(other, by_name)
-    backward = _used_by(one), _used_by(other)
+    forward = _source_keys(one, by_name), _source_keys(other, by_name)
+    backward = _use_keys(one), _use_keys(other)
     local = _local(one), _local(other)
     both = list(zip(forward[0], backward[0], strict=True)), list(zip(forward[1], backward[1], strict=True))
     pairs: dict[int, int] = {}
@@ -88,7 +88,7 @@ def _plain(node: ComparedNode) -> tuple[Hashable, ...]:
     return node.operator, tuple(sorted(node.parameters.items()))
 
 
-def _made_of(side: ModelSide, by_name: bool) -> Keys:
+def _source_keys(side: ModelSide, by_name: bool) -> Keys:
     """A key of each node that says all that its first output is computed of."""
     values: dict[str, int] = {name: hash(each.digest) for name, each in side.constants.items()}
     values |= {name: hash(("input", name if by_name else place)) for place, name in enumerate(side.inputs)}
@@ -101,7 +101,7 @@ def _made_of(side: ModelSide, by_name: bool) -> Keys:
     return keys
 
 
-def _used_by(side: ModelSide) -> Keys:
+def _use_keys(side: ModelSide) -> Keys:
     """A key of each node that says all that becomes of its outputs, but for weights, which may have changed."""
     uses, keys = defaultdict[str, list[int]](list), [0] * len(side.nodes)
     for place, name in enumerate(side.outputs):

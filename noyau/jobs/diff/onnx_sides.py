@@ -78,7 +78,7 @@ def read_side(path: Path) -> ModelSide:
     except (ValueError, TypeError, OSError) as error:
         raise ModelError(f"{path} holds a tensor that cannot be read: {error}") from error
     others = ((k, e) for k, e in enumerate(graph.node) if e.op_type != "Constant" or e.output[0] not in constants)
-    nodes = tuple(_compared(position, node, constants, opsets, path.parent) for position, node in others)
+    nodes = tuple(_comparison_of(position, node, constants, opsets, path.parent) for position, node in others)
     sizes: dict[str, str] = {}
     inputs = {each.name: _type_of(each, sizes) for each in graph.input if each.name not in constants}
     outputs = {each.name: _type_of(each, sizes) for each in graph.output}
@@ -92,7 +92,7 @@ def _constant(tensor: onnx.TensorProto, folder: Path) -> ConstantValue:
     return ConstantValue(kind, hashlib.blake2b(kind.encode() + data, digest_size=16).hexdigest(), tensor)
 
 
-def _compared(
+def _comparison_of(
     position: int, node: onnx.NodeProto, constants: Mapping[str, ConstantValue], opsets: Mapping[str, int], folder: Path
 ) -> ComparedNode:
     schema, parameters, operands = None, dict[str, str](), list[str]()

@@ -123,7 +123,7 @@ class Extraction:
         lines = [
             '"""One path of a model as an op: its reference in NumPy, and what flows there.',
             "",
-            f"noyau {__version__} wrote it: {_quoted(self.model)}, {_quoted(str(ends))}.",
+            f"noyau {__version__} wrote it: {_quote(self.model)}, {_quote(str(ends))}.",
             '"""',
             "",
             "from pathlib import Path",
@@ -131,9 +131,9 @@ class Extraction:
             *sorted(imports, key=lambda line: (line.startswith("from"), line)),
             "",
             "# Where it lies in the model: from these values to those.",
-            f"BETWEEN = ([{', '.join(map(_quoted, ends.sources))}], [{', '.join(map(_quoted, ends.results))}])",
+            f"BETWEEN = ([{', '.join(map(_quote, ends.sources))}], [{', '.join(map(_quote, ends.results))}])",
             *["", "", "def captured(rng):", '    """What it reads in the model, in one run of it."""'],
-            *(f"    {_commented(note)}" for note in self.notes),
+            *(f"    {_comment(note)}" for note in self.notes),
             '    with np.load(Path(__file__).with_suffix(".npz")) as arrays:',
             f"        return {', '.join(arrays)}{',' if len(arrays) == 1 else ''}",
             *["", "", _decorator(self.signature(written))],
@@ -144,16 +144,16 @@ class Extraction:
 
     def advice(self, name: str, file: File, unfused: str, launch: str) -> list[str]:
         """Lines that say how a kernel is attached, and what to do next."""
-        model, script, kernel = (_commented(each)[2:] for each in (self.model, file.name, file.stem + ".c"))
+        model, script, kernel = (_comment(each)[2:] for each in (self.model, file.name, file.stem + ".c"))
         far = f", launch={launch}" if launch else ""
         start = f"# {kernel} has the kernel that noyau generates; change it, or attach another one."
-        own = f"# No kernel could be generated ({_commented(unfused)[2:]}).\n# Attach one of your own:"
+        own = f"# No kernel could be generated ({_comment(unfused)[2:]}).\n# Attach one of your own:"
         return [
             own if unfused else start,
             "# In C a kernel is a function of the inputs, outputs, sizes and constants, by these names. One that takes",
             "# int64_t begin and end is called for pieces of the first dim of the first result (launch= says another",
             "# range), in any order and on any threads.",
-            f'{"# " if unfused else ""}{name}.kernel({_quoted(file.stem + ".c")}, entry="{name}"{far})',
+            f'{"# " if unfused else ""}{name}.kernel({_quote(file.stem + ".c")}, entry="{name}"{far})',
             "",
             "# Next: check it; put it into the model, if it wins there; compare the two models, value by value.",
             f"#     noyau check {script}::{name}",
@@ -229,12 +229,12 @@ def _decorator(signature: str) -> str:
     return line if len(line) <= WIDTH else lines
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     """A name of the model as a string of Python, in ASCII, which ends no other string."""
     return '"' + ascii(name)[1:-1].replace("\\'", "'").replace('"', '\\"') + '"'
 
 
-def _commented(text: str) -> str:
+def _comment(text: str) -> str:
     """A line of text as a comment, in ASCII."""
     return f"# {ascii(text)[1:-1]}"
 

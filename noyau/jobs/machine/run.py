@@ -103,11 +103,11 @@ def _gpu(device: str, *, refresh: bool) -> GpuRates | None:
     if not device and not (has_driver() and importlib.util.find_spec("torch")):
         return None
     with dependency("a GPU is measured with torch, which", "torch"):
-        from noyau.hosts.torch.cuda.clock import measured_gpu
+        from noyau.hosts.torch.cuda.clock import gpu_rates
     try:
         with progress() as say:
             say("measuring the GPU, for some seconds; it should do nothing else meanwhile")
-            return measured_gpu(int(device.partition(":")[2] or 0), refresh=refresh)
+            return gpu_rates(int(device.partition(":")[2] or 0), refresh=refresh)
     except BuildError:
         if device:
             raise

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from noyau.codegen.plan import Planned
+from noyau.codegen.plan import PlannedKernel
 from noyau.compiler.partition.traffic import Traffic
 from noyau.errors import NoyauError
 from noyau.hosts.onnxruntime.inputs import spell
@@ -116,7 +116,7 @@ class Candidate:
 
     `reason` says why it is not kept, or not timed; `note` what the certificate leaves out."""
 
-    planned: Planned
+    planned: PlannedKernel
     library: Path | None = None
     certificate: Certificate | None = None
     timings: tuple[BindingTiming, ...] = ()
@@ -141,7 +141,7 @@ class Candidate:
         return "; ".join(filter(None, [self.certificate.summary() if self.certificate else self.reason, self.note]))
 
 
-def right(candidates: Iterable[Candidate]) -> list[Planned]:
+def right(candidates: Iterable[Candidate]) -> list[PlannedKernel]:
     """The kernels that nothing speaks against so far."""
     return [each.planned for each in candidates if not each.reason]
 

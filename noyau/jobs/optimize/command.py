@@ -77,7 +77,7 @@ def optimize_file(arguments: argparse.Namespace, model: Path, output: Path, *, k
     from noyau.jobs.optimize.onnx.run import optimize
 
     require_places(model, output, arguments.json, arguments.html)
-    required, within = _required(arguments.require), arguments.within
+    required, within = _parse_ratio(arguments.require), arguments.within
     fault = f"--within {within} is no number of seconds: --within 60"
     own = {each.name: getattr(arguments, each.name) for each in fields(OptimizeOptions) if each.name in arguments}
     own["device"] = own.get("device") or "cpu"
@@ -86,7 +86,7 @@ def optimize_file(arguments: argparse.Namespace, model: Path, output: Path, *, k
     with command_line.progress(quiet=arguments.quiet) as say:
         result = optimize(model, OptimizeOptions(**own), say)
         result.save(output)
-    files = _written(output, result.library is not None, result.report) if keep else ""
+    files = _written_text(output, result.library is not None, result.report) if keep else ""
     return _finish(arguments, replace(result.report, written=files), required)
 
 
@@ -114,7 +114,7 @@ def _on_device(arguments: argparse.Namespace, model: Path, output: Path) -> int:
             raise InputError(f"--{option} is for models in onnxruntime: leave it, or --device, out")
     dims = size_of_each(arguments.dim)
     require_places(model, output, arguments.json, arguments.html)
-    required = _required(arguments.require)
+    required = _parse_ratio(arguments.require)
     with command_line.progress(quiet=arguments.quiet) as say:
         say(f"hosting {model.name} on {arguments.device}")
         wishes: dict[str, Any] = {} if arguments.inputs is None else {"inputs": arguments.inputs}
@@ -148,7 +148,7 @@ def require_places(model: Path, output: Path, record: Path | None, page: Path | 
     command_line.require_record_places(model, page)
 
 
-def _written(output: Path, fused: bool, report: Report) -> str:
+def _written_text(output: Path, fused: bool, report: Report) -> str:
     if not fused:
         less = "other weights, no kernel is in it" if report.is_changed else "the model as it was, no kernel is in it"
         return plain(f"Wrote {output}: {less}.")
@@ -162,7 +162,7 @@ def _written(output: Path, fused: bool, report: Report) -> str:
     )
 
 
-def _required(text: str | None) -> float | None:
+def _parse_ratio(text: str | None) -> float | None:
     return None if text is None else _number(text.removesuffix("x"), f"--require {text} is no ratio: --require 1.1x")
 
 

@@ -11,7 +11,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Generic, Protocol, TypeVar
 
-from noyau.codegen.plan import Plan, Planned
+from noyau.codegen.plan import Plan, PlannedKernel
 from noyau.compiler.partition.cut import Partition
 from noyau.errors import CheckError, NoyauError
 from noyau.hosts.onnxruntime.inputs import spell
@@ -44,7 +44,7 @@ class Host(Protocol[Installed_co]):
     def plan(self) -> tuple[Partition, Plan]:
         """The groups of the program, and a kernel for each kind of group."""
 
-    def certify(self, kernels: Sequence[Planned]) -> Sequence[Candidate]:
+    def certify(self, kernels: Sequence[PlannedKernel]) -> Sequence[Candidate]:
         """The kernels built, with certificates or why there is none. BuildError where nothing can be built at all."""
 
     def bindings(self) -> Iterable[Sizes]:

@@ -256,7 +256,7 @@ def not_fused(nodes: Iterable[tuple[str, str]]) -> tuple[NotFused, ...]:
     return tuple(NotFused(tuple(names), reason) for reason, names in reasons.items())
 
 
-def left_alone(names: Sequence[str], partition: Partition, plan: Plan) -> Iterator[tuple[str, str]]:
+def uncovered_nodes(names: Sequence[str], partition: Partition, plan: Plan) -> Iterator[tuple[str, str]]:
     """The nodes that are in no kernel, by their names, with the reasons; none beyond `names`."""
     covered = {position for kernel in plan.kernels for group in kernel.groups for position in group.positions}
     reasons: dict[str, set[int]] = defaultdict(set)

@@ -19,8 +19,8 @@ from noyau.jobs.optimize.record import BindingRecord, Evidence, KernelRecord, Pr
 from noyau.jobs.page import document
 from noyau.jobs.page.document import Page, Section, SizedTime
 from noyau.jobs.report import text as report_text
-from noyau.jobs.report.text import WIDE, Show, TableRow, hanging, listed, shorten, show_of, spell_bytes, table
-from noyau.text import collect, counted, fields_json, printable, several
+from noyau.jobs.report.text import WIDE, Show, TableRow, hanging, list_lines, shorten, show_of, spell_bytes, table
+from noyau.text import collect, count_text, fields_json, printable, several
 from noyau.timing.verdict import Verdict, spell_s
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def render(report: Report, width: int, *, ascii_only: bool = False) -> Iterator[
     for graph in report.graphs:
         yield from hanging(show(f"{graph.kind}: {graph.whole}"), width, "    ", "      ")
         yield from graph.wall.renderables(width, ascii_only=ascii_only) if graph.wall else ()
-    yield from listed("Inputs", [*map(show, report.inputs)], width)
+    yield from list_lines("Inputs", [*map(show, report.inputs)], width)
 
 
 def summary(report: Report, width: int, show: Show) -> Iterator[Text]:
@@ -107,7 +107,7 @@ def _kernels(report: Report, width: int, show: Show) -> Iterator[Text]:
     yield Text()
     yield Text("What they replace", style="bold")
     for kernel in kernels:
-        yield from hanging(f"{show(kernel.name)}: {replaced(kernel.replaces, show)}", width, "    ", "      ")
+        yield from hanging(f"{show(kernel.name)}: {operators_text(kernel.replaces, show)}", width, "    ", "      ")
         if kernel.reason:
             message = f"{'kept' if kernel.kept else 'dropped'}: {show(kernel.reason)}"
             # One that was not even timed is wrong, or cannot be built.
@@ -143,7 +143,7 @@ def _size_cells(each: BindingRecord) -> Iterator[str | Text]:
     yield "-" if each.ceiling is None else spell_ratio(each.ceiling)
     after = each.latency_after
     yield from map(spell_s, (after.p50_s, after.p90_s, after.p99_s)) if after else ("-",) * 3
-    yield counted(after.calls_per_s) if after else "-"
+    yield count_text(after.calls_per_s) if after else "-"
 
 
 def _weights(report: Report, width: int, show: Show) -> Iterator[Text]:
@@ -226,7 +226,7 @@ def _few(names: Sequence[str], width: int, show: Show) -> str:
     return ", ".join(first)
 
 
-def replaced(operators: Sequence[str], show: Show) -> str:
+def operators_text(operators: Sequence[str], show: Show) -> str:
     """`7 operators: Pow, ReduceMean, Add, ...`"""
     shown = [shorten(show(name), _LONGEST_NAME) for name in operators[:_MOST_REPLACED]]
     rest = ["..."] if len(operators) > _MOST_REPLACED else []

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from noyau.codegen.plan import Planned, describe
+from noyau.codegen.plan import PlannedKernel, describe
 from noyau.ir.operators import OPERATORS
 from noyau.jobs.command_line import make_folder
 from noyau.jobs.machine.render import levels
@@ -62,7 +62,7 @@ class Page:
 
     def notebook(self) -> str:
         """The page as the output of a cell, in a frame of its own."""
-        return html.framed(self.html())
+        return html.frame_page(self.html())
 
 
 def summary(headline: str, state: str, lines: Iterable[str] = (), facts: Mapping[str, str] | None = None) -> Section:
@@ -117,6 +117,6 @@ def sweeps(title: str, size: str, times: Mapping[str, Sequence[SizedTime]]) -> S
     return {"kind": "sweeps", "title": title, "size": size, "times": list(times.items()), "machine": machine}
 
 
-def source_of(planned: Planned, evidence: str, certificate: Certificate | None = None) -> Mapping[str, Any]:
+def source_of(planned: PlannedKernel, evidence: str, certificate: Certificate | None = None) -> Mapping[str, Any]:
     """The text of a kernel, what it replaces, and its certificate or why there is none."""
     return {"text": planned.text, "evidence": evidence, "about": describe(planned), "certificate": certificate}

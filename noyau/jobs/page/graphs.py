@@ -73,7 +73,7 @@ def draw(
             shown[position] = node
     keys, note = clusters({position: scope_of(graph.node[position]) for position in shown})
     members = collect((key, position) for position, key in keys.items())
-    nodes = [_joined(key, [shown[each] for each in positions]) for key, positions in members.items()]
+    nodes = [_join(key, [shown[each] for each in positions]) for key, positions in members.items()]
     place = {position: number for number, positions in enumerate(members.values()) for position in positions}
     apart = {(place[a], place[b]): why for (a, b), why in (reasons or {}).items() if a in place and b in place}
     listed = [[*ends, value, apart.get(ends, "")] for ends, value in _edges(graph, place, nodes, types or {}).items()]
@@ -121,7 +121,7 @@ def clusters(scopes: Mapping[int, tuple[str, ...]]) -> tuple[dict[int, Key], str
     return keys, f"{several(len(scopes), 'node')} are collapsed into {len(set(keys.values()))}, {how}."
 
 
-def _joined(key: Key, nodes: Sequence[Node]) -> Node:
+def _join(key: Key, nodes: Sequence[Node]) -> Node:
     """The node itself, or one that stands for several."""
     if len(nodes) == 1:
         return nodes[0]

@@ -22,17 +22,17 @@ _PLACE = re.compile(r"\{\{(\w+)\}\}")
 
 def html_of(document: Mapping[str, Any], title: str) -> str:
     """The page that draws a document."""
-    parts = {"title": escape(title).encode("utf-8", "replace").decode(), "document": embedded(document), **_fixed()}
+    parts = {"title": escape(title).encode("utf-8", "replace").decode(), "document": embed_json(document), **_fixed()}
     return _PLACE.sub(lambda place: parts[place[1]], _file("page.html"))  # one pass: no part is looked into
 
 
-def embedded(document: Mapping[str, Any]) -> str:
+def embed_json(document: Mapping[str, Any]) -> str:
     """The document as JSON that can lie in a script element, whatever its texts hold."""
     text = json.dumps(document, allow_nan=False, separators=(",", ":"))
     return re.sub("[<>&]", lambda letter: _ESCAPES[letter[0]], text)
 
 
-def framed(page: str) -> str:
+def frame_page(page: str) -> str:
     """A page in a frame that can neither reach the network nor the notebook around it."""
     style = "width:100%;height:38em;border:1px solid #8884;border-radius:6px"
     return f'<iframe sandbox="allow-scripts" title="noyau" style="{style}" srcdoc="{escape(page)}"></iframe>'

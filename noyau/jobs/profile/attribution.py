@@ -88,14 +88,14 @@ class _DefUseWalk:
         self.original, self.first = original, first  # the number in the name of its first node
         self.names, self.makers, self.fixed = dict[str, int](), dict[str, int](), set[int]()
         inputs = {value.name for value in original.input}
-        tensors = _stored(original) - inputs
+        tensors = _stored_names(original) - inputs
         for position, node in enumerate(original.node):
             self.names[node.name] = position
             self.makers.update((name, position) for name in node.output if name)
             if node.op_type == "Constant" or (node.input and reads(node) <= tensors):
                 self.fixed.add(position)
                 tensors.update(node.output)
-        self.there = inputs | _stored(original) | _stored(optimized)
+        self.there = inputs | _stored_names(original) | _stored_names(optimized)
         self.there.update(name for node in optimized.node for name in node.output)
 
     def stands_for(self, node: onnx.NodeProto) -> Positions:
@@ -119,5 +119,5 @@ class _DefUseWalk:
         return frozenset(positions)
 
 
-def _stored(graph: onnx.GraphProto) -> set[str]:
+def _stored_names(graph: onnx.GraphProto) -> set[str]:
     return {tensor.name for tensor in graph.initializer} | {tensor.values.name for tensor in graph.sparse_initializer}

@@ -114,7 +114,7 @@ def largest_values(ran: TimedSession) -> tuple[LargeValue, ...]:
     return tuple(sorted(values, key=lambda value: -value.bytes)[:_MOST_VALUES])
 
 
-def removed(nodes: Iterable[TimedNodes], original: SourceModel) -> int:
+def count_removed(nodes: Iterable[TimedNodes], original: SourceModel) -> int:
     """The number of nodes of the file that no executed node stands for."""
     known = {position for position, label in enumerate(original.labels) if label}
     return len(known.difference(*(node.positions for node in nodes)))

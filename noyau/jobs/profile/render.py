@@ -16,7 +16,7 @@ from noyau.jobs.page import document
 from noyau.jobs.page.document import Node, Page, Section, SizedTime, graphs
 from noyau.jobs.page.graphs import plan_drawing
 from noyau.jobs.profile.record import LargeValue, NodeMemory, Profile, ProfiledSize, ScriptProfile, Wall
-from noyau.jobs.report.text import WIDE, Show, TableRow, hanging, listed, show_of, spell_bytes, table
+from noyau.jobs.report.text import WIDE, Show, TableRow, hanging, list_lines, show_of, spell_bytes, table
 from noyau.text import differing, few, fields_json, printable, several
 from noyau.timing.verdict import spell_s
 
@@ -49,7 +49,7 @@ def render(profile: Profile, width: int, *, ascii_only: bool = False) -> Iterato
         yield from hanging(Text.assemble((f"Memory{place}", "bold"), f": {memory}."), width, rest="  ")
         largest = ", ".join(_value(value, show) for value in at.memory.largest)
         yield from hanging(f"largest values: {largest}", width, "  ", "    ", "dim") if largest else ()
-    yield from listed("Notes", list(dict.fromkeys(show(note) for at in profile.at for note in at.notes)), width)
+    yield from list_lines("Notes", list(dict.fromkeys(show(note) for at in profile.at for note in at.notes)), width)
 
 
 def header(profile: Profile, width: int, show: Show) -> Iterator[Text]:
@@ -113,7 +113,7 @@ def share_text(time_s: float, whole_s: float) -> str:
 
 def operator_table(profile: Profile, width: int, show: Show) -> Iterator[Text]:
     """Rows of operator types; with one column of sizes, also the median of a node."""
-    most = _ranked((row.operator, row.time_s / at.run_s) for at in profile.at for row in at.operators)
+    most = _rank_names((row.operator, row.time_s / at.run_s) for at in profile.at for row in at.operators)
     rows = [_operator(name, profile.at, show) for name in most[: profile.top]]
     if rest := most[profile.top :]:
         rest_s = [sum(row.time_s for row in at.operators if row.operator in rest) for at in profile.at]
@@ -142,7 +142,7 @@ def _sums(name: str, times_s: Sequence[float], every: Sequence[ProfiledSize]) ->
     return TableRow(name, ("", *cells, *[""] * (len(every) == 1)))
 
 
-def _ranked(shares: Iterable[tuple[str, float]]) -> list[str]:
+def _rank_names(shares: Iterable[tuple[str, float]]) -> list[str]:
     """Names by their largest share."""
     most: dict[str, float] = {}
     for name, share in shares:
@@ -153,7 +153,7 @@ def _ranked(shares: Iterable[tuple[str, float]]) -> list[str]:
 def path_table(profile: Profile, width: int, show: Show) -> Iterator[Text]:
     """Rows of fusable paths; with one column of sizes also the bytes, the floor and the gain, else the gain alone."""
     alone = len(profile.at) == 1
-    if not (most := _ranked((path.kernel, path.gain_s / at.run_s) for at in profile.at for path in at.paths)):
+    if not (most := _rank_names((path.kernel, path.gain_s / at.run_s) for at in profile.at for path in at.paths)):
         yield Text("No fusable path: nothing in this model could become a kernel.")
         return
     rows = [_path(name, profile.at, show) for name in most[: profile.top]]
@@ -222,7 +222,7 @@ def _at(profile: Profile, size: ProfiledSize, where: str) -> Iterator[Section]:
     """The sections of one size; `where`: the size in words, where there are several."""
     if profile.subject is not None:
         subject = profile.subject
-        extra = _timed(size, subject.original.labels)
+        extra = _time_by_position(size, subject.original.labels)
         drawing = plan_drawing(f"The model{where}", subject.original, subject.cuts, subject.plan, extra)
         yield graphs(f"Time on the graph{where}", [drawing], _NOTE)
     between = {"operator": BETWEEN, "nodes": None, "time_s": size.between_s, "median_s": None, "in_file": None}
@@ -237,7 +237,7 @@ def _at(profile: Profile, size: ProfiledSize, where: str) -> Iterator[Section]:
         yield document.table(f"{title}{where}", shares)
 
 
-def _timed(size: ProfiledSize, labels: tuple[str, ...]) -> dict[int, Node]:
+def _time_by_position(size: ProfiledSize, labels: tuple[str, ...]) -> dict[int, Node]:
     """The time of each node of the file, by its position: that of the node that ran for it."""
     positions = {name: position for position, name in enumerate(labels) if name}
     result: dict[int, Node] = {}

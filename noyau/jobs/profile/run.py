@@ -23,7 +23,7 @@ from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators,
 from noyau.hosts.onnxruntime.subgraph import cut_of
 from noyau.hosts.onnxruntime.write_back import installable
 from noyau.jobs.command_line import Step
-from noyau.jobs.profile.breakdown import break_down, by_operator, largest_values, removed
+from noyau.jobs.profile.breakdown import break_down, by_operator, count_removed, largest_values
 from noyau.jobs.profile.onnx_overheads import Overhead, measure_overhead
 from noyau.jobs.profile.paths import ProfiledModel
 from noyau.jobs.profile.record import NodeMemory, NodeTime, Profile, ProfiledSize
@@ -153,7 +153,7 @@ def profile_size(
         raise unrunnable(error, original.imported, inputs.sizes) from error
     doubt, times = unsteady(before, conditions(), processors()), ran.comparison
     result = break_down(subject, inputs, ran, overhead, wishes.threads)
-    records, unrun = tuple(node.record for node in result.nodes), removed(result.nodes, original)
+    records, unrun = tuple(node.record for node in result.nodes), count_removed(result.nodes, original)
     low_s, high_s = times.quantiles_s(0.1, 0.9)[0]
     run = (times.before_median_s, low_s, high_s, times.after_median_s, result.between_s, len(ran.runs))
     nodes = chain(original.runnable.graph.node, *(each.node for each in original.model.functions))

@@ -27,7 +27,7 @@ from noyau.jobs.profile.record import CallTime, ScriptProfile
 from noyau.jobs.profile.timeline import ON_GPU, call_rows, label, stack_events
 from noyau.sanitizer.scripts.notebooks import cells_of, run_cells
 from noyau.text import fields_json, from_json
-from noyau.timing.ranges import event, recorded
+from noyau.timing.ranges import event, record_events
 from noyau.workers.import_path import import_path, when_imported
 from noyau.workers.resources import peak_bytes
 from noyau.workers.signals import INTERRUPTED, TimeIsUp, time_limit, wait_or_end
@@ -93,7 +93,7 @@ def run_script(
     end, status, script = "", 0, partial(runpy.run_path, str(path), run_name="__main__")
     run = partial(run_cells, cells_of(path), str(path)) if path.suffix == ".ipynb" else script
     sys.argv = [str(path), *arguments]
-    with recorded() as events, import_path(path), ExitStack() as recording:
+    with record_events() as events, import_path(path), ExitStack() as recording:
 
         def begin() -> None:
             from noyau.jobs.profile.torch_wall import device_events

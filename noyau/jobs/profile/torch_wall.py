@@ -22,7 +22,7 @@ import torch
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, schedule
 
-from noyau.hosts.torch.fast_calls import marked
+from noyau.hosts.torch.fast_calls import mark_calls
 from noyau.jobs.profile.record import CallTime, Wall
 from noyau.jobs.profile.timeline import ON_GPU, gap_threads, gaps, short_name
 from noyau.timing.ranges import Event
@@ -61,7 +61,7 @@ def measure_wall(call: Callable[[], Any], active: int = 1, *, timeline: bool = F
         trace.extend(timeline_of(seen) if timeline else ())
 
     how: dict[str, Any] = {"activities": activities, "schedule": steps, "profile_memory": timeline, "acc_events": True}
-    with marked(), profile(on_trace_ready=ready, **how) as seen:
+    with mark_calls(), profile(on_trace_ready=ready, **how) as seen:
         for _ in range(2 + active):
             call()
             wait()

@@ -23,7 +23,7 @@ from rich.text import Text
 from noyau.errors import output_errors
 from noyau.jobs.command_line import is_stream, make_folder
 from noyau.jobs.command_line import plain as plain_line
-from noyau.text import Printed, printable
+from noyau.text import TextRecord, printable
 
 Show = Callable[[str], str]
 _CONSOLE = Console(file=io.StringIO(), color_system=None)
@@ -47,7 +47,7 @@ def hanging(text: str | Text, width: int, first: str = "", rest: str | None = No
             yield Text(rest if number else first) + line
 
 
-def listed(title: str, texts: Sequence[str], width: int) -> Iterator[Text]:
+def list_lines(title: str, texts: Sequence[str], width: int) -> Iterator[Text]:
     """An empty line, a title, and texts beneath it; nothing where there are none."""
     if texts:
         yield Text()
@@ -70,7 +70,7 @@ def spell_bytes(size: int, digits: int = 3) -> str:
     return next(texts, f"{size} B")
 
 
-def print_record(record: Printed, *, quiet: bool = False) -> None:
+def print_record(record: TextRecord, *, quiet: bool = False) -> None:
     """Print a record as a terminal shows it; `quiet`: its verdict alone."""
     if quiet:
         print_lines("\n".join(plain_line(line) for line in record.headline().splitlines()))
@@ -196,7 +196,7 @@ def _render_of(record: object) -> Any:
     return import_module(f"{type(record).__module__.rpartition('.')[0]}.render")
 
 
-class Paged:
+class PageRecord:
     """A record that is a page for a browser, by the function `page` of the module `render` beside the record's own."""
 
     __slots__ = ()
@@ -212,7 +212,7 @@ class Paged:
         return str(self._page().notebook())
 
 
-class Record(Printed, ABC):
+class Record(TextRecord, ABC):
     """A record that prints itself, as wide as a terminal or a page, and is plain data."""
 
     __slots__ = ()
@@ -241,7 +241,7 @@ class Record(Printed, ABC):
         return plain(self)
 
 
-class PagedRecord(Paged, Record):
+class PagedRecord(PageRecord, Record):
     """A record that is a page, too."""
 
     __slots__ = ()

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from noyau.errors import InputError
 from noyau.jobs.command_line import Command, declare_between, declare_record, require_record_places
-from noyau.text import Printed
+from noyau.text import TextRecord
 
 if TYPE_CHECKING:
-    from noyau.jobs.show.stages import Staged
+    from noyau.jobs.show.stages import StagedKernels
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +50,7 @@ def _run(arguments: argparse.Namespace) -> int:
     return _print(seen, arguments, None if is_whole else lambda: seen.source(kernel, language))
 
 
-def _print(shown: Staged, arguments: argparse.Namespace, source: Callable[[], str] | None) -> int:
+def _print(shown: StagedKernels, arguments: argparse.Namespace, source: Callable[[], str] | None) -> int:
     """Print what `--stage` or `--diff` asks for, else the source, else the view. InputError where both ask."""
     if arguments.html is not None:
         require_record_places(Path(arguments.model.partition("::")[0]), arguments.html)
@@ -59,7 +59,7 @@ def _print(shown: Staged, arguments: argparse.Namespace, source: Callable[[], st
         raise InputError("--stage prints stages one after the other, --diff two side by side: give one of them")
     from noyau.jobs.report.text import print_record, write_found
 
-    view: Printed | str = shown
+    view: TextRecord | str = shown
     if arguments.stage is not None:
         view = shown.stage(arguments.stage, arguments.kernel)
     elif arguments.diff is not None:

@@ -11,7 +11,7 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
 from noyau.codegen.language import LANGUAGES
-from noyau.codegen.plan import Plan, Planned, kernel_named, plan, spell
+from noyau.codegen.plan import Plan, PlannedKernel, kernel_named, plan, spell
 from noyau.compiler.partition.cut import Cut, Partition
 from noyau.errors import BuildError, InputError
 from noyau.hosts.onnxruntime.activations import Activations
@@ -27,7 +27,7 @@ from noyau.jobs.page import document
 from noyau.jobs.page.document import Page, Section, graphs
 from noyau.jobs.page.graphs import plan_drawing
 from noyau.jobs.report.text import hanging
-from noyau.jobs.show.stages import TRY, KernelStages, Staged, stages_of
+from noyau.jobs.show.stages import TRY, KernelStages, StagedKernels, stages_of
 from noyau.text import collect, few, printable, several
 from noyau.toolchain.c import compiler as c_compiler
 
@@ -36,7 +36,7 @@ _TRIED = "adversarial inputs alone: noyau optimize tries it on activations of th
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class ShownModel(Staged):
+class ShownModel(StagedKernels):
     """View of a model, before anything is compiled; prints itself."""
 
     title: str
@@ -100,13 +100,13 @@ class ShownModel(Staged):
         yield document.table("Why the rest is as it is", left)
 
 
-def _row(kernel: Planned) -> dict[str, Any]:
+def _row(kernel: PlannedKernel) -> dict[str, Any]:
     roles = {"reads": Role.INPUT, "writes": Role.OUTPUT}
     buffers = {word: [printable(spell(buffer)) for buffer in kernel.kernel.of(role)] for word, role in roles.items()}
     return {"kernel": kernel.operator, "places": len(kernel.groups), **buffers, "replaces": kernel.replaces}
 
 
-def _certificate(kernel: Planned, target: str) -> str:
+def _certificate(kernel: PlannedKernel, target: str) -> str:
     """Evidence on a kernel without a run of the model."""
     options = c_compiler.CompilerOptions(target=target, export=True)
     try:
@@ -117,7 +117,7 @@ def _certificate(kernel: Planned, target: str) -> str:
     return replace(tried, note=_TRIED if tried.certificate else "").evidence
 
 
-def _kernel(kernel: Planned, width: int) -> Iterator[RenderableType]:
+def _kernel(kernel: PlannedKernel, width: int) -> Iterator[RenderableType]:
     """A kernel in a few lines: its name, what it replaces, what it reads and writes."""
     group, buffers = kernel.groups[0], [printable(spell(buffer)) for buffer in kernel.kernel.buffers]
     reads, count = len(group.inputs), len(kernel.groups)

@@ -15,7 +15,7 @@ from noyau.errors import InputError, UnsupportedError
 from noyau.ir.loop_printer import kernel_text
 from noyau.ir.loops import Role
 from noyau.jobs.report.text import hanging
-from noyau.jobs.show.stages import KernelStages, Staged, staged
+from noyau.jobs.show.stages import KernelStages, StagedKernels, kernel_stages
 from noyau.kernels.programs.generate import GeneratedProgram, Specialization, generate, print_program
 from noyau.kernels.programs.program import KernelStep, LibraryStep, Step
 from noyau.kernels.reference import Description
@@ -30,11 +30,11 @@ def _stages_of_step(generated: GeneratedProgram, step: KernelStep) -> KernelStag
     alone = program if len(program.kernels) == 1 else type(program)(step.graph, (step,))
     loops = partial(kernel_text, step.lowered), partial(kernel_text, step.kernel)
     text = partial(print_program, alone, generated.language, "")
-    return staged(step.kernel.name, generated.graph, step.graph, *loops, text)
+    return kernel_stages(step.kernel.name, generated.graph, step.graph, *loops, text)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class ShownOp(Staged):
+class ShownOp(StagedKernels):
     """View of an op, before anything is compiled; prints itself. `program`: of usual inputs, or why there is none."""
 
     description: Description

@@ -14,15 +14,15 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from noyau.codegen.plan import Planned
+from noyau.codegen.plan import PlannedKernel
 from noyau.errors import InputError
 from noyau.ir.graph import Graph
 from noyau.ir.graph_printer import graph_text
 from noyau.ir.loop_printer import kernel_text
 from noyau.jobs.page import document
 from noyau.jobs.page.document import Page
-from noyau.jobs.report.text import Paged, plain
-from noyau.text import Printed, printable
+from noyau.jobs.report.text import PageRecord, plain
+from noyau.text import TextRecord, printable
 
 TRY = "Not tried yet: noyau optimize certifies it and times it."
 STAGES = ("graph", "normal", "loops", "scheduled", "text")
@@ -43,7 +43,7 @@ class KernelStages:
         return self.printers[stage]()
 
 
-class Staged(Paged, Printed, ABC):
+class StagedKernels(PageRecord, TextRecord, ABC):
     """Holder of kernels whose stages can be seen."""
 
     __slots__ = ()
@@ -93,7 +93,7 @@ class Staged(Paged, Printed, ABC):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Difference(Printed):
+class Difference(TextRecord):
     """Two stages of kernels side by side; prints itself. `kernels`: a name and two texts each."""
 
     stages: tuple[str, str]
@@ -105,7 +105,7 @@ class Difference(Printed):
             table.add_column(self.stages[0], ratio=1, overflow="fold")
             table.add_column("", width=1)
             table.add_column(self.stages[1], ratio=1, overflow="fold")
-            for mark, one, other in aligned(left.splitlines(), right.splitlines()):
+            for mark, one, other in align_lines(left.splitlines(), right.splitlines()):
                 style = "" if mark == " " else "bold"
                 table.add_row(Text(one, style=style), mark, Text(other, style=style))
             yield table
@@ -114,21 +114,21 @@ class Difference(Printed):
         return plain(self)
 
 
-def aligned(left: Sequence[str], right: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+def align_lines(left: Sequence[str], right: Sequence[str]) -> Iterator[tuple[str, str, str]]:
     """The lines of two texts in pairs, with a mark: " " equal, "|" changed, "<" on the left alone, ">" on the right."""
     for kind, start, stop, other_start, other_stop in SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
         for one, other in zip_longest(left[start:stop], right[other_start:other_stop]):
             yield _MARKS["insert" if one is None else "delete" if other is None else kind], one or "", other or ""
 
 
-def stages_of(kernel: Planned) -> KernelStages:
+def stages_of(kernel: PlannedKernel) -> KernelStages:
     """A kernel of a model or a module; of one that a user wrote the graph and the text."""
     group = kernel.groups[0]
     texts = (lambda: kernel_text(group.kernel), lambda: kernel_text(kernel.kernel), lambda: kernel.text)
-    return staged(kernel.operator, group.original, group.graph, *texts)
+    return kernel_stages(kernel.operator, group.original, group.graph, *texts)
 
 
-def staged(name: str, graph: Graph, normal: Graph, *texts: Callable[[], str]) -> KernelStages:
+def kernel_stages(name: str, graph: Graph, normal: Graph, *texts: Callable[[], str]) -> KernelStages:
     """A kernel with its graph, as it was spelt and in normal form, and what prints it at the other stages."""
     graphs = partial(graph_text, graph), partial(graph_text, normal)
     return KernelStages(name, dict(zip(STAGES, (*graphs, *texts), strict=True)))

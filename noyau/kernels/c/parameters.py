@@ -43,7 +43,7 @@ def roles_of(prototype: Prototype, usage: Usage, target: Target, label: str) -> 
     whole = prototype
     if in_pieces:
         prototype = replace(whole, parameters=tuple(each for each in whole.parameters if each.name not in RANGE))
-    returned = _returned(prototype, usage, target, label)
+    returned = _returned_output(prototype, usage, target, label)
     if returned is not None and in_pieces:
         raise SignatureError(f"{label} is called for pieces of its work, and returns {returned}: write it by a pointer")
     if usage.args is not None:
@@ -115,7 +115,7 @@ def _by_position(names: Sequence[str], expected: Sequence[str], label: str) -> l
     return list(expected)
 
 
-def _returned(prototype: Prototype, usage: Usage, target: Target, label: str) -> str | None:
+def _returned_output(prototype: Prototype, usage: Usage, target: Target, label: str) -> str | None:
     """The output that the function returns, if it does."""
     scalar = len(target.outputs) == 1 and not target.outputs[0].dims and not usage.updates
     if usage.returns is None:

@@ -67,7 +67,7 @@ _TYPES = {
 }
 
 
-def blanked(text: str) -> str:
+def blank_comments(text: str) -> str:
     """The text without comments and strings; the rest stays in its place."""
     return _LEXICAL.sub(_blank, text)
 
@@ -168,7 +168,7 @@ class Syntax:
         plain = _MARGIN.sub(_blank, plain)
         if LANGUAGES[language].is_cpp:
             plain = _CUDA.sub(_blank, plain)
-        bare = blanked(plain)
+        bare = blank_comments(plain)
         self._openings = {match.start(): match for match in _LAUNCH.finditer(bare)}
         for match in self._openings.values():
             start, end = match.span()
@@ -394,7 +394,7 @@ def _groups(parameters: Node) -> Iterator[list[Node]]:
 
 def _plain(text: str, group: Sequence[Node]) -> str:
     """A parameter as it is written, on one line."""
-    return " ".join(blanked(text[group[0].start_byte : group[-1].end_byte]).split()) if group else ""
+    return " ".join(blank_comments(text[group[0].start_byte : group[-1].end_byte]).split()) if group else ""
 
 
 def _parameter(group: list[str], where: str, number: int) -> Parameter:

@@ -132,15 +132,15 @@ def _over(extent: Dim, values: Sequence[Value]) -> Launch:
     """A launch of so many items, which together move each cell of these values once: all that runtimes see of it."""
     loads = [Load(f"{_PREFIX}{v.name}", (Dim.of(0),) * len(v.shape), v.dtype) for v in values]
     body = tuple(Let(f"{_PREFIX}{k}", load) for k, load in enumerate(loads))
-    return Launch((Loop("#item", _renamed(extent), Axis.THREADS, body),))
+    return Launch((Loop("#item", _rename(extent), Axis.THREADS, body),))
 
 
 def _buffer(value: Value, role: Role) -> loops.Buffer:
-    shape = tuple(map(_renamed, value.shape))
+    shape = tuple(map(_rename, value.shape))
     return loops.Buffer(f"{_PREFIX}{value.name}", value.dtype, shape, role, f"{_PREFIX}{value.name}")
 
 
-def _renamed(dim: Dim) -> Dim:
+def _rename(dim: Dim) -> Dim:
     return dim.replace({name: f"{_PREFIX}{name}" for name in dim.names})
 
 
@@ -166,7 +166,7 @@ def _arguments_by_author(call: NativeCall) -> list[CallArgument]:
     entry, where = call.prototype.entry, f"args= of {call.kernel.title}"
     places = RANGE if call.roles.in_pieces else ()
     parameters = [each for each in call.prototype.parameters if each.name not in places]
-    values = _followed(call.kernel.usage.args, call, where)
+    values = _call_author(call.kernel.usage.args, call, where)
     if not isinstance(values, tuple) or len(values) != len(parameters):
         count = f"{len(values)} arguments" if isinstance(values, tuple) else f"a {type(values).__name__}"
         beside = " beside begin and end" if places else ""
@@ -175,7 +175,7 @@ def _arguments_by_author(call: NativeCall) -> list[CallArgument]:
     return [CallArgument(place=each.name) if each.name in places else next(rest) for each in call.prototype.parameters]
 
 
-def _followed(function: Callable[..., Any] | None, call: NativeCall, where: str) -> Any:
+def _call_author(function: Callable[..., Any] | None, call: NativeCall, where: str) -> Any:
     """Call a function of the author with names for sizes. SignatureError where it asks for their numbers."""
     assert function is not None
     try:
@@ -197,7 +197,7 @@ def _extent(call: NativeCall) -> Dim:
         return first.shape[0]
     if isinstance(launch, str):
         return dict(call.instance.sizes)[launch]
-    extent = _followed(launch, call, where) if callable(launch) else launch
+    extent = _call_author(launch, call, where) if callable(launch) else launch
     match extent:
         case Size():
             return maximum(extent.dim, 0)
@@ -251,7 +251,7 @@ class _Wrapper:
         """Sizes stay within the integers that the function takes them in."""
         sizes = ((each.number, narrow_limit(parameter)) for parameter, each in self.pairs)
         limits = ((number, limit) for number, limit in sizes if isinstance(number, Dim) and limit is not None)
-        return [Guard(Dim.of(1), _renamed(number), Dim.of(limit)) for number, limit in limits]
+        return [Guard(Dim.of(1), _rename(number), Dim.of(limit)) for number, limit in limits]
 
     def launches(self) -> list[Launch]:
         """One of one item; or one for each output that holds something before, cell by cell, and one of the range."""
@@ -309,7 +309,7 @@ class _Wrapper:
             return argument.place
         if argument.value is None:
             number = argument.number
-            return self.expressions.dim(_renamed(number)) if isinstance(number, Dim) else _literal(number)
+            return self.expressions.dim(_rename(number)) if isinstance(number, Dim) else _literal(number)
         is_input = argument.value in self.instance.inputs
         typed = self.pointer(argument.value.name, constant=is_input)
         if argument.value.scalar and is_input:
@@ -322,7 +322,7 @@ class _Wrapper:
         """The initial value of an output; of a range of cells, a launch of its own."""
         output, pieces = self.instance.outputs[position], self.call.roles.in_pieces
         value = self.usage.updates[position] if self.usage.updates else self.call.init[output.name]
-        cells = self.expressions.dim(_renamed(product(output.shape)))
+        cells = self.expressions.dim(_rename(product(output.shape)))
         low, high, count = ("begin", "end", "end - begin") if pieces else ("0", cells, cells)
         target = f"({self.pointer(output.name, constant=False)})"
         if isinstance(value, str):

@@ -17,10 +17,10 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
-from noyau.codegen.language import GENERATIONS, LANGUAGES, Schedule, generated_on
+from noyau.codegen.language import GENERATIONS, LANGUAGES, Schedule, languages_for
 from noyau.compiler.lowering.input_layouts import PACKED, Layout, laid_out, layout_of, strided_names
 from noyau.compiler.lowering.names import identifier
-from noyau.compiler.schedules.gpu.rows_and_columns import joined
+from noyau.compiler.schedules.gpu.rows_and_columns import join_rows_and_columns
 from noyau.compiler.schedules.gpu.scatters import merges_in_any_order
 from noyau.errors import NoyauError, UnsupportedError
 from noyau.frontends.numpy.trace import follow, holds
@@ -45,7 +45,7 @@ Call: TypeAlias = "Callable[[BuiltKernel, Sequence[Array]], list[Array]]"
 
 def languages_on(device: str) -> tuple[str, ...]:
     """The languages that kernels for calls are generated in on a device, "cpu" or "cuda:0", the first choice first."""
-    return generated_on(gpu=device != CPU)
+    return languages_for(gpu=device != CPU)
 
 
 def in_order(languages: Sequence[str], graph: Callable[[], Graph | None]) -> Sequence[str]:
@@ -194,7 +194,7 @@ def program_in(
     if not LANGUAGES[language].on_gpu:
         return program(memory, name, strided, scheduling)
     try:
-        whole = program(memory, name, strided, scheduling, joining=joined)
+        whole = program(memory, name, strided, scheduling, joining=join_rows_and_columns)
         print_program(whole, language, "")
         return whole
     except UnsupportedError:
@@ -203,7 +203,7 @@ def program_in(
         def text_of(kernel: Kernel) -> str:
             return generation.printer([schedule_kernel(kernel, generation.schedule)])
 
-        whole = program(memory, name, strided, scheduling, text_of=text_of, joining=joined)
+        whole = program(memory, name, strided, scheduling, text_of=text_of, joining=join_rows_and_columns)
         nodes = [node for step in whole.steps if isinstance(step, LibraryStep) for node in step.graph.nodes]
         if not all(isinstance(node.kind, Constant | Contract | Input | Iota | View) for node in nodes):
             raise  # torch does not compute them on the device

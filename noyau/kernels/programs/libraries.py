@@ -52,22 +52,22 @@ def _step(graph: Graph, node: Node) -> Step:
         case Contract(equation):
             storage, compute = node.dtype.numpy, node.dtype.compute.numpy
             return lambda operands, sizes: contract(equation, operands, compute).astype(storage, copy=False)
-        case View(index) if (axes := turned(index, node.shape, graph[node.inputs[0]].shape)) is not None:
+        case View(index) if (axes := transposed_axes(index, node.shape, graph[node.inputs[0]].shape)) is not None:
             return lambda operands, sizes: operands[0].transpose(axes)
         case View(index):
-            return _seen(index, node)
+            return _view_step(index, node)
         case Constant(value):
             return lambda operands, sizes: value
         case _:
-            return lambda operands, sizes: _evaluated(node, operands, sizes)
+            return lambda operands, sizes: _evaluate(node, operands, sizes)
 
 
-def _evaluated(node: Node, operands: Sequence[Array], sizes: Sizes) -> Array:
+def _evaluate(node: Node, operands: Sequence[Array], sizes: Sizes) -> Array:
     value: Array = Evaluator(False, sizes).value(node, operands, {})
     return value
 
 
-def turned(index: Sequence[Dim], shape: Shape, source: Shape) -> tuple[int, ...] | None:
+def transposed_axes(index: Sequence[Dim], shape: Shape, source: Shape) -> tuple[int, ...] | None:
     """The axes of a view that transposes all of an array; None for any other one."""
     bare = {Dim.of(f"#{axis}"): axis for axis in range(len(shape))}
     places = [bare.get(dim) for dim in index]
@@ -77,13 +77,13 @@ def turned(index: Sequence[Dim], shape: Shape, source: Shape) -> tuple[int, ...]
     return axes if all(shape[axis] == source[at] for axis, at in enumerate(axes)) else None
 
 
-def _seen(index: Sequence[Dim], node: Node) -> Step:
+def _view_step(index: Sequence[Dim], node: Node) -> Step:
     slopes = slopes_of(index, len(node.shape))
 
     def step(operands: Sequence[Array], sizes: Sizes) -> Array:
         shape = tuple(int(dim.evaluate(sizes)) for dim in node.shape)
         seen = None if slopes is None else _as_it_lies(operands[0], index, slopes, shape, sizes)
-        return _evaluated(node, operands, sizes) if seen is None else seen
+        return _evaluate(node, operands, sizes) if seen is None else seen
 
     return step
 

@@ -39,7 +39,7 @@ def join(parts: Sequence[Lowered], tidy: Graph, joining: Joining) -> list[Lowere
     for one in parts:
         for other in parts:
             if one in rest and other in rest and one is not other and not _is_between(one, other, tidy):
-                merged = joining(one[0], other[0], _wanted(one, other, rest, tidy))
+                merged = joining(one[0], other[0], _wanted_values(one, other, rest, tidy))
                 if merged is not None:
                     rest[rest.index(one)] = merged, _graph_of(merged, tidy)
                     rest.remove(other)
@@ -53,7 +53,7 @@ def _is_between(one: Lowered, other: Lowered, tidy: Graph) -> bool:
     return bool((needs - outputs) & downstream(tidy, outputs)) or bool(inputs & downstream(tidy, other[1].outputs))
 
 
-def _wanted(one: Lowered, other: Lowered, parts: Sequence[Lowered], tidy: Graph) -> set[str]:
+def _wanted_values(one: Lowered, other: Lowered, parts: Sequence[Lowered], tidy: Graph) -> set[str]:
     """The values of the first that others than the second need."""
     read = {node.output for part in parts if part is not other for node in part[1].inputs}
     computed = {node.output for part in parts for node in part[1].nodes if not isinstance(node.kind, Input)}
@@ -225,22 +225,24 @@ def program(
     groups_and_cuts = partition(_as_model(tidy), alone_too=True, speller=text_of)
     groups = [group for group in groups_and_cuts.groups if not _is_seen_by_library(group, tidy, groups_and_cuts.groups)]
     if len(groups) == 1 and _is_whole(groups[0], tidy):
-        alone = _lowered(groups[0], tidy, name, strided or {}, whole=True)
+        alone = _lower_group(groups[0], tidy, name, strided or {}, whole=True)
         return Program(tidy, (KernelStep(schedule_kernel(alone[0], options), alone[1], alone[0]),))
-    lowered = [_lowered(group, tidy, f"{name}_{number}", strided or {}) for number, group in enumerate(groups)]
-    places = [node.output for node in _computed(tidy)]
+    lowered = [_lower_group(group, tidy, f"{name}_{number}", strided or {}) for number, group in enumerate(groups)]
+    places = [node.output for node in _computed_nodes(tidy)]
     reasons = {places[cut.producer]: cut.reason for cut in groups_and_cuts.cuts if cut.consumer is None}
     cuts = [(places[c.producer], places[c.consumer], c.reason) for c in groups_and_cuts.cuts if c.consumer is not None]
     library = _library_steps(tidy, groups, reasons)
     reasons_of_pairs = tuple(dict.fromkeys((f"{one}, {other}", reason) for one, other, reason in cuts))
     steps = [
         replace(step, kernel=schedule_kernel(step.kernel, options)) if isinstance(step, KernelStep) else step
-        for step in _arranged(lowered, library, tidy, joining)
+        for step in _arrange_steps(lowered, library, tidy, joining)
     ]
     return Program(tidy, tuple(steps), reasons_of_pairs)
 
 
-def _arranged(lowered: Sequence[Lowered], library: Sequence[Step], tidy: Graph, joining: Joining | None) -> list[Step]:
+def _arrange_steps(
+    lowered: Sequence[Lowered], library: Sequence[Step], tidy: Graph, joining: Joining | None
+) -> list[Step]:
     """Kernels that are not scheduled yet, and what a library does, in order; as one those that `joining` makes one of,
     unless they then wait for each other: each of two joins may be in order where both of them are not."""
     if joining is not None:
@@ -289,16 +291,16 @@ def _live(graph: Graph) -> Graph:
 
 def _as_model(graph: Graph) -> Model:
     """The graph as the partition takes it: each node an operator of its own."""
-    nodes = _computed(graph)
-    places = [ModelOperator(at, _called(node), node.inputs, (node.output,)) for at, node in enumerate(nodes)]
+    nodes = _computed_nodes(graph)
+    places = [ModelOperator(at, _kind_name(node), node.inputs, (node.output,)) for at, node in enumerate(nodes)]
     return Model(graph, places, {node.output: at for at, node in enumerate(nodes)}, frozenset(), {})
 
 
-def _computed(graph: Graph) -> list[Node]:
+def _computed_nodes(graph: Graph) -> list[Node]:
     return [node for node in graph.nodes if not isinstance(node.kind, Input | Constant)]
 
 
-def _called(node: Node) -> str:
+def _kind_name(node: Node) -> str:
     return type(node.kind).__name__.lower()
 
 
@@ -307,9 +309,9 @@ def schedule_kernel(kernel: Kernel, options: Schedule) -> Kernel:
     return schedule(kernel, options) if isinstance(options, Options) else options(kernel)
 
 
-def _lowered(group: Group, tidy: Graph, name: str, strided: Mapping[str, str], *, whole: bool = False) -> Lowered:
+def _lower_group(group: Group, tidy: Graph, name: str, strided: Mapping[str, str], *, whole: bool = False) -> Lowered:
     graph = _with_constants(group.graph, tidy)
-    graph = _ordered(graph, tidy, every_input=whole)
+    graph = _order_inputs(graph, tidy, every_input=whole)
     if whole:
         graph = replace(graph, outputs=tidy.outputs, demands=tidy.demands)
     layouts = {node.output: strided[node.output] for node in graph.inputs if node.output in strided}
@@ -331,7 +333,7 @@ def _is_number(graph: Graph, name: str) -> bool:
     return isinstance(kind, Constant) and kind.value.size == 1
 
 
-def _ordered(graph: Graph, tidy: Graph, *, every_input: bool) -> Graph:
+def _order_inputs(graph: Graph, tidy: Graph, *, every_input: bool) -> Graph:
     """Inputs in the order in which the whole graph makes them; with `every_input`, those too that nothing needs."""
     own = {node.output: node for node in graph.inputs}
     inputs = [own.get(node.output, node) for node in tidy.inputs if every_input or node.output in own]
@@ -382,7 +384,7 @@ def _library_steps(tidy: Graph, groups: Iterable[Group], reasons: Mapping[str, s
             continue
         graph, reason = _with_views(tidy, name, outputs), "a product of matrices is a call of BLAS"
         if not isinstance(tidy[name].kind, Contract):
-            reason = reasons.get(name, f"{_called(tidy[name])} is left to NumPy")
+            reason = reasons.get(name, f"{_kind_name(tidy[name])} is left to NumPy")
         steps[name] = LibraryStep(graph, reason)
         names += [node.output for node in graph.inputs]
     return list(steps.values())

@@ -92,7 +92,7 @@ def patch(model: Module) -> PatchRecord:
         if module in inside:
             continue
         before: Replacement | None = getattr(original, "noyau_swap", None)
-        match before or _recognised(module):
+        match before or _recognise(module):
             case Replacement(op, arguments) as swap:
                 inside |= {getattr(module, child) for child in arguments if op in GATES and child in ACTS}
                 if before is None:
@@ -119,13 +119,13 @@ def _require_module(model: Any, label: str) -> None:
 @cache
 def patched_class(original: Any, swap: Replacement) -> type[Module]:
     """The subclass of a module's class that calls an op, named as its parent is."""
-    own: dict[str, Any] = {"noyau_swap": swap, "__reduce_ex__": _reduced, "__module__": original.__module__}
+    own: dict[str, Any] = {"noyau_swap": swap, "__reduce_ex__": _reduce, "__module__": original.__module__}
     own["__qualname__"], own["__doc__"] = original.__qualname__, original.__doc__
     own |= MEMBERS[swap.op](original, *swap.arguments)
     return type(original.__name__, (original,), own)
 
 
-def _reduced(module: Any, protocol: Any) -> tuple[Any, ...]:
+def _reduce(module: Any, protocol: Any) -> tuple[Any, ...]:
     """Copies and pickles are patched too."""
     return _fresh, (type(module).__mro__[1], type(module).noyau_swap), module.__dict__
 
@@ -135,7 +135,7 @@ def _fresh(original: Any, swap: Replacement) -> Module:
     return cast(Module, kind.__new__(kind))
 
 
-def _recognised(module: Module) -> Replacement | str | None:
+def _recognise(module: Module) -> Replacement | str | None:
     """The replacement of a module, why it stays as it is, or None where nothing of it is like an op."""
     kind = type(module).__name__.lower()
     look = next((look for look, looks_like in LOOKS.items() if looks_like(module, kind)), None)
@@ -204,7 +204,7 @@ def _act(module: Module) -> Replacement | None:
     return next((Replacement("gelu", (form,)) for form in forms), None)
 
 
-def _gated(module: Module) -> Replacement | str:
+def _gate_replacement(module: Module) -> Replacement | str:
     act = next((name for name in ACTS if isinstance(getattr(module, name, None), Module)), None)
     if act is None:
         return "it has no activation of its own"
@@ -240,7 +240,7 @@ def _loss(module: Module) -> Replacement | str | None:
     is_mean = _alike(loss(logits, labels), plain.cross_entropy(logits, labels))
     if not is_mean or not _alike(loss(logits, labels, 3), plain.cross_entropy(logits, labels, reduction="sum") / 3):
         return f"its {LOSS} computes something else"
-    CROSSED.setdefault(function, _crossed(function))
+    CROSSED.setdefault(function, _replace_cross_entropy(function))
     return Replacement("cross_entropy")
 
 
@@ -261,7 +261,9 @@ PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
 LOOKS: dict[Callable[[Any], Replacement | str | None], Callable[[Module, str], bool]] = {
     _norm: _is_norm,
     _activation: _is_activation,
-    _gated: lambda module, kind: all(isinstance(getattr(module, name, None), Module) for name in PROJECTIONS),
+    _gate_replacement: lambda module, kind: all(
+        isinstance(getattr(module, name, None), Module) for name in PROJECTIONS
+    ),
     _attention: lambda module, kind: _calls(type(module).forward, ROTATE),
     _loss: _has_loss,
 }
@@ -335,7 +337,7 @@ def _with_cross_entropy(original: type[Any]) -> dict[str, Any]:
     return {"loss_function": property(loss_function, own.fset)}
 
 
-def _crossed(function: Any) -> Any:
+def _replace_cross_entropy(function: Any) -> Any:
     """A loss whose cross-entropy is noyau's."""
     fixed = function.__globals__[LOSS]
 

@@ -24,7 +24,7 @@ from noyau.ir.sizes import Demand
 from noyau.kernels.programs.generate import Once, constants_key, fit_layouts, specialization_of
 from noyau.kernels.reference import Description, as_signed, runs_as_written
 from noyau.kernels.user_kernel import UserKernel
-from noyau.ops.dispatch.choice import Explanation, Selection, Selector, explained, explained_without_signature
+from noyau.ops.dispatch.choice import Explanation, Selection, Selector, explain_choice, explain_unsigned
 from noyau.ops.dispatch.fast_entries import Entry, entry, run
 from noyau.signatures.binding import Bound, bind, kind_of
 from noyau.signatures.types import Signature, Term
@@ -89,7 +89,7 @@ class Calls:
         arguments = [as_given(each, name) for each, name in zip(args, names, strict=True)]
         bound = bind(self.signature, arguments, sizes, self.description.name)
         chosen = self.choosing.choose(specialization_of(self.signature, bound, self.all(constants)))
-        return explained(self.choosing, chosen, bound.largest)
+        return explain_choice(self.choosing, chosen, bound.largest)
 
     def anew(self, arguments: Sequence[Any], constants: Mapping[str, Any], sizes: Mapping[str, int], out: Any) -> Any:
         """The results for NumPy's arrays and numbers, of which nothing is known yet."""
@@ -243,7 +243,7 @@ class UnsignedCalls:
             args, constants = self.split(args, constants)
             return self.signed(args, constants).explain(args, constants, sizes)
         except UnsupportedError as error:
-            return explained_without_signature(self.description, self.returning(), str(error))
+            return explain_unsigned(self.description, self.returning(), str(error))
 
     def split(self, args: Sequence[Any], constants: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
         """The arguments but the last ones that are no arrays and stand at their defaults: constants like the others."""
@@ -268,7 +268,9 @@ class UnsignedCalls:
         """The calls of the signature that these arguments have. UnsupportedError where there is none."""
         arrays = self.arrays(args)
         key = (tuple(map(_kind, arrays.values())), constants_key(constants))
-        return self.once.value(key, lambda: self.known_calls(key, arrays), lambda: self.anew(key, arrays, constants)).calls
+        return self.once.value(
+            key, lambda: self.known_calls(key, arrays), lambda: self.anew(key, arrays, constants)
+        ).calls
 
     def anew(self, key: Any, arrays: Mapping[str, Array], constants: Mapping[str, Any]) -> SignatureCalls:
         """Those of the signature that the reference has for these, known from now on; UnsupportedError for none."""

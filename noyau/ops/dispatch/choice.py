@@ -26,7 +26,7 @@ from noyau.kernels.trust import ineligible
 from noyau.kernels.user_kernel import UserKernel, choose_constants
 from noyau.ops.dispatch.smoke_certificate import smoke
 from noyau.ops.dispatch.winners import Winner, bounds, recall_winners, smoke_key, text_digest, usual_text
-from noyau.text import Printed
+from noyau.text import TextRecord
 from noyau.timing.verdict import spell_s
 from noyau.toolchain import cache
 from noyau.toolchain.cache import today
@@ -94,7 +94,9 @@ class Selector:
     def choose(self, specialization: Specialization) -> Selection:
         """Choose what runs for a key, and where the reference asked for sizes, for these."""
         key = generation.key_of(specialization)
-        return self.once.value(key, lambda: self.known_selection(key, specialization), lambda: self.anew(key, specialization))
+        return self.once.value(
+            key, lambda: self.known_selection(key, specialization), lambda: self.anew(key, specialization)
+        )
 
     def anew(self, key: Key, specialization: Specialization) -> Selection:
         """The choice for a key, which is known from now on, unless it is forgotten while it is made."""
@@ -162,7 +164,9 @@ class Selector:
         attached = next((each for each in self.description.kernels if each.name == winner.kernel), None)
         if attached is not None:
             attached, stale = choose_constants(attached, winner.constants), text_digest(attached.text) != winner.text
-            return "it has changed since it was timed" if stale else self.bar_reason(attached, specialization) or attached
+            return (
+                "it has changed since it was timed" if stale else self.bar_reason(attached, specialization) or attached
+            )
         if winner.kernel not in specialization.languages:
             return "it won before, and is no kernel of the op any more"
         program = self.program(specialization, key, winner.kernel)
@@ -282,7 +286,7 @@ def smoke_fault(description: Description, program: BuiltProgram) -> str:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Explanation(Printed):
+class Explanation(TextRecord):
     """The kernel of one call, and why. `key`: what is alike in calls that run the same kernel; `eligible` and
     `rejected`: other kernels, each with the reason."""
 
@@ -306,7 +310,7 @@ class Explanation(Printed):
         return {"schema_version": 1, **asdict(self)}
 
 
-def explained(choosing: Selector, chosen: Selection, cells: int) -> Explanation:
+def explain_choice(choosing: Selector, chosen: Selection, cells: int) -> Explanation:
     """The explanation of a choice, where the largest array has so many cells."""
     wanted, choice, rejected = chosen.wanted, chosen.at(cells), dict(chosen.rejected)
     others = list(choosing.candidates(wanted, generation.key_of(wanted), rejected, tried=True))
@@ -326,7 +330,7 @@ def as_written(explanation: Explanation) -> Explanation:
     return replace(explanation, **runs, eligible=(), rejected=tuple(rejected))
 
 
-def explained_without_signature(description: Description, trusted: UserKernel | None, reason: str) -> Explanation:
+def explain_unsigned(description: Description, trusted: UserKernel | None, reason: str) -> Explanation:
     """The explanation of a call that no signature was found for: a trusted kernel runs, else the reference."""
     own = (REFERENCE, "numpy", "it is the op as it is written")
     runs = (trusted.name, trusted.language, "it is trusted") if trusted else own

@@ -71,7 +71,7 @@ def _small_inputs(description: Description, generated: GeneratedProgram, seed: i
     """Small inputs of the key: by the op's maker where the program holds for them, else such as the graph takes."""
     own = maker_inputs(description, generated.wanted, seed, generated)
     first = next(own, None)
-    return _drawn(generated, seed) if first is None else chain([first], own)
+    return _draw_inputs(generated, seed) if first is None else chain([first], own)
 
 
 def sizes_missed(generated: GeneratedProgram, tried: Sequence[Sizes]) -> list[dict[str, int]]:
@@ -87,7 +87,7 @@ def _of_launches(
 ) -> Iterator[Inputs]:
     """Inputs of sizes at which launches run that do not run otherwise; of an op's own maker, where it takes such."""
     for sizes in missed:
-        inputs = _drawn(generated, seed, [(sizes, NORMAL)])
+        inputs = _draw_inputs(generated, seed, [(sizes, NORMAL)])
         if description.inputs is not None:
             inputs = maker_inputs_at(description, generated.wanted, generated.graph, sizes, seed, generated)
         yield from inputs
@@ -109,7 +109,7 @@ def maker_inputs_at(
                     return
 
 
-def _drawn(generated: GeneratedProgram, seed: int, plan: Plan | None = None) -> Iterator[Inputs]:
+def _draw_inputs(generated: GeneratedProgram, seed: int, plan: Plan | None = None) -> Iterator[Inputs]:
     graph, integers = generated.graph, generated.wanted.integers
     maker = CaseMaker(graph, np.random.default_rng(seed))
     for sizes, pattern in _plan(graph, maker, generated.wanted.sizes) if plan is None else plan:

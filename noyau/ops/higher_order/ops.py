@@ -32,7 +32,7 @@ from noyau.ops.higher_order.scalar_trace import (
     map_signatures,
     normal,
     reduce_signatures,
-    reordered,
+    reorder_inputs,
     require_traceable,
 )
 from noyau.ops.op import Op, op
@@ -67,9 +67,9 @@ def way_of(step: Step, start: float, numbers: np.dtype, label: str) -> Reduction
     """Plan the reduction of numbers of a dtype by `step(state, number)` from `start` on.
 
     UnsupportedError where the step is not traced or settles on no dtype, SignatureError for an unknown dtype."""
-    state = _joined(numbers, start, label)
+    state = _state_dtype(numbers, start, label)
     for _ in range(_ROUNDS):
-        graph = _traced(step, state, numbers)
+        graph = _trace_step(step, state, numbers)
         dtype = graph[graph.outputs[0]].dtype
         monoid = _monoid(graph)
         if dtype is state:
@@ -83,13 +83,13 @@ def way_of(step: Step, start: float, numbers: np.dtype, label: str) -> Reduction
         is_plain = set(last.inputs) == {node.output for node in one.inputs} and last.kind != Map("subtract")
         neutral = None if is_plain or monoid == "logsumexp" else -0.0 if monoid == "sum" and state.is_float else empty
         return ReductionPlan(monoid, state.numpy, neutral, start != empty)
-    graph = _traced(step, state.compute, state.compute.numpy)
+    graph = _trace_step(step, state.compute, state.compute.numpy)
     if graph[graph.outputs[0]].dtype is not state.compute:
         raise UnsupportedError(f"{label}: a state of {state.value} does not stay one; cast what the function gives")
     return ReductionPlan(left_fold(graph, start), state.numpy)
 
 
-def _traced(step: Step, state: DType, numbers: np.dtype) -> Graph:
+def _trace_step(step: Step, state: DType, numbers: np.dtype) -> Graph:
     names = step.__code__.co_varnames[:2]
     number = from_numpy(numbers)
     if number is None or number is DType.OTHER:
@@ -119,7 +119,7 @@ def _last(graph: Graph) -> Node:
     return node
 
 
-def _joined(numbers: np.dtype, start: float, label: str) -> DType:
+def _state_dtype(numbers: np.dtype, start: float, label: str) -> DType:
     """The dtype of a state that begins with a number and takes in numbers of a dtype: NumPy's."""
     dtype = from_numpy(numbers)
     if isinstance(start, bool | np.bool_):
@@ -144,7 +144,7 @@ def _is_logaddexp(one: Graph, graph: Graph) -> bool:
         return False
     names = [node.output for node in graph.inputs]
     both = (graph_over(np.logaddexp, order, dtypes, {}) for order in (names, names[::-1]))
-    return any(form(one) == form(normal(reordered(other, names))) for other in both)
+    return any(form(one) == form(normal(reorder_inputs(other, names))) for other in both)
 
 
 class Ways:
@@ -215,8 +215,8 @@ def over_arrays(function: Any, inputs: int, label: str) -> FunctionType:
         raise SignatureError(f"{label} takes a function of numbers, not {function!r}")
     surroundings = ClosureValues()
     if not isinstance(function, FunctionType) or (function.__module__ or "").startswith("numpy"):
-        return _wrapped(surroundings.replace(function), function, inputs, label)
-    return _counted(surroundings.rebuilt(function), inputs, label)
+        return _wrap(surroundings.replace(function), function, inputs, label)
+    return _with_inputs(surroundings.rebuilt(function), inputs, label)
 
 
 def name_of(function: Any) -> str:
@@ -224,7 +224,7 @@ def name_of(function: Any) -> str:
     return str(getattr(function, "name", None) or getattr(function, "__name__", "function")).strip("<>")
 
 
-def _wrapped(inner: Scalar, function: Any, inputs: int, label: str) -> FunctionType:
+def _wrap(inner: Scalar, function: Any, inputs: int, label: str) -> FunctionType:
     """A plain function around what is none. SignatureError where it surely takes another number of arguments."""
     if inputs > 3 or not _takes(function, inputs):
         raise SignatureError(f"{label} takes a function of {_count(inputs)}; {name_of(function)} is none")
@@ -254,7 +254,7 @@ def inputs_of(function: Any) -> int:
     return int(getattr(function, "nin", 2))
 
 
-def _counted(function: FunctionType, inputs: int, label: str) -> FunctionType:
+def _with_inputs(function: FunctionType, inputs: int, label: str) -> FunctionType:
     """The function with so many inputs: parameters with defaults beyond them become keyword-only, as constants are."""
     code, defaults = function.__code__, function.__defaults__ or ()
     beyond = code.co_argcount - inputs
@@ -363,7 +363,7 @@ def reduce(function: Scalar, start: float, *, name: str | None = None) -> Higher
     def forms() -> list[Op[..., Any]]:
         return [op(text, name=title)(reduction_along(whole, **keywords)) for text, keywords in ways.texts().items()]
 
-    return HigherOrder(_described(whole, title, step.__code__), forms)
+    return HigherOrder(_describe(whole, title, step.__code__), forms)
 
 
 def _elementwise(function: Scalar, inputs: int, way: str, name: str | None) -> HigherOrder:
@@ -380,10 +380,10 @@ def _elementwise(function: Scalar, inputs: int, way: str, name: str | None) -> H
         texts = [text for pair in elements_of(result) for text in map_signatures(*pair, names)]
         return [op(text, name=title)(cells) for text in texts]
 
-    return HigherOrder(_described(cells, title, cells.__code__), forms)
+    return HigherOrder(_describe(cells, title, cells.__code__), forms)
 
 
-def _described(function: Scalar, title: str, code: CodeType) -> Description:
+def _describe(function: Scalar, title: str, code: CodeType) -> Description:
     """The op of a function without a signature; it stands where the user's function does."""
     file = Path(code.co_filename)
     is_own = file.exists() and not file.is_relative_to(Path(__file__).parent)  # math.exp and its like have none

@@ -73,7 +73,7 @@ def require_traceable(function: Callable[..., Any], names: Sequence[str], consta
     raise reasons[0]
 
 
-def reordered(graph: Graph, names: Sequence[str]) -> Graph:
+def reorder_inputs(graph: Graph, names: Sequence[str]) -> Graph:
     """The graph with its inputs in this order."""
     inputs = [graph[name] for name in names]
     return replace(graph, nodes=(*inputs, *(node for node in graph.nodes if node.output not in names)))

@@ -19,7 +19,7 @@ from torch._C._functorch import is_legacy_batchedtensor  # of autograd.grad(is_g
 from torch._functorch.autograd_function import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 
-from noyau.compiler.autodiff.adjoints import Derived, derive, gradient_name, with_free_gradients
+from noyau.compiler.autodiff.adjoints import DerivedGradient, derive, gradient_name, with_free_gradients
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.torch.tensors import TO_TORCH
@@ -33,7 +33,7 @@ _GOLDEN = 0.6180339887498949  # its multiples, less what is whole in them, are s
 Results = tuple[Any, Any]  # what is returned, and the axis of the batch in each
 
 
-def batched_by_loop(call: Callable[..., Any], info: Any, dims: Any, *args: Any, **constants: Any) -> Results:
+def call_batch(call: Callable[..., Any], info: Any, dims: Any, *args: Any, **constants: Any) -> Results:
     """The results for batched arguments, the axis of the batch in front, by a call for each of it.
 
     An empty batch is refused, for nothing tells what it would give."""
@@ -118,7 +118,7 @@ def record_call(plan: AutogradPlan, arguments: Sequence[Any]) -> Any:
         return _apply(plan, False, *arguments)
 
 
-def recorded_directly(plan: AutogradPlan, arguments: Sequence[Any]) -> Any:
+def record_directly(plan: AutogradPlan, arguments: Sequence[Any]) -> Any:
     """The same where nothing but autograd does."""
     return _apply(plan, True, *arguments)
 
@@ -167,7 +167,7 @@ def with_tangents(arguments: Sequence[Any], call: Callable[..., Any], plan: Plan
     values |= {gradient_name(name): each for name, each in zip(again.graph.outputs, wanted, strict=True)}
     for node, result in zip(known.outputs, results, strict=True):
         if node.dtype.is_float and gradient_name(node.output) in again.names:
-            values[gradient_name(node.output)] = seeds[gradient_name(node.output)] = _scattered(result)
+            values[gradient_name(node.output)] = seeds[gradient_name(node.output)] = _distinct_numbers(result)
     if seeds:
         forward = again.plan(tuple(values[name] for name in again.names), tuple(name in seeds for name in again.names))
         tangents = forward.again(*(values[name] for name in forward.again.names))
@@ -177,7 +177,7 @@ def with_tangents(arguments: Sequence[Any], call: Callable[..., Any], plan: Plan
     return tuple(duals) if isinstance(whole, tuple) else duals[0]
 
 
-def _scattered(like: torch.Tensor) -> torch.Tensor:
+def _distinct_numbers(like: torch.Tensor) -> torch.Tensor:
     """Numbers where a linear map is derived, of which the derivative does not depend: no two alike, for what a gradient
     masks it masks where one is 0, and equal ones may cancel out."""
     places = torch.arange(like.numel(), dtype=torch.float64, device=like.device).reshape(like.shape)
@@ -199,7 +199,7 @@ class GraphOperator:
         if not is_unwatched(tensors) or any(map(is_legacy_batchedtensor, tensors)):
             return self.overload(*tensors)
         if is_recorded(tensors):
-            return recorded_directly(self.plan(tensors, requires_of(tensors)), tensors)
+            return record_directly(self.plan(tensors, requires_of(tensors)), tensors)
         return self.kernels(*tensors)
 
     @cached_property
@@ -209,7 +209,7 @@ class GraphOperator:
         constants = [node.kind.value.tobytes() for node in self.graph.nodes if isinstance(node.kind, Constant)]
         key = digest(repr(self.graph), *constants)  # repr leaves out cells of large arrays
         tensors, count = ("Tensor",) * len(self.names), len(self.graph.outputs)
-        runs = self.kernels, self.fake, self.record, partial(batched_by_loop, self)
+        runs = self.kernels, self.fake, self.record, partial(call_batch, self)
         return register(TorchOperator(self.called, key, tensors, (), count, *runs), shared=True)
 
     def register(self) -> None:
@@ -249,7 +249,7 @@ def plan_of(
     draw: Draw,
     direct: Call,
     forward: Call,
-    how: Callable[[Graph, Sequence[str]], Derived] = derive,
+    how: Callable[[Graph, Sequence[str]], DerivedGradient] = derive,
 ) -> AutogradPlan:
     """Plan the recording of a graph where the gradients of `wanted` are asked for; `direct` and `forward` run the graph
     itself, where nothing but inputs and outputs is saved. UnsupportedError names what has no derivative."""
@@ -270,12 +270,12 @@ def plan_of(
     backward.register()
     again.register()
     outputs = tuple(derived.forward[name] for name in names)
-    saved = _saved([*backward.names, *(again.names if kept else ())], graph, [*names, *kept])
+    saved = _saved_values([*backward.names, *(again.names if kept else ())], graph, [*names, *kept])
     floats = tuple(node.dtype.is_float for node in outputs)
     return AutogradPlan(graph.inputs, outputs, kept, derived.wanted, direct, forward, backward, again, saved, floats)
 
 
-def _saved(read: Sequence[str], graph: Graph, results: Sequence[str]) -> tuple[tuple[str, int], ...]:
+def _saved_values(read: Sequence[str], graph: Graph, results: Sequence[str]) -> tuple[tuple[str, int], ...]:
     """The saved values, each with its place: the gradients come only later."""
     places = {name: place for place, name in reversed([*enumerate([*(n.output for n in graph.inputs), *results])])}
     return tuple((name, places[name]) for name in dict.fromkeys(read) if name in places)

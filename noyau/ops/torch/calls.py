@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from noyau.compiler.autodiff.adjoints import Derived, derive
+from noyau.compiler.autodiff.adjoints import DerivedGradient, derive
 from noyau.errors import InputError, SignatureError, UnsupportedError
 from noyau.frontends.numpy.trace import holds
 from noyau.hosts.numpy.dlpack import lies_on_gpu
@@ -29,13 +29,13 @@ from noyau.kernels.programs import generate
 from noyau.kernels.reference import graph_of, runs_as_written
 from noyau.kernels.trust import fingerprint
 from noyau.ops.dispatch.calls import FAST_CALLS, Calls, UnsignedCalls
-from noyau.ops.dispatch.choice import Explanation, Selection, explained
+from noyau.ops.dispatch.choice import Explanation, Selection, explain_choice
 from noyau.ops.dispatch.fast_entries import run
 from noyau.ops.torch import autograd
-from noyau.ops.torch.autograd import AutogradPlan, recorded_directly, requires_of, with_derivatives
+from noyau.ops.torch.autograd import AutogradPlan, record_directly, requires_of, with_derivatives
 from noyau.ops.torch.fast_entries import Entry, call_or_refuse, entry, refusal
 from noyau.ops.torch.graph_kernels import draw_op
-from noyau.ops.user_gradients import derived_by
+from noyau.ops.user_gradients import derive_by
 from noyau.signatures.binding import Bound, bind
 from noyau.signatures.instances import sizing_integers
 from noyau.signatures.types import Family, Term
@@ -132,7 +132,7 @@ class TensorCalls:
         """The whole way, by the signature."""
         calls, known, device = self.calls, self.calls.all(constants), device_of(arguments)
         if runs_as_written():
-            return _packed(calls.run_as_written(self.bound(arrays_of(arguments), constants), known), device)
+            return _pack(calls.run_as_written(self.bound(arrays_of(arguments), constants), known), device)
         if device != generate.CPU:
             return self.on_device(arguments, constants, device)
         bound = self.bound(arrays_of(arguments), constants)
@@ -145,8 +145,8 @@ class TensorCalls:
         choice = chosen.at(bound.largest)
         if choice.runner is None:
             calls.warn(chosen)
-            return _packed(calls.run_as_written(bound, known))
-        return _packed(run(choice, wanted, generate.fit_layouts(bound.arrays, wanted.layouts)))
+            return _pack(calls.run_as_written(bound, known))
+        return _pack(run(choice, wanted, generate.fit_layouts(bound.arrays, wanted.layouts)))
 
     def on_device(self, arguments: Arguments, constants: Constants, device: str) -> Any:
         """The whole way on a GPU, without the reference: UnsupportedError without a kernel, or in a capture."""
@@ -177,7 +177,7 @@ class TensorCalls:
         """Explain what a call with these tensors would run."""
         torch_tensors.require_taken(self.called, self.names, arguments)
         chosen, cells = self.choose(arguments, constants, device_of(arguments))
-        return explained(self.calls.choosing, chosen, cells)
+        return explain_choice(self.calls.choosing, chosen, cells)
 
     def fast_call(self, chosen: Selection, constants: Constants) -> Entry | None:
         """The fast call of what was chosen, kept from now on; None where the reference runs."""
@@ -226,7 +226,7 @@ class TensorCalls:
             if all(one is other for one, other in zip(arguments, alike, strict=True)):
                 self.recent = {**(self.recent if len(self.recent) < RECENT else {}), key: plan}
             arguments = alike
-        return recorded_directly(plan, arguments)
+        return record_directly(plan, arguments)
 
     def plan(self, arguments: Given, constants: Constants, requires: Asked) -> AutogradPlan:
         """The plan for these, made once for their dtypes, ranks, constants and what requires a gradient."""
@@ -263,12 +263,12 @@ class TensorCalls:
             variant.plans[requires] = autograd.plan_of(variant.graph, names, self.called, draw, *runs, how)
         return variant.plans[requires]
 
-    def how(self, specialization: generate.Specialization) -> Callable[[Graph, Sequence[str]], Derived]:
+    def how(self, specialization: generate.Specialization) -> Callable[[Graph, Sequence[str]], DerivedGradient]:
         """The source of gradients: the author's function, else derivation."""
         gradient = self.calls.description.gradient
         if gradient is None:
             return derive
-        return lambda graph, _: derived_by(gradient, graph, specialization.constants, specialization.sizes)
+        return lambda graph, _: derive_by(gradient, graph, specialization.constants, specialization.sizes)
 
     def forward(self, constants: Constants, arguments: Given) -> Any:
         with autograd.below_autograd():
@@ -280,7 +280,7 @@ class TensorCalls:
         """The results by torch's dispatcher."""
         if any(each.is_nested for each in arguments if isinstance(each, torch.Tensor)):
             torch_tensors.require_taken(self.called, self.names, arguments)  # torch would only name the operator
-        simple, baked = _parted(self.calls.all(constants))
+        simple, baked = _part_constants(self.calls.all(constants))
         overload = self.operator(tuple(isinstance(each, torch.Tensor) for each in arguments), simple, baked)
         return overload(*arguments, **{f"c{at}": value for at, value in enumerate(simple.values())})
 
@@ -298,7 +298,7 @@ class TensorCalls:
 
     def operator_name(self, tensors: Asked, constants: Constants) -> tuple[str, tuple[tuple[str, str, Any], ...]]:
         """The name of that operator; and of each constant that it takes, its key, its name and its value."""
-        simple, baked = _parted(constants)
+        simple, baked = _part_constants(constants)
         name = self.operator(tensors, simple, baked)._opname
         return name, tuple((f"c{at}", name, value) for at, (name, value) in enumerate(simple.items()))
 
@@ -323,7 +323,7 @@ class TensorCalls:
 
         identity = f"{self.signature}|{fingerprint(self.calls.description.reference.function)}|{key}"
         types = tuple(map(_type_of, self.signature.inputs, tensors)), tuple(kind for _, kind in kinds)
-        batch, promote = partial(autograd.batched_by_loop, call), partial(torch_tensors.promote, self.signature)
+        batch, promote = partial(autograd.call_batch, call), partial(torch_tensors.promote, self.signature)
         count = len(self.signature.outputs)
         return TorchOperator(self.called, identity, *types, count, run, fake, record, batch, promote)
 
@@ -334,7 +334,7 @@ class TensorCalls:
         return tensors[0] if len(tensors) == 1 else tuple(tensors)
 
 
-def _parted(constants: Constants) -> tuple[dict[str, Any], dict[str, Any]]:
+def _part_constants(constants: Constants) -> tuple[dict[str, Any], dict[str, Any]]:
     """Constants that a schema has a type for, and the others."""
     simple = {name: value for name, value in constants.items() if type(value) in _SCHEMA}
     return simple, {name: value for name, value in constants.items() if name not in simple}
@@ -369,7 +369,7 @@ def _misfit(result: torch.Tensor, target: object) -> str:
     return ""
 
 
-def _packed(results: Sequence[np.ndarray], device: str = generate.CPU) -> Any:
+def _pack(results: Sequence[np.ndarray], device: str = generate.CPU) -> Any:
     tensors = tuple(torch_tensors.tensor_of(np.asarray(result)).to(device) for result in results)
     return tensors[0] if len(tensors) == 1 else tensors
 
@@ -423,4 +423,4 @@ class UnsignedTensors:
             results = self.calls.description.reference.function(*arrays_of(arguments), **constants)
         else:
             results = self.calls.whole(arrays_of(arguments), constants, {}, None)
-        return _packed(results if isinstance(results, tuple) else (results,))
+        return _pack(results if isinstance(results, tuple) else (results,))

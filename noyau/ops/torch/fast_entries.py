@@ -245,10 +245,10 @@ def through_program(program: BuiltProgram, ends: Sequence[Argument], label: str,
     kernel = program.generated.program.single
     if kernel is not None and program.library is not None:
         return TensorFastCall(program.library, f"{kernel.name}_kernel", ends, label).call
-    return partial(_hosted, ends, TensorProgram(program))
+    return partial(_call_program, ends, TensorProgram(program))
 
 
-def _hosted(ends: Sequence[Argument], run: Callable[..., list[torch.Tensor]], arguments: tuple[Any, ...]) -> Any:
+def _call_program(ends: Sequence[Argument], run: Callable[..., list[torch.Tensor]], arguments: tuple[Any, ...]) -> Any:
     """A fast call in Python, to a program of several steps. What it refuses, it misses: the whole way tells why."""
     if len(arguments) != len(ends):
         return MISS
@@ -316,7 +316,7 @@ class DeviceFastCall:
         if plan is None:
             return self.anew(arguments, key)
         tensors: Any = arguments if are_tensors else self.read(arguments, looked_at=True)
-        if tensors is None or plan is missed:
+        if tensors is None or plan is miss:
             return MISS
         results = plan(tensors)
         return results[0] if len(results) == 1 else results
@@ -329,7 +329,7 @@ class DeviceFastCall:
         try:
             is_other = torch.are_deterministic_algorithms_enabled() and not self.generated.is_deterministic
             if is_other or not self.generated.is_certified_at(self.sizes(tensors)):
-                self.keep(key, missed)
+                self.keep(key, miss)
                 return MISS
             results, plan = self.run.follow(tensors)
         except InputError:
@@ -399,23 +399,23 @@ class DeviceFastCall:
         """A Python number as a tensor, which waits for the next call with that number on this stream. A CUDA graph that
         is captured gets one of its own, for it outlives what waits here."""
         if is_captured(self.device):
-            return filled(end, number, self.device)
+            return number_tensor(end, number, self.device)
         exact = number.hex() if isinstance(number, float) else number
         key = (end.dtype, type(number), exact, current_stream(self.device))
         tensor = self.scalars.get(key)
         if tensor is None:
-            tensor = filled(end, number, self.device)
+            tensor = number_tensor(end, number, self.device)
             if tensor is not None:
                 self.scalars = {**(self.scalars if len(self.scalars) < MOST_SCALARS else {}), key: tensor}
         return tensor
 
 
-def missed(_: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+def miss(_: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     """Stands for what is certified by another program."""
     raise NotImplementedError("a fast call misses such tensors before it calls anything")
 
 
-def filled(end: Argument, number: Any, device: torch.device) -> torch.Tensor | None:
+def number_tensor(end: Argument, number: Any, device: torch.device) -> torch.Tensor | None:
     """A Python number as a tensor, or None where it does not fit."""
     read = read_argument(end, number)
     return None if read is None else torch.full((), read.item(), dtype=TO_TORCH[end.dtype], device=device)

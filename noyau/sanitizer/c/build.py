@@ -17,7 +17,7 @@ from pathlib import Path
 
 from noyau.codegen.language import LANGUAGES
 from noyau.errors import BuildError, UnsupportedError
-from noyau.kernels.c.syntax import blanked, plain_name, syntax
+from noyau.kernels.c.syntax import blank_comments, plain_name, syntax
 from noyau.sanitizer.c.debug_info import LineTable, ProgramObject, lines_of, objects_of
 from noyau.sanitizer.c.pragmas import simd_calls, variable_calls
 from noyau.toolchain.c import compiler as c_compiler
@@ -286,7 +286,7 @@ def with_own_shapes(text: str) -> str:
 def with_kernel_addresses(text: str) -> str:
     """`(void *)kernel` as a call that keeps the types of its parameters for who launches it by that address."""
     names = {each.name for each in syntax(text, "cuda").functions if "__global__" in each.marks}
-    casts = _KERNEL_ADDRESS.finditer(blanked(text)) if names else ()
+    casts = _KERNEL_ADDRESS.finditer(blank_comments(text)) if names else ()
     named = [(each, each[1] or each[2]) for each in casts]
     spans = [(each.start(), each.end(), f"noyau_kernel({name})") for each, name in named if plain_name(name) in names]
     return _splice(text, spans)
@@ -294,7 +294,7 @@ def with_kernel_addresses(text: str) -> str:
 
 def require_supported(text: str, kernel: str) -> None:
     """UnsupportedError for a construct of CUDA that is not stood in for."""
-    clean = _FOR_GPUS.sub(lambda part: "\n" * part[0].count("\n"), blanked(text))
+    clean = _FOR_GPUS.sub(lambda part: "\n" * part[0].count("\n"), blank_comments(text))
     for pattern, what in _REFUSED.items():
         match = re.search(pattern, clean)
         if match:
@@ -346,7 +346,7 @@ def _splice(text: str, spans: Sequence[tuple[int, int, str]]) -> str:
 def with_own_calls(text: str, *, is_cpp: bool) -> str:
     """Loops of OpenMP whose schedule nobody names get that of the plan, none where threads may rely on theirs; those of
     simd say where an iteration begins, and constructs which variables are private to them."""
-    clean = blanked(text)
+    clean = blank_comments(text)
     spans = [(each.start(), each.end(), "") for each in re.finditer(r"\bregister\b", clean)]  # which has no address
     spans += [(place, place, words) for place, words in (*simd_calls(clean), *variable_calls(clean, is_cpp=is_cpp))]
     if not re.search(r"\bnowait\b", text):

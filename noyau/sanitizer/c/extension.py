@@ -20,7 +20,7 @@ import numpy as np
 
 from noyau.dtypes import DType
 from noyau.errors import FindingKind, SignatureError, UnsupportedError
-from noyau.kernels.c.syntax import blanked, syntax
+from noyau.kernels.c.syntax import blank_comments, syntax
 from noyau.kernels.user_kernel import LaunchConfig
 from noyau.sanitizer.c.build import InstrumentedProgram, Source, build_program, rewrite, source_name
 from noyau.sanitizer.c.reports import ReportContext, findings_of_runs
@@ -173,7 +173,7 @@ def require_known(extension: Extension) -> None:
     texts = [*(each.text for each in extension.texts), *(each.read_text("utf-8") for each in own if each.is_file())]
     known = _macros() | {name for text in texts for name in _DEFINES.findall(text)}
     for each in extension.texts:
-        clean = blanked(each.padded)
+        clean = blank_comments(each.padded)
         for match in _MACRO.finditer(clean):
             if match[1] not in known:
                 place = f"{each.file}: line {clean.count(chr(10), 0, match.start(1)) + 1}"
@@ -229,17 +229,17 @@ def call_extension(
     shapes = {each.name: memory.shape for each, memory in zip(arrays[1:], memories, strict=False)}
     own = extension.text_of(function)
     context = ReportContext(op or function, function, function, "cuda", own.file, own.padded, shapes, "")
-    ran, watched = _watched(extension, arrays, context, patience_s)
+    ran, watched = _watch(extension, arrays, context, patience_s)
     if any(each.kind is FindingKind.RACE for each in watched.findings):
         # A compiler for a GPU reads a value where it is needed: on the one path that needs it, or nowhere.
         lazy = replace(extension, flags=(*extension.flags, "-ftree-sink"))
-        raced = {each.id for each in _watched(lazy, arrays, context, patience_s)[1].findings}
-        findings = (each if each.id in raced else _unused(each) for each in watched.findings)
+        raced = {each.id for each in _watch(lazy, arrays, context, patience_s)[1].findings}
+        findings = (each if each.id in raced else _as_warning(each) for each in watched.findings)
         watched = replace(watched, findings=tuple(findings))
     return replace(_end(watched, ran, memories, poison), part=part_watched(ran.grids))
 
 
-def _watched(
+def _watch(
     extension: Extension, arrays: Sequence[ArrayArgument], context: ReportContext, patience_s: float
 ) -> tuple[RunResult, WatchedRun]:
     program = build_extension(extension)
@@ -249,7 +249,7 @@ def _watched(
     return ran, WatchedRun(findings, accesses, allowed, (ran.concurrency,) if ran.concurrency else ())
 
 
-def _unused(finding: Finding) -> Finding:
+def _as_warning(finding: Finding) -> Finding:
     """A race that is none once values are read where they are needed: a warning. Other kinds are what they are."""
     message = f"{finding.message}; nobody uses what is read there"
     return replace(finding, severity="warning", message=message) if finding.kind is FindingKind.RACE else finding
@@ -260,7 +260,7 @@ def _end(watched: WatchedRun, ran: RunResult, memories: Sequence[Memory], poison
     if ran.arrays is None:
         return ExtensionCall(watched, is_late=is_late)
     after = [
-        _poisoned(array.view(np.uint8).reshape(-1), each.unit, poison) if each.is_fresh else array.view(np.uint8)
+        _find_unwritten(array.view(np.uint8).reshape(-1), each.unit, poison) if each.is_fresh else array.view(np.uint8)
         for array, each in zip(ran.arrays[1:], memories, strict=False)
     ]
     value = _Answer(ran.result, poison).value()
@@ -271,7 +271,7 @@ def _end(watched: WatchedRun, ran: RunResult, memories: Sequence[Memory], poison
 _RAISED = "raised"  # before what was
 
 
-def _poisoned(cells: Array, unit: int, poison: int) -> Array:
+def _find_unwritten(cells: Array, unit: int, poison: int) -> Array:
     """Bytes of memory that was fresh, with this byte where nobody wrote."""
     rows = cells.reshape(-1, unit).copy()
     rows[(rows == _UNSET).all(1)] = poison
@@ -360,5 +360,5 @@ class _Answer:
             (size,) = self.words(1)
             cells = np.frombuffer(self.content, np.uint8, size, self.at)
             self.at, start = self.at + size, 0
-            cells = _poisoned(cells, dtype.bytes, self.poison)
+            cells = _find_unwritten(cells, dtype.bytes, self.poison)
         return TensorView(memory, start, dtype, shape, strides, bool(on_gpu), cells)

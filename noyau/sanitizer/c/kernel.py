@@ -17,7 +17,7 @@ from noyau.dtypes import DType, from_numpy
 from noyau.errors import FindingKind, SignatureError
 from noyau.kernels import user_kernel
 from noyau.kernels.c.parameters import RANGE, Roles, TextFunction, prototype, roles_of
-from noyau.kernels.c.syntax import Parameter, blanked, plain_name, syntax
+from noyau.kernels.c.syntax import Parameter, blank_comments, plain_name, syntax
 from noyau.kernels.c.text import constant_macros
 from noyau.kernels.call import FunctionKernel
 from noyau.kernels.reference import bind_sizes
@@ -66,7 +66,7 @@ def _run(
     shapes = {each.name: each.shape for each in call.arguments if not isinstance(each, int | float)}
     names = kernel.target.op, kernel.name, kernel.entry, kernel.language
     context = ReportContext(*names, kernel.place, kernel.padded, shapes, case.size)
-    watched = _watched(runs, program, context)
+    watched = _collect_findings(runs, program, context)
     if maps is not None:
         maps += maps_of(runs[0], program.lines, replace(context, kernel=kernel.title))
     ends = runs[0].arrays
@@ -76,7 +76,7 @@ def _run(
     return replace(watched, findings=(*watched.findings, *changed, *wasted), outputs=outputs)
 
 
-def _watched(runs: Sequence[RunResult], program: InstrumentedProgram, context: ReportContext) -> WatchedRun:
+def _collect_findings(runs: Sequence[RunResult], program: InstrumentedProgram, context: ReportContext) -> WatchedRun:
     """The findings of the runs of a call, with a note on their concurrency."""
     findings, allowed = findings_of_runs(runs, program.lines, context)
     note = runs[0].concurrency or (f"with other numbers of threads: {len(runs)} runs" if len(runs) > 1 else "")
@@ -108,7 +108,7 @@ def plans_for(text: str) -> tuple[WorkSharing, ...]:
     """The distributions for a text with threads of OpenMP, of its own, or none.
 
     The first is the one that it would run with by itself, the last one differs from it most."""
-    clean = blanked(text)
+    clean = blank_comments(text)
     if re.search(r"#\s*pragma\s+omp\b|\b_Pragma\b", clean):
         return _TEAMS
     is_threaded = re.search(r"\bpthread_create\b|\bstd\s*::\s*(?:j?thread|async)\b|\bthrd_create\b", clean)
@@ -150,7 +150,7 @@ def call(function: TextFunction, args: Sequence[Any], launch: Any, size: str, na
             returned = end
         elif each.contents is not None and each.contents.flags.writeable:
             each.contents[...] = end
-    return _watched(runs, program, context), None if returned is None else returned[()]
+    return _collect_findings(runs, program, context), None if returned is None else returned[()]
 
 
 def _call_of(function: TextFunction, args: Sequence[Any], launch: Any) -> EntryCall:

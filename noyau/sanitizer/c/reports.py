@@ -13,7 +13,7 @@ from typing import TypeVar
 import numpy as np
 
 from noyau.errors import FindingKind
-from noyau.kernels.c.syntax import blanked, syntax
+from noyau.kernels.c.syntax import blank_comments, syntax
 from noyau.kernels.user_kernel import LaunchConfig, three
 from noyau.sanitizer.access_map import AccessMap, Owner, Writes, map_of_writes, thread_owner
 from noyau.sanitizer.c.build import OWN
@@ -142,11 +142,11 @@ def _with_remedy(finding: Finding, context: ReportContext) -> Finding:
     other_file, _, other = (finding.other_place or finding.place).rpartition(":")
     if finding.kind is not FindingKind.RACE or {file, other_file} != {context.place}:
         return finding
-    remedy = remedy_of_race(blanked(context.text), int(line), int(other), finding.owners)
+    remedy = remedy_of_race(blank_comments(context.text), int(line), int(other), finding.owners)
     return replace(finding, mend=remedy) if remedy else finding
 
 
-def _told_faults(runs: Sequence[RunResult]) -> Iterator[Fault]:
+def _shown_faults(runs: Sequence[RunResult]) -> Iterator[Fault]:
     """The faults of all runs, but for reads of what nobody wrote that only another order of a race's sides shows."""
     faults = [(number, fault) for number, run in enumerate(runs) for fault in run.faults]
     sides = {site for _, each in faults if each.kind is FindingKind.RACE for site in (each.site, each.other_site)}
@@ -160,7 +160,7 @@ def _observations(
 ) -> dict[Observation, str]:
     """The faults of runs, each kind and pair of lines once, with their messages where they have some of their own."""
     words: dict[tuple[object, ...], tuple[Observation, str]] = {}
-    for fault in _told_faults(runs):
+    for fault in _shown_faults(runs):
         addresses = fault.site, fault.other_site, fault.allocation
         site, other, allocation = (site_of(lines.at(address), context) for address in addresses)
         if site is None and other is not None and fault.kind is FindingKind.RACE:
@@ -210,7 +210,7 @@ def source_of(site: Site, context: ReportContext) -> str:
     return context.text if site.file == context.place else "".join(linecache.getlines(site.file))
 
 
-def launched_name(site: Site, context: ReportContext) -> str:
+def kernel_name_at(site: Site, context: ReportContext) -> str:
     """The kernel that a line launches; that of the context where it does not name one."""
     launch = syntax(source_of(site, context), "cuda").launch_on(site.line)
     call = _LAUNCHES.search(site.text)
@@ -290,7 +290,7 @@ def maps_of(ran: RunResult, lines: LineTable, context: ReportContext) -> tuple[A
         if config is None:
             label, owner = (context.kernel, f" on line {site.line}" if site else ""), lambda k: Owner("", str(k))
         else:
-            label = (launched_name(site, context) if site else context.kernel, str(config))
+            label = (kernel_name_at(site, context) if site else context.kernel, str(config))
             owner = partial(thread_owner, grid=config.grid, block=config.block)
         is_cut = cut is not None and number >= cut
         access_map = map_of_writes(*label, "thread", owner, memories, writes[number], is_cut=is_cut)

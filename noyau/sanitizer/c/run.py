@@ -148,7 +148,7 @@ def run(
 ) -> RunResult:
     """Run the call of this number in a process of its own, for up to `patience_s` of the processor's time; `maps`: who
     writes what is kept. CheckError where that says nothing, UnsupportedError where it does what cannot be watched."""
-    with _prepared(program, _request(program, arguments, plan, launch, number, patience_s, maps=maps)) as command:
+    with _prepare_folder(program, _request(program, arguments, plan, launch, number, patience_s, maps=maps)) as command:
         folder = Path(command[0]).parent
         try:
             process = subprocess.run(
@@ -182,7 +182,7 @@ def run_whole(
     processor's time; and the status that it ended with, None where Ctrl-C ended it. `launch`: in place of each of its
     own; `is_shown`: it reads and prints as by itself, else not; `maps`: as in `run`. CheckError if it says nothing."""
     forced, where = launch or LaunchConfig((0, 0, 0), (0, 0, 0)), None if is_shown else subprocess.DEVNULL
-    with _prepared(program, _request(program, (), plan, forced, WHOLE, patience_s, maps=maps)) as command:
+    with _prepare_folder(program, _request(program, (), plan, forced, WHOLE, patience_s, maps=maps)) as command:
         with subprocess.Popen([*command, *words], stdin=where, stdout=where, stderr=where) as process:
             cut = wait_or_end(process, WAITS_TIMES * patience_s)  # after which it has written what it found
         status = None if cut else process.returncode
@@ -194,7 +194,7 @@ def run_whole(
 
 
 @contextmanager
-def _prepared(program: InstrumentedProgram, request: bytes) -> Iterator[list[str]]:
+def _prepare_folder(program: InstrumentedProgram, request: bytes) -> Iterator[list[str]]:
     """The command that runs a copy of a program in a folder of its own: it, its request, its result, its arrays."""
     with tempfile.TemporaryDirectory(prefix="noyau-") as name:
         command = [f"{name}/{each}" for each in ("program", "given", "found", "arrays")]

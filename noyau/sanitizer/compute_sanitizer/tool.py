@@ -169,7 +169,7 @@ def read_reports(text: str, tool: str) -> tuple[ToolReport, ...]:
     except ElementTree.ParseError as fault:
         raise InputError(f"the record of compute-sanitizer {tool} is not read: {fault}; run it again") from None
     by_key: dict[tuple[object, ...], ToolReport] = {}
-    for each in filter(None, (_reported(record, tool) for record in root.iter("record"))):
+    for each in filter(None, (_report_of(record, tool) for record in root.iter("record"))):
         key = each.kind, each.site, each.other, each.function
         first = by_key.get(key)
         by_key[key] = each if first is None else replace(first, count=first.count + each.count)
@@ -177,7 +177,7 @@ def read_reports(text: str, tool: str) -> tuple[ToolReport, ...]:
     return tuple(precise or by_key.values())  # calls of the API fail after a kernel has
 
 
-def _reported(record: ElementTree.Element, tool: str) -> ToolReport | None:
+def _report_of(record: ElementTree.Element, tool: str) -> ToolReport | None:
     kind = record.findtext("kind", "")
     if kind == "Api":
         message = record.findtext("what/message") or record.findtext("what/text", "")

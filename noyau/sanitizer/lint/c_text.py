@@ -94,7 +94,7 @@ def _statement(node: Node) -> list[ast.stmt]:
         case "return_statement" | "break_statement" | "continue_statement":
             return [_at(_ENDS[node.type](), node)]
         case "declaration":
-            return list(_declared(node))
+            return list(_declarations(node))
         case "expression_statement":
             return [statement for each in node.named_children for statement in _simple(each)]
         case "preproc_call" | "preproc_def" | "preproc_function_def" | "preproc_include":
@@ -107,7 +107,7 @@ def _loop(node: Node) -> list[ast.stmt]:
     initializer, condition, update = (node.child_by_field_name(n) for n in ("initializer", "condition", "update"))
     first: list[ast.stmt] = []
     if initializer is not None:
-        first = list(_declared(initializer)) if initializer.type == "declaration" else _simple(initializer)
+        first = list(_declarations(initializer)) if initializer.type == "declaration" else _simple(initializer)
     test = _expression(condition) if condition else _at(ast.Constant(True), node)
     step = _simple(update) if update else []
     body = _body(_field(node, "body"))
@@ -129,7 +129,7 @@ def _is_dealt(loop: Node) -> bool:
     return before is not None and re.match(r"#\s*pragma\s+omp\b.*\bfor\b", _word(before), re.DOTALL) is not None
 
 
-def _declared(node: Node) -> Iterator[ast.stmt]:
+def _declarations(node: Node) -> Iterator[ast.stmt]:
     """An assignment for each variable that has a value; of an array nothing is said."""
     declarators = node.children_by_field_name("declarator")
     if not any(each.child_by_field_name("value") for each in declarators):
@@ -142,14 +142,16 @@ def _declared(node: Node) -> Iterator[ast.stmt]:
         declarator, stars = _field(each, "declarator"), ""
         while declarator.type != "identifier":
             stars += " *" * (declarator.type == "pointer_declarator")
-            declarator = _named_last(declarator) if declarator.type != "array_declarator" else declarator.children[0]
+            declarator = (
+                _last_named_child(declarator) if declarator.type != "array_declarator" else declarator.children[0]
+            )
         if value.type == "argument_list":
             raise _unread(value)
         target = ast.Name(_word(declarator), ast.Store())
         yield _at(ast.Assign([target], _cast(kind + stars, _expression(value))), declarator)
 
 
-def _named_last(node: Node) -> Node:
+def _last_named_child(node: Node) -> Node:
     if not node.named_children:
         raise _unread(node)
     return node.named_children[-1]
@@ -170,9 +172,9 @@ def _simple(node: Node) -> list[ast.stmt]:
             return [*_simple(_field(node, "left")), *_simple(_field(node, "right"))]
         case "update_expression":
             op = ast.Add() if "++" in (child.type for child in node.children) else ast.Sub()
-            return [_at(ast.AugAssign(_stored(_field(node, "argument")), op, ast.Constant(1)), node)]
+            return [_at(ast.AugAssign(_store_target(_field(node, "argument")), op, ast.Constant(1)), node)]
         case "assignment_expression":
-            target, value = _stored(_field(node, "left")), _expression(_field(node, "right"))
+            target, value = _store_target(_field(node, "left")), _expression(_field(node, "right"))
             sign = node.children[1].type
             if sign == "=":
                 return [_at(ast.Assign([target], value), node)]
@@ -180,7 +182,7 @@ def _simple(node: Node) -> list[ast.stmt]:
     return [_at(ast.Expr(_expression(node)), node)]
 
 
-def _stored(node: Node) -> ast.Name | ast.Subscript | ast.Attribute:
+def _store_target(node: Node) -> ast.Name | ast.Subscript | ast.Attribute:
     target = _expression(node)
     if isinstance(target, ast.Name | ast.Subscript | ast.Attribute):
         target.ctx = ast.Store()
@@ -196,7 +198,7 @@ def _expression(node: Node) -> ast.expr:
 def _value(node: Node) -> ast.expr:  # a case for each kind of expression
     match node.type:
         case "parenthesized_expression" | "condition_clause":
-            return _expression(_named_last(node))
+            return _expression(_last_named_child(node))
         case "comma_expression":
             return _expression(_field(node, "right"))
         case "conditional_expression":
@@ -211,8 +213,8 @@ def _value(node: Node) -> ast.expr:  # a case for each kind of expression
         case "call_expression":
             return _call(node)
         case "subscript_expression":
-            inner = _named_last(node)
-            index = _expression(_named_last(inner) if inner.type == "subscript_argument_list" else inner)
+            inner = _last_named_child(node)
+            index = _expression(_last_named_child(inner) if inner.type == "subscript_argument_list" else inner)
             return _at(ast.Subscript(_expression(_field(node, "argument")), index, ast.Load()), node.children[1])
         case "field_expression":
             return ast.Attribute(_expression(_field(node, "argument")), _word(_field(node, "field")), ast.Load())

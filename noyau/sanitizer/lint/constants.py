@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from noyau.kernels.c.syntax import blanked, plain_name, syntax
+from noyau.kernels.c.syntax import blank_comments, plain_name, syntax
 from noyau.kernels.triton.parameters import configs_of
 from noyau.kernels.user_kernel import UserKernel, python_function
 from noyau.sanitizer.compiled_numbers import names_of
@@ -94,13 +94,13 @@ def _value(node: ast.AST, names: Mapping[str, Any]) -> int | None:
 def _in_c(kernel: UserKernel) -> Iterator[tuple[int, str]]:
     """Numbers in a function of C and in those that it calls, those of macros and constants with their names."""
     bodies = {
-        each.name: blanked((each.body.text or b"").decode("utf-8", "replace"))
+        each.name: blank_comments((each.body.text or b"").decode("utf-8", "replace"))
         for each in syntax(kernel.text, kernel.language).functions
         if each.body is not None
     }
     own = bodies.get(plain_name(kernel.entry), "")
     text = " ".join([own, *(bodies[name] for name in sorted({*_WORD.findall(own)} & bodies.keys()))])
-    named = {match[1] or match[3]: int(match[2] or match[4]) for match in _NAMED.finditer(blanked(kernel.text))}
+    named = {match[1] or match[3]: int(match[2] or match[4]) for match in _NAMED.finditer(blank_comments(kernel.text))}
     yield from ((named[name], name) for name in sorted({*_WORD.findall(text)} & named.keys()))
     yield from ((int(match[1]), "") for match in _WHOLE.finditer(text))
 

@@ -44,7 +44,7 @@ def cast(name: str, value: Value, walk: Walk, node: ast.Call) -> Value:
     return None
 
 
-class _Launched:
+class _LaunchLanguage:
     """A language whose words may be of a launch; whole numbers have 32 bits where they fit."""
 
     def __init__(self, grid: Three, block: Three, names: Mapping[str, object]) -> None:
@@ -54,7 +54,7 @@ class _Launched:
         return max(left.bits, right.bits) or 32
 
 
-class Numba(_Launched):
+class Numba(_LaunchLanguage):
     """Numba, on the CPU and on a GPU: whole numbers compute in 64 bits, except where they are cast to fewer."""
 
     literal_bits = 64
@@ -97,7 +97,7 @@ class Numba(_Launched):
             walk.add_sum(ast.unparse(node.args[0]), cell, added, min(threads, most) * walk.rounds(0), node.lineno)
 
 
-class Triton(_Launched):
+class Triton(_LaunchLanguage):
     """Triton: what is added to a pointer is added in 64 bits."""
 
     literal_bits = 0
@@ -162,7 +162,7 @@ def _quotient(one: Value, other: Value) -> Value:
     return None
 
 
-class C(_Launched):
+class C(_LaunchLanguage):
     """C, C++ and CUDA C++: the built-in variables have 32 bits, and so has what is computed from two such numbers."""
 
     literal_bits = 64  # a double; an f behind it is not told apart

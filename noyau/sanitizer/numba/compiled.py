@@ -21,7 +21,7 @@ from noyau.sanitizer import engine
 from noyau.sanitizer.compiled_numbers import names_of
 from noyau.sanitizer.engine import Shadow, number_of
 from noyau.sanitizer.numba.interpreter import error_model, is_prange, plain_of
-from noyau.sanitizer.numba.rewrite import asks_thread, is_signed, makes_container, parsed
+from noyau.sanitizer.numba.rewrite import asks_thread, is_signed, makes_container, parse_function
 from noyau.sanitizer.records import Access, Site, WatchedMemory
 
 _PREFIX = "_noyau_"
@@ -49,7 +49,7 @@ def run_compiled(function: Any, args: Sequence[Any], unset: frozenset[str] = fro
         raise UnsupportedError(f"{plain.__name__} has an array of {_AXES + 1} axes or none, which runs in Python")
     if any(isinstance(each, tuple) and _holds_array(each) for each in args):
         raise UnsupportedError(f"{plain.__name__} takes arrays in a tuple, which are watched in Python")
-    compiled, sites, places = _compiled(plain, parallel, arrays, error_model(function))
+    compiled, sites, places = _compile(plain, parallel, arrays, error_model(function))
     shadow, memories = Shadow(), dict[int, WatchedMemory]()
     for name, place in places.items():
         number = shadow.memory(args[place].size, is_set=name not in unset)
@@ -67,11 +67,11 @@ def _holds_array(value: Any) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _compiled(
+def _compile(
     function: Any, parallel: bool, arrays: frozenset[int], error_model: str
 ) -> tuple[Callable[..., Any], tuple[Site, ...], dict[str, int]]:
     """A kernel compiled so that its accesses are noted, the lines of its sites, and which parameters are arrays."""
-    tree, file, _ = parsed(function)
+    tree, file, _ = parse_function(function)
     definition = tree.body[0]
     assert isinstance(definition, ast.FunctionDef)
     places = {each.arg: number for number, each in enumerate(definition.args.args) if number in arrays}

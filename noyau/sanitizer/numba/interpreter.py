@@ -56,12 +56,12 @@ def wrap_container(value: Any, hold: Callable[[Any], Any], require_own: Callable
 
 
 def _container_kind(kind: type, changing: str, making: str) -> Any:
-    methods = {name: _changed(getattr(kind, name)) for name in changing.split()}
+    methods = {name: _guard_change(getattr(kind, name)) for name in changing.split()}
     methods |= {name: _making(getattr(kind, name)) for name in making.split()}
     return type(f"Held{kind.__name__}", (kind,), methods)
 
 
-def _changed(plain: Callable[..., Any]) -> Callable[..., Any]:
+def _guard_change(plain: Callable[..., Any]) -> Callable[..., Any]:
     def change(self: Any, *args: Any, **named: Any) -> Any:
         self.require_own()
         return plain(self, *args, **named)
@@ -250,11 +250,11 @@ class PrangeRuntime:
         if isinstance(value, _UNSEEN):
             return np.dtype(str(value).replace("boolean", "bool")).type
         if isinstance(value, _Intrinsic):
-            return _compiled(value)
+            return _compile_intrinsic(value)
         if isinstance(value, StencilFunc):
             return partial(self.stencil, value)
         if value is List or value is Dict:
-            return _Refused(self.recorder, f"a typed {value.__name__}")
+            return _RefusedCallee(self.recorder, f"a typed {value.__name__}")
         if value is numba.get_num_threads:
             return lambda: THREADS
         if value is numba.get_thread_id:
@@ -308,7 +308,7 @@ class _Module:
 
 
 @dataclass(frozen=True, slots=True)
-class _Refused:
+class _RefusedCallee:
     """A callee that cannot be watched, nor asked for more."""
 
     recorder: Recorder
@@ -345,7 +345,7 @@ def require_seen(value: Any, name: str, place: str) -> None:
 
 
 @lru_cache(maxsize=64)
-def _compiled(intrinsic: Any) -> Any:
+def _compile_intrinsic(intrinsic: Any) -> Any:
     """An intrinsic, of numbers, as a function that Python can call."""
 
     def call(*args: Any) -> Any:

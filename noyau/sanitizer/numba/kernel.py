@@ -24,7 +24,7 @@ from noyau.sanitizer.numba.interpreter import PrangeRuntime, Region, owner_text,
 from noyau.sanitizer.numba.rewrite import PrangeLoop
 from noyau.sanitizer.recording_array import Recorder, Recording, TooManyError
 from noyau.sanitizer.records import Access, Observation, Route, Site, WatchedMemory, WatchedRun, findings_of, unwritten
-from noyau.sanitizer.routes import KernelCase, copied, restore, tuple_like
+from noyau.sanitizer.routes import KernelCase, copy_argument, restore, tuple_like
 from noyau.verify.findings import Finding
 
 RANK = ("unseen", "map", "reduction", "scan", "race")  # the later one holds where runs of a loop differ
@@ -68,7 +68,7 @@ class Watching:
         arguments = [self.record(each, name) for name, each in zip(names, args, strict=False)]
         options = {name: self.record(each, name) for name, each in named.items()}
         function = self.run.function_of(self.function)
-        before = copied(args)
+        before = copy_argument(args)
         try:
             with np.errstate(all="ignore"):
                 result = function(*arguments, **options)

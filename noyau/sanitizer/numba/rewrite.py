@@ -58,7 +58,7 @@ def rewritten(
     """The function, changed; `is_prange` says whether an expression is the function prange, `divides` whether division
     by zero is NumPy's, where Numba raises by default. UnsupportedError where its source is not there, or has what
     cannot be watched."""
-    tree, file, first = parsed(function)
+    tree, file, first = parse_function(function)
     definition = tree.body[0]
     assert isinstance(definition, ast.FunctionDef)
     _require_plain(definition, file)
@@ -75,7 +75,7 @@ def rewritten(
     return Rewritten(function, code, file, first, tuple(changer.loops), signed)
 
 
-def parsed(function: Callable[..., Any]) -> tuple[ast.Module, str, int]:
+def parse_function(function: Callable[..., Any]) -> tuple[ast.Module, str, int]:
     """The tree of a function with its lines in its file, the file, and the line. UnsupportedError without a source."""
     try:
         if function.__code__.co_filename == "<string>":  # which some releases of Python take for the text of python -c
@@ -178,7 +178,7 @@ def _loop(node: ast.For, file: str) -> PrangeLoop:
     """Analyse the names of its body."""
     updates = list(_updates(node.body))
     spent = {id(each) for _, _, reads in updates for each in reads}
-    private = _assigned(node.body) - {each.id for each in ast.walk(node.target) if isinstance(each, ast.Name)}
+    private = _assigned_names(node.body) - {each.id for each in ast.walk(node.target) if isinstance(each, ast.Name)}
     reductions = {name: kind for name, kind, _ in updates if name not in private}
     reads = [each for each in _names(node.body) if isinstance(each.ctx, ast.Load) and id(each) not in spent]
     running = {each.id: each.lineno for each in reads if each.id in reductions}
@@ -214,7 +214,7 @@ def _sides(value: ast.expr) -> tuple[str, list[ast.expr]]:
     return "", []
 
 
-def _assigned(body: Sequence[ast.stmt]) -> set[str]:
+def _assigned_names(body: Sequence[ast.stmt]) -> set[str]:
     """Names that the body binds otherwise than by an update."""
     nodes = list(_walk(body))
     changes = [each for each in nodes if isinstance(each, ast.Assign | ast.AugAssign) and any(_updates([each]))]

@@ -42,7 +42,7 @@ class Queue:
     def __init__(self, arrays: type, play: Callable[[Any, int], None]) -> None:
         self._rows = np.zeros((ROWS, 4), np.int64)
         self._play = play
-        whole = self._played = _Played(self)
+        whole = self._played = _PlayCallback(self)
         self._state = array("q", (0, ROWS, 0, 0, 0, id(whole), self._rows.ctypes.data))
         code, address = _library(arrays), self._state.buffer_info()[0]
         self.load, self.store, self.note = (code.fast_call(address, f"noyau_{n}") for n in ("load", "store", "note"))
@@ -68,7 +68,7 @@ class Queue:
         return self._state[3] + self._state[4]
 
 
-class _Played:
+class _PlayCallback:
     """The function that C calls where the queue is full; it keeps no queue alive."""
 
     def __init__(self, queue: Queue) -> None:
@@ -240,7 +240,7 @@ class DeviceArray(Recording):
         elif cell >= 0:
             self._store(key, cell, value, WRITE, site)
         else:
-            self.put(key, value if isinstance(value, Recording) else fitted(value, self.data.dtype), site)
+            self.put(key, value if isinstance(value, Recording) else convert_number(value, self.data.dtype), site)
 
     def change(
         self, key: Any, change: Callable[[Any], Any], frame: FrameType, *, sums: bool = False, how: int = ATOMIC
@@ -279,7 +279,7 @@ class DeviceArray(Recording):
     def _store(self, key: Any, cell: int, value: Any, access: int, site: int) -> None:
         data = self.data
         before = data[key]
-        data[key] = fitted(value, data.dtype)
+        data[key] = convert_number(value, data.dtype)
         if access == WRITE and before == data[key]:
             access = SAME
         self._note(access, cell, site)
@@ -338,7 +338,7 @@ def number_of(dtype: np.dtype) -> Callable[[Any], Any]:
     return dtype.type
 
 
-def fitted(value: Any, dtype: np.dtype) -> Any:
+def convert_number(value: Any, dtype: np.dtype) -> Any:
     """A number as an array of whole ones holds it: a whole one wraps around, a float that is too large becomes the
     largest one of 32 bits or more, and NaN 0."""
     if dtype.kind not in "iu" or isinstance(value, bool):

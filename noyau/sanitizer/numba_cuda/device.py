@@ -27,7 +27,7 @@ from numba.np.numpy_support import as_dtype
 from noyau.errors import UnsupportedError
 from noyau.kernels.user_kernel import Three
 from noyau.sanitizer.compiled_numbers import MATH
-from noyau.sanitizer.numba_cuda.arrays import DeviceArray, LaunchRecorder, fitted, number_of
+from noyau.sanitizer.numba_cuda.arrays import DeviceArray, LaunchRecorder, convert_number, number_of
 from noyau.sanitizer.numba_cuda.lockstep import WAITING, WARP
 from noyau.sanitizer.records import Access
 from noyau.toolchain.libdevice import OF_PATTERNS, function_of
@@ -126,7 +126,7 @@ class SimulatedDevice:
         frame = sys._getframe(1)
         key = (id(frame.f_code), frame.f_lasti)  # a code hashes all that it holds
         if key not in self._shared:
-            cells, name = np.zeros(shape, _dtype(dtype)), _assigned(frame, "shared")
+            cells, name = np.zeros(shape, _dtype(dtype)), _name_in(frame, "shared")
             if cells.size:
                 self._shared[key] = self._recorder.array(cells, name, is_set=False)
             else:
@@ -144,13 +144,13 @@ class SimulatedDevice:
         return DeviceArray(self._recorder, first.memory, data, first.cells[: count * width : width], width)
 
     def _local_array(self, shape: Any, dtype: Any, alignment: int | None = None) -> DeviceArray:
-        array = self._recorder.array(np.zeros(shape, _dtype(dtype)), _assigned(sys._getframe(1), "local"), is_set=False)
+        array = self._recorder.array(np.zeros(shape, _dtype(dtype)), _name_in(sys._getframe(1), "local"), is_set=False)
         self._private.append(array.memory)
         return array
 
     def _constant(self, array: np.ndarray) -> DeviceArray:
         if id(array) not in self._constants:
-            self._constants[id(array)] = self._recorder.array(np.array(array), _assigned(sys._getframe(1), "constant"))
+            self._constants[id(array)] = self._recorder.array(np.array(array), _name_in(sys._getframe(1), "constant"))
         return self._constants[id(array)]
 
     def threadfence(self) -> None:
@@ -220,7 +220,7 @@ def _dtype(dtype_like: Any) -> np.dtype:
     return dtype
 
 
-def _assigned(frame: FrameType, otherwise: str) -> str:
+def _name_in(frame: FrameType, otherwise: str) -> str:
     """The name that a line gives to what it makes."""
     context = inspect.getframeinfo(frame).code_context or [""]
     match = re.match(r"\s*(\w+)\s*=", context[0])
@@ -284,8 +284,8 @@ def conversion_of(meant: Any) -> Callable[..., Any] | None:
     dtype = _dtype(meant)
 
     def converted(value: Any = 0) -> Any:
-        whole = fitted(value, dtype)
-        return dtype.type(whole if isinstance(whole, int) else fitted(int(whole), dtype))
+        whole = convert_number(value, dtype)
+        return dtype.type(whole if isinstance(whole, int) else convert_number(int(whole), dtype))
 
     return converted
 
@@ -303,7 +303,7 @@ def _call_libdevice(name: str, *operands: Any) -> Any:
     """A function of libdevice: arguments and results have the types of its signature, results of pointers are given
     back. UnsupportedError for one that noyau does not know."""
     function, takes, gives, is_tuple = _signature(name)
-    cells = [dtype.type(fitted(cell, dtype)) for dtype, cell in zip(takes, operands, strict=True)]
+    cells = [dtype.type(convert_number(cell, dtype)) for dtype, cell in zip(takes, operands, strict=True)]
     with np.errstate(all="ignore"):
         results = function(*cells)
     parts = results if isinstance(results, tuple) else (results,)

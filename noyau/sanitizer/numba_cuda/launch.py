@@ -216,7 +216,7 @@ def _divergent(observation: Observation, route: Route) -> str:
     return f"{who} waits for others, and {other_one} {where}: it does not come"
 
 
-def _uninitialised(observation: Observation, route: Route) -> str:
+def _uninitialised_text(observation: Observation, route: Route) -> str:
     """The message for a cell that nobody wrote, or a lane that gives nothing."""
     who = route.owner(observation.owner)
     if observation.memory < 0:
@@ -224,4 +224,4 @@ def _uninitialised(observation: Observation, route: Route) -> str:
     return f"{who} reads {route.memories[observation.memory].cell_text(observation.cell)}, which nobody wrote before"
 
 
-MESSAGES = {FindingKind.DIVERGENT_BARRIER: _divergent, FindingKind.UNINITIALISED: _uninitialised}
+MESSAGES = {FindingKind.DIVERGENT_BARRIER: _divergent, FindingKind.UNINITIALISED: _uninitialised_text}

@@ -85,7 +85,7 @@ class Twins:
     def _make(self, plain: Callable[..., Any], is_kernel: bool) -> Twin:
         if not isinstance(plain, FunctionType):
             raise UnsupportedError(f"{plain!r} is no function of Python; noyau reads kernels that are")
-        tree, file = _parsed(plain)
+        tree, file = _parse(plain)
         self.site(file, tree.lineno)
         indexed = (each for each in ast.walk(tree) if isinstance(each, ast.Subscript) and is_signed(each))
         self.signed.update((file, each.lineno) for each in indexed)
@@ -100,7 +100,7 @@ class Twins:
         return Twin(twin, change.waits)
 
 
-def _parsed(function: FunctionType) -> tuple[ast.FunctionDef, str]:
+def _parse(function: FunctionType) -> tuple[ast.FunctionDef, str]:
     """The definition of a function, its lines counted as in its file."""
     file = inspect.getsourcefile(function) or function.__code__.co_filename
     try:
@@ -111,7 +111,7 @@ def _parsed(function: FunctionType) -> tuple[ast.FunctionDef, str]:
         raise UnsupportedError(f"{reason}; put it into a file of its own, as a function with a name") from None
     definition = tree.body[0]
     if not isinstance(definition, ast.FunctionDef):
-        definition = _named(function, tree, f"{file}:{first}")
+        definition = _name_lambda(function, tree, f"{file}:{first}")
     ast.increment_lineno(tree, first - 1)
     definition.decorator_list, definition.returns = [], None
     for each in (*definition.args.posonlyargs, *definition.args.args, *definition.args.kwonlyargs):
@@ -127,7 +127,7 @@ def _lines(code: CodeType, file: str) -> tuple[list[str], int]:
     return inspect.getsourcelines(code)
 
 
-def _named(function: FunctionType, tree: ast.Module, place: str) -> ast.FunctionDef:
+def _name_lambda(function: FunctionType, tree: ast.Module, place: str) -> ast.FunctionDef:
     """A lambda as a function with a name: of those on its lines the one that has its code."""
     own = function.__code__
     for node in ast.walk(tree):

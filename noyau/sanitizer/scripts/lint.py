@@ -14,7 +14,7 @@ from pathlib import Path
 from noyau.errors import FindingKind
 from noyau.sanitizer.lint.clocks import Reader, clock_diagnostic, diagnose_clocks, last_pending_launch
 from noyau.sanitizer.lint.diagnostics import HOST, Diagnostic, dotted_name, warnings_of
-from noyau.sanitizer.scripts.notebooks import cells_of, remembered
+from noyau.sanitizer.scripts.notebooks import cells_of, remember_cells
 from noyau.verify.findings import Finding
 
 # Methods, none of which is a property in numba, torch, cupy, triton or NumPy. What they do is the point of a statement.
@@ -38,13 +38,13 @@ def uncalled_methods(tree: ast.AST, file: str) -> list[Diagnostic]:
     statements = (node.value for node in ast.walk(tree) if isinstance(node, ast.Expr))
     idle = [each for each in statements if isinstance(each, ast.Attribute) and each.attr in DONE]
     conditions = (each for each in _conditions(tree) if isinstance(each, ast.Attribute) and each.attr not in own)
-    remarks = [_uncalled(each, file, "is named and not called: nothing is done") for each in idle]
+    remarks = [_uncalled_remark(each, file, "is named and not called: nothing is done") for each in idle]
     always = "is a method that is not called: as a condition it always holds"
-    remarks += [_uncalled(each, file, always) for each in conditions if _is_method(each, arrays)]
+    remarks += [_uncalled_remark(each, file, always) for each in conditions if _is_method(each, arrays)]
     return sorted(remarks, key=lambda each: each.line)
 
 
-def _uncalled(node: ast.Attribute, file: str, fault: str) -> Diagnostic:
+def _uncalled_remark(node: ast.Attribute, file: str, fault: str) -> Diagnostic:
     text = ast.unparse(node)
     return Diagnostic(FindingKind.LAUNCH, file, node.lineno, f"{text} {fault}", f"write {text}()")
 
@@ -101,10 +101,10 @@ def lint_script(path: Path) -> tuple[Finding, ...]:
     is_book = path.suffix == ".ipynb"
     linecache.checkcache(str(path))
     if is_book:
-        texts = [(text, file) for file, text in remembered(cells_of(path), path.name).items()]
+        texts = [(text, file) for file, text in remember_cells(cells_of(path), path.name).items()]
     else:
         texts = [(path.read_text(encoding="utf-8", errors="replace"), str(path))]
-    trees = [(tree, file) for text, file in texts for tree in _parsed(text, file)]
+    trees = [(tree, file) for text, file in texts for tree in _parse(text, file)]
     clocks, reader = diagnose_clocks(trees)
     magics = _magics(path, texts, reader) if is_book else ()
     remarks = [*clocks, *magics, *(each for tree, file in trees for each in uncalled_methods(tree, file))]
@@ -115,12 +115,12 @@ def lint_script(path: Path) -> tuple[Finding, ...]:
 def lint_text(text: str, name: str) -> tuple[Finding, ...]:
     """The same on one text: a cell that is being run."""
     linecache.cache[name] = (len(text), None, text.splitlines(True), name)
-    trees = [(tree, name) for tree in _parsed(text, name)]
+    trees = [(tree, name) for tree in _parse(text, name)]
     remarks = [*diagnose_clocks(trees)[0], *(each for tree, file in trees for each in uncalled_methods(tree, file))]
     return tuple(warnings_of(remarks, name, "cell", HOST))
 
 
-def _parsed(text: str, file: str) -> Iterator[ast.Module]:
+def _parse(text: str, file: str) -> Iterator[ast.Module]:
     """The tree of a text; nothing where it is no Python, which running it tells."""
     with suppress(SyntaxError, ValueError):
         yield ast.parse(text, file)
@@ -134,13 +134,15 @@ def _magics(path: Path, texts: Sequence[tuple[str, str]], reader: Reader) -> Ite
         lines = source.splitlines()
         for number, line in enumerate(lines, 1):
             if match := _TIMED.match(line):
-                yield from _timed(match, number, lines, file, reader)
+                yield from _time_remarks(match, number, lines, file, reader)
 
 
-def _timed(match: re.Match[str], number: int, lines: Sequence[str], file: str, reader: Reader) -> Iterator[Diagnostic]:
+def _time_remarks(
+    match: re.Match[str], number: int, lines: Sequence[str], file: str, reader: Reader
+) -> Iterator[Diagnostic]:
     is_cell = match[1].startswith("%%")
     text = "\n".join(lines[number:]) if is_cell else match["rest"]
-    for tree in _parsed(text, file):
+    for tree in _parse(text, file):
         ast.increment_lineno(tree, number if is_cell else number - 1)
         launch = last_pending_launch(list(reader.events(tree.body, file)))
         if launch is not None:

@@ -63,7 +63,7 @@ def _cell(number: int, text: str) -> Cell:
     return Cell(number, "\n".join(code_lines), out)
 
 
-def remembered(cells: Sequence[Cell], name: str) -> dict[str, str]:
+def remember_cells(cells: Sequence[Cell], name: str) -> dict[str, str]:
     """The text of each cell by the name that it has in reports, which its lines are found under from then on."""
     texts = {f"{name}[cell {cell.number}]": cell.text + "\n" for cell in cells}
     for file, text in texts.items():
@@ -76,7 +76,7 @@ def run_cells(cells: Sequence[Cell], name: str) -> list[str]:
     module = types.ModuleType("__main__")
     sys.modules["__main__"] = module
     space: dict[str, Any] = module.__dict__
-    for file, text in remembered(cells, name).items():
+    for file, text in remember_cells(cells, name).items():
         _run(text, file, space)
     left = sum(cell.left_out for cell in cells)
     many, verb = (f"{left} lines", "were") if left > 1 else ("a line", "was")

@@ -19,7 +19,7 @@ from noyau.errors import NoyauError
 from noyau.sanitizer.lint.arithmetic import sums_of_call
 from noyau.sanitizer.numba.kernel import MOST, Watching, map_of, watch_call
 from noyau.sanitizer.recording_array import Recorder
-from noyau.sanitizer.routes import copied, restore
+from noyau.sanitizer.routes import copy_argument, restore
 from noyau.sanitizer.scripts.fakes import patch
 from noyau.sanitizer.scripts.record import ScriptSession, describe_shapes, place_of
 from noyau.workers.import_path import when_imported
@@ -91,7 +91,7 @@ class _LoopHooks:
         arguments.apply_defaults()
         if arguments.kwargs:  # Numba says what it has against parameters that are given by name only
             return plain(function, *args, **named)
-        before = copied(arguments.args)
+        before = copy_argument(arguments.args)
         shapes = describe_shapes(list(arguments.arguments), arguments.args)
         self.watching = True
         traced = self.session.trace(name, place)

@@ -32,7 +32,7 @@ class SimulatedGpu(SimpleNamespace):
     def __exit__(self, *fault: Any) -> None: ...
 
 
-def _ignored(*wishes: Any, **named: Any) -> None: ...
+def _ignore(*wishes: Any, **named: Any) -> None: ...
 
 
 DEVICE = SimulatedGpu(
@@ -52,25 +52,25 @@ DEVICE = SimulatedGpu(
     MAX_SHARED_MEMORY_PER_BLOCK=48 << 10,
     TOTAL_MEMORY=80 << 30,
     uuid="GPU-00000000-0000-0000-0000-000000000000",
-    reset=_ignored,
+    reset=_ignore,
 )
 CONTEXT = SimulatedGpu(
     id=0,
     device=DEVICE,
-    **dict.fromkeys(("reset", "synchronize", "push", "pop"), _ignored),
-    **dict.fromkeys(("trashing", "deallocations"), SimpleNamespace(clear=_ignored)),
+    **dict.fromkeys(("reset", "synchronize", "push", "pop"), _ignore),
+    **dict.fromkeys(("trashing", "deallocations"), SimpleNamespace(clear=_ignore)),
     get_memory_info=lambda: (DEVICE.TOTAL_MEMORY, DEVICE.TOTAL_MEMORY),
     get_compute_capability=lambda: DEVICE.compute_capability,
 )
 
 
-def _detected() -> bool:
+def _detect() -> bool:
     sys.stdout.write(f"Found 1 CUDA devices\nid 0  {DEVICE.name.decode()}\n")
     return True
 
 
 @contextmanager
-def _mapped(*arrays: Any, **options: Any) -> Iterator[Any]:
+def _map_arrays(*arrays: Any, **options: Any) -> Iterator[Any]:
     yield arrays[0] if len(arrays) == 1 else arrays
 
 
@@ -90,8 +90,8 @@ WORDS: dict[str, Any] = {
     "gpus": [DEVICE],
     "list_devices": lambda: [DEVICE],
     **dict.fromkeys(("select_device", "current_context"), lambda *_: CONTEXT),
-    **dict.fromkeys(("close", "profile_start", "profile_stop"), _ignored),
-    "detect": _detected,
+    **dict.fromkeys(("close", "profile_start", "profile_stop"), _ignore),
+    "detect": _detect,
     "as_cuda_array": lambda obj, sync=True: obj if isinstance(obj, FakeCUDAArray) else FakeCUDAArray(in_numpy(obj)),
     "is_cuda_array": lambda value: isinstance(value, FakeCUDAArray) or _face(value) is not None,
     "is_supported_version": lambda: True,
@@ -100,7 +100,7 @@ WORDS: dict[str, Any] = {
     "event_elapsed_time": FakeEvent.elapsed_time,
     "managed_array": managed_array,
     **dict.fromkeys(("pinned_array_like", "mapped_array_like"), pinned_array_like),
-    "mapped": _mapped,
+    "mapped": _map_arrays,
     **dict.fromkeys(_STREAMS, lambda *_: NumbaStream(number=DEFAULT)),
     "stream": lambda *_: NumbaStream(),
     "synchronize": lambda *_: FakeStream.order.synchronize(),
@@ -119,10 +119,10 @@ def stood_in(note: Note) -> Iterator[None]:
     """Within, both decorators make functions for target="cuda" without a GPU; `note` takes a line on each call."""
     with ExitStack() as undone:
         patch(undone, numba, "vectorize", _decorator(numba.vectorize, _elementwise, note, _NUMBERS))
-        patch(undone, numba, "guvectorize", _decorator(numba.guvectorize, _generalised, note, _ARRAYS))
+        patch(undone, numba, "guvectorize", _decorator(numba.guvectorize, _generalise, note, _ARRAYS))
         if hasattr(cuda, "vectorize"):  # of the package numba-cuda, for no other target
             patch(undone, cuda, "vectorize", _decorator(None, _elementwise, note, _NUMBERS))
-            patch(undone, cuda, "guvectorize", _decorator(None, _generalised, note, _ARRAYS))
+            patch(undone, cuda, "guvectorize", _decorator(None, _generalise, note, _ARRAYS))
         yield
 
 
@@ -157,7 +157,7 @@ def _elementwise(function: Plain, signatures: Any = None) -> Plain:
     return called
 
 
-def _generalised(function: Plain, signatures: Any, layout: str, *_: Any) -> Plain:
+def _generalise(function: Plain, signatures: Any, layout: str, *_: Any) -> Plain:
     inputs, outputs = parse_signature(layout)
 
     def called(*args: Any, out: Any = None, stream: Any = 0) -> Any:

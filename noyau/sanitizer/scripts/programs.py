@@ -14,19 +14,19 @@ from time import monotonic
 
 from noyau.codegen.language import BY_SUFFIX, LANGUAGES
 from noyau.errors import BuildError, CheckError, FindingKind, InputError, UnsupportedError
-from noyau.kernels.c.syntax import blanked, syntax
+from noyau.kernels.c.syntax import blank_comments, syntax
 from noyau.kernels.user_kernel import GPU, LaunchConfig, three
 from noyau.sanitizer.c.build import OWN, InstrumentedProgram, Source, build_program, header_folders, rewrite
 from noyau.sanitizer.c.debug_info import LineTable
 from noyau.sanitizer.c.kernel import plans_for
-from noyau.sanitizer.c.reports import ReportContext, findings_of_runs, launched_name, maps_of, site_of, source_of
+from noyau.sanitizer.c.reports import ReportContext, findings_of_runs, kernel_name_at, maps_of, site_of, source_of
 from noyau.sanitizer.c.run import LaunchRecord, RunResult, part_watched, run_whole
 from noyau.sanitizer.lint.c_clocks import diagnose_clocks
 from noyau.sanitizer.lint.diagnostics import Diagnostic, warnings_of
 from noyau.sanitizer.lint.idle_lines import idle_lines_of_functions
 from noyau.sanitizer.lint.launches import LaunchFacts, advise
 from noyau.sanitizer.records import Site
-from noyau.sanitizer.scripts.record import KernelSeen, ScriptCheck
+from noyau.sanitizer.scripts.record import ScriptCheck, SeenKernel
 from noyau.text import several
 from noyau.verify.checks import spell_lines
 from noyau.verify.findings import Finding
@@ -64,7 +64,7 @@ def check_program(
     try:
         program, whole = _program(path, text, words_of_flags)
     except UnsupportedError as error:
-        unseen = KernelSeen(path.stem, language, str(path), 0, (), 0, unseen=str(error))
+        unseen = SeenKernel(path.stem, language, str(path), 0, (), 0, unseen=str(error))
         return ScriptCheck(path.name, (unseen,), advice=_clocks(path, text, language))
     forced = None if launch is None else LaunchConfig(three(launch[0]), three(launch[1]))
     plans, words, begin = plans_for(whole), [str(path), *arguments], monotonic()
@@ -143,7 +143,7 @@ def _flags(flags: str) -> tuple[str, ...]:
 
 def _text(path: Path) -> str:
     text = _read(path)
-    if not re.search(r"\bmain\s*\(", blanked(text)):
+    if not re.search(r"\bmain\s*\(", blank_comments(text)):
         call = f'noyau.check("{path}::FUNCTION", args)'
         raise InputError(f"{path} has no main(), so there is nothing to run; in Python, {call} calls a function of it")
     return text
@@ -173,7 +173,7 @@ def _check_of(
     if findings or notes or unseen or not seen:
         place = context.entry_site.place
         accesses = 0 if seen and not findings else accesses  # of the host, which says nothing of grids
-        seen.append(KernelSeen(path.stem, language, place, len(runs), (), accesses, findings, notes, unseen))
+        seen.append(SeenKernel(path.stem, language, place, len(runs), (), accesses, findings, notes, unseen))
     sites = (site_of(lines.at(address), context) for each in runs for address in each.accessed_at)
     ran = {site.line for site in sites if site is not None and site.file == context.place}
     idle, maps = idle_lines_of_functions(text, language, ran), maps_of(runs[0], lines, context)
@@ -186,14 +186,14 @@ def launches_by_kernel(ran: RunResult, lines: LineTable, context: ReportContext)
     names: dict[str, tuple[int, ...]] = {}
     for number, each in enumerate(ran.grids):
         site = site_of(lines.at(each.site), context)
-        name = launched_name(site, context) if site is not None else context.kernel
+        name = kernel_name_at(site, context) if site is not None else context.kernel
         names[name] = (*names.get(name, ()), number)
     return names
 
 
 def _kernel_seen(
     name: str, launches: tuple[int, ...], runs: Sequence[RunResult], lines: LineTable, context: ReportContext
-) -> KernelSeen:
+) -> SeenKernel:
     """The launches of a kernel, and the faults of their threads."""
     own = [replace(run, faults=tuple(f for f in run.faults if f.launch in launches)) for run in runs]
     context = replace(context, kernel=name)
@@ -208,7 +208,7 @@ def _kernel_seen(
     unseen = unseen_of([replace(run, alone=()) for run in runs if _cut_launches(run) & set(launches)], lines, context)
     if not unseen and (part := part_watched(grids)):
         unseen = f"it makes more accesses than are watched: {part} were; run it on less"
-    return KernelSeen(name, context.language, place, calls, shapes, accesses, findings, (*allowed, note), unseen)
+    return SeenKernel(name, context.language, place, calls, shapes, accesses, findings, (*allowed, note), unseen)
 
 
 def _cut_launches(ran: RunResult) -> set[int]:
@@ -241,7 +241,7 @@ def diagnose_launches(ran: RunResult, lines: LineTable, context: ReportContext) 
     remarks: dict[tuple[int, str], Diagnostic] = {}
     for each in ran.grids:
         site = site_of(lines.at(each.site), context)
-        is_own = site is not None and not launched_name(site, context).startswith("thrust::")
+        is_own = site is not None and not kernel_name_at(site, context).startswith("thrust::")
         for remark in _diagnostics(each, site, context) if site is not None and is_own else ():
             remarks.setdefault((remark.line, remark.message), remark)
     return warnings_of(remarks.values(), context.op, context.kernel, context.language)

@@ -14,7 +14,7 @@ from noyau.errors import CheckError, FindingKind
 from noyau.kernels.user_kernel import python_function
 from noyau.sanitizer.access_map import AccessMap, TracingShadow
 from noyau.sanitizer.records import WatchedRun, digest
-from noyau.text import counted, few, several
+from noyau.text import count_text, few, several
 from noyau.verify.checks import LIMITS, SCHEMA_VERSION, KernelCheck
 from noyau.verify.findings import Finding
 from noyau.verify.reports import Groups, Report
@@ -23,7 +23,7 @@ OBSERVERS: list[Callable[[KernelCheck, str], None]] = []  # who is told of each 
 
 
 @dataclass(frozen=True, slots=True)
-class KernelSeen:
+class SeenKernel:
     """A called kernel. `shapes`: of its arguments, each once; `calls`: how often; `unseen`: why it was not watched."""
 
     name: str
@@ -47,7 +47,7 @@ class KernelSeen:
         if not self.accesses and not self.findings and not self.notes:
             return [f"{self.name}: not verified: no access to an array was seen in {many}"]
         part = "part of " if self.unseen else ""
-        summary = f"{'watched' if raced else 'no race found'} in {part}{many}, {counted(self.accesses)} accesses"
+        summary = f"{'watched' if raced else 'no race found'} in {part}{many}, {count_text(self.accesses)} accesses"
         text_lines = [f"{self.name}: {'; '.join([summary, *self.notes])}"]
         if self.unseen:
             which = "not all accesses are seen: " if self.shapes else ""
@@ -67,7 +67,7 @@ class ScriptCheck(Report):
     of each kernel, where they are wanted."""
 
     script: str
-    kernels: tuple[KernelSeen, ...]
+    kernels: tuple[SeenKernel, ...]
     fault: str = ""
     notes: tuple[str, ...] = ()
     advice: tuple[Finding, ...] = ()
@@ -135,7 +135,7 @@ class ScriptSession:
     """Observations while a script runs, kernel by kernel."""
 
     script: str
-    kernels: dict[tuple[str, str], KernelSeen] = field(default_factory=dict)
+    kernels: dict[tuple[str, str], SeenKernel] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     maps: dict[tuple[str, str], AccessMap] | None = None  # by the kernel and its place; None where none are wanted
     keep: Callable[[], None] | None = None  # called where something new is known, since a script may crash
@@ -160,7 +160,7 @@ class ScriptSession:
         """One call of a kernel; findings that are alike are told once."""
         if self.look is not None:
             self.look()
-        earlier = self.kernels.get((name, place)) or KernelSeen(name, language, place, 0, (), 0)
+        earlier = self.kernels.get((name, place)) or SeenKernel(name, language, place, 0, (), 0)
         run = run or WatchedRun((), 0)
         by_id = {finding.id: finding for finding in (*run.findings, *earlier.findings)}
         self.kernels[name, place] = replace(

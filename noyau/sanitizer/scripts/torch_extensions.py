@@ -28,7 +28,7 @@ from noyau.sanitizer.c import extension as c_extension
 from noyau.sanitizer.c.extension import CallBefore, Extension, ExtensionText, Memory, TensorView, Value
 from noyau.sanitizer.scripts.fakes import patch
 from noyau.sanitizer.scripts.record import ScriptSession, describe_shapes
-from noyau.sanitizer.scripts.triton_host import is_marked, marked
+from noyau.sanitizer.scripts.triton_host import is_marked, mark_tensors
 
 LANGUAGE = "cuda"
 _HEADERS = frozenset({".h", ".hpp", ".cuh", ".inl", ".inc"})
@@ -266,7 +266,7 @@ class _Tensors:
             own = next(tensor for known, tensor in self.views if known.memory == view.memory)
             place = view.start // view.dtype.bytes, view.shape, view.strides
             result = torch.empty(0, dtype=dtype).set_(own.untyped_storage(), *place)
-        return marked(result) if view.on_gpu else result
+        return mark_tensors(result) if view.on_gpu else result
 
 
 def _cells(tensor: torch.Tensor) -> np.ndarray:

@@ -63,13 +63,13 @@ def is_marked(each: Any) -> bool:
     return isinstance(each, torch.Tensor) and _MARK in each.__dict__
 
 
-def marked(each: Any) -> Any:
+def mark_tensors(each: Any) -> Any:
     """The same, with each tensor in it as one of a GPU."""
     if isinstance(each, torch.Tensor):
         each.__dict__[_MARK] = True
     elif isinstance(each, tuple | list):
         for part in each:
-            marked(part)
+            mark_tensors(part)
     return each
 
 
@@ -108,7 +108,7 @@ class Devices(TorchFunctionMode):  # type: ignore[misc]
             return _SAME[name](first)
         match name:
             case "cuda" if isinstance(first, torch.Tensor):
-                return marked(first if is_marked(first) else first.clone())
+                return mark_tensors(first if is_marked(first) else first.clone())
             case "cpu" if is_marked(first):
                 return _bare(first.clone())
             case "get_device" if is_marked(first):
@@ -117,7 +117,7 @@ class Devices(TorchFunctionMode):  # type: ignore[misc]
                 return _to(func, first, args, named)
         if name in _SUMMING and is_marked(first) and first.dtype in _HALVES:
             wide = func(*map(_widened, args), **{key: _widened(each) for key, each in named.items()})
-            return marked(wide.to(first.dtype))
+            return mark_tensors(wide.to(first.dtype))
         wished = [named.get("device"), *(each for each in args if isinstance(each, torch.device))]
         if func in defaults._device_constructors() and all(each is None for each in wished):
             wished = [getattr(defaults, "CURRENT_DEVICE", None)]
@@ -127,7 +127,7 @@ class Devices(TorchFunctionMode):  # type: ignore[misc]
         if result is first:  # changed in place, where it lies
             return result
         is_there = is_for_gpu or (wished == [None] and any(map(is_marked, parts(args))))
-        return marked(result) if is_there else result
+        return mark_tensors(result) if is_there else result
 
 
 def _attribute(func: Any, args: Any) -> Any:
@@ -135,7 +135,7 @@ def _attribute(func: Any, args: Any) -> Any:
     if owner in ("device", "is_cuda") and is_marked(args[0]):
         return GPU if owner == "device" else True
     value = func(*args)
-    return marked(value) if isinstance(value, torch.Tensor) and is_marked(args[0]) else value
+    return mark_tensors(value) if isinstance(value, torch.Tensor) and is_marked(args[0]) else value
 
 
 def _to(func: Any, tensor: torch.Tensor, args: Any, named: dict[str, Any]) -> Any:
@@ -148,12 +148,12 @@ def _to(func: Any, tensor: torch.Tensor, args: Any, named: dict[str, Any]) -> An
     result = func(*passed, **{key: _here(each, key == "device") for key, each in named.items()})
     if result is tensor and there != is_marked(tensor):
         result = tensor.clone()
-    return marked(result) if there else _bare(result) if result is not tensor else result
+    return mark_tensors(result) if there else _bare(result) if result is not tensor else result
 
 
 def _as(tensor: Any, other: Any) -> Any:
     """A tensor, which lies where another one does."""
-    return marked(tensor) if is_marked(other) else _bare(tensor)
+    return mark_tensors(tensor) if is_marked(other) else _bare(tensor)
 
 
 def _bare(tensor: Any) -> Any:
@@ -413,7 +413,7 @@ def _require_frames() -> None:
         raise MissingExtraError(f"perf_report(...).run(return_df=True) gives a data frame, and {message}; {install}")
 
 
-def _pruned(plain: Callable[..., Any]) -> Callable[..., Any]:
+def _prune(plain: Callable[..., Any]) -> Callable[..., Any]:
     """The first few of a tuner's configurations that differ in what the kernel sees."""
 
     def prune(tuner: Any, kwargs: Any) -> list[Any]:
@@ -443,7 +443,7 @@ def triton_stood_in(note: Note) -> Iterator[None]:
             if hasattr(testing, name):
                 patch(undone, testing, name, bench_once)
         patch(undone, testing.Mark, "run", _marks(note, testing.Mark.run))
-        patch(undone, autotuner.Autotuner, "prune_configs", _pruned(autotuner.Autotuner.prune_configs))
+        patch(undone, autotuner.Autotuner, "prune_configs", _prune(autotuner.Autotuner.prune_configs))
         if (products := getattr(getattr(libtriton, "nvidia", None), "cublas", None)) is not None:
             patch(undone, products, "CublasLt", FakeBlas)
         for name, words in _GONE.items() if find_spec("triton.ops") is None else ():

@@ -114,7 +114,7 @@ class TritonLaunch:
         shadow = self.hooks.shadow
         findings, allowed = findings_of(_unique_races(shadow.observations()), self.route(op, kernel, size))
         if not self.uses_unset:  # as of a tile of which a `where` takes the lower half
-            findings = [_unused(each) if each.kind is FindingKind.UNINITIALISED else each for each in findings]
+            findings = [_as_warning(each) if each.kind is FindingKind.UNINITIALISED else each for each in findings]
         lines = frozenset((site.file, site.line) for site in self.hooks.sites)
         notes, is_cut = tuple(self._notes()), self.hooks.sample.is_partial
         return WatchedRun(tuple(findings), shadow.accesses, tuple(allowed), notes, lines=lines, is_cut=is_cut)
@@ -178,8 +178,8 @@ def launch_watched(
         for span in spans:
             _add(span, extents)
         extents.shadow.region()
-        moved = [_moved(each, spans) for each in args]
-        others = {name: _moved(each, spans) for name, each in named.items()}
+        moved = [_move_argument(each, spans) for each in args]
+        others = {name: _move_argument(each, spans) for name, each in named.items()}
     is_whole, uses_unset = False, True
     with interpreter_hooks(extents, _most(spans), goes_on=True) as hooks:
         try:
@@ -191,7 +191,7 @@ def launch_watched(
             for span in spans:
                 span.own[...] = span.room
                 _remember(span, hooks, is_whole=is_whole)
-    unpacked = {span.memory: _unpacked(span) for span in spans if not span.tensor.is_contiguous()}
+    unpacked = {span.memory: _strides_text(span) for span in spans if not span.tensor.is_contiguous()}
     return TritonLaunch(hooks, unpacked, uses_unset)
 
 
@@ -204,7 +204,7 @@ def _most(spans: Sequence[TensorSpan]) -> int:
 def _depends(run: Callable[[], Any], spans: Sequence[TensorSpan], hooks: Hooks, byte: int) -> bool:
     """Whether a launch gives anything else where cells that nobody has set hold this byte; what it gave stays."""
     results, hooks.sample.is_over = [span.room.copy() for span in spans], True
-    masks = [_written(span, hooks.extents) for span in spans]
+    masks = [_written_bytes(span, hooks.extents) for span in spans]
     for span in spans:
         span.room[...] = span.own
         if span.fresh is not None:
@@ -221,7 +221,7 @@ def _depends(run: Callable[[], Any], spans: Sequence[TensorSpan], hooks: Hooks, 
     return depends
 
 
-def _written(span: TensorSpan, extents: MemoryExtents) -> np.ndarray:
+def _written_bytes(span: TensorSpan, extents: MemoryExtents) -> np.ndarray:
     """The bytes of a span that hold values after a launch."""
     if span.fresh is None:
         return np.ones(span.end - span.start, bool)
@@ -229,11 +229,11 @@ def _written(span: TensorSpan, extents: MemoryExtents) -> np.ndarray:
     return np.repeat(mask, (span.end - span.start) // max(mask.size, 1))
 
 
-def _unused(finding: Finding) -> Finding:
+def _as_warning(finding: Finding) -> Finding:
     return replace(finding, severity="warning", message=f"{finding.message}; no result depends on it")
 
 
-def _unpacked(span: TensorSpan) -> str:
+def _strides_text(span: TensorSpan) -> str:
     strides = tuple(span.tensor.stride())
     how = "expanded" if 0 in strides else "not packed"
     return f"{span.name} is {how} (strides {', '.join(map(str, strides))}): make it contiguous, or index by its strides"
@@ -249,13 +249,13 @@ def _tensors(name: str, each: Any) -> Iterator[tuple[str, torch.Tensor]]:
                 yield from _tensors(name, part)
         case _ if hasattr(each, "base"):  # a descriptor, or a tensor that is taken for another dtype
             yield from _tensors(name, each.base)
-        case _ if (held := _held(each)) is not None:
+        case _ if (held := _held_tensor(each)) is not None:
             yield name, held
         case _:
             return
 
 
-def _held(each: Any) -> torch.Tensor | None:
+def _held_tensor(each: Any) -> torch.Tensor | None:
     """The tensor that an object stands for a part of: it gives an address and a dtype, as far as a kernel asks."""
     values = vars(each).values() if hasattr(each, "data_ptr") and hasattr(each, "__dict__") else ()
     return next((value for value in values if isinstance(value, torch.Tensor)), None)
@@ -306,31 +306,31 @@ def _add(span: TensorSpan, extents: MemoryExtents) -> None:
 def _remember(span: TensorSpan, hooks: Hooks, *, is_whole: bool) -> None:
     """Mark written cells as holding values; all of them after a launch of which not all was seen."""
     if span.fresh is not None:
-        span.fresh.is_set[span.start : span.end] |= _written(span, hooks.extents) if is_whole else np.True_
+        span.fresh.is_set[span.start : span.end] |= _written_bytes(span, hooks.extents) if is_whole else np.True_
         places = [hooks.sites[site].place for site in hooks.extents.stores.get(span.memory, ())]
         span.fresh.store = places[0] if len(places) == 1 else ""
 
 
-def _moved(each: Any, spans: Sequence[TensorSpan]) -> Any:
+def _move_argument(each: Any, spans: Sequence[TensorSpan]) -> Any:
     """An argument with its tensors where the copies are."""
     match each:
         case torch.Tensor():
-            return _placed(each, spans)
+            return _place_tensor(each, spans)
         case TensorDescriptor():
-            return replace(each, base=_moved(each.base, spans))
+            return replace(each, base=_move_argument(each.base, spans))
         case tuple():
-            return tuple_like(each, [_moved(part, spans) for part in each])
+            return tuple_like(each, [_move_argument(part, spans) for part in each])
         case _ if hasattr(each, "base") and hasattr(each, "data_ptr"):
-            return type(each)(_moved(each.base, spans), each.dtype)
-        case _ if (held := _held(each)) is not None:
-            copy, item = _placed(held, spans), each.dtype.itemsize
+            return type(each)(_move_argument(each.base, spans), each.dtype)
+        case _ if (held := _held_tensor(each)) is not None:
+            copy, item = _place_tensor(held, spans), each.dtype.itemsize
             start = copy.storage_offset() * copy.element_size() + each.data_ptr() - held.data_ptr()
             return torch.empty(0, dtype=each.dtype).set_(copy.untyped_storage(), start // item, (1,))
         case _:
             return each
 
 
-def _placed(tensor: torch.Tensor, spans: Sequence[TensorSpan]) -> torch.Tensor:
+def _place_tensor(tensor: torch.Tensor, spans: Sequence[TensorSpan]) -> torch.Tensor:
     """The same cells in the copy of their span."""
     plain, (start, end) = tensor.detach(), reach(tensor)
     if start == end:

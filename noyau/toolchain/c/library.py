@@ -82,7 +82,7 @@ class Native(ArrayKernel):
         sizes = self._bind(inputs)
         shapes = self._shapes(sizes)
         outputs = self._allocate(shapes, empty) if out is None else self._accept(out, shapes, inputs)
-        scratch = [_aligned(size) for size in self._scratch_bytes(sizes)]
+        scratch = [_allocate_aligned(size) for size in self._scratch_bytes(sizes)]
         self._run([*inputs, *outputs, *scratch], sizes, pieces, order, threads)
         return outputs
 
@@ -92,7 +92,7 @@ class Native(ArrayKernel):
         inputs = self._laid_out(arrays)
         sizes = self._bind(inputs)
         outputs = self._allocate(self._shapes(sizes))
-        buffers = [*inputs, *outputs, *(_aligned(size) for size in self._scratch_bytes(sizes))]
+        buffers = [*inputs, *outputs, *(_allocate_aligned(size) for size in self._scratch_bytes(sizes))]
         pointers = (ctypes.c_void_p * max(1, len(buffers)))(*(buffer.ctypes.data for buffer in buffers))
         calls = [_Call(pointers, ctypes.cast(sizes, _I64S), launch) for launch in range(self.launches)]
         every = [(ctypes.byref(call), 0, self._kernel.extent(sizes, k)) for k, call in enumerate(calls)]
@@ -217,10 +217,10 @@ def _integers(values: Sequence[int]) -> Sizes:
 
 
 def _empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    return _aligned(math.prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
+    return _allocate_aligned(math.prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
 
 
-def _aligned(size: int) -> np.ndarray:
+def _allocate_aligned(size: int) -> np.ndarray:
     """`size` bytes that begin at a multiple of 64."""
     room = np.empty(size + 64, np.uint8)
     start = -room.ctypes.data % 64

@@ -43,7 +43,7 @@ class _Launch(CPUTargetOptions):  # type: ignore[misc]
         flags.noalias, flags.no_cfunc_wrapper = True, True
 
 
-class _Wrapped:
+class _WrappedObject:
     """An object of Numba's; what is not said otherwise is as there."""
 
     def __init__(self, whole: Any) -> None:
@@ -53,7 +53,7 @@ class _Wrapped:
         return getattr(self._whole, name)
 
 
-class _Target(_Wrapped):
+class _Target(_WrappedObject):
     """The target of Numba, with these options."""
 
     def __init__(self, target: Any, options: Any) -> None:
@@ -61,7 +61,7 @@ class _Target(_Wrapped):
         self.options, self.typing_context = options, _Typing(target.typing_context)
 
 
-class _Typing(_Wrapped):
+class _Typing(_WrappedObject):
     """The typing context of Numba; of what Python and NumPy define, it is asked once."""
 
     def resolve_function_type(self, function: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:

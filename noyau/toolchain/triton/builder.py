@@ -48,14 +48,14 @@ def tensor_of(data: np.ndarray, dtype: Any, is_block: bool = True) -> Any:
     return tl.core.tensor(Handle(data, dtype), tl.core.block_type(dtype, list(data.shape[BATCH.axes :])))
 
 
-def shaped(data: np.ndarray, shape: Sequence[int]) -> np.ndarray:
+def reshape_block(data: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     """The cells of a block in another shape."""
     return data.reshape(-1, *shape) if BATCH.size else data.reshape(shape)
 
 
 def spread(data: np.ndarray, own: Sequence[int], shape: Sequence[int]) -> np.ndarray:
     """The cells of a block of its `own` shape, repeated along the axes of another one."""
-    cells = shaped(data, (*(1,) * (len(shape) - len(own)), *own))
+    cells = reshape_block(data, (*(1,) * (len(shape) - len(own)), *own))
     return np.broadcast_to(cells, (*cells.shape[: BATCH.axes], *shape))
 
 
@@ -73,8 +73,8 @@ def patch_builder() -> None:
         one.options = replace(one.options, sanitize_overflow=False)
     semantic = interpreter.interpreter_semantic
     semantic.broadcast_impl_value = partial(_broadcast, semantic.broadcast_impl_value)
-    tl.core.block_type.__init__ = _recalled_type(tl.core.block_type.__init__)
-    tl.core.tensor.__init__ = _recalled_tensor(tl.core.tensor.__init__)
+    tl.core.block_type.__init__ = _cache_type(tl.core.block_type.__init__)
+    tl.core.tensor.__init__ = _cache_tensor(tl.core.tensor.__init__)
 
 
 def _numpy_dtype(dtype: Any) -> np.dtype:
@@ -87,7 +87,7 @@ def _cast(self: Any, source: Any, target: Any, *rest: Any, **options: Any) -> An
     return Handle(source.data.astype(_numpy_dtype(dtype)), dtype)
 
 
-def _moved(change: Callable[..., np.ndarray]) -> Callable[..., Any]:
+def _move_cells(change: Callable[..., np.ndarray]) -> Callable[..., Any]:
     """A method that gives the cells of a block in another shape or order."""
     return lambda self, value, *rest: Handle(change(value.data, *rest), value.dtype.scalar)
 
@@ -127,7 +127,7 @@ def _erf(self: Any, value: Any) -> Any:
     return Handle(np.asarray(evaluate(value.data.astype(np.float64))).astype(value.data.dtype), value.dtype.scalar)
 
 
-def _loaded(self: Any, pointers: Any, mask: Any, other: Any, *rest: Any, **options: Any) -> Any:
+def _load(self: Any, pointers: Any, mask: Any, other: Any, *rest: Any, **options: Any) -> Any:
     dtype = pointers.get_element_ty()
     cell, lanes = _numpy_dtype(dtype), mask.data.astype(bool, copy=False)
     if lanes.all():
@@ -165,7 +165,7 @@ def _put(addresses: np.ndarray, cells: np.ndarray) -> None:
     _space(size)[_places(addresses, size)] = np.ascontiguousarray(cells).view(f"u{size}")
 
 
-def _stored(self: Any, pointers: Any, value: Any, mask: Any, *rest: Any, **options: Any) -> Any:
+def _store(self: Any, pointers: Any, value: Any, mask: Any, *rest: Any, **options: Any) -> Any:
     addresses, lanes, cells = np.broadcast_arrays(pointers.data, mask.data, value.data)
     chosen = ... if lanes.all() else lanes
     _remember(addresses[chosen], cells.dtype)
@@ -178,7 +178,7 @@ def _remember(addresses: np.ndarray, dtype: Any) -> None:
         BATCH.undo.append(partial(_put, addresses, _cells_at(addresses, dtype)))
 
 
-def _merged(self: Any, how: Any, pointers: Any, value: Any, mask: Any, *rest: Any, **options: Any) -> Any:
+def _atomic_merge(self: Any, how: Any, pointers: Any, value: Any, mask: Any, *rest: Any, **options: Any) -> Any:
     """An atomic in a dtype that NumPy does not have: lane after lane."""
     if BATCH.size:
         handles = (pointers, value, mask)
@@ -186,18 +186,18 @@ def _merged(self: Any, how: Any, pointers: Any, value: Any, mask: Any, *rest: An
         pointers, value, mask = (Handle(data, each.dtype) for data, each in zip(every, handles, strict=True))
         _remember(pointers.data[mask.data], value.data.dtype)
     if value.data.dtype.isbuiltin == 1:
-        return _PLAIN_MERGE(self, how, *map(_packed, (pointers, value, mask)), *rest, **options)
+        return _PLAIN_MERGE(self, how, *map(_pack, (pointers, value, mask)), *rest, **options)
     result, merge = value.data.copy(), _MERGES.get(str(how).rpartition(".")[2])
     if merge is None:
         raise UnsupportedError(f"an atomic {how} in {value.dtype} cannot be interpreted")
     for lane in zip(*np.nonzero(mask.data), strict=True):
         pointer, one = Handle(np.atleast_1d(pointers.data[lane]), pointers.dtype), Handle(np.ones(1, bool), tl.int1)
-        result[lane] = _loaded(self, pointer, one, None).data[0]
-        _stored(self, pointer, Handle(np.atleast_1d(merge(result[lane], value.data[lane])), value.dtype), one)
+        result[lane] = _load(self, pointer, one, None).data[0]
+        _store(self, pointer, Handle(np.atleast_1d(merge(result[lane], value.data[lane])), value.dtype), one)
     return Handle(result, value.dtype.scalar)
 
 
-def _reduced(self: Any, kind: Any, descriptor: Any, value: Any, offsets: Any) -> Any:
+def _atomic_reduce(self: Any, kind: Any, descriptor: Any, value: Any, offsets: Any) -> Any:
     """An atomic on a tile of a tensor descriptor."""
     name, sign = str(kind).rpartition(".")[2], value.data.dtype.kind.upper()
     signs = {"ADD": "F", "MIN": "U", "MAX": "U"}
@@ -206,8 +206,8 @@ def _reduced(self: Any, kind: Any, descriptor: Any, value: Any, offsets: Any) ->
     self.create_atomic_rmw(how, pointers, value, mask, interpreter._ir.MEM_SEMANTIC.RELAXED, None)
 
 
-def _swapped(self: Any, pointers: Any, expected: Any, value: Any, *rest: Any, **options: Any) -> Any:
-    return _PLAIN_SWAP(self, *map(_packed, (pointers, expected, value)), *rest, **options)
+def _compare_and_swap(self: Any, pointers: Any, expected: Any, value: Any, *rest: Any, **options: Any) -> Any:
+    return _PLAIN_SWAP(self, *map(_pack, (pointers, expected, value)), *rest, **options)
 
 
 def _scaled(self: Any, left: Any, scale: Any, kind: Any, right: Any, *rest: Any) -> Any:
@@ -220,7 +220,7 @@ def _coded(handle: Any) -> Any:
     return Handle(cells, handle.dtype)
 
 
-def _packed(handle: Any) -> Any:
+def _pack(handle: Any) -> Any:
     """Cells one after the other: Triton's atomics in C++ read them so, whatever their strides, before 3.9."""
     return Handle(np.require(handle.data, requirements="C"), handle.dtype)
 
@@ -235,7 +235,7 @@ _PLAIN_SCALED: Any = getattr(interpreter.InterpreterBuilder, "create_dot_scaled"
 _MERGES: Mapping[str, Any] = {"FADD": np.add, "MAX": np.maximum, "MIN": np.minimum, "XCHG": lambda old, new: new}
 
 
-def _recalled_type(plain: Callable[..., None]) -> Callable[..., None]:
+def _cache_type(plain: Callable[..., None]) -> Callable[..., None]:
     """The constructor of types of blocks, which takes long, once for each."""
     known: dict[Any, dict[str, Any]] = {}
 
@@ -249,7 +249,7 @@ def _recalled_type(plain: Callable[..., None]) -> Callable[..., None]:
     return construct
 
 
-def _recalled_tensor(plain: Callable[..., None]) -> Callable[..., None]:
+def _cache_tensor(plain: Callable[..., None]) -> Callable[..., None]:
     """The constructor of tensors: all but its handle once for each type."""
 
     def construct(self: Any, handle: Any, kind: Any) -> None:
@@ -289,14 +289,14 @@ _NO_BATCH = "it is of one program at a time"
 _ALONE = "atomic_cas atomic_poll gather print descriptor_store descriptor_scatter".split()
 _BUILDER: Mapping[str, Any] = {
     "create_splat": lambda self, kind, value: Handle(spread(value.data, (), kind.shape), kind.scalar),
-    "create_broadcast": _moved(lambda cells, shape: spread(cells, cells.shape[BATCH.axes :], shape)),
-    "create_reshape": _moved(lambda cells, shape, *rest: shaped(cells, shape)),
-    "create_expand_dims": _moved(lambda cells, axis: np.expand_dims(cells, BATCH.axes + axis)),
-    "create_trans": _moved(
+    "create_broadcast": _move_cells(lambda cells, shape: spread(cells, cells.shape[BATCH.axes :], shape)),
+    "create_reshape": _move_cells(lambda cells, shape, *rest: reshape_block(cells, shape)),
+    "create_expand_dims": _move_cells(lambda cells, axis: np.expand_dims(cells, BATCH.axes + axis)),
+    "create_trans": _move_cells(
         lambda cells, order: np.transpose(cells, (*range(BATCH.axes), *(BATCH.axes + axis for axis in order)))
     ),
     "create_make_range": lambda self, kind, start, end: Handle(
-        shaped(np.arange(start, end, dtype=np.int32), (end - start,)), tl.int32
+        reshape_block(np.arange(start, end, dtype=np.int32), (end - start,)), tl.int32
     ),
     "create_get_program_id": lambda self, axis: Handle(np.array(self.grid_idx[axis], np.int32, ndmin=1), tl.int32),
     "set_grid_idx": _enter,
@@ -304,11 +304,11 @@ _BUILDER: Mapping[str, Any] = {
     "create_dot": _dot,
     "create_erf": _erf,
     **({"create_dot_scaled": alone(_scaled)} if _PLAIN_SCALED else {}),
-    "create_masked_load": _loaded,
-    "create_masked_store": _stored,
-    "create_atomic_rmw": _merged,
-    "create_atomic_cas": _swapped,
-    "create_descriptor_reduce": alone(_reduced),
+    "create_masked_load": _load,
+    "create_masked_store": _store,
+    "create_atomic_rmw": _atomic_merge,
+    "create_atomic_cas": _compare_and_swap,
+    "create_descriptor_reduce": alone(_atomic_reduce),
     "cast_impl": _cast,
     "create_fp_to_fp": _cast,
     "create_minnumf": lambda self, left, right: self.binary_op(left, right, np.fmin),
@@ -324,24 +324,25 @@ def _reduce(values: Any, axis: Any, combine: Any, keep_dims: bool = False, **opt
     rank = parts[0].handle.data.ndim - lead
     place = lead + (0 if axis is None else int(axis) % rank)
     arrays = [
-        shaped(each.handle.data, (number_of(each.numel),)) if axis is None else each.handle.data for each in parts
+        reshape_block(each.handle.data, (number_of(each.numel),)) if axis is None else each.handle.data
+        for each in parts
     ]
     known = _KNOWN.get(_name(combine)) if len(parts) == 1 else None
-    slices = [known(arrays[0], place)] if known else _folded(combine, parts, arrays, place)
+    slices = [known(arrays[0], place)] if known else _fold(combine, parts, arrays, place)
     shape = (1,) * rank if axis is None else slices[0].shape[lead:]
     if not keep_dims:
         shape = () if axis is None else (*shape[: place - lead], *shape[place - lead + 1 :])
     results = tuple(
-        tensor_of(shaped(each, shape).astype(DTYPES[part.dtype.name], copy=False), part.dtype, bool(shape))
+        tensor_of(reshape_block(each, shape).astype(DTYPES[part.dtype.name], copy=False), part.dtype, bool(shape))
         for each, part in zip(slices, parts, strict=True)
     )
     return results if isinstance(values, tuple | tl.core.tuple) else results[0]
 
 
-def _folded(combine: Any, parts: Sequence[Any], arrays: list[np.ndarray], axis: int) -> list[np.ndarray]:
+def _fold(combine: Any, parts: Sequence[Any], arrays: list[np.ndarray], axis: int) -> list[np.ndarray]:
     even, odd = _cut(axis, slice(0, None, 2)), _cut(axis, slice(1, None, 2))
     while arrays[0].shape[axis] > 1:  # a power of two, as all extents of blocks
-        arrays = _combined(combine, parts, [each[even] for each in arrays], [each[odd] for each in arrays])
+        arrays = _combine(combine, parts, [each[even] for each in arrays], [each[odd] for each in arrays])
     return arrays
 
 
@@ -356,7 +357,7 @@ def _scan(values: Any, axis: Any, combine: Any, reverse: bool = False, **options
         arrays, step = [known(arrays[0], axis)], arrays[0].shape[axis]
     while step < arrays[0].shape[axis]:
         last = _cut(axis, slice(step, None))
-        joined = _combined(combine, parts, [np.roll(each, step, axis) for each in arrays], arrays)
+        joined = _combine(combine, parts, [np.roll(each, step, axis) for each in arrays], arrays)
         for array, each in zip(arrays, joined, strict=True):
             array[last] = each[last]
         step *= 2
@@ -365,7 +366,7 @@ def _scan(values: Any, axis: Any, combine: Any, reverse: bool = False, **options
     return results if isinstance(values, tuple | tl.core.tuple) else results[0]
 
 
-def _combined(
+def _combine(
     combine: Any, parts: Sequence[Any], left: Sequence[np.ndarray], right: Sequence[np.ndarray]
 ) -> list[np.ndarray]:
     tensors = [tensor_of(each, part.dtype) for side in (left, right) for each, part in zip(side, parts, strict=True)]

@@ -56,7 +56,7 @@ def begin() -> None:
     import_module("triton.runtime.cache").triton_key()
 
 
-def compiled(task: CompileTask) -> None:
+def compile_task(task: CompileTask) -> None:
     """Compile a launch, and what launches it where that has a text of its own."""
     import triton
     from triton.backends.compiler import GPUTarget
@@ -68,7 +68,7 @@ def compiled(task: CompileTask) -> None:
     import_module("triton.backends.nvidia.driver").CudaLauncher(kernel.src, kernel.metadata)
 
 
-def forked(work: Callable[[], None]) -> int:
+def fork_work(work: Callable[[], None]) -> int:
     """The number of a process that does some work and ends."""
     child = os.fork()
     if child:
@@ -84,7 +84,7 @@ def forked(work: Callable[[], None]) -> int:
     os._exit(status)
 
 
-def serve(channel: Channel, most: int, work: Callable[[CompileTask], None] = compiled) -> None:
+def serve(channel: Channel, most: int, work: Callable[[CompileTask], None] = compile_task) -> None:
     """Do each task in a process of its own, `most` at once; reply to each, at its end, with number and status."""
     read, written = os.pipe()
     os.set_blocking(written, False)
@@ -99,7 +99,7 @@ def serve(channel: Channel, most: int, work: Callable[[CompileTask], None] = com
             return
         if read in ready:
             os.read(read, 512)
-            for child, status in _ended(list(running)):
+            for child, status in _ended_children(list(running)):
                 channel.send(pickle.dumps((running.pop(child), status)))
         if channel in ready:
             try:
@@ -110,10 +110,10 @@ def serve(channel: Channel, most: int, work: Callable[[CompileTask], None] = com
             count += 1
         while queued and len(running) < most:
             number, task = queued.popleft()
-            running[forked(lambda task=task: work(task))] = number  # type: ignore[misc]  # as it is now
+            running[fork_work(lambda task=task: work(task))] = number  # type: ignore[misc]  # as it is now
 
 
-def _ended(children: Sequence[int]) -> Iterator[tuple[int, int]]:
+def _ended_children(children: Sequence[int]) -> Iterator[tuple[int, int]]:
     """The processes that have ended, each with its status."""
     for child in children:
         ended, status = os.waitpid(child, os.WNOHANG)
@@ -125,5 +125,5 @@ def main(channel: Channel) -> None:
     """Serve the process that has started this one."""
     begin()
     # Triton builds what calls the driver, which lies in its cache then.
-    forked(lambda: import_module("triton.backends.nvidia.driver").CudaUtils())
+    fork_work(lambda: import_module("triton.backends.nvidia.driver").CudaUtils())
     serve(channel, most=len(os.sched_getaffinity(0)))

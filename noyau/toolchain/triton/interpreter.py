@@ -172,7 +172,7 @@ def interpret(function: Any, args: Sequence[Any], named: Mapping[str, Any], grid
     bound = inspect.getcallargs(body, *hosts, **others)
     extents = _extents(grid(bound) if callable(grid) else grid)
     with language():
-        values = {name: _converted(each, signature.parameters[name].annotation) for name, each in bound.items()}
+        values = {name: _convert(each, signature.parameters[name].annotation) for name, each in bound.items()}
         grids = interpreter.interpreter_builder
         grids.set_grid_dim(*extents)
         programs = Programs(extents, lambda at: grids.set_grid_idx(*at), partial(body, **values), grids.settle)
@@ -219,7 +219,7 @@ def _extents(grid: Any) -> tuple[int, int, int]:
     return x, y, z
 
 
-def _converted(each: Any, annotation: Any) -> Any:
+def _convert(each: Any, annotation: Any) -> Any:
     """An argument as the compiler has it: numbers are tensors of one cell, in the dtype of value or annotation."""
     if "constexpr" in str(annotation):
         return each
@@ -229,7 +229,7 @@ def _converted(each: Any, annotation: Any) -> Any:
         name = str(annotation).strip("'\"").rpartition(".")[2]
         wished = next((kind for kind in _named_dtypes() if name in (str(kind), kind.name)), None)
         return _scalar(each, wished or _dtype_of_number(each))
-    return tuple(_converted(part, "") for part in each) if type(each) is tuple else interpreter._implicit_cvt(each)
+    return tuple(_convert(part, "") for part in each) if type(each) is tuple else interpreter._implicit_cvt(each)
 
 
 def _dtype_of_number(each: Any) -> Any:
@@ -364,10 +364,10 @@ class _Meanings:
         self.warps = 4
 
     def both(self, *values: Callable[[], Any]) -> Any:
-        return _joined((value() for value in values), "and_", False)
+        return _join_values((value() for value in values), "and_", False)
 
     def either(self, *values: Callable[[], Any]) -> Any:
-        return _joined((value() for value in values), "or_", True)
+        return _join_values((value() for value in values), "or_", True)
 
     def negate(self, value: Any) -> Any:
         return interpreter.interpreter_semantic.invert(_truth(value)) if is_tensor(value) else not value
@@ -380,7 +380,7 @@ class _Meanings:
                 yield compare(left, right)
                 left = right
 
-        return _joined(comparisons(), "and_", False)
+        return _join_values(comparisons(), "and_", False)
 
     def count(self, values: Any) -> Any:
         if not isinstance(values, range):
@@ -414,7 +414,7 @@ def _truth(value: Any) -> Any:
     return semantic.not_equal(value, semantic.to_tensor(0.0 if value.dtype.is_floating() else 0))
 
 
-def _joined(values: Iterator[Any], how: str, end: bool) -> Any:
+def _join_values(values: Iterator[Any], how: str, end: bool) -> Any:
     """The value of `and` and `or`: tensors are joined; what is no tensor ends it where Python ends."""
     value, tensors = None, []
     for value in values:

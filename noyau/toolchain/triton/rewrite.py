@@ -54,7 +54,7 @@ def rewritten(function: FunctionType, meanings: Meanings, methods: frozenset[str
             cells[name] = CellType(other)
     cells = {**dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)), **cells}
     tree = ast.fix_missing_locations(_Rewriter(methods, modules).visit(tree))
-    code = _compiled(tree, tuple(cells), function.__code__.co_filename)
+    code = _compile(tree, tuple(cells), function.__code__.co_filename)
     closure = tuple(cells[name] for name in code.co_freevars)
     result = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, closure)
     result.__kwdefaults__ = function.__kwdefaults__
@@ -81,7 +81,7 @@ def _tree_of(function: FunctionType) -> ast.FunctionDef | None:
     return node
 
 
-def _compiled(tree: ast.FunctionDef, free: tuple[str, ...], file: str) -> CodeType:
+def _compile(tree: ast.FunctionDef, free: tuple[str, ...], file: str) -> CodeType:
     """The code of a function in which some names are free."""
     arguments = ast.arguments([], [ast.arg(name) for name in free], None, [], [], None, [])
     outer = ast.FunctionDef("_noyau_outer", arguments, [tree], [])
@@ -127,7 +127,7 @@ class _Rewriter(ast.NodeTransformer):
         return node
 
     def visit_For(self, node: ast.For) -> Any:
-        carried = list(_carried(node))
+        carried = list(_carried_tensors(node))
         self.generic_visit(node)
         if "static_range" in ast.dump(node.iter):  # it is unrolled
             return node
@@ -135,13 +135,13 @@ class _Rewriter(ast.NodeTransformer):
         return [*(ast.copy_location(each, node) for each in carried), node]
 
     def visit_While(self, node: ast.While) -> Any:
-        carried = list(_carried(node))
+        carried = list(_carried_tensors(node))
         self.generic_visit(node)
         node.body.insert(0, ast.copy_location(ast.Expr(_call("turn")), node.body[0]))
         return [*(ast.copy_location(each, node) for each in carried), node]
 
 
-def _carried(loop: ast.For | ast.While) -> Iterator[ast.stmt]:
+def _carried_tensors(loop: ast.For | ast.While) -> Iterator[ast.stmt]:
     """Statements that make a tensor of each number that a loop gives another value to, where there is one before it."""
     nodes = [node for statement in loop.body for node in ast.walk(statement)]
     constants = {ast.unparse(node.target) for node in nodes if isinstance(node, ast.AnnAssign)}

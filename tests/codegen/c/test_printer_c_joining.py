@@ -15,4 +15,4 @@ def test_kernels_in_one_text_share_what_they_call():
 
 def test_kernels_printed_one_by_one_are_the_text_of_all():
     made = [kernel_of(name) for name in ("swiglu", "log_softmax_kept")]
-    assert text_of([c_printer.printed(each) for each in made], "both") == c_printer.together(made, "both")
+    assert text_of([c_printer.print_kernel(each) for each in made], "both") == c_printer.together(made, "both")

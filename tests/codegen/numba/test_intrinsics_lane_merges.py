@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from noyau.codegen.numba import intrinsics
-from noyau.codegen.numba.intrinsics import merged_by
+from noyau.codegen.numba.intrinsics import merge_words
 from noyau.compiler.schedules.cpu.folds import State, halves
 from noyau.dtypes import DType
 from noyau.sanitizer.numba.generated import plainly
@@ -41,12 +41,12 @@ STATES = {  # a monoid, the dtypes of its states, the words that merge them
 def test_merges_that_have_a_word(monoid, words):
     name, *dtypes = monoid
     (merge,) = halves(State(name, ("a", "b")[: len(dtypes)], tuple(dtypes)), 16, "#lane")
-    assert list(merged_by(merge).values()) == [f"noyau_merge_{word}" for word in words]
+    assert list(merge_words(merge).values()) == [f"noyau_merge_{word}" for word in words]
 
 
 def test_merges_of_states_that_belong_together_have_none():
     (merge,) = halves(State("argmax", ("best", "at"), (DType.F32, DType.I64)), 16, "#lane")
-    assert merged_by(merge) is None
+    assert merge_words(merge) is None
 
 
 @pytest.mark.parametrize("word", sorted({word for words in STATES.values() for word in words}))

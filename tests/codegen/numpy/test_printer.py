@@ -35,7 +35,7 @@ def run(written: NumpyFunction, arrays: Mapping[str, np.ndarray], *, wide: bool 
     given = [arrays[name] for name in written.inputs]
     if wide:
         given = [array.astype(np.float64) if array.dtype.kind in "fV" else array for array in given]
-    with functions.widened(wide), np.errstate(all="ignore"), warnings.catch_warnings():
+    with functions.widen_floats(wide), np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         made = scope[written.name](*given)
     return tuple(map(np.asarray, made if isinstance(made, tuple) else (made,)))

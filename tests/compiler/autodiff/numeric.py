@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from noyau.compiler.autodiff.adjoints import Derived, derive
+from noyau.compiler.autodiff.adjoints import DerivedGradient, derive
 from noyau.dtypes import DType
 from noyau.frontends.numpy.trace import trace_shapes
 from noyau.ir.graph import Graph
@@ -40,7 +40,7 @@ def arrays_for(graph: Graph, sizes: Mapping[str, int] | None = None, seed: int =
     return found
 
 
-def backwards(derived: Derived, inputs: Arrays, above: Arrays, *, wide: bool = True) -> dict[str, np.ndarray]:
+def backwards(derived: DerivedGradient, inputs: Arrays, above: Arrays, *, wide: bool = True) -> dict[str, np.ndarray]:
     """The gradient of each wanted input, by running forward and then backward; `above`: the gradients of outputs."""
     check(derived.forward), check(derived.backward), check(derived.gradient)
     out = evaluate(derived.forward, inputs, wide=wide)
@@ -76,7 +76,9 @@ def gradients_for(graph: Graph, inputs: Arrays, seed: int = 1) -> dict[str, np.n
     return {name: noise.normal(size=out[name].shape) for name in out if graph[name].dtype.is_float}
 
 
-def agrees(graph: Graph, inputs: Arrays, wanted: Sequence[str] | None = None, tolerance: float = 1e-6) -> Derived:
+def agrees(
+    graph: Graph, inputs: Arrays, wanted: Sequence[str] | None = None, tolerance: float = 1e-6
+) -> DerivedGradient:
     """The derived graphs, which give what central differences give."""
     names = list(wanted or [node.output for node in graph.inputs if node.dtype.is_float])
     derived, above = derive(graph, names), gradients_for(graph, inputs)

@@ -17,13 +17,13 @@ from noyau.compiler.schedules.primitives import (
     flatten,
     keep,
     minimum,
-    nested,
+    nest,
     reindex,
     reorder,
     sink,
     sizes_outside,
     stride_of,
-    tiled,
+    tile_loop,
     widen,
     with_bodies,
 )
@@ -33,7 +33,7 @@ from noyau.ir.dims import Dim, shape_of
 from noyau.ir.loop_interpreter import run
 from noyau.ir.loop_verifier import check
 from noyau.ir.loops import Alloc, Axis, Call, Fold, If, Index, Launch, Let, Load, Loop, Space, Store, Var
-from noyau.ir.walk import every_expression, every_statement, loads_of, touched
+from noyau.ir.walk import every_expression, every_statement, loads_of, memory_of
 from tests.compiler.schedules.groups import (
     assert_keeps,
     concatenated,
@@ -148,7 +148,7 @@ def test_chains_come_apart_and_together():
     loops, inner = chain(body)
     assert [each.var for each in loops] == ["#i", "#j"]
     assert len(inner) == 2
-    assert nested(loops, inner) == body
+    assert nest(loops, inner) == body
 
 
 @pytest.mark.parametrize("order", [("#i0", "#i1", "#i2"), ("#i2", "#i0", "#i1"), ("#i1", "#i2", "#i0")])
@@ -186,7 +186,7 @@ def test_a_loop_that_carries_a_state_is_no_lane():
 @pytest.mark.parametrize(("extent", "size"), [("n", 3), ("n", 8), ("n", 1), (8, 4), (8, 3)])
 def test_of_tiles_the_last_one_is_shorter(extent, size):
     made = kernel(loop("#i", extent, store("y", call("negative", load("x", ROW)), ROW)))
-    tiles, length, tile = tiled(made.launches[0].body[0], size, "#it", "#ii", "#count")
+    tiles, length, tile = tile_loop(made.launches[0].body[0], size, "#it", "#ii", "#count")
     cut = check(with_bodies(made, lambda body: (replace(tiles, body=(*length, tile)),)))
     for n in (8,) if extent == 8 else (0, 1, 7, 8, 9):
         x = np.arange(n, dtype=np.float32)
@@ -264,7 +264,7 @@ def test_what_nothing_reads_is_dropped():
     )
     names = [getattr(statement, "name", "") for statement in drop_unused(body)]
     assert names == ["m", "#at", "a", "c", "", ""]
-    assert touched(body) == {"x", "m", "y"}
+    assert memory_of(body) == {"x", "m", "y"}
 
 
 def test_extents_count_as_uses():

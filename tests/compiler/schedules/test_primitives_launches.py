@@ -7,7 +7,7 @@ import pytest
 from noyau.compiler.schedules.cpu.blocked_folds import in_two
 from noyau.compiler.schedules.cpu.folds import expand_folds
 from noyau.compiler.schedules.cpu.strategies import map_
-from noyau.compiler.schedules.primitives import apart, chain, coalesce, each, is_light, is_small, nested, with_bodies
+from noyau.compiler.schedules.primitives import apart, chain, coalesce, each, is_light, is_small, nest, with_bodies
 from noyau.ir.dims import Dim
 from noyau.ir.loop_verifier import check
 from noyau.ir.loops import Axis, Fold, Launch, Let, Role, Var
@@ -20,8 +20,8 @@ def halved(graph, size, lanes=4):
     made = with_bodies(flat(graph), coalesce)
     loops, body = chain(made.launches[0].body)
     two = in_two(body, loops, size, lanes)
-    first = nested([*loops[:-1], two.block, *loops[-1:]], two.first)
-    launches = (Launch(first), Launch(expand_folds(nested(loops, two.second), lanes)))
+    first = nest([*loops[:-1], two.block, *loops[-1:]], two.first)
+    launches = (Launch(first), Launch(expand_folds(nest(loops, two.second), lanes)))
     return check(replace(made, buffers=(*made.buffers, *two.scratch), launches=launches))
 
 

@@ -3,7 +3,7 @@ import pytest
 
 import noyau
 from noyau.engines.laws import check_laws
-from noyau.engines.reductions.distinct import hashed
+from noyau.engines.reductions.distinct import hash_values
 
 pytestmark = pytest.mark.filterwarnings("error::noyau.ReferenceWarning")  # kernels, not NumPy
 
@@ -23,7 +23,7 @@ def test_the_largest_values():
 def test_a_reservoir_is_its_plain_form():
     key = NOISE.permutation(20_000)
     sample = noyau.reductions.Reservoir(50, seed=3)
-    plain = key[np.argsort(hashed(key, 3))[:50]] * 2
+    plain = key[np.argsort(hash_values(key, 3))[:50]] * 2
     columns = {"key": np.r_[key, key], "x": np.r_[key, key] * 2}  # rows that come again count once
     assert noyau.stream(sample, columns, memory=24 * 16 * 999).value.tolist() == plain.tolist()
     assert sample.over(key[:20], key[:20]).size == 20

@@ -9,7 +9,7 @@ import pytest
 from noyau.codegen import plan as codegen_plan
 from noyau.frontends.onnx_messages import every_node
 from noyau.hosts.onnxruntime import runs, sessions
-from noyau.hosts.onnxruntime.bodies import laid_flat, restored
+from noyau.hosts.onnxruntime.bodies import laid_flat, restore_bodies
 from noyau.hosts.onnxruntime.function_bodies import is_own
 from noyau.hosts.onnxruntime.model_files import take_apart
 from noyau.hosts.onnxruntime.source_model import SourceModel, open_model
@@ -49,7 +49,7 @@ class Fused:
 def fused(model: onnx.ModelProto, folder) -> Fused:
     original = open_model(written(model, folder), flat=True)
     plan = kernels_of(original)
-    result = restored(put_back(original.model, plan.kernels, original.folder), original.bodies)
+    result = restore_bodies(put_back(original.model, plan.kernels, original.folder), original.bodies)
     built = library(plan.kernels, c_compiler.DEFAULTS, result)
     content = result.SerializeToString()
     opened = [sessions.open_session(original.path, optimized=False)]
@@ -78,7 +78,7 @@ def test_bodies_lie_behind_the_main_graph_and_go_back_as_they_were(everything):
     assert original.operators[:7] == ("Relu", "If", "Constant", "If", "Loop", "Constant", "Scan")
     assert original.labels[7:9] == ("If_1/then_branch/Mul#0", "If_1/then_branch/Sigmoid#1")
     assert {label for label in original.labels if original.labels.count(label) > 1} == {""}  # what enters a body
-    assert restored(original.model, original.bodies).SerializeToString() == control_flow().SerializeToString()
+    assert restore_bodies(original.model, original.bodies).SerializeToString() == control_flow().SerializeToString()
     assert original.runnable.SerializeToString() == original.before.SerializeToString()
     inputs = {node.output for node in original.feed_model.graph.inputs}
     assert inputs - original.feed_model.initializers.keys() == {"x", "c", "trip"}
@@ -163,7 +163,7 @@ def test_names_that_begin_as_those_of_a_body_do_are_no_trouble():
     flat, bodies = laid_flat(model, ())
     names = [body.name for body in bodies][::2]
     assert names[:3] == ["If_1_2/then_branch", "Loop_4/then_branch", "Loop_4_2/body"]
-    assert restored(flat, bodies).SerializeToString() == model.SerializeToString()
+    assert restore_bodies(flat, bodies).SerializeToString() == model.SerializeToString()
 
 
 def test_a_body_that_is_not_well_formed_is_not_looked_into(tmp_path):

@@ -13,7 +13,7 @@ import pytest
 import noyau
 from noyau.dtypes import DType
 from noyau.errors import CheckError, InputError
-from noyau.jobs.check.isolated_kernels import KernelProcesses, threaded
+from noyau.jobs.check.isolated_kernels import KernelProcesses, limit_threads
 from noyau.ops.op_files import load_op
 from noyau.toolchain.guard_zones import End, Guards, How
 from noyau.workers.resources import processors
@@ -197,5 +197,5 @@ def test_a_script_is_not_run_again(tmp_path):
 
 
 def test_threads_are_left_alone_without_numba():
-    with threaded(3):
+    with limit_threads(3):
         assert ctypes.CDLL(None) is not None

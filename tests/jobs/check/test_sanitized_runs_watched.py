@@ -14,7 +14,7 @@ from noyau.jobs.check import attempts, sanitized_runs
 from noyau.jobs.check.attempts import Attempt, Budget
 from noyau.jobs.check.sanitized_runs import FEWEST, SanitizedRuns, explain_findings, watch_attempts
 from noyau.sanitizer.records import WatchedRun
-from noyau.text import counted
+from noyau.text import count_text
 from noyau.verify.findings import Finding
 from noyau.workers.worker import spent_s
 
@@ -46,7 +46,7 @@ def test_what_is_watched_stands_in_place_of_what_comes_of_it(found, watched, tol
 
 @pytest.mark.parametrize(("number", "told"), [(0, "0"), (9_999, "9999"), (43_210, "43 k"), (2_100_000, "2.1 M")])
 def test_counts_are_short(number, told):
-    assert counted(number) == told
+    assert count_text(number) == told
 
 
 @pytest.mark.parametrize(

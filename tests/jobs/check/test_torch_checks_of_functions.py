@@ -8,7 +8,7 @@ import torch
 
 import noyau
 from noyau.errors import CheckError, InputError, MissingExtraError, SignatureError
-from noyau.jobs.check.torch_checks import LAYOUTS, check_function, expanded, name_of
+from noyau.jobs.check.torch_checks import LAYOUTS, check_function, expand_first, name_of
 
 X = torch.randn(4, 5, generator=torch.Generator().manual_seed(0))
 
@@ -134,8 +134,8 @@ def test_a_tolerance_is_allowed_by_request():
 
 
 def test_expanded_tensors_have_their_first_cells_everywhere():
-    assert torch.equal(expanded(X), X[:1].expand(4, 5)) and expanded(X).stride(0) == 0
-    assert expanded(torch.ones(0, 2)).shape == (0, 2)
+    assert torch.equal(expand_first(X), X[:1].expand(4, 5)) and expand_first(X).stride(0) == 0
+    assert expand_first(torch.ones(0, 2)).shape == (0, 2)
     assert set(LAYOUTS) == {"packed", "transposed", "strided", "expanded"}
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from noyau.codegen import plan as codegen_plan
-from noyau.codegen.plan import Plan, Planned
+from noyau.codegen.plan import Plan, PlannedKernel
 from noyau.compiler.partition.cut import Group, Model, ModelOperator, Partition, partition, scalars_of
 from noyau.compiler.partition.traffic import traffic
 from noyau.dtypes import from_numpy
@@ -21,7 +21,7 @@ from noyau.ir.graph import Constant, Graph, Input, Node
 from noyau.ir.graph_interpreter import Evaluator, evaluate
 from noyau.jobs.optimize.candidate import BindingTiming, Candidate, attempt, certify
 from noyau.jobs.optimize.pipeline import Optimization, Sizes
-from noyau.jobs.optimize.record import Report, left_alone, not_fused, record
+from noyau.jobs.optimize.record import Report, not_fused, record, uncovered_nodes
 from noyau.kernels.certificates import CertificateTask, judge
 from noyau.timing.comparison import compare
 from noyau.timing.machine import this_machine
@@ -116,7 +116,7 @@ class NumpyHost:
     make: Callable[[Sizes], Arrays]
     rounds: Sequence[Sizes]
     budget_s: float = 0.02
-    spoil: Callable[[Planned], Planned] = lambda planned: planned  # of tests: kernels that are wrong
+    spoil: Callable[[PlannedKernel], PlannedKernel] = lambda planned: planned  # of tests: kernels that are wrong
     graph: Graph = field(init=False)
 
     def __post_init__(self) -> None:
@@ -139,11 +139,11 @@ class NumpyHost:
         plan = codegen_plan.plan(cut.groups, self.operators, c_compiler.level())
         return cut, replace(plan, kernels=tuple(map(self.spoil, plan.kernels)))
 
-    def certify(self, kernels: Sequence[Planned]) -> list[Candidate]:
+    def certify(self, kernels: Sequence[PlannedKernel]) -> list[Candidate]:
         values = self.values(self.rounds[0])
         return [self._certified(kernel, values) for kernel in kernels]
 
-    def _certified(self, kernel: Planned, values: Arrays) -> Candidate:
+    def _certified(self, kernel: PlannedKernel, values: Arrays) -> Candidate:
         candidate, group = Candidate(kernel), kernel.groups[0]
         library = c_compiler.compile_library
         candidate = attempt(lambda: replace(candidate, library=library([kernel.text])), candidate, "does not build")
@@ -180,5 +180,5 @@ class NumpyHost:
             len(names),
             len(names) - sum(len(group.positions) - 1 for group, _ in kernels),
             kernels=tuple(map(record, outcome.candidates)),
-            not_fused=not_fused(left_alone(names, outcome.partition, outcome.plan)),
+            not_fused=not_fused(uncovered_nodes(names, outcome.partition, outcome.plan)),
         )

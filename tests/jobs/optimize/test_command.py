@@ -308,10 +308,10 @@ def test_a_model_without_kernels_is_status_0(kind, tmp_path, capsys):
 
 def test_seconds_and_ratios():
     assert [optimize_command._number(text, "no number") for text in ("0", "1.5")] == [0.0, 1.5]
-    assert [optimize_command._required(text) for text in (None, "1.1x", "2")] == [None, 1.1, 2.0]
+    assert [optimize_command._parse_ratio(text) for text in (None, "1.1x", "2")] == [None, 1.1, 2.0]
     for text in ("", "x", "1.1.1", "-1", "inf"):
         with pytest.raises(InputError):
-            optimize_command._required(text)
+            optimize_command._parse_ratio(text)
 
 
 def test_text_of_a_file_is_one_line_that_prints():

@@ -9,14 +9,14 @@ import re
 from html import unescape
 from html.parser import HTMLParser
 
-from noyau.jobs.page.html import embedded, framed, html_of
+from noyau.jobs.page.html import embed_json, frame_page, html_of
 from tests.jobs.page.samples import EVIL, page
 
 SCRIPT = re.compile(r"<script([^>]*)>(.*?)</script>", re.DOTALL)
 
 
 def test_hostile_texts_are_no_markup_and_come_back_as_they_were():
-    text = embedded({"name": EVIL})
+    text = embed_json({"name": EVIL})
     assert not set(text) & set("<>&") and text.isascii()
     assert json.loads(text) == {"name": EVIL}
 
@@ -68,6 +68,6 @@ def test_a_page_is_small():
 
 
 def test_a_frame_of_a_notebook_holds_the_page():
-    frame = framed(page().html())
+    frame = frame_page(page().html())
     assert frame.startswith('<iframe sandbox="allow-scripts"') and frame.count("<") == 2
     assert unescape(re.findall('srcdoc="([^"]*)"', frame)[0]) == page().html()

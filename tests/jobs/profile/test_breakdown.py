@@ -9,7 +9,7 @@ import pytest
 from noyau.hosts.onnxruntime.source_model import open_model
 from noyau.jobs.profile import paths
 from noyau.jobs.profile.attribution import with_numbers
-from noyau.jobs.profile.breakdown import break_down, by_operator, largest_values, removed, source_shapes
+from noyau.jobs.profile.breakdown import break_down, by_operator, count_removed, largest_values, source_shapes
 from noyau.jobs.profile.onnx_overheads import Overhead
 from noyau.jobs.profile.paths import traffic_of
 from noyau.jobs.profile.record import NodeTime
@@ -125,7 +125,7 @@ def test_a_node_that_stands_for_some_outside_of_paths_is_in_none(opened):
     assert records[5].kernel == ""
     last = found.paths[1]
     assert (last.time_s, last.runs_as, last.gain_s) == (0, (), 0)
-    assert removed(found.nodes, subject.original) == 0
+    assert count_removed(found.nodes, subject.original) == 0
 
 
 def test_nodes_that_do_not_run_are_counted(opened):
@@ -133,7 +133,7 @@ def test_nodes_that_do_not_run_are_counted(opened):
     made = with_numbers(twice())
     del made.graph.node[8:]
     found = break_down(subject, inputs, ran(twice(), made, [10] * 8, 84.0), NONE, 1)
-    assert removed(found.nodes, subject.original) == 2
+    assert count_removed(found.nodes, subject.original) == 2
 
 
 def test_a_path_of_unknown_size_gains_nothing_that_is_known(opened):

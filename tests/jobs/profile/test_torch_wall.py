@@ -18,7 +18,7 @@ from noyau.jobs.cli import main
 from noyau.jobs.profile import torch_wall
 from noyau.jobs.profile.record import HELP
 from noyau.jobs.profile.torch_wall import device_events, measure_wall, split
-from noyau.timing.ranges import recorded
+from noyau.timing.ranges import record_events
 from tests.jobs.profile.samples import TRACE
 
 NET = """
@@ -131,7 +131,7 @@ def cpu_as_gpu(monkeypatch):
 
 
 def test_events_of_the_device_are_on_the_clock_of_ranges(cpu_as_gpu):
-    with recorded() as events, device_events(events):
+    with record_events() as events, device_events(events):
         torch.ones(3).exp()
         with noyau.range("within"):
             torch.ones(3).sqrt()

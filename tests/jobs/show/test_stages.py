@@ -10,7 +10,7 @@ from noyau.errors import InputError
 from noyau.jobs.optimize.torch.explain import explain
 from noyau.jobs.show.model import show
 from noyau.jobs.show.op_view import show_op
-from noyau.jobs.show.stages import STAGES, aligned
+from noyau.jobs.show.stages import STAGES, align_lines
 from tests.small_models import twice, written
 
 
@@ -80,13 +80,13 @@ def test_two_stages_side_by_side():
 
 
 def test_lines_are_aligned():
-    assert list(aligned(["a", "b", "c"], ["a", "x", "c", "d"])) == [
+    assert list(align_lines(["a", "b", "c"], ["a", "x", "c", "d"])) == [
         (" ", "a", "a"),
         ("|", "b", "x"),
         (" ", "c", "c"),
         (">", "", "d"),
     ]
-    assert list(aligned(["a"], [])) == [("<", "a", "")]
+    assert list(align_lines(["a"], [])) == [("<", "a", "")]
 
 
 def test_an_op_without_a_graph_has_no_stages():

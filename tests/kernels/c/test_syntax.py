@@ -9,7 +9,7 @@ import pytest
 
 from noyau.errors import MissingExtraError
 from noyau.kernels.c import syntax as c_syntax
-from noyau.kernels.c.syntax import blanked, plain_name, syntax
+from noyau.kernels.c.syntax import blank_comments, plain_name, syntax
 
 TEXT = """
 #include "common.h"
@@ -87,7 +87,7 @@ def test_names_without_what_they_are_in():
 
 def test_what_is_blanked_keeps_its_place():
     text = 'a /* b\n c */ "d" // e\nf'
-    assert blanked(text) == "a     \n" + 14 * " " + "\nf"
+    assert blank_comments(text) == "a     \n" + 14 * " " + "\nf"
 
 
 def test_a_text_needs_the_extra(monkeypatch):

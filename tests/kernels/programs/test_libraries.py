@@ -125,7 +125,7 @@ def test_matrices_that_blas_takes_as_they_lie(seen, taken):
     ],
 )
 def test_a_view_that_is_a_transpose(index, shape, axes):
-    assert libraries.turned(shape_of(index), shape_of(shape), shape_of(["n", "m"])) == axes
+    assert libraries.transposed_axes(shape_of(index), shape_of(shape), shape_of(["n", "m"])) == axes
 
 
 def test_a_view_of_a_product_is_in_memory_of_its_own():

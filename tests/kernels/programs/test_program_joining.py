@@ -7,7 +7,7 @@ import numpy as np
 import noyau
 from noyau import nn
 from noyau.compiler.autodiff.adjoints import derive
-from noyau.compiler.schedules.gpu.rows_and_columns import joined
+from noyau.compiler.schedules.gpu.rows_and_columns import join_rows_and_columns
 from noyau.compiler.schedules.gpu.strategies import on_gpu
 from noyau.dtypes import DType
 from noyau.ir.loops import Role
@@ -34,7 +34,7 @@ def asked(graph):
 def test_two_that_read_the_same_are_one_with_what_others_need():
     norm = nn.layer_norm.generate("c", [DType.F32] * 3, [2, 1, 1]).graph
     graph = derive(norm, [node.output for node in norm.inputs]).backward
-    (step,) = program(graph, "norm", None, on_gpu, joining=joined).steps
+    (step,) = program(graph, "norm", None, on_gpu, joining=join_rows_and_columns).steps
     assert isinstance(step, KernelStep)
     assert step.graph.outputs == graph.outputs
     assert [buffer.source for buffer in step.kernel.of(Role.OUTPUT)] == list(graph.outputs)
@@ -55,7 +55,7 @@ def gated_product(x, w, g):
 
 def test_what_a_product_alone_reads_is_still_made():
     graph = gated_product.generate("c", [DType.F32] * 3, [2, 2, 2]).graph
-    steps = program(graph, "gated", None, on_gpu, joining=joined).steps
+    steps = program(graph, "gated", None, on_gpu, joining=join_rows_and_columns).steps
     (library,) = (step for step in steps if not isinstance(step, KernelStep))
     made = {name for step in steps if isinstance(step, KernelStep) for name in step.graph.outputs}
     assert {node.output for node in library.graph.inputs} <= {*made, *(node.output for node in graph.inputs)}
@@ -70,5 +70,5 @@ def crosswise(x, y):
 
 def test_two_joins_that_would_wait_for_each_other_are_not_made():
     graph = crosswise.generate("c", [DType.F32] * 2, [2, 2]).graph
-    steps = program(graph, "crosswise", None, on_gpu, joining=joined).steps
+    steps = program(graph, "crosswise", None, on_gpu, joining=join_rows_and_columns).steps
     assert steps == program(graph, "crosswise", None, on_gpu).steps

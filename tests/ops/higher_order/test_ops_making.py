@@ -195,7 +195,7 @@ def test_axes_that_there_are_not(axis):
 
 
 def test_a_check_tries_the_forms(monkeypatch):
-    monkeypatch.setattr("noyau.jobs.check.candidates.generated_on", lambda *, gpu: () if gpu else ("c",))
+    monkeypatch.setattr("noyau.jobs.check.candidates.languages_for", lambda *, gpu: () if gpu else ("c",))
     found = noyau.check(noyau.reduce(lambda state, x: state * 0.5 + x, 0.0, name="horner"), budget_s=0.3)
     assert found.ok, str(found)
     assert [kernel.name for kernel in found.kernels] == [

@@ -12,7 +12,7 @@ import torch
 
 import noyau
 from noyau import nn
-from noyau.codegen.language import generated_on
+from noyau.codegen.language import languages_for
 from noyau.compiler.autodiff.adjoints import derive
 from noyau.compiler.lowering.input_layouts import PACKED
 from noyau.compiler.schedules.gpu import rows as gpu_rows
@@ -98,7 +98,7 @@ def generated_in(language, graph, sizes):
     )
 
 
-@pytest.mark.parametrize("language", ["c", *generated_on(gpu=True)])
+@pytest.mark.parametrize("language", ["c", *languages_for(gpu=True)])
 @pytest.mark.parametrize("name", OPS)
 def test_each_launch_of_a_call_runs_in_its_certificate(name, language):
     launches = 0
@@ -129,7 +129,7 @@ def interpreted(monkeypatch):
         pytest.skip("Triton does not interpret")
     for place, name, least in ((gpu_rows, "KEPT", 8), (gpu_rows, "SHORT", 16), (gpu_rows, "SHARED_ROWS", 1)):
         monkeypatch.setattr(place, name, least)
-    monkeypatch.setattr(graph_kernels.generate, "languages_on", lambda device: generated_on(gpu=True))
+    monkeypatch.setattr(graph_kernels.generate, "languages_on", lambda device: languages_for(gpu=True))
     monkeypatch.setattr("noyau.ops.torch.graph_kernels.CELLS", 0)
 
 

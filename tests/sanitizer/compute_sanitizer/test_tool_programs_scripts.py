@@ -10,10 +10,10 @@ from noyau.sanitizer.compute_sanitizer import tool
 from noyau.sanitizer.compute_sanitizer.driver import WISH
 from noyau.sanitizer.compute_sanitizer.tool import ToolReport, read_reports, second_opinion
 from noyau.sanitizer.records import Site
-from noyau.sanitizer.scripts.record import KernelSeen, ScriptCheck
+from noyau.sanitizer.scripts.record import ScriptCheck, SeenKernel
 
 FOLDER = Path(__file__).parent / "recorded"
-CHECKED = ScriptCheck("script.py", (KernelSeen("raced", "numba_cuda", "script.py:3", 1, ("x",), 9),))
+CHECKED = ScriptCheck("script.py", (SeenKernel("raced", "numba_cuda", "script.py:3", 1, ("x",), 9),))
 
 
 def test_each_report_goes_to_its_kernel(monkeypatch):
@@ -36,7 +36,7 @@ def test_each_report_goes_to_its_kernel(monkeypatch):
 def opinion(monkeypatch, told, *names):
     monkeypatch.setattr(tool, "missing", lambda: "")
     monkeypatch.setattr(tool, "run_tools", lambda *_: told)
-    kernels = tuple(KernelSeen(name, "triton", f"script.py:{k}", 1, ("x",), 9) for k, name in enumerate(names))
+    kernels = tuple(SeenKernel(name, "triton", f"script.py:{k}", 1, ("x",), 9) for k, name in enumerate(names))
     return second_opinion(ScriptCheck("script.py", kernels), Path("script.py"))
 
 

@@ -6,7 +6,7 @@ import linecache
 import pytest
 
 from noyau.errors import InputError
-from noyau.sanitizer.scripts.notebooks import cells_of, remembered, run_cells
+from noyau.sanitizer.scripts.notebooks import cells_of, remember_cells, run_cells
 
 
 def book(tmp_path, *cells):
@@ -57,7 +57,7 @@ def test_a_file_that_a_cell_writes_is_there_for_the_next_one(tmp_path, capsys, m
 
 
 def test_the_text_of_a_cell_is_found_by_its_name(tmp_path):
-    remembered(cells_of(book(tmp_path, "a = 1\nb = 2")), "book.ipynb")
+    remember_cells(cells_of(book(tmp_path, "a = 1\nb = 2")), "book.ipynb")
     assert linecache.getline("book.ipynb[cell 1]", 2) == "b = 2\n"
 
 

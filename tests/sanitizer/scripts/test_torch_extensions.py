@@ -13,7 +13,7 @@ from noyau.errors import BuildError, UnsupportedError
 from noyau.sanitizer.scripts import torch_extensions
 from noyau.sanitizer.scripts.record import ScriptSession
 from noyau.sanitizer.scripts.torch_extensions import Extensions, is_compiled, stood_in
-from noyau.sanitizer.scripts.triton_host import is_marked, marked
+from noyau.sanitizer.scripts.triton_host import is_marked, mark_tensors
 
 SCRIPT = '''from torch.utils.cpp_extension import load_inline
 TEXT = """
@@ -66,8 +66,8 @@ def built(tmp_path_factory):
 
 def test_tensors_are_changed_where_they_lie_and_results_are_the_same_ones(built):
     session, module = built
-    wide = marked(torch.zeros(3, 8))
-    x, out = marked(torch.arange(8.0)), marked(wide[1])
+    wide = mark_tensors(torch.zeros(3, 8))
+    x, out = mark_tensors(torch.arange(8.0)), mark_tensors(wide[1])
     version = wide._version
     assert module.fill(x, x, out) is out
     assert wide[1].tolist() == [2.0 * each for each in range(8)]
@@ -79,7 +79,7 @@ def test_tensors_are_changed_where_they_lie_and_results_are_the_same_ones(built)
 
 
 def test_results_are_views_or_tensors_of_their_own(built):
-    x = marked(torch.arange(6.0).reshape(3, 2))
+    x = mark_tensors(torch.arange(6.0).reshape(3, 2))
     view, own, empty = built[1].parts(x, torch.float16)
     x[1, 0] = 9
     assert view.tolist() == [9, 3]
@@ -88,7 +88,7 @@ def test_results_are_views_or_tensors_of_their_own(built):
 
 
 def test_operators_of_torch_between_kernels(built):
-    x, w = marked(torch.arange(12.0).reshape(4, 3) / 7), marked(torch.eye(3)[:2])
+    x, w = mark_tensors(torch.arange(12.0).reshape(4, 3) / 7), mark_tensors(torch.eye(3)[:2])
     y = (x @ w.t() - 0.5).relu()
     for got, want in zip(
         built[1].mixed(x, w),
@@ -102,21 +102,21 @@ def test_operators_of_torch_between_kernels(built):
 
 
 def test_a_call_finds_what_earlier_ones_left_in_statics(built):
-    x, y = marked(torch.ones(5)), marked(torch.ones(6))
+    x, y = mark_tensors(torch.ones(5)), mark_tensors(torch.ones(6))
     assert [built[1].calls(each) for each in (x, x, y, x)] == [1, 2, 1, 3]
 
 
 def test_findings_stand_on_lines_of_the_script(built):
     session, module = built
-    x = marked(torch.arange(64.0))
-    module.fill(x, marked(torch.ones(60)), marked(torch.zeros(64)))
+    x = mark_tensors(torch.arange(64.0))
+    module.fill(x, mark_tensors(torch.ones(60)), mark_tensors(torch.zeros(64)))
     (finding,) = session.kernels["fill", "script.py"].findings
     assert (finding.kind, finding.place) == ("out-of-bounds", "script.py:5")
     assert "y at 60, which has 60 cells" in finding.message
 
 
 def test_what_goes_wrong_is_raised_as_torch_does(built):
-    module, x = built[1], marked(torch.ones(4))
+    module, x = built[1], mark_tensors(torch.ones(4))
     with pytest.raises(RuntimeError, match="on a GPU, please"):
         module.fill(torch.ones(4), x, x)
     with pytest.raises(TypeError, match="fill takes 3 arguments"):

@@ -38,24 +38,26 @@ class _Scope:
 def note_signs(kernel: Kernel) -> Kernel:
     """The kernel, before its folds are loops, with each e^x marked whose argument is never above 0, and each quotient
     that is the share of one of them in their sum."""
-    return with_bodies(kernel, lambda body: _noted(body, _Scope()))
+    return with_bodies(kernel, lambda body: _note_bounds(body, _Scope()))
 
 
-def _noted(body: Iterable[Statement], scope: _Scope) -> Statements:
+def _note_bounds(body: Iterable[Statement], scope: _Scope) -> Statements:
     notes: list[Statement] = []
     for statement in body:
         match statement:
             case Let(_, Fold() as fold):
-                statement = replace(statement, value=replace(fold, body=_noted(fold.body, scope.within(fold.loops))))
+                statement = replace(
+                    statement, value=replace(fold, body=_note_bounds(fold.body, scope.within(fold.loops)))
+                )
             case Let(_, Call("exp", (operand,)) as call):
                 below = _largest(operand, scope) is not None
                 statement = replace(statement, value=_assuming(call, Assumption.NON_POSITIVE, below))
             case Let(_, Call("divide", (part, whole)) as call):
                 statement = replace(statement, value=_assuming(call, Assumption.SHARE, _is_share(part, whole, scope)))
             case Loop(var, extent):
-                statement = replace(statement, body=_noted(statement.body, scope.within([(var, extent)])))
+                statement = replace(statement, body=_note_bounds(statement.body, scope.within([(var, extent)])))
             case If():
-                statement = replace(statement, body=_noted(statement.body, scope))
+                statement = replace(statement, body=_note_bounds(statement.body, scope))
             case _:
                 pass
         if isinstance(statement, Let):
@@ -112,10 +114,10 @@ def _places(fold: Fold, scope: _Scope) -> Iterable[dict[str, DimLike]]:
 def keep_shares(kernel: Kernel) -> Kernel:
     """The kernel, scheduled, with shares marked only in loops that are known to be long, over cells whose sum is the
     same: there its inverse is computed once, which a short row waits for longer than its quotients take."""
-    return with_bodies(kernel, lambda body: _kept(body, None))
+    return with_bodies(kernel, lambda body: _keep_bounds(body, None))
 
 
-def _kept(body: Iterable[Statement], own: frozenset[str] | None) -> Statements:
+def _keep_bounds(body: Iterable[Statement], own: frozenset[str] | None) -> Statements:
     """`own`: the names that the loop around gives values to, in each round; None where that is not long."""
 
     def change(expr: Expr) -> Expr:
@@ -132,9 +134,9 @@ def _kept(body: Iterable[Statement], own: frozenset[str] | None) -> Statements:
             case Loop(extent=extent):
                 inside = frozenset(s.name for s in every_statement(statement.body) if isinstance(s, Let))
                 long = lengths.get(str(extent), extent.constant or 0) >= LONG
-                result.append(replace(statement, body=_kept(statement.body, inside if long else None)))
+                result.append(replace(statement, body=_keep_bounds(statement.body, inside if long else None)))
             case If():
-                result.append(replace(statement, body=_kept(statement.body, own)))
+                result.append(replace(statement, body=_keep_bounds(statement.body, own)))
             case _:
                 result += rewrite((statement,), change)
         if isinstance(statement, Let):

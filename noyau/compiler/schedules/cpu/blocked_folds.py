@@ -33,7 +33,7 @@ def rows_before(kernel: ir.Kernel) -> tuple[ir.Kernel, list[Statements]] | None:
     scratch = ir.Buffer(f"{let.name}.values", fold.value.dtype, shape, ir.Role.SCRATCH)
     cell = (sum((Dim.of(var) * k for (var, _), k in zip(fold.loops, strides_of(shape), strict=True)), Dim.of(0)),)
     loops = [ir.Loop(variable, extent, ir.Axis.SERIAL, ()) for variable, extent in fold.loops]
-    rows = primitives.nested(loops, (*fold.body, ir.Store((scratch.name,), cell, (fold.value,))))
+    rows = primitives.nest(loops, (*fold.body, ir.Store((scratch.name,), cell, (fold.value,))))
     folded = replace(fold, body=(), value=ir.Load(scratch.name, cell, scratch.dtype))
     light = tuple(s for s in body[:at] if primitives.is_light(s) or folds.asks(s))
     blocks = [primitives.drop_unused((*light, *rows)), (*body[:at], replace(let, value=folded), *body[at + 1 :])]
@@ -72,7 +72,7 @@ def in_two(
     The cells of scratch lie in the order of the loops, blocks outside the innermost. `rests`: see `expand_folds`."""
     let, zero = folds.first_fold(body), Dim.of(0)
     at = body.index(let)
-    parts = folds.parted(body) if every else folds.Parted(body[:at], (let,), body[at + 1 :])
+    parts = folds.part_folds(body) if every else folds.PartedBlock(body[:at], (let,), body[at + 1 :])
     variable, scratch = f"#block_of_{parts.lets[0].name}", list[ir.Buffer]()
     passes, stores, merges, results = (list[Statements](), list[ir.Store](), list[Statements](), list[ir.Let]())
     for let in parts.lets:

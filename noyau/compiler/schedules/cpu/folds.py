@@ -24,7 +24,7 @@ from noyau.compiler.schedules.primitives import (
     drop_unused,
     is_costly,
     minimum,
-    nested,
+    nest,
     variables_of,
 )
 from noyau.dtypes import DType
@@ -33,7 +33,7 @@ from noyau.ir import walk
 from noyau.ir.dims import Dim, DimLike, Shape, product
 from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.walk import all_dims, fold_of, folds_in, is_fold, loads_of, rewrite
-from noyau.text import unused
+from noyau.text import free_name
 
 BLOCK = 512  # values that lanes take in before they join the total: each lane adds few, as NumPy's pairwise sum does
 LONG = 512  # values of a row from which more lanes than FEW take less time than their merge
@@ -109,8 +109,8 @@ def expand_folds(statements: Statements, lanes: int, *, wide: bool = True, rests
 
 def total_of(fold: ir.Fold, name: str, lanes: int, *, wide: bool, rests: bool = True) -> tuple[Statements, State]:
     """The loops of a fold, and their state in cell 0; 0 lanes: as many as suit its length. The rest: `expand_folds`."""
-    lanes = lanes or (MANY if MONOIDS[fold.monoid].wants_lanes or _known(fold.loops[-1][1]) >= LONG else FEW)
-    lanes = 1 if is_ordered(fold) else min(lanes, _known(fold.loops[-1][1]) or lanes)
+    lanes = lanes or (MANY if MONOIDS[fold.monoid].wants_lanes or _power_below(fold.loops[-1][1]) >= LONG else FEW)
+    lanes = 1 if is_ordered(fold) else min(lanes, _power_below(fold.loops[-1][1]) or lanes)
     apart = rests or _is_short(fold) or MONOIDS[fold.monoid].wants_lanes or is_costly(fold.body)
     if lanes == 1 or _is_short(fold):
         state = state_of(fold, name, wide=wide and lanes == 1)
@@ -122,10 +122,10 @@ def total_of(fold: ir.Fold, name: str, lanes: int, *, wide: bool, rests: bool = 
         return (*lanes_of(placed, part, lanes, name, rests=apart), total.store(zero, part.load(zero), merge=True))
 
     if rests:
-        whole = piece(moved(fold, Dim.of(block) * step, Dim.of(step)))
+        whole = piece(move_fold(fold, Dim.of(block) * step, Dim.of(step)))
         loops: Statements = (ir.Loop(block, extent // step, ir.Axis.SERIAL, whole),)
         left = extent % step
-        loops += piece(moved(fold, extent // step * step, left)) if left != zero else ()
+        loops += piece(move_fold(fold, extent // step * step, left)) if left != zero else ()
     else:
         blocks, length, placed = in_blocks(fold, BLOCK, block)
         loops = (ir.Loop(block, blocks, ir.Axis.SERIAL, (*length, *piece(placed))),)
@@ -137,7 +137,7 @@ def is_ordered(fold: ir.Fold) -> bool:
     return MONOIDS[fold.monoid].ordered
 
 
-def _known(extent: Dim) -> int:
+def _power_below(extent: Dim) -> int:
     """The largest power of two not above an extent that is known now; 0 where it is not."""
     known = extent.constant
     return 0 if not known else 1 << (known.bit_length() - 1)
@@ -155,7 +155,7 @@ def in_blocks(fold: ir.Fold, size: int, variable: str) -> tuple[Dim, Statements,
     begin = Dim.of(variable) * step
     length, known = f"{variable}_length", extent % step == Dim.of(0)
     before = () if known else (ir.Let(length, ir.Index(minimum(Dim.of(step), extent - begin))),)
-    return (extent + (step - 1)) // step, before, moved(fold, begin, Dim.of(step) if known else Dim.of(length))
+    return (extent + (step - 1)) // step, before, move_fold(fold, begin, Dim.of(step) if known else Dim.of(length))
 
 
 def _step(fold: ir.Fold, size: int) -> int:
@@ -164,7 +164,7 @@ def _step(fold: ir.Fold, size: int) -> int:
     return size if len(fold.loops) == 1 else max(1, size // (inner.constant or 64))
 
 
-def moved(fold: ir.Fold, start: Dim, count: Dim) -> ir.Fold:
+def move_fold(fold: ir.Fold, start: Dim, count: Dim) -> ir.Fold:
     """The fold over `count` rounds of its outermost loop, from `start` on."""
     outer = fold.loops[0][0]
     moved = walk.substitute_in(replace(fold, at=position(fold)), {outer: Dim.of(outer) + start})
@@ -183,10 +183,10 @@ def position(fold: ir.Fold) -> Dim:
 
 def step(fold: ir.Fold, state: State, at: Dim) -> Statements:
     """The body of a fold, and the merge of its value into the state in a cell."""
-    return (*expand_folds(fold.body, 1), taken(fold, state, at))
+    return (*expand_folds(fold.body, 1), merge_into(fold, state, at))
 
 
-def taken(fold: ir.Fold, state: State, at: Dim) -> ir.Store:
+def merge_into(fold: ir.Fold, state: State, at: Dim) -> ir.Store:
     """The merge of the value of a fold into the state in a cell."""
     return state.store(at, MONOIDS[fold.monoid].lift(Symbolic(), fold.value, ir.Index(position(fold))), merge=True)
 
@@ -216,12 +216,12 @@ def lanes_of(fold: ir.Fold, state: State, lanes: int, name: str, *, rests: bool)
 def over(lane: str, lanes: int, store: ir.Store) -> ir.Statement:
     """A Store of constants for each lane."""
     if lanes > 1:
-        return filled(lane, Dim.of(lanes), store)
+        return fill(lane, Dim.of(lanes), store)
     (alone,) = walk.substitute((store,), {lane: Dim.of(0)})
     return alone
 
 
-def filled(variable: str, extent: Dim, store: ir.Store) -> ir.Statement:
+def fill(variable: str, extent: Dim, store: ir.Store) -> ir.Statement:
     """A Store of constants into each cell of memory."""
     match store:
         case ir.Store((name,), _, (ir.Const(value, dtype),), None) if value == 0 and math.copysign(1, value) == 1:
@@ -246,7 +246,7 @@ def first_fold(body: Statements) -> ir.Let:
 
 
 @dataclass(frozen=True, slots=True)
-class Parted:
+class PartedBlock:
     """A block in three: what no fold gives anything to, the folds, and what follows from them."""
 
     before: Statements
@@ -254,7 +254,7 @@ class Parted:
     after: Statements
 
 
-def parted(body: Statements) -> Parted:
+def part_folds(body: Statements) -> PartedBlock:
     """A block with its folds side by side. Stores, which it does not read, may wait; what an index obeys does not."""
     lets = lets_of_folds(body)
     waits = {let.name for let in lets}
@@ -267,12 +267,12 @@ def parted(body: Statements) -> Parted:
         else:
             after.append(statement)
             waits |= {s.name for s in walk.every_statement((statement,)) if isinstance(s, ir.Let)}
-    return Parted(tuple(before), tuple(lets), tuple(after))
+    return PartedBlock(tuple(before), tuple(lets), tuple(after))
 
 
 def are_alike(body: Statements) -> bool:
     """Whether the folds of a block run over the same loops, and none waits for what another gives."""
-    parts = parted(body)
+    parts = part_folds(body)
     folds = list(map(walk.fold_of, parts.lets))
     if len({tuple(extent for _, extent in fold.loops) for fold in folds}) != 1 or any(map(is_ordered, folds)):
         return False
@@ -281,7 +281,7 @@ def are_alike(body: Statements) -> bool:
     return not any((late - own[let.name] | {let.name}) & names_in((let,)) for let in parts.lets)
 
 
-def levelled(body: Statements) -> Statements:
+def levels(body: Statements) -> Statements:
     """A block in which folds stand side by side that do not wait for each other. Nothing that it stores is read in it,
     so that stores, and loops, may wait; what an index has to obey stays before what is loaded there."""
     level, pending = list[ir.Statement](), list(body)
@@ -317,7 +317,7 @@ def names_in(statements: Sequence[ir.Statement]) -> set[str]:
 
 def expand_together(body: Statements) -> Statements:
     """A block whose folds are alike, each over one partial state, all in one pass."""
-    parts, passes, results = parted(body), [], []
+    parts, passes, results = part_folds(body), [], []
     for let in parts.lets:
         loops, state = total_of(walk.fold_of(let), let.name, 1, wide=False)
         passes.append(loops)
@@ -330,21 +330,21 @@ def in_one_pass(parts: Sequence[Statements]) -> Statements:
     loops = [part[-1] for part in parts]
     if len(parts) == 1 or not all(isinstance(s, ir.Loop) for s in loops):
         return tuple(s for part in parts for s in part)
-    return (*(s for part in parts for s in part[:-1]), _joined([s for s in loops if isinstance(s, ir.Loop)]))
+    return (*(s for part in parts for s in part[:-1]), _join_loops([s for s in loops if isinstance(s, ir.Loop)]))
 
 
-def _joined(loops: Sequence[ir.Loop]) -> ir.Loop:
+def _join_loops(loops: Sequence[ir.Loop]) -> ir.Loop:
     """Loops of one extent as one."""
     first = loops[0]
     assert all(loop.extent == first.extent and loop.axis is first.axis for loop in loops)
     bodies = [walk.substitute(loop.body, {loop.var: Dim.of(first.var)}) for loop in loops]
     inner = [body[0] for body in bodies if len(body) == 1 and isinstance(body[0], ir.Loop)]
     if len(inner) == len(bodies) and len({(loop.extent, loop.tile) for loop in inner}) == 1:
-        return replace(first, body=(_joined(inner),))
-    return replace(first, body=merged(bodies))
+        return replace(first, body=(_join_loops(inner),))
+    return replace(first, body=fuse(bodies))
 
 
-def merged(bodies: Sequence[Statements]) -> Statements:
+def fuse(bodies: Sequence[Statements]) -> Statements:
     """Blocks as one, in which each value stands once, and each name is of one value."""
     once, names = list[ir.Statement](), dict[ir.Expr, str]()
     for body in bodies:
@@ -354,17 +354,17 @@ def merged(bodies: Sequence[Statements]) -> Statements:
             if not isinstance(statement, ir.Let):
                 once.append(statement)
                 continue
-            value = walk.rewrite_expression(statement.value, _unnamed)
-            name = names.get(value) or unused(statement.name, names.values())
+            value = walk.rewrite_expression(statement.value, _normal_names)
+            name = names.get(value) or free_name(statement.name, names.values())
             if value not in names:
                 once.append(replace(statement, name=name))
                 names[value] = name
             if name != statement.name:
-                waiting = list(walk.rewrite(waiting, partial(_named, old=statement.name, new=name)))
+                waiting = list(walk.rewrite(waiting, partial(_rename_variable, old=statement.name, new=name)))
     return tuple(once)
 
 
-def _unnamed(expr: ir.Expr) -> ir.Expr:
+def _normal_names(expr: ir.Expr) -> ir.Expr:
     """A fold with its loops and values named by where they stand: folds that compute the same are then equal."""
     if not isinstance(expr, ir.Fold):
         return expr
@@ -381,7 +381,7 @@ def _unnamed(expr: ir.Expr) -> ir.Expr:
     return walk.substitute_in(walk.fold_of(other), {name: Dim.of(new) for name, new in names.items()})
 
 
-def _named(expr: ir.Expr, old: str, new: str) -> ir.Expr:
+def _rename_variable(expr: ir.Expr, old: str, new: str) -> ir.Expr:
     return replace(expr, name=new) if isinstance(expr, ir.Var) and expr.name == old else expr
 
 
@@ -417,12 +417,12 @@ def keep_folds(kernel: ir.Kernel) -> ir.Kernel:
         scratch = ir.Buffer(f"{place.let.name}.once", dtype, shape, ir.Role.SCRATCH)
         loads: dict[ir.Expr, ir.Expr] = {fold_of(each.let): ir.Load(scratch.name, each.index, dtype) for each in places}
         first.append(ir.Launch(_alone(place, scratch.name)))
-        last = replace(last, body=rewrite(last.body, partial(_loaded, loads)))
+        last = replace(last, body=rewrite(last.body, partial(_load_fold, loads)))
         kernel = replace(kernel, buffers=(*kernel.buffers, scratch))
     return replace(kernel, launches=(*first, last))
 
 
-def _loaded(loads: Mapping[ir.Expr, ir.Expr], expr: ir.Expr) -> ir.Expr:
+def _load_fold(loads: Mapping[ir.Expr, ir.Expr], expr: ir.Expr) -> ir.Expr:
     return loads.get(expr, expr) if isinstance(expr, ir.Fold) else expr
 
 
@@ -457,7 +457,7 @@ def _alone(place: _Place, buffer: str) -> Statements:
     """The loops that leave the results of a fold in a buffer."""
     store = ir.Store((buffer,), place.index, (ir.Var(place.let.name, place.let.value.dtype),))
     loops = (ir.Loop(str(dim), place.extents[str(dim)], ir.Axis.SERIAL, ()) for dim in place.index if dim.names)
-    return nested(loops, drop_unused((*place.before, place.let, store)))
+    return nest(loops, drop_unused((*place.before, place.let, store)))
 
 
 def _stands_alone(place: _Place) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import partial
 
 from noyau.compiler.lowering.loop_cuts import FEW, divisions
-from noyau.compiler.schedules.cpu.folds import merged
+from noyau.compiler.schedules.cpu.folds import fuse
 from noyau.compiler.schedules.primitives import Statements, change_lanes, drop_unused, either, minimum, with_bodies
 from noyau.dtypes import DType
 from noyau.ir import loops as ir
@@ -41,10 +41,10 @@ def _cut(loop: ir.Loop) -> Statements:
         return (loop,)
     (point,) = changes
     until = Dim.of(f"{loop.var}_until")
-    behind = substitute(_decided(loop, before=False), {loop.var: until + Dim.of(loop.var)})
+    behind = substitute(_decide(loop, before=False), {loop.var: until + Dim.of(loop.var)})
     return (
         ir.Let(str(until), ir.Index(minimum(maximum(point, 0), loop.extent))),
-        replace(loop, extent=until, body=_decided(loop, before=True)),
+        replace(loop, extent=until, body=_decide(loop, before=True)),
         replace(loop, extent=loop.extent - until, body=behind),
     )
 
@@ -67,7 +67,7 @@ def _change(expr: ir.Expr, variable: str) -> Change | None:
     return {Dim.of(1): (-at_first, True), Dim.of(-1): (at_first + 1, False)}.get(step)
 
 
-def _decided(loop: ir.Loop, *, before: bool) -> Statements:
+def _decide(loop: ir.Loop, *, before: bool) -> Statements:
     """The body of a loop where the conditions are what they are before they change, or from there on."""
     constants: dict[str, ir.Const] = {}
 
@@ -125,7 +125,7 @@ def _in_steps(loop: ir.Loop) -> Statements:
     moved = (substitute(loop.body, {loop.var: Dim.of(loop.var) * count + at}) for at in range(count))
     cells = [with_dims(body, lambda dim: simplify(dim, {})) for body in moved]
     rest = substitute(loop.body, {loop.var: rounds * count + Dim.of(loop.var)})
-    loops = replace(loop, extent=rounds, body=merged(cells)), replace(loop, extent=left, body=rest)
+    loops = replace(loop, extent=rounds, body=fuse(cells)), replace(loop, extent=left, body=rest)
     return loops[: 1 if left == Dim.of(0) else 2]
 
 

@@ -20,7 +20,7 @@ from functools import partial
 from itertools import takewhile
 
 from noyau.compiler.schedules import primitives
-from noyau.compiler.schedules.cpu.prefetches import NextRow, fetch, next_rows, replaced
+from noyau.compiler.schedules.cpu.prefetches import NextRow, fetch, next_rows, replace_names
 from noyau.compiler.schedules.primitives import Statements, change_lanes, either, stride_of, with_bodies
 from noyau.dtypes import DType
 from noyau.ir import loops as ir
@@ -109,7 +109,7 @@ def _in_tiles(body: Statements) -> Statements:
         return body
     if not all(isinstance(s, ir.Let | ir.Store) for s in last.body):
         return body
-    tiles, length, tile = _tiled(last)
+    tiles, length, tile = _tile(last)
     return (*before, replace(tiles, body=(*length, tile)))
 
 
@@ -124,9 +124,9 @@ def _around(statement: ir.Statement, change: LargeOutputs) -> Statements | None:
 def _loop(loop: ir.Loop, size: Dim, change: LargeOutputs) -> Statements:
     """The loop, and the same in tiles that go around the caches, of which the kernel takes one by the size."""
     if loop.axis is ir.Axis.LANES and (most_rounds(loop, change) or TILE + 1) <= TILE:
-        return _by_size(size, change.least_bytes, (loop,), _staged(loop, change))
-    tiles, length, tile = _tiled(loop)
-    staged = _staged(tile, change)
+        return _by_size(size, change.least_bytes, (loop,), _stage(loop, change))
+    tiles, length, tile = _tile(loop)
+    staged = _stage(tile, change)
     if loop.axis is ir.Axis.THREADS:
         return (replace(tiles, body=(*length, *_by_size(size, change.least_bytes, (tile,), staged))),)
     ahead = fetch(change.rows, loop, Dim.of(tiles.var) * TILE, TILE)
@@ -135,9 +135,9 @@ def _loop(loop: ir.Loop, size: Dim, change: LargeOutputs) -> Statements:
     return _by_size(size, change.least_bytes, (loop,), (large,))
 
 
-def _tiled(loop: ir.Loop) -> tuple[ir.Loop, Statements, ir.Loop]:
+def _tile(loop: ir.Loop) -> tuple[ir.Loop, Statements, ir.Loop]:
     """The loop over tiles of TILE cells, the Let of their length, and the loop over one, in lanes."""
-    tiles, length, tile = primitives.tiled(loop, TILE, f"{loop.var}w", loop.var, f"{loop.var}_count")
+    tiles, length, tile = primitives.tile_loop(loop, TILE, f"{loop.var}w", loop.var, f"{loop.var}_count")
     axis = ir.Axis.THREADS if loop.axis is ir.Axis.THREADS else ir.Axis.SERIAL
     return replace(tiles, axis=axis), length, replace(tile, axis=ir.Axis.LANES)
 
@@ -149,7 +149,7 @@ def _by_size(size: Dim, least_bytes: int, small: Statements, large: Statements) 
     return primitives.either(is_large, large, small)
 
 
-def _staged(tile: ir.Loop, change: LargeOutputs) -> Statements:
+def _stage(tile: ir.Loop, change: LargeOutputs) -> Statements:
     """A tile whose cells go to memory of the thread, if they are not there, and then around the caches to outputs."""
     if as_they_are := _copies(tile, change):
         return as_they_are
@@ -161,13 +161,13 @@ def _staged(tile: ir.Loop, change: LargeOutputs) -> Statements:
         replace(s, buffers=(own[s.buffers[0]],), index=cell) if isinstance(s, ir.Store) else s for s in tile.body
     )
     loads = (ir.Load(own[s.buffers[0]], cell, outputs[s.buffers[0]].dtype.compute) for s in stores_of(tile))
-    copies = (_streamed(tile, store, load) for store, load in zip(stores_of(tile), loads, strict=True))
+    copies = (_stream(tile, store, load) for store, load in zip(stores_of(tile), loads, strict=True))
     return (*memory, replace(tile, body=body), *copies)
 
 
-def _streamed(tile: ir.Loop, store: ir.Store, load: ir.Load) -> ir.StreamStore:
+def _stream(tile: ir.Loop, store: ir.Store, load: ir.Load) -> ir.StreamStore:
     """The cells of a tile, from memory of the thread."""
-    to, (start,) = (replaced(index, {tile.var: 0}) for index in (store.index, load.index))
+    to, (start,) = (replace_names(index, {tile.var: 0}) for index in (store.index, load.index))
     return ir.StreamStore(store.buffers[0], to, load.buffer, start, tile.extent, load.dtype)
 
 
@@ -182,7 +182,7 @@ def _copies(tile: ir.Loop, change: LargeOutputs) -> tuple[ir.StreamStore, ...]:
             return ()
         if change.own.get(load.buffer) is not change.outputs[store.buffers[0]].dtype:
             return ()
-        copies.append(_streamed(tile, store, load))
+        copies.append(_stream(tile, store, load))
     return tuple(copies)
 
 
@@ -220,27 +220,27 @@ class StagedTile:
 
 def in_lines(kernel: ir.Kernel) -> ir.Kernel:
     """The kernel whose tiles of words that begin with a line go around the caches a few lines at a time."""
-    return with_bodies(kernel, _lined)
+    return with_bodies(kernel, _align)
 
 
-def _lined(body: Iterable[ir.Statement]) -> Statements:
+def _align(body: Iterable[ir.Statement]) -> Statements:
     result: list[ir.Statement] = []
     rest = tuple(body)
     while rest:
-        if (tile := staged_tile(rest)) is not None:
+        if (tile := match_tile(rest)) is not None:
             places = tuple((copy.buffer, copy.index) for copy in tile.copies)
             # and begins with a line wherever it is written
             result += either(ir.InWholeLines(tile.tile.extent, tile.cells, places), (_lines(tile),), tile.statements)
             rest = rest[len(tile.statements) :]
             continue
         statement, *_ = rest
-        inner = replace(statement, body=_lined(statement.body)) if isinstance(statement, ir.Loop | ir.If) else statement
+        inner = replace(statement, body=_align(statement.body)) if isinstance(statement, ir.Loop | ir.If) else statement
         result.append(inner)
         rest = rest[1:]
     return tuple(result)
 
 
-def staged_tile(statements: Sequence[ir.Statement]) -> StagedTile | None:
+def match_tile(statements: Sequence[ir.Statement]) -> StagedTile | None:
     """The tile that statements begin with, if it can go so."""
     memory = tuple(s for s in takewhile(lambda s: isinstance(s, ir.Alloc), statements) if isinstance(s, ir.Alloc))
     after = statements[len(memory) : 2 * len(memory) + 1]
@@ -285,7 +285,7 @@ def in_pairs(kernel: ir.Kernel) -> ir.Kernel:
 
     def in_body(body: Statements) -> Statements:
         memory = buffers | {s.name: s.dtype for s in every_statement(body) if isinstance(s, ir.Alloc)}
-        return change_lanes(body, lambda loop: _paired(loop) if _is_of_halves(loop, memory) else None)
+        return change_lanes(body, lambda loop: _pair_cells(loop) if _is_of_halves(loop, memory) else None)
 
     return with_bodies(kernel, in_body)
 
@@ -309,10 +309,10 @@ def _is_half(access: ir.Load | ir.Store, variable: str, memory: Mapping[str, DTy
     return memory.get(name) is DType.BF16 and stride_of(access, variable) == Dim.of(1) and not masked
 
 
-def _paired(loop: ir.Loop) -> Statements:
+def _pair_cells(loop: ir.Loop) -> Statements:
     """The loop over pairs, and one over the last cell where their number is odd."""
     half, first = f"{loop.var}h", Dim.of(f"{loop.var}h") * 2
-    odd = _renamed(substitute(loop.body, {loop.var: first + 1}))
+    odd = _rename_lets(substitute(loop.body, {loop.var: first + 1}))
     pairs = ir.Loop(half, loop.extent // 2, ir.Axis.LANES, (*substitute(loop.body, {loop.var: first}), *odd))
     if loop.extent % 2 == Dim.of(0):
         return (pairs,)
@@ -320,7 +320,7 @@ def _paired(loop: ir.Loop) -> Statements:
     return pairs, replace(loop, extent=loop.extent % 2, body=last)
 
 
-def _renamed(body: Statements) -> Statements:
+def _rename_lets(body: Statements) -> Statements:
     """The statements with names of their own for their Lets."""
     names = {s.name: f"{s.name}.odd" for s in body if isinstance(s, ir.Let)}
 

@@ -19,7 +19,7 @@ from noyau.ir.ranges import highest
 from noyau.ir.walk import every_statement, loads_of, on_threads, substitute
 
 
-def replaced(index: Shape, values: Mapping[str, DimLike]) -> Shape:
+def replace_names(index: Shape, values: Mapping[str, DimLike]) -> Shape:
     return tuple(dim.replace(values) for dim in index)
 
 
@@ -44,8 +44,8 @@ def next_rows(body: Statements, inputs: Mapping[str, ir.Buffer]) -> tuple[NextRo
     loops: dict[str, DimLike] = {s.var: 0 for s in every_statement(inner) if isinstance(s, ir.Loop)}
     rows: dict[str, NextRow] = {}
     for load in loads_from(inner, inputs) if threads else ():
-        buffer, start = inputs[load.buffer], replaced(load.index, loops)
-        following = replaced(start, {threads[-1]: Dim.of(threads[-1]) + 1})
+        buffer, start = inputs[load.buffer], replace_names(load.index, loops)
+        following = replace_names(start, {threads[-1]: Dim.of(threads[-1]) + 1})
         first = load.buffer not in rows or _terms(following) < _terms(rows[load.buffer].start)
         names = frozenset[str]().union(*(dim.names for dim in start))
         known = all(name in threads for name in names if name.startswith("#"))
@@ -167,7 +167,7 @@ def _strips(loop: ir.Loop, strip: ir.Loop, ahead: _Next, around: frozenset[str])
     for load in loads_from(strip.body, ahead.inputs):
         moves = any(thread in dim.names for dim in load.index)
         line = ir.LINE_BYTES // ahead.inputs[load.buffer].dtype.bytes
-        start = replaced(load.index, {strip.var: 0, thread: Dim.of(thread) + 1})
+        start = replace_names(load.index, {strip.var: 0, thread: Dim.of(thread) + 1})
         known = all(name in around for dim in start for name in dim.names if name.startswith("#"))
         beside = stride_of(load, strip.var) == Dim.of(1) and load.buffer in inputs
         if cells and beside and moves and known:

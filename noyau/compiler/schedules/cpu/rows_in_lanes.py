@@ -37,14 +37,14 @@ def folds_of_folds(kernel: ir.Kernel) -> ir.Kernel | None:
     if not rows or not inner or ordered or any(isinstance(s, ir.Loop) for s in body):
         return None
     try:
-        short = ir.all_of(_known_at_most(product(n for _, n in fold.loops), Dim.of(SHORT)) for fold in inner)
-        many = _known_at_most(Dim.of(TILE), rows[-1].extent)
+        short = ir.all_of(_at_most(product(n for _, n in fold.loops), Dim.of(SHORT)) for fold in inner)
+        many = _at_most(Dim.of(TILE), rows[-1].extent)
         parts, ways = _passes(body), list[tuple[ir.Condition, Statements]]()
         if _lie_beside(parts, rows):
             ways.append((ir.all_of((short, many)), primitives.bind(_rows_beside(rows, parts), len(rows))))
         few = ir.opposite(many) if ways else True
         for condition, along in ((ir.all_of((short, few)), _values_beside), (ir.opposite(short), _in_turn)):
-            ways.append((condition, primitives.bind(primitives.nested(rows, _over(parts, along)), len(rows))))
+            ways.append((condition, primitives.bind(primitives.nest(rows, _over(parts, along)), len(rows))))
     except UnsupportedError:
         return None
     launches = [ir.Launch(body, ir.when(condition)) for condition, body in ways if condition is not False]
@@ -69,7 +69,7 @@ class _Pass:
 def _passes(body: Statements) -> list[ir.Statement | _Pass]:
     """The statements of a block, with its folds in passes, as few as may be."""
     parts, waiting = list[ir.Statement | _Pass](), list[ir.Let]()
-    for statement in cpu_folds.levelled(body):
+    for statement in cpu_folds.levels(body):
         if waiting and not (is_fold(statement) and cpu_folds.are_alike((*waiting, statement))):
             parts.append(_pass(waiting))
             waiting = []
@@ -87,10 +87,10 @@ def _pass(lets: Sequence[ir.Let]) -> _Pass:
     steps = []
     for fold, state in zip(folds, states, strict=True):
         same: dict[str, DimLike] = {old: Dim.of(new) for (old, _), (new, _) in zip(fold.loops, loops, strict=True)}
-        steps.append(substitute((*fold.body, cpu_folds.taken(fold, state, Dim.of(0))), same))
+        steps.append(substitute((*fold.body, cpu_folds.merge_into(fold, state, Dim.of(0))), same))
     ends = zip(lets, states, folds, strict=True)
     results = (ir.Let(let.name, state.result(Dim.of(0), fold.dtype), let.origin) for let, state, fold in ends)
-    once = cpu_folds.merged(steps)
+    once = cpu_folds.fuse(steps)
     values, stores = ([s for s in once if isinstance(s, ir.Store) is last] for last in (False, True))
     return _Pass(loops, (*values, *stores), states, tuple(results))
 
@@ -106,7 +106,7 @@ def _lie_beside(parts: Sequence[ir.Statement | _Pass], rows: Sequence[ir.Loop]) 
 def _rows_beside(rows: Sequence[ir.Loop], parts: Sequence[ir.Statement | _Pass]) -> Statements:
     """Each row in a lane."""
     places = _places(parts, rows)
-    body = [statement for load, memory in places.items() for statement in _filled(load, memory, parts)]
+    body = [statement for load, memory in places.items() for statement in _fill_memory(load, memory, parts)]
     for part in parts:
         if isinstance(part, _Pass):
             steps = rewrite(part.steps, lambda expr: places.get(expr, expr) if isinstance(expr, ir.Load) else expr)
@@ -114,7 +114,7 @@ def _rows_beside(rows: Sequence[ir.Loop], parts: Sequence[ir.Statement | _Pass])
             body += (*_around(part.loops, cpu_folds.expand_folds(steps, 1, wide=False)), *part.results)
         else:
             body.append(part)
-    return primitives.nested(rows[:-1], (side_by_side(replace(rows[-1], body=tuple(body)), TILE),))
+    return primitives.nest(rows[:-1], (side_by_side(replace(rows[-1], body=tuple(body)), TILE),))
 
 
 def _places(parts: Sequence[ir.Statement | _Pass], rows: Sequence[ir.Loop]) -> dict[ir.Load, ir.Load]:
@@ -134,7 +134,7 @@ def _extents(parts: Sequence[ir.Statement | _Pass]) -> dict[str, Dim]:
     return {name: extent for name, extent in loops.items() if not any(n.startswith("#") for n in extent.names)}
 
 
-def _filled(load: ir.Load, memory: ir.Load, parts: Sequence[ir.Statement | _Pass]) -> Statements:
+def _fill_memory(load: ir.Load, memory: ir.Load, parts: Sequence[ir.Statement | _Pass]) -> Statements:
     """Memory of the thread, with what is read of a row in it."""
     (index,) = memory.index
     (name,) = index.names
@@ -174,7 +174,7 @@ def _in_turn(part: _Pass) -> ir.Loop:
     (name, extent), last = part.loops[-1], max(map(part.steps.index, inner))
     first, then = part.steps[: last + 1], part.steps[last + 1 :]
     loop, cell = ir.Loop(name, extent, ir.Axis.SERIAL, ()), (Dim.of(CELL),)
-    tiles, length, cells = primitives.tiled(loop, TILE, f"{name}t", name, f"{name}t_length")
+    tiles, length, cells = primitives.tile_loop(loop, TILE, f"{name}t", name, f"{name}t_length")
     places = {let.name: ir.Load(f"{let.name}.tile", cell, let.value.dtype) for let in _read_after(first, then)}
     stores = (ir.Store((to.buffer,), to.index, (ir.Var(let, to.dtype),)) for let, to in places.items())
     memory = (ir.Alloc(to.buffer, to.dtype, (Dim.of(TILE),), ir.Space.REGISTER) for to in places.values())
@@ -195,10 +195,10 @@ def _read_after(first: Statements, then: Statements) -> list[ir.Let]:
 
 # What both ways share.
 def _around(loops: Iterable[tuple[str, Dim]], body: Statements) -> Statements:
-    return primitives.nested([ir.Loop(name, extent, ir.Axis.SERIAL, ()) for name, extent in loops], body)
+    return primitives.nest([ir.Loop(name, extent, ir.Axis.SERIAL, ()) for name, extent in loops], body)
 
 
-def _known_at_most(left: Dim, right: Dim) -> ir.Condition:
+def _at_most(left: Dim, right: Dim) -> ir.Condition:
     """Whether it is at most another one; UnsupportedError where no size says it."""
     if any(name.startswith("#") for dim in (left, right) for name in dim.names):
         raise UnsupportedError("the length of a fold depends on where it stands")
@@ -239,7 +239,7 @@ def rows_across(kernel: ir.Kernel, *, kept: bool = True) -> ir.Launch | None:
     if not rows or not runs_across(inner, rows[-1].var) or any(isinstance(s, ir.Loop) and has_loops(s) for s in inner):
         return None
     try:
-        many = _known_at_most(Dim.of(VECTOR), rows[-1].extent)
+        many = _at_most(Dim.of(VECTOR), rows[-1].extent)
         short = all(primitives.is_small(s, ROWS) for s in inner)
         return None if many is False else ir.Launch(_beside(rows, inner, kept=kept, wide=not short), ir.when(many))
     except UnsupportedError:
@@ -299,7 +299,7 @@ def _beside(rows: Sequence[ir.Loop], body: Statements, *, kept: bool, wide: bool
     """The rows of the innermost loop side by side, each in a lane; `wide` is as in `expand_folds`."""
     body = keep_rows(body) if kept else body
     tiles = side_by_side(replace(rows[-1], body=cpu_folds.expand_folds(body, 1, wide=wide)), SIDE_BY_SIDE)
-    return primitives.bind(primitives.nested(rows[:-1], (tiles,)), len(rows))
+    return primitives.bind(primitives.nest(rows[:-1], (tiles,)), len(rows))
 
 
 def _one_run(rows: Sequence[ir.Loop], cells: ir.Loop) -> Statements | None:
@@ -318,10 +318,10 @@ def _one_run(rows: Sequence[ir.Loop], cells: ir.Loop) -> Statements | None:
     body = substitute(rewrite(cells.body, repeated), {row.var: whole, cells.var: Dim.of(CELL_OF_ROWS) % length})
     if any(primitives.divides(dim, CELL_OF_ROWS) for dim in all_dims(body)):
         return None
-    return _blocks(rows, length, body, [part for load in loads for part in _repeated(names[load], load, cells)])
+    return _blocks(rows, length, body, [part for load in loads for part in _repeat_row(names[load], load, cells)])
 
 
-def _repeated(name: str, load: ir.Load, cells: ir.Loop) -> Statements:
+def _repeat_row(name: str, load: ir.Load, cells: ir.Loop) -> Statements:
     """Memory with the cells of one row, as many times as a run has rows."""
     again = Dim.of(f"{cells.var}a")
     store = ir.Store((name,), (again * cells.extent + Dim.of(cells.var),), (load,))
@@ -333,8 +333,8 @@ def _repeated(name: str, load: ir.Load, cells: ir.Loop) -> Statements:
 def _blocks(rows: Sequence[ir.Loop], length: Dim, body: Statements, filled: Sequence[ir.Statement]) -> Statements:
     """Blocks of rows on threads, in each runs of rows, of which the cells are the lanes."""
     row = rows[-1].var
-    outer, size, block = primitives.tiled(replace(rows[-1], body=()), BLOCK, f"{row}t", f"{row}b", f"{row}t_length")
-    runs, count, run = primitives.tiled(replace(block, body=()), REPEATED, f"{row}r", f"{row}c", f"{row}r_length")
+    outer, size, block = primitives.tile_loop(replace(rows[-1], body=()), BLOCK, f"{row}t", f"{row}b", f"{row}t_length")
+    runs, count, run = primitives.tile_loop(replace(block, body=()), REPEATED, f"{row}r", f"{row}c", f"{row}r_length")
     cells = ir.Loop(CELL_OF_ROWS, run.extent * length, ir.Axis.LANES, body)
     inner = (*size, *filled, replace(runs, axis=ir.Axis.SERIAL, body=(*count, cells)))
-    return primitives.bind(primitives.nested(rows[:-1], (replace(outer, body=inner),)), len(rows))
+    return primitives.bind(primitives.nest(rows[:-1], (replace(outer, body=inner),)), len(rows))

@@ -32,7 +32,7 @@ def scatter(kernel: ir.Kernel, *, lanes: int, tile: int = TILE) -> ir.Kernel:
     def scheduled(body: Statements) -> Statements:
         body = primitives.coalesce(body)
         apart = cells_apart(body)
-        body = expand_folds(_shared(written_out(body), apart, tile), lanes)
+        body = expand_folds(_shared(expand_merges(body), apart, tile), lanes)
         return primitives.widen(body) if apart else body
 
     return primitives.with_bodies(kernel, scheduled)
@@ -93,7 +93,7 @@ def _divides_all(step: Dim, others: Mapping[str, Dim]) -> bool:
     return known and step != Dim.of(0) and all(other % step == Dim.of(0) for other in others.values())
 
 
-def written_out(statements: Statements) -> Statements:
+def expand_merges(statements: Statements) -> Statements:
     """Merges as what they are in one thread: a cell is loaded, and stored again."""
 
     def change(statement: ir.Statement) -> Statements | None:

@@ -149,7 +149,7 @@ def _in_tiles(loop: ir.Loop, stages: Sequence[Statements], narrow: set[str]) -> 
     memory = tuple(ir.Alloc(f"{let.name}.stage", _room(let), (Dim.of(cells),), ir.Space.REGISTER) for let in lets)
     if cells < TILE or loop.extent.constant == TILE:
         return (*memory, *_loops(loop, stages, lets))
-    tiles, before, tile = primitives.tiled(loop, TILE, f"{loop.var}g", loop.var, f"{loop.var}g_count")
+    tiles, before, tile = primitives.tile_loop(loop, TILE, f"{loop.var}g", loop.var, f"{loop.var}g_count")
     ends = list(accumulate(map(len, stages)))
     placed = [tile.body[end - len(stage) : end] for stage, end in zip(stages, ends, strict=True)]
     body = (*before, *memory, *_loops(replace(tile, axis=ir.Axis.LANES), placed, lets))

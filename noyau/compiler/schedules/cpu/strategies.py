@@ -36,22 +36,22 @@ def columns(kernel: ir.Kernel, *, width: int = 2048, rows: int = ROWS) -> ir.Ker
     if is_small or not lets_of_folds(body) or not are_alike(body):
         return replace(kernel, launches=(_launch(_innermost(launch.body, width)),))
     two = in_two(body, loops, rows, 1, every=True)
-    first = primitives.nested([*loops[:-1], two.block], (_tiled(loops[-1], two.first, width),))
-    second = primitives.nested(loops[:-1], (_tiled(loops[-1], two.second, width),))
+    first = primitives.nest([*loops[:-1], two.block], (_tile(loops[-1], two.first, width),))
+    second = primitives.nest(loops[:-1], (_tile(loops[-1], two.second, width),))
     return replace(kernel, buffers=(*kernel.buffers, *two.scratch), launches=(_launch(first), _launch(second)))
 
 
 def _innermost(body: Statements, width: int) -> Statements:
     match body:
         case (*before, ir.Loop() as loop) if lets_of_folds(loop.body):
-            return (*before, _tiled(loop, loop.body, width))
+            return (*before, _tile(loop, loop.body, width))
         case (*before, ir.Loop() as loop):
             return (*before, replace(loop, body=_innermost(loop.body, width)))
         case _:
             return body
 
 
-def _tiled(loop: ir.Loop, body: Statements, width: int) -> ir.Loop:
+def _tile(loop: ir.Loop, body: Statements, width: int) -> ir.Loop:
     wide = expand_together(body) if lets_of_folds(body) and are_alike(body) else expand_folds(body, 1, wide=False)
     return side_by_side(replace(loop, body=wide), width)
 
@@ -101,7 +101,7 @@ def scan(kernel: ir.Kernel, *, lanes: int = 32, width: int = 16) -> ir.Kernel:
         body = sink(coalesce(body))
         loops, _ = primitives.chain(body)
         with suppress(UnsupportedError):
-            body = primitives.nested(loops[:-1], (side_by_side(loops[-1], width),)) if loops else body
+            body = primitives.nest(loops[:-1], (side_by_side(loops[-1], width),)) if loops else body
         return primitives.widen(expand_folds(primitives.bind_all(body), lanes))
 
     return primitives.with_bodies(kernel, scheduled)
@@ -109,7 +109,7 @@ def scan(kernel: ir.Kernel, *, lanes: int = 32, width: int = 16) -> ir.Kernel:
 
 def map_(kernel: ir.Kernel) -> ir.Kernel:
     """Loops that can count as one do; all of the lone ones but the last go to threads."""
-    return primitives.with_bodies(kernel, lambda body: threaded(along_reads(sink(coalesce(body)))))
+    return primitives.with_bodies(kernel, lambda body: thread_loops(along_reads(sink(coalesce(body)))))
 
 
 def along_reads(body: Statements) -> Statements:
@@ -135,7 +135,7 @@ def _descending(steps: dict[str, Dim]) -> list[str] | None:
     return order if descends and zero not in steps.values() else None
 
 
-def threaded(body: Statements) -> Statements:
+def thread_loops(body: Statements) -> Statements:
     """Lone loops on threads, but one for the lanes where there are several."""
     loops, inner = primitives.chain(body)
     straight = len(loops) > 1 and not any(isinstance(s, ir.Loop) for s in inner)

@@ -86,7 +86,7 @@ def _one(kernel: Kernel, options: Options) -> Kernel:
     if len(blocks := primitives.apart(body)) > 1:
         return primitives.each(kernel, blocks, again)
     loops, inner = primitives.chain(body)
-    pieces = [primitives.nested(loops, piece) for piece in primitives.apart(inner)]
+    pieces = [primitives.nest(loops, piece) for piece in primitives.apart(inner)]
     if len(pieces) > 1 and _are_wide(inner) and not _share_lines(body, pieces):
         return primitives.each(kernel, pieces, again)
     if any(isinstance(s, Loop) and primitives.carries(s) for s in every_statement(body)):

@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from functools import partial
 
-from noyau.compiler.schedules.cpu.folds import filled
-from noyau.compiler.schedules.primitives import Statements, drop_unused, reindex, tiled
+from noyau.compiler.schedules.cpu.folds import fill
+from noyau.compiler.schedules.primitives import Statements, drop_unused, reindex, tile_loop
 from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, DimLike
@@ -22,9 +22,9 @@ def side_by_side(loop: ir.Loop, width: int, around: frozenset[str] = frozenset()
     it, reads whole lines of memory, and short rows run side by side.
 
     UnsupportedError where a loop of the body depends on the cell."""
-    loop = replace(loop, body=_remembered(loop.body))
+    loop = replace(loop, body=_store_lets(loop.body))
     variable = f"{loop.var}t"
-    tiles, length, cells = tiled(replace(loop, body=()), width, variable, loop.var, f"{variable}_length")
+    tiles, length, cells = tile_loop(replace(loop, body=()), width, variable, loop.var, f"{variable}_length")
     inside = tuple(every_statement(loop.body))
     memory = around.union(s.name for s in inside if isinstance(s, ir.Alloc))
     lets = frozenset(s.name for s in inside if isinstance(s, ir.Let))
@@ -55,7 +55,7 @@ def _spread(
     return (*spread, *_group(cells, (*outside, *group), width, memory, lets))
 
 
-def _remembered(body: Statements) -> Statements:
+def _store_lets(body: Statements) -> Statements:
     """The statements of a block; Lets that a later loop needs and cannot make again are in memory of one cell."""
     memory = {s.name for s in every_statement(body) if isinstance(s, ir.Alloc)}
     result: list[ir.Statement] = []
@@ -63,7 +63,7 @@ def _remembered(body: Statements) -> Statements:
     while rest:
         statement, *rest = rest
         if isinstance(statement, ir.Loop):
-            statement = replace(statement, body=_remembered(statement.body))
+            statement = replace(statement, body=_store_lets(statement.body))
         if isinstance(statement, ir.Let) and not _is_constant(statement, memory, loose):
             loose.add(statement.name)
             if _is_needed_apart(statement.name, rest):
@@ -107,7 +107,7 @@ def _group(cells: ir.Loop, body: Statements, width: int, memory: frozenset[str],
     if all(isinstance(s, ir.Store) and memory.issuperset(s.buffers) and _is_known(s) for s in own):
         cells = replace(cells, extent=Dim.of(width))  # a loop whose length is known
         if len(own) == 1 and isinstance(store := own[0], ir.Store) and store.index == (Dim.of(CELL),):
-            return (filled(cells.var, cells.extent, store),)
+            return (fill(cells.var, cells.extent, store),)
     return (replace(cells, body=own),) if own else ()
 
 

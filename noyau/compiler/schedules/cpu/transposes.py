@@ -49,7 +49,7 @@ def hoist(body: Statements, along: str, across: str, tile: int) -> Statements:
         extent = extents.pop() if len(extents) == 1 else None
         if extent is None or _stores_outside(body, across):
             return body
-        return (ir.Loop(f"{across}t", (extent + (tile - 1)) // tile, ir.Axis.SERIAL, _tiled(body, across, tile)),)
+        return (ir.Loop(f"{across}t", (extent + (tile - 1)) // tile, ir.Axis.SERIAL, _tile(body, across, tile)),)
     return tuple(replace(s, body=hoist(s.body, along, across, tile)) if isinstance(s, ir.Loop) else s for s in body)
 
 
@@ -59,7 +59,7 @@ def _stores_outside(body: Statements, variable: str) -> bool:
     return any(isinstance(s, ir.Store) for s in body) or any(_stores_outside(s.body, variable) for s in inner)
 
 
-def _tiled(body: Statements, variable: str, tile: int) -> Statements:
+def _tile(body: Statements, variable: str, tile: int) -> Statements:
     start = Dim.of(f"{variable}t") * tile
 
     def change(loop: ir.Statement) -> Statements | None:

@@ -63,11 +63,11 @@ def _launches(
     rest: list[Statements] = []
     if (left := down.extent % TILE) != Dim.of(0):
         ends = substitute(body, {down.var: whole_down * TILE + Dim.of(down.var)})
-        rest.append(primitives.nested([*outer, replace(down, extent=left), right], ends))
+        rest.append(primitives.nest([*outer, replace(down, extent=left), right], ends))
     if (left := right.extent % TILE) != Dim.of(0):
         ends = substitute(body, {right.var: whole_right * TILE + Dim.of(right.var)})
         before = replace(down, extent=whole_down * TILE)
-        rest.append(primitives.nested([*outer, before, replace(right, extent=left)], ends))
+        rest.append(primitives.nest([*outer, before, replace(right, extent=left)], ends))
     later = primitives.each(kernel, rest, partial(transpose, along=down.var, across=right.var))
     return replace(kernel, launches=(tiles, *(later.launches if rest else ())))
 
@@ -102,10 +102,10 @@ def _tiles(
     }
     copies = substitute((ir.Store((own[load],), cell, (load,)) for load in reads), inside)
     later, line = AHEAD * most[1] * TILE, max(DOWN_BYTES * TILE // tile_bytes, 1)
-    turning = tuple(s for copy in copies for s in _turned(kernel, copy, right.var, down.var, later, line))
-    read = primitives.nested(several, turning)
+    turning = tuple(s for copy in copies for s in _transpose_tile(kernel, copy, right.var, down.var, later, line))
+    read = primitives.nest(several, turning)
     values = rewrite(substitute(body, start), again)
-    return primitives.nested([*outer, *blocks], (length, *memory, *read, *primitives.nested(written, values)))
+    return primitives.nest([*outer, *blocks], (length, *memory, *read, *primitives.nest(written, values)))
 
 
 def _cut(loop: ir.Loop, most: int) -> tuple[ir.Loop, ir.Loop, ir.Loop]:
@@ -120,7 +120,7 @@ def _cut(loop: ir.Loop, most: int) -> tuple[ir.Loop, ir.Loop, ir.Loop]:
     return around, tile, cell
 
 
-def _turned(kernel: ir.Kernel, copy: ir.Statement, right: str, down: str, later: int, line: int) -> Statements:
+def _transpose_tile(kernel: ir.Kernel, copy: ir.Statement, right: str, down: str, later: int, line: int) -> Statements:
     """A tile with its axes exchanged; before, the lines of so many cells that are read `later` cells on are fetched."""
     assert isinstance(copy, ir.Store)
     inner, outer = (ir.Loop(variable, Dim.of(TILE), ir.Axis.SERIAL, ()) for variable in (down, right))
@@ -130,7 +130,7 @@ def _turned(kernel: ir.Kernel, copy: ir.Statement, right: str, down: str, later:
     buffer, step = kernel[load.buffer], primitives.stride_of(load, right)
     words = buffer.dtype is load.dtype and load.dtype.bytes == WORD_BYTES
     if buffer.strides is not None or not words or step.names & {right, down}:
-        return (ahead, *primitives.nested([outer, inner], (copy,)))
+        return (ahead, *primitives.nest([outer, inner], (copy,)))
     to, start = (dim.replace({right: 0, down: 0}) for dim in (*copy.index, *load.index))
     to_step = primitives.stride_of(copy, down)
     return ahead, ir.TransposeTile(copy.buffers[0], to, to_step, load.buffer, start, step, load.dtype)

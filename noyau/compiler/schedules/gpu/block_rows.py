@@ -21,7 +21,7 @@ from noyau.dtypes import DType
 from noyau.ir import loops as ir
 from noyau.ir import walk
 from noyau.ir.dims import Dim, Shape, maximum
-from noyau.text import unused
+from noyau.text import free_name
 
 WARP, BLOCK = 32, 256  # threads
 RESIDENT = 4  # blocks of clusters on a multiprocessor: while one waits for its cluster, others compute
@@ -44,7 +44,7 @@ class RowSchedule:
     def __init__(self, kernel: ir.Kernel, rows: Sequence[ir.Loop], row: Statements, share: Share) -> None:
         self.buffers = {buffer.name: buffer for buffer in kernel.buffers}
         self.rows, self.row, self.share = rows, row, share
-        self.width = vectors.width_of([self.buffers[name] for name in walk.touched(row) if name in self.buffers])
+        self.width = vectors.width_of([self.buffers[name] for name in walk.memory_of(row) if name in self.buffers])
         self.is_loose = is_loose(kernel, ir.Launch(row))
         self.tags = set[str]()  # of loops, which names of theirs end in
 
@@ -63,7 +63,7 @@ class RowSchedule:
 
     def on_grid(self, row: Statements, when: ir.Expr | None, *, is_narrow: bool) -> ir.Launch:
         """A row, in the loops around it."""
-        body = primitives.bind_all(primitives.nested(self.rows, row))
+        body = primitives.bind_all(primitives.nest(self.rows, row))
         resident = 0 if self.share.blocks == 1 else RESIDENT
         hints = ir.Hints(is_loose=self.is_loose, is_narrow=is_narrow, resident=resident)
         return ir.Launch(body, when, hints=hints, threads=self.share.threads)
@@ -88,7 +88,7 @@ class RowSchedule:
                 case ir.Let(_, ir.Fold()):
                     done += self.fold(statement)
                 case ir.Loop(var, extent, _, body) if is_innermost(statement):
-                    steps, tag = Steps(body), unused(var.removeprefix("#"), self.tags)
+                    steps, tag = Steps(body), free_name(var.removeprefix("#"), self.tags)
                     self.tags.add(tag)
                     done += self.in_blocks(self.spread(var, extent, steps, tag, self.places(var, body)))
                 case ir.Loop() | ir.If():
@@ -130,7 +130,7 @@ class RowSchedule:
         *around, (variable, extent) = loops
         *before, threads = self.spread(variable, extent, steps, name, places)
         assert isinstance(threads, ir.Loop)
-        own = primitives.nested([ir.Loop(*each, ir.Axis.SERIAL, ()) for each in around], threads.body)
+        own = primitives.nest([ir.Loop(*each, ir.Axis.SERIAL, ()) for each in around], threads.body)
         merge = folds.halves(state, self.share.threads, threads.var)
         return (*before, replace(threads, body=(state.empty(Dim.of(threads.var)), *own)), *merge)
 

@@ -90,7 +90,7 @@ class BlockSchedule:
             return primitives.each(kernel, apart, self.one)
         body = primitives.sink(primitives.coalesce(body))
         loops, inner = primitives.chain(body)
-        pieces = [primitives.nested(loops, piece) for piece in primitives.apart(inner)]
+        pieces = [primitives.nest(loops, piece) for piece in primitives.apart(inner)]
         if len(pieces) > 1 and all(map(is_columns, pieces)):
             return primitives.each(kernel, pieces, self.one)
         return self.nest(kernel, body)
@@ -102,7 +102,7 @@ class BlockSchedule:
         body = _side_by_side(body)
         is_cells = all(primitives.is_small(s, FEW) for s in primitives.chain(body)[1])
         launches = (_cells if is_cells else _rows)(kernel, body)
-        if (turned := _turned(kernel, body)) is not None:
+        if (turned := _transpose_in_shared_memory(kernel, body)) is not None:
             launches = (turned, *primitives.where(ir.opposite(turned.when or True), launches))
         return replace(kernel, launches=launches)
 
@@ -156,7 +156,7 @@ class ThreadSchedule(BlockSchedule):
         loops += [ir.Loop(updates.column, updates.width, ir.Axis.SERIAL, ())] if updates.column else []
         merged = (*updates.lets, *updates.steps, replace(updates.store, is_atomic=True))
         copied = self.one(replace(kernel, launches=(copy,))).launches
-        return replace(kernel, launches=(*copied, ir.Launch(primitives.bind_all(primitives.nested(loops, merged)))))
+        return replace(kernel, launches=(*copied, ir.Launch(primitives.bind_all(primitives.nest(loops, merged)))))
 
     def nest(self, kernel: ir.Kernel, body: Statements) -> ir.Kernel:
         loops, inner = primitives.chain(body)
@@ -165,7 +165,7 @@ class ThreadSchedule(BlockSchedule):
         if is_columns(body):
             two = in_two(inner, loops, ROWS, 1, every=True)
             nests = ([*loops[:-1], two.block, loops[-1]], two.first), (loops, two.second)
-            launches = tuple(ir.Launch(primitives.bind_all(primitives.nested(*nest))) for nest in nests)
+            launches = tuple(ir.Launch(primitives.bind_all(primitives.nest(*nest))) for nest in nests)
             return replace(kernel, buffers=(*kernel.buffers, *two.scratch), launches=launches)
         return replace(kernel, launches=(PlainRow(kernel, loops, inner, self.share).launch(None),))
 
@@ -195,10 +195,10 @@ def _side_by_side(body: Statements) -> Statements:
     loops, pieces = primitives.chain(body)
     short = [s for s in pieces if isinstance(s, ir.Loop) and primitives.is_small(s, FEW) and is_straight(s.body)]
     are_alike = len(pieces) == len(short) > 1 == len({s.extent for s in short})
-    if not are_alike or {load.buffer for load in walk.loads_of(pieces)} & walk.stored_in(pieces):
+    if not are_alike or {load.buffer for load in walk.loads_of(pieces)} & walk.targets_of(pieces):
         return body
-    cells = folds.merged([walk.substitute(s.body, {s.var: Dim.of(short[0].var)}) for s in short])
-    return primitives.nested([*loops, short[0]], cells)
+    cells = folds.fuse([walk.substitute(s.body, {s.var: Dim.of(short[0].var)}) for s in short])
+    return primitives.nest([*loops, short[0]], cells)
 
 
 def _is_inner(extent: Dim) -> bool:
@@ -218,14 +218,14 @@ def _cells(kernel: ir.Kernel, body: Statements) -> tuple[ir.Launch, ...]:
         (along,), body = primitives.as_one(loops[-2:], body)  # which a thread divides by a constant alone
         loops[-2:] = [along]
     if len(loops) < 2:
-        return (ir.Launch(_tiled(kernel, loops, body), hints=hints, threads=BLOCK),)
+        return (ir.Launch(_tile(kernel, loops, body), hints=hints, threads=BLOCK),)
     is_narrow = ir.at_most(loops[-1].extent, Dim.of(WIDE))
-    bodies = _tiled(kernel, loops, body), _tiled(kernel, *primitives.as_one(loops, body))
+    bodies = _tile(kernel, loops, body), _tile(kernel, *primitives.as_one(loops, body))
     tiled, whole = (ir.Launch(each, hints=hints, threads=BLOCK) for each in bodies)
     return (*primitives.where(ir.opposite(is_narrow), [tiled]), *primitives.where(is_narrow, [whole]))
 
 
-def _turned(kernel: ir.Kernel, body: Statements) -> ir.Launch | None:
+def _transpose_in_shared_memory(kernel: ir.Kernel, body: Statements) -> ir.Launch | None:
     """Tiles in shared memory, where neighbouring cells are loaded along another loop than they are stored along."""
     (loops, inner), ways = primitives.chain(body), reads_along(body)
     tiled = [loop for loop in loops if loop.var in (ways or ())]
@@ -254,16 +254,18 @@ def _turned(kernel: ir.Kernel, body: Statements) -> ir.Launch | None:
     grid = [replace(o, var=f"{o.var}b", extent=tiles[o.var]) if o.var in tiles else o for o in loops]
     passes = (tile, pass_over((*lets, kept), right, down), pass_over((moved,), down, right))
     hints = ir.Hints(is_loose=is_loose(kernel, ir.Launch(body)), is_narrow=True)
-    return ir.Launch(primitives.bind_all(primitives.nested(grid, passes)), ir.when(fits), hints=hints, threads=BLOCK)
+    return ir.Launch(primitives.bind_all(primitives.nest(grid, passes)), ir.when(fits), hints=hints, threads=BLOCK)
 
 
-def _tiled(kernel: ir.Kernel, loops: Sequence[ir.Loop], body: Statements) -> Statements:
+def _tile(kernel: ir.Kernel, loops: Sequence[ir.Loop], body: Statements) -> Statements:
     """Loops on the grid, the innermost one in tiles that the threads of a block share."""
     if not loops:
         return (ir.Loop("#cell", Dim.of(1), ir.Axis.LANES, body),)
     *outer, last = (replace(loop, axis=ir.Axis.THREADS, body=()) for loop in loops)
     block, variable = RowSchedule(kernel, loops, body, Share(1, BLOCK)), f"{last.var}b"
     size = TILE * block.width
-    blocks, length, cells = primitives.tiled(replace(last, body=body), size, variable, last.var, f"{variable}_length")
+    blocks, length, cells = primitives.tile_loop(
+        replace(last, body=body), size, variable, last.var, f"{variable}_length"
+    )
     own = block.spread(cells.var, cells.extent, Steps(cells.body), variable, block.places(cells.var, cells.body))
-    return primitives.nested([*outer, blocks], (*length, *own))
+    return primitives.nest([*outer, blocks], (*length, *own))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from math import inf, nan
 
 from noyau.compiler.schedules.cpu.folds import State, lets_of_folds
-from noyau.compiler.schedules.gpu.tiles import ZERO, around_lanes, ceiling, folded
+from noyau.compiler.schedules.gpu.tiles import ZERO, around_lanes, ceiling, fold_tile
 from noyau.compiler.schedules.primitives import Statements, minimum
 from noyau.dtypes import DType
 from noyau.ir import loops as ir
@@ -53,7 +53,7 @@ def online(inner: Statements, lead: Dim = ZERO, group: ir.Tile = GROUP, lanes: i
     return online((*inner[:at], *passed, *after), lead, group, lanes)
 
 
-def paired(one: ir.Let, other: ir.Let, scalars: Mapping[str, ir.Expr]) -> Pair | None:
+def match_pair(one: ir.Let, other: ir.Let, scalars: Mapping[str, ir.Expr]) -> Pair | None:
     """Two folds that are such a pair, or None."""
     first, second = fold_of(one), fold_of(other)
     alike = len(first.loops) == len(second.loops) == 1 and first.loops[0][1] == second.loops[0][1]
@@ -67,15 +67,15 @@ def paired(one: ir.Let, other: ir.Let, scalars: Mapping[str, ir.Expr]) -> Pair |
         case _:
             return None
     match _value(second.body, moved):
-        case ir.Call("subtract", (value, ir.Var(name))) if _taken_off(name, scalars, mean) == one.name:
+        case ir.Call("subtract", (value, ir.Var(name))) if _subtracted_fold(name, scalars, mean) == one.name:
             variable = first.loops[0][0]
-            own, value = _origin(first, first.value, variable), _unrounded(second.body, value)
+            own, value = _origin(first, first.value, variable), _without_rounding(second.body, value)
             return Pair(one, other, name, mean) if own is not None and _origin(second, value, variable) == own else None
         case _:
             return None
 
 
-def _unrounded(body: Statements, value: ir.Expr) -> ir.Expr:
+def _without_rounding(body: Statements, value: ir.Expr) -> ir.Expr:
     """The value itself (see compiler/passes/normal_form.py)."""
     match _value(body, value):
         case ir.Call("rounded", (inner,)):
@@ -84,7 +84,7 @@ def _unrounded(body: Statements, value: ir.Expr) -> ir.Expr:
             return value
 
 
-def _taken_off(name: str, scalars: Mapping[str, ir.Expr], mean: bool) -> str | None:
+def _subtracted_fold(name: str, scalars: Mapping[str, ir.Expr], mean: bool) -> str | None:
     """The fold of which a value is the result, or the mean."""
     value = scalars.get(name)
     while isinstance(value, ir.Var):
@@ -142,11 +142,11 @@ def of_tile(pair: Pair, tile: ir.Tile, start: Dim, lead: Dim) -> tuple[Statement
     variable, extent = second.loops[0]
     here, taken = f"{pair.first.name}.here", f"{pair.second.name}.here"
     moved = substitute_in(first, {first.loops[0][0]: Dim.of(variable)})
-    own = folded(replace(moved, loops=second.loops), here, tile, start, lead)
+    own = fold_tile(replace(moved, loops=second.loops), here, tile, start, lead)
     count = minimum(tile.size, extent + lead - start) - maximum(ZERO, lead - start)
     off, state, parts = (_moments if pair.mean else _exponentials)(pair, here, maximum(ZERO, count))
     body = tuple(_with(s, pair.called, ir.Var(off.name, F32)) for s in second.body)
-    other = folded(replace(second, body=body), taken, tile, start, lead)
+    other = fold_tile(replace(second, body=body), taken, tile, start, lead)
     return (*own, off, *other), state, (*parts, ir.Var(taken, F32))
 
 
@@ -160,7 +160,7 @@ def pairs_in(inner: Statements) -> list[Pair]:
     """The pairs of folds of a row."""
     lets = lets_of_folds(inner)
     scalars = {s.name: s.value for s in inner if isinstance(s, ir.Let) and not is_fold(s)}
-    return [pair for one in lets for other in lets if (pair := paired(one, other, scalars)) is not None]
+    return [pair for one in lets for other in lets if (pair := match_pair(one, other, scalars)) is not None]
 
 
 def _exponentials(pair: Pair, here: str, count: Dim) -> tuple[ir.Let, State, tuple[ir.Expr, ...]]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from noyau.compiler.schedules.cpu.folds import State, are_alike, are_apart, expand_folds, levelled, merged, state_of
+from noyau.compiler.schedules.cpu.folds import State, are_alike, are_apart, expand_folds, fuse, levels, state_of
 from noyau.compiler.schedules.gpu import tiles
 from noyau.compiler.schedules.gpu.online_folds import GROUP, TILE, Pair, of_tile, online, pairs_in, results
 from noyau.compiler.schedules.primitives import Statements, chain, compare, drop_unused, is_costly, variables_of
@@ -103,19 +103,19 @@ def rows(kernel: ir.Kernel, body: Statements, *, share: bool = True) -> ir.Kerne
     extents, most = list(tiles.extents_of_tiles(inner)), READ if is_read else KEPT
     fits = tiles.in_one_tile(inner) and tiles.all_at_most(extents, most)
     if _have_in_common(loops, inner):
-        choices.add(ir.all_of((fits, lead.is_idle)), lambda: [_two_around(loops, stored_last(inner))])
+        choices.add(ir.all_of((fits, lead.is_idle)), lambda: [_two_around(loops, store_last(inner))])
 
     def side() -> Statements:
-        row = replace(loops[-1], body=(*lead.lets, *whole(inner if folds_in(inner) else stored_last(inner), lead)))
+        row = replace(loops[-1], body=(*lead.lets, *whole(inner if folds_in(inner) else store_last(inner), lead)))
         return tiles.on_grid(loops[:-1], (tiles.cut(row, _beside(inner), ir.Axis.THREADS),))
 
     def alone() -> Statements:
-        row = streamed(online(inner, lead.cells, _group(kernel, inner)), _tile(inner, passed), lead)
+        row = stream(online(inner, lead.cells, _group(kernel, inner)), _tile(inner, passed), lead)
         return tiles.on_grid(loops, (*lead.lets, *row))
 
     held = ir.all_of((_can_hold(inner, passed), lead.is_idle))
     choices.add(fits, lambda: [side()])
-    choices.add(held, lambda: [tiles.on_grid(loops, streamed(inner, HELD, held=True))])
+    choices.add(held, lambda: [tiles.on_grid(loops, stream(inner, HELD, held=True))])
     choices.add(True, lambda: [alone()])
     return replace(kernel, launches=tuple(choices.launches))
 
@@ -125,7 +125,7 @@ def _tile(inner: Statements, passed: Statements) -> ir.Tile:
     if passed != inner:
         return TILE if any(pair.mean for pair in pairs_in(inner)) else LONG
     once = not any(isinstance(s, ir.Loop) for s in inner) and bool(folds_in(inner)) and are_alike(inner)
-    return ONCE if once else SEVERAL if len(_held(inner)) > 1 else LONG
+    return ONCE if once else SEVERAL if len(_row_arrays(inner)) > 1 else LONG
 
 
 def _can_hold(inner: Statements, passed: Statements) -> ir.Condition:
@@ -133,7 +133,11 @@ def _can_hold(inner: Statements, passed: Statements) -> ir.Condition:
     each of whose loops has cells, that do not stay nearby."""
     extents = set(tiles.extents_of_tiles(inner))
     narrow = all(fold.value.dtype.bytes <= DType.F32.bytes for fold in folds_in(inner))
-    if passed != inner or _tile(inner, passed) != LONG or not (_held(inner) and narrow and tiles.in_one_tile(inner)):
+    if (
+        passed != inner
+        or _tile(inner, passed) != LONG
+        or not (_row_arrays(inner) and narrow and tiles.in_one_tile(inner))
+    ):
         return False
     cells, *others = extents
     if others or any(name.startswith("#") for name in cells.names):
@@ -149,7 +153,7 @@ def _group(kernel: ir.Kernel, inner: Statements) -> ir.Tile:
     return replace(GROUP, number=LINE // max([LINE // GROUP.number, *read]))
 
 
-def _held(inner: Statements) -> set[str]:
+def _row_arrays(inner: Statements) -> set[str]:
     """The arrays that folds read a row of, and not what all rows have in common."""
     pairs = [(load, dict(fold.loops)) for fold in folds_in(inner) for load in loads_of(fold.body)]
     return {load.buffer for load, own in pairs if variables_of(load) - own.keys()}
@@ -159,7 +163,7 @@ def _beside(inner: Statements) -> ir.Tile:
     """The tile of rows that lie side by side."""
     if not (folds := folds_in(inner)):
         return PIECES
-    hard = len(folds) == 1 or len(_held(inner)) > 1 or any(is_costly(fold.body) for fold in folds)
+    hard = len(folds) == 1 or len(_row_arrays(inner)) > 1 or any(is_costly(fold.body) for fold in folds)
     return HARD if hard and any(isinstance(s, ir.Loop) for s in inner) else SIDE
 
 
@@ -174,14 +178,14 @@ def _two_around(loops: Sequence[ir.Loop], inner: Statements) -> Statements:
     return tiles.on_grid([*loops[:-2], replace(outer, body=()), replace(side, body=())], cells)
 
 
-def stored_last(inner: Statements) -> Statements:
+def store_last(inner: Statements) -> Statements:
     """Neighbouring loops of one extent, as those over the halves of a row, as one, which stores at its end: loads wait
     for the stores before them, which might be to the same cells."""
     result = list[ir.Statement]()
     for statement in inner:
         last = result[-1] if result else None
         if isinstance(last, ir.Loop) and isinstance(statement, ir.Loop) and last.extent == statement.extent:
-            body = merged([last.body, substitute(statement.body, {statement.var: Dim.of(last.var)})])
+            body = fuse([last.body, substitute(statement.body, {statement.var: Dim.of(last.var)})])
             lets, stores = [s for s in body if isinstance(s, ir.Let)], [s for s in body if isinstance(s, ir.Store)]
             stored = {name for store in stores for name in store.buffers}
             if len(lets) + len(stores) == len(body) and not stored & {load.buffer for load in loads_of(body)}:
@@ -219,7 +223,7 @@ def whole(inner: Statements, lead: tiles.Lead = tiles.NO_LEAD, tile: ir.Tile = R
             case ir.Loop():
                 row.append(replace(statement, axis=ir.Axis.LANES, tile=tile))
             case ir.Let(name, ir.Fold() as fold, origin) if lead.let is not None:
-                taken, state = tiles.taken_of(fold, name, tile, lead=lead.cells, start=tiles.ZERO)
+                taken, state = tiles.fold_cells(fold, name, tile, lead=lead.cells, start=tiles.ZERO)
                 row += [*taken.statements, ir.Let(name, state.result(tiles.ZERO, fold.dtype), origin)]
             case ir.Let(value=ir.Fold() as fold):
                 row.append(replace(statement, value=replace(fold, tile=tile)))
@@ -228,12 +232,12 @@ def whole(inner: Statements, lead: tiles.Lead = tiles.NO_LEAD, tile: ir.Tile = R
     return tuple(row)
 
 
-def streamed(inner: Statements, tile: ir.Tile, lead: tiles.Lead = tiles.NO_LEAD, *, held: bool = False) -> Statements:
+def stream(inner: Statements, tile: ir.Tile, lead: tiles.Lead = tiles.NO_LEAD, *, held: bool = False) -> Statements:
     """The statements of a row with each innermost loop, and each fold, in tiles one after the other: every second of
     them begins where the one before it ended, for that part of the row lies in the cache; `held`, without a lead: the
     last tile lies in registers."""
     row, turned = list[ir.Statement](), False
-    waiting = list(inner if any(isinstance(s, ir.Alloc) for s in inner) else levelled(inner))
+    waiting = list(inner if any(isinstance(s, ir.Alloc) for s in inner) else levels(inner))
     while waiting:
         statement = waiting.pop(0)
         match statement:
@@ -241,17 +245,17 @@ def streamed(inner: Statements, tile: ir.Tile, lead: tiles.Lead = tiles.NO_LEAD,
                 row.append(statement)
             case ir.Loop() if tiles.is_innermost(statement):
                 passed = tiles.cut(statement, tile, ir.Axis.SERIAL, lead, turned=turned)
-                row += tiles.peeled(passed, statement.extent, tile) if held else [passed]
+                row += tiles.peel(passed, statement.extent, tile) if held else [passed]
                 turned = not turned
             case ir.Loop() | ir.If():
-                row.append(replace(statement, body=streamed(statement.body, tile, lead, held=held)))
+                row.append(replace(statement, body=stream(statement.body, tile, lead, held=held)))
                 turned = not turned
             case ir.Let(value=ir.Fold() as fold) if fold.tile is None:
                 beside = [statement]
                 while waiting and (let := _beside_fold(waiting[0], fold)) and are_apart(beside, let):
                     beside.append(let)
                     waiting.pop(0)
-                row += _passed(beside, tile, lead, turned=turned, held=held)
+                row += _one_pass(beside, tile, lead, turned=turned, held=held)
                 turned = not turned
             case _:
                 row.append(statement)
@@ -265,16 +269,16 @@ def _beside_fold(statement: ir.Statement, fold: ir.Fold) -> ir.Let | None:
     return statement if is_beside and isinstance(statement, ir.Let) else None
 
 
-def _passed(lets: Sequence[ir.Let], tile: ir.Tile, lead: tiles.Lead, *, turned: bool, held: bool) -> Statements:
+def _one_pass(lets: Sequence[ir.Let], tile: ir.Tile, lead: tiles.Lead, *, turned: bool, held: bool) -> Statements:
     """Folds over a row in one pass."""
-    passes, results = list[tiles.Taken](), list[ir.Statement]()
+    passes, results = list[tiles.FoldPass](), list[ir.Statement]()
     for let in lets:
-        fold = tiles.renamed(fold_of(let), fold_of(lets[0])) if len(lets) > 1 else fold_of(let)
-        one, state = tiles.taken_of(fold, let.name, tile, lead=lead.cells, turned=turned)
+        fold = tiles.rename_loops(fold_of(let), fold_of(lets[0])) if len(lets) > 1 else fold_of(let)
+        one, state = tiles.fold_cells(fold, let.name, tile, lead=lead.cells, turned=turned)
         passes.append(one)
         results.append(ir.Let(let.name, state.result(tiles.ZERO, fold.dtype), let.origin))
     if held and len(passes) == 1 and isinstance(one.passed, ir.Loop):
-        return (*one.before, *tiles.peeled(one.passed, fold.loops[0][1], tile), *one.after, *results)
+        return (*one.before, *tiles.peel(one.passed, fold.loops[0][1], tile), *one.after, *results)
     return (*tiles.together(passes), *results)
 
 
@@ -307,7 +311,7 @@ def shared(
     written = any(isinstance(s, ir.Loop) for s in inner)
     row, launches, scratch = list[ir.Statement](lead.lets), list[Statements](), list[ir.Buffer]()
     level = _Level()
-    for statement in (s for s in levelled(inner) if not (isinstance(s, ir.Let) and s.name in seconds)):
+    for statement in (s for s in levels(inner) if not (isinstance(s, ir.Let) and s.name in seconds)):
         if level.beside and not (is_fold(statement) and are_apart(level.beside, statement)):
             launches.append(tiles.on_grid([*loops, pieces], drop_unused((*row, *level.folded))))
             row += level.merged
@@ -348,7 +352,7 @@ def _piece_of(
         tile, state, parts = of_tile(pair, SHARE, start, lead.cells)
         merge, buffers = _met(state, state, parts, axes)
         return tile, (*merge, *results(pair, state)), buffers
-    taken, state = tiles.taken_of(fold_of(let), f"{let.name}.own", SHARE, lead=lead.cells, start=start)
+    taken, state = tiles.fold_cells(fold_of(let), f"{let.name}.own", SHARE, lead=lead.cells, start=start)
     total = state_of(fold_of(let), let.name, wide=True)
     merge, buffers = _met(state, total, state.load(tiles.ZERO), axes)
     return taken.statements, (*merge, ir.Let(let.name, total.result(tiles.ZERO, let.value.dtype), let.origin)), buffers
@@ -365,4 +369,4 @@ def _met(
     casts = total.cast(scratch.load(Dim.of(other) * product(shape[1:]) + row))
     cells = tiles.FoldCells(((other, pieces.extent),), (), casts, start=tiles.ZERO)
     store = scratch.store(Dim.of(pieces.var) * product(shape[1:]) + row, parts, merge=False)
-    return (store, *tiles.taken_in(cells, total, total.names[0], MERGED).statements), list(scratch.buffers(shape))
+    return (store, *tiles.fold_round(cells, total, total.names[0], MERGED).statements), list(scratch.buffers(shape))

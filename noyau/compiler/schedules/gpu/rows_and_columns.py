@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from noyau.compiler.schedules.cpu import folds as cpu_folds
-from noyau.compiler.schedules.cpu.folds import State, are_alike, merged, parted
+from noyau.compiler.schedules.cpu.folds import State, are_alike, fuse, part_folds
 from noyau.compiler.schedules.gpu import tiles
 from noyau.compiler.schedules.gpu.rows import can_share, rows, whole
 from noyau.compiler.schedules.gpu.vectors import Place
-from noyau.compiler.schedules.primitives import Statements, chain, coalesce, drop_unused, minimum, nested, sink, where
+from noyau.compiler.schedules.primitives import Statements, chain, coalesce, drop_unused, minimum, nest, sink, where
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, maximum
 from noyau.ir.monoids import MONOIDS, Symbolic
@@ -63,7 +63,7 @@ def both_in(one: Statements, other: Statements) -> Both | None:
     if rows_ is None or columns is None:
         return None
     (around, of_row), (across, inner) = rows_, columns
-    parts, cells = parted(inner), [s for s in of_row if isinstance(s, ir.Loop)]
+    parts, cells = part_folds(inner), [s for s in of_row if isinstance(s, ir.Loop)]
     folds = tuple((let.name, fold_of(let)) for let in parts.lets)
     extents = {fold.loops for _, fold in folds}
     if not cells or any(len(loops) != 1 or loops[0][1] != around.extent for loops in extents):
@@ -97,7 +97,7 @@ def _rows_in(body: Statements) -> tuple[ir.Loop, Statements] | None:
     if len(loops) > 1 and tiles.is_innermost(loops[-1]):
         loops, inner = loops[:-1], (loops[-1],)
     marked = tuple(replace(s, axis=ir.Axis.LANES) if isinstance(s, ir.Loop) else s for s in inner)
-    loops, inner = chain(coalesce(nested(loops, marked)))
+    loops, inner = chain(coalesce(nest(loops, marked)))
     if len(loops) == 2 and loops[-1].axis is ir.Axis.LANES:
         loops, inner = loops[:1], (loops[-1],)
     if len(loops) != 1:
@@ -128,7 +128,7 @@ def rows_and_columns(kernel: ir.Kernel, both: Both) -> ir.Kernel:
     return replace(kernel, launches=tuple(launches))
 
 
-def _added(both: Both, forward: Mapping[Place, ir.Expr]) -> list[Statements]:
+def _column_terms(both: Both, forward: Mapping[Place, ir.Expr]) -> list[Statements]:
     """For each fold of columns what one cell adds to it, in the words of the cells: values, and a Store that merges."""
     names = {s.name for s in every_statement(both.of_row) if isinstance(s, ir.Let)}
     added = []
@@ -139,11 +139,11 @@ def _added(both: Both, forward: Mapping[Place, ir.Expr]) -> list[Statements]:
         placed = substitute(inner, {fold.loops[0][0]: row, both.across.var: column})
         own = {s.name: f"{s.name}.of_cell" for s in inner if isinstance(s, ir.Let) and s.name in names}
         apart = (replace(s, name=own.get(s.name, s.name)) if isinstance(s, ir.Let) else s for s in placed)
-        added.append(rewrite(apart, partial(_known, forward=forward, names=own)))
+        added.append(rewrite(apart, partial(_substitute_forward, forward=forward, names=own)))
     return added
 
 
-def _known(expr: ir.Expr, forward: Mapping[Place, ir.Expr], names: Mapping[str, str]) -> ir.Expr:
+def _substitute_forward(expr: ir.Expr, forward: Mapping[Place, ir.Expr], names: Mapping[str, str]) -> ir.Expr:
     match expr:
         case ir.Var(name, dtype) if name in names:
             return ir.Var(names[name], dtype)
@@ -174,7 +174,7 @@ def _in_one_pass(kernel: ir.Kernel, both: Both) -> tuple[ir.Kernel, list[ir.Laun
     extent, count, lane = both.across.extent, both.around.extent, Dim.of(both.cells.var)
     programs = maximum(Dim.of(1), Dim.of(SIDE) // maximum(Dim.of(BESIDE.number), extent)) * PROGRAMS
     part, parts = Dim.of("#part"), ir.Loop("#part", minimum(programs, count), ir.Axis.THREADS, ())
-    cells = replace(both.cells, body=merged([both.cells.body, *_added(both, _of_row(both.of_row))]))
+    cells = replace(both.cells, body=fuse([both.cells.body, *_column_terms(both, _of_row(both.of_row))]))
     scratch = {buffer.name for buffer in kernel.of(ir.Role.SCRATCH)}
     own = [s for s in both.of_row if not (isinstance(s, ir.Store) and scratch.issuperset(s.buffers))]
     of_row = whole(tuple(cells if s is both.cells else s for s in own), tile=tile)
@@ -202,14 +202,14 @@ def _merging(both: Both, parts: ir.Loop, states: Sequence[State]) -> ir.Launch:
     last = both.across
     cell = Dim.of(parts.var) * last.extent + Dim.of(last.var)
     folds = zip(both.folds, states, strict=True)
-    passes = [tiles.merged_parts(fold, name, s.load(cell), parts, MERGED[1]) for (name, fold), s in folds]
+    passes = [tiles.merge_parts(fold, name, s.load(cell), parts, MERGED[1]) for (name, fold), s in folds]
     body = drop_unused((*both.before, *tiles.together(passes), *both.after))
     return ir.Launch(tiles.on_grid([], (tiles.cut(replace(last, body=body), MERGED[0], ir.Axis.THREADS),)))
 
 
 def _in_two_passes(kernel: ir.Kernel, both: Both) -> tuple[ir.Kernel, list[ir.Launch]]:
     """Folds along rows, whose results are left in scratch; then tiles of columns, written and summed in one pass."""
-    parts, row = parted(both.of_row), Dim.of(both.around.var)
+    parts, row = part_folds(both.of_row), Dim.of(both.around.var)
     loops = [s for s in both.of_row if isinstance(s, ir.Loop)]
     late = {s.name: s.value.dtype for s in (*parts.lets, *parts.after) if isinstance(s, ir.Let)}
     used = sorted(cpu_folds.names_in(loops) & late.keys())
@@ -222,8 +222,8 @@ def _in_two_passes(kernel: ir.Kernel, both: Both) -> tuple[ir.Kernel, list[ir.La
     if any(isinstance(s, ir.Store) for s in first):
         kernel, launches = _statistics(kernel, both.around, first)
     before = tuple(s for s in parts.before if isinstance(s, ir.Let))
-    cells = merged([substitute(loop.body, {loop.var: Dim.of(both.cells.var)}) for loop in loops])
-    block = merged([(*before, *(ir.Let(name, load) for name, load in loads.items()), *cells), *_added(both, {})])
+    cells = fuse([substitute(loop.body, {loop.var: Dim.of(both.cells.var)}) for loop in loops])
+    block = fuse([(*before, *(ir.Let(name, load) for name, load in loads.items()), *cells), *_column_terms(both, {})])
     few = tiles.all_at_most((both.around.extent,), DEEP)
     if few is not False:
         kernel, last = _cells(kernel, both, block, once=True)
@@ -265,10 +265,10 @@ def _cells(kernel: ir.Kernel, both: Both, block: Statements, *, once: bool) -> t
     loops = ((both.around.var, minimum(Dim.of(DEEP), count - begin)),)
     cells = [tiles.FoldCells(loops, () if k else body, values[k]) for k in range(len(both.folds))]
     folds = zip(cells, both.states, both.folds, strict=True)
-    inner = tiles.together([tiles.taken_in(each, state, name, DOWN) for each, state, (name, _) in folds])
+    inner = tiles.together([tiles.fold_round(each, state, name, DOWN) for each, state, (name, _) in folds])
     states = [state.beside("of_cells") for state in both.states]
     if once:
-        return kernel, [_tiles(both, [], (*inner, *_finished(both)))]
+        return kernel, [_tiles(both, [], (*inner, *_finish_columns(both)))]
     cell = Dim.of("#part") * extent + column
     pairs = zip(states, both.states, strict=True)
     stores = tuple(one.store(cell, state.load(tiles.ZERO), merge=False) for one, state in pairs)
@@ -276,7 +276,7 @@ def _cells(kernel: ir.Kernel, both: Both, block: Statements, *, once: bool) -> t
     return _with_scratch(kernel, states, (parts.extent, extent)), [first, _merging(both, parts, states)]
 
 
-def _finished(both: Both) -> Statements:
+def _finish_columns(both: Both) -> Statements:
     """The statements after the sums of a column, whose states are in memory, over the variables of the cells."""
     pairs = zip(both.folds, both.states, strict=True)
     lets = [ir.Let(name, state.result(tiles.ZERO, fold.dtype)) for (name, fold), state in pairs]
@@ -288,7 +288,7 @@ def _tiles(both: Both, around: Sequence[ir.Loop], inner: Statements) -> ir.Launc
     return ir.Launch(tiles.on_grid(around, (tiles.cut(loop, ACROSS, ir.Axis.THREADS),)))
 
 
-def joined(one: ir.Kernel, other: ir.Kernel, results: Collection[str]) -> ir.Kernel | None:
+def join_rows_and_columns(one: ir.Kernel, other: ir.Kernel, results: Collection[str]) -> ir.Kernel | None:
     """A kernel that computes rows, and one that sums over them, as one of two launches; None where they are no such
     pair. The results of the first that are not among `results`, by their sources, become scratch."""
     if len(one.launches) != 1 or len(other.launches) != 1 or any(b.strides for b in (*one.buffers, *other.buffers)):

@@ -121,7 +121,7 @@ def by_blocks(
 
 
 def _launch(loops: Sequence[ir.Loop], body: Statements) -> ir.Launch:
-    grid = primitives.bind_all(primitives.nested(loops, body))
+    grid = primitives.bind_all(primitives.nest(loops, body))
     return ir.Launch(grid, hints=ir.Hints(is_narrow=True), threads=BLOCK)
 
 

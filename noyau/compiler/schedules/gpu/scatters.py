@@ -98,7 +98,7 @@ def scatter(kernel: ir.Kernel, copied: Strategy, cells: Cells, way: Way | None) 
         kernel, launches = replace(kernel, buffers=owned.buffers), where(wide, owned.launches)
     if wide is not True:
         launches += where(ir.opposite(wide), copied(copies).launches)
-        launches += where(fits, [_privatised(kernel, updates)]) if fits is not False else []
+        launches += where(fits, [_privatise(kernel, updates)]) if fits is not False else []
         launches += where(ir.all_of((ir.opposite(wide), ir.opposite(fits))), _atomically(kernel, updates, cells))
     return replace(kernel, launches=tuple(launches))
 
@@ -164,7 +164,7 @@ def _is_along_row(loop: ir.Loop, inner: Statements, store: ir.Store, cells: Dim)
     return is_plain and begins % width == ZERO and cells % width == ZERO
 
 
-def _privatised(kernel: ir.Kernel, updates: Updates) -> ir.Launch:
+def _privatise(kernel: ir.Kernel, updates: Updates) -> ir.Launch:
     """Pieces of the updates, each a block's: it merges them into cells of its own, and then these."""
     name, dtype, monoid = updates.output.name, updates.output.dtype, str(updates.store.merge)
     own, most, count = f"{name}.own", updates.most_private, updates.cells.constant

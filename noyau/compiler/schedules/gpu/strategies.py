@@ -232,7 +232,7 @@ def with_hints(kernel: ir.Kernel) -> ir.Kernel:
             shares_inputs=_shares_inputs(kernel, launch),
             is_pipelined=_is_pipelined(kernel, launch),
             passes=tuple(sorted((name, tuple(loops)) for name, loops in _passes_over(launch.body).items())),
-            reload=_loaded_again(kernel, launch),
+            reload=_find_reload(kernel, launch),
         )
         launches.append(replace(launch, hints=hints))
     return replace(kernel, launches=tuple(launches))
@@ -298,7 +298,7 @@ def _passes_over(body: Iterable[ir.Statement]) -> dict[str, list[str]]:
     return passes
 
 
-def _loaded_again(kernel: ir.Kernel, launch: ir.Launch) -> ir.Reload | None:
+def _find_reload(kernel: ir.Kernel, launch: ir.Launch) -> ir.Reload | None:
     """The inputs that a launch loads twice: where one fold, which computes little, reads what is then written with."""
     body, folded, written = launch.body, list[tuple[ir.Tile | None, Statements]](), list[ir.Statement]()
     for tile in (s for s in walk.every_statement(body) if isinstance(s, ir.Loop) and s.axis is ir.Axis.LANES):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from noyau.compiler.schedules.cpu import folds as cpu_folds
-from noyau.compiler.schedules.primitives import Statements, carries, compare, drop_unused, minimum, nested
+from noyau.compiler.schedules.primitives import Statements, carries, compare, drop_unused, minimum, nest
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, DimLike, Shape, product
 from noyau.ir.monoids import MONOIDS, Symbolic
@@ -71,7 +71,7 @@ def cut(loop: ir.Loop, tile: ir.Tile, axis: ir.Axis, lead: Lead = NO_LEAD, *, tu
     return ir.Loop(number, count, axis, (*before, cells_of(loop, at * tile.size, tile, lead.cells)))
 
 
-def peeled(loop: ir.Loop, extent: Dim, tile: ir.Tile) -> Statements:
+def peel(loop: ir.Loop, extent: Dim, tile: ir.Tile) -> Statements:
     """A loop over the tiles of an extent, which has cells, as one over those that are surely full, which need no masks,
     and the last one: where a pass ends with it and the next begins with it, what it holds is there still."""
     full = f"{loop.var}_full"
@@ -102,24 +102,24 @@ def cells_of(loop: ir.Loop, start: Dim, tile: ir.Tile, lead: Dim = ZERO, lane: D
 
 def on_grid(loops: Sequence[ir.Loop], body: Statements) -> Statements:
     """Loops around a body, one program each round."""
-    return nested([replace(loop, axis=ir.Axis.THREADS) for loop in loops], body)
+    return nest([replace(loop, axis=ir.Axis.THREADS) for loop in loops], body)
 
 
-def taken_of(
+def fold_cells(
     fold: ir.Fold, name: str, tile: ir.Tile, *, lead: Dim = ZERO, start: Dim | None = None, turned: bool = False
-) -> tuple[Taken, cpu_folds.State]:
+) -> tuple[FoldPass, cpu_folds.State]:
     """The state of a fold over any number of values, which ends in cell 0: each cell of a tile takes in one value a
     round, then the tile is reduced. With `start`, of the one tile that begins there; `turned`: last tile first."""
     lifted = MONOIDS[fold.monoid].lift(Symbolic(), fold.value, ir.Index(cpu_folds.position(fold)))
     cells = FoldCells(fold.loops, cpu_folds.expand_folds(fold.body, 1, wide=False), lifted, lead, start, turned)
     state = cpu_folds.state_of(fold, name, wide=False)
-    return taken_in(cells, state, name, tile), state
+    return fold_round(cells, state, name, tile), state
 
 
-def folded(fold: ir.Fold, name: str, tile: ir.Tile, start: Dim, lead: Dim) -> Statements:
+def fold_tile(fold: ir.Fold, name: str, tile: ir.Tile, start: Dim, lead: Dim) -> Statements:
     """Statements that leave a fold over the cells of one tile under its name."""
     if lead != ZERO:
-        taken, state = taken_of(fold, name, tile, lead=lead, start=start)
+        taken, state = fold_cells(fold, name, tile, lead=lead, start=start)
         return (*taken.statements, ir.Let(name, state.result(ZERO, fold.dtype)))
     ((variable, extent),) = fold.loops
     lane = f"{variable}l"
@@ -140,7 +140,7 @@ class FoldCells:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class FoldPass:
     """A pass over values: memory, the loop over their tiles, and the statements that leave their state."""
 
     before: Statements
@@ -152,7 +152,7 @@ class Taken:
         return (*self.before, self.passed, *self.after)
 
 
-def taken_in(cells: FoldCells, state: cpu_folds.State, name: str, tile: ir.Tile) -> Taken:
+def fold_round(cells: FoldCells, state: cpu_folds.State, name: str, tile: ir.Tile) -> FoldPass:
     lane, lanes = Dim.of(f"#lane_{name}"), state.beside("lanes")
     variable, extent = cells.loops[-1]
     number, count = f"{variable}t", ceiling(extent + cells.lead, tile.size)
@@ -161,9 +161,9 @@ def taken_in(cells: FoldCells, state: cpu_folds.State, name: str, tile: ir.Tile)
     loop = ir.Loop(variable, extent, ir.Axis.LANES, (*cells.body, lanes.store(lane, cells.values, merge=True)))
     inner: ir.Statement = cells_of(loop, start, tile, cells.lead, lane)
     inner = ir.Loop(number, count, ir.Axis.SERIAL, (*before, inner)) if cells.start is None else inner
-    (inner,) = nested([ir.Loop(*each, ir.Axis.SERIAL, ()) for each in cells.loops[:-1]], (inner,))
+    (inner,) = nest([ir.Loop(*each, ir.Axis.SERIAL, ()) for each in cells.loops[:-1]], (inner,))
     before, after = around_lanes(state, lanes, str(lane), tile)
-    return Taken(before, inner, after)
+    return FoldPass(before, inner, after)
 
 
 def around_lanes(
@@ -175,7 +175,7 @@ def around_lanes(
     return (*lanes.memory(tile.size, ir.Space.THREAD), empty), (*state.memory(1), state.empty(ZERO), total)
 
 
-def together(passes: Sequence[Taken]) -> Statements:
+def together(passes: Sequence[FoldPass]) -> Statements:
     """Passes over the same tiles as one."""
     loops = cpu_folds.in_one_pass([(*one.before, one.passed) for one in passes])
     return (*loops, *(s for one in passes for s in one.after))
@@ -185,8 +185,8 @@ def together(passes: Sequence[Taken]) -> Statements:
 class Partial:
     """A fold in two launches: the states of chunks, left in scratch; their merge into the result; and the scratch."""
 
-    first: Taken
-    second: Taken
+    first: FoldPass
+    second: FoldPass
     scratch: tuple[ir.Buffer, ...]
 
 
@@ -200,14 +200,14 @@ def partial(
 ) -> Partial:
     """A fold over the chunks of such a loop. A sum of float32 is merged in float64."""
     begin = Dim.of(chunks.var) * chunk
-    of_chunk = cpu_folds.moved(fold, begin, minimum(Dim.of(chunk), fold.loops[0][1] - begin))
-    whole, part = taken_of(of_chunk, name, tiles[0])
+    of_chunk = cpu_folds.move_fold(fold, begin, minimum(Dim.of(chunk), fold.loops[0][1] - begin))
+    whole, part = fold_cells(of_chunk, name, tiles[0])
     axes = [chunks, *around]
     shape = tuple(loop.extent for loop in axes)
     cell = sum((Dim.of(a.var) * product(shape[k + 1 :]) for k, a in enumerate(axes)), ZERO)
     scratch = part.beside("of_chunk")
     first = replace(whole, after=(*whole.after, scratch.store(cell, part.load(ZERO), merge=False)))
-    return Partial(first, merged_parts(fold, name, scratch.load(cell), chunks, tiles[1]), scratch.buffers(shape))
+    return Partial(first, merge_parts(fold, name, scratch.load(cell), chunks, tiles[1]), scratch.buffers(shape))
 
 
 def in_chunks(
@@ -220,10 +220,10 @@ def in_chunks(
 ) -> tuple[ir.Kernel, list[ir.Launch]]:
     """The folds of a block, which are alike, in two launches: states of chunks, then their merge. `grid` places the
     statements of a launch in the loops `around`, and in that over chunks."""
-    parts = cpu_folds.parted(inner)
+    parts = cpu_folds.part_folds(inner)
     first = fold_of(parts.lets[0])
     chunks = chunks_of(first, parts.lets[0].name, chunk)
-    names = [(let.name, renamed(fold_of(let), first)) for let in parts.lets]
+    names = [(let.name, rename_loops(fold_of(let), first)) for let in parts.lets]
     halves = [partial(fold, name, chunks, around, chunk, tiles) for name, fold in names]
     one = (*parts.before, *together([half.first for half in halves]))
     other = (*parts.before, *together([half.second for half in halves]), *parts.after)
@@ -232,11 +232,11 @@ def in_chunks(
     return replace(kernel, buffers=(*kernel.buffers, *scratch)), launches
 
 
-def merged_parts(fold: ir.Fold, name: str, parts: tuple[ir.Expr, ...], chunks: ir.Loop, tile: ir.Tile) -> Taken:
+def merge_parts(fold: ir.Fold, name: str, parts: tuple[ir.Expr, ...], chunks: ir.Loop, tile: ir.Tile) -> FoldPass:
     """Merge the states of chunks, which lie along a loop, into the result. A sum of float32 goes by float64."""
     total = cpu_folds.state_of(fold, name, wide=True)
     cells = FoldCells(((chunks.var, chunks.extent),), chunks.body, total.cast(parts))
-    merged = taken_in(cells, total, name, tile)
+    merged = fold_round(cells, total, name, tile)
     return replace(merged, after=(*merged.after, ir.Let(name, total.result(ZERO, fold.dtype))))
 
 
@@ -291,7 +291,7 @@ class Choices:
             self.before.append(own)
 
 
-def renamed(fold: ir.Fold, other: ir.Fold) -> ir.Fold:
+def rename_loops(fold: ir.Fold, other: ir.Fold) -> ir.Fold:
     """A fold, its loops called as those of another one."""
     pairs = zip(fold.loops, other.loops, strict=True)
     names: dict[str, DimLike] = {old: Dim.of(new) for (old, _), (new, _) in pairs if old != new}

@@ -123,7 +123,7 @@ def triton_version() -> str:
     return "none"
 
 
-def measured_gpu(device: int = 0, *, refresh: bool = False) -> GpuRates:
+def gpu_rates(device: int = 0, *, refresh: bool = False) -> GpuRates:
     """A device, as it was measured before; measured now where it never was or `refresh` asks for it.
 
     BuildError where there is no CUDA device; takes some seconds."""
@@ -132,7 +132,7 @@ def measured_gpu(device: int = 0, *, refresh: bool = False) -> GpuRates:
     rates = None if refresh else recall_gpu(device_text(device))
     if rates is None:
         with torch.cuda.device(device):
-            rates = _measured_now(device)
+            rates = _measure_gpu(device)
         keep(device_text(device), rates)
     return rates
 
@@ -147,7 +147,7 @@ def gpu_of(device: int) -> GpuIdentity:
     return GpuIdentity(name, sm_count, *sizes, capability, driver_version(), versions)
 
 
-def _measured_now(device: int) -> GpuRates:
+def _measure_gpu(device: int) -> GpuRates:
     clock, start, identity = clock_of(device), conditions_of(device), gpu_of(device)
     room = torch.cuda.mem_get_info(device)[0]
     sizes = [size for size in SIZES if 2 * size < room]

@@ -19,7 +19,7 @@ from noyau.hosts.torch.cuda import tensor_rotation
 from noyau.hosts.torch.tensors import array_of
 from noyau.timing.output_checks import Check
 from noyau.timing.queue_clock import Around, BlockedClock, Hold, Sample
-from noyau.timing.sides import VERIFIED, SelfTimed
+from noyau.timing.sides import VERIFIED, SelfTimedSide
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ _AT_FIRST = {f"torch.{name}": attrgetter(name)(torch) for name in _CLOCK}  # as 
 
 
 @dataclass(slots=True)
-class TensorSide(SelfTimed):
+class TensorSide(SelfTimedSide):
     """A callable of tensors on a rotation. `like`: what it returned before, in shape and dtype; `arguments`: what it is
     called with for a set of tensors; `verified`: how many of its timed calls are kept."""
 

@@ -47,7 +47,7 @@ def answers(flags: Sequence[Flag]) -> list[Fault]:
     return [fault for (fault, _), is_there in zip(flags, there, strict=True) if is_there]
 
 
-def brought(tensors: Sequence[Tensor]) -> list[np.ndarray]:
+def to_host(tensors: Sequence[Tensor]) -> list[np.ndarray]:
     """Tensors of one device as arrays on the host."""
     if not tensors or tensors[0].device.type == "cpu":
         return [array_of(each) for each in tensors]

@@ -34,7 +34,7 @@ def eager(module: fx.GraphModule, inputs: Sequence[Any]) -> Boxed:
     shorten(module.graph)
     codegen = getattr(fx.graph, "_BoxedCodeGen", None)
     if codegen is None or not module.graph.find_nodes(op="placeholder"):
-        return _unboxed(module.forward)
+        return _unbox(module.forward)
     graph = copy_graph(module.graph)
     for node in graph.nodes:
         node.meta = {}  # what torch found of shapes is large, and lives as long as the function
@@ -45,7 +45,7 @@ def eager(module: fx.GraphModule, inputs: Sequence[Any]) -> Boxed:
     def run(arguments: list[Any]) -> Any:
         return forward(arguments)
 
-    return _marked(run)
+    return _mark_boxed(run)
 
 
 def copy_graph(graph: fx.Graph) -> fx.Graph:
@@ -67,7 +67,7 @@ def with_device_errors(called: str, function: Callable[..., Any]) -> Callable[..
             with device_errors(called, "the GPU"):
                 raise
 
-    return _marked(run)
+    return _mark_boxed(run)
 
 
 def in_memory_at(places: Sequence[int], function: Boxed) -> Boxed:
@@ -79,7 +79,7 @@ def in_memory_at(places: Sequence[int], function: Boxed) -> Boxed:
             arguments[at] = in_memory(arguments[at])
         return function(arguments)
 
-    return _marked(run)
+    return _mark_boxed(run)
 
 
 def shorten(graph: fx.Graph) -> None:
@@ -107,16 +107,16 @@ def call_bound(node: fx.Node) -> None:
         node.target = _FUNCTIONS.get(node.target, node.target)
 
 
-def _unboxed(function: Callable[..., Any]) -> Boxed:
+def _unbox(function: Callable[..., Any]) -> Boxed:
     def run(arguments: list[Any]) -> Any:
         values = tuple(arguments)
         arguments.clear()
         return function(*values)
 
-    return _marked(run)
+    return _mark_boxed(run)
 
 
-def _marked(run: Boxed) -> Boxed:
+def _mark_boxed(run: Boxed) -> Boxed:
     run._boxed_call = True  # type: ignore[attr-defined]  # AOTAutograd asks for it
     return run
 

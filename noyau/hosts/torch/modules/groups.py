@@ -25,7 +25,7 @@ def cut(source: TracedGraph, speller: Speller | None = None, *, reasons: bool = 
     result = partition(source.model, speller=speller, reasons=reasons)
     groups, cuts, laying = list[Group](), list(result.cuts), _Laying(source, DefUse(source.model))
     for group in result.groups:
-        positions = trimmed(source, frozenset(group.positions), laying.def_use)
+        positions = trim_views(source, frozenset(group.positions), laying.def_use)
         reason = "torch makes a view of it, which costs nothing"
         if positions:
             try:
@@ -104,7 +104,7 @@ def order_of(fake: torch.Tensor) -> list[int] | None:
     return order
 
 
-def trimmed(source: TracedGraph, positions: frozenset[int], def_use: DefUse) -> frozenset[int]:
+def trim_views(source: TracedGraph, positions: frozenset[int], def_use: DefUse) -> frozenset[int]:
     """The positions of a group without the views at its ends, which others read or that show what others have."""
     left = set(positions)
     while True:

@@ -116,7 +116,7 @@ def launch_products(module: fx.GraphModule) -> None:
         x, operands, key = node.args
         own = _KNOWN[key]
         with module.graph.inserting_before(node):
-            held = [[_held(module, each) for each in parts] for parts in own.packed]
+            held = [[_hold_tensor(module, each) for each in parts] for parts in own.packed]
             call = module.graph.call_function(own.call, own.arguments(x, operands, held))
         is_alone = len(own.products.results) == 1  # a call gives a result that is alone as it is
         parts = [*node.users, node] if is_alone else [node]
@@ -127,7 +127,7 @@ def launch_products(module: fx.GraphModule) -> None:
     module.recompile()
 
 
-def _held(module: fx.GraphModule, tensor: Tensor) -> fx.Node:
+def _hold_tensor(module: fx.GraphModule, tensor: Tensor) -> fx.Node:
     name = f"_row_products_{next(_KEYS)}"
     module.register_buffer(name, tensor, persistent=False)
     return module.graph.get_attr(name)

@@ -13,7 +13,7 @@ import torch
 from noyau.errors import InputError
 from noyau.hosts.numpy.fast_calls import MISS
 from noyau.hosts.torch.tensors import array_of, tensor_of
-from noyau.jobs.bench.candidates import Entry, built
+from noyau.jobs.bench.candidates import Entry, build_entry
 from noyau.jobs.bench.inputs import InputMaker, InputView
 from noyau.jobs.bench.tasks import BenchTask
 from noyau.jobs.bench.winners import tilings
@@ -39,7 +39,7 @@ class DeviceCandidate:
 
     def arguments(self, tensors: Sequence[torch.Tensor]) -> tuple[Any, ...]:
         """All arguments, in order, for the tensors of one set."""
-        arguments = self.drawn.views.arguments(self.arrays(tensors), viewed)
+        arguments = self.drawn.views.arguments(self.arrays(tensors), view_of)
         return tuple(each.item() if isinstance(each, np.generic) else each for each in arguments)
 
     def arrays(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
@@ -48,7 +48,7 @@ class DeviceCandidate:
         return tuple(next(tensors_left) if memory.ndim else memory for memory in self.drawn.draws[0])
 
 
-def viewed(view: InputView, memory: Any) -> Any:
+def view_of(view: InputView, memory: Any) -> Any:
     """An argument of packed memory, as `InputView.argument` gives it of an array; a number of an array without axes."""
     if not memory.ndim:
         return memory.item()
@@ -97,7 +97,7 @@ def _attached_entry(op: Op[..., Any], kernel: UserKernel, request: Specializatio
     called = kernel.name, kernel.language
     if caller_of(kernel, gpu=True) is None:
         return Entry(*called, skipped=f"it is in {kernel.language}, and the tensors lie on {request.device}")
-    return built(*called, lambda: _by_fast_call(op, kernel.name, Choice(*called, "", kernel), request))
+    return build_entry(*called, lambda: _by_fast_call(op, kernel.name, Choice(*called, "", kernel), request))
 
 
 def _by_fast_call(op: Op[..., Any], name: str, choice: Choice, request: Specialization) -> Entry:

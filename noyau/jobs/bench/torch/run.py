@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from noyau.errors import CheckError
-from noyau.hosts.torch.cuda.clock import clock_of, conditions_of, device_text, measured_gpu
+from noyau.hosts.torch.cuda.clock import clock_of, conditions_of, device_text, gpu_rates
 from noyau.hosts.torch.cuda.comparison_sides import TensorSide
 from noyau.hosts.torch.cuda.device import require_free
 from noyau.hosts.torch.cuda.tensor_rotation import TensorRotation, Tensors, alike, result_tensors
@@ -42,7 +42,7 @@ def bench_on_device(what: BenchTarget, device: str, wishes: BenchOptions, say: S
     place = torch.device(device if ":" in device else f"cuda:{torch.cuda.current_device()}")
     number = place.index or 0
     say("measuring the GPU, unless that was done before")
-    card = measured_gpu(number)
+    card = gpu_rates(number)
     before = conditions_of(number)
     points = []
     for task, entries in _tasks(what, wishes, place):

@@ -269,8 +269,8 @@ def read_model(path: Path) -> Problem:
     reference refuses that, one of them, then as it is."""
     text = _text(path)
     sizes = {name: value for name, value in _sizes(ast.parse(text)) if value > _CAPS[0]}
-    tolerance, small = Tolerance(1e-2, 1e-2), {name: _halved(value, _CAPS[0]) for name, value in sizes.items()}
-    tried = [small, {name: _halved(value, _CAPS[1]) for name, value in sizes.items()}]
+    tolerance, small = Tolerance(1e-2, 1e-2), {name: _halve(value, _CAPS[0]) for name, value in sizes.items()}
+    tried = [small, {name: _halve(value, _CAPS[1]) for name, value in sizes.items()}]
     spare = [{**sizes, name: value} for name, value in small.items()] if len(sizes) > 1 else []
     trials: list[Trial] = []
     for each in (*tried, *spare):
@@ -310,7 +310,7 @@ def replaced_sizes(tree: ast.Module, sizes: Mapping[str, int]) -> ast.Module:
     return tree
 
 
-def _halved(value: int, cap: int) -> int:
+def _halve(value: int, cap: int) -> int:
     """A size below a cap, odd where it was odd."""
     size = value
     while size > cap:

@@ -21,7 +21,7 @@ from noyau.jobs.check.submissions.problem import POISONS, Complaint, Problem, St
 from noyau.jobs.check.submissions.process import read_results, run_job, write_results
 from noyau.jobs.command_line import Step
 from noyau.sanitizer.triton.worker import INTERPRETING
-from noyau.text import counted, few, from_json, printable, several
+from noyau.text import count_text, few, from_json, printable, several
 from noyau.verify.findings import Finding
 from noyau.workers.confinement import Ending, Limits
 from noyau.workers.resources import wait_factor
@@ -179,9 +179,10 @@ class _Hearing:
         if status is Status.RIGHT or (errors and RANK.index(min(errors, key=RANK.index)) < RANK.index(status)):
             status, reason = (min(errors, key=RANK.index), "") if errors else (status, reason)
         notes = [*map(str, seen.get("notes", ())), *self.packed_notes(truths, answers), *map(_OPEN.format, ending.open)]
+        skipped = tuple(self.skipped_notes(truths, answers) if self.records else ())
         return Verdict(
             self.problem, self.submission.name, status, reason, tuple(self.complaints), tuple(self.records),
-            tuple(self.skipped_notes(truths, answers) if self.records else ()), tuple(_kernel_lines(seen)), tuple(notes),
+            skipped, tuple(_kernel_lines(seen)), tuple(notes),
         )  # fmt: skip
 
     def run(self, truths: Mapping[int, Mapping[str, Truth]]) -> Ending:
@@ -237,7 +238,9 @@ class _Hearing:
         for fault in replays(answers, truths):
             self.complain(number, fault, is_mild=False)
 
-    def packed_notes(self, truths: Mapping[int, dict[str, Truth]], answers: Mapping[int, dict[str, Answer]]) -> Iterator[str]:
+    def packed_notes(
+        self, truths: Mapping[int, dict[str, Truth]], answers: Mapping[int, dict[str, Answer]]
+    ) -> Iterator[str]:
         """A note where its results are others on inputs with a gap behind each value, which problems do not ask for."""
         for number, by_call in answers.items():
             if "strided" in by_call and not any(each.finding.severity == "error" for each in self.complaints):
@@ -379,7 +382,7 @@ def _kernel_lines(seen: Mapping[str, Any]) -> Iterator[str]:
     """The kernels that were launched, or a line that there were none."""
     kernels = _kernels(seen)
     for each in kernels:
-        launches, accesses = several(int(each["calls"]), "launch"), counted(int(each["accesses"]))
+        launches, accesses = several(int(each["calls"]), "launch"), count_text(int(each["accesses"]))
         yield f"{printable(str(each['name']))}: {launches}, {accesses} accesses seen"
     if not kernels:
         yield "no kernel of its own was launched: torch did the work"

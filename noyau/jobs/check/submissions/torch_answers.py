@@ -27,7 +27,7 @@ from noyau.jobs.check.submissions.problem import POISONS
 from noyau.jobs.check.submissions.process import write_results
 from noyau.jobs.check.submissions.torch_calls import (
     Pace,
-    Poisoned,
+    Poison,
     aliases,
     plain_arrays,
     reach,
@@ -39,7 +39,7 @@ from noyau.jobs.check.torch_checks import spread
 from noyau.kernels.interpretation import error_of
 from noyau.sanitizer.scripts.record import ScriptSession
 from noyau.sanitizer.scripts.torch_extensions import Extensions, is_compiled, stood_in
-from noyau.sanitizer.scripts.triton_host import marked
+from noyau.sanitizer.scripts.triton_host import mark_tensors
 from noyau.workers.confinement import DEVICES
 
 _LIBRARIES = tuple(sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib"))
@@ -53,7 +53,7 @@ _DEEDS = {
 _MODES = ("triton_host.py", "torch_calls.py")  # frames between a text and torch, at each call of it
 
 
-class Refused(PermissionError):
+class RefusedAct(PermissionError):
     """An act of a submission beyond its calculation."""
 
 
@@ -70,7 +70,7 @@ def guard(folder: Path) -> None:
             act = None if path in DEVICES or str(path).startswith(own) else f"wrote to {path!r}"
         if act is not None and _is_own(own):
             os.write(notes, f"{act}\n".encode("utf-8", "replace"))
-            raise Refused(f"a submission may not: it {act}")
+            raise RefusedAct(f"a submission may not: it {act}")
 
     sys.addaudithook(refuse)
 
@@ -89,7 +89,7 @@ def write_answers(wish: Mapping[str, Any], folder: Path) -> None:
     tempfile.tempdir, os.environ["XDG_CACHE_HOME"] = str(folder), str(folder / "cache")  # of a compiler
     session = ScriptSession(wish["called"])
     extensions = Extensions(session, folder, wish["time_s"])
-    seen = _Seen(session, folder)
+    seen = _Observations(session, folder)
     session.keep = seen.write
     kind, text = "", ""
     with ExitStack() as undone:
@@ -120,7 +120,7 @@ def _kind_of(stage: str, fault: BaseException, folder: Path) -> tuple[str, str]:
     """The kind of the end that an exception is, and the exception in words."""
     words = f"{type(fault).__name__}: {' '.join(str(fault).split())}"
     match fault:
-        case Refused():
+        case RefusedAct():
             return "refused", str(fault)
         case ModuleNotFoundError(name=str(name)) if not (folder / f"{name.partition('.')[0]}.py").is_file():
             return "unsupported", f"it imports {name}, which is not installed"
@@ -149,7 +149,11 @@ def _is_at(fault: BaseException, folder: Path) -> bool:
 
 
 def _call_all(
-    wish: Mapping[str, Any], trial_of: Callable[[int], _Trial], folder: Path, seen: _Seen, extensions: Extensions
+    wish: Mapping[str, Any],
+    trial_of: Callable[[int], _Trial],
+    folder: Path,
+    seen: _Observations,
+    extensions: Extensions,
 ) -> None:
     """The calls of each trial whose inputs are there, as long as there is time for them."""
     pace = Pace(wish["time_s"])
@@ -197,7 +201,7 @@ class _Trial:
         with a gap behind each value. Its results, and the inputs afterwards, are written."""
         byte = POISONS[name]
         self.place(name, byte)
-        with Poisoned(byte):
+        with Poison(byte):
             arguments = self.wish["trials"][self.number]["arguments"]
             results = self.format_of.call(self.function, with_tensors(self.data["a"], self.tensors), arguments)
         arrays, tensors = plain_arrays(results), tensors_in(results)
@@ -226,15 +230,15 @@ class _Trial:
 
     def mark(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """The tensors, those on a GPU that were there."""
-        return [marked(each) if is_there else each for each, is_there in zip(tensors, self.marks, strict=True)]
+        return [mark_tensors(each) if is_there else each for each, is_there in zip(tensors, self.marks, strict=True)]
 
     def fresh(self, like: torch.Tensor, byte: int) -> torch.Tensor:
         """Memory for a result among the inputs, of which it is seen who writes it."""
-        with Poisoned(byte):
+        with Poison(byte):
             return torch.empty_like(like)
 
 
-class _Seen:
+class _Observations:
     """The observations of a session, each finding with the call that showed it."""
 
     def __init__(self, session: ScriptSession, folder: Path) -> None:

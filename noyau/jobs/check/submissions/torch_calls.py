@@ -41,7 +41,7 @@ class Pace:
         self.cells = max(1, cells)
 
 
-class Poisoned(TorchFunctionMode):  # type: ignore[misc]
+class Poison(TorchFunctionMode):  # type: ignore[misc]
     """Within, what torch.empty makes holds one byte everywhere."""
 
     def __init__(self, byte: int) -> None:

@@ -17,7 +17,7 @@ import torch
 
 from noyau.errors import InputError
 from noyau.jobs.check.submissions.definitions import replaced_sizes
-from noyau.sanitizer.scripts.triton_host import GPU, marked
+from noyau.sanitizer.scripts.triton_host import GPU, mark_tensors
 
 SEED = 20  # of the parameters of a module: those of the reference and of the submission are drawn alike
 _POSITIVE = ("var", "variance", "std", "rstd")  # ends of the names of inputs that are above 0
@@ -80,7 +80,7 @@ class Definitions:
                 case "custom":
                     data.append(custom[name])
                 case "safetensors":
-                    data.append(_stored(Path(self.wish["root"]), source["path"], source["tensor_key"]))
+                    data.append(_read_tensor(Path(self.wish["root"]), source["path"], source["tensor_key"]))
                 case _:
                     data.append(_random(name, shapes[name], tensor["dtype"]))
         return data
@@ -125,10 +125,10 @@ def _random(name: str, shape: Sequence[int] | None, dtype_name: str) -> Any:
         wide = torch.randn(extents, dtype=torch.float32)
         wide = wide.abs() + 0.1 if name.endswith(_POSITIVE) else wide
         value = (wide.clamp(-2, 2) if dtype.itemsize == 1 else wide).to(dtype)
-    return value.item() if shape is None else marked(value)
+    return value.item() if shape is None else mark_tensors(value)
 
 
-def _stored(root: Path, file: str, key: str) -> torch.Tensor:
+def _read_tensor(root: Path, file: str, key: str) -> torch.Tensor:
     """A tensor of a file of safetensors: the length of a header of JSON, the header, the bytes."""
     path = (root / file).resolve()
     if not path.is_relative_to(root.resolve()):
@@ -142,7 +142,7 @@ def _stored(root: Path, file: str, key: str) -> torch.Tensor:
         stream.seek(start + begin)
         cells = bytearray(stream.read(end - begin))
     dtype = dtype_of(_STORED.get(header[key]["dtype"], header[key]["dtype"]))
-    return marked(torch.frombuffer(cells, dtype=dtype).reshape(header[key]["shape"]))
+    return mark_tensors(torch.frombuffer(cells, dtype=dtype).reshape(header[key]["shape"]))
 
 
 _STORED = {
@@ -188,7 +188,7 @@ class KernelBench:
 def _on_gpu(data: Any) -> Any:
     match data:
         case torch.Tensor():
-            return marked(data)
+            return mark_tensors(data)
         case list() | tuple():
             return type(data)(map(_on_gpu, data))
         case dict():
@@ -242,7 +242,7 @@ class BackendBench:
             if "Tensor" in kind:
                 shape = shapes.pop(0) if len(shapes) > 1 else shapes[0]
                 numbers = torch.from_numpy(rng.standard_normal(shape) * (1 if dtype.is_floating_point else 9))
-                tensor = marked(numbers > 0 if each.name in _TRUTHS else numbers.to(dtype))
+                tensor = mark_tensors(numbers > 0 if each.name in _TRUTHS else numbers.to(dtype))
                 data.append([tensor, tensor.clone()] if kind.startswith("List") else tensor)
             else:
                 data.append(number if kind in ("number", "Scalar") else _NUMBERS.get(kind))

@@ -16,11 +16,11 @@ from torch.overrides import TorchFunctionMode
 from noyau.hosts.torch.tensors import array_of, from_torch, tensor_of
 from noyau.jobs.check.submissions.problem import POISONS
 from noyau.jobs.check.submissions.process import read_results, write_results
-from noyau.jobs.check.submissions.torch_calls import Pace, Poisoned, aliases, plain_arrays, tensors_in, with_tensors
+from noyau.jobs.check.submissions.torch_calls import Pace, Poison, aliases, plain_arrays, tensors_in, with_tensors
 from noyau.jobs.check.submissions.torch_formats import FORMATS, Format, GpuMode
 from noyau.sanitizer.scripts.torch_extensions import stood_in
-from noyau.sanitizer.scripts.triton_host import is_marked, marked, torch_stood_in
-from noyau.verify.floats import moved
+from noyau.sanitizer.scripts.triton_host import is_marked, mark_tensors, torch_stood_in
+from noyau.verify.floats import move_ulps
 
 _NARROW = (torch.float16, torch.bfloat16, torch.float32)
 _TO_NARROW = frozenset({"float", "half", "bfloat16"})  # methods that cast
@@ -29,7 +29,7 @@ _MOVED_RUNS = 4
 SEEDS = {"a": 1, "b": 2}
 
 
-class Widened(TorchFunctionMode):  # type: ignore[misc]
+class WideFloats(TorchFunctionMode):  # type: ignore[misc]
     """Within, floats are of 64 bits, whatever is written: but those of 8 bits, which values are quantised to."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -74,7 +74,7 @@ def _write_trial(
 ) -> None:
     """The inputs and the truth of a trial, for each seed; nothing where there are too many cells, or no time for it."""
     for name, seed in SEEDS.items():
-        with Poisoned(POISONS[name]):
+        with Poison(POISONS[name]):
             data = format_of.inputs(trial["arguments"], seed)
             cells = sum(each.numel() for each in tensors_in(data))
             if cells > most_cells or (name == "a" and not pace.allows(cells)):
@@ -92,25 +92,25 @@ def _write_trial(
         facts["is_random"] = any(one.tobytes() != other.tobytes() for one, other in zip(native, again, strict=True))
         facts["unread"] = _unread(format_of, before, native) if name == "a" and isinstance(format_of, GpuMode) else []
         truth, facts["is_wide"] = _truth(format_of, before, native)
-        move, runs = partial(_moved, rng=np.random.default_rng(seed)), []
+        move, runs = partial(_move_floats, rng=np.random.default_rng(seed)), []
         for _ in range(_MOVED_RUNS):
-            run = plain_arrays(format_of.reference(_mapped(before, move)))
+            run = plain_arrays(format_of.reference(_map_tensors(before, move)))
             runs += run if [each.shape for each in run] == [each.shape for each in native] else []
-        torch.save(_mapped(before, lambda each: each.clone()), folder / f"in-{number}-{name}.pt")
+        torch.save(_map_tensors(before, lambda each: each.clone()), folder / f"in-{number}-{name}.pt")
         (folder / f"marks-{number}").write_text(json.dumps([is_marked(each) for each in tensors_in(before)]), "ascii")
         write_results(folder / f"truth-{number}-{name}", [*native, *truth, *runs], facts | {"count": len(native)})
         write_results(folder / f"inputs-{number}-{name}", plain_arrays(tensors_in(before)), {})
     pace.note(cells)
 
 
-def _mapped(data: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+def _map_tensors(data: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     """The nest with each tensor changed; it lies where it lay."""
     pairs = [(change(each), is_marked(each)) for each in tensors_in(data)]
-    return with_tensors(data, [marked(each) if is_on_gpu else each for each, is_on_gpu in pairs])
+    return with_tensors(data, [mark_tensors(each) if is_on_gpu else each for each, is_on_gpu in pairs])
 
 
 def _clone(data: Any) -> Any:
-    return _mapped(data, lambda each: each.detach().clone())
+    return _map_tensors(data, lambda each: each.detach().clone())
 
 
 def _bytes(data: Any) -> list[bytes]:
@@ -122,7 +122,7 @@ def _unread(format_of: Format, data: Any, native: Sequence[np.ndarray]) -> list[
     places = []
     for at, tensor in enumerate(tensors_in(data)):
         tensors = tensors_in(_clone(data))
-        tensors[at] = marked(torch.zeros_like(tensor) if tensor.any() else torch.ones_like(tensor))
+        tensors[at] = mark_tensors(torch.zeros_like(tensor) if tensor.any() else torch.ones_like(tensor))
         try:
             results = plain_arrays(format_of.reference(with_tensors(data, tensors)))
         except (RuntimeError, ValueError, IndexError, TypeError, AssertionError):
@@ -137,8 +137,8 @@ def _truth(format_of: Format, data: Any, native: Sequence[np.ndarray]) -> tuple[
     before = torch.get_default_dtype()
     try:
         torch.set_default_dtype(torch.float64)
-        with Widened():
-            wide = _mapped(data, lambda each: each.to(torch.float64) if each.dtype in _NARROW else each.clone())
+        with WideFloats():
+            wide = _map_tensors(data, lambda each: each.to(torch.float64) if each.dtype in _NARROW else each.clone())
             results = plain_arrays(format_of.reference(wide, wide=True))
         if [each.shape for each in results] == [each.shape for each in native]:
             return results, True
@@ -149,12 +149,12 @@ def _truth(format_of: Format, data: Any, native: Sequence[np.ndarray]) -> tuple[
     return [each.astype(np.float64) if each.dtype.kind not in "iub" else each for each in native], False
 
 
-def _moved(tensor: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
+def _move_floats(tensor: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
     """The tensor with each float moved by an ulp or none."""
     dtype = from_torch(tensor.dtype)
     if dtype is None or not dtype.is_float:
         return tensor.clone()
-    return tensor_of(moved(np.asarray(array_of(tensor), order="C"), rng))
+    return tensor_of(move_ulps(np.asarray(array_of(tensor), order="C"), rng))
 
 
 def write_verdicts(wish: Mapping[str, Any], folder: Path) -> None:
@@ -170,7 +170,7 @@ def write_verdicts(wish: Mapping[str, Any], folder: Path) -> None:
             if results is None or not source.is_file():
                 continue
             data = torch.load(source, weights_only=False)
-            tensors = [marked(tensor_of(np.array(each))) for each in results[0]]
+            tensors = [mark_tensors(tensor_of(np.array(each))) for each in results[0]]
             try:
                 verdicts[name] = format_of.verdict(data, tensors[0] if len(tensors) == 1 else tuple(tensors))
             except Exception as error:  # noqa: BLE001  it need not be written for what a submission gave

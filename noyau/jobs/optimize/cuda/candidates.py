@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from noyau.codegen.plan import Plan, Planned, plan_by, title
+from noyau.codegen.plan import Plan, PlannedKernel, plan_by, title
 from noyau.codegen.triton import printer as triton_printer
 from noyau.compiler.lowering.input_layouts import INNER, PACKED, STRIDED, Layout, Order, laid_out, strided_names
 from noyau.compiler.lowering.nest import lower
@@ -110,7 +110,7 @@ def layout_of(fake: Tensor) -> Layout:
     return PACKED if order is None else Layout(Order.PERMUTED, tuple(order))
 
 
-def call_of(kernel: Planned, source: TracedGraph) -> DeviceCall:
+def call_of(kernel: PlannedKernel, source: TracedGraph) -> DeviceCall:
     """A kernel as a function of the tensors that its group reads, one in a process."""
     if kernel.operator in CALLS:
         return CALLS[kernel.operator]
@@ -118,7 +118,7 @@ def call_of(kernel: Planned, source: TracedGraph) -> DeviceCall:
     return CALLS.setdefault(kernel.operator, call)
 
 
-def first_launches(kernel: Planned, source: TracedGraph, device: torch.device) -> list[Any]:
+def first_launches(kernel: PlannedKernel, source: TracedGraph, device: torch.device) -> list[Any]:
     """The launches of a kernel for tensors that lie as those in its first place; of their cells nothing is read."""
     from noyau.hosts.torch.cuda.launch_records import foretell
 
@@ -129,7 +129,7 @@ def first_launches(kernel: Planned, source: TracedGraph, device: torch.device) -
     return foretell(call.launcher.function, call.in_memory(tensors))
 
 
-def begin(kernels: Sequence[Planned], source: TracedGraph, device: torch.device) -> None:
+def begin(kernels: Sequence[PlannedKernel], source: TracedGraph, device: torch.device) -> None:
     """Begin with the launches of kernels that nothing is begun of."""
     for kernel in kernels if device.type == "cuda" else ():
         events = list[Event]()
@@ -138,7 +138,7 @@ def begin(kernels: Sequence[Planned], source: TracedGraph, device: torch.device)
                 events += filter(None, [COMPILER.begin(*each) for each in first_launches(kernel, source, device)])
 
 
-def wait(kernel: Planned) -> None:
+def wait(kernel: PlannedKernel) -> None:
     """Until its launches are compiled, or are given up; once."""
     with _TAKING:
         events = BEGUN.get(kernel.operator, [])

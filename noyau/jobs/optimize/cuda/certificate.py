@@ -23,13 +23,13 @@ import torch
 from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
-from noyau.codegen.plan import Planned
+from noyau.codegen.plan import PlannedKernel
 from noyau.compiler.partition.cut import Group
 from noyau.errors import BuildError, FindingKind, InputError
 from noyau.frontends.torch.tensors import FROM_TORCH, TO_TORCH
 from noyau.hosts.torch.cuda.device import guard, missing_device
 from noyau.hosts.torch.cuda.device_call import DeviceCall
-from noyau.hosts.torch.cuda.guarded_memory import Fault, Flag, Room, answers, brought, differ, holds_poison
+from noyau.hosts.torch.cuda.guarded_memory import Fault, Flag, Room, answers, differ, holds_poison, to_host
 from noyau.hosts.torch.modules.device_inputs import PATTERNS, Drawer, other_sizes, perturb, sizes_of
 from noyau.hosts.torch.modules.groups import order_of
 from noyau.hosts.torch.modules.sites import TracedGraph, isolate, plain
@@ -50,7 +50,7 @@ from noyau.verify.brackets import LONG
 from noyau.verify.certificate import Certificate, Outcome
 from noyau.verify.failures import Case, Failure
 from noyau.verify.judges import MORE_RUNS, MOVED_RUNS, Stage
-from noyau.verify.jumps import stepped
+from noyau.verify.jumps import step_values
 from noyau.verify.rounding import DIRECTIONS, Direction, lost_of, shortest_of
 
 JUDGED = 1 << 15  # cells of an output that are judged in a case
@@ -152,10 +152,10 @@ class DeviceTrial:
         noise = torch.Generator(results[0].device).manual_seed(seed)
         cells = [sample_cells(each.numel(), noise) for each in results]
         graph = self.group.original
-        steps = stepped(graph)
+        steps = step_values(graph)
         first = 1 + judges.first_runs(steps, graph.outputs)
         runs = map(cells_of, self.runs(inputs, noise), repeat(cells))  # no generator: it would keep what a run made
-        gots, truths, *seen = _brought([cells_of(results, cells), cells_of(truth, cells), *islice(runs, first)])
+        gots, truths, *seen = _to_host([cells_of(results, cells), cells_of(truth, cells), *islice(runs, first)])
         ends = zip(graph.outputs, gots, truths, [np.zeros(len(where), bool) for where in cells], strict=True)
         own = [judges.judge_of(graph[name], got, true, skip, name in steps, None) for name, got, true, skip in ends]
         rest = _later(runs, 1 + MOVED_RUNS - first)
@@ -165,7 +165,7 @@ class DeviceTrial:
         stages = [Stage(seen), Stage(rest, judges.is_undecided), *longer, Stage(more, judges.is_rare)]
         outcome = judges.decide(case, self.in_words(inputs), own, iter(stages))
         names = map(printable, graph.outputs)
-        return _placed(outcome, dict(zip(names, zip(cells, results, strict=True), strict=True)))
+        return _place_failures(outcome, dict(zip(names, zip(cells, results, strict=True), strict=True)))
 
     def runs(self, inputs: Inputs, noise: torch.Generator) -> Iterator[Tensors]:
         """Unfused runs, the first as it is, the others with their inputs moved."""
@@ -179,7 +179,7 @@ class DeviceTrial:
         """Runs that keep more bits than torch's nodes do, as noyau.verify.rounding has them."""
         part, reads = self.part
         own = [inputs[node.name] for node in reads]
-        return map(self.in_order, rounded_runs(part, own, self.group.original, directions, noise))
+        return map(self.in_order, round_runs(part, own, self.group.original, directions, noise))
 
     def in_words(self, inputs: Inputs) -> str:
         """The inputs in words."""
@@ -187,7 +187,7 @@ class DeviceTrial:
         return ", ".join(f"{name}: {FROM_TORCH[each.dtype].value}{list(each.shape)}" for name, each in results)
 
 
-def _placed(outcome: Outcome, outputs: Mapping[str, tuple[Tensor, Tensor]]) -> Outcome:
+def _place_failures(outcome: Outcome, outputs: Mapping[str, tuple[Tensor, Tensor]]) -> Outcome:
     """The outcome of cells that were picked of each output, its failures at the places that they have in the result."""
 
     def placed(failure: Failure) -> Failure:
@@ -203,12 +203,12 @@ def _placed(outcome: Outcome, outputs: Mapping[str, tuple[Tensor, Tensor]]) -> O
 
 def _later(runs: Iterator[Tensors], count: int) -> Iterator[list[np.ndarray]]:
     """The cells of some more runs on the host, run when they are first read."""
-    yield from _brought(list(islice(runs, count)))
+    yield from _to_host(list(islice(runs, count)))
 
 
-def _brought(rows: Sequence[Tensors]) -> list[list[np.ndarray]]:
+def _to_host(rows: Sequence[Tensors]) -> list[list[np.ndarray]]:
     """Tensors on the host, all at once."""
-    arrays = iter(brought(list(chain.from_iterable(rows))))
+    arrays = iter(to_host(list(chain.from_iterable(rows))))
     return [list(islice(arrays, len(row))) for row in rows]
 
 
@@ -234,7 +234,7 @@ def _unwritten(one: Tensors, other: Tensors) -> Iterator[Flag]:
 
 
 def certify_all(
-    kernels: Sequence[Planned],
+    kernels: Sequence[PlannedKernel],
     source: TracedGraph,
     device: torch.device,
     say: Say,
@@ -254,7 +254,7 @@ def certify_all(
         certificate_key(_stamp(device), fresh[0].groups[0].original, (), True, 0)
         count = min(len(fresh), os.cpu_count() or 1, MOST_AT_ONCE) if device.type == "cuda" else 1
         with ThreadPoolExecutor(count) as pool:
-            for one, stays in pool.map(lambda kernel: _certified(kernel, source, device, effort), fresh):
+            for one, stays in pool.map(lambda kernel: _certify(kernel, source, device, effort), fresh):
                 results[one.planned.operator] = one
                 if stays:
                     memory.keep(one, effort)
@@ -272,7 +272,9 @@ def require_device(device: torch.device) -> None:
         raise BuildError(lacks)
 
 
-def _certified(kernel: Planned, source: TracedGraph, device: torch.device, effort: Effort) -> tuple[Candidate, bool]:
+def _certify(
+    kernel: PlannedKernel, source: TracedGraph, device: torch.device, effort: Effort
+) -> tuple[Candidate, bool]:
     """A kernel with its evidence, and whether that holds another time: memory may be there then."""
     candidate = Candidate(kernel)
     try:
@@ -287,7 +289,7 @@ def first_line(error: Exception) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
-def _certificate(kernel: Planned, source: TracedGraph, device: torch.device, effort: Effort) -> Certificate:
+def _certificate(kernel: PlannedKernel, source: TracedGraph, device: torch.device, effort: Effort) -> Certificate:
     group, call = kernel.groups[0], call_of(kernel, source)
     stamp = f"{kernel.text} {_stamp(device)} {sorted(sizes_of(group, source).items())} {effort}"
     key = certificate_key(stamp, group.original, (), True, 0)
@@ -404,7 +406,7 @@ class RoundingInterpreter(WideInterpreter):
         return torch.rand(result.shape, generator=self.noise, device=result.device, dtype=result.dtype)
 
 
-def rounded_runs(
+def round_runs(
     part: fx.GraphModule,
     inputs: Sequence[Any],
     graph: Graph,

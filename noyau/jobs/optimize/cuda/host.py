@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from noyau.codegen.plan import Plan, Planned
+from noyau.codegen.plan import Plan, PlannedKernel
 from noyau.compiler.partition.cut import Partition
 from noyau.compiler.partition.traffic import traffic
 from noyau.compiler.schedules.gpu.strategies import require_no_scatter
@@ -53,7 +53,7 @@ class CudaHost:
         certificate.require_device(self.device)
         return plan_for_triton(self.source, reasons=self.ahead is None or self.ahead.reasons)
 
-    def certify(self, kernels: Sequence[Planned]) -> list[Candidate]:
+    def certify(self, kernels: Sequence[PlannedKernel]) -> list[Candidate]:
         """The kernels compiled and certified on the device."""
         if self.ahead is not None:
             self.ahead.ready()
@@ -94,7 +94,7 @@ class CudaBench:
         except Exception as error:  # of torch, or of Triton's compiler: its own share no other class
             raise CheckError(certificate.first_line(error)) from error
 
-    def _timing(self, kernel: Planned) -> BindingTiming:
+    def _timing(self, kernel: PlannedKernel) -> BindingTiming:
         part, reads = isolate(self.source, kernel.groups[0])
         fakes = [each.meta["val"] for each in reads]
         shapes = [str((fake.shape, fake.dtype)) for fake in fakes if hasattr(fake, "shape")]
@@ -103,7 +103,7 @@ class CudaBench:
         sizes = sizes_of(kernel.groups[0], self.source)
         return self.clock.timing(key, sizes, moved, lambda: self._compare(kernel, part, reads))
 
-    def _compare(self, kernel: Planned, part: fx.GraphModule, reads: Sequence[fx.Node]) -> Comparison:
+    def _compare(self, kernel: PlannedKernel, part: fx.GraphModule, reads: Sequence[fx.Node]) -> Comparison:
         group, call = kernel.groups[0], cuda_candidates.call_of(kernel, self.source)
         inputs = Drawer(group, self.source, self.device).draw(PATTERNS[0], 0)
         own, others = [inputs[name] for name in input_names(group)], [inputs[node.name] for node in reads]

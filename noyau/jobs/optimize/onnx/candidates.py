@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from noyau.codegen.plan import Planned
+from noyau.codegen.plan import PlannedKernel
 from noyau.errors import NoyauError
 from noyau.hosts.onnxruntime.activations import Activations, end_places
 from noyau.hosts.onnxruntime.write_back import grid_of
@@ -24,7 +24,7 @@ _NOTHING = 'extern "C" __global__ void nothing() {}\n'
 MOST_CELLS = 1 << 22  # of captured values that a certificate takes in: each goes through the interpreter ten times
 
 
-def compile_kernels(kernels: Sequence[Planned], options: c_compiler.CompilerOptions) -> list[Candidate]:
+def compile_kernels(kernels: Sequence[PlannedKernel], options: c_compiler.CompilerOptions) -> list[Candidate]:
     """Each kernel, with the reason where it does not build. BuildError where a compiler is missing."""
     if kernels:
         c_compiler.find_compiler(options.compiler)
@@ -40,7 +40,7 @@ def compile_kernels(kernels: Sequence[Planned], options: c_compiler.CompilerOpti
         pool.shutdown(cancel_futures=True)
 
 
-def _compile(kernel: Planned, options: c_compiler.CompilerOptions) -> Candidate:
+def _compile(kernel: PlannedKernel, options: c_compiler.CompilerOptions) -> Candidate:
     try:
         for text in (kernel.text, *([] if kernel.twin is None else [grid_of(kernel.twin)])):
             c_compiler.compile_object(text, options)
@@ -70,7 +70,7 @@ def certify_candidate(
     return certify(candidate, certificate)
 
 
-def activation_cases(kernel: Planned, activations: Activations) -> tuple[list[Case], str]:
+def activation_cases(kernel: PlannedKernel, activations: Activations) -> tuple[list[Case], str]:
     """Cases of what a kernel reads in its first and in its last place, and with a user's other samples in its first,
     and a note where that is too much to be checked."""
     cases, spent, note = list[Case](), 0, ""

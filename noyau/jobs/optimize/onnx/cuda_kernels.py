@@ -82,7 +82,9 @@ def twin_certificate(task: CertificateTask, twin: GridTwin) -> tuple[Certificate
     def judged() -> Certificate:
         draws = np.random.default_rng(task.seed)
         tried = _small_cases(task, draws, lacks) if lacks else cases(task.original, task.sizes, draws)
-        own = OriginalInputs(InterpretedKernel(twin.kernel) if lacks else _launched(twin), task.original, task.graph)
+        own = OriginalInputs(
+            InterpretedKernel(twin.kernel) if lacks else _device_kernel(twin), task.original, task.graph
+        )
         tried = [*captured, *tried]
         return certify_native(task.original, own, tried, name=name, made_up=task.made_up, refuses=bool(lacks))
 
@@ -102,7 +104,7 @@ def _small_cases(task: CertificateTask, draws: np.random.Generator, lacks: str) 
     return small
 
 
-def _launched(twin: GridTwin) -> GuardedKernel:
+def _device_kernel(twin: GridTwin) -> GuardedKernel:
     from noyau.hosts.torch.cuda.array_kernels import DeviceKernel
     from noyau.hosts.torch.cuda.cuda_kernel import CudaKernel
 

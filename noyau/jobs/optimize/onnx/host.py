@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from noyau.codegen import plan as codegen_plan
-from noyau.codegen.plan import Plan, Planned
+from noyau.codegen.plan import Plan, PlannedKernel
 from noyau.compiler.partition.cut import Partition
 from noyau.errors import InputError, ModelError
 from noyau.hosts.onnxruntime import activations as captures
@@ -76,7 +76,7 @@ class OnnxHost:
         plan = replace(plan, kernels=(*own, *plan.kernels))
         return cut, choose_places(installable(plan, original.model, original.folder), wishes.only, wishes.drop)
 
-    def certify(self, kernels: Sequence[Planned]) -> list[Candidate]:
+    def certify(self, kernels: Sequence[PlannedKernel]) -> list[Candidate]:
         """The kernels compiled, and certified on what flows through the model with small inputs."""
         original, wishes = self.original, self.wishes
         feeds = self._inputs_at(kernels, first_of(wishes.dims), wishes.inputs)
@@ -96,8 +96,8 @@ class OnnxHost:
         return candidates
 
     def _running_first(
-        self, kernels: Sequence[Planned], feeds: ModelInputs, capturing: ActivationCapture
-    ) -> list[Planned]:
+        self, kernels: Sequence[PlannedKernel], feeds: ModelInputs, capturing: ActivationCapture
+    ) -> list[PlannedKernel]:
         """The kernels, each judged at a place that runs: those in bodies that do not, with these inputs, come last."""
         names = [group.outputs[0] for kernel in kernels for group in kernel.groups]
         faults: Mapping[str, str] = {}
@@ -108,14 +108,14 @@ class OnnxHost:
         pairs = zip(kernels, map(tuple, groups), strict=True)
         return [self.original.locate(replace(kernel, groups=order)) for kernel, order in pairs]
 
-    def _inputs_at(self, kernels: Sequence[Planned], sizes: Sizes, file: str | Path | None = None) -> ModelInputs:
+    def _inputs_at(self, kernels: Sequence[PlannedKernel], sizes: Sizes, file: str | Path | None = None) -> ModelInputs:
         graphs = [group.original for kernel in kernels for group in kernel.groups[:1]]
         if self.wishes.weights != "none":  # they are wanted, whether there are kernels or not
             graphs = graphs or [self.original.feed_model.graph]
         return onnx_inputs.model_inputs(self.original.feed_model, graphs, sizes, file, self.wishes.seed)
 
     def _feed(
-        self, kernels: Sequence[Planned], feeds: ModelInputs, capturing: ActivationCapture | None
+        self, kernels: Sequence[PlannedKernel], feeds: ModelInputs, capturing: ActivationCapture | None
     ) -> tuple[ModelInputs, tuple[Activations, Activations]]:
         """The inputs of the model, or others that it runs with, and what its kernels read with small ones and with
         those.
@@ -262,7 +262,7 @@ class SizeSchedule:
             self.note(f"not timed at {spell(model_names(self.original.imported, sizes))}: {error}")
             return None
 
-    def with_samples(self, kernels: Sequence[Planned], small: Activations) -> Activations:
+    def with_samples(self, kernels: Sequence[PlannedKernel], small: Activations) -> Activations:
         """Add to what flows with small inputs what does with each of a user's other samples, as far as it has room."""
         flows, held_bytes = list[Activations](), 0
         for number, inputs in enumerate(self.feeds.others, 2):

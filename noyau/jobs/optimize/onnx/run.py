@@ -29,7 +29,7 @@ from noyau.jobs.optimize.onnx.kernel_timing import OnnxBench
 from noyau.jobs.optimize.onnx.options import DEFAULTS, DEVICES, Deadline, OptimizeOptions, check_options
 from noyau.jobs.optimize.onnx.whole_model import FinalModel, Whole
 from noyau.jobs.optimize.pipeline import Optimization, Say
-from noyau.jobs.optimize.record import EndToEnd, Evidence, Report, binding, left_alone, not_fused, record
+from noyau.jobs.optimize.record import EndToEnd, Evidence, Report, binding, not_fused, record, uncovered_nodes
 from noyau.text import collect, path_of, printable
 from noyau.timing import floors
 from noyau.timing.comparison import allowed_s
@@ -141,7 +141,7 @@ def report_of(
     original, feeds, decider = bench.original, schedule.feeds, decisive(whole.timings)
     before, after = (len(list(every_node(model.graph.node))) for model in (original.runnable, bench.fused))
     gain = None if decider is None or not candidates else ceiling(candidates, decider)
-    left = not_fused(left_alone(original.labels, outcome.partition, outcome.plan))
+    left = not_fused(uncovered_nodes(original.labels, outcome.partition, outcome.plan))
     notes = (*feeds.notes, *remarks(original, feeds, candidates, whole), *schedule.notes)
     evidence = Evidence(candidates, original, outcome.partition, outcome.plan, bench.fused)
     head = this_machine(options), original.name, before, after, gain, tuple(map(record, candidates))
@@ -159,7 +159,7 @@ def remarks(original: SourceModel, feeds: ModelInputs, candidates: Sequence[Cand
         sizes = spell(model_names(original.imported, feeds.full.sizes))
         yield f"it does not run with the usual sizes: {sizes} were found by trying; --dim or --inputs gives others"
     yield from (f"{one.planned.operator}: {one.note}" for one in candidates if one.note)
-    yield from timed_together(candidates)
+    yield from joint_timings(candidates)
     if fused := fused_operators(original.model):
         names = ", ".join(printable(f"{count} {name}") for name, count in fused.items())
         yield f"already fused by onnxruntime: {names}{'' if candidates else '; nothing else is left to fuse'}"
@@ -180,7 +180,7 @@ def remarks(original: SourceModel, feeds: ModelInputs, candidates: Sequence[Cand
         yield f"{some}times are of earlier runs: timed on {', '.join(days)}; --fresh times anew"
 
 
-def timed_together(candidates: Sequence[Candidate]) -> Iterator[str]:
+def joint_timings(candidates: Sequence[Candidate]) -> Iterator[str]:
     """The kernels that were timed with calls before them, by the calls."""
     calls = ((one, dict.fromkeys(call for timing in one.timings for call in timing.calls)) for one in candidates)
     kernels = collect((", ".join(map(printable, names)), one.planned.operator) for one, names in calls if names)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from noyau.codegen.c import printer as c_printer
-from noyau.codegen.plan import Planned, digest
+from noyau.codegen.plan import PlannedKernel, digest
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.passes.rewrite import nameless
 from noyau.compiler.schedules.cpu.strategy_choice import USUAL, Options, schedule
@@ -28,7 +28,7 @@ from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.onnx.candidates import compile_kernels
 from noyau.timing.comparison import compare_swapped
 from noyau.timing.machine import this_machine
-from noyau.timing.sides import SelfTimed, WorkerSide, hot_sets
+from noyau.timing.sides import SelfTimedSide, WorkerSide, hot_sets
 from noyau.toolchain import cache as toolchain_cache
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.c.library import Native
@@ -49,9 +49,9 @@ BUDGET_S = 15.0  # for all kernels of a model
 _COMPARISON_S = 0.2
 
 
-def variants(kernel: Planned, target: str) -> dict[Options, Planned]:
+def variants(kernel: PlannedKernel, target: str) -> dict[Options, PlannedKernel]:
     """The kernels that other options make, each text once; none of those that the language refuses."""
-    entries: dict[str, tuple[Options, Planned]] = {}
+    entries: dict[str, tuple[Options, PlannedKernel]] = {}
     for options in SEARCHED:
         with contextlib.suppress(UnsupportedError):
             result = variant(kernel, options, target)
@@ -127,7 +127,7 @@ def surely_faster(
     symbols = [f"{one.planned.operator}_kernel" for one in (candidate, other)]
     by_number = {str(number): array for number, array in enumerate(arrays)}
 
-    def places(swapped: bool) -> tuple[SelfTimed, SelfTimed]:
+    def places(swapped: bool) -> tuple[SelfTimedSide, SelfTimedSide]:
         pair = workers.workers[::-1] if swapped else workers.workers
         with workers.write(by_number) as (_, inputs):
             for worker, library, symbol in zip(pair, libraries, symbols, strict=True):
@@ -169,7 +169,7 @@ def open_kernel(library: Path, symbol: str, inputs: Sequence[Mapping[str, Any]])
 Arrays = Sequence[np.ndarray]
 
 
-def variant(planned: Planned, options: Options, target: str) -> Planned:
+def variant(planned: PlannedKernel, options: Options, target: str) -> PlannedKernel:
     """The same kernel with other options of its schedule, under the name that its text then has."""
     key = digest(schedule(lower(nameless(planned.graph), "kernel"), options), target)
     stem = planned.operator.rpartition("_")[0]
@@ -177,7 +177,7 @@ def variant(planned: Planned, options: Options, target: str) -> Planned:
     return replace(planned, operator=kernel.name, kernel=kernel, text=c_printer.source(kernel))
 
 
-def tuning_key(kernel: Planned, arrays: Arrays, target: str, threads: int) -> str:
+def tuning_key(kernel: PlannedKernel, arrays: Arrays, target: str, threads: int) -> str:
     """Key of a tuning: the kernel with usual options, the machine, and shapes, each extent up to a power of two."""
     usual = digest(schedule(lower(nameless(kernel.graph), "kernel")), target)
     machine = this_machine()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from noyau.codegen.language import LANGUAGES
-from noyau.codegen.plan import Planned
+from noyau.codegen.plan import PlannedKernel
 from noyau.compiler.lowering.names import identifier
 from noyau.compiler.partition.cut import Group
 from noyau.compiler.partition.def_use import DefUse
@@ -91,16 +91,16 @@ def _spell(dtype: DType, rank: int) -> str:
 PATIENCE_S = 20.0  # for one call
 
 
-def user_kernels_of(original: SourceModel, ops: Sequence[str | Op[Any, Any]], target: str) -> list[Planned]:
+def user_kernels_of(original: SourceModel, ops: Sequence[str | Op[Any, Any]], target: str) -> list[PlannedKernel]:
     """A kernel for each op, in the place that its file names and in every other one that computes the same.
 
     An op is given as "path.py::op", or as it is; of several kernels in C the one that was attached last is taken.
     InputError for an op without such a kernel, without a place, or that does not take what the path reads; and for two
     that want the same operators."""
-    kernels, taken = list[Planned](), dict[int, str]()
+    kernels, taken = list[PlannedKernel](), dict[int, str]()
     for op_or_path in ops:
         op = load_op(op_or_path) if isinstance(op_or_path, str) else op_or_path
-        kernel = _planned(original, op, target)
+        kernel = _plan(original, op, target)
         for group in kernel.groups:
             for position in group.positions:
                 if position in taken:
@@ -112,9 +112,9 @@ def user_kernels_of(original: SourceModel, ops: Sequence[str | Op[Any, Any]], ta
     return kernels
 
 
-def _require_linked(kernels: Sequence[Planned], target: str) -> None:
+def _require_linked(kernels: Sequence[PlannedKernel], target: str) -> None:
     """InputError where kernels that build alone do not go into one library: two define a function of one name."""
-    options, together = c_compiler.CompilerOptions(target=target, export=True), list[Planned]()
+    options, together = c_compiler.CompilerOptions(target=target, export=True), list[PlannedKernel]()
     for kernel in kernels if len(kernels) > 1 else ():
         try:
             c_compiler.compile_library([kernel.text], options)
@@ -131,7 +131,7 @@ def _require_linked(kernels: Sequence[Planned], target: str) -> None:
         together.append(kernel)
 
 
-def _planned(original: SourceModel, op: Op[Any, Any], target: str) -> Planned:
+def _plan(original: SourceModel, op: Op[Any, Any], target: str) -> PlannedKernel:
     places, kernel = places_of(original, path_between(original, ends_of_op(op))), kernel_of(op)
     graph = places[0].graph
     instance = instance_of(op, graph)
@@ -141,7 +141,7 @@ def _planned(original: SourceModel, op: Op[Any, Any], target: str) -> Planned:
     wires = wires_of(original)
     groups = tuple(_group(wires, place, operator) for place in places)
     replaces = tuple(original.operators[position] for position in groups[0].positions)
-    return Planned(operator, groups[0].kernel, graph, groups, replaces, text, by_hand=True)
+    return PlannedKernel(operator, groups[0].kernel, graph, groups, replaces, text, by_hand=True)
 
 
 def _group(wires: DefUse, place: Occurrence, operator: str) -> Group:
@@ -192,12 +192,12 @@ def places_of(original: SourceModel, path: Path) -> list[Occurrence]:
 
     Places do not overlap: of two that do, the earlier one is taken."""
     wires = wires_of(original)
-    first = _ordered(path_graph(wires, path), path.ends.sources)
+    first = _order_inputs(path_graph(wires, path), path.ends.sources)
     places, taken = [Occurrence(path, first)], set(path.positions)
     for ends in _candidates(original, path):
         try:
             other = path_between(original, ends)
-            graph = _ordered(path_graph(wires, other), ends.sources)
+            graph = _order_inputs(path_graph(wires, other), ends.sources)
         except NoyauError:
             continue
         if taken.isdisjoint(other.positions) and nameless(graph) == nameless(first):
@@ -206,7 +206,7 @@ def places_of(original: SourceModel, path: Path) -> list[Occurrence]:
     return places
 
 
-def _ordered(graph: Graph, sources: tuple[str, ...]) -> Graph:
+def _order_inputs(graph: Graph, sources: tuple[str, ...]) -> Graph:
     """The graph with its inputs at the front: the sources, then the others as they come."""
     inputs = [graph[name] for name in sources if name in graph.by_name]
     inputs += [node for node in graph.inputs if node.output not in sources]

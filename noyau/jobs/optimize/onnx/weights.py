@@ -32,7 +32,7 @@ from noyau.jobs.optimize.onnx.options import OptimizeOptions
 from noyau.jobs.optimize.onnx.whole_model import FinalModel, loss_of, time_whole
 from noyau.jobs.optimize.pipeline import Say
 from noyau.jobs.optimize.weight_choice import LARGE, Choice, ProductTrials, Trial, trial_loss
-from noyau.text import collect, several, unused
+from noyau.text import collect, free_name, several
 from noyau.timing.comparison import DECIDED
 from noyau.timing.conditions import last_level_bytes
 
@@ -97,7 +97,7 @@ def with_variants(model: onnx.ModelProto, variants: Mapping[str, Variant], folde
             nodes.append(node)
             continue
         variant = variants[product.output]
-        stem = unused(f"{product.output}_int{variant.bits}", occupied)
+        stem = free_name(f"{product.output}_int{variant.bits}", occupied)
         tensors, several = _in_few_bits(product, variant, opset, stem)
         result.graph.initializer.extend(tensors)
         nodes += several
@@ -284,11 +284,11 @@ def time_variants(
         before = model_of(products[:count], scenes[0].arrays["x"].ndim, bench.original.runnable, brief=True)
         same = [scene for scene, its in zip(scenes, counts, strict=True) if its == count]
         for batch in filter(None, [same[:1], same[1:]] if same[0] is scenes[0] else [same]):
-            trials = [_timed(bench, before, -(-count // len(products)), each, batch, limit_s) for each in trials]
+            trials = [_time(bench, before, -(-count // len(products)), each, batch, limit_s) for each in trials]
     return [replace(each, reason=each.reason or trial_loss(each.timings)) for each in trials]
 
 
-def _timed(
+def _time(
     bench: OnnxBench, before: onnx.ModelProto, times: int, trial: Trial, scenes: Sequence[BenchmarkCase], limit_s: float
 ) -> Trial:
     """A trial with the timings of some more bindings: of a model of products that is repeated so many times."""
@@ -299,7 +299,7 @@ def _timed(
     try:
         outputs = [node.output[0] for node in before.graph.node]
         after = with_variants(before, dict.fromkeys(outputs, trial.variant), None)
-        before, after = repeated(before, times), repeated(after, times)
+        before, after = repeat_model(before, times), repeat_model(after, times)
         bench = replace(bench, original=replace(bench.original, model=before))  # nothing of it lies in other files
         timings = [*filter(None, bench.compare(before, after, scenes, str(trial.variant), limit_s))]
     except NoyauError as error:
@@ -338,7 +338,7 @@ def model_of(products: Sequence[Product], rank: int, like: onnx.ModelProto, *, b
     return helper.make_model(graph, opset_imports=opsets, ir_version=like.ir_version)
 
 
-def repeated(model: onnx.ModelProto, times: int) -> onnx.ModelProto:
+def repeat_model(model: onnx.ModelProto, times: int) -> onnx.ModelProto:
     """The nodes of a model that reads `x` so many times, each time with tensors of their own."""
     result = copy.deepcopy(model)
     for number in range(1, times):

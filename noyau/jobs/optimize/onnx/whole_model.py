@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from noyau.codegen.plan import Planned
+from noyau.codegen.plan import PlannedKernel
 from noyau.errors import CheckError, NoyauError, UnsupportedError
-from noyau.hosts.onnxruntime.bodies import restored
+from noyau.hosts.onnxruntime.bodies import restore_bodies
 from noyau.hosts.onnxruntime.inputs import spell
 from noyau.hosts.onnxruntime.runs import BoundRun, PlainRun, ends_run
 from noyau.hosts.onnxruntime.sessions import open_session
@@ -152,7 +152,7 @@ def settle(
             whole = Whole(refused=reason or (bench.activations.fault if candidates else ""))
             break
         say("timing the whole model" if not attempt else f"timing the whole model with fewer kernels, {attempt}")
-        guilty, is_handed = [one for one in candidates if one.kept], keep == "all" or _untimed(bench, scenes)
+        guilty, is_handed = [one for one in candidates if one.kept], keep == "all" or _untimed_reason(bench, scenes)
         reason, loser = ("", None) if is_handed else loss_alone(bench, scenes, limit_s)
         if reason:
             guilty = suspects_alone(bench, guilty) or guilty
@@ -177,23 +177,25 @@ def without_unopenable(bench: OnnxBench, candidates: Sequence[Candidate]) -> tup
     faults = {one.planned.operator: fault_of([one]) for one in kept} if fault else {}
     if not any(faults.values()):
         faults = dict.fromkeys(faults, fault)
-    return dropped(candidates, {name: f"without its library {fault}" for name, fault in faults.items() if fault})
+    return drop_candidates(
+        candidates, {name: f"without its library {fault}" for name, fault in faults.items() if fault}
+    )
 
 
-def dropped(candidates: Sequence[Candidate], reasons: Mapping[str, str]) -> tuple[Candidate, ...]:
+def drop_candidates(candidates: Sequence[Candidate], reasons: Mapping[str, str]) -> tuple[Candidate, ...]:
     """The candidates, those not kept for which there is a reason, by the name of the kernel."""
     named = [(one, reasons.get(one.planned.operator)) for one in candidates]
     return tuple(replace(one, kept=False, reason=reason) if reason else one for one, reason in named)
 
 
 def with_kernels(
-    bench: OnnxBench, kernels: Sequence[Planned], options: c_compiler.CompilerOptions | None = None
+    bench: OnnxBench, kernels: Sequence[PlannedKernel], options: c_compiler.CompilerOptions | None = None
 ) -> OnnxBench:
     """The bench of the model with these kernels, and with their library where there are options to link it by; without
     any, of the model as it came."""
     original = bench.original
     flat = put_back(original.model, kernels, original.folder) if kernels else original.model
-    fused = (restored(flat, original.bodies) if original.bodies else flat) if kernels else original.before
+    fused = (restore_bodies(flat, original.bodies) if original.bodies else flat) if kernels else original.before
     built = None if options is None else library(kernels, options, fused)
     return replace(bench, flat=flat, fused=fused, library=built)
 
@@ -242,7 +244,7 @@ def without_worst(
 ) -> tuple[Candidate, ...]:
     """So many of the guilty kernels dropped: which gain least at the binding where the model loses."""
     worst = sorted(guilty, key=lambda one: gain_s(one, loser.sizes if loser else {}))[:count]
-    return dropped(candidates, {one.planned.operator: reason for one in worst})
+    return drop_candidates(candidates, {one.planned.operator: reason for one in worst})
 
 
 def gain_s(candidate: Candidate, sizes: Mapping[str, int]) -> float:
@@ -254,7 +256,7 @@ def gain_s(candidate: Candidate, sizes: Mapping[str, int]) -> float:
 def time_whole(bench: OnnxBench, scenes: Sequence[BenchmarkCase], limit_s: float = math.inf) -> Whole:
     """The model as it came and after, as onnxruntime optimizes both; without scenes, but the first, that take long."""
     original, text = bench.original, "" if bench.library is None else bench.library.name
-    if untimed := _untimed(bench, scenes):
+    if untimed := _untimed_reason(bench, scenes):
         return Whole(untimed=untimed)
     in_file = "the whole model is timed with its weights as they lie in the file, not copied"
     notes: tuple[str, ...] = () if original.prepacked else (in_file,)
@@ -262,7 +264,7 @@ def time_whole(bench: OnnxBench, scenes: Sequence[BenchmarkCase], limit_s: float
         moved = twin_distance(bench, scenes[0].arrays)
         timings = bench.compare(original.before, bench.fused, scenes, text, limit_s)
     except UnsupportedError:  # strings, or what is no tensor, cannot go to another process
-        return replace(_timed_here(bench, scenes[0]), notes=notes)
+        return replace(_time_here(bench, scenes[0]), notes=notes)
     except NoyauError as error:
         if isinstance(error, CheckError) or len(scenes) == 1:
             return Whole(notes=notes, untimed=str(error), fault=str(error) if isinstance(error, CheckError) else "")
@@ -274,7 +276,7 @@ def time_whole(bench: OnnxBench, scenes: Sequence[BenchmarkCase], limit_s: float
     return Whole(tuple(timing for timing in timings if timing is not None), moved, notes)
 
 
-def _untimed(bench: OnnxBench, scenes: Sequence[BenchmarkCase]) -> str:
+def _untimed_reason(bench: OnnxBench, scenes: Sequence[BenchmarkCase]) -> str:
     """Why the whole model cannot be timed, as far as is known before anybody tries."""
     if foreign := foreign_operators(bench.original.runnable):
         return f"{printable(next(iter(foreign.values())))} is no operator of plain onnxruntime"
@@ -282,7 +284,7 @@ def _untimed(bench: OnnxBench, scenes: Sequence[BenchmarkCase]) -> str:
     return bench.deadline.fault or bench.activations.fault or ("" if scenes else missing)
 
 
-def _timed_here(bench: OnnxBench, scene: BenchmarkCase) -> Whole:
+def _time_here(bench: OnnxBench, scene: BenchmarkCase) -> Whole:
     """As `time_whole`, in this process and in one scene."""
     original, arrays = bench.original, scene.arrays
     before = ends_run(original.session(original.before, threads=bench.threads), arrays)

@@ -41,7 +41,7 @@ from noyau.ir import ranges
 from noyau.jobs.optimize.torch.candidates import AheadOfTime, begin_triton
 from noyau.jobs.optimize.torch.graph_hosts import CompiledGraph, GraphRecord, optimize_graph, runner
 from noyau.jobs.optimize.torch.options import CompileOptions, options_from
-from noyau.jobs.optimize.torch.whole import JudgedGraph, Run, measured
+from noyau.jobs.optimize.torch.whole import JudgedGraph, Run, time_wall_once
 from noyau.kernels.certificates import prepare
 from noyau.text import several
 from noyau.toolchain.garbage_collection import without_collections
@@ -178,7 +178,7 @@ def compile_captured(module: fx.GraphModule, inputs: Sequence[Any], wishes: Comp
     dynamos = exceptions_allowed_to_be_fallback
     run: Run = or_else(partial(compiled, inputs, wishes, record), lambda _: module.forward, dynamos=dynamos)
     if not record.forgets:  # noyau.optimize times the module itself
-        return measured(run, record.walls.append, lambda: record.measures)
+        return time_wall_once(run, record.walls.append, lambda: record.measures)
 
     def again(dropped: Mapping[str, str], arguments: Sequence[Any]) -> tuple[Run, Mapping[str, float]]:
         fewer = GraphRecord(forgets=True, dropped=dropped)

@@ -22,7 +22,7 @@ import torch
 from torch import fx
 from torch.utils._python_dispatch import _disable_current_modes
 
-from noyau.codegen.plan import Plan, Planned, Shelf, plan_by
+from noyau.codegen.plan import Plan, PlannedKernel, Shelf, plan_by
 from noyau.compiler.lowering.input_layouts import PACKED
 from noyau.compiler.partition.cut import Group, Partition, scalars_of
 from noyau.errors import InputError, NoyauError
@@ -86,19 +86,19 @@ def open_kernel(name: str, library: Path, ends: KernelEnds, scalars: Sequence[np
     bounds or shapes do not fit."""
     fast_call = TensorFastCall(library, f"{name}_kernel", ends.inputs, name, mapped_memory)
     fixed = [None if each is None else tensor_of(np.asarray(each)) for each in scalars]
-    call = _filled(fast_call.call, fixed) if any(each is not None for each in fixed) else fast_call.call
+    call = _bind_numbers(fast_call.call, fixed) if any(each is not None for each in fixed) else fast_call.call
 
     def run(*tensors: Tensor) -> Any:
         result = call(tensors)
         if result is MISS:
-            result = call(tuple(_packed(each) for each in tensors))
+            result = call(tuple(_pack(each) for each in tensors))
         return _by_arrays(fast_call, fixed, tensors) if result is MISS else result
 
     run.__name__ = run.__qualname__ = name
     return run
 
 
-def _filled(fast_call: Callable[..., Any], fixed: Sequence[Tensor | None]) -> Callable[[tuple[Tensor, ...]], Any]:
+def _bind_numbers(fast_call: Callable[..., Any], fixed: Sequence[Tensor | None]) -> Callable[[tuple[Tensor, ...]], Any]:
     """The fast call behind its numbers."""
 
     def call(tensors: tuple[Tensor, ...]) -> Any:
@@ -108,7 +108,7 @@ def _filled(fast_call: Callable[..., Any], fixed: Sequence[Tensor | None]) -> Ca
     return call
 
 
-def _packed(tensor: Tensor) -> Tensor:
+def _pack(tensor: Tensor) -> Tensor:
     """The tensor as a fast call takes it: its own cells, in C order."""
     result: Tensor = in_memory(tensor.detach()).contiguous()
     return result
@@ -116,7 +116,7 @@ def _packed(tensor: Tensor) -> Tensor:
 
 def _by_arrays(fast_call: TensorFastCall, fixed: Sequence[Tensor | None], tensors: Sequence[Tensor]) -> Any:
     """The slow way, which says what does not fit."""
-    others = iter(_packed(each) for each in tensors)
+    others = iter(_pack(each) for each in tensors)
     arrays = [(next(others) if each is None else each) for each in fixed]
     result = tuple(tensor_of(array) for array in fast_call.native(*map(array_of, arrays)))
     return result if len(result) > 1 else result[0]
@@ -210,7 +210,7 @@ class CertifiedKernels:
 
     candidates: dict[tuple[str, Effort], Candidate] = field(default_factory=dict)
 
-    def of(self, kernel: Planned, effort: Effort) -> Candidate | None:
+    def of(self, kernel: PlannedKernel, effort: Effort) -> Candidate | None:
         """The candidate as it was found with this effort, or with all of it."""
         candidate = self.candidates.get((kernel.operator, effort)) or self.candidates.get((kernel.operator, FULL))
         return candidate and replace(candidate, planned=kernel)
@@ -239,7 +239,7 @@ class Certification(contextlib.AbstractContextManager["Certification"]):
         self._certifiers = None
         self._begun.clear()
 
-    def begin(self, kernels: Sequence[Planned], source: TracedGraph, say: Say) -> None:
+    def begin(self, kernels: Sequence[PlannedKernel], source: TracedGraph, say: Say) -> None:
         """Begin with the kernels of a graph that nothing is known of. BuildError where there is no compiler at all."""
         others = (each for each in kernels if each.operator not in self._begun)
         fresh = [each for each in others if self.memory.of(each, self.effort) is None]
@@ -257,16 +257,16 @@ class Certification(contextlib.AbstractContextManager["Certification"]):
             self._certifiers.start()
         for kernel in fresh:
             task = self._task(kernel, source)
-            self._begun[kernel.operator] = self._pool.submit(_certified, kernel, task, self._certifiers.certificate)
+            self._begun[kernel.operator] = self._pool.submit(_certify, kernel, task, self._certifiers.certificate)
 
-    def _task(self, kernel: Planned, source: TracedGraph) -> Callable[[Path], CertificateTask]:
+    def _task(self, kernel: PlannedKernel, source: TracedGraph) -> Callable[[Path], CertificateTask]:
         group = kernel.groups[0]
         try:
             sizes = sizes_of(group, source)
             if sizes and not fits(group.graph, usual_sizes(group.graph, sizes)):
                 raise InputError("what it reads is not there for the sizes that torch saw")
         except NoyauError as error:
-            return partial(_raised, error)
+            return partial(_raise, error)
         return lambda library: CertificateTask(
             kernel.operator, library, group.original, group.graph, (), sizes, _SEED, made_up=False, effort=self.effort
         )
@@ -278,19 +278,21 @@ class Certification(contextlib.AbstractContextManager["Certification"]):
                 wait([future], _LOOK_S)
             self.memory.keep(self._begun.pop(name).result(), self.effort)
 
-    def candidates(self, kernels: Sequence[Planned], source: TracedGraph, say: Say) -> list[Candidate]:
+    def candidates(self, kernels: Sequence[PlannedKernel], source: TracedGraph, say: Say) -> list[Candidate]:
         """Each kernel of a graph with its certificate, or the reason that there is none."""
         self.begin(kernels, source, say)
         self.settle()
         return [each for kernel in kernels if (each := self.memory.of(kernel, self.effort))]
 
 
-def _raised(error: NoyauError, library: Path) -> CertificateTask:
+def _raise(error: NoyauError, library: Path) -> CertificateTask:
     raise error
 
 
-def _certified(
-    kernel: Planned, task: Callable[[Path], CertificateTask], certificate: Callable[[CertificateTask], Certificate]
+def _certify(
+    kernel: PlannedKernel,
+    task: Callable[[Path], CertificateTask],
+    certificate: Callable[[CertificateTask], Certificate],
 ) -> Candidate:
     bare = Candidate(kernel)
     candidate = attempt(lambda: replace(bare, library=library_of(kernel.text)), bare, "does not build")

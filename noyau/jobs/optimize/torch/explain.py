@@ -22,12 +22,12 @@ from noyau.hosts.torch.modules.executor import eager
 from noyau.jobs.optimize.torch import candidates as torch_candidates
 from noyau.jobs.optimize.torch.backend import trace_with_autograd
 from noyau.jobs.optimize.torch.graph_hosts import CompiledGraph
-from noyau.jobs.optimize.torch.run import as_inputs, left, name_of, until_done
-from noyau.jobs.optimize.torch.whole import measured
+from noyau.jobs.optimize.torch.run import as_inputs, leftovers, name_of, until_done
+from noyau.jobs.optimize.torch.whole import time_wall_once
 from noyau.jobs.profile.record import Wall
 from noyau.jobs.profile.torch_wall import measure_wall
 from noyau.jobs.report.text import Record, hanging
-from noyau.jobs.show.stages import KernelStages, Staged, stages_of
+from noyau.jobs.show.stages import KernelStages, StagedKernels, stages_of
 from noyau.text import few, printable, several
 from noyau.toolchain.c import compiler as c_compiler
 
@@ -36,7 +36,7 @@ _MOST = 4  # names after one reason
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class ModuleExplanation(Staged, Record):
+class ModuleExplanation(StagedKernels, Record):
     """View of a module, before anything is built; prints itself. `breaks`: why dynamo ended a graph, and
     where; `walls`: how a call of each graph splits as torch runs it, None where that was not measured."""
 
@@ -58,7 +58,7 @@ class ModuleExplanation(Staged, Record):
     def renderables(self, width: int, *, ascii_only: bool) -> Iterator[RenderableType]:
         yield Text.assemble((printable(self.name), "bold"), f": {several(len(self.graphs), 'graph')}")
         for graph, wall in zip_longest(self.graphs, self.walls[: len(self.graphs)]):
-            yield from _shown(graph, width)
+            yield from _graph_parts(graph, width)
             yield from wall.renderables(width, ascii_only=ascii_only) if wall else ()
         for reason in self.breaks:
             yield from hanging(f"graph break: {printable(reason)}", width, "", "  ")
@@ -74,7 +74,7 @@ def explain(module: Callable[..., Any], inputs: Any, *, dynamic: bool | None = N
         return eager(graph, examples)
 
     def backend(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
-        return measured(trace_with_autograd(graph, examples, look), walls.append, lambda: True)
+        return time_wall_once(trace_with_autograd(graph, examples, look), walls.append, lambda: True)
 
     with torch.no_grad():
         torch.compile(module, backend=backend, dynamic=dynamic)(*arguments)
@@ -107,7 +107,7 @@ def _graph(graph: CompiledGraph) -> dict[str, Any]:
         "groups": [
             {"kernel": k.operator, "places": len(k.groups), "replaces": [*k.replaces]} for k in graph.plan.kernels
         ],
-        "left": [{"node": name, "reason": reason} for name, reason in left(graph)],
+        "left": [{"node": name, "reason": reason} for name, reason in leftovers(graph)],
         "cuts": [{"between": [one, other], "reason": reason} for one, other, reason in _cuts(graph)],
         "opaque": dict(graph.source.imported.opaque) if graph.source else {},
     }
@@ -121,7 +121,7 @@ def _cuts(graph: CompiledGraph) -> Iterator[tuple[str, str, str]]:
             yield names[cut.producer], names[cut.consumer], cut.reason
 
 
-def _shown(graph: CompiledGraph, width: int) -> Iterator[RenderableType]:
+def _graph_parts(graph: CompiledGraph, width: int) -> Iterator[RenderableType]:
     covered = sum(len(group.positions) for one in graph.plan.kernels for group in one.groups)
     count = len(graph.source.nodes) - 1 if graph.source else 0
     message = f"{covered} of {count} operators in {several(len(graph.plan.kernels), 'kernel')}"
@@ -130,7 +130,7 @@ def _shown(graph: CompiledGraph, width: int) -> Iterator[RenderableType]:
         where = f", {len(one.groups)} places" if len(one.groups) > 1 else ""
         yield from hanging(f"{one.operator}{where}: {', '.join(one.replaces)}", width, "  ", "    ")
     reasons: dict[str, list[str]] = defaultdict(list)
-    for name, reason in (*left(graph), *((f"{one} -> {other}", reason) for one, other, reason in _cuts(graph))):
+    for name, reason in (*leftovers(graph), *((f"{one} -> {other}", reason) for one, other, reason in _cuts(graph))):
         reasons[reason].append(name)
     for reason, names in sorted(reasons.items(), key=lambda item: -len(item[1])):
         yield from hanging(printable(f"{reason}: {few(names, _MOST)}"), width, "  ", "    ")

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import fx
 
-from noyau.codegen.plan import Plan, Planned
+from noyau.codegen.plan import Plan, PlannedKernel
 from noyau.compiler.partition.cut import Group, Partition, scalars_of
 from noyau.compiler.partition.traffic import Traffic, traffic
 from noyau.errors import CheckError, InputError, NoyauError, OutsideError
@@ -61,7 +61,7 @@ class TorchHost:
         """The groups of the graph and their kernels."""
         return self.sketch.cut, self.sketch.plan
 
-    def certify(self, kernels: Sequence[Planned]) -> list[Candidate]:
+    def certify(self, kernels: Sequence[PlannedKernel]) -> list[Candidate]:
         """The kernels built and certified; what was begun ahead of time is waited for."""
         return self.ahead.candidates(self.sketch)
 

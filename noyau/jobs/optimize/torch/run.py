@@ -26,7 +26,7 @@ from noyau.hosts.torch.modules.rewrite import KernelSwap, rewrite
 from noyau.jobs.optimize import weight_choice
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.cuda.saved_kernels import CallForm
-from noyau.jobs.optimize.record import EndToEnd, Evidence, GraphSplit, Report, left_alone, not_fused, record
+from noyau.jobs.optimize.record import EndToEnd, Evidence, GraphSplit, Report, not_fused, record, uncovered_nodes
 from noyau.jobs.optimize.torch import saved_module
 from noyau.jobs.optimize.torch.backend import PRODUCTS, compile_captured
 from noyau.jobs.optimize.torch.candidates import AheadOfTime, ends_of
@@ -104,7 +104,7 @@ class OptimizedModule:
     @property
     def candidates(self) -> tuple[Candidate, ...]:
         """Every kernel with its evidence."""
-        return left_out(distinct(self.record.graphs), self.loss)
+        return drop_all(distinct(self.record.graphs), self.loss)
 
     def source(self, kernel: str) -> str:
         """The text of a kernel, kept or not, under its certificate; InputError where there is none of that name."""
@@ -168,7 +168,7 @@ def optimize(
     def attempt(dropped: Mapping[str, str]) -> tuple[Run, Comparison | None, Mapping[str, float]]:
         nonlocal record
         record = GraphRecord(dropped=dict(dropped), weights=few, calibration=flows)
-        return *_timed(module, arguments, wishes, dynamic, record), record.gains
+        return *_time(module, arguments, wishes, dynamic, record), record.gains
 
     compiled, whole, words = settle(attempt, 1 if wishes.keep == "all" else ATTEMPTS)
     if whole is not None:
@@ -176,7 +176,7 @@ def optimize(
         with torch.no_grad():
             compiled(*arguments)
         record.measures = False
-    notes = tuple(_described(at, each) for at, each in enumerate(arguments))
+    notes = tuple(_describe(at, each) for at, each in enumerate(arguments))
     return OptimizedModule(module, compiled, arguments, wishes, record, bool(dynamic), whole, notes, words)
 
 
@@ -188,7 +188,7 @@ def split(record: GraphRecord, words: str) -> Iterator[GraphSplit]:
         yield GraphSplit(graph.kind, *ends)
 
 
-def _timed(
+def _time(
     module: Run, arguments: tuple[Any, ...], wishes: CompileOptions, dynamic: bool | None, record: GraphRecord
 ) -> tuple[Run, Comparison | None]:
     """A module compiled as an empty `record` says, and timed against torch's own run of it where it has kernels."""
@@ -207,7 +207,7 @@ def _timed(
     return compiled, whole
 
 
-def left_out(candidates: Iterable[Candidate], loss: str) -> tuple[Candidate, ...]:
+def drop_all(candidates: Iterable[Candidate], loss: str) -> tuple[Candidate, ...]:
     """The candidates, none of them kept where there is a reason to hand the module back as it was."""
     return tuple(replace(one, kept=False, reason=loss) if loss and one.kept else one for one in candidates)
 
@@ -287,7 +287,7 @@ def as_inputs(inputs: Any) -> tuple[Any, ...]:
     return tuple(inputs)
 
 
-def _described(at: int, value: Any) -> str:
+def _describe(at: int, value: Any) -> str:
     if isinstance(value, torch.Tensor) and (value.layout is not torch.strided or value.is_quantized):
         what = "quantised" if value.is_quantized else str(value.layout).removeprefix("torch.")
         return f"argument {at}: {what}, not dense: what reads it stays with torch"
@@ -313,7 +313,7 @@ def report_of(
     before = sum(len(graph.source.nodes) - 1 for graph in graphs if graph.source)
     gone = sum(len(group.positions) - 1 for graph in graphs for one in graph.kept for group in one.planned.groups)
     machine = this_machine(c_compiler.DEFAULTS)
-    candidates = left_out(distinct(graphs), loss)
+    candidates = drop_all(distinct(graphs), loss)
     drawings = {
         graph.kind: tuple(drawing_of(graph, title, is_fused=title == "After") for title in ("Before", "After"))
         for graph in graphs
@@ -326,7 +326,7 @@ def report_of(
         before - (0 if loss else gone),
         kernels=tuple(map(record, candidates)),
         end_to_end=EndToEnd() if whole is None else EndToEnd(*whole.medians_s, whole.verdict, whole.speedup),
-        not_fused=not_fused(_left_to_torch(graphs)),
+        not_fused=not_fused(_torch_nodes(graphs)),
         inputs=tuple(notes),
         evidence=Evidence(candidates, drawings=drawings),
     )
@@ -345,15 +345,15 @@ def distinct(graphs: Iterable[CompiledGraph]) -> list[Candidate]:
     return result
 
 
-def left(graph: CompiledGraph) -> Iterator[tuple[str, str]]:
+def leftovers(graph: CompiledGraph) -> Iterator[tuple[str, str]]:
     """The nodes of a graph that are in no kernel, with the reasons."""
     if graph.source is not None:
         names = [node.name for node in graph.source.nodes[:-1]]  # the last is what the graph returns
-        yield from left_alone(names, graph.partition, graph.plan)
+        yield from uncovered_nodes(names, graph.partition, graph.plan)
 
 
-def _left_to_torch(graphs: Iterable[CompiledGraph]) -> Iterator[tuple[str, str]]:
+def _torch_nodes(graphs: Iterable[CompiledGraph]) -> Iterator[tuple[str, str]]:
     for graph in graphs:
         if graph.whole:
             yield f"the whole {graph.kind} graph", graph.whole
-        yield from left(graph)
+        yield from leftovers(graph)

@@ -24,7 +24,7 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from noyau.codegen.language import generated_on
+from noyau.codegen.language import languages_for
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import BuildError, InputError, ModelError, NoyauError, UnsupportedError, warn
 from noyau.frontends.torch.tensors import TO_TORCH
@@ -127,7 +127,7 @@ def load(path: Path) -> Callable[..., Any]:
     damaged, or is of another format."""
     try:
         with zipfile.ZipFile(path) as file:
-            return _loaded(path, file)
+            return _load(path, file)
     except (zipfile.BadZipFile, KeyError, EOFError, NotImplementedError, RuntimeError, OSError) as error:
         if isinstance(error, NoyauError):
             raise
@@ -135,7 +135,7 @@ def load(path: Path) -> Callable[..., Any]:
         raise ModelError(f"{path} is no module that noyau saved: {printable(reason)}") from error
 
 
-def _loaded(path: Path, file: zipfile.ZipFile) -> Callable[..., Any]:
+def _load(path: Path, file: zipfile.ZipFile) -> Callable[..., Any]:
     manifest = _manifest(path, file)
     try:
         layout = _layout(manifest["layout"])
@@ -145,7 +145,7 @@ def _loaded(path: Path, file: zipfile.ZipFile) -> Callable[..., Any]:
         }
         if len(entries := manifest["kernels"]) > _MOST_KERNELS:
             raise ValueError(f"{len(entries)} kernels are more than a module has")
-        on_gpu = {name for name, each in entries.items() if each.get("language") in generated_on(gpu=True)}
+        on_gpu = {name for name, each in entries.items() if each.get("language") in languages_for(gpu=True)}
         texts = {name: file.read(f"kernels/{name}.{'py' if name in on_gpu else 'c'}").decode() for name in entries}
         libraries = {name: file.read(f"kernels/{name}.so") for name in entries if name not in on_gpu}
     except (TypeError, ValueError, AttributeError, KeyError) as error:

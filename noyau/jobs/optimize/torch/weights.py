@@ -35,7 +35,7 @@ from noyau.jobs.optimize import weight_choice
 from noyau.jobs.optimize.candidate import BindingTiming
 from noyau.jobs.optimize.record import WeightRecord
 from noyau.jobs.optimize.weight_choice import LARGE, TOKENS, WEIGHTS, Choice, Outputs, ProductTrials, Runs, Trial
-from noyau.text import several, unused
+from noyau.text import free_name, several
 from noyau.timing.verdict import Comparison
 from noyau.toolchain.triton.module import interprets
 from noyau.toolchain.triton.parallel_compile import COMPILER
@@ -120,7 +120,7 @@ class TorchWeightStage:
     def _run(self) -> FewBits:
         families, self.tried.reasons = row_products.families_of(self.module.graph, self.arguments)
         for each in families:  # a layer may be called twice
-            self.families[unused(each.name, self.families)] = each
+            self.families[free_name(each.name, self.families)] = each
         if not families:
             return self._result({}, f"no product of {MOST_ROWS} rows or fewer has a parameter of 64 KiB or more")
         products = {name: each.products(WeightForm()) for name, each in self.families.items()}
@@ -357,7 +357,7 @@ def certify(packed: PackedProducts, rows: Tensor, family: ProductFamily) -> None
             parts, bias = own or (each.values,), 0.5 * has_bias
             exacts.append(_exact(case, parts, products.form, lambda value: value) + bias)
             moves.append((products.depth + 8) * 2.0**-24 * (_exact(case, parts, products.form, torch.abs) + bias))
-        wanted = gated(exacts, moves) if family.gate else zip(exacts, moves, strict=True)
+        wanted = gate_bounds(exacts, moves) if family.gate else zip(exacts, moves, strict=True)
         for at, (result, (exact, moved)) in enumerate(zip(results, wanted, strict=True)):
             allowed = moved + info.eps * exact.abs() + info.tiny
             right = ((result.double() - exact).abs() <= allowed) | (result.isnan() & exact.isnan())
@@ -368,7 +368,7 @@ def certify(packed: PackedProducts, rows: Tensor, family: ProductFamily) -> None
                 raise CheckError(f"at {cell} of product {at} got {got:.8g}, want {want:.8g} (float64)")
 
 
-def gated(exacts: Sequence[Tensor], moves: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
+def gate_bounds(exacts: Sequence[Tensor], moves: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
     """The result of a gate of two products in float64, and how far it may be off where these may be by `moves`: silu
     is no steeper than 1.1, its roundings are 32 of float32 at most, and below 2**-126 a sigmoid of that is 0."""
     (first, second), (one, other) = exacts, moves

@@ -84,7 +84,7 @@ class JudgedGraph:
         try:
             self.calls += 1
             if self.calls <= _FIRST:
-                result, changed = watched(self.run, arguments)
+                result, changed = watch_changes(self.run, arguments)
                 self.changed |= changed
                 return result
             self.judge(arguments)
@@ -124,7 +124,7 @@ class JudgedGraph:
         return run, compare(before, after, budget_s=_BUDGET_S, enough=DECIDED), dict(gains)
 
 
-def measured(run: Run, tell: Callable[[Wall | None], None], is_due: Callable[[], bool]) -> Run:
+def time_wall_once(run: Run, tell: Callable[[Wall | None], None], is_due: Callable[[], bool]) -> Run:
     """A graph that says how its wall time splits, once, after a call for which that is due; None where it cannot be."""
     over = list[bool]()
 
@@ -132,7 +132,7 @@ def measured(run: Run, tell: Callable[[Wall | None], None], is_due: Callable[[],
         if over or not is_due():
             return run(*arguments)
         over.append(True)
-        result, changed = watched(run, arguments)
+        result, changed = watch_changes(run, arguments)
         try:
             own, restore = apart(arguments, changed)
             tell(measure_wall(step_of(run, own, restore)))
@@ -144,7 +144,7 @@ def measured(run: Run, tell: Callable[[Wall | None], None], is_due: Callable[[],
     return torch._dynamo.disable(call)  # type: ignore[no-any-return]
 
 
-def watched(run: Run, arguments: Sequence[Any]) -> tuple[Any, frozenset[int]]:
+def watch_changes(run: Run, arguments: Sequence[Any]) -> tuple[Any, frozenset[int]]:
     """The result of a call, and the places of the arguments that it changed. Tensors of inference mode count no
     changes: they are looked at, and where they are too large for that, are taken for changed."""
     tensors = {at: each for at, each in enumerate(arguments) if isinstance(each, torch.Tensor)}

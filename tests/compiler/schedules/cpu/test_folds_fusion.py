@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from noyau.compiler.schedules.cpu.folds import are_alike, expand_together, in_one_pass, lets_of_folds, parted
+from noyau.compiler.schedules.cpu.folds import are_alike, expand_together, in_one_pass, lets_of_folds, part_folds
 from noyau.compiler.schedules.cpu.strategies import columns
 from noyau.compiler.schedules.cpu.strategy_choice import schedule
 from noyau.compiler.schedules.primitives import chain
@@ -76,7 +76,7 @@ def test_what_is_alike():
     assert are_alike((one, store("y", Var("one", F32), 0), other))
     late = Let("late", Call("negative", (Var("one", F32),), F32))
     assert not are_alike((one, late, total(Var("late", F32), "other")))
-    found = parted((Let("early", load("y", 0)), one, late, other))
+    found = part_folds((Let("early", load("y", 0)), one, late, other))
     assert [s.name for s in (*found.before, *found.lets, *found.after)] == ["early", "one", "other", "late"]
     assert [let.name for let in lets_of_folds((one, store("y", Var("one", F32), 0), other))] == ["one", "other"]
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from noyau.codegen.c import printer as c_printer
-from noyau.compiler.schedules.cpu.nontemporal_stores import staged_tile
+from noyau.compiler.schedules.cpu.nontemporal_stores import match_tile
 from noyau.compiler.schedules.cpu.strategy_choice import Options, schedule
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim, shape_of
@@ -70,8 +70,8 @@ def test_two_outputs_begin_with_a_line_where_both_do():
 
 def test_statements_that_are_no_tile():
     alloc, made, copied = (register("tile", 256), loop("#i", 256, ONE_CELL, axis=LANES), COPY)
-    assert staged_tile([alloc, made, copied])
-    assert not any(map(staged_tile, ([], [alloc], [alloc, made], [made, copied], [alloc, made, made])))
-    assert not staged_tile([alloc, replace(made, axis=Axis.SERIAL), copied])
-    assert not staged_tile([alloc, replace(made, extent=Dim.of(255)), copied])
-    assert not staged_tile([register("tile", 32), replace(made, extent=Dim.of(32)), replace(copied, extent=Dim.of(32))])
+    assert match_tile([alloc, made, copied])
+    assert not any(map(match_tile, ([], [alloc], [alloc, made], [made, copied], [alloc, made, made])))
+    assert not match_tile([alloc, replace(made, axis=Axis.SERIAL), copied])
+    assert not match_tile([alloc, replace(made, extent=Dim.of(255)), copied])
+    assert not match_tile([register("tile", 32), replace(made, extent=Dim.of(32)), replace(copied, extent=Dim.of(32))])

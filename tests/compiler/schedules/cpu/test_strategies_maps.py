@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from noyau.compiler.schedules.cpu.strategies import along_reads, map_, threaded
+from noyau.compiler.schedules.cpu.strategies import along_reads, map_, thread_loops
 from noyau.dtypes import DType
 from noyau.ir.loop_verifier import check
 from noyau.ir.loops import Axis
@@ -62,7 +62,7 @@ def test_pieces_are_lanes_within_threads():
 
 
 def test_a_lone_loop_goes_to_threads():
-    (made,) = threaded((loop("#i", "n", store("y", ONE, ROW)),))
+    (made,) = thread_loops((loop("#i", "n", store("y", ONE, ROW)),))
     assert made.axis is Axis.THREADS
     assert made.extent == N
 

@@ -7,7 +7,7 @@ import pytest
 
 from noyau.compiler.schedules.cpu.folds import expand_folds
 from noyau.compiler.schedules.cpu.tiles import side_by_side
-from noyau.compiler.schedules.primitives import chain, nested
+from noyau.compiler.schedules.primitives import chain, nest
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, shape_of
 from noyau.ir.loop_interpreter import run
@@ -25,7 +25,7 @@ def tiled(graph, width):
     made = flat(graph)
     outer, body = chain(made.launches[0].body)
     last = side_by_side(replace(outer[-1], body=expand_folds(body, 1, wide=False)), width)
-    return check(replace(made, launches=(Launch(nested(outer[:-1], (last,))),)))
+    return check(replace(made, launches=(Launch(nest(outer[:-1], (last,))),)))
 
 
 @pytest.mark.parametrize("width", [1, 4, 16])

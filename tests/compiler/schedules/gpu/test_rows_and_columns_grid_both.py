@@ -13,7 +13,7 @@ from noyau.codegen.triton import printer as triton_printer
 from noyau.compiler.autodiff.adjoints import derive
 from noyau.compiler.schedules.gpu import rows as gpu_rows
 from noyau.compiler.schedules.gpu import rows_and_columns
-from noyau.compiler.schedules.gpu.rows_and_columns import joined
+from noyau.compiler.schedules.gpu.rows_and_columns import join_rows_and_columns
 from noyau.compiler.schedules.gpu.strategies import on_gpu
 from noyau.dtypes import DType
 from noyau.ir.loop_interpreter import run
@@ -39,7 +39,7 @@ def gradient(op, ranks):
 
 
 def kernel_of(graph):
-    made = program(graph, "back", None, on_gpu, joining=joined)
+    made = program(graph, "back", None, on_gpu, joining=join_rows_and_columns)
     assert made.single is not None
     return check(made.single)
 
@@ -107,9 +107,9 @@ def test_statistics_that_only_the_sums_need_are_not_written():
 def test_kernels_that_are_no_such_pair_stay_apart():
     made = program(GRAPHS["layer_norm"], "back", None, lambda kernel: kernel)
     rows, columns = made.kernels
-    assert joined(rows, columns, ()) is not None
-    assert joined(columns, rows, ()) is None
-    assert joined(rows, rows, ()) is None
+    assert join_rows_and_columns(rows, columns, ()) is not None
+    assert join_rows_and_columns(columns, rows, ()) is None
+    assert join_rows_and_columns(rows, rows, ()) is None
 
 
 @noyau.op("f32[n, m], f32[n, m] -> made: f32[n, m], sums: f32[m]")
@@ -120,7 +120,7 @@ def moved_and_weighted(x, g):
 
 def test_sums_that_take_what_another_row_gives_stay_apart():
     graph = moved_and_weighted.generate("c", [DType.F32] * 2, [2, 2]).graph
-    steps = program(graph, "moved", None, on_gpu, joining=joined).steps
+    steps = program(graph, "moved", None, on_gpu, joining=join_rows_and_columns).steps
     values = arrays_of_sizes(graph, {"n": 7, "m": 6})
     judge = Judge(graph, values)
     for step in steps:

@@ -231,7 +231,7 @@ def test_poison_is_seen_in_each_dtype(dtype):
         room = guarded_memory.Room(poison)
         made = room.empty((3, 5), dtype=dtype, device=modules_sites.CPU)
         want = poison_of(FROM_TORCH[dtype], poison)
-        (cells,) = guarded_memory.brought([made])
+        (cells,) = guarded_memory.to_host([made])
         assert cells.tobytes() == want * 15
         assert guarded_memory.holds_poison(made, poison).all()
         assert not guarded_memory.holds_poison(made, (poison + 1) % 3).any()

@@ -64,7 +64,7 @@ def test_a_kernel_is_judged_on_each_kind_of_device(monkeypatch):
     monkeypatch.setattr(cuda_certification, "require_device", lambda _: None)
     monkeypatch.setattr(cuda_certification, "_stamp", lambda device: f"{asked and 'another kind'} of {__name__}")
     monkeypatch.setattr(
-        cuda_certification, "_certified", lambda kernel, *_: (asked.append(kernel) or Candidate(kernel), True)
+        cuda_certification, "_certify", lambda kernel, *_: (asked.append(kernel) or Candidate(kernel), True)
     )
     monkeypatch.setattr(cuda_certification, "certificate_key", lambda *_: "")
     found = modules_sites.trace_graph(graph_of(lambda x: (x * 2.5).exp(), (torch.randn(4, 3),)))

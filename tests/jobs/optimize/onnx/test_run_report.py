@@ -16,7 +16,7 @@ from noyau.jobs.optimize.onnx.kernel_timing import OnnxBench
 from noyau.jobs.optimize.onnx.run import ceiling, end_to_end, remarks, report_of
 from noyau.jobs.optimize.onnx.whole_model import FinalModel, Whole
 from noyau.jobs.optimize.pipeline import Optimization
-from noyau.jobs.optimize.record import EndToEnd, left_alone, not_fused
+from noyau.jobs.optimize.record import EndToEnd, not_fused, uncovered_nodes
 from noyau.text import as_json
 from noyau.timing.conditions import Conditions
 from noyau.timing.verdict import Comparison, Verdict
@@ -36,7 +36,7 @@ def timing(ratio: float, after_s: float = 1.0, **given: object) -> BindingTiming
 def alone(original, cut, plan):
     """What no kernel replaces, by reason."""
     names = [f"{operator}#{position}" for position, operator in enumerate(original.operators)]
-    return not_fused(left_alone(names, cut, plan))
+    return not_fused(uncovered_nodes(names, cut, plan))
 
 
 @pytest.fixture

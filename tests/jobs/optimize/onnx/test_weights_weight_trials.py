@@ -16,7 +16,7 @@ from noyau.jobs.optimize.onnx.weights import (
     equal_products,
     judge_variants,
     model_of,
-    repeated,
+    repeat_model,
     with_variants,
 )
 from noyau.jobs.optimize.weight_choice import trial_loss
@@ -33,13 +33,13 @@ def test_a_model_of_copies_gives_the_first_row_of_each(form):
     like = model_of([BY_FORM[form]] * 2, operand.ndim, FORMS[form], brief=True)
     few = with_variants(like, {"product_0": Variant(8, 32, 0), "product_1": Variant(7)}, None)
     for model, allowed in ((like, 1e-5), (few, 0.05)):
-        found = run(open_session(repeated(model, 3).SerializeToString(), threads=1), {"x": operand})
+        found = run(open_session(repeat_model(model, 3).SerializeToString(), threads=1), {"x": operand})
         assert list(found) == [name + tail for tail in ("", "_1", "_2") for name in ("row_0", "row_1")]
         exact = operand[..., 0, :].astype(np.float64) @ WEIGHTS
         for name, rows in found.items():
             assert np.abs(rows - exact).max() <= allowed * np.abs(exact).max()
             assert np.array_equal(rows, found[name[:5]])
-    assert len(repeated(few, 3).graph.initializer) == 3 * len(few.graph.initializer)
+    assert len(repeat_model(few, 3).graph.initializer) == 3 * len(few.graph.initializer)
 
 
 def test_copies_are_as_many_as_keep_weights_cold_and_two_where_that_is_of_no_matter(monkeypatch):
