@@ -147,9 +147,21 @@ def missing_preamble(tree: ast.Module) -> list[str]:
 
 
 OPENINGS = {"What", "Which", "Where", "How", "Of", "Who", "Whose"}
-PARTICIPLES = {
-    *("told", "made", "found", "given", "asked", "known", "spelt", "called", "kept", "held", "seen", "shown")
-}
+IRREGULAR = set(
+    "told made found given known spelt kept held seen shown taken left written built begun chosen led".split()
+)
+NO_PARTICIPLES = {
+    "bound",
+    "embed",
+    "feed",
+    "need",
+    "seed",
+    "shed",
+    "speed",
+    "searchsorted",
+    "versioned",
+}  # others' names too
+PREPOSITIONS = set("as at beside by for from in of on out to with within".split())
 EMPTY_NAMES = {"told", "made", "found", "given", "asked", "spelt"}  # of which nobody knows what they hold
 
 
@@ -163,9 +175,22 @@ def foreign_docstrings(tree: ast.Module) -> list[str]:
 
 
 def participle_names(tree: ast.Module) -> list[str]:
-    """Functions and classes are named by nouns and verbs: a participle says when a thing came, not what it is."""
-    tops = [node.name for node in tree.body if isinstance(node, (*FUNCTIONS, ast.ClassDef))]
-    return [f"the name {name}" for name in tops if name[0] != "_" and name.split("_")[0].lower() in PARTICIPLES]
+    """Functions, methods and classes are named by nouns and verbs: a participle says when a thing came, not what it is.
+    A property may be one, as an adjective, and a noun may have one before it."""
+    classes = [node for node in nodes(tree) if isinstance(node, ast.ClassDef)]
+    own = [node for each in (tree, *classes) for node in each.body if isinstance(node, FUNCTIONS)]
+    names = [node.name for node in own if not any("property" in ast.unparse(each) for each in node.decorator_list)]
+    bad = [name for name in names if _begins_with_participle(name.strip("_").split("_"))]
+    bad += [node.name for node in classes if _is_participle(re.findall("[A-Z]?[a-z]+|$", node.name)[-2:][0].lower())]
+    return [f"the name {name}" for name in bad]
+
+
+def _begins_with_participle(parts: list[str]) -> bool:
+    return _is_participle(parts[0]) and (len(parts) == 1 or parts[1] in PREPOSITIONS)
+
+
+def _is_participle(word: str) -> bool:
+    return word not in NO_PARTICIPLES and (word.endswith("ed") or word in IRREGULAR)
 
 
 def empty_names(tree: ast.Module) -> list[str]:
@@ -278,7 +303,12 @@ RULES: dict[Rule, tuple[str, ...]] = {
         'REMEDIES = {"out-of-bounds": "compare"}',
     ),
     foreign_docstrings: ('"""What it is."""', 'def f():\n    """Where: it is."""', 'class C:\n    """Of the rest."""'),
-    participle_names: ("def told(): ...", "class Made: ...", "async def found_in(): ..."),
+    participle_names: (
+        "def told(): ...",
+        "class Planned: ...",
+        "async def found_in(): ...",
+        "class C:\n    def _rounded(self): ...",
+    ),
     empty_names: (
         "made = f()",
         "def f(*, given): ...",
@@ -309,7 +339,10 @@ ALLOWED: dict[Rule, str] = {
         'a.kind is FindingKind.RACE\nRANK = ("map", "race")\nx.kind == "map"'
     ),
     foreign_docstrings: '"""The rest."""\ndef f():\n    """Whether it is there."""\ndef g(): ...',
-    participle_names: "def tell(): ...\ndef foundation(): ...\ndef _told(): ...\nclass C:\n    def told(self): ...",
+    participle_names: (
+        "def tell(): ...\ndef foundation(): ...\ndef packed_weights(): ...\ndef feed(): ...\nclass RoundedSum:\n"
+        "    @property\n    def kept(self): ..."
+    ),
     empty_names: "x = made\nfoundation = 1\ndef f(maker): ...\nself.x = given.found",
     missing_preamble: '"""It."""\nfrom __future__ import annotations\ndef f(): ...',
 }

@@ -319,7 +319,7 @@ class Expressions(ABC):
         """Whether a tile begins with lines of memory."""
         raise UnsupportedError(f"{self.language} does not ask where memory lies: schedule without lines")
 
-    def until_aligned(self, place: ir.UntilAligned) -> str:
+    def until_aligned(self, place: ir.CellsToAlignment) -> str:
         """The cells until a vector may begin."""
         raise UnsupportedError(f"{self.language} does not ask where memory lies: schedule without vectors")
 
@@ -348,7 +348,7 @@ class Expressions(ABC):
                 return self.call(function, operands, dtype)
             case ir.InWholeLines():
                 return self.in_whole_lines(expr)
-            case ir.UntilAligned():
+            case ir.CellsToAlignment():
                 return self.until_aligned(expr)
             case ir.Fold():
                 raise UnsupportedError(f"{self.language} has no word for a fold: expand_folds comes before it prints")

@@ -93,7 +93,7 @@ def unwrap(text: str) -> str:
 def _sum(terms: Sequence[Term], name: Name, operate: Operate) -> str:
     parts: list[tuple[bool, str]] = []  # whether it is subtracted, and its text
     left = list(terms)
-    while (size := _shared(left, name)) is not None:
+    while (size := _common_size(left, name)) is not None:
         inside = [(_without(monomial, size), factor) for monomial, factor in left if size in monomial]
         left = [term for term in left if size not in term[0]]
         sign = -1 if all(factor < 0 for _, factor in inside) else 1
@@ -108,7 +108,7 @@ def _sum(terms: Sequence[Term], name: Name, operate: Operate) -> str:
     return first + "".join(f" {'-' if subtracted else '+'} {text}" for subtracted, text in rest)
 
 
-def _shared(terms: Sequence[Term], name: Name) -> str | None:
+def _common_size(terms: Sequence[Term], name: Name) -> str | None:
     """The size that most terms share, if at least two do."""
     atoms = [atom for monomial, _ in terms for atom in set(monomial) if isinstance(atom, str) and atom[:1] != "#"]
     shared = [(-count, name(atom), atom) for atom in set(atoms) if (count := atoms.count(atom)) > 1]

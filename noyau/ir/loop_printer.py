@@ -118,7 +118,7 @@ def _expr(expr: ir.Expr) -> str:
         case ir.InWholeLines(length, cells, places):
             begins = ", ".join(f"{name}[{dims_text(index)}]" for name, index in places)
             return f"in_whole_lines({length} = {cells}, {begins})"
-        case ir.UntilAligned(cells, buffer, index, length):
+        case ir.CellsToAlignment(cells, buffer, index, length):
             return f"until_aligned({cells}, {buffer}[{dims_text(index)}], {length})"
         case ir.Call(function, operands, dtype):
             named = f"cast {dtype.value}" if function == "cast" else function

@@ -291,7 +291,7 @@ class Translator:
             case ir.InWholeLines(length, cells, places):
                 begin = ", ".join(f"({', '.join(self.place(name, index))})" for name, index in places)
                 return f"({self.dim(length)} == {cells} and R.in_whole_lines({begin}))"
-            case ir.UntilAligned(cells, buffer, index, length):
+            case ir.CellsToAlignment(cells, buffer, index, length):
                 return f"R.until_aligned({cells}, {self.dim(length)}, {', '.join(self.place(buffer, index))})"
             case _:
                 assert_never(expr)

@@ -198,7 +198,7 @@ class InWholeLines:
 
 
 @dataclass(frozen=True, slots=True)
-class UntilAligned:
+class CellsToAlignment:
     """The cells from a place to the next one at which a vector of so many cells, a power of two, may begin: at a
     multiple of its size; at most `length`. Only a run tells where memory lies. The place may lie outside."""
 
@@ -209,7 +209,7 @@ class UntilAligned:
     dtype: DType = DType.I64
 
 
-Expr: TypeAlias = Const | Var | Index | Load | Call | Fold | InWholeLines | UntilAligned
+Expr: TypeAlias = Const | Var | Index | Load | Call | Fold | InWholeLines | CellsToAlignment
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,7 +92,7 @@ def inverse_square_length(a: Formula, b: Formula) -> Formula:
     return where(square.call("equal", 0.0), 0.0, square.call("reciprocal"))
 
 
-def shared_by_ties(beaten: str) -> tuple[Rule, Rule]:
+def share_among_ties(beaten: str) -> tuple[Rule, Rule]:
     """Derive maximum or minimum: nothing goes to the operand that is beaten, half to each of a tie, as in torch."""
     return (
         lambda a, b, y, g: where(a.call(beaten, b), 0.0, where(a.call("equal", b), g * 0.5, g)),
@@ -350,9 +350,9 @@ _TABLE = (
     _rounding("truncate", "x without its fraction", np.trunc, Api("trunc", "trunc")),
     _rounding("round_even", "the nearest whole number", np.rint, Api("rint", "round", "Round"), "halves to even"),
     Operator("maximum", "the larger of a and b", 2, ANY, "same", np.maximum, Api("maximum", "maximum", "Max"),
-        _EXTREME | Fact.KEEPS_SIGN, shared_by_ties("less"), note="NaN if either is NaN"),
+        _EXTREME | Fact.KEEPS_SIGN, share_among_ties("less"), note="NaN if either is NaN"),
     Operator("minimum", "the smaller of a and b", 2, ANY, "same", np.minimum, Api("minimum", "minimum", "Min"),
-        _EXTREME | Fact.KEEPS_SIGN, shared_by_ties("greater"), note="NaN if either is NaN"),
+        _EXTREME | Fact.KEEPS_SIGN, share_among_ties("greater"), note="NaN if either is NaN"),
     Operator("fmax", "the larger of a and b", 2, NUMBER, "same", np.fmax, Api("fmax", "fmax"), _EXTREME,
         first_of_ties("greater_equal"), note="the other one if either is NaN", instead="maximum"),
     Operator("fmin", "the smaller of a and b", 2, NUMBER, "same", np.fmin, Api("fmin", "fmin"), _EXTREME,

@@ -13,7 +13,7 @@ from noyau.ir.dims import Dim, DimLike, product
 from noyau.ir.operators import OPERATORS
 
 # The expressions without others in them.
-_LEAVES = frozenset({ir.Const, ir.Var, ir.Index, ir.InWholeLines, ir.UntilAligned})
+_LEAVES = frozenset({ir.Const, ir.Var, ir.Index, ir.InWholeLines, ir.CellsToAlignment})
 
 LINE, CELL = "#line_of_tile", "#cell_of_tile"
 Statements: TypeAlias = tuple[ir.Statement, ...]
@@ -76,7 +76,7 @@ def operands(expr: ir.Expr) -> tuple[ir.Expr, ...]:
             return () if expr.where is None else (expr.where,)
         case ir.Fold():
             return (expr.value,)
-        case ir.Const() | ir.Var() | ir.Index() | ir.InWholeLines() | ir.UntilAligned():
+        case ir.Const() | ir.Var() | ir.Index() | ir.InWholeLines() | ir.CellsToAlignment():
             return ()
         case _:
             assert_never(expr)
@@ -152,7 +152,7 @@ def dims_in(statements: Sequence[ir.Statement]) -> Iterator[Dim]:
         match expr:
             case ir.Load(_, index):
                 yield from index
-            case ir.UntilAligned(_, _, index, length):
+            case ir.CellsToAlignment(_, _, index, length):
                 yield from (*index, length)
             case ir.Index(dim, _):
                 yield dim
@@ -271,7 +271,7 @@ def with_dims(statements: Iterable[ir.Statement], dim: Callable[[Dim], Dim]) -> 
         match expr:
             case ir.Load(index=index):
                 return replace(expr, index=tuple(map(dim, index)))
-            case ir.UntilAligned(_, _, index, length):
+            case ir.CellsToAlignment(_, _, index, length):
                 return replace(expr, index=tuple(map(dim, index)), length=dim(length))
             case ir.Index(at, _):
                 return replace(expr, dim=dim(at))

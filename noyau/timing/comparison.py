@@ -78,7 +78,7 @@ def compare_swapped(
     """As `compare`, for sides that are each in a place of their own: a process, whose memory and code lie so that all
     in it runs some percent slower or faster. `places(False)` gives both sides, `places(True)` both in each other's
     place; each half of the time goes to one of them."""
-    return joined(half(*places(swapped), budget_s=budget_s, seed=seed, clock=clock) for swapped in (False, True))
+    return join(half(*places(swapped), budget_s=budget_s, seed=seed, clock=clock) for swapped in (False, True))
 
 
 def half(*sides: SelfTimedSide, budget_s: float, **options: Any) -> Comparison:
@@ -86,7 +86,7 @@ def half(*sides: SelfTimedSide, budget_s: float, **options: Any) -> Comparison:
     return compare(*sides, budget_s=budget_s / 2, fewest=FEWEST_PAIRS // 2, **options)
 
 
-def joined(comparisons: Iterable[Comparison]) -> Comparison:
+def join(comparisons: Iterable[Comparison]) -> Comparison:
     """The comparison of all openings, the sides in each other's places from one to the next."""
     first, *_ = parts = list(comparisons)
     before_s = tuple(chain.from_iterable(part.before_s for part in parts))

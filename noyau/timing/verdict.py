@@ -136,7 +136,7 @@ class Comparison:
 
     @cached_property
     def _samples(self) -> np.ndarray:
-        """What statistics are of, f64[pairs] or f64[openings]."""
+        """The samples of statistics, f64[pairs] or f64[openings]."""
         return self.ratios if len(self.openings) < 3 else np.array([np.median(p) for p in self._apart(self.ratios)])
 
     @property

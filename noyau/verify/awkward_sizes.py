@@ -35,14 +35,14 @@ def fitting(graph: Graph, every: Iterable[Sizes]) -> Iterator[dict[str, int]]:
     for sizes in every:
         sizes_met = dict(sizes)
         if not fits(graph, sizes):
-            sizes_met = _met(graph, sizes)
+            sizes_met = _meet_demands(graph, sizes)
             if sizes_met in yielded or not fits(graph, sizes_met):
                 continue
             yielded.append(sizes_met)
         yield sizes_met
 
 
-def _met(graph: Graph, sizes: Sizes) -> dict[str, int]:
+def _meet_demands(graph: Graph, sizes: Sizes) -> dict[str, int]:
     """The sizes, of which one is changed for each demand that does not hold: to where its two ends are equal, the first
     one with which no value is large."""
     sizes_met = dict(sizes)

@@ -83,7 +83,7 @@ def move_ulps(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 
 def shift_ulps(array: np.ndarray, steps: np.ndarray | np.int8) -> np.ndarray:
-    """A float array with each cell moved by so many ulp away from 0, 2 at most, as `moved` has it."""
+    """A float array with each cell moved by so many ulp away from 0, 2 at most, as `move_ulps` has it."""
     bits = array.view(np.dtype(f"i{array.dtype.itemsize}"))
     top, most = np.iinfo(bits.dtype).max, np.abs(steps).max(initial=1)
     magnitude = bits & top

@@ -160,8 +160,8 @@ RARE, MORE_RUNS = 100, 40
 
 
 def first_runs(jumping: frozenset[str], outputs: Iterable[str]) -> int:
-    """The number of moved runs before a case may be decided; `jumping`: the values that only jump (`stepped`), of which
-    the closest run says what is allowed. There more runs allow less, and all of them are made."""
+    """The number of moved runs before a case may be decided; `jumping`: the values that only jump (`step_values`), of
+    which the closest run says what is allowed. There more runs allow less, and all of them are made."""
     return FIRST_RUNS if jumping.isdisjoint(outputs) else MOVED_RUNS
 
 

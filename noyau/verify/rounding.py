@@ -154,9 +154,9 @@ class RandomRounding(WideEvaluator):
         if kept not in LONGER or not is_rounded(node, kept):
             return result
         if kept == np.float64 and isinstance(node.kind, Map) and node.kind.function in ("add", "subtract"):
-            return self.shift(result, lost_of(node.kind.function, operands, result))
+            return self.shift(result, rounding_loss(node.kind.function, operands, result))
         if isinstance(node.kind, Reduce) and node.kind.monoid == "sum":
-            return self.shift(result, lost_of_sum(operands[0], node.kind.axes, result))
+            return self.shift(result, sum_loss(operands[0], node.kind.axes, result))
         exact = Longer(self.sizes, self.width).value(node, [_longer(each) for each in operands], inputs)
         if isinstance(node.kind, Map) and has(node.kind.function, Fact.BELOW_ONE | Fact.LEAVES_ONE):
             unseen = (exact == result) & np.isfinite(operands[0]) & (operands[0] != 0)  # no such number is exact
@@ -222,7 +222,7 @@ class RandomRounding(WideEvaluator):
         return shifted
 
 
-def lost_of(function: str, operands: Sequence[Any], result: Any) -> Any:
+def rounding_loss(function: str, operands: Sequence[Any], result: Any) -> Any:
     """The part that rounding took from a sum or difference, exactly (Knuth's two-sum): more bits do not see what is
     added to a number that is larger by more than they reach, as the exp(-50) of 1 + exp(-50)."""
     one, other = operands[0], -operands[1] if function == "subtract" else operands[1]
@@ -231,7 +231,7 @@ def lost_of(function: str, operands: Sequence[Any], result: Any) -> Any:
         return (one - (result - share)) + (other - share)
 
 
-def lost_of_sum(terms: np.ndarray, axes: Sequence[int], result: Any) -> Any:
+def sum_loss(terms: np.ndarray, axes: Sequence[int], result: Any) -> Any:
     """The part that rounding took from a sum over some axes: what is lost where it is added in pairs, and between that
     sum and this one."""
     count = math.prod(terms.shape[axis] for axis in axes)
@@ -242,7 +242,7 @@ def lost_of_sum(terms: np.ndarray, axes: Sequence[int], result: Any) -> Any:
         one, other, odd = total[..., :half], total[..., half : 2 * half], total[..., 2 * half :]
         with np.errstate(all="ignore"):
             pairs = one + other
-            lost = lost + lost_of("add", (one, other), pairs).sum(-1)
+            lost = lost + rounding_loss("add", (one, other), pairs).sum(-1)
         total = np.concatenate([pairs, odd], axis=-1)
     with np.errstate(all="ignore"):
         return total.sum(-1) - result + lost

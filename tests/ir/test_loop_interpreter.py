@@ -14,6 +14,7 @@ from noyau.ir.loops import (
     Alloc,
     Axis,
     Call,
+    CellsToAlignment,
     Const,
     Fold,
     Guard,
@@ -28,7 +29,6 @@ from noyau.ir.loops import (
     Store,
     Tile,
     TilePolicy,
-    UntilAligned,
     Var,
 )
 from noyau.ir.sizes import Binding
@@ -60,8 +60,8 @@ def test_a_loop_with_steps_has_an_order():
 @pytest.mark.parametrize("seed", range(4))
 def test_vectors_begin_at_multiples_of_their_size_wherever_memory_begins(seed):
     """One seed has all memory begin with a vector; another one each array some cells after one."""
-    places = (UntilAligned(4, "x", (Dim.of(3),), Dim.of("n")), UntilAligned(4, "x", (Dim.of(4),), Dim.of("n")))
-    most = UntilAligned(4, "x", (Dim.of(1),), Dim.of(0))
+    places = (CellsToAlignment(4, "x", (Dim.of(3),), Dim.of("n")), CellsToAlignment(4, "x", (Dim.of(4),), Dim.of("n")))
+    most = CellsToAlignment(4, "x", (Dim.of(1),), Dim.of(0))
     stores = [store("y", Call("cast", (place,), F32), at) for at, place in enumerate((*places, most))]
     rest = loop("#i", Dim.of("n") - 3, store("y", ONE, Dim.of("#i") + 3))
     first, after, none, *_ = run(kernel(*stores, rest), [X8], seed=seed)[0]

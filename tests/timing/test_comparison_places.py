@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from noyau.timing.comparison import compare_swapped, half, joined
+from noyau.timing.comparison import compare_swapped, half, join
 from noyau.timing.verdict import FEWEST_PAIRS, Verdict
 
 SLOWER = 1.08  # the second place, as a process whose memory lies badly
@@ -64,9 +64,9 @@ def test_in_one_place_alone_it_is_not():
 def test_halves_are_joined_pair_by_pair_and_slow_sides_get_the_fewest():
     machine = Machine()
     first, second = (half(*machine.places(9.0, 8.0)(swapped), budget_s=1e-3, clock=machine.clock) for swapped in (0, 1))
-    both = joined((first, second))
+    both = join((first, second))
     assert first.pairs == second.pairs == FEWEST_PAIRS // 2
     assert both.before_s == first.before_s + second.before_s
     assert both.after_s == first.after_s + second.after_s
     assert both.verdict is Verdict.FASTER
-    assert joined((both, both)).openings == (first.pairs,) * 4
+    assert join((both, both)).openings == (first.pairs,) * 4

@@ -10,7 +10,7 @@ from noyau.errors import InputError
 from noyau.ir.graph import Reduce
 from noyau.ir.graph_interpreter import evaluate
 from noyau.verify.floats import ulp
-from noyau.verify.rounding import LONGER, RandomRounding, is_rounded, lost_of_sum, otherwise_rounded
+from noyau.verify.rounding import LONGER, RandomRounding, is_rounded, otherwise_rounded, sum_loss
 from tests.jobs.check import groups
 from tests.jobs.check.groups import F32, Group
 
@@ -236,4 +236,4 @@ def test_what_a_sum_loses_is_known_though_its_terms_are_far_apart(dtype):
     sums = terms.sum((0, 2))
     exact = [sum(map(Fraction, terms[:, row].ravel().tolist())) - Fraction(float(sums[row])) for row in range(7)]
     assert exact[0] > 0
-    assert np.allclose(lost_of_sum(terms, (0, 2), sums), list(map(float, exact)), rtol=1e-3, atol=0)
+    assert np.allclose(sum_loss(terms, (0, 2), sums), list(map(float, exact)), rtol=1e-3, atol=0)

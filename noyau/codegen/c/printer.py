@@ -310,9 +310,8 @@ class CPrinter(Statements):
                 name, rounded = last, True
             case _:
                 return None
-        match value:
-            case ir.Call("cast", (ir.Var() as value,), DType.I32):  # a bool
-                pass
+        if isinstance(value, ir.Call) and value.function == "cast" and value.dtype is DType.I32:  # of a bool
+            (value,) = value.operands
         texts, ends = self.expressions, ((load.buffer, load.index), (store.buffers[0], store.index))
         memory = [texts.memory[place] for place, _ in ends]
         function = RUNS.get((memory[0].dtype, memory[1].dtype, rounded))

@@ -100,7 +100,7 @@ class CudaExpressions(ThreadExpressions, CExpressions):
             case _:
                 return super().cell_text(name, value)
 
-    def until_aligned(self, place: ir.UntilAligned) -> str:
+    def until_aligned(self, place: ir.CellsToAlignment) -> str:
         at = f"&{self.cell(place.buffer, place.index)}"
         return f"noyau_until_aligned<{place.cells}>({at}, {self.dim(place.length)})"
 

@@ -378,12 +378,12 @@ class CudaPrinter(ThreadStatements, CPrinter):
     def let(self, let: ir.Let) -> str:
         is_looked_up = any(isinstance(each, ir.Load | ir.Var) for each in every_expression((let,)))  # any number then
         if let.name.startswith("#") and not is_looked_up:
-            dims = () if isinstance(let.value, ir.UntilAligned) else tuple(dims_in((let,)))
+            dims = () if isinstance(let.value, ir.CellsToAlignment) else tuple(dims_in((let,)))
             self.kinds[let.name] = self.kind_of(let.name, *dims)
         return super().let(let)
 
     def note(self, let: ir.Let) -> None:
-        if isinstance(let.value, ir.UntilAligned):
+        if isinstance(let.value, ir.CellsToAlignment):
             self.expressions.required[let.name] = let.value.length + 1
         else:
             super().note(let)

@@ -1,7 +1,7 @@
 """A graph as NumPy source: one function, its values under the names that they have in the model.
 
 Not what kernels are written in, but what they are judged by, to be read and changed. The text needs NumPy and
-`noyau.functions`; given float64 within `noyau.functions.widened()` it gives the truth."""
+`noyau.functions`; given float64 within `noyau.functions.widen_floats()` it gives the truth."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ class TritonExpressions(SizeText):
     def varies(self, expr: Expr) -> frozenset[str]:
         """The open tiles along which an expression has different values."""
         match expr:
-            case Const() | loops.InWholeLines() | loops.UntilAligned():
+            case Const() | loops.InWholeLines() | loops.CellsToAlignment():
                 return NONE
             case Var(name, _):
                 return self.along.get(name, NONE)
@@ -171,7 +171,7 @@ class TritonExpressions(SizeText):
                 return self.load(expr)
             case loops.Call(function, operands, dtype):
                 return self.call(function, operands, dtype)
-            case loops.InWholeLines() | loops.UntilAligned():
+            case loops.InWholeLines() | loops.CellsToAlignment():
                 raise UnsupportedError("triton does not ask where memory lies: schedules for CPUs do")
             case loops.Fold():
                 raise UnsupportedError("triton reduces tiles only: a schedule for GPUs comes before it prints")

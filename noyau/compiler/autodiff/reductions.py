@@ -150,7 +150,7 @@ def reduce_back(builder: GradientBuilder, node: Node, kind: Reduce, operand: Nod
             # What is read from memory wherever it is needed is the same to the bit
             is_stored = isinstance(through_views(builder.by_name, operand.output).kind, Input)
             result = builder.cast(node, exact) if is_stored else None
-            return _shared(builder, kind.monoid.removesuffix("_apart"), wide, result, above, axes)
+            return _share_among_ties(builder, kind.monoid.removesuffix("_apart"), wide, result, above, axes)
         case "prod":
             others = _product_of_others(builder, wide, axes)
             return builder.call("multiply", builder.expand_along(above, axes, operand.shape), others)
@@ -164,7 +164,7 @@ def reduce_back(builder: GradientBuilder, node: Node, kind: Reduce, operand: Nod
             raise UnsupportedError(f"{node.output}: the monoid {kind.monoid} has no derivative")
 
 
-def _shared(
+def _share_among_ties(
     builder: GradientBuilder, monoid: str, operand: Node, result: Node | None, gradient: Node, axes: Sequence[int]
 ) -> Node:
     """Evenly among the cells that equal the result.

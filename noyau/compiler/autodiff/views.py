@@ -331,7 +331,7 @@ def scatter_back(
         case None:
             return _overwritten(builder, kind.index, operands, gradient, position)
         case "max" | "min":
-            return _shared(builder, node, kind.index, operands, gradient, position)
+            return _share_evenly(builder, node, kind.index, operands, gradient, position)
         case _:
             raise UnsupportedError(f"{node.output}: a Scatter that merges by {kind.monoid} has no derivative")
 
@@ -356,7 +356,7 @@ def _overwritten(builder: GradientBuilder, index: Index, operands: Sequence[Node
     return builder.call("where", wins, _read_places(builder, index, above, operands), builder.like(0.0, updates))
 
 
-def _shared(
+def _share_evenly(
     builder: GradientBuilder, node: Node, index: Index, operands: Sequence[Node], gradient: Node, position: int
 ) -> Node:
     """Evenly among all that equal what came out."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from noyau.compiler.lowering.loop_nest import LoopNest
-from noyau.compiler.lowering.values import CutNeeded, LoopNeeded, Lowering
+from noyau.compiler.lowering.values import Lowering, NeededCut, NeededLoop
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, DimOp, never_negative
 from noyau.ir.loops import Expr, Let, Loop, Statement, Var
@@ -23,7 +23,7 @@ def reorder(space: LoopNest, lowering: Lowering) -> LoopNest:
     return replace(space, loops=tuple(sorted(space.loops, key=lambda loop: loop[0] not in first)))
 
 
-def with_cut(space: LoopNest, cut: CutNeeded) -> LoopNest:
+def with_cut(space: LoopNest, cut: NeededCut) -> LoopNest:
     """The space with one more cut, in order; UnsupportedError where the order is not certain. Where a loop goes over
     some values of one cell each, it is written out, within all others."""
     count = dict(space.loops)[cut.variable].constant or 0
@@ -62,7 +62,7 @@ def _rename(body: Iterable[Statement], names: Mapping[str, str]) -> tuple[Statem
     return rewrite_all(body, let, value)
 
 
-def with_loop(space: LoopNest, needed: LoopNeeded) -> LoopNest:
+def with_loop(space: LoopNest, needed: NeededLoop) -> LoopNest:
     """The space with a loop that runs backwards, or within all others; UnsupportedError where it does so already."""
     variable, extents = needed.variable, dict(space.loops)
     if needed.backwards:

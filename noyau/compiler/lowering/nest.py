@@ -14,7 +14,7 @@ from noyau.compiler.lowering.input_layouts import with_strides
 from noyau.compiler.lowering.loop_cuts import as_one, reorder, split_divided, with_cut, with_loop
 from noyau.compiler.lowering.loop_nest import LoopNest, first_space
 from noyau.compiler.lowering.names import Names
-from noyau.compiler.lowering.values import CutNeeded, LoopNeeded, LoopScope, Lowering, asks_each_cell, guards
+from noyau.compiler.lowering.values import LoopScope, Lowering, NeededCut, NeededLoop, asks_each_cell, guards
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, Shape
 from noyau.ir.graph import Graph, Input, Node, Scatter, dims_of
@@ -90,8 +90,8 @@ def lower_outputs(
         lowering = start(graph, names.copy(), loads)
         try:
             statements = fill(lowering, space, stores)
-        except (CutNeeded, LoopNeeded) as needed:
-            space = with_cut(space, needed) if isinstance(needed, CutNeeded) else with_loop(space, needed)
+        except (NeededCut, NeededLoop) as needed:
+            space = with_cut(space, needed) if isinstance(needed, NeededCut) else with_loop(space, needed)
             continue
         better = split_divided(reorder(space, lowering), statements)
         if better == space:

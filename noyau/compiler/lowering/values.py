@@ -65,7 +65,7 @@ class LoopScope:
     known: dict[Key, ir.Expr] = field(default_factory=dict)
 
 
-class CutNeeded(Exception):
+class NeededCut(Exception):
     """The loop over `variable` must be cut at `point`, where a piece of a Select ends; `by_cells`: each cell is one."""
 
     def __init__(self, variable: str, point: Dim, *, by_cells: bool) -> None:
@@ -237,7 +237,7 @@ class Lowering:
         point = start - (at - Dim.of(variable))
         inside = never_negative(point) and never_negative(self.extents[variable] - point)
         if not [name for name in point.names if name.startswith("#")] and inside and point != Dim.of(0):
-            raise CutNeeded(variable, self.offsets[variable] + point, by_cells=by_cells)
+            raise NeededCut(variable, self.offsets[variable] + point, by_cells=by_cells)
 
     def choose(self, node: nodes.Node, at: Dim, pieces: Sequence[tuple[str, Shape, Dim, Dim]]) -> ir.Expr:
         """Nested selects, of which the branch not taken touches no memory."""
@@ -326,7 +326,7 @@ def _names_in(expr: ir.Expr) -> set[str]:
             return set()
 
 
-class LoopNeeded(Exception):
+class NeededLoop(Exception):
     """The loop over `variable` must run backwards, or else within the other loops."""
 
     def __init__(self, variable: str, *, backwards: bool) -> None:
@@ -336,10 +336,10 @@ class LoopNeeded(Exception):
 def lower_scan(lowering: Lowering, node: nodes.Node, scan: nodes.Scan, index: Shape) -> ir.Expr:
     """The running result at an index: the state of the loop over the axis, before or after it takes the value in.
 
-    LoopNeeded where that loop does not run as the scan does; UnsupportedError where it cannot."""
+    NeededLoop where that loop does not run as the scan does; UnsupportedError where it cannot."""
     variable, depth = _variable(lowering, node, scan, index), lowering.depth(index)
     if variable not in lowering.scopes[depth].variables:
-        raise LoopNeeded(variable, backwards=False)
+        raise NeededLoop(variable, backwards=False)
     others = {name for axis, dim in enumerate(index) if axis != scan.axis for name in dim.names}
     if others & lowering.scopes[depth].variables:
         raise UnsupportedError(f"{node.output}: the loop along the scan goes from row to row of it")
@@ -372,7 +372,7 @@ def _variable(lowering: Lowering, node: nodes.Node, scan: nodes.Scan, index: Sha
     if not whole or at not in ways or lowering.guard is not None:
         raise UnsupportedError(f"{node.output}: no loop runs along the whole axis of the scan")
     if (at == ways[0]) == scan.reverse:
-        raise LoopNeeded(mine[0], backwards=True)
+        raise NeededLoop(mine[0], backwards=True)
     return mine[0]
 
 

@@ -67,7 +67,7 @@ def _is_extreme(fold: Node, value: Node, nodes: Mapping[str, Node]) -> bool:
             continue
         visited.add(node.output)
         match node.kind:
-            case Reduce("max" | "min", _) if any(each is value for each in _signed(node.inputs[0], nodes)):
+            case Reduce("max" | "min", _) if any(each is value for each in _strip_sign(node.inputs[0], nodes)):
                 return True
             case Map("where" | "maximum" | "minimum" | "negative" | "abs"):
                 waiting += (through_views(nodes, name) for name in node.inputs)
@@ -76,7 +76,7 @@ def _is_extreme(fold: Node, value: Node, nodes: Mapping[str, Node]) -> bool:
     return False
 
 
-def _signed(name: str, nodes: Mapping[str, Node]) -> list[Node]:
+def _strip_sign(name: str, nodes: Mapping[str, Node]) -> list[Node]:
     """A value, and what it is the opposite or the magnitude of."""
     values = [through_views(nodes, name)]
     while values[-1].kind in (Map("negative"), Map("abs")):

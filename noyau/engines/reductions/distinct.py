@@ -15,7 +15,7 @@ _EMPTY = np.uint64(2**64 - 1)
 _GOLDEN = 0x9E3779B97F4A7C15
 
 
-def mixed(bits: Any, start: Any) -> Any:
+def mix_bits(bits: Any, start: Any) -> Any:
     """Each number by splitmix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014)."""
     bits = bits + start
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -25,7 +25,7 @@ def mixed(bits: Any, start: Any) -> Any:
 
 @op("u64[n], u64 -> u64[n]")
 def hashes(bits, start):  # type: ignore[no-untyped-def]
-    return mixed(bits, start)
+    return mix_bits(bits, start)
 
 
 def start_of(seed: int) -> np.uint64:
@@ -51,7 +51,7 @@ def hash_values(values: Any, seed: int = 0) -> np.ndarray:
 
 @op("u64[n], u64, u64, u64[m] -> u64[m]")
 def least_rests(bits, start, width, state):  # type: ignore[no-untyped-def]
-    hashes = mixed(bits, start)
+    hashes = mix_bits(bits, start)
     out = state.copy()
     np.minimum.at(out, (hashes >> (np.uint64(64) - width)).astype(np.int64), hashes << width)
     return out

@@ -15,7 +15,7 @@ import numpy as np
 
 from noyau.errors import UnsupportedError
 from noyau.hosts.onnxruntime.runs import ServedSession, open_job
-from noyau.timing.comparison import half, joined
+from noyau.timing.comparison import half, join
 from noyau.timing.sides import WorkerSide
 from noyau.timing.verdict import FEWEST_PAIRS, Comparison
 from noyau.workers.array_files import is_text, write_arrays
@@ -54,7 +54,7 @@ class Feed:
 
 
 def _join(first: Comparison | float, second: Comparison | float) -> Comparison | float:
-    return first if isinstance(first, float) or isinstance(second, float) else joined((first, second))
+    return first if isinstance(first, float) or isinstance(second, float) else join((first, second))
 
 
 def _is_lost(comparisons: Iterable[Comparison | float]) -> bool:

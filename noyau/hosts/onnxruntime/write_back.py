@@ -104,8 +104,8 @@ def _views(model: ModelProto, fused: Sequence[FusedNode], folder: Path | None) -
 
 
 def _stand_ins(fused: Sequence[FusedNode], nodes: Sequence[NodeProto], but: FusedNode | None = None) -> dict[str, str]:
-    given = {name: other for part in fused if part is not but for name, other in part.stand_ins.items()}
-    return given | {name: other for part in fused for name, other in _as_inputs(part, nodes).items()}
+    stand_ins = {name: other for part in fused if part is not but for name, other in part.stand_ins.items()}
+    return stand_ins | {name: other for part in fused for name, other in _as_inputs(part, nodes).items()}
 
 
 def _as_inputs(part: FusedNode, nodes: Sequence[NodeProto]) -> dict[str, str]:

@@ -172,7 +172,7 @@ def pooled_memory(shape: tuple[int, ...], dtype: torch.dtype, device: torch.devi
 
 
 def mapped_memory(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """As `pooled` from MAPPED_BYTES on, and else as torch.empty: what torch lets go of serves what it makes next."""
+    """As `pooled_memory` from MAPPED_BYTES on, else as torch.empty: what torch lets go of serves what it makes next."""
     if math.prod(shape) * dtype.itemsize < MAPPED_BYTES:
         return torch.empty(shape, dtype=dtype, device=device)
     return pooled_memory(shape, dtype, device)

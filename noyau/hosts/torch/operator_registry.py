@@ -114,7 +114,7 @@ def _autocast(promote: Callable[[Sequence[Any]], Sequence[Any]], overload: Any, 
 _UNKNOWN = 7  # stands for a size that only the data will tell
 
 
-def bound_of(signature: Signature, arguments: Sequence[Any], known: Mapping[str, int], label: str) -> Bound:
+def bind_sizes(signature: Signature, arguments: Sequence[Any], known: Mapping[str, int], label: str) -> Bound:
     """Bind tensors, whether they have cells or not; sizes that have no number yet count by those that they were
     traced with. SignatureError as for arrays."""
     sizing = sizing_integers(signature)

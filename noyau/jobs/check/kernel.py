@@ -373,7 +373,7 @@ class OneKernel:
             candidate.record_failure(f"{wrong.kind}: {wrong.message}")
         lacks = {"the reference refuses": results.left_out, f"have no kernel: {candidate.reason}": results.untaken}
         cases = [f"{several(count, 'case')} left out that {lack}" for lack, count in lacks.items() if count]
-        notes = [*candidate.notes(), *self.left_out_notes(results), *cases]
+        notes = [*candidate.notes(), *self.notes_on_inputs(results), *cases]
         if isinstance(candidate, ByHand):
             results.coverage.idle = idle_lines(candidate.kernel, runs.lines_seen)
         parts = tuple(findings), tuple(results.shapes), tuple(notes), "", runs.accesses or None, runs.lines
@@ -389,7 +389,7 @@ class OneKernel:
         note = f"it is right with {axes}: where it is for no others, let it raise an error there"
         return [replace(each, mend=f"{each.remedy}; {note}") for each in results.findings.values()]
 
-    def left_out_notes(self, results: AttemptResults) -> list[str]:
+    def notes_on_inputs(self, results: AttemptResults) -> list[str]:
         """Notes on inputs that the kernel is not written for: it raised for all of the kind that were tried."""
         kinds: dict[str, list[str]] = {}
         for instance, (_, failure) in results.raised.items() if results.right else ():

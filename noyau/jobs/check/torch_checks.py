@@ -489,5 +489,5 @@ class _Function:
 
 
 def _equal(array: Array) -> Array:
-    """The array as `expanded` has it: its first cells along the first axis everywhere."""
+    """The array as `expand_first` has it: its first cells along the first axis everywhere."""
     return np.broadcast_to(array[:1], array.shape).copy() if array.ndim and len(array) else array

@@ -101,7 +101,7 @@ class EndToEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class NotFused:
+class UnfusedNodes:
     """Nodes of the model that no kernel replaces, for one reason."""
 
     nodes: tuple[str, ...]
@@ -196,7 +196,7 @@ class Report(PagedRecord):
     ceiling: float | None = None
     kernels: tuple[KernelRecord, ...] = ()
     end_to_end: EndToEnd = EndToEnd()
-    not_fused: tuple[NotFused, ...] = ()
+    not_fused: tuple[UnfusedNodes, ...] = ()
     inputs: tuple[str, ...] = ()
     conditions: tuple[Conditions, Conditions] | tuple[()] = ()
     weights: WeightRecord | None = None
@@ -250,10 +250,10 @@ def binding(timing: BindingTiming) -> BindingRecord:
     return BindingRecord(timing.sizes, *ratio, cold_ratio, None, timing.timed_on, timing.recalled, *hot.latencies)
 
 
-def not_fused(nodes: Iterable[tuple[str, str]]) -> tuple[NotFused, ...]:
+def not_fused(nodes: Iterable[tuple[str, str]]) -> tuple[UnfusedNodes, ...]:
     """The nodes that no kernel replaces, given each with its reason, by reason."""
     reasons = collect((reason, node) for node, reason in nodes)
-    return tuple(NotFused(tuple(names), reason) for reason, names in reasons.items())
+    return tuple(UnfusedNodes(tuple(names), reason) for reason, names in reasons.items())
 
 
 def uncovered_nodes(names: Sequence[str], partition: Partition, plan: Plan) -> Iterator[tuple[str, str]]:

@@ -22,7 +22,11 @@ _PLACE = re.compile(r"\{\{(\w+)\}\}")
 
 def html_of(document: Mapping[str, Any], title: str) -> str:
     """The page that draws a document."""
-    parts = {"title": escape(title).encode("utf-8", "replace").decode(), "document": embed_json(document), **_fixed()}
+    parts = {
+        "title": escape(title).encode("utf-8", "replace").decode(),
+        "document": embed_json(document),
+        **_parts(),
+    }
     return _PLACE.sub(lambda place: parts[place[1]], _file("page.html"))  # one pass: no part is looked into
 
 
@@ -39,7 +43,7 @@ def frame_page(page: str) -> str:
 
 
 @cache
-def _fixed() -> dict[str, str]:
+def _parts() -> dict[str, str]:
     """The parts that are alike in every page."""
     style = "\n".join(map(_file, _STYLES))
     texts = {name.partition(".")[0]: _file(name) for name in _SCRIPTS}

@@ -44,7 +44,7 @@ def break_down(
 ) -> BrokenDown:
     """The times of a model, sorted; they add up to a run."""
     standing, runs = attributions_of(ran.numbered, ran.optimized, subject.original.bodies), ran.nodes()
-    own_s, between_s, scaled = shared_out(ran, runs, overhead)
+    own_s, between_s, scaled = share_out(ran, runs, overhead)
     labels, nodes = subject.original.labels, []
     for node, time_s in zip(runs, own_s, strict=True):
         place = node.name if node.name in standing or node.within is None else node.within
@@ -61,7 +61,7 @@ def break_down(
     return BrokenDown(tuple(nodes), tuple(paths(subject, nodes, inputs, shapes, threads)), between_s, scaled, names)
 
 
-def shared_out(ran: TimedSession, runs: Sequence[NodeRuns], overhead: Overhead) -> tuple[list[float], float, float]:
+def share_out(ran: TimedSession, runs: Sequence[NodeRuns], overhead: Overhead) -> tuple[list[float], float, float]:
     """The seconds of each node, those in no node, and what the former have to be multiplied by to add up to a run.
 
     What is in no node is seen in two ways, and the lesser one counts: a run less its nodes, which a machine that drifts

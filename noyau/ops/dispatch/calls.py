@@ -241,7 +241,7 @@ class UnsignedCalls:
         """Explain what a call with these would run."""
         try:
             args, constants = self.split(args, constants)
-            return self.signed(args, constants).explain(args, constants, sizes)
+            return self.of_signature(args, constants).explain(args, constants, sizes)
         except UnsupportedError as error:
             return explain_unsigned(self.description, self.returning(), str(error))
 
@@ -262,9 +262,9 @@ class UnsignedCalls:
                 results = signed.calls.again(tuple(args), constants, out)
                 if results is not MISS:
                     return results
-        return self.signed(args, constants).whole(args, constants, sizes, out)
+        return self.of_signature(args, constants).whole(args, constants, sizes, out)
 
-    def signed(self, args: Sequence[Any], constants: Mapping[str, Any]) -> Calls:
+    def of_signature(self, args: Sequence[Any], constants: Mapping[str, Any]) -> Calls:
         """The calls of the signature that these arguments have. UnsupportedError where there is none."""
         arrays = self.arrays(args)
         key = (tuple(map(_kind, arrays.values())), constants_key(constants))

@@ -22,7 +22,7 @@ from noyau.hosts.numpy.fast_calls import MISS
 from noyau.hosts.torch import require_torch
 from noyau.hosts.torch import tensors as torch_tensors
 from noyau.hosts.torch.fast_calls import library
-from noyau.hosts.torch.operator_registry import TorchOperator, bound_of, register, results_of, stand_in
+from noyau.hosts.torch.operator_registry import TorchOperator, bind_sizes, register, results_of, stand_in
 from noyau.hosts.torch.tensors import array_like, arrays_of, device_of, in_memory, is_negated, is_recorded, is_unwatched
 from noyau.ir.graph import Graph
 from noyau.kernels.programs import generate
@@ -232,7 +232,7 @@ class TensorCalls:
         """The plan for these, made once for their dtypes, ranks, constants and what requires a gradient."""
         key = (tuple(map(_kind, arguments)), generate.constants_key(constants))
         with self.lock:
-            bound = bound_of(self.signature, arguments, self.sizes(constants), self.called)
+            bound = bind_sizes(self.signature, arguments, self.sizes(constants), self.called)
             wanted = replace(generate.specialization_of(self.signature, bound, self.calls.all(constants)), layouts=())
             variants = self.plans.setdefault(key, [])
             variant = next((each for each in variants if each.holds(wanted)), None)
@@ -330,7 +330,7 @@ class TensorCalls:
     def fake(self, arguments: Given, constants: Constants) -> Any:
         """Tensors without values as these would give them."""
         torch_tensors.require_taken(self.called, self.names, arguments)
-        tensors = results_of(bound_of(self.signature, arguments, self.sizes(constants), self.called), arguments)
+        tensors = results_of(bind_sizes(self.signature, arguments, self.sizes(constants), self.called), arguments)
         return tensors[0] if len(tensors) == 1 else tuple(tensors)
 
 
@@ -401,7 +401,7 @@ class UnsignedTensors:
         arguments = tuple(arrays)
         torch_tensors.require_taken(description.name, description.reference.parameters[: len(arguments)], arguments)
         try:
-            calls = self.calls.signed([stand_in(each) for each in arguments], constants)
+            calls = self.calls.of_signature([stand_in(each) for each in arguments], constants)
         except UnsupportedError as error:
             is_plain = is_unwatched(arguments) and not is_recorded(arguments) and out is None
             if not is_plain or device_of(arguments) != generate.CPU:
@@ -413,7 +413,7 @@ class UnsignedTensors:
     def explain(self, arguments: Sequence[Any], constants: Mapping[str, Any]) -> Explanation:
         """Explain what a call with these tensors would run. UnsupportedError where the reference cannot be traced."""
         arguments, constants = self.calls.split(arguments, constants)
-        calls = self.calls.signed([stand_in(each) for each in arguments], constants)
+        calls = self.calls.of_signature([stand_in(each) for each in arguments], constants)
         explanation: Explanation = tensor_calls(calls).explain(arguments, constants)
         return explanation
 

@@ -131,7 +131,7 @@ class RunResult:
 
 
 def part_watched(grids: Sequence[LaunchRecord]) -> str:
-    """How much of these was watched, where they make more accesses than are; nothing where all of them were."""
+    """The part of these that was watched, where they make more accesses than are; nothing where all of them were."""
     watched, blocks = sum(each.watched for each in grids), sum(each.blocks for each in grids)
     return f"{watched} of {blocks} blocks" if watched < blocks else ""
 

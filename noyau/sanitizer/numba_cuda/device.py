@@ -263,11 +263,13 @@ def stand_ins(device: SimulatedDevice) -> dict[int, Any]:
 
 
 def overloads_of(function: FunctionType) -> list[Callable[..., Any]]:
-    """What @overload says of a function: for the types of its arguments, its implementation or nothing."""
+    """The answers of @overload for a function: for the types of its arguments, its implementation or nothing."""
     registered = [kind for registry in _REGISTRIES for each, kind in registry.globals if each is function]
-    found = [each for kind in registered for each in getattr(kind, "templates", ()) if hasattr(each, "_overload_func")]
-    found.sort(key=lambda each: each.metadata.get("target") != "cuda")  # its own before those of any target
-    return [each._overload_func for each in found]
+    templates = [
+        each for kind in registered for each in getattr(kind, "templates", ()) if hasattr(each, "_overload_func")
+    ]
+    templates.sort(key=lambda each: each.metadata.get("target") != "cuda")  # its own before those of any target
+    return [each._overload_func for each in templates]
 
 
 def type_of(value: Any) -> Any:

@@ -72,12 +72,12 @@ class Twins:
             raise UnsupportedError(f"{name} waits for other threads and calls itself; write a loop")
         return self.twins[key].function(*args, **named)
 
-    def overloaded(self, name: str, known: Sequence[Callable[..., Any]], *args: Any, **named: Any) -> Any:
+    def overload(self, name: str, known: Sequence[Callable[..., Any]], *args: Any, **named: Any) -> Any:
         """A call of a function that has its body by @overload, for the types of the arguments. UnsupportedError where
         none has it."""
         types, words = [*map(type_of, args)], {key: type_of(each) for key, each in named.items()}
-        found = next(filter(None, (each(*types, **words) for each in known)), None)
-        twin = None if found is None else self.of(found)
+        body = next(filter(None, (each(*types, **words) for each in known)), None)
+        twin = None if body is None else self.of(body)
         if twin is None or twin.waits:
             raise UnsupportedError(f"{name} cannot be watched as @overload has it; call a function of @cuda.jit")
         return twin.function(*args, **named)
@@ -184,16 +184,16 @@ class _TwinRewriter(ast.NodeTransformer):
             return self._asking(node, word)
         if word is None and hasattr(target, "py_func"):
             return self._calling(node, target)
-        instead = self.twins.calls(target) or self._overloaded(target)
+        instead = self.twins.calls(target) or self._stand_in(target)
         if instead is not None:
             node.func = ast.copy_location(self._bind(f"noyau_call_{len(self.bound)}", instead), node)
         return node
 
-    def _overloaded(self, target: Any) -> Callable[..., Any] | None:
-        """What stands for a function that @overload gives a body."""
+    def _stand_in(self, target: Any) -> Callable[..., Any] | None:
+        """The stand-in of a function that @overload gives a body."""
         is_plain = isinstance(target, FunctionType) and id(target) not in self.twins.stand_ins
         known = overloads_of(target) if is_plain else []
-        return partial(self.twins.overloaded, target.__name__, known) if known else None
+        return partial(self.twins.overload, target.__name__, known) if known else None
 
     def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
         self.generic_visit(node)

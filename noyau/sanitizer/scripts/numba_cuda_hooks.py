@@ -180,7 +180,7 @@ class _CudaHooks:
         return copied
 
 
-class Uncompiled:
+class PlainFunction:
     """A kernel for some types, of which no compiler has said anything."""
 
     def __getattr__(self, name: str) -> Any:
@@ -197,12 +197,12 @@ class HookedKernel(FakeCUDAKernel):  # type: ignore[misc]
     def __init__(self, function: Any, device: bool, hooks: _CudaHooks, signature: Any = None) -> None:
         super().__init__(function, device)
         self._hooks, self._signature = hooks, signature
-        self._compiled: dict[Any, Uncompiled] = {}
+        self._compiled: dict[Any, PlainFunction] = {}
         self._launch: Any = None
         self.casts = None if signature is None or not device else normalize_signature(signature)
 
     @property
-    def overloads(self) -> dict[Any, Uncompiled]:
+    def overloads(self) -> dict[Any, PlainFunction]:
         """The types that it was launched with."""
         self._hooks.session.note(_UNCOMPILED)
         return self._compiled
@@ -247,7 +247,7 @@ class HookedKernel(FakeCUDAKernel):  # type: ignore[misc]
         shapes = describe_shapes(names, [each.value for each in arguments])
         session, name, place = self._hooks.session, self.fn.__name__, place_of(self)
         with suppress(ValueError, NotImplementedError):  # of what has no type
-            self._compiled[tuple(numba.typeof(each.value) for each in arguments)] = Uncompiled()
+            self._compiled[tuple(numba.typeof(each.value) for each in arguments)] = PlainFunction()
         configuration = launches.configuration_of(self._launch)
         try:
             traced = session.trace(name, place)

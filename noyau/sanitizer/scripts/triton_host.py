@@ -116,7 +116,7 @@ class Devices(TorchFunctionMode):  # type: ignore[misc]
             case "to" if isinstance(first, torch.Tensor):
                 return _to(func, first, args, named)
         if name in _SUMMING and is_marked(first) and first.dtype in _HALVES:
-            wide = func(*map(_widened, args), **{key: _widened(each) for key, each in named.items()})
+            wide = func(*map(_widen, args), **{key: _widen(each) for key, each in named.items()})
             return mark_tensors(wide.to(first.dtype))
         wished = [named.get("device"), *(each for each in args if isinstance(each, torch.device))]
         if func in defaults._device_constructors() and all(each is None for each in wished):
@@ -169,7 +169,7 @@ def parts(args: Any) -> Iterator[Any]:
             yield each
 
 
-def _widened(each: Any) -> Any:
+def _widen(each: Any) -> Any:
     return each.float() if isinstance(each, torch.Tensor) and each.dtype in _HALVES else each
 
 

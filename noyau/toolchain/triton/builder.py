@@ -210,11 +210,11 @@ def _compare_and_swap(self: Any, pointers: Any, expected: Any, value: Any, *rest
     return _PLAIN_SWAP(self, *map(_pack, (pointers, expected, value)), *rest, **options)
 
 
-def _scaled(self: Any, left: Any, scale: Any, kind: Any, right: Any, *rest: Any) -> Any:
-    return _PLAIN_SCALED(self, _coded(left), scale, kind, _coded(right), *rest)
+def _multiply_scaled(self: Any, left: Any, scale: Any, kind: Any, right: Any, *rest: Any) -> Any:
+    return _PLAIN_SCALED(self, _encode(left), scale, kind, _encode(right), *rest)
 
 
-def _coded(handle: Any) -> Any:
+def _encode(handle: Any) -> Any:
     """The cells as Triton's interpreter has them: float8 and bfloat16 as whole numbers of their bits."""
     cells = handle.data if handle.data.dtype.isbuiltin == 1 else handle.data.view(f"u{handle.data.itemsize}")
     return Handle(cells, handle.dtype)
@@ -303,7 +303,7 @@ _BUILDER: Mapping[str, Any] = {
     "settle": _settle,
     "create_dot": _dot,
     "create_erf": _erf,
-    **({"create_dot_scaled": alone(_scaled)} if _PLAIN_SCALED else {}),
+    **({"create_dot_scaled": alone(_multiply_scaled)} if _PLAIN_SCALED else {}),
     "create_masked_load": _load,
     "create_masked_store": _store,
     "create_atomic_rmw": _atomic_merge,

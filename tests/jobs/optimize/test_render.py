@@ -9,9 +9,9 @@ from rich.console import Console
 from noyau.jobs.optimize.record import (
     BindingRecord,
     EndToEnd,
-    NotFused,
     ProductRecord,
     Report,
+    UnfusedNodes,
     VariantRecord,
     WeightRecord,
 )
@@ -139,7 +139,7 @@ def test_how_far_the_outputs_have_moved(apart, told):
 
 
 def test_reasons_are_joined_ordered_and_bounded():
-    groups = tuple(NotFused((f"n{k}",) * (k + 1), f"reason {k}") for k in range(20))
+    groups = tuple(UnfusedNodes((f"n{k}",) * (k + 1), f"reason {k}") for k in range(20))
     lines = printed(dataclasses.replace(REPORT, not_fused=groups)).splitlines()
     shown = [line.split()[0] for line in lines if " reason " in line]
     assert shown == [str(20 - k) for k in range(12)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from noyau.jobs.optimize.record import EndToEnd, KernelRecord, NotFused, Report
+from noyau.jobs.optimize.record import EndToEnd, KernelRecord, Report, UnfusedNodes
 from noyau.timing.machine import Machine
 from noyau.timing.verdict import Verdict
 
@@ -67,9 +67,9 @@ REPORT = Report(
     kernels=(KEPT, DROPPED, WRONG),
     end_to_end=EndToEnd(12.3e-3, 10.1e-3, Verdict.FASTER, 1.22, 3e-7),
     not_fused=(
-        NotFused(tuple(f"/layers.{k}/MatMul" for k in range(15)), "a product of matrices"),
-        NotFused(("one",), "a single operator: there is nothing to fuse"),
-        NotFused(("two",), "a single operator: there is nothing to fuse"),
+        UnfusedNodes(tuple(f"/layers.{k}/MatMul" for k in range(15)), "a product of matrices"),
+        UnfusedNodes(("one",), "a single operator: there is nothing to fuse"),
+        UnfusedNodes(("two",), "a single operator: there is nothing to fuse"),
     ),
     inputs=("ids i64[2, 7]: made up, below 1024",),
 )
@@ -85,6 +85,6 @@ def hostile(name: str) -> Report:
         nodes_before=1,
         nodes_after=1,
         kernels=(kernel,),
-        not_fused=(NotFused((name,) * 3, name),),
+        not_fused=(UnfusedNodes((name,) * 3, name),),
         inputs=(name,),
     )

@@ -411,7 +411,7 @@ def keep_folds(kernel: ir.Kernel) -> ir.Kernel:
     if len(kernel.launches) != 1:
         return kernel
     first, (last,) = list[ir.Launch](), kernel.launches
-    while (places := _shared(last.body)) is not None:
+    while (places := _share_places(last.body)) is not None:
         place, shape, dtype = places[0], places[0].shape, places[0].let.value.dtype
         assert shape is not None, "as the places that are shared have"
         scratch = ir.Buffer(f"{place.let.name}.once", dtype, shape, ir.Role.SCRATCH)
@@ -426,7 +426,7 @@ def _load_fold(loads: Mapping[ir.Expr, ir.Expr], expr: ir.Expr) -> ir.Expr:
     return loads.get(expr, expr) if isinstance(expr, ir.Fold) else expr
 
 
-def _shared(body: Statements) -> list[_Place] | None:
+def _share_places(body: Statements) -> list[_Place] | None:
     """The places of a fold that is needed in several, one of them in another fold, and that can be done by itself."""
     by_value = defaultdict[str, list[_Place]](list)
     for place in _places(body, {}, (), inside=False):

@@ -32,13 +32,13 @@ def scatter(kernel: ir.Kernel, *, lanes: int, tile: int = TILE) -> ir.Kernel:
     def scheduled(body: Statements) -> Statements:
         body = primitives.coalesce(body)
         apart = cells_apart(body)
-        body = expand_folds(_shared(expand_merges(body), apart, tile), lanes)
+        body = expand_folds(_share_rounds(expand_merges(body), apart, tile), lanes)
         return primitives.widen(body) if apart else body
 
     return primitives.with_bodies(kernel, scheduled)
 
 
-def _shared(body: Statements, apart: frozenset[str], tile: int) -> Statements:
+def _share_rounds(body: Statements, apart: frozenset[str], tile: int) -> Statements:
     """The outermost loop on threads, if its rounds have cells of their own; else the innermost in tiles on threads."""
     if len(body) != 1 or not isinstance(outer := body[0], ir.Loop):
         return body

@@ -196,7 +196,7 @@ class KeptRow(RowSchedule):
     def until(self, name: str, place: Place) -> ir.Let:
         """The cells of a piece until the first vector at a place."""
         buffer, (*outer, last) = place
-        return ir.Let(name, ir.UntilAligned(self.width, buffer, (*outer, last + self.begin), Dim.of(LENGTH)))
+        return ir.Let(name, ir.CellsToAlignment(self.width, buffer, (*outer, last + self.begin), Dim.of(LENGTH)))
 
     def in_blocks(self, statements: Statements) -> Statements:
         if self.share.blocks == 1:

@@ -97,7 +97,7 @@ def rows(kernel: ir.Kernel, body: Statements, *, share: bool = True) -> ir.Kerne
     lead, passed = lead_of(kernel, loops, inner), online(inner)
     choices = tiles.Choices()
     if share and (few := can_share(loops, inner)) is not False:
-        kernel, bodies = shared(kernel, loops, inner, lead)
+        kernel, bodies = share_rows(kernel, loops, inner, lead)
         choices.add(few, lambda: bodies)
     is_read = passed != inner and not any(isinstance(s, ir.Loop) for s in inner)  # and not written, in one pass
     extents, most = list(tiles.extents_of_tiles(inner)), READ if is_read else KEPT
@@ -299,7 +299,7 @@ def can_share(loops: Sequence[ir.Loop], inner: Statements) -> ir.Condition:
     return ir.all_of((few, fits, ir.opposite(short)))
 
 
-def shared(
+def share_rows(
     kernel: ir.Kernel, loops: Sequence[ir.Loop], inner: Statements, lead: tiles.Lead
 ) -> tuple[ir.Kernel, list[Statements]]:
     """The kernel with scratch for the states of pieces, and the rows in pieces: a launch for each time that folds wait
@@ -350,15 +350,15 @@ def _piece_of(
     start = Dim.of(axes[-1].var) * SHARE.size
     if pair is not None:
         tile, state, parts = of_tile(pair, SHARE, start, lead.cells)
-        merge, buffers = _met(state, state, parts, axes)
+        merge, buffers = _merge_pieces(state, state, parts, axes)
         return tile, (*merge, *results(pair, state)), buffers
     taken, state = tiles.fold_cells(fold_of(let), f"{let.name}.own", SHARE, lead=lead.cells, start=start)
     total = state_of(fold_of(let), let.name, wide=True)
-    merge, buffers = _met(state, total, state.load(tiles.ZERO), axes)
+    merge, buffers = _merge_pieces(state, total, state.load(tiles.ZERO), axes)
     return taken.statements, (*merge, ir.Let(let.name, total.result(tiles.ZERO, let.value.dtype), let.origin)), buffers
 
 
-def _met(
+def _merge_pieces(
     own: State, total: State, parts: tuple[ir.Expr, ...], axes: Sequence[ir.Loop]
 ) -> tuple[Statements, list[ir.Buffer]]:
     """The state of a piece, left in scratch; what merges those of all pieces of the row after that."""

@@ -370,7 +370,7 @@ class Owners:
         arrays = list(dict.fromkeys([self.updates.output.name, *along]))
         width = BYTES // max(NARROWEST, min(self.kernel[name].dtype.bytes for name in arrays))
         place, most = (ZERO,), Dim.of(width)
-        untils = [ir.Let(f"#until_{at}", ir.UntilAligned(width, a, place, most)) for at, a in enumerate(arrays)]
+        untils = [ir.Let(f"#until_{at}", ir.CellsToAlignment(width, a, place, most)) for at, a in enumerate(arrays)]
         rests = [rest for rest in (self.updates.width % width, *(Dim.of(let.name) for let in untils)) if rest != ZERO]
         whole = ir.all_of(compare("equal", rest, ZERO) for rest in rests)
         assert not isinstance(whole, bool)

@@ -85,7 +85,7 @@ def spread(
     if not places:
         own = walk.substitute(steps.of_cell, {variable: piece.begin + Dim.of(variable)})
         return (), (_each(variable, piece.length, piece, lane, own),)
-    before = _met(piece, tag, places)
+    before = _split_cells(piece, tag, places)
     until, vectors = Dim.of(f"#until_{tag}"), Dim.of(f"#vectors_{tag}")
     first, each, last = steps.of_vector or ((), steps.of_cell, ())
     cell, over = f"{variable}_cell", f"{variable}_at"
@@ -103,10 +103,10 @@ def _each(variable: str, count: Dim, piece: Piece, lane: Dim, body: Statements) 
     return ir.Loop(variable, count, ir.Axis.SERIAL, body, start=lane, step=piece.threads)
 
 
-def _met(piece: Piece, tag: str, places: Sequence[Place]) -> Statements:
+def _split_cells(piece: Piece, tag: str, places: Sequence[Place]) -> Statements:
     """The cells until the first vector, and the number of vectors: 0 where not all places begin to be aligned there."""
     begins = [(name, (*outer, last + piece.begin)) for name, (*outer, last) in places]
-    aligned = [ir.UntilAligned(piece.cells, *begin, piece.length) for begin in begins]
+    aligned = [ir.CellsToAlignment(piece.cells, *begin, piece.length) for begin in begins]
     untils = [ir.Let(f"#until{at or ''}_{tag}", each) for at, each in enumerate(aligned)]
     first, *others = (Dim.of(each.name) for each in untils)
     agree = ir.all_of(compare("equal", first, other) for other in others)

@@ -95,7 +95,7 @@ _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 _ODD = 50  # of so many cells, one is odd
 
 
-def mixed(cases: Tensor, noise: torch.Generator) -> Tensor:
+def mix_magnitudes(cases: Tensor, noise: torch.Generator) -> Tensor:
     """Many magnitudes, zeros of either sign among them, and a few infinities and NaN."""
     exponents = torch.empty_like(cases).normal_(generator=noise) * 2
     values, rare = cases * torch.exp2(exponents), max(cases.numel() // 2, 4 * _ODD)
@@ -113,7 +113,7 @@ def alternating(cases: Tensor) -> Tensor:
 
 _PATTERNS: Mapping[str, Pattern] = {
     "normal numbers": lambda cases, noise: cases,
-    "many magnitudes, infinities and NaN mixed in": mixed,
+    "many magnitudes, infinities and NaN mixed in": mix_magnitudes,
     "far from zero": lambda cases, noise: cases * 0.01 + 100,
     "one large number a row": lambda cases, noise: cases.masked_fill(_some(cases, noise, 1000), 300.0),
     "alternating signs": lambda cases, noise: alternating(cases),

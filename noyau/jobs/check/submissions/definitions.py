@@ -295,6 +295,8 @@ def _sizes(tree: ast.Module) -> Iterator[tuple[str, int]]:
             case ast.FunctionDef(name="get_inputs" | "get_init_inputs"):
                 numbers = (each.value for each in ast.walk(node) if isinstance(each, ast.Constant))
                 yield from ((str(each), each) for each in numbers if type(each) is int)
+            case _:
+                continue
 
 
 def replaced_sizes(tree: ast.Module, sizes: Mapping[str, int]) -> ast.Module:

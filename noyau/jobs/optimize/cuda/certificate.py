@@ -51,7 +51,7 @@ from noyau.verify.certificate import Certificate, Outcome
 from noyau.verify.failures import Case, Failure
 from noyau.verify.judges import MORE_RUNS, MOVED_RUNS, Stage
 from noyau.verify.jumps import step_values
-from noyau.verify.rounding import DIRECTIONS, Direction, lost_of, shortest_of
+from noyau.verify.rounding import DIRECTIONS, Direction, rounding_loss, shortest_of
 
 JUDGED = 1 << 15  # cells of an output that are judged in a case
 ENDS = 1 << 10  # of them at either end
@@ -383,7 +383,7 @@ class RoundingInterpreter(WideInterpreter):
         """The part of a float64 result that rounding took; of any sign where no bits tell it, 0 where they are few."""
         if name in ("add", "sub") and len(args) == 2:
             operands = [torch.as_tensor(each, dtype=result.dtype, device=result.device) for each in args]
-            lost: Tensor = lost_of("add" if name == "add" else "subtract", operands, result)
+            lost: Tensor = rounding_loss("add" if name == "add" else "subtract", operands, result)
             return lost
         is_short = result.view(torch.int64) & ((1 << _BITS) - 1) == 0
         return torch.where(is_short, 0.0, self.draw(result) - 0.5)

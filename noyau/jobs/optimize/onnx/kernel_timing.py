@@ -27,7 +27,7 @@ from noyau.ir.graph import names_of
 from noyau.jobs.optimize.candidate import BindingTiming, Candidate
 from noyau.jobs.optimize.onnx.options import Deadline
 from noyau.kernels.certificates import keep_late, keep_timing, recall_late, recall_timing, timing_key
-from noyau.timing.comparison import DECIDED, joined
+from noyau.timing.comparison import DECIDED, join
 from noyau.timing.conditions import last_level_bytes
 from noyau.timing.floors import floor_s, mistake
 from noyau.timing.rounds import Enough
@@ -179,7 +179,7 @@ class OnnxBench:
             again = bench._measure(contents, [scenes[at] for at in unsure], math.inf)
             for (at, before), more in zip(unsure.items(), again, strict=True):
                 assert isinstance(more, BindingTiming)
-                results[at] = replace(before, hot=joined((before.hot, more.hot)))
+                results[at] = replace(before, hot=join((before.hot, more.hot)))
             took_s = time.monotonic() - began_s
         return results
 
