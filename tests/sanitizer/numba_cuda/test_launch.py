@@ -5,9 +5,7 @@ import re
 import numpy as np
 import pytest
 from numba import cuda, float32, float64, uint8
-from numba import types as numba_types
 from numba.cuda import libdevice
-from numba.cuda.extending import overload
 from numba.cuda.libdevice import tanhf
 
 from noyau.errors import DeviceError, UnsupportedError
@@ -402,84 +400,6 @@ def test_dynamic_shared_memory_is_one_memory():
     assert (seen, out.tolist()) == ([], (2 * x[::-1]).tolist())
     _, seen = seen_of(carved, (1, 32, 0, 12 * 32 - 8), x, out)
     assert {each.kind for each in seen} == {"out-of-bounds"}
-
-
-def test_wide_elements_meet_narrow_ones_in_each_of_their_cells():
-    @cuda.jit
-    def meeting(out):
-        a = cuda.shared.array(0, float32)
-        b = cuda.shared.array(0, float64)
-        if cuda.threadIdx.x == 0:
-            b[0] = 1
-        else:
-            a[1] = 2
-        cuda.syncthreads()
-        out[cuda.threadIdx.x] = a[1]
-
-    _, (race,) = seen_of(meeting, (1, 2, 0, 8), np.zeros(2))
-    assert (race.kind, race.cell) == ("race", 1)
-
-
-def test_a_view_of_wider_elements_touches_each_of_their_cells():
-    @cuda.jit
-    def viewing(x, out):
-        i = cuda.grid(1)
-        out[i] = x.view(np.int32)[i]
-        x[4 * i + 5] = 1
-
-    run, (race,) = seen_of(viewing, (1, 2), np.arange(12, dtype=np.uint8), out := np.zeros(2, np.int32))
-    assert (race.kind, race.cell, run.recorder.shadow.accesses) == ("race", 5, 12)
-    assert out.tolist() == [0x03020100, 0x07060104]
-
-
-def test_atomics_on_the_parts_of_complex_numbers():
-    @cuda.jit
-    def adding(x):
-        cuda.atomic.add(x.real, 0, 1)
-        x.imag[0] = 2
-
-    _, (race, *_) = seen_of(adding, (1, 2), x := np.zeros(1, complex))
-    assert race.kind == "race" and x[0] == 2 + 2j
-
-
-def scaled(x, times=2):
-    """What no compiler looks into."""
-
-
-@overload(scaled)
-def scaled_array(x, times=2):
-    if isinstance(x, numba_types.Array):
-
-        def first(x, times=2):
-            x[0] *= times
-
-        return first
-    return (lambda x, times=2: x * times) if isinstance(x, numba_types.Number) else None
-
-
-def test_a_function_has_the_body_that_overload_gives_it_for_its_types():
-    @cuda.jit
-    def overloaded(x, out):
-        i = cuda.grid(1)
-        out[i] = scaled(x[i], times=3)
-        scaled(x)
-
-    _, seen = seen_of(overloaded, (1, 2), np.ones(2), out := np.zeros(2))
-    assert {each.kind for each in seen} == {"race"} and out.tolist() == [3, 3]
-    with pytest.raises(UnsupportedError, match="scaled cannot be watched as @overload has it"):
-        launch_kernel(cuda.jit(lambda: scaled(None)), configuration_of((1, 1)), [])
-
-
-@pytest.mark.skipif(not hasattr(cuda, "ldca"), reason="this release has no hints for the cache")
-def test_loads_and_stores_with_a_hint_for_the_cache():
-    @cuda.jit
-    def hinted(x):
-        own = cuda.local.array(1, float64, alignment=16)
-        own[0] = cuda.ldca(x, cuda.grid(1))
-        cuda.stcg(x, 0, own[0])
-
-    _, (race, *_) = seen_of(hinted, (1, 2), np.arange(2.0))
-    assert race.kind == "race"
 
 
 @cuda.jit

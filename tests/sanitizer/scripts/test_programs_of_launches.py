@@ -1,0 +1,125 @@
+"""Programs in CUDA C++ with launches of many accesses, and with launches that do again what one before did."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from noyau.sanitizer.scripts.programs import check_program
+
+
+def checked(tmp_path, text):
+    path = tmp_path / "prog.cu"
+    path.write_text(text, encoding="utf-8")
+    return check_program(path)
+
+
+LARGE = """#include <cstdio>
+__global__ void scaled(const int *x, int *out, int *last, int n) {
+    __shared__ int tile[64];
+    int at = blockIdx.x * 64 + threadIdx.x;
+    tile[threadIdx.x] = x[at];
+    __syncthreads();
+    for (int i = 0; i < 64; ++i) out[at] = tile[i] + tile[threadIdx.x];
+    WRONG
+}
+int main() {
+    static int host[64 * 256];
+    int *x, *out, *last;
+    cudaMalloc(&x, sizeof host), cudaMalloc(&out, sizeof host), cudaMalloc(&last, 4);
+    for (int i = 0; i < 64 * 256; ++i) host[i] = i;
+    cudaMemcpy(x, host, sizeof host, cudaMemcpyHostToDevice);
+    for (int i = 0; i < 3; ++i) scaled<<<256, 64>>>(x, out, last, i);
+    cudaMemcpy(host, out, sizeof host, cudaMemcpyDeviceToHost);
+    long sum = 0;
+    for (int i = 0; i < 64 * 256; ++i) sum += host[i];
+    printf("%ld\\n", sum);
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kinds"),
+    [
+        ("", set()),
+        ("if (blockIdx.x >= 254) out[at + 128] = 0;", {"out-of-bounds"}),  # the last blocks are watched always
+        ("last[0] = at;", {"race"}),
+        ("if (at == 0 || blockIdx.x == 255) *last = at;", {"race"}),  # of the first block and the last one
+    ],
+)
+def test_of_a_grid_of_many_accesses_a_part_is_watched_and_all_of_it_runs(tmp_path, monkeypatch, capfd, wrong, kinds):
+    monkeypatch.setattr("noyau.sanitizer.c.run.WATCHED", 200_000)
+    found = checked(tmp_path, LARGE.replace("WRONG", wrong))
+    if "out-of-bounds" not in kinds:
+        assert capfd.readouterr().out.split()[0] == str(
+            sum(range(64 * 256)) + sum(64 * b + 63 for b in range(256)) * 64
+        )
+    (seen,) = [each for each in found.kernels if each.name == "scaled"]
+    watched, of_all = map(int, re.search(r"(\d+) of (\d+) blocks were", seen.unseen).groups())
+    assert of_all == 3 * 256 and 16 < watched < 160
+    assert 150_000 < seen.accesses < 900_000
+    assert {each.kind for each in seen.findings if each.severity == "error"} == kinds
+
+
+def test_a_block_that_makes_too_many_accesses_alone_is_watched_no_longer(tmp_path, monkeypatch):
+    monkeypatch.setattr("noyau.sanitizer.c.run.WATCHED", 20_000)
+    text = (
+        LARGE.replace("<<<256, 64>>>", "<<<1, 64>>>")
+        .replace("i < 64; ++i) out", "i < 64 * 64; ++i) out")
+        .replace("tile[i]", "tile[i % 64]")
+    )
+    (seen,) = [each for each in checked(tmp_path, text.replace("WRONG", "")).kernels if each.name == "scaled"]
+    assert "0 of 3 blocks were" in seen.unseen and seen.accesses < 400_000
+
+
+REPEATED = """#include <cstdio>
+__device__ int seed = 2;
+__global__ void twice(const int *x, int *out) { out[threadIdx.x] = seed * x[threadIdx.x]; }
+__global__ void in_place(int *x) { x[threadIdx.x] += 1; }
+__global__ void counted(int *total) { atomicAdd(total, 1); }
+__global__ void printed() { if (threadIdx.x == 0) printf("here\\n"); }
+int main() {
+    int *x, *out, *total, host[64];
+    cudaMalloc(&x, 256), cudaMalloc(&out, 256), cudaMalloc(&total, 4);
+    cudaMemset(x, 0, 256), cudaMemset(total, 0, 4);
+    for (int i = 0; i < 8; ++i) {
+        twice<<<1, 64>>>(x, out);
+        BETWEEN
+    }
+    for (int i = 0; i < 3; ++i) in_place<<<1, 64>>>(x), counted<<<1, 64>>>(total), printed<<<1, 64>>>();
+    cudaMemcpy(host, out, 256, cudaMemcpyDeviceToHost);
+    printf("%d ", host[5]);
+    cudaMemcpy(host, x, 256, cudaMemcpyDeviceToHost);
+    printf("%d ", host[5]);
+    cudaMemcpy(host, total, 4, cudaMemcpyDeviceToHost);
+    printf("%d\\n", host[0]);
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("between", "runs", "first"),
+    [
+        ("", 1, 0),
+        ("cudaMemcpy(host, out, 256, cudaMemcpyDeviceToHost);", 1, 0),
+        ("cudaMemset(x + i, 1, 4);", 8, 2 * 0x01010101),
+        ("in_place<<<1, 64>>>(x);", 8, 14),
+        ("cudaMemset(out, 0, 256);", 8, 0),
+        (
+            "if (i == 3) { int three = 3; cudaMemcpyToSymbol(seed, &three, 4), cudaMemset(x, 1, 256); }",
+            2,
+            3 * 0x01010101,
+        ),
+        ("int *other = x; x = out, out = other;", 8, 0),
+    ],
+)
+def test_a_launch_that_does_again_what_one_before_did_is_not_run(tmp_path, capfd, between, runs, first):
+    kernels = {each.name: each for each in checked(tmp_path, REPEATED.replace("BETWEEN", between)).kernels}
+    *printed, numbers = capfd.readouterr().out.splitlines()
+    assert printed == ["here"] * 3
+    grown = 8 if "in_place" in between else 0
+    start = {2 * 0x01010101: 0x01010101, 3 * 0x01010101: 0x01010101}.get(first, 0)
+    assert numbers.split() == [str(first), str(start + 3 + grown), "192"]
+    assert (kernels["twice"].calls, kernels["twice"].accesses) == (8, runs * 64 * 3)
+    assert not any(each.findings or each.unseen for each in kernels.values())
