@@ -48,7 +48,7 @@ def test_a_certificate_made_elsewhere_is_the_one_made_here(task, certifiers, emp
 
 def test_it_is_made_once(task, certifiers, empty_cache, monkeypatch):
     first = certifiers.certificate(task())
-    monkeypatch.setattr(Certifiers, "_judged", None)
+    monkeypatch.setattr(Certifiers, "_judge", None)
     again = certifiers.certificate(task())
     assert again == first and again.ok and again.to_json() == first.to_json()
 

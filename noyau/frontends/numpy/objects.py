@@ -134,7 +134,7 @@ class Object:
         function = of_class.fget if isinstance(of_class, property) else getattr(of_class, "function", of_class)
         if not isinstance(function, FunctionType):
             return self._reads.read((*self._path, name))
-        method = MethodType(self._reads.replace(function), self)
+        method = MethodType(self._reads.replaced(function), self)
         return method() if isinstance(of_class, property) else method
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -160,7 +160,7 @@ class _Holder(ast.NodeTransformer):
         if not makes_container(node):
             return node
         assert isinstance(node, ast.expr)
-        return ast.copy_location(ast.Call(_of_run("held"), [node], []), node)
+        return ast.copy_location(ast.Call(_of_run("hold"), [node], []), node)
 
 
 def _of_run(name: str) -> ast.expr:

@@ -105,7 +105,7 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.expr:
         self.generic_visit(node)
-        return ast.copy_location(_call("negated", node.operand), node) if isinstance(node.op, ast.Not) else node
+        return ast.copy_location(_call("negate", node.operand), node) if isinstance(node.op, ast.Not) else node
 
     def visit_Compare(self, node: ast.Compare) -> ast.expr:
         self.generic_visit(node)
@@ -117,7 +117,7 @@ class _Rewriter(ast.NodeTransformer):
             body = ast.Compare(_load(_LEFT), [operator], [_load(_RIGHT)])
             link = ast.Lambda(ast.arguments([], names, None, [], [], None, []), body)
             links.append(ast.Tuple([link, _later(value)], ast.Load()))
-        return ast.copy_location(_call("chained", node.left, *links), node)
+        return ast.copy_location(_call("chain", node.left, *links), node)
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         self.generic_visit(node)
@@ -131,7 +131,7 @@ class _Rewriter(ast.NodeTransformer):
         self.generic_visit(node)
         if "static_range" in ast.dump(node.iter):  # it is unrolled
             return node
-        node.iter = ast.copy_location(_call("counted", node.iter), node.iter)
+        node.iter = ast.copy_location(_call("count", node.iter), node.iter)
         return [*(ast.copy_location(each, node) for each in carried), node]
 
     def visit_While(self, node: ast.While) -> Any:
@@ -148,7 +148,7 @@ def _carried_tensors(loop: ast.For | ast.While) -> Iterator[ast.stmt]:
     names = (node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
     for name in dict.fromkeys(name for name in names if name not in constants):
         handler = ast.ExceptHandler(_load("NameError"), None, [ast.Pass()])
-        yield ast.Try([ast.Assign([ast.Name(name, ast.Store())], _call("carried", _load(name)))], [handler], [], [])
+        yield ast.Try([ast.Assign([ast.Name(name, ast.Store())], _call("carry", _load(name)))], [handler], [], [])
 
 
 def _call(name: str, *arguments: ast.expr) -> ast.Call:

@@ -93,5 +93,5 @@ def forgetting(op: Op[..., Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[No
         return found
 
     with monkeypatch.context() as patched:
-        patched.setattr(Selector, "decided", decided)
+        patched.setattr(Selector, "decide", decided)
         yield

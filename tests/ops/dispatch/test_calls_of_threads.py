@@ -55,7 +55,7 @@ def test_first_calls_of_many_keys(monkeypatch):
     op, rows = softmax_op(), numbers(THREADS, 7)
     decided, real = [], choice.Selector.decide
     monkeypatch.setattr(
-        choice.Selector, "decided", lambda self, wanted, key: decided.append(key) or real(self, wanted, key)
+        choice.Selector, "decide", lambda self, wanted, key: decided.append(key) or real(self, wanted, key)
     )
     made = [[None] * 3 for _ in range(THREADS)]
 
@@ -152,7 +152,7 @@ def test_a_fork_in_the_midst_of_a_first_call(monkeypatch):
             leave.wait(30)
         return real(self, wanted, key)
 
-    monkeypatch.setattr(choice.Selector, "decided", decided)
+    monkeypatch.setattr(choice.Selector, "decide", decided)
     first = threading.Thread(target=lambda: op(x, 3.0))
     first.start()
     assert inside.wait(30)

@@ -63,7 +63,7 @@ def counted(out, shape):
 
 def test_tuples_of_numbers_are_taken_and_those_of_arrays_left_to_python():
     shape = namedtuple("Shape", "rows columns")(3, 1)
-    seen, _ = watch_call(counted, (out := np.zeros(3), shape), recorder=Recorder(1))
+    seen, _ = watch_call(counted, (out := np.zeros(3), shape), watching=Watching(counted, Recorder(1)))
     assert (out.tolist(), seen.notes) == ([0, 1, 2], ())  # it did not end early
     with pytest.raises(UnsupportedError, match="counted takes arrays in a tuple, which are watched in Python"):
         run_compiled(counted, (out, (3, (np.zeros(1),))))

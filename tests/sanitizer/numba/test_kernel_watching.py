@@ -97,12 +97,12 @@ def test_what_cannot_be_compiled_is_ended_and_says_so():
 @pytest.mark.parametrize("most", [1000, 1 << 40])
 def test_a_call_of_a_script_changes_its_arguments_and_returns_its_result(most):
     x, out = np.arange(20_000.0), np.zeros(20_000)
-    found, result = watch_call(kernels.copied, (x, out), recorder=Recorder(most))
+    found, result = watch_call(kernels.copied, (x, out), watching=Watching(kernels.copied, Recorder(most)))
     assert np.array_equal(out, x)
     assert (found.findings, result) == ((), None)
-    found, result = watch_call(kernels.summed, (x,), recorder=Recorder(most))
+    found, result = watch_call(kernels.summed, (x,), watching=Watching(kernels.summed, Recorder(most)))
     assert result == pytest.approx(x.sum())
-    found, _ = watch_call(kernels.one_cell, (x, np.zeros(1)), recorder=Recorder(most))
+    found, _ = watch_call(kernels.one_cell, (x, np.zeros(1)), watching=Watching(kernels.one_cell, Recorder(most)))
     assert [each.kind for each in found.findings] == ["race"]
     assert found.accesses > 10_000
 
@@ -110,7 +110,7 @@ def test_a_call_of_a_script_changes_its_arguments_and_returns_its_result(most):
 def test_arrays_that_are_only_read_may_be_read_only():
     x, out = np.arange(20_000.0), np.zeros(20_000)
     x.flags.writeable = False
-    watch_call(kernels.copied, (x, out), recorder=Recorder(1000))
+    watch_call(kernels.copied, (x, out), watching=Watching(kernels.copied, Recorder(1000)))
     assert np.array_equal(out, x)
 
 

@@ -13,7 +13,7 @@ from numba.typed import Dict, List
 
 from noyau.errors import UnsupportedError
 from noyau.sanitizer.numba.compiled import run_compiled
-from noyau.sanitizer.numba.kernel import watch_call
+from noyau.sanitizer.numba.kernel import Watching, watch_call
 from noyau.sanitizer.recording_array import Recorder
 
 Pair = namedtuple("Pair", "x total")
@@ -53,7 +53,7 @@ def test_arrays_in_a_tuple_are_watched_under_their_place_in_it(made):
 @pytest.mark.parametrize("most", [1 << 40, 1])
 def test_arrays_in_a_tuple_change_once(most):
     total = np.zeros(1)
-    watch_call(total_of_pair, ((np.ones(4), total),), recorder=Recorder(most))
+    watch_call(total_of_pair, ((np.ones(4), total),), watching=Watching(total_of_pair, Recorder(most)))
     assert total[0] == 4
     seen, _ = watch_call(sums_of_rows, ((np.ones(4), np.ones(4)), out := np.zeros(4)))
     assert (seen.findings, out.tolist()) == ((), [2] * 4)

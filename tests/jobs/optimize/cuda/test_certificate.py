@@ -62,7 +62,7 @@ def test_memory_that_runs_out_is_no_size_that_is_left_out(monkeypatch):
         raise torch.OutOfMemoryError("out of memory")
 
     trial = trial_of(lambda x: torch.softmax(x * 2.5, -1), torch.randn(16, 30))
-    monkeypatch.setattr(DeviceTrial, "unfused", short)
+    monkeypatch.setattr(DeviceTrial, "run_unfused", short)
     with pytest.raises(torch.OutOfMemoryError):
         list(trial.elsewhere(modules_sites.CPU))
 
@@ -217,7 +217,7 @@ def test_results_of_runs_are_picked_from_one_by_one(monkeypatch):
         return made
 
     monkeypatch.setattr(guarded_memory.Room, "empty", written_to)
-    monkeypatch.setattr(DeviceTrial, "unfused", counted)
+    monkeypatch.setattr(DeviceTrial, "run_unfused", counted)
     assert certificate_of(wrong, monkeypatch).outcomes[0].beyond
     assert len(most) > 16  # a cell that is wrong asks for more of them
     assert max(most) == max(kept) == 1

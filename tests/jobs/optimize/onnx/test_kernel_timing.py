@@ -80,7 +80,7 @@ def test_a_whole_model_near_the_speed_before_is_of_several_sessions(ratios, open
         pair = Comparison((left.pop(0),) * 20, (1.0,) * 20, openings=(10, 10))
         return [BindingTiming(each.sizes, pair if each.sizes["rows"] == 9 else compared(3.0)) for each in scenes]
 
-    monkeypatch.setattr(OnnxBench, "_measured", measured)
+    monkeypatch.setattr(OnnxBench, "_measure", measured)
     made = bench(whole=True, budget_s=2.0)
     scenes = [BenchmarkCase({"rows": rows}, {}) for rows in (9, 3)]
     timings = made._surely_measured((b"", b""), scenes, 1.0)
@@ -91,7 +91,7 @@ def test_a_whole_model_near_the_speed_before_is_of_several_sessions(ratios, open
 
 def test_more_sessions_have_an_end(bench, monkeypatch):
     near = Comparison((1.0,) * 20, (1.0,) * 20, openings=(10, 10))
-    monkeypatch.setattr(OnnxBench, "_measured", lambda *_: [BindingTiming({}, near)])
+    monkeypatch.setattr(OnnxBench, "_measure", lambda *_: [BindingTiming({}, near)])
     monkeypatch.setattr(kernel_timing, "MORE_S", -1.0)
     (timing,) = bench(whole=True)._surely_measured((b"", b""), [BenchmarkCase({}, {})], 1.0)
     assert timing.hot is near
@@ -266,7 +266,7 @@ def test_nothing_is_taken_where_anything_differs(change, scene, bench, clear, em
         monkeypatch.setattr(certificates, "this_machine", lambda: dataclasses.replace(here, **other))
     measured = []
     whole = OnnxBench._measure
-    monkeypatch.setattr(OnnxBench, "_measured", lambda self, *given: measured.append(given[1]) or whole(self, *given))
+    monkeypatch.setattr(OnnxBench, "_measure", lambda self, *given: measured.append(given[1]) or whole(self, *given))
     assert not timing_of(kernel, made).recalled
     assert len(measured[0]) == 1
 
@@ -373,7 +373,7 @@ def test_scenes_that_take_too_long_are_left_out_but_the_first(scene, bench, empt
     first, second = made.compare(before, after, scenes, "text", 0.0)
     assert first.hot.pairs >= 6 and second is None
     measured = []
-    monkeypatch.setattr(OnnxBench, "_measured", lambda self, *given: measured.extend(given[1]) or [5.0] * len(given[1]))
+    monkeypatch.setattr(OnnxBench, "_measure", lambda self, *given: measured.extend(given[1]) or [5.0] * len(given[1]))
     assert made.compare(before, after, scenes, "text", 0.0)[1] is None and not measured  # that is known now
     made.compare(before, after, scenes, "text", 1e9)
     assert len(measured) == 1
