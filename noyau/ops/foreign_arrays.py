@@ -3,11 +3,10 @@ results of their shape are labelled; and with arrays that are computed later, as
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
-
-import numpy as np
 
 from noyau.errors import InputError
 
@@ -71,7 +70,7 @@ def _array(value: Any) -> Any:
         return value
     dtype = getattr(getattr(value, "dtype", None), "numpy_dtype", None)  # of a nullable column
     if dtype is not None:
-        return value.to_numpy(dtype=dtype, **({"na_value": np.nan} if dtype.kind == "f" else {}))
+        return value.to_numpy(dtype=dtype, **({"na_value": math.nan} if dtype.kind == "f" else {}))
     return value.data if hasattr(value, "dims") else value.to_numpy()
 
 
@@ -79,8 +78,12 @@ def _relabel(like: Any, name: str | None, result: Any) -> Any:
     """A result of the same shape, or of as many rows, labelled alike."""
     if hasattr(like, "dims"):
         return like.copy(data=result) if result.shape == like.shape else result
-    if hasattr(like, "columns") and np.shape(result) == like.shape:
+    if hasattr(like, "columns") and _shape(result) == like.shape:
         return type(like)(result, index=like.index, columns=like.columns)
     column = like.iloc[:, 0] if hasattr(like, "columns") else like
-    is_column, title = np.shape(result) == column.shape, name or like.name
+    is_column, title = _shape(result) == column.shape, name or like.name
     return type(column)(result, index=like.index, name=title) if is_column else result
+
+
+def _shape(result: Any) -> tuple[int, ...]:
+    return getattr(result, "shape", ())

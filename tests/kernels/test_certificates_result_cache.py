@@ -23,7 +23,7 @@ from noyau.verify.certificate import Certificate
 from tests.compiler.partition.test_costs import softmax
 
 KEY = cache.digest("anything")
-FOUND = Comparison((2.0, 3.0) * 4, (1.0, 1.5) * 4, 3, 7, 4)
+FOUND = Comparison((2.0, 3.0) * 4, (1.0, 1.5) * 4, 3, 7, (4, 4))
 
 
 def test_a_comparison_comes_back_with_every_sample(empty_cache):

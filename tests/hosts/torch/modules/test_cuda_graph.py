@@ -64,7 +64,7 @@ def recorded(monkeypatch):
         return made
 
     class Clock(cuda_graph.LaunchClock):
-        def timed(self, known, arguments):
+        def time(self, known, arguments):
             return known(arguments)
 
         def is_decided(self):
