@@ -46,9 +46,7 @@ def _collect(task: Task, rows: Any, *, is_many: bool) -> list[Answer]:
     try:
         if task.work.reduction is not None and is_many:
             neighbours = rows.groupBy((rows.number / _FAN).cast("long"))
-            rows = neighbours.applyInArrow(
-                lambda table: _merge_answers(task, table), _TYPES
-            )  # it reads hints of others
+            rows = neighbours.applyInArrow(lambda table: _merge(task, table), _TYPES)  # it reads hints of others
         collected = sorted((number, bytes(content)) for number, content in rows.collect())
     except PySparkException as fault:
         message = str(fault).strip().split("\n", maxsplit=1)[0]
@@ -80,7 +78,7 @@ def _of_partition(task: Task, batches: Batches) -> Batches:
     yield _row(task.run(number, part))
 
 
-def _merge_answers(task: Task, table: pa.Table) -> pa.Table:
+def _merge(task: Task, table: pa.Table) -> pa.Table:
     rows = sorted(zip(table["number"].to_pylist(), table["answer"].to_pylist(), strict=True))
     answers = [pickle.loads(content) for _, content in rows]  # noqa: S301  of a worker that runs the same ops
     return pa.Table.from_batches([_row(task.merge(answers))])

@@ -81,7 +81,7 @@ def lookup(key: str, suffix: str) -> Path | None:
     return None
 
 
-def cache_entry(key: str, suffix: str, produce: Callable[[Path], object]) -> Path:
+def ensure(key: str, suffix: str, produce: Callable[[Path], object]) -> Path:
     """The entry of a key, which is stored where it is not there."""
     return lookup(key, suffix) or store(key, suffix, produce)
 

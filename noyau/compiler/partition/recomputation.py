@@ -75,7 +75,7 @@ def repeats(graph: Graph, kernel: Kernel) -> list[Repeat]:
     trips: dict[tuple[str, int], float] = defaultdict(float)
     costs: dict[str, tuple[float, bool]] = {}
     for launch in kernel.launches:
-        for value, place, times, flops, is_fold in _computations(launch.body, 1.0):
+        for value, place, times, flops, is_fold in _visits(launch.body, 1.0):
             trips[value, place] += times
             costs[value] = (flops, is_fold)
     most = defaultdict[str, float](float)
@@ -89,21 +89,19 @@ def repeats(graph: Graph, kernel: Kernel) -> list[Repeat]:
     return sorted(repeated, key=lambda repeat: -repeat.flops)
 
 
-def _computations(
-    body: Iterable[Statement], times: float, place: int = 0
-) -> Iterator[tuple[str, int, float, float, bool]]:
+def _visits(body: Iterable[Statement], times: float, place: int = 0) -> Iterator[tuple[str, int, float, float, bool]]:
     """Each value, a number of the folds around it, how often it is computed, its flops, and whether it is a fold."""
     for statement in body:
         match statement:
             case Loop(_, extent, _, inner):
-                yield from _computations(inner, times * usual(extent), place)
+                yield from _visits(inner, times * usual(extent), place)
             case If(_, inner):
-                yield from _computations(inner, times, place)
+                yield from _visits(inner, times, place)
             case Let(name, Fold() as fold, origin):
                 length = usual(product(extent for _, extent in fold.loops))
                 if origin:
                     yield origin[0], place, times, length, True
-                yield from _computations(fold.body, times * length, place + hash(name) % (1 << 32) + 1)
+                yield from _visits(fold.body, times * length, place + hash(name) % (1 << 32) + 1)
             case Let(_, value, origin) if origin:
                 yield origin[0], place, times, flops_within(value), False
             case _:

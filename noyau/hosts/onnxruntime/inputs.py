@@ -55,7 +55,7 @@ def sizes_for(imported: ImportedModel, dims: Mapping[str, int]) -> dict[str, int
         if value < 0:
             raise InputError(f"the size {printable(name)} cannot be {value}: sizes are 0 or more")
         sizes[size] = value
-    return sizes if dims else _bound_sizes(sizes, shapes)
+    return sizes if dims else _bound(sizes, shapes)
 
 
 def graph_names(imported: ImportedModel, names: Iterable[str]) -> list[str]:
@@ -125,9 +125,7 @@ def bindings(imported: ImportedModel, dims: Dims) -> list[dict[str, int]]:
         raise InputError(f"{count} bindings of sizes are asked for, and {MOST_ASKED} are the most: give fewer")
     results = [fit_sizes(sizes_for(imported, one), imported, graph_names(imported, dims)) for one in combinations]
     if not dims:
-        others = (
-            _bound_sizes(sizes, _shapes(imported)) for sizes in vary(results[0], leading(imported), images(imported))
-        )
+        others = (_bound(sizes, _shapes(imported)) for sizes in vary(results[0], leading(imported), images(imported)))
         results += [fit_sizes(sizes, imported) for sizes in others]
     distinct = [sizes for place, sizes in enumerate(results) if sizes not in results[:place]]
     return distinct[: MOST_ASKED if dims else MOST_OPEN]
@@ -151,7 +149,7 @@ def vary(usual: Sizes, lead: Collection[str], pictures: Images = NO_IMAGES) -> I
         yield from ({**small, name: number} for number in (IMAGES if name in batches else numbers))
 
 
-def _bound_sizes(sizes: dict[str, int], shapes: Sequence[Shape]) -> dict[str, int]:
+def _bound(sizes: dict[str, int], shapes: Sequence[Shape]) -> dict[str, int]:
     """The sizes, the largest halved until arrays of these shapes, of four bytes a cell, are small enough."""
     sizes = dict(sizes)
     while max(sizes.values(), default=1) > 1 and 4 * sum(map(partial(cells_at, sizes), shapes)) > MOST_INPUT_BYTES:

@@ -230,7 +230,7 @@ Lay = Callable[[torch.Tensor], torch.Tensor]
 LANGUAGE = "torch"
 
 
-def transpose_memory(tensor: torch.Tensor) -> torch.Tensor:
+def transpose(tensor: torch.Tensor) -> torch.Tensor:
     """The same values, the last axis the outermost in memory."""
     return tensor.T.contiguous().T if tensor.ndim == 2 else tensor.movedim(-1, 0).contiguous().movedim(0, -1)
 
@@ -242,11 +242,7 @@ def spread(tensor: torch.Tensor) -> torch.Tensor:
     return room[..., 0]
 
 
-GRADIENT_LAYOUTS: dict[str, Lay] = {
-    "packed": torch.Tensor.contiguous,
-    "transposed": transpose_memory,
-    "strided": spread,
-}
+GRADIENT_LAYOUTS: dict[str, Lay] = {"packed": torch.Tensor.contiguous, "transposed": transpose, "strided": spread}
 
 
 def check_tensors(op: Op[..., Any], sizes: Mapping[str, int], seed: int, place: str) -> KernelCheck:
@@ -286,7 +282,7 @@ def _of_case(subject: GradientSubject, case: GradientCase, place: str) -> Iterat
     if narrow or case.on_kinks or not all(np.all(np.isfinite(each)) for each in want.values()):
         return
     try:
-        torch.autograd.gradcheck(op, tuple(_tensors(subject, case, transpose_memory).values()), fast_mode=True)
+        torch.autograd.gradcheck(op, tuple(_tensors(subject, case, transpose).values()), fast_mode=True)
     except (RuntimeError, NoyauError) as error:
         reason = " ".join(str(error).split())[:300]
         message = f"torch.autograd.gradcheck fails for {size}: {reason}"

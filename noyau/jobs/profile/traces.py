@@ -116,7 +116,7 @@ def node_runs(runs: Iterable[Sequence[TraceEvent]], outer: Collection[str]) -> l
         for node in by_node.values():
             node.calls = node.inner = 0
             node.own_us.append(0.0)
-        for event, own_us, inner, within in nest_events(events, outer):
+        for event, own_us, inner, within in nest(events, outer):
             node = by_node.setdefault((event.name, event.operator), NodeRuns(event.name, event.operator))
             node.own_us += [0.0] * (number + 1 - len(node.own_us))
             node.own_us[-1] += own_us
@@ -125,9 +125,7 @@ def node_runs(runs: Iterable[Sequence[TraceEvent]], outer: Collection[str]) -> l
     return list(by_node.values())
 
 
-def nest_events(
-    events: Sequence[TraceEvent], outer: Collection[str]
-) -> Iterator[tuple[TraceEvent, float, int, str | None]]:
+def nest(events: Sequence[TraceEvent], outer: Collection[str]) -> Iterator[tuple[TraceEvent, float, int, str | None]]:
     """Each event, its own microseconds, how many ran directly in it, and the outermost node that it ran in, if any."""
     own = [event.lasted_us + _CUT_OFF for event in events]
     inner, parents = [0] * len(events), [-1] * len(events)

@@ -235,14 +235,12 @@ def program(
     reasons_of_pairs = tuple(dict.fromkeys((f"{one}, {other}", reason) for one, other, reason in cuts))
     steps = [
         replace(step, kernel=schedule_kernel(step.kernel, options)) if isinstance(step, KernelStep) else step
-        for step in _arrange_steps(lowered, library, tidy, joining)
+        for step in _arrange(lowered, library, tidy, joining)
     ]
     return Program(tidy, tuple(steps), reasons_of_pairs)
 
 
-def _arrange_steps(
-    lowered: Sequence[Lowered], library: Sequence[Step], tidy: Graph, joining: Joining | None
-) -> list[Step]:
+def _arrange(lowered: Sequence[Lowered], library: Sequence[Step], tidy: Graph, joining: Joining | None) -> list[Step]:
     """Kernels that are not scheduled yet, and what a library does, in order; as one those that `joining` makes one of,
     unless they then wait for each other: each of two joins may be in order where both of them are not."""
     if joining is not None:

@@ -204,7 +204,7 @@ def _act(module: Module) -> Replacement | None:
     return next((Replacement("gelu", (form,)) for form in forms), None)
 
 
-def _gate_replacement(module: Module) -> Replacement | str:
+def _gate(module: Module) -> Replacement | str:
     act = next((name for name in ACTS if isinstance(getattr(module, name, None), Module)), None)
     if act is None:
         return "it has no activation of its own"
@@ -261,9 +261,7 @@ PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
 LOOKS: dict[Callable[[Any], Replacement | str | None], Callable[[Module, str], bool]] = {
     _norm: _is_norm,
     _activation: _is_activation,
-    _gate_replacement: lambda module, kind: all(
-        isinstance(getattr(module, name, None), Module) for name in PROJECTIONS
-    ),
+    _gate: lambda module, kind: all(isinstance(getattr(module, name, None), Module) for name in PROJECTIONS),
     _attention: lambda module, kind: _calls(type(module).forward, ROTATE),
     _loss: _has_loss,
 }

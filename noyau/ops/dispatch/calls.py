@@ -268,9 +268,7 @@ class UnsignedCalls:
         """The calls of the signature that these arguments have. UnsupportedError where there is none."""
         arrays = self.arrays(args)
         key = (tuple(map(_kind, arrays.values())), constants_key(constants))
-        return self.once.value(
-            key, lambda: self.known_calls(key, arrays), lambda: self.anew(key, arrays, constants)
-        ).calls
+        return self.once.value(key, lambda: self.recall(key, arrays), lambda: self.anew(key, arrays, constants)).calls
 
     def anew(self, key: Any, arrays: Mapping[str, Array], constants: Mapping[str, Any]) -> SignatureCalls:
         """Those of the signature that the reference has for these, known from now on; UnsupportedError for none."""
@@ -284,7 +282,7 @@ class UnsignedCalls:
         self.kinds.setdefault(key, []).append(signed)
         return signed
 
-    def known_calls(self, key: Any, arrays: Mapping[str, Array]) -> SignatureCalls | None:
+    def recall(self, key: Any, arrays: Mapping[str, Array]) -> SignatureCalls | None:
         """Those of a signature that was found before and takes these arrays."""
         values = list(arrays.values())
         return next((each for each in self.kinds.get(key, ()) if each.takes(values)), None)

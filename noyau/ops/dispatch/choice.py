@@ -94,9 +94,7 @@ class Selector:
     def choose(self, specialization: Specialization) -> Selection:
         """Choose what runs for a key, and where the reference asked for sizes, for these."""
         key = generation.key_of(specialization)
-        return self.once.value(
-            key, lambda: self.known_selection(key, specialization), lambda: self.anew(key, specialization)
-        )
+        return self.once.value(key, lambda: self.recall(key, specialization), lambda: self.anew(key, specialization))
 
     def anew(self, key: Key, specialization: Specialization) -> Selection:
         """The choice for a key, which is known from now on, unless it is forgotten while it is made."""
@@ -115,7 +113,7 @@ class Selector:
         """Whether a choice was not forgotten since it was made."""
         return any(each is chosen for kept in list(self.chosen.values()) for each in kept)
 
-    def known_selection(self, key: Key, specialization: Specialization) -> Selection | None:
+    def recall(self, key: Key, specialization: Specialization) -> Selection | None:
         """The earlier selection that holds for these sizes."""
         now = monotonic()
         return next((c for c in self.chosen.get(key, ()) if c.until > now and self.holds(c, key, specialization)), None)
@@ -164,9 +162,7 @@ class Selector:
         attached = next((each for each in self.description.kernels if each.name == winner.kernel), None)
         if attached is not None:
             attached, stale = choose_constants(attached, winner.constants), text_digest(attached.text) != winner.text
-            return (
-                "it has changed since it was timed" if stale else self.bar_reason(attached, specialization) or attached
-            )
+            return "it has changed since it was timed" if stale else self.refusal(attached, specialization) or attached
         if winner.kernel not in specialization.languages:
             return "it won before, and is no kernel of the op any more"
         program = self.program(specialization, key, winner.kernel)
@@ -178,7 +174,7 @@ class Selector:
     ) -> Iterator[Choice]:
         """The kernels that may run, the first choice first, when nothing was timed; the reference is the last. `tried`:
         of the generated kernels those alone that were built already."""
-        bars = {kernel.name: self.bar_reason(kernel, specialization) for kernel in self.description.kernels}
+        bars = {kernel.name: self.refusal(kernel, specialization) for kernel in self.description.kernels}
         free = [kernel for kernel in self.description.kernels if not bars[kernel.name]]
         rejected |= {name: why for name, why in bars.items() if why}
         yield from (Choice(each.name, each.language, "it is trusted", each) for each in free if each.usage.trust)
@@ -196,7 +192,7 @@ class Selector:
         yield from (Choice(each.name, each.language, "it was checked", each) for each in free if not each.usage.trust)
         yield Choice(REFERENCE, "numpy", "it is the op as it is written", None)
 
-    def bar_reason(self, kernel: UserKernel, specialization: Specialization) -> str:
+    def refusal(self, kernel: UserKernel, specialization: Specialization) -> str:
         """The reason why an attached kernel may not run, or nothing."""
         key = (specialization.instance, specialization.constants, specialization.device)
         return ineligible(kernel, self.description.reference, *key)

@@ -134,12 +134,10 @@ def _magics(path: Path, texts: Sequence[tuple[str, str]], reader: Reader) -> Ite
         lines = source.splitlines()
         for number, line in enumerate(lines, 1):
             if match := _TIMED.match(line):
-                yield from _time_remarks(match, number, lines, file, reader)
+                yield from _times(match, number, lines, file, reader)
 
 
-def _time_remarks(
-    match: re.Match[str], number: int, lines: Sequence[str], file: str, reader: Reader
-) -> Iterator[Diagnostic]:
+def _times(match: re.Match[str], number: int, lines: Sequence[str], file: str, reader: Reader) -> Iterator[Diagnostic]:
     is_cell = match[1].startswith("%%")
     text = "\n".join(lines[number:]) if is_cell else match["rest"]
     for tree in _parse(text, file):

@@ -92,7 +92,9 @@ WORDS: dict[str, Any] = {
     **dict.fromkeys(("select_device", "current_context"), lambda *_: CONTEXT),
     **dict.fromkeys(("close", "profile_start", "profile_stop"), _ignore),
     "detect": _detect,
-    "as_cuda_array": lambda obj, sync=True: obj if isinstance(obj, FakeCUDAArray) else FakeCUDAArray(in_numpy(obj)),
+    "as_cuda_array": lambda obj, sync=True: (  # a tensor that stands for one of a GPU has no interface
+        obj if isinstance(obj, FakeCUDAArray) else FakeCUDAArray(np.asarray(in_numpy(obj)))
+    ),
     "is_cuda_array": lambda value: isinstance(value, FakeCUDAArray) or _face(value) is not None,
     "is_supported_version": lambda: True,
     "get_current_device": lambda: DEVICE,

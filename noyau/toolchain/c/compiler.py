@@ -148,9 +148,7 @@ def compile_object(text: str, options: CompilerOptions = DEFAULTS) -> Path:
     compiler = find_compiler(options.compiler)
     flags = _compile_flags(options, compiler)
     key = _key("object", compiler, flags, [text])
-    return toolchain_cache.cache_entry(
-        key, ".o", lambda path: _compile(text, (*compiler.command, *flags), path, options)
-    )
+    return toolchain_cache.ensure(key, ".o", lambda path: _compile(text, (*compiler.command, *flags), path, options))
 
 
 def link(objects: Sequence[Path], output: Path, options: CompilerOptions = DEFAULTS) -> None:
@@ -181,7 +179,7 @@ def compile_library(texts: Sequence[str], options: CompilerOptions = DEFAULTS) -
     def produce(path: Path) -> None:
         link([compile_object(text, options) for text in texts], path, options)
 
-    return toolchain_cache.cache_entry(key, LIBRARY_SUFFIX, produce)
+    return toolchain_cache.ensure(key, LIBRARY_SUFFIX, produce)
 
 
 def shared_library(objects: Sequence[Path], options: CompilerOptions = DEFAULTS) -> Path:
@@ -192,7 +190,7 @@ def shared_library(objects: Sequence[Path], options: CompilerOptions = DEFAULTS)
     except OSError as error:
         raise BuildError(f"an object is gone ({error.strerror}: {error.filename}); build it again") from error
     key = _key("shared", compiler, (*_link_flags(), *_libraries(options)), contents)
-    return toolchain_cache.cache_entry(key, LIBRARY_SUFFIX, lambda path: link(objects, path, options))
+    return toolchain_cache.ensure(key, LIBRARY_SUFFIX, lambda path: link(objects, path, options))
 
 
 def program(objects: Sequence[Path], words: Sequence[str], options: CompilerOptions = DEFAULTS) -> Path:
@@ -200,7 +198,7 @@ def program(objects: Sequence[Path], words: Sequence[str], options: CompilerOpti
     the right to be run: copy it. BuildError as in `link`."""
     compiler = find_compiler(options.compiler)
     key = _key("program", compiler, words, [hashlib.sha256(path.read_bytes()).hexdigest() for path in objects])
-    return toolchain_cache.cache_entry(key, ".program", lambda path: _link(objects, words, path, options))
+    return toolchain_cache.ensure(key, ".program", lambda path: _link(objects, words, path, options))
 
 
 @cache

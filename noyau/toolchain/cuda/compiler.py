@@ -20,7 +20,7 @@ from typing import Any
 
 from noyau.errors import BuildError, MissingExtraError, dependency
 from noyau.toolchain.c.compiler import summary
-from noyau.toolchain.cache import cache_entry, digest
+from noyau.toolchain.cache import digest, ensure
 
 NVCC_S = 300.0
 _IMPORT = Lock()  # cuda.core puts itself together while it is imported, which other threads must not see
@@ -51,7 +51,7 @@ def load(text: str, architecture: str, flags: tuple[str, ...] = ()) -> Any:
 def cubin_of(text: str, architecture: str, flags: tuple[str, ...] = ()) -> bytes:
     """The machine code of a text, or PTX for "compute_90" and such, from the cache or built. BuildError as `load`."""
     key, suffix = digest("cubin", architecture, *flags, text), f".{_kind(architecture)}"
-    return cache_entry(key, suffix, lambda at: at.write_bytes(_compile(text, architecture, flags))).read_bytes()
+    return ensure(key, suffix, lambda at: at.write_bytes(_compile(text, architecture, flags))).read_bytes()
 
 
 def _kind(architecture: str) -> str:

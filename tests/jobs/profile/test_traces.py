@@ -5,7 +5,7 @@ import pytest
 from noyau.errors import OutputError
 from noyau.hosts.onnxruntime.runs import run
 from noyau.hosts.onnxruntime.sessions import OPTIMIZED, open_session
-from noyau.jobs.profile.traces import NodeRuns, TraceEvent, nest_events, node_runs, read_trace
+from noyau.jobs.profile.traces import NodeRuns, TraceEvent, nest, node_runs, read_trace
 from tests.jobs.profile.traced import event, loop, told, written_trace
 from tests.small_models import arrays_for, twice
 
@@ -57,18 +57,18 @@ def test_a_node_s_own_time_is_without_those_that_ran_in_it():
 
 
 def test_all_own_times_add_up_to_those_of_the_outer_nodes():
-    assert sum(own_us for _, own_us, _, _ in nest_events(loop(), {"n1"})) == 5.5 + 60.5 + 6.5
+    assert sum(own_us for _, own_us, _, _ in nest(loop(), {"n1"})) == 5.5 + 60.5 + 6.5
 
 
 def test_subgraphs_in_subgraphs_are_of_the_outermost_node():
     events = [event("n1_0_0", 30, 2), event("n1_0", 20, 20, "If"), event("n1", 10, 60, "Loop")]
-    found = {one.name: (own_us, inner, within) for one, own_us, inner, within in nest_events(events, {"n1", "n1_0"})}
+    found = {one.name: (own_us, inner, within) for one, own_us, inner, within in nest(events, {"n1", "n1_0"})}
     assert found == {"n1_0_0": (2.5, 0, "n1"), "n1_0": (18.0, 1, "n1"), "n1": (40.0, 1, None)}
 
 
 def test_only_nodes_with_subgraphs_hold_others():
     """A node that takes no time may begin in the microsecond in which the one before it did."""
-    assert [inner for _, _, inner, _ in nest_events([event("n0", 7, 0), event("n1", 7, 3)], ())] == [0, 0]
+    assert [inner for _, _, inner, _ in nest([event("n0", 7, 0), event("n1", 7, 3)], ())] == [0, 0]
 
 
 def test_a_node_that_does_not_run_every_time_has_a_zero_for_the_others():

@@ -89,7 +89,7 @@ def write_answers(wish: Mapping[str, Any], folder: Path) -> None:
     tempfile.tempdir, os.environ["XDG_CACHE_HOME"] = str(folder), str(folder / "cache")  # of a compiler
     session = ScriptSession(wish["called"])
     extensions = Extensions(session, folder, wish["time_s"])
-    seen = _Observations(session, folder)
+    seen = _Notes(session, folder)
     session.keep = seen.write
     kind, text = "", ""
     with ExitStack() as undone:
@@ -149,11 +149,7 @@ def _is_at(fault: BaseException, folder: Path) -> bool:
 
 
 def _call_all(
-    wish: Mapping[str, Any],
-    trial_of: Callable[[int], _Trial],
-    folder: Path,
-    seen: _Observations,
-    extensions: Extensions,
+    wish: Mapping[str, Any], trial_of: Callable[[int], _Trial], folder: Path, seen: _Notes, extensions: Extensions
 ) -> None:
     """The calls of each trial whose inputs are there, as long as there is time for them."""
     pace = Pace(wish["time_s"])
@@ -238,7 +234,7 @@ class _Trial:
             return torch.empty_like(like)
 
 
-class _Observations:
+class _Notes:
     """The observations of a session, each finding with the call that showed it."""
 
     def __init__(self, session: ScriptSession, folder: Path) -> None:

@@ -177,12 +177,10 @@ def without_unopenable(bench: OnnxBench, candidates: Sequence[Candidate]) -> tup
     faults = {one.planned.operator: fault_of([one]) for one in kept} if fault else {}
     if not any(faults.values()):
         faults = dict.fromkeys(faults, fault)
-    return drop_candidates(
-        candidates, {name: f"without its library {fault}" for name, fault in faults.items() if fault}
-    )
+    return drop(candidates, {name: f"without its library {fault}" for name, fault in faults.items() if fault})
 
 
-def drop_candidates(candidates: Sequence[Candidate], reasons: Mapping[str, str]) -> tuple[Candidate, ...]:
+def drop(candidates: Sequence[Candidate], reasons: Mapping[str, str]) -> tuple[Candidate, ...]:
     """The candidates, those not kept for which there is a reason, by the name of the kernel."""
     named = [(one, reasons.get(one.planned.operator)) for one in candidates]
     return tuple(replace(one, kept=False, reason=reason) if reason else one for one, reason in named)
@@ -244,7 +242,7 @@ def without_worst(
 ) -> tuple[Candidate, ...]:
     """So many of the guilty kernels dropped: which gain least at the binding where the model loses."""
     worst = sorted(guilty, key=lambda one: gain_s(one, loser.sizes if loser else {}))[:count]
-    return drop_candidates(candidates, {one.planned.operator: reason for one in worst})
+    return drop(candidates, {one.planned.operator: reason for one in worst})
 
 
 def gain_s(candidate: Candidate, sizes: Mapping[str, int]) -> float:
