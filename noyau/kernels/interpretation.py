@@ -23,14 +23,19 @@ def interpreter_version() -> str:
     return f"triton {import_module('triton').__version__}, interpreted"
 
 
+def first_cause(fault: BaseException) -> BaseException:
+    """The error that was raised first, of which Triton's interpreter raises its own."""
+    while fault.__cause__ is not None and fault.__cause__.__traceback__ is not None:
+        fault = fault.__cause__
+    return fault
+
+
 def error_of(called: str, fault: BaseException) -> NoyauError:
     """The error to raise in place of one that a kernel raised where Python runs it.
 
     RaisedError where the kernel raises it by itself (`raise`, `assert`, an unknown name) or its compiler would refuse
     it too. UnsupportedError for all else: it comes of what stands in for the GPU, and says nothing of the kernel."""
-    root = fault
-    while root.__cause__ is not None:  # Triton's interpreter raises an error of its own from that
-        root = root.__cause__
+    root = first_cause(fault)
     frames = traceback.extract_tb(root.__traceback__)
     last = frames[-1]
     files = [sys.modules[name].__file__ for name in _STAND_INS if name in sys.modules]

@@ -68,3 +68,11 @@ def test_the_error_that_began_it_counts():
             raise RuntimeError("the interpreter failed") from fault
 
     assert "raised ValueError: no 1" in str(error_of("op[k]", fault_of(wraps, 1)))
+
+
+def test_a_cause_that_nobody_raised_is_none():
+    def explains(x):
+        raise RuntimeError("the kernel's own") from ValueError("a value")
+
+    error = error_of("op[k]", fault_of(explains, 1))
+    assert isinstance(error, RaisedError) and str(error) == "op[k] raised RuntimeError: the kernel's own"

@@ -115,7 +115,8 @@ def check_case(case: Case, time_s: float, environment: dict[str, str] | None = N
     counted = [each for each in errors if not case.kinds or each["kind"] in case.kinds]
     is_undecided = status is None or status == UNVERIFIED or not found or bool(found.get("fault"))
     verdict = "defective" if counted else "undecided" if is_undecided else "right"
-    if verdict == "undecided" and case.may_be_empty and status is not None and _is_empty(found):
+    may_be_empty = case.may_be_empty and not case.is_defective  # where a defect is known, one that is not seen counts
+    if verdict == "undecided" and may_be_empty and status is not None and _is_empty(found):
         verdict = "empty"
     texts = tuple(f"{each['kind']}, line {each['line']}: {each['message']}" for each in errors)
     told = [each for each in lines if ": not verified: " in each or ": not checked: " in each]

@@ -19,14 +19,15 @@ void noyau_copy_begin(void *to, const void *from, int64_t bytes, int64_t zeros, 
     const int64_t given = zeros < 0 || zeros > bytes ? 0 : bytes - zeros;
     touch_range(from, given, READ, site);
     touch_range(to, bytes, WRITE, site);
-    copy *made = mode == GRID ? __real_malloc(sizeof *made) : 0, **last = &now->copies;
+    copy *made = mode == GRID ? __real_malloc(sizeof *made) : 0;
     if (!made) {
         write_copy(to, from, bytes, given);
         return;
     }
     *made = (copy){0, to, from, bytes, given, now->copy_group, site};
-    while (*last) last = &(*last)->next;
-    *last = made, copies_open += 1;
+    if (now->copies) now->last_copy->next = made;
+    else now->copies = made;
+    now->last_copy = made, copies_open += 1;
     __real_memset(to, POISON, (size_t)bytes);
 }
 

@@ -53,7 +53,7 @@ static void swap_tls(fiber *from, fiber *to) {
 static void switch_to(fiber *next) {
     fiber *was = now;
     if (was == next) return;
-    settle_pending();
+    settle_pending(), settle_left_out();
     swap_tls(was, next);
     now = next, next->turn = 0;
     noyau_switch(&was->top, next->top);

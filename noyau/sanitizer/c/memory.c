@@ -127,7 +127,7 @@ static void make_cells(block *b, int shift) {
 
 static int is_left_out; /* the block of a grid that runs is not watched */
 static void end_if_full(void);
-static int is_tracking; /* it is kept which memories the launch that runs uses */
+static int is_tracking; /* it is kept which memories the launch that runs uses; which ones it writes always is */
 static void use_address(const char *at, int how);
 static uint32_t versions = 1u << 31; /* of writes that are of no launch */
 
@@ -229,10 +229,28 @@ static void touch_watched(const char *at, int64_t bytes, int how, int site, int 
     }
 }
 
+/* What a block that is not watched has written last: bytes that look like those of memory that nobody wrote are marked. */
+static const char *left_out_at;
+static int64_t left_out_bytes;
+static void mark_left_out(void) {
+    const char *at = left_out_at, *end = at + left_out_bytes;
+    block *b = at >= arena && at < arena_end ? among(blocks, block_count, at) : 0;
+    left_out_bytes = 0;
+    if (!b || !b->is_fresh || b->is_freed || b->kind == SHARED || end > b->start + b->bytes || !memchr(at, POISON, (size_t)(end - at)))
+        return;
+    if (!b->cells) make_cells(b, b->unit == 8 ? 3 : b->unit == 4 ? 2 : b->unit == 2 ? 1 : 0);
+    for (int64_t i = (at - b->start) >> b->shift; b->start + (i << b->shift) < end; ++i)
+        if (is_poison(b->start + (i << b->shift), 1 << b->shift)) b->cells[i].round |= IS_SET | IS_WRITTEN;
+}
+static inline void settle_left_out(void) {
+    if (left_out_bytes) mark_left_out();
+}
+
 static inline void touch(const void *at, int64_t bytes, int how, int site, int is_scalar) {
     last_site = site, has_accessed[site] = 1, now->touched = 1;
-    if (is_tracking) use_address(at, how);
+    if (is_tracking || (mode == GRID && how != READ)) use_address(at, how);
     if (!is_left_out) touch_watched(at, bytes, how, site, is_scalar);
+    else if (how != READ) settle_left_out(), left_out_at = at, left_out_bytes = bytes;
 }
 
 /* Where the body of a construct begins: a variable that is private to it holds nothing, unless an iteration before has

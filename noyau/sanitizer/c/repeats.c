@@ -20,16 +20,18 @@ static struct launch_kept *tracked;            /* that of the launch that runs *
 static void end_tracking(void) { is_tracking = 0; }
 void noyau_not_again(void) { is_tracking = mode == GRID ? 0 : is_tracking; }
 
-/* A launch uses a memory; `how` as of accesses. */
+/* A launch uses a memory; `how` as of accesses. What it writes is kept of each launch, for those that came before. */
 static void use_memory(block *b, int how) {
     if (b->kind == SHARED) return;
+    if (how != READ) b->version = (uint32_t)launches;
+    if (!is_tracking) return;
     if (how == ATOMIC || (b->kind != DEVICE && b->kind != GLOBAL)) end_tracking();
     if (b->read_in != launches && b->written_in != launches) {
         if (tracked->count == MOST_USED) end_tracking();
         else tracked->used[tracked->count++].block = number_of(b);
     }
     if (how == READ) b->read_in = launches;
-    else b->written_in = launches, b->version = (uint32_t)launches;
+    else b->written_in = launches;
     if (b->read_in == b->written_in) end_tracking();
 }
 
@@ -43,6 +45,7 @@ static void use_address(const char *at, int how) {
     } else if (at >= data_start && at < data_end) {
         b = among(globals, global_count, at);
         if (b && at < b->start + b->bytes) use_memory(b, how);
+        else end_tracking();
     }
 }
 

@@ -161,7 +161,7 @@ typedef struct fiber {
         int count;
     } met[4];                    /* the atomics that it came to last, and how many had released there before */
     uint32_t met_next, copy_group;
-    struct copy *copies; /* of a grid: those that it has not waited for, the oldest first */
+    struct copy *copies, *last_copy; /* of a grid: those that it has not waited for, the oldest first */
 } fiber;
 
 static int mode = SERIAL;

@@ -151,9 +151,9 @@ class FakeStream:
         self.order.stack.pop()
 
     @classmethod
-    def enter(cls, stream: FakeStream) -> None:
-        """Make a stream the current one, in place of the one before."""
-        cls.order.stack[-1:] = [stream.number]
+    def enter(cls, stream: FakeStream | None) -> None:
+        """Make a stream the current one, in place of the one before; None leaves that."""
+        cls.order.stack[-1] = cls.order.current if stream is None else stream.number
 
     def synchronize(self) -> None:
         self.order.synchronize(self.number)

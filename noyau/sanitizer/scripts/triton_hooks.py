@@ -24,7 +24,7 @@ from triton.compiler.errors import CompileTimeAssertionFailure
 
 from noyau import errors
 from noyau.errors import FindingKind, NoyauError, UnsupportedError
-from noyau.kernels.interpretation import error_of
+from noyau.kernels.interpretation import error_of, first_cause
 from noyau.kernels.user_kernel import python_function, three
 from noyau.sanitizer.lint.arithmetic import offsets_of_launch, phantom
 from noyau.sanitizer.lint.diagnostics import Diagnostic, warnings_of
@@ -256,9 +256,7 @@ class _TritonHooks:
 
 def _raise_if_refused(fault: BaseException) -> None:
     """Raise the error of Triton's compiler for an assertion of compile time, for which a tuner leaves a choice out."""
-    root = fault
-    while root.__cause__ is not None:
-        root = root.__cause__
+    root = first_cause(fault)
     frames = traceback.extract_tb(root.__traceback__)
     if frames[-1].name.endswith("static_assert"):
         node = ast.Pass(lineno=frames[-2].lineno or 0, col_offset=0)

@@ -207,8 +207,9 @@ int main() {
 """
 
 
-def test_pipelines_and_tiles_of_several_warps_are_waited_for(tmp_path, capfd):
-    found = checked(tmp_path, PIPELINES)
+@pytest.mark.parametrize("memory", ["memory", ""])  # GPUs of 8.0 and later reserve some
+def test_pipelines_and_tiles_of_several_warps_are_waited_for(tmp_path, capfd, memory):
+    found = checked(tmp_path, PIPELINES.replace("this_thread_block(memory)", f"this_thread_block({memory})"))
     first, second, third = sum(range(64)), sum(range(64, 128)), sum(range(128, 160))
     numbers = [7, 40, 3, 20, 2 * first, 2 * second + 1, 2 * third]
     assert list(map(int, capfd.readouterr().out.split())) == numbers
@@ -236,3 +237,43 @@ def test_a_stage_that_one_thread_does_not_wait_for_or_release_is_told(tmp_path, 
     kinds = {each.name: {one.kind for one in each.findings} for each in found.kernels}
     assert kind in kinds.pop(kernel)
     assert not any(kinds.values())
+
+
+ALONE = """#include <cstdio>
+#include <cuda/pipeline>
+__global__ void alone(const int *x, int *y) {
+    __shared__ int own[2][32];
+    const int at = threadIdx.x;
+    auto stages = cuda::make_pipeline();
+    for (int k = 0; k < 2; ++k) {
+        stages.producer_acquire();
+        cuda::memcpy_async(&own[k][at], x + 32 * k + at, 4, stages);
+        stages.producer_commit();
+    }
+    cuda::pipeline_consumer_wait_prior<LEFT>(stages);
+    y[at] = own[0][at] + own[1][at];
+    stages.consumer_release();
+    stages.producer_acquire();
+    cuda::memcpy_async(&own[0][at], x + 64 + at, 4, stages);
+    stages.producer_commit();
+    stages.consumer_wait();
+    y[at] += own[0][at];
+    stages.consumer_release();
+}
+int main() {
+    int *x, *y, host[96];
+    for (int i = 0; i < 96; ++i) host[i] = i;
+    cudaMalloc(&x, 384), cudaMalloc(&y, 128);
+    cudaMemcpy(x, host, 384, cudaMemcpyHostToDevice);
+    alone<<<1, 32>>>(x, y);
+    cudaMemcpy(host, y, 128, cudaMemcpyDeviceToHost);
+    printf("%d\\n", host[1]);
+}
+"""
+
+
+def test_a_thread_that_has_waited_for_all_but_some_stages_has_consumed_them(tmp_path, capfd):
+    (right,) = checked(tmp_path, ALONE.replace("LEFT", "0")).kernels
+    assert (capfd.readouterr().out, right.findings, right.unseen) == ("99\n", (), "")
+    (wrong,) = checked(tmp_path, ALONE.replace("LEFT", "1")).kernels
+    assert [each.kind for each in wrong.findings] == ["uninitialised"] * 2

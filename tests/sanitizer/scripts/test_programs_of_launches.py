@@ -123,3 +123,57 @@ def test_a_launch_that_does_again_what_one_before_did_is_not_run(tmp_path, capfd
     assert numbers.split() == [str(first), str(start + 3 + grown), "192"]
     assert (kernels["twice"].calls, kernels["twice"].accesses) == (8, runs * 64 * 3)
     assert not any(each.findings or each.unseen for each in kernels.values())
+
+
+WRITTEN = """#include <cstdio>
+__global__ void twice(const int *x, int *out) { out[threadIdx.x] = 2 * x[threadIdx.x]; }
+__global__ void after_atomic(int *x, int *total, int i) { atomicAdd(total, 1), x[threadIdx.x] = i; }
+__global__ void after_print(int *x, int *total, int i) { printf(""), x[threadIdx.x] = i + *total; }
+int main() {
+    int *x, *out, *total, host[64];
+    cudaMalloc(&x, 256), cudaMalloc(&out, 256), cudaMalloc(&total, 4);
+    cudaMemset(x, 0, 256), cudaMemset(total, 0, 4);
+    for (int i = 1; i < 4; ++i) {
+        WRITES<<<1, 64>>>(x, total, i);
+        twice<<<1, 64>>>(x, out);
+        cudaMemcpy(host, out, 256, cudaMemcpyDeviceToHost);
+        printf("%d ", host[63]);
+    }
+}
+"""
+
+
+@pytest.mark.parametrize("writes", ["after_atomic", "after_print"])
+def test_a_launch_runs_again_after_one_that_nothing_is_kept_of_has_written(tmp_path, capfd, writes):
+    kernels = {each.name: each for each in checked(tmp_path, WRITTEN.replace("WRITES", writes)).kernels}
+    assert capfd.readouterr().out.split() == ["2", "4", "6"]
+    assert kernels["twice"].accesses == 3 * 64 * 2
+
+
+BYTES = """#include <cstdio>
+__global__ void filled(unsigned char *x) {
+    for (int i = blockIdx.x * 64; i < blockIdx.x * 64 + LAST; ++i) x[threadIdx.x * 16384 + i] = 0xCB;
+}
+__global__ void read(const unsigned char *x, int *out) {
+    int sum = 0;
+    for (int i = 0; i < 64; ++i) sum += x[threadIdx.x * 16384 + (255 - blockIdx.x) * 64 + i];
+    out[blockIdx.x * 64 + threadIdx.x] = sum;
+}
+int main() {
+    static unsigned char host[64 * 16384];
+    unsigned char *x;
+    int *out;
+    cudaMalloc(&x, sizeof host), cudaMalloc(&out, 4 * 16384);
+    filled<<<256, 64>>>(x);
+    read<<<256, 64>>>(x, out);
+    cudaMemcpy(host, x, sizeof host, cudaMemcpyDeviceToHost);
+}
+"""
+
+
+@pytest.mark.parametrize(("last", "kinds"), [("64", set()), ("63", {"uninitialised", "unwritten"})])
+def test_bytes_that_look_unwritten_are_those_that_no_block_wrote(tmp_path, monkeypatch, last, kinds):
+    monkeypatch.setattr("noyau.sanitizer.c.run.WATCHED", 200_000)
+    kernels = checked(tmp_path, BYTES.replace("LAST", last)).kernels
+    assert all("blocks were" in each.unseen for each in kernels)
+    assert {one.kind for each in kernels for one in each.findings} == kinds

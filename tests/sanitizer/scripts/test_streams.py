@@ -162,7 +162,7 @@ def test_a_script_of_torch(tmp_path):
 MADE_ALIKE = """
 import torch, triton
 x = torch.randn(64, device="cuda")
-torch.cuda.set_stream(torch.cuda.Stream())
+torch.cuda.set_stream(torch.cuda.Stream()), torch.cuda.set_stream(None)  # which changes nothing
 y = torch.empty_like(x)
 z = x.new_zeros(3)
 y = x + 1

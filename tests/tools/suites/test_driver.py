@@ -53,6 +53,8 @@ def test_a_case_that_runs_no_kernel_is_none(tmp_path):
     assert driver.score_of("a suite", "noyau", outcomes).cases == 1
     assert "1 undecided; 3 more run no kernel" in driver.table_of(driver.score_of("", "", outcomes), outcomes)[0]
     assert driver.check_case(Case("plain", ("nothing.py",), tmp_path, False), 60.0).verdict == "undecided"
+    missed = Case("missed", ("nothing.py",), tmp_path, True, may_be_empty=True)  # a defect that no kernel shows
+    assert driver.check_case(missed, 60.0).verdict == "undecided"
 
 
 def test_a_log_goes_on(tmp_path, capsys, monkeypatch):

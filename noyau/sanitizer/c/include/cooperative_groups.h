@@ -154,7 +154,11 @@ template <unsigned Size, class Parent = void, bool IsWide = (Size > 32)> struct 
         return this->of(value, (thread_rank() ^ by) < Size ? thread_rank() ^ by : thread_rank(), NOYAU_PC);
     }
 };
-/* A tile of several warps, in a block that has memory for them. */
+/* A tile of several warps, in the memory that the block has for them, or what is reserved (of 8.0 and later). */
+template <class Group> NOYAU_UNSEEN static inline thread_block with_memory(const Group &group) {
+    __shared__ block_tile_memory<> reserved;
+    return group.barriers ? (thread_block)group : this_thread_block(reserved);
+}
 template <unsigned Size, class Parent> struct thread_block_tile<Size, Parent, true> {
     uint64_t *barrier, *values;
     NOYAU_UNSEEN thread_block_tile(const thread_block &block, const void *pc)
@@ -187,7 +191,7 @@ template <unsigned Size, class Parent> struct thread_block_tile<Size, Parent, tr
     NOYAU_CALLED int all(int value) const { return fold(value != 0, [](int x, int y) { return x & y; }, 0, Size, NOYAU_PC); }
 };
 template <unsigned Size, class Group> NOYAU_CALLED static inline thread_block_tile<Size, Group> tiled_partition(const Group &group) {
-    if constexpr (Size > 32) return {group, NOYAU_PC};
+    if constexpr (Size > 32) return {with_memory(group), NOYAU_PC};
     else return {};
 }
 NOYAU_UNSEEN static inline thread_group tiled_partition(const thread_group &parent, unsigned size) {
