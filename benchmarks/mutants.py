@@ -58,7 +58,7 @@ def of_numba(folder: Path) -> Count:
 def of_c(folder: Path) -> Count:
     from tests.sanitizer.c import test_kernel_mutants
 
-    found = [pair for file in test_kernel_mutants.FILES for pair in test_kernel_mutants.watched(file)]
+    found = [pair for file in test_kernel_mutants.FILES for pair in test_kernel_mutants.watched(file, 1)]
     kept = [
         (each, seen) for each, seen in found if (each.of, each.rule, each.line) not in test_kernel_mutants.EQUIVALENT
     ]

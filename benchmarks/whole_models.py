@@ -30,7 +30,8 @@ from record import write as write_record
 from noyau.hosts.onnxruntime.function_bodies import is_own
 from noyau.hosts.onnxruntime.inputs import inputs_at, spell
 from noyau.hosts.onnxruntime.model_files import Provenance, library_path, provenance_of, sha256_of
-from noyau.hosts.onnxruntime.session_workers import Feed, Job, Told, Workers
+from noyau.hosts.onnxruntime.runs import Told
+from noyau.hosts.onnxruntime.session_workers import Feed, Job, Workers
 from noyau.hosts.onnxruntime.source_model import SourceModel, open_model
 from noyau.jobs.command_line import sizes_of
 from noyau.jobs.optimize.onnx.options import OptimizeOptions

@@ -232,7 +232,7 @@ _RULES: dict[str, Rule] = {
     "AffineGrid": partial(_from_extents, 1, lambda site: site.input().dtype),
     **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), _pool),
     **dict.fromkeys(("BlackmanWindow", "HammingWindow", "HannWindow"), partial(_of_datatype, 1)),
-    "Col2Im": lambda site: [(site.input().dtype, unknown(2 + (site.input(1).shape[0].constant or 0)))],
+    "Col2Im": lambda site: [(d, (None, None, *e)) for d, e in _from_extents(1, lambda at: at.input().dtype, site)],
     "Conv": _conv,
     "ConvInteger": partial(_conv, dtype=DType.I32),
     "ConvTranspose": _transposed_conv,

@@ -102,6 +102,7 @@ def test_two_branches_of_one_extent_add_up():
         ("(float[n, t, 1] x, int64 s) => (float y) { y = STFT(x, s) }", ["n", "d0", "d1", 2]),
         ("(float[n, 2, 3] x, int64[4] t) => (float y) { y = AffineGrid(x, t) }", "d0 d1 d2 d3"),
         ("(float[n, c, l] x, int64[2] i, int64[2] b) => (float y) { y = Col2Im(x, i, b) }", "d0 d1 d2 d3"),
+        ("(float[n, c, l] x, int64[r] i, int64[r] b) => (float y) { y = Col2Im(x, i, b) }", []),  # of no known rank
         ("(float[n, c, h] x, int64[n, c, h] i) => (float y) { y = MaxUnpool<kernel_shape = [2]>(x, i) }", "d0 d1 d2"),
         ("(float[n, m] x, int64[2] t) => (float y) { y = CenterCropPad(x, t) }", ["d0", "d1"]),
         ("(int64 s) => (float y) { y = HannWindow(s) }", ["d0"]),

@@ -20,7 +20,7 @@ from noyau.compiler.schedules.primitives import COSTLY, Statements, stride_of
 from noyau.dtypes import DType
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, DimOp
-from noyau.ir.walk import every_expression, every_statement, flops_of, loads_of, operands
+from noyau.ir.walk import every_expression, every_statement, flops_of, loads_of, operands, targets_of
 
 TILE = 64  # cells: few, so that memory brings the next ones while these are computed, but several vectors
 SHORT = 8  # cells, a vector: of fewer none is widened apart
@@ -44,7 +44,7 @@ def in_stages(kernel: ir.Kernel) -> ir.Kernel:
                 return None
             apart, loop = narrow if converted else set(), replace(loop, body=converted or loop.body)
             stages = stages_of(loop.body, loop.var, apart, deep=deep)
-            return _in_tiles(loop, stages, apart) if len(stages) > 1 else None
+            return _in_tiles(loop, stages, apart | targets_of(loop.body)) if len(stages) > 1 else None
 
         return primitives.change_lanes(body, change)
 
@@ -57,7 +57,7 @@ def _conversions_apart(loop: ir.Loop, narrow: set[str]) -> Statements:
     straight = all(isinstance(s, ir.Let | ir.Store) and not getattr(s, "name", "").startswith("#") for s in loop.body)
     if not straight or _most(loop.extent) < SHORT:
         return ()
-    loads = [s for s in loop.body if is_conversion(s, loop.var, narrow) and _is_loaded(s)]
+    loads = [s for s in loop.body if is_conversion(s, loop.var, narrow - targets_of(loop.body)) and _is_loaded(s)]
     rest = list[ir.Statement]()
     for statement in (s for s in loop.body if s not in loads):
         match statement:
@@ -143,9 +143,9 @@ def _flops(expr: ir.Expr) -> int:
     return flops_of(expr) + max(map(_flops, operands(expr)), default=0)
 
 
-def _in_tiles(loop: ir.Loop, stages: Sequence[Statements], narrow: set[str]) -> Statements:
+def _in_tiles(loop: ir.Loop, stages: Sequence[Statements], once: set[str]) -> Statements:
     """The loop, in tiles where it may be longer than one, each of which goes through stages."""
-    lets, cells = _between(stages, narrow), _most(loop.extent)
+    lets, cells = _between(stages, once), _most(loop.extent)
     memory = tuple(ir.Alloc(f"{let.name}.stage", _room(let), (Dim.of(cells),), ir.Space.REGISTER) for let in lets)
     if cells < TILE or loop.extent.constant == TILE:
         return (*memory, *_loops(loop, stages, lets))
@@ -166,14 +166,14 @@ def _room(let: ir.Let) -> DType:
     return DType.I32 if let.value.dtype is DType.BOOL else let.value.dtype
 
 
-def _between(stages: Sequence[Statements], narrow: set[str]) -> list[ir.Let]:
-    """The values that a later stage reads; what is only loaded, and no narrower, is loaded again."""
+def _between(stages: Sequence[Statements], once: set[str]) -> list[ir.Let]:
+    """The values that a later stage reads; what is only loaded is loaded again, but of the buffers that are `once`."""
     lets: list[ir.Let] = []
     for number, stage in enumerate(stages):
         after = [statement for later in stages[number + 1 :] for statement in later]
         read = {expr.name for expr in every_expression(after) if isinstance(expr, ir.Var)}
         held = (s for s in stage if isinstance(s, ir.Let) and s.name in read)
-        lets += [s for s in held if not _is_loaded(s) or narrow.intersection(load.buffer for load in loads_of((s,)))]
+        lets += [s for s in held if not _is_loaded(s) or once.intersection(load.buffer for load in loads_of((s,)))]
     return lets
 
 

@@ -44,7 +44,7 @@ def lead_of(kernel: ir.Kernel, loops: Sequence[ir.Loop], inner: Sequence[ir.Stat
     steps, tile = strides_in(base, cells), ir.Tile("ALIGN", ir.TilePolicy.ALIGNMENT, cells)
     odd = tuple(step % cells for step in steps)
     let = ir.Let("#lead", ir.Index(base % tile.size, alignment=tile))
-    return tiles.Lead(let, tile.size - 1, odd) if steps else tiles.NO_LEAD
+    return tiles.Lead(let, tile.size - 1, odd, base) if steps else tiles.NO_LEAD
 
 
 def strides_in(base: Dim, cells: int) -> list[Dim]:

@@ -48,8 +48,9 @@ def map_(kernel: ir.Kernel, body: Statements) -> tuple[ir.Launch, ...]:
         tile = replace(FLAT, warps=APART) if apart else FLAT
         return (ir.Launch(gpu_tiles.on_grid([], (gpu_tiles.cut(loops[0], tile, ir.Axis.THREADS),))),)
     lead, rows = lead_of(kernel, loops[:-1], loops[-1:]), replace(ROWS, number=1024, warps=APART) if apart else ROWS
-    choices = gpu_tiles.Choices()
-    if lead.let is not None and not apart:
+    choices, first = gpu_tiles.Choices(), loops[-2].var
+    step = lead.row.replace({first: Dim.of(first) + 1}) - lead.row  # another one from row to row where rows are rolled
+    if lead.let is not None and not apart and first not in step.names:
         pairs = (loops[-2].extent, FEW), (loops[-1].extent, NARROW.number)
         large = [ir.opposite(gpu_tiles.all_at_most((extent,), most)) for extent, most in pairs]
         many = ir.all_of((ir.opposite(lead.is_idle), *large))

@@ -23,11 +23,13 @@ ORDER = list(ir.TilePolicy)
 @dataclass(frozen=True, slots=True)
 class Lead:
     """Rows that begin anywhere: `let` gives how many cells before a row a multiple of 16 bytes is. Tiles begin there,
-    so they move aligned memory; `most` is one less than fill 16 bytes; where all of `odd` are 0, rows are aligned."""
+    so they move aligned memory; `most` is one less than fill 16 bytes; where all of `odd` are 0, rows are aligned.
+    `row`: where a row begins."""
 
     let: ir.Let | None = None
     most: Dim = ZERO
     odd: tuple[Dim, ...] = ()
+    row: Dim = ZERO
 
     @property
     def cells(self) -> Dim:

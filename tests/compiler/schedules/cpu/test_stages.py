@@ -8,7 +8,7 @@ from noyau.compiler.schedules.cpu.stages import TILE, in_stages, stages_of
 from noyau.compiler.schedules.cpu.strategy_choice import Options, schedule
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim, indices
-from noyau.ir.graph import View
+from noyau.ir.graph import Scan, View
 from noyau.ir.loop_verifier import check
 from noyau.ir.loops import Alloc, Loop
 from noyau.ir.walk import every_statement
@@ -93,6 +93,19 @@ def test_a_dear_function_at_once_and_one_alone_are_no_stages():
 def test_short_loops_and_cells_of_bfloat16_stay_as_they_are():
     assert not staged(bias_gelu(columns=2 * TILE - 1))
     assert not staged(bias_gelu(DType.BF16))
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_what_a_stage_stores_in_is_not_loaded_again_after_it(reverse):
+    """The sum of the rows before, which each row is added to, is narrowed twice."""
+    g = Group()
+    wide = g.map("cast", g.input("x", DType.F16, "rows", "n"), dtype=F32)
+    before = g.add(Scan("sum", 0, True, reverse), [wide], F32, ("rows", "n"))
+    halves = [g.map("cast", g.map("multiply", before, g.full(by, before)), dtype=DType.F16) for by in (0.5, 3)]
+    graph = g.graph(*halves, g.map("subtract", before, wide))
+    kernel = schedule(lowered(graph))
+    assert any(isinstance(s, Alloc) and s.name.endswith(".stage") for s in every_statement(kernel.launches[0].body))
+    assert_keeps(graph, kernel, *({"rows": 3, "n": n} for n in (1, 9, TILE + 3)))
 
 
 def test_what_is_looked_up_stays_as_it_is():

@@ -13,11 +13,15 @@ from noyau.compiler.passes.normal_form import normalise
 from noyau.compiler.schedules.gpu import strategies
 from noyau.compiler.schedules.gpu.strategies import on_gpu
 from noyau.dtypes import DType
+from noyau.ir.dims import Dim
+from noyau.ir.graph import View
 from noyau.ir.loop_interpreter import run
 from noyau.ir.loop_verifier import check
 from noyau.ir.loops import TilePolicy
 from tests.compiler.schedules.groups import Group, in_order, tile_sizes
-from tests.jobs.check.groups import one_map, swiglu
+from tests.jobs.check.groups import F32, one_map, swiglu
+
+ROW = Dim.of("#0")
 
 
 def tile_of_cells(graph, layout):
@@ -57,6 +61,25 @@ def test_rows_that_begin_alike_lie_side_by_side(rows, n, monkeypatch):
     sizes = {TilePolicy.COVERING: 4, TilePolicy.SHARING: 2, TilePolicy.ALIGNMENT: 4}
     (got,) = run(kernel, in_order(kernel, {"x": x, "bias": bias}), seed=n, sizes=tile_sizes(kernel, sizes))
     assert np.array_equal(got, x + bias)
+
+
+@pytest.mark.parametrize(("row", "launches"), [((ROW + 1) % Dim.of("rows"), 1), (ROW // 3, 1), (ROW, 2)])
+def test_rows_that_are_rolled_do_not_begin_alike(row, launches, monkeypatch):
+    """The row before the first one is the last: what lies between them is no whole number of lines."""
+    monkeypatch.setattr(strategies, "FEW", 3)
+    monkeypatch.setattr(strategies, "NARROW", replace(strategies.NARROW, number=4))
+    g = Group()
+    x, y, bias = g.input("x", F32, "rows", "n"), g.input("y", F32, "rows", "n"), g.input("bias", F32, "n")
+    moved = [g.add(View((row, Dim.of("#1"))), [name], F32, ("rows", "n")) for name in (x, y)]
+    g.map("add", g.map("multiply", *moved), g.expand(bias, ("rows", "n")))
+    kernel = check(on_gpu(lower(normalise(g.graph()), "kernel")))
+    assert len(kernel.launches) == launches
+    rng = np.random.default_rng(7)
+    arrays = {name: rng.random((11, 5), np.float32) for name in ("x", "y")} | {"bias": rng.random(5, np.float32)}
+    sizes = {TilePolicy.COVERING: 4, TilePolicy.SHARING: 2, TilePolicy.ALIGNMENT: 4}
+    (got,) = run(kernel, in_order(kernel, arrays), seed=7, sizes=tile_sizes(kernel, sizes))
+    rows = [int(row.evaluate({"#0": at, "rows": 11})) for at in range(11)]
+    assert np.array_equal(got, arrays["x"][rows] * arrays["y"][rows] + arrays["bias"])
 
 
 def test_what_they_have_in_common_is_loaded_once():
