@@ -15,7 +15,7 @@ from copy import deepcopy
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from noyau.codegen.cuda.printer import grid_text
 from noyau.codegen.plan import GridTwin, Plan, PlannedKernel, without
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
 
 _ELEMENTWISE = frozenset("Abs Cast Erf Exp Identity Log Neg Not Relu Sigmoid Sqrt Tanh".split())
+StandIns: TypeAlias = "tuple[dict[str, str], dict[str, str]]"  # for who may ask for the dtype, and for Shape
 _FUNCTIONS_SINCE = 8  # the first IR version with model-local functions
 
 
@@ -103,9 +104,9 @@ def _views(model: ModelProto, fused: Sequence[FusedNode], folder: Path | None) -
     return [view(part) if part.stand_ins else everywhere for part in fused]
 
 
-def _stand_ins(fused: Sequence[FusedNode], nodes: Sequence[NodeProto], but: FusedNode | None = None) -> dict[str, str]:
+def _stand_ins(fused: Sequence[FusedNode], nodes: Sequence[NodeProto], but: FusedNode | None = None) -> StandIns:
     stand_ins = {name: other for part in fused if part is not but for name, other in part.stand_ins.items()}
-    return stand_ins | {name: other for part in fused for name, other in _as_inputs(part, nodes).items()}
+    return stand_ins, stand_ins | {name: other for part in fused for name, other in _as_inputs(part, nodes).items()}
 
 
 def _as_inputs(part: FusedNode, nodes: Sequence[NodeProto]) -> dict[str, str]:
@@ -127,14 +128,13 @@ def shape_readers(model: ModelProto, fused: Sequence[FusedNode]) -> frozenset[in
     return frozenset(readers) - inside
 
 
-def _redirect_readers(
-    nodes: Sequence[NodeProto], readers: Collection[int], stand_ins: Mapping[str, str]
-) -> list[NodeProto]:
+def _redirect_readers(nodes: Sequence[NodeProto], readers: Collection[int], stand_ins: StandIns) -> list[NodeProto]:
     """The nodes, of which those that are `readers` read what stands for a value."""
     changed = list(nodes)
     for position in readers:
         changed[position] = deepcopy(nodes[position])
-        changed[position].input[:] = [stand_ins.get(name, name) for name in nodes[position].input]
+        names = stand_ins[nodes[position].op_type == "Shape"]
+        changed[position].input[:] = [names.get(name, name) for name in nodes[position].input]
     return changed
 
 

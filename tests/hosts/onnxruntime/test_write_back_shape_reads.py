@@ -109,3 +109,15 @@ def test_a_shape_within_and_without_is_that_of_an_input():
     feeds = {"ids": R.integers(0, 100, (2, 5)), "v": np.ones(1, np.float32)}
     found = onnxruntime.InferenceSession(fused.SerializeToString()).run(None, feeds)
     np.testing.assert_array_equal(found, [feeds["ids"] + 1, np.zeros((2, 5))])
+
+
+def test_what_asks_for_the_dtype_reads_what_has_it():
+    model = parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]> g (int64[2, 2] ids, float[1] v) => (float[2, 2] y, float[2, 2] z) {
+        c = Cast <to = 1> (ids)  e = Exp (c)  y = Mul (e, v)  z = EyeLike (c) }"""
+    )
+    fused = write_back(model, [FusedNode("product", (0, 1, 2), ("ids", "v"), ("y",), stand_ins={"c": "y"})])
+    assert [list(node.input) for node in fused.graph.node if node.op_type == "EyeLike"] == [["y"]]
+    feeds = {"ids": np.eye(2, dtype=np.int64), "v": np.ones(1, np.float32)}
+    found = onnxruntime.InferenceSession(fused.SerializeToString()).run(None, feeds)
+    np.testing.assert_allclose(found, [np.exp(np.eye(2)), np.eye(2)], rtol=1e-6)
