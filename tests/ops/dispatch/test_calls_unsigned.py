@@ -56,7 +56,7 @@ def test_what_it_runs_is_explained():
 def test_calls_alike_look_nothing_up(monkeypatch):
     op = both_op()
     op(numbers(3), numbers(3))
-    monkeypatch.setattr(op.calls, "signed", None)
+    monkeypatch.setattr(op.calls, "of_signature", None)
     assert_alike(op, numbers(9), numbers(9))
 
 
