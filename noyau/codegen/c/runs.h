@@ -34,54 +34,38 @@ typedef long long noyau_bytes;
 #endif
 #endif
 /* A vector of cells after the other, the last one of what is left and of zeros. */
-#define NOYAU_VECTOR(narrow, wide, from, to, cells, converted) \
+#define NOYAU_VECTOR(narrow, wide, cells, converted) \
     { \
         narrow before = {0}; \
-        memcpy(&before, (from) + at, (size_t)(cells) * sizeof *(from)); \
+        memcpy(&before, from + at, (size_t)(cells) * sizeof *from); \
         const wide after = converted; \
-        memcpy((to) + at, &after, (size_t)(cells) * sizeof *(to)); \
+        memcpy(to + at, &after, (size_t)(cells) * sizeof *to); \
     }
-#define NOYAU_RUN(narrow, wide, from, to, converted) \
+#define NOYAU_RUN(narrow, wide, converted, one) \
     int64_t at = 0; \
     for (; at + NOYAU_CELLS <= count; at += NOYAU_CELLS) \
-        NOYAU_VECTOR(narrow, wide, from, to, NOYAU_CELLS, converted) \
-    if (at < count) NOYAU_VECTOR(narrow, wide, from, to, count - at, converted)
+        NOYAU_VECTOR(narrow, wide, NOYAU_CELLS, converted) \
+    if (at < count) NOYAU_VECTOR(narrow, wide, count - at, converted)
 #else
-#define NOYAU_EACH(function) for (int64_t at = 0; at < count; ++at) to[at] = function(from[at])
+#define NOYAU_RUN(narrow, wide, converted, one) for (int64_t at = 0; at < count; ++at) to[at] = one(from[at]);
 #endif
 
 NOYAU_INLINE void noyau_widen_f16(float *restrict to, const uint16_t *restrict from, int64_t count)
 {
-#if defined(NOYAU_CELLS)
-    NOYAU_RUN(noyau_halves, noyau_floats, from, to, NOYAU_WIDER(before))
-#else
-    NOYAU_EACH(noyau_f16_to_f32);
-#endif
+    NOYAU_RUN(noyau_halves, noyau_floats, NOYAU_WIDER(before), noyau_f16_to_f32)
 }
 
 NOYAU_INLINE void noyau_narrow_f16(uint16_t *restrict to, const float *restrict from, int64_t count)
 {
-#if defined(NOYAU_CELLS)
-    NOYAU_RUN(noyau_floats, noyau_halves, from, to, NOYAU_NARROWER(before))
-#else
-    NOYAU_EACH(noyau_f32_to_f16);
-#endif
+    NOYAU_RUN(noyau_floats, noyau_halves, NOYAU_NARROWER(before), noyau_f32_to_f16)
 }
 
 NOYAU_INLINE void noyau_round_f16(float *restrict to, const float *restrict from, int64_t count)
 {
-#if defined(NOYAU_CELLS)
-    NOYAU_RUN(noyau_floats, noyau_floats, from, to, NOYAU_WIDER(NOYAU_NARROWER(before)))
-#else
-    NOYAU_EACH(noyau_f32_to_f16_to_f32);
-#endif
+    NOYAU_RUN(noyau_floats, noyau_floats, NOYAU_WIDER(NOYAU_NARROWER(before)), noyau_f32_to_f16_to_f32)
 }
 
 NOYAU_INLINE void noyau_widen_bool(int32_t *restrict to, const uint8_t *restrict from, int64_t count)
 {
-#if defined(NOYAU_CELLS)
-    NOYAU_RUN(noyau_bytes, noyau_words, from, to, NOYAU_OF_BYTES(before))
-#else
-    NOYAU_EACH();
-#endif
+    NOYAU_RUN(noyau_bytes, noyau_words, NOYAU_OF_BYTES(before), )
 }

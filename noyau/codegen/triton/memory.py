@@ -198,27 +198,25 @@ def common_loads(kernel: ir.Kernel, launch: ir.Launch) -> dict[ir.Tile, dict[Pla
     """The places of inputs that all rows have in common, which a launch loads to write a row in one tile with, and no
     fold does: by the tile, each with the index along it. None of a tile whose passes are of several lengths, nor of an
     input that is loaded at several places."""
-    inputs = {buffer.name for buffer in kernel.of(ir.Role.INPUT)}
-    loops = [s for s in every_statement(launch.body) if isinstance(s, ir.Loop) and s.tile is not None]
-    folds = list(folds_in(launch.body))
-    if any(s.axis is ir.Axis.SERIAL and s.tile is None for s in every_statement(launch.body) if isinstance(s, ir.Loop)):
+    statements = [s for s in every_statement(launch.body) if isinstance(s, ir.Loop)]
+    if any(loop.axis is ir.Axis.SERIAL and loop.tile is None for loop in statements):
         return {}
+    loops, folds = [loop for loop in statements if loop.tile is not None], folds_in(launch.body)
     lengths: set[tuple[ir.Tile | None, Dim]]
     lengths = {(loop.tile, loop.extent) for loop in loops if loop.tile and loop.extent != loop.tile.size}
     lengths |= {(fold.tile, extent) for fold in folds for _, extent in fold.loops}
     tiles = [tile for tile, _ in lengths]
     written = [loop for loop in loops if read_for(kernel, loop) == WRITTEN and tiles.count(loop.tile) == 1]
-    read = [load for loop in loops if read_for(kernel, loop) == FOLDED for load in loads_of(loop.body)]
-    read += [load for fold in folds for load in loads_of(fold.body)]
-    places = {(load.buffer, load.index) for load in loads_of(launch.body)}
+    passes = [loop.body for loop in loops if read_for(kernel, loop) == FOLDED] + [fold.body for fold in folds]
+    places = Counter(name for name, _ in {(load.buffer, load.index) for load in loads_of(launch.body)})
+    apart = {buffer.name for buffer in kernel.of(ir.Role.INPUT) if places[buffer.name] == 1}
+    apart -= {load.buffer for body in passes for load in loads_of(body)}
     common = dict[ir.Tile, dict[Place, str]]()
     for loop in written:
         own = placed[0].name if (placed := index_of(loop.body, loop.var)) else loop.var
         for load in loads_of(loop.body):
             is_common = {name for dim in load.index for name in dim.names if name.startswith("#")} == {own}
-            is_apart = load.buffer in inputs and load.buffer not in {each.buffer for each in read}
-            is_alone = load.where is None and [name for name, _ in places].count(load.buffer) == 1
-            if is_common and is_apart and is_alone and loop.tile:
+            if is_common and load.buffer in apart and load.where is None and loop.tile:
                 common.setdefault(loop.tile, {})[load.buffer, load.index] = own
     return common
 
