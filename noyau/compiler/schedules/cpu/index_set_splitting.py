@@ -8,9 +8,9 @@ length may be in each of its tiles."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 
 from noyau.compiler.lowering.loop_cuts import FEW, divisions
 from noyau.compiler.schedules.cpu.folds import fuse
@@ -28,25 +28,68 @@ Change = tuple[Dim, bool]  # from which round of a loop on a condition is anothe
 
 
 def cut_at_bounds(kernel: ir.Kernel) -> ir.Kernel:
-    """Each loop in lanes whose cells do one of two things by their place, as two loops."""
+    """Each loop in lanes whose cells do one of two things by their place, as two loops; one whose cells at its ends do
+    something else, as a stencil's do, as three, and that apart for the rows inside and those at the edge."""
     return with_bodies(kernel, lambda body: change_lanes(body, _cut))
 
 
 def _cut(loop: ir.Loop) -> Statements:
-    """A loop cut at the one place where conditions change; the loop itself where there is none, or more than one."""
-    changes = {change[0] for expr in every_expression(loop.body) if (change := _change(expr, loop.var))}
+    """A loop cut where its conditions change; the loop itself where none does, or their order is not known."""
     own = {s.name for s in loop.body if isinstance(s, ir.Let)}
+    comparisons = [expr for expr in every_expression(loop.body) if isinstance(expr, ir.Call)]
+    inside = {expr: change for expr in comparisons if (change := _change(expr, loop.var))}
+    points = {point for point, _ in inside.values()}
     is_long = (loop.extent.constant or LONG) >= LONG
-    if len(changes) != 1 or not is_long or not _is_straight(loop) or any(point.names & own for point in changes):
+    if not points or not is_long or not _is_straight(loop) or any(point.names & own for point in points):
         return (loop,)
-    (point,) = changes
+    if len(points) > 1:
+        rows = {expr: change for expr in comparisons if (change := _change_of_rows(expr, {loop.var, *own}))}
+        return _cut_edges(loop, inside, rows)
+    (point,) = points
     until = Dim.of(f"{loop.var}_until")
-    behind = substitute(_decide(loop, before=False), {loop.var: until + Dim.of(loop.var)})
+    before, behind = ({expr: state == first for expr, (_, first) in inside.items()} for state in (True, False))
     return (
         ir.Let(str(until), ir.Index(minimum(maximum(point, 0), loop.extent))),
-        replace(loop, extent=until, body=_decide(loop, before=True)),
-        replace(loop, extent=loop.extent - until, body=behind),
+        _part(loop, Dim.of(0), until, before),
+        _part(loop, until, loop.extent, behind),
     )
+
+
+def _cut_edges(loop: ir.Loop, cells: Mapping[ir.Expr, Change], rows: Mapping[ir.Expr, Change]) -> Statements:
+    """A loop as its first cells, those inside, of which no condition is left, and its last ones. Rows at an edge, in
+    which a condition on the place of the row is another one than in all others, have the loop as it was."""
+    first = {point for point, _ in cells.values() if _is_near_begin(point)}
+    last = [point for point, _ in cells.values() if point not in first]
+    if any((point - last[0]).constant is None for point in last):
+        return (loop,)
+    begin, until = Dim.of(f"{loop.var}_begin"), Dim.of(f"{loop.var}_until")
+    bounds = reduce(maximum, first, Dim.of(0)), maximum(reduce(minimum, last, loop.extent), begin)
+    of_rows = {expr: before != _is_near_begin(point) for expr, (point, before) in rows.items()}
+    known = {expr: before != (point in first) for expr, (point, before) in cells.items()}
+    decided = (
+        {expr: not state for expr, state in known.items() if len(first) == 1 and cells[expr][0] in first},
+        known,
+        {expr: not state for expr, state in known.items() if len({*last}) == 1 and cells[expr][0] in last},
+    )
+    lets = [
+        ir.Let(str(name), ir.Index(minimum(at, loop.extent))) for name, at in zip((begin, until), bounds, strict=True)
+    ]
+    ends = zip((Dim.of(0), begin, until), (begin, until, loop.extent), decided, strict=True)
+    loops = [_part(loop, start, end, {**of_rows, **states}) for start, end, states in ends]
+    condition = ir.when(ir.all_of(expr if state else ir.opposite(expr) for expr, state in of_rows.items()))
+    cut = (*lets, *loops)
+    return cut if condition is None else either(condition, cut, (loop,))
+
+
+def _part(loop: ir.Loop, begin: Dim, until: Dim, states: Mapping[ir.Expr, bool]) -> ir.Loop:
+    """A loop from one place up to another, between which conditions are known."""
+    body = substitute(_decide(loop.body, states), {loop.var: begin + Dim.of(loop.var)})
+    return replace(loop, extent=until - begin, body=body)
+
+
+def _is_near_begin(point: Dim) -> bool:
+    """Whether a place is so many cells from the begin, whatever the sizes are."""
+    return point.replace({name: 0 for name in point.names if name.startswith("#")}).constant is not None
 
 
 def _is_straight(loop: ir.Loop) -> bool:
@@ -67,17 +110,24 @@ def _change(expr: ir.Expr, variable: str) -> Change | None:
     return {Dim.of(1): (-at_first, True), Dim.of(-1): (at_first + 1, False)}.get(step)
 
 
-def _decide(loop: ir.Loop, *, before: bool) -> Statements:
-    """The body of a loop where the conditions are what they are before they change, or from there on."""
+def _change_of_rows(expr: ir.Call, own: Collection[str]) -> Change | None:
+    """The same of a comparison that is one for all rounds of a loop: by the variable of a loop around it."""
+    names = {name for each in expr.operands if isinstance(each, ir.Index) for name in each.dim.names}
+    outer = sorted(name for name in names if name.startswith("#"))
+    return None if names & {*own} else next(filter(None, (_change(expr, name) for name in outer)), None)
+
+
+def _decide(statements: Statements, states: Mapping[ir.Expr, bool]) -> Statements:
+    """Statements of which conditions are known."""
     constants: dict[str, ir.Const] = {}
 
     def simpler(expr: ir.Expr) -> ir.Expr:
-        if (change := _change(expr, loop.var)) is not None:
-            return ir.Const(change[1] == before, DType.BOOL)
+        if expr in states:
+            return ir.Const(states[expr], DType.BOOL)
         return _simpler(constants.get(expr.name, expr) if isinstance(expr, ir.Var) else expr)
 
     body: list[ir.Statement] = []
-    for statement in loop.body:
+    for statement in statements:
         body += rewrite((statement,), simpler)
         if isinstance(let := body[-1], ir.Let) and isinstance(let.value, ir.Const) and let.value.dtype is DType.BOOL:
             constants[let.name] = let.value
