@@ -23,14 +23,16 @@ class DefUse:
     nodes_at: dict[int, list[Node]] = field(default_factory=dict)
     producer_of: dict[str, int] = field(default_factory=dict)
     readers: dict[str, list[int]] = field(default_factory=dict)
-    indices: set[str] = field(default_factory=set)  # what is but an index of a loop: ranges, and views of them
+    indices: set[str] = field(
+        default_factory=set
+    )  # what is but an index of a loop or a known number: ranges, and views of them
     free: Positions = frozenset()  # shape arithmetic, and operators that make indices
 
     def __post_init__(self) -> None:
         for node in self.model.graph.nodes:
             if node.output in self.model.made_at:
                 self.nodes_at.setdefault(self.model.made_at[node.output], []).append(node)
-            if isinstance(node.kind, Iota) or (isinstance(node.kind, View) and node.inputs[0] in self.indices):
+            if isinstance(node.kind, Iota) or (isinstance(node.kind, View) and self.is_index(node.inputs[0])):
                 self.indices.add(node.output)
         for place in self.model.places:
             self.producer_of.update(dict.fromkeys(place.outputs, place.position))
@@ -38,6 +40,9 @@ class DefUse:
                 self.readers.setdefault(name, []).append(place.position)
         nodes_at = self.nodes_at.items()
         self.free = self.model.arithmetic | {p for p, nodes in nodes_at if all(n.output in self.indices for n in nodes)}
+
+    def is_index(self, name: str) -> bool:
+        return name in self.indices or is_scalar(self.model.graph[name])
 
     def consumers(self, position: int) -> Iterator[int]:
         for name in self.model.places[position].outputs:
@@ -83,7 +88,7 @@ class DefUse:
         node = self.model.graph[name]
         if name in nodes:
             return
-        if name in read or not (name in self.indices or is_scalar(node) or self.is_arithmetic_view(node)):
+        if name in read or not (self.is_index(name) or self.is_arithmetic_view(node)):
             node = replace(node, kind=Input(), inputs=())
         for operand in node.inputs:
             self.enter(operand, nodes, read)

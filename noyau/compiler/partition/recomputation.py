@@ -7,13 +7,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from noyau.compiler.lowering.loop_cuts import divisions
-from noyau.compiler.partition.costs import USUAL, cells, flops_within, usual
+from noyau.compiler.partition.costs import USUAL, cells, usual
 from noyau.compiler.schedules.primitives import flatten
+from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import product
 from noyau.ir.graph import Graph, Reduce
-from noyau.ir.loops import Fold, If, Kernel, Let, Loop, Statement
-from noyau.ir.walk import every_statement, folds_in
+from noyau.ir.loops import Call, Expr, Fold, If, Index, Kernel, Let, Load, Loop, Statement
+from noyau.ir.walk import every_statement, flops_of, folds_in, operands
 
 AGAIN = 12.0  # flops that may be computed again for each cell of the largest output
 PASSES = 8  # reductions that may need each other in turn: each is one more pass, which computes much of the others anew
@@ -103,6 +104,23 @@ def _visits(body: Iterable[Statement], times: float, place: int = 0) -> Iterator
                     yield origin[0], place, times, length, True
                 yield from _visits(fold.body, times * length, place + hash(name) % (1 << 32) + 1)
             case Let(_, value, origin) if origin:
-                yield origin[0], place, times, flops_within(value), False
+                yield origin[0], place, times, _flops(value), False
             case _:
                 pass
+
+
+def _flops(expr: Expr) -> float:
+    """The flops of a value, without conditions on its place: those are known for all cells but a few at the edges."""
+    match expr:
+        case Load():
+            return 0.0
+        case Call("where", (condition, *cases)) if _is_place(condition):
+            return sum(map(_flops, cases))
+        case _:
+            return 0.0 if _is_place(expr) else float(flops_of(expr)) + sum(map(_flops, operands(expr)))
+
+
+def _is_place(expr: Expr) -> bool:
+    """Whether an expression is a place, or a condition on nothing but places and sizes."""
+    is_condition = isinstance(expr, Call) and expr.dtype is DType.BOOL
+    return isinstance(expr, Index) or (is_condition and all(map(_is_place, operands(expr))))

@@ -84,6 +84,14 @@ def test_one_whose_length_no_input_tells_is_read():
     assert "r" in inputs(extracted(RANGE % "v", 3, 4))
 
 
+@pytest.mark.parametrize(("measured", "read"), [("x", ["x"]), ("v", ["b", "x"])])
+def test_a_number_that_fills_an_array_is_made_anew_as_a_range_is(measured, read):
+    """An array of one number went from one kernel to the next one."""
+    text = """(float[n] x, float[m] v) => (float[n] y) <float e = {0.25}>
+    { l = Shape(%s) b = Expand(e, l) y = Mul(x, b) }"""
+    assert sorted(inputs(extracted(text % measured, 2))) == read
+
+
 def test_ranges_and_shape_arithmetic_are_on_no_path():
     assert wires(RANGE % "x").free >= {0, 1, 2}
 

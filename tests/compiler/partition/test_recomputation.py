@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.partition import costs, recomputation
 from noyau.compiler.partition.recomputation import check_depth, check_divisions, check_recompute, repeats
+from noyau.compiler.passes.normal_form import normalise
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim
 from noyau.ir.graph import Map, Reduce
+from tests.compiler.autodiff.numeric import traced
 from tests.compiler.partition.test_costs import softmax
 from tests.nodes import F32, at, given, graph, value, view
 
@@ -49,6 +52,23 @@ def test_a_function_of_a_column_is_repeated_for_each_row():
     assert (found.value, found.times, found.reduction) == ("f", costs.USUAL, False)
     assert found.flops == pytest.approx(10 * (1 - 1 / costs.USUAL))
     check_recompute(outer("exp"), lower(outer("exp"), "k"))
+
+
+def test_conditions_on_places_are_not_counted_and_functions_of_places_are():
+    """Inside of a row the conditions of a stencil are known: see index_set_splitting."""
+
+    def stencil(u):
+        v = np.pad(u, 1)
+        return sum(v[i : i + u.shape[0], j : j + u.shape[1]] for i in range(3) for j in range(3))
+
+    def positions(u):
+        v = u * 0 + np.exp(np.arange(u.shape[1], dtype=np.float32))
+        return v[:, 1:] + v[:, :-1]
+
+    made = traced(stencil, (7, 9), dtype=F32)
+    assert repeats(made, lower(normalise(made), "k")) == []
+    made = normalise(traced(positions, (7, 9), dtype=F32))
+    assert any(found.flops >= 10 for found in repeats(made, lower(made, "k")))
 
 
 def test_what_is_dear_to_repeat_is_refused():
