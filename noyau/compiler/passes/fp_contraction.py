@@ -1,7 +1,11 @@
-"""Contraction of products and sums, kept from telling a value apart from its own maximum or minimum.
+"""Contraction of products and sums, kept from where one rounding more or less is seen.
 
-A kernel computes a value again rather than keep it: once for its maximum over a row, once for exp(value - maximum). In
-the second place a compiler may round a product in it otherwise than in the first:
+Before a cast to integers, or another step, an ulp is a whole step: grey values would differ from NumPy's, which rounds
+each product.
+
+Beside its own maximum or minimum a value has to be the same number. A kernel computes it anew rather than keep it, once
+for its maximum over a row, once for exp(value - maximum). In the second place a compiler may round a product in it
+otherwise than in the first:
 
 - it fuses the product with the difference: half an ulp of a huge value is a huge exponent, and the greatest cell of a
   row is not exp(0);
@@ -15,16 +19,16 @@ from dataclasses import replace
 
 from noyau.compiler.passes.rewrite import Rebuilder, rebuild, through_views
 from noyau.ir.graph import Gather, Graph, Map, Node, Reduce, Select, View
-from noyau.ir.operators import OPERATORS
+from noyau.ir.operators import OPERATORS, Fact, has
 
 _SUMS = (Map("add"), Map("subtract"))
 
 
-def round_before_differences(graph: Graph) -> Graph:
+def round_products(graph: Graph) -> Graph:
     """Let each value that is computed with products be rounded before its own maximum or minimum is taken off, and
     products that others want as well, or that a choice is added to, before they are parts of a sum that is set beside
-    its own maximum or minimum."""
-    shared = _operands_fused_once(graph)
+    its own maximum or minimum; and all products in sums that a step follows."""
+    shared = _operands_fused_once(graph) | _operands_before_steps(graph)
 
     def change(node: Node, rebuilder: Rebuilder) -> tuple[Node, ...]:
         places = {at for at, _ in enumerate(node.inputs) if (node.output, at) in shared}
@@ -108,6 +112,29 @@ def _operands_fused_once(graph: Graph) -> set[tuple[str, int]]:
                 products = [part.kind == Map("multiply") and (chosen or part.output in outside) for part in parts]
                 places |= {(name, at) for at, is_shared in enumerate(products) if is_shared}
     return places
+
+
+def _operands_before_steps(graph: Graph) -> set[tuple[str, int]]:
+    """The operands of sums, by the sum and the place, that are products, where a step follows, with nothing before it
+    that is inexact by more than a rounding."""
+    nodes, places, visited = graph.by_name, set[tuple[str, int]](), set[str]()
+    waiting = [node.inputs[0] for node in graph.nodes if _steps(node, nodes)]
+    while waiting:
+        node = nodes[waiting.pop()]
+        is_rounded = isinstance(node.kind, Map) and not OPERATORS[node.kind.function].ulp
+        if node.output not in visited and (is_rounded or isinstance(node.kind, View | Select | Gather)):
+            visited.add(node.output)
+            waiting += node.inputs
+            parts = (_origin(part, nodes) for part in _parts(node))
+            places |= {(node.output, at) for at, part in enumerate(parts) if part.kind == Map("multiply")}
+    return places
+
+
+def _steps(node: Node, nodes: Mapping[str, Node]) -> bool:
+    """Whether a value of a float is constant between its jumps."""
+    if not isinstance(node.kind, Map) or not nodes[node.inputs[0]].dtype.is_float:
+        return False
+    return has(node.kind.function, Fact.STEPS) or (node.kind == Map("cast") and not node.dtype.is_float)
 
 
 def _recomputed_values(name: str, nodes: Mapping[str, Node]) -> set[str]:

@@ -12,7 +12,7 @@ from functools import partial
 
 from noyau.compiler.passes.algebra import simplify_algebra
 from noyau.compiler.passes.cleanup import compose_views, drop_unused, fold_constants, merge_equal
-from noyau.compiler.passes.fp_contraction import round_before_differences
+from noyau.compiler.passes.fp_contraction import round_products
 from noyau.compiler.passes.rewrite import Change, Rebuilder, rebuild, through_views, with_dims
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim, Monomial, product, with_sides
@@ -25,7 +25,7 @@ LARGEST = 1 << 16  # of the numbers that are taken for a part of a formula, and 
 
 def normalise(graph: Graph) -> Graph:
     """All passes in order; inputs that nothing needs are gone, the others stand in the order of their first use."""
-    simplifying = (fold_constants, compose_views, simplify_algebra, merge_equal, round_before_differences)
+    simplifying = (fold_constants, compose_views, simplify_algebra, merge_equal, round_products)
     ordering = (lift_scalars, compose_views, merge_equal, order_operands, merge_equal, drop_unused)
     for change in (*simplifying, *ordering):
         graph = change(graph)
