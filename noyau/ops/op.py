@@ -194,9 +194,9 @@ class Op(OnTensors, Generic[P, R]):
         pandas and arrays of xarray give such, arrays of Dask too, not computed yet: see `noyau.ops.foreign_arrays`."""
         if is_traced() and are_tensors((*args, *kwargs.values())):
             return call_operator(self, args, kwargs)
-        if not kwargs and not runs_as_written():
+        if (not kwargs or self.names_out(kwargs)) and not runs_as_written():
             for fast_call in self.calls.plain:
-                results = fast_call(args, None)
+                results = fast_call(args, kwargs.get("out"))
                 if results is not MISS:
                     return results
         if any(map(is_labelled, (*args, *kwargs.values()))):
@@ -218,6 +218,11 @@ class Op(OnTensors, Generic[P, R]):
                 return results
         arguments, constants = self.arguments(args, kwargs)
         return self.calls.whole(arguments, constants, self.known_sizes(constants), out)
+
+    def names_out(self, kwargs: Mapping[str, Any]) -> bool:
+        """Whether a call names nothing but a NumPy array to write to."""
+        own = "out" not in self.description.reference.parameters
+        return own and len(kwargs) == 1 and type(kwargs.get("out")) is np.ndarray
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
         """Explain which kernel runs for these inputs, why, since when, what else may run, and what was rejected.

@@ -7,6 +7,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, count
 from math import inf
 from typing import Any, TypeAlias
@@ -25,7 +26,7 @@ from noyau.kernels.programs.generate import Once, constants_key, fit_layouts, sp
 from noyau.kernels.reference import Description, as_signed, runs_as_written
 from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.dispatch.choice import Explanation, Selection, Selector, explain_choice, explain_unsigned
-from noyau.ops.dispatch.fast_entries import Entry, entry, run
+from noyau.ops.dispatch.fast_entries import Entry, Ones, entry, run
 from noyau.signatures.binding import Bound, bind, kind_of
 from noyau.signatures.types import Signature, Term
 from noyau.text import collect
@@ -41,12 +42,13 @@ class ReferenceWarning(UserWarning):
 
 class Calls:
     """The calls of an op with a signature. `plain`: the ways of earlier calls that gave no constants, the last first;
-    `others`: those that gave some, by what they gave; `tensors`: the calls on tensors of torch, once there was one."""
+    `others`: those that gave some, by what they gave; `ones`: which axes of the arguments have one cell, where the
+    signature holds for such alone; `tensors`: the calls on tensors of torch, once there was one."""
 
     tensors: Any = None
 
-    def __init__(self, description: Description, signature: Signature) -> None:
-        self.description, self.signature = description, signature
+    def __init__(self, description: Description, signature: Signature, ones: Ones = None) -> None:
+        self.description, self.signature, self.ones = description, signature, ones
         self.choosing, self.token = Selector(description), new_token(description.name)
         self.plain: tuple[Entry, ...] = ()
         self.others: dict[Any, tuple[Entry, ...]] = {}
@@ -63,11 +65,15 @@ class Calls:
     def again(self, args: tuple[Any, ...], constants: Mapping[str, Any], out: Any) -> Any:
         """The results by the way of an earlier call that gave these constants, or MISS."""
         if not runs_as_written():
-            for fast_call in self.others.get(constants_key(constants), ()) if constants else self.plain:
+            for fast_call in self.fast_calls(constants):
                 results = fast_call(args, out)
                 if results is not MISS:
                     return results
         return MISS
+
+    def fast_calls(self, constants: Mapping[str, Any]) -> tuple[Entry, ...]:
+        """The ways of earlier calls that gave these constants, the last first."""
+        return self.others.get(constants_key(constants), ()) if constants else self.plain
 
     def whole(self, args: Sequence[Any], constants: Mapping[str, Any], sizes: Mapping[str, int], out: Any) -> Any:
         """The results for arguments in order, whatever they are; in the kind of array of the first one that is another
@@ -134,7 +140,7 @@ class Calls:
         """The fast call to what was chosen, the same one for all threads; kept unless there was no room for its C."""
         pair = kept.get(id(chosen))
         if pair is None:
-            pair = chosen, entry(self.description.name, self.signature, chosen)
+            pair = chosen, entry(self.description.name, self.signature, chosen, self.ones)
             if not library.awaits_room():
                 pair = kept.setdefault(id(chosen), pair)
         return pair[1]
@@ -204,21 +210,23 @@ class SignatureCalls:
 
 
 class UnsignedCalls:
-    """The calls of an op without a signature. `kinds`: by dtypes, ranks, axes of one cell and constants."""
+    """The calls of an op without a signature. `kinds`: by dtypes, ranks, axes of one cell and constants; `plain`: the
+    ways of all kinds for calls that gave no constants."""
 
-    plain: tuple[Entry, ...] = ()
     tensors: Any = None
 
     def __init__(self, description: Description) -> None:
         self.description, self.token = description, new_token(description.name)
         self.unwarned = threading.Lock()  # whoever takes it warns
         self.kinds: dict[Any, list[SignatureCalls]] = {}
+        self.plain: tuple[Entry, ...] = ()
         self.once = Once()
 
     def forget(self) -> None:
         """Decide anew at the next call."""
         for each in chain.from_iterable(self.kinds.values()):
             each.calls.forget()
+        self.plain = ()
 
     def again(self, args: tuple[Any, ...], constants: Mapping[str, Any], out: Any) -> Any:
         """Nothing is known before the arrays are looked at."""
@@ -228,12 +236,14 @@ class UnsignedCalls:
         """By a kernel of the signature of such arrays, else by a trusted one, else by the reference with a warning."""
         if not runs_as_written():
             try:
-                return self.through(*self.split(args, constants), sizes, out)
+                return self.through(*self.split(args, constants), sizes, out, plain=not constants)
             except UnsupportedError as error:
                 results = self.run_trusted(args)
                 if results is not MISS:
                     return results
                 self.warn(str(error))
+                if not constants:
+                    self.plain = _first(partial(self.run_as_written, tuple(map(_shape, args))), self.plain)
         results = self.description.reference.function(*args, **constants)
         return results if out is None else write(self.description.name, results, out, args)
 
@@ -255,14 +265,22 @@ class UnsignedCalls:
             end -= 1
         return args[:end], {**constants, **dict(zip(names[end:], args[end:], strict=False))}
 
-    def through(self, args: Sequence[Any], constants: Mapping[str, Any], sizes: Mapping[str, int], out: Any) -> Any:
-        """By the way of an earlier call like it, else the whole way."""
+    def through(
+        self, args: Sequence[Any], constants: Mapping[str, Any], sizes: Mapping[str, int], out: Any, *, plain: bool
+    ) -> Any:
+        """By the way of an earlier call like it, else the whole way. `plain`: it gave no constants."""
         if all(type(each) is np.ndarray for each in args):
             for signed in self.kinds.get((tuple(map(_kind, args)), constants_key(constants)), ()):
                 results = signed.calls.again(tuple(args), constants, out)
                 if results is not MISS:
                     return results
-        return self.of_signature(args, constants).whole(args, constants, sizes, out)
+        calls = self.of_signature(args, constants)
+        entries, results = calls.entries, calls.whole(args, constants, sizes, out)
+        if plain and (fast_calls := calls.fast_calls(constants)):
+            self.plain = _first(fast_calls[0], self.plain)
+            if entries is not calls.entries:  # they were forgotten meanwhile
+                self.plain = ()
+        return results
 
     def of_signature(self, args: Sequence[Any], constants: Mapping[str, Any]) -> Calls:
         """The calls of the signature that these arguments have. UnsupportedError where there is none."""
@@ -278,7 +296,8 @@ class UnsignedCalls:
         trace = trace_shapes(reference.function, shapes, reference.constants)
         signature = signature_of(trace)
         description = replace(self.description, reference=reference, signature=signature)
-        signed = SignatureCalls(Calls(description, signature), trace.graph.demands)
+        calls = Calls(description, signature, tuple(map(_ones, arrays.values())))
+        signed = SignatureCalls(calls, trace.graph.demands)
         self.kinds.setdefault(key, []).append(signed)
         return signed
 
@@ -298,6 +317,12 @@ class UnsignedCalls:
                 raise UnsupportedError(f"{message}; {remedy}: a keyword-only parameter with a default")
             result[name] = np.asarray(array)
         return result
+
+    def run_as_written(self, shapes: Sequence[Any], args: tuple[Any, ...], out: Any) -> Any:
+        """The results of the reference for arrays of shapes for which there is no signature, or MISS."""
+        if out is not None or tuple(map(_shape, args)) != shapes or None in shapes:
+            return MISS
+        return self.description.reference.function(*args)
 
     def run_trusted(self, args: Sequence[Any]) -> Any:
         """The results of a trusted kernel, or MISS."""
@@ -322,7 +347,16 @@ def signature_of(trace: Trace) -> Signature:
 
 
 def _kind(array: Array) -> tuple[Any, ...]:
-    return array.dtype, tuple(extent == 1 for extent in array.shape)
+    return array.dtype, _ones(array)
+
+
+def _shape(value: Any) -> tuple[Any, ...] | None:
+    return (value.dtype, value.shape) if type(value) is np.ndarray else None
+
+
+def _ones(array: Array) -> tuple[bool, ...]:
+    """Which axes have one cell."""
+    return tuple(extent == 1 for extent in array.shape)
 
 
 def dtype_of(name: str, array: Array) -> DType:

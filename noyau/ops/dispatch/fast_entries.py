@@ -30,12 +30,14 @@ Array = np.ndarray
 Run: TypeAlias = Callable[..., list[Array]]
 Into: TypeAlias = Callable[[Sequence[Array], Sequence[Array]], bool]
 Entry: TypeAlias = Callable[[tuple[Any, ...], Any], Any]  # arguments, out -> results, or MISS
+Ones: TypeAlias = Sequence[tuple[bool, ...]] | None  # of each argument, which axes have one cell
 _ALONE = {Family.FLOAT: DType.F64, Family.INT: DType.I64}  # of a Python number that no array stands beside
 
 
-def entry(label: str, signature: Signature, chosen: Selection) -> Entry | None:
-    """The entry that takes the arguments of a call as they are, and misses another key. None for the reference."""
-    fast_call: Entry | None = of_sizes(chosen, partial(_fast_call, label, signature, chosen.wanted), _by_size)
+def entry(label: str, signature: Signature, chosen: Selection, ones: Ones = None) -> Entry | None:
+    """The entry that takes the arguments of a call as they are, and misses another key, or other axes of one cell than
+    `ones`. None for the reference."""
+    fast_call: Entry | None = of_sizes(chosen, partial(_fast_call, label, signature, chosen.wanted, ones), _by_size)
     return fast_call
 
 
@@ -58,14 +60,17 @@ def run(choice: Choice, specialization: Specialization, arrays: Sequence[Array])
             raise UnsupportedError("the reference is no kernel")
 
 
-def arguments_of(signature: Signature, specialization: Specialization, *, packed: bool = False) -> list[Argument]:
+def arguments_of(
+    signature: Signature, specialization: Specialization, ones: Ones = None, *, packed: bool = False
+) -> list[Argument]:
     """The arguments that an entry takes, by place; with `packed`, arrays in C order alone."""
     arguments = []
     for at, (term, value) in enumerate(zip(signature.inputs, specialization.instance.inputs, strict=True)):
         layout = PACKED if packed else specialization.layout(at)
         numbers = TAKES[value.dtype.kind] if _takes_numbers(signature, term, value) else ()
         equals = specialization.integers.get(value.name)
-        arguments.append(Argument(value.dtype, len(value.shape), layout, numbers=numbers, equals=equals))
+        axes = None if ones is None else ones[at]
+        arguments.append(Argument(value.dtype, len(value.shape), layout, numbers=numbers, ones=axes, equals=equals))
     return arguments
 
 
@@ -77,24 +82,26 @@ def _takes_numbers(signature: Signature, term: Term, value: Value) -> bool:
     return settled or (term.element is not Family.ANY and value.dtype is _ALONE.get(term.element))
 
 
-def _fast_call(label: str, signature: Signature, specialization: Specialization, choice: Choice) -> Entry | None:
+def _fast_call(
+    label: str, signature: Signature, specialization: Specialization, ones: Ones, choice: Choice
+) -> Entry | None:
     scalars = [value.scalar for value in specialization.instance.outputs]
     match choice.runner:
         case None:
             return None
         case BuiltProgram(library=path) if path is not None and choice.runner.generated.program.single is not None:
             symbol = f"{choice.runner.generated.program.kernels[0].name}_kernel"
-            return FastCall(path, symbol, arguments_of(signature, specialization), scalars, label).call
+            return FastCall(path, symbol, arguments_of(signature, specialization, ones), scalars, label).call
         case UserKernel(language=language) if LANGUAGES[language].is_native:
             path_and_symbol = library_of(choice.runner, specialization.instance, specialization.constants)
-            ends = arguments_of(signature, specialization, packed=True)
+            ends = arguments_of(signature, specialization, ones, packed=True)
             return FastCall(*path_and_symbol, ends, scalars, label).call
         case BuiltProgram():
-            ends, program = arguments_of(signature, specialization), choice.runner
+            ends, program = arguments_of(signature, specialization, ones), choice.runner
             return partial(_plainly, label, ends, scalars, in_memory(program), into=into(program))
         case UserKernel():
             by_python = FunctionKernel(choice.runner, specialization.instance, specialization.constants)
-            ends = arguments_of(signature, specialization)
+            ends = arguments_of(signature, specialization, ones)
             return partial(_plainly, label, ends, scalars, as_called(by_python, specialization))
         case _:
             assert_never(choice.runner)

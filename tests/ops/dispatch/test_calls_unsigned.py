@@ -60,6 +60,83 @@ def test_calls_alike_look_nothing_up(monkeypatch):
     assert_alike(op, numbers(9), numbers(9))
 
 
+def test_a_kind_that_is_known_goes_through_no_more_than_its_fast_call(monkeypatch):
+    op = both_op()
+    pairs = [((3, 4), (4,)), ((3, 1), (1, 5)), ((3, 4), (3, 4))]
+    for one, two in pairs:
+        op(numbers(*one), numbers(*two))
+    assert len(op.calls.plain) == len(pairs)
+    monkeypatch.setattr(op.calls, "whole", None)
+    for one, two in pairs:
+        assert_alike(op, numbers(*one), numbers(*two))
+
+
+@pytest.mark.parametrize("shapes", [((1, 4), (4,)), ((3, 1), (4,)), ((3, 4), (1,)), ((3, 4), (1, 4))])
+def test_axes_of_one_cell_are_another_kind(shapes):
+    op = both_op()
+    op(numbers(3, 4), numbers(4))
+    (fast_call,) = op.calls.plain
+    assert not fast_call(tuple(numbers(*shape) for shape in shapes), None)
+    assert_alike(op, *(numbers(*shape) for shape in shapes))
+
+
+def test_calls_of_which_a_constant_stands_at_its_default_are_plain(monkeypatch):
+    @noyau.op
+    def scaled(x, factor=2.0):
+        return x * np.float32(factor)
+
+    assert scaled(numbers(3))[1] == scaled.reference(numbers(3))[1]
+    with pytest.warns(noyau.ReferenceWarning, match="factor is a float"):
+        assert scaled(numbers(3), 3.0)[1] == scaled.reference(numbers(3), 3.0)[1]
+    monkeypatch.setattr(scaled.calls, "whole", None)
+    assert scaled(numbers(5))[1] == scaled.reference(numbers(5))[1]
+
+
+def test_what_is_forgotten_is_plain_no_more():
+    op = both_op()
+    op(numbers(3), numbers(3))
+    op.calls.forget()
+    assert op.calls.plain == ()
+    assert_alike(op, numbers(3), numbers(3))
+
+
+def test_arrays_of_a_shape_that_cannot_be_traced_are_traced_once(monkeypatch):
+    @noyau.op
+    def ordered(x):
+        return np.sort(x)
+
+    with pytest.warns(noyau.ReferenceWarning, match="it sorts"):
+        ordered(numbers(5))
+    monkeypatch.setattr(ordered.calls, "of_signature", None)
+    assert np.array_equal(ordered(numbers(5)), np.sort(numbers(5)))
+    monkeypatch.undo()
+    assert np.array_equal(ordered(numbers(6)), np.sort(numbers(6)))
+    assert np.array_equal(ordered(numbers(5).astype(np.float64)), np.sort(numbers(5)))
+    out = np.empty(5, np.float32)
+    assert ordered(numbers(5), out=out) is out
+
+
+def test_results_go_to_an_array_by_the_fast_call(monkeypatch):
+    @noyau.op
+    def doubled(x):
+        return x * 2
+
+    doubled(numbers(3))
+    monkeypatch.setattr(doubled.calls, "whole", None)
+    out = np.empty(7, np.float32)
+    assert doubled(numbers(7), out=out) is out
+    assert np.array_equal(out, numbers(7) * 2)
+
+
+def test_a_parameter_of_the_name_out_is_no_array_to_write_to():
+    @noyau.op("f32[n], f32[n] -> y: f32[n]")
+    def less(x, out):
+        return x - out
+
+    less(numbers(3), numbers(3))
+    assert not less(numbers(3), out=numbers(3)).any()
+
+
 def test_shapes_that_numpy_refuses_are_refused_by_numpy():
     op = both_op()
     op(numbers(3), numbers(3))
