@@ -355,7 +355,7 @@ def _shape(value: Any) -> tuple[Any, ...] | None:
 
 
 def _ones(array: Array) -> tuple[bool, ...]:
-    """Which axes have one cell."""
+    """Find the axes of one cell."""
     return tuple(extent == 1 for extent in array.shape)
 
 

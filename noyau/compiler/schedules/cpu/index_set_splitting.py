@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from functools import partial, reduce
+from typing import TypeAlias
 
 from noyau.compiler.lowering.loop_cuts import FEW, divisions
 from noyau.compiler.schedules.cpu.folds import fuse
@@ -25,6 +26,8 @@ from noyau.ir.walk import all_dims, every_expression, rewrite, substitute, with_
 # loops, those of 64 cells 0.8 (where one branch is an exponential) to 1.07 times, those of 256 cells 0.65 to 0.92.
 LONG = 64
 Change = tuple[Dim, bool]  # from which round of a loop on a condition is another one, and what it is before
+Changes: TypeAlias = Mapping[ir.Expr, Change]
+States: TypeAlias = Mapping[ir.Expr, bool]  # conditions, and what is known of them
 
 
 def cut_at_bounds(kernel: ir.Kernel) -> ir.Kernel:
@@ -37,51 +40,49 @@ def _cut(loop: ir.Loop) -> Statements:
     """A loop cut where its conditions change; the loop itself where none does, or their order is not known."""
     own = {s.name for s in loop.body if isinstance(s, ir.Let)}
     comparisons = [expr for expr in every_expression(loop.body) if isinstance(expr, ir.Call)]
-    inside = {expr: change for expr in comparisons if (change := _change(expr, loop.var))}
-    points = {point for point, _ in inside.values()}
+    cells: Changes = {expr: change for expr in comparisons if (change := _change(expr, loop.var))}
+    points = {point for point, _ in cells.values()}
     is_long = (loop.extent.constant or LONG) >= LONG
     if not points or not is_long or not _is_straight(loop) or any(point.names & own for point in points):
         return (loop,)
     if len(points) > 1:
-        rows = {expr: change for expr in comparisons if (change := _change_of_rows(expr, {loop.var, *own}))}
-        return _cut_edges(loop, inside, rows)
+        rows = ((expr, _change_of_rows(expr, {loop.var, *own})) for expr in comparisons)
+        return _cut_edges(loop, cells, {expr: change for expr, change in rows if change})
     (point,) = points
     until = Dim.of(f"{loop.var}_until")
-    before, behind = ({expr: state == first for expr, (_, first) in inside.items()} for state in (True, False))
     return (
         ir.Let(str(until), ir.Index(minimum(maximum(point, 0), loop.extent))),
-        _part(loop, Dim.of(0), until, before),
-        _part(loop, until, loop.extent, behind),
+        _part(loop, Dim.of(0), until, {expr: before for expr, (_, before) in cells.items()}),
+        _part(loop, until, loop.extent, {expr: not before for expr, (_, before) in cells.items()}),
     )
 
 
-def _cut_edges(loop: ir.Loop, cells: Mapping[ir.Expr, Change], rows: Mapping[ir.Expr, Change]) -> Statements:
-    """A loop as its first cells, those inside, of which no condition is left, and its last ones. Rows at an edge, in
-    which a condition on the place of the row is another one than in all others, have the loop as it was."""
-    first = {point for point, _ in cells.values() if _is_near_begin(point)}
-    last = [point for point, _ in cells.values() if point not in first]
-    if any((point - last[0]).constant is None for point in last):
+def _cut_edges(loop: ir.Loop, cells: Changes, rows: Changes) -> Statements:
+    """A loop as its first cells, those inside, of which no condition is left, and its last ones. Rows at an edge, of
+    which a condition on the place of the row is another one than of all others, have the loop as it was."""
+    points = dict.fromkeys(point for point, _ in cells.values())
+    first, last = (tuple(each for each in points if _is_near_begin(each) == near) for near in (True, False))
+    if any((point - other).constant is None for point in last for other in last):
         return (loop,)
     begin, until = Dim.of(f"{loop.var}_begin"), Dim.of(f"{loop.var}_until")
-    bounds = reduce(maximum, first, Dim.of(0)), maximum(reduce(minimum, last, loop.extent), begin)
-    of_rows = {expr: before != _is_near_begin(point) for expr, (point, before) in rows.items()}
-    known = {expr: before != (point in first) for expr, (point, before) in cells.items()}
-    decided = (
-        {expr: not state for expr, state in known.items() if len(first) == 1 and cells[expr][0] in first},
-        known,
-        {expr: not state for expr, state in known.items() if len({*last}) == 1 and cells[expr][0] in last},
+    inside: States = {expr: before != (point in first) for expr, (point, before) in cells.items()}
+    of_rows: States = {expr: before != _is_near_begin(point) for expr, (point, before) in rows.items()}
+    # of cells at an end it is known what is other than inside, where one place alone is near that end
+    begins = {expr: not inside[expr] for expr, (point, _) in cells.items() if (point,) == first}
+    ends = {expr: not inside[expr] for expr, (point, _) in cells.items() if (point,) == last}
+    most = maximum(reduce(minimum, last, loop.extent), begin)
+    cut: Statements = (
+        ir.Let(str(begin), ir.Index(minimum(reduce(maximum, first, Dim.of(0)), loop.extent))),
+        ir.Let(str(until), ir.Index(minimum(most, loop.extent))),
+        _part(loop, Dim.of(0), begin, {**of_rows, **begins}),
+        _part(loop, begin, until, {**of_rows, **inside}),
+        _part(loop, until, loop.extent, {**of_rows, **ends}),
     )
-    lets = [
-        ir.Let(str(name), ir.Index(minimum(at, loop.extent))) for name, at in zip((begin, until), bounds, strict=True)
-    ]
-    ends = zip((Dim.of(0), begin, until), (begin, until, loop.extent), decided, strict=True)
-    loops = [_part(loop, start, end, {**of_rows, **states}) for start, end, states in ends]
     condition = ir.when(ir.all_of(expr if state else ir.opposite(expr) for expr, state in of_rows.items()))
-    cut = (*lets, *loops)
     return cut if condition is None else either(condition, cut, (loop,))
 
 
-def _part(loop: ir.Loop, begin: Dim, until: Dim, states: Mapping[ir.Expr, bool]) -> ir.Loop:
+def _part(loop: ir.Loop, begin: Dim, until: Dim, states: States) -> ir.Loop:
     """A loop from one place up to another, between which conditions are known."""
     body = substitute(_decide(loop.body, states), {loop.var: begin + Dim.of(loop.var)})
     return replace(loop, extent=until - begin, body=body)
@@ -117,7 +118,7 @@ def _change_of_rows(expr: ir.Call, own: Collection[str]) -> Change | None:
     return None if names & {*own} else next(filter(None, (_change(expr, name) for name in outer)), None)
 
 
-def _decide(statements: Statements, states: Mapping[ir.Expr, bool]) -> Statements:
+def _decide(statements: Statements, states: States) -> Statements:
     """Statements of which conditions are known."""
     constants: dict[str, ir.Const] = {}
 
