@@ -152,6 +152,19 @@ def transpose(x):
     return np.ascontiguousarray(x.T)
 
 
+@noyau.op("f32[h, w] -> f32[h, w]")
+def heat(u):
+    v = u.copy()
+    v[1:-1, 1:-1] = np.float32(0.25) * (u[:-2, 1:-1] + u[2:, 1:-1] + u[1:-1, :-2] + u[1:-1, 2:])
+    return v
+
+
+def torch_heat(u):
+    v = u.clone()
+    v[1:-1, 1:-1] = 0.25 * (u[:-2, 1:-1] + u[2:, 1:-1] + u[1:-1, :-2] + u[1:-1, 2:])
+    return v
+
+
 def torch_black_scholes(s, k):
     d1 = (torch.log(s / k) + float(DRIFT)) / float(DEVIATION)
 
@@ -218,6 +231,7 @@ CASES = (
         F.cross_entropy,
     ),
     Case(transpose, lambda rng: (normal(rng, ROWS, WIDTH),), lambda x: x.t().contiguous()),
+    Case(heat, lambda rng: (normal(rng, ROWS, WIDTH),), torch_heat),
 )
 
 NUMBERS = {"one": np.float32(1), "half": np.float32(0.5), "slope": SLOPE, "cubic": np.float32(0.044715)}
