@@ -275,6 +275,9 @@ def cell_of_number(dtype: np.dtype, value: bool | int | float) -> np.ndarray | N
 
 
 def _fits(end: Argument, array: np.ndarray) -> bool:
-    if array.ndim != end.rank or array.dtype != end.dtype.numpy or layout_of(array) != end.layout:
+    if array.ndim != end.rank or array.dtype != end.dtype.numpy:
         return False
-    return end.ones is None or end.ones == tuple(extent == 1 for extent in array.shape)
+    layout = layout_of(array)
+    if layout is not end.layout and layout != end.layout:  # most are the one PACKED
+        return False
+    return end.ones is None or end.ones == tuple([extent == 1 for extent in array.shape])

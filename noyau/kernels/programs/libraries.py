@@ -124,13 +124,15 @@ def slope_of(dim: Dim, axis: int) -> Dim | None:
 class Product:
     """An einsum of two operands, no letter twice in one of them, as a product of stacks of matrices: letters that are
     summed away beforehand; the axes of each operand in the order batch, rows, columns; how many are of the batch, and
-    are rows and columns; the order of the result. An order that is None is the one there is."""
+    are rows and columns; the order of the result. An order that is None is the one there is. `is_matmul`: whether
+    np.matmul does it without a reshape, of matrices, stacks of them, or a matrix and a vector."""
 
     alone: tuple[tuple[int, ...], tuple[int, ...]]
     orders: tuple[tuple[int, ...] | None, tuple[int, ...] | None]
     batch: int
     sides: tuple[tuple[int, int], tuple[int, int]]
     turned: tuple[int, ...] | None
+    is_matmul: bool
 
     def matrices(self, at: int, array: Any, permute: Permute) -> tuple[Any, tuple[int, ...], tuple[int, ...]]:
         """An operand, of NumPy or torch, as a stack of matrices; its extents before the columns, and theirs."""
@@ -165,7 +167,9 @@ def product(equation: str) -> Product:
     orders = _order(first, [*batch, *rows, *summed]), _order(second, [*batch, *summed, *columns])
     sides = (len(rows), len(summed)), (len(summed), len(columns))
     turned = _order("".join([*batch, *rows, *columns]), list(result))
-    return Product((alone[0], alone[1]), orders, len(batch), sides, turned)
+    with_vector = not batch and sides in (((1, 1), (1, 0)), ((0, 1), (1, 1)))
+    is_matmul = alone == ((), ()) and (with_vector or sides == ((1, 1), (1, 1)))
+    return Product((alone[0], alone[1]), orders, len(batch), sides, turned, is_matmul)
 
 
 def _order(term: str, names: Sequence[str]) -> tuple[int, ...] | None:
@@ -176,16 +180,30 @@ def _order(term: str, names: Sequence[str]) -> tuple[int, ...] | None:
 def contract(equation: str, operands: Sequence[Array], dtype: np.dtype) -> Array:
     """An einsum of two operands, computed in `dtype` by np.matmul."""
     how = product(equation)
-    left, right = (how.matrices(at, np.asarray(each, dtype), np.transpose) for at, each in enumerate(operands))
-    pair = [array if is_blas_s(array) else np.ascontiguousarray(array) for array in (left[0], right[0])]
+    arrays = [np.asarray(each, dtype) for each in operands]
+    if how.is_matmul:
+        left, right = (
+            each if order is None else each.transpose(order) for each, order in zip(arrays, how.orders, strict=True)
+        )
+        shape: tuple[int, ...] | None = None
+    else:
+        (left, rows, _), (right, _, columns) = (how.matrices(at, each, np.transpose) for at, each in enumerate(arrays))
+        shape = rows + columns
+    pair = [array if array.ndim < 2 or is_blas_s(array) else np.ascontiguousarray(array) for array in (left, right)]
     with np.errstate(all="ignore"):  # np.einsum warns of nothing
         whole = np.matmul(*pair)
-    return np.asarray(how.result(whole, left[1] + right[2], np.transpose), order="C")
+    if shape is not None:
+        whole = how.result(whole, shape, np.transpose)
+    elif how.turned is not None:
+        whole = whole.transpose(how.turned)
+    return whole if whole.flags.c_contiguous else np.ascontiguousarray(whole)
 
 
 def is_blas_s(array: Array) -> bool:
     """Whether BLAS takes matrices [..., rows, columns] as they lie. Of any others NumPy adds products up one by one,
     in one number, which is slower than a copy and loses what BLAS does not."""
+    if array.flags.c_contiguous:
+        return True
     rows, columns = array.shape[-2:]
     down, along, cell = *array.strides[-2:], array.itemsize
     by_rows = (along == cell or columns < 2) and (down >= max(columns, 1) * cell or rows < 2)

@@ -158,13 +158,30 @@ class ProgramRunner:
         calls = iter(kernels)
         self.steps = [
             (
-                next(calls) if isinstance(step, KernelStep) else library(step.graph),
+                next(calls) if isinstance(step, KernelStep) else self.library_call(step.graph, program, library),
                 [places[node.output] for node in step.graph.inputs],
                 [places[name] for name in step.graph.outputs],
             )
             for step in program.steps
         ]
         self.results = [places[name] for name in program.graph.outputs]
+
+    def library_call(self, graph: Graph, program: Program, library: Callable[[Graph], StepRun]) -> StepRun:
+        """A library call; what follows from sizes alone, and leaves the program nowhere, is kept for the next ones."""
+        call = library(graph)
+        if graph.inputs or {*graph.outputs} & {*program.graph.outputs}:
+            return call
+        last: tuple[Sizes, Sequence[Any]] = {}, ()
+
+        def again(arrays: Sequence[Any], sizes: Sizes) -> Sequence[Any]:
+            nonlocal last
+            known, values = last
+            if known != sizes or not values:
+                values = call(arrays, sizes)
+                last = sizes, values
+            return values
+
+        return again
 
     def __call__(self, *arrays: Any) -> list[Any]:
         sizes = self.solve(arrays)

@@ -6,7 +6,7 @@ import pytest
 import noyau
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.partition import cut as partition_cut
-from noyau.kernels.programs.program import KernelStep, LibraryStep
+from noyau.kernels.programs.program import KernelStep, LibraryStep, ProgramRunner, by_numpy
 from tests.ops.dispatch.ops import generated, linear_op, numbers, softmax_op
 
 
@@ -46,6 +46,39 @@ def test_a_matrix_product_is_left_to_numpy():
     assert library.reason == "a product of matrices is a call of BLAS"
     assert isinstance(kernel, KernelStep)
     assert [node.output for node in kernel.graph.inputs][:1] == ["bias"]
+
+
+def test_what_follows_from_sizes_alone_is_computed_once_for_each():
+    @noyau.op("f32[n, m], f32[n] -> f32[m]")
+    def means(x, w):
+        return x.T @ w / len(w)
+
+    made = generated(means, numbers(3, 4), numbers(3)).program
+    calls = []
+
+    def library(graph):
+        call = by_numpy(graph)
+        if graph.inputs:
+            return call
+        return lambda arrays, sizes: calls.append(dict(sizes)) or call(arrays, sizes)
+
+    kernels = [lambda arrays, sizes: [arrays[0] / arrays[1]]]
+    run = ProgramRunner(made, kernels, library)
+    for rows in (3, 3, 5, 5, 3):
+        x, w = numbers(rows, 4), numbers(rows)
+        assert np.allclose(run(x, w)[0], means.reference(x, w))
+    assert [next(iter(sizes.values())) for sizes in calls] == [3, 5, 3]
+
+
+def test_a_result_that_follows_from_sizes_alone_is_made_anew():
+    @noyau.op
+    def counted(x, w):
+        return x @ w, np.arange(x.shape[0])
+
+    for _ in range(2):
+        _, places = counted(numbers(3, 4), numbers(4, 2))
+        assert places.tolist() == [0, 1, 2]
+        places[:] = 7
 
 
 def test_nothing_but_a_product_needs_no_kernel():
