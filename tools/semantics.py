@@ -73,7 +73,8 @@ _RULES = (
     "-0.0 and denormals are kept; nothing is flushed to zero. Of 0.0 and -0.0, `maximum` and `minimum` may give "
     "either.",
     "Infinities are ordinary values: masks are full of -inf, and no language may assume that there are none.",
-    "`a * b + c` may be rounded once instead of twice.",
+    "`a * b + c` may be rounded once instead of twice; not where a step follows (a cast to integers, `floor`, "
+    "`round`...), for there an ulp is a whole step: grey values are NumPy's.",
     "Sums run in fixed lanes and blocks that are merged in order, so that bits do not depend on the number of threads. "
     "They may differ in the last bits from a sum in the order of the index. Whether a sum that overflows on its way, "
     "or meets infinities, ends as inf, -inf or NaN depends on its order, and in chains of matrix products on their "
