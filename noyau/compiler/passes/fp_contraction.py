@@ -17,8 +17,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from noyau.compiler.passes.rewrite import Rebuilder, rebuild, through_views
-from noyau.ir.graph import Gather, Graph, Map, Node, Reduce, Select, View
+from noyau.ir.graph import Constant, Gather, Graph, Map, Node, Reduce, Select, View
 from noyau.ir.operators import OPERATORS, Fact, has
 
 _SUMS = (Map("add"), Map("subtract"))
@@ -126,8 +128,15 @@ def _operands_before_steps(graph: Graph) -> set[tuple[str, int]]:
             visited.add(node.output)
             waiting += node.inputs
             parts = (_origin(part, nodes) for part in _parts(node))
-            places |= {(node.output, at) for at, part in enumerate(parts) if part.kind == Map("multiply")}
+            places |= {(node.output, at) for at, part in enumerate(parts) if _is_inexact(part, nodes)}
     return places
+
+
+def _is_inexact(node: Node, nodes: Mapping[str, Node]) -> bool:
+    """Whether a value is a product that is rounded, as none by a power of two is."""
+    factors = [through_views(nodes, name).kind for name in node.inputs] if node.kind == Map("multiply") else []
+    numbers = [factor.value for factor in factors if isinstance(factor, Constant) and factor.value.size == 1]
+    return bool(factors) and all(abs(np.frexp(number.item())[0]) != 0.5 for number in numbers)
 
 
 def _steps(node: Node, nodes: Mapping[str, Node]) -> bool:

@@ -95,6 +95,10 @@ def to_floors(x, y):
     return np.floor(np.maximum(x * y - y * 3, -x * x + y))
 
 
+def to_edges(x, y):
+    return (x * 2 - y * 0.25 + y * -3).astype(np.int32)
+
+
 def to_floor_of_a_function(x, y):
     return np.floor(np.exp(x * y + x))
 
@@ -138,7 +142,8 @@ def test_products_are_rounded_before_their_own_extreme_is_beside_them(function, 
 
 
 @pytest.mark.parametrize(
-    ("function", "count"), [(to_grey, 3), (to_floors, 3), (to_floor_of_a_function, 0), (to_a_comparison, 0)]
+    ("function", "count"),
+    [(to_grey, 3), (to_floors, 3), (to_edges, 1), (to_floor_of_a_function, 0), (to_a_comparison, 0)],
 )
 def test_products_in_sums_before_a_step_are_rounded(function, count):
     made = round_products(traced(function, SHAPE, SHAPE, dtype=DType.F32))
