@@ -175,6 +175,9 @@ FITS = {
     ),
     "exp_f64": Fit(E_TO_R, 9, -HALF_LN2, HALF_LN2, small(1), DOUBLE),
     "log_f64": Fit(LOG_OF_RATIO, 6, mp.mpf(0), RATIO**2, small(1), DOUBLE),
+    "asin_f64": Fit(odd(lambda x: mp.asin(x) - x, 3), 12, mp.mpf(0), mp.mpf("0.25"), small(1), DOUBLE),
+    "atan_f64": Fit(odd(lambda x: mp.atan(x) - x, 3), 12, mp.mpf(0), HALF**2, small(1), DOUBLE),
+    "sinh_f64": Fit(odd(lambda x: mp.sinh(x) - x, 3), 6, mp.mpf(0), mp.mpf(1), small(1), DOUBLE),
     "erf_f64": Fit(odd(lambda x: mp.erf(x) - x, 1), 11, mp.mpf(0), mp.mpf(1), small(0), DOUBLE),
     "erf_f64_tail": Fit(
         lambda t: scaled_erfc(folded(t)),

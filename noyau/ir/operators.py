@@ -309,6 +309,8 @@ _TABLE = (
         lambda x, y, g: g / (x + 1.0)),
     _smooth("sqrt", "the square root of x", np.sqrt, (4, 0.0), ("sqrt", "sqrt", "Sqrt"), lambda x, y, g: g / (y * 2.0),
         Fact.ROUNDS | Fact.OF_POSITIVES | Fact.KEEPS_SIGN),
+    _smooth("cbrt", "the cube root of x", np.cbrt, (16, 2.0), ("cbrt", "", ""), lambda x, y, g: g / (y * y * 3.0),
+        Fact.KEEPS_SIGN),
     _smooth("rsqrt", "1 / sqrt(x)", lambda x: np.divide(1, np.sqrt(x)).astype(x.dtype), (8, 2.0), ("", "rsqrt", ""),
         lambda x, y, g: g * -0.5 * (y * y * y),
         Fact.OF_POSITIVES | Fact.KEEPS_SIGN),

@@ -93,6 +93,7 @@ def reference(name):
         "asinh": math.asinh,
         "acosh": math.acosh,
         "atanh": math.atanh,
+        "cbrt": lambda a: math.copysign(abs(a) ** (1 / 3), a),
         "erf": math.erf,
         "sigmoid": lambda a: 1 / (1 + math.exp(-a)),
         "softplus": lambda a: math.log1p(math.exp(a)),

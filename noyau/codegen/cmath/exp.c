@@ -113,12 +113,9 @@ NOYAU_INLINE double noyau_scale_f64(double value, double shifted) {
     return value * noyau_from_bits_f64(half << 52) * noyau_from_bits_f64((bits - half) << 52);
 }
 
-/* e^x as 2^n (high + *low), n in shifted as noyau_scale_f64 has it: e^r is 1 + r + r^2 p(r), p minimax,
-   where 1 + r is high and what it was rounded by goes to low. */
-NOYAU_INLINE double noyau_exp_parts_f64(double x, double *low, double *shifted) {
-    *shifted = x * 1.4426950408889634 + (0x1.8p52 + 2046);
-    const double n = *shifted - (0x1.8p52 + 2046);
-    const double most = x - n * 0x1.62e42fefa38p-1, rest = n * 0x1.ef35793c7673p-45; /* log(2) in two parts */
+/* e^(most - rest) as high + *low, for |most| <= log(2)/2 and a rest below its last bits: e^r is 1 + r + r^2 p(r),
+   p minimax, where 1 + r is high and what it was rounded by goes to low. */
+NOYAU_INLINE double noyau_exp_reduced_f64(double most, double rest, double *low) {
     const double r = most - rest;
     double p = 2.511554176208322e-8;
     p = p * r + 2.76265487794339e-7;
@@ -135,6 +132,16 @@ NOYAU_INLINE double noyau_exp_parts_f64(double x, double *low, double *shifted) 
     return high;
 }
 
+/* e^x as 2^n (high + *low), n in shifted as noyau_scale_f64 has it; log(2) in two parts. */
+NOYAU_INLINE double noyau_exp_parts_f64(double x, double *low, double *shifted) {
+    *shifted = x * 1.4426950408889634 + (0x1.8p52 + 2046);
+    const double n = *shifted - (0x1.8p52 + 2046);
+    double rest;
+    const double high = noyau_exp_reduced_f64(x - n * 0x1.62e42fefa38p-1, n * 0x1.ef35793c7673p-45, &rest);
+    *low = rest;
+    return high;
+}
+
 /* e^x. 0.8 ulp. */
 NOYAU_INLINE double noyau_exp_f64(double x) {
     double low, shifted;
@@ -144,12 +151,30 @@ NOYAU_INLINE double noyau_exp_f64(double x) {
     return x > 710 ? INFINITY : tail;
 }
 
-/* The C library's. 1.0 ulp. */
+/* 2^x = 2^n e^(r log(2)) with whole n and |r| <= 1/2. 1.0 ulp. */
 NOYAU_INLINE double noyau_exp2_f64(double x) {
-    return exp2(x);
+    const double shifted = x + (0x1.8p52 + 2046);
+    const double r = x - (shifted - (0x1.8p52 + 2046));
+    double low;
+    const double high = noyau_exp_reduced_f64(r * 0.6931471805599453, 0, &low);
+    const double y = noyau_scale_f64(high + low, shifted);
+    const double tail = x < -1080 ? 0 : y;
+    return x > 1030 ? INFINITY : tail;
 }
 
-/* The C library's. 1.0 ulp. */
+/* e^x - 1 for |x| < 700, as the value and *rest, which is less than its last bit: what e^x and the difference were
+   rounded by. */
+NOYAU_INLINE double noyau_expm1_parts_f64(double x, double *rest) {
+    double low, shifted;
+    const double high = noyau_exp_parts_f64(x, &low, &shifted);
+    const double e = noyau_scale_f64(high, shifted), most = e - 1;
+    *rest = (e - most - 1) + noyau_scale_f64(low, shifted);
+    return most;
+}
+
+/* From 40 on it is e^x, below -40 it is -1. 1.5 ulp. */
 NOYAU_INLINE double noyau_expm1_f64(double x) {
-    return expm1(x);
+    double rest;
+    const double most = noyau_expm1_parts_f64(x > 40 ? 40 : x < -40 ? -40 : x, &rest);
+    return copysign(x > 40 ? noyau_exp_f64(x) : most + rest, x); /* -0 stays */
 }

@@ -141,22 +141,96 @@ NOYAU_INLINE double noyau_tan_f64(double x) {
     return tan(x);
 }
 
-/* The C library's. 1.0 ulp. */
+/* p with asin(x) = x + x z p for z = x^2 up to 1/4, p minimax. */
+NOYAU_INLINE double noyau_asin_slope_f64(double z) {
+    double p = 0.03268111532157906;
+    p = p * z - 0.02108402666177979;
+    p = p * z + 0.021768294235722307;
+    p = p * z + 0.0036810285570876775;
+    p = p * z + 0.01078708285398877;
+    p = p * z + 0.011397671301939975;
+    p = p * z + 0.013980975306931013;
+    p = p * z + 0.01735159881078904;
+    p = p * z + 0.02237221574122801;
+    p = p * z + 0.030381942680283512;
+    p = p * z + 0.044642857175203096;
+    p = p * z + 0.07499999999970158;
+    p = p * z + 0.16666666666666763;
+    return p;
+}
+
+/* asin(sqrt(z)) as high + *low; high is sqrt(z) in 21 bits, of which the square is exact. */
+NOYAU_INLINE double noyau_asin_root_f64(double z, double *low) {
+    const double root = sqrt(z);
+    const double high = noyau_from_bits_f64(noyau_bits_f64(root) & 0xffffffff00000000);
+    const double lost = z > 0 ? (z - high * high) / (root + high) : 0;
+    *low = noyau_asin_slope_f64(z) * z * root + lost;
+    return high;
+}
+
+/* Beyond 1/2, pi/2 - 2 asin(sqrt((1 - x)/2)), pi in two parts. 1.0 ulp. */
 NOYAU_INLINE double noyau_asin_f64(double x) {
-    return asin(x);
+    const double a = fabs(x);
+    double low;
+    const double near = noyau_asin_slope_f64(a * a) * (a * a) * a + a;
+    const double high = noyau_asin_root_f64(0.5 * (1 - a), &low);
+    const double far = 0.7853981633974483 - 2 * high + (6.123233995736766e-17 - 2 * low) + 0.7853981633974483;
+    return copysign(a < 0.5 ? near : far, x);
 }
 
-/* The C library's. 1.0 ulp. */
+/* pi/2 - asin(x); beyond 1/2, 2 asin(sqrt((1 - x)/2)), and below -1/2 what is left of pi. 1.0 ulp. */
 NOYAU_INLINE double noyau_acos_f64(double x) {
-    return acos(x);
+    const double a = fabs(x);
+    double low;
+    const double near = 1.5707963267948966 - (x - (6.123233995736766e-17 - noyau_asin_slope_f64(a * a) * (a * a) * x));
+    const double high = noyau_asin_root_f64(0.5 * (1 - a), &low);
+    const double left = 3.141592653589793 - 2 * (high + (low - 6.123233995736766e-17));
+    const double right = 2 * (high + low);
+    const double far = x < 0 ? left : right;
+    return a < 0.5 ? near : far;
 }
 
-/* The C library's. 1.0 ulp. */
+/* atan(t) for |t| <= 1/2, less t: t^3 p(t^2), p minimax. */
+NOYAU_INLINE double noyau_atan_rest_f64(double t) {
+    const double z = t * t;
+    double p = -0.008298201412654724;
+    p = p * z + 0.02354668944263379;
+    p = p * z - 0.03704174943796132;
+    p = p * z + 0.04586259133895014;
+    p = p * z - 0.05229159997631225;
+    p = p * z + 0.05877653010698653;
+    p = p * z - 0.06666204384318487;
+    p = p * z + 0.07692275838431155;
+    p = p * z - 0.09090907598661328;
+    p = p * z + 0.11111111065929145;
+    p = p * z - 0.14285714284902262;
+    p = p * z + 0.19999999999992585;
+    p = p * z - 0.3333333333333331;
+    return p * z * t;
+}
+
+/* As the angle between (1, x) and one of three directions, 0, 1/8 and 1/4 of a turn, in two parts. 1.5 ulp. */
 NOYAU_INLINE double noyau_atan_f64(double x) {
-    return atan(x);
+    const double a = fabs(x);
+    const int near = a < 0.5, far = a > 2;
+    const double rise = near ? a : far ? -1 : a - 1, run = near ? 1 : far ? a : a + 1;
+    const double base = near ? 0 : far ? 1.5707963267948966 : 0.7853981633974483;
+    const double low = near ? 0 : far ? 6.123233995736766e-17 : 3.061616997868383e-17;
+    const double t = rise / run;
+    return copysign(base + (noyau_atan_rest_f64(t) + low + t), x);
 }
 
-/* The C library's. 1.0 ulp. */
+/* The angle of the point (x, y), from the nearest of the axes and the lines between them. 2.0 ulp. */
 NOYAU_INLINE double noyau_atan2_f64(double y, double x) {
-    return atan2(y, x);
+    const double ax = fabs(x), ay = fabs(y), scale = ax + ay > 1e300 ? 0.5 : 1;
+    const double high = (ay > ax ? ay : ax) * scale, low = (ay > ax ? ax : ay) * scale;
+    const int near = low + low < high;
+    const double ratio = (near ? low : low - high) / (near ? high : low + high);
+    const double t = low == high ? 0 : ratio; /* 0/0 and infinity/infinity */
+    const double eighths = high > 0 ? near ? 0 : 1 : 0; /* of half a turn, in quarters */
+    const double turned = ay > ax ? 2 - eighths : eighths, all = copysign(1.0, x) < 0 ? 4 - turned : turned;
+    const double angle = noyau_atan_rest_f64(t) + t;
+    const int back = (ay > ax) != (copysign(1.0, x) < 0);
+    const double part = (back ? -angle : angle) + all * 3.061616997868383e-17;
+    return copysign(all * 0.7853981633974483 + part, y);
 }

@@ -18,7 +18,7 @@ from noyau.dtypes import HALVES, DType
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, Shape
 
-OWN = frozenset((*MATH, "exp2", "rsqrt", "floor", "ceil", "trunc"))  # for float with an f at the end
+OWN = frozenset((*MATH, "exp2", "cbrt", "rsqrt", "floor", "ceil", "trunc"))  # for float with an f at the end
 # What is near enough where a launch may be wrong by 2**-17 of a value.
 LOOSE = {"exp": "noyau_near_exp({0})", "divide": "__fdividef({0}, {1})"}
 # Beyond the words of C: those of C++, and what CUDA and the text call their own.

@@ -34,7 +34,7 @@ TYPES = {**KINDS, DType.F16: "f16", DType.BOOL: "np.bool_"}
 LONG_NAMES = {**NUMPY, "f16": "np.float16"}
 # By Python's math, or where that has none or gives integers, by libdevice, for float32 with an f at the end.
 FUNCTIONS = {name: f"math.{name}" for name in MATH} | {"abs": "abs", "round_even": "libdevice.rint"}
-FUNCTIONS |= {name: f"libdevice.{name}" for name in ("exp2", "rsqrt", "floor", "ceil", "trunc")}
+FUNCTIONS |= {name: f"libdevice.{name}" for name in ("exp2", "cbrt", "rsqrt", "floor", "ceil", "trunc")}
 BITS = {
     "noyau_bits_f32": "u32(libdevice.float_as_int(x))",
     "noyau_bits_f64": "u64(libdevice.double_as_longlong(x))",

@@ -159,6 +159,15 @@ def _power(cells: CellWriter, a: OnnxTerm, b: OnnxTerm) -> OnnxTerm:
     return power
 
 
+def _cbrt(cells: CellWriter, x: OnnxTerm) -> OnnxTerm:
+    """A power, and a step of Newton's method, which takes away what the rounding of 1/3 adds."""
+    size, three = cells("Abs", x), cells.number(3, x)
+    root = cells("Pow", size, cells.number(1 / 3, x))
+    beyond = cells("Sub", root, cells("Div", size, cells("Mul", root, root)))
+    usual = cells("And", cells("Greater", size, cells.number(0, x)), cells("Not", cells("IsInf", size)))
+    return cells.sign_of(x, cells.where(usual, cells("Sub", root, cells("Div", beyond, three)), size))
+
+
 def _sinh(cells: CellWriter, x: OnnxTerm) -> OnnxTerm:
     t = cells.expm1(cells("Abs", x))
     grown = cells("Add", t, cells("Div", t, cells("Add", t, cells.number(1, x))))
@@ -233,6 +242,7 @@ SPELLINGS: dict[str, Spelling] = {
     "floor_mod": _floor_mod,
     "fmod": _fmod,
     "power": _power,
+    "cbrt": _cbrt,
     "exp2": lambda cells, x: cells("Pow", cells.number(2, x), x),
     "expm1": CellWriter.expm1,
     "log2": _logarithm(2),

@@ -110,7 +110,7 @@ FLOATS = {
     "is_nan": "({0} != {0})",
     "is_inf": '(tl.abs({0}) == float("inf"))',
 }
-_IN_DOUBLE = ("exp2", "log10", "tan", "sinh", "cosh", "asinh", "acosh", "atanh")
+_IN_DOUBLE = ("exp2", "log10", "cbrt", "tan", "sinh", "cosh", "asinh", "acosh", "atanh")
 _WIDE = "{0}.to(tl.float64), {1}.to(tl.float64)"
 _OF_TWO = {"power": "pow", "atan2": "atan2", "fmod": "fmod"}
 _AS_IT_IS_NEAR_0 = ("expm1", "log1p", "sin", "asin", "atan")  # where libdevice takes a denormal for 0

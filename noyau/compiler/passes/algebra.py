@@ -170,6 +170,12 @@ def power(node: Node, rebuilder: Rebuilder) -> Change:
         case 3:
             square = replace(node, output=rebuilder.fresh(node.output), kind=Map("multiply"), inputs=(base, base))
             return (square, replace(node, kind=Map("multiply"), inputs=(square.output, base)))
+        case 4:
+            square = replace(node, output=rebuilder.fresh(node.output), kind=Map("multiply"), inputs=(base, base))
+            return (square, replace(node, kind=Map("multiply"), inputs=(square.output, square.output)))
+        case 1.5 if node.dtype.is_float and is_natural(rebuilder.nodes, base):
+            root = replace(node, output=rebuilder.fresh(node.output), kind=Map("sqrt"), inputs=(base,))
+            return (root, replace(node, kind=Map("multiply"), inputs=(base, root.output)))
         case -1 | 0.5 | -0.5 as number if node.dtype.is_float and (number == -1 or is_natural(rebuilder.nodes, base)):
             return (replace(node, kind=Map(_POWERS[number]), inputs=(base,)),)
         case _:

@@ -57,16 +57,6 @@ def copysign(of: Terms, a: Node, b: Node) -> Node:
     return of("where", signbit(of, b), of("negative", size), size)
 
 
-def cbrt(of: Terms, x: Node) -> Node:
-    """A power, and a step of Newton's method, which takes away what the rounding of 1/3 adds."""
-    size = of("abs", x)
-    root = of("power", size, 1 / 3)
-    beyond = of("divide", of("subtract", root, of("divide", size, of("multiply", root, root))), 3)
-    better = of("subtract", root, beyond)
-    usual = of("logical_and", isfinite(of, size), of("greater", size, 0))
-    return copysign(of, of("where", usual, better, size), x)
-
-
 def hypot(of: Terms, a: Node, b: Node) -> Node:
     """In a wider dtype where there is one; else of numbers scaled by the larger. An infinity beats a NaN."""
     first, second = of("abs", a), of("abs", b)
@@ -122,7 +112,7 @@ COMPOSED: dict[str, Make] = {
     **dict.fromkeys(("rad2deg", "degrees"), partial(scale, 180 / pi)),
     "divmod": lambda of, a, b: (of("floor_divide", a, b), of("floor_mod", a, b)),
 }
-enter(COMPOSED, square, isfinite, signbit, copysign, cbrt, hypot, heaviside, modf, bitwise_count)
+enter(COMPOSED, square, isfinite, signbit, copysign, hypot, heaviside, modf, bitwise_count)
 UFUNCS |= {
     name: elementwise(getattr(np, name), lambda tape, *operands, make=make: make(Terms(tape), *operands))
     for name, make in COMPOSED.items()

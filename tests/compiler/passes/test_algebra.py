@@ -29,6 +29,7 @@ RULES = {
     "x ** 1": (["a negative x", "y power a 1"], ["negative"]),
     "x ** 2": (["y power x 2"], ["multiply"]),
     "x ** 3": (["y power x 3"], ["multiply", "multiply"]),
+    "x ** 4": (["y power x 4"], ["multiply", "multiply"]),
     "x ** -1": (["y power x -1"], ["reciprocal"]),
     "x + -0": (["a negative x", "y add a -0.0"], ["negative"]),
     "-0 + x": (["a negative x", "y add -0.0 a"], ["negative"]),
@@ -41,6 +42,7 @@ RULES = {
     "x - -v": (["n negative v", "y subtract x n"], ["add"]),
     "- -x": (["n negative x", "m negative n", "y abs m"], ["abs"]),
     "v^2 ** 0.5": (["q multiply v v", "y power q 0.5"], ["multiply", "sqrt"]),
+    "v^2 ** 1.5": (["q multiply v v", "y power q 1.5"], ["multiply", "sqrt", "multiply"]),
     "v^2 ** -0.5": (["q multiply v v", "y power q -0.5"], ["multiply", "rsqrt"]),
     "x * v^2 ** -0.5": (["q multiply v v", "p power q -0.5", "y multiply x p"], ["multiply", "rsqrt", "multiply"]),
     "x / v^2 ** 0.5": (["q multiply v v", "p power q 0.5", "y divide x p"], ["multiply", "rsqrt", "multiply"]),
@@ -149,6 +151,7 @@ def test_a_quotient_by_a_power_of_two_is_a_product_to_the_last_bit(dtype):
         ["y subtract 0 x"],  # 0 - 0 is 0
         ["y divide x 3"],
         ["y multiply x -2"],
+        ["y power x 1.5"],  # likewise
         ["y power x 0.5"],  # of -inf inf, where the root is NaN
         ["y power x -0.5"],
         ["y multiply x 0"],

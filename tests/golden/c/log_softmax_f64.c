@@ -136,12 +136,9 @@ static inline void noyau_written_around(void)
 /* Always: a call that is left in a loop keeps it from being vectorised. */
 #define NOYAU_INLINE static inline __attribute__((always_inline))
 
-/* e^x as 2^n (high + *low), n in shifted as noyau_scale_f64 has it: e^r is 1 + r + r^2 p(r), p minimax,
-   where 1 + r is high and what it was rounded by goes to low. */
-NOYAU_INLINE double noyau_exp_parts_f64(double x, double *low, double *shifted) {
-    *shifted = x * 1.4426950408889634 + (0x1.8p52 + 2046);
-    const double n = *shifted - (0x1.8p52 + 2046);
-    const double most = x - n * 0x1.62e42fefa38p-1, rest = n * 0x1.ef35793c7673p-45; /* log(2) in two parts */
+/* e^(most - rest) as high + *low, for |most| <= log(2)/2 and a rest below its last bits: e^r is 1 + r + r^2 p(r),
+   p minimax, where 1 + r is high and what it was rounded by goes to low. */
+NOYAU_INLINE double noyau_exp_reduced_f64(double most, double rest, double *low) {
     const double r = most - rest;
     double p = 2.511554176208322e-8;
     p = p * r + 2.76265487794339e-7;
@@ -155,6 +152,16 @@ NOYAU_INLINE double noyau_exp_parts_f64(double x, double *low, double *shifted) 
     p = p * r + 0.5000000000000006;
     const double high = 1 + most;
     *low = (most - (high - 1)) + (p * (r * r) - rest);
+    return high;
+}
+
+/* e^x as 2^n (high + *low), n in shifted as noyau_scale_f64 has it; log(2) in two parts. */
+NOYAU_INLINE double noyau_exp_parts_f64(double x, double *low, double *shifted) {
+    *shifted = x * 1.4426950408889634 + (0x1.8p52 + 2046);
+    const double n = *shifted - (0x1.8p52 + 2046);
+    double rest;
+    const double high = noyau_exp_reduced_f64(x - n * 0x1.62e42fefa38p-1, n * 0x1.ef35793c7673p-45, &rest);
+    *low = rest;
     return high;
 }
 
@@ -183,13 +190,14 @@ NOYAU_INLINE double noyau_exp_f64(double x) {
     return x > 710 ? INFINITY : tail;
 }
 
-/* As noyau_wide_log, with more terms and log(2) in two parts. 1.0 ulp. */
-NOYAU_INLINE double noyau_log_f64(double x) {
-    const double normal = x < 0x1p-1022 ? x * 0x1p54 : x;
-    const uint64_t bits = noyau_bits_f64(normal) + (0x3ff0000000000000 - 0x3fe6a09e667f3bcd);
-    const double whole = noyau_from_bits_f64((bits >> 52) | 0x4330000000000000) - (0x1p52 + 1023);
-    const double n = whole - (x < 0x1p-1022 ? 54 : 0);
-    const double f = noyau_from_bits_f64((bits & 0x000fffffffffffff) + 0x3fe6a09e667f3bcd) - 1;
+/* y, or what the logarithm of x is where that is no number. */
+NOYAU_INLINE double noyau_log_ends_f64(double x, double y) {
+    const double most = x < INFINITY ? y : x, none = x == 0 ? -INFINITY : NAN;
+    return x > 0 ? most : none;
+}
+
+/* log(1 + f) - f + half, with half = f^2 / 2: as noyau_wide_log, with more terms. */
+NOYAU_INLINE double noyau_log_rest_f64(double f, double half) {
     const double s = f / (f + 2);
     const double z = s * s;
     double p = 0.14796007714623774;
@@ -199,11 +207,24 @@ NOYAU_INLINE double noyau_log_f64(double x) {
     p = p * z + 0.2857142874217077;
     p = p * z + 0.3999999999941628;
     p = p * z + 0.6666666666666734;
-    const double half = 0.5 * f * f;
-    const double low = s * (half + p * z) + n * 0x1.ef35793c7673p-45;
-    const double y = n * 0x1.62e42fefa38p-1 - (half - low - f);
-    const double most = x < INFINITY ? y : x, none = x == 0 ? -INFINITY : NAN;
-    return x > 0 ? most : none;
+    return s * (half + p * z);
+}
+
+/* f with x = 2^*n (1 + f), 1 + f from sqrt(1/2) to sqrt(2), for 0 < x < infinity. */
+NOYAU_INLINE double noyau_log_split_f64(double x, double *n) {
+    const double normal = x < 0x1p-1022 ? x * 0x1p54 : x;
+    const uint64_t bits = noyau_bits_f64(normal) + (0x3ff0000000000000 - 0x3fe6a09e667f3bcd);
+    const double whole = noyau_from_bits_f64((bits >> 52) | 0x4330000000000000) - (0x1p52 + 1023);
+    *n = whole - (x < 0x1p-1022 ? 54 : 0);
+    return noyau_from_bits_f64((bits & 0x000fffffffffffff) + 0x3fe6a09e667f3bcd) - 1;
+}
+
+/* n log(2) + log(1 + f), log(2) in two parts. 1.0 ulp. */
+NOYAU_INLINE double noyau_log_f64(double x) {
+    double n;
+    const double f = noyau_log_split_f64(x, &n), half = 0.5 * f * f;
+    const double low = noyau_log_rest_f64(f, half) + n * 0x1.ef35793c7673p-45;
+    return noyau_log_ends_f64(x, n * 0x1.62e42fefa38p-1 - (half - low - f));
 }
 
 static inline int64_t noyau_maximum_i64(int64_t a, int64_t b)

@@ -182,8 +182,14 @@ NOYAU_INLINE float noyau_exp_negative_f32(float x) {
     return noyau_exp_slope_f32(r) * (r * scale) + scale;
 }
 
-/* n log(2) + log(1 + f) for |f| <= 1/3; the latter is f - f^2/2 + f^3 p(f), p minimax. */
-NOYAU_INLINE float noyau_log_part_f32(float f, float n) {
+/* y, or what the logarithm of x is where that is no number. */
+NOYAU_INLINE float noyau_log_ends_f32(float x, float y) {
+    const float most = x < INFINITY ? y : x, none = x == 0 ? -INFINITY : NAN;
+    return x > 0 ? most : none;
+}
+
+/* log(1 + f) - f for |f| <= 1/3: -f^2/2 + f^3 p(f), p minimax. */
+NOYAU_INLINE float noyau_log_rest_f32(float f) {
     float p = -0.13200602f;
     p = p * f + 0.1396217f;
     p = p * f - 0.12113095f;
@@ -192,18 +198,27 @@ NOYAU_INLINE float noyau_log_part_f32(float f, float n) {
     p = p * f + 0.20010038f;
     p = p * f - 0.24999686f;
     p = p * f + 0.33333224f;
-    return f * f * (p * f - 0.5f) + n * 0x1.7f7d1cp-20f + f + n * 0x1.62e4p-1f;
+    return f * f * (p * f - 0.5f);
 }
 
-/* log(x) = n log(2) + log(1 + f) with |f| <= 1/3. 1.0 ulp. */
-NOYAU_INLINE float noyau_log_f32(float x) {
+/* n log(2) + log(1 + f) for |f| <= 1/3. */
+NOYAU_INLINE float noyau_log_part_f32(float f, float n) {
+    return noyau_log_rest_f32(f) + n * 0x1.7f7d1cp-20f + f + n * 0x1.62e4p-1f;
+}
+
+/* f with x = 2^*n (1 + f), |f| <= 1/3, for 0 < x < infinity. */
+NOYAU_INLINE float noyau_log_split_f32(float x, float *n) {
     const float normal = x < 0x1p-126f ? x * 0x1p23f : x;
     const uint32_t bits = noyau_bits_f32(normal) - 0x3f2aaaab; /* 2/3 becomes 0 */
-    const float n = (float)((int32_t)bits >> 23) - (x < 0x1p-126f ? 23 : 0);
-    const float f = noyau_from_bits_f32((bits & 0x007fffff) + 0x3f2aaaab) - 1;
-    const float y = noyau_log_part_f32(f, n);
-    const float most = x < INFINITY ? y : x, none = x == 0 ? -INFINITY : NAN;
-    return x > 0 ? most : none;
+    *n = (float)((int32_t)bits >> 23) - (x < 0x1p-126f ? 23 : 0);
+    return noyau_from_bits_f32((bits & 0x007fffff) + 0x3f2aaaab) - 1;
+}
+
+/* log(x) = n log(2) + log(1 + f). 1.0 ulp. */
+NOYAU_INLINE float noyau_log_f32(float x) {
+    float n;
+    const float f = noyau_log_split_f32(x, &n);
+    return noyau_log_ends_f32(x, noyau_log_part_f32(f, n));
 }
 
 static inline int64_t noyau_maximum_i64(int64_t a, int64_t b)

@@ -168,14 +168,10 @@ noyau_bits_f64 = _bits(types.float64, types.uint64)
 noyau_from_bits_f64 = _bits(types.uint64, types.float64)
 
 
-# e^x as 2^n (high + *low), n in shifted as noyau_scale_f64 has it: e^r is 1 + r + r^2 p(r), p minimax,
-# where 1 + r is high and what it was rounded by goes to low.
+# e^(most - rest) as high + *low, for |most| <= log(2)/2 and a rest below its last bits: e^r is 1 + r + r^2 p(r),
+# p minimax, where 1 + r is high and what it was rounded by goes to low.
 @scalar
-def noyau_exp_parts_f64(x):
-    shifted = x * 1.4426950408889634 + (6755399441055744.0 + 2046.0)
-    n = shifted - (6755399441055744.0 + 2046.0)
-    most = x - n * 0.6931471805598903  # log(2) in two parts
-    rest = n * 5.497923018708371e-14  # log(2) in two parts
+def noyau_exp_reduced_f64(most, rest):
     r = most - rest
     p = 2.511554176208322e-08
     p = p * r + 2.76265487794339e-07
@@ -189,6 +185,16 @@ def noyau_exp_parts_f64(x):
     p = p * r + 0.5000000000000006
     high = 1.0 + most
     low = most - (high - 1.0) + (p * (r * r) - rest)
+    return high, low
+
+
+# e^x as 2^n (high + *low), n in shifted as noyau_scale_f64 has it; log(2) in two parts.
+@scalar
+def noyau_exp_parts_f64(x):
+    shifted = x * 1.4426950408889634 + (6755399441055744.0 + 2046.0)
+    n = shifted - (6755399441055744.0 + 2046.0)
+    high, rest = noyau_exp_reduced_f64(x - n * 0.6931471805598903, n * 5.497923018708371e-14)
+    low = rest
     return high, low, shifted
 
 
@@ -205,14 +211,22 @@ def noyau_exp_f64(x):
     return np.inf if x > 710.0 else tail
 
 
-# As noyau_wide_log, with more terms and log(2) in two parts. 1.0 ulp.
+# f with x = 2^*n (1 + f), 1 + f from sqrt(1/2) to sqrt(2), for 0 < x < infinity.
 @scalar
-def noyau_log_f64(x):
+def noyau_log_split_f64(x):
     normal = (x * 1.8014398509481984e+16) if x < 2.2250738585072014e-308 else x
     bits = noyau_bits_f64(normal) + u64(4607182418800017408 - 4604544271217802189)
     whole = noyau_from_bits_f64((bits >> u64(52)) | u64(4841369599423283200)) - (4503599627370496.0 + 1023.0)
     n = whole - (54.0 if x < 2.2250738585072014e-308 else 0.0)
-    f = noyau_from_bits_f64((bits & u64(4503599627370495)) + u64(4604544271217802189)) - 1.0
+    return noyau_from_bits_f64((bits & u64(4503599627370495)) + u64(4604544271217802189)) - 1.0, n
+
+
+# n log(2) + log(1 + f), log(2) in two parts. 1.0 ulp.
+@scalar
+def noyau_log_f64(x):
+    f, n = noyau_log_split_f64(x)
+    half = 0.5 * f * f
+    # log(1 + f) - f + half, with half = f^2 / 2: as noyau_wide_log, with more terms.
     s = f / (f + 2.0)
     z = s * s
     p = 0.14796007714623774
@@ -222,12 +236,14 @@ def noyau_log_f64(x):
     p = p * z + 0.2857142874217077
     p = p * z + 0.3999999999941628
     p = p * z + 0.6666666666666734
-    half = 0.5 * f * f
-    low = s * (half + p * z) + n * 5.497923018708371e-14
+    log_rest = s * (half + p * z)
+    low = log_rest + n * 5.497923018708371e-14
     y = n * 0.6931471805598903 - (half - low - f)
+    # y, or what the logarithm of x is where that is no number.
     most = y if x < np.inf else x
     none = -np.inf if x == 0.0 else np.nan
-    return most if x > 0.0 else none
+    log_ends = most if x > 0.0 else none
+    return log_ends
 
 
 @numba.njit(error_model="numpy", nogil=True, fastmath={"contract"})

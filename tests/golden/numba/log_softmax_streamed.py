@@ -194,14 +194,21 @@ def noyau_exp_negative_f32(x):
     return exp_slope * (r * scale) + scale
 
 
-# log(x) = n log(2) + log(1 + f) with |f| <= 1/3. 1.0 ulp.
+# f with x = 2^*n (1 + f), |f| <= 1/3, for 0 < x < infinity.
 @scalar
-def noyau_log_f32(x):
+def noyau_log_split_f32(x):
     normal = (x * f32(8388608.0)) if x < f32(1.1754944e-38) else x
     bits = u32(noyau_bits_f32(normal) - u32(1059760811))  # 2/3 becomes 0
     n = f32(i32(i32(bits) >> i32(23))) - (f32(23.0) if x < f32(1.1754944e-38) else f32(0.0))
-    f = noyau_from_bits_f32(u32(u32(bits & u32(8388607)) + u32(1059760811))) - f32(1.0)
-    # n log(2) + log(1 + f) for |f| <= 1/3; the latter is f - f^2/2 + f^3 p(f), p minimax.
+    return noyau_from_bits_f32(u32(u32(bits & u32(8388607)) + u32(1059760811))) - f32(1.0), n
+
+
+# log(x) = n log(2) + log(1 + f). 1.0 ulp.
+@scalar
+def noyau_log_f32(x):
+    f, n = noyau_log_split_f32(x)
+    # n log(2) + log(1 + f) for |f| <= 1/3.
+    # log(1 + f) - f for |f| <= 1/3: -f^2/2 + f^3 p(f), p minimax.
     p = f32(-0.13200602)
     p = p * f + f32(0.1396217)
     p = p * f - f32(0.12113095)
@@ -210,10 +217,13 @@ def noyau_log_f32(x):
     p = p * f + f32(0.20010038)
     p = p * f - f32(0.24999686)
     p = p * f + f32(0.33333224)
-    y = f * f * (p * f - f32(0.5)) + n * f32(1.4286068e-06) + f + n * f32(0.69314575)
+    log_rest = f * f * (p * f - f32(0.5))
+    y = log_rest + n * f32(1.4286068e-06) + f + n * f32(0.69314575)
+    # y, or what the logarithm of x is where that is no number.
     most = y if x < f32(np.inf) else x
     none = f32(-np.inf) if x == f32(0.0) else f32(np.nan)
-    return most if x > f32(0.0) else none
+    log_ends = most if x > f32(0.0) else none
+    return log_ends
 
 
 @numba.njit(error_model="numpy", nogil=True, fastmath={"contract"})
