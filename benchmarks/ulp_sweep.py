@@ -38,6 +38,7 @@ LOOP = 32768
 
 # The truth, in long double, where it is not the C library's function of the same name.
 TRUTH = {
+    "rounded": "x",
     "rsqrt": "1 / sqrtl(x)",
     "reciprocal": "1 / x",
     "sigmoid": "1 / (1 + expl(-x))",

@@ -20,7 +20,7 @@ CALLED = {
 }
 
 
-@pytest.mark.parametrize("name", [name for name in FLOATS if name not in FLAT])
+@pytest.mark.parametrize("name", [name for name in FLOATS if name not in (*FLAT, "cbrt")])  # torch has no cbrt
 def test_derivatives_at_special_values_are_those_of_torch(name):
     cells = SPECIAL[:-1] if name == "abs" else SPECIAL  # of NaN our sign is NaN, and torch's is 0
     operands = operands_for(name, cells)
