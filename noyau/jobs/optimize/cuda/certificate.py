@@ -41,7 +41,7 @@ from noyau.jobs.optimize.cuda.candidates import call_of
 from noyau.jobs.optimize.pipeline import Say
 from noyau.jobs.optimize.torch.candidates import CertifiedKernels, input_names
 from noyau.kernels.certificates import certificate_key, recall_certificate
-from noyau.ops.dispatch.winners import machine_of
+from noyau.ops.dispatch.choice import machine_of
 from noyau.text import printable
 from noyau.toolchain.guard_zones import PLAIN
 from noyau.verify import judges
