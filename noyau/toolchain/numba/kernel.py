@@ -286,13 +286,8 @@ def load(text: str) -> tuple[Path, dict[str, Any]]:
     """The file of a text, beside which Numba keeps what it compiles, and the names that the text defines."""
     path = path_of(text)
     names = run_text(text, path, f"noyau_numba_{path.parent.name}")
-    _share_scalars(text, names)
-    return path, names
-
-
-def _share_scalars(text: str, names: dict[str, Any]) -> None:
-    """Scalar functions that are alike in several texts are one, so that it is compiled once a process. It is of this
-    module: what Numba keeps of a launch that calls it asks for its module, and the first text's may be gone by then."""
+    # Scalar functions that are alike in several texts are one, so that it is compiled once a process. It is of this
+    # module: what Numba keeps of a launch that calls it asks for its module, and the first text's may be gone by then.
     known: dict[str, str] = {}
     for part in text.split("\n\n\n"):
         match = _SCALAR.search(part)
@@ -302,6 +297,7 @@ def _share_scalars(text: str, names: dict[str, Any]) -> None:
             names[match[1]].py_func.__module__ = __name__
             shorten(names[match[1]])
             names[match[1]] = _SCALARS.setdefault(known[match[1]], names[match[1]])
+    return path, names
 
 
 def path_of(text: str) -> Path:
