@@ -304,35 +304,27 @@ def schedule_kernel(kernel: Kernel, options: Schedule) -> Kernel:
 
 
 def _lower_group(group: Group, tidy: Graph, name: str, strided: Mapping[str, str], *, whole: bool = False) -> Lowered:
-    graph = _with_constants(group.graph, tidy)
-    graph = _order_inputs(graph, tidy, every_input=whole)
+    # The graph in which numbers stand that the normal form has lifted out of it
+    nodes = [
+        tidy[node.output] if isinstance(node.kind, Input) and _is_number(tidy, node.output) else node
+        for node in group.graph.nodes
+    ]
+    graph = replace(group.graph, nodes=tuple(nodes))
+    # Inputs in the order in which the whole graph makes them; with `every_input`, those too that nothing needs
+    own = {node.output: node for node in graph.inputs}
+    inputs = [own.get(node.output, node) for node in tidy.inputs if whole or node.output in own]
+    inputs += [node for name, node in own.items() if not isinstance(tidy[name].kind, Input)]
+    graph = replace(graph, nodes=(*inputs, *(node for node in graph.nodes if not isinstance(node.kind, Input))))
     if whole:
         graph = replace(graph, outputs=tidy.outputs, demands=tidy.demands)
     layouts = {node.output: strided[node.output] for node in graph.inputs if node.output in strided}
     return lower(graph, name, layouts), graph
 
 
-def _with_constants(graph: Graph, tidy: Graph) -> Graph:
-    """The graph in which numbers stand that the normal form has lifted out of it."""
-    nodes = [
-        tidy[node.output] if isinstance(node.kind, Input) and _is_number(tidy, node.output) else node
-        for node in graph.nodes
-    ]
-    return replace(graph, nodes=tuple(nodes))
-
-
 def _is_number(graph: Graph, name: str) -> bool:
     """Whether a value is one number that is known, so that it may stand in a text."""
     kind = graph[name].kind if name in graph.by_name else None
     return isinstance(kind, Constant) and kind.value.size == 1
-
-
-def _order_inputs(graph: Graph, tidy: Graph, *, every_input: bool) -> Graph:
-    """Inputs in the order in which the whole graph makes them; with `every_input`, those too that nothing needs."""
-    own = {node.output: node for node in graph.inputs}
-    inputs = [own.get(node.output, node) for node in tidy.inputs if every_input or node.output in own]
-    inputs += [node for name, node in own.items() if not isinstance(tidy[name].kind, Input)]
-    return replace(graph, nodes=(*inputs, *(node for node in graph.nodes if not isinstance(node.kind, Input))))
 
 
 def _is_whole(group: Group, tidy: Graph) -> bool:

@@ -168,7 +168,10 @@ class NumbaKernel(ArrayKernel):
         self._is_strided = any(buffer.strides is not None for buffer in kernel.of(Role.INPUT))
         self._as_bits = any(buffer.dtype.numpy in _AS_BITS for buffer in kernel.buffers)
         self._plans: dict[tuple[object, ...], CallPlan] = {}
-        types = self._types(text)
+        # The types of the text's buffers, by the names that they have in it
+        begin = text.index(f"\ndef {self.name}(")
+        names = [*parameters_of(self._caller), *_SCRATCH.findall(text[begin:].partition("\n\n\n")[0])]
+        types = {name: _type(buffer) for name, buffer in zip(names, self.kernel.buffers, strict=True)}
         self._entries = [self._compile(types, launch) for launch in (self._launches if runs else ())]
 
     def __call__(
@@ -205,12 +208,6 @@ class NumbaKernel(ArrayKernel):
         return list(map(bits_of, inputs)), list(map(np.zeros, self._plan(inputs).outputs, self._dtypes))
 
     # Building.
-
-    def _types(self, text: str) -> dict[str, Any]:
-        """The types of the text's buffers, by the names that they have in it."""
-        begin = text.index(f"\ndef {self.name}(")
-        names = [*parameters_of(self._caller), *_SCRATCH.findall(text[begin:].partition("\n\n\n")[0])]
-        return {name: _type(buffer) for name, buffer in zip(names, self.kernel.buffers, strict=True)}
 
     def _compile(self, types: Mapping[str, Any], launch: Any) -> Callable[..., int | None]:
         """A launch as what Numba makes of it, which takes arrays without looking at their dtypes."""

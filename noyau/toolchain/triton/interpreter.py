@@ -107,12 +107,6 @@ def descriptor_cells(descriptor: Any, offsets: Any) -> tuple[Any, ...]:
     return tuple(each.handle for each in block.cells((*range(len(offsets)),)))
 
 
-def words_of(plain: Callable[[Any], Callable[..., Any]]) -> Mapping[str, Any]:
-    """The words of the language that take block pointers. `plain`: builtins as functions."""
-    words = {"make_block_ptr": builder.alone(_make), "advance": BlockPointer.advance}
-    return {**words, "load": _loading(plain(tl.load)), "store": _storing(plain(tl.store))}
-
-
 # Of a kernel, its arguments, those by name, and a grid, None of a warm-up.
 Launch = Callable[[Any, Sequence[Any], Mapping[str, Any], Any], Any]
 _MISSING = object()
@@ -296,7 +290,8 @@ def _words() -> list[tuple[Any, str, Any, Any]]:
 
 @cache
 def _language_words() -> Mapping[str, Any]:
-    return {**WORDS, **words_of(_plain)}
+    words = {"make_block_ptr": builder.alone(_make), "advance": BlockPointer.advance}  # those that take block pointers
+    return {**WORDS, **words, "load": _loading(_plain(tl.load)), "store": _storing(_plain(tl.store))}
 
 
 def _own(builtin: Any, patched: Any) -> Any:
