@@ -170,6 +170,32 @@ def _map(size_bytes: int) -> Block:
     return Block(pages, size_bytes)
 
 
+def reads_scalars(dtype: np.dtype) -> bool:
+    """Whether a NumPy scalar of this dtype is its bytes, right behind the head."""
+    scalar = np.frombuffer(bytes(range(1, 1 + dtype.itemsize)), np.uint8).view(dtype)[0]
+    if type(scalar).__basicsize__ < object.__basicsize__ + dtype.itemsize or dtype == np.bool_:
+        return bool(dtype == np.bool_) and all(_payload(each) == each.tobytes() for each in (np.True_, np.False_))
+    return bool(_payload(scalar) == scalar.tobytes())
+
+
+def _payload(scalar: np.generic) -> bytes:
+    return ctypes.string_at(id(scalar) + object.__basicsize__, scalar.dtype.itemsize)
+
+
+def threads(count: int | None = None) -> int:
+    """The number of threads that a call has from now on, its own among them; without a count, those that it has now.
+
+    At first, as many as the process may use processors. One: no thread of noyau's does anything. InputError for less.
+    """
+    c_library = library()
+    if count is not None:
+        if type(count) is not int or count < 1:
+            raise InputError(f"a call runs on at least 1 thread, and threads({count!r}) asks for something else")
+        if c_library is not None:
+            c_library.code.noyau_threads_limit(min(count, 1 << 20))
+    return 1 if c_library is None else int(c_library.code.noyau_threads_wanted())
+
+
 _ORDERS = (Order.PACKED, Order.PERMUTED, Order.INNER, Order.STRIDED)  # as arguments.c counts them
 _ARRAYS, _NUMBERS = 1, {bool: 2, int: 4, float: 8}
 _PATIENCE: Any = 10_000  # attempts to find a cell that two arrays share
@@ -430,29 +456,3 @@ def _fits(end: Argument, array: np.ndarray) -> bool:
     if array.ndim != end.rank or array.dtype != end.dtype.numpy or layout_of(array) != end.layout:
         return False
     return end.ones is None or end.ones == tuple(extent == 1 for extent in array.shape)
-
-
-def reads_scalars(dtype: np.dtype) -> bool:
-    """Whether a NumPy scalar of this dtype is its bytes, right behind the head."""
-    scalar = np.frombuffer(bytes(range(1, 1 + dtype.itemsize)), np.uint8).view(dtype)[0]
-    if type(scalar).__basicsize__ < object.__basicsize__ + dtype.itemsize or dtype == np.bool_:
-        return bool(dtype == np.bool_) and all(_payload(each) == each.tobytes() for each in (np.True_, np.False_))
-    return bool(_payload(scalar) == scalar.tobytes())
-
-
-def _payload(scalar: np.generic) -> bytes:
-    return ctypes.string_at(id(scalar) + object.__basicsize__, scalar.dtype.itemsize)
-
-
-def threads(count: int | None = None) -> int:
-    """The number of threads that a call has from now on, its own among them; without a count, those that it has now.
-
-    At first, as many as the process may use processors. One: no thread of noyau's does anything. InputError for less.
-    """
-    c_library = library()
-    if count is not None:
-        if type(count) is not int or count < 1:
-            raise InputError(f"a call runs on at least 1 thread, and threads({count!r}) asks for something else")
-        if c_library is not None:
-            c_library.code.noyau_threads_limit(min(count, 1 << 20))
-    return 1 if c_library is None else int(c_library.code.noyau_threads_wanted())

@@ -230,9 +230,7 @@ class UnsignedCalls:
             try:
                 return self.through(*self.split(args, constants), sizes, out)
             except UnsupportedError as error:
-                # The results of a trusted kernel, or MISS
-                kernel = self.returning()
-                results = MISS if kernel is None or kernel.function is None else kernel.function(*args)
+                results = self.run_trusted(args)
                 if results is not MISS:
                     return results
                 self.warn(str(error))
@@ -300,6 +298,11 @@ class UnsignedCalls:
                 raise UnsupportedError(f"{message}; {remedy}: a keyword-only parameter with a default")
             result[name] = np.asarray(array)
         return result
+
+    def run_trusted(self, args: Sequence[Any]) -> Any:
+        """The results of a trusted kernel, or MISS."""
+        kernel = self.returning()
+        return MISS if kernel is None or kernel.function is None else kernel.function(*args)
 
     def returning(self) -> UserKernel | None:
         """The first kernel that is trusted and that Python calls."""

@@ -33,24 +33,16 @@ _ALONE = {Family.FLOAT: DType.F64, Family.INT: DType.I64}  # of a Python number 
 
 def entry(label: str, signature: Signature, chosen: Selection) -> Entry | None:
     """The entry that takes the arguments of a call as they are, and misses another key. None for the reference."""
-    fast_call: Entry | None = of_sizes(
-        chosen, partial(_fast_call, label, signature, chosen.wanted), np.ndarray, np.size
-    )
+    fast_call: Entry | None = of_sizes(chosen, partial(_fast_call, label, signature, chosen.wanted), _by_size)
     return fast_call
 
 
-def of_sizes(chosen: Selection, fast_call_of: Callable[[Choice], Any], kind: type, count: Callable[[Any], int]) -> Any:
-    """The fast call of what was chosen, of several the one for the cells of the largest array, of this kind; None of
-    the reference."""
+def of_sizes(chosen: Selection, fast_call_of: Callable[[Choice], Any], by_size: Callable[..., Any]) -> Any:
+    """The fast call of what was chosen, or `by_size` of several, each with its most cells; None of the reference."""
     fast_calls = [(fast_call_of(choice), most) for choice, most in chosen.choices]
     if any(fast_call is None for fast_call, _ in fast_calls):
         return None
-
-    def by_size(arguments: tuple[Any, ...], *out: Any) -> Any:
-        cells = max((count(each) for each in arguments if isinstance(each, kind)), default=0)
-        return next(fast_call for fast_call, most in fast_calls if cells <= most)(arguments, *out)
-
-    return fast_calls[0][0] if chosen.only else by_size
+    return fast_calls[0][0] if chosen.only else partial(by_size, fast_calls)
 
 
 def run(choice: Choice, specialization: Specialization, arrays: Sequence[Array]) -> list[Array]:
@@ -138,6 +130,12 @@ def _plainly(
         return MISS
     whole = in_caller_form(results, scalars)
     return whole if out is None else write(label, whole, out, arguments)
+
+
+def _by_size(fast_calls: Sequence[tuple[Entry, float]], arguments: tuple[Any, ...], out: Any = None) -> Any:
+    """The fast call for the size of the largest array."""
+    cells = max((each.size for each in arguments if isinstance(each, np.ndarray)), default=0)
+    return next(fast_call for fast_call, most in fast_calls if cells <= most)(arguments, out)
 
 
 def array_runner(built: BuiltProgram) -> ProgramRunner:

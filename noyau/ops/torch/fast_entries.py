@@ -203,12 +203,11 @@ Entry: TypeAlias = Callable[[tuple[Any, ...]], Any]
 def entry(label: str, signature: Signature, chosen: Selection) -> Entry | None:
     """The entry that takes the tensors and numbers of a call as they are, and gives new tensors; MISS where they are of
     another key. None where the reference runs."""
-    fast_call_of = partial(_fast_call, label, signature, chosen)
-    fast_call: Entry | None = of_sizes(chosen, fast_call_of, torch.Tensor, torch.Tensor.numel)
+    fast_call: Entry | None = of_sizes(chosen, lambda choice: _fast_call(label, signature, choice, chosen), _by_size)
     return fast_call
 
 
-def _fast_call(label: str, signature: Signature, chosen: Selection, choice: Choice) -> Entry | None:
+def _fast_call(label: str, signature: Signature, choice: Choice, chosen: Selection) -> Entry | None:
     specialization = chosen.wanted
     match choice.runner:
         case None:
@@ -268,6 +267,12 @@ def _read(end: Argument, each: Any) -> torch.Tensor | None:
         array = read_argument(end, each)
         return None if array is None else tensor_of(array)
     return each.detach() if is_plain(each) and read_argument(end, array_of(each)) is not None else None
+
+
+def _by_size(fast_calls: Sequence[tuple[Entry, float]], arguments: tuple[Any, ...]) -> Any:
+    """The fast call for the size of the largest tensor."""
+    cells = max((each.numel() for each in arguments if isinstance(each, torch.Tensor)), default=0)
+    return next(fast_call for fast_call, most in fast_calls if cells <= most)(arguments)
 
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
