@@ -24,7 +24,7 @@ import numpy as np
 from record import write as write_record
 
 import noyau
-from noyau.hosts.numpy.c_library import threads
+from noyau.hosts.numpy.fast_calls import threads
 from noyau.timing.machine import this_machine
 from noyau.toolchain.c import compiler as c_compiler
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from noyau.engines.reduction import reduction
     from noyau.engines.sql.functions import create_function
     from noyau.engines.stream import stream
-    from noyau.hosts.numpy.c_library import threads
+    from noyau.hosts.numpy.fast_calls import threads
     from noyau.hosts.onnxruntime.path_ends import Between
     from noyau.jobs.bench.autotune import tune
     from noyau.jobs.bench.run import bench
@@ -93,7 +93,7 @@ _ELSEWHERE = {
     "reference": "noyau.kernels.reference",
     "split": "noyau.engines.cuda_engine",
     "stream": "noyau.engines.stream",
-    "threads": "noyau.hosts.numpy.c_library",
+    "threads": "noyau.hosts.numpy.fast_calls",
     "tune": "noyau.jobs.bench.autotune",
 }
 

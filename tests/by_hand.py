@@ -92,8 +92,8 @@ BY_HAND: dict[str, tuple[str, ...]] = {
         r"reference_gives\[softmax of f(16|64)",
         r"reference_gives\[dense",
     ),
-    "ops/torch/test_autograd_forward_mode": (r"third_derivatives\[bent", r"reverse_mode_alone\[softmax"),
-    "ops/torch/test_autograd_recording": (
+    "ops/torch/test_graph_kernels_autograd_forward_mode": (r"third_derivatives\[bent", r"reverse_mode_alone\[softmax"),
+    "ops/torch/test_graph_kernels_autograd_recording": (
         r"gradients_have_gradients\[rmsnorm",
         r"certificate_asks\[(rmsnorm-F16|softmax-BF16)",
         r"gradients_are_right\[(a number|unsigned|spread)\]",
@@ -128,7 +128,7 @@ BY_HAND: dict[str, tuple[str, ...]] = {
     ),
     "sanitizer/numba/test_kernel_watching": (r"returns_its_result\[1000",),
     "sanitizer/triton/test_kernel_watching": (r"process_of_its_own_sees_the_same",),
-    "codegen/numba/test_intrinsics_math": (r"keep_their_promises\[f64",),
+    "codegen/numba/test_printer_intrinsics_math": (r"keep_their_promises\[f64",),
     "compiler/autodiff/test_reductions_torch": (r"computed_again\[torch.bfloat16",),
     "jobs/check/test_isolated_kernels": (
         r"strides_go_along\[loaded again",
@@ -162,13 +162,13 @@ BY_HAND: dict[str, tuple[str, ...]] = {
         r"in_the_warm_up_alone\[200",
         r"outputs_that_are_kept\[(first cells|identity)\]",
     ),
-    "compiler/schedules/cpu/test_nontemporal_stores": (
+    "compiler/schedules/cpu/test_memory_hints_nontemporal_stores": (
         r"output_begins\[.*-16\]",
         r"side_of_the_size\[.*-4194304",
     ),
     "compiler/schedules/cpu/test_strategies_rows": (r"rows_in_lanes\[.*-16-streamed",),
     "compiler/passes/test_normal_form_of_spellings": (r"one_kernel\[(scaled softmax|softmax with a mask added)\]",),
-    "compiler/schedules/cpu/test_prefetches": (r"fetches_the_next_row\[32-",),
+    "compiler/schedules/cpu/test_memory_hints_prefetches": (r"fetches_the_next_row\[32-",),
     "nn/test_positions": (r"tables_are_broadcast\[(False-\(2, 1\)|True-\(2, 3\))",),
     "frontends/torch/test_importer_bodies": (r"have_bodies\[<lambda>[025]",),
     "hosts/torch/test_tensors_tensors": (r"float8_in_and_out\[.*fnuz",),

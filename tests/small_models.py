@@ -12,7 +12,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from noyau.codegen.plan import PlannedKernel
-from noyau.jobs.optimize.candidate import BindingTiming
+from noyau.jobs.optimize.pipeline import BindingTiming
 from noyau.timing.verdict import Comparison
 
 NODE = helper.make_node

@@ -19,7 +19,7 @@ import tree_sitter
 import tree_sitter_c
 
 from noyau.codegen import cmath
-from noyau.codegen.numba.intrinsics import BIT_CASTS, FILE
+from noyau.codegen.numba.printer import BIT_CASTS, FILE
 from noyau.codegen.numba.spellings import literal_text
 from noyau.errors import UnsupportedError
 

@@ -18,7 +18,7 @@ from noyau.engines.sinks import END, Fold
 from noyau.engines.sources import columns_of
 from noyau.engines.work import Work
 from noyau.errors import BuildError, NoyauError, RaisedError, warn
-from noyau.hosts.numpy.c_library import threads
+from noyau.hosts.numpy.fast_calls import threads
 from noyau.kernels.reference import reference
 from noyau.toolchain.c import compiler as c_compiler
 

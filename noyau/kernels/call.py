@@ -2,17 +2,20 @@
 runs here: how a kernel is built, and which arrays it takes.
 
 A language without a caller, such as C++, runs under the sanitizer alone; so do CUDA C++ and Numba-CUDA without a GPU.
+What Python runs in place of a GPU has errors of its own: `error_of` says whether they are the kernel's.
 """
 
 from __future__ import annotations
 
+import linecache
+import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,7 +23,6 @@ from noyau.codegen.language import LANGUAGES
 from noyau.errors import BuildError, CheckError, NoyauError, RaisedError, UnsupportedError
 from noyau.kernels import user_kernel
 from noyau.kernels.c.text import c_flags, c_source
-from noyau.kernels.interpretation import interpreter_version
 from noyau.kernels.reference import bind_sizes, empty_outputs
 from noyau.kernels.triton.parameters import bind_kernel
 from noyau.signatures.instances import shapes_of
@@ -29,6 +31,49 @@ from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.c.library import Native
 from noyau.toolchain.guard_zones import LAYOUTS, End, Guards, Order, how_to_run
 from noyau.workers.nvml import has_driver
+
+_OWN = (AssertionError, NameError, ZeroDivisionError)  # wherever they come from, the kernel says or does it
+_STAND_INS = ("noyau", "triton", "numba", "numba.cuda", "numpy", "torch")  # packages that run kernels without one
+_COMPILER = "triton/language/"  # what refuses a kernel there, refuses it on a GPU as well
+
+
+INTERPRETED = "in Triton's interpreter"  # the place where kernels run, as a report says it
+
+
+def interpreter_version() -> str:
+    """Triton's interpreter as the machine that a check depends on."""
+    return f"triton {import_module('triton').__version__}, interpreted"
+
+
+def first_cause(fault: BaseException) -> BaseException:
+    """The error that was raised first, of which Triton's interpreter raises its own."""
+    while fault.__cause__ is not None and fault.__cause__.__traceback__ is not None:
+        fault = fault.__cause__
+    return fault
+
+
+def error_of(called: str, fault: BaseException) -> NoyauError:
+    """The error to raise in place of one that a kernel raised where Python runs it.
+
+    RaisedError where the kernel raises it by itself (`raise`, `assert`, an unknown name) or its compiler would refuse
+    it too. UnsupportedError for all else: it comes of what stands in for the GPU, and says nothing of the kernel."""
+    root = first_cause(fault)
+    frames = traceback.extract_tb(root.__traceback__)
+    last = frames[-1]
+    files = [sys.modules[name].__file__ for name in _STAND_INS if name in sys.modules]
+    folders = [Path(file).parent for file in files if file is not None]
+    own = next((each for each in reversed(frames) if not any(map(Path(each.filename).is_relative_to, folders))), None)
+    text = "" if own is None else (own.line or linecache.getline(own.filename, own.lineno or 0)).strip()
+    is_raised = own is last and text.startswith(("raise ", "assert "))
+    summary = f"raised {type(root).__name__}: {' '.join(str(root).split())}".rstrip(": ")
+    is_lacking = isinstance(root, AttributeError)  # a word that its stand-in does not have, or not with such arguments
+    if is_raised or isinstance(root, _OWN) or (_COMPILER in last.filename and not is_lacking):
+        return RaisedError(f"{called} {summary}")
+    place = "" if own is None else f" at {Path(own.filename).name}:{own.lineno}, {text!r}"
+    words = [f"tl.{each.name}" for each in frames if _COMPILER in each.filename and each.name != "wrapper"]
+    remedy = "check it where there is a GPU, with --sanitizer, or write the line otherwise"
+    return UnsupportedError(f"without a GPU {(words or ['it'])[0]} {summary}{place}; {remedy}")
+
 
 Array = np.ndarray
 _LINES = 4  # of what a kernel raised, in a message
@@ -323,3 +368,32 @@ def is_launched_here(kernel: user_kernel.UserKernel) -> bool:
 def caller_of(kernel: user_kernel.UserKernel, *, gpu: bool = False) -> KernelCaller | None:
     """The caller of a kernel on arrays of NumPy, or on tensors of a GPU; None where it takes none."""
     return CALLERS.get(kernel.language) if LANGUAGES[kernel.language].on_gpu is gpu else None
+
+
+class Memory(NamedTuple):
+    """The device of an array of NumPy, by the words of torch."""
+
+    type: str = "cpu"
+
+
+class HostTensor:
+    """An array of NumPy as a tensor of the CPU, on the same memory; what may not be written is copied. What else is
+    asked of it, a tensor of torch says."""
+
+    def __init__(self, array: Array) -> None:
+        if not array.flags.writeable:  # as many cells as it has; where strides are 0, once
+            once = array[tuple(slice(0, 1) if step == 0 else slice(None) for step in array.strides)]
+            array = np.broadcast_to(np.array(once), array.shape)
+        self.array, self.dtype, self.shape, self.device = array, array.dtype, array.shape, Memory()
+
+    def data_ptr(self) -> int:
+        return int(self.array.__array_interface__["data"][0])
+
+    def stride(self, *axis: int) -> Any:
+        steps = tuple(step // self.dtype.itemsize for step in self.array.strides)
+        return steps[axis[0]] if axis else steps
+
+    def __getattr__(self, name: str) -> Any:
+        from noyau.hosts.torch.tensors import tensor_of
+
+        return getattr(tensor_of(self.array), name)

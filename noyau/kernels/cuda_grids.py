@@ -19,7 +19,7 @@ from noyau.compiler.lowering.input_layouts import packed_strides
 from noyau.errors import SignatureError, UnsupportedError
 from noyau.hosts.torch.cuda.device import guard, require_free
 from noyau.kernels import user_kernel
-from noyau.kernels.interpretation import INTERPRETED, interpreter_version
+from noyau.kernels.call import INTERPRETED, interpreter_version
 from noyau.kernels.reference import bind_sizes
 from noyau.signatures.instances import shapes_of
 from noyau.signatures.types import Instance, Value

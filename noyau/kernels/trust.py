@@ -54,7 +54,14 @@ def ineligible(
     if missed:
         return f"it does not take the constant {missed[0]}, which is not at its default"
     if not kernel.usage.trust and not is_checked(kernel, reference, instance):
-        return _unchecked_reason(kernel, reference, instance)
+        # The reason why a kernel that is not checked for an instance may not run
+        if fault := _fault(kernel, reference):
+            return f"noyau.check finds it wrong: {fault}"
+        missing = [fact for fact in _facts(kernel, instance) if not _is_known(kernel, reference, fact)]
+        if not missing or not missing[0]:
+            return "it has not been checked yet as it is: noyau.check(op) does that, or attach it with trust=True"
+        message = " and ".join(missing)
+        return f"noyau.check has not found it right with {message}: it says why, or needs more time (budget_s=)"
     try:
         caller.prepare(kernel, instance, constants)
     except NoyauError as error:
@@ -112,17 +119,6 @@ def _facts(kernel: UserKernel, instance: Instance) -> list[str]:
     shown of dtypes with some ranks, and of ranks with some dtypes, holds for both."""
     axes = axes_of(kernel.target.signature, instance.ranks) if kernel.target.signature else {}
     return ["", ", ".join(dtype.value for dtype in instance.dtypes), *([spell_axes(axes)] if axes else [])]
-
-
-def _unchecked_reason(kernel: UserKernel, reference: Reference, instance: Instance) -> str:
-    """The reason why a kernel that is not checked for an instance may not run."""
-    if fault := _fault(kernel, reference):
-        return f"noyau.check finds it wrong: {fault}"
-    missing = [fact for fact in _facts(kernel, instance) if not _is_known(kernel, reference, fact)]
-    if not missing or not missing[0]:
-        return "it has not been checked yet as it is: noyau.check(op) does that, or attach it with trust=True"
-    message = " and ".join(missing)
-    return f"noyau.check has not found it right with {message}: it says why, or needs more time (budget_s=)"
 
 
 def _is_known(kernel: UserKernel, reference: Reference, fact: str) -> bool:
@@ -286,20 +282,16 @@ class _Fingerprint:
             return
         yield from self.kind(type(value))
         yield str(getattr(value, "__qualname__", None) or getattr(value, "__name__", ""))
-        yield from _libraries(value)
+        # Digest the files of a function that is no Python: the module that it is from, or ctypes' library
+        held = getattr(value, "_objects", None)  # of ctypes: what keeps the library open
+        paths = [str(getattr(each, "_name", "")) for each in held.values()] if isinstance(held, dict) else []
+        paths.append(_file_of(value))
+        own = [Path(path) for path in paths if not _is_installed(path)]
+        yield from [hashlib.sha256(path.read_bytes()).hexdigest() for path in own if path.is_file()]
         if not _is_installed(_file_of(type(value))):
             yield from self.of(getattr(value, "__dict__", None))
         elif hasattr(value, "__array__"):
             yield from self.of(_cells(value))
-
-
-def _libraries(value: Any) -> list[str]:
-    """Digest the files of a function that is no Python: the module that it is from, or ctypes' library."""
-    held = getattr(value, "_objects", None)  # of ctypes: what keeps the library open
-    paths = [str(getattr(each, "_name", "")) for each in held.values()] if isinstance(held, dict) else []
-    paths.append(_file_of(value))
-    own = [Path(path) for path in paths if not _is_installed(path)]
-    return [hashlib.sha256(path.read_bytes()).hexdigest() for path in own if path.is_file()]
 
 
 def _cells(value: Any) -> Any:

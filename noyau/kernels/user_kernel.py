@@ -181,10 +181,6 @@ def validate(usage: Usage, target: Target, label: str, extra: Iterable[str] = ()
     if isinstance(usage.init, Mapping):
         check_init(usage.init, target, label)
     _check_updates(usage, target, label)
-    _check_launch(usage, target, label)
-
-
-def _check_launch(usage: Usage, target: Target, label: str) -> None:
     launch = usage.launch
     if not (launch is None or callable(launch) or isinstance(launch, tuple) or launch in target.sizes):
         message = f"for begin and end in C a size ({_list(target.sizes)}) or a function"

@@ -56,18 +56,15 @@ def load_op_or_module(target: str) -> Op[Any, Any] | tuple[Any, Any]:
     if not wanted or not path.is_file():
         return load_op(target)
     values = run_file(path)
-    if not _is_torch_module(values.get(wanted)):
+    # Whether it is a torch.nn.Module, found out without torch
+    value = values.get(wanted)
+    module = ("torch.nn.modules.module", "Module")
+    if not any((each.__module__, each.__name__) == module for each in type(value).__mro__):
         return _op_of(values, place, wanted)
     if "inputs" not in values:
         raise InputError(f"{wanted} is a torch module: let {place} define inputs, a tensor or a tuple of them")
     inputs = values["inputs"]
     return values[wanted], inputs() if callable(inputs) else inputs
-
-
-def _is_torch_module(value: object) -> bool:
-    """Whether it is a torch.nn.Module, found out without torch."""
-    module = ("torch.nn.modules.module", "Module")
-    return any((each.__module__, each.__name__) == module for each in type(value).__mro__)
 
 
 def load_ops(target: str, values: Mapping[str, Any] | None = None) -> list[Op[Any, Any]]:

@@ -32,7 +32,13 @@ def derive_by(
     there: list[bool] = []
     gradients = _gradients(function, list(arrays), there)
     follow(gradients, inputs, None, own_constants, sizes)  # called once to see which it gives
-    wanted = _wanted_inputs(function, graph, there)
+    # The inputs that the function gives gradients of
+    floats = [node for node in graph.inputs if node.dtype.is_float]
+    if len(there) != len(floats):
+        names = ", ".join(node.output for node in floats)
+        message = f"returns {len(there)} gradients, and there are {len(floats)} float inputs: {names}"
+        raise SignatureError(f"{_title(function)} {message}; None stands for none")
+    wanted = [node for node, is_there in zip(floats, there, strict=True) if is_there]
     traced = follow(gradients, inputs, [_result(node, arrays) for node in wanted], own_constants, sizes).graph
     own = {parameter: node.output for parameter, node in arrays.items()}
     backward = with_sizes(_with_gradients(_rename_inputs(traced, graph, own), graph), graph)
@@ -74,16 +80,6 @@ def _known_values(graph: Graph) -> dict[str, Node]:
             if len(ends) == 1:
                 nodes.setdefault("grad", gradient)
     return nodes
-
-
-def _wanted_inputs(function: Callable[..., Any], graph: Graph, there: Sequence[bool]) -> list[Node]:
-    """The inputs that the function gives gradients of; `there`: whether each of those that it returns is not None."""
-    floats = [node for node in graph.inputs if node.dtype.is_float]
-    if len(there) != len(floats):
-        names = ", ".join(node.output for node in floats)
-        message = f"returns {len(there)} gradients, and there are {len(floats)} float inputs: {names}"
-        raise SignatureError(f"{_title(function)} {message}; None stands for none")
-    return [node for node, is_there in zip(floats, there, strict=True) if is_there]
 
 
 def _gradients(function: Callable[..., Any], names: Sequence[str], there: list[bool]) -> Callable[..., Any]:

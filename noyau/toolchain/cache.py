@@ -114,7 +114,12 @@ def store(key: str, suffix: str, produce: Callable[[Path], object], limit_bytes:
         place = error.filename or f"the cache folder {home}"
         raise OutputError(f"{place} cannot be written: {error.strerror}; make room there") from error
     if limit_bytes != LIMIT_BYTES or next(_stored) % _SHRUNK_AT == 0:
-        _shrink(home, limit_bytes, entry)
+        _sweep(home)
+        entries = _entries(home)
+        surplus = sum(status.st_size for _, status in entries) - limit_bytes
+        for path, status in entries:
+            if surplus > 0 and path != entry and _remove(path):
+                surplus -= status.st_size
     return entry
 
 
@@ -192,15 +197,6 @@ def _entries(home: Path) -> list[tuple[Path, os.stat_result]]:
                 if _ENTRY.fullmatch(file.name):
                     entries.append((Path(file.path), file.stat(follow_symlinks=False)))
     return sorted(entries, key=lambda entry: entry[1].st_mtime_ns)
-
-
-def _shrink(home: Path, limit_bytes: int, newest: Path) -> None:
-    _sweep(home)
-    entries = _entries(home)
-    surplus = sum(status.st_size for _, status in entries) - limit_bytes
-    for path, status in entries:
-        if surplus > 0 and path != newest and _remove(path):
-            surplus -= status.st_size
 
 
 def _sweep(home: Path) -> None:

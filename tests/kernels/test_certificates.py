@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from noyau.errors import CheckError
-from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.onnx.candidates import activation_cases, certify_candidate
+from noyau.jobs.optimize.pipeline import Candidate
 from noyau.kernels import certificates
 from noyau.kernels.certificates import CertificateTask, Certifiers, judge
 from noyau.toolchain.c import compiler as c_compiler

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from noyau.codegen import cmath
-from noyau.codegen.numba.intrinsics import FILE
+from noyau.codegen.numba.printer import FILE
 from noyau.errors import UnsupportedError
 from tools.numba_functions import Number, Translation, document, expression, function, is_inlined, parsed, python
 

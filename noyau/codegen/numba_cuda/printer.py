@@ -13,7 +13,7 @@ from dataclasses import replace
 from importlib.resources import files
 
 from noyau.codegen.identifiers import refuse_name
-from noyau.codegen.numba import intrinsics
+from noyau.codegen.numba import printer
 from noyau.codegen.numba.expressions import NumbaExpressions
 from noyau.codegen.numba.printer import NumbaCaller, NumbaPrinter, comment_text
 from noyau.codegen.numba.spellings import KINDS, NUMPY, RESERVED, NumbaNames, integer_function
@@ -58,7 +58,7 @@ def together(kernels: Sequence[ir.Kernel], comment: str = "") -> str:
         functions |= host.expressions.functions
         integers |= host.expressions.integers
     texts = {name: f"@scalar\ndef {name}(x):\n    return {text}" for name, text in BITS.items()}
-    scalars = [{**intrinsics.functions(), **texts}[name] for name in intrinsics.order_of(functions)]
+    scalars = [{**printer.functions(), **texts}[name] for name in printer.order_of(functions)]
     scalars += [integer_function(*key) for key in sorted(integers)]
     below = "\n\n\n".join([*scalars, *merges.values(), BLOCKS, *bodies])
     below = below.replace("@scalar\n", "@cuda.jit(device=True)\n")

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator
 
+from noyau.dtypes import DType
 from noyau.ir.dims import Dim, maximum, product
 from noyau.ir.graph import Node
-from noyau.ir.loops import Expr, Fold, If, Kernel, Let, Load, Loop, Require, Role, Statement
+from noyau.ir.loops import Call, Expr, Fold, If, Index, Kernel, Let, Load, Loop, Require, Role, Statement
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.walk import every_statement, expressions, flops_of, operands
 
@@ -28,7 +29,25 @@ def usual(dim: Dim) -> float:
 
 
 def flops_within(expr: Expr) -> float:
+    """The flops of an expression, those of its operands too."""
     return float(flops_of(expr)) + sum(map(flops_within, operands(expr)))
+
+
+def flops_of_value(expr: Expr) -> float:
+    """The same without conditions on places: those are known for all cells but a few at the edges."""
+    match expr:
+        case Load():
+            return 0.0
+        case Call("where", (condition, *cases)) if _is_place(condition):
+            return sum(map(flops_of_value, cases))
+        case _:
+            return 0.0 if _is_place(expr) else float(flops_of(expr)) + sum(map(flops_of_value, operands(expr)))
+
+
+def _is_place(expr: Expr) -> bool:
+    """Whether an expression is a place, or a condition on nothing but places and sizes."""
+    is_condition = isinstance(expr, Call) and expr.dtype is DType.BOOL
+    return isinstance(expr, Index) or (is_condition and all(map(_is_place, operands(expr))))
 
 
 def flops(kernel: Kernel) -> Dim:

@@ -12,23 +12,28 @@ from typing import TypeAlias
 
 import numpy as np
 
+from noyau.compiler.lowering.loop_cuts import divisions
 from noyau.compiler.lowering.nest import lower, unbound
 from noyau.compiler.partition.def_use import DefUse
-from noyau.compiler.partition.recomputation import check_depth, check_divisions, check_recompute
+from noyau.compiler.partition.recomputation import check_recompute
 from noyau.compiler.partition.structural_keys import StructuralKey, StructuralKeys, with_names
 from noyau.compiler.partition.traffic import Model, ModelOperator, Positions
 from noyau.compiler.passes.cleanup import judge_copies
 from noyau.compiler.passes.normal_form import normalise
 from noyau.compiler.passes.rewrite import nameless
+from noyau.compiler.schedules.primitives import flatten
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Shape
 from noyau.ir.graph import Constant, Contract, Graph, Input, Iota, Map, Node, Opaque, Part, Reduce, Scan, Scatter, View
-from noyau.ir.loops import Kernel
+from noyau.ir.loops import Kernel, Loop
+from noyau.ir.walk import every_statement, folds_in
 
 __all__ = ["Cut", "Group", "Model", "ModelOperator", "Partition", "group_of", "partition"]
 
 BUFFERS = 16  # inputs and outputs of one kernel
 LARGEST = 96  # operators of one group
+PASSES = 8  # reductions that may need each other in turn: each is one more pass, which computes much of the others anew
+DEEPEST = 160  # steps that may need each other in turn
 MOST_PRODUCERS = LARGEST + BUFFERS  # of what one operator of a group reads: those in the group, and those outside
 
 
@@ -390,3 +395,27 @@ def scalars_of(group: Group) -> Mapping[str, np.ndarray]:
     """The numbers that a kernel is given and that its group knows: eps, scales."""
     scalars = {node.output: node.kind.value for node in group.original.nodes if isinstance(node.kind, Constant)}
     return {node.output: scalars[node.output] for node in group.graph.inputs if node.output in scalars}
+
+
+def check_depth(graph: Graph) -> None:
+    """UnsupportedError where too many reductions, or too many steps, need each other in turn."""
+    steps, passes = dict[str, int](), dict[str, int]()
+    for node in graph.nodes:
+        steps[node.output] = max((steps[name] for name in node.inputs), default=0) + 1
+        passes[node.output] = max((passes[name] for name in node.inputs), default=0) + isinstance(node.kind, Reduce)
+    if max(passes.values(), default=0) > PASSES:
+        raise UnsupportedError(f"more than {PASSES} reductions need each other in turn")
+    if max(steps.values(), default=0) > DEEPEST:
+        raise UnsupportedError(f"more than {DEEPEST} steps need each other in turn")
+
+
+def check_divisions(kernel: Kernel) -> None:
+    """UnsupportedError where each cell divides by a size to know its place in memory, as a reshape of a part to a shape
+    that does not divide its own asks: no vector can, and a copy that is made once takes a tenth of the time."""
+    body = [statement for launch in flatten(kernel).launches for statement in launch.body]
+    loops = (s for s in every_statement(body) if isinstance(s, Loop))
+    inner = {loop.var for loop in loops if not any(isinstance(s, Loop) for s in loop.body)}
+    inner |= {fold.loops[-1][0] for fold in folds_in(body)}
+    for op in divisions(body):
+        if op.right.constant is None and inner & op.left.names:
+            raise UnsupportedError(f"each cell would divide by {op.right}, a size, to know its place in memory")

@@ -1,24 +1,81 @@
-"""Recomputation that a kernel would cost, refused where it is too much."""
+"""Values computed again: what a kernel would cost so, refused where it is too much; and cheap ones on purpose.
+
+A sum over columns and what is done row by row are never one kernel. Where both read a value that follows from the
+inputs in a few steps, the one kernel would write it and the other read it: that is more than reading inputs twice."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from noyau.compiler.lowering.loop_cuts import divisions
-from noyau.compiler.partition.costs import USUAL, cells, usual
-from noyau.compiler.schedules.primitives import flatten
-from noyau.dtypes import DType
+from noyau.compiler.partition.costs import USUAL, cells, flops_of_value, usual
+from noyau.compiler.passes.cleanup import drop_unused
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import product
-from noyau.ir.graph import Graph, Reduce
-from noyau.ir.loops import Call, Expr, Fold, If, Index, Kernel, Let, Load, Loop, Statement
-from noyau.ir.walk import every_statement, flops_of, folds_in, operands
+from noyau.ir.graph import Constant, Graph, Iota, Map, Node, Reduce, View
+from noyau.ir.loops import Fold, If, Kernel, Let, Loop, Statement
+from noyau.ir.operators import OPERATORS
 
 AGAIN = 12.0  # flops that may be computed again for each cell of the largest output
-PASSES = 8  # reductions that may need each other in turn: each is one more pass, which computes much of the others anew
-DEEPEST = 160  # steps that may need each other in turn
+
+
+def repeat_cheap(graph: Graph) -> Graph:
+    """The graph in which each sum over columns has what it reads to itself, where that is cheaper to compute again than
+    to write and to read: at most 12 flops a cell, of inputs that are no larger."""
+    nodes, names_taken, ends = list[Node](), set(graph.by_name), _visible_values(graph)
+    for node in graph.nodes:
+        if isinstance(node.kind, Reduce) and len(graph[node.inputs[0]].shape) - 1 not in node.kind.axes:
+            steps = _steps(graph, node.inputs[0], ends)
+            if _is_shared(graph, node, steps) and _is_worth(graph, graph[node.inputs[0]], steps):
+                names = {step.output: _fresh(step.output, names_taken) for step in steps}
+                nodes += [*(step.rename(names) for step in steps), node.rename(names)]
+                continue
+        nodes.append(node)
+    return drop_unused(replace(graph, nodes=tuple(nodes)))  # what sums alone share has become copies
+
+
+def _steps(graph: Graph, name: str, ends: Collection[str]) -> list[Node]:
+    """The maps and views that a value is made by, in order, down to inputs, outputs, what is no map, and small ones."""
+    steps: dict[str, Node] = {}
+    waiting, size = [name], cells(graph[name])
+    while waiting:
+        node = graph[waiting.pop()]
+        if isinstance(node.kind, Map | View | Iota) and node.output not in ends and cells(node) >= size:
+            steps[node.output] = node
+            waiting += [each for each in node.inputs if each not in steps]
+    return [node for node in graph.nodes if node.output in steps]
+
+
+def _visible_values(graph: Graph) -> set[str]:
+    """The outputs, and what they show: it is written anyway."""
+    ends = set(graph.outputs)
+    for node in reversed(graph.nodes):
+        if node.output in ends and (isinstance(node.kind, View) or node.kind == Map("identity")):
+            ends.update(node.inputs)
+    return ends
+
+
+def _is_shared(graph: Graph, fold: Node, steps: Sequence[Node]) -> bool:
+    """Whether others than a fold read one of its steps."""
+    own = {step.output for step in steps}
+    return any(own & set(node.inputs) for node in graph.nodes if node.output not in own | {fold.output})
+
+
+def _is_worth(graph: Graph, value: Node, steps: Sequence[Node]) -> bool:
+    """Whether a value is read from the inputs at least as fast as it is written and read."""
+    leaves = {name for step in steps for name in step.inputs} - {step.output for step in steps}
+    read = sum(cells(n) * n.dtype.bytes for n in map(graph.__getitem__, leaves) if not isinstance(n.kind, Constant))
+    flops = sum(cells(step) * OPERATORS[step.kind.function].flops for step in steps if isinstance(step.kind, Map))
+    return read <= 2.1 * cells(value) * value.dtype.bytes and flops <= AGAIN * cells(value)
+
+
+def _fresh(stem: str, names: set[str]) -> str:
+    name = f"{stem}_again"
+    while name in names:
+        name += "_"
+    names.add(name)
+    return name
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,36 +93,12 @@ class Repeat:
         return f"{what} {self.value.partition('~')[0]} would be computed {often} over (where every size is {USUAL})"
 
 
-def check_depth(graph: Graph) -> None:
-    """UnsupportedError where too many reductions, or too many steps, need each other in turn."""
-    steps, passes = dict[str, int](), dict[str, int]()
-    for node in graph.nodes:
-        steps[node.output] = max((steps[name] for name in node.inputs), default=0) + 1
-        passes[node.output] = max((passes[name] for name in node.inputs), default=0) + isinstance(node.kind, Reduce)
-    if max(passes.values(), default=0) > PASSES:
-        raise UnsupportedError(f"more than {PASSES} reductions need each other in turn")
-    if max(steps.values(), default=0) > DEEPEST:
-        raise UnsupportedError(f"more than {DEEPEST} steps need each other in turn")
-
-
 def check_recompute(graph: Graph, kernel: Kernel) -> None:
     """UnsupportedError where a kernel computes a reduction again, or much else."""
     again = repeats(graph, kernel)
     costly = [repeat for repeat in again if repeat.reduction]
     if costly or sum(repeat.flops for repeat in again) > AGAIN:
         raise UnsupportedError(str((costly or again)[0]))
-
-
-def check_divisions(kernel: Kernel) -> None:
-    """UnsupportedError where each cell divides by a size to know its place in memory, as a reshape of a part to a shape
-    that does not divide its own asks: no vector can, and a copy that is made once takes a tenth of the time."""
-    body = [statement for launch in flatten(kernel).launches for statement in launch.body]
-    loops = (s for s in every_statement(body) if isinstance(s, Loop))
-    inner = {loop.var for loop in loops if not any(isinstance(s, Loop) for s in loop.body)}
-    inner |= {fold.loops[-1][0] for fold in folds_in(body)}
-    for op in divisions(body):
-        if op.right.constant is None and inner & op.left.names:
-            raise UnsupportedError(f"each cell would divide by {op.right}, a size, to know its place in memory")
 
 
 def repeats(graph: Graph, kernel: Kernel) -> list[Repeat]:
@@ -104,23 +137,6 @@ def _visits(body: Iterable[Statement], times: float, place: int = 0) -> Iterator
                     yield origin[0], place, times, length, True
                 yield from _visits(fold.body, times * length, place + hash(name) % (1 << 32) + 1)
             case Let(_, value, origin) if origin:
-                yield origin[0], place, times, _flops(value), False
+                yield origin[0], place, times, flops_of_value(value), False
             case _:
                 pass
-
-
-def _flops(expr: Expr) -> float:
-    """The flops of a value, without conditions on its place: those are known for all cells but a few at the edges."""
-    match expr:
-        case Load():
-            return 0.0
-        case Call("where", (condition, *cases)) if _is_place(condition):
-            return sum(map(_flops, cases))
-        case _:
-            return 0.0 if _is_place(expr) else float(flops_of(expr)) + sum(map(_flops, operands(expr)))
-
-
-def _is_place(expr: Expr) -> bool:
-    """Whether an expression is a place, or a condition on nothing but places and sizes."""
-    is_condition = isinstance(expr, Call) and expr.dtype is DType.BOOL
-    return isinstance(expr, Index) or (is_condition and all(map(_is_place, operands(expr))))

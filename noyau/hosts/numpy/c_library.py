@@ -1,6 +1,4 @@
-"""The runtime's own C: built once, tried, and handed what it needs of Python and of NumPy.
-
-How many threads a call of a kernel may have. Results do not depend on it, to the bit."""
+"""The runtime's own C: built once, tried, and handed what it needs of Python and of NumPy."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from noyau.errors import BuildError, InputError, OutputError, warn
+from noyau.errors import BuildError, OutputError, warn
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.workers.resources import processors
 
@@ -136,18 +134,6 @@ def _is_read(array: np.ndarray, head_bytes: int) -> bool:
     return axes == list(zip(array.shape, array.strides, strict=True))
 
 
-def reads_scalars(dtype: np.dtype) -> bool:
-    """Whether a NumPy scalar of this dtype is its bytes, right behind the head."""
-    scalar = np.frombuffer(bytes(range(1, 1 + dtype.itemsize)), np.uint8).view(dtype)[0]
-    if type(scalar).__basicsize__ < object.__basicsize__ + dtype.itemsize or dtype == np.bool_:
-        return bool(dtype == np.bool_) and all(_payload(each) == each.tobytes() for each in (np.True_, np.False_))
-    return bool(_payload(scalar) == scalar.tobytes())
-
-
-def _payload(scalar: np.generic) -> bytes:
-    return ctypes.string_at(id(scalar) + object.__basicsize__, scalar.dtype.itemsize)
-
-
 def _new_array() -> int:
     """The address of NumPy's PyArray_NewFromDescr, or 0."""
     core = getattr(np, "_core", None) or getattr(np, "core", None)  # the place differs between releases
@@ -156,17 +142,3 @@ def _new_array() -> int:
         return 0
     table = capsule_address(capsule, None)
     return int(_POINTER.from_address(table + _NEW_FROM_DESCR * ctypes.sizeof(_POINTER)).value or 0)
-
-
-def threads(count: int | None = None) -> int:
-    """The number of threads that a call has from now on, its own among them; without a count, those that it has now.
-
-    At first, as many as the process may use processors. One: no thread of noyau's does anything. InputError for less.
-    """
-    c_library = library()
-    if count is not None:
-        if type(count) is not int or count < 1:
-            raise InputError(f"a call runs on at least 1 thread, and threads({count!r}) asks for something else")
-        if c_library is not None:
-            c_library.code.noyau_threads_limit(min(count, 1 << 20))
-    return 1 if c_library is None else int(c_library.code.noyau_threads_wanted())

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from noyau.frontends.torch.tensors import TO_TORCH
-from noyau.hosts.numpy import memory
+from noyau.hosts.numpy import fast_calls
 from noyau.hosts.numpy.c_library import FILES, Library, Loader, capsule_address, open_texts
 from noyau.hosts.numpy.fast_calls import MISS, Argument, FastCall, LibraryCall, ResultEnd, ends_of, failures
 from noyau.hosts.torch.tensors import array_of, tensor_of
@@ -168,7 +168,7 @@ def is_plain(tensor: Any) -> bool:
 def pooled_memory(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """As torch.empty, for a large result: in memory that may have been used before. MemoryError as there."""
     del device  # that of the memory
-    return tensor_of(memory.empty(shape, _NUMPY[dtype]))
+    return tensor_of(fast_calls.empty(shape, _NUMPY[dtype]))
 
 
 def mapped_memory(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:

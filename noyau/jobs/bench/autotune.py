@@ -20,7 +20,7 @@ from noyau.jobs.check.run import check
 from noyau.kernels.programs.generate import CPU, specialization_of
 from noyau.kernels.trust import ineligible
 from noyau.kernels.user_kernel import UserKernel, choose_constants
-from noyau.ops.dispatch.winners import Winner, record
+from noyau.ops.dispatch.choice import Winner, record
 from noyau.ops.op import Op
 from noyau.signatures.binding import Bound, bind
 from noyau.text import TextRecord, as_json

@@ -17,8 +17,7 @@ from noyau.ir.loops import Tile, TilePolicy
 from noyau.jobs.bench.record import BenchPoint
 from noyau.kernels.programs.generate import CPU, GeneratedProgram, Specialization, generate, in_order, lazy_graph
 from noyau.kernels.trust import ineligible
-from noyau.ops.dispatch.choice import REFERENCE
-from noyau.ops.dispatch.winners import Winner, record, text_digest, usual_text
+from noyau.ops.dispatch.choice import REFERENCE, Winner, record, text_digest, usual_text
 from noyau.ops.op import Op
 from noyau.timing.verdict import Verdict
 from noyau.toolchain.cache import today

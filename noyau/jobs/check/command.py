@@ -18,15 +18,7 @@ from typing import TYPE_CHECKING, Any
 from noyau.errors import InputError, NoyauError
 from noyau.jobs import command_line
 from noyau.jobs.check.submissions import command as submissions
-from noyau.jobs.command_line import (
-    Command,
-    declare_inputs,
-    declare_record,
-    progress,
-    require_record_places,
-    size_of_each,
-    sizes_of,
-)
+from noyau.jobs.command_line import Command, declare_inputs, progress, size_of_each, sizes_of
 
 if TYPE_CHECKING:
     from noyau.ops.op import Op
@@ -66,7 +58,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
     meant = "of an op: sizes that it is meant for; its launches and its index arithmetic are looked at there"
     add("--sizes", **many, metavar="NAME=N", help=f"{meant}, and nothing is run; can be repeated")
     add("--tolerance", type=float, metavar="T", help="of an op: allow |got - want| <= T * max(1, |want|) instead")
-    declare_record(parser, "value by value", page=True)
+    command_line.declare_record(parser, "value by value", page=True)
     _declare_verdict(add, many)
     submissions.declare(parser)
 
@@ -112,7 +104,7 @@ def _run(arguments: argparse.Namespace) -> int:
         raise InputError(f"{target} is nothing that can be checked; there are: {targets}")
     if arguments.against is None:
         raise InputError(f"{target} is checked against another model: noyau check {target} --against B.onnx")
-    require_record_places(target, arguments.json, arguments.html)
+    command_line.require_record_places(target, arguments.json, arguments.html)
     from noyau.jobs.check.model_difference import model_difference
     from noyau.jobs.report.text import print_record
 
@@ -137,7 +129,7 @@ def _check_op(arguments: argparse.Namespace) -> int:
     if arguments.against is not None or arguments.inputs is not None:
         raise InputError("--against and --inputs are of models: an op is checked against its own reference")
     path = Path(arguments.target.partition("::")[0])
-    require_record_places(path, arguments.json, arguments.html, arguments.sarif, drawing_of(arguments.map))
+    command_line.require_record_places(path, arguments.json, arguments.html, arguments.sarif, drawing_of(arguments.map))
     with _interpreting(path) if _wants_maps(arguments) else nullcontext():
         checks = _check_ops(arguments)
         maps = _maps(arguments)
@@ -355,8 +347,16 @@ def check_and_print(arguments: argparse.Namespace) -> int:
     from noyau.verify.checks import LIMITS
 
     path = Path(arguments.target)
-    _require_of_scripts(arguments, path)
-    require_record_places(path, arguments.json, arguments.html, arguments.sarif, drawing_of(arguments.map))
+    # InputError for an option that does nothing to a script
+    kind, own, remedy = "script", "flags", "; an op is a function under @noyau.op"
+    if is_program(arguments.target):
+        kind, own, remedy = "program", "sanitizer", ""
+        if "::" in arguments.target:
+            call = f'noyau.check("{arguments.target}", args)'
+            raise InputError(f"{arguments.target} names a function, which is called in Python: {call}")
+    if wrong := _first_given(arguments, "against", "inputs", "tolerance", "dim", "sizes", "gradient", own):
+        raise InputError(f"{path} is a {kind}, and --{wrong} is not of {kind}s{remedy}")
+    command_line.require_record_places(path, arguments.json, arguments.html, arguments.sarif, drawing_of(arguments.map))
     check = _script_check(arguments, path, None if arguments.launch is None else launch_of(arguments.launch))
     if arguments.sanitizer:
         from noyau.sanitizer.compute_sanitizer.tool import second_opinion
@@ -401,15 +401,3 @@ def _script_check(arguments: argparse.Namespace, path: Path, launch: Any) -> Scr
     from noyau.sanitizer.scripts.programs import check_program
 
     return check_program(path, arguments.arguments, launch, flags=arguments.flags or "", **options)
-
-
-def _require_of_scripts(arguments: argparse.Namespace, path: Path) -> None:
-    """InputError for an option that does nothing to a script."""
-    kind, own, remedy = "script", "flags", "; an op is a function under @noyau.op"
-    if is_program(arguments.target):
-        kind, own, remedy = "program", "sanitizer", ""
-        if "::" in arguments.target:
-            call = f'noyau.check("{arguments.target}", args)'
-            raise InputError(f"{arguments.target} names a function, which is called in Python: {call}")
-    if wrong := _first_given(arguments, "against", "inputs", "tolerance", "dim", "sizes", "gradient", own):
-        raise InputError(f"{path} is a {kind}, and --{wrong} is not of {kind}s{remedy}")

@@ -23,9 +23,8 @@ import numpy as np
 
 from noyau.codegen.language import LANGUAGES
 from noyau.errors import NoyauError, UnsupportedError
-from noyau.kernels.call import SYMBOL, FunctionKernel, is_launched_here, library_of
+from noyau.kernels.call import INTERPRETED, SYMBOL, FunctionKernel, is_launched_here, library_of
 from noyau.kernels.certificates import pack
-from noyau.kernels.interpretation import INTERPRETED
 from noyau.kernels.trust import cell_content
 from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.op_homes import Home, home_of, runs_as_script

@@ -19,8 +19,7 @@ from noyau.ir.graph_interpreter import evaluate
 from noyau.jobs.check import diagnosis
 from noyau.jobs.check.attempts import Attempt, Budget, Costs, Sizes, attempts, grown
 from noyau.jobs.check.candidates import ByHand, KernelCandidate
-from noyau.jobs.check.diagnosis import Smallest, TwoRuns, Unlike, thorough, why_unlike
-from noyau.jobs.check.op_lint import with_lint
+from noyau.jobs.check.diagnosis import Smallest, TwoRuns, Unlike, thorough, why_unlike, with_lint
 from noyau.jobs.check.sanitized_runs import SanitizedRuns, explain_findings, watch_attempts
 from noyau.kernels.reference import as_signed, reference, without_warnings
 from noyau.ops.op import Op

@@ -21,15 +21,8 @@ from noyau.frontends.numpy.trace import follow
 from noyau.hosts.torch.tensors import array_of, from_torch, tensor_of
 from noyau.ir.dims import shape_of
 from noyau.ir.graph import Graph, Input, Node
-from noyau.jobs.check.gradients import (
-    NEAR,
-    GradientCase,
-    GradientSubject,
-    cases_of,
-    central_difference,
-    finding_of,
-    first_wrong,
-)
+from noyau.jobs.check import gradients
+from noyau.jobs.check.gradients import GradientCase, GradientSubject, cases_of, central_difference, finding_of
 from noyau.kernels.reference import opaque_graph
 from noyau.ops.op import Op
 from noyau.signatures.types import Value
@@ -224,7 +217,7 @@ def difference(right: TorchReference, arrays: Sequence[Array], at: int, cell: tu
     return central_difference(right.graph, inputs, above, right.wanted[at], cell)
 
 
-HALF_OF_32 = 1e-3  # instead of NEAR, where the op is signed as float32
+HALF_OF_32 = 1e-3  # instead of gradients.NEAR, where the op is signed as float32
 NAME = "gradient in torch"
 Lay = Callable[[torch.Tensor], torch.Tensor]
 LANGUAGE = "torch"
@@ -275,7 +268,7 @@ def _of_case(subject: GradientSubject, case: GradientCase, place: str) -> Iterat
             message = f"autograd ends with {type(error).__name__}: {error}; for {size}"
             yield Finding(op.name, NAME, "torch", FindingKind.GRADIENT, place, size, message)
             return
-        wrong = first_wrong(subject, laid, got, want, HALF_OF_32 if narrow else NEAR)
+        wrong = gradients.first_wrong(subject, laid, got, want, HALF_OF_32 if narrow else gradients.NEAR)
         if wrong is not None:
             yield finding_of(NAME, "torch", place, subject, laid, wrong)
             return

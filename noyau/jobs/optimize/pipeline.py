@@ -1,23 +1,192 @@
 """The optimizer: plan, certify, time, decide, install. One pipeline for every host; each then reports the outcome.
 
 A host is the place where a program runs, and where kernels take the place of groups of its nodes: onnxruntime, torch on
-the CPU, torch on CUDA. A new one is a file with the methods of `Host`, and nothing else knows."""
+the CPU, torch on CUDA. A new one is a file with the methods of `Host`, and nothing else knows.
+
+A `Candidate` is a kernel on its way, with the evidence so far: library, certificate, timings, verdict."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import Generic, Protocol, TypeVar
 
 from noyau.codegen.plan import Plan, PlannedKernel
 from noyau.compiler.partition.cut import Partition
+from noyau.compiler.partition.traffic import Traffic
 from noyau.errors import CheckError, NoyauError
 from noyau.hosts.onnxruntime.inputs import spell
 from noyau.jobs.command_line import Step
-from noyau.jobs.optimize.candidate import BindingTiming, Candidate, decide
-from noyau.timing.verdict import Verdict
+from noyau.timing.verdict import FEWEST_PAIRS, SAME_WITHIN, Comparison, Verdict
+from noyau.verify.certificate import Certificate
+
+AS_FAST_FROM = 0.99  # of the speed of the model as it came: what a file keeps, with its library and without
+SURE_FROM = 1.05  # from where no other session is slower
+BORDERLINE_FROM = 0.95  # up to where SLOWER begins: what costs so little is timed twice before it is out
+
+
+@dataclass(frozen=True, slots=True)
+class BindingTiming:
+    """Timing of a kernel at one binding: `sizes` by the model's own names. `cold`: on inputs that went through twice
+    the last-level cache, where that may matter. `traffic`: the bytes that one call must move. `floor_s`: the least that
+    this machine needs for them; `idle_s`: of every time, what a run takes that does nothing. `repeats`: how often a
+    run of the model runs the kernel in one place, more than once in bodies of loops. `timed_on`: a date, of an
+    earlier run where it is `recalled`. `calls`: the operators before it, into which the runtime may fold some of what
+    it replaces, that are in both times. `mistake`: why the time of the kernel cannot be."""
+
+    sizes: Mapping[str, int]
+    hot: Comparison
+    cold: Comparison | None = None
+    traffic: Traffic | None = None
+    floor_s: float | None = None
+    idle_s: float = 0.0
+    repeats: int = 1
+    timed_on: str = ""
+    recalled: bool = False
+    calls: tuple[str, ...] = ()
+    mistake: str = ""
+
+    @property
+    def verdict(self) -> Verdict:
+        """That of both temperatures: SLOWER where one is."""
+        return overall(each.verdict for each in (self.hot, self.cold) if each is not None)
+
+    @property
+    def comparison(self) -> Comparison:
+        """The one that its verdict is of; the hot one where both are."""
+        return self.hot if self.cold is None or self.hot.verdict is self.verdict else self.cold
+
+    @property
+    def is_borderline(self) -> bool:
+        """SLOWER, and by so little that chance may have a part in it."""
+        slower = [one.speedup for one in (self.hot, self.cold) if one is not None and one.verdict is Verdict.SLOWER]
+        return bool(slower) and min(slower) >= BORDERLINE_FROM
+
+    @property
+    def is_unsure(self) -> bool:
+        """Whether it is so near the speed before that a session more, in another place of memory, may say otherwise: of
+        six openings or more, whether they say both that it is as fast and that it is not."""
+        one = self.comparison
+        sure = len(one.openings) >= FEWEST_PAIRS and not one.low < AS_FAST_FROM <= one.high
+        return BORDERLINE_FROM <= one.speedup <= SURE_FROM and not sure
+
+    @property
+    def floor_ratio(self) -> float | None:
+        """The floor over the time of the kernel: 1 is as fast as can be."""
+        return None if self.floor_s is None else self.floor_s / self.hot.after_median_s
+
+    @property
+    def where(self) -> str:
+        """`batch=1, sequence=128`, and that it was cold if that decides."""
+        return ", ".join(filter(None, [spell(self.sizes), "" if self.comparison is self.hot else "with cold caches"]))
+
+    def __str__(self) -> str:
+        at = f" at {self.where}" if self.where else ""
+        return f"{self.verdict.value}{at}: {self.comparison.speedup:.2f}x"
+
+
+def overall(verdicts: Iterable[Verdict]) -> Verdict:
+    """SLOWER where one is, else FASTER where one is, else SAME where all are, else AMBIGUOUS."""
+    distinct = set(verdicts)
+    rest = Verdict.SAME if distinct == {Verdict.SAME} else Verdict.AMBIGUOUS
+    return next((each for each in (Verdict.SLOWER, Verdict.FASTER) if each in distinct), rest)
+
+
+def decisive(timings: Sequence[BindingTiming]) -> BindingTiming | None:
+    """The timing that the verdict of all of them rests on: the worst of those that are SLOWER; else, of those with the
+    verdict, the one with the most to do."""
+    verdict = overall(timing.verdict for timing in timings)
+    those = [timing for timing in timings if timing.verdict is verdict] or list(timings)
+    if verdict is Verdict.SLOWER:
+        return min(those, key=lambda timing: timing.comparison.speedup)
+    return max(those, key=lambda timing: timing.hot.before_median_s, default=None)
+
+
+def losing(timings: Sequence[BindingTiming], bound: float = SAME_WITHIN[0]) -> BindingTiming | None:
+    """The worst timing against a change: one that is SLOWER, or that may be, with a speed-up below a bound."""
+    those = [one for one in timings if one.verdict is Verdict.SLOWER]
+    unsure = (one for one in timings if one.verdict is not Verdict.FASTER and one.comparison.speedup < bound)
+    return min(those or unsure, key=lambda timing: timing.comparison.speedup, default=None)
+
+
+KEEPS = {
+    "faster": frozenset({Verdict.FASTER}),
+    "not-slower": frozenset({Verdict.FASTER, Verdict.SAME, Verdict.AMBIGUOUS}),
+    "all": frozenset(Verdict),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A kernel with its evidence: its certificate, a timing at each binding of the sizes where it came to that, and
+    whether it is kept. `library` is where it was built, on hosts that open each kernel by itself.
+
+    `reason` says why it is not kept, or not timed; `note` what the certificate leaves out."""
+
+    planned: PlannedKernel
+    library: Path | None = None
+    certificate: Certificate | None = None
+    timings: tuple[BindingTiming, ...] = ()
+    kept: bool = False
+    reason: str = ""
+    note: str = ""
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """The comparison that its verdict rests on, or None where it was not timed."""
+        decider = decisive(self.timings)
+        return None if decider is None else decider.comparison
+
+    @property
+    def speedup(self) -> float | None:
+        """The speed-up that its verdict rests on, or None where it was not timed."""
+        return None if self.comparison is None else self.comparison.speedup
+
+    @property
+    def evidence(self) -> str:
+        """The certificate in words, or why there is none."""
+        return "; ".join(filter(None, [self.certificate.summary() if self.certificate else self.reason, self.note]))
+
+
+def right(candidates: Iterable[Candidate]) -> list[PlannedKernel]:
+    """The kernels that nothing speaks against so far."""
+    return [each.planned for each in candidates if not each.reason]
+
+
+def certify(candidate: Candidate, make: Callable[[], tuple[Certificate, str]]) -> Candidate:
+    """The candidate with its certificate and a note on what that leaves out; with the reason where it is not right."""
+
+    def step() -> Candidate:
+        certificate, note = make()
+        reason = "" if certificate.ok else certificate.summary()
+        return replace(candidate, certificate=certificate, note=note, reason=reason)
+
+    return candidate if candidate.reason else attempt(step, candidate, "cannot be checked")
+
+
+def attempt(step: Callable[[], Candidate], before: Candidate, fault: str) -> Candidate:
+    """The candidate after a step; where that raises an error of noyau, the candidate before it, with the reason."""
+    try:
+        return step()
+    except NoyauError as error:
+        return replace(before, reason=f"{fault}: {error}")
+
+
+def decide(candidate: Candidate, keep: str) -> Candidate:
+    """The candidate kept or not, by one of KEEPS and all its timings; the reason names the binding where it loses."""
+    if candidate.reason:
+        return candidate
+    if (decider := decisive(candidate.timings)) is None:
+        return replace(candidate, kept=keep == "all", reason="not timed")
+    loser = losing(candidate.timings) if keep == "faster" else None
+    if overall(timing.verdict for timing in candidate.timings) in KEEPS[keep] and loser is None:
+        return replace(candidate, kept=True, reason="")
+    decider = loser or decider
+    return replace(candidate, kept=False, reason="; ".join(filter(None, [str(decider), decider.comparison.advice])))
+
 
 Say = Callable[[str], None]
 Sizes = Mapping[str, int]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from noyau.codegen.plan import Plan
 from noyau.compiler.partition.cut import Partition
-from noyau.jobs.optimize.candidate import BindingTiming, Candidate, decisive, overall
+from noyau.jobs.optimize.pipeline import BindingTiming, Candidate, decisive, overall
 from noyau.jobs.profile.record import Wall
 from noyau.jobs.report.text import PagedRecord
 from noyau.text import collect, fields_json

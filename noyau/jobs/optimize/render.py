@@ -14,7 +14,7 @@ from rich.text import Text
 
 from noyau.compiler.partition.costs import flops
 from noyau.hosts.onnxruntime.inputs import spell
-from noyau.jobs.optimize.candidate import Candidate
+from noyau.jobs.optimize.pipeline import Candidate
 from noyau.jobs.optimize.record import BindingRecord, Evidence, KernelRecord, ProductRecord, Report
 from noyau.jobs.page import document
 from noyau.jobs.page.document import Page, Section, SizedTime

@@ -21,8 +21,8 @@ from noyau.hosts.onnxruntime.source_model import SourceModel, open_model
 from noyau.hosts.onnxruntime.subgraph import cut_of
 from noyau.hosts.onnxruntime.write_back import installable
 from noyau.ir.loops import Role
-from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.onnx.candidates import certify_candidate, compile_kernels
+from noyau.jobs.optimize.pipeline import Candidate
 from noyau.jobs.page import document
 from noyau.jobs.page.document import Page, Section, graphs
 from noyau.jobs.page.graphs import plan_drawing

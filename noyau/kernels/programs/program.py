@@ -15,7 +15,7 @@ import numpy as np
 from noyau.codegen.language import Schedule
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.partition.cut import Group, Model, ModelOperator, Speller, partition
-from noyau.compiler.partition.rematerialization import repeat_cheap
+from noyau.compiler.partition.recomputation import repeat_cheap
 from noyau.compiler.passes.cleanup import compose_views, drop_unused, fold_constants, merge_equal
 from noyau.compiler.passes.normal_form import own_sizes
 from noyau.compiler.schedules.cpu.strategy_choice import USUAL, Options, schedule
@@ -39,7 +39,11 @@ def join(parts: Sequence[Lowered], tidy: Graph, joining: Joining) -> list[Lowere
     for one in parts:
         for other in parts:
             if one in rest and other in rest and one is not other and not _is_between(one, other, tidy):
-                merged = joining(one[0], other[0], _wanted_values(one, other, rest, tidy))
+                # The values of the first that others than the second need
+                read = {node.output for part in rest if part is not other for node in part[1].inputs}
+                computed = {node.output for part in rest for node in part[1].nodes if not isinstance(node.kind, Input)}
+                library = {name for node in tidy.nodes if node.output not in computed for name in node.inputs}
+                merged = joining(one[0], other[0], {*tidy.outputs, *read, *library} & set(one[1].outputs))
                 if merged is not None:
                     rest[rest.index(one)] = merged, _graph_of(merged, tidy)
                     rest.remove(other)
@@ -51,14 +55,6 @@ def _is_between(one: Lowered, other: Lowered, tidy: Graph) -> bool:
     needs, inputs = ({node.output for node in part[1].inputs} for part in (other, one))
     outputs = set(one[1].outputs)
     return bool((needs - outputs) & downstream(tidy, outputs)) or bool(inputs & downstream(tidy, other[1].outputs))
-
-
-def _wanted_values(one: Lowered, other: Lowered, parts: Sequence[Lowered], tidy: Graph) -> set[str]:
-    """The values of the first that others than the second need."""
-    read = {node.output for part in parts if part is not other for node in part[1].inputs}
-    computed = {node.output for part in parts for node in part[1].nodes if not isinstance(node.kind, Input)}
-    library = {name for node in tidy.nodes if node.output not in computed for name in node.inputs}
-    return {*tidy.outputs, *read, *library} & set(one[1].outputs)
 
 
 def _graph_of(kernel: Kernel, tidy: Graph) -> Graph:
@@ -325,35 +321,27 @@ def schedule_kernel(kernel: Kernel, options: Schedule) -> Kernel:
 
 
 def _lower_group(group: Group, tidy: Graph, name: str, strided: Mapping[str, str], *, whole: bool = False) -> Lowered:
-    graph = _with_constants(group.graph, tidy)
-    graph = _order_inputs(graph, tidy, every_input=whole)
+    # The graph in which numbers stand that the normal form has lifted out of it
+    nodes = [
+        tidy[node.output] if isinstance(node.kind, Input) and _is_number(tidy, node.output) else node
+        for node in group.graph.nodes
+    ]
+    graph = replace(group.graph, nodes=tuple(nodes))
+    # Inputs in the order in which the whole graph makes them; with `every_input`, those too that nothing needs
+    own = {node.output: node for node in graph.inputs}
+    inputs = [own.get(node.output, node) for node in tidy.inputs if whole or node.output in own]
+    inputs += [node for name, node in own.items() if not isinstance(tidy[name].kind, Input)]
+    graph = replace(graph, nodes=(*inputs, *(node for node in graph.nodes if not isinstance(node.kind, Input))))
     if whole:
         graph = replace(graph, outputs=tidy.outputs, demands=tidy.demands)
     layouts = {node.output: strided[node.output] for node in graph.inputs if node.output in strided}
     return lower(graph, name, layouts), graph
 
 
-def _with_constants(graph: Graph, tidy: Graph) -> Graph:
-    """The graph in which numbers stand that the normal form has lifted out of it."""
-    nodes = [
-        tidy[node.output] if isinstance(node.kind, Input) and _is_number(tidy, node.output) else node
-        for node in graph.nodes
-    ]
-    return replace(graph, nodes=tuple(nodes))
-
-
 def _is_number(graph: Graph, name: str) -> bool:
     """Whether a value is one number that is known, so that it may stand in a text."""
     kind = graph[name].kind if name in graph.by_name else None
     return isinstance(kind, Constant) and kind.value.size == 1
-
-
-def _order_inputs(graph: Graph, tidy: Graph, *, every_input: bool) -> Graph:
-    """Inputs in the order in which the whole graph makes them; with `every_input`, those too that nothing needs."""
-    own = {node.output: node for node in graph.inputs}
-    inputs = [own.get(node.output, node) for node in tidy.inputs if every_input or node.output in own]
-    inputs += [node for name, node in own.items() if not isinstance(tidy[name].kind, Input)]
-    return replace(graph, nodes=(*inputs, *(node for node in graph.nodes if not isinstance(node.kind, Input))))
 
 
 def _is_whole(group: Group, tidy: Graph) -> bool:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from noyau.errors import CheckError, NoyauError, SignatureError, UnsupportedError, dependency
 from noyau.hosts.torch.cuda.device import require_grid
+from noyau.kernels.call import HostTensor, Memory, error_of
 from noyau.kernels.cuda_grids import ArrayArgument, GridKernel, LaunchPlan, is_tensor, launch_on_copies
-from noyau.kernels.interpretation import error_of
 from noyau.kernels.triton import parameters
 from noyau.kernels.user_kernel import UserKernel, arguments_by_author, python_function
 from noyau.signatures.types import Instance
@@ -31,36 +31,6 @@ with dependency("triton, or torch,", "noyau-kernels[triton]"):
         torch = LazyModule("torch")
 
 _AXES = 3  # of a grid
-Array = np.ndarray
-
-
-class Memory(NamedTuple):
-    """The device of an array of NumPy, by the words of torch."""
-
-    type: str = "cpu"
-
-
-class HostTensor:
-    """An array of NumPy as a tensor of the CPU, on the same memory; what may not be written is copied. What else is
-    asked of it, a tensor of torch says."""
-
-    def __init__(self, array: Array) -> None:
-        if not array.flags.writeable:  # as many cells as it has; where strides are 0, once
-            once = array[tuple(slice(0, 1) if step == 0 else slice(None) for step in array.strides)]
-            array = np.broadcast_to(np.array(once), array.shape)
-        self.array, self.dtype, self.shape, self.device = array, array.dtype, array.shape, Memory()
-
-    def data_ptr(self) -> int:
-        return int(self.array.__array_interface__["data"][0])
-
-    def stride(self, *axis: int) -> Any:
-        steps = tuple(step // self.dtype.itemsize for step in self.array.strides)
-        return steps[axis[0]] if axis else steps
-
-    def __getattr__(self, name: str) -> Any:
-        from noyau.hosts.torch.tensors import tensor_of
-
-        return getattr(tensor_of(self.array), name)
 
 
 class TritonKernel(GridKernel):
@@ -166,8 +136,8 @@ def launch_on_arrays(
     kernel: UserKernel,
     instance: Instance,
     constants: Mapping[str, Any],
-    arrays: Sequence[Array],
-    outputs: Sequence[Array],
+    arrays: Sequence[np.ndarray],
+    outputs: Sequence[np.ndarray],
 ) -> None:
     """One launch on prepared arrays. A tuner's configurations take turns by the sizes, alike for the same inputs."""
     cells = sum(extent for array in (*arrays, *outputs) for extent in array.shape)

@@ -89,7 +89,12 @@ def bind_parameters(function: Callable[..., Any], usage: Usage, target: Target, 
     _check_usage(usage, label)
     names = list(parameters_of(python_function(function), label))
     meta, own = meta_names(function), usage.constants
-    _check_constants(usage, names, meta, label)
+    for name in usage.constants:
+        if name in meta:
+            raise SignatureError(f"constants= of {label} gives {name}, which its tuner or its heuristics give")
+        if name not in names and name not in OPTIONS:
+            takes = f"it takes {', '.join(names)}, and a launch {', '.join(OPTIONS)}"
+            raise SignatureError(f"constants= of {label} gives {name}; {takes}")
     named = [name for name in names if name in own or name in target.constants]
     arrays = [name for name in names if name not in named and name not in meta]
     if usage.args is not None:
@@ -126,12 +131,3 @@ def _check_usage(usage: Usage, label: str) -> None:
     unknown = next((name for name in usage.options if name not in OPTIONS), None)
     if unknown is not None:
         raise SignatureError(f"options= of {label} has {unknown!r}; of triton there are {', '.join(OPTIONS)}")
-
-
-def _check_constants(usage: Usage, names: Sequence[str], meta: Sequence[str], label: str) -> None:
-    for name in usage.constants:
-        if name in meta:
-            raise SignatureError(f"constants= of {label} gives {name}, which its tuner or its heuristics give")
-        if name not in names and name not in OPTIONS:
-            takes = f"it takes {', '.join(names)}, and a launch {', '.join(OPTIONS)}"
-            raise SignatureError(f"constants= of {label} gives {name}; {takes}")

@@ -14,9 +14,7 @@ from noyau.codegen.language import LANGUAGES
 from noyau.compiler.lowering.input_layouts import PACKED
 from noyau.dtypes import DType
 from noyau.errors import InputError, UnsupportedError
-from noyau.hosts.numpy.c_library import threads
-from noyau.hosts.numpy.fast_calls import MISS, Argument, FastCall, in_caller_form, read_argument, write
-from noyau.hosts.numpy.memory import empty
+from noyau.hosts.numpy.fast_calls import MISS, Argument, FastCall, empty, in_caller_form, read_argument, threads, write
 from noyau.ir.sizes import Sizes
 from noyau.kernels.call import FunctionKernel, call_kernel, library_of
 from noyau.kernels.programs.generate import BuiltKernel, BuiltProgram, Specialization

@@ -24,17 +24,9 @@ from noyau.ir.monoids import BY_FUNCTION, MONOIDS, left_fold
 from noyau.ir.operators import OPERATORS
 from noyau.kernels.programs.generate import GeneratedProgram
 from noyau.kernels.reference import Description
+from noyau.ops.higher_order import scalar_trace
 from noyau.ops.higher_order.closures import ClosureValues, Scalar
-from noyau.ops.higher_order.scalar_trace import (
-    elements_of,
-    form,
-    graph_over,
-    map_signatures,
-    normal,
-    reduce_signatures,
-    reorder_inputs,
-    require_traceable,
-)
+from noyau.ops.higher_order.scalar_trace import elements_of, form, graph_over, map_signatures, normal
 from noyau.ops.op import Op, op
 
 Step = Callable[..., Any]
@@ -144,7 +136,7 @@ def _is_logaddexp(one: Graph, graph: Graph) -> bool:
         return False
     names = [node.output for node in graph.inputs]
     both = (graph_over(np.logaddexp, order, dtypes, {}) for order in (names, names[::-1]))
-    return any(form(one) == form(normal(reorder_inputs(other, names))) for other in both)
+    return any(form(one) == form(normal(scalar_trace.reorder_inputs(other, names))) for other in both)
 
 
 class Ways:
@@ -176,7 +168,7 @@ class Ways:
     def texts(self) -> dict[str, Mapping[str, Any]]:
         """Signatures of it, with the arguments that they are of."""
         elements = next(elements_of(lambda dtype: state_dtype(self.over(dtype.numpy).dtype, self.called)), None)
-        return reduce_signatures(*elements, "x") if elements else {}
+        return scalar_trace.reduce_signatures(*elements, "x") if elements else {}
 
 
 def reduction_along(whole: Scalar, axis: int | None, keepdims: bool) -> Scalar:
@@ -215,23 +207,20 @@ def over_arrays(function: Any, inputs: int, label: str) -> FunctionType:
         raise SignatureError(f"{label} takes a function of numbers, not {function!r}")
     surroundings = ClosureValues()
     if not isinstance(function, FunctionType) or (function.__module__ or "").startswith("numpy"):
-        return _wrap(surroundings.replace(function), function, inputs, label)
+        # A plain function around what is none. SignatureError where it surely takes another number of arguments.
+        inner = surroundings.replace(function)
+        if inputs > 3 or not _takes(function, inputs):
+            raise SignatureError(f"{label} takes a function of {_count(inputs)}; {name_of(function)} is none")
+        wrapper = (lambda x: inner(x), lambda x, y: inner(x, y), lambda x, y, z: inner(x, y, z))[inputs - 1]  # noqa: PLW0108
+        wrapper.__name__ = name_of(function)
+        assert isinstance(wrapper, FunctionType)
+        return wrapper
     return _with_inputs(surroundings.rebuilt(function), inputs, label)
 
 
 def name_of(function: Any) -> str:
     """The name of a function within that of an op: `lambda` where it has no name."""
     return str(getattr(function, "name", None) or getattr(function, "__name__", "function")).strip("<>")
-
-
-def _wrap(inner: Scalar, function: Any, inputs: int, label: str) -> FunctionType:
-    """A plain function around what is none. SignatureError where it surely takes another number of arguments."""
-    if inputs > 3 or not _takes(function, inputs):
-        raise SignatureError(f"{label} takes a function of {_count(inputs)}; {name_of(function)} is none")
-    wrapper = (lambda x: inner(x), lambda x, y: inner(x, y), lambda x, y, z: inner(x, y, z))[inputs - 1]  # noqa: PLW0108
-    wrapper.__name__ = name_of(function)
-    assert isinstance(wrapper, FunctionType)
-    return wrapper
 
 
 def _takes(function: Any, inputs: int) -> bool:
@@ -350,7 +339,7 @@ def reduce(function: Scalar, start: float, *, name: str | None = None) -> Higher
     state has the dtype that NumPy gives the function of it; one of 16 bits is kept in float32. UnsupportedError where
     it cannot be traced or its dtype does not settle; SignatureError unless it takes two numbers."""
     step = over_arrays(function, 2, "noyau.reduce")
-    require_traceable(step, step.__code__.co_varnames[:2], step.__kwdefaults__ or {})
+    scalar_trace.require_traceable(step, step.__code__.co_varnames[:2], step.__kwdefaults__ or {})
     if step.__kwdefaults__:
         raise SignatureError(f"noyau.reduce takes a function of two numbers; {step.__name__} has constants beside them")
     if not isinstance(start, int | float | np.generic):
@@ -369,7 +358,7 @@ def reduce(function: Scalar, start: float, *, name: str | None = None) -> Higher
 def _elementwise(function: Scalar, inputs: int, way: str, name: str | None) -> HigherOrder:
     cells = over_arrays(function, inputs, f"noyau.{way}")
     names = cells.__code__.co_varnames[:inputs]
-    require_traceable(cells, names, cells.__kwdefaults__ or {})
+    scalar_trace.require_traceable(cells, names, cells.__kwdefaults__ or {})
     title = name or f"{way}_{name_of(function)}"
 
     def result(dtype: DType) -> DType:

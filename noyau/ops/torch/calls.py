@@ -31,10 +31,9 @@ from noyau.kernels.trust import fingerprint
 from noyau.ops.dispatch.calls import FAST_CALLS, Calls, UnsignedCalls
 from noyau.ops.dispatch.choice import Explanation, Selection, explain_choice
 from noyau.ops.dispatch.fast_entries import run
-from noyau.ops.torch import autograd
-from noyau.ops.torch.autograd import AutogradPlan, record_directly, requires_of, with_derivatives
+from noyau.ops.torch import graph_kernels
 from noyau.ops.torch.fast_entries import Entry, call_or_refuse, entry, refusal
-from noyau.ops.torch.graph_kernels import draw_op
+from noyau.ops.torch.graph_kernels import AutogradPlan, draw_op, record_directly, requires_of, with_derivatives
 from noyau.ops.user_gradients import derive_by
 from noyau.signatures.binding import Bound, bind
 from noyau.signatures.instances import sizing_integers
@@ -260,7 +259,7 @@ class TensorCalls:
             draw = partial(draw_op, self.calls.description, variant.wanted, variant.graph)
             runs = (lambda arguments: self.run(tuple(arguments), constants)), partial(self.forward, constants)
             how = self.how(variant.wanted)
-            variant.plans[requires] = autograd.plan_of(variant.graph, names, self.called, draw, *runs, how)
+            variant.plans[requires] = graph_kernels.plan_of(variant.graph, names, self.called, draw, *runs, how)
         return variant.plans[requires]
 
     def how(self, specialization: generate.Specialization) -> Callable[[Graph, Sequence[str]], DerivedGradient]:
@@ -271,7 +270,7 @@ class TensorCalls:
         return lambda graph, _: derive_by(gradient, graph, specialization.constants, specialization.sizes)
 
     def forward(self, constants: Constants, arguments: Given) -> Any:
-        with autograd.below_autograd():
+        with graph_kernels.below_autograd():
             return self.as_operator(arguments, constants)
 
     # ---- as an operator of torch
@@ -323,7 +322,7 @@ class TensorCalls:
 
         identity = f"{self.signature}|{fingerprint(self.calls.description.reference.function)}|{key}"
         types = tuple(map(_type_of, self.signature.inputs, tensors)), tuple(kind for _, kind in kinds)
-        batch, promote = partial(autograd.call_batch, call), partial(torch_tensors.promote, self.signature)
+        batch, promote = partial(graph_kernels.call_batch, call), partial(torch_tensors.promote, self.signature)
         count = len(self.signature.outputs)
         return TorchOperator(self.called, identity, *types, count, run, fake, record, batch, promote)
 

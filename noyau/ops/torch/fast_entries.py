@@ -18,8 +18,7 @@ from noyau.compiler.lowering.input_layouts import INNER, PACKED, STRIDED, Layout
 from noyau.dtypes import DType
 from noyau.errors import InputError, UnsupportedError
 from noyau.frontends.torch.tensors import TO_TORCH
-from noyau.hosts.numpy.c_library import threads
-from noyau.hosts.numpy.fast_calls import MISS, Argument, read_argument
+from noyau.hosts.numpy.fast_calls import MISS, Argument, read_argument, threads
 from noyau.hosts.torch.cuda.device import device_errors
 from noyau.hosts.torch.fast_calls import TensorFastCall, is_plain, through_arrays
 from noyau.hosts.torch.tensors import array_like, array_of, tensor_of

@@ -7,27 +7,34 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from itertools import chain, islice
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
+from torch._C._functorch import is_legacy_batchedtensor  # of autograd.grad(is_grads_batched=True)
+from torch._functorch.autograd_function import enable_single_level_autograd_function
+from torch.autograd import forward_ad
 
-from noyau.compiler.autodiff.adjoints import gradient_name
+from noyau.compiler.autodiff.adjoints import DerivedGradient, derive, gradient_name, with_free_gradients
 from noyau.compiler.lowering.input_layouts import Layout, layout_of, lie
+from noyau.dtypes import DType
 from noyau.errors import BuildError, CheckError, MissingExtraError, NoyauError, OutputError, UnsupportedError
+from noyau.frontends.torch.tensors import TO_TORCH
 from noyau.hosts.numpy.fast_calls import MISS, Argument
-from noyau.hosts.torch.operator_registry import results_of_graph
-from noyau.hosts.torch.tensors import device_of, in_memory, is_negated, layout_array
-from noyau.ir.graph import Graph
+from noyau.hosts.torch import tensors as host_tensors
+from noyau.hosts.torch.operator_registry import TorchOperator, register, results_of_graph
+from noyau.hosts.torch.tensors import device_of, has_tangent, in_memory, is_negated, is_recorded, layout_array
+from noyau.ir.graph import Constant, Graph, Node
 from noyau.ir.graph_interpreter import evaluate
 from noyau.ir.sizes import Sizes
+from noyau.kernels.certificates import hint, maker_inputs, maker_inputs_at, sizes_at_edges, sizes_missed
 from noyau.kernels.programs import generate
 from noyau.kernels.reference import Description
-from noyau.ops.dispatch.smoke_certificate import hint, maker_inputs, maker_inputs_at, sizes_at_edges, sizes_missed
-from noyau.ops.dispatch.winners import machine_of
+from noyau.ops.dispatch.choice import machine_of
 from noyau.ops.torch.fast_entries import Entry, TensorProgram, through_program
 from noyau.toolchain import cache
 from noyau.toolchain.cache import digest, today
@@ -204,3 +211,260 @@ def _cases(generated: generate.GeneratedProgram, draw: Draw, most: int) -> Itera
     longer = [[arrays[node.output] for node in graph.inputs] for arrays in (draw(missed) if missed else ())]
     for number, inputs in enumerate([*longer, *usual]):
         yield Case(f"drawn {number}", tuple(lie(array, wanted.layout(at)) for at, array in enumerate(inputs)))
+
+
+_GOLDEN = 0.6180339887498949  # its multiples, less what is whole in them, are spread evenly
+Results = tuple[Any, Any]  # what is returned, and the axis of the batch in each
+
+
+def call_batch(call: Callable[..., Any], info: Any, dims: Any, *args: Any, **constants: Any) -> Results:
+    """The results for batched arguments, the axis of the batch in front, by a call for each of it.
+
+    An empty batch is refused, for nothing tells what it would give."""
+    if not info.batch_size:
+        raise RuntimeError("vmap over no cells at all: there is nothing to call the operator on")
+    pairs = zip(args, dims, strict=True)
+    parts = [(each,) * info.batch_size if dim is None else each.unbind(dim) for each, dim in pairs]
+    calls = [call(*arguments, **constants) for arguments in zip(*parts, strict=True)]
+    if isinstance(calls[0], tuple):
+        return tuple(torch.stack(results) for results in zip(*calls, strict=True)), (0,) * len(calls[0])
+    return torch.stack(calls), 0
+
+
+Call = Callable[[Sequence[Any]], Any]  # arguments in order to one tensor or a tuple of them
+
+
+@dataclass(frozen=True, slots=True)
+class AutogradPlan:
+    """The plan of a recorded call: what it runs and saves. `inputs` and `outputs`: the nodes, in order; `kept`: the
+    values that the forward run gives after the outputs; `direct` runs forward where nothing of torch looks on,
+    `forward` anywhere; `backward`: from some of all these and the gradients of the outputs to those of `wanted`;
+    `again`: the same from inputs and gradients alone, for what is kept has no gradient of its own.
+
+    Values are numbered: inputs, outputs, kept ones. `saved`: those saved; `floats`: outputs that have gradients."""
+
+    inputs: tuple[Node, ...]
+    outputs: tuple[Node, ...]
+    kept: tuple[str, ...]
+    wanted: tuple[str, ...]
+    direct: Call
+    forward: Call
+    backward: GraphOperator
+    again: GraphOperator
+    saved: tuple[tuple[str, int], ...]
+    floats: tuple[bool, ...]
+
+
+# Of these torch.func takes a level at a time; from the usual Function, torch 2.15 asks how it is split into several.
+class AutogradCall(torch.autograd.function._SingleLevelFunction):  # type: ignore[misc]
+    """A call that autograd records: `apply(plan, is_direct, *arguments)`."""
+
+    _compiled_autograd_key = torch.autograd.Function._compiled_autograd_key
+
+    @staticmethod
+    def forward(ctx: Any, plan: AutogradPlan, is_direct: bool, *arguments: Any) -> Any:
+        whole = (plan.direct if is_direct else plan.forward)(arguments)
+        results = whole if isinstance(whole, tuple) else (whole,)
+        values = (*arguments, *results)
+        saved = [values[place] for _, place in plan.saved]
+        ctx.plan = plan
+        ctx.numbers = [None if isinstance(each, torch.Tensor) else each for each in saved]
+        ctx.save_for_backward(*(each for each in saved if isinstance(each, torch.Tensor)))
+        count = len(plan.outputs)
+        if not all(plan.floats):
+            pairs = zip(results, plan.floats, strict=False)
+            ctx.mark_non_differentiable(*(each for each, is_float in pairs if not is_float))
+        return results[0] if count == 1 else results[:count]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        plan: AutogradPlan = ctx.plan
+        tensors = iter(ctx.saved_tensors)
+        values = {
+            name: next(tensors) if number is None else as_tensor(number, plan.inputs[place].dtype)
+            for (name, place), number in zip(plan.saved, ctx.numbers, strict=True)
+        }
+        for node, gradient in zip(plan.outputs, gradients, strict=True):
+            if node.dtype.is_float:
+                name = gradient_name(node.output)
+                values[name] = values[name] + gradient if name in values else gradient
+        back = plan.again if plan.kept and torch.is_grad_enabled() else plan.backward
+        whole = back(*(values[name] for name in back.names))
+        by_name = dict(zip(plan.wanted, whole if isinstance(whole, tuple) else (whole,), strict=True))
+        return None, None, *(by_name.get(node.output) for node in plan.inputs)
+
+
+def record_call(plan: AutogradPlan, arguments: Sequence[Any]) -> Any:
+    """The results of a recorded call where more of torch may look on: torch.func takes it as torch's own operators."""
+    if not torch._C._are_functorch_transforms_active():
+        return _apply(plan, False, *arguments)
+    with enable_single_level_autograd_function():
+        return _apply(plan, False, *arguments)
+
+
+def record_directly(plan: AutogradPlan, arguments: Sequence[Any]) -> Any:
+    """The same where nothing but autograd does."""
+    return _apply(plan, True, *arguments)
+
+
+_apply = AutogradCall.apply
+
+
+@contextlib.contextmanager
+def below_autograd() -> Any:
+    """The level at which a recorded call runs forward: this level records nothing, those around it do."""
+    with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True), torch._C._AutoDispatchBelowAutograd():
+        yield
+
+
+def as_tensor(each: Any, dtype: DType) -> torch.Tensor:
+    """A tensor as it is, or a number as a tensor without axes."""
+    return each if isinstance(each, torch.Tensor) else torch.full((), each, dtype=TO_TORCH[dtype], device="cpu")
+
+
+Planner = Callable[[Sequence[Any], tuple[bool, ...]], AutogradPlan]  # of arguments, and of those that are derived by
+
+
+def with_derivatives(arguments: Sequence[Any], call: Callable[..., Any], plan: Planner) -> Any:
+    """The results where autograd records them, or carries tangents forward; else None."""
+    if has_tangent(arguments):
+        return with_tangents(arguments, call, plan)
+    return record_call(plan(arguments, requires_of(arguments)), arguments) if is_recorded(arguments) else None
+
+
+def requires_of(arguments: Sequence[Any]) -> tuple[bool, ...]:
+    return tuple(isinstance(each, torch.Tensor) and each.requires_grad for each in arguments)
+
+
+def with_tangents(arguments: Sequence[Any], call: Callable[..., Any], plan: Planner) -> Any:
+    """The results of `call` with their forward-mode derivatives: the gradients of inputs are linear in those of the
+    outputs, and the transpose of that map is the derivative forward."""
+    duals = [forward_ad.unpack_dual(each) if isinstance(each, torch.Tensor) else (each, None) for each in arguments]
+    primals = [primal for primal, _ in duals]
+    asks = tuple(tangent is not None for _, tangent in duals)  # torch gives none to integers
+    known = plan(primals, asks)
+    whole = call(*primals)
+    results = whole if isinstance(whole, tuple) else (whole,)
+    again, seeds = known.again, dict[str, torch.Tensor]()
+    values = {node.output: as_tensor(each, node.dtype) for node, each in zip(known.inputs, primals, strict=True)}
+    wanted = (tangent for _, tangent in duals if tangent is not None)
+    values |= {gradient_name(name): each for name, each in zip(again.graph.outputs, wanted, strict=True)}
+    for node, result in zip(known.outputs, results, strict=True):
+        if node.dtype.is_float and gradient_name(node.output) in again.names:
+            values[gradient_name(node.output)] = seeds[gradient_name(node.output)] = _distinct_numbers(result)
+    if seeds:
+        forward = again.plan(tuple(values[name] for name in again.names), tuple(name in seeds for name in again.names))
+        tangents = forward.again(*(values[name] for name in forward.again.names))
+        seeds = dict(zip(forward.wanted, tangents if isinstance(tangents, tuple) else (tangents,), strict=True))
+    tangents = [seeds.get(gradient_name(node.output)) for node in known.outputs]
+    duals = [r if t is None else forward_ad.make_dual(r, t) for r, t in zip(results, tangents, strict=True)]
+    return tuple(duals) if isinstance(whole, tuple) else duals[0]
+
+
+def _distinct_numbers(like: torch.Tensor) -> torch.Tensor:
+    """Numbers where a linear map is derived, of which the derivative does not depend: no two alike, for what a gradient
+    masks it masks where one is 0, and equal ones may cancel out."""
+    places = torch.arange(like.numel(), dtype=torch.float64, device=like.device).reshape(like.shape)
+    return (places * _GOLDEN % 1 + 0.5).to(like.dtype)
+
+
+class GraphOperator:
+    """A graph as an operator of torch, which may be recorded again: `operator(*tensors)`."""
+
+    def __init__(self, graph: Graph, called: str, draw: Draw) -> None:
+        graph = with_free_gradients(graph)
+        self.graph, self.called, self.draw = graph, called, draw
+        self.names = tuple(node.output for node in graph.inputs)
+        self.kernels = GraphKernels(graph, called, draw)
+        self.plans: dict[tuple[bool, ...], AutogradPlan] = {}
+        self.lock = threading.RLock()
+
+    def __call__(self, *tensors: torch.Tensor) -> Any:
+        if not host_tensors.is_unwatched(tensors) or any(map(is_legacy_batchedtensor, tensors)):
+            return self.overload(*tensors)
+        if is_recorded(tensors):
+            return record_directly(self.plan(tensors, requires_of(tensors)), tensors)
+        return self.kernels(*tensors)
+
+    @cached_property
+    def overload(self) -> Any:
+        """The operator in torch's registry, one for all of an equal graph: in what torch keeps on disk it has the name
+        that it has in each process, whatever was registered before."""
+        constants = [node.kind.value.tobytes() for node in self.graph.nodes if isinstance(node.kind, Constant)]
+        key = digest(repr(self.graph), *constants)  # repr leaves out cells of large arrays
+        tensors, count = ("Tensor",) * len(self.names), len(self.graph.outputs)
+        runs = self.kernels, self.fake, self.record, partial(call_batch, self)
+        return register(TorchOperator(self.called, key, tensors, (), count, *runs), shared=True)
+
+    def register(self) -> None:
+        """Have torch know the operator before it is called: graphs that torch keeps on disk call it by name."""
+        _ = self.overload
+
+    def fake(self, *tensors: torch.Tensor) -> Any:
+        results = results_of_graph(self.graph, tensors)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def record(self, tensors: Sequence[Any], constants: Any) -> Any:
+        """The results where autograd records them, or carries tangents, else None."""
+        del constants  # a graph has none
+        return with_derivatives(tensors, self, self.plan)
+
+    def plan(self, tensors: Sequence[torch.Tensor], key: tuple[bool, ...]) -> AutogradPlan:
+        """The plan where it is derived by some of its inputs, made once."""
+        del tensors  # a graph is the same for all
+        with self.lock:
+            if key not in self.plans:
+                wanted = [name for name, asks in zip(self.names, key, strict=True) if asks]
+                self.plans[key] = plan_of(self.graph, wanted, self.called, self.draw, self.direct, self.forward)
+            return self.plans[key]
+
+    def direct(self, tensors: Sequence[Any]) -> Any:
+        return self.kernels(*tensors)
+
+    def forward(self, tensors: Sequence[Any]) -> Any:
+        with below_autograd():
+            return self.overload(*tensors)
+
+
+def plan_of(
+    graph: Graph,
+    wanted: Sequence[str],
+    label: str,
+    draw: Draw,
+    direct: Call,
+    forward: Call,
+    how: Callable[[Graph, Sequence[str]], DerivedGradient] = derive,
+) -> AutogradPlan:
+    """Plan the recording of a graph where the gradients of `wanted` are asked for; `direct` and `forward` run the graph
+    itself, where nothing but inputs and outputs is saved. UnsupportedError names what has no derivative."""
+    try:
+        derived = how(graph, wanted)
+    except UnsupportedError as error:
+        message = f"call it under torch.no_grad() or on {wanted[0]}.detach(), or give a gradient by @{label}.gradient"
+        raise UnsupportedError(f"{label} has no gradient by {', '.join(wanted)}: {error}; {message}") from error
+    count = len(graph.outputs)
+    names, kept = derived.forward.outputs[:count], derived.forward.outputs[count:]
+    draw_again = partial(draw_back, derived.forward, names, draw)
+    if kept:
+        saving = GraphOperator(derived.forward, f"{label}_saving", draw)
+        direct, forward = (partial(_with_numbers, each, graph.inputs) for each in (saving.direct, saving.forward))
+        saving.register()
+    backward = GraphOperator(derived.backward, f"{label}_backward", draw_again)
+    again = GraphOperator(derived.gradient, f"{label}_gradient", draw_again)
+    backward.register()
+    again.register()
+    outputs = tuple(derived.forward[name] for name in names)
+    saved = _saved_values([*backward.names, *(again.names if kept else ())], graph, [*names, *kept])
+    floats = tuple(node.dtype.is_float for node in outputs)
+    return AutogradPlan(graph.inputs, outputs, kept, derived.wanted, direct, forward, backward, again, saved, floats)
+
+
+def _saved_values(read: Sequence[str], graph: Graph, results: Sequence[str]) -> tuple[tuple[str, int], ...]:
+    """The saved values, each with its place: the gradients come only later."""
+    places = {name: place for place, name in reversed([*enumerate([*(n.output for n in graph.inputs), *results])])}
+    return tuple((name, places[name]) for name in dict.fromkeys(read) if name in places)
+
+
+def _with_numbers(run: Call, inputs: Sequence[Node], arguments: Sequence[Any]) -> Any:
+    """A graph that takes tensors alone, on numbers too."""
+    return run([as_tensor(each, node.dtype) for node, each in zip(inputs, arguments, strict=True)])

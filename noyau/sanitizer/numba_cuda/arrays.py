@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from noyau.errors import FindingKind, UnsupportedError
-from noyau.hosts.numpy.c_library import Library, reads_scalars
+from noyau.hosts.numpy.c_library import Library
+from noyau.hosts.numpy.fast_calls import reads_scalars
 from noyau.sanitizer.engine import ReplayEvent, Shadow
 from noyau.sanitizer.recording_array import ATOMIC, READ, SAME, WRITE, Recorder, Recording, TooManyError
 from noyau.sanitizer.records import ACCESSES, Access, WatchedMemory

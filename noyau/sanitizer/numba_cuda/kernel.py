@@ -13,8 +13,7 @@ import numpy as np
 from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
 
 from noyau.errors import DeviceError, FindingKind, NoyauError, SignatureError
-from noyau.kernels.call import FunctionKernel
-from noyau.kernels.interpretation import error_of
+from noyau.kernels.call import FunctionKernel, error_of
 from noyau.kernels.user_kernel import GPU, ask, python_function
 from noyau.sanitizer.access_map import AccessMap, TracingShadow
 from noyau.sanitizer.lint.diagnostics import Diagnostic, warnings_of

@@ -26,7 +26,7 @@ from numba.cuda.simulator.kernel import FakeCUDAKernel
 
 from noyau import errors
 from noyau.errors import DeviceError, NoyauError, RaisedError
-from noyau.kernels.interpretation import error_of
+from noyau.kernels.call import error_of
 from noyau.kernels.user_kernel import python_function
 from noyau.sanitizer.numba_cuda import launch as launches
 from noyau.sanitizer.numba_cuda.kernel import MOST, lint_call

@@ -24,7 +24,7 @@ from triton.compiler.errors import CompileTimeAssertionFailure
 
 from noyau import errors
 from noyau.errors import FindingKind, NoyauError, UnsupportedError
-from noyau.kernels.interpretation import error_of, first_cause
+from noyau.kernels.call import error_of, first_cause
 from noyau.kernels.user_kernel import python_function, three
 from noyau.sanitizer.lint.arithmetic import offsets_of_launch, phantom
 from noyau.sanitizer.lint.diagnostics import Diagnostic, warnings_of

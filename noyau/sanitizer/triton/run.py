@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from noyau.errors import FindingKind, MissingExtraError, NoyauError
-from noyau.kernels.call import FunctionKernel
-from noyau.kernels.triton.calls import HostTensor, TritonKernel
+from noyau.kernels.call import FunctionKernel, HostTensor
+from noyau.kernels.triton.calls import TritonKernel
 from noyau.kernels.triton.parameters import configs_of
 from noyau.kernels.user_kernel import python_function
 from noyau.sanitizer.access_map import AccessMap, Owner, TracingShadow, Writes, map_of_writes

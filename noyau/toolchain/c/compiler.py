@@ -162,7 +162,13 @@ def _link(objects: Sequence[Path], words: Sequence[str], output: Path, options: 
     compiler = find_compiler(options.compiler)
     with tempfile.TemporaryDirectory(prefix="noyau-") as name:
         folder = Path(name)
-        names = _gather(objects, folder)
+        # Copy objects under plain names, so that no folder of a user is on the command line
+        for number, source in enumerate(objects):
+            try:
+                shutil.copyfile(source, folder / f"{number}.o")
+            except OSError as error:
+                raise BuildError(f"the object {source} is gone ({error.strerror}); build it again") from error
+        names = [f"{number}.o" for number in range(len(objects))]
         _run((*compiler.command, *names, *words, "-lm", "-o", "linked"), folder, options.timeout_s, "link")
         _require(folder / "linked", compiler.command[0])
         _install(folder / "linked", output)
@@ -286,16 +292,6 @@ def _require(file: Path, tool: str) -> None:
     """BuildError where a compiler that found no fault has not written what it was asked for."""
     if not file.is_file():
         raise BuildError(f"{Path(tool).name} says that all is well, and wrote nothing; {_REMEDY}")
-
-
-def _gather(objects: Sequence[Path], folder: Path) -> list[str]:
-    """Copy objects under plain names, so that no folder of a user is on the command line."""
-    for number, source in enumerate(objects):
-        try:
-            shutil.copyfile(source, folder / f"{number}.o")
-        except OSError as error:
-            raise BuildError(f"the object {source} is gone ({error.strerror}); build it again") from error
-    return [f"{number}.o" for number in range(len(objects))]
 
 
 def _install(source: Path, output: Path) -> None:

@@ -168,7 +168,10 @@ class NumbaKernel(ArrayKernel):
         self._is_strided = any(buffer.strides is not None for buffer in kernel.of(Role.INPUT))
         self._as_bits = any(buffer.dtype.numpy in _AS_BITS for buffer in kernel.buffers)
         self._plans: dict[tuple[object, ...], CallPlan] = {}
-        types = self._types(text)
+        # The types of the text's buffers, by the names that they have in it
+        begin = text.index(f"\ndef {self.name}(")
+        names = [*parameters_of(self._caller), *_SCRATCH.findall(text[begin:].partition("\n\n\n")[0])]
+        types = {name: _type(buffer) for name, buffer in zip(names, self.kernel.buffers, strict=True)}
         self._entries = [self._compile(types, launch) for launch in (self._launches if runs else ())]
 
     def __call__(
@@ -205,12 +208,6 @@ class NumbaKernel(ArrayKernel):
         return list(map(bits_of, inputs)), list(map(np.zeros, self._plan(inputs).outputs, self._dtypes))
 
     # Building.
-
-    def _types(self, text: str) -> dict[str, Any]:
-        """The types of the text's buffers, by the names that they have in it."""
-        begin = text.index(f"\ndef {self.name}(")
-        names = [*parameters_of(self._caller), *_SCRATCH.findall(text[begin:].partition("\n\n\n")[0])]
-        return {name: _type(buffer) for name, buffer in zip(names, self.kernel.buffers, strict=True)}
 
     def _compile(self, types: Mapping[str, Any], launch: Any) -> Callable[..., int | None]:
         """A launch as what Numba makes of it, which takes arrays without looking at their dtypes."""
@@ -286,13 +283,8 @@ def load(text: str) -> tuple[Path, dict[str, Any]]:
     """The file of a text, beside which Numba keeps what it compiles, and the names that the text defines."""
     path = path_of(text)
     names = run_text(text, path, f"noyau_numba_{path.parent.name}")
-    _share_scalars(text, names)
-    return path, names
-
-
-def _share_scalars(text: str, names: dict[str, Any]) -> None:
-    """Scalar functions that are alike in several texts are one, so that it is compiled once a process. It is of this
-    module: what Numba keeps of a launch that calls it asks for its module, and the first text's may be gone by then."""
+    # Scalar functions that are alike in several texts are one, so that it is compiled once a process. It is of this
+    # module: what Numba keeps of a launch that calls it asks for its module, and the first text's may be gone by then.
     known: dict[str, str] = {}
     for part in text.split("\n\n\n"):
         match = _SCALAR.search(part)
@@ -302,6 +294,7 @@ def _share_scalars(text: str, names: dict[str, Any]) -> None:
             names[match[1]].py_func.__module__ = __name__
             shorten(names[match[1]])
             names[match[1]] = _SCALARS.setdefault(known[match[1]], names[match[1]])
+    return path, names
 
 
 def path_of(text: str) -> Path:

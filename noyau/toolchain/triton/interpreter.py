@@ -1,6 +1,6 @@
 """Triton's interpreter, whatever its release: what noyau needs of it and misses there it brings itself.
 
-A kernel is run as its compiler reads it (`rewrite.py`), on arguments of the dtypes that the compiler gives them, its
+A kernel is run as its compiler reads it (`programs.py`), on arguments of the dtypes that the compiler gives them, its
 programs by `programs.py`, on `builder.py`; block pointers and blocks of descriptors are its own, for any release."""
 
 from __future__ import annotations
@@ -20,19 +20,8 @@ import numpy as np
 from noyau.errors import CheckError, UnsupportedError
 from noyau.toolchain.libdevice import function_of
 from noyau.toolchain.triton import builder
-from noyau.toolchain.triton.builder import (
-    DTYPES,
-    WORDS,
-    Handle,
-    alone,
-    interpreter,
-    is_tensor,
-    number_of,
-    tensor_of,
-    tl,
-)
-from noyau.toolchain.triton.programs import BATCH, Programs
-from noyau.toolchain.triton.rewrite import rewritten
+from noyau.toolchain.triton.builder import DTYPES, WORDS, Handle, interpreter, is_tensor, number_of, tensor_of, tl
+from noyau.toolchain.triton.programs import BATCH, Programs, rewritten
 
 
 @dataclass(frozen=True)
@@ -105,7 +94,7 @@ def _storing(plain: Callable[..., Any]) -> Callable[..., Any]:
     return store
 
 
-@alone
+@builder.alone
 def descriptor_cells(descriptor: Any, offsets: Any) -> tuple[Any, ...]:
     """Pointers to the cells of a block of a tensor descriptor, and which of them lie in its tensor. CheckError where a
     GPU refuses the descriptor."""
@@ -116,12 +105,6 @@ def descriptor_cells(descriptor: Any, offsets: Any) -> tuple[Any, ...]:
         fault = f"a tensor descriptor has the strides {block.strides}, in cells of {size} bytes"
         raise CheckError(f"{fault}: a GPU takes 1 as the last, and address and rows at multiples of 16 bytes alone")
     return tuple(each.handle for each in block.cells((*range(len(offsets)),)))
-
-
-def words_of(plain: Callable[[Any], Callable[..., Any]]) -> Mapping[str, Any]:
-    """The words of the language that take block pointers. `plain`: builtins as functions."""
-    words = {"make_block_ptr": alone(_make), "advance": BlockPointer.advance}
-    return {**words, "load": _loading(plain(tl.load)), "store": _storing(plain(tl.store))}
 
 
 # Of a kernel, its arguments, those by name, and a grid, None of a warm-up.
@@ -307,7 +290,8 @@ def _words() -> list[tuple[Any, str, Any, Any]]:
 
 @cache
 def _language_words() -> Mapping[str, Any]:
-    return {**WORDS, **words_of(_plain)}
+    words = {"make_block_ptr": builder.alone(_make), "advance": BlockPointer.advance}  # those that take block pointers
+    return {**WORDS, **words, "load": _loading(_plain(tl.load)), "store": _storing(_plain(tl.store))}
 
 
 def _own(builtin: Any, patched: Any) -> Any:

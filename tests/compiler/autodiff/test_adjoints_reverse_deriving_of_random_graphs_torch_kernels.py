@@ -9,7 +9,7 @@ import torch
 from noyau.compiler.autodiff.adjoints import derive
 from noyau.errors import UnsupportedError
 from noyau.hosts.torch.tensors import array_of, tensor_of
-from noyau.ops.torch.autograd import GraphOperator
+from noyau.ops.torch.graph_kernels import GraphOperator
 from tests.judged import Judge
 from tests.random_graphs import Case, generate
 

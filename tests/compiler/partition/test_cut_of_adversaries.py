@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from noyau.codegen.plan import plan
-from noyau.compiler.partition.cut import BUFFERS, LARGEST, _Partitioning
+from noyau.compiler.partition.cut import BUFFERS, LARGEST, PASSES, _Partitioning
 from noyau.compiler.partition.def_use import DefUse
-from noyau.compiler.partition.recomputation import PASSES
 from noyau.errors import UnsupportedError
 from tests.compiler.passes.fusing import Fusing
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import noyau
-from noyau.compiler.partition.rematerialization import repeat_cheap
+from noyau.compiler.partition.recomputation import repeat_cheap
 from noyau.compiler.passes.fp_contraction import round_products
 from noyau.compiler.passes.normal_form import normalise
 from noyau.dtypes import DType

@@ -9,7 +9,8 @@ import pytest
 
 from noyau.errors import BuildError, OutputError
 from noyau.hosts.numpy import c_library as numpy_c_library
-from noyau.hosts.numpy.c_library import library, reads_arrays, reads_scalars
+from noyau.hosts.numpy.c_library import library, reads_arrays
+from noyau.hosts.numpy.fast_calls import reads_scalars
 from noyau.toolchain.c import compiler as c_compiler
 
 

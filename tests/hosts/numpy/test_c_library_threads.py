@@ -13,8 +13,8 @@ import pytest
 
 from noyau.dtypes import DType
 from noyau.errors import InputError
-from noyau.hosts.numpy.c_library import library, threads
-from noyau.hosts.numpy.fast_calls import Argument, FastCall
+from noyau.hosts.numpy.c_library import library
+from noyau.hosts.numpy.fast_calls import Argument, FastCall, threads
 from noyau.toolchain.c import compiler as c_compiler
 from tests.hosts.numpy.kernels import fast_call_of
 

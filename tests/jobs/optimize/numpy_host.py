@@ -19,8 +19,7 @@ from noyau.frontends.numpy.trace import follow
 from noyau.ir.dims import Dim
 from noyau.ir.graph import Constant, Graph, Input, Node
 from noyau.ir.graph_interpreter import Evaluator, evaluate
-from noyau.jobs.optimize.candidate import BindingTiming, Candidate, attempt, certify
-from noyau.jobs.optimize.pipeline import Optimization, Sizes
+from noyau.jobs.optimize.pipeline import BindingTiming, Candidate, Optimization, Sizes, attempt, certify
 from noyau.jobs.optimize.record import Report, not_fused, record, uncovered_nodes
 from noyau.kernels.certificates import CertificateTask, judge
 from noyau.timing.comparison import compare

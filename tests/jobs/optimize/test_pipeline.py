@@ -7,8 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from noyau.jobs.optimize.candidate import losing
-from noyau.jobs.optimize.pipeline import optimize
+from noyau.jobs.optimize.pipeline import losing, optimize
 from noyau.timing.verdict import Verdict
 from tests.jobs.optimize.numpy_host import NumpyHost
 

@@ -9,7 +9,7 @@ import pytest
 from noyau.codegen import plan as codegen_plan
 from noyau.compiler.partition.traffic import Traffic
 from noyau.hosts.onnxruntime.source_model import open_model
-from noyau.jobs.optimize.candidate import BindingTiming, Candidate
+from noyau.jobs.optimize.pipeline import BindingTiming, Candidate
 from noyau.jobs.optimize.record import record
 from noyau.timing.verdict import Comparison, Verdict
 from noyau.toolchain.c import compiler as c_compiler

@@ -6,7 +6,7 @@ import dataclasses
 
 from noyau.compiler.partition.traffic import Traffic
 from noyau.hosts.onnxruntime.write_back import put_back
-from noyau.jobs.optimize.candidate import BindingTiming, Candidate
+from noyau.jobs.optimize.pipeline import BindingTiming, Candidate
 from noyau.jobs.optimize.record import Evidence, KernelRecord, Report, record
 from noyau.jobs.optimize.render import page
 from noyau.jobs.show.model import show

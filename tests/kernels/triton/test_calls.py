@@ -6,8 +6,9 @@ import torch
 
 import noyau
 from noyau.errors import DeviceError, SignatureError, UnsupportedError
+from noyau.kernels.call import HostTensor
 from noyau.kernels.cuda_grids import device_properties, where
-from noyau.kernels.triton.calls import HostTensor, TritonKernel, as_grid
+from noyau.kernels.triton.calls import TritonKernel, as_grid
 from noyau.kernels.triton.parameters import is_interpreted
 from noyau.kernels.user_kernel import GPU, choose_constants
 from noyau.signatures.binding import bind

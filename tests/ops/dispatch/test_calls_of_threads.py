@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import noyau
-from noyau.hosts.numpy.memory import LEAST_BYTES, pool
+from noyau.hosts.numpy.fast_calls import LEAST_BYTES, pool
 from noyau.ops.dispatch import choice
 from tests.ops.dispatch.ops import numbers, scale_op, softmax_op
 

@@ -14,7 +14,7 @@ from triton.language.extra.cuda.libdevice import finitef
 from triton.language.extra.cuda.libdevice import pow as power
 
 from noyau.errors import CheckError, UnsupportedError
-from noyau.kernels.interpretation import error_of
+from noyau.kernels.call import error_of
 from noyau.toolchain.triton import builder, interpreter
 
 pytestmark = pytest.mark.skipif(not triton.knobs.runtime.interpret, reason="Triton compiles here")

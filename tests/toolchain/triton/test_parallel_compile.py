@@ -13,11 +13,10 @@ import pytest
 from triton.runtime.jit import JITFunction
 
 from noyau.toolchain.triton import parallel_compile
-from noyau.toolchain.triton.compile_server import CompileTask
-from noyau.toolchain.triton.parallel_compile import ParallelCompiler
+from noyau.toolchain.triton.parallel_compile import CompileTask, ParallelCompiler
 
 PROGRAM = """
-from noyau.toolchain.triton.compile_server import serve
+from noyau.toolchain.triton.parallel_compile import serve
 does = {"": lambda: None, "sleep": lambda: __import__("time").sleep(600)}
 serve(channel, 2, lambda task: does[task.function]())
 """

@@ -17,16 +17,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from noyau.compiler.schedules.primitives import (
-    Statements,
-    chain,
-    change_each,
-    drop_unused,
-    is_costly,
-    minimum,
-    nest,
-    variables_of,
-)
+from noyau.compiler.schedules import primitives
+from noyau.compiler.schedules.primitives import Statements, change_each, drop_unused, is_costly, minimum, variables_of
 from noyau.dtypes import DType
 from noyau.ir import loops as ir
 from noyau.ir import walk
@@ -457,14 +449,14 @@ def _alone(place: _Place, buffer: str) -> Statements:
     """The loops that leave the results of a fold in a buffer."""
     store = ir.Store((buffer,), place.index, (ir.Var(place.let.name, place.let.value.dtype),))
     loops = (ir.Loop(str(dim), place.extents[str(dim)], ir.Axis.SERIAL, ()) for dim in place.index if dim.names)
-    return nest(loops, drop_unused((*place.before, place.let, store)))
+    return primitives.nest(loops, drop_unused((*place.before, place.let, store)))
 
 
 def _stands_alone(place: _Place) -> bool:
     """Whether a fold needs no other fold, and goes over an array that is as long along each axis of its index."""
     if place.shape is None:
         return False
-    loops, body = chain(_alone(place, ""))
+    loops, body = primitives.chain(_alone(place, ""))
     around = {loop.var for loop in loops}
     bound = around | {name for fold in folds_in(body) for name, _ in fold.loops}
     read = {name for dim in all_dims(body) for name in dim.names if name.startswith("#")}

@@ -7,20 +7,24 @@ stays in the nearest cache. (Measured: bias and GELU 1.3 times as fast.)
 
 What is narrower than what is computed of it has stages of its own, in which it is widened or narrowed: gcc 12 makes all
 vectors of a loop of equally many bytes, so that one of floats that reads bytes has vectors of two or four floats, and
-no text of one cell becomes its processor's instruction for float16."""
+no text of one cell becomes its processor's instruction for float16.
+
+Loops whose cells all are of bfloat16 do an even and an odd one in each round instead: two neighbours are one word of 32
+bits, of which each half is a float but for a shift or a mask, and nothing is spread or packed."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 
 from noyau.compiler.schedules import primitives
-from noyau.compiler.schedules.primitives import COSTLY, Statements, stride_of
+from noyau.compiler.schedules.primitives import COSTLY, Statements, change_lanes, stride_of, with_bodies
 from noyau.dtypes import DType
 from noyau.ir import loops as ir
+from noyau.ir import walk
 from noyau.ir.dims import Dim, DimOp
-from noyau.ir.walk import every_expression, every_statement, flops_of, loads_of, operands, targets_of
+from noyau.ir.walk import every_expression, every_statement, flops_of, loads_of, rewrite, substitute, targets_of
 
 TILE = 64  # cells: few, so that memory brings the next ones while these are computed, but several vectors
 SHORT = 8  # cells, a vector: of fewer none is widened apart
@@ -46,9 +50,9 @@ def in_stages(kernel: ir.Kernel) -> ir.Kernel:
             stages = stages_of(loop.body, loop.var, apart, deep=deep)
             return _in_tiles(loop, stages, apart | targets_of(loop.body)) if len(stages) > 1 else None
 
-        return primitives.change_lanes(body, change)
+        return change_lanes(body, change)
 
-    return primitives.with_bodies(kernel, in_body)
+    return with_bodies(kernel, in_body)
 
 
 def _conversions_apart(loop: ir.Loop, narrow: set[str]) -> Statements:
@@ -140,7 +144,7 @@ def stages_of(body: Statements, variable: str, narrow: set[str], *, deep: bool) 
 
 def _flops(expr: ir.Expr) -> int:
     """The flops of an expression that wait for each other."""
-    return flops_of(expr) + max(map(_flops, operands(expr)), default=0)
+    return flops_of(expr) + max(map(_flops, walk.operands(expr)), default=0)
 
 
 def _in_tiles(loop: ir.Loop, stages: Sequence[Statements], once: set[str]) -> Statements:
@@ -199,3 +203,57 @@ def _stage(before: Sequence[Statements], stage: Statements, names: set[str], cel
             value = ir.Call("cast", (value,), DType.I32) if value.dtype is DType.BOOL else value
             body.append(ir.Store((f"{statement.name}.stage",), (cell,), (value,)))
     return primitives.drop_unused(tuple(body))
+
+
+PAIRED = 16  # cells of a loop of known length that is worth it
+
+
+def in_pairs(kernel: ir.Kernel) -> ir.Kernel:
+    """The loops in lanes of which all that moves from cell to cell are neighbours in bfloat16, two cells a round."""
+    buffers = {buffer.name: buffer.dtype for buffer in kernel.buffers if buffer.layout != "strided"}
+
+    def in_body(body: Statements) -> Statements:
+        memory = buffers | {s.name: s.dtype for s in every_statement(body) if isinstance(s, ir.Alloc)}
+        return change_lanes(body, lambda loop: _pair_cells(loop) if _is_of_halves(loop, memory) else None)
+
+    return with_bodies(kernel, in_body)
+
+
+def _is_of_halves(loop: ir.Loop, memory: Mapping[str, DType]) -> bool:
+    """Whether a loop goes from cell to cell of bfloat16 alone, and nothing it does may be left out."""
+    stores = [s for s in loop.body if isinstance(s, ir.Store)]
+    plain = all([value.dtype for value in s.values] == [DType.F32] and s.merge is None for s in stores)
+    straight = plain and all(isinstance(s, ir.Let | ir.Store) for s in loop.body)
+    if not straight or (loop.extent.constant or PAIRED) < PAIRED:
+        return False
+    accesses: list[ir.Load | ir.Store] = [*loads_of(loop.body), *stores]
+    moving = [each for each in accesses if any(loop.var in dim.names for dim in each.index)]
+    stored = any(isinstance(each, ir.Store) for each in moving)
+    return stored and all(_is_half(each, loop.var, memory) for each in moving)
+
+
+def _is_half(access: ir.Load | ir.Store, variable: str, memory: Mapping[str, DType]) -> bool:
+    name = access.buffer if isinstance(access, ir.Load) else access.buffers[0]
+    masked = isinstance(access, ir.Load) and access.where is not None
+    return memory.get(name) is DType.BF16 and stride_of(access, variable) == Dim.of(1) and not masked
+
+
+def _pair_cells(loop: ir.Loop) -> Statements:
+    """The loop over pairs, and one over the last cell where their number is odd."""
+    half, first = f"{loop.var}h", Dim.of(f"{loop.var}h") * 2
+    odd = _rename_lets(substitute(loop.body, {loop.var: first + 1}))
+    pairs = ir.Loop(half, loop.extent // 2, ir.Axis.LANES, (*substitute(loop.body, {loop.var: first}), *odd))
+    if loop.extent % 2 == Dim.of(0):
+        return (pairs,)
+    last = substitute(loop.body, {loop.var: loop.extent // 2 * 2 + Dim.of(loop.var)})
+    return pairs, replace(loop, extent=loop.extent % 2, body=last)
+
+
+def _rename_lets(body: Statements) -> Statements:
+    """The statements with names of their own for their Lets."""
+    names = {s.name: f"{s.name}.odd" for s in body if isinstance(s, ir.Let)}
+
+    def read(expr: ir.Expr) -> ir.Expr:
+        return replace(expr, name=names.get(expr.name, expr.name)) if isinstance(expr, ir.Var) else expr
+
+    return tuple(replace(s, name=names[s.name]) if isinstance(s, ir.Let) else s for s in rewrite(body, read))

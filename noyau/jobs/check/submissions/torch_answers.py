@@ -36,7 +36,7 @@ from noyau.jobs.check.submissions.torch_calls import (
 )
 from noyau.jobs.check.submissions.torch_formats import FORMATS, Format, function_of, load
 from noyau.jobs.check.torch_checks import spread
-from noyau.kernels.interpretation import error_of
+from noyau.kernels.call import error_of
 from noyau.sanitizer.scripts.record import ScriptSession
 from noyau.sanitizer.scripts.torch_extensions import Extensions, is_compiled, stood_in
 from noyau.sanitizer.scripts.triton_host import mark_tensors

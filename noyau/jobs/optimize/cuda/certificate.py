@@ -35,13 +35,12 @@ from noyau.hosts.torch.modules.groups import order_of
 from noyau.hosts.torch.modules.sites import TracedGraph, isolate, plain
 from noyau.ir.graph import Graph
 from noyau.ir.operators import OPERATORS, Fact
-from noyau.jobs.optimize.candidate import Candidate, certify
 from noyau.jobs.optimize.cuda import candidates
 from noyau.jobs.optimize.cuda.candidates import call_of
-from noyau.jobs.optimize.pipeline import Say
+from noyau.jobs.optimize.pipeline import Candidate, Say, certify
 from noyau.jobs.optimize.torch.candidates import CertifiedKernels, input_names
 from noyau.kernels.certificates import certificate_key, recall_certificate
-from noyau.ops.dispatch.winners import machine_of
+from noyau.ops.dispatch.choice import machine_of
 from noyau.text import printable
 from noyau.toolchain.guard_zones import PLAIN
 from noyau.verify import judges

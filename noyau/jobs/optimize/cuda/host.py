@@ -23,10 +23,9 @@ from noyau.hosts.torch.modules.rewrite import KernelSwap
 from noyau.hosts.torch.modules.simplification import updates
 from noyau.hosts.torch.modules.sites import TracedGraph, isolate
 from noyau.ir.loops import Kernel, Role
-from noyau.jobs.optimize.candidate import BindingTiming, Candidate
 from noyau.jobs.optimize.cuda import candidates as cuda_candidates
 from noyau.jobs.optimize.cuda import certificate
-from noyau.jobs.optimize.pipeline import Sizes
+from noyau.jobs.optimize.pipeline import BindingTiming, Candidate, Sizes
 from noyau.jobs.optimize.torch.candidates import AheadOfTime, input_names
 from noyau.jobs.optimize.torch.host import Budget, rounds_of, swaps_of
 from noyau.jobs.optimize.torch.options import CERTIFICATES, CompileOptions
@@ -89,19 +88,17 @@ class CudaBench:
 
     def timing(self, candidate: Candidate) -> BindingTiming:
         """The kernel in its first place against torch's own nodes there, by the device's clock."""
+        kernel = candidate.planned
         try:
-            return self._timing(candidate.planned)
+            part, reads = isolate(self.source, kernel.groups[0])
+            fakes = [each.meta["val"] for each in reads]
+            shapes = [str((fake.shape, fake.dtype)) for fake in fakes if hasattr(fake, "shape")]
+            key = timing_key((kernel.text, self.rival, certificate.machine_on(self.device), part.code, *shapes), {}, 1)
+            moved = traffic(kernel.graph, sizes_in(kernel.graph, self.source))
+            sizes = sizes_of(kernel.groups[0], self.source)
+            return self.clock.timing(key, sizes, moved, lambda: self._compare(kernel, part, reads))
         except Exception as error:  # of torch, or of Triton's compiler: its own share no other class
             raise CheckError(certificate.first_line(error)) from error
-
-    def _timing(self, kernel: PlannedKernel) -> BindingTiming:
-        part, reads = isolate(self.source, kernel.groups[0])
-        fakes = [each.meta["val"] for each in reads]
-        shapes = [str((fake.shape, fake.dtype)) for fake in fakes if hasattr(fake, "shape")]
-        key = timing_key((kernel.text, self.rival, certificate.machine_on(self.device), part.code, *shapes), {}, 1)
-        moved = traffic(kernel.graph, sizes_in(kernel.graph, self.source))
-        sizes = sizes_of(kernel.groups[0], self.source)
-        return self.clock.timing(key, sizes, moved, lambda: self._compare(kernel, part, reads))
 
     def _compare(self, kernel: PlannedKernel, part: fx.GraphModule, reads: Sequence[fx.Node]) -> Comparison:
         group, call = kernel.groups[0], cuda_candidates.call_of(kernel, self.source)

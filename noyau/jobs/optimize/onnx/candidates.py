@@ -10,8 +10,8 @@ from noyau.errors import NoyauError
 from noyau.hosts.onnxruntime.activations import Activations, end_places
 from noyau.hosts.onnxruntime.write_back import grid_of
 from noyau.ir.graph import names_of
-from noyau.jobs.optimize.candidate import Candidate, certify
 from noyau.jobs.optimize.onnx.cuda_kernels import twin_certificate
+from noyau.jobs.optimize.pipeline import Candidate, certify
 from noyau.kernels.certificates import CertificateTask, judge
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.cuda import compiler as cuda_compiler

@@ -23,7 +23,6 @@ from noyau.hosts.onnxruntime.session_workers import Workers
 from noyau.hosts.onnxruntime.source_model import SourceModel
 from noyau.hosts.onnxruntime.subgraph import cut_of
 from noyau.hosts.onnxruntime.write_back import installable
-from noyau.jobs.optimize.candidate import Candidate, right
 from noyau.jobs.optimize.onnx.candidates import certify_candidate, compile_kernels
 from noyau.jobs.optimize.onnx.kernel_timing import Arrays, BenchmarkCase, OnnxBench, with_idle
 from noyau.jobs.optimize.onnx.options import Deadline, OptimizeOptions, choose_places
@@ -31,7 +30,7 @@ from noyau.jobs.optimize.onnx.tuning import recall_options, tune
 from noyau.jobs.optimize.onnx.user_kernels import try_isolated, user_kernels_of
 from noyau.jobs.optimize.onnx.weights import WeightStage
 from noyau.jobs.optimize.onnx.whole_model import LIMIT_S, FinalModel, settle, with_kernels
-from noyau.jobs.optimize.pipeline import Say, Sizes, announce
+from noyau.jobs.optimize.pipeline import Candidate, Say, Sizes, announce, right
 from noyau.kernels.certificates import MOST_AT_ONCE, Certifiers
 from noyau.text import several
 from noyau.timing.comparison import is_brief, is_narrow_or_lost

@@ -24,8 +24,8 @@ from noyau.hosts.onnxruntime.source_model import SourceModel
 from noyau.hosts.onnxruntime.submodel import extract, types_of
 from noyau.hosts.onnxruntime.write_back import value_type
 from noyau.ir.graph import names_of
-from noyau.jobs.optimize.candidate import BindingTiming, Candidate
 from noyau.jobs.optimize.onnx.options import Deadline
+from noyau.jobs.optimize.pipeline import BindingTiming, Candidate
 from noyau.kernels.certificates import keep_late, keep_timing, recall_late, recall_timing, timing_key
 from noyau.timing.comparison import DECIDED, join
 from noyau.timing.conditions import last_level_bytes

@@ -15,7 +15,7 @@ from noyau.errors import InputError
 from noyau.hosts.onnxruntime.inputs import Dims
 from noyau.hosts.onnxruntime.path_ends import Between, closest
 from noyau.hosts.onnxruntime.sessions import load_onnxruntime, missing_provider
-from noyau.jobs.optimize.candidate import KEEPS
+from noyau.jobs.optimize.pipeline import KEEPS
 from noyau.jobs.optimize.weight_choice import require_wishes
 from noyau.ops.op import Op
 from noyau.text import printable

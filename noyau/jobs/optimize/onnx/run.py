@@ -22,13 +22,12 @@ from noyau.hosts.onnxruntime.session_workers import Workers
 from noyau.hosts.onnxruntime.sessions import open_session
 from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators, fused_operators, open_model
 from noyau.jobs.optimize import pipeline
-from noyau.jobs.optimize.candidate import BindingTiming, Candidate, decisive
 from noyau.jobs.optimize.onnx.cuda_kernels import split_target, with_ptx
 from noyau.jobs.optimize.onnx.host import OnnxHost, SizeSchedule
 from noyau.jobs.optimize.onnx.kernel_timing import OnnxBench
 from noyau.jobs.optimize.onnx.options import DEFAULTS, DEVICES, Deadline, OptimizeOptions, check_options
 from noyau.jobs.optimize.onnx.whole_model import FinalModel, Whole
-from noyau.jobs.optimize.pipeline import Optimization, Say
+from noyau.jobs.optimize.pipeline import BindingTiming, Candidate, Optimization, Say, decisive
 from noyau.jobs.optimize.record import EndToEnd, Evidence, Report, binding, not_fused, record, uncovered_nodes
 from noyau.text import collect, path_of, printable
 from noyau.timing import floors

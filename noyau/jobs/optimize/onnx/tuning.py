@@ -24,8 +24,8 @@ from noyau.hosts.onnxruntime.activations import Activations
 from noyau.hosts.onnxruntime.runs import FEW_BINDINGS, self_timed
 from noyau.hosts.onnxruntime.session_workers import Workers
 from noyau.ir.graph import Constant
-from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.onnx.candidates import compile_kernels
+from noyau.jobs.optimize.pipeline import Candidate
 from noyau.timing.comparison import compare_swapped
 from noyau.timing.machine import this_machine
 from noyau.timing.sides import SelfTimedSide, WorkerSide, hot_sets

@@ -30,8 +30,8 @@ from noyau.ir.graph import Graph
 from noyau.ir.loops import Buffer, Kernel, Launch, Role
 from noyau.ir.sizes import plan
 from noyau.jobs.extract.run import path_graph, wires_of
-from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.onnx.candidates import activation_cases
+from noyau.jobs.optimize.pipeline import Candidate
 from noyau.kernels.c.syntax import functions_of
 from noyau.kernels.c.text import c_source, require_plain_build
 from noyau.kernels.certificates import IsolatedLibrary

@@ -26,11 +26,10 @@ from noyau.hosts.onnxruntime.sessions import load_onnxruntime, open_session
 from noyau.hosts.onnxruntime.write_back import drop_unread, live
 from noyau.jobs.command_line import Step
 from noyau.jobs.optimize import weight_choice
-from noyau.jobs.optimize.candidate import losing
 from noyau.jobs.optimize.onnx.kernel_timing import Arrays, BenchmarkCase, OnnxBench
 from noyau.jobs.optimize.onnx.options import OptimizeOptions
 from noyau.jobs.optimize.onnx.whole_model import FinalModel, loss_of, time_whole
-from noyau.jobs.optimize.pipeline import Say
+from noyau.jobs.optimize.pipeline import Say, losing
 from noyau.jobs.optimize.weight_choice import LARGE, Choice, ProductTrials, Trial, trial_loss
 from noyau.text import collect, free_name, several
 from noyau.timing.comparison import DECIDED

@@ -18,9 +18,8 @@ from noyau.hosts.onnxruntime.runs import BoundRun, PlainRun, ends_run
 from noyau.hosts.onnxruntime.sessions import open_session
 from noyau.hosts.onnxruntime.source_model import fault_alone, foreign_operators, optimized_operators
 from noyau.hosts.onnxruntime.write_back import library, put_back
-from noyau.jobs.optimize.candidate import AS_FAST_FROM, BindingTiming, Candidate, decisive, losing, overall
 from noyau.jobs.optimize.onnx.kernel_timing import Arrays, BenchmarkCase, OnnxBench, stamps
-from noyau.jobs.optimize.pipeline import Say
+from noyau.jobs.optimize.pipeline import AS_FAST_FROM, BindingTiming, Candidate, Say, decisive, losing, overall
 from noyau.jobs.optimize.record import WeightRecord
 from noyau.jobs.optimize.weight_choice import distance
 from noyau.kernels.certificates import timing_key

@@ -35,8 +35,7 @@ from noyau.hosts.torch.modules.sites import TracedGraph
 from noyau.hosts.torch.tensors import array_of, in_memory, tensor_of
 from noyau.ir import ranges
 from noyau.ir.graph import Graph
-from noyau.jobs.optimize.candidate import Candidate, attempt, certify
-from noyau.jobs.optimize.pipeline import Say
+from noyau.jobs.optimize.pipeline import Candidate, Say, attempt, certify
 from noyau.jobs.optimize.torch.options import CERTIFICATES, CompileOptions
 from noyau.kernels.certificates import CertificateTask, Certifiers
 from noyau.toolchain.c import compiler as c_compiler

@@ -18,7 +18,7 @@ from noyau.hosts.torch.modules.executor import Boxed
 from noyau.hosts.torch.modules.rewrite import KernelSwap
 from noyau.hosts.torch.modules.sites import TracedGraph
 from noyau.jobs.optimize import pipeline
-from noyau.jobs.optimize.candidate import Candidate
+from noyau.jobs.optimize.pipeline import Candidate
 from noyau.jobs.optimize.torch.candidates import AheadOfTime
 from noyau.jobs.optimize.torch.host import TorchHost
 from noyau.jobs.optimize.torch.options import CompileOptions

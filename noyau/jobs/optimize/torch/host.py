@@ -26,8 +26,7 @@ from noyau.hosts.torch.modules.rewrite import KernelSwap, operator_of
 from noyau.hosts.torch.modules.sites import TracedGraph, draw, isolate, plain
 from noyau.hosts.torch.tensors import tensor_of
 from noyau.ir.graph import Gather, Scatter
-from noyau.jobs.optimize.candidate import BindingTiming, Candidate
-from noyau.jobs.optimize.pipeline import Sizes
+from noyau.jobs.optimize.pipeline import BindingTiming, Candidate, Sizes
 from noyau.jobs.optimize.torch.candidates import AheadOfTime, Sketch, ends_of, input_names, open_kernel
 from noyau.jobs.optimize.torch.options import CompileOptions
 from noyau.jobs.optimize.torch.whole import Run

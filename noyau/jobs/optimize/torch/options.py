@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, TypedDict
 
 from noyau.errors import InputError
-from noyau.jobs.optimize.candidate import KEEPS
+from noyau.jobs.optimize.pipeline import KEEPS
 from noyau.jobs.optimize.weight_choice import require_wishes
 from noyau.text import printable
 from noyau.verify.adversarial import FULL, SMOKE, Effort

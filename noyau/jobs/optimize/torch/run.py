@@ -24,8 +24,8 @@ from noyau.errors import BuildError, InputError, NoyauError, UnsupportedError
 from noyau.hosts.torch.cuda.device_call import DeviceCall
 from noyau.hosts.torch.modules.rewrite import KernelSwap, rewrite
 from noyau.jobs.optimize import weight_choice
-from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.cuda.saved_kernels import CallForm
+from noyau.jobs.optimize.pipeline import Candidate
 from noyau.jobs.optimize.record import EndToEnd, Evidence, GraphSplit, Report, not_fused, record, uncovered_nodes
 from noyau.jobs.optimize.torch import saved_module
 from noyau.jobs.optimize.torch.backend import PRODUCTS, compile_captured

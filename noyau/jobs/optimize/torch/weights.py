@@ -32,7 +32,7 @@ from noyau.hosts.torch.modules.graph_corrections import arguments_of
 from noyau.hosts.torch.modules.row_products import PackedProducts, ProductFamily
 from noyau.hosts.torch.modules.sites import CPU
 from noyau.jobs.optimize import weight_choice
-from noyau.jobs.optimize.candidate import BindingTiming
+from noyau.jobs.optimize.pipeline import BindingTiming
 from noyau.jobs.optimize.record import WeightRecord
 from noyau.jobs.optimize.weight_choice import LARGE, TOKENS, WEIGHTS, Choice, Outputs, ProductTrials, Runs, Trial
 from noyau.text import free_name, several

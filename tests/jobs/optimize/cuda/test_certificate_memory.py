@@ -8,11 +8,10 @@ import torch
 from noyau.compiler.schedules.gpu import rows
 from noyau.hosts.torch.modules import groups as modules_groups
 from noyau.hosts.torch.modules import sites as modules_sites
-from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.cuda import candidates as cuda_candidates
 from noyau.jobs.optimize.cuda import certificate as cuda_certification
 from noyau.jobs.optimize.cuda.host import CudaBench
-from noyau.jobs.optimize.pipeline import time_at
+from noyau.jobs.optimize.pipeline import Candidate, time_at
 from noyau.jobs.optimize.torch import candidates as torch_candidates
 from noyau.jobs.optimize.torch.candidates import CertifiedKernels
 from noyau.jobs.optimize.torch.host import Budget

@@ -7,9 +7,9 @@ import pytest
 
 from noyau.errors import BuildError
 from noyau.hosts.onnxruntime.activations import Activations
-from noyau.jobs.optimize.candidate import BindingTiming, Candidate, right
 from noyau.jobs.optimize.onnx import candidates as onnx_candidates
 from noyau.jobs.optimize.onnx.candidates import activation_cases, certify_candidate, compile_kernels
+from noyau.jobs.optimize.pipeline import BindingTiming, Candidate, right
 from noyau.toolchain.c import compiler as c_compiler
 from tests.scenes import OPTIONS, scene
 from tests.small_models import WRONG, compared, spoilt

@@ -12,13 +12,12 @@ import pytest
 from noyau.errors import InputError
 from noyau.hosts.onnxruntime import inputs
 from noyau.hosts.onnxruntime.inputs import ModelInputs
-from noyau.jobs.optimize.candidate import BindingTiming, Candidate
 from noyau.jobs.optimize.onnx import host, options
 from noyau.jobs.optimize.onnx.candidates import activation_cases
 from noyau.jobs.optimize.onnx.host import OnnxHost, SizeSchedule
 from noyau.jobs.optimize.onnx.kernel_timing import BenchmarkCase, OnnxBench
 from noyau.jobs.optimize.onnx.options import DEFAULTS, Deadline
-from noyau.jobs.optimize.pipeline import announce, race
+from noyau.jobs.optimize.pipeline import BindingTiming, Candidate, announce, race
 from noyau.timing.comparison import briefly
 from noyau.verify.inputs import Inputs
 from tests.scenes import OPTIONS, bench, fed, scene, workers

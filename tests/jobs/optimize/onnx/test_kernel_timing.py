@@ -18,10 +18,9 @@ from noyau.hosts.onnxruntime.inputs import model_inputs
 from noyau.hosts.onnxruntime.session_workers import Workers
 from noyau.hosts.onnxruntime.source_model import open_model
 from noyau.hosts.onnxruntime.write_back import library, put_back
-from noyau.jobs.optimize.candidate import BindingTiming, Candidate, decide
 from noyau.jobs.optimize.onnx import kernel_timing
 from noyau.jobs.optimize.onnx.kernel_timing import BenchmarkCase, OnnxBench, matters, parts, stamps
-from noyau.jobs.optimize.pipeline import time_at
+from noyau.jobs.optimize.pipeline import BindingTiming, Candidate, decide, time_at
 from noyau.kernels import certificates
 from noyau.timing import rates
 from noyau.timing.verdict import Comparison, Verdict

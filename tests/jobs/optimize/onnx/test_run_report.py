@@ -10,12 +10,11 @@ from noyau.compiler.partition.traffic import Traffic
 from noyau.hosts.onnxruntime.activations import capture_twice
 from noyau.hosts.onnxruntime.inputs import model_inputs
 from noyau.hosts.onnxruntime.source_model import open_model
-from noyau.jobs.optimize.candidate import BindingTiming, Candidate
 from noyau.jobs.optimize.onnx.host import SizeSchedule
 from noyau.jobs.optimize.onnx.kernel_timing import OnnxBench
 from noyau.jobs.optimize.onnx.run import ceiling, end_to_end, remarks, report_of
 from noyau.jobs.optimize.onnx.whole_model import FinalModel, Whole
-from noyau.jobs.optimize.pipeline import Optimization
+from noyau.jobs.optimize.pipeline import BindingTiming, Candidate, Optimization
 from noyau.jobs.optimize.record import EndToEnd, not_fused, uncovered_nodes
 from noyau.text import as_json
 from noyau.timing.conditions import Conditions

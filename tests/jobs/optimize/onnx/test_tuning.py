@@ -12,7 +12,6 @@ from noyau.compiler.schedules.cpu.strategy_choice import USUAL, Options
 from noyau.hosts.onnxruntime.activations import capture_twice
 from noyau.hosts.onnxruntime.inputs import model_inputs
 from noyau.hosts.onnxruntime.source_model import open_model
-from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.onnx import tuning
 from noyau.jobs.optimize.onnx.candidates import certify_candidate
 from noyau.jobs.optimize.onnx.options import OptimizeOptions
@@ -27,6 +26,7 @@ from noyau.jobs.optimize.onnx.tuning import (
     variant,
     variants,
 )
+from noyau.jobs.optimize.pipeline import Candidate
 from noyau.kernels.certificates import judge
 from noyau.toolchain import cache
 from noyau.toolchain.c import compiler as c_compiler

@@ -20,11 +20,11 @@ from noyau.hosts.onnxruntime.function_bodies import is_own
 from noyau.hosts.onnxruntime.runs import run
 from noyau.hosts.onnxruntime.sessions import load_onnxruntime, open_session
 from noyau.jobs.cli import main
-from noyau.jobs.optimize.candidate import BindingTiming
 from noyau.jobs.optimize.onnx import weights
 from noyau.jobs.optimize.onnx.kernel_timing import OnnxBench
 from noyau.jobs.optimize.onnx.options import OptimizeOptions
 from noyau.jobs.optimize.onnx.run import OptimizedModel, optimize
+from noyau.jobs.optimize.pipeline import BindingTiming
 from tests.small_models import NODE, compared, llama, model_of, value, written
 
 pytestmark = pytest.mark.usefixtures("lasting_workers")

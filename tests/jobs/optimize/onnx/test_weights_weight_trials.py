@@ -8,7 +8,6 @@ import pytest
 from noyau.hosts.onnxruntime.products import products_of
 from noyau.hosts.onnxruntime.runs import run
 from noyau.hosts.onnxruntime.sessions import open_session
-from noyau.jobs.optimize.candidate import BindingTiming
 from noyau.jobs.optimize.onnx import weights
 from noyau.jobs.optimize.onnx.weights import (
     VARIANTS,
@@ -19,6 +18,7 @@ from noyau.jobs.optimize.onnx.weights import (
     repeat_model,
     with_variants,
 )
+from noyau.jobs.optimize.pipeline import BindingTiming
 from noyau.jobs.optimize.weight_choice import trial_loss
 from tests.hosts.onnxruntime.test_products import FORMS, WEIGHTS
 from tests.small_models import compared

@@ -14,7 +14,6 @@ from noyau.hosts.onnxruntime.activations import capture_twice
 from noyau.hosts.onnxruntime.function_bodies import is_own
 from noyau.hosts.onnxruntime.inputs import model_inputs
 from noyau.hosts.onnxruntime.source_model import open_model
-from noyau.jobs.optimize.candidate import BindingTiming, Candidate
 from noyau.jobs.optimize.onnx import whole_model
 from noyau.jobs.optimize.onnx.kernel_timing import BenchmarkCase, OnnxBench
 from noyau.jobs.optimize.onnx.options import Deadline
@@ -29,6 +28,7 @@ from noyau.jobs.optimize.onnx.whole_model import (
     with_kernels,
     without_worst,
 )
+from noyau.jobs.optimize.pipeline import BindingTiming, Candidate
 from noyau.timing.verdict import Comparison, Verdict
 from noyau.toolchain.c import compiler as c_compiler
 from tests.scenes import OPTIONS, bench, clear, scene, workers

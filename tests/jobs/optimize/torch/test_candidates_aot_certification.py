@@ -7,7 +7,7 @@ import torch
 
 from noyau.hosts.torch.modules import groups as modules_groups
 from noyau.hosts.torch.modules import sites as modules_sites
-from noyau.jobs.optimize.candidate import Candidate, decide
+from noyau.jobs.optimize.pipeline import Candidate, decide
 from noyau.jobs.optimize.torch import candidates as torch_candidates
 from noyau.jobs.optimize.torch.candidates import Certification, CertifiedKernels
 from noyau.toolchain.c import compiler as c_compiler

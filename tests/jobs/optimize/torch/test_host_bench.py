@@ -5,8 +5,7 @@ import torch
 
 from noyau.hosts.torch.modules import groups as modules_groups
 from noyau.hosts.torch.modules import sites as modules_sites
-from noyau.jobs.optimize.candidate import Candidate, decide
-from noyau.jobs.optimize.pipeline import time_at
+from noyau.jobs.optimize.pipeline import Candidate, decide, time_at
 from noyau.jobs.optimize.torch import candidates as torch_candidates
 from noyau.jobs.optimize.torch import host as torch_bench
 from noyau.jobs.optimize.torch.host import Budget, TorchBench, kernel_of

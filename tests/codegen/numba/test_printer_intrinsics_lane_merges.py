@@ -8,8 +8,8 @@ import numba as compiler
 import numpy as np
 import pytest
 
-from noyau.codegen.numba import intrinsics
-from noyau.codegen.numba.intrinsics import merge_words
+from noyau.codegen.numba import printer
+from noyau.codegen.numba.printer import merge_words
 from noyau.compiler.schedules.cpu.folds import State, halves
 from noyau.dtypes import DType
 from noyau.sanitizer.numba.generated import plainly
@@ -51,7 +51,7 @@ def test_merges_of_states_that_belong_together_have_none():
 
 @pytest.mark.parametrize("word", sorted({word for words in STATES.values() for word in words}))
 def test_the_bits_are_those_of_python(word, empty_cache):
-    text = IMPORTS + intrinsics.merge_text({f"noyau_merge_{word}"})
+    text = IMPORTS + printer.merge_text({f"noyau_merge_{word}"})
     name, _, kind = word.partition("_")
     merge, plain = load(text)[1][f"noyau_merge_{word}"], plainly(text)[f"noyau_merge_{word}"]
 

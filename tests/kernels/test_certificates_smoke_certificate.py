@@ -10,14 +10,14 @@ import pytest
 import noyau
 from noyau.compiler.lowering.input_layouts import INNER, STRIDED, Layout, Order, lie
 from noyau.compiler.schedules.gpu import rows as gpu_rows
+from noyau.kernels.certificates import maker_inputs, maker_inputs_at, maker_sizes, smoke
 from noyau.kernels.programs.generate import build
-from noyau.ops.dispatch.smoke_certificate import maker_inputs, maker_inputs_at, maker_sizes, smoke
 from tests.ops.dispatch.ops import generated, linear_op, numbers, scale_op, softmax_op
 
 
 @pytest.mark.parametrize("layout", [None, INNER, STRIDED, Layout(Order.PERMUTED, (1, 0))], ids=str)
 def test_what_is_right_passes(layout, monkeypatch):
-    monkeypatch.setattr("noyau.ops.dispatch.smoke_certificate.ENOUGH_S", 60.0)  # all cases, however slow the machine
+    monkeypatch.setattr("noyau.kernels.certificates.ENOUGH_S", 60.0)  # all cases, however slow the machine
     x = numbers(4, 5) if layout is None else lie(numbers(4, 5), layout)
     op = softmax_op()
     certificate = smoke(op.description, build(generated(op, x)))
@@ -38,7 +38,7 @@ def test_the_launches_of_a_call_are_run(monkeypatch):
         pytest.skip("Triton does not interpret")
     for place, name, least in ((gpu_rows, "KEPT", 8), (gpu_rows, "SHORT", 16), (gpu_rows, "SHARED_ROWS", 1)):
         monkeypatch.setattr(place, name, least)
-    monkeypatch.setattr("noyau.ops.dispatch.smoke_certificate.EDGES", ())
+    monkeypatch.setattr("noyau.kernels.certificates.EDGES", ())
     op, short, long = softmax_op(), {"batch_0": 4, "n": 5}, {"batch_0": 4, "n": 50}
     made = generated(op, numbers(4, 5), language="triton")
     head, streamed, tail = made.text.rpartition("noyau_store(")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from noyau.codegen.numba import intrinsics
+from noyau.codegen.numba import printer
 from noyau.codegen.numba import printer as numba_printer
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.schedules.cpu.strategy_choice import schedule
@@ -75,13 +75,13 @@ def test_large_outputs_are_right_whole_and_in_pieces(dtype):
 
 
 def test_they_are_there_where_they_are_used():
-    assert intrinsics.words(set()) == ""
-    assert "def noyau_cells" in intrinsics.words({"noyau_cells"})
-    assert "_place" not in intrinsics.words({"noyau_cells"})
-    both = intrinsics.words({"noyau_fetch", "noyau_write_around"})
+    assert printer.words(set()) == ""
+    assert "def noyau_cells" in printer.words({"noyau_cells"})
+    assert "_place" not in printer.words({"noyau_cells"})
+    both = printer.words({"noyau_fetch", "noyau_write_around"})
     assert both.count("def _place(") == 1
     assert "def noyau_written_around" in both
-    assert "def noyau_flat" in intrinsics.words({"noyau_flat"})
+    assert "def noyau_flat" in printer.words({"noyau_flat"})
 
 
 def test_python_stands_for_them_where_a_text_is_watched():

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from noyau.jobs.optimize.candidate import KEEPS, BindingTiming, Candidate, decide, losing
+from noyau.jobs.optimize.pipeline import KEEPS, BindingTiming, Candidate, decide, losing
 from noyau.timing.verdict import Comparison, Verdict
-from tests.jobs.optimize.test_candidate_binding_timing import at
+from tests.jobs.optimize.test_pipeline_candidate_binding_timing import at
 
 FASTER, SAME, SLOWER, AMBIGUOUS = Verdict.FASTER, Verdict.SAME, Verdict.SLOWER, Verdict.AMBIGUOUS
 NOISY = Comparison((0.5, 2.0) * 5, (1.0,) * 10)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from noyau.codegen import cmath
-from noyau.codegen.numba import intrinsics as numba_math
+from noyau.codegen.numba import printer as numba_math
 from noyau.codegen.tables import SCALARS
 from noyau.errors import UnsupportedError
 from tests.codegen import test_cmath

@@ -9,7 +9,7 @@ from numba import cuda, float32, int32, njit, prange
 import noyau
 from noyau.errors import SignatureError
 from noyau.jobs.check.attempts import attempts
-from noyau.jobs.check.op_lint import lint_op
+from noyau.jobs.check.diagnosis import lint_op
 
 
 @noyau.op("f32[n] -> f32[n]")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from noyau.jobs.check.attempts import attempts
-from noyau.jobs.check.op_lint import lint_op
+from noyau.jobs.check.diagnosis import lint_op
 from tests.defects import kernels_of, marks_of, module_of
 
 KERNELS = {kernel.name: (op, kernel) for op, kernel in kernels_of(module_of("large"))}

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from noyau.kernels.programs.generate import specialization_of
-from noyau.ops.dispatch import winners
-from noyau.ops.dispatch.winners import Winner, bounds, recall_winners, record, text_digest, usual_text
+from noyau.ops.dispatch import choice
+from noyau.ops.dispatch.choice import Winner, bounds, recall_winners, record, text_digest, usual_text
 from noyau.signatures.binding import bind
 from noyau.toolchain import cache
 from tests.ops.dispatch.ops import numbers, scale_op, softmax_op
@@ -41,10 +41,10 @@ def test_winners_are_of_one_key_and_one_reference():
 
 
 def test_a_record_of_another_shape_is_none(monkeypatch):
-    monkeypatch.setattr(winners.cache, "recall", lambda key: [{"cells": 3, "other": 1}])
+    monkeypatch.setattr(choice.cache, "recall", lambda key: [{"cells": 3, "other": 1}])
     op = softmax_op()
     assert recall_winners(op.description, wanted(op, numbers(3, 4))) == ()
-    assert cache is winners.cache
+    assert cache is choice.cache
 
 
 def test_what_the_reference_was_faster_than_is_what_runs_by_default():

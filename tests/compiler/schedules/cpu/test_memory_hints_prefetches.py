@@ -4,7 +4,7 @@ import pytest
 
 from noyau.codegen.c import printer as c_printer
 from noyau.compiler.lowering.nest import lower
-from noyau.compiler.schedules.cpu.prefetches import fetch, insert_prefetches, next_rows
+from noyau.compiler.schedules.cpu.memory_hints import fetch, insert_prefetches, next_rows
 from noyau.compiler.schedules.cpu.strategy_choice import Options, schedule
 from noyau.compiler.schedules.primitives import is_costly
 from noyau.dtypes import DType

@@ -17,9 +17,9 @@ from noyau.hosts.torch.tensors import array_of, tensor_of
 from noyau.ir.dims import shape_of
 from noyau.ir.graph import Constant, Graph, Input, Map, Node
 from noyau.kernels.programs.generate import Specialization, trace_reference
-from noyau.ops.torch.autograd import GraphOperator
 from noyau.ops.torch.graph_kernels import (
     GraphKernels,
+    GraphOperator,
     draw_graph,
 )
 from noyau.ops.torch_entry import tensor_calls

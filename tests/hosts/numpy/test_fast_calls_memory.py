@@ -11,8 +11,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from noyau.hosts.numpy import memory
-from noyau.hosts.numpy.memory import LEAST_BYTES, Pool, block_bytes, empty
+from noyau.hosts.numpy import fast_calls
+from noyau.hosts.numpy.fast_calls import LEAST_BYTES, Pool, block_bytes, empty
 
 F32 = np.dtype(np.float32)
 MIB = 1 << 20
@@ -103,9 +103,9 @@ def test_a_pool_is_emptied():
 
 def test_that_of_the_process_is_emptied():
     empty((MIB,), F32)
-    assert memory.clear() >= 4 * MIB
-    assert memory.pool().waiting_bytes == 0
-    assert memory.pool().limit_bytes >= 64 * MIB
+    assert fast_calls.clear() >= 4 * MIB
+    assert fast_calls.pool().waiting_bytes == 0
+    assert fast_calls.pool().limit_bytes >= 64 * MIB
 
 
 @pytest.mark.parametrize("size_bytes", [LEAST_BYTES, LEAST_BYTES + 1, 3 * MIB - 1, 3 * MIB, 100 * MIB + 17])
@@ -121,11 +121,11 @@ def test_no_memory_is_said_after_the_pool_has_given_its_own(monkeypatch):
     pool, tried = Pool(8 * MIB), list[int]()
     pool.empty((MIB,), F32)
 
-    def refused(size_bytes: int) -> memory.Block:
+    def refused(size_bytes: int) -> fast_calls.Block:
         tried.append(pool.waiting_bytes)
         raise OSError(12, "Cannot allocate memory")
 
-    monkeypatch.setattr(memory, "_map", refused)
+    monkeypatch.setattr(fast_calls, "_map", refused)
     with pytest.raises(MemoryError, match="there is no room for a result of 2097152 bytes: Cannot allocate memory"):
         pool.empty((2 * MIB,), np.dtype(np.uint8))
     assert tried == [4 * MIB, 0]
@@ -164,7 +164,7 @@ def test_a_forked_child_has_memory_of_its_own():
     array[:] = 1
     waits = empty((MIB,), F32)
     del waits
-    with memory.pool()._lock:  # another thread may have held it
+    with fast_calls.pool()._lock:  # another thread may have held it
         child = multiprocessing.get_context("fork").Process(target=_write, args=(array,))
         child.start()
         child.join(30)

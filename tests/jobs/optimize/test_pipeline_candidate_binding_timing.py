@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from noyau.compiler.partition.traffic import Traffic
-from noyau.jobs.optimize.candidate import BindingTiming, decisive, overall
+from noyau.jobs.optimize.pipeline import BindingTiming, decisive, overall
 from noyau.timing.verdict import Comparison, Verdict
 from tests.small_models import compared
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from noyau.codegen.c import printer as c_printer
-from noyau.compiler.schedules.cpu.nontemporal_stores import match_tile
+from noyau.compiler.schedules.cpu.memory_hints import match_tile
 from noyau.compiler.schedules.cpu.strategy_choice import Options, schedule
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim, shape_of
 from noyau.ir.loops import Alloc, Axis, Space, StreamStore
-from tests.compiler.schedules.cpu.test_nontemporal_stores import added
+from tests.compiler.schedules.cpu.test_memory_hints_nontemporal_stores import added
 from tests.compiler.schedules.groups import assert_keeps, lowered
 from tests.jobs.check.groups import F32, Group, layer_norm, rms_norm, softmax
 from tests.nests import ROW, load, loop, store

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from noyau.errors import RaisedError, UnsupportedError
-from noyau.kernels.interpretation import error_of
+from noyau.kernels.call import error_of
 
 
 def fault_of(function, *args):
@@ -56,7 +56,7 @@ def test_what_a_stand_in_cannot_do_says_nothing_of_the_kernel(kernel, message):
     error = error_of("op[k]", fault_of(kernel, 1))
     assert isinstance(error, UnsupportedError)
     assert f"without a GPU it raised {message}" in str(error)
-    assert "at test_interpretation.py:" in str(error)
+    assert "at test_call_interpretation.py:" in str(error)
     assert "--sanitizer" in str(error)
 
 

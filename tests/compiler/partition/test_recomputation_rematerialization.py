@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from noyau.compiler.partition.rematerialization import repeat_cheap
+from noyau.compiler.partition.recomputation import repeat_cheap
 from noyau.compiler.passes.cleanup import drop_unused
 from noyau.dtypes import DType
 from noyau.ir.graph import Map, Reduce

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from noyau.codegen.c import printer as c_printer
-from noyau.compiler.schedules.cpu.nontemporal_stores import TILE, write_nontemporal
+from noyau.compiler.schedules.cpu.memory_hints import TILE, write_nontemporal
 from noyau.compiler.schedules.cpu.strategy_choice import Options, schedule
 from noyau.compiler.schedules.primitives import minimum
 from noyau.dtypes import DType

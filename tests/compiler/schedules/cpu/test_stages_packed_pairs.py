@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from noyau.compiler.schedules.cpu.nontemporal_stores import in_pairs
+from noyau.compiler.schedules.cpu.stages import in_pairs
 from noyau.compiler.schedules.cpu.strategy_choice import Options, schedule
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim

@@ -6,13 +6,13 @@ import contextlib
 import pickle
 import subprocess
 
-from noyau.toolchain.triton.compile_server import CompileTask, Unread
+from noyau.toolchain.triton.parallel_compile import CompileTask, Unread
 from noyau.workers.worker import spawn
 
 PROGRAM = """
 import os, signal, time
 most, file = {0!r}, {1!r}
-from noyau.toolchain.triton.compile_server import serve
+from noyau.toolchain.triton.parallel_compile import serve
 
 def slow():
     while not os.path.exists(file):
