@@ -37,7 +37,7 @@ import noyau
 from noyau.errors import UnsupportedError
 from noyau.hosts.torch.cuda.clock import time_calls
 from noyau.hosts.torch.cuda.cuda_kernel import CudaKernel
-from noyau.timing.queue_rounds import ratio
+from noyau.timing.queue_clock import ratio
 from noyau.toolchain.triton.module import load
 
 RESULTS = Path(__file__).parent / "results" / "gpu.json"

@@ -29,7 +29,7 @@ from noyau.errors import UnsupportedError
 from noyau.hosts.torch.cuda.clock import time_calls
 from noyau.hosts.torch.cuda.cuda_kernel import CudaKernel
 from noyau.hosts.torch.cuda.numba_cuda_kernel import NumbaCudaKernel
-from noyau.timing.queue_rounds import ratio
+from noyau.timing.queue_clock import ratio
 from noyau.toolchain.triton.module import load
 
 RESULTS = Path(__file__).parent / "results" / "gpu_languages.json"

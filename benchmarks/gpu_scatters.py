@@ -23,7 +23,7 @@ from noyau.hosts.torch.cuda.clock import time_calls
 from noyau.hosts.torch.cuda.cuda_kernel import CudaKernel
 from noyau.kernels.programs.generate import Specialization, generate
 from noyau.ops.op import Op
-from noyau.timing.queue_rounds import ratio
+from noyau.timing.queue_clock import ratio
 
 DTYPES = {torch.float32: DType.F32, torch.bfloat16: DType.BF16, torch.int64: DType.I64}
 

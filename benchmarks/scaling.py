@@ -21,7 +21,7 @@ from six_paths import PATHS, against_copy, bytes_of, fuse, inputs_of
 
 from noyau.text import as_json
 from noyau.timing.conditions import conditions
-from noyau.timing.floors import floor_s
+from noyau.timing.rates import floor_s
 from noyau.timing.machine import this_machine
 
 RESULTS = Path(__file__).parent / "results" / "scaling.json"

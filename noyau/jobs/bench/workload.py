@@ -16,8 +16,7 @@ from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import OPERATORS
 from noyau.ir.sizes import Sizes
 from noyau.timing.conditions import last_level_bytes
-from noyau.timing.floors import floor_s, mistake
-from noyau.timing.rates import copy_rate
+from noyau.timing.rates import copy_rate, floor_s, mistake
 
 _BEYOND = 4  # times the last-level cache: what is no more in it
 _PLAIN = 4  # in float32 additions: a division counts as one flop, an exponential does not
@@ -50,7 +49,7 @@ class Workload:
             return copied_s / times
 
     def mistake(self, time_s: float, threads: int, again: Callable[[], float] | None = None) -> str:
-        """Why a time cannot be, or nothing; `again` is as in `floors.mistake`."""
+        """Why a time cannot be, or nothing; `again` is as in `rates.mistake`."""
         with suppress(BuildError):
             if self.bytes_moved:
                 return mistake(time_s, self.read_bytes, self.written_bytes, threads, again)

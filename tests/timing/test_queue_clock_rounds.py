@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from noyau.timing.queue_rounds import interleave, ratio
+from noyau.timing.queue_clock import interleave, ratio
 from tests.timing.simulated import SimulatedQueue
 from tests.timing.test_queue_clock import call_of, clock_on
 
