@@ -1,4 +1,4 @@
-"""`noyau.stream`: an op or a reduction over data larger than memory, by the engine of a name, or of what it collects."""
+"""`noyau.stream`: an op or a reduction over data larger than memory, by an engine that is named or that collects it."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ import numpy as np
 from noyau.engines.laws import require_laws
 from noyau.engines.partitions import Answer, Task, over
 from noyau.engines.processes_engine import IDLE, START_S, choose
-from noyau.engines.reading import Reading, require_columns, with_ahead
+from noyau.engines.reading import Chunk, Reading, require_columns, with_ahead
 from noyau.engines.reduction import Reduction, as_reduction
-from noyau.engines.sinks import END, Fold, Progress, RowFile, count_rows, npy_rows, replace_file
+from noyau.engines.sinks import END, Fold, Progress, RowFile, replace_file
 from noyau.engines.sources import Arrays, open_source
 from noyau.engines.sql.places import place_of
 from noyau.engines.work import Work
@@ -329,7 +329,7 @@ def _sink(work: Work, sink: str | Path | None, origin: Any, resume: bool) -> Any
         return RowFile(progress, npy_rows, count_rows)
     if find_spec("pyarrow") is None:
         raise MissingExtraError(f"{path} needs pyarrow; run: pip install 'noyau-kernels[stream]'")
-    from noyau.engines.arrow_sink import ParquetFolder, csv_rows
+    from noyau.engines.arrow_files import ParquetFolder, csv_rows
 
     return RowFile(progress, csv_rows) if path.suffix == ".csv" else ParquetFolder(progress)
 
@@ -352,3 +352,27 @@ def _finish(work: Work, target: Any, sink: str | Path | None, *, is_empty: bool)
         replace_file(Path(sink), content.getvalue())
     target.finish()
     return result
+
+
+def npy_rows(columns: Chunk, first: bool) -> bytes:
+    """Rows of an .npy file, the first behind a header that says 0 rows."""
+    (column,) = columns.values()
+    return (_npy_head(column.dtype, (0, *column.shape[1:])) if first else b"") + column.tobytes()
+
+
+def count_rows(file: Any) -> None:
+    """Write the number of rows into the header of an .npy file, which is as long for each."""
+    if not file.tell():
+        file.write(npy_rows({"": np.zeros(0)}, True))
+    file.seek(np.lib.format.MAGIC_LEN)
+    shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+    row = math.prod(shape[1:]) * dtype.itemsize
+    rows = (os.fstat(file.fileno()).st_size - file.tell()) // max(row, 1)
+    file.seek(0)
+    file.write(_npy_head(dtype, (rows, *shape[1:])))
+
+
+def _npy_head(dtype: np.dtype, shape: tuple[int, ...]) -> bytes:
+    content, facts = io.BytesIO(), {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False}
+    np.lib.format.write_array_header_1_0(content, {**facts, "shape": shape})
+    return content.getvalue()

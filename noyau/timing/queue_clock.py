@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from random import Random
 from typing import Any, Protocol
 
@@ -22,6 +22,7 @@ MOST_CYCLES = 1 << 25
 HELD_FOR = 4  # times what the host takes
 CYCLES_A_SECOND = 2e9  # about; a GPU that is faster is held for less
 EMPTY_PAIRS = 20
+WARM_CALLS = 3
 
 
 class Mark(Protocol):
@@ -122,9 +123,6 @@ class BlockedClock:
         return sample
 
 
-WARM_CALLS = 3
-
-
 @dataclass(frozen=True, slots=True)
 class Times:
     """The times of one call, as they were measured, without the overhead of an empty pair of events. `host_s`: what
@@ -144,21 +142,13 @@ def interleave(
 ) -> dict[str, Times]:
     """Time each call once a round, in a new order each round; each three times beforehand, in the same way."""
     random, holds = Random(seed), {name: Hold() for name in calls}  # noqa: S311  an order, no secret
-    for name, call in calls.items():
-        for _ in range(WARM_CALLS):
-            clock.sample(call, cold=cold, hold=holds[name])
-    by_call: dict[str, list[Sample]] = {name: [] for name in calls}
-    for _ in range(rounds):
-        for name in random.sample(list(calls), len(calls)):
-            by_call[name].append(clock.sample(calls[name], cold=cold, hold=holds[name]))
-    return {
-        name: Times(
-            tuple(each.took_s for each in samples),
-            tuple(each.host_s for each in samples),
-            sum(not each.blocked for each in samples),
-        )
-        for name, samples in by_call.items()
-    }
+    warm = [name for name in calls for _ in range(WARM_CALLS)]
+    turns = [name for _ in range(rounds) for name in random.sample(list(calls), len(calls))]
+    samples: dict[str, list[Sample]] = {name: [] for name in calls}
+    for name in (*warm, *turns):
+        samples[name].append(clock.sample(calls[name], cold=cold, hold=holds[name]))
+    columns = {name: zip(*map(astuple, every[WARM_CALLS:]), strict=True) for name, every in samples.items()}
+    return {name: Times(took_s, host_s, blocked.count(False)) for name, (took_s, host_s, blocked) in columns.items()}
 
 
 def ratio(one: Times, other: Times) -> float:
