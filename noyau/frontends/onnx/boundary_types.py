@@ -143,10 +143,6 @@ def _windows(site: OnnxSite, extents: Shape, kernel: Sequence[Dim]) -> tuple[Dim
     return tuple((dim - size) // step + 1 for dim, size, step in zip(padded, reach, strides, strict=True))
 
 
-def _quantized_attention(site: OnnxSite) -> list[Outcome]:
-    return [(site.input(3).dtype, dims) for _, dims in _attention(site)]
-
-
 def _quantized_pair(site: OnnxSite) -> list[Outcome]:
     """A sum or a product of what is quantised: each operand has its scale and its zero behind it."""
     return [(site.input().dtype, site.broadcast([site.input(0).shape, site.input(3).shape]))]
@@ -179,7 +175,7 @@ CONTRIBUTED_RULES: dict[str, Rule] = {
     "MatMulNBits": lambda site: [(site.input().dtype, (*site.input().shape[:-1], Dim.of(site.attribute("N", 0))))],
     "MatMulIntegerToFloat": lambda site: [(site.input(2).dtype, dims) for _, dims in _matmul(site)],
     "MultiHeadAttention": _multi_head_attention,
-    "QAttention": _quantized_attention,
+    "QAttention": lambda site: [(site.input(3).dtype, dims) for _, dims in _attention(site)],
     "QGemm": lambda site: [(site.input(8).dtype if site.has(8) else DType.F32, unknown(2))],
     **dict.fromkeys(("QLinearAdd", "QLinearMul"), _quantized_pair),
     **dict.fromkeys(("QLinearAveragePool", "QLinearGlobalAveragePool"), _same_rank),
@@ -275,8 +271,7 @@ def _step(site: OnnxSite) -> list[Outcome]:
     return [(site.input().dtype, (*shape[:axis], *shape[axis + 1 :]))]
 
 
-# What enters a body, which the front end of models lays flat behind the main graph; `Open` has no rule.
-ENTRIES = "noyau_body"  # the domain of what stands for the inputs of a body that lies in the main graph
+ENTRIES = "noyau_body"  # the domain of what enters a body that lies behind the main graph; `Open` has no rule
 _ENTRY_RULES: dict[str, Rule] = {"Same": _same, "Step": _step}
 _DOMAINS = {"": _RULES, "com.microsoft": CONTRIBUTED_RULES, ENTRIES: _ENTRY_RULES}
 
