@@ -15,7 +15,6 @@ from typing import Any, Protocol
 from noyau.workers.tamper_detection import seconds
 
 Call = Callable[[], object]
-Clock = Callable[[], float]
 
 FIRST_CYCLES = 1 << 20  # for which a queue is held at first: about 0.6 ms
 MOST_CYCLES = 1 << 25
@@ -92,7 +91,7 @@ class BlockedClock:
 
     `overhead_s`: the median of empty pairs, by the same way."""
 
-    def __init__(self, queue: Queue, clock: Clock = seconds) -> None:
+    def __init__(self, queue: Queue, clock: Callable[[], float] = seconds) -> None:
         self.queue, self.clock, self.overhead_s = queue, clock, 0.0
         self.usual = Hold()
         empty = [self.sample(lambda: None).took_s for _ in range(EMPTY_PAIRS)]
@@ -149,8 +148,3 @@ def interleave(
         samples[name].append(clock.sample(calls[name], cold=cold, hold=holds[name]))
     columns = {name: zip(*map(astuple, every[WARM_CALLS:]), strict=True) for name, every in samples.items()}
     return {name: Times(took_s, host_s, blocked.count(False)) for name, (took_s, host_s, blocked) in columns.items()}
-
-
-def ratio(one: Times, other: Times) -> float:
-    """The ratio of the times of one and the other: the median over rounds, each of which timed both."""
-    return statistics.median(a / b for a, b in zip(one.samples_s, other.samples_s, strict=True) if b > 0)
