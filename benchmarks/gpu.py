@@ -37,7 +37,7 @@ import noyau
 from noyau.errors import UnsupportedError
 from noyau.hosts.torch.cuda.clock import time_calls
 from noyau.hosts.torch.cuda.cuda_kernel import CudaKernel
-from noyau.timing.queue_rounds import ratio
+from noyau.timing.verdict import Comparison
 from noyau.toolchain.triton.module import load
 
 RESULTS = Path(__file__).parent / "results" / "gpu.json"
@@ -197,6 +197,7 @@ def measured(given: Case | Backward, rounds: int, *, compiled: bool) -> dict[str
         times = time_calls(calls, rounds=rounds)
         hot = time_calls({"noyau": calls["noyau"]}, rounds=10, cold=False)["noyau"]
     case = given.case if isinstance(given, Backward) else given
+    samples = {name: each.samples_s for name, each in times.items()}
     return {
         "case": contest.name,
         "kind": "backward" if back else "untuned" if case.untuned else "tuned",
@@ -211,12 +212,14 @@ def measured(given: Case | Backward, rounds: int, *, compiled: bool) -> dict[str
         "host_us": {name: round(statistics.median(t.host_s) * 1e6, 1) for name, t in times.items()},
         "unblocked": sum(t.unblocked for t in times.values()),
         "hot_us": round(hot.median_s * 1e6, 2),
-        "over_plain": round(ratio(times["noyau"], times[word]), 3),
+        "over_plain": round(Comparison(samples["noyau"], samples[word]).speedup, 3),
         "speedup": {
-            name: round(ratio(times[name], times["noyau"]), 3) for name in times if name not in ("noyau", word)
+            name: round(Comparison(those, samples["noyau"]).speedup, 3)
+            for name, those in samples.items()
+            if name not in ("noyau", word)
         },
         "first_call_s": {"noyau": round(first_s, 2), "compile": round(compile_s, 2)},
-        "samples_us": {name: [round(s * 1e6, 2) for s in t.samples_s] for name, t in times.items()},
+        "samples_us": {name: [round(s * 1e6, 2) for s in those] for name, those in samples.items()},
     }
 
 

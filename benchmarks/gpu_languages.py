@@ -29,7 +29,7 @@ from noyau.errors import UnsupportedError
 from noyau.hosts.torch.cuda.clock import time_calls
 from noyau.hosts.torch.cuda.cuda_kernel import CudaKernel
 from noyau.hosts.torch.cuda.numba_cuda_kernel import NumbaCudaKernel
-from noyau.timing.queue_rounds import ratio
+from noyau.timing.verdict import Comparison
 from noyau.toolchain.triton.module import load
 
 RESULTS = Path(__file__).parent / "results" / "gpu_languages.json"
@@ -55,7 +55,7 @@ def measured(case: Case, rounds: int) -> dict[str, Any]:
     word, calls["plain"] = plain(case.read_bytes(tensors), bytes_of(results["triton"]))
     del truth, results
     times = time_calls(calls, rounds=rounds)
-    over = {name: round(ratio(times[name], times["plain"]), 3) for name in errors}
+    over = {name: round(Comparison(times[name].samples_s, times["plain"].samples_s).speedup, 3) for name in errors}
     plain_us = round(times["plain"].median_s * 1e6, 1)
     print(f"{case.name:40} {over} of a {word} of {plain_us} us, errors of {errors} ulp", flush=True)
     return {"case": case.name, f"{word}_us": plain_us, **over}

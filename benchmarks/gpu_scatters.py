@@ -23,7 +23,7 @@ from noyau.hosts.torch.cuda.clock import time_calls
 from noyau.hosts.torch.cuda.cuda_kernel import CudaKernel
 from noyau.kernels.programs.generate import Specialization, generate
 from noyau.ops.op import Op
-from noyau.timing.queue_rounds import ratio
+from noyau.timing.verdict import Comparison
 
 DTYPES = {torch.float32: DType.F32, torch.bfloat16: DType.BF16, torch.int64: DType.I64}
 
@@ -146,7 +146,9 @@ def measured(case: Case, rounds: int) -> dict[str, Any]:
     word, calls["plain"] = plain(bytes_of(tensors), bytes_of([results[case.ways[0].name.lower()][0]]))
     del results
     times = time_calls(calls, rounds=rounds)
-    over = {name: round(ratio(each, times["plain"]), 3) for name, each in times.items() if name != "plain"}
+    plain_s = times["plain"].samples_s
+    ways = {name: each.samples_s for name, each in times.items() if name != "plain"}
+    over = {name: round(Comparison(samples_s, plain_s).speedup, 3) for name, samples_s in ways.items()}
     plain_us = round(times["plain"].median_s * 1e6, 1)
     print(f"{case.name:45} {over} of a {word} of {plain_us} us, same bits in every run: {', '.join(same)}", flush=True)
     return {"case": case.name, f"{word}_us": plain_us, **over, "same bits": same}

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 import noyau
-from noyau.engines.cuda_overlap import STREAMS
+from noyau.engines.cuda_engine import STREAMS
 
 CELLS, CHUNKS, ROUNDS, STEPS = 16 << 20, 24, 3, 320
 SPREAD = (64 << 20, 512 << 20)

@@ -21,8 +21,8 @@ from six_paths import PATHS, against_copy, bytes_of, fuse, inputs_of
 
 from noyau.text import as_json
 from noyau.timing.conditions import conditions
-from noyau.timing.floors import floor_s
 from noyau.timing.machine import this_machine
+from noyau.timing.rates import floor_s
 
 RESULTS = Path(__file__).parent / "results" / "scaling.json"
 CELLS = tuple(1 << power for power in range(10, 27, 2))

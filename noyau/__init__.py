@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     import onnx
 
     from noyau.engines import reductions
-    from noyau.engines.cuda_engine import split
-    from noyau.engines.cuda_overlap import overlap
+    from noyau.engines.cuda_engine import overlap, split
     from noyau.engines.reduction import reduction
     from noyau.engines.sql.functions import create_function
     from noyau.engines.stream import stream
@@ -86,7 +85,7 @@ _ELSEWHERE = {
     "bench": "noyau.jobs.bench.run",
     "check": "noyau.jobs.check.run",
     "create_function": "noyau.engines.sql.functions",
-    "overlap": "noyau.engines.cuda_overlap",
+    "overlap": "noyau.engines.cuda_engine",
     "range": "noyau.timing.ranges",
     "reduction": "noyau.engines.reduction",
     "reductions": "noyau.engines.reductions",

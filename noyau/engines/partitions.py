@@ -108,7 +108,7 @@ class Task:
     def _sink(self) -> Any:
         if self.work.reduction is not None:
             return Fold(self.work.reduction, None)
-        from noyau.engines.arrow_sink import ParquetFolder
+        from noyau.engines.arrow_files import ParquetFolder
 
         return ParquetFolder(None, self.folder or Path())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -69,3 +70,12 @@ def cast_column(array: np.ndarray, dtype: np.dtype | None, place: str, column: o
     if dtype.kind in "iu" and not np.array_equal(converted, array):
         raise InputError(f"{place} is declared {dtype}, and a value of its column {column} overflows that")
     return converted
+
+
+def flatten_columns(columns: Chunk) -> dict[str, np.ndarray]:
+    """The columns of a table: those of a matrix are called x_0, x_1..."""
+    flat: dict[str, np.ndarray] = {}
+    for name, column in columns.items():
+        cells = column.reshape(len(column), math.prod(column.shape[1:])).T
+        flat |= {name: column} if column.ndim == 1 else {f"{name}_{at}": each for at, each in enumerate(cells)}
+    return flat

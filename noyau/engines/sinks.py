@@ -7,16 +7,12 @@ from __future__ import annotations
 import base64
 import contextlib
 import errno
-import io
 import json
-import math
 import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from noyau.engines.reading import Chunk
 from noyau.engines.reduction import Reduction
@@ -26,15 +22,6 @@ Piece = tuple[int, int]  # the number of a part of the source, and that of a chu
 END = 1 << 60  # the number of a piece that stands for the end of its part
 PAUSE_S = 2.0  # between two records of a state
 CHUNKS = 16  # between two records of rows
-
-
-def flatten_columns(columns: Chunk) -> dict[str, np.ndarray]:
-    """The columns of a table: those of a matrix are called x_0, x_1..."""
-    flat: dict[str, np.ndarray] = {}
-    for name, column in columns.items():
-        cells = column.reshape(len(column), math.prod(column.shape[1:])).T
-        flat |= {name: column} if column.ndim == 1 else {f"{name}_{at}": each for at, each in enumerate(cells)}
-    return flat
 
 
 @contextlib.contextmanager
@@ -152,27 +139,3 @@ class RowFile:
 
     def close(self) -> None:
         self.file.close()
-
-
-def npy_rows(columns: Chunk, first: bool) -> bytes:
-    """Rows of an .npy file, the first behind a header that says 0 rows."""
-    (column,) = columns.values()
-    return (_npy_head(column.dtype, (0, *column.shape[1:])) if first else b"") + column.tobytes()
-
-
-def count_rows(file: Any) -> None:
-    """Write the number of rows into the header of an .npy file, which is as long for each."""
-    if not file.tell():
-        file.write(npy_rows({"": np.zeros(0)}, True))
-    file.seek(np.lib.format.MAGIC_LEN)
-    shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-    row = math.prod(shape[1:]) * dtype.itemsize
-    rows = (os.fstat(file.fileno()).st_size - file.tell()) // max(row, 1)
-    file.seek(0)
-    file.write(_npy_head(dtype, (rows, *shape[1:])))
-
-
-def _npy_head(dtype: np.dtype, shape: tuple[int, ...]) -> bytes:
-    content, facts = io.BytesIO(), {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False}
-    np.lib.format.write_array_header_1_0(content, {**facts, "shape": shape})
-    return content.getvalue()

@@ -1,4 +1,4 @@
-"""`noyau.stream`: an op or a reduction over data larger than memory."""
+"""`noyau.stream`: an op or a reduction over data larger than memory, by an engine that is named or that collects it."""
 
 from __future__ import annotations
 
@@ -6,31 +6,136 @@ import hashlib
 import io
 import json
 import math
+import os
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from importlib import import_module
 from importlib.util import find_spec
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from noyau.engines.engine import CHUNK, CHUNKS, Engine, choose_engine
 from noyau.engines.laws import require_laws
-from noyau.engines.partitions import Answer
-from noyau.engines.reading import Reading, require_columns
+from noyau.engines.partitions import Answer, Task, over
+from noyau.engines.processes_engine import IDLE, START_S, choose
+from noyau.engines.reading import Chunk, Reading, require_columns, with_ahead
 from noyau.engines.reduction import Reduction, as_reduction
-from noyau.engines.sinks import END, Fold, Progress, RowFile, count_rows, npy_rows, replace_file
+from noyau.engines.sinks import END, Fold, Progress, RowFile, replace_file
+from noyau.engines.sources import Arrays, open_source
 from noyau.engines.sql.places import place_of
 from noyau.engines.work import Work
-from noyau.errors import InputError, MissingExtraError, SignatureError
+from noyau.errors import CheckError, InputError, MissingExtraError, SignatureError
 from noyau.ops.op import Op
 from noyau.text import TextRecord
 from noyau.workers.resources import processors
+
+NAMES = ("local", "threads", "processes", "cuda", "dask", "spark")
+_HERE = ("local", "threads", "cuda")  # of this process; each of the others is a file, NAME_engine.py
+_PACKAGES = {"dask": ("dask", "dask"), "spark": ("pyspark", "spark"), "cuda": ("torch", "torch")}  # with their extras
+_FEW = 2  # parts of a thread, so that each thread reads parts of its own
+CHUNK, CHUNKS = 1 << 21, {"cuda": 1 << 25}  # bytes of the largest chunk: what the cache of a core keeps, or more
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """An engine. `address`: of its scheduler; `is_own`: the source is a collection of it; `why`: it was chosen."""
+
+    name: str
+    address: str = ""
+    is_own: bool = False
+    why: str = ""
+
+    def open(self, source: Any, columns: Sequence[str]) -> Any:
+        """The source that a value is. InputError for one that comes once, in this process."""
+        if self.is_own:
+            return self._module.open_collection(source, columns)
+        if self.name in _HERE:
+            return open_source(source, columns)
+        if isinstance(source, str | Path) and "::" not in str(source) and "://" not in str(source):
+            source = Path(source).absolute()  # workers may run in another folder
+        origin = open_source(source, columns)
+        if hasattr(origin, "cut_parts") or isinstance(origin, Arrays):
+            return origin
+        remedy = "name files or arrays, or say engine='local'"
+        raise InputError(f"{self.name}: chunks that come one after the other cannot go to other processes; {remedy}")
+
+    def settle(self, work: Work, origin: Any, size: int | None, sink: Any, workers: int | None) -> Engine:
+        """Threads or processes in the place of "local", as a trial has it. `size`: the rows, where they are known."""
+        one, count = work.reduction, workers or processors()
+        is_one_process = one.sequential if one else Path(sink.output).suffix != ".parquet"
+        if self.name != "local" or is_one_process:
+            return self
+        start_s = START_S / (10 if len(IDLE.get(os.getpid(), ())) >= count else 1)  # a trial takes a while too
+        first = list(islice(origin.parts(work.reading.columns), 2))
+        name, why = choose(work, first, lambda: size or origin.size or origin.estimate, count, start_s)
+        return replace(self, name=name, why=f"{name}: {why}")
+
+    def run(self, work: Work, origin: Any, sink: Any, workers: int | None, answers: list[Answer]) -> Iterator[int]:
+        """Run the work on each part; yield each number of rows done. CheckError where states cannot be merged,
+        InputError for a sink that one process alone writes, or a source that cannot be cut."""
+        count, one = workers or processors(), work.reduction
+        cuts = self.name not in _HERE and not self.why and hasattr(origin, "cut_parts")  # parts are those of threads
+        parts: Iterator[Any] = iter((origin.cut_parts if cuts else origin.parts)(work.reading.columns))
+        if self.name == "cuda":
+            return iter(self._module.over(work, parts, sink, self.address))
+        if self.name in _HERE:
+            first = list(islice(parts, _FEW * count))
+            parts = chain(first, parts)
+            is_many = len(first) == _FEW * count and all(getattr(part, "format", "csv") != "csv" for part in first)
+            if one is None or one.sequential or not is_many:  # a text is parsed by threads of Arrow's
+                return work.over(parts, sink, count)
+            return over(Task(work, packs=False), partial(in_threads, count=count), parts, sink, answers)
+        if one is not None and one.sequential:
+            remedy = "say engine='local', or make it a monoid"
+            raise CheckError(f"{self.name}: {work.value.name} takes its rows in order, and parts run at once; {remedy}")
+        folder = None if one else Path(sink.output).absolute()
+        if folder is not None and folder.suffix != ".parquet":
+            remedy = "name x.parquet, or say engine='local'"
+            raise InputError(f"{self.name}: {sink.output} is written by one process: {remedy}")
+        task = Task(work, folder, 1 if self.name == "processes" else workers or 1)
+        return over(task, partial(self._module.run, address=self.address, count=count), parts, sink, answers)
+
+    @property
+    def _module(self) -> Any:
+        return import_module(f"noyau.engines.{self.name}_engine")
+
+
+def in_threads(task: Task, parts: Iterable[tuple[int, Any]], count: int) -> Iterator[Answer]:
+    """The answers of all parts, each read and folded by one thread: what it reads is in the cache of its core."""
+    if count == 1:  # another thread would be as many turns more as there are parts
+        yield from (task.run(number, part) for number, part in parts)
+        return
+    with ThreadPoolExecutor(count, "noyau-stream") as pool:
+        try:
+            for answer in with_ahead((pool.submit(task.run, number, part) for number, part in parts), count):
+                yield answer.result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def choose_engine(engine: str | None, source: Any) -> Engine:
+    """The engine of this name, `"dask:ADDRESS"` with its scheduler; without one that of the source. InputError where
+    there is no such engine, or it does not read the source; MissingExtraError where it is not installed."""
+    first = source[0] if isinstance(source, list) and source else source
+    own = {"dask": "dask", "pyspark": "spark"}.get(type(first).__module__.partition(".")[0], "")
+    name, _, address = (engine or own or "local").partition(":")
+    if name not in NAMES:
+        raise InputError(f"there is no engine {name!r}: say {', '.join(NAMES)}")
+    if own and name != own:
+        raise InputError(f"engine={name!r} does not read a collection of {own}: say engine={own!r}, or name files")
+    package, extra = _PACKAGES.get(name, ("", ""))
+    if package and find_spec(package) is None:
+        raise MissingExtraError(f"engine={name!r} needs {package}; run: pip install 'noyau-kernels[{extra}]'")
+    return Engine(name, address, bool(own))
+
 
 _IN_FLIGHT = 24  # chunks that exist at once, with the copies that their columns have on the way
 _TEXT_BYTES = 96  # of a text as an object
@@ -224,7 +329,7 @@ def _sink(work: Work, sink: str | Path | None, origin: Any, resume: bool) -> Any
         return RowFile(progress, npy_rows, count_rows)
     if find_spec("pyarrow") is None:
         raise MissingExtraError(f"{path} needs pyarrow; run: pip install 'noyau-kernels[stream]'")
-    from noyau.engines.arrow_sink import ParquetFolder, csv_rows
+    from noyau.engines.arrow_files import ParquetFolder, csv_rows
 
     return RowFile(progress, csv_rows) if path.suffix == ".csv" else ParquetFolder(progress)
 
@@ -247,3 +352,27 @@ def _finish(work: Work, target: Any, sink: str | Path | None, *, is_empty: bool)
         replace_file(Path(sink), content.getvalue())
     target.finish()
     return result
+
+
+def npy_rows(columns: Chunk, first: bool) -> bytes:
+    """Rows of an .npy file, the first behind a header that says 0 rows."""
+    (column,) = columns.values()
+    return (_npy_head(column.dtype, (0, *column.shape[1:])) if first else b"") + column.tobytes()
+
+
+def count_rows(file: Any) -> None:
+    """Write the number of rows into the header of an .npy file, which is as long for each."""
+    if not file.tell():
+        file.write(npy_rows({"": np.zeros(0)}, True))
+    file.seek(np.lib.format.MAGIC_LEN)
+    shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+    row = math.prod(shape[1:]) * dtype.itemsize
+    rows = (os.fstat(file.fileno()).st_size - file.tell()) // max(row, 1)
+    file.seek(0)
+    file.write(_npy_head(dtype, (rows, *shape[1:])))
+
+
+def _npy_head(dtype: np.dtype, shape: tuple[int, ...]) -> bytes:
+    content, facts = io.BytesIO(), {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False}
+    np.lib.format.write_array_header_1_0(content, {**facts, "shape": shape})
+    return content.getvalue()

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from noyau.text import as_json, from_json
-from noyau.timing.floors import MISTAKE_BELOW, too_short
+from noyau.timing.rates import MISTAKE_BELOW, too_short
 from noyau.toolchain import cache as toolchain_cache
 from noyau.version import __version__
 from noyau.workers.nvml import GpuConditions, unsteady_gpu

@@ -1,4 +1,4 @@
-"""The clock of a queue that works by itself, as a GPU's does: each call between two marks, on a queue that is held
+"""The clock of a queue that works by itself, as a GPU has one: each call between two marks, on a queue that is held
 until all of the call is on it, so that what Python takes to put it there is not measured; it is reported beside it.
 
 Which queue that is stands in a file of its own; this one knows of no GPU. The protocol is that of triton's do_bench and
@@ -7,20 +7,21 @@ of nvbench's blocking kernel, with the overhead of an empty pair of marks taken 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import astuple, dataclass
+from random import Random
 from typing import Any, Protocol
 
 from noyau.workers.tamper_detection import seconds
 
 Call = Callable[[], object]
-Clock = Callable[[], float]
 
 FIRST_CYCLES = 1 << 20  # for which a queue is held at first: about 0.6 ms
 MOST_CYCLES = 1 << 25
 HELD_FOR = 4  # times what the host takes
 CYCLES_A_SECOND = 2e9  # about; a GPU that is faster is held for less
 EMPTY_PAIRS = 20
+WARM_CALLS = 3
 
 
 class Mark(Protocol):
@@ -90,7 +91,7 @@ class BlockedClock:
 
     `overhead_s`: the median of empty pairs, by the same way."""
 
-    def __init__(self, queue: Queue, clock: Clock = seconds) -> None:
+    def __init__(self, queue: Queue, clock: Callable[[], float] = seconds) -> None:
         self.queue, self.clock, self.overhead_s = queue, clock, 0.0
         self.usual = Hold()
         empty = [self.sample(lambda: None).took_s for _ in range(EMPTY_PAIRS)]
@@ -119,3 +120,31 @@ class BlockedClock:
         sample = Sample(max(0.0, end.seconds_since(start) - self.overhead_s), host_s, blocked)
         holder.learn(sample)
         return sample
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """The times of one call, as they were measured, without the overhead of an empty pair of events. `host_s`: what
+    Python took each time to put it on the queue. `unblocked`: how many may hold some of that, for they had begun."""
+
+    samples_s: tuple[float, ...]
+    host_s: tuple[float, ...]
+    unblocked: int
+
+    @property
+    def median_s(self) -> float:
+        return statistics.median(self.samples_s)
+
+
+def interleave(
+    clock: BlockedClock, calls: Mapping[str, Call], *, rounds: int, cold: bool, seed: int
+) -> dict[str, Times]:
+    """Time each call once a round, in a new order each round; each three times beforehand, in the same way."""
+    random, holds = Random(seed), {name: Hold() for name in calls}  # noqa: S311  an order, no secret
+    warm = [name for name in calls for _ in range(WARM_CALLS)]
+    turns = [name for _ in range(rounds) for name in random.sample(list(calls), len(calls))]
+    samples: dict[str, list[Sample]] = {name: [] for name in calls}
+    for name in (*warm, *turns):
+        samples[name].append(clock.sample(calls[name], cold=cold, hold=holds[name]))
+    columns = {name: zip(*map(astuple, every[WARM_CALLS:]), strict=True) for name, every in samples.items()}
+    return {name: Times(took_s, host_s, blocked.count(False)) for name, (took_s, host_s, blocked) in columns.items()}

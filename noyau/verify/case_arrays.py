@@ -15,8 +15,8 @@ from noyau.ir.sizes import Sizes
 from noyau.verify import patterns
 from noyau.verify.awkward_sizes import extents
 from noyau.verify.inputs import Maker
-from noyau.verify.lookup_tables import Tables, define_operands, index_range, is_searched, tables_of, whole
-from noyau.verify.patterns import Floats
+from noyau.verify.lookup_tables import Tables, index_range, is_searched, tables_of
+from noyau.verify.patterns import Array, Floats
 from noyau.verify.undefined import divides_integers, shifts_integers, traps
 from noyau.verify.uses import Uses
 
@@ -110,3 +110,33 @@ class CaseMaker:
         ends = {"lowest": low, "highest": high - 1, "beyond": max(high, extent)}
         array = np.full(shape, ends[style]) if style in ends else self.rng.integers(low, max(high, low + 1), shape)
         return np.asarray(array).astype(node.dtype.numpy)
+
+
+def whole(style: str, dtype: DType, shape: tuple[int, ...], rng: np.random.Generator, *, mask: bool) -> Array:
+    """Integers of a dtype that index no table: "small", "zeros", "equal", "lowest", "highest" or "extremes"."""
+    limits = np.iinfo(dtype.numpy)
+    match style:
+        case "zeros":
+            return np.zeros(shape, dtype.numpy)
+        case "equal":
+            return np.full(shape, rng.integers(1, 10), dtype.numpy)
+        case "extremes":
+            ends = np.array([limits.min, limits.min + 1, 0, 1, limits.max - 1, limits.max], dtype.numpy)
+            return np.asarray(rng.choice(ends, shape))
+        case "lowest" | "highest" if not mask:
+            near = rng.integers(0, 100, shape, dtype.numpy, endpoint=True)
+            return np.asarray(limits.min + near if style == "lowest" else limits.max - near, dtype.numpy)
+        case _:
+            values = rng.integers(max(int(limits.min), -100), 100, shape, endpoint=True)
+            few = np.where(rng.random(shape) < 0.7, rng.integers(0, 2, shape), rng.integers(0, 40, shape))
+            return np.asarray(few if mask else values).astype(dtype.numpy)
+
+
+def define_operands(array: Array, *, divides: bool, shifts: bool) -> Array:
+    """Integers with which a division or a shift is defined: no zero and no least number; at most 7."""
+    if shifts:
+        return np.asarray(np.abs(array % 8)).astype(array.dtype)
+    if not divides:
+        return array
+    least = np.iinfo(array.dtype).min
+    return np.where(array == 0, 1, np.where((array == least) & (least < 0), least + 1, array)).astype(array.dtype)

@@ -1,4 +1,4 @@
-"""The tables that an integer input indexes, the range of integers that all have, and the awkward ones among them."""
+"""The tables that an integer input indexes, and the range of integers that all have."""
 
 from __future__ import annotations
 
@@ -127,33 +127,3 @@ def _excess(uses: Uses, tables: Tables, arrays: Arrays) -> int:
         if index.size:
             worst = max(worst, -int(index.min()), int(index.max()) - table.extent + 1)
     return worst
-
-
-def whole(style: str, dtype: DType, shape: tuple[int, ...], rng: np.random.Generator, *, mask: bool) -> Array:
-    """Integers of a dtype that index no table: "small", "zeros", "equal", "lowest", "highest" or "extremes"."""
-    limits = np.iinfo(dtype.numpy)
-    match style:
-        case "zeros":
-            return np.zeros(shape, dtype.numpy)
-        case "equal":
-            return np.full(shape, rng.integers(1, 10), dtype.numpy)
-        case "extremes":
-            ends = np.array([limits.min, limits.min + 1, 0, 1, limits.max - 1, limits.max], dtype.numpy)
-            return np.asarray(rng.choice(ends, shape))
-        case "lowest" | "highest" if not mask:
-            near = rng.integers(0, 100, shape, dtype.numpy, endpoint=True)
-            return np.asarray(limits.min + near if style == "lowest" else limits.max - near, dtype.numpy)
-        case _:
-            values = rng.integers(max(int(limits.min), -100), 100, shape, endpoint=True)
-            few = np.where(rng.random(shape) < 0.7, rng.integers(0, 2, shape), rng.integers(0, 40, shape))
-            return np.asarray(few if mask else values).astype(dtype.numpy)
-
-
-def define_operands(array: Array, *, divides: bool, shifts: bool) -> Array:
-    """Integers with which a division or a shift is defined: no zero and no least number; at most 7."""
-    if shifts:
-        return np.asarray(np.abs(array % 8)).astype(array.dtype)
-    if not divides:
-        return array
-    least = np.iinfo(array.dtype).min
-    return np.where(array == 0, 1, np.where((array == least) & (least < 0), least + 1, array)).astype(array.dtype)

@@ -5,7 +5,7 @@ import pytest
 from pyarrow import parquet
 
 import noyau
-from noyau.engines import engine, processes_engine
+from noyau.engines import processes_engine, stream
 from tests.engines.engine_cases import COLUMNS, ROWS, TABLE, Extent, group_sums, roots, scaled
 
 
@@ -25,7 +25,7 @@ def choice(monkeypatch, source, alone, together, free=1.0, op=Extent, rows=10**9
 
     monkeypatch.setattr(processes_engine, "_seconds", seconds)
     monkeypatch.setattr("noyau.engines.arrow_files.ArrowFiles.size", rows)
-    monkeypatch.setattr(engine, "over", lambda *facts: iter(()))  # the trial alone
+    monkeypatch.setattr(stream, "over", lambda *facts: iter(()))  # the trial alone
     return noyau.stream(op, source, workers=2, **options).engine
 
 
@@ -59,7 +59,7 @@ def test_the_choice_changes_no_bit(monkeypatch, source):
     """Each part is folded from zero by threads as by processes."""
     values = set()
     for name in ("threads", "processes"):
-        monkeypatch.setattr(engine, "choose", lambda *facts, name=name: (name, "the test says so"))
+        monkeypatch.setattr(stream, "choose", lambda *facts, name=name: (name, "the test says so"))
         result = noyau.stream(roots, source, memory=24 * 256 * 8, workers=1)
         assert (result.engine, result.rows) == (f"{name}: the test says so", ROWS)
         values.add(result.value)

@@ -304,7 +304,7 @@ def contents(path):
 
 def test_rows_go_into_parquet_and_go_on_after_an_end(folder, monkeypatch):
     monkeypatch.setattr(sources, "ROWS", 1000)
-    monkeypatch.setattr("noyau.engines.arrow_sink.CHUNKS", 2)
+    monkeypatch.setattr("noyau.engines.arrow_files.CHUNKS", 2)
     options = {"arguments": {"by": 2.0}, "keep": ("key",), "memory": 256 * 24 * 16}
     noyau.stream(scaled, COLUMNS, "undisturbed.parquet", **options)
     table = parquet.read_table("undisturbed.parquet")

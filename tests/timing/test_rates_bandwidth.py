@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from noyau.errors import BuildError
-from noyau.timing import floors, rates
+from noyau.timing import rates
 from noyau.timing.rates import copy_rate, measure_copy
 
 
@@ -73,7 +73,7 @@ def test_copies_around_the_caches_are_copies_too(monkeypatch, nothing_kept):
     monkeypatch.setattr(rates, "measure_copy", lambda *given: 1e9)
     monkeypatch.setattr(rates, "measure_nontemporal", lambda *given: 3e9)
     assert copy_rate(1 << 20, 1) == 3e9
-    assert floors.mistake(1e-3, 1_500_000, 1_500_000, 1) == ""
+    assert rates.mistake(1e-3, 1_500_000, 1_500_000, 1) == ""
 
 
 def test_without_a_compiler_there_are_no_such_copies(monkeypatch):

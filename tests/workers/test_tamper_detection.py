@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from noyau.errors import CheckError
-from noyau.timing import floors, rates, sides
+from noyau.timing import rates, sides
 from noyau.timing.comparison import compare
 from noyau.timing.output_checks import by_reference
 from noyau.timing.sides import VERIFIED, Contender, RotatingSide
@@ -302,7 +302,7 @@ def test_faster_than_the_memory_is_a_mistake(rate, caught, monkeypatch):
     monkeypatch.setattr(rates, "copy_rate", lambda moved_bytes, threads: rate)
     monkeypatch.setattr(rates, "measure_copy", lambda moved_bytes, threads: rate)
     monkeypatch.setattr(rates, "measure_nontemporal", lambda moved_bytes, threads: 0.0)
-    reason = floors.mistake(1e-3, read_bytes=500_000, written_bytes=500_000, threads=1)
+    reason = rates.mistake(1e-3, read_bytes=500_000, written_bytes=500_000, threads=1)
     assert reason.startswith("it took 0.001 s, and what it must move takes") is caught
 
 
@@ -311,8 +311,8 @@ def test_a_curve_of_a_busier_hour_accuses_nobody(monkeypatch):
     monkeypatch.setattr(rates, "copy_rate", lambda moved_bytes, threads: 1e8)
     monkeypatch.setattr(rates, "measure_copy", lambda moved_bytes, threads: 1e9)
     monkeypatch.setattr(rates, "measure_nontemporal", lambda moved_bytes, threads: 0.0)
-    assert floors.mistake(1e-3, 500_000, 500_000, 1) == ""
-    assert floors.mistake(0.8e-3, 500_000, 500_000, 1) != ""
+    assert rates.mistake(1e-3, 500_000, 500_000, 1) == ""
+    assert rates.mistake(0.8e-3, 500_000, 500_000, 1) != ""
 
 
 def test_the_measured_loop_counts_its_own_calls():

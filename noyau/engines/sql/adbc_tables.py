@@ -14,8 +14,8 @@ import pyarrow as pa
 from adbc_driver_manager import dbapi
 
 from noyau.engines.arrow_files import chunks_of, column_of, even
-from noyau.engines.reading import Chunk, Reading, require_columns
-from noyau.engines.sinks import CHUNKS, Piece, flatten_columns
+from noyau.engines.reading import Chunk, Reading, flatten_columns, require_columns
+from noyau.engines.sinks import CHUNKS, Piece
 from noyau.engines.sql.places import Place, quote_name
 from noyau.errors import InputError, NoyauError, OutputError
 

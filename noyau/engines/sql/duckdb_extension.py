@@ -16,9 +16,8 @@ import numpy as np
 from noyau.codegen.language import GENERATIONS
 from noyau.compiler.lowering.input_layouts import PACKED
 from noyau.dtypes import DType
-from noyau.engines.derived import OpReduction
+from noyau.engines.derived import OpReduction, RowPlan
 from noyau.engines.laws import is_near
-from noyau.engines.rows import RowPlan
 from noyau.engines.sql.kernel_reduction import bind_graph, graphs_of, is_whole_sum, products_as_sums
 from noyau.errors import CheckError, InputError, SignatureError, UnsupportedError
 from noyau.ir.dims import Dim

@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 
 from noyau.dtypes import DType
-from noyau.engines.derived import OpReduction, derive
+from noyau.engines.derived import OpReduction, RowPlan, derive
 from noyau.engines.laws import require_laws
 from noyau.engines.reduction import Reduction, as_reduction
-from noyau.engines.rows import RowPlan
 from noyau.engines.sql.kernel_reduction import KernelReduction
 from noyau.errors import InputError, SignatureError, UnsupportedError
 from noyau.ops.op import Op

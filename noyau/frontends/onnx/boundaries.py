@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -14,7 +13,8 @@ import onnx
 
 from noyau.dtypes import from_numpy
 from noyau.errors import UnsupportedError
-from noyau.frontends.onnx_messages import subgraphs
+from noyau.frontends.onnx.function_bodies import ModelContext
+from noyau.frontends.onnx_messages import every_node, subgraphs, tensors_of
 
 LIBRARY = frozenset(
     "Attention AveragePool Conv ConvInteger ConvTranspose DeformConv Einsum FlexAttention GRU Gemm GlobalLpPool LSTM "
@@ -22,7 +22,6 @@ LIBRARY = frozenset(
 )
 CONTROL_FLOW = frozenset("If Loop Scan SequenceMap".split())
 _SHORTER = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
-ENTRIES = "noyau_body"  # the domain of what stands for the inputs of a body that lies in the main graph
 RANDOM = frozenset("Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike".split())
 ALREADY_FUSED = "already fused by onnxruntime"
 # Of onnxruntime's own domain: what its optimizer makes of library calls with what surrounds them, and of the rest.
@@ -33,8 +32,8 @@ FUSED_CALLS = frozenset(
     PackedMultiHeadAttention QAttention QGemm QMoE SparseAttention TransposeMatMul""".split()
 )
 FUSED_OTHERS = frozenset(
-    """BiasAdd BiasDropout BiasSoftmax BiasSplitGelu GatedRMSNorm GroupNorm QEmbedLayerNormalization SkipGroupNorm
-    """.split()
+    "BiasAdd BiasDropout BiasSoftmax BiasSplitGelu GatedRMSNorm GroupNorm QEmbedLayerNormalization "
+    "SkipGroupNorm".split()
 )
 
 
@@ -46,61 +45,14 @@ def reason_for(node: onnx.NodeProto) -> str:
         return next(reasons, f"no meaning for operator {node.op_type} yet")
     if node.domain == "com.microsoft.nchwc":
         return f"{ALREADY_FUSED}: {node.op_type} in the memory layout of its convolutions"
-    if node.domain == "com.microsoft" and node.op_type in FUSED_CALLS:
-        return f"{ALREADY_FUSED}: {node.op_type} is a library call with what surrounds it"
-    if node.domain == "com.microsoft" and node.op_type in FUSED_OTHERS:
-        return f"{ALREADY_FUSED}: {node.op_type}"
+    if node.domain == "com.microsoft" and node.op_type in FUSED_CALLS | FUSED_OTHERS:
+        is_call = node.op_type in FUSED_CALLS
+        return f"{ALREADY_FUSED}: {node.op_type}{' is a library call with what surrounds it' * is_call}"
     return f"no meaning for operator {node.op_type} of domain {node.domain}"
 
 
-FOLDED = "onnxruntime computes it once, when it loads the model: it reads nothing but tensors of the model"
-# onnxruntime leaves these be, for its quantised operators are found by them.
-_KEPT = frozenset({"DequantizeLinear", "QuantizeLinear"})
-
-
-def foldable_nodes(model: onnx.ModelProto) -> frozenset[int]:
-    """The positions of the nodes that read tensors of the model alone, through others such or directly; Constants are
-    not among them. A tensor that an input may override is none."""
-    inputs = {value.name for value in model.graph.input} if model.ir_version >= 4 else set()
-    constants = {tensor.name for tensor in model.graph.initializer} - inputs
-    places = set[int]()
-    for place, node in enumerate(model.graph.node):
-        if node.domain not in ("", "ai.onnx") or node.op_type in _KEPT | RANDOM | CONTROL_FLOW:
-            continue
-        if all(name in constants for name in node.input if name):
-            constants.update(node.output)
-            if any(node.input):
-                places.add(place)
-    return frozenset(places)
-
-
-Infos = Sequence[onnx.ValueInfoProto]
 Run = Callable[[onnx.ModelProto, Mapping[str, np.ndarray]], Sequence[Any]]
 _FAULTS = (NotImplementedError, RuntimeError, TypeError, ValueError, AttributeError, KeyError, IndexError)
-
-
-@dataclass(frozen=True)
-class ModelContext:
-    """The part of its model that a node needs to stand alone."""
-
-    opsets: Sequence[onnx.OperatorSetIdProto]
-    functions: Sequence[onnx.FunctionProto]
-    ir_version: int
-
-    def model(
-        self, node: onnx.NodeProto, inputs: Infos, outputs: Infos, initializers: Sequence[onnx.TensorProto] = ()
-    ) -> onnx.ModelProto:
-        graph = onnx.helper.make_graph([node], "one_node", list(inputs), list(outputs), list(initializers))
-        model = onnx.helper.make_model(graph, opset_imports=list(self.opsets), functions=list(self.functions))
-        model.ir_version = self.ir_version
-        return model
-
-    def has_schema(self, node: onnx.NodeProto) -> bool:
-        """Whether ONNX or a function of the model says what the node's operator is."""
-        if any(f.domain == node.domain and f.name == node.op_type for f in self.functions):
-            return True
-        version = next((entry.version for entry in self.opsets if entry.domain == node.domain), 0)
-        return bool(onnx.defs.has(node.op_type, version, node.domain))
 
 
 class Boundary:
@@ -151,23 +103,20 @@ def widen_node(node: onnx.NodeProto) -> onnx.NodeProto:
     """A copy of a node in whose bodies shorter floats are float64."""
     result = onnx.NodeProto()
     result.CopyFrom(node)
-    graphs = list(subgraphs(result))
-    for graph in graphs:  # it grows meanwhile
-        graphs += [inner for each in graph.node for inner in subgraphs(each)]
-        attributes = [attribute for each in graph.node for attribute in each.attribute]
+    for graph in (graph for each in every_node([result]) for graph in subgraphs(each)):
         for value in (*graph.input, *graph.output, *graph.value_info):
             if value.type.tensor_type.elem_type in _SHORTER:
                 value.type.tensor_type.elem_type = onnx.TensorProto.DOUBLE
-        for each in attributes:
+        for each in (attribute for inner in graph.node for attribute in inner.attribute):
             if each.name == "to" and each.i in _SHORTER:
                 each.i = onnx.TensorProto.DOUBLE
             elif each.name in ("value_float", "value_floats"):
                 cells = each.f if each.name == "value_float" else each.floats
                 each.CopyFrom(onnx.helper.make_attribute("value", onnx.numpy_helper.from_array(np.float64(cells))))
-        for tensor in (*graph.initializer, *(each.t for each in attributes if each.HasField("t"))):
-            if tensor.data_type in _SHORTER:
-                cells = onnx.numpy_helper.to_array(tensor).astype(np.float64)
-                tensor.CopyFrom(onnx.numpy_helper.from_array(cells, tensor.name))
+    for tensor in (tensor for graph in subgraphs(result) for tensor in tensors_of(graph)):
+        if tensor.data_type in _SHORTER:
+            cells = onnx.numpy_helper.to_array(tensor).astype(np.float64)
+            tensor.CopyFrom(onnx.numpy_helper.from_array(cells, tensor.name))
     return result
 
 

@@ -1,14 +1,21 @@
-"""Norms and other composite operators that have no body in ONNX's schema, or whose body is worse than its text."""
+"""Norms and other composite operators that have no body in ONNX's schema, or whose body is worse than its text.
+
+Those of onnxruntime's own domain: embeddings, rows of tables summed and normalised, rotations by an angle."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import partial
 
 from noyau.dtypes import DType, from_onnx
 from noyau.errors import UnsupportedError
+from noyau.frontends.onnx.calculations import swish
+from noyau.frontends.onnx.creation import CREATION
+from noyau.frontends.onnx.positions import lookup
 from noyau.frontends.onnx.reductions import mean
 from noyau.frontends.onnx.sites import Importer, OnnxSite
+from noyau.ir.dims import Dim, indices
 from noyau.ir.graph import Node
 
 
@@ -144,4 +151,158 @@ COMPOSITES: dict[str, Importer] = {
     "LpNormalization": _lp_normalization,
     # onnxruntime's own, in the default domain, where ONNX has no such operator, or a later one
     "SimplifiedLayerNormalization": with_attributes(_rms_normalization, "axis", "epsilon", "stash_type"),
+}
+
+
+def embed_layer_normalization(site: OnnxSite) -> list[Node]:
+    """Rows of tables for words, positions and segments, summed and normalised; how many of each row the mask has."""
+    ids, rows = site.input(0), site.input(2)
+    if len(ids.shape) != 2:
+        raise UnsupportedError(f"{site.op} needs ids of rank 2")
+    total = site.cast(_row_of(site, rows, ids), rows.dtype.compute)
+    places = site.input(8) if site.has(8) else site.expand(site.iota("#0", (ids.shape[1],)), ids.shape)
+    total = site.call("add", total, site.cast(_row_of(site, site.input(3), places), total.dtype))
+    if site.has(1) and site.has(4):
+        total = site.call("add", total, site.cast(_row_of(site, site.input(4), site.input(1)), total.dtype))
+    result, _, _ = normalize_rows(site, total, (2,), epsilon_of(site))
+    result = rescale(site, site.cast(result, rows.dtype), 5, 6)
+    return [result, _mask_index(site, ids), site.cast(site.call("identity", total), rows.dtype)]
+
+
+def _row_of(site: OnnxSite, table: Node, places: Node) -> Node:
+    """table[places[b, s]] for each b and s."""
+    if len(table.shape) != 2 or len(places.shape) != 2:
+        raise UnsupportedError(f"{site.op} needs tables and ids of rank 2")
+    at = indices(3)
+    return lookup(site, table, [(places, at[:2]), at[2]], (*places.shape, table.shape[1]))
+
+
+def _mask_index(site: OnnxSite, ids: Node) -> Node:
+    if not site.has(7):
+        return site.full(0, DType.I32, ids.shape[:1])
+    mask = site.input(7)
+    if site.attribute("mask_index_type", 0):
+        raise UnsupportedError(f"{site.op} has a mask_index_type that is not 0")
+    return site.reduce("sum", site.cast(site.call("equal", mask, site.like(1, mask)), DType.I32), [1])
+
+
+def rotary_embedding(site: OnnxSite) -> Node:
+    """Pairs of cells turned by the angle of their position: (a, b) becomes (a cos - b sin, a sin + b cos)."""
+    value, tables = site.input(0), [site.input(2), site.input(3)]
+    if site.attribute("scale", 1.0) != 1 or site.attribute("is_packed_batching", 0):
+        raise UnsupportedError(f"{site.op} has a scale or packed batches")
+    if len(value.shape) not in (3, 4) or any(len(table.shape) != 2 for table in tables):
+        raise UnsupportedError(f"{site.op} needs a value of rank 3 or 4, and tables of rank 2")
+    heads = _heads(site, value, tables[0].shape[1] * 2)
+    places = _places(site, heads.shape[0], heads.shape[2])
+    cos, sin = (site.restore_axes(_row_of(site, table, places), [1]) for table in tables)
+    turned = _rotate(site, heads, cos, sin)
+    return turned if len(value.shape) == 4 else site.reshape(site.transpose(turned, (0, 2, 1, 3)), value.shape)
+
+
+def _heads(site: OnnxSite, value: Node, width: Dim) -> Node:
+    """The value as [batch, heads, length, width of a head]."""
+    if len(value.shape) == 4:
+        return value
+    count, part = site.attribute("num_heads", 0), site.attribute("rotary_embedding_dim", 0)
+    if part and not count:
+        raise UnsupportedError(f"{site.op} turns a part of each head, and does not say how many heads there are")
+    each = value.shape[2] // count if part else width
+    return site.transpose(site.reshape(value, (*value.shape[:2], value.shape[2] // each, each)), (0, 2, 1, 3))
+
+
+def _places(site: OnnxSite, batch: Dim, length: Dim) -> Node:
+    """The position of each cell, as [batch, length]: given, or counted from a start."""
+    positions = site.input(1)
+    if len(positions.shape) == 2:
+        site.demand_equal(positions.shape[0], batch)
+        site.demand_equal(positions.shape[1], length)
+        return positions
+    start = site.drop_axes(positions, range(len(positions.shape)))
+    return site.expand(site.call("add", start, site.iota("#0", (length,))), (batch, length))
+
+
+def _rotate(site: OnnxSite, heads: Node, cos: Node, sin: Node) -> Node:
+    """A pair is a cell and the one half a width on; or, interleaved, two neighbours. What is beyond stays."""
+    half, near = cos.shape[3], bool(site.attribute("interleaved", 0))
+    low = site.slice(heads, 3, 0, half, 2 if near else 1)
+    high = site.slice(heads, 3, 1 if near else half, half, 2 if near else 1)
+    real = site.call("subtract", site.call("multiply", low, cos), site.call("multiply", high, sin))
+    imaginary = site.call("add", site.call("multiply", low, sin), site.call("multiply", high, cos))
+    rest = heads.shape[3] - half * 2
+    tail = [site.slice(heads, 3, half * 2, rest)] if rest != Dim.of(0) else []
+    if near:
+        pairs = site.concat([site.restore_axes(real, [4]), site.restore_axes(imaginary, [4])], 4)
+        return site.concat([site.reshape(pairs, (*heads.shape[:3], half * 2)), *tail], 3)
+    return site.concat([real, imaginary, *tail], 3)
+
+
+def _gelu(site: OnnxSite) -> Node:
+    """x / 2 * (1 + erf(x / sqrt(2))), of the sum of the inputs."""
+    value = _add_bias(site)
+    return _gate(site, value, site.call("erf", site.call("multiply", value, site.like(math.sqrt(0.5), value))))
+
+
+def _fast_gelu(site: OnnxSite) -> Node:
+    """x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3))), of the sum of the inputs."""
+    value = _add_bias(site)
+    square = site.call("multiply", site.call("multiply", value, value), site.like(0.044715, value))
+    cubic = site.call("multiply", value, site.call("add", square, site.like(1, value)))
+    return _gate(site, value, site.call("tanh", site.call("multiply", cubic, site.like(math.sqrt(2 / math.pi), value))))
+
+
+def _add_bias(site: OnnxSite) -> Node:
+    if not site.has(1):
+        return site.input()
+    if site.rank(1) != 1:
+        raise UnsupportedError(f"{site.op} is given a bias that is no vector")
+    return site.call("add", site.input(), site.input(1))
+
+
+def _gate(site: OnnxSite, value: Node, inner: Node) -> Node:
+    half = site.call("multiply", value, site.like(0.5, value))
+    return site.call("multiply", half, site.call("add", inner, site.like(1, value)))
+
+
+def _add_skip(site: OnnxSite, bias: int) -> tuple[Node, Node]:
+    """Input, skip and bias together, in the type that sums are made in; and as the sum that is an output."""
+    value = site.input(0)
+    total = site.call("add", *(site.cast(site.input(k), value.dtype.compute) for k in (0, 1)))
+    if total.shape != value.shape:
+        raise UnsupportedError(f"{site.op} is given a skip whose shape is not that of its input")
+    if site.has(bias):
+        total = site.call("add", total, site.cast(site.input(bias), total.dtype))
+    return total, site.cast(total, value.dtype)
+
+
+def _skip_layer_normalization(site: OnnxSite) -> list[Node]:
+    """LayerNormalization of input + skip + bias over the last axis; outputs: it, mean, 1 / spread, the sum."""
+    total, summed = _add_skip(site, 4)
+    result, centre, inverse = normalize_rows(site, total, (site.rank() - 1,), epsilon_of(site))
+    result = rescale(site, site.cast(result, summed.dtype), 2, 3)
+    return [result, centre, inverse, site.call("identity", summed)]
+
+
+def _skip_simplified(site: OnnxSite) -> list[Node]:
+    """RMSNormalization of input + skip + bias over the last axis; its second output is never made."""
+    total, summed = _add_skip(site, 3)
+    result, inverse = root_mean_square(site, total, (site.rank() - 1,), epsilon_of(site))
+    if len(site.outputs) > 1 and site.outputs[1]:
+        raise UnsupportedError(f"{site.op} has a mean as its second output, which noyau does not make")
+    result = rescale(site, site.cast(result, summed.dtype), 2)
+    return [result, inverse, inverse, site.call("identity", summed)]
+
+
+CONTRIBUTED: dict[str, Importer] = {
+    "BiasGelu": with_attributes(_gelu),
+    "EmbedLayerNormalization": with_attributes(embed_layer_normalization, "epsilon", "mask_index_type"),
+    "FastGelu": with_attributes(_fast_gelu),
+    "Gelu": with_attributes(_gelu),
+    "QuickGelu": with_attributes(partial(swish, 1.702), "alpha"),
+    "RotaryEmbedding": with_attributes(
+        rotary_embedding, "interleaved", "is_packed_batching", "num_heads", "rotary_embedding_dim", "scale"
+    ),
+    "SkipLayerNormalization": with_attributes(_skip_layer_normalization, "epsilon"),
+    "SkipSimplifiedLayerNormalization": with_attributes(_skip_simplified, "epsilon"),
+    "Trilu": with_attributes(CREATION["Trilu"], "upper"),
 }

@@ -1,8 +1,9 @@
-"""The bodies of composite operators: those that ONNX's own schemas carry, and the functions of a model."""
+"""The bodies of composite operators, those that ONNX's own schemas carry and the functions of a model; and a node that
+stands alone, in a model with these."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import onnx
@@ -12,6 +13,7 @@ from noyau.frontends.onnx_messages import core
 from noyau.ir.graph import Node
 
 Attributes = Mapping[str, onnx.AttributeProto]
+Infos = Sequence[onnx.ValueInfoProto]
 
 
 def opsets_of(imports: list[onnx.OperatorSetIdProto]) -> dict[str, int]:
@@ -47,6 +49,30 @@ class FunctionBody:
                 value.CopyFrom(self.attributes[attribute.ref_attr_name])
                 value.name = attribute.name
         return copy
+
+
+@dataclass(frozen=True, slots=True)
+class ModelContext:
+    """The part of its model that a node needs to stand alone."""
+
+    opsets: Sequence[onnx.OperatorSetIdProto]
+    functions: Sequence[onnx.FunctionProto]
+    ir_version: int
+
+    def model(
+        self, node: onnx.NodeProto, inputs: Infos, outputs: Infos, initializers: Sequence[onnx.TensorProto] = ()
+    ) -> onnx.ModelProto:
+        graph = onnx.helper.make_graph([node], "one_node", list(inputs), list(outputs), list(initializers))
+        model = onnx.helper.make_model(graph, opset_imports=list(self.opsets), functions=list(self.functions))
+        model.ir_version = self.ir_version
+        return model
+
+    def has_schema(self, node: onnx.NodeProto) -> bool:
+        """Whether ONNX or a function of the model says what the node's operator is."""
+        if any(f.domain == node.domain and f.name == node.op_type for f in self.functions):
+            return True
+        version = next((entry.version for entry in self.opsets if entry.domain == node.domain), 0)
+        return bool(onnx.defs.has(node.op_type, version, node.domain))
 
 
 NEWEST_OPSET = 28  # of the default domain; a later one may mean something else by a name

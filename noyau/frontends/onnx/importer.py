@@ -14,17 +14,14 @@ import onnx
 from noyau.compiler.partition.cut import Model, ModelOperator
 from noyau.dtypes import DType, from_onnx
 from noyau.errors import UnsupportedError
-from noyau.frontends.onnx.activations import ACTIVATIONS
-from noyau.frontends.onnx.boundaries import FOLDED, Boundary, ModelContext, Run, foldable_nodes, reason_for
-from noyau.frontends.onnx.boundary_types import BoundaryTypes, Inference
+from noyau.frontends.onnx.boundaries import CONTROL_FLOW, RANDOM, Boundary, Run, reason_for
+from noyau.frontends.onnx.boundary_types import BoundaryTypes, Inference, Outcome, outcome_of
 from noyau.frontends.onnx.calculations import CALCULATIONS
-from noyau.frontends.onnx.composites import COMPOSITES
+from noyau.frontends.onnx.composites import COMPOSITES, CONTRIBUTED
 from noyau.frontends.onnx.conversions import CONVERSIONS
 from noyau.frontends.onnx.creation import CREATION
-from noyau.frontends.onnx.embeddings import CONTRIBUTED
-from noyau.frontends.onnx.function_bodies import FunctionBody, conform, model_body, opsets_of, schema_body
+from noyau.frontends.onnx.function_bodies import FunctionBody, ModelContext, conform, model_body, opsets_of, schema_body
 from noyau.frontends.onnx.gathers import INDEXING
-from noyau.frontends.onnx.library_shapes import Outcome, outcome_of
 from noyau.frontends.onnx.model_values import Contents, ModelValues
 from noyau.frontends.onnx.reader import Initializers
 from noyau.frontends.onnx.reductions import REDUCTIONS
@@ -40,8 +37,11 @@ from noyau.ir.sizes import Demand
 
 Scope = Mapping[str, str]  # values by their names in a body
 Opsets = Mapping[str, int]  # by domain
-_FAMILIES = CALCULATIONS | ACTIVATIONS | CONVERSIONS | REDUCTIONS | VIEWS | INDEXING | CREATION | COMPOSITES
+_FAMILIES = CALCULATIONS | CONVERSIONS | REDUCTIONS | VIEWS | INDEXING | CREATION | COMPOSITES
 _DOMAINS = {"": _FAMILIES, "com.microsoft": CONTRIBUTED}
+FOLDED = "onnxruntime computes it once, when it loads the model: it reads nothing but tensors of the model"
+# onnxruntime leaves these be, for its quantised operators are found by them.
+_KEPT = frozenset({"DequantizeLinear", "QuantizeLinear"})
 _DEEPEST, _MOST_NODES = 16, 4096
 _SMALL = 64
 _FEW = 8  # cells that a parameter of floats has, such as the scales of Resize
@@ -80,6 +80,22 @@ def import_model(
     then, and without it, ONNX's reference evaluator does."""
     with nullcontext(inference) if inference else Inference() as process:
         return _ModelImporter(verify(model), folder, run, process).run()
+
+
+def foldable_nodes(model: onnx.ModelProto) -> frozenset[int]:
+    """The positions of the nodes that read tensors of the model alone, through others such or directly; Constants are
+    not among them. A tensor that an input may override is none."""
+    inputs = {value.name for value in model.graph.input} if model.ir_version >= 4 else set()
+    constants = {tensor.name for tensor in model.graph.initializer} - inputs
+    places = set[int]()
+    for place, node in enumerate(model.graph.node):
+        if node.domain not in ("", "ai.onnx") or node.op_type in _KEPT | RANDOM | CONTROL_FLOW:
+            continue
+        if all(name in constants for name in node.input if name):
+            constants.update(node.output)
+            if any(node.input):
+                places.add(place)
+    return frozenset(places)
 
 
 class _ModelImporter:

@@ -13,7 +13,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from noyau.dtypes import DType
-from noyau.frontends.onnx.boundaries import ENTRIES
+from noyau.frontends.onnx.boundary_types import ENTRIES
 from noyau.frontends.onnx_messages import CORE_DOMAINS, subgraphs
 from noyau.hosts.onnxruntime.function_bodies import drop, is_own, value_names
 from noyau.hosts.onnxruntime.write_back import drop_unread

@@ -8,12 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from noyau.errors import NoyauError
-from noyau.jobs.bench.candidates import Entry
 from noyau.jobs.bench.inputs import Arrays
-from noyau.jobs.bench.record import COLD, FILLING, HOT, RETURNING, BenchPoint, CandidateTimes
-from noyau.jobs.bench.tasks import BenchTask
+from noyau.jobs.bench.record import COLD, FILLING, HOT, RETURNING, BenchPoint, CandidateTimes, Workload
+from noyau.jobs.bench.tasks import BenchTask, Entry
 from noyau.jobs.bench.track import Entrant, Entrants, ResultJudge, Sides, shorten
-from noyau.jobs.bench.workload import Workload
 from noyau.timing.comparison import compare_all
 from noyau.timing.conditions import last_level_bytes
 from noyau.timing.rounds import Series

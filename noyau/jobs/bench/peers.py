@@ -15,7 +15,7 @@ from noyau.codegen.numpy.terms import INFIX
 from noyau.errors import InputError, MissingExtraError, UnsupportedError
 from noyau.hosts.numpy.dlpack import as_array, is_foreign
 from noyau.ir.graph import Constant, Graph, Input, Map, Node, Reduce, View
-from noyau.jobs.bench.candidates import BenchTarget, Function
+from noyau.jobs.bench.tasks import BenchTarget, Function
 from noyau.kernels.programs.generate import specialization_of, trace_reference
 from noyau.ops.op import Op
 from noyau.signatures.binding import bind

@@ -9,11 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import SupportsIndex, TypeAlias
 
 from noyau.errors import BuildError, InputError
-from noyau.jobs.bench.candidates import BenchTarget, Function
 from noyau.jobs.bench.inputs import as_arguments
 from noyau.jobs.bench.numpy_track import NumpyTrack
 from noyau.jobs.bench.record import BenchPoint, BenchRecord
-from noyau.jobs.bench.tasks import Arguments, BenchOptions, tasks_of
+from noyau.jobs.bench.tasks import Arguments, BenchOptions, BenchTarget, Function, tasks_of
 from noyau.jobs.bench.track import Say, name_of, pools, race
 from noyau.jobs.bench.winners import record_winner
 from noyau.jobs.command_line import Step, progress

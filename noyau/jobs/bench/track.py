@@ -11,11 +11,9 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from noyau.errors import CheckError
-from noyau.jobs.bench.candidates import BenchTarget, Entry
 from noyau.jobs.bench.inputs import Arrays
-from noyau.jobs.bench.record import COLD, BenchPoint, CandidateTimes, Race
-from noyau.jobs.bench.tasks import BenchTask
-from noyau.jobs.bench.workload import Workload, work_of_arrays
+from noyau.jobs.bench.record import COLD, BenchPoint, CandidateTimes, Race, Workload, work_of_arrays
+from noyau.jobs.bench.tasks import BenchTarget, BenchTask, Entry
 from noyau.ops.op import Op
 from noyau.timing.conditions import conditions
 from noyau.timing.output_checks import Check

@@ -6,10 +6,7 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
-import numpy as np
-
-from noyau.jobs.diff.onnx_sides import COMMUTATIVE, ComparedNode, ConstantValue, ModelSide
-from noyau.text import printable, several
+from noyau.jobs.diff.onnx_sides import COMMUTATIVE, ComparedNode, ModelSide
 
 Keys: TypeAlias = Sequence[Hashable]
 Meanings: TypeAlias = tuple[dict[str, Hashable], dict[str, Hashable]]
@@ -115,40 +112,17 @@ def _use_keys(side: ModelSide) -> Keys:
 
 def _drop_doubtful(one: ModelSide, other: ModelSide, pairs: dict[int, int], certain: frozenset[int]) -> None:
     """Part the pairs that stand beside each other alone and read other things: they are other nodes."""
-    meanings = _meanings(one, other, pairs)
+    meanings = meanings_of(one, other, pairs)
     for place, partner in sorted(pairs.items()):
         node, twin = one.nodes[place], other.nodes[partner]
-        apart = _unlike(node, twin, meanings)
+        apart = unlike(node, twin, meanings)
         if place not in certain and any(a not in one.constants or b not in other.constants for a, b in apart):
             del pairs[place]
             for known, names in zip(meanings, (node.outputs, twin.outputs), strict=True):
                 known.update(dict.fromkeys(names))
 
 
-def differences(one: ModelSide, other: ModelSide, pairs: Mapping[int, int]) -> dict[int, list[str]]:
-    """The differences of the nodes of each pair, in words, by the place of the first: parameters, weights, and what
-    they read. An operand that a node without a partner makes is none, for that node is told."""
-    meanings, result = _meanings(one, other, pairs), {}
-    names = {meaning: name for name, meaning in meanings[0].items() if meaning}  # of the first model, for both
-    for place, partner in pairs.items():
-        node, twin = one.nodes[place], other.nodes[partner]
-        counts = len(node.operands), len(twin.operands)
-        texts = [f"{several(counts[0], 'operand')} -> {counts[1]}"] if counts[0] != counts[1] else []
-        for first, second in _unlike(node, twin, meanings):
-            ours, theirs = one.constants.get(first), other.constants.get(second)
-            if ours and theirs:
-                texts.append(f"weight {printable(first)}: {weight_text(ours, theirs, (one, other))}")
-            else:
-                texts.append(f"reads {printable(first)}, there {printable(names.get(meanings[1][second], second))}")
-        for name in {**node.parameters, **twin.parameters}:
-            before, after = (each.parameters.get(name, "none") for each in (node, twin))
-            texts += [f"{name}: {before} -> {after}"] if before != after else []
-        if texts:
-            result[place] = texts
-    return result
-
-
-def _meanings(one: ModelSide, other: ModelSide, pairs: Mapping[int, int]) -> Meanings:
+def meanings_of(one: ModelSide, other: ModelSide, pairs: Mapping[int, int]) -> Meanings:
     """The meaning of each value, alike on both sides where they agree; None of what a node without a partner makes."""
     result: Meanings = {}, {}
     numbers = {place: place for place in pairs}, {partner: place for place, partner in pairs.items()}
@@ -161,7 +135,7 @@ def _meanings(one: ModelSide, other: ModelSide, pairs: Mapping[int, int]) -> Mea
     return result
 
 
-def _unlike(node: ComparedNode, twin: ComparedNode, meanings: Meanings) -> list[tuple[str, str]]:
+def unlike(node: ComparedNode, twin: ComparedNode, meanings: Meanings) -> list[tuple[str, str]]:
     """The operands of two nodes that mean other things; of operators that commute, in the better order."""
 
     def apart(theirs: Sequence[str]) -> list[tuple[str, str]]:
@@ -170,14 +144,3 @@ def _unlike(node: ComparedNode, twin: ComparedNode, meanings: Meanings) -> list[
 
     orders = [twin.operands, twin.operands[::-1]] if node.operator in COMMUTATIVE else [twin.operands]
     return min(map(apart, orders), key=len)
-
-
-def weight_text(one: ConstantValue, other: ConstantValue, sides: tuple[ModelSide, ModelSide]) -> str:
-    """The difference of two constants, in words."""
-    if one.kind != other.kind:
-        return f"{one.kind} -> {other.kind}"
-    before, after = (each.array(side.path.parent) for each, side in zip((one, other), sides, strict=True))
-    if before.dtype.kind not in "fiub":
-        return "other values"
-    apart = np.abs(before.astype(np.float64) - after.astype(np.float64))
-    return f"{np.count_nonzero(before != after)} of {before.size} cells differ, by at most {np.nanmax(apart):.3g}"

@@ -14,8 +14,8 @@ from noyau.hosts.onnxruntime.function_bodies import is_own
 from noyau.hosts.onnxruntime.inputs import Dims
 from noyau.hosts.onnxruntime.source_model import open_model
 from noyau.jobs.check.model_difference import feeds, library_of, values_of
-from noyau.jobs.diff.matching import differences, match
-from noyau.jobs.diff.onnx_sides import ModelSide, read_side
+from noyau.jobs.diff.matching import match, meanings_of, unlike
+from noyau.jobs.diff.onnx_sides import ConstantValue, ModelSide, read_side
 from noyau.jobs.diff.record import ChangedNode, ModelsDiff, ValueGap
 from noyau.text import printable, several
 
@@ -29,7 +29,7 @@ def diff(
     their values in onnxruntime on the same inputs, made up or of a file. ModelError where a file is no model."""
     one, other = read_side(Path(model)), read_side(Path(against))
     pairs, notes = match(one, other), list[str]()
-    changes, taken = differences(one, other, pairs), set(pairs.values())
+    changes, taken = _differences(one, other, pairs), set(pairs.values())
     values: tuple[ValueGap, ...] = ()
     try:
         values = tuple(_values(one, other, pairs, dims or {}, inputs, seed))
@@ -51,6 +51,40 @@ def diff(
         sides=(one, other),
         pairs=tuple(pairs.items()),
     )
+
+
+def _differences(one: ModelSide, other: ModelSide, pairs: Mapping[int, int]) -> dict[int, list[str]]:
+    """The differences of the nodes of each pair, in words, by the place of the first: parameters, weights, and what
+    they read. An operand that a node without a partner makes is none, for that node is told."""
+    meanings, result = meanings_of(one, other, pairs), {}
+    names = {meaning: name for name, meaning in meanings[0].items() if meaning}  # of the first model, for both
+    for place, partner in pairs.items():
+        node, twin = one.nodes[place], other.nodes[partner]
+        counts = len(node.operands), len(twin.operands)
+        texts = [f"{several(counts[0], 'operand')} -> {counts[1]}"] if counts[0] != counts[1] else []
+        for first, second in unlike(node, twin, meanings):
+            ours, theirs = one.constants.get(first), other.constants.get(second)
+            if ours and theirs:
+                texts.append(f"weight {printable(first)}: {_weight_text(ours, theirs, (one, other))}")
+            else:
+                texts.append(f"reads {printable(first)}, there {printable(names.get(meanings[1][second], second))}")
+        for name in {**node.parameters, **twin.parameters}:
+            before, after = (each.parameters.get(name, "none") for each in (node, twin))
+            texts += [f"{name}: {before} -> {after}"] if before != after else []
+        if texts:
+            result[place] = texts
+    return result
+
+
+def _weight_text(one: ConstantValue, other: ConstantValue, sides: tuple[ModelSide, ModelSide]) -> str:
+    """The difference of two constants, in words."""
+    if one.kind != other.kind:
+        return f"{one.kind} -> {other.kind}"
+    before, after = (each.array(side.path.parent) for each, side in zip((one, other), sides, strict=True))
+    if before.dtype.kind not in "fiub":
+        return "other values"
+    apart = np.abs(before.astype(np.float64) - after.astype(np.float64))
+    return f"{np.count_nonzero(before != after)} of {before.size} cells differ, by at most {np.nanmax(apart):.3g}"
 
 
 def _facts(one: ModelSide, other: ModelSide) -> Iterator[str]:

@@ -16,8 +16,7 @@ from noyau.ir.graph import names_of
 from noyau.ir.sizes import bind
 from noyau.jobs.profile.attribution import Positions
 from noyau.jobs.profile.record import NodeTime, PathTime
-from noyau.timing.floors import floor_s, gain_s
-from noyau.timing.rates import copy_rate
+from noyau.timing.rates import copy_rate, floor_s, gain_s
 from noyau.verify.inputs import Inputs
 
 Shapes = Mapping[str, Sequence[int]]

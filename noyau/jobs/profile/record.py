@@ -12,9 +12,9 @@ from rich.text import Text
 
 from noyau.jobs.report.text import PagedRecord, TableRow, hanging, show_of, spell_bytes, table
 from noyau.text import as_json, collect, few, fields_json, several
-from noyau.timing.floors import ceiling, gain_text
 from noyau.timing.machine import Machine
 from noyau.timing.ranges import Event
+from noyau.timing.rates import ceiling, gain_text
 from noyau.timing.verdict import spell_s
 
 if TYPE_CHECKING:

@@ -52,7 +52,6 @@ def _room(memory: str) -> int:
     from noyau.engines.stream import bytes_of
 
     if find_spec("pyarrow") is not None:  # whose libraries are part of what this process has before it begins
-        import_module("noyau.engines.arrow_sink")
         import_module("noyau.engines.arrow_files")
     own = (resident_bytes() or 0) + _BESIDE
     room = bytes_of(memory) - own

@@ -133,6 +133,13 @@ def test_choices_tens_and_copies(function):
     found(function, x(3, 4, dtype=np.int32), x(3, 4))
 
 
+@pytest.mark.parametrize("options", [{}, {"indexing": "ij"}, {"sparse": True}, {"copy": False, "indexing": "xy"}])
+def test_grids_of_vectors(options):
+    for arrays in ((x(3), x(4)), (x(3), x(4), x(5)), (x(3, 2), x(4, dtype=np.int32))):
+        agrees(lambda *all_of: tuple(np.meshgrid(*all_of, **options)), *arrays)
+    agrees(lambda a: tuple(np.meshgrid(a, 2.0, **options)), x(3))
+
+
 def test_a_choice_that_is_not_there_is_an_error():
     graph = found(lambda k: np.choose(k, [1, 2]), np.array([0, 1])).graph
     with pytest.raises(InputError, match="outside"):

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 import noyau
-from noyau.jobs.bench.record import COLD, FILLING, HOT, RETURNING, BenchPoint, CandidateTimes, Race
-from noyau.jobs.bench.workload import Workload
+from noyau.jobs.bench.record import COLD, FILLING, HOT, RETURNING, BenchPoint, CandidateTimes, Race, Workload
 from noyau.ops.op import Op
 from noyau.timing.conditions import Conditions
 from noyau.timing.rounds import Series

@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from noyau.jobs.bench.record import FILLING, HOT, RETURNING, BenchRecord, CandidateTimes, Race
+from noyau.jobs.bench.record import FILLING, HOT, RETURNING, BenchRecord, CandidateTimes, Race, Workload
 from noyau.jobs.bench.render import render
-from noyau.jobs.bench.workload import Workload
 from noyau.timing.conditions import Conditions
 from noyau.timing.machine import Machine
 from noyau.timing.rounds import Series

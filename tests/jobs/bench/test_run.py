@@ -10,8 +10,8 @@ import pytest
 import noyau
 from noyau.errors import CheckError, InputError, SignatureError
 from noyau.jobs.bench import numpy_track
+from noyau.jobs.bench.record import Workload
 from noyau.jobs.bench.run import combinations
-from noyau.jobs.bench.workload import Workload
 from noyau.timing import sides
 from tests.jobs.bench.samples import add_op
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from noyau.timing.floors import ceiling, gain_s
+from noyau.timing.rates import ceiling, gain_s
 
 
 def test_what_is_left_is_the_ceiling():

@@ -13,8 +13,7 @@ from noyau.errors import BuildError, MissingExtraError
 from noyau.hosts.torch.cuda.device import absence
 from noyau.hosts.torch.cuda.rate_probes import copies, curve, fills, flush, launches, products, reads, transfers
 from noyau.timing.gpu_rate_cache import COLD, HOT, SIZES, Curves, GpuIdentity, GpuRates, keep, recall_gpu
-from noyau.timing.queue_clock import BlockedClock, Call
-from noyau.timing.queue_rounds import Times, interleave
+from noyau.timing.queue_clock import BlockedClock, Call, Times, interleave
 from noyau.timing.verdict import Comparison
 from noyau.version import __version__
 from noyau.workers.nvml import GpuConditions, driver_version, gpu_conditions

@@ -13,9 +13,8 @@ import torch
 from noyau.errors import InputError
 from noyau.hosts.numpy.fast_calls import MISS
 from noyau.hosts.torch.tensors import array_of, tensor_of
-from noyau.jobs.bench.candidates import Entry, build_entry
 from noyau.jobs.bench.inputs import InputMaker, InputView
-from noyau.jobs.bench.tasks import BenchTask
+from noyau.jobs.bench.tasks import BenchTask, Entry, build_entry
 from noyau.jobs.bench.winners import tilings
 from noyau.kernels.call import caller_of
 from noyau.kernels.programs.generate import Specialization, key_of

@@ -16,12 +16,21 @@ from noyau.hosts.torch.cuda.comparison_sides import TensorSide
 from noyau.hosts.torch.cuda.device import require_free
 from noyau.hosts.torch.cuda.tensor_rotation import TensorRotation, Tensors, alike, result_tensors
 from noyau.hosts.torch.tensors import array_of, tensor_of
-from noyau.jobs.bench.candidates import BenchTarget, Entry, Function
-from noyau.jobs.bench.record import COLD, HOT, RETURNING, BenchPoint, BenchRecord, CandidateTimes
-from noyau.jobs.bench.tasks import BenchOptions, BenchTask, by_function, functions_of, no_judge, op_tasks, plain_inputs
+from noyau.jobs.bench.record import COLD, HOT, RETURNING, BenchPoint, BenchRecord, CandidateTimes, Workload
+from noyau.jobs.bench.tasks import (
+    BenchOptions,
+    BenchTarget,
+    BenchTask,
+    Entry,
+    Function,
+    by_function,
+    functions_of,
+    no_judge,
+    op_tasks,
+    plain_inputs,
+)
 from noyau.jobs.bench.torch.candidates import DeviceCandidate, of_op, on_host
 from noyau.jobs.bench.track import Entrant, Entrants, ResultJudge, Say, Sides, name_of, race
-from noyau.jobs.bench.workload import Workload
 from noyau.jobs.machine.run import clocks
 from noyau.ops.op import Op
 from noyau.text import as_json

@@ -29,7 +29,7 @@ from noyau.jobs.optimize.pipeline import BindingTiming, Candidate
 from noyau.kernels.certificates import keep_late, keep_timing, recall_late, recall_timing, timing_key
 from noyau.timing.comparison import DECIDED, join
 from noyau.timing.conditions import last_level_bytes
-from noyau.timing.floors import floor_s, mistake
+from noyau.timing.rates import floor_s, mistake
 from noyau.timing.rounds import Enough
 from noyau.toolchain.cache import digest, today
 

@@ -30,7 +30,7 @@ from noyau.jobs.optimize.onnx.whole_model import FinalModel, Whole
 from noyau.jobs.optimize.pipeline import BindingTiming, Candidate, Optimization, Say, decisive
 from noyau.jobs.optimize.record import EndToEnd, Evidence, Report, binding, not_fused, record, uncovered_nodes
 from noyau.text import collect, path_of, printable
-from noyau.timing import floors
+from noyau.timing import rates
 from noyau.timing.comparison import allowed_s
 from noyau.timing.conditions import Conditions, conditions
 from noyau.timing.machine import this_machine
@@ -215,8 +215,8 @@ def ceiling(candidates: Iterable[Candidate], whole: BindingTiming) -> float | No
         return None
     timed = [(len(one.planned.groups), at) for one in candidates for at in one.timings if at.sizes == whole.sizes]
     gains_s = [
-        places * at.repeats * floors.gain_s(at.hot.before_median_s - at.idle_s, at.floor_s)
+        places * at.repeats * rates.gain_s(at.hot.before_median_s - at.idle_s, at.floor_s)
         for places, at in timed
         if at.floor_s is not None
     ]
-    return floors.ceiling(whole.hot.before_median_s, gains_s) if gains_s or not timed else None
+    return rates.ceiling(whole.hot.before_median_s, gains_s) if gains_s or not timed else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from noyau.frontends.onnx.boundaries import FOLDED, foldable_nodes
+from noyau.frontends.onnx.importer import FOLDED, foldable_nodes
 from tests.frontends.onnx.models import imported, model
 
 WEIGHTS = "(float[n, 4] x) => (float[n, 4] y) <float[4, 4] w = {0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15}>"

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from noyau.dtypes import DType
-from noyau.jobs.bench import workload
-from noyau.jobs.bench.workload import Workload, work_of_arrays, work_of_graph
+from noyau.jobs.bench import record
+from noyau.jobs.bench.record import Workload, work_of_arrays, work_of_graph
 from noyau.kernels.programs.generate import Specialization, trace_reference
 from noyau.kernels.reference import reference_of
 from noyau.signatures.instances import instance_of
@@ -45,15 +45,15 @@ def test_nothing_to_move_has_no_floor():
 
 
 def test_reading_takes_no_longer_than_a_copy_of_as_many_bytes(monkeypatch):
-    monkeypatch.setattr(workload, "floor_s", lambda read, written, threads: (read + written) / 1e9)
-    monkeypatch.setattr(workload, "copy_rate", lambda moved, threads: 2e9)
+    monkeypatch.setattr(record, "floor_s", lambda read, written, threads: (read + written) / 1e9)
+    monkeypatch.setattr(record, "copy_rate", lambda moved, threads: 2e9)
     assert Workload(1 << 20, 0).floor_s(1) == (1 << 20) / 2e9
 
 
 def test_the_floor_of_what_is_in_no_cache_is_that_of_memory(monkeypatch):
     asked = []
-    monkeypatch.setattr(workload, "last_level_bytes", lambda: 1 << 20)
-    monkeypatch.setattr(workload, "floor_s", lambda read, written, threads: asked.append((read, written)) or 1.0)
+    monkeypatch.setattr(record, "last_level_bytes", lambda: 1 << 20)
+    monkeypatch.setattr(record, "floor_s", lambda read, written, threads: asked.append((read, written)) or 1.0)
     Workload(3 << 16, 1 << 16).floor_s(1, cold=True)
     Workload(3 << 22, 1 << 22).floor_s(1, cold=True)
     assert asked == [(3 << 20, 1 << 20), (3 << 22, 1 << 22)]

@@ -2,15 +2,14 @@ import numpy as np
 import pytest
 
 import noyau
-from noyau.engines.engine import choose_engine
-from noyau.engines.stream import skew
+from noyau.engines.stream import choose_engine, skew
 from noyau.errors import CheckError, InputError, MissingExtraError
 from noyau.jobs.cli import main
 from tests.engines.engine_cases import COLUMNS, Extent, scaled
 
 
 def test_an_engine_that_is_not_installed_names_its_extra(monkeypatch):
-    monkeypatch.setattr("noyau.engines.engine.find_spec", lambda name: None)
+    monkeypatch.setattr("noyau.engines.stream.find_spec", lambda name: None)
     for engine, package in (("dask", "dask"), ("spark", "pyspark"), ("cuda", "torch")):
         with pytest.raises(MissingExtraError, match=rf"engine='{engine}' needs {package}; .*noyau-kernels\[\w+\]"):
             choose_engine(engine, COLUMNS)

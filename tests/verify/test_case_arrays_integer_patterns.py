@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from noyau.dtypes import DType
-from noyau.verify.case_arrays import CaseMaker, Pattern
-from noyau.verify.lookup_tables import define_operands, is_searched, whole
+from noyau.verify.case_arrays import CaseMaker, Pattern, define_operands, whole
+from noyau.verify.lookup_tables import is_searched
 from noyau.verify.patterns import normal
 from tests.frontends.numpy.traces import found
 

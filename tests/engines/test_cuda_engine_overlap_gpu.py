@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import noyau
-from noyau.engines.cuda_overlap import PageableWarning
+from noyau.engines.cuda_engine import PageableWarning
 from noyau.errors import InputError
 
 pytestmark = [

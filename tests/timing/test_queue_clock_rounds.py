@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from noyau.timing.queue_rounds import interleave, ratio
+from noyau.timing.queue_clock import interleave
+from noyau.timing.verdict import Comparison
 from tests.timing.simulated import SimulatedQueue
 from tests.timing.test_queue_clock import call_of, clock_on
 
@@ -24,6 +25,6 @@ def test_times_and_their_ratio():
     queue = SimulatedQueue()
     calls = {"one": call_of(queue, 30e-6), "other": call_of(queue, 10e-6)}
     found = interleave(clock_on(queue), calls, rounds=4, cold=False, seed=0)
-    assert ratio(found["one"], found["other"]) == pytest.approx(3)
+    assert Comparison(found["one"].samples_s, found["other"].samples_s).speedup == pytest.approx(3)
     assert found["one"].median_s == pytest.approx(30e-6)
     assert found["one"].unblocked == 0

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from noyau.timing import floors, rates
+from noyau.timing import rates
 
 
 def test_the_floor_is_of_copies_and_of_reads(monkeypatch):
     monkeypatch.setattr(rates, "copy_rate", lambda moved_bytes, threads: 10e9 * threads)
     monkeypatch.setattr(rates, "read_rate", lambda moved_bytes, threads: 20e9 * threads)
-    assert floors.floor_s(1_000_000, 1_000_000, 1) == pytest.approx(0.2e-3)
-    assert floors.floor_s(3_000_000, 1_000_000, 1) == pytest.approx(0.3e-3)
-    assert floors.floor_s(2_000_000, 0, 2) == pytest.approx(0.05e-3)
-    assert floors.floor_s(0, 1_000_000, 1) == pytest.approx(0.1e-3)
-    assert floors.floor_s(0, 0, 1) == 0
+    assert rates.floor_s(1_000_000, 1_000_000, 1) == pytest.approx(0.2e-3)
+    assert rates.floor_s(3_000_000, 1_000_000, 1) == pytest.approx(0.3e-3)
+    assert rates.floor_s(2_000_000, 0, 2) == pytest.approx(0.05e-3)
+    assert rates.floor_s(0, 1_000_000, 1) == pytest.approx(0.1e-3)
+    assert rates.floor_s(0, 0, 1) == 0
 
 
 @pytest.fixture
@@ -30,8 +30,8 @@ def curves(monkeypatch):
 )
 def test_the_curve_of_a_mistake_is_that_of_its_traffic(curves, read, written, least_s):
     """A kernel that only reads is held to the reads, one that also writes to copies."""
-    assert floors.mistake(0.91 * least_s, int(read), int(written), 1) == ""
-    assert "what it must move takes this machine" in floors.mistake(0.89 * least_s, int(read), int(written), 1)
+    assert rates.mistake(0.91 * least_s, int(read), int(written), 1) == ""
+    assert "what it must move takes this machine" in rates.mistake(0.89 * least_s, int(read), int(written), 1)
 
 
 @pytest.fixture
@@ -62,25 +62,25 @@ def test_a_floor_of_a_busier_moment_accuses_nobody(monkeypatch, moments):
         asked.append(now["part"])
         return 1.1e-3 / now["part"]
 
-    assert floors.mistake(1.1e-3, 500_000, 500_000, 1, again) == ""
+    assert rates.mistake(1.1e-3, 500_000, 500_000, 1, again) == ""
     assert len(asked) == 4  # in turn with the floor
 
 
 def test_the_best_of_the_floors_counts(monkeypatch, moments):
     monkeypatch.setattr(rates, "copy_rate", lambda moved_bytes, threads: 0.6e9)
     moments(0.6, 1.0, 0.6, 0.6)
-    assert floors.mistake(1.1e-3, 500_000, 500_000, 1) == ""
+    assert rates.mistake(1.1e-3, 500_000, 500_000, 1) == ""
 
 
 @pytest.mark.parametrize("parts", [(1.0, 1.0, 1.0, 1.0), (0.6, 0.7, 0.65, 0.6)])
 def test_who_does_half_of_the_work_is_found_out_in_any_moment(parts, monkeypatch, moments):
     monkeypatch.setattr(rates, "copy_rate", lambda moved_bytes, threads: 0.6e9)
     now = moments(*parts)
-    told = floors.mistake(0.5e-3, 500_000, 500_000, 1, lambda: 0.5e-3 / now["part"])
+    told = rates.mistake(0.5e-3, 500_000, 500_000, 1, lambda: 0.5e-3 / now["part"])
     assert "the clock or the kernel is wrong" in told
 
 
 def test_what_lies_between_two_sizes_may_be_in_the_faster_cache(curves, monkeypatch):
     monkeypatch.setattr(rates, "copy_rate", lambda moved_bytes, threads: 3e9 if moved_bytes <= 600_000 else 1e9)
-    assert floors.mistake(0.5e-3, 500_000, 500_000, 1) == ""
-    assert floors.mistake(0.2e-3, 500_000, 500_000, 1) != ""
+    assert rates.mistake(0.5e-3, 500_000, 500_000, 1) == ""
+    assert rates.mistake(0.2e-3, 500_000, 500_000, 1) != ""
