@@ -234,7 +234,7 @@ class HostFunction(SizeText):
             yield f'STAGES = tiles.get("STAGES", {self.host("stages_of")}({most}){led})'
         if printer.texts.ends:
             yield f"ENDS = {' or '.join(f'{as_operand(self.dim(end))} % ALIGN != 0' for end in printer.texts.ends)}"
-        if launch.hints.waits:
+        if printer.is_early:
             yield f"EARLY = {may_begin_early(self.first())}"
         yield from (self.empty(b) for b in self.kernel.buffers if is_of_tiles(b) and self.value(b) in printer.buffers())
         yield f"programs = {self.dim(product(loop.extent for loop in on_threads(launch.body)[1]))}"
@@ -249,6 +249,7 @@ class HostFunction(SizeText):
         yield f"{INDENT}{printer.name}[(programs,)]("
         apart = ", enable_fp_fusion=False" if rounds_apart(self.kernel.launches) else ""
         apart += ", **registers" if is_of_several(printer) else ""
+        apart += ', **({"launch_pdl": True} if EARLY else {})' if launch.hints.follows else ""
         yield f"{INDENT * 2}{arguments}, num_warps={'warps' if is_of_several(printer) else self.warps(printer)}{apart}"
         yield f"{INDENT})"
 

@@ -88,6 +88,7 @@ NEAR = 1 << 16  # cells of a row that stays in the caches nearby, where all its 
 # Of several arrays: as many cells as of a row two thirds as long, in as many warps.
 SEVERAL = ir.Tile("BLOCK", ir.TilePolicy.GROWING, 32768, 256, 4)
 ONCE = ir.Tile("BLOCK", ir.TilePolicy.FIXED, 4096, 8)  # where one pass is enough, of which rounds are loaded ahead
+PIECE = ir.Tile("BLOCK", ir.TilePolicy.LIMITED, 2048, warp_factor=2)  # of a row without folds, a program each
 
 
 def rows(kernel: ir.Kernel, body: Statements, *, share: bool = True) -> ir.Kernel:
@@ -100,7 +101,9 @@ def rows(kernel: ir.Kernel, body: Statements, *, share: bool = True) -> ir.Kerne
         kernel, bodies = share_rows(kernel, loops, inner, lead)
         choices.add(few, lambda: bodies)
     is_read = passed != inner and not any(isinstance(s, ir.Loop) for s in inner)  # and not written, in one pass
-    extents, most = list(tiles.extents_of_tiles(inner)), READ if is_read else KEPT
+    extents = list(tiles.extents_of_tiles(inner))
+    in_pieces = not folds_in(inner) and tiles.in_one_tile(inner) and len(set(extents)) == 1
+    most = READ if is_read else PIECES.number if in_pieces else KEPT
     fits = tiles.in_one_tile(inner) and tiles.all_at_most(extents, most)
     if _have_in_common(loops, inner):
         choices.add(ir.all_of((fits, lead.is_idle)), lambda: [_two_around(loops, store_last(inner))])
@@ -110,6 +113,8 @@ def rows(kernel: ir.Kernel, body: Statements, *, share: bool = True) -> ir.Kerne
         return tiles.on_grid(loops[:-1], (tiles.cut(row, _beside(inner), ir.Axis.THREADS),))
 
     def alone() -> Statements:
+        if in_pieces:
+            return share_rows(kernel, loops, store_last(inner), lead, PIECE)[1][0]
         row = stream(online(inner, lead.cells, _group(kernel, inner)), _tile(inner, passed), lead)
         return tiles.on_grid(loops, (*lead.lets, *row))
 
@@ -300,12 +305,12 @@ def can_share(loops: Sequence[ir.Loop], inner: Statements) -> ir.Condition:
 
 
 def share_rows(
-    kernel: ir.Kernel, loops: Sequence[ir.Loop], inner: Statements, lead: tiles.Lead
+    kernel: ir.Kernel, loops: Sequence[ir.Loop], inner: Statements, lead: tiles.Lead, tile: ir.Tile = SHARE
 ) -> tuple[ir.Kernel, list[Statements]]:
     """The kernel with scratch for the states of pieces, and the rows in pieces: a launch for each time that folds wait
-    for others, and one for what follows from all of them."""
+    for others, and one for what follows from all of them; rows without folds in pieces of any tile."""
     extent, piece = next(tiles.extents_of_tiles(inner)), Dim.of("#piece")
-    pieces = ir.Loop("#piece", tiles.ceiling(extent + lead.most, SHARE.size), ir.Axis.THREADS, ())
+    pieces = ir.Loop("#piece", tiles.ceiling(extent + lead.most, tile.size), ir.Axis.THREADS, ())
     pairs = {pair.first.name: pair for pair in pairs_in(inner)}
     seconds = {pair.second.name for pair in pairs.values()}
     written = any(isinstance(s, ir.Loop) for s in inner)
@@ -318,12 +323,12 @@ def share_rows(
             level = _Level()
         match statement:
             case ir.Loop():
-                row.append(tiles.cells_of(statement, piece * SHARE.size, SHARE, lead.cells))
+                row.append(tiles.cells_of(statement, piece * tile.size, tile, lead.cells))
             case ir.Let(name, ir.Fold()):
                 pair = pairs.get(name)
                 level.beside += [statement] if pair is None else [pair.first, pair.second]
-                tile, (store, *merge), buffers = _piece_of(statement, pair, [*loops, pieces], lead)
-                level.folded += [*tile, store]
+                folded, (store, *merge), buffers = _piece_of(statement, pair, [*loops, pieces], lead)
+                level.folded += [*folded, store]
                 level.merged += merge
                 scratch += buffers
             case ir.Store() if written:

@@ -225,13 +225,14 @@ FOLDED, WRITTEN = "#folded", "#written"  # the uses of a row in one tile
 
 def with_hints(kernel: ir.Kernel) -> ir.Kernel:
     """The kernel, in tiles, with the hints of each launch."""
-    launches = list[ir.Launch]()
+    launches, scratch = list[ir.Launch](), {buffer.name for buffer in kernel.of(ir.Role.SCRATCH)}
     for launch in kernel.launches:
         hints = ir.Hints(
             is_loose=is_loose(kernel, launch),
             reads_once=depth_of(launch.body) > 1 and _leaves_states(kernel, launch),
             shares_inputs=_shares_inputs(kernel, launch),
             is_pipelined=_is_pipelined(kernel, launch),
+            follows=not scratch.isdisjoint(load.buffer for load in walk.loads_of(launch.body)),
             passes=tuple(sorted((name, tuple(loops)) for name, loops in _passes_over(launch.body).items())),
             reload=_find_reload(kernel, launch),
         )
@@ -276,17 +277,17 @@ def _leaves_states(kernel: ir.Kernel, launch: ir.Launch) -> bool:
 
 
 def _shares_inputs(kernel: ir.Kernel, launch: ir.Launch) -> bool:
-    """Whether each cell of a map is computed on its own, and several programs read the same cells of an input: these
+    """Whether each cell of a map is computed on its own, and several programs read the same tiles of an input: these
     are to stay in the cache, before what is written."""
     statements, names = list(walk.every_statement(launch.body)), {loop.var for loop in walk.on_threads(launch.body)[1]}
     carries = any(isinstance(s, ir.Alloc) or (isinstance(s, ir.Loop) and s.axis is ir.Axis.SERIAL) for s in statements)
     if carries or walk.folds_in(launch.body) or not names:
         return False
-    loads = walk.loads_of(launch.body)
+    loads, lanes = walk.loads_of(launch.body), {s.var for s in statements if isinstance(s, ir.Loop) and s.tile}
     lets = {s.name: s.value.dim.names for s in statements if isinstance(s, ir.Let) and isinstance(s.value, ir.Index)}
     read = [frozenset().union(*(lets.get(n, {n}) for dim in load.index for n in dim.names)) for load in loads]
     inputs = {buffer.name for buffer in kernel.of(ir.Role.INPUT)}
-    return any(load.buffer in inputs and load.index and not names <= own for load, own in zip(loads, read, strict=True))
+    return any(load.buffer in inputs and lanes & own and names - own for load, own in zip(loads, read, strict=True))
 
 
 def _passes_over(body: Iterable[ir.Statement]) -> dict[str, list[str]]:

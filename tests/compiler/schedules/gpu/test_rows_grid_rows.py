@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -14,8 +16,8 @@ from noyau.compiler.schedules.gpu.strategies import on_gpu
 from noyau.dtypes import DType
 from noyau.ir.loop_interpreter import run
 from noyau.ir.loop_verifier import check
-from noyau.ir.loops import Loop, TilePolicy, runs
-from noyau.ir.walk import every_statement
+from noyau.ir.loops import Axis, Loop, TilePolicy, runs
+from noyau.ir.walk import every_statement, on_threads
 from noyau.kernels.programs.generate import Specialization, generate
 from tests.compiler.schedules.groups import residual_rms_norm, rotary, tile_sizes
 from tests.jobs.check.groups import layer_norm, rms_norm, softmax
@@ -156,3 +158,23 @@ def test_what_is_stored_of_several_pieces_is_stored_last():
     cells = [s for s in every_statement(launch.body) if isinstance(s, Loop)][-1].body
     kinds = [type(s).__name__ for s in cells]
     assert kinds == sorted(kinds) == ["Let"] * kinds.count("Let") + ["Store"] * 2
+
+
+@noyau.op("f32[n, m], i64[n] -> f32[n, m]")
+def named_cells(x, at):
+    return np.where(np.arange(x.shape[1]) == at[:, None], x * x[np.arange(x.shape[0]), at][:, None], x)
+
+
+def test_long_rows_without_folds_are_in_pieces_of_which_a_program_has_one():
+    """A program for each row would leave most of a GPU idle where rows are few."""
+    wanted = Specialization(named_cells.usual((DType.F32, DType.I64), (2, 1)), {}, layouts=(PACKED,) * 2)
+    (kernel,) = generate(named_cells.description, wanted, "triton").program.kernels
+    launch = kernel.launches[-1]
+    assert [loop.var for loop in on_threads(launch.body)[1]] == ["#i0", "#piece"]
+    assert not any(isinstance(s, Loop) and s.axis is Axis.SERIAL for s in every_statement(launch.body))
+    assert not launch.hints.shares_inputs  # a number for each row is no tile of cells
+    alone, noise = replace(kernel, launches=(replace(launch, when=None),)), np.random.default_rng(0)
+    for n, m in ((3, 21), (1, 8), (5, 16)):
+        x, at = noise.integers(-3, 4, (n, m)).astype(np.float32), noise.integers(0, m, n)
+        (got,) = run(alone, [x, at], seed=m, sizes=tile_sizes(kernel, SIZES | {TilePolicy.LIMITED: 4}))
+        assert np.array_equal(got, named_cells(x, at))
