@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import noyau
+from noyau import nn
 from noyau.codegen.triton import printer as triton_printer
 from noyau.codegen.triton.printer import length_of
 from noyau.compiler.lowering.nest import lower
@@ -20,6 +21,7 @@ from noyau.dtypes import DType
 from noyau.errors import GraphError
 from noyau.ir.dims import Dim
 from noyau.ir.loops import Launch, Tile, TilePolicy
+from noyau.kernels.programs.generate import generate_usual
 from tests.codegen.kernels import GOLDEN, LAYOUTS
 from tests.compiler.schedules.groups import log_softmax, reduced, residual_rms_norm
 from tests.jobs.check.groups import Group, layer_norm, one_map, rms_norm, softmax
@@ -71,6 +73,14 @@ def test_a_launch_that_reads_what_another_leaves_waits_for_it_by_itself():
     assert "gdc_launch_dependents" not in text  # more programs at once took longer
     starts = re.findall(r"kernel_(\d)\[.*?\n.*?(\*\*.*)?\n", text)
     assert starts == [("0", ""), ("1", '**({"launch_pdl": True} if EARLY else {})')]
+
+
+@pytest.mark.parametrize(("dtype", "count"), [(DType.BF16, 1), (DType.F32, 0)])
+def test_rows_of_halves_that_have_cells_in_common_are_told_of_registers(dtype, count):
+    """So that all loads are on the way at once; wider cells need more."""
+    text = generate_usual(nn.rope.description, nn.rope.usual([dtype] * 3, [4, 2, 2]), "triton").text
+    assert text.count('registers = {"maxnreg": 64} if x.is_cuda and not torch.version.hip else {}') == count
+    assert text.count(", **registers\n") == count
 
 
 def test_the_end_of_a_tile_behind_rows_that_lie_apart_fits_into_32_bits():

@@ -22,8 +22,8 @@ from noyau.compiler.schedules.gpu.online_folds import GROUP, TILE, Pair, of_tile
 from noyau.compiler.schedules.primitives import Statements, chain, compare, drop_unused, is_costly, variables_of
 from noyau.dtypes import DType
 from noyau.ir import loops as ir
-from noyau.ir.dims import Dim, product
-from noyau.ir.walk import every_statement, fold_of, folds_in, is_fold, loads_of, substitute
+from noyau.ir.dims import Dim, DimOp, product
+from noyau.ir.walk import all_dims, every_statement, fold_of, folds_in, is_fold, loads_of, substitute
 
 LINE = 16  # bytes that a thread moves at once
 
@@ -79,6 +79,7 @@ SIDE = ir.Tile("ROWS", ir.TilePolicy.SHARING, 1024)  # with folds
 # With one fold, or what is costly, or several arrays, and cells that are written.
 HARD = ir.Tile("ROWS", ir.TilePolicy.SHARING, 1024, warp_factor=2)
 PIECES = ir.Tile("ROWS", ir.TilePolicy.SHARING, 512, warp_factor=4)  # without folds
+IN_A_ROW = ir.Tile("ROWS", ir.TilePolicy.SHARING, 1024, warp_factor=4)  # the same of two loops, with cells in common
 OUTER = ir.Tile("OUTER", ir.TilePolicy.COVERING, 2)  # rounds around rows without folds that read some of the same cells
 LONG = ir.Tile("BLOCK", ir.TilePolicy.GROWING, 16384, 512, 4)  # so many warps that few rows are on the way
 # Of rows that hold their last tile: as many cells as there are registers for.
@@ -95,6 +96,9 @@ def rows(kernel: ir.Kernel, body: Statements, *, share: bool = True) -> ir.Kerne
     """Rows that fit into a tile; longer ones, and few, that several programs share, if they may; others, in tiles one
     after the other; each where the sizes of the call say so."""
     loops, inner = chain(body)
+    tile, in_common = _beside(inner), _have_in_common(loops, inner)
+    if in_common and (row := _in_a_row(loops, inner)):
+        (loops, inner), tile, in_common = row, IN_A_ROW, False
     lead, passed = lead_of(kernel, loops, inner), online(inner)
     choices = tiles.Choices()
     if share and (few := can_share(loops, inner)) is not False:
@@ -105,12 +109,12 @@ def rows(kernel: ir.Kernel, body: Statements, *, share: bool = True) -> ir.Kerne
     in_pieces = not folds_in(inner) and tiles.in_one_tile(inner) and len(set(extents)) == 1
     most = READ if is_read else PIECES.number if in_pieces else KEPT
     fits = tiles.in_one_tile(inner) and tiles.all_at_most(extents, most)
-    if _have_in_common(loops, inner):
+    if in_common:
         choices.add(ir.all_of((fits, lead.is_idle)), lambda: [_two_around(loops, store_last(inner))])
 
     def side() -> Statements:
         row = replace(loops[-1], body=(*lead.lets, *whole(inner if folds_in(inner) else store_last(inner), lead)))
-        return tiles.on_grid(loops[:-1], (tiles.cut(row, _beside(inner), ir.Axis.THREADS),))
+        return tiles.on_grid(loops[:-1], (tiles.cut(row, tile, ir.Axis.THREADS),))
 
     def alone() -> Statements:
         if in_pieces:
@@ -206,6 +210,17 @@ def _have_in_common(loops: Sequence[ir.Loop], inner: Statements) -> bool:
         return False
     read = [{loop.var for loop in loops[-2:]} & {n for d in load.index for n in d.names} for load in loads_of(inner)]
     return {loops[-1].var} in read and any(loops[-2].var in names for names in read)
+
+
+def _in_a_row(loops: Sequence[ir.Loop], inner: Statements) -> tuple[list[ir.Loop], Statements] | None:
+    """The two innermost loops as one, where what both number lies one row after the other: a program then knows its
+    cells at once, and divides for what rows have in common while it waits for them."""
+    *around, one, other = loops
+    row, count = Dim.of(other.var), other.extent
+    both = substitute(inner, {one.var: row // count, other.var: row % count})
+    atoms = [atom for dim in all_dims(both) for atoms, _ in dim.terms for atom in atoms]
+    split = any(isinstance(atom, DimOp) and atom.kind == "floordiv" for atom in atoms)
+    return None if split else ([*around, replace(other, extent=one.extent * count)], both)
 
 
 FEW = ir.Tile("ROWS", ir.TilePolicy.FIXED, 32)
