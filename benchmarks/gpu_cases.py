@@ -103,7 +103,7 @@ class Case:
                 made.append(lying(random, self.lies) if len(shape) > 1 else random)
         return made
 
-    def generated(self, language: str = "triton") -> GeneratedProgram:
+    def generate(self, language: str = "triton") -> GeneratedProgram:
         """Its kernels in a language."""
         ranks = [len(shape) for shape in self.shapes]
         layouts = tuple(LAYOUTS.get(self.lies, PACKED) if rank > 1 else PACKED for rank in ranks)

@@ -358,8 +358,8 @@ class Hints:
     input, and little is written; `shares_inputs`: several programs read the same cells, and nothing else is read again;
     `is_pipelined`: rounds of loops are loaded ahead; `is_narrow`: what a thread counts is below 2**31; a
     multiprocessor is to have room for `resident` blocks, 0 for as many as come; one that `waits` may begin before the
-    launch before it has written all of its memory (programmatic dependent launch);
-    `passes`: the loops over tiles that load from each buffer."""
+    launch before it has written all of its memory (programmatic dependent launch), and so may one that `follows`, which
+    reads what another of its kernel leaves in scratch; `passes`: the loops over tiles that load from each buffer."""
 
     is_loose: bool = False
     reads_once: bool = False
@@ -367,6 +367,7 @@ class Hints:
     is_pipelined: bool = False
     is_narrow: bool = False
     waits: bool = False
+    follows: bool = False
     resident: int = 0
     passes: tuple[tuple[str, tuple[str, ...]], ...] = ()
     reload: Reload | None = None

@@ -42,6 +42,7 @@ class TritonPrinter(LaunchMemory):
         super().__init__(kernel, used, depth_of(launch.body), launch.tiles)
         self.launch = launch
         self.texts.hints, self.texts.passes = launch.hints, dict(launch.hints.passes)
+        self.is_early = launch.hints.waits or launch.hints.follows
         self.name = f"{kernel.name}_{position}"
         self.even = even_tiles(launch)
         self.merged, self.common = merged_memory(launch.body), common_loads(kernel, launch)
@@ -56,7 +57,8 @@ class TritonPrinter(LaunchMemory):
         flags = [f"{flag}: tl.constexpr" for flag in self.flags()]
         head = [*self.buffers(), *self.sizes(), *steps, "INDEX: tl.constexpr", *flags]
         wide = [f"{INDENT}{name} = tl.cast({name}, INDEX){self.step(name)}" for name in self.sizes()]
-        wide += [f"{INDENT}{WAIT}"] * self.launch.hints.waits
+        wait = WAIT if self.launch.hints.waits else WAIT.partition(";")[0]
+        wide += [f"{INDENT}{wait}"] * self.is_early
         return "\n".join([f"@triton.jit\ndef {self.name}({', '.join(head)}):", *read([*wide, *self.lines])])
 
     def first_of(self, policy: ir.TilePolicy) -> ir.Tile | None:
@@ -66,7 +68,7 @@ class TritonPrinter(LaunchMemory):
         """The sizes of tiles, and what is known of them and of memory when the launch is compiled."""
         flags = [*(tile.name for tile in self.tiles), *(f"{name}_EVEN" for name in self.even)]
         flags += ["STAGES"] * bool(self.staged) + ["ENDS"] * bool(self.texts.ends) + ["AGAIN"] * bool(self.again())
-        return flags + ["AHEAD"] * bool(self.texts.ahead) + ["EARLY"] * self.launch.hints.waits
+        return flags + ["AHEAD"] * bool(self.texts.ahead) + ["EARLY"] * self.is_early
 
     def again(self) -> list[str]:
         """The inputs that are loaded again, where it is so."""
@@ -279,7 +281,8 @@ class TritonPrinter(LaunchMemory):
             size = " * ".join(other.size for name, other in texts.lanes.items() if name in at.names)
             at_end = self.define(f"noyau_at_end({first}, {name}, {extent}, ALIGN, {size})", f"{stem}_at_end")
         inside = texts.placed
-        if row != self.leads[lead]:  # the tile may end behind the last row
+        apart = {name for buffer in self.kernel.buffers for step in buffer.strides or () for name in step.names}
+        if row != self.leads[lead] or row.names & apart:  # the tile may end behind the last row, and behind 32 bits
             inside = {name: minimum(index, texts.extents[name] - 1) for name, index in inside.items()}
         place, reach = (row.replace(index) + at + Dim.of(lead) for index in (texts.placed, inside))
         for other in texts.lanes:  # the farthest cell: of rows that are read backwards, the first one's

@@ -18,7 +18,7 @@ from noyau.codegen.triton.expressions import TextFunctions, merge_function, row_
 from noyau.codegen.triton.launch import TritonPrinter
 from noyau.codegen.triton.memory import Even, is_led, led_row, tiles_covered
 from noyau.codegen.triton.tables import INFIX, RESERVED, TORCH, SizeText, TritonNames, constant_in, own_function
-from noyau.compiler.schedules.gpu.rows import strides_in
+from noyau.compiler.schedules.gpu.rows import IN_A_ROW, OUTER, strides_in
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, DimOp, product
@@ -59,8 +59,8 @@ def _key_text(key: tuple[str, object, bool]) -> tuple[str, str, bool]:
 NEAR = 1 << 15  # bytes of a row that stay in the L1, beside those of other programs
 WARP = 32  # threads
 # No thread of 32 warps has more: ptxas, told so, has a round's loads all on the way before it takes in the first.
-# Nothing is said elsewhere: a backend without such an option refuses the word.
-REGISTERS = 'registers = {"maxnreg": 64} if warps == 32 else {}'
+# So are rows of halves that have cells in common. Elsewhere nothing is said: not every backend has such an option.
+REGISTERS = 'registers = {"maxnreg": 64} if %s else {}'
 FEW = 16384  # bytes of rows: programs that take in fewer at once hide each other's waiting
 MOST_AT_ONCE = 16384
 SHORT, MANY = 1024, 32768  # cells of a row, and rows: up to these programs wait, and need not leave registers to others
@@ -234,7 +234,7 @@ class HostFunction(SizeText):
             yield f'STAGES = tiles.get("STAGES", {self.host("stages_of")}({most}){led})'
         if printer.texts.ends:
             yield f"ENDS = {' or '.join(f'{as_operand(self.dim(end))} % ALIGN != 0' for end in printer.texts.ends)}"
-        if launch.hints.waits:
+        if printer.is_early:
             yield f"EARLY = {may_begin_early(self.first())}"
         yield from (self.empty(b) for b in self.kernel.buffers if is_of_tiles(b) and self.value(b) in printer.buffers())
         yield f"programs = {self.dim(product(loop.extent for loop in on_threads(launch.body)[1]))}"
@@ -242,13 +242,18 @@ class HostFunction(SizeText):
         sizes = [f"{size} // step_of({size})" if size in printer.step_sizes() else size for size in printer.sizes()]
         steps = [f"step_of({size})" for size in printer.step_sizes()]
         arguments = ", ".join([*printer.buffers(), *sizes, *steps, "INDEX", *printer.flags()])
+        in_a_row = {IN_A_ROW, OUTER}.intersection(printer.tiles) == {IN_A_ROW}
+        in_a_row = in_a_row and all(buffer.dtype.bytes <= 2 for buffer in self.kernel.buffers)
         if is_of_several(printer):
             yield f"warps = {self.warps(printer)}"
-            yield REGISTERS
+            yield REGISTERS % "warps == 32"
+        elif in_a_row:
+            yield REGISTERS % f"{self.first()}.is_cuda and not torch.version.hip"
         yield "if programs > 0:"
         yield f"{INDENT}{printer.name}[(programs,)]("
         apart = ", enable_fp_fusion=False" if rounds_apart(self.kernel.launches) else ""
-        apart += ", **registers" if is_of_several(printer) else ""
+        apart += ", **registers" if is_of_several(printer) or in_a_row else ""
+        apart += ', **({"launch_pdl": True} if EARLY else {})' if launch.hints.follows else ""
         yield f"{INDENT * 2}{arguments}, num_warps={'warps' if is_of_several(printer) else self.warps(printer)}{apart}"
         yield f"{INDENT})"
 

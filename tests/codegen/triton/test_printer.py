@@ -11,14 +11,18 @@ import numpy as np
 import pytest
 
 import noyau
+from noyau import nn
 from noyau.codegen.triton import printer as triton_printer
 from noyau.codegen.triton.printer import length_of
 from noyau.compiler.lowering.nest import lower
+from noyau.compiler.passes.normal_form import normalise
 from noyau.compiler.schedules.gpu.strategies import on_gpu
 from noyau.dtypes import DType
 from noyau.errors import GraphError
 from noyau.ir.dims import Dim
 from noyau.ir.loops import Launch, Tile, TilePolicy
+from noyau.kernels.programs.generate import generate_usual
+from tests.codegen.kernels import GOLDEN, LAYOUTS
 from tests.compiler.schedules.groups import log_softmax, reduced, residual_rms_norm
 from tests.jobs.check.groups import Group, layer_norm, one_map, rms_norm, softmax
 
@@ -57,7 +61,36 @@ def test_launches_that_wait_may_begin_early_where_the_device_has_it():
     assert (
         "EARLY = x.is_cuda and not torch.version.hip and torch.cuda.get_device_capability(x.device) >= (9, 0)" in text
     )
-    assert "EARLY" not in triton_printer.source(kernel)
+    assert "EARLY" not in text_of(one_map("exp"))
+
+
+def test_a_launch_that_reads_what_another_leaves_waits_for_it_by_itself():
+    """So that it begins while the other ends; the first one of a call follows who knows what."""
+    text = text_of(reduced("sum", "n"))
+    first, second = re.findall(r"^def kernel_\d\(.*?\n\n", text, re.MULTILINE | re.DOTALL)
+    assert "EARLY" not in first
+    assert "    if EARLY: tl.extra.cuda.gdc_wait()\n" in second
+    assert "gdc_launch_dependents" not in text  # more programs at once took longer
+    starts = re.findall(r"kernel_(\d)\[.*?\n.*?(\*\*.*)?\n", text)
+    assert starts == [("0", ""), ("1", '**({"launch_pdl": True} if EARLY else {})')]
+
+
+@pytest.mark.parametrize(("dtype", "count"), [(DType.BF16, 1), (DType.F32, 0)])
+def test_rows_of_halves_that_have_cells_in_common_are_told_of_registers(dtype, count):
+    """So that all loads are on the way at once; wider cells need more."""
+    text = generate_usual(nn.rope.description, nn.rope.usual([dtype] * 3, [4, 2, 2]), "triton").text
+    assert text.count('registers = {"maxnreg": 64} if x.is_cuda and not torch.version.hip else {}') == count
+    assert text.count(", **registers\n") == count
+
+
+def test_the_end_of_a_tile_behind_rows_that_lie_apart_fits_into_32_bits():
+    """Rows of a few cells lie far apart: those behind the last one would be behind the last number."""
+    graph, layouts = GOLDEN["softmax_inner"][0], LAYOUTS["softmax_inner"]
+    text = triton_printer.source(on_gpu(lower(normalise(graph), "kernel", layouts)))
+    (of_rows,) = [found for found in re.findall(r"_until = (.*)", text) if "ROWS" in found]
+    tl = SimpleNamespace(maximum=max, minimum=min, cdiv=lambda a, b: -(-a // b))
+    sizes = {"tl": tl, "rows": 1000, "n": 3, "x_stride0": 2_140_000, "ROWS": 64, "COLUMNS": 8, "i0t": 15, "ALIGN": 4}
+    assert 999 * 2_140_000 + 3 <= eval(of_rows, sizes) < 1 << 31
 
 
 def test_few_rows_short_ones_and_long_ones_are_three_launches_and_one_runs():

@@ -54,9 +54,10 @@ def column_sums_0(x, v1_2_sum_of_chunk, rows, n, n_STEP: tl.constexpr, INDEX: tl
 
 
 @triton.jit
-def column_sums_1(v1, v1_2_sum_of_chunk, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, COLUMNS_EVEN: tl.constexpr, ROWS_EVEN: tl.constexpr):
+def column_sums_1(v1, v1_2_sum_of_chunk, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, COLUMNS_EVEN: tl.constexpr, ROWS_EVEN: tl.constexpr, EARLY: tl.constexpr):
     rows = tl.cast(rows, INDEX)
     n = tl.cast(n, INDEX) * n_STEP
+    if EARLY: tl.extra.cuda.gdc_wait()
     i0t = tl.program_id(0).to(INDEX)
     i0 = COLUMNS * i0t + tl.arange(0, COLUMNS)[:, None]
     i0_inside = noyau_inside(i0, n, 1, COLUMNS_EVEN)
@@ -90,9 +91,10 @@ def column_sums(x, **tiles):
         )
     ROWS = min(64, triton.next_power_of_2(max(1, triton.cdiv(rows, 1024))))
     ROWS_EVEN = (triton.cdiv(rows, 1024)) % ROWS == 0
+    EARLY = x.is_cuda and not torch.version.hip and torch.cuda.get_device_capability(x.device) >= (9, 0)
     programs = triton.cdiv(n, COLUMNS)
     if programs > 0:
         column_sums_1[(programs,)](
-            v1, v1_2_sum_of_chunk, rows, n // step_of(n), step_of(n), INDEX, COLUMNS, ROWS, COLUMNS_EVEN, ROWS_EVEN, num_warps=tiles.get("num_warps", 4)
+            v1, v1_2_sum_of_chunk, rows, n // step_of(n), step_of(n), INDEX, COLUMNS, ROWS, COLUMNS_EVEN, ROWS_EVEN, EARLY, num_warps=tiles.get("num_warps", 4), **({"launch_pdl": True} if EARLY else {})
         )
     return v1

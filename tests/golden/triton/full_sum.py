@@ -48,8 +48,9 @@ def full_sum_0(x, v1_2_sum_of_chunk, n, n_STEP: tl.constexpr, INDEX: tl.constexp
 
 
 @triton.jit
-def full_sum_1(v1, v1_2_sum_of_chunk, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, BLOCK: tl.constexpr, BLOCK_EVEN: tl.constexpr):
+def full_sum_1(v1, v1_2_sum_of_chunk, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, BLOCK: tl.constexpr, BLOCK_EVEN: tl.constexpr, EARLY: tl.constexpr):
     n = tl.cast(n, INDEX) * n_STEP
+    if EARLY: tl.extra.cuda.gdc_wait()
     v1_2_sum_lanes = tl.full((BLOCK,), 0.0, tl.float64)
     for chunk_v1_2t in range(0, tl.cdiv(tl.cdiv(n, 32768), BLOCK)):
         chunk_v1_2 = BLOCK * chunk_v1_2t + tl.arange(0, BLOCK)
@@ -77,9 +78,10 @@ def full_sum(x, **tiles):
         )
     BLOCK = min(4096, triton.next_power_of_2(max(1, triton.cdiv(n, 32768))))
     BLOCK_EVEN = (triton.cdiv(n, 32768)) % BLOCK == 0
+    EARLY = x.is_cuda and not torch.version.hip and torch.cuda.get_device_capability(x.device) >= (9, 0)
     programs = 1
     if programs > 0:
         full_sum_1[(programs,)](
-            v1, v1_2_sum_of_chunk, n // step_of(n), step_of(n), INDEX, BLOCK, BLOCK_EVEN, num_warps=tiles.get("num_warps", 8)
+            v1, v1_2_sum_of_chunk, n // step_of(n), step_of(n), INDEX, BLOCK, BLOCK_EVEN, EARLY, num_warps=tiles.get("num_warps", 8), **({"launch_pdl": True} if EARLY else {})
         )
     return v1

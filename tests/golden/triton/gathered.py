@@ -136,11 +136,12 @@ def gathered_0(table, ids, v4_sum_of_piece, words, n, b, s, n_STEP: tl.constexpr
 
 
 @triton.jit
-def gathered_1(table, ids, v5, v2, v4_sum_of_piece, words, n, b, s, n_STEP: tl.constexpr, s_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, SHARE: tl.constexpr, PIECES: tl.constexpr, PIECES_EVEN: tl.constexpr, SHARE_EVEN: tl.constexpr):
+def gathered_1(table, ids, v5, v2, v4_sum_of_piece, words, n, b, s, n_STEP: tl.constexpr, s_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, SHARE: tl.constexpr, PIECES: tl.constexpr, PIECES_EVEN: tl.constexpr, SHARE_EVEN: tl.constexpr, EARLY: tl.constexpr):
     words = tl.cast(words, INDEX)
     n = tl.cast(n, INDEX) * n_STEP
     b = tl.cast(b, INDEX)
     s = tl.cast(s, INDEX) * s_STEP
+    if EARLY: tl.extra.cuda.gdc_wait()
     item = tl.program_id(0).to(INDEX)
     piece_count = tl.cdiv(ALIGN + n - 1, SHARE)
     piece = item % piece_count
@@ -282,9 +283,10 @@ def gathered(table, ids, **tiles):
             )
         PIECES = min(65536, triton.next_power_of_2(max(1, triton.cdiv(ALIGN + n - 1, SHARE))))
         PIECES_EVEN = (triton.cdiv(ALIGN + n - 1, SHARE)) == PIECES
+        EARLY = table.is_cuda and not torch.version.hip and torch.cuda.get_device_capability(table.device) >= (9, 0)
         if programs > 0:
             gathered_1[(programs,)](
-                table, ids, v5, v2, v4_sum_of_piece, words, n // step_of(n), b, s // step_of(s), step_of(n), step_of(s), INDEX, ALIGN, SHARE, PIECES, PIECES_EVEN, SHARE_EVEN, num_warps=tiles.get("num_warps", warps_of(2 * SHARE))
+                table, ids, v5, v2, v4_sum_of_piece, words, n // step_of(n), b, s // step_of(s), step_of(n), step_of(s), INDEX, ALIGN, SHARE, PIECES, PIECES_EVEN, SHARE_EVEN, EARLY, num_warps=tiles.get("num_warps", warps_of(2 * SHARE)), **({"launch_pdl": True} if EARLY else {})
             )
     elif n <= 16384:
         ALIGN = tiles.get("ALIGN", 1 if n % 4 == 0 else 4)

@@ -145,9 +145,10 @@ def log_softmax_streamed_0(x, v1_top_of_piece, v6_scaled_of_piece, rows, n, n_ST
 
 
 @triton.jit
-def log_softmax_streamed_1(x, v10, v1_top_of_piece, v6_scaled_of_piece, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, SHARE: tl.constexpr, PIECES: tl.constexpr, PIECES_EVEN: tl.constexpr, SHARE_EVEN: tl.constexpr, ENDS: tl.constexpr):
+def log_softmax_streamed_1(x, v10, v1_top_of_piece, v6_scaled_of_piece, rows, n, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, SHARE: tl.constexpr, PIECES: tl.constexpr, PIECES_EVEN: tl.constexpr, SHARE_EVEN: tl.constexpr, ENDS: tl.constexpr, EARLY: tl.constexpr):
     rows = tl.cast(rows, INDEX)
     n = tl.cast(n, INDEX) * n_STEP
+    if EARLY: tl.extra.cuda.gdc_wait()
     item = tl.program_id(0).to(INDEX)
     piece_count = tl.cdiv(ALIGN + n - 1, SHARE)
     piece = item % piece_count
@@ -277,9 +278,10 @@ def log_softmax_streamed(x, **tiles):
             )
         PIECES = min(65536, triton.next_power_of_2(max(1, triton.cdiv(ALIGN + n - 1, SHARE))))
         PIECES_EVEN = (triton.cdiv(ALIGN + n - 1, SHARE)) == PIECES
+        EARLY = x.is_cuda and not torch.version.hip and torch.cuda.get_device_capability(x.device) >= (9, 0)
         if programs > 0:
             log_softmax_streamed_1[(programs,)](
-                x, v10, v1_top_of_piece, v6_scaled_of_piece, rows, n // step_of(n), step_of(n), INDEX, ALIGN, SHARE, PIECES, PIECES_EVEN, SHARE_EVEN, ENDS, num_warps=tiles.get("num_warps", warps_of(2 * SHARE))
+                x, v10, v1_top_of_piece, v6_scaled_of_piece, rows, n // step_of(n), step_of(n), INDEX, ALIGN, SHARE, PIECES, PIECES_EVEN, SHARE_EVEN, ENDS, EARLY, num_warps=tiles.get("num_warps", warps_of(2 * SHARE)), **({"launch_pdl": True} if EARLY else {})
             )
     elif n <= 16384:
         ALIGN = tiles.get("ALIGN", 1 if n % 4 == 0 else 4)

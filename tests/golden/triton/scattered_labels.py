@@ -123,8 +123,124 @@ def block_of(cells):
     return min(most, triton.next_power_of_2(max(1, cells)), 16384)
 
 
+def at_once(tensor):
+    """How many programs occupy the device."""
+    return torch.cuda.get_device_properties(tensor.device).multi_processor_count if tensor.is_cuda else 1 << 31
+
+
 @triton.jit
-def scattered_labels_0(x, ids, less, v14, rows, n, rows_STEP: tl.constexpr, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr, GROUP_EVEN: tl.constexpr, BLOCK_EVEN: tl.constexpr, ENDS: tl.constexpr):
+def scattered_labels_0(x, ids, v3_top_of_piece, v8_scaled_of_piece, rows, n, rows_STEP: tl.constexpr, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, SHARE: tl.constexpr, SHARE_EVEN: tl.constexpr, ENDS: tl.constexpr):
+    rows = tl.cast(rows, INDEX) * rows_STEP
+    n = tl.cast(n, INDEX) * n_STEP
+    item = tl.program_id(0).to(INDEX)
+    piece_count = tl.cdiv(ALIGN + n - 1, SHARE)
+    piece = item % piece_count
+    i0 = item // piece_count
+    lead = (i0 * n) % ALIGN
+    r2 = SHARE * piece + tl.arange(0, SHARE) - lead
+    r2_inside = noyau_inside(r2, n, ALIGN, SHARE_EVEN)
+    r2_line = (i0 * n) // ALIGN * ALIGN
+    r2_cells = SHARE * piece + tl.arange(0, SHARE)
+    r2_near = noyau_near(r2_cells, lead, n, ALIGN)
+    r2_at_end = noyau_at_end(SHARE * piece, lead, n, ALIGN, SHARE)
+    r2_until = (piece + 1) * SHARE + i0 * n
+    x_i = noyau_load(x + r2_line + r2_cells, r2_inside, r2_near, r2_line + r2_cells, n * rows, r2_until, ALIGN, ENDS, "")
+    v3_here_max_lanes = noyau_of_row(x_i, r2_inside, float("-inf"), r2_at_end, ALIGN)
+    v3_here_max = tl.reduce(v3_here_max_lanes, 0, noyau_merge_max_f32)
+    v3_here = v3_here_max
+    v3_here_shift = tl.where(v3_here == float("-inf"), 0.0, v3_here)
+    v6 = x_i - v3_here_shift
+    v7 = libdevice.exp(v6)
+    v8_here_sum_lanes = noyau_of_row(v7, r2_inside, 0.0, r2_at_end, ALIGN)
+    v8_here_sum = tl.sum(v8_here_sum_lanes, axis=0)
+    v8_here = v8_here_sum
+    tl.store(v3_top_of_piece + piece * rows + i0, v3_here)
+    tl.store(v8_scaled_of_piece + piece * rows + i0, v8_here)
+
+
+@triton.jit
+def scattered_labels_1(x, ids, less, v14, v3_top_of_piece, v8_scaled_of_piece, rows, n, rows_STEP: tl.constexpr, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, SHARE: tl.constexpr, PIECES: tl.constexpr, PIECES_EVEN: tl.constexpr, SHARE_EVEN: tl.constexpr, ENDS: tl.constexpr, EARLY: tl.constexpr):
+    rows = tl.cast(rows, INDEX) * rows_STEP
+    n = tl.cast(n, INDEX) * n_STEP
+    if EARLY: tl.extra.cuda.gdc_wait()
+    item = tl.program_id(0).to(INDEX)
+    piece_count = tl.cdiv(ALIGN + n - 1, SHARE)
+    piece = item % piece_count
+    i0 = item // piece_count
+    lead = (i0 * n) % ALIGN
+    ids_i = tl.load(ids + i0)
+    at = tl.where(0 < n, ids_i, 0)
+    less_i = tl.load(less + i0)
+    v12 = -less_i
+    piece_v3_top = tl.arange(0, PIECES)
+    piece_v3_top_inside = noyau_inside(piece_v3_top, tl.cdiv(ALIGN + n - 1, SHARE), 1, PIECES_EVEN)
+    v3_top_lanes = tl.where(piece_v3_top_inside, tl.load(v3_top_of_piece + piece_v3_top * rows + i0, mask=piece_v3_top_inside, other=0), float("-inf"))
+    v8_scaled_lanes = tl.where(piece_v3_top_inside, tl.load(v8_scaled_of_piece + piece_v3_top * rows + i0, mask=piece_v3_top_inside, other=0), 0.0)
+    v3_top_2, v8_scaled_2 = tl.reduce((v3_top_lanes, v8_scaled_lanes), 0, noyau_merge_logsumexp_f32)
+    v3_top, v8_scaled = v3_top_2, v8_scaled_2
+    v3 = v3_top
+    v8 = tl.where((tl.abs(v3_top) == float("inf")) & (0 < n), float("nan"), v8_scaled)
+    i1 = SHARE * piece + tl.arange(0, SHARE) - lead
+    i1_inside = noyau_inside(i1, n, ALIGN, SHARE_EVEN)
+    i1_line = (i0 * n) // ALIGN * ALIGN
+    i1_cells = SHARE * piece + tl.arange(0, SHARE)
+    i1_lines = noyau_lines(i1_cells, lead, n, ALIGN)
+    i1_near = noyau_near(i1_cells, lead, n, ALIGN)
+    i1_at_end = noyau_at_end(SHARE * piece, lead, n, ALIGN, SHARE)
+    i1_until = (piece + 1) * SHARE + i0 * n
+    x_i = noyau_load(x + i1_line + i1_cells, i1_inside, i1_near, i1_line + i1_cells, n * rows, i1_until, ALIGN, ENDS, "")
+    v6 = x_i - v3
+    v7 = libdevice.exp(v6)
+    v8_scale = noyau_scale(v8)
+    v8_scaled_3 = v8 * v8_scale
+    v8_inverse = tl.div_rn(1.0, v8_scaled_3)
+    v8_finite = tl.where(tl.abs(v8_scaled_3) < float("inf"), v8_scaled_3, 0.0)
+    v11 = noyau_quotient(v7, v8_scale, v8_finite, v8_inverse)
+    v13 = tl.where(i1 == at, v11 + v12, v11)
+    v14_2 = v13 * v13
+    noyau_store(v14 + i1_line + i1_cells, v14_2, i1_inside, i1_lines, i1_at_end, ALIGN, "")
+
+
+@triton.jit
+def scattered_labels_2(x, ids, less, v14, rows, n, rows_STEP: tl.constexpr, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, COLUMNS: tl.constexpr, ROWS: tl.constexpr, ROWS_EVEN: tl.constexpr, COLUMNS_EVEN: tl.constexpr, ENDS: tl.constexpr):
+    rows = tl.cast(rows, INDEX) * rows_STEP
+    n = tl.cast(n, INDEX) * n_STEP
+    i0t = tl.program_id(0).to(INDEX)
+    i0 = ROWS * i0t + tl.arange(0, ROWS)[:, None]
+    i0_inside = noyau_inside(i0, rows, 1, ROWS_EVEN)
+    lead = (i0 * n) % ALIGN
+    ids_i = tl.load(ids + i0, mask=i0_inside, other=0)
+    at = tl.where(0 < n, ids_i, 0)
+    r1 = tl.arange(0, COLUMNS)[None, :] - lead
+    r1_inside = noyau_inside(r1, n, ALIGN, COLUMNS_EVEN)
+    r1_line = (i0 * n) // ALIGN * ALIGN
+    r1_cells = tl.arange(0, COLUMNS)[None, :]
+    r1_lines = noyau_lines(r1_cells, lead, n, ALIGN)
+    r1_near = noyau_near(r1_cells, lead, n, ALIGN)
+    r1_until = ((i0t + 1) * ROWS - 1) * n + COLUMNS
+    x_i = noyau_load(x + r1_line + r1_cells, i0_inside & r1_inside, i0_inside & r1_near, r1_line + r1_cells, n * rows, r1_until, ALIGN, ENDS, "")
+    v3_max_lanes = tl.where(r1_inside, x_i, float("-inf"))
+    v3_max = tl.reduce(v3_max_lanes, 1, noyau_merge_max_f32, keep_dims=True)
+    v3 = v3_max
+    v6 = x_i - v3
+    v7 = libdevice.exp(v6)
+    v8_sum_lanes = tl.where(r1_inside, v7, 0.0)
+    v8_sum = tl.sum(v8_sum_lanes, axis=1, keep_dims=True)
+    v8 = v8_sum
+    less_i = tl.load(less + i0, mask=i0_inside, other=0)
+    v12 = -less_i
+    v8_scale = noyau_scale(v8)
+    v8_scaled = v8 * v8_scale
+    v8_inverse = tl.div_rn(1.0, v8_scaled)
+    v8_finite = tl.where(tl.abs(v8_scaled) < float("inf"), v8_scaled, 0.0)
+    v11 = noyau_quotient(v7, v8_scale, v8_finite, v8_inverse)
+    v13 = tl.where(r1 == at, v11 + v12, v11)
+    v14_2 = v13 * v13
+    noyau_store(v14 + r1_line + r1_cells, v14_2, i0_inside & r1_inside, i0_inside & r1_lines, True, ALIGN, "")
+
+
+@triton.jit
+def scattered_labels_3(x, ids, less, v14, rows, n, rows_STEP: tl.constexpr, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr, LANES: tl.constexpr, GROUP_EVEN: tl.constexpr, BLOCK_EVEN: tl.constexpr, ENDS: tl.constexpr):
     rows = tl.cast(rows, INDEX) * rows_STEP
     n = tl.cast(n, INDEX) * n_STEP
     i0 = tl.program_id(0).to(INDEX)
@@ -196,16 +312,48 @@ def scattered_labels(x, ids, less, **tiles):
     less = less.contiguous()
     v14 = torch.empty((rows, n), dtype=torch.float32, device=x.device)
     INDEX = index_type(x, ids, less, v14)
-    ALIGN = tiles.get("ALIGN", 1 if n % 4 == 0 else 4)
-    GROUP = tiles.get("GROUP", 4)  # or one of 1, 2, 4, 8, 16
-    BLOCK = tiles.get("BLOCK", max(1, block_of(ALIGN + n - 1) // (1 if ALIGN == 1 else 4)))
-    LANES = tiles.get("LANES", max(1, block_of(ALIGN + n - 1) // 8 // (1 if ALIGN == 1 else 4)))
-    GROUP_EVEN = ALIGN == 1 and n % (GROUP * LANES) == 0 and n % GROUP == 0
-    BLOCK_EVEN = ALIGN == 1 and n % BLOCK == 0
-    ENDS = (n * rows) % ALIGN != 0
-    programs = rows
-    if programs > 0:
-        scattered_labels_0[(programs,)](
-            x, ids, less, v14, rows // step_of(rows), n // step_of(n), step_of(rows), step_of(n), INDEX, ALIGN, GROUP, BLOCK, LANES, GROUP_EVEN, BLOCK_EVEN, ENDS, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // (512 if ALIGN == 1 else 256))))
-        )
+    if ((rows <= 128) and (n <= 524288)) and (not (n <= 8192)):
+        ALIGN = tiles.get("ALIGN", 1 if n % 4 == 0 else 4)
+        SHARE = tiles.get("SHARE", min(8192, max(2048, triton.next_power_of_2(triton.cdiv((ALIGN + n - 1) * rows, at_once(x))))))
+        SHARE_EVEN = ALIGN == 1 and n % SHARE == 0
+        ENDS = (n * rows) % ALIGN != 0
+        v3_top_of_piece = torch.empty((triton.cdiv(ALIGN + n - 1, SHARE), rows), dtype=torch.float32, device=x.device)
+        v8_scaled_of_piece = torch.empty((triton.cdiv(ALIGN + n - 1, SHARE), rows), dtype=torch.float32, device=x.device)
+        programs = (((ALIGN + n - 2) // SHARE) + 1) * rows
+        if programs > 0:
+            scattered_labels_0[(programs,)](
+                x, ids, v3_top_of_piece, v8_scaled_of_piece, rows // step_of(rows), n // step_of(n), step_of(rows), step_of(n), INDEX, ALIGN, SHARE, SHARE_EVEN, ENDS, num_warps=tiles.get("num_warps", warps_of(2 * SHARE))
+            )
+        PIECES = min(65536, triton.next_power_of_2(max(1, triton.cdiv(ALIGN + n - 1, SHARE))))
+        PIECES_EVEN = (triton.cdiv(ALIGN + n - 1, SHARE)) == PIECES
+        EARLY = x.is_cuda and not torch.version.hip and torch.cuda.get_device_capability(x.device) >= (9, 0)
+        if programs > 0:
+            scattered_labels_1[(programs,)](
+                x, ids, less, v14, v3_top_of_piece, v8_scaled_of_piece, rows // step_of(rows), n // step_of(n), step_of(rows), step_of(n), INDEX, ALIGN, SHARE, PIECES, PIECES_EVEN, SHARE_EVEN, ENDS, EARLY, num_warps=tiles.get("num_warps", warps_of(2 * SHARE)), **({"launch_pdl": True} if EARLY else {})
+            )
+    elif n <= 16384:
+        ALIGN = tiles.get("ALIGN", 1 if n % 4 == 0 else 4)
+        COLUMNS = min(65536, triton.next_power_of_2(max(1, ALIGN + n - 1)))
+        ROWS = tiles.get("ROWS", max(1, 1024 // COLUMNS))
+        ROWS_EVEN = rows % ROWS == 0
+        COLUMNS_EVEN = ALIGN == 1 and n == COLUMNS
+        ENDS = (n * rows) % ALIGN != 0
+        programs = triton.cdiv(rows, ROWS)
+        if programs > 0:
+            scattered_labels_2[(programs,)](
+                x, ids, less, v14, rows // step_of(rows), n // step_of(n), step_of(rows), step_of(n), INDEX, ALIGN, COLUMNS, ROWS, ROWS_EVEN, COLUMNS_EVEN, ENDS, num_warps=tiles.get("num_warps", warps_of(2 * COLUMNS * ROWS))
+            )
+    else:
+        ALIGN = tiles.get("ALIGN", 1 if n % 4 == 0 else 4)
+        GROUP = tiles.get("GROUP", 4)  # or one of 1, 2, 4, 8, 16
+        BLOCK = tiles.get("BLOCK", max(1, block_of(ALIGN + n - 1) // (1 if ALIGN == 1 else 4)))
+        LANES = tiles.get("LANES", max(1, block_of(ALIGN + n - 1) // 8 // (1 if ALIGN == 1 else 4)))
+        GROUP_EVEN = ALIGN == 1 and n % (GROUP * LANES) == 0 and n % GROUP == 0
+        BLOCK_EVEN = ALIGN == 1 and n % BLOCK == 0
+        ENDS = (n * rows) % ALIGN != 0
+        programs = rows
+        if programs > 0:
+            scattered_labels_3[(programs,)](
+                x, ids, less, v14, rows // step_of(rows), n // step_of(n), step_of(rows), step_of(n), INDEX, ALIGN, GROUP, BLOCK, LANES, GROUP_EVEN, BLOCK_EVEN, ENDS, num_warps=tiles.get("num_warps", min(32, max(1, BLOCK // (512 if ALIGN == 1 else 256))))
+            )
     return v14

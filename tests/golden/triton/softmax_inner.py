@@ -160,10 +160,11 @@ def softmax_inner_0(x, v1_top_of_piece, v6_scaled_of_piece, rows, n, x_stride0, 
 
 
 @triton.jit
-def softmax_inner_1(x, v9, v1_top_of_piece, v6_scaled_of_piece, rows, n, x_stride0, n_STEP: tl.constexpr, x_stride0_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, SHARE: tl.constexpr, PIECES: tl.constexpr, PIECES_EVEN: tl.constexpr, SHARE_EVEN: tl.constexpr, ENDS: tl.constexpr):
+def softmax_inner_1(x, v9, v1_top_of_piece, v6_scaled_of_piece, rows, n, x_stride0, n_STEP: tl.constexpr, x_stride0_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, SHARE: tl.constexpr, PIECES: tl.constexpr, PIECES_EVEN: tl.constexpr, SHARE_EVEN: tl.constexpr, ENDS: tl.constexpr, EARLY: tl.constexpr):
     rows = tl.cast(rows, INDEX)
     n = tl.cast(n, INDEX) * n_STEP
     x_stride0 = tl.cast(x_stride0, INDEX) * x_stride0_STEP
+    if EARLY: tl.extra.cuda.gdc_wait()
     item = tl.program_id(0).to(INDEX)
     piece_count = tl.cdiv(ALIGN + n - 1, SHARE)
     piece = item % piece_count
@@ -208,7 +209,7 @@ def softmax_inner_2(x, v9, rows, n, x_stride0, n_STEP: tl.constexpr, x_stride0_S
     r1_line = (i0 * x_stride0) // ALIGN * ALIGN
     r1_cells = tl.arange(0, COLUMNS)[None, :]
     r1_near = noyau_near(r1_cells, lead, n, ALIGN)
-    r1_until = ((i0t + 1) * ROWS - 1) * x_stride0 + COLUMNS
+    r1_until = COLUMNS - tl.maximum(1 - (i0t + 1) * ROWS, 1 - rows) * x_stride0
     x_i = noyau_load(x + r1_line + r1_cells, i0_inside & r1_inside, i0_inside & r1_near, r1_line + r1_cells, (rows - 1) * x_stride0 + n, r1_until, ALIGN, ENDS, "")
     v1_max_lanes = tl.where(r1_inside, x_i, float("-inf"))
     v1_max = tl.reduce(v1_max_lanes, 1, noyau_merge_max_f32, keep_dims=True)
@@ -302,9 +303,10 @@ def softmax_inner(x, **tiles):
             )
         PIECES = min(65536, triton.next_power_of_2(max(1, triton.cdiv(ALIGN + n - 1, SHARE))))
         PIECES_EVEN = (triton.cdiv(ALIGN + n - 1, SHARE)) == PIECES
+        EARLY = x.is_cuda and not torch.version.hip and torch.cuda.get_device_capability(x.device) >= (9, 0)
         if programs > 0:
             softmax_inner_1[(programs,)](
-                x, v9, v1_top_of_piece, v6_scaled_of_piece, rows, n // step_of(n), x_stride0 // step_of(x_stride0), step_of(n), step_of(x_stride0), INDEX, ALIGN, SHARE, PIECES, PIECES_EVEN, SHARE_EVEN, ENDS, num_warps=tiles.get("num_warps", warps_of(2 * SHARE))
+                x, v9, v1_top_of_piece, v6_scaled_of_piece, rows, n // step_of(n), x_stride0 // step_of(x_stride0), step_of(n), step_of(x_stride0), INDEX, ALIGN, SHARE, PIECES, PIECES_EVEN, SHARE_EVEN, ENDS, EARLY, num_warps=tiles.get("num_warps", warps_of(2 * SHARE)), **({"launch_pdl": True} if EARLY else {})
             )
     elif n <= 16384:
         ALIGN = tiles.get("ALIGN", 1 if x_stride0 % 4 == 0 else 4)

@@ -115,9 +115,10 @@ def sum_of_i32_0(x, v1_2_sum_of_piece, rows, n, rows_STEP: tl.constexpr, n_STEP:
 
 
 @triton.jit
-def sum_of_i32_1(v1, v1_2_sum_of_piece, rows, n, rows_STEP: tl.constexpr, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, SHARE: tl.constexpr, PIECES: tl.constexpr, PIECES_EVEN: tl.constexpr):
+def sum_of_i32_1(v1, v1_2_sum_of_piece, rows, n, rows_STEP: tl.constexpr, n_STEP: tl.constexpr, INDEX: tl.constexpr, ALIGN: tl.constexpr, SHARE: tl.constexpr, PIECES: tl.constexpr, PIECES_EVEN: tl.constexpr, EARLY: tl.constexpr):
     rows = tl.cast(rows, INDEX) * rows_STEP
     n = tl.cast(n, INDEX) * n_STEP
+    if EARLY: tl.extra.cuda.gdc_wait()
     i0 = tl.program_id(0).to(INDEX)
     piece_v1_2_sum = tl.arange(0, PIECES)
     piece_v1_2_sum_inside = noyau_inside(piece_v1_2_sum, tl.cdiv(ALIGN + n - 1, SHARE), 1, PIECES_EVEN)
@@ -192,10 +193,11 @@ def sum_of_i32(x, **tiles):
             )
         PIECES = min(65536, triton.next_power_of_2(max(1, triton.cdiv(ALIGN + n - 1, SHARE))))
         PIECES_EVEN = (triton.cdiv(ALIGN + n - 1, SHARE)) == PIECES
+        EARLY = x.is_cuda and not torch.version.hip and torch.cuda.get_device_capability(x.device) >= (9, 0)
         programs = rows
         if programs > 0:
             sum_of_i32_1[(programs,)](
-                v1, v1_2_sum_of_piece, rows // step_of(rows), n // step_of(n), step_of(rows), step_of(n), INDEX, ALIGN, SHARE, PIECES, PIECES_EVEN, num_warps=tiles.get("num_warps", warps_of(2 * PIECES))
+                v1, v1_2_sum_of_piece, rows // step_of(rows), n // step_of(n), step_of(rows), step_of(n), INDEX, ALIGN, SHARE, PIECES, PIECES_EVEN, EARLY, num_warps=tiles.get("num_warps", warps_of(2 * PIECES)), **({"launch_pdl": True} if EARLY else {})
             )
     elif n <= 16384:
         ALIGN = tiles.get("ALIGN", 1 if n % 4 == 0 else 4)

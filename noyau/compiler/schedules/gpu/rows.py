@@ -22,8 +22,8 @@ from noyau.compiler.schedules.gpu.online_folds import GROUP, TILE, Pair, of_tile
 from noyau.compiler.schedules.primitives import Statements, chain, compare, drop_unused, is_costly, variables_of
 from noyau.dtypes import DType
 from noyau.ir import loops as ir
-from noyau.ir.dims import Dim, product
-from noyau.ir.walk import every_statement, fold_of, folds_in, is_fold, loads_of, substitute
+from noyau.ir.dims import Dim, DimOp, product
+from noyau.ir.walk import all_dims, every_statement, fold_of, folds_in, is_fold, loads_of, substitute
 
 LINE = 16  # bytes that a thread moves at once
 
@@ -79,6 +79,7 @@ SIDE = ir.Tile("ROWS", ir.TilePolicy.SHARING, 1024)  # with folds
 # With one fold, or what is costly, or several arrays, and cells that are written.
 HARD = ir.Tile("ROWS", ir.TilePolicy.SHARING, 1024, warp_factor=2)
 PIECES = ir.Tile("ROWS", ir.TilePolicy.SHARING, 512, warp_factor=4)  # without folds
+IN_A_ROW = ir.Tile("ROWS", ir.TilePolicy.SHARING, 1024, warp_factor=4)  # the same of two loops, with cells in common
 OUTER = ir.Tile("OUTER", ir.TilePolicy.COVERING, 2)  # rounds around rows without folds that read some of the same cells
 LONG = ir.Tile("BLOCK", ir.TilePolicy.GROWING, 16384, 512, 4)  # so many warps that few rows are on the way
 # Of rows that hold their last tile: as many cells as there are registers for.
@@ -88,28 +89,36 @@ NEAR = 1 << 16  # cells of a row that stays in the caches nearby, where all its 
 # Of several arrays: as many cells as of a row two thirds as long, in as many warps.
 SEVERAL = ir.Tile("BLOCK", ir.TilePolicy.GROWING, 32768, 256, 4)
 ONCE = ir.Tile("BLOCK", ir.TilePolicy.FIXED, 4096, 8)  # where one pass is enough, of which rounds are loaded ahead
+PIECE = ir.Tile("BLOCK", ir.TilePolicy.LIMITED, 2048, warp_factor=2)  # of a row without folds, a program each
 
 
 def rows(kernel: ir.Kernel, body: Statements, *, share: bool = True) -> ir.Kernel:
     """Rows that fit into a tile; longer ones, and few, that several programs share, if they may; others, in tiles one
     after the other; each where the sizes of the call say so."""
     loops, inner = chain(body)
+    tile, in_common = _beside(inner), _have_in_common(loops, inner)
+    if in_common and (row := _in_a_row(loops, inner)):
+        (loops, inner), tile, in_common = row, IN_A_ROW, False
     lead, passed = lead_of(kernel, loops, inner), online(inner)
     choices = tiles.Choices()
     if share and (few := can_share(loops, inner)) is not False:
         kernel, bodies = share_rows(kernel, loops, inner, lead)
         choices.add(few, lambda: bodies)
     is_read = passed != inner and not any(isinstance(s, ir.Loop) for s in inner)  # and not written, in one pass
-    extents, most = list(tiles.extents_of_tiles(inner)), READ if is_read else KEPT
+    extents = list(tiles.extents_of_tiles(inner))
+    in_pieces = not folds_in(inner) and tiles.in_one_tile(inner) and len(set(extents)) == 1
+    most = READ if is_read else PIECES.number if in_pieces else KEPT
     fits = tiles.in_one_tile(inner) and tiles.all_at_most(extents, most)
-    if _have_in_common(loops, inner):
+    if in_common:
         choices.add(ir.all_of((fits, lead.is_idle)), lambda: [_two_around(loops, store_last(inner))])
 
     def side() -> Statements:
         row = replace(loops[-1], body=(*lead.lets, *whole(inner if folds_in(inner) else store_last(inner), lead)))
-        return tiles.on_grid(loops[:-1], (tiles.cut(row, _beside(inner), ir.Axis.THREADS),))
+        return tiles.on_grid(loops[:-1], (tiles.cut(row, tile, ir.Axis.THREADS),))
 
     def alone() -> Statements:
+        if in_pieces:
+            return share_rows(kernel, loops, store_last(inner), lead, PIECE)[1][0]
         row = stream(online(inner, lead.cells, _group(kernel, inner)), _tile(inner, passed), lead)
         return tiles.on_grid(loops, (*lead.lets, *row))
 
@@ -201,6 +210,17 @@ def _have_in_common(loops: Sequence[ir.Loop], inner: Statements) -> bool:
         return False
     read = [{loop.var for loop in loops[-2:]} & {n for d in load.index for n in d.names} for load in loads_of(inner)]
     return {loops[-1].var} in read and any(loops[-2].var in names for names in read)
+
+
+def _in_a_row(loops: Sequence[ir.Loop], inner: Statements) -> tuple[list[ir.Loop], Statements] | None:
+    """The two innermost loops as one, where what both number lies one row after the other: a program then knows its
+    cells at once, and divides for what rows have in common while it waits for them."""
+    *around, one, other = loops
+    row, count = Dim.of(other.var), other.extent
+    both = substitute(inner, {one.var: row // count, other.var: row % count})
+    atoms = [atom for dim in all_dims(both) for atoms, _ in dim.terms for atom in atoms]
+    split = any(isinstance(atom, DimOp) and atom.kind == "floordiv" for atom in atoms)
+    return None if split else ([*around, replace(other, extent=one.extent * count)], both)
 
 
 FEW = ir.Tile("ROWS", ir.TilePolicy.FIXED, 32)
@@ -300,12 +320,12 @@ def can_share(loops: Sequence[ir.Loop], inner: Statements) -> ir.Condition:
 
 
 def share_rows(
-    kernel: ir.Kernel, loops: Sequence[ir.Loop], inner: Statements, lead: tiles.Lead
+    kernel: ir.Kernel, loops: Sequence[ir.Loop], inner: Statements, lead: tiles.Lead, tile: ir.Tile = SHARE
 ) -> tuple[ir.Kernel, list[Statements]]:
     """The kernel with scratch for the states of pieces, and the rows in pieces: a launch for each time that folds wait
-    for others, and one for what follows from all of them."""
+    for others, and one for what follows from all of them; rows without folds in pieces of any tile."""
     extent, piece = next(tiles.extents_of_tiles(inner)), Dim.of("#piece")
-    pieces = ir.Loop("#piece", tiles.ceiling(extent + lead.most, SHARE.size), ir.Axis.THREADS, ())
+    pieces = ir.Loop("#piece", tiles.ceiling(extent + lead.most, tile.size), ir.Axis.THREADS, ())
     pairs = {pair.first.name: pair for pair in pairs_in(inner)}
     seconds = {pair.second.name for pair in pairs.values()}
     written = any(isinstance(s, ir.Loop) for s in inner)
@@ -318,12 +338,12 @@ def share_rows(
             level = _Level()
         match statement:
             case ir.Loop():
-                row.append(tiles.cells_of(statement, piece * SHARE.size, SHARE, lead.cells))
+                row.append(tiles.cells_of(statement, piece * tile.size, tile, lead.cells))
             case ir.Let(name, ir.Fold()):
                 pair = pairs.get(name)
                 level.beside += [statement] if pair is None else [pair.first, pair.second]
-                tile, (store, *merge), buffers = _piece_of(statement, pair, [*loops, pieces], lead)
-                level.folded += [*tile, store]
+                folded, (store, *merge), buffers = _piece_of(statement, pair, [*loops, pieces], lead)
+                level.folded += [*folded, store]
                 level.merged += merge
                 scratch += buffers
             case ir.Store() if written:

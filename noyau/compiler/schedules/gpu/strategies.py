@@ -225,14 +225,22 @@ FOLDED, WRITTEN = "#folded", "#written"  # the uses of a row in one tile
 
 def with_hints(kernel: ir.Kernel) -> ir.Kernel:
     """The kernel, in tiles, with the hints of each launch."""
-    launches = list[ir.Launch]()
+    launches, scratch = list[ir.Launch](), {buffer.name for buffer in kernel.of(ir.Role.SCRATCH)}
+    ends = {buffer.name for buffer in kernel.buffers} - scratch
+    every = [s for one in kernel.launches for s in walk.every_statement(one.body)]
+    # Rounds are loaded ahead in kernels of rows and sums over them, where no buffer is passed over again. Elsewhere
+    # programs enough are on the way, and it took longer: sums of columns 1.1x, cross-entropy 1.7x.
+    ahead = any(isinstance(s, ir.Loop) and s.var == "#part" for s in every)
     for launch in kernel.launches:
+        passes = _passes_over(launch.body)
+        stored = {name for s in walk.every_statement(launch.body) if isinstance(s, ir.Store) for name in s.buffers}
         hints = ir.Hints(
             is_loose=is_loose(kernel, launch),
-            reads_once=depth_of(launch.body) > 1 and _leaves_states(kernel, launch),
+            reads_once=depth_of(launch.body) > 1 and not stored & ends,
             shares_inputs=_shares_inputs(kernel, launch),
-            is_pipelined=_is_pipelined(kernel, launch),
-            passes=tuple(sorted((name, tuple(loops)) for name, loops in _passes_over(launch.body).items())),
+            is_pipelined=ahead and all(len(loops) == 1 for loops in passes.values()),
+            follows=not scratch.isdisjoint(load.buffer for load in walk.loads_of(launch.body)),
+            passes=tuple(sorted((name, tuple(loops)) for name, loops in passes.items())),
             reload=_find_reload(kernel, launch),
         )
         launches.append(replace(launch, hints=hints))
@@ -269,24 +277,18 @@ def _is_of_rows(shape: Shape, wide: Iterable[Shape]) -> bool:
     return shape[-1] == Dim.of(1) or any(len(shape) < len(other) and shape == other[: len(shape)] for other in wide)
 
 
-def _leaves_states(kernel: ir.Kernel, launch: ir.Launch) -> bool:
-    """Whether all that a launch stores are states, for a later one."""
-    ends = {buffer.name for buffer in kernel.buffers if buffer.role is not ir.Role.SCRATCH}
-    return not any(isinstance(s, ir.Store) and ends.intersection(s.buffers) for s in walk.every_statement(launch.body))
-
-
 def _shares_inputs(kernel: ir.Kernel, launch: ir.Launch) -> bool:
-    """Whether each cell of a map is computed on its own, and several programs read the same cells of an input: these
+    """Whether each cell of a map is computed on its own, and several programs read the same tiles of an input: these
     are to stay in the cache, before what is written."""
     statements, names = list(walk.every_statement(launch.body)), {loop.var for loop in walk.on_threads(launch.body)[1]}
     carries = any(isinstance(s, ir.Alloc) or (isinstance(s, ir.Loop) and s.axis is ir.Axis.SERIAL) for s in statements)
     if carries or walk.folds_in(launch.body) or not names:
         return False
-    loads = walk.loads_of(launch.body)
+    loads, lanes = walk.loads_of(launch.body), {s.var for s in statements if isinstance(s, ir.Loop) and s.tile}
     lets = {s.name: s.value.dim.names for s in statements if isinstance(s, ir.Let) and isinstance(s.value, ir.Index)}
     read = [frozenset().union(*(lets.get(n, {n}) for dim in load.index for n in dim.names)) for load in loads]
     inputs = {buffer.name for buffer in kernel.of(ir.Role.INPUT)}
-    return any(load.buffer in inputs and load.index and not names <= own for load, own in zip(loads, read, strict=True))
+    return any(load.buffer in inputs and lanes & own and names - own for load, own in zip(loads, read, strict=True))
 
 
 def _passes_over(body: Iterable[ir.Statement]) -> dict[str, list[str]]:
@@ -334,10 +336,3 @@ def read_for(kernel: ir.Kernel, tile: ir.Loop) -> str | None:
         return None
     stored = {name for s in inside if isinstance(s, ir.Store) for name in s.buffers}
     return WRITTEN if stored & {buffer.name for buffer in kernel.buffers} else FOLDED
-
-
-def _is_pipelined(kernel: ir.Kernel, launch: ir.Launch) -> bool:
-    """Whether rounds of loops are loaded ahead: in kernels of rows and sums over them, where no buffer is passed over
-    again. Elsewhere programs enough are on the way, and it took longer: sums of columns 1.1x, cross-entropy 1.7x."""
-    loops = [s for one in kernel.launches for s in walk.every_statement(one.body) if isinstance(s, ir.Loop)]
-    return any(loop.var == "#part" for loop in loops) and all(len(p) == 1 for p in _passes_over(launch.body).values())

@@ -270,10 +270,11 @@ def all_at_most(extents: Collection[Dim], most: int) -> ir.Condition:
 
 
 def in_one_tile(inner: Statements) -> bool:
-    """Whether no loop stands around a tile: it would be computed again and again."""
+    """Whether no loop stands around a tile, which would be computed again and again, and only what is asked of an
+    index is under a condition."""
     loops = [s for s in inner if isinstance(s, ir.Loop)]
     folds = list(map(fold_of, cpu_folds.lets_of_folds(inner)))
-    conditional = any(isinstance(s, ir.If) for s in inner)
+    conditional = any(isinstance(s, ir.If) and not cpu_folds.asks(s) for s in inner)
     deep = any(folds_in(fold.body) or any(isinstance(s, ir.Loop | ir.If) for s in fold.body) for fold in folds)
     return not (conditional or deep) and all(map(is_innermost, loops)) and all(len(fold.loops) == 1 for fold in folds)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -12,10 +14,11 @@ from noyau.compiler.passes.normal_form import normalise
 from noyau.compiler.schedules.gpu import rows
 from noyau.compiler.schedules.gpu.strategies import on_gpu
 from noyau.dtypes import DType
+from noyau.ir.dims import DimOp
 from noyau.ir.loop_interpreter import run
 from noyau.ir.loop_verifier import check
-from noyau.ir.loops import Loop, TilePolicy, runs
-from noyau.ir.walk import every_statement
+from noyau.ir.loops import Axis, Loop, TilePolicy, runs
+from noyau.ir.walk import every_statement, loads_of, on_threads
 from noyau.kernels.programs.generate import Specialization, generate
 from tests.compiler.schedules.groups import residual_rms_norm, rotary, tile_sizes
 from tests.jobs.check.groups import layer_norm, rms_norm, softmax
@@ -125,26 +128,23 @@ def test_a_last_tile_is_on_its_own_only_where_every_loop_has_cells(k, monkeypatc
     assert np.array_equal(ran(used(scaled, 2, 2), x, y), y * (x * x).sum(-1, keepdims=True))
 
 
-def test_what_two_rounds_read_alike_is_loaded_once():
-    """Heads of an attention, which are turned by the same angles."""
-    (launch,) = kernel_of(rotary()).launches
-    assert "OUTER" in names_of(launch)
-
-
 @noyau.op("f32[heads, n, 2*k], f32[n, 2*k] -> f32[heads, n, 2*k]")
 def halves_swapped(x, table):
     half = x.shape[-1] // 2
     return np.concatenate([x[..., half:], x[..., :half]], -1) * table
 
 
-def test_rounds_are_taken_together_where_rows_begin_at_multiples_of_16_bytes():
+def test_rows_that_read_cells_in_common_follow_each_other():
+    """Rows of all heads, which are turned by the same angles: where they lie needs no division."""
     kernel = used(halves_swapped, 3, 2)
-    assert ["OUTER" in names_of(launch) for launch in kernel.launches] == [True, False, False]
-    sizes = {TilePolicy.COVERING: 8, TilePolicy.SHARING: 2, TilePolicy.ALIGNMENT: 4, TilePolicy.GROWING: 4}
-    numbers = tile_sizes(kernel, sizes)
-    numbers |= {str(t.size): 2 for t in kernel.launches[0].tiles if t.name == "OUTER"}
+    for launch in kernel.launches:
+        assert sum("n" in loop.extent.names for loop in on_threads(launch.body)[1]) == 1
+        places = {load.index for load in loads_of(launch.body) if load.buffer == "x"}
+        assert places
+        assert not any(isinstance(atom, DimOp) for (at,) in places for atoms, _ in at.terms for atom in atoms)
+    numbers = tile_sizes(kernel, SIZES | {TilePolicy.COVERING: 16, TilePolicy.LIMITED: 4})
     noise = np.random.default_rng(0)
-    for heads, n, k in ((3, 5, 8), (1, 1, 16), (2, 3, 6)):
+    for heads, n, k in ((3, 5, 8), (1, 1, 16), (2, 3, 6), (0, 2, 4), (2, 0, 4)):
         x, table = (noise.standard_normal(shape).astype(np.float32) for shape in ((heads, n, k), (n, k)))
         (got,) = run(kernel, [x, table], seed=heads, sizes=numbers)
         assert np.array_equal(got, np.concatenate([x[..., k // 2 :], x[..., : k // 2]], -1) * table)
@@ -156,3 +156,23 @@ def test_what_is_stored_of_several_pieces_is_stored_last():
     cells = [s for s in every_statement(launch.body) if isinstance(s, Loop)][-1].body
     kinds = [type(s).__name__ for s in cells]
     assert kinds == sorted(kinds) == ["Let"] * kinds.count("Let") + ["Store"] * 2
+
+
+@noyau.op("f32[n, m], i64[n] -> f32[n, m]")
+def named_cells(x, at):
+    return np.where(np.arange(x.shape[1]) == at[:, None], x * x[np.arange(x.shape[0]), at][:, None], x)
+
+
+def test_long_rows_without_folds_are_in_pieces_of_which_a_program_has_one():
+    """A program for each row would leave most of a GPU idle where rows are few."""
+    wanted = Specialization(named_cells.usual((DType.F32, DType.I64), (2, 1)), {}, layouts=(PACKED,) * 2)
+    (kernel,) = generate(named_cells.description, wanted, "triton").program.kernels
+    launch = kernel.launches[-1]
+    assert [loop.var for loop in on_threads(launch.body)[1]] == ["#i0", "#piece"]
+    assert not any(isinstance(s, Loop) and s.axis is Axis.SERIAL for s in every_statement(launch.body))
+    assert not launch.hints.shares_inputs  # a number for each row is no tile of cells
+    alone, noise = replace(kernel, launches=(replace(launch, when=None),)), np.random.default_rng(0)
+    for n, m in ((3, 21), (1, 8), (5, 16)):
+        x, at = noise.integers(-3, 4, (n, m)).astype(np.float32), noise.integers(0, m, n)
+        (got,) = run(alone, [x, at], seed=m, sizes=tile_sizes(kernel, SIZES | {TilePolicy.LIMITED: 4}))
+        assert np.array_equal(got, named_cells(x, at))

@@ -46,3 +46,5 @@ def test_states_of_columns_are_left_for_a_later_launch():
     first, second = hints_of(reduced("sum", "rows", "n", axes=(0,)))
     assert first.reads_once
     assert not second.reads_once
+    assert not first.follows
+    assert second.follows
