@@ -62,7 +62,7 @@ def _without_raise(function: Callable[..., Any]) -> Callable[..., Any]:
     def compute(*values: Any) -> Any:
         try:
             return function(*values)
-        except ValueError:
+        except (ValueError, TypeError):  # of a short float
             return getattr(np, _IN_NUMPY.get(function.__name__, function.__name__), lambda *_: math.nan)(*values)
         except OverflowError:
             return math.inf
@@ -70,7 +70,15 @@ def _without_raise(function: Callable[..., Any]) -> Callable[..., Any]:
     return compute
 
 
-_IN_NUMPY = {"log": "log", "pow": "power", "fmod": "fmod", "acos": "arccos", "asin": "arcsin", "acosh": "arccosh"}
+_IN_NUMPY = {
+    "remainder": "",
+    "log": "log",
+    "pow": "power",
+    "fmod": "fmod",
+    "acos": "arccos",
+    "asin": "arcsin",
+    "acosh": "arccosh",
+}
 _NAMES = {name: value for name, value in vars(math).items() if not name.startswith("_")}
 MATH = SimpleNamespace(**{name: _without_raise(each) if callable(each) else each for name, each in _NAMES.items()})
 BUILTINS = {"zip": partial(_zip_parts)}  # no function with a file, whose lines would be told

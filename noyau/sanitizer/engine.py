@@ -23,6 +23,7 @@ _TYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "shadow_new": (_STRUCT, ()),
     "shadow_free": (None, (_STRUCT,)),
     "shadow_memory": (_I32, (_STRUCT, _I64, _I32)),
+    "shadow_split": (_I32, (_STRUCT, _I32, _I64)),
     "shadow_forget": (None, (_STRUCT, _I32)),
     "shadow_region": (None, (_STRUCT, _I32)),
     "shadow_enter": (None, (_STRUCT, _I64, _I32, _I32, _I32, _I32)),
@@ -111,6 +112,11 @@ class Shadow:
         if number < 0:
             raise MemoryError(f"there is no memory for the shadow of {cells} cells; check smaller arrays")
         return number
+
+    def split(self, memory: int, parts: int) -> None:
+        """Each cell of a memory becomes so many, of which the same is known. MemoryError without room."""
+        if not self._library.shadow_split(self.handle, memory, parts):
+            raise MemoryError("there is no memory for the shadow of narrower cells; check smaller arrays")
 
     def forget(self, memory: int) -> None:
         self._library.shadow_forget(self.handle, memory)
