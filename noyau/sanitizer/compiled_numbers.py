@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
-from types import SimpleNamespace
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -43,6 +43,16 @@ def names_of(function: Any) -> dict[str, Any]:
     """The names that a function looks up: the globals of its module, and what its closure holds."""
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     return {**function.__globals__, **{name: cell.cell_contents for name, cell in cells}}
+
+
+def calls_view(function: Any, seen: tuple[Any, ...] = ()) -> bool:
+    """Whether a function, or one of Numba's that it names, may take memory for another dtype."""
+    plain = getattr(function, "py_func", function)
+    if not isinstance(plain, FunctionType) or plain in seen:
+        return False
+    names, known = {*plain.__code__.co_names, *plain.__code__.co_freevars}, names_of(plain)
+    called = (known[each] for each in names & known.keys() if hasattr(known[each], "py_func"))
+    return "view" in names or any(calls_view(each, (*seen, plain)) for each in called)
 
 
 def divisor(value: Any) -> Any:

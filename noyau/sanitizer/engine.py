@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Sequence
 from enum import IntEnum
 from functools import cache
@@ -207,6 +208,30 @@ class Shadow:
         count = self.count
         array = (_Finding * count).from_address(self._library.shadow_findings(self.handle)) if count else ()
         return [_observation_of(each) for each in array]
+
+
+def part_bytes(dtype: np.dtype) -> int:
+    """The bytes of the parts that elements consist of: of fields, of the two halves of a complex number."""
+    if dtype.subdtype is not None:
+        return part_bytes(dtype.base)
+    parts = [size for each, place, *_ in (dtype.fields or {}).values() for size in (place, part_bytes(each))]
+    return math.gcd(dtype.itemsize, *parts) if parts else max(1, dtype.itemsize // (2 if dtype.kind == "c" else 1))
+
+
+def root_of(array: np.ndarray) -> np.ndarray:
+    """The packed array of NumPy that an array is a view of, or itself."""
+    root = array
+    while isinstance(root.base, np.ndarray):
+        root = root.base
+    return root if root.itemsize and root.flags.c_contiguous else array
+
+
+def cells_of(view: np.ndarray, root: np.ndarray, unit: int) -> np.ndarray:
+    """The first cells, of `unit` bytes, of the elements of a view in the array that it is a view of."""
+    cells = np.arange(root.nbytes // unit)
+    start = (view.__array_interface__["data"][0] - root.__array_interface__["data"][0]) // unit
+    strides = [step // unit * cells.itemsize for step in view.strides]
+    return np.lib.stride_tricks.as_strided(cells[start:], view.shape, strides)
 
 
 def _observation_of(finding: Any) -> Observation:

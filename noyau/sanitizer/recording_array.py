@@ -9,14 +9,15 @@ import math
 import sys
 from array import array
 from collections.abc import Callable, Iterator, Sequence
-from types import CodeType, FrameType, FunctionType
+from types import CodeType, FrameType
 from typing import Any
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from noyau.errors import FindingKind, UnsupportedError
-from noyau.sanitizer.engine import Shadow
+from noyau.sanitizer.compiled_numbers import calls_view
+from noyau.sanitizer.engine import Shadow, cells_of, part_bytes, root_of
 from noyau.sanitizer.records import ACCESSES, Access, Site, WatchedMemory
 
 READ, WRITE, ATOMIC, SAME = map(int, (Access.READ, Access.WRITE, Access.ATOMIC, Access.SAME_WRITE))
@@ -111,8 +112,9 @@ class Recorder:
     def written_elements(self, memory: int) -> np.ndarray:
         """A mask of the elements of a memory of which some owner wrote a part."""
         size, width = math.prod(self.memories[memory].shape), self.memories[memory].width
-        mask: np.ndarray = self.shadow.written_cells(memory, size * width).reshape(size, width).any(axis=1)
-        return mask
+        mask: np.ndarray = self.shadow.written_cells(memory, size * width)
+        written: np.ndarray = mask.reshape(size, width).max(axis=1, initial=False)
+        return written
 
     def play(self) -> None:
         """Hand the notes to the shadow. TooManyError past the limit."""
@@ -245,8 +247,8 @@ class Recording(NDArrayOperatorsMixin):
 
     def touch(self, cells: Any, access: int, site: int) -> None:
         """Note an access to elements, by the first cells of each."""
-        each = np.asarray(cells)
-        self.recorder.touch_all(self.memory, each if self.width == 1 else spread(each, self.width), access, site)
+        each = np.asarray(cells)[..., None] + np.arange(self.width)  # which are all of it
+        self.recorder.touch_all(self.memory, each, access, site)
 
     def inside(self, key: Any, access: int, site: int) -> Any:
         """The key, once each index is found to be within its axis; None where one is outside."""
@@ -427,44 +429,6 @@ class ArrayRecord:
         self._field(name).put(self._key, value, site)
 
     __getattr__, __setattr__ = __getitem__, __setitem__
-
-
-def part_bytes(dtype: np.dtype) -> int:
-    """The bytes of the parts that elements consist of: of fields, of the two halves of a complex number."""
-    if dtype.subdtype is not None:
-        return part_bytes(dtype.base)
-    parts = [size for each, place, *_ in (dtype.fields or {}).values() for size in (place, part_bytes(each))]
-    return math.gcd(dtype.itemsize, *parts) if parts else max(1, dtype.itemsize // (2 if dtype.kind == "c" else 1))
-
-
-def root_of(array: np.ndarray) -> np.ndarray:
-    """The packed array of NumPy that an array is a view of, or itself."""
-    root = array
-    while isinstance(root.base, np.ndarray):
-        root = root.base
-    return root if root.itemsize and root.flags.c_contiguous else array
-
-
-def cells_of(view: np.ndarray, root: np.ndarray, unit: int) -> np.ndarray:
-    """The first cells, of `unit` bytes, of the elements of a view in the array that it is a view of."""
-    cells = np.arange(root.nbytes // unit)
-    start = (view.__array_interface__["data"][0] - root.__array_interface__["data"][0]) // unit
-    strides = [step // unit * cells.itemsize for step in view.strides]
-    return np.lib.stride_tricks.as_strided(cells[start:], view.shape, strides)
-
-
-def spread(cells: np.ndarray, width: int) -> np.ndarray:
-    """All cells of elements, by the first of each."""
-    return cells[..., None] + np.arange(width)
-
-
-def calls_view(function: Any, seen: tuple[Any, ...] = ()) -> bool:
-    """Whether a function, or one that it names, may take memory for another dtype."""
-    plain = getattr(function, "py_func", function)
-    if not isinstance(plain, FunctionType) or plain in seen:
-        return False
-    names = plain.__code__.co_names
-    return "view" in names or any(calls_view(plain.__globals__.get(each), (*seen, plain)) for each in names)
 
 
 _VIEWING = frozenset({"reshape", "ravel", "transpose", "swapaxes", "squeeze", "diagonal"})

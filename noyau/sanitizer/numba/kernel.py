@@ -19,10 +19,11 @@ from noyau.errors import FindingKind, SignatureError, UnsupportedError
 from noyau.kernels.call import FunctionKernel
 from noyau.kernels.user_kernel import python_function
 from noyau.sanitizer.access_map import AccessMap, Owner, TracingShadow, map_of_writes
+from noyau.sanitizer.engine import root_of
 from noyau.sanitizer.numba.compiled import Fast, run_compiled
 from noyau.sanitizer.numba.interpreter import PrangeRuntime, Region, owner_text, plain_of, require_seen, rewritten_of
 from noyau.sanitizer.numba.rewrite import PrangeLoop
-from noyau.sanitizer.recording_array import Recorder, Recording, TooManyError, root_of
+from noyau.sanitizer.recording_array import Recorder, Recording, TooManyError
 from noyau.sanitizer.records import Access, Observation, Route, Site, WatchedRun, findings_of, unwritten
 from noyau.sanitizer.routes import KernelCase, copy_argument, restore, tuple_like
 from noyau.verify.findings import Finding

@@ -14,9 +14,9 @@ from noyau.dtypes import DType
 from noyau.ir.loop_interpreter import bind_sizes
 from noyau.ir.loops import Kernel, Role
 from noyau.kernels.programs.generate import BuiltProgram
+from noyau.sanitizer.engine import root_of
 from noyau.sanitizer.numba_cuda.kernel import MOST
 from noyau.sanitizer.numba_cuda.launch import SimulatedLaunch, WatchedArgument, configuration_of, launch_kernel
-from noyau.sanitizer.recording_array import root_of
 from noyau.sanitizer.records import Site, WatchedRun, unwritten
 from noyau.toolchain.numba.kernel import load, parameters_of
 from noyau.verify.findings import Finding

@@ -15,13 +15,13 @@ import numpy as np
 from noyau.errors import DeviceError, FindingKind, UnsupportedError
 from noyau.kernels.user_kernel import EXTENTS_MOST, Three, three
 from noyau.sanitizer.access_map import AccessMap, Writes, map_of_writes, place_in, thread_owner
-from noyau.sanitizer.engine import Shadow
+from noyau.sanitizer.engine import Shadow, root_of
 from noyau.sanitizer.lint.launches import short
 from noyau.sanitizer.numba_cuda.arrays import LaunchRecorder
 from noyau.sanitizer.numba_cuda.device import SimulatedDevice, conversion_of, stand_ins, word_of
 from noyau.sanitizer.numba_cuda.lockstep import LEFT_OUT, Lockstep
 from noyau.sanitizer.numba_cuda.rewrite import Twins
-from noyau.sanitizer.recording_array import ArrayRecord, TooManyError, root_of
+from noyau.sanitizer.recording_array import ArrayRecord, TooManyError
 from noyau.sanitizer.records import Access, Observation, Route, WatchedRun, findings_of
 
 BLOCK_MOST = 1024  # threads of a block, of every GPU since compute capability 2.0
