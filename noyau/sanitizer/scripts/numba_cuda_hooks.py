@@ -83,7 +83,7 @@ def install_hooks(session: ScriptSession, launch: Any = None) -> Iterator[None]:
             patch(undone, cuda, name, word)
         for name in ("device_array", "device_array_like"):  # what the host fills by itself holds values
             patch(undone, cuda, name, partial(hooks.empty, getattr(simulator, name)))
-        undone.enter_context(stood_in(session.note))
+        undone.enter_context(stood_in(session.note, hooks.jit))
         patch(undone, cuda, "to_device", partial(hooks.send, simulator.to_device))
         for name in ("copy_to_device", "__setitem__"):
             patch(undone, FakeCUDAArray, name, hooks.fill(getattr(FakeCUDAArray, name)))
