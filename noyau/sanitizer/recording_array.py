@@ -93,7 +93,7 @@ class Recorder:
         self.shadow.enter(self.owner)
         self.shadow.note(kind, memory, Access(access), site, index=index, axis=axis, extent=extent)
 
-    def set_unit(self, function: Any, values: Sequence[Any]) -> None:
+    def choose_unit(self, function: Any, values: Sequence[Any]) -> None:
         """Let the cells be those that a function, called with these values, may take apart."""
         arrays = [each for each in values if isinstance(each, np.ndarray)]
         pairs = [(root_of(each).dtype, each.dtype) for each in arrays]

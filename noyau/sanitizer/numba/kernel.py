@@ -67,7 +67,7 @@ class Watching:
     def __call__(self, *args: Any, **named: Any) -> Any:
         """The kernel's result, with arrays as NumPy's."""
         names = plain_of(self.function)[0].__code__.co_varnames
-        self.recorder.set_unit(self.function, args)
+        self.recorder.choose_unit(self.function, args)
         roots = Counter(id(root_of(each)) for each in args if isinstance(each, np.ndarray))
         self.shared = {root for root, count in roots.items() if count > 1}
         arguments = [self.record(each, name) for name, each in zip(names, args, strict=False)]

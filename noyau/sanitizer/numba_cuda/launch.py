@@ -161,7 +161,7 @@ def _run(
     function: Callable[..., Any], run: SimulatedLaunch, arguments: Sequence[WatchedArgument], held: Callable[[Any], Any]
 ) -> None:
     recorder, grid, block = run.recorder, run.configuration.grid, run.configuration.block
-    recorder.set_unit(function, [each.value for each in arguments])
+    recorder.choose_unit(function, [each.value for each in arguments])
     values = [_value(each, run) for each in arguments]
     device = SimulatedDevice(recorder, grid, block, run.configuration.shared_bytes)
 
