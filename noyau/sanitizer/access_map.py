@@ -32,9 +32,10 @@ class Writes:
             self.writes.append(rows)
             self.kept += len(rows)
 
-    def writers(self, memory: int, cells: int) -> tuple[Array, Array]:
-        """The last owner that wrote each cell of a memory, -1 for none, and the number of others that did before."""
-        rows = np.concatenate([*self.writes, np.zeros((0, 3), np.int64)])
+    def writers(self, memory: int, cells: int, width: int = 1) -> tuple[Array, Array]:
+        """The last owner that wrote each element of a memory, of `width` cells, -1 for none, and the number of others
+        that did before."""
+        rows = np.concatenate([*self.writes, np.zeros((0, 3), np.int64)]) // (1, width, 1)
         rows = rows[(rows[:, 0] == memory) & (rows[:, 1] >= 0) & (rows[:, 1] < cells)]
         last, others = np.full(cells, -1, np.int64), np.zeros(cells, np.int64)
         last[rows[:, 1]] = rows[:, 2]
@@ -66,6 +67,11 @@ class TracingShadow(Writes, Shadow):
             places = np.asarray(cells, np.int64).ravel()
             self.keep(np.stack([np.full_like(places, memory), places, np.full_like(places, self.owner)], 1))
         return super().touch_many(memory, cells, access, site, changed)
+
+    def split(self, memory: int, parts: int) -> None:
+        super().split(memory, parts)
+        for rows in self.writes:
+            rows[rows[:, 0] == memory, 1] *= parts
 
     def replay(self, rows: Any, count: int) -> None:
         super().replay(rows, count)
@@ -168,7 +174,7 @@ def map_of_writes(
     arrays, left = [], []
     for number, memory in memories.items():
         cells = int(np.prod(memory.shape))
-        last, others = traced.writers(number, cells)
+        last, others = traced.writers(number, cells, memory.width)
         if not (last >= 0).any():
             continue
         if cells > CELLS_MOST:

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
-from types import SimpleNamespace
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,16 @@ def names_of(function: Any) -> dict[str, Any]:
     return {**function.__globals__, **{name: cell.cell_contents for name, cell in cells}}
 
 
+def calls_view(function: Any, seen: tuple[Any, ...] = ()) -> bool:
+    """Whether a function, or one of Numba's that it names, may take memory for another dtype."""
+    plain = getattr(function, "py_func", function)
+    if not isinstance(plain, FunctionType) or plain in seen:
+        return False
+    names, known = {*plain.__code__.co_names, *plain.__code__.co_freevars}, names_of(plain)
+    called = (known[each] for each in names & known.keys() if hasattr(known[each], "py_func"))
+    return "view" in names or any(calls_view(each, (*seen, plain)) for each in called)
+
+
 def divisor(value: Any) -> Any:
     """A zero of Python that divides as NumPy's does: compiled code gives infinity, NaN, or what is undefined."""
     return np.asarray(value)[()] if isinstance(value, int | float | complex) and not value else value
@@ -62,7 +72,7 @@ def _without_raise(function: Callable[..., Any]) -> Callable[..., Any]:
     def compute(*values: Any) -> Any:
         try:
             return function(*values)
-        except ValueError:
+        except (ValueError, TypeError):  # of a short float
             return getattr(np, _IN_NUMPY.get(function.__name__, function.__name__), lambda *_: math.nan)(*values)
         except OverflowError:
             return math.inf
@@ -70,7 +80,10 @@ def _without_raise(function: Callable[..., Any]) -> Callable[..., Any]:
     return compute
 
 
-_IN_NUMPY = {"log": "log", "pow": "power", "fmod": "fmod", "acos": "arccos", "asin": "arcsin", "acosh": "arccosh"}
+_IN_NUMPY = {
+    "remainder": "", "log": "log", "pow": "power", "fmod": "fmod", "acos": "arccos", "asin": "arcsin",
+    "acosh": "arccosh",
+}  # fmt: skip
 _NAMES = {name: value for name, value in vars(math).items() if not name.startswith("_")}
 MATH = SimpleNamespace(**{name: _without_raise(each) if callable(each) else each for name, each in _NAMES.items()})
 BUILTINS = {"zip": partial(_zip_parts)}  # no function with a file, whose lines would be told

@@ -117,6 +117,28 @@ static memory_shadow *memory_of(const shadow *s, int32_t memory) {
     return memory >= 0 && memory < s->memory_count && s->memories[memory].cells ? s->memories + memory : NULL;
 }
 
+int32_t shadow_split(shadow *s, int32_t memory, int64_t parts) {
+    memory_shadow *m = memory_of(s, memory);
+    if (!m || parts < 1 || m->count > INT64_MAX / parts) return 0;
+    memory_shadow made = *m;
+    made.count *= parts;
+    made.cells = zeros(made.count, sizeof *made.cells), made.changes = zeros(made.count, sizeof *made.changes);
+    if (!made.cells || !made.changes) {
+        free(made.cells), free(made.changes);
+        return 0;
+    }
+    for (int64_t i = 0; i < made.count; ++i) made.cells[i] = m->cells[i / parts], made.changes[i] = m->changes[i / parts];
+    free(m->cells), free(m->changes);
+    *m = made;
+    for (int64_t i = 0; i < s->meeting_count; ++i)
+        if (s->meetings[i].memory == memory) s->meetings[i].cell *= parts;
+    for (int64_t i = 0; i < s->count; ++i) {
+        shadow_finding *found = s->findings + i;
+        if (found->memory == memory && found->axis < 0) found->cell *= parts, found->extent *= parts;
+    }
+    return 1;
+}
+
 void shadow_forget(shadow *s, int32_t memory) {
     memory_shadow *m = memory_of(s, memory);
     if (m) free(m->cells), free(m->changes), m->cells = NULL;

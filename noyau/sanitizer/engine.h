@@ -49,6 +49,8 @@ NOYAU_EXPORT void shadow_free(shadow *);
 
 /* A new memory of so many cells; its number, from 0, or -1 where there is no room. `is_set`: its cells hold values. */
 NOYAU_EXPORT int32_t shadow_memory(shadow *, int64_t cells, int32_t is_set);
+/* Each of its cells becomes so many, of which the same is known; whether there was room. */
+NOYAU_EXPORT int32_t shadow_split(shadow *, int32_t memory, int64_t parts);
 /* It is not touched again (its number stays taken). */
 NOYAU_EXPORT void shadow_forget(shadow *, int32_t memory);
 /* It is as new: its cells hold nothing, and nobody has touched them (the shared memory of the next block). */

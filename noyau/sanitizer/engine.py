@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Sequence
 from enum import IntEnum
 from functools import cache
@@ -20,25 +21,18 @@ _STRUCT = ctypes.c_void_p
 _ROW = 4  # int64 of a note for `replay`
 _I32, _I64 = ctypes.c_int32, ctypes.c_int64
 _TYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
-    "shadow_new": (_STRUCT, ()),
-    "shadow_free": (None, (_STRUCT,)),
-    "shadow_memory": (_I32, (_STRUCT, _I64, _I32)),
-    "shadow_forget": (None, (_STRUCT, _I32)),
-    "shadow_region": (None, (_STRUCT, _I32)),
-    "shadow_enter": (None, (_STRUCT, _I64, _I32, _I32, _I32, _I32)),
-    "shadow_fence": (None, (_STRUCT,)),
-    "shadow_touch": (_I32, (_STRUCT, _I32, _I64, _I32, _I32)),
+    "shadow_new": (_STRUCT, ()), "shadow_free": (None, (_STRUCT,)), "shadow_memory": (_I32, (_STRUCT, _I64, _I32)),
+    "shadow_split": (_I32, (_STRUCT, _I32, _I64)), "shadow_forget": (None, (_STRUCT, _I32)),
+    "shadow_region": (None, (_STRUCT, _I32)), "shadow_enter": (None, (_STRUCT, _I64, _I32, _I32, _I32, _I32)),
+    "shadow_fence": (None, (_STRUCT,)), "shadow_touch": (_I32, (_STRUCT, _I32, _I64, _I32, _I32)),
     "shadow_touch_many": (_I64, (_STRUCT, _I32, _STRUCT, _I64, _I32, _I32, _STRUCT)),
     "shadow_touch_each": (None, (_STRUCT, _STRUCT, _STRUCT, _I64, _I32, _STRUCT, _I32, _I32, _STRUCT, _I32)),
     "shadow_replay": (None, (_STRUCT, _STRUCT, _I64)),
     "shadow_note": (None, (_STRUCT, _I32, _I32, _I32, _I32, _I32, _I64, _I64, _I64, _I64)),
-    "shadow_unwritten": (_I64, (_STRUCT, _I32, _STRUCT)),
-    "shadow_written": (None, (_STRUCT, _I32, _STRUCT)),
-    "shadow_accesses": (_I64, (_STRUCT,)),
-    "shadow_count": (_I64, (_STRUCT,)),
-    "shadow_dropped": (_I64, (_STRUCT,)),
+    "shadow_unwritten": (_I64, (_STRUCT, _I32, _STRUCT)), "shadow_written": (None, (_STRUCT, _I32, _STRUCT)),
+    "shadow_accesses": (_I64, (_STRUCT,)), "shadow_count": (_I64, (_STRUCT,)), "shadow_dropped": (_I64, (_STRUCT,)),
     "shadow_findings": (_STRUCT, (_STRUCT,)),
-}
+}  # fmt: skip
 
 
 # Kinds by the numbers of engine.h, from 1 on.
@@ -111,6 +105,11 @@ class Shadow:
         if number < 0:
             raise MemoryError(f"there is no memory for the shadow of {cells} cells; check smaller arrays")
         return number
+
+    def split(self, memory: int, parts: int) -> None:
+        """Each cell of a memory becomes so many, of which the same is known. MemoryError without room."""
+        if not self._library.shadow_split(self.handle, memory, parts):
+            raise MemoryError("there is no memory for the shadow of narrower cells; check smaller arrays")
 
     def forget(self, memory: int) -> None:
         self._library.shadow_forget(self.handle, memory)
@@ -201,6 +200,30 @@ class Shadow:
         count = self.count
         array = (_Finding * count).from_address(self._library.shadow_findings(self.handle)) if count else ()
         return [_observation_of(each) for each in array]
+
+
+def part_bytes(dtype: np.dtype) -> int:
+    """The bytes of the parts that elements consist of: of fields, of the two halves of a complex number."""
+    if dtype.subdtype is not None:
+        return part_bytes(dtype.base)
+    parts = [size for each, place, *_ in (dtype.fields or {}).values() for size in (place, part_bytes(each))]
+    return math.gcd(dtype.itemsize, *parts) if parts else max(1, dtype.itemsize // (2 if dtype.kind == "c" else 1))
+
+
+def root_of(array: np.ndarray) -> np.ndarray:
+    """The packed array of NumPy that an array is a view of, or itself."""
+    root = array
+    while isinstance(root.base, np.ndarray):
+        root = root.base
+    return root if root.itemsize and root.flags.c_contiguous else array
+
+
+def cells_of(view: np.ndarray, root: np.ndarray, unit: int) -> np.ndarray:
+    """The first cells, of `unit` bytes, of the elements of a view in the array that it is a view of."""
+    cells = np.arange(root.nbytes // unit)
+    start = (view.__array_interface__["data"][0] - root.__array_interface__["data"][0]) // unit
+    strides = [step // unit * cells.itemsize for step in view.strides]
+    return np.lib.stride_tricks.as_strided(cells[start:], view.shape, strides)
 
 
 def _observation_of(finding: Any) -> Observation:

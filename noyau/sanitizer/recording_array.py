@@ -5,6 +5,7 @@ so slices, transposes, reshapes and what is picked out by other arrays map to ce
 
 from __future__ import annotations
 
+import math
 import sys
 from array import array
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +16,8 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from noyau.errors import FindingKind, UnsupportedError
-from noyau.sanitizer.engine import Shadow
+from noyau.sanitizer.compiled_numbers import calls_view
+from noyau.sanitizer.engine import Shadow, cells_of, part_bytes, root_of
 from noyau.sanitizer.records import ACCESSES, Access, Site, WatchedMemory
 
 READ, WRITE, ATOMIC, SAME = map(int, (Access.READ, Access.WRITE, Access.ATOMIC, Access.SAME_WRITE))
@@ -41,6 +43,8 @@ class Recorder:
         self.placed: dict[tuple[int, int], int] = {}  # the sites of instructions of watched files, by code and offset
         self._codes: list[CodeType] = []  # as long as they are here, no other code has their id
         self.signed: set[tuple[str, int]] = set()  # lines with an index that is written as a negative number
+        self.unit = 0  # what a cell's bytes divide, as where memory is taken for several dtypes
+        self.roots: dict[int, Recording] = {}  # arrays that others are views of, by their id
 
     # Where and who.
 
@@ -89,6 +93,29 @@ class Recorder:
         self.shadow.enter(self.owner)
         self.shadow.note(kind, memory, Access(access), site, index=index, axis=axis, extent=extent)
 
+    def choose_unit(self, function: Any, values: Sequence[Any]) -> None:
+        """Let the cells be those that a function, called with these values, may take apart."""
+        arrays = [each for each in values if isinstance(each, np.ndarray)]
+        pairs = [(root_of(each).dtype, each.dtype) for each in arrays]
+        parts = [part_bytes(each) for pair in pairs if pair[0] != pair[1] for each in pair]
+        self.unit = 1 if calls_view(function) else math.gcd(*parts)
+
+    def part_of_root(self, value: np.ndarray, name: str, *, is_set: bool = True) -> Recording:
+        """An array in the memory of the one that it is a view of, which is recorded once."""
+        root = root_of(value)
+        if id(root) not in self.roots:
+            self.roots[id(root)] = self.array(root, name, is_set=is_set)
+        whole = self.roots[id(root)]
+        unit = root.itemsize // whole.width
+        return whole if value is root else whole.part(value, cells_of(value, root, unit), value.itemsize // unit)
+
+    def written_elements(self, memory: int) -> np.ndarray:
+        """A mask of the elements of a memory of which some owner wrote a part."""
+        size, width = math.prod(self.memories[memory].shape), self.memories[memory].width
+        mask: np.ndarray = self.shadow.written_cells(memory, size * width)
+        written: np.ndarray = mask.reshape(size, width).max(axis=1, initial=False)
+        return written
+
     def play(self) -> None:
         """Hand the notes to the shadow. TooManyError past the limit."""
         self.shadow.replay(array("q", self.notes), len(self.notes) // 4)
@@ -98,25 +125,30 @@ class Recorder:
 
     def array(self, data: np.ndarray, name: str, *, is_set: bool = True) -> Recording:
         """An array of a memory of its own."""
-        memory = self.shadow.memory(data.size, is_set=is_set)
-        self.memories[memory] = WatchedMemory(name, data.shape)
+        width = max(1, data.itemsize // math.gcd(self.unit, part_bytes(data.dtype)))
+        memory = self.shadow.memory(data.size * width, is_set=is_set)
+        places = [(place * width // data.itemsize, of) for of, (_, place, *_) in (data.dtype.fields or {}).items()]
+        self.memories[memory] = WatchedMemory(name, data.shape, width=width, fields=tuple(sorted(places)))
         if not is_set:
             self.unset.add(memory)
-        return Recording(self, memory, data, np.arange(data.size).reshape(data.shape))
+        return Recording(self, memory, data, width * np.arange(data.size).reshape(data.shape), width)
 
 
 class Recording(NDArrayOperatorsMixin):
     """An array that notes what is read from it and written to it; else as an array of NumPy, except that an index
-    outside an axis is noted, read as 0 and written nowhere."""
+    outside an axis is noted, read as 0 and written nowhere. `cells`: of each element the first; `width`: how many of
+    its memory an element is."""
 
-    __slots__ = ("cells", "data", "length", "memory", "noted", "recorder", "shape", "start", "step", "steps")
+    __slots__ = ("cells", "data", "length", "memory", "noted", "recorder", "shape", "start", "step", "steps", "width")
     __array_priority__ = 1000
 
-    def __init__(self, recorder: Recorder, memory: int, data: np.ndarray, cells: np.ndarray) -> None:
-        self.recorder, self.memory, self.data, self.cells = recorder, memory, data, cells
+    def __init__(self, recorder: Recorder, memory: int, data: np.ndarray, cells: np.ndarray, width: int = 1) -> None:
+        self.recorder, self.memory, self.data, self.cells, self.width = recorder, memory, data, cells, width
         self.shape, self.noted = data.shape, ACCESSES * memory
-        self.start = cells.item((0,) * cells.ndim) if cells.size else 0
-        self.steps = tuple([step // 8 for step in cells.strides])  # cells is a view of 0, 1, 2...: each axis has a step
+        first, axes = (0,) * cells.ndim, range(cells.ndim if cells.size else 0)
+        self.start = cells.item(first) if cells.size else 0
+        seconds = ((*first[:axis], min(1, cells.shape[axis] - 1), *first[axis + 1 :]) for axis in axes)
+        self.steps = tuple([cells.item(each) - self.start for each in seconds]) if cells.size else first
         self.length: int = data.shape[0] if data.ndim == 1 else 0  # the short way
         self.step: int = self.steps[0] if data.ndim == 1 else 0
 
@@ -144,7 +176,7 @@ class Recording(NDArrayOperatorsMixin):
         if site is None:
             site = recorder.place(frame)
         cell = self.start + key * self.step if type(key) is int and 0 <= key < self.length else self.cell(key)
-        if cell < 0:
+        if cell < 0 or self.width > 1:
             return self.pick(key, site)
         notes = recorder.notes
         notes += (self.noted, cell, recorder.owner, site)
@@ -158,11 +190,11 @@ class Recording(NDArrayOperatorsMixin):
         if site is None:
             site = recorder.place(frame)
         cell = self.start + key * self.step if type(key) is int and 0 <= key < self.length else self.cell(key)
-        if cell < 0 or isinstance(value, Recording):
+        if cell < 0 or self.width > 1 or isinstance(value, Recording | ArrayRecord):
             self.put(key, value, site)
             return
         data, before = self.data, self.data[key]
-        data[key] = value
+        _set(data, key, value)
         after = data[key]
         is_same = before == after or (before != before and after != after)  # noqa: PLR0124  NaN stays NaN
         notes = recorder.notes
@@ -172,18 +204,30 @@ class Recording(NDArrayOperatorsMixin):
 
     def pick(self, key: Any, site: int) -> Any:
         """The value of `self[key]`: a number or a copy, whose cells are read, or a view, of which none is."""
+        if isinstance(key, str):
+            return self.field(key)
         plain_key = _plain(key, site)
         key = self.inside(plain_key, READ, site)
         if key is None:
-            nothing = np.broadcast_to(self.data.dtype.type(0), [max(1, extent) for extent in self.data.shape])
-            return nothing[_at_first(plain_key)]
+            zero = np.zeros(1, self.data.dtype)
+            nothing = np.broadcast_to(zero[0], [max(1, extent) for extent in self.data.shape])[_at_first(plain_key)]
+            return ArrayRecord(self.recorder.array(zero, "nothing"), 0) if isinstance(nothing, np.void) else nothing
         values, cells = self.data[key], self.cells[key]
+        if isinstance(values, np.void):
+            return ArrayRecord(self, key)
         if isinstance(values, np.ndarray) and np.may_share_memory(values, self.data):
-            return Recording(self.recorder, self.memory, values, cells)
-        self.recorder.touch_all(self.memory, np.asarray(cells), READ, site)
+            return self.part(values, cells, self.width)
+        self.touch(cells, READ, site)
         return self.recorder.array(values, "a copy") if isinstance(values, np.ndarray) else values
 
     def put(self, key: Any, value: Any, site: int) -> None:
+        if isinstance(value, ArrayRecord):
+            for name in value._array.data.dtype.names or ():
+                self.field(name).put(key, value[name], site)
+            return
+        if isinstance(key, str):
+            self.field(key).put(..., value, site)
+            return
         key = self.inside(_plain(key, site), WRITE, site)
         if key is None:
             return
@@ -194,12 +238,17 @@ class Recording(NDArrayOperatorsMixin):
     def write_cells(self, key: Any, value: Any, site: int) -> None:
         """Write, and note which of the cells held something else before."""
         before = np.array(self.data[key])
-        self.data[key] = value
+        _set(self.data, key, value)
         after, cells = np.asarray(self.data[key]), np.asarray(self.cells[key])
         same = (before == after) | ((before != before) & (after != after))  # noqa: PLR0124  NaN stays NaN
         rows = np.where(np.asarray(same), SAME, WRITE).ravel()
         for access in np.unique(rows).tolist():
-            self.recorder.touch_all(self.memory, cells.ravel()[rows == access], access, site)
+            self.touch(cells.ravel()[rows == access], access, site)
+
+    def touch(self, cells: Any, access: int, site: int) -> None:
+        """Note an access to elements, by the first cells of each."""
+        each = np.asarray(cells)[..., None] + np.arange(self.width)  # which are all of it
+        self.recorder.touch_all(self.memory, each, access, site)
 
     def inside(self, key: Any, access: int, site: int) -> Any:
         """The key, once each index is found to be within its axis; None where one is outside."""
@@ -232,13 +281,13 @@ class Recording(NDArrayOperatorsMixin):
 
     def read(self, site: int) -> np.ndarray:
         """All numbers, noted as read."""
-        self.recorder.touch_all(self.memory, self.cells, READ, site)
+        self.touch(self.cells, READ, site)
         return self.data
 
     def merge(self, function: Callable[..., Any], value: Any, site: int) -> Recording:
         """The array with a value merged into each cell, in whatever order owners come."""
         self.data[...] = function(self.data, value.read(site) if isinstance(value, Recording) else value)
-        self.recorder.touch_all(self.memory, self.cells, ATOMIC, site)
+        self.touch(self.cells, ATOMIC, site)
         return self
 
     # As NumPy has it.
@@ -283,9 +332,12 @@ class Recording(NDArrayOperatorsMixin):
             return self.transpose()
         if name == "flat":
             return self._flat()
-        if name in ("real", "imag"):
-            return Recording(self.recorder, self.memory, getattr(self.data, name), self.cells)
-        attribute = getattr(self.data, name)
+        if name in (self.data.dtype.names or ()):
+            return self.field(name)
+        if name in ("real", "imag") and self.data.dtype.kind == "c":
+            half = self.width // 2
+            return self.part(getattr(self.data, name), self.cells + half * (name == "imag"), half)
+        attribute = self if name == "real" else getattr(self.data, name)
         if not callable(attribute):
             return attribute
         if name in _VIEWING:
@@ -297,24 +349,40 @@ class Recording(NDArrayOperatorsMixin):
         return method
 
     def view(self, dtype: Any) -> Recording:
-        """The same cells as another dtype of the same width. UnsupportedError for another width."""
+        """The same cells as another dtype. UnsupportedError where an element of it is a part of a cell."""
         data = self.data.view(dtype)
-        if data.shape != self.cells.shape:
-            raise UnsupportedError(f"a view of {self.data.dtype} as {data.dtype}, of another width, cannot be watched")
-        return Recording(self.recorder, self.memory, data, self.cells)
+        width, rest = divmod(data.itemsize * self.width, self.data.itemsize)
+        if rest:
+            raise UnsupportedError(f"a view of {self.data.dtype} as {data.dtype} parts the cells that are watched")
+        cells = self.cells[..., :: max(1, data.itemsize // self.data.itemsize)] if self.data.ndim else self.cells
+        if data.shape != cells.shape:
+            cells = (cells[..., None] + width * np.arange(self.width // width)).reshape(data.shape)
+        return self.part(data, cells, width)
+
+    def field(self, name: str) -> Recording:
+        """A field of its records, with the axes of the field after its own."""
+        data, unit, fields = self.data[name], self.data.itemsize // self.width, self.data.dtype.fields
+        assert fields is not None
+        width, within = data.itemsize // unit, data.shape[self.data.ndim :]
+        cells = (self.cells + fields[name][1] // unit).reshape(*self.shape, *(1 for _ in within))
+        return self.part(data, cells + width * np.arange(math.prod(within)).reshape(within), width)
+
+    def part(self, data: np.ndarray, cells: np.ndarray, width: int) -> Recording:
+        """A part of its memory, as an array."""
+        return type(self)(self.recorder, self.memory, data, cells, width)
 
     def _flat(self) -> Recording:
         """Its cells along one axis. UnsupportedError where no view has them."""
         flat = self.data.reshape(-1)
         if not np.may_share_memory(flat, self.data) and flat.size:
             raise UnsupportedError("x.flat of an array that is not packed is not watched")
-        return Recording(self.recorder, self.memory, flat, self.cells.reshape(-1))
+        return self.part(flat, self.cells.reshape(-1), self.width)
 
     def _view(self, view: Callable[[np.ndarray], np.ndarray]) -> Recording:
         values, cells = view(self.data), view(self.cells)
         if np.may_share_memory(values, self.data) or not values.size:
-            return Recording(self.recorder, self.memory, values, cells)
-        self.recorder.touch_all(self.memory, cells, READ, self.recorder.site(sys._getframe(2)))
+            return self.part(values, cells, self.width)
+        self.touch(cells, READ, self.recorder.site(sys._getframe(2)))
         return self.recorder.array(values, "a copy")
 
     def __len__(self) -> int:
@@ -335,6 +403,32 @@ class Recording(NDArrayOperatorsMixin):
 
     def __repr__(self) -> str:
         return f"Recording({self.data!r})"
+
+
+class ArrayRecord:
+    """One record of an array, as a kernel has it: its fields, by name or number, are read and written in place."""
+
+    __slots__ = ("_array", "_key")
+    _array: Recording
+    _key: Any
+
+    def __init__(self, array: Recording, key: Any) -> None:
+        object.__setattr__(self, "_array", array)
+        object.__setattr__(self, "_key", key)
+
+    def _field(self, name: str | int) -> Recording:
+        names = self._array.data.dtype.names or ()
+        return self._array.field(name if isinstance(name, str) else names[name])
+
+    def __getitem__(self, name: Any) -> Any:
+        site = self._array.recorder.site(sys._getframe(1))
+        return self._field(name).pick(self._key, site)
+
+    def __setitem__(self, name: Any, value: Any) -> None:
+        site = self._array.recorder.site(sys._getframe(1))
+        self._field(name).put(self._key, value, site)
+
+    __getattr__, __setattr__ = __getitem__, __setitem__
 
 
 _VIEWING = frozenset({"reshape", "ravel", "transpose", "swapaxes", "squeeze", "diagonal"})
@@ -362,6 +456,14 @@ def _plain(value: Any, site: int) -> Any:
         parts = [_plain(each, site) for each in value]
         return tuple(parts) if isinstance(value, tuple) else parts
     return value.read(site) if isinstance(value, Recording) else value
+
+
+def _set(data: np.ndarray, key: Any, value: Any) -> None:
+    """Store a value; one that is too large for whole numbers wraps around, as compiled code has it."""
+    try:
+        data[key] = value
+    except OverflowError:
+        data[key] = np.asarray(value).astype(data.dtype)
 
 
 def _bare(value: Any) -> Any:

@@ -94,23 +94,27 @@ ALIGN = "give the pointer the alignment of what it points to"  # the remedy of a
 
 @dataclass(frozen=True, slots=True)
 class WatchedMemory:
-    """A block of watched memory, by its name and shape in the source; `is_one`: a variable, of no cells."""
+    """A block of watched memory, by its name and shape in the source; `is_one`: a variable, of no cells; `width`: the
+    cells of an element; `fields`: of a record, the first cells and the names."""
 
     name: str
     shape: tuple[int, ...]
     is_one: bool = False
+    width: int = 1
+    fields: tuple[tuple[int, str], ...] = ()
 
     def at(self, cell: int) -> tuple[int, ...]:
-        """The index of a cell of its packed shape."""
-        index = []
+        """The index in its packed shape of the element that has a cell."""
+        index, cell = [], cell // self.width
         for extent in reversed(self.shape):
             cell, position = divmod(cell, max(extent, 1))
             index.append(position)
         return tuple(reversed(index))
 
     def cell_text(self, cell: int) -> str:
-        """`x[3, 4]`."""
-        return self.name if self.is_one else f"{self.name}[{', '.join(map(str, self.at(cell))) or '()'}]"
+        """`x[3, 4]`; `x.field[3]`."""
+        names = [f"{self.name}.{name}" for place, name in self.fields if place <= cell % self.width]
+        return self.name if self.is_one else f"{[self.name, *names][-1]}[{', '.join(map(str, self.at(cell))) or '()'}]"
 
 
 _UNNAMED = WatchedMemory("memory", ())
@@ -228,6 +232,9 @@ def _finding(observation: Observation, route: Route, is_update: bool) -> Finding
     """An observation in words; `is_update`: of a line on which several owners update a cell."""
     site, other = route.site(observation.site), route.site(observation.other_site)
     memory, kind = route.memory(observation.memory), observation.kind
+    if kind in INDICES and observation.axis < 0:  # of cells, where an index along an axis is one of elements
+        cell, extent = (each // memory.width for each in (observation.cell, observation.extent))
+        observation = replace(observation, cell=cell, extent=extent)
     owners = [route.owner(each) for each in (observation.owner, observation.other_owner) if each >= 0]
     is_drawn = kind not in route.messages and observation.memory >= 0
     return Finding(
@@ -273,7 +280,7 @@ def unwritten(
     findings: list[Finding] = []
     for number, memory in memories.items():
         missed, first = holes(number)
-        if missed:
+        if missed := -(-missed // memory.width):
             many = f" and {missed - 1} more cells" if missed > 1 else ""
             message = f"{nobody} {memory.cell_text(first)}{many} of {math.prod(memory.shape)}"
             messages = {FindingKind.UNWRITTEN: lambda *_, text=message: text}
@@ -294,7 +301,8 @@ def _message(observation: Observation, route: Route) -> str:
     times = f" ({observation.count} times)" if observation.count > 1 else ""
     if observation.kind in INDICES:
         along = f" along axis {observation.axis}" if observation.axis >= 0 and len(memory.shape) > 1 else ""
-        where = f"at {observation.cell}{along}, which has {several(observation.extent, 'cell')}{times}"
+        cells = several(observation.extent, "cell")
+        where = f"at {observation.cell}{along}, which has {cells}{times}"
         is_below = observation.kind is FindingKind.NEGATIVE_INDEX
         hint = " (an index below 0 counts from the end here)" if is_below else ""
         return f"{who} {verb} {memory.name} {where}{hint}"

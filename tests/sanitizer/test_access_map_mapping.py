@@ -18,7 +18,7 @@ k[2, 4]: who writes out[10]
 
 def traced(last, others=None, kept=0):
     found = np.array(last), np.array(others if others is not None else [0] * len(last))
-    return SimpleNamespace(kept=kept, writers=lambda memory, cells: found)
+    return SimpleNamespace(kept=kept, writers=lambda memory, cells, width: found)
 
 
 def thread(number):

@@ -188,7 +188,8 @@ def main() -> int:
         except BaseException as error:  # noqa: BLE001  also Ctrl-C: what was seen until then is told
             if not isinstance(error, KeyboardInterrupt):
                 _print_traceback(error)
-            if lack := session.lacks.get(str(error), ""):
+            is_driver = type(error).__name__ == "CudaSupportError"  # what an unwatched launch ends in
+            if lack := session.lacks.get(str(error), "") or (is_driver and next(iter(session.lacks.values()), "")):
                 session.add("numba.cuda", "numba_cuda", str(path), "", None, lack)
             elif isinstance(error, UnsupportedError):
                 session.add(path.name, "triton", str(path), "", None, str(error))

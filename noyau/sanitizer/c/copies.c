@@ -4,6 +4,8 @@ typedef struct copy {
     char *to;
     const char *from;
     int64_t bytes, given; /* behind what is given come zeros */
+    const phase_barrier *barrier; /* that tells when it is done, else 0 */
+    uint64_t phase;
     uint32_t group;
     int32_t site;
 } copy;
@@ -14,9 +16,7 @@ static void write_copy(char *to, const char *from, int64_t bytes, int64_t given)
     __real_memset(to + given, 0, (size_t)(bytes - given));
 }
 
-void noyau_copy_begin(void *to, const void *from, int64_t bytes, int64_t zeros, const void *pc) {
-    const int site = site_of(pc);
-    const int64_t given = zeros < 0 || zeros > bytes ? 0 : bytes - zeros;
+static void start_copy(void *to, const void *from, int64_t bytes, int64_t given, const phase_barrier *barrier, int site) {
     touch_range(from, given, READ, site);
     touch_range(to, bytes, WRITE, site);
     copy *made = mode == GRID ? __real_malloc(sizeof *made) : 0;
@@ -24,28 +24,51 @@ void noyau_copy_begin(void *to, const void *from, int64_t bytes, int64_t zeros, 
         write_copy(to, from, bytes, given);
         return;
     }
-    *made = (copy){0, to, from, bytes, given, now->copy_group, site};
+    *made = (copy){0, to, from, bytes, given, barrier, barrier ? barrier->phase : 0, now->copy_group, site};
     if (now->copies) now->last_copy->next = made;
     else now->copies = made;
     now->last_copy = made, copies_open += 1;
     __real_memset(to, POISON, (size_t)bytes);
 }
 
+void noyau_copy_begin(void *to, const void *from, int64_t bytes, int64_t zeros, const void *pc) {
+    start_copy(to, from, bytes, zeros < 0 || zeros > bytes ? 0 : bytes - zeros, 0, site_of(pc));
+}
+
+void noyau_copy_until(void *to, const void *from, int64_t bytes, const phase_barrier *barrier, const void *pc) {
+    start_copy(to, from, bytes, bytes, barrier, site_of(pc));
+}
+
 void noyau_copy_commit(void) { now->copy_group += 1; }
 
-/* The copies of all groups but the last ones are done, as if the thread wrote now. */
-void noyau_copy_wait(unsigned left) {
-    for (copy *c = now->copies; c && c->group + left < now->copy_group; c = now->copies) {
-        touch_range(c->to, c->bytes, WRITE, c->site);
+/* Copies of a thread are done: those that a barrier tells of, of which a phase is over, as of their begin; else those of
+   all groups but the last ones, as if the thread wrote now. */
+static void finish_copies(fiber *f, const phase_barrier *barrier, unsigned left) {
+    copy **at = &f->copies;
+    for (copy *c = *at; c; c = *at) {
+        if (c->barrier != barrier || (barrier ? c->phase == barrier->phase : c->group + left >= f->copy_group)) {
+            f->last_copy = c, at = &c->next;
+            continue;
+        }
+        if (!barrier) touch_range(c->to, c->bytes, WRITE, c->site);
         write_copy(c->to, c->from, c->bytes, c->given);
-        now->copies = c->next, copies_open -= 1;
+        *at = c->next, copies_open -= 1;
         __real_free(c);
     }
 }
 
-/* What a thread that ends has not waited for is of no use to anybody. */
+void noyau_copy_wait(unsigned left) { finish_copies(now, 0, left); }
+
+static void end_phase(const phase_barrier *barrier) {
+    for (int i = 0; i < fiber_count && copies_open; ++i) finish_copies(fibers + i, barrier, 0);
+}
+
+/* What a thread that ends has not waited for is of no use to anybody, unless a barrier tells others of it. */
 static void drop_copies(void) {
-    for (copy *c = now->copies; c; c = now->copies) now->copies = c->next, copies_open -= 1, __real_free(c);
+    for (copy *c = now->copies; c; c = now->copies) {
+        if (c->barrier) write_copy(c->to, c->from, c->bytes, c->given);
+        now->copies = c->next, copies_open -= 1, __real_free(c);
+    }
 }
 
 /* Whether a copy still goes on at a cell that is read, which is a finding. */

@@ -97,8 +97,11 @@ uint64_t noyau_phase_arrive(phase_barrier *b, unsigned many, unsigned leave) {
     return phase;
 }
 
+static void end_phase(const phase_barrier *);
+
 int noyau_phase_is_over(const phase_barrier *b, uint64_t phase) {
     if (b->phase == phase) return 0;
+    end_phase(b);
     if (mode == GRID && now->time >> 12 < block_epoch) now->time = block_epoch << 12;
     return 1;
 }

@@ -334,13 +334,9 @@ def _pushing(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def require_seen(value: Any, name: str, place: str) -> None:
-    """UnsupportedError for arrays of records and for lists, sets and dicts, whose accesses are not seen."""
-    what, remedy = "", "give arrays, or a tuple of them"
-    if isinstance(value, np.ndarray) and value.dtype.names is not None:
-        what, remedy = "an array of records", "give each field an array of its own"
-    elif isinstance(value, _CONTAINERS):
-        what = f"a {type(value).__name__}"
-    if what:
+    """UnsupportedError for lists, sets and dicts, whose accesses are not seen."""
+    if isinstance(value, _CONTAINERS):
+        what, remedy = f"a {type(value).__name__}", "give arrays, or a tuple of them"
         raise UnsupportedError(f"{place}: {name} is {what}, whose accesses are not seen: {remedy}")
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -19,11 +19,12 @@ from noyau.errors import FindingKind, SignatureError, UnsupportedError
 from noyau.kernels.call import FunctionKernel
 from noyau.kernels.user_kernel import python_function
 from noyau.sanitizer.access_map import AccessMap, Owner, TracingShadow, map_of_writes
+from noyau.sanitizer.engine import root_of
 from noyau.sanitizer.numba.compiled import Fast, run_compiled
 from noyau.sanitizer.numba.interpreter import PrangeRuntime, Region, owner_text, plain_of, require_seen, rewritten_of
 from noyau.sanitizer.numba.rewrite import PrangeLoop
 from noyau.sanitizer.recording_array import Recorder, Recording, TooManyError
-from noyau.sanitizer.records import Access, Observation, Route, Site, WatchedMemory, WatchedRun, findings_of, unwritten
+from noyau.sanitizer.records import Access, Observation, Route, Site, WatchedRun, findings_of, unwritten
 from noyau.sanitizer.routes import KernelCase, copy_argument, restore, tuple_like
 from noyau.verify.findings import Finding
 
@@ -54,6 +55,7 @@ class Watching:
     carried: dict[str, tuple[PrangeLoop, int]] = field(default_factory=dict)
     outlived: set[str] = field(default_factory=set)  # of these names those that are read after their loop
     returned: list[Recording] = field(default_factory=list)
+    shared: Collection[int] = ()  # arrays of which several arguments are views, by `id`
     run: PrangeRuntime = field(init=False)
     note: str = ""
     fast: Fast | None = None
@@ -65,6 +67,9 @@ class Watching:
     def __call__(self, *args: Any, **named: Any) -> Any:
         """The kernel's result, with arrays as NumPy's."""
         names = plain_of(self.function)[0].__code__.co_varnames
+        self.recorder.choose_unit(self.function, args)
+        roots = Counter(id(root_of(each)) for each in args if isinstance(each, np.ndarray))
+        self.shared = {root for root, count in roots.items() if count > 1}
         arguments = [self.record(each, name) for name, each in zip(names, args, strict=False)]
         options = {name: self.record(each, name) for name, each in named.items()}
         function = self.run.function_of(self.function)
@@ -90,8 +95,10 @@ class Watching:
         self.was_cut = True
         unset = frozenset(self.recorder.memories[memory].name for memory in self.memories.values())
         try:
-            self.fast = run_compiled(self.function, args, unset)
+            self.fast = None if self.shared else run_compiled(self.function, args, unset)
         except UnsupportedError:
+            self.fast = None
+        if self.fast is None:
             self.note = f"ended after {self.recorder.shadow.accesses} accesses"
 
     @property
@@ -113,6 +120,8 @@ class Watching:
         if not isinstance(value, np.ndarray):
             return value
         output = self.outputs.get(id(value))
+        if id(root_of(value)) in self.shared:
+            return self.recorder.part_of_root(value, name)
         recording = self.recorder.array(value, name, is_set=output is None)
         if output is not None:
             self.memories[output] = recording.memory
@@ -196,7 +205,10 @@ class Watching:
         sizes = {memory: math.prod(each.shape) for memory, each in self.recorder.memories.items()}
         empty = (each for each in self.returned if each.memory in self.recorder.unset)
         empty = (each for each in empty if each.data.size == sizes[each.memory])  # no part of an array
-        memories |= {each.memory: WatchedMemory("the result", each.data.shape) for each in empty}
+        memories |= {
+            each.memory: replace(self.recorder.memories[each.memory], name="the result", shape=each.data.shape)
+            for each in empty
+        }
         place, route = Site.of(*self.place), self.route(op, kernel, size)
         return unwritten(memories, self.recorder.shadow.unwritten, "nobody writes", place, route)
 

@@ -20,8 +20,8 @@ from noyau.errors import FindingKind, UnsupportedError
 from noyau.hosts.numpy.c_library import Library
 from noyau.hosts.numpy.fast_calls import reads_scalars
 from noyau.sanitizer.engine import ReplayEvent, Shadow
-from noyau.sanitizer.recording_array import ATOMIC, READ, SAME, WRITE, Recorder, Recording, TooManyError
-from noyau.sanitizer.records import ACCESSES, Access, WatchedMemory
+from noyau.sanitizer.recording_array import ATOMIC, READ, SAME, WRITE, ArrayRecord, Recorder, Recording, TooManyError
+from noyau.sanitizer.records import ACCESSES, Access
 from noyau.toolchain.c import compiler as c_compiler
 
 ROWS = 4096  # that wait before they are handed on
@@ -129,7 +129,6 @@ class LaunchRecorder(Recorder):
     def __init__(self, most: int = 1 << 62, shadow: Shadow | None = None, *, goes_on: bool = False) -> None:
         super().__init__(most, shadow)
         self.unordered: set[int] = set()  # sites where atomics add to floats
-        self.fields: dict[tuple[int, str], int] = {}  # the memories of the fields of records
         self._replay = _Replay(self.shadow, most, goes_on)
         self.ran = self._replay.sites  # of accesses that were made
         self.queue = Queue(DeviceArray, self._replay)
@@ -181,7 +180,7 @@ class LaunchRecorder(Recorder):
 
     def array(self, data: np.ndarray, name: str, *, is_set: bool = True) -> DeviceArray:
         whole = super().array(data, name, is_set=is_set)
-        return DeviceArray(self, whole.memory, data, whole.cells)
+        return DeviceArray(self, whole.memory, data, whole.cells, whole.width)
 
 
 @dataclass(slots=True)
@@ -206,14 +205,12 @@ class _Replay:
 
 class DeviceArray(Recording):
     """An array in a kernel. Numbers that are read compute as on the device: whole ones up to 63 bits in 64. `layout`:
-    the address of what accesses.c reads, else None; `width`: how many cells of its memory one of its own is, where
-    arrays of several dtypes share it."""
+    the address of what accesses.c reads, else None."""
 
-    __slots__ = ("_words", "is_plain", "layout", "number", "size", "width")
+    __slots__ = ("_words", "is_plain", "layout", "number", "size")
 
     def __init__(self, recorder: Recorder, memory: int, data: np.ndarray, cells: np.ndarray, width: int = 1) -> None:
-        super().__init__(recorder, memory, data, cells)
-        self.width = width
+        super().__init__(recorder, memory, data, cells, width)
         self.number, self.size = number_of(data.dtype), int(data.size)
         self.is_plain = data.dtype.names is None
         self._words = layout_of(data, memory, self.start, self.steps, width)
@@ -225,23 +222,23 @@ class DeviceArray(Recording):
         if cell >= 0 and self.is_plain:
             self._note(READ, cell, site)
             return self.number(self.data[key])
-        if not self.is_plain and self.inside(key, READ, site) is not None:
-            return DeviceRecord(self, key) if cell >= 0 else self._like(self.pick(key, site))
-        item = self.pick(key, site)
-        if isinstance(item, np.ndarray):  # outside: zeros of that shape
-            return item
-        return self._like(item) if isinstance(item, Recording) else self.number(item)
+        return self.pick(key, site)
+
+    def pick(self, key: Any, site: int) -> Any:
+        item = super().pick(key, site)
+        return self.number(item) if isinstance(item, np.generic) else item  # outside: zeros of that shape
 
     def __setitem__(self, key: Any, value: Any) -> None:
         site = self.recorder.site(sys._getframe(1))
         cell = self.cell(key)
-        if isinstance(value, DeviceRecord):
-            for name in value._array.data.dtype.names or ():
-                self.field(name)[key] = value[name]
-        elif cell >= 0:
+        if cell >= 0 and self.is_plain:
             self._store(key, cell, value, WRITE, site)
         else:
-            self.put(key, value if isinstance(value, Recording) else convert_number(value, self.data.dtype), site)
+            self.put(key, value, site)
+
+    def put(self, key: Any, value: Any, site: int) -> None:
+        is_part = isinstance(value, Recording | ArrayRecord)
+        super().put(key, value if is_part else convert_number(value, self.data.dtype), site)
 
     def change(
         self, key: Any, change: Callable[[Any], Any], frame: FrameType, *, sums: bool = False, how: int = ATOMIC
@@ -259,17 +256,6 @@ class DeviceArray(Recording):
         number = self.number(before)
         self._store(key, self.cells.item(key), change(number), how, site)
         return number
-
-    def field(self, name: str) -> DeviceArray:
-        """A field of its records, as an array with a memory of its own. UnsupportedError for one that is an array."""
-        data, fields = self.data[name], self.launch.fields
-        if data.shape != self.shape:
-            raise UnsupportedError(f"the field {name} of a record is an array, which cannot be watched; take numbers")
-        if (self.memory, name) not in fields:
-            whole = self.launch.memories[self.memory]
-            number = fields[self.memory, name] = self.launch.shadow.memory(math.prod(whole.shape), is_set=True)
-            self.launch.memories[number] = WatchedMemory(f"{whole.name}.{name}", whole.shape)
-        return DeviceArray(self.recorder, fields[self.memory, name], data, self.cells)
 
     @property
     def launch(self) -> LaunchRecorder:
@@ -289,45 +275,6 @@ class DeviceArray(Recording):
         launch = self.launch
         for each in range(cell, cell + self.width):
             launch.note(self.noted + access, each, launch.queue.owner, site)
-
-    def __getattr__(self, name: str) -> Any:
-        part = super().__getattr__(name)
-        return self._like(part) if name in ("real", "imag") else part
-
-    def view(self, dtype: Any) -> Recording:
-        """The same cells as another dtype, one element of which is one of them or several."""
-        data, width = self.data.view(dtype), self.data.itemsize
-        if data.itemsize % width:
-            return super().view(dtype)
-        many = data.itemsize // width
-        return DeviceArray(self.recorder, self.memory, data, self.cells[..., ::many], self.width * many)
-
-    def _view(self, view: Callable[[np.ndarray], np.ndarray]) -> Recording:
-        return self._like(super()._view(view))
-
-    def _like(self, recording: Recording) -> DeviceArray:
-        width = self.width if recording.memory == self.memory else 1
-        return DeviceArray(self.recorder, recording.memory, recording.data, recording.cells, width)
-
-
-class DeviceRecord:
-    """One record of an array, as a kernel has it: its fields are read and written in place."""
-
-    __slots__ = ("_array", "_key")
-    _array: DeviceArray
-    _key: Any
-
-    def __init__(self, array: DeviceArray, key: Any) -> None:
-        object.__setattr__(self, "_array", array)
-        object.__setattr__(self, "_key", key)
-
-    def __getitem__(self, name: str) -> Any:
-        return self._array.field(name)[self._key]
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        self._array.field(name)[self._key] = value
-
-    __getattr__, __setattr__ = __getitem__, __setitem__
 
 
 def number_of(dtype: np.dtype) -> Callable[[Any], Any]:

@@ -8,10 +8,9 @@ import operator
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache, partial
 from importlib import import_module
-from importlib.util import find_spec
 from types import FrameType, FunctionType, SimpleNamespace
 from typing import Any
 
@@ -34,7 +33,7 @@ from noyau.toolchain.libdevice import OF_PATTERNS, function_of
 
 AXES = ("x", "y", "z")
 _REGISTRIES = [templates.builtin_registry]
-if find_spec("numba.cuda.typing.templates") is not None:  # of the package numba-cuda
+with suppress(ImportError, AttributeError):  # of the package numba-cuda, where it has one of its own
     _REGISTRIES.insert(0, import_module("numba.cuda.typing.templates").builtin_registry)
 _DYNAMIC = (0, 0)  # the key of the first array of dynamic shared memory
 
@@ -73,8 +72,8 @@ class SimulatedDevice:
         """Half precision and short vectors as Numba's own simulator has them; nothing else is known."""
         if name == "fp16":
             return FakeCUDAFp16()
-        if name in vector_types or name in _HINTED:
-            return vector_types.get(name) or _HINTED[name]
+        if name in _WORDS:
+            return _WORDS[name]
         frame = sys._getframe(1)
         place = f"line {frame.f_lineno} of {frame.f_code.co_filename}"
         raise UnsupportedError(f"numba.cuda.{name} cannot be watched without a GPU ({place})")
@@ -136,12 +135,12 @@ class SimulatedDevice:
     def _dynamic_array(self, dtype: np.dtype, name: str) -> DeviceArray:
         """An array of no cells: all of the bytes that the launch gives, as every other one of that block has them."""
         first, count = self._shared.get(_DYNAMIC), self.dynamic_bytes // dtype.itemsize
-        width, rest = divmod(dtype.itemsize, dtype.itemsize if first is None else first.data.itemsize)
+        width, rest = divmod(dtype.itemsize, dtype.itemsize if first is None else first.data.itemsize // first.width)
         if first is None or rest:  # of a narrower dtype than the cells that are watched: where they meet is not seen
             whole = self._recorder.array(np.zeros(count, dtype), name, is_set=False)
             return self._shared.setdefault(_DYNAMIC, whole) if first is None else whole
         data = first.data.view(np.uint8)[: count * dtype.itemsize].view(dtype)
-        return DeviceArray(self._recorder, first.memory, data, first.cells[: count * width : width], width)
+        return DeviceArray(self._recorder, first.memory, data, width * np.arange(count), width)
 
     def _local_array(self, shape: Any, dtype: Any, alignment: int | None = None) -> DeviceArray:
         array = self._recorder.array(np.zeros(shape, _dtype(dtype)), _name_in(sys._getframe(1), "local"), is_set=False)
@@ -237,6 +236,8 @@ _STANDING = (
 # Loads and stores with a hint for the cache.
 _HINTED: dict[str, Any] = dict.fromkeys(("ldca", "ldcg", "ldcs", "ldlu", "ldcv"), operator.getitem)
 _HINTED |= dict.fromkeys(("stcg", "stcs", "stwb", "stwt"), operator.setitem)
+_VECTORS = {name: each for key, each in vector_types.items() for name in (key, *getattr(each, "aliases", ()))}
+_WORDS = _HINTED | _VECTORS
 
 
 @cache
@@ -256,7 +257,7 @@ def stand_ins(device: SimulatedDevice) -> dict[int, Any]:
     by_identity: dict[int, Any] = {id(cuda): device, id(numba): with_device, id(math): MATH}
     by_identity |= {id(getattr(cuda, name)): getattr(device, name) for name in _STANDING if hasattr(cuda, name)}
     by_identity |= {id(getattr(cuda.atomic, name)): word for name, word in vars(ATOMIC).items()}
-    by_identity |= {id(getattr(cuda, name)): word for name, word in _HINTED.items() if hasattr(cuda, name)}
+    by_identity |= {id(getattr(cuda, name)): word for name, word in _WORDS.items() if hasattr(cuda, name)}
     by_identity |= {id(cuda.cg.this_grid): device.cg.this_grid} | _libdevice()
     by_identity |= {id(getattr(math, name)): word for name, word in vars(MATH).items() if callable(word)}
     return by_identity

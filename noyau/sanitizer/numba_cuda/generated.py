@@ -14,8 +14,9 @@ from noyau.dtypes import DType
 from noyau.ir.loop_interpreter import bind_sizes
 from noyau.ir.loops import Kernel, Role
 from noyau.kernels.programs.generate import BuiltProgram
+from noyau.sanitizer.engine import root_of
 from noyau.sanitizer.numba_cuda.kernel import MOST
-from noyau.sanitizer.numba_cuda.launch import SimulatedLaunch, WatchedArgument, configuration_of, launch_kernel, root_of
+from noyau.sanitizer.numba_cuda.launch import SimulatedLaunch, WatchedArgument, configuration_of, launch_kernel
 from noyau.sanitizer.records import Site, WatchedRun, unwritten
 from noyau.toolchain.numba.kernel import load, parameters_of
 from noyau.verify.findings import Finding
@@ -68,7 +69,7 @@ class SimulatedCall:
         self.runs.append(run := launch_kernel(function, configuration_of(launch), arguments, MOST))
         for each in arguments:
             if isinstance(each.is_set, np.ndarray):
-                mask = run.recorder.shadow.written_cells(run.arrays[each.name], each.is_set.size)
+                mask = run.recorder.written_elements(run.arrays[each.name])
                 each.is_set[...] |= mask.reshape(each.is_set.shape)
 
     def findings(self, op: str, name: str, size: str) -> Iterator[Finding]:
@@ -77,9 +78,12 @@ class SimulatedCall:
         code = self.names[self.kernel.name].__code__
         for output in self.memory[: len(self.kernel.of(Role.OUTPUT))]:
             missed = np.flatnonzero(~self.written[id(output)])
-            run = next((run for run in self.runs if id(output) in run.roots), None)
+            run = next((run for run in self.runs if id(output) in run.recorder.roots), None)
             if missed.size and run is not None:
-                number, place = run.roots[id(output)].memory, Site.at(f"{code.co_filename}:{code.co_firstlineno}")
+                number, place = (
+                    run.recorder.roots[id(output)].memory,
+                    Site.at(f"{code.co_filename}:{code.co_firstlineno}"),
+                )
                 holes = {number: (missed.size, int(missed[0]))}
                 memories, nobody = {number: run.recorder.memories[number]}, f"no thread of {run.configuration} writes"
                 yield from unwritten(memories, holes.__getitem__, nobody, place, run.route(op, name, size))

@@ -15,13 +15,13 @@ import numpy as np
 from noyau.errors import DeviceError, FindingKind, UnsupportedError
 from noyau.kernels.user_kernel import EXTENTS_MOST, Three, three
 from noyau.sanitizer.access_map import AccessMap, Writes, map_of_writes, place_in, thread_owner
-from noyau.sanitizer.engine import Shadow
+from noyau.sanitizer.engine import Shadow, root_of
 from noyau.sanitizer.lint.launches import short
-from noyau.sanitizer.numba_cuda.arrays import DeviceArray, DeviceRecord, LaunchRecorder
+from noyau.sanitizer.numba_cuda.arrays import LaunchRecorder
 from noyau.sanitizer.numba_cuda.device import SimulatedDevice, conversion_of, stand_ins, word_of
 from noyau.sanitizer.numba_cuda.lockstep import LEFT_OUT, Lockstep
 from noyau.sanitizer.numba_cuda.rewrite import Twins
-from noyau.sanitizer.recording_array import TooManyError
+from noyau.sanitizer.recording_array import ArrayRecord, TooManyError
 from noyau.sanitizer.records import Access, Observation, Route, WatchedRun, findings_of
 
 BLOCK_MOST = 1024  # threads of a block, of every GPU since compute capability 2.0
@@ -91,7 +91,6 @@ class SimulatedLaunch:
     configuration: Configuration
     recorder: LaunchRecorder
     arrays: dict[str, int] = field(default_factory=dict)
-    roots: dict[int, DeviceArray] = field(default_factory=dict)
     idle: int | None = None
     callers: dict[str, set[int]] = field(default_factory=dict)
 
@@ -141,27 +140,38 @@ def launch_kernel(
     shadow: Shadow | None = None,
     *,
     goes_on: bool = False,
+    held: Callable[[Any], Any] = lambda value: value,
 ) -> SimulatedLaunch:
     """Run a kernel, thread by thread; its arrays are changed as on a device. `most`: accesses after which it ends, or
-    `goes_on` unwatched, so that they hold what they should; `shadow`: where they are noted, in place of a new one.
+    `goes_on` unwatched, so that they hold what they should; `shadow`: where they are noted, in place of a new one;
+    `held`: the array of NumPy in one of a device, which the kernel may have by a name.
 
     UnsupportedError names what cannot be watched, and its line; what a thread raises comes through."""
     run = SimulatedLaunch(configuration, LaunchRecorder(most, shadow, goes_on=goes_on))
     with suppress(TooManyError):
         try:
-            _run(function, run, arguments)
+            _run(function, run, arguments, held)
         except MemoryError as fault:
             remedy = "check it on smaller arrays"
             raise UnsupportedError(f"the shadow of its arrays has no room ({fault}); {remedy}") from None
     return run
 
 
-def _run(function: Callable[..., Any], run: SimulatedLaunch, arguments: Sequence[WatchedArgument]) -> None:
+def _run(
+    function: Callable[..., Any], run: SimulatedLaunch, arguments: Sequence[WatchedArgument], held: Callable[[Any], Any]
+) -> None:
     recorder, grid, block = run.recorder, run.configuration.grid, run.configuration.block
+    recorder.choose_unit(function, [each.value for each in arguments])
     values = [_value(each, run) for each in arguments]
     device = SimulatedDevice(recorder, grid, block, run.configuration.shared_bytes)
+
+    def watched(value: Any, name: str) -> Any:
+        array = held(value)
+        return value if array is value else recorder.part_of_root(array, name)
+
     accesses = recorder.signed, recorder.load, recorder.store, run.callers
-    twin = Twins(word_of, stand_ins(device), recorder.line, conversion_of, *accesses).of(function, is_kernel=True)
+    twins = Twins(word_of, stand_ins(device), recorder.line, conversion_of, watched, *accesses)
+    twin = twins.of(function, is_kernel=True)
     recorder.region(serial=False)
     with np.errstate(all="ignore"):
         Lockstep(recorder, device, grid, block, partial(twin.function, *values), twin.waits).run()
@@ -175,34 +185,17 @@ def _value(argument: WatchedArgument, run: SimulatedLaunch) -> Any:
     value = argument.value
     if isinstance(value, np.void):  # a record, which a kernel changes where it lies
         memory = (ctypes.c_char * value.nbytes).from_address(value.__array_interface__["data"][0])
-        return DeviceRecord(_value(replace(argument, value=np.frombuffer(memoryview(memory), value.dtype)), run), 0)
+        return ArrayRecord(_value(replace(argument, value=np.frombuffer(memoryview(memory), value.dtype)), run), 0)
     if not isinstance(value, np.ndarray):
         return value
-    root, is_set = root_of(value), argument.is_set
-    if id(root) not in run.roots:
-        run.roots[id(root)] = run.recorder.array(root, argument.name, is_set=is_set is True)
-        if isinstance(is_set, np.ndarray) and is_set.any():  # cells that hold values are written before the launch
-            run.recorder.region(serial=True)
-            run.recorder.touch_all(run.roots[id(root)].memory, np.flatnonzero(is_set), Access.WRITE, -1)
-    whole = run.roots[id(root)]
-    run.arrays[argument.name] = whole.memory
-    return whole if value is root else DeviceArray(run.recorder, whole.memory, value, cells_of(value, root))
-
-
-def root_of(array: np.ndarray) -> np.ndarray:
-    """The packed array of NumPy that an array is a view of, or itself."""
-    root = array
-    while isinstance(root.base, np.ndarray):
-        root = root.base
-    return root if root.dtype == array.dtype and root.flags.c_contiguous else array
-
-
-def cells_of(view: np.ndarray, root: np.ndarray) -> np.ndarray:
-    """The cells of a view in the array that it is a view of."""
-    cells = np.arange(root.size).reshape(root.shape)
-    start = (view.__array_interface__["data"][0] - root.__array_interface__["data"][0]) // root.itemsize
-    strides = [step // root.itemsize * cells.itemsize for step in view.strides]
-    return np.lib.stride_tricks.as_strided(cells.reshape(-1)[start:], view.shape, strides)
+    is_set, is_there = argument.is_set, id(root_of(value)) in run.recorder.roots
+    array = run.recorder.part_of_root(value, argument.name, is_set=is_set is True)
+    if isinstance(is_set, np.ndarray) and is_set.any() and not is_there:  # such cells are written before the launch
+        whole = run.recorder.roots[id(root_of(value))]
+        run.recorder.region(serial=True)
+        whole.touch(whole.cells[is_set], Access.WRITE, -1)
+    run.arrays[argument.name] = array.memory
+    return array
 
 
 def _divergent(observation: Observation, route: Route) -> str:

@@ -37,14 +37,15 @@ class Twin:
 @dataclass(slots=True)
 class Twins:
     """The twins of functions, each made once. `words`: what numba.cuda calls an object, or nothing; `stand_ins`: what
-    stands in a twin's globals in place of an object, by its identity; `site`: the number of a file and a line;
-    `calls`: what is called in place of an object, or nothing; `signed` collects lines with a negative index, `callers`,
-    of a file, the lines of other files that call what is in it."""
+    stands in a twin's globals in place of an object, by its identity; `watched`: any other value there; `site`: the
+    number of a file and a line; `calls`: what is called in place of an object, or nothing; `signed` collects lines with
+    a negative index, `callers`, of a file, the lines of other files that call what is in it."""
 
     words: Callable[[Any], str | None]
     stand_ins: Mapping[int, Any]
     site: Callable[[str, int], int]
     calls: Callable[[Any], Callable[..., Any] | None] = lambda meant: None
+    watched: Callable[[Any, str], Any] = lambda value, name: value
     signed: set[tuple[str, int]] = field(default_factory=set)
     load: Callable[..., Any] = lambda x, key, site: x[key]
     store: Callable[..., Any] = lambda value, x, key, site: x.__setitem__(key, value)
@@ -92,7 +93,8 @@ class Twins:
         names = names_of(plain)
         change = _TwinRewriter(self, names, tree, file, is_kernel)
         body = ast.fix_missing_locations(ast.Module([change.change()], []))
-        space = BUILTINS | {name: self.stand_ins.get(id(value), value) for name, value in names.items()}
+        stand_ins = {name: self.stand_ins.get(id(value)) for name, value in names.items()}
+        space = BUILTINS | {name: stand_ins[name] or self.watched(value, name) for name, value in names.items()}
         space.update(change.bound, __builtins__=builtins, __name__=plain.__module__)
         exec(compile(body, file, "exec"), space)  # noqa: S102  the text of the user's own function
         twin = space[tree.name]

@@ -28,9 +28,10 @@ from noyau import errors
 from noyau.errors import DeviceError, NoyauError, RaisedError
 from noyau.kernels.call import error_of
 from noyau.kernels.user_kernel import python_function
+from noyau.sanitizer.engine import cells_of, root_of
 from noyau.sanitizer.numba_cuda import launch as launches
 from noyau.sanitizer.numba_cuda.kernel import MOST, lint_call
-from noyau.sanitizer.numba_cuda.launch import LANGUAGE, SimulatedLaunch, WatchedArgument, cells_of, root_of
+from noyau.sanitizer.numba_cuda.launch import LANGUAGE, SimulatedLaunch, WatchedArgument
 from noyau.sanitizer.scripts.fakes import patch
 from noyau.sanitizer.scripts.numba_host import WORDS, in_numpy, lend, stood_in
 from noyau.sanitizer.scripts.record import ScriptSession, describe_shapes, is_counted, place_of
@@ -82,7 +83,7 @@ def install_hooks(session: ScriptSession, launch: Any = None) -> Iterator[None]:
             patch(undone, cuda, name, word)
         for name in ("device_array", "device_array_like"):  # what the host fills by itself holds values
             patch(undone, cuda, name, partial(hooks.empty, getattr(simulator, name)))
-        undone.enter_context(stood_in(session.note))
+        undone.enter_context(stood_in(session.note, hooks.jit))
         patch(undone, cuda, "to_device", partial(hooks.send, simulator.to_device))
         for name in ("copy_to_device", "__setitem__"):
             patch(undone, FakeCUDAArray, name, hooks.fill(getattr(FakeCUDAArray, name)))
@@ -149,7 +150,7 @@ class _CudaHooks:
         def fill(array: Any, *args: Any, **named: Any) -> Any:
             fresh_array = self.fresh.get(id(root_of(array._ary)))
             if fresh_array is not None:
-                cells = cells_of(array._ary, fresh_array.array)
+                cells = cells_of(array._ary, fresh_array.array, fresh_array.array.itemsize)
                 fresh_array.is_set.reshape(-1)[cells[args[0]] if plain.__name__ == "__setitem__" else cells] = True
             stream = named.get("stream", args[1] if len(args) > 1 and plain.__name__ != "__setitem__" else 0)
             self.note_work("a copy", _place(), stream, [(array._ary, True)], waits=isinstance(stream, int))
@@ -163,7 +164,7 @@ class _CudaHooks:
         def copied(array: Any, *args: Any, **named: Any) -> Any:
             fresh_array = self.fresh.get(id(root_of(array._ary)))
             if fresh_array is not None and fresh_array.kernel is not None:
-                cells = cells_of(array._ary, fresh_array.array)
+                cells = cells_of(array._ary, fresh_array.array, fresh_array.array.itemsize)
                 is_set = fresh_array.is_set.reshape(-1)[cells.reshape(-1)]
                 missed = np.flatnonzero(~is_set)
                 if missed.size and not is_counted(
@@ -253,7 +254,9 @@ class HookedKernel(FakeCUDAKernel):  # type: ignore[misc]
             traced = session.trace(name, place)
             arrays = [each.value for each in arguments if isinstance(each.value, np.ndarray)]
             before = [each.tobytes() for each in arrays]
-            launch = launches.launch_kernel(self.fn, configuration, arguments, MOST, traced, goes_on=True)
+            launch = launches.launch_kernel(
+                self.fn, configuration, arguments, MOST, traced, goes_on=True, held=in_numpy
+            )
             touched = [(a, False) for a in arrays]
             touched += [(a, True) for a, old in zip(arrays, before, strict=True) if a.tobytes() != old]
             self._hooks.counters |= {
@@ -276,7 +279,7 @@ class HookedKernel(FakeCUDAKernel):  # type: ignore[misc]
             session.draw(launch.access_map(name, traced), place)
         for each in arguments:  # cells that were written hold values in the launches to come
             if isinstance(each.is_set, np.ndarray):
-                mask = launch.recorder.shadow.written_cells(launch.arrays[each.name], each.is_set.size)
+                mask = launch.recorder.written_elements(launch.arrays[each.name])
                 each.is_set.reshape(-1)[...] |= mask | launch.recorder.was_cut
 
     def _report(self, launch: SimulatedLaunch, at: str, shapes: str) -> None:

@@ -47,7 +47,7 @@ def _watch_cuda(session: ScriptSession, launch: Any, undone: ExitStack) -> None:
     """Have kernels of Numba-CUDA watched until `undone` ends, where it can be imported."""
     try:
         hooks = import_cuda(CUDA_HOOKS)
-    except ImportError as fault:
+    except (ImportError, AttributeError) as fault:  # of a package that is not there, or a release with other names
         session.lacks[str(fault)] = f"{_UNCHECKED}: {' '.join(str(fault).split())}"
     else:
         undone.enter_context(hooks.install_hooks(session, launch))

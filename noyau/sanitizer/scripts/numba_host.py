@@ -4,9 +4,12 @@ target="cuda", called cell by cell, in Python: a function of numbers touches no 
 
 from __future__ import annotations
 
+import linecache
+import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 from weakref import WeakValueDictionary
@@ -36,24 +39,11 @@ def _ignore(*wishes: Any, **named: Any) -> None: ...
 
 
 DEVICE = SimulatedGpu(
-    id=0,
-    name=b"no GPU: watched by noyau",
-    compute_capability=(9, 0),
-    COMPUTE_CAPABILITY=(9, 0),
-    WARP_SIZE=32,
-    MULTIPROCESSOR_COUNT=2,
-    MAX_THREADS_PER_BLOCK=1024,
-    MAX_BLOCK_DIM_X=1024,
-    MAX_BLOCK_DIM_Y=1024,
-    MAX_BLOCK_DIM_Z=64,
-    MAX_GRID_DIM_X=2**31 - 1,
-    MAX_GRID_DIM_Y=65535,
-    MAX_GRID_DIM_Z=65535,
-    MAX_SHARED_MEMORY_PER_BLOCK=48 << 10,
-    TOTAL_MEMORY=80 << 30,
-    uuid="GPU-00000000-0000-0000-0000-000000000000",
-    reset=_ignore,
-)
+    id=0, name=b"no GPU: watched by noyau", compute_capability=(9, 0), COMPUTE_CAPABILITY=(9, 0), WARP_SIZE=32,
+    MULTIPROCESSOR_COUNT=2, MAX_THREADS_PER_BLOCK=1024, MAX_BLOCK_DIM_X=1024, MAX_BLOCK_DIM_Y=1024, MAX_BLOCK_DIM_Z=64,
+    MAX_GRID_DIM_X=2**31 - 1, MAX_GRID_DIM_Y=65535, MAX_GRID_DIM_Z=65535, MAX_SHARED_MEMORY_PER_BLOCK=48 << 10,
+    TOTAL_MEMORY=80 << 30, uuid="GPU-00000000-0000-0000-0000-000000000000", reset=_ignore,
+)  # fmt: skip
 CONTEXT = SimulatedGpu(
     id=0,
     device=DEVICE,
@@ -117,14 +107,16 @@ _ARRAYS = "of arrays, called for each of them in Python: its accesses are not se
 
 
 @contextmanager
-def stood_in(note: Note) -> Iterator[None]:
-    """Within, both decorators make functions for target="cuda" without a GPU; `note` takes a line on each call."""
+def stood_in(note: Note, jit: Plain | None = None) -> Iterator[None]:
+    """Within, both decorators make functions for target="cuda" without a GPU; `note` takes a line on each call. `jit`:
+    what makes kernels, for functions of arrays to be watched."""
     with ExitStack() as undone:
+        many, what = partial(_generalise, jit), _ARRAYS if jit is None else "of arrays, launched with a thread for each"
         patch(undone, numba, "vectorize", _decorator(numba.vectorize, _elementwise, note, _NUMBERS))
-        patch(undone, numba, "guvectorize", _decorator(numba.guvectorize, _generalise, note, _ARRAYS))
+        patch(undone, numba, "guvectorize", _decorator(numba.guvectorize, many, note, what))
         if hasattr(cuda, "vectorize"):  # of the package numba-cuda, for no other target
             patch(undone, cuda, "vectorize", _decorator(None, _elementwise, note, _NUMBERS))
-            patch(undone, cuda, "guvectorize", _decorator(None, _generalise, note, _ARRAYS))
+            patch(undone, cuda, "guvectorize", _decorator(None, many, note, what))
         yield
 
 
@@ -159,7 +151,18 @@ def _elementwise(function: Plain, signatures: Any = None) -> Plain:
     return called
 
 
-def _generalise(function: Plain, signatures: Any, layout: str, *_: Any) -> Plain:
+def _over_batch(function: Plain, count: int, jit: Plain) -> Any:
+    """A kernel of which each thread calls a function on its elements of so many arrays."""
+    names, file = function.__code__.co_varnames[:count], f"<{function.__name__} over a batch>"
+    text = f"def {function.__name__}({', '.join(names)}):\n    noyau_at = cuda.grid(1)\n"
+    text += f"    if noyau_at < len({names[0]}):\n        noyau_call({', '.join(f'{x}[noyau_at]' for x in names)})\n"
+    linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
+    scope: dict[str, Any] = {"__name__": file, "cuda": cuda, "noyau_call": jit(function, device=True)}
+    exec(compile(text, file, "exec"), scope)  # noqa: S102  what is written above
+    return jit(scope[function.__name__])
+
+
+def _generalise(jit: Plain | None, function: Plain, signatures: Any, layout: str, *_: Any) -> Plain:
     inputs, outputs = parse_signature(layout)
 
     def called(*args: Any, out: Any = None, stream: Any = 0) -> Any:
@@ -175,10 +178,14 @@ def _generalise(function: Plain, signatures: Any, layout: str, *_: Any) -> Plain
         shapes = [(*batch, *(sizes[name] for name in names)) for names in outputs]
         kinds = _results(signatures, arrays, len(outputs))
         results = [np.zeros(shape, kind) for shape, kind in zip(shapes, kinds, strict=True)]
+        count, axes = math.prod(batch), len(batch)
         wide = [np.broadcast_to(a, (*batch, *a.shape[a.ndim - core :])) for a, core in zip(arrays, cores, strict=True)]
-        for at in np.ndindex(*batch):
-            own = [each[at] if names else each[(*at, None)] for each, names in zip(results, outputs, strict=True)]
-            function(*(each[at] for each in wide), *own)
+        rows = [each.reshape(count, *each.shape[axes:]) for each in wide]
+        rows += [each.reshape(count, *(each.shape[axes:] or (1,))) for each in results]
+        if jit is not None and count:
+            _over_batch(function, len(rows), jit)[-(-count // 128), 128](*rows)
+        for at in range(0 if jit is not None else count):
+            function(*(each[at] for each in rows))
         values = tuple(_as_result(each, to, args) for each, to in zip(results, outs, strict=True))
         return values if len(values) > 1 else values[0]
 

@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -234,7 +234,7 @@ def _like(handle: Any, data: Array) -> Any:
 _BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Extent:
     """The memory of an argument: its number in the shadow, where it starts and ends, and its cells as bits."""
 
@@ -337,6 +337,8 @@ class MemoryExtents:
         inside: np.ndarray = (offsets >= 0) & (places <= extent.end - size)
         if self.is_blind:
             return inside
+        if size < extent.bits.itemsize:
+            self._part(extent, size)
         item = int(extent.bits.itemsize)
         shift = item.bit_length() - 1  # cells are of 1, 2, 4 or 8 bytes
         cells = offsets >> shift
@@ -344,14 +346,25 @@ class MemoryExtents:
         ends = cells if is_one else (offsets + (size - 1)) >> shift
         widest = 1 if is_one else int((ends - cells).max()) + 1
         changed = None
-        if values is not None and widest == 1 and size == item:
-            changed = np.ones(cells.size, bool)
-            changed[inside] = _changes(extent.bits, cells[inside], values[inside], is_batch=starts is not None)
+        if values is not None and not ((offsets & (size - 1)).any() or extent.bits.nbytes % size):
+            changed, held = np.ones(cells.size, bool), extent.bits.view(_BITS[size])
+            wide = offsets[inside] // size
+            changed[inside] = _changes(held, wide, values[inside], is_batch=starts is not None)
         self.note(starts, extent.memory, cells, access, site, changed)
         for more in range(1, widest):
             reaches = cells + more <= ends
-            self.note(_starts_of(starts, reaches), extent.memory, cells[reaches] + more, access, site, None)
+            which = None if changed is None else changed[reaches]
+            self.note(_starts_of(starts, reaches), extent.memory, cells[reaches] + more, access, site, which)
         return inside
+
+    def _part(self, extent: Extent, size: int) -> None:
+        """Let the cells of an argument be of so few bytes from here on, as it is taken for a narrower dtype."""
+        self.settle(is_whole=True)  # should the batch go apart, its programs do the same once more
+        parts = extent.bits.itemsize // size
+        self.shadow.split(extent.memory, parts)
+        memory = self.memories[extent.memory]
+        self.memories[extent.memory] = replace(memory, width=memory.width * parts)
+        extent.bits = extent.bits.view(_BITS[size])
 
 
 def _starts_of(starts: Cells, chosen: Array) -> Cells:

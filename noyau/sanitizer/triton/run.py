@@ -225,7 +225,8 @@ def _written_bytes(span: TensorSpan, extents: MemoryExtents) -> np.ndarray:
     """The bytes of a span that hold values after a launch."""
     if span.fresh is None:
         return np.ones(span.end - span.start, bool)
-    mask = extents.shadow.written_cells(span.memory, int(np.prod(extents.memories[span.memory].shape)))
+    memory = extents.memories[span.memory]
+    mask = extents.shadow.written_cells(span.memory, math.prod(memory.shape) * memory.width)
     return np.repeat(mask, (span.end - span.start) // max(mask.size, 1))
 
 

@@ -5,6 +5,8 @@ import pickle
 import sys
 from contextlib import contextmanager
 
+import pytest
+
 from noyau.jobs.check import script_run
 
 MISSING = "CUDA bindings not found. Please pip install the cuda-bindings package."
@@ -29,8 +31,11 @@ def check_of(script, tmp_path, monkeypatch):
     return pickle.loads(record.read_bytes())
 
 
-def test_an_environment_that_lacks_a_package_is_no_fault_of_a_script(tmp_path, monkeypatch):
-    check = check_of(f"raise ImportError({MISSING!r})\n", tmp_path, monkeypatch)
+@pytest.mark.parametrize(
+    "fault", [f"ImportError({MISSING!r})", "type('CudaSupportError', (RuntimeError,), {})('driver')"]
+)
+def test_an_environment_that_lacks_a_package_is_no_fault_of_a_script(tmp_path, monkeypatch, fault):
+    check = check_of(f"raise {fault}\n", tmp_path, monkeypatch)
     assert (check.ok, check.is_verified) == (True, False)
     assert f"numba.cuda: not checked: it cannot be imported: {MISSING}" in str(check)
 

@@ -169,10 +169,8 @@ def appends_to_its_own(x, out):
 KIND = np.dtype([("a", np.float64), ("b", np.int32)])
 TYPED_LIST = object()  # for a list of Numba's, which takes two seconds of compiling: not where tests are collected
 GIVEN = [
-    (reads_first, (np.zeros(3, KIND), np.zeros(3)), "def ", "items is an array of records"),
     (reads_first, (TYPED_LIST, np.zeros(3)), "def ", "items is a List"),
     (reads_first, (Dict.empty(int64, float64), np.zeros(3)), "def ", "items is a Dict"),
-    (makes_records, (np.ones(3),), "np.zeros", "it is an array of records"),
     (appends, (np.ones(3),), "made.append", "share a list, whose"),
     (counts, (np.ones(3),), "made[i % 2] =", "share a dict, whose"),
     (sums_in_a_list, (np.ones(3),), "made[0] += x[i]", "share a list, whose"),
@@ -200,3 +198,60 @@ def test_a_list_of_an_iteration_s_own_is_no_matter():
     assert (seen.findings, out.tolist()) == ((), [2] * 3)
     with pytest.raises(UnsupportedError, match=r":\d+: lists, sets and dicts are watched in Python"):
         run_compiled(sums_in_a_list, (np.ones(3),))
+
+
+@njit(parallel=True)
+def halves(x, k):
+    for i in prange(2 * x.size):
+        if i % 2:
+            x.real[i // 2] = i
+        else:
+            x.imag[(i // 2 + k) % x.size] = i
+        if k and i < x.size:
+            x[i] = k
+
+
+@njit(parallel=True)
+def narrow(x, n):
+    parts = x.view(np.int8)
+    for i in prange(parts.size):
+        parts[i] = i + 100
+        if i < n:
+            x[i] = 70000
+
+
+@njit(parallel=True)
+def members(x, n):
+    for i in prange(n * x.size):
+        if i % 2:
+            x[i // 2].a = i
+        else:
+            x.b[i // 2] = i
+
+
+@njit(parallel=True)
+def doubled(x, out):
+    for i in prange(x.size):
+        out[i] = 2 * x[i]
+
+
+ROW, HALVES = np.arange(9.0), np.zeros(9, np.complex128)
+UNION = np.dtype({"names": ["a", "b"], "formats": [np.int32, np.int8], "offsets": [0, 3]})
+PARTS = [
+    (halves, (np.zeros(5, np.complex64), 0), ""),
+    (halves, (np.zeros(5, np.complex64), 2), "x[0]"),
+    (narrow, (np.zeros(5, np.int32), 0), ""),
+    (narrow, (np.zeros(5, np.int32), 5), "x[0]"),
+    (members, (np.zeros(5, KIND), 2), ""),
+    (members, (np.zeros(5, UNION), 2), "x.b[0]"),
+    (doubled, (ROW[:4], ROW[4:8]), ""),
+    (doubled, (ROW[:8], ROW[1:]), "x[1]"),
+    (doubled, (HALVES.real, HALVES.imag), ""),
+    (doubled, (HALVES.real, HALVES.view(np.float64)[:9]), "x[1]"),
+]
+
+
+@pytest.mark.parametrize(("kernel", "args", "cell"), PARTS, ids=lambda each: getattr(each, "__name__", ""))
+def test_parts_of_an_element_and_views_of_one_array_are_watched_by_their_bytes(kernel, args, cell):
+    seen, _ = watch_call(kernel, args)
+    assert [each.message.split(" ")[3].strip(",") for each in seen.findings][:1] == [cell] * bool(cell)

@@ -311,9 +311,67 @@ def test_fields_of_records_are_watched_each_on_its_own():
     assert (race.kind, run.recorder.memories[race.memory].cell_text(race.cell)) == ("race", "p.x[1]")
 
 
-def test_a_field_that_is_an_array_is_refused():
-    with pytest.raises(UnsupportedError, match=r"^the field x of a record is an array, which cannot be watched"):
-        seen_of(shifted, (1, 1), np.zeros(3, [("x", "f4", 2)]))
+@cuda.jit
+def triples(p, n):
+    i = cuda.grid(1)
+    if i < 3 * p.size:
+        p[i // 3].v[i % n] = i
+
+
+@cuda.jit
+def parts(x, k):
+    i = cuda.grid(1)
+    if i < 2 * x.size:
+        if i % 2:
+            x.real[i // 2] = i
+        else:
+            x.imag[(i // 2 + k) % x.size] = i
+    if k and i < x.size:
+        x[i] = k
+
+
+@cuda.jit
+def as_bytes(x, n):
+    i = cuda.grid(1)
+    narrow = x.view(np.int8)
+    if i < narrow.size:
+        narrow[i] = 1
+    if i < n:
+        x[i] = 70000
+
+
+TRIPLE = np.dtype([("m", np.int8), ("v", np.float32, (3,))])
+UNION = np.dtype({"names": ["x", "m"], "formats": [np.int32, np.int8], "offsets": [0, 2]})
+
+
+@cuda.jit
+def members(p):
+    i = cuda.grid(1)
+    if i < 2 * p.size:
+        if i % 2:
+            p[i // 2].x = 70000 + i
+        else:
+            p[i // 2].m = i
+
+
+PARTS = [
+    (triples, (np.zeros(4, TRIPLE), 3), ""),
+    (triples, (np.zeros(4, TRIPLE), 2), "p.v[0]"),
+    (members, (np.zeros(4, UNION),), "p.m[0]"),
+    (members, (np.zeros(4, [("x", "i4"), ("m", "i1")]),), ""),
+    (parts, (np.zeros(4, np.complex64), 0), ""),
+    (parts, (np.zeros(4, np.complex128), 1), "x[0]"),
+    (as_bytes, (np.zeros(4, np.int32), 0), ""),
+    (as_bytes, (np.zeros(4, np.int32), 4), "x[0]"),
+    (as_bytes, (np.zeros(4, np.int32)[1:], 2), "x[1]"),
+]
+
+
+@pytest.mark.parametrize(("kernel", "args", "cell"), PARTS, ids=lambda each: getattr(each, "__name__", ""))
+def test_parts_of_an_element_are_watched_by_their_bytes(kernel, args, cell):
+    run, races = seen_of(kernel, (1, 32), *args)
+    places = [run.recorder.memories[race.memory].cell_text(race.cell) for race in races if race.kind == "race"]
+    assert places[:1] == [cell] * bool(cell)
 
 
 @cuda.jit

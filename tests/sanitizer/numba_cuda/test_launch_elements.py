@@ -1,5 +1,7 @@
 """Launches over wide and narrow elements, parts of numbers, functions with several bodies, and loads with hints."""
 
+import math
+
 import numpy as np
 import pytest
 from numba import cuda, float32, float64
@@ -42,7 +44,7 @@ def test_a_view_of_wider_elements_touches_each_of_their_cells():
         x[4 * i + 5] = 1
 
     run, (race,) = seen_of(viewing, (1, 2), np.arange(12, dtype=np.uint8), out := np.zeros(2, np.int32))
-    assert (race.kind, race.cell, run.recorder.shadow.accesses) == ("race", 5, 12)
+    assert (race.kind, race.cell, run.recorder.shadow.accesses) == ("race", 5, 18)
     assert out.tolist() == [0x03020100, 0x07060104]
 
 
@@ -52,8 +54,8 @@ def test_atomics_on_the_parts_of_complex_numbers():
         cuda.atomic.add(x.real, 0, 1)
         x.imag[0] = 2
 
-    _, (race, *_) = seen_of(adding, (1, 2), x := np.zeros(1, complex))
-    assert race.kind == "race" and x[0] == 2 + 2j
+    _, (twice,) = seen_of(adding, (1, 2), x := np.zeros(1, complex))
+    assert twice.kind == "written-twice" and x[0] == 2 + 2j
 
 
 def scaled(x, times=2):
@@ -94,3 +96,48 @@ def test_loads_and_stores_with_a_hint_for_the_cache():
 
     _, (race, *_) = seen_of(hinted, (1, 2), np.arange(2.0))
     assert race.kind == "race"
+
+
+HELD = np.arange(8.0)[::2]
+
+
+@cuda.jit(device=True)
+def held(i):
+    return cuda_array[i]
+
+
+class OnDevice:
+    """An array of a device, as a launch is told of it."""
+
+
+cuda_array = OnDevice()
+
+
+def test_an_array_of_a_device_that_a_kernel_has_by_a_name_is_watched():
+    @cuda.jit
+    def reads(out):
+        i = cuda.grid(1)
+        out[i] = held(i + 1)
+
+    def array_of(value):
+        return HELD if value is cuda_array else value
+
+    arguments = [WatchedArgument("out", out := np.zeros(4))]
+    run = launch_kernel(reads, configuration_of((1, 4)), arguments, held=array_of)
+    (outside,) = run.recorder.shadow.observations()
+    assert (outside.kind, run.recorder.memories[outside.memory].name) == ("out-of-bounds", "cuda_array")
+    assert out.tolist() == [2, 4, 6, 0]
+
+
+@cuda.jit
+def words(out, x):
+    pair = cuda.short2(3, 4)
+    out[0], out[1] = pair.x, pair.y
+    out[2] = math.trunc(x[0])
+    out[3] = math.remainder(0, 0)
+
+
+@pytest.mark.skipif(not hasattr(cuda, "short2"), reason="this release has no short names for vectors")
+def test_short_names_of_vectors_and_functions_of_short_floats():
+    seen_of(words, (1, 1), out := np.zeros(4), np.full(1, -2.5, np.float32))
+    assert out[:3].tolist() == [3, 4, -2] and math.isnan(out[3])

@@ -3,6 +3,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
 from numba import cuda
@@ -37,6 +38,21 @@ def test_all_is_as_before_afterwards():
         assert cuda.is_available()
         assert cuda.jit is not before["jit"]
     assert {name: getattr(cuda, name) for name in before} == before
+
+
+def total(x, s):
+    s[0] = 0
+    for i in range(x.size + 1):
+        s[0] += x[i]
+
+
+def test_a_function_of_guvectorize_is_a_launch_with_a_thread_for_each_element_of_its_batch():
+    session = ScriptSession("here")
+    with install_hooks(session):
+        summed = numba.guvectorize(["void(float64[:], float64[:])"], "(n)->()", target="cuda")(total)
+        assert summed(np.arange(12.0).reshape(2, 2, 3)).tolist() == [[3, 12], [21, 30]]
+    (kernel,) = session.finish().kernels
+    assert [(each.kind, "reads x at 3" in each.message) for each in kernel.findings] == [("out-of-bounds", True)]
 
 
 @cuda.jit

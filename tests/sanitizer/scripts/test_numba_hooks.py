@@ -7,6 +7,7 @@ import warnings
 from contextlib import suppress
 
 import numpy as np
+import pytest
 from numba import njit, prange
 
 from noyau.errors import UnsupportedError
@@ -170,9 +171,10 @@ def test_a_name_that_is_read_after_its_loop_has_a_remedy_of_its_own():
     assert (finding.kind, finding.remedy.partition(":")[0]) == ("race", "an iteration's value ends with it")
 
 
-def test_without_what_numba_cuda_needs_loops_are_watched_and_the_reason_is_kept(monkeypatch):
+@pytest.mark.parametrize("fault", [ImportError, AttributeError])
+def test_without_what_numba_cuda_needs_loops_are_watched_and_the_reason_is_kept(monkeypatch, fault):
     def missing(name):
-        raise ImportError("CUDA bindings not found")
+        raise fault("CUDA bindings not found")
 
     monkeypatch.setattr("noyau.sanitizer.scripts.numba_hooks.import_module", missing)
     monkeypatch.setenv("NUMBA_CUDA_USE_NVIDIA_BINDING", "1")

@@ -277,3 +277,68 @@ def test_a_thread_that_has_waited_for_all_but_some_stages_has_consumed_them(tmp_
     assert (capfd.readouterr().out, right.findings, right.unseen) == ("99\n", (), "")
     (wrong,) = checked(tmp_path, ALONE.replace("LEFT", "1")).kernels
     assert [each.kind for each in wrong.findings] == ["uninitialised"] * 2
+
+
+TOLD = """#include <cstdio>
+#include <cooperative_groups.h>
+#include <cuda/barrier>
+namespace cg = cooperative_groups;
+__global__ void sums(const float *x, float *out, int tiles) {
+    __shared__ float tile[2][32];
+    __shared__ cuda::barrier<cuda::thread_scope_block> full[2];
+    auto block = cg::this_thread_block();
+    if (block.thread_rank() < 2) init(&full[threadIdx.x], 32);
+    block.sync();
+    float s = 0;
+    cuda::memcpy_async(block, tile[0], x, cuda::aligned_size_t<4>(128), full[0]);
+    for (int t = 0; t < tiles; ++t) {
+        const int next = (t + 1) % 2;
+        if (t + 1 < tiles) cuda::memcpy_async(block, tile[next], x + 32 * t + 32, sizeof(float) * 32, full[next]);
+        WAIT;
+        s += tile[t % 2][AT];
+        block.sync();
+    }
+    out[threadIdx.x] = s;
+}
+__global__ void alone(const float *x, float *out) {
+    __shared__ float tile[32];
+    __shared__ cuda::barrier<cuda::thread_scope_block> ready;
+    if (!threadIdx.x) {
+        init(&ready, 33);
+        cuda::memcpy_async(tile, x, sizeof tile, ready);
+        auto first = ready.arrive();
+    }
+    __syncthreads();
+    auto token = ready.arrive();
+    if (!threadIdx.x) return;
+    ready.wait(std::move(token));
+    out[threadIdx.x] = tile[31 - threadIdx.x];
+}
+int main() {
+    float *x, *y, host[128];
+    for (int i = 0; i < 128; ++i) host[i] = i;
+    cudaMalloc(&x, 512), cudaMalloc(&y, 128);
+    cudaMemcpy(x, host, 512, cudaMemcpyHostToDevice);
+    sums<<<1, 32>>>(x, y, 4);
+    cudaMemcpy(host, y, 128, cudaMemcpyDeviceToHost);
+    printf("%g ", host[1]);
+    alone<<<1, 32>>>(x, y);
+    cudaMemcpy(host, y, 128, cudaMemcpyDeviceToHost);
+    printf("%g\\n", host[1]);
+}
+"""
+WAITS = "full[t % 2].arrive_and_wait()"
+
+
+def test_a_barrier_tells_when_a_copy_is_done(tmp_path, capfd):
+    right = checked(tmp_path, TOLD.replace("WAIT", WAITS).replace("AT", "31 - threadIdx.x"))
+    assert ([str(each) for each in right.errors], capfd.readouterr().out) == ([], "312 30\n")
+
+
+@pytest.mark.parametrize(
+    ("wait", "cell"), [("", "threadIdx.x"), ("full[t % 2].arrive(); block.sync()", "31 - threadIdx.x")]
+)
+def test_a_copy_that_a_barrier_tells_of_goes_on_until_somebody_has_waited(tmp_path, wait, cell):
+    (sums, alone) = checked(tmp_path, TOLD.replace("WAIT", wait).replace("AT", cell)).kernels
+    assert {each.kind for each in sums.findings} == {"uninitialised"} and not alone.findings
+    assert all("may still go on" in each.message for each in sums.findings)

@@ -57,3 +57,27 @@ def test_a_write_that_leaves_what_was_there_is_told_from_others():
 
 def test_where_there_are_no_arguments_nothing_is_inside():
     assert not MemoryExtents(Shadow()).touch(np.array([64], np.uint64), 4, Access.READ, 0).any()
+
+
+def test_cells_are_parted_where_a_narrower_access_comes():
+    whole = np.zeros(192, np.uint8)
+    extents, (first, _), start = two_of(whole)
+    apart = start + 4 * np.arange(8, dtype=np.uint64)
+    for owner in range(4):  # a byte each
+        extents.shadow.enter(owner, owner)
+        extents.touch(apart + np.uint64(owner), 1, Access.WRITE, 0, np.full(8, 1, np.int8))
+    assert seen(extents) == []
+    assert extents.memories[first].cell_text(9) == "first[2]"
+    extents.shadow.enter(4, 4)
+    extents.touch(apart[3:], 4, Access.WRITE, 1, np.full(5, 70000, np.int32))
+    assert seen(extents)[0][:3] == ("race", first, 12)
+
+
+def test_what_was_known_of_a_cell_is_known_of_its_parts():
+    whole = np.zeros(192, np.uint8)
+    extents, (first, _), start = two_of(whole)
+    extents.shadow.enter(0, 0)
+    extents.touch(np.array([start + 8], np.uint64), 4, Access.WRITE, 0, np.array([70000], np.int32))
+    extents.shadow.enter(1, 1)
+    extents.touch(np.array([start + 4, start + 11], np.uint64), 1, Access.READ, 1)
+    assert seen(extents) == [("race", first, 11, 0)]

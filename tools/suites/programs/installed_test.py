@@ -9,12 +9,15 @@ import builtins
 import importlib
 import importlib.util
 import inspect
+import io
 import itertools
 import os
+import subprocess
 import sys
 import tempfile
 import textwrap
 import unittest
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +27,7 @@ import numpy as np
 
 FOLDER = Path(tempfile.mkdtemp(prefix="noyau-suite-"))
 _NUMBERS = itertools.count()
-_EXEC = exec
+_EXEC, _RUN = exec, subprocess.run
 
 
 def with_prange(function: Any, instances: list[int] | None = None) -> Any:
@@ -93,6 +96,16 @@ def _of_some_text(asserts: Any, at: int) -> Any:
     return assertion
 
 
+def run_here(command: Any, *args: Any, **named: Any) -> Any:
+    """As subprocess.run, but what Python is to run as a text, a file of its own, runs here, where it is watched."""
+    if list(command[:2]) != [sys.executable, "-c"]:
+        return _RUN(command, *args, **named)
+    out, errors = io.StringIO(), io.StringIO()
+    with redirect_stdout(out), redirect_stderr(errors):
+        execute_file(command[2], {"__name__": "__main__"})
+    return SimpleNamespace(stdout=out.getvalue().encode(), stderr=errors.getvalue().encode(), returncode=0)
+
+
 def main(name: str) -> str:
     """Run it: why it fails or is skipped, nothing otherwise."""
     os.environ["SUBPROC_TEST"] = "1"  # else Numba skips those that want a process of their own, which this is
@@ -109,6 +122,7 @@ def main(name: str) -> str:
         testing.cc_X_or_above, testing.cudadevrt_missing = lambda *_: True, lambda: False
         testing.skip_if_curand_kernel_missing = unittest.skip("no curand_kernel.h")
         testing.CUDATestCase._dump_failed_filechecks = False
+        subprocess.run = run_here
     holder = getattr(importlib.import_module(module), kind)
     for each in ("assertIn", "assertNotIn", "assertRegex", "assertNotRegex"):
         setattr(holder, each, _of_some_text(getattr(holder, each), at=int(each.endswith("In"))))

@@ -234,6 +234,8 @@ TASK, SUBMISSION = "task.yml", "submission.py"
 MODEL = frozenset({"Model", "get_inputs"})  # in a problem of KernelBench
 PAIR = MODEL | {"ModelNew"}
 _ENTRY_OF = {"kernelbench": "ModelNew", "gpu_mode": "custom_kernel"}
+_SEED = re.compile(r"seed|^(default_rng|RandomState|Random|SeedSequence|PRNGKey|key)$", re.IGNORECASE)
+_DRAW = re.compile(r"rand|normal|uniform|bernoulli|poisson|exponential|integers|choice|multinomial")
 _CAPS = (32, 128)  # of the constants of a pair: its sizes are halved until they are below
 _ITEM = re.compile(r"""["']?([A-Za-z_]\w*)["']?\s*:\s*("[^"]*"|'[^']*'|[^,}\s]+)""")
 _OPERATOR = re.compile(r"(\w+?)__([A-Za-z]\w*)")
@@ -283,9 +285,14 @@ def read_model(path: Path) -> Problem:
 
 def _sizes(tree: ast.Module) -> Iterator[tuple[str, int]]:
     """The whole numbers that a file assigns to names, and those within the functions that make inputs: by themselves,
-    as `replaced_sizes` takes them."""
+    as `replaced_sizes` takes them. What seeds random numbers, or changes their scale, is no size."""
+    values = _random_values(tree)
+    uses = [each for each in ast.walk(tree) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)]
+    unsized = {each.id for each in uses} - {each.id for each in uses if each not in values}
     for node in tree.body:
         match node:
+            case ast.Assign(targets=[ast.Name(id=name)]) if name in unsized:
+                continue
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=int(number))):
                 yield name, number
             case ast.Assign(
@@ -293,7 +300,8 @@ def _sizes(tree: ast.Module) -> Iterator[tuple[str, int]]:
             ):
                 yield name, one * two
             case ast.FunctionDef(name="get_inputs" | "get_init_inputs"):
-                numbers = (each.value for each in ast.walk(node) if isinstance(each, ast.Constant))
+                nodes = (each for each in ast.walk(node) if each not in values)
+                numbers = (each.value for each in nodes if isinstance(each, ast.Constant))
                 yield from ((str(each), each) for each in numbers if type(each) is int)
             case _:
                 continue
@@ -301,15 +309,35 @@ def _sizes(tree: ast.Module) -> Iterator[tuple[str, int]]:
 
 def replaced_sizes(tree: ast.Module, sizes: Mapping[str, int]) -> ast.Module:
     """The text with other sizes: what is assigned to a name, and each number of that value where inputs are made."""
+    values = _random_values(tree)
     for node in tree.body:
         match node:
             case ast.Assign(targets=[ast.Name(id=name)]) if name in sizes:
                 node.value = ast.copy_location(ast.Constant(sizes[name]), node.value)
             case ast.FunctionDef(name="get_inputs" | "get_init_inputs"):
                 for each in ast.walk(node):
-                    if isinstance(each, ast.Constant) and type(each.value) is int:
+                    if isinstance(each, ast.Constant) and type(each.value) is int and each not in values:
                         each.value = sizes.get(str(each.value), each.value)
     return tree
+
+
+def _random_values(tree: ast.Module) -> set[ast.AST]:
+    """The expressions that seed random numbers, or that random numbers are scaled by or compared with."""
+    values = list[ast.AST]()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if _SEED.search(name):
+                values += [*node.args, *(each.value for each in node.keywords)]
+            case ast.BinOp(left=one, right=two) | ast.Compare(left=one, comparators=[two]):
+                values += [each for each, other in ((one, two), (two, one)) if _draws(other) and not _draws(each)]
+            case _:
+                continue
+    return {each for value in values for each in ast.walk(value)}
+
+
+def _draws(node: ast.AST) -> bool:
+    calls = (each.func for each in ast.walk(node) if isinstance(each, ast.Call))
+    return any(_DRAW.match(getattr(each, "attr", getattr(each, "id", ""))) for each in calls)
 
 
 def _halve(value: int, cap: int) -> int:

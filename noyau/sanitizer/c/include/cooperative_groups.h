@@ -7,6 +7,7 @@ extern "C" {
 void noyau_phase_open(void *barrier, unsigned expected);
 uint64_t noyau_phase_arrive(void *barrier, unsigned many, unsigned leave);
 int noyau_phase_is_over(const void *barrier, uint64_t phase);
+void noyau_copy_until(void *to, const void *from, int64_t bytes, const void *barrier, const void *pc);
 void noyau_phase_wait(const void *barrier, uint64_t phase, const void *pc);
 }
 

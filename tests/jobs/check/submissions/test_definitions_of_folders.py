@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import ast
+
 import pytest
 
 from noyau.errors import InputError
@@ -28,6 +30,32 @@ def test_constants_of_a_model_are_halved_until_they_are_small(tmp_path):
     ]
     assert [each.is_stated for each in problem.trials] == [*[False] * 5, True]
     assert [each.arguments.get("is_spare", False) for each in problem.trials] == [False, False, True, True, True, False]
+
+
+SEEDED = """
+SEED = 1234
+scale = 64
+n = m = 100
+rows = 200
+
+def get_inputs():
+    torch.manual_seed(4242)
+    np.random.seed(seed=SEED)
+    rng = torch.Generator().manual_seed(SEED)
+    x = torch.randn(rows, 96, generator=rng) * scale + 77
+    return [x, np.random.default_rng(555).integers(0, 50, 96) < 60, torch.full((2 * rows, 4242), SEED)[:, :96]]
+"""
+
+
+def test_what_seeds_or_scales_random_numbers_is_no_size(tmp_path):
+    write(tmp_path, seeded__dot__py=SEEDED.replace(", SEED)[", ", 1)["))
+    sizes = {"rows": 200, "96": 96, "50": 50, "4242": 4242}
+    first = definitions.read_model(tmp_path / "seeded.py").trials[0].arguments["constants"]
+    assert first == {name: definitions._halve(value, 32) for name, value in sizes.items()}
+    text = ast.unparse(definitions.replaced_sizes(ast.parse(SEEDED), first))
+    assert "manual_seed(4242)" in text and "(2 * rows, 16)" in text and "+ 77" in text
+    write(tmp_path, seeded__dot__py=SEEDED)  # where it is a size as well, it is one
+    assert "SEED" in definitions.read_model(tmp_path / "seeded.py").trials[0].arguments["constants"]
 
 
 def test_pairs_and_models_are_told_by_their_classes(tmp_path):
