@@ -21,18 +21,26 @@ _STRUCT = ctypes.c_void_p
 _ROW = 4  # int64 of a note for `replay`
 _I32, _I64 = ctypes.c_int32, ctypes.c_int64
 _TYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
-    "shadow_new": (_STRUCT, ()), "shadow_free": (None, (_STRUCT,)), "shadow_memory": (_I32, (_STRUCT, _I64, _I32)),
-    "shadow_split": (_I32, (_STRUCT, _I32, _I64)), "shadow_forget": (None, (_STRUCT, _I32)),
-    "shadow_region": (None, (_STRUCT, _I32)), "shadow_enter": (None, (_STRUCT, _I64, _I32, _I32, _I32, _I32)),
-    "shadow_fence": (None, (_STRUCT,)), "shadow_touch": (_I32, (_STRUCT, _I32, _I64, _I32, _I32)),
+    "shadow_new": (_STRUCT, ()),
+    "shadow_free": (None, (_STRUCT,)),
+    "shadow_memory": (_I32, (_STRUCT, _I64, _I32)),
+    "shadow_split": (_I32, (_STRUCT, _I32, _I64)),
+    "shadow_forget": (None, (_STRUCT, _I32)),
+    "shadow_region": (None, (_STRUCT, _I32)),
+    "shadow_enter": (None, (_STRUCT, _I64, _I32, _I32, _I32, _I32)),
+    "shadow_fence": (None, (_STRUCT,)),
+    "shadow_touch": (_I32, (_STRUCT, _I32, _I64, _I32, _I32)),
     "shadow_touch_many": (_I64, (_STRUCT, _I32, _STRUCT, _I64, _I32, _I32, _STRUCT)),
     "shadow_touch_each": (None, (_STRUCT, _STRUCT, _STRUCT, _I64, _I32, _STRUCT, _I32, _I32, _STRUCT, _I32)),
     "shadow_replay": (None, (_STRUCT, _STRUCT, _I64)),
     "shadow_note": (None, (_STRUCT, _I32, _I32, _I32, _I32, _I32, _I64, _I64, _I64, _I64)),
-    "shadow_unwritten": (_I64, (_STRUCT, _I32, _STRUCT)), "shadow_written": (None, (_STRUCT, _I32, _STRUCT)),
-    "shadow_accesses": (_I64, (_STRUCT,)), "shadow_count": (_I64, (_STRUCT,)), "shadow_dropped": (_I64, (_STRUCT,)),
+    "shadow_unwritten": (_I64, (_STRUCT, _I32, _STRUCT)),
+    "shadow_written": (None, (_STRUCT, _I32, _STRUCT)),
+    "shadow_accesses": (_I64, (_STRUCT,)),
+    "shadow_count": (_I64, (_STRUCT,)),
+    "shadow_dropped": (_I64, (_STRUCT,)),
     "shadow_findings": (_STRUCT, (_STRUCT,)),
-}  # fmt: skip
+}
 
 
 # Kinds by the numbers of engine.h, from 1 on.

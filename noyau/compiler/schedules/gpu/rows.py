@@ -8,7 +8,8 @@ Few rows are shared by several programs each, so that they occupy all of a GPU: 
 scratch, and the next one, which finds the rows in the cache, merges those. Programs that wait for each other instead
 take longer: what counts them has to be set to 0 first, which is a launch too.
 
-Of rows that begin at any cell, tiles begin where 16 bytes can be moved at once."""
+Of rows that begin at any cell, tiles begin where 16 bytes can be moved at once.
+"""
 
 from __future__ import annotations
 

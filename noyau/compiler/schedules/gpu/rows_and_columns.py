@@ -4,7 +4,8 @@ A program takes in several rows, one after the other, and keeps what they add to
 kept it leaves in scratch, and a second launch merges that. Where a row, and the sums, do not fit into a program, the
 folds along rows come first, in a launch of their own; then tiles of columns are written and summed in one pass.
 
-Two kernels that `grid_both` makes one of: rows, and sums over them, which read the same."""
+Two kernels that `grid_both` makes one of: rows, and sums over them, which read the same.
+"""
 
 from __future__ import annotations
 

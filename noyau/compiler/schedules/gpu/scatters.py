@@ -4,7 +4,8 @@ are merged at the end, or by the owner of each cell or row, one after the other 
 The first two merge in any order, so the bits of a sum of floats may differ from run to run; those of an owner do not.
 For owners the updates are sorted, by counting: each of some pieces counts its updates in each of some buckets of
 owners; then it is known where in the list of all updates those of each piece and bucket begin, and each piece places
-its own there. Where a bucket is of several owners, each takes those that are its own."""
+its own there. Where a bucket is of several owners, each takes those that are its own.
+"""
 
 from __future__ import annotations
 

@@ -9,7 +9,8 @@ AOTAutograd writes `cache.index_copy_(...)` as a copy of all of the cache, and c
 nothing reads the cache as it was any more, the update itself goes into it again.
 
 A launch takes the host longer than a small kernel takes the GPU, so that a step of one token is as long as its calls
-are many: positions of one token are no sum, and counters go on at the end, together."""
+are many: positions of one token are no sum, and counters go on at the end, together.
+"""
 
 from __future__ import annotations
 
