@@ -1,16 +1,6 @@
-"""Large outputs written around the caches: what is stored is not read before it, and pushes nothing else out.
-
-A store to memory that is not in a cache first reads its line, which the kernel then overwrites. Stores that go around
-the caches do not, which saves a third of the traffic of a map; but what comes next has to read them from far away. So
-they pay where an output is larger than what the caches would keep; the kernel decides as it runs, as memcpy does.
-
-Where a tile begins with a line, its cells need not go through memory of the thread, for the compiler keeps so many in
-registers. Tiles beside which something is fetched stay whole: there memory is read and written in turns, in long runs
-(rmsnorm took 1.14 times as long).
-
-A vector of floats has room for half as many cells as one of bfloat16, so a compiler spreads and packs cells, which
-takes longer than what is computed of them. Two neighbours are one word of 32 bits, of which each half is a float but
-for a shift or a mask. So loops whose cells all are of bfloat16 do an even and an odd one in each round."""
+"""Large outputs written around the caches: what is stored is not read before it, and pushes nothing else out; a kernel
+decides by the size as it runs. Loops whose cells all are of bfloat16 do an even and an odd one in each round: a word of
+32 bits holds both. What is gained and lost: docs/notes/performance.md."""
 
 from __future__ import annotations
 

@@ -1,13 +1,5 @@
-"""Stages of computations, through which loops in lanes go tile by tile.
-
-What a processor computes at the same time is what it finds among the next hundred or so instructions. Where each cell
-takes forty that wait for each other, that is three vectors of cells, and the units idle most of the time. A tile that
-goes through a part of the computation after the other has many short ones side by side; what lies between two stages
-stays in the nearest cache. (Measured: bias and GELU 1.3 times as fast.)
-
-What is narrower than what is computed of it has stages of its own, in which it is widened or narrowed: gcc 12 makes all
-vectors of a loop of equally many bytes, so that one of floats that reads bytes has vectors of two or four floats, and
-no text of one cell becomes its processor's instruction for float16."""
+"""Stages of computations, through which loops in lanes go tile by tile: what takes long for each cell, so that a
+processor has several vectors under way, and what is narrower than what is computed of it. docs/notes/performance.md."""
 
 from __future__ import annotations
 
