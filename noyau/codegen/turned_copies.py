@@ -14,7 +14,7 @@ TurnedCopy: TypeAlias = tuple[str, Dim, Dim, str, Dim, Dim, Dim, Dim]
 
 
 def turned_copy(loop: ir.Loop, memory: Mapping[str, ir.Buffer | ir.Alloc]) -> TurnedCopy | None:
-    """What a loop copies that has one in it and does nothing else; None of other cells than words."""
+    """The copy that a loop with one in it makes, and nothing else; None of other cells than words."""
     if len(loop.body) != 1 or not isinstance(inner := loop.body[0], ir.Loop):
         return None
     match inner.body:
