@@ -58,10 +58,6 @@ class Statements(ABC):
         """The copy of a tile to its place in an output, around the caches."""
 
     @abstractmethod
-    def transpose(self, tile: ir.TransposeTile) -> str:
-        """The copy of a tile with its axes exchanged."""
-
-    @abstractmethod
     def rounds(self, loop: ir.Loop) -> Iterator[str]:
         """A loop whose rounds come one after the other, or side by side in lanes."""
 
@@ -128,8 +124,6 @@ class Statements(ABC):
                 yield from self.require(statement)
             case ir.StreamStore():
                 yield self.stream(statement)
-            case ir.TransposeTile():
-                yield self.transpose(statement)
             case ir.Zero() | ir.MergeLanes():
                 loops = loops_of(statement)
                 for each in loops:

@@ -161,11 +161,12 @@ class Node:
 @dataclass(frozen=True)
 class Graph:
     """Nodes in an order in which each comes after its inputs; outputs are names of values. `demands` must hold of the
-    sizes, beyond what the shapes of the inputs say."""
+    sizes, beyond what the shapes of the inputs say. `byproducts`: shapes of what was written, and no output needs."""
 
     nodes: tuple[Node, ...]
     outputs: tuple[str, ...]
     demands: tuple[Demand, ...] = ()
+    byproducts: tuple[Shape, ...] = ()
 
     @cached_property
     def by_name(self) -> Mapping[str, Node]:

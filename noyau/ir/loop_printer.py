@@ -78,7 +78,7 @@ def _statement(statement: ir.Statement, margin: str) -> Iterator[str]:
             yield f"{margin}prefetch {buffer}[{dims_text(index)}]{f', {lines} lines' if lines > 1 else ''}"
         case ir.Require(index, extent):
             yield f"{margin}require 0 <= {index} < {extent}"
-        case ir.Zero() | ir.MergeLanes() | ir.TransposeTile() | ir.StreamStore():
+        case ir.Zero() | ir.MergeLanes() | ir.StreamStore():
             yield f"{margin}{_intrinsic(statement)}"
         case _:
             assert_never(statement)
@@ -95,8 +95,6 @@ def _intrinsic(intrinsic: ir.Intrinsic) -> str:
             return f"zero {memory}[{extent}]"
         case ir.MergeLanes(monoid, buffers, lanes=lanes):
             return f"merge {monoid} {', '.join(buffers)}[{lanes}]"
-        case ir.TransposeTile(memory, to, to_step, buffer, start, step):
-            return f"transpose {memory}[{to}] step {to_step} = {buffer}[{start}] step {step}"
         case ir.StreamStore(buffer, index, memory, start, extent, _, lines):
             how = "stream lines" if lines else "stream"
             return f"{how} {buffer}[{dims_text(index)}] = {memory}[{start}], {extent} cells"

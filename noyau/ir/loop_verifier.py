@@ -102,7 +102,7 @@ def _names_faults(names: Iterable[str], body: Iterable[ir.Statement], outside: C
                 yield from _names_faults([var], inner, visible)
             case ir.If(_, inner):
                 yield from _names_faults((), inner, visible)
-            case ir.Zero() | ir.MergeLanes() | ir.TransposeTile() | ir.StreamStore():
+            case ir.Zero() | ir.MergeLanes() | ir.StreamStore():
                 yield from _names_faults((), loops_of(statement), visible)
             case ir.Store() | ir.Prefetch() | ir.Require():
                 pass
@@ -207,7 +207,7 @@ class Translator:
                 self.memories[name] = text, statement, len(self.loops)
             case ir.Prefetch(buffer, index):
                 self.place(buffer, index)
-            case ir.Zero() | ir.MergeLanes() | ir.TransposeTile() | ir.StreamStore():
+            case ir.Zero() | ir.MergeLanes() | ir.StreamStore():
                 self.body(loops_of(statement))
             case ir.Require(index, extent):
                 self.write(f"R.require({self.dim(index)}, {self.dim(extent)})")

@@ -310,20 +310,6 @@ class MergeLanes:
 
 
 @dataclass(frozen=True, slots=True)
-class TransposeTile:
-    """Stores a tile of SIDE x SIDE cells of a packed buffer in memory with its axes exchanged: where it begins in both,
-    and how far apart its lines lie."""
-
-    memory: str
-    to: Dim
-    to_step: Dim
-    buffer: str
-    start: Dim
-    step: Dim
-    dtype: DType
-
-
-@dataclass(frozen=True, slots=True)
 class StreamStore:
     """Copies a tile of memory to neighbouring cells of a buffer, around the caches; with `lines`, whole lines."""
 
@@ -336,7 +322,7 @@ class StreamStore:
     lines: bool = False
 
 
-Intrinsic: TypeAlias = Zero | MergeLanes | TransposeTile | StreamStore
+Intrinsic: TypeAlias = Zero | MergeLanes | StreamStore
 Statement: TypeAlias = Let | Store | Loop | If | Alloc | Prefetch | Require | Intrinsic
 
 

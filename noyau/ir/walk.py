@@ -15,14 +15,14 @@ from noyau.ir.operators import OPERATORS
 # The expressions without others in them.
 _LEAVES = frozenset({ir.Const, ir.Var, ir.Index, ir.InWholeLines, ir.CellsToAlignment})
 
-LINE, CELL = "#line_of_tile", "#cell_of_tile"
+CELL = "#cell_of_tile"
 Statements: TypeAlias = tuple[ir.Statement, ...]
 
 
 @lru_cache(maxsize=1024)  # every walk asks for them
 def loops_of(intrinsic: ir.Intrinsic) -> tuple[ir.Statement, ...]:
     """Statements that compute the same."""
-    line, cell = Dim.of(LINE), Dim.of(CELL)
+    cell = Dim.of(CELL)
     match intrinsic:
         case ir.Zero(memory, dtype, extent, var):
             zero = ir.Const(0.0 if dtype.is_float else 0, dtype)
@@ -31,10 +31,6 @@ def loops_of(intrinsic: ir.Intrinsic) -> tuple[ir.Statement, ...]:
             halves = [lanes >> level for level in range(1, lanes.bit_length() - 1)]
             loops = (ir.Loop(var, Dim.of(n), ir.Axis.LANES, (merge_of(intrinsic, var, n),)) for n in halves)
             return (*loops, merge_of(intrinsic, 0, 1))
-        case ir.TransposeTile(memory, to, to_step, buffer, start, step, dtype):
-            value = ir.Load(buffer, (start + line * step + cell,), dtype)
-            store, side = ir.Store((memory,), (to + cell * to_step + line,), (value,)), Dim.of(ir.SIDE)
-            return (ir.Loop(LINE, side, ir.Axis.SERIAL, (ir.Loop(CELL, side, ir.Axis.LANES, (store,)),)),)
         case ir.StreamStore(buffer, index, memory, start, extent, dtype):
             *outer, last = index
             copied = ir.Store((buffer,), (*outer, last + cell), (ir.Load(memory, (start + cell,), dtype),))
@@ -61,7 +57,7 @@ def expressions(statement: ir.Statement) -> tuple[ir.Expr, ...]:
             return (statement.condition,)
         case ir.Loop() | ir.Alloc() | ir.Prefetch() | ir.Require():
             return ()
-        case ir.Zero() | ir.MergeLanes() | ir.TransposeTile() | ir.StreamStore():
+        case ir.Zero() | ir.MergeLanes() | ir.StreamStore():
             return ()
         case _:
             assert_never(statement)
@@ -238,7 +234,7 @@ def _rewrite_statement(statement: ir.Statement, change: Callable[[ir.Expr], ir.E
             return ir.If(rewrite_expression(condition, change), rewrite(body, change))
         case ir.Alloc() | ir.Prefetch() | ir.Require():
             return statement
-        case ir.Zero() | ir.MergeLanes() | ir.TransposeTile() | ir.StreamStore():
+        case ir.Zero() | ir.MergeLanes() | ir.StreamStore():
             return statement
         case _:
             assert_never(statement)
@@ -304,8 +300,6 @@ def _substitute_dims(statements: Iterable[ir.Statement], dim: Callable[[Dim], Di
                 return replace(statement, shape=tuple(map(dim, shape)))
             case ir.Zero(extent=extent):
                 return replace(statement, extent=dim(extent))
-            case ir.TransposeTile(to=to, start=start, step=step):
-                return replace(statement, to=dim(to), start=dim(start), step=dim(step))
             case ir.StreamStore(_, index, _, start, extent):
                 return replace(statement, index=tuple(map(dim, index)), start=dim(start), extent=dim(extent))
             case ir.Let() | ir.MergeLanes():

@@ -95,9 +95,10 @@ def shrunk(graph: Graph, sizes: Sizes, limit: int, fixed: str | None = None) -> 
 
 
 def cells(graph: Graph, sizes: Sizes) -> int:
-    """The number of cells of the largest value; 0 where an extent would be divided by 0."""
+    """The number of cells of the largest value, needed or not; 0 where an extent would be divided by 0."""
+    shapes = chain((node.shape for node in graph.nodes), graph.byproducts)
     try:
-        return max((math.prod(extents(node, sizes)) for node in graph.nodes), default=0)
+        return max((math.prod(int(dim.evaluate(sizes)) for dim in shape) for shape in shapes), default=0)
     except ZeroDivisionError:
         return 0
 

@@ -33,7 +33,6 @@ from noyau.ir.loops import (
     StreamStore,
     Tile,
     TilePolicy,
-    TransposeTile,
     Var,
     Zero,
 )
@@ -89,7 +88,6 @@ STATEMENTS: dict[str, loops.Statement] = {
     "prefetch x[#r], 4 lines": Prefetch("x", (Dim.of("#r"),), 4),
     "zero s[n]": Zero("s", F32, n, "#lane"),
     "merge argmax a, b[16]": MergeLanes("argmax", ("a", "b"), (F32, DType.I64), 16, "#lane"),
-    "transpose t[0] step 16 = x[#r] step n": TransposeTile("t", Dim.of(0), Dim.of(16), "x", Dim.of("#r"), n, F32),
     "stream y[#r] = t[0], n cells": StreamStore("y", (Dim.of("#r"),), "t", Dim.of(0), n, F32),
     "stream lines y[#r] = t[0], 32 cells": StreamStore("y", (Dim.of("#r"),), "t", Dim.of(0), Dim.of(32), F32, True),
     "if in_whole_lines(n = 256, y[#r]):\n    zero s[n]": If(

@@ -12,7 +12,6 @@ from noyau.ir.dims import Dim, shape_of
 from noyau.ir.loop_interpreter import run
 from noyau.ir.loop_verifier import check
 from noyau.ir.loops import (
-    SIDE,
     Alloc,
     Axis,
     Call,
@@ -24,7 +23,6 @@ from noyau.ir.loops import (
     Space,
     Store,
     StreamStore,
-    TransposeTile,
     Zero,
 )
 from noyau.ir.walk import dims_in, every_expression, every_statement, expressions, loops_of, rewrite, substitute
@@ -56,17 +54,6 @@ def test_lanes_are_merged_by_halves(monoid, wanted):
     assert loops_of(merge)[-1] == Store(("lanes",), (Dim.of(0),), (Load("lanes", (Dim.of(1),), F32),), monoid)
 
 
-def test_a_tile_is_transposed():
-    side = Dim.of(SIDE)
-    tile = Alloc("tile", F32, (side * side,), Space.REGISTER)
-    transpose = TransposeTile("tile", Dim.of(0), side, "x", Dim.of(1), side + 2, F32)
-    copy = loop("#i", SIDE * SIDE, store("y", load("tile", ROW), ROW))
-    x = np.arange(SIDE * (SIDE + 2), dtype=np.float32)
-    made = check(kernel(tile, transpose, copy, outputs=[("y", F32, [SIDE * SIDE])]))
-    wanted = x.reshape(SIDE, SIDE + 2)[:, 1:-1].T
-    assert run(made, [x])[0].tolist() == wanted.ravel().tolist()
-
-
 @pytest.mark.parametrize("lines", [False, True])
 def test_a_tile_is_copied_to_its_place(lines):
     stream = StreamStore("y", (N - 8,), "lanes", Dim.of(0), EIGHT, F32, lines)
@@ -89,20 +76,18 @@ def test_tiles_begin_with_a_line_or_not():
 
 
 def test_walks_go_through_intrinsics():
-    transpose = TransposeTile("t", ROW, Dim.of(16), "x", ROW * 2, N, F32)
     stream = StreamStore("y", (ROW,), "t", ROW + 1, N, F32)
-    body = (Zero("t", F32, N, "#lane"), MERGE, transpose, stream)
+    body = (Zero("t", F32, N, "#lane"), MERGE, stream)
     stored = {name for s in every_statement(body) if isinstance(s, Store) for name in s.buffers}
     assert stored == {"t", "lanes", "y"}
-    assert {expr.buffer for expr in every_expression(body) if isinstance(expr, Load)} == {"lanes", "x", "t"}
-    assert sum(isinstance(s, Loop) for s in every_statement(body)) == 6
+    assert {expr.buffer for expr in every_expression(body) if isinstance(expr, Load)} == {"lanes", "t"}
+    assert sum(isinstance(s, Loop) for s in every_statement(body)) == 4
     assert all(expressions(s) == () for s in body)
     assert rewrite(body, lambda expr: ONE) == body
     moved = substitute(body, {"#i": ROW + 3, "n": 8})
     assert moved[0].extent == EIGHT
     assert moved[1] == MERGE
-    assert (moved[2].to, moved[2].start, moved[2].step) == (ROW + 3, ROW * 2 + 6, EIGHT)
-    assert (moved[3].index, moved[3].start, moved[3].extent) == ((ROW + 3,), ROW + 4, EIGHT)
+    assert (moved[2].index, moved[2].start, moved[2].extent) == ((ROW + 3,), ROW + 4, EIGHT)
     asked = If(InWholeLines(N, 8, (("y", (ROW,)),)), ())
     assert set(dims_in((asked,))) == {N, ROW}
     assert substitute((asked,), {"n": 4, "#i": 2}) == (If(InWholeLines(Dim.of(4), 8, (("y", (Dim.of(2),)),)), ()),)

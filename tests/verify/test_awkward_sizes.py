@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
+
 from noyau.dtypes import DType
+from noyau.frontends.numpy.trace import trace_shapes
 from noyau.ir.dims import Dim, indices, shape_of
 from noyau.ir.graph import Graph, Input, Iota, Lookup, Node, Scatter, Select, View
 from noyau.ir.sizes import Demand
@@ -17,6 +21,25 @@ def test_shrinking_keeps_one_size_as_long_as_it_can():
     assert shrunk(graph, {"rows": 129, "n": 4099}, 1 << 14, "n") == {"rows": 3, "n": 4099}
     assert shrunk(graph, {"rows": 129, "n": 4099}, 1 << 10, "n") == {"rows": 1, "n": 513}
     assert cells(graph, {"rows": 3, "n": 5}) == 15
+
+
+@pytest.mark.parametrize(
+    ("make", "count"),
+    [
+        (lambda a: np.kron(np.add.outer(a, a), np.add.outer(a, a)), 12**4),
+        (lambda a: np.tile(a, (a.size**2, 1)), 12**3),
+        (lambda a: np.repeat(a, a.size**3), 12**4),
+        (lambda a: np.zeros((a.size,) * 5), 12**5),
+    ],
+)
+def test_what_no_result_needs_counts_for_the_reference_makes_it(make, count):
+    def program(a):
+        make(a)
+        return np.arange(a.size)
+
+    graph = trace_shapes(program, {"a": (DType.F32, (3, 4))}, {}).graph
+    assert cells(graph, {"a_0": 3, "a_1": 4}) == count
+    assert cells(graph, shrunk(graph, {"a_0": 33, "a_1": 33}, 1 << 13)) <= 1 << 13
 
 
 def test_negative_extents_and_views_outside_do_not_fit():

@@ -15,6 +15,7 @@ from noyau.codegen.c.spellings import TYPES, WIDTH, Open, comment_text, integer_
 from noyau.codegen.identifiers import Scopes, wish_of
 from noyau.codegen.statements import INDENT, Statements, is_variable
 from noyau.codegen.tables import as_operand, dim_text, unwrap
+from noyau.codegen.turned_copies import turned_copy
 from noyau.compiler.schedules.primitives import stride_of
 from noyau.dtypes import DType
 from noyau.errors import GraphError
@@ -46,7 +47,16 @@ def _file(name: str) -> str:
 
 
 INCLUDES = "#include <math.h>\n#include <stdbool.h>\n#include <stdlib.h>"
-HEADERS = ("lanes.h", "whole.h", "prefetch.h", "pairs.h", "taken.h", "around.h", "turn.h")  # in their order in a text
+HEADERS = (
+    "lanes.h",
+    "whole.h",
+    "prefetch.h",
+    "pairs.h",
+    "taken.h",
+    "around.h",
+    "turn.h",
+    "merges.h",
+)  # in their order in a text
 RUNS = {  # of cells of one dtype to another one, and whether they are rounded to float16 in between
     (DType.F16, DType.F32, False): "noyau_widen_f16",
     (DType.F32, DType.F16, False): "noyau_narrow_f16",
@@ -259,14 +269,8 @@ class CPrinter(Statements):
         count = as_operand(texts.dim(store.extent))
         return f"noyau_write_around(&{place}, {begin}, (size_t){count} * sizeof(*{cells}));"
 
-    def transpose(self, tile: ir.TransposeTile) -> str:
-        texts = self.expressions
-        texts.preludes.add("turn.h")
-        to, start = texts.cell(tile.memory, (tile.to,)), texts.cell(tile.buffer, (tile.start,))
-        return f"noyau_turn(&{to}, {texts.dim(tile.to_step)}, &{start}, {texts.dim(tile.step)});"
-
     def rounds(self, loop: ir.Loop) -> Iterator[str]:
-        if (run := self.run_of(loop)) is not None:
+        if (run := self.run_of(loop) or self.turn(loop)) is not None:
             yield run
             return
         extent, outside = self.expressions.dim(loop.extent), dict(self.expressions.extents)
@@ -325,6 +329,19 @@ class CPrinter(Statements):
         cells = (texts.cell(place, tuple(at.replace({loop.var: 0}) for at in index)) for place, index in ends)
         source, target = (cell.removesuffix("[0]") if cell.endswith("[0]") else f"&{cell}" for cell in cells)
         return f"{function}({target}, {source}, {texts.dim(loop.extent)});"
+
+    def turn(self, loop: ir.Loop) -> str | None:
+        """The call that a loop becomes which only copies rows to columns."""
+        texts = self.expressions
+        if (copy := turned_copy(loop, texts.memory)) is None:
+            return None
+        texts.preludes.add("turn.h")
+        to, place, there, source, start, here, *counts = copy
+        ends = (
+            f"&{texts.cell(name, (at,))}, {texts.dim(step)}"
+            for name, at, step in ((to, place, there), (source, start, here))
+        )
+        return f"noyau_turn({', '.join([*ends, *map(texts.dim, counts)])});"
 
     def store(self, store: ir.Store, *, last: bool) -> Iterator[str]:
         if (line := self.expressions.in_pair(store)) is not None:

@@ -1,4 +1,4 @@
-/* A tile of 16 x 16 cells of 4 bytes with its axes exchanged: eight lines of eight cells at a time in registers, where the
+/* Lines of cells of 4 bytes with their axes exchanged: eight lines of eight cells at a time in registers, where the
    compiler has a word for that. Lines lie `there` cells apart where they are written, `here` where they are read. */
 #if defined(__AVX2__) && defined(__has_builtin)
 #if __has_builtin(__builtin_shufflevector)
@@ -43,19 +43,23 @@ static inline void noyau_turn_eight(char *restrict to, int64_t there, const char
 }
 #endif
 
-static inline void noyau_turn(void *restrict to, int64_t there, const void *restrict from, int64_t here)
+typedef int32_t __attribute__((may_alias)) noyau_word;
+
+static inline void noyau_turn(
+    void *restrict to, int64_t there, const void *restrict from, int64_t here, int64_t lines, int64_t cells)
 {
-    for (int i = 0; i < 16; i += 8) {
-        for (int j = 0; j < 16; j += 8) {
-            char *corner = (char *)to + (j * there + i) * 4;
-            const char *cells = (const char *)from + (i * here + j) * 4;
+    noyau_word *restrict columns = to;
+    const noyau_word *restrict rows = from;
+    int64_t line = 0;
 #if defined(NOYAU_TURNS)
-            noyau_turn_eight(corner, there, cells, here);
-#else
-            for (int line = 0; line < 8; ++line)
-                for (int cell = 0; cell < 8; ++cell)
-                    __builtin_memcpy(corner + (cell * there + line) * 4, cells + (line * here + cell) * 4, 4);
-#endif
-        }
+    for (; line + 8 <= lines; line += 8) {
+        int64_t cell = 0;
+        for (; cell + 8 <= cells; cell += 8)
+            noyau_turn_eight((char *)(columns + cell * there + line), there, (const char *)(rows + line * here + cell), here);
+        for (; cell < cells; ++cell)
+            for (int at = 0; at < 8; ++at) columns[cell * there + line + at] = rows[(line + at) * here + cell];
     }
+#endif
+    for (; line < lines; ++line)
+        for (int64_t cell = 0; cell < cells; ++cell) columns[cell * there + line] = rows[line * here + cell];
 }

@@ -68,24 +68,24 @@ NOYAU_INLINE double noyau_copysign_f64(double x, double y) {
     return copysign(x, y);
 }
 
-/* The greater; NaN if either is NaN. 0.0 ulp. */
+/* The greater; NaN if either is NaN. 0.0 ulp. Where y is known, one comparison is left, by two instructions. */
 NOYAU_INLINE float noyau_maximum_f32(float x, float y) {
-    return ((x > y) | (x != x)) ? x : y;
+    return ((x <= y) | (y != y)) ? y : x;
 }
 
 /* The greater; NaN if either is NaN. 0.0 ulp. */
 NOYAU_INLINE double noyau_maximum_f64(double x, double y) {
-    return ((x > y) | (x != x)) ? x : y;
+    return ((x <= y) | (y != y)) ? y : x;
 }
 
 /* The lesser; NaN if either is NaN. 0.0 ulp. */
 NOYAU_INLINE float noyau_minimum_f32(float x, float y) {
-    return ((x < y) | (x != x)) ? x : y;
+    return ((x >= y) | (y != y)) ? y : x;
 }
 
 /* The lesser; NaN if either is NaN. 0.0 ulp. */
 NOYAU_INLINE double noyau_minimum_f64(double x, double y) {
-    return ((x < y) | (x != x)) ? x : y;
+    return ((x >= y) | (y != y)) ? y : x;
 }
 
 /* The greater; a NaN gives way. 0.0 ulp. */

@@ -391,9 +391,6 @@ class CudaPrinter(ThreadStatements, CPrinter):
     def stream(self, store: ir.StreamStore) -> str:
         raise UnsupportedError("cuda writes around no caches: schedule without nontemporal stores")
 
-    def transpose(self, tile: ir.TransposeTile) -> str:
-        raise UnsupportedError("cuda transposes no tile in one thread: schedule without turns")
-
     def host(self) -> str:
         """The function of the host that launches the kernels on a stream."""
         kernel, names, dim = self.kernel, self.names, self.expressions.dim

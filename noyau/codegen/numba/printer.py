@@ -20,6 +20,7 @@ from noyau.codegen.numba.index_bounds import tile_of
 from noyau.codegen.numba.spellings import KINDS, NUMPY, RESERVED, NumbaNames, const_text, integer_function
 from noyau.codegen.statements import INDENT, Statements, is_variable, rounds_apart
 from noyau.codegen.tables import as_operand, snippets, unwrap
+from noyau.codegen.turned_copies import turned_copy
 from noyau.compiler.schedules.cpu.strategy_choice import Options
 from noyau.dtypes import DType
 from noyau.ir import loops as ir
@@ -445,6 +446,12 @@ class NumbaPrinter(Statements):
 
     def rounds(self, loop: ir.Loop) -> Iterator[str]:
         texts = self.expressions
+        copy = turned_copy(loop, texts.memory)
+        if copy is not None and copy[6] == copy[7] == Dim.of(ir.SIDE):
+            names = self.names.value(copy[0]), self.names.value(copy[3])
+            words = names[0], *map(texts.dim, copy[1:3]), names[1], *map(texts.dim, copy[4:6])
+            yield f"{self.prelude('noyau_turn')}({', '.join(words)})"
+            return
         span, outside = self.span(loop), (dict(texts.extents), dict(texts.tiles))
         texts.extents[loop.var] = loop.extent
         if (tile := texts.lengths.get(str(loop.extent))) is not None:
@@ -465,11 +472,6 @@ class NumbaPrinter(Statements):
         start, first, count = map(self.expressions.dim, (*store.index, store.start, store.extent))
         to, cells = map(self.names.value, (store.buffer, store.memory))
         return f"{self.prelude('noyau_write_around')}({to}, {start}, {cells}, {first}, {count})"
-
-    def transpose(self, tile: ir.TransposeTile) -> str:
-        memory, buffer = map(self.names.value, (tile.memory, tile.buffer))
-        to, to_step, start, step = map(self.expressions.dim, (tile.to, tile.to_step, tile.start, tile.step))
-        return f"{self.prelude('noyau_turn')}({memory}, {to}, {to_step}, {buffer}, {start}, {step})"
 
     def halves(self, merge: ir.MergeLanes) -> Iterator[str]:
         """The lanes merged into lane 0: the upper half into the lower one, again and again."""

@@ -147,7 +147,7 @@ class TritonPrinter(LaunchMemory):
                 self.texts.inside |= dict.fromkeys((name for name in index.names if name.startswith("#")), inside)
             case ir.Prefetch():
                 pass  # a hint, for which there is no word
-            case ir.Zero() | ir.MergeLanes() | ir.TransposeTile() | ir.StreamStore():
+            case ir.Zero() | ir.MergeLanes() | ir.StreamStore():
                 raise UnsupportedError(f"triton has no {statement}: schedules for CPUs make it")
             case _:
                 assert_never(statement)

@@ -1,14 +1,7 @@
 """Products of few rows with weights in few bits, as one launch in language `triton`: x @ w.T + bias of several weights
-that read the same rows, the dequantisation inside.
-
-What bounds them is reading the weights. Cells of 8 bits hold q + 128 with a scale a channel; of 4 bits, byte j of a
-channel holds q + 8 of the inputs j (low) and j + half (high), so that both read side by side, with a scale for each
-group of inputs. An unsigned cell becomes a float32 by its bits in the mantissa of 2**23, which takes two
-instructions of full rate where a conversion takes one of a quarter. Sums are in float32: one row cell by cell in
-registers, more in the matrix unit, which multiplies integers of 8 bits exactly as halves.
-
-Weights that meet one row are loaded before a launch waits for the previous one (programmatic dependent launch).
-"""
+that read the same rows, the dequantisation inside. Cells of 8 bits hold q + 128 with a scale a channel; of 4 bits, byte
+j of a channel holds q + 8 of the inputs j (low) and j + half (high), with a scale for each group of inputs. Sums are in
+float32: one row cell by cell in registers, more in the matrix unit. docs/notes/performance.md."""
 
 from __future__ import annotations
 

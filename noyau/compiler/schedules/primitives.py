@@ -275,6 +275,12 @@ def sizes_outside(body: Statements) -> Statements:
     return tuple(result)
 
 
+def words_of(kernel: ir.Kernel) -> frozenset[str]:
+    """The buffers whose rows a language may have a word to turn: packed, of cells of 4 bytes."""
+    packed = (each for each in kernel.buffers if each.strides is None and each.layout != "strided")
+    return frozenset(each.name for each in packed if each.dtype.bytes == 4 and each.dtype is each.dtype.compute)
+
+
 def _is_size(value: ir.Expr) -> bool:
     match value:
         case ir.Call("cast", (ir.Index(dim),)):

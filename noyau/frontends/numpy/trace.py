@@ -163,7 +163,8 @@ def _trace(
         name = getattr(function, "__name__", "the function")
         reason = str(fault) if isinstance(fault, NoyauError) else f"{type(fault).__name__}: {fault}"
         raise UnsupportedError(f"{name} cannot be traced{_line(fault)}: {reason}") from fault
-    graph = Graph(tuple(tape.nodes), tuple(node.output for node in nodes), tuple(tape.demands))
+    shapes = tuple(dict.fromkeys(node.shape for node in tape.nodes if node.shape))
+    graph = Graph(tuple(tape.nodes), tuple(node.output for node in nodes), tuple(tape.demands), shapes)
     outputs = tuple(Node(node.output, Input(), (), node.dtype, node.shape) for node in nodes)
     return check(_rename(drop_unused(graph), named)), outputs
 

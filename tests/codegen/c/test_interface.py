@@ -138,7 +138,7 @@ def test_a_kernel_without_sizes_or_scratch_compiles_alone():
 
 def test_a_launch_that_does_not_run_has_no_items():
     text = c_printer.source(kernel_of("log_softmax_kept"))
-    short = "(n <= 64) & (32 <= rows)"
+    short = "(n <= 127) & (32 <= rows)"
     assert f"/* Items: rows where !({short}). */" in text
     assert f"case 0: return (!({short})) ? rows : 0;" in text
     assert f"case 1: return ({short}) ? (rows + 31) / 32 : 0;" in text

@@ -1,13 +1,8 @@
 """Folds into loops: a language without a word for them gets lanes of partial states, merged in a fixed order.
 
 So the result never depends on the number of threads, and the loops vectorise without flags that change arithmetic. A
-sum of floats goes through float64 from block to block, so that its error does not grow with its length. Folds that
-stand side by side and run over the same loops go in one pass: what they read is read once.
-
-Folds that several passes over a row need, as the norm of what was pooled does, are done once, before the row. A pass
-over a row computes anew what it needs; where that is a fold of its own, each of its values would be computed once a
-pass. A launch of its own leaves the results in scratch, by all threads, and the passes find them there. That takes
-less memory than the array that was folded; folds over what no array holds, as of distances, are done again."""
+sum of floats goes through float64 from block to block. Folds side by side over the same loops go in one pass; what
+several passes over a row need, as the norm of what was pooled, has a launch before the row."""
 
 from __future__ import annotations
 

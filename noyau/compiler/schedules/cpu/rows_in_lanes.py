@@ -1,16 +1,12 @@
 """Rows side by side, one in each lane: folds of folds, and rows of a few cells, of which one fills no vector.
 
-Folds of folds are of many values, each of which is a fold of its own, as the distances to many points are. A short
-inner fold fills no vector. So rows run side by side where there are many, and what a row gives to the inner folds lies
-turned in memory of the thread; where there are few, the values of the outer fold do. Long inner folds are in lanes, a
-tile of them before one is taken in.
-
-What is done once a short row costs more than its cells. So several rows run side by side; or, where a map does nothing
-once a row, rows are one run of cells, for which what all rows have alike is repeated in memory. Sizes say which way."""
+Where folds of folds have few rows, the values of the outer fold are side by side; long inner folds are in lanes. Short
+rows whose cells are words go through memory of the thread with their axes exchanged; where a map does nothing once a
+row, rows are one run of cells. Sizes say which way. docs/notes/performance.md."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from noyau.compiler.schedules import primitives
@@ -21,7 +17,17 @@ from noyau.compiler.schedules.primitives import Statements
 from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, DimLike, product
-from noyau.ir.walk import all_dims, every_statement, fold_of, folds_in, is_fold, loads_of, rewrite, substitute
+from noyau.ir.walk import (
+    all_dims,
+    every_statement,
+    fold_of,
+    folds_in,
+    is_fold,
+    loads_of,
+    rewrite,
+    substitute,
+    targets_of,
+)
 
 SHORT = 64  # values of an inner fold that are added one by one in float32: NumPy has 16 to each of its partial sums
 TILE = 32  # rows, or values of an outer fold, side by side: gcc 12 unrolls loops over 16, and vectorises no more
@@ -208,8 +214,11 @@ def _at_most(left: Dim, right: Dim) -> ir.Condition:
 VECTOR, ROWS = 8, 256  # rows that fill a vector, and cells that are added one by one in float32
 SIDE_BY_SIDE = 32  # rows, one in each lane
 BLOCK, REPEATED = 256, 16  # rows of an item of a map, and how many of them are one run of cells
-CELLS, COSTLY_CELLS, MAP_CELLS = 15, 64, 63  # of a short row: where the ways cost the same, as measured
-CELL_OF_ROWS = "#cell_of_rows"
+# Cells of a short row, where the ways cost the same, as measured: of rows whose lanes read cell by cell, and of those
+# that are turned.
+CELLS, COSTLY_CELLS, MAP_CELLS = 15, 64, 63
+TURNED_CELLS, CHOSEN_CELLS, COSTLY_TURNED_CELLS = 24, 64, 127
+CELL_OF_ROWS, ROWS_OF = "#cell_of_rows", ".rows_of_"
 
 
 def short_rows(kernel: ir.Kernel, *, kept: bool = True) -> ir.Launch | None:
@@ -224,12 +233,25 @@ def short_rows(kernel: ir.Kernel, *, kept: bool = True) -> ir.Launch | None:
     if not rows or any(isinstance(s, ir.Loop) and has_loops(s) for s in inner):
         return None
     inner, run = (inner, None) if folds else ((loops[-1],), _one_run(rows, loops[-1]))
-    costly = bool(folds) and any(map(_is_costly, inner)) and _reads_one(inner, rows)
-    most = MAP_CELLS if run else COSTLY_CELLS if costly else CELLS
+    words, lengths = primitives.words_of(kernel), _lengths(inner)
     try:
-        return ir.Launch(run or _beside(rows, inner, kept=kept), _are_few(_lengths(inner), rows[-1].extent, most))
+        most = MAP_CELLS if run else _most_cells(inner, rows, words)
+        return ir.Launch(run or _beside(rows, inner, words, kept=kept), _are_few(lengths, rows[-1].extent, most))
     except UnsupportedError:
         return None
+
+
+def _most_cells(inner: Statements, rows: Sequence[ir.Loop], words: Collection[str]) -> int:
+    """The cells of the longest rows that are worth it side by side."""
+    costly, folds = any(map(_is_costly, inner)), folds_in(inner)
+    if not folds or not {load.buffer for load in loads_of(inner) if rows[-1].var in _names_at(load)} <= {*words}:
+        return COSTLY_CELLS if folds and costly else CELLS
+    sums = any(fold.monoid == "sum" for fold in folds)
+    return COSTLY_TURNED_CELLS if costly else TURNED_CELLS if sums else CHOSEN_CELLS
+
+
+def _names_at(load: ir.Load) -> frozenset[str]:
+    return frozenset[str]().union(*(dim.names for dim in load.index))
 
 
 def rows_across(kernel: ir.Kernel, *, kept: bool = True) -> ir.Launch | None:
@@ -241,7 +263,11 @@ def rows_across(kernel: ir.Kernel, *, kept: bool = True) -> ir.Launch | None:
     try:
         many = _at_most(Dim.of(VECTOR), rows[-1].extent)
         short = all(primitives.is_small(s, ROWS) for s in inner)
-        return None if many is False else ir.Launch(_beside(rows, inner, kept=kept, wide=not short), ir.when(many))
+        return (
+            None
+            if many is False
+            else ir.Launch(_beside(rows, inner, primitives.words_of(kernel), kept=kept, wide=not short), ir.when(many))
+        )
     except UnsupportedError:
         return None
 
@@ -263,14 +289,6 @@ def _is_costly(statement: ir.Statement) -> bool:
             return primitives.is_costly(body)
         case _:
             return False
-
-
-def _reads_one(inner: Statements, rows: Sequence[ir.Loop]) -> bool:
-    """Whether the cells of a row come from one buffer: lanes read each cell of its own row by itself."""
-    around = {row.var for row in rows}
-    places = {load: frozenset[str]().union(*(dim.names for dim in load.index)) for load in loads_of(inner)}
-    in_rows = (load for load, names in places.items() if rows[-1].var in names)
-    return len({load.buffer for load in in_rows if any(n.startswith("#") for n in places[load] - around)}) <= 1
 
 
 def has_loops(loop: ir.Loop) -> bool:
@@ -295,11 +313,70 @@ def _are_few(lengths: Sequence[Dim], rows: Dim, most: int) -> ir.Expr | None:
     return ir.when(ir.all_of((*few, ir.at_most(Dim.of(SIDE_BY_SIDE), rows)))) if few else None
 
 
-def _beside(rows: Sequence[ir.Loop], body: Statements, *, kept: bool, wide: bool = False) -> Statements:
+def _beside(
+    rows: Sequence[ir.Loop], body: Statements, words: frozenset[str], *, kept: bool, wide: bool = False
+) -> Statements:
     """The rows of the innermost loop side by side, each in a lane; `wide` is as in `expand_folds`."""
-    body = keep_rows(body) if kept else body
-    tiles = side_by_side(replace(rows[-1], body=cpu_folds.expand_folds(body, 1, wide=wide)), SIDE_BY_SIDE)
+    row = replace(rows[-1], body=cpu_folds.expand_folds(keep_rows(body) if kept else body, 1, wide=wide))
+    tiles = side_by_side(replace(row, body=_turn_rows(row, words)), SIDE_BY_SIDE)
+    tiles = replace(tiles, body=_in_all_lanes(tiles.body))
     return primitives.bind(primitives.nest(rows[:-1], (tiles,)), len(rows))
+
+
+def _in_all_lanes(body: Statements) -> Statements:
+    """The statements of a tile of rows, in which loops that move through memory of the thread alone go over all that a
+    whole tile has, for a known length keeps states in registers; rows that a tile lacks are 0 where they are copied."""
+    memory = {s.name for s in every_statement(body) if isinstance(s, ir.Alloc)}
+    loops = [s for s in every_statement(body) if isinstance(s, ir.Loop) and s.axis is ir.Axis.LANES]
+    moved = [{each.buffer for each in loads_of(s.body) if s.var in _names_at(each)} | targets_of(s.body) for s in loops]
+    whole = [loop for loop, names in zip(loops, moved, strict=True) if names <= memory]
+    others = set[str]().union(*(targets_of(loop.body) for loop in loops if loop not in whole)) & memory
+    if not isinstance(length := body[0], ir.Let) or not all(ROWS_OF in name for name in others):
+        return body
+    every, result = Dim.of(SIDE_BY_SIDE), list[ir.Statement]()
+    few = primitives.compare("less", Dim.of(length.name), every)
+    for s in primitives.change_lanes(body, lambda s: (replace(s, extent=every),) if s in whole else None):
+        result.append(s)
+        if isinstance(s, ir.Alloc) and ROWS_OF in s.name:
+            result.append(ir.If(few, (ir.Zero(s.name, s.dtype, product(s.shape), f"#zero_{s.name}"),)))
+    return tuple(result)
+
+
+def _turn_rows(row: ir.Loop, words: Collection[str]) -> Statements:
+    """The statements of a row. What loops read of it cell by cell is first copied to memory of the thread, where rows
+    will lie side by side, and what they write is copied from there: a language may do such loops in registers."""
+    names, own = dict[object, str](), dict[ir.Expr, ir.Expr]()
+    fills, body = list[ir.Statement](), list[ir.Statement]()
+    for loop in row.body:
+        if not isinstance(loop, ir.Loop):
+            body.append(loop)
+            continue
+        cell = (Dim.of(loop.var),)
+        steps, after = list[ir.Statement](), list[ir.Statement]()
+        for load in dict.fromkeys(loads_of(loop.body)):
+            if load.buffer in words and load.where is None and _runs_along(load, row, loop):
+                begin = (load.buffer, loop.extent, tuple(dim.replace({loop.var: 0}) for dim in load.index))
+                if begin not in names:
+                    names[begin] = name = f"{load.buffer}{ROWS_OF}{len(names)}"
+                    fills.append(ir.Alloc(name, load.dtype, (loop.extent,), ir.Space.THREAD))
+                    fills.append(replace(loop, body=(ir.Store((name,), cell, (load,)),)))
+                own[load] = ir.Load(names[begin], cell, load.dtype)
+        for s in rewrite(loop.body, lambda expr: own.get(expr, expr)):
+            if isinstance(s, ir.Store) and not s.merge and {*s.buffers} <= {*words} and _runs_along(s, row, loop):
+                (value,), name = s.values, f"{s.buffers[0]}{ROWS_OF}{len(body)}"
+                body.append(ir.Alloc(name, value.dtype, (loop.extent,), ir.Space.THREAD))
+                after.append(replace(loop, body=(replace(s, values=(ir.Load(name, cell, value.dtype),)),)))
+                s = replace(s, buffers=(name,), index=cell)
+            steps.append(s)
+        body += [replace(loop, body=tuple(steps)), *after]
+    return (*fills, *body)
+
+
+def _runs_along(access: ir.Load | ir.Store, row: ir.Loop, loop: ir.Loop) -> bool:
+    """Whether cells that follow each other in a loop over a row lie side by side, and neighbouring rows do not."""
+    step = primitives.stride_of(access, row.var)
+    beside = step in (Dim.of(0), Dim.of(1)) or any(name.startswith("#") for name in step.names)
+    return not beside and primitives.stride_of(access, loop.var) == Dim.of(1)
 
 
 def _one_run(rows: Sequence[ir.Loop], cells: ir.Loop) -> Statements | None:

@@ -1,12 +1,6 @@
-"""The strategies columns, row and scan, for processors.
-
-Columns: reductions over a leading axis. Tiles of neighbouring cells are reduced side by side; many rows in two
-launches. A tile is as wide as its states fit into the nearest cache: reads are long, and few pages are touched.
-
-Row: reductions along a row. Rows on threads; a row is passed over once a reduction, and once to write. Streamed, each
-pass computes anew what it needs; kept, what is costly stays in memory of the thread.
-
-Scan: a state is carried along an axis, whose loop stays serial; the loops around it go to threads."""
+"""The strategies columns, row and scan, for processors: reductions over a leading axis, in tiles of neighbouring cells;
+reductions along a row, which is passed over once a reduction and once to write, with what is costly kept in memory of
+the thread; and a state that is carried along an axis, whose loop stays serial."""
 
 from __future__ import annotations
 

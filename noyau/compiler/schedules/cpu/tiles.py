@@ -8,6 +8,7 @@ from functools import partial
 
 from noyau.compiler.schedules.cpu.folds import fill
 from noyau.compiler.schedules.primitives import Statements, drop_unused, reindex, tile_loop
+from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, DimLike
@@ -69,16 +70,20 @@ def _store_lets(body: Statements) -> Statements:
             if _is_needed_apart(statement.name, rest):
                 if statement.name.startswith("#"):
                     raise UnsupportedError(f"an index that is computed, {statement.name[1:]}, is needed in two loops")
-                cell = ir.Load(f"{statement.name}.cell", (Dim.of(0),), statement.value.dtype)
+                value = statement.value
+                if value.dtype is DType.BOOL:  # gcc 12 has no wide vectors of these beside floats
+                    value = ir.Call("cast", (value,), DType.I32)
+                cell = ir.Load(f"{statement.name}.cell", (Dim.of(0),), value.dtype)
                 result.append(ir.Alloc(cell.buffer, cell.dtype, (Dim.of(1),), ir.Space.REGISTER))
                 memory.add(cell.buffer)
-                rest = list(rewrite(rest, partial(_read_again, statement.name, cell)))
-                statement = ir.Store((cell.buffer,), cell.index, (statement.value,))
+                again = cell if value is statement.value else ir.Call("cast", (cell,), DType.BOOL)
+                rest = list(rewrite(rest, partial(_read_again, statement.name, again)))
+                statement = ir.Store((cell.buffer,), cell.index, (value,))
         result.append(statement)
     return tuple(result)
 
 
-def _read_again(name: str, cell: ir.Load, expr: ir.Expr) -> ir.Expr:
+def _read_again(name: str, cell: ir.Expr, expr: ir.Expr) -> ir.Expr:
     return cell if isinstance(expr, ir.Var) and expr.name == name else expr
 
 

@@ -1,11 +1,5 @@
-"""The strategy for reads and writes that run along different axes, where tiles are turned in the nearest cache.
-
-Rows that begin a power of two apart share a few places of the caches, so that a tile read column by column is fetched
-again and again. So each line of it is read once, whole, into memory of the thread, and read from there across; what is
-written are whole lines too, which can go around the caches. Tiles go in blocks, and all of a block is turned before it
-is written: a line of each of its rows becomes lines side by side. What is read some blocks later is fetched meanwhile,
-for no processor sees so many rows at once (4096 x 2048 cells took twice as long without). Blocks of fewer rows are
-0.8 to 1.25 times as fast: the more so, the longer the rows; but where what is written begins at no line, they lose."""
+"""The strategy for reads and writes that run along different axes, where tiles are turned in the nearest cache: lines
+are read whole into memory of the thread, and written whole from there, block by block. docs/notes/performance.md."""
 
 from __future__ import annotations
 
@@ -21,7 +15,6 @@ from noyau.ir.walk import loads_of, rewrite, substitute
 
 TILE = ir.SIDE
 ACROSS_BYTES, DOWN_BYTES = 256, 64  # of a block along the lines that are written, and along those that are read
-WORD_BYTES = 4  # of the cells of tiles that languages have a word to exchange the axes of
 AHEAD = 3  # blocks
 MOST = 4  # inputs that are turned at once, of which the tiles lie in the nearest cache
 
@@ -102,7 +95,7 @@ def _tiles(
     }
     copies = substitute((ir.Store((own[load],), cell, (load,)) for load in reads), inside)
     later, line = AHEAD * most[1] * TILE, max(DOWN_BYTES * TILE // tile_bytes, 1)
-    turning = tuple(s for copy in copies for s in _transpose_tile(kernel, copy, right.var, down.var, later, line))
+    turning = tuple(s for copy in copies for s in _transpose_tile(copy, right.var, down.var, later, line))
     read = primitives.nest(several, turning)
     values = rewrite(substitute(body, start), again)
     return primitives.nest([*outer, *blocks], (length, *memory, *read, *primitives.nest(written, values)))
@@ -120,17 +113,11 @@ def _cut(loop: ir.Loop, most: int) -> tuple[ir.Loop, ir.Loop, ir.Loop]:
     return around, tile, cell
 
 
-def _transpose_tile(kernel: ir.Kernel, copy: ir.Statement, right: str, down: str, later: int, line: int) -> Statements:
+def _transpose_tile(copy: ir.Statement, right: str, down: str, later: int, line: int) -> Statements:
     """A tile with its axes exchanged; before, the lines of so many cells that are read `later` cells on are fetched."""
     assert isinstance(copy, ir.Store)
     inner, outer = (ir.Loop(variable, Dim.of(TILE), ir.Axis.SERIAL, ()) for variable in (down, right))
     (load,) = loads_of((copy,))
     place = tuple(dim.replace({down: later}) for dim in load.index)
     ahead = replace(outer, body=(ir.Prefetch(load.buffer, place, -(-TILE // line)),))
-    buffer, step = kernel[load.buffer], primitives.stride_of(load, right)
-    words = buffer.dtype is load.dtype and load.dtype.bytes == WORD_BYTES
-    if buffer.strides is not None or not words or step.names & {right, down}:
-        return (ahead, *primitives.nest([outer, inner], (copy,)))
-    to, start = (dim.replace({right: 0, down: 0}) for dim in (*copy.index, *load.index))
-    to_step = primitives.stride_of(copy, down)
-    return ahead, ir.TransposeTile(copy.buffers[0], to, to_step, load.buffer, start, step, load.dtype)
+    return (ahead, *primitives.nest([outer, inner], (copy,)))

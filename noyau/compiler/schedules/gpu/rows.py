@@ -1,15 +1,8 @@
 """Rows on a GPU: folds along a row, and what is computed of them.
 
 Short rows side by side in one tile; a row of up to KEPT cells in one tile, which is read once; a longer one in tiles,
-one after the other, and again for each pass: what was read before lies in the L2 cache, where few rows are on the way,
-and the last tile of the longest in registers.
-
-Few rows are shared by several programs each, so that they occupy all of a GPU: a launch leaves the states of pieces in
-scratch, and the next one, which finds the rows in the cache, merges those. Programs that wait for each other instead
-take longer: what counts them has to be set to 0 first, which is a launch too.
-
-Of rows that begin at any cell, tiles begin where 16 bytes can be moved at once.
-"""
+again for each pass. Few rows are shared by several programs each: a launch leaves the states of pieces in scratch, and
+the next one merges them. Of rows that begin at any cell, tiles begin where 16 bytes can be moved at once."""
 
 from __future__ import annotations
 

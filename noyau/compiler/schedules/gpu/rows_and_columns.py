@@ -1,11 +1,6 @@
-"""Rows, and sums over them, on a GPU: the gradients of what a norm takes, and of its weights, from one read of both.
-
-A program takes in several rows, one after the other, and keeps what they add to each column beside them; what it has
-kept it leaves in scratch, and a second launch merges that. Where a row, and the sums, do not fit into a program, the
-folds along rows come first, in a launch of their own; then tiles of columns are written and summed in one pass.
-
-Two kernels that `grid_both` makes one of: rows, and sums over them, which read the same.
-"""
+"""Rows, and sums over them, on a GPU, which `grid_both` makes one kernel of: the gradients of what a norm takes, and of
+its weights, from one read of both. A program takes in several rows, one after the other, and leaves what they add to
+each column in scratch, for a second launch; where a row does not fit into a program, folds along rows come first."""
 
 from __future__ import annotations
 

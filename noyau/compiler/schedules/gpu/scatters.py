@@ -1,11 +1,6 @@
 """Scatters on a GPU, in one of three ways: updates are merged at once where they go, in cells of each block's own that
-are merged at the end, or by the owner of each cell or row, one after the other in their order.
-
-The first two merge in any order, so the bits of a sum of floats may differ from run to run; those of an owner do not.
-For owners the updates are sorted, by counting: each of some pieces counts its updates in each of some buckets of
-owners; then it is known where in the list of all updates those of each piece and bucket begin, and each piece places
-its own there. Where a bucket is of several owners, each takes those that are its own.
-"""
+are merged at the end, or by the owner of each cell or row, in their order: the bits of the first two may differ from
+run to run. For owners the updates are sorted, by counting in buckets of owners."""
 
 from __future__ import annotations
 

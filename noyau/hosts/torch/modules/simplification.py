@@ -1,16 +1,6 @@
 """Graphs of ATen operators made simpler: equal values are one, updates of arguments are made where those lie, and a
-graph for a GPU has less to launch.
-
-Torch's own way to equal values imports all of inductor. Values that are compared with what was computed from them, as
-the gradient of a maximum does to find its place: what was equal in forward must be in backward, where another kernel,
-which computes a value again, may round otherwise.
-
-AOTAutograd writes `cache.index_copy_(...)` as a copy of all of the cache, and copies that back at the end. Where
-nothing reads the cache as it was any more, the update itself goes into it again.
-
-A launch takes the host longer than a small kernel takes the GPU, so that a step of one token is as long as its calls
-are many: positions of one token are no sum, and counters go on at the end, together.
-"""
+graph for a GPU has less to launch. Values that are compared with what was computed from them, as the gradient of a
+maximum does, must be equal in backward where they were in forward. docs/notes/hosts.md."""
 
 from __future__ import annotations
 

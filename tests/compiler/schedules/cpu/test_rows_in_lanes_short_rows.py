@@ -5,11 +5,20 @@ import pytest
 
 from noyau.codegen.c import printer as c_printer
 from noyau.compiler.lowering.nest import lower
-from noyau.compiler.schedules.cpu.rows_in_lanes import BLOCK, CELLS, COSTLY_CELLS, MAP_CELLS, SIDE_BY_SIDE, short_rows
+from noyau.compiler.schedules.cpu.rows_in_lanes import (
+    BLOCK,
+    CELLS,
+    COSTLY_CELLS,
+    COSTLY_TURNED_CELLS,
+    MAP_CELLS,
+    SIDE_BY_SIDE,
+    TURNED_CELLS,
+    short_rows,
+)
 from noyau.compiler.schedules.cpu.strategy_choice import Options, schedule
 from noyau.dtypes import DType
-from noyau.ir.dims import Dim
-from noyau.ir.graph import View
+from noyau.ir.dims import Dim, shape_of
+from noyau.ir.graph import Map, View
 from noyau.ir.loop_verifier import check
 from noyau.ir.loops import Alloc, Axis, Call, Index
 from noyau.ir.walk import every_statement
@@ -97,7 +106,15 @@ def test_both_launches_have_their_sizes_in_the_interpreter():
 
 
 @pytest.mark.parametrize(
-    ("graph", "most"), [(rms_norm(), CELLS), (softmax(), COSTLY_CELLS), (scaled(), MAP_CELLS), (by_rows(), CELLS)]
+    ("graph", "most"),
+    [
+        (rms_norm(), TURNED_CELLS),
+        (rms_norm(dtype=DType.F64), CELLS),
+        (softmax(), COSTLY_TURNED_CELLS),
+        (log_softmax(dtype=DType.F64), COSTLY_CELLS),
+        (scaled(), MAP_CELLS),
+        (by_rows(), CELLS),
+    ],
 )
 def test_it_is_asked_how_long_rows_are_and_how_many(graph, most):
     def at_most(left, right):
@@ -118,7 +135,7 @@ def test_rows_that_are_known_to_be_short_have_one_launch():
 @pytest.mark.parametrize(
     "graph",
     [
-        softmax(columns=COSTLY_CELLS + 1),
+        softmax(columns=COSTLY_TURNED_CELLS + 1),
         softmax(rows=SIDE_BY_SIDE - 1),
         softmax(rows=0),
         scaled(rows=0),
@@ -140,10 +157,31 @@ def masked():
     return g.graph()
 
 
-def test_rows_of_two_arrays_are_short_where_they_are_shorter():
-    """Each lane reads its cells one by one, of each array."""
-    (_, few) = schedule(lowered(masked())).launches
-    assert f"({CELLS})" in str(few.when)
+def test_rows_of_words_go_through_memory_with_their_axes_exchanged():
+    """What is read of both arrays and what is written; of the last rows too, which fill no tile."""
+    graph = masked()
+    made = schedule(lowered(graph))
+    assert f"({COSTLY_TURNED_CELLS})" in str(made.launches[1].when)
+    text = c_printer.source(made)
+    assert text.count("        noyau_turn(&") == 3
+    assert "for (int64_t i0 = 0; i0 < 32; ++i0) {" in text  # in all lanes: states stay in registers
+    native = Native(c_compiler.compile_library([text]), "kernel_kernel")
+    for rows, n in ((32, 1), (33, 7), (63, 8), (64, 16), (100, 49), (41, 127), (32, 130), (0, 4)):
+        inputs = inputs_of(graph, {"rows": rows, "n": n})
+        (got,) = native(*in_order(made, inputs))
+        assert Judge(graph, inputs).wrong(graph.outputs[0], got) is None, (rows, n)
+
+
+def test_what_each_row_asks_lies_in_words():
+    """gcc makes no wide vectors of bools beside floats."""
+    g = Group()
+    x = g.input("x", F32, "rows", "n")
+    total = g.reduce("sum", x)
+    asked = g.add(Map("less"), [total, g.reduce("max", x)], DType.BOOL, shape_of(["rows", 1]))
+    spread = g.add(View((Dim.of("#0"), Dim.of(0))), [asked], DType.BOOL, ("rows", "n"))
+    g.add(Map("where"), [spread, g.map("exp", x), x], F32, ("rows", "n"))
+    text = c_printer.source(short(g.graph()))
+    assert "bool" not in text.split("_0(const noyau_call")[1].split("NOYAU_OK")[0].replace("(bool)", "")
 
 
 def test_where_it_is_not_asked_for():
