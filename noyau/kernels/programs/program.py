@@ -169,7 +169,7 @@ class ProgramRunner:
             return call
         last: tuple[Sizes, Sequence[Any]] = {}, ()
 
-        def again(arrays: Sequence[Any], sizes: Sizes) -> Sequence[Any]:
+        def again(arrays: list[Any], sizes: Sizes) -> Sequence[Any]:
             nonlocal last
             known, values = last
             if known != sizes or not values:
