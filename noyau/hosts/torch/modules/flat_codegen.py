@@ -25,7 +25,6 @@ from noyau.hosts.torch.cuda.device_call import DeviceCall
 from noyau.hosts.torch.modules.cuda_graph import SHOWS, GraphReplay, is_capturing, is_on_gpu, is_repeatable
 from noyau.hosts.torch.modules.device_inputs import is_static
 from noyau.hosts.torch.modules.executor import Boxed, copy_graph, eager, with_device_errors
-from noyau.hosts.torch.modules.parallel_products import join_products
 from noyau.hosts.torch.modules.simplification import changed_arguments, join_copies, join_updates, update_in_place
 
 _ALIGNED = 15  # Triton looks whether memory begins at a multiple of 16 bytes
@@ -214,7 +213,8 @@ class FlatText:
             given_to = [addresses.get(at) or self.literal(one) for at, one in enumerate(arguments)]
             options = [*map(self.literal, more)]
             follows = any(line.words.startswith("k") for line in self.lines)  # the first may follow a user's update
-            if node.target.waits and more and follows and not self.changed & {shown.root for shown in places}:
+            roots = {shown.root for shown in places} if node.target.loads else set()
+            if node.target.waits and more and follows and not self.changed & roots:
                 options[1] = "early"
             head = [*map(str, grid), "stream", self.literal(function), *options, self.hold(packed), "None, None, None"]
             reads = tuple(shown.root for shown in where.values())
@@ -346,7 +346,6 @@ class Flat:
         if self.replays:
             from noyau.hosts.torch.cuda.joint_copies import copy_rows  # of Triton, which a CPU does without
 
-            join_products(module.graph)
             join_copies(module.graph, copy_rows)
         noting = NodeRecorder(module, inputs)
         results = noting.run(*inputs)
