@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from pathlib import Path
 from typing import assert_never
 
 from noyau.codegen.identifiers import refuse_name
 from noyau.codegen.numba.printer import comment_text
 from noyau.codegen.statements import INDENT, rounds_apart
-from noyau.codegen.tables import as_operand, unwrap
+from noyau.codegen.tables import as_operand, snippets, unwrap
 from noyau.codegen.triton.expressions import TextFunctions, merge_function, row_functions
 from noyau.codegen.triton.launch import TritonPrinter
 from noyau.codegen.triton.memory import Even, is_led, led_row, tiles_covered
@@ -62,36 +63,11 @@ WARP = 32  # threads
 # So are rows of halves that have cells in common. Elsewhere nothing is said: not every backend has such an option.
 REGISTERS = 'registers = {"maxnreg": 64} if %s else {}'
 FEW = 16384  # bytes of rows: programs that take in fewer at once hide each other's waiting
-MOST_AT_ONCE = 16384
+MOST_AT_ONCE = 16384  # as host.txt has it
 SHORT, MANY = 1024, 32768  # cells of a row, and rows: up to these programs wait, and need not leave registers to others
 OF_LED = 256  # cells of a warp, of growing tiles that begin before their rows, at most
 SIZED = (TilePolicy.FIXED, TilePolicy.LIMITED, TilePolicy.COVERING, TilePolicy.KEPT)
-# Functions that choose what a launch is given, by their names.
-HOST = {
-    "index_type": '''def index_type(*tensors):
-    """int64 where an offset into one of the tensors needs more than 31 bits."""
-    reach = max(sum(abs(step) * (extent - 1) for step, extent in zip(t.stride(), t.shape)) for t in tensors)
-    return tl.int64 if reach >= 2**31 - 2**20 else tl.int32''',
-    "step_of": '''def step_of(size):
-    """The largest power of two up to 16 that divides a size."""
-    return 16 if size % 16 == 0 else size & -size''',
-    "warps_of": '''def warps_of(cells):
-    """How many warps a program of so many cells has."""
-    return 1 if cells <= 1024 else 2 if cells <= 2048 else 4 if cells <= 4096 else 8 if cells <= 8192 else 16''',
-    "block_of": f'''def block_of(cells):
-    """How many cells of a row a program passes over at once."""
-    most = triton.next_power_of_2(max(1, int((2048 * cells) ** 0.5)))
-    return min(most, triton.next_power_of_2(max(1, cells)), {MOST_AT_ONCE})''',
-    "stages_of": '''def stages_of(size):
-    """How many rounds of a loop are on the way, where each loads so many bytes."""
-    return 3 if size <= 65536 else 2 if size <= 131072 else 1''',
-    "at_once": '''def at_once(tensor):
-    """How many programs occupy the device."""
-    return torch.cuda.get_device_properties(tensor.device).multi_processor_count if tensor.is_cuda else 1 << 31''',
-    "are_aligned": '''def are_aligned(*tensors):
-    """Whether each begins at a multiple of 16 bytes, so that as many are loaded at once."""
-    return all(t.data_ptr() % 16 == 0 for t in tensors)''',
-}
+HOST = snippets(Path(__file__).with_name("host.txt"))  # functions that choose what a launch is given, by their names
 
 
 def may_begin_early(tensor: str) -> str:

@@ -13,14 +13,14 @@ from noyau.ir.loops import Kernel
 
 class DeviceCall:
     """A kernel as a function of tensors of a GPU that lie as it was made for them: a new tensor, or a tuple of several.
-    `waits`: whether it waits for the launch before it by itself, once it has loaded what that does not write.
+    `waits`: whether it waits for the launch before it by itself, if it `loads` what is no result of others before.
 
     Errors are those of noyau.hosts.torch.cuda.launch.Launcher."""
 
     def __init__(self, text: str, kernel: Kernel, layouts: Sequence[Layout], waits: bool = False) -> None:
         from noyau.hosts.torch.cuda.launch import Launcher
 
-        self.waits = waits
+        self.waits, self.loads = waits, False
         self.__name__ = self.__qualname__ = self.name = kernel.name
         self.launcher = Launcher(text, kernel, kernel.name, {})
         self.axes = tuple(layout.axes for layout in layouts)

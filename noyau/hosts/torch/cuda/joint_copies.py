@@ -1,35 +1,22 @@
-"""A row of each of two tensors copied to one place of two others, as a cache of keys and one of values grow, as one
-launch in Triton: torch has a launch for each."""
+"""A row of each of two tensors copied to one place of two others, as caches of keys and values grow, as one launch."""
 
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TypeAlias
 
 import torch
 import triton
-import triton.language as tl
 
 from noyau.hosts.torch.cuda.device import has_early_launches
+from noyau.toolchain.triton.module import load
 
 _CELLS = 1024  # of each tensor, of a program
 TRUSTED: dict[tuple[torch.dtype, torch.device], bool] = {}  # what `is_right` said
 Pair: TypeAlias = tuple[torch.Tensor, torch.Tensor]
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def copy_cells(a, b, index, x, y, n, inner, extent, CELLS: tl.constexpr, EARLY: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Each program copies CELLS of the n cells of x and of y to the place `index` of a and b, along an axis of `extent`
-    steps of `inner` cells. It may begin before the launch before it has ended."""
-    if EARLY:
-        tl.extra.cuda.gdc_wait()
-    at = tl.load(index)
-    tl.device_assert((at >= 0) & (at < extent), "index_copy_: the index is out of bounds")
-    cell = tl.program_id(0).to(tl.int64) * CELLS + tl.arange(0, CELLS)
-    place = (cell // inner * extent + at) * inner + cell % inner
-    tl.store(a + place, tl.load(x + cell, mask=cell < n), mask=cell < n)
-    tl.store(b + place, tl.load(y + cell, mask=cell < n), mask=cell < n)
+copy_cells = load(Path(__file__).with_suffix(".txt").read_text("ascii"))["copy_cells"]
 
 
 def copy_rows(tensors: Pair, axis: int, index: torch.Tensor, rows: Pair) -> None:

@@ -214,7 +214,8 @@ class FlatText:
             given_to = [addresses.get(at) or self.literal(one) for at, one in enumerate(arguments)]
             options = [*map(self.literal, more)]
             follows = any(line.words.startswith("k") for line in self.lines)  # the first may follow a user's update
-            if node.target.waits and more and follows and not self.changed & {shown.root for shown in places}:
+            roots = {shown.root for shown in places} if node.target.loads else set()
+            if node.target.waits and more and follows and not self.changed & roots:
                 options[1] = "early"
             head = [*map(str, grid), "stream", self.literal(function), *options, self.hold(packed), "None, None, None"]
             reads = tuple(shown.root for shown in where.values())

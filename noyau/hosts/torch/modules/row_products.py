@@ -16,6 +16,8 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor, fx
 
+from noyau.codegen.triton import row_attention
+from noyau.codegen.triton.row_attention import RowAttention
 from noyau.codegen.triton.row_products import MOST_ROWS, RowProducts, WeightForm, source
 from noyau.compiler.lowering.input_layouts import PACKED
 from noyau.frontends.torch.tensors import FROM_TORCH
@@ -27,15 +29,15 @@ from noyau.ir.loops import Kernel, Launch
 LEAST_BYTES = 1 << 16  # of weights: less is read in no time
 _MOST = 4  # products of a launch
 _LINEAR = (torch._C._nn.linear, torch.nn.functional.linear)
-_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
+FLOATS = (torch.float32, torch.float16, torch.bfloat16)
 _WORDS = re.compile(r"^l_.*?(modules|parameters)_|^l_|_(modules|parameters)_|_+$")  # that dynamo puts into names
 _KEYS = itertools.count()
 _KNOWN: WeakValueDictionary[int, PackedProducts] = WeakValueDictionary()
 
 
-def pack(weight: Tensor, form: WeightForm) -> tuple[Tensor, ...]:
-    """Weights [channels, inputs] as cells and scales: of 8 bits u8[channels, inputs] and f32[channels]; of 4 bits
-    u8[channels, bytes] and bf16[channels, groups], as noyau.codegen.triton.row_products has them; or as they were."""
+def pack(weight: Tensor, form: WeightForm, has_words: bool = False) -> tuple[Tensor, ...]:
+    """Weights [channels, inputs] as cells and scales: of 8 bits u8[channels, inputs] or words, and f32[channels]; of 4
+    bits u8[channels, bytes], bf16[channels, groups], as noyau.codegen.triton.row_products has them; or as they were."""
     if not form.bits:
         return (weight.detach(),)
     middle = 1 << (form.bits - 1)
@@ -50,6 +52,8 @@ def pack(weight: Tensor, form: WeightForm) -> tuple[Tensor, ...]:
     if form.bits == 4:
         low, high = cells.chunk(2, dim=1)
         cells = low | (high << 4)
+    if has_words:
+        cells = cells.view(len(cells), 4, -1).transpose(1, 2).contiguous().view(torch.int32).squeeze(2)
     return cells.contiguous(), scales.contiguous()
 
 
@@ -58,6 +62,8 @@ def unpack(packed: Sequence[Tensor], form: WeightForm, depth: int) -> Tensor:
     if not form.bits:
         return packed[0].double()
     cells, scales = packed
+    if cells.dtype == torch.int32:
+        cells = cells.unsqueeze(2).view(torch.uint8).transpose(1, 2).reshape(len(cells), -1)
     if form.bits == 4:
         cells = torch.cat((cells & 15, cells >> 4), dim=1)
     wide = cells.double() - (1 << (form.bits - 1))
@@ -68,7 +74,7 @@ def unpack(packed: Sequence[Tensor], form: WeightForm, depth: int) -> Tensor:
 class PackedProducts:
     """Some products with their weights: `packed`, or those of a call. It lives as long as a graph that calls it."""
 
-    products: RowProducts
+    products: Any  # RowProducts, or RowAttention
     packed: tuple[tuple[Tensor, ...], ...]
     call: DeviceCall
     key: int
@@ -76,9 +82,9 @@ class PackedProducts:
     def arguments(self, x: Any, operands: Sequence[Any], packed: Sequence[Sequence[Any]]) -> tuple[Any, ...]:
         """Arguments of the kernel: `operands` are weights that are not packed and biases, product by product."""
         rest, result = iter(operands), [x]
-        for own, has_bias in zip(packed, self.products.biased, strict=True):
+        for own, has_bias in zip(packed, self.products.biased if packed else (), strict=True):
             result += [*(own or [next(rest)]), *([next(rest)] if has_bias else [])]
-        return tuple(result)
+        return (*result, *rest)  # all operands of attention
 
     def __call__(self, x: Tensor, operands: Sequence[Tensor]) -> list[Tensor]:
         """The results [rows, channels] for rows [rows, depth] that lie side by side."""
@@ -88,13 +94,21 @@ class PackedProducts:
 
 def packed_products(products: RowProducts, weights: Sequence[Tensor]) -> PackedProducts:
     """Products with these weights [channels, inputs], packed in their form."""
-    name, text = source(products)
-    own = tuple(pack(each, products.form) if products.form.bits else () for each in weights)
+    own = tuple(pack(each, products.form, products.has_words) if products.form.bits else () for each in weights)
     count = 1 + len(weights) * (2 if products.form.bits else 1) + sum(products.biased)
-    call = DeviceCall(text, Kernel(name, (), (), (Launch(()),)), [PACKED] * count, waits=True)
-    result = PackedProducts(products, own, call, next(_KEYS))
-    _KNOWN[result.key] = result
-    return result
+    return _hold_call(products, source(products), own, count)
+
+
+def attention_call(own: RowAttention) -> PackedProducts:
+    """Attention of few rows, called as products are: with queries, and with keys, values and a mask."""
+    return _hold_call(own, row_attention.source(own), (), 3 if own.mask is None else 4, 2)
+
+
+def _hold_call(products: Any, text: tuple[str, str], own: Any, count: int, launches: int = 1) -> PackedProducts:
+    kernel = Kernel(text[0], (), (), (Launch(()),) * launches)
+    result = PackedProducts(products, own, DeviceCall(text[1], kernel, [PACKED] * count, waits=True), next(_KEYS))
+    result.call.loads = launches == 1  # weights
+    return _KNOWN.setdefault(result.key, result)
 
 
 def _run(x: Tensor, operands: Sequence[Tensor], key: int) -> list[Tensor]:
@@ -188,6 +202,26 @@ class ProductFamily:
         """That kernel with the weights of the family."""
         return packed_products(self.products(form), [each.values for each in self.members])
 
+    def join(self, graph: fx.Graph, packed: PackedProducts, new: dict[fx.Node, fx.Node]) -> None:
+        """Let the products be one, in a graph whose nodes are `new`, as what stands for their results is then."""
+        products, bits = packed.products, packed.products.form.bits
+        nodes = [each.node for each in self.members]
+        old = [new[each] for each in (*reversed(self.gate), *nodes)]
+        with graph.inserting_before(new[self.members[0].node]):
+            rows = graph.call_method("reshape", (new[self.source], (products.rows, products.depth)))
+            rows = graph.call_method("contiguous", (rows,))
+            pairs = ((None if bits else each.weight, each.bias) for each in self.members)
+            operands = [new[each] for each in itertools.chain(*pairs) if each is not None]
+            joint = graph.call_function(OPERATOR, (rows, operands, packed.key))
+            for at, end in enumerate(self.gate[1:] or nodes):
+                part = graph.call_function(operator.getitem, (joint, at))
+                shown = graph.call_method("view", (part, tuple(map(int, end.meta["example_value"].shape))))
+                shown.meta = dict(end.meta)
+                new[end].replace_all_uses_with(shown)
+                new[end] = shown
+        for each in old:  # not before: the nodes above stand before them
+            graph.erase_node(each)
+
 
 def families_of(graph: fx.Graph, arguments: Sequence[Any]) -> tuple[list[ProductFamily], dict[str, str]]:
     """The products of few rows of parameters of 64 KiB or more, those that read the same rows together, up to four;
@@ -195,7 +229,7 @@ def families_of(graph: fx.Graph, arguments: Sequence[Any]) -> tuple[list[Product
     values = dict(zip(graph.find_nodes(op="placeholder"), arguments, strict=True))
     families, reasons, region = defaultdict[Any, list[RowProduct]](list), dict[str, str](), 0
     for node in graph.nodes:
-        region += _may_change(node)
+        region += may_change(node)
         source, holder, bias, turned = _operands_of(node)
         weight = values.get(holder)
         if not isinstance(weight, Tensor) or weight.ndim != 2 or weight.nbytes < LEAST_BYTES or not _are_few(source):
@@ -227,7 +261,7 @@ def _reader(node: fx.Node) -> fx.Node | None:
     return next(iter(node.users)) if len(node.users) == 1 else None
 
 
-def _may_change(node: fx.Node) -> bool:
+def may_change(node: fx.Node) -> bool:
     """Whether a node may change what it reads, as far as names tell."""
     name = str(node.target if node.op == "call_method" else getattr(node.target, "__name__", ""))
     in_place = name.endswith("_") or name == "setitem" or (name in dir(operator) and name.startswith("i"))
@@ -257,7 +291,7 @@ def _refusal(node: fx.Node, source: fx.Node, bias: Any, weight: Tensor, values: 
     dtypes = [each.meta["example_value"].dtype for each in (source, node)]
     if type(weight) is not torch.nn.Parameter:
         return f"its weights are a {type(weight).__name__}, and no plain parameter"
-    if weight.dtype not in _FLOATS or any(each != weight.dtype for each in dtypes):
+    if weight.dtype not in FLOATS or any(each != weight.dtype for each in dtypes):
         return f"it makes {dtypes[1]} of {dtypes[0]} and {weight.dtype}"
     channels = node.meta["example_value"].shape[-1:]
     if bias is not None and not (isinstance(values.get(bias), Tensor) and values[bias].shape == channels):
@@ -270,14 +304,15 @@ def _refusal(node: fx.Node, source: fx.Node, bias: Any, weight: Tensor, values: 
 
 
 def with_products(
-    module: fx.GraphModule, chosen: Mapping[ProductFamily, PackedProducts]
+    module: fx.GraphModule, chosen: Mapping[Any, PackedProducts]
 ) -> tuple[fx.GraphModule, tuple[int, ...]]:
-    """A graph in which each family is one product, and the places of its arguments: of packed weights, none."""
+    """A graph in which each family is one product, and each place of attention a kernel; and the places of its
+    arguments: of packed weights, none."""
     graph, new = fx.Graph(), dict[fx.Node, fx.Node]()
     graph.output(graph.graph_copy(module.graph, new))
-    packed = {each.weight for family, own in chosen.items() if own.products.form.bits for each in family.members}
+    packed = {each.weight for family, own in chosen.items() for each in family.members if own.products.form.bits}
     for family, own in chosen.items():
-        _join(graph, family, own, new)
+        family.join(graph, own, new)
     places = list[int]()
     for at, holder in enumerate(module.graph.find_nodes(op="placeholder")):
         if holder in packed and not new[holder].users:
@@ -288,25 +323,3 @@ def with_products(
             new[holder]._dynamo_source = holder._dynamo_source
     graph.lint()
     return fx.GraphModule(module, graph), tuple(places)
-
-
-def _join(graph: fx.Graph, family: ProductFamily, packed: PackedProducts, new: dict[fx.Node, fx.Node]) -> None:
-    """Let the products of a family be one, in a graph whose nodes are `new`; what stands for their results is there
-    then, for products that read them."""
-    products, bits = packed.products, packed.products.form.bits
-    nodes = [each.node for each in family.members]
-    old = [new[each] for each in (*reversed(family.gate), *nodes)]
-    with graph.inserting_before(new[family.members[0].node]):
-        rows = graph.call_method("reshape", (new[family.source], (products.rows, products.depth)))
-        rows = graph.call_method("contiguous", (rows,))
-        pairs = ((None if bits else each.weight, each.bias) for each in family.members)
-        operands = [new[each] for each in itertools.chain(*pairs) if each is not None]
-        joint = graph.call_function(OPERATOR, (rows, operands, packed.key))
-        for at, end in enumerate(family.gate[1:] or nodes):
-            part = graph.call_function(operator.getitem, (joint, at))
-            shown = graph.call_method("view", (part, tuple(map(int, end.meta["example_value"].shape))))
-            shown.meta = dict(end.meta)
-            new[end].replace_all_uses_with(shown)
-            new[end] = shown
-    for each in old:  # not before: the nodes above stand before them
-        graph.erase_node(each)

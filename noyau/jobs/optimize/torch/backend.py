@@ -27,6 +27,7 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch.utils._python_dispatch import _disable_current_modes
 
 from noyau.codegen.plan import Plan
+from noyau.codegen.triton.row_attention import RowAttention
 from noyau.compiler.partition.cut import Partition
 from noyau.errors import BuildError, InputError, UnsupportedError
 from noyau.hosts.torch.cuda.device import beside_captures
@@ -212,7 +213,9 @@ def _in_few_bits(
     if few is None:
         return None
     record.weights[key] = few
-    words = f"{several(len(few.kept), 'launch')} of products of few rows"
+    attended = sum(isinstance(each.products, RowAttention) for each in few.kept)
+    words = f"{several(len(few.kept) - attended, 'launch')} of products of few rows"
+    words += f", attention of few rows in {several(attended, 'place')}" if attended else ""
     if wishes.weights != "none":
         chosen = few.record
         moved = f"the outputs move by {chosen.error:.2g} of the largest, {chosen.flips} of {chosen.rows} tokens flip"

@@ -24,16 +24,17 @@ from torch import Tensor, fx
 from noyau.codegen.triton.row_products import FORMS, MOST_ROWS, RowProducts, WeightForm
 from noyau.errors import CheckError, InputError, NoyauError
 from noyau.hosts.torch.cuda.device import beside_captures, guard
-from noyau.hosts.torch.cuda.guarded_memory import Room, answers
-from noyau.hosts.torch.cuda.launch_records import TAPE, foretell
+from noyau.hosts.torch.cuda.launch_records import foretell
 from noyau.hosts.torch.cuda.tensor_rotation import alike, shares_memory
 from noyau.hosts.torch.modules import row_products
 from noyau.hosts.torch.modules.graph_corrections import arguments_of
+from noyau.hosts.torch.modules.row_attention import AttentionSite, attention_sites
 from noyau.hosts.torch.modules.row_products import PackedProducts, ProductFamily
 from noyau.hosts.torch.modules.sites import CPU
 from noyau.jobs.optimize import weight_choice
 from noyau.jobs.optimize.pipeline import BindingTiming
 from noyau.jobs.optimize.record import WeightRecord
+from noyau.jobs.optimize.torch.row_kernels import attention_kernels, try_kernel
 from noyau.jobs.optimize.weight_choice import LARGE, TOKENS, WEIGHTS, Choice, Outputs, ProductTrials, Runs, Trial
 from noyau.text import free_name, several
 from noyau.timing.verdict import Comparison
@@ -92,7 +93,7 @@ def time_cold(before: Callable[[], Any], after: Callable[[], Any]) -> Comparison
 class TorchWeightStage:
     """The stage of one captured graph. `weights` and `budget` as CompileOptions has them; `calibration`: other
     arguments of the graph; `clock` times two calls; `own`: families whose weights as they were are faster in a kernel
-    of ours; `before`: outputs of the graph as it was."""
+    of ours; `attention`: kernels of places of it, which gain `gain_s`; `before`: outputs of the graph as it was."""
 
     module: fx.GraphModule
     arguments: Sequence[Any]
@@ -104,6 +105,8 @@ class TorchWeightStage:
     families: dict[str, ProductFamily] = field(default_factory=dict)
     packed: dict[Any, PackedProducts] = field(default_factory=dict)
     own: dict[str, Trial] = field(default_factory=dict)
+    attention: dict[AttentionSite, PackedProducts] = field(default_factory=dict)
+    gain_s: float = 0.0
     before: list[Outputs] = field(default_factory=list)
 
     def run(self) -> FewBits:
@@ -118,6 +121,8 @@ class TorchWeightStage:
             return self._result({}, str(error).splitlines()[0])
 
     def _run(self) -> FewBits:
+        device = next((each.device for each in self.arguments if isinstance(each, Tensor)), CPU)
+        self.attention, self.gain_s = attention_kernels(attention_sites(self.module.graph), device, self.clock)
         families, self.tried.reasons = row_products.families_of(self.module.graph, self.arguments)
         for each in families:  # a layer may be called twice
             self.families[free_name(each.name, self.families)] = each
@@ -230,14 +235,15 @@ class TorchWeightStage:
     def _result(self, choice: Choice, reason: str) -> FewBits:
         record = self.tried.record(self.weights, self.budget, choice, reason)
         few = {name: each for name in choice for each in self.tried.trials[name] if each.variant == choice[name]}
-        if not (chosen := self.own | few):
+        if not (chosen := self.own | few) and not self.attention:
             return FewBits(record)
         packed = {each.weight for name in choice for each in self.families[name].members}
         weights = tuple(at for at, each in enumerate(self.module.graph.find_nodes(op="placeholder")) if each in packed)
         states, gain_s = states_of(self.arguments, weights), sum(each.gains_s[0] for each in chosen.values())
-        kernels = self._kernels({name: each.variant for name, each in chosen.items()})
-        graph, kept = row_products.with_products(self.module, kernels), tuple(kernels.values())
-        return FewBits(record, *graph, weights, states, kept, gain_s)
+        kernels: dict[Any, PackedProducts] = {**self.attention}
+        kernels |= self._kernels({name: each.variant for name, each in chosen.items()})
+        graph = row_products.with_products(self.module, kernels)
+        return FewBits(record, *graph, weights, states, tuple(kernels.values()), gain_s + self.gain_s)
 
 
 def key_of_graph(module: fx.GraphModule, arguments: Sequence[Any]) -> Any:
@@ -336,36 +342,19 @@ def _exact(rows: Tensor, packed: Sequence[Tensor], form: WeightForm, change: Cal
 
 
 def certify(packed: PackedProducts, rows: Tensor, family: ProductFamily) -> None:
-    """Try the kernel of a family on rows that it is given, on rows with large cells, zeros and NaN, its results between
-    guard zones, with biases of a half.
+    """Try the kernel of a family (`try_kernel`), with biases of a half. A product may be as far from float64, with the
+    packed weights, as sums in float32: by 2**-24 of its terms' sizes for each, and by what a gate makes of that."""
+    products, form = packed.products, packed.products.form
 
-    CheckError where a cell is further from float64, with the packed weights, than sums in float32 may be: 2**-24 of the
-    terms' sizes for each term, what a gate makes of that, and the rounding of the result."""
-    products, info = packed.products, torch.finfo(rows.dtype)
-    drawn = torch.randn(rows.shape, generator=torch.Generator().manual_seed(0)).to(rows)
-    odd, large = rows.clone(), rows.clone()
-    odd[:, -1], large[:, 0] = torch.nan, rows.abs().amax() * LARGE[-1]
-    operands = [each + 0.5 if each.ndim == 1 else each for each in family.operands(products.form)]
-    for case in (rows, drawn, large, torch.zeros_like(rows), odd):
-        room = Room(0)
-        with TAPE.holding(empty=room.empty):
-            results = packed(case, operands)
-        if faults := answers(list(room.flags())):
-            raise CheckError(f"its kernel {faults[0].note}", faults[0].kind)
+    def bounds(case: Tensor) -> list[tuple[Tensor, Tensor]]:
         exacts, moves = list[Tensor](), list[Tensor]()
         for each, own, has_bias in zip(family.members, packed.packed, products.biased, strict=True):
             parts, bias = own or (each.values,), 0.5 * has_bias
-            exacts.append(_exact(case, parts, products.form, lambda value: value) + bias)
-            moves.append((products.depth + 8) * 2.0**-24 * (_exact(case, parts, products.form, torch.abs) + bias))
-        wanted = gate_bounds(exacts, moves) if family.gate else zip(exacts, moves, strict=True)
-        for at, (result, (exact, moved)) in enumerate(zip(results, wanted, strict=True)):
-            allowed = moved + info.eps * exact.abs() + info.tiny
-            right = ((result.double() - exact).abs() <= allowed) | (result.isnan() & exact.isnan())
-            right |= result.isinf() & (exact.abs() >= info.max)
-            if not bool(right.all()):
-                cell = tuple((~right).nonzero()[0].tolist())
-                got, want = float(result[cell]), float(exact[cell])
-                raise CheckError(f"at {cell} of product {at} got {got:.8g}, want {want:.8g} (float64)")
+            exacts.append(_exact(case, parts, form, lambda value: value) + bias)
+            moves.append((products.depth + 8) * 2.0**-24 * (_exact(case, parts, form, torch.abs) + bias))
+        return gate_bounds(exacts, moves) if family.gate else [*zip(exacts, moves, strict=True)]
+
+    try_kernel(packed, rows, [each + 0.5 if each.ndim == 1 else each for each in family.operands(form)], bounds)
 
 
 def gate_bounds(exacts: Sequence[Tensor], moves: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:

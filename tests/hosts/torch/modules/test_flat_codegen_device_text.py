@@ -63,15 +63,18 @@ class Run:
 
 
 @pytest.mark.parametrize(
-    ("waits", "changed", "begins_early"), [(1, (), 1), (0, (), 0), (1, ("a0",), 0), (1, ("a1",), 1)]
+    ("waits", "loads", "changed", "begins_early"),
+    [(1, 1, (), 1), (0, 1, (), 0), (1, 1, ("a0",), 0), (1, 1, ("a1",), 1), (1, 0, ("a0",), 1)],
 )
-def test_a_launch_that_waits_by_itself_begins_early_where_nothing_writes_what_it_reads(waits, changed, begins_early):
+def test_a_launch_that_waits_by_itself_begins_early_where_nothing_writes_what_it_loads(
+    waits, loads, changed, begins_early
+):
     graph, x = torch.fx.Graph(), torch.zeros(64)
     text = FlatText(["x", "y"], [x, x], frozenset(changed))
 
     def target(x): ...
 
-    target.waits = bool(waits)
+    target.waits, target.loads = bool(waits), bool(loads)
     node = graph.call_function(target, (graph.placeholder("x"),))
     one = (*direct(Run()), (1, 1, 1), 7, (), None, (None,), ((0, 0),))
     plan = SimpleNamespace(index=0, allocations=(), results=(0,), launched=[one])

@@ -39,6 +39,14 @@ def test_packed_weights_are_within_half_a_step_of_what_they_were(form, dtype):
     assert (found[1] == 0).all()
 
 
+def test_cells_in_words_are_those_that_lie_one_by_one():
+    weight, form = drawn(5, 64), WeightForm(8)
+    (words, scales), (cells, same) = pack(weight, form, has_words=True), pack(weight, form)
+    assert (words.shape, words.dtype) == ((5, 16), torch.int32)
+    assert torch.equal(words >> 24 & 255, cells[:, 48:].int())
+    assert torch.equal(unpack((words, scales), form, 64), unpack((cells, same), form, 64))
+
+
 def test_a_large_cell_spoils_its_own_group_alone():
     weight, form = drawn(3, 256), WeightForm(4, 32)
     spoiled = weight.clone()
@@ -54,6 +62,8 @@ def test_a_large_cell_spoils_its_own_group_alone():
     [
         (1, 96, (9, 4), (True, False), DType.BF16),
         (1, 64, (8,), (False,), DType.F32),
+        (1, 2048, (9, 8), (True, False), DType.BF16),
+        (1, 6144, (5,), (False,), DType.F16),
         (3, 100, (17,), (True,), DType.F32),
         (16, 64, (16, 5), (False, True), DType.F16),
     ],
