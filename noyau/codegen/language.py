@@ -1,8 +1,7 @@
 """The languages of kernels: those that noyau generates, and those that only users write.
 
 A language is one record. What a higher layer adds to it stands there in one record of the same name: how user kernels
-are called in kernels/callers.py, how their accesses are observed in sanitizer/routes.py.
-"""
+are called in kernels/callers.py, how their accesses are observed in sanitizer/routes.py."""
 
 from __future__ import annotations
 
@@ -64,13 +63,12 @@ class Language:
     """A language of kernels.
 
     `suffixes`: of files of its texts, none where a kernel is a function of Python; `packages` that it needs;
-    `decorators`: a pattern of the types that its decorators make; `flags`
-    that tell the C compiler which language a text is in; `is_native`: a kernel is built into a library with the
-    interface of noyau.h, which every host can call; `is_jit`: it compiles at the first call, for seconds;
-    `is_threaded`: a kernel may run in several threads; `thread_pool`: the package whose threads these are;
-    `scalar_bits`: of the numbers that it is given; `widening`: the remedy for an index beyond int32; `generation`:
-    None where only users write it; `require_compiler` raises BuildError where nothing could build a printed text.
-    """
+    `decorators`: a pattern of the types that its decorators make; `flags` that tell the C compiler which language a
+    text is in; `is_native`: a kernel is built into a library with the interface of noyau.h, which every host can call;
+    `is_jit`: it compiles at the first call, for seconds; `is_threaded`: a kernel may run in several threads;
+    `thread_pool`: the package whose threads these are; `scalar_bits`: of the numbers that it is given; `widening`: the
+    remedy for an index beyond int32; `generation`: None where only users write it; `require_compiler` raises BuildError
+    where nothing could build a printed text."""
 
     name: str
     suffixes: tuple[str, ...] = ()

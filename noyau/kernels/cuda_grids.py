@@ -1,8 +1,7 @@
 """Hand-written kernels over a grid, on tensors: launched on the current stream of their device. A language says how its
 kernels are bound, compiled and launched; the rest is alike.
 
-Arrays of NumPy between guard zones are launched on by a copy of all their memory, zones too, that is copied back.
-"""
+Arrays of NumPy between guard zones are launched on by a copy of all their memory, zones too, that is copied back."""
 
 from __future__ import annotations
 

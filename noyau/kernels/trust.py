@@ -1,7 +1,6 @@
 """The trust in user kernels: those may run that were checked as they are, on this machine, or are trusted.
 
-A function is known by its fingerprint: its text, and what it reads around itself.
-"""
+A function is known by its fingerprint: its text, and what it reads around itself."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """A user kernel as data, validated against the op that it is attached to; the arguments of its author's functions.
 
 Functions of a user say by the names of their parameters what they want to know: of arrays for `launch=`, `args=` and
-`init=` a view, the same for every runtime, also without a GPU.
-"""
+`init=` a view, the same for every runtime, also without a GPU."""
 
 from __future__ import annotations
 
@@ -54,8 +53,7 @@ class Usage:
     gives the arguments; `init`: what an output holds before, a number or the name of an input to copy; `constants`: a
     value for each name, or a list of values to choose from; `returns`: it returns its outputs (None: found from its
     parameters); `updates`: inputs that it writes its results over, in the order of the outputs; `options`: of its
-    language; `trust`: it runs without a check.
-    """
+    language; `trust`: it runs without a check."""
 
     launch: Launch | None = None
     args: Arguments | None = None

@@ -1,10 +1,9 @@
 """The scalar functions of language `c`: vectorised by the compiler in a plain loop, and right to a promised ulp.
 
-The C text lies beside this file. A snippet is a comment and one function; what it calls is read from its text, and
-what it promises from its comment ("1.0 ulp"), so that text and table cannot disagree. A function without a promise is
-a part of others. All of it is inlined, needs only <math.h> and <stdint.h>, keeps infinities, NaN, -0 and denormals,
-and is right with or without fused multiply-add. benchmarks/minimax.py derives the coefficients.
-"""
+The C text lies beside this file. A snippet is a comment and one function; what it calls is read from its text, and what
+it promises from its comment ("1.0 ulp"), so that text and table cannot disagree. A function without a promise is a part
+of others. All of it is inlined, needs only <math.h> and <stdint.h>, keeps infinities, NaN, -0 and denormals, and is
+right with or without fused multiply-add. benchmarks/minimax.py derives the coefficients."""
 
 from __future__ import annotations
 
@@ -73,9 +72,8 @@ def callees_first(names: Iterable[str], calls: Mapping[str, Iterable[str]], lang
 def text(names: Iterable[str]) -> str:
     """The C text of the named functions ("noyau_exp_f32") and of all that they call, each once, callees first.
 
-    The same set of names gives the same bytes, in whichever order they come; no names give no text. The text opens
-    with the #include and the macro that it needs. Raises UnsupportedError for a name that no snippet has.
-    """
+    The same set of names gives the same bytes, in whichever order they come; no names give no text. The text opens with
+    the #include and the macro that it needs. Raises UnsupportedError for a name that no snippet has."""
     pieces = snippets(names)
     return "\n".join([_HEAD, *(f"{piece}\n" for piece in pieces)]) if pieces else ""
 

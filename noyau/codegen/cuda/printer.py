@@ -2,8 +2,7 @@
 
 A loop on THREADS is the grid, one on BLOCKS those of a cluster, a loop in lanes the threads of a block; memory of as
 many cells as a block has threads is a variable of each thread, and its merge goes through registers of a warp, then
-through shared memory. Scalar functions are those of language `c`.
-"""
+through shared memory. Scalar functions are those of language `c`."""
 
 from __future__ import annotations
 

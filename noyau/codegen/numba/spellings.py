@@ -1,9 +1,8 @@
 """Spellings of Python for Numba: types, numbers, operators, functions of integers.
 
 Numba computes integers in 64 bits, and a float32 beside a float64 or an integer in float64: every number in the text
-has the type that it is computed in, and results of narrower integers are cut back.
-No identifier is a word of Python or a name of the text itself, or a variable of two types: Numba would make one of it.
-"""
+has the type that it is computed in, and results of narrower integers are cut back. No identifier is a word of Python or
+a name of the text itself, or a variable of two types: Numba would make one of it."""
 
 from __future__ import annotations
 

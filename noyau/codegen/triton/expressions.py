@@ -27,10 +27,9 @@ from noyau.ir.operators import OPERATORS
 from noyau.ir.ranges import at_least_one, lowest
 from noyau.ir.walk import rewrite_expression
 
-# The functions of rows.txt by what they are for.
-# A division of a tile by what is one value along it: x is scaled, and multiplied by the inverse of the divisor, which
-# was scaled alike; one step of Newton's makes the result the nearest one (Markstein 1990). Zeros, infinities and NaN
-# are as the multiplication gives them.
+# The functions of rows.txt by what they are for. A division of a tile by what is one value along it: x is scaled, and
+# multiplied by the inverse of the divisor, which was scaled alike; one step of Newton's makes the result the nearest
+# one (Markstein 1990). Zeros, infinities and NaN are as the multiplication gives them.
 _ROWS = {
     "scale": ("noyau_scale",),
     "quotient": ("noyau_quotient",),

@@ -1,8 +1,7 @@
 """Language `triton`: kernels that Triton compiles for GPUs, and a Python function that launches them on torch tensors:
 sizes, results, tiles, launches in order.
 
-The text stands alone: it needs torch and triton to run, and nothing to be printed.
-"""
+The text stands alone: it needs torch and triton to run, and nothing to be printed."""
 
 from __future__ import annotations
 

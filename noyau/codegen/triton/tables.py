@@ -1,8 +1,7 @@
 """The spellings of language `triton`: types, operators, functions, sizes, identifiers.
 
 What tiles compute in float32 has the error that the operator table promises: a function of CUDA's libdevice with a
-larger one is computed in float64 and rounded. No identifier is a word of Python, or a name of the text itself.
-"""
+larger one is computed in float64 and rounded. No identifier is a word of Python, or a name of the text itself."""
 
 from __future__ import annotations
 

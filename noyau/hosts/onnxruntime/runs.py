@@ -1,7 +1,6 @@
 """Runs of a session: on arrays by name, and as callables that only run, whose ends lie in memory bound beforehand.
 
-A session in a process of its own: runs that are timed, of which some are looked at.
-"""
+A session in a process of its own: runs that are timed, of which some are looked at."""
 
 from __future__ import annotations
 

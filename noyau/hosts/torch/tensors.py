@@ -2,8 +2,7 @@
 
 Arrays as tensors of torch and back, on the same memory, so that both see what is new in it: those of NumPy, and those
 of other packages on a GPU, by DLPack where a package speaks it (CuPy), whose exchange orders the streams of both sides,
-else by the CUDA array interface (Numba), version 3 of which names the stream that the array is written on.
-"""
+else by the CUDA array interface (Numba), version 3 of which names the stream that the array is written on."""
 
 from __future__ import annotations
 

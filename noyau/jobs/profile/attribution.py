@@ -2,8 +2,7 @@
 
 Before onnxruntime sees the model, each node is named after its position. What its optimizer keeps, keeps that name.
 What it makes of several nodes still makes a value of the model: it stands for all nodes between that value and those
-that the optimized model still has.
-"""
+that the optimized model still has."""
 
 from __future__ import annotations
 

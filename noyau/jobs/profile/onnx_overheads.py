@@ -1,9 +1,8 @@
 """The overhead of onnxruntime's profiler on the time of a node.
 
-It writes out shapes and counts memory while its clock runs.
-That is some microseconds a node, more than a small node takes. How it goes by inputs, outputs and dimensions is
-measured on chains of nodes that do nothing; how much it is in all, on the model too.
-"""
+It writes out shapes and counts memory while its clock runs. That is some microseconds a node, more than a small node
+takes. How it goes by inputs, outputs and dimensions is measured on chains of nodes that do nothing; how much it is in
+all, on the model too."""
 
 from __future__ import annotations
 

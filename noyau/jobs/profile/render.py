@@ -1,7 +1,6 @@
 """A profile as text and as a page: time by operator type and by fusable path, the ceiling, memory.
 
-Names come from model files: what would not print is escaped.
-"""
+Names come from model files: what would not print is escaped."""
 
 from __future__ import annotations
 

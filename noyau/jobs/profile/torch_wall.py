@@ -1,7 +1,6 @@
 """Split of the wall time of a call of torch's: kernels, products among them, gaps between kernels, waiting.
 
-On a GPU a kernel is one of the device, on the CPU an operator of torch's or noyau's.
-"""
+On a GPU a kernel is one of the device, on the CPU an operator of torch's or noyau's."""
 
 from __future__ import annotations
 

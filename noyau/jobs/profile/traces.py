@@ -1,8 +1,7 @@
 """Reader of the traces of onnxruntime's profiler: the times of each node, run by run.
 
 A trace is a list of events in the order in which they ended, whose times are whole microseconds, cut off. A node with a
-subgraph (If, Loop, Scan) has the nodes that ran in it within its own time.
-"""
+subgraph (If, Loop, Scan) has the nodes that ran in it within its own time."""
 
 from __future__ import annotations
 

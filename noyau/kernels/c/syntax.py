@@ -2,8 +2,7 @@
 
 The words that CUDA adds to C++ are blanks to the grammar, and `f<<<grid, block>>>(x)` is `f(((grid, block)))(x)` to it:
 each place of a tree is one of the text. A text that is not whole is read as far as it goes. What is not known of a
-prototype (a typedef, a macro) is left to the compiler, who checks the call that noyau writes.
-"""
+prototype (a typedef, a macro) is left to the compiler, who checks the call that noyau writes."""
 
 from __future__ import annotations
 

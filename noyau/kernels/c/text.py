@@ -1,8 +1,7 @@
 """A kernel in C made fit for noyau's one ABI: the author's text, a launch that calls it, and the table.
 
 A function that takes `begin` and `end` is called for pieces of a range, by as many threads as its runtime has; what its
-outputs hold before is then written by launches of their own. Any other function is one launch of one item.
-"""
+outputs hold before is then written by launches of their own. Any other function is one launch of one item."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Kernels made of an op's reference: traced, cut into a program, printed in a language, built, and called on arrays.
 
-The key of a call: what kernels are made for, so that calls alike in it run the same one.
-"""
+The key of a call: what kernels are made for, so that calls alike in it run the same one."""
 
 from __future__ import annotations
 

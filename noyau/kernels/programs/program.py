@@ -1,7 +1,6 @@
 """A traced graph as a program: kernels, and between them what a library does better (a matrix product).
 
-Kernels of a program that are taken together as one: what both read is read once, and is launched from one place.
-"""
+Kernels of a program that are taken together as one: what both read is read once, and is launched from one place."""
 
 from __future__ import annotations
 

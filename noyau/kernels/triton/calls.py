@@ -1,8 +1,7 @@
 """A hand-written kernel in Triton on tensors: on the current stream of their device, or interpreted on the CPU.
 
 Arrays of NumPy, as a check has them between guard zones, are launched on too: in Triton's interpreter on the very
-memory, without torch, which takes seconds to load.
-"""
+memory, without torch, which takes seconds to load."""
 
 from __future__ import annotations
 

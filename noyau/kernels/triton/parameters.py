@@ -1,8 +1,7 @@
 """The parameters of a kernel in Triton, read from its function; triton need not be installed for it.
 
 What `triton.autotune` and `triton.heuristics` wrap around a function is told by its attributes: a tuner has `configs`,
-heuristics have `values`, and both have what they wrap as `fn`.
-"""
+heuristics have `values`, and both have what they wrap as `fn`."""
 
 from __future__ import annotations
 

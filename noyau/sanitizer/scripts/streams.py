@@ -2,8 +2,7 @@
 clock of each stream: how much of the work of every stream is done before what comes next in it.
 
 Work of a stream comes behind its earlier work, the events that it waits for, and what the host had waited for by then.
-Two accesses to the same bytes, one of them a write, that nothing orders so are a race.
-"""
+Two accesses to the same bytes, one of them a write, that nothing orders so are a race."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Rows that blocks of threads reduce and write: what several passes read stays in registers.
 
 A row that one block has no room for is spread over the blocks of a cluster: each keeps a piece, folds it, and gives its
-state to the others. So every cell comes from memory once, however long its row.
-"""
+state to the others. So every cell comes from memory once, however long its row."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 A loop on THREADS is a grid of blocks, one on LANES the threads of a block. Memory of as many cells as a block has
 threads is a cell of each thread; what stands outside of lanes every thread of the block computes. For texts that people
-read to learn there is one plain way for each kind of launch, and a grid without lanes within is one of threads.
-"""
+read to learn there is one plain way for each kind of launch, and a grid without lanes within is one of threads."""
 
 from __future__ import annotations
 

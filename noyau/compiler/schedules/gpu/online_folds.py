@@ -2,8 +2,7 @@
 one value a cell, and both as a state that is merged.
 
 A sum of exp(x - m), where m is the largest x (Milakov and Gimelshein, 2018); a sum of (x - m) ** 2, where m is the mean
-of x (Chan, Golub and LeVeque, 1979); with a tile for an element.
-"""
+of x (Chan, Golub and LeVeque, 1979); with a tile for an element."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@
 A block scans a row in rounds: each thread folds neighbouring cells in shared memory, finds the state before them from
 those of earlier threads, and scans them. Long rows of few go to many blocks in chunks: one launch folds these, and in
 another one a block folds the states of the chunks before its own and goes on from there. So cells are read twice there,
-once elsewhere; and they are merged in the same order on every device.
-"""
+once elsewhere; and they are merged in the same order on every device."""
 
 from __future__ import annotations
 

@@ -2,8 +2,7 @@
 
 Of a map each cell is in one tile of one program. Reductions of whole arrays, and over leading axes, leave states of
 fixed chunks in one launch, and merge them in another one; so bits never depend on the device. The hints of a launch say
-how exactly it computes, what stays in the caches, and what is loaded ahead.
-"""
+how exactly it computes, what stays in the caches, and what is loaded ahead."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """Parts of schedules for GPUs: programs of a grid, and tiles of cells that a program holds side by side.
 
 A loop on THREADS is a grid of programs. The cells of a loop over a tile are computed side by side; a Fold over a tile
-stays a Fold. Whoever launches the kernel chooses the sizes of tiles, as their policies say.
-"""
+stays a Fold. Whoever launches the kernel chooses the sizes of tiles, as their policies say."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@ the text's own function and is recorded; later ones do again what was recorded.
 
 Triton's launcher binds, specialises and looks up at each call, which costs 10 us and more a launch. What it finds
 depends on shapes, strides, dtypes and on whether memory begins at a multiple of 16 bytes: calls that are alike in these
-launch the same compiled kernels with the same numbers.
-"""
+launch the same compiled kernels with the same numbers."""
 
 from __future__ import annotations
 

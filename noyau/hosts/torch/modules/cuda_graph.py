@@ -5,8 +5,7 @@ reads and writes where its arguments lay then: it is used again where they lie t
 those that lie elsewhere in each call (tokens) are copied, where they are small. A few results are copied out of the
 memory of the recording. Many large ones, as what a training step saves and its gradients, are lent: they lie in it, and
 it is used again when nobody holds them any more; until then the function is launched as before. Where the GPU is at
-work for longer than the host, nothing is recorded: there is nothing to win.
-"""
+work for longer than the host, nothing is recorded: there is nothing to win."""
 
 from __future__ import annotations
 

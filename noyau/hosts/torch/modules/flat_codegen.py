@@ -4,8 +4,7 @@ are known, so that little is done by Python between two of them.
 A graph whose sizes are numbers does the same in every call but for addresses. So the first call runs node by node and
 is noted: what a kernel launches (cuda/launch.py), what torch's own functions are called with, and how views lie. The
 text that is made of the notes does that again: lines in order, what each reads and makes, and when each value is let go
-of. Views are made where a function of torch asks for them; kernels get addresses.
-"""
+of. Views are made where a function of torch asks for them; kernels get addresses."""
 
 from __future__ import annotations
 

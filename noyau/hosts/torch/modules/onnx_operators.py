@@ -1,7 +1,6 @@
 """Operators of ONNX as functions of torch, by tables: what runs those that no kernel covers where torch hosts a model.
 
-What is known of shapes is NumPy's all along and never on the device; a tensor is torch's.
-"""
+What is known of shapes is NumPy's all along and never on the device; a tensor is torch's."""
 
 from __future__ import annotations
 

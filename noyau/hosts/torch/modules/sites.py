@@ -1,7 +1,6 @@
 """A graph of ATen operators as the partition sees it: torch's nodes are its places.
 
-A part of a graph of torch's as a graph of its own, and tensors to run it with.
-"""
+A part of a graph of torch's as a graph of its own, and tensors to run it with."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """`torch.compile(module, backend="noyau")`: each graph that dynamo captured, cut into groups, judged and rewritten.
 
 torch finds it by the entry point `noyau` of the group `torch_dynamo_backends`. The first result of a graph on a GPU
-does not wait for kernels, for a graph that is called once would never win their making back.
-"""
+does not wait for kernels, for a graph that is called once would never win their making back."""
 
 from __future__ import annotations
 

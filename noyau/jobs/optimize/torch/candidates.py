@@ -2,8 +2,7 @@
 
 That begins ahead of the compilation of a graph, while torch goes on. AOTAutograd hands over the graph of the forward,
 and that of the backward when a gradient is first asked for; it has both when it cuts them apart. From there on the
-second is cut into kernels while those of the first are built and checked.
-"""
+second is cut into kernels while those of the first are built and checked."""
 
 from __future__ import annotations
 

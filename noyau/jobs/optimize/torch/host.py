@@ -1,7 +1,6 @@
 """torch on the CPU as a host of the pipeline: one graph of ATen operators, its kernels certified ahead of time.
 
-They are timed against torch's own nodes, in their first place, on made-up inputs of the sizes that torch saw.
-"""
+They are timed against torch's own nodes, in their first place, on made-up inputs of the sizes that torch saw."""
 
 from __future__ import annotations
 

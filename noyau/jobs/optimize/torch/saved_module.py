@@ -2,8 +2,7 @@
 
 The graph is one for inference, by torch.export. Nothing in a file is pickled. But kernels are code: libraries are
 opened and texts in Triton executed when a file is read, and kernels run when the module is called. So load only what
-you would run.
-"""
+you would run."""
 
 from __future__ import annotations
 

@@ -3,8 +3,7 @@ one kernel of ours, the fastest forms chosen, and undone from the worst until th
 were are a form too, which needs no budget.
 
 More than 16 rows use the weights as they were, which stay where they are: packed ones are held beside them. Choices are
-judged by torch's own run of the graph with those products in its place; what it changes are copies.
-"""
+judged by torch's own run of the graph with those products in its place; what it changes are copies."""
 
 from __future__ import annotations
 
