@@ -46,36 +46,10 @@ if TYPE_CHECKING:
     from noyau.timing.ranges import range  # noqa: A004
 
 __all__ = [
-    "Buffer",
-    "Op",
-    "ReferenceWarning",
-    "__version__",
-    "bench",
-    "check",
-    "create_function",
-    "explain",
-    "extract",
-    "load",
-    "map",
-    "op",
-    "optimize",
-    "overlap",
-    "patch",
-    "profile",
-    "range",
-    "reduce",
-    "reduction",
-    "reductions",
-    "reference",
-    "session",
-    "show",
-    "split",
-    "stream",
-    "threads",
-    "tune",
-    "unpatch",
-    "zip",
-]
+    "Buffer", "Op", "ReferenceWarning", "__version__", "bench", "check", "create_function", "explain", "extract",
+    "load", "map", "op", "optimize", "overlap", "patch", "profile", "range", "reduce", "reduction", "reductions",
+    "reference", "session", "show", "split", "stream", "threads", "tune", "unpatch", "zip",
+]  # fmt: skip
 
 # Public names that stand in modules which are imported when the first of them is asked for.
 _ELSEWHERE = {

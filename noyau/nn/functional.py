@@ -15,24 +15,10 @@ from noyau.functions import erf, sigmoid, softplus
 from noyau.ops.op import op
 
 __all__ = [
-    "add_layer_norm",
-    "add_rms_norm",
-    "cross_entropy",
-    "cross_entropy_each",
-    "cross_entropy_mean",
-    "cross_entropy_sum",
-    "geglu",
-    "gelu",
-    "layer_norm",
-    "log_sigmoid_mul_sum",
-    "log_softmax",
-    "piecewise_linear",
-    "rms_norm",
-    "rope",
-    "silu",
-    "softmax",
-    "swiglu",
-]
+    "add_layer_norm", "add_rms_norm", "cross_entropy", "cross_entropy_each", "cross_entropy_mean", "cross_entropy_sum",
+    "geglu", "gelu", "layer_norm", "log_sigmoid_mul_sum", "log_softmax", "piecewise_linear", "rms_norm", "rope", "silu",
+    "softmax", "swiglu",
+]  # fmt: skip
 Floats = NDArray[Any]
 
 

@@ -14,15 +14,6 @@ from noyau.frontends.onnx.upgrade import conversion, upgrade
 from noyau.frontends.onnx.verifier import checker_fault, verify
 
 __all__ = [
-    "ImportedModel",
-    "Inference",
-    "checker_fault",
-    "conversion",
-    "import_model",
-    "onnx",
-    "parse",
-    "partition_model",
-    "read",
-    "upgrade",
-    "verify",
-]
+    "ImportedModel", "Inference", "checker_fault", "conversion", "import_model", "onnx", "parse", "partition_model",
+    "read", "upgrade", "verify",
+]  # fmt: skip

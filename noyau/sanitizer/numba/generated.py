@@ -86,25 +86,14 @@ def _merging(merge: Callable[[Any, Any], Any]) -> Callable[[Any, int], None]:
 
 
 _MERGES: dict[str, Callable[[Any, Any], Any]] = {
-    "add": operator.add,
-    "multiply": operator.mul,
-    "max": lambda a, b: max(b, a),
-    "min": lambda a, b: min(b, a),
-    "or": operator.or_,
-    "and": operator.and_,
-}
+    "add": operator.add, "multiply": operator.mul, "max": lambda a, b: max(b, a), "min": lambda a, b: min(b, a),
+    "or": operator.or_, "and": operator.and_,
+}  # fmt: skip
 _PLAIN: dict[str, Any] = {
     **{f"noyau_merge_{word}_{kind}": _merging(merge) for word, merge in _MERGES.items() for kind in KINDS.values()},
-    "math": MATH,
-    "noyau_bits_f32": _bits(np.float32, np.uint32),
-    "noyau_bits_f64": _bits(np.float64, np.uint64),
-    "noyau_cells": np.empty,
-    "noyau_fetch": lambda cells, at, count: None,
-    "noyau_flat": lambda cells: cells.reshape(-1),
-    "noyau_from_bits_f32": _bits(np.uint32, np.float32),
-    "noyau_from_bits_f64": _bits(np.uint64, np.float64),
-    "noyau_row": np.empty,
-    "noyau_turn": _turn,
-    "noyau_write_around": _write,
-    "noyau_written_around": lambda: None,
-}
+    "math": MATH, "noyau_bits_f32": _bits(np.float32, np.uint32), "noyau_bits_f64": _bits(np.float64, np.uint64),
+    "noyau_cells": np.empty, "noyau_fetch": lambda cells, at, count: None,
+    "noyau_flat": lambda cells: cells.reshape(-1), "noyau_from_bits_f32": _bits(np.uint32, np.float32),
+    "noyau_from_bits_f64": _bits(np.uint64, np.float64), "noyau_row": np.empty, "noyau_turn": _turn,
+    "noyau_write_around": _write, "noyau_written_around": lambda: None,
+}  # fmt: skip

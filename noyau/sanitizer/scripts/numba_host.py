@@ -39,24 +39,11 @@ def _ignore(*wishes: Any, **named: Any) -> None: ...
 
 
 DEVICE = SimulatedGpu(
-    id=0,
-    name=b"no GPU: watched by noyau",
-    compute_capability=(9, 0),
-    COMPUTE_CAPABILITY=(9, 0),
-    WARP_SIZE=32,
-    MULTIPROCESSOR_COUNT=2,
-    MAX_THREADS_PER_BLOCK=1024,
-    MAX_BLOCK_DIM_X=1024,
-    MAX_BLOCK_DIM_Y=1024,
-    MAX_BLOCK_DIM_Z=64,
-    MAX_GRID_DIM_X=2**31 - 1,
-    MAX_GRID_DIM_Y=65535,
-    MAX_GRID_DIM_Z=65535,
-    MAX_SHARED_MEMORY_PER_BLOCK=48 << 10,
-    TOTAL_MEMORY=80 << 30,
-    uuid="GPU-00000000-0000-0000-0000-000000000000",
-    reset=_ignore,
-)
+    id=0, name=b"no GPU: watched by noyau", compute_capability=(9, 0), COMPUTE_CAPABILITY=(9, 0), WARP_SIZE=32,
+    MULTIPROCESSOR_COUNT=2, MAX_THREADS_PER_BLOCK=1024, MAX_BLOCK_DIM_X=1024, MAX_BLOCK_DIM_Y=1024, MAX_BLOCK_DIM_Z=64,
+    MAX_GRID_DIM_X=2**31 - 1, MAX_GRID_DIM_Y=65535, MAX_GRID_DIM_Z=65535, MAX_SHARED_MEMORY_PER_BLOCK=48 << 10,
+    TOTAL_MEMORY=80 << 30, uuid="GPU-00000000-0000-0000-0000-000000000000", reset=_ignore,
+)  # fmt: skip
 CONTEXT = SimulatedGpu(
     id=0,
     device=DEVICE,

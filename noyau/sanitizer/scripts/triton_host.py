@@ -41,19 +41,10 @@ _SAME: dict[str, Callable[..., Any]] = {
 _HALVES = torch.float16, torch.bfloat16
 _SUMMING = ("layer_norm", "group_norm")  # whose gradients a CPU sums in halves, and a GPU in float32
 PROPERTIES = SimpleNamespace(
-    name="no GPU: watched by noyau",
-    major=9,
-    minor=0,
-    multi_processor_count=2,
-    total_memory=80 << 30,
-    warp_size=32,
-    L2_cache_size=50 << 20,
-    max_threads_per_multi_processor=2048,
-    shared_memory_per_block=48 << 10,
-    shared_memory_per_block_optin=227 << 10,
-    regs_per_multiprocessor=65536,
-    gcnArchName="",
-)
+    name="no GPU: watched by noyau", major=9, minor=0, multi_processor_count=2, total_memory=80 << 30, warp_size=32,
+    L2_cache_size=50 << 20, max_threads_per_multi_processor=2048, shared_memory_per_block=48 << 10,
+    shared_memory_per_block_optin=227 << 10, regs_per_multiprocessor=65536, gcnArchName="",
+)  # fmt: skip
 # At a call of torch: the function, its arguments, also those by name, the result.
 Look = Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None]
 
@@ -307,27 +298,18 @@ def torch_stood_in(look: Look, note: Note = lambda _: None) -> Iterator[None]:
 
 # What Triton asks of a GPU's driver, by its own names.
 _PROPERTIES = {
-    "max_shared_mem": PROPERTIES.shared_memory_per_block_optin,
-    "max_num_regs": PROPERTIES.regs_per_multiprocessor,
-    "multiprocessor_count": PROPERTIES.multi_processor_count,
-    "warpSize": PROPERTIES.warp_size,
-    "sm_clock_rate": 1_000_000,
-    "mem_clock_rate": 1_000_000,
-    "mem_bus_width": 5120,
-}
+    "max_shared_mem": PROPERTIES.shared_memory_per_block_optin, "max_num_regs": PROPERTIES.regs_per_multiprocessor,
+    "multiprocessor_count": PROPERTIES.multi_processor_count, "warpSize": PROPERTIES.warp_size,
+    "sm_clock_rate": 1_000_000, "mem_clock_rate": 1_000_000, "mem_bus_width": 5120,
+}  # fmt: skip
 _DRIVER: dict[str, Any] = {
     "utils": SimpleNamespace(get_device_properties=lambda *_: dict(_PROPERTIES)),
     "get_current_target": lambda: GPUTarget("cuda", 10 * PROPERTIES.major, PROPERTIES.warp_size),
-    "get_active_torch_device": lambda: GPU,
-    "get_current_device": _answer(0),
-    "set_current_device": _answer(),
-    "get_current_stream": _answer(0),
-    "get_device_capability": lambda *_: (PROPERTIES.major, PROPERTIES.minor),
-    "get_device_interface": lambda: torch.cuda,
-    "get_benchmarker": lambda: bench_once,
-    "get_empty_cache_for_benchmark": lambda: torch.empty(0, dtype=torch.int32),
-    "clear_cache": _answer(),
-}
+    "get_active_torch_device": lambda: GPU, "get_current_device": _answer(0), "set_current_device": _answer(),
+    "get_current_stream": _answer(0), "get_device_capability": lambda *_: (PROPERTIES.major, PROPERTIES.minor),
+    "get_device_interface": lambda: torch.cuda, "get_benchmarker": lambda: bench_once,
+    "get_empty_cache_for_benchmark": lambda: torch.empty(0, dtype=torch.int32), "clear_cache": _answer(),
+}  # fmt: skip
 
 
 class FakeBlas:
