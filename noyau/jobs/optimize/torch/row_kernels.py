@@ -19,7 +19,7 @@ from noyau.hosts.torch.cuda.guarded_memory import Room, answers
 from noyau.hosts.torch.cuda.launch_records import TAPE
 from noyau.hosts.torch.modules.row_attention import AttentionSite
 from noyau.hosts.torch.modules.row_products import PackedProducts, attention_call
-from noyau.jobs.optimize.candidate import BindingTiming
+from noyau.jobs.optimize.pipeline import BindingTiming
 from noyau.jobs.optimize.weight_choice import LARGE, trial_loss
 from noyau.timing.verdict import Comparison
 
