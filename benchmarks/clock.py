@@ -6,7 +6,7 @@ is, then beside a spinning process for each core. For the first half the machine
 where processes wanted to run in the last minute, unless `--busy` is said; the load stands beside each piece.
 
 `python benchmarks/clock.py --record FILE` writes how long the same work takes again and again, over the median: the
-drift that tests/timing/test_comparison_comparing_of_drift.py replays.
+drift that tests/timing/test_comparison_of_drift.py replays.
 
 `--only idle` or `--only loaded`, and `--where one` or `--where two` (processes), measure a piece, of at most four
 minutes, and leave the others in the file as they are.

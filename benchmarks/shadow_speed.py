@@ -28,7 +28,7 @@ from numba import cuda, njit, prange
 from record import write as write_record
 
 from noyau.sanitizer.numba.compiled import run_compiled
-from noyau.sanitizer.numba.kernel import watch_call
+from noyau.sanitizer.numba.kernel import Watching, watch_call
 from noyau.sanitizer.recording_array import Recorder
 from noyau.sanitizer.routes import call
 from noyau.timing.machine import this_machine
@@ -160,7 +160,9 @@ def measured(folder: Path) -> dict[str, list[float]]:
     whole = np.ones(THREADS, np.float32)
     names = list(MOST_S)
     found = {
-        names[0]: median_s(lambda: watch_call(scale, (half, half.copy()), recorder=Recorder(1 << 40)), 3),
+        names[0]: median_s(
+            lambda: watch_call(scale, (half, half.copy()), watching=Watching(scale, Recorder(1 << 40))), 3
+        ),
         names[1]: median_s(lambda: run_compiled(scale, (half, half.copy()), frozenset())),
         names[2]: median_s(lambda: call(add, (whole, whole, whole.copy()), (THREADS // 256, 256), "", "")),
     }

@@ -1,7 +1,7 @@
 """The languages of kernels: those that noyau generates, and those that only users write.
 
 A language is one record. What a higher layer adds to it stands there in one record of the same name: how user kernels
-are called in kernels/callers.py, how their accesses are observed in sanitizer/routes.py."""
+are called in kernels/call.py, how their accesses are observed in sanitizer/routes.py."""
 
 from __future__ import annotations
 
