@@ -25,6 +25,16 @@ def test_what_is_right_passes(layout, monkeypatch):
     assert {"infinities mixed in, batch_0 = 5, n = 3", "normal numbers, batch_0 = 33, n = 33"} <= set(certificate.cases)
 
 
+@pytest.mark.parametrize("layout", [INNER, STRIDED], ids=str)
+def test_kernels_that_do_not_look_at_strides_are_refused(layout):
+    """Inputs came packed to the kernel, whichever way it was made to read them."""
+    op, x = softmax_op(), lie(numbers(4, 5), layout)
+    made = generated(op, x)
+    blind = re.sub(r"\b\w*_stride0\b(?! =)", "n", made.text)
+    assert blind != made.text
+    assert not smoke(op.description, build(replace(made, text=blind))).ok
+
+
 def test_a_program_of_several_steps_passes():
     op = linear_op()
     assert smoke(op.description, build(generated(op, numbers(2, 3), numbers(3, 4), numbers(4)))).ok

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from noyau.compiler.autodiff.adjoints import DerivedGradient, derive, gradient_name
-from noyau.compiler.lowering.input_layouts import Layout, Order, lie
+from noyau.compiler.lowering.input_layouts import Layout, Order
 from noyau.dtypes import DType
 from noyau.errors import BuildError, FindingKind, InputError, NoyauError, SignatureError, UnsupportedError
 from noyau.ir.graph import Graph
 from noyau.ir.graph_interpreter import evaluate
-from noyau.kernels.programs.generate import BuiltProgram, Specialization, build, generate_from_graph, trace_with_sizes
+from noyau.kernels.programs.generate import Specialization, build, generate_from_graph, trace_with_sizes
 from noyau.kernels.reference import graph_of
 from noyau.ops.op import Op
 from noyau.ops.user_gradients import derive_by
@@ -28,7 +28,6 @@ from noyau.signatures.binding import bind
 from noyau.signatures.instances import draw_inputs, in_dtypes, integers_of, make, usual_instance, usual_sizes
 from noyau.signatures.types import Family, Instance
 from noyau.text import several
-from noyau.toolchain.guard_zones import Order as Turns
 from noyau.verify.certificate import Certificate, Outcome
 from noyau.verify.checks import KernelCheck
 from noyau.verify.failures import Case, inputs_text
@@ -46,18 +45,6 @@ STEP = 1e-5  # of differences
 DIRECTIONS = 4  # along which a gradient upon a kink is tried
 NEAR = 1e-6  # times 1 + |want|: what two formulas in float64 may differ by
 ROUGH = 1e-4  # times 1 + the largest |want|: what differences may be off by
-
-
-@dataclass(frozen=True, slots=True)
-class LayoutProgram:
-    """A built program on arrays that lie as its layouts say."""
-
-    built: BuiltProgram
-    layouts: tuple[Layout, ...]
-
-    def call_guarded(self, *arrays: Array, pieces: int = 1, order: Turns = range) -> list[Array]:
-        arrays_in_layout = [lie(array, layout) for array, layout in zip(arrays, self.layouts, strict=True)]
-        return self.built.call_guarded(*arrays_in_layout, pieces=pieces, order=order)
 
 
 def check_gradient_kernels(op: Op[..., Any], sizes: Sizes, seed: int, end_s: float, place: str) -> KernelCheck:
@@ -106,10 +93,11 @@ def _certificates(
                 return
             layouts = tuple(Layout(order) if node.shape else Layout() for node in derived.backward.inputs)
             kernels = generate_from_graph(derived.backward, f"{op.name}_backward", layouts, LANGUAGE)
-            laid = LayoutProgram(build(kernels), layouts)
             layout_cases = [Case(f"{label}, {order.value}", arrays) for label, arrays in cases]
             shapes[inputs_text(derived.backward, layout_cases[0].inputs)] = None
-            yield certify_native(derived.backward, laid, layout_cases, name=f"gradient of {op.name}[{LANGUAGE}]")
+            yield certify_native(
+                derived.backward, build(kernels), layout_cases, name=f"gradient of {op.name}[{LANGUAGE}]"
+            )
 
 
 def values_of(subject: GradientSubject, derived: DerivedGradient, case: GradientCase) -> dict[str, Array]:

@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import numpy as np
 
 from noyau.codegen.language import GENERATIONS, LANGUAGES, Schedule, languages_for
-from noyau.compiler.lowering.input_layouts import PACKED, Layout, laid_out, layout_of, strided_names
+from noyau.compiler.lowering.input_layouts import PACKED, Layout, laid_out, layout_of, lie, strided_names
 from noyau.compiler.lowering.names import identifier
 from noyau.compiler.schedules.gpu.rows_and_columns import join_rows_and_columns
 from noyau.compiler.schedules.gpu.scatters import merges_in_any_order
@@ -345,8 +345,10 @@ class BuiltProgram:
         return list(out)
 
     def call_guarded(self, *arrays: Array, pieces: int = 1, order: Order = range) -> list[Array]:
-        """As a call, each kernel between guard zones."""
-        return self.run(arrays, lambda kernel, inputs: kernel.call_guarded(*inputs, pieces=pieces, order=order))
+        """As a call of arrays that are laid out as they are wanted to be, each kernel between guard zones."""
+        wanted = self.generated.wanted
+        laid = [lie(array, wanted.layout(at)) for at, array in enumerate(arrays)]
+        return self.run(laid, lambda kernel, inputs: kernel.call_guarded(*inputs, pieces=pieces, order=order))
 
     def in_memory(self, arrays: Sequence[Array]) -> list[Array]:
         """The arrays as kernels take them."""

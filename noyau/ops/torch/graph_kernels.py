@@ -20,7 +20,7 @@ from torch._functorch.autograd_function import enable_single_level_autograd_func
 from torch.autograd import forward_ad
 
 from noyau.compiler.autodiff.adjoints import DerivedGradient, derive, gradient_name, with_free_gradients
-from noyau.compiler.lowering.input_layouts import Layout, layout_of, lie
+from noyau.compiler.lowering.input_layouts import Layout, layout_of
 from noyau.dtypes import DType
 from noyau.errors import BuildError, CheckError, MissingExtraError, NoyauError, OutputError, UnsupportedError
 from noyau.frontends.torch.tensors import TO_TORCH
@@ -201,7 +201,7 @@ def certify(program: generate.BuiltProgram, draw: Draw) -> generate.BuiltProgram
 def _cases(generated: generate.GeneratedProgram, draw: Draw, most: int) -> Iterator[Case]:
     """Drawn inputs, after some of sizes at which launches run that do not run for that; where nothing is drawn, for no
     maker of inputs gives such, any that the graph takes."""
-    graph, wanted = generated.graph, generated.wanted
+    graph = generated.graph
     drawn = list(islice(draw(()), most))
     if not drawn:
         draw = partial(draw_graph, graph, {}, {})
@@ -210,7 +210,7 @@ def _cases(generated: generate.GeneratedProgram, draw: Draw, most: int) -> Itera
     missed = sizes_missed(generated, [graph.bind([array.shape for array in arrays]) for arrays in usual])
     longer = [[arrays[node.output] for node in graph.inputs] for arrays in (draw(missed) if missed else ())]
     for number, inputs in enumerate([*longer, *usual]):
-        yield Case(f"drawn {number}", tuple(lie(array, wanted.layout(at)) for at, array in enumerate(inputs)))
+        yield Case(f"drawn {number}", tuple(inputs))
 
 
 _GOLDEN = 0.6180339887498949  # its multiples, less what is whole in them, are spread evenly

@@ -7,7 +7,9 @@ import numpy as np
 import noyau
 from noyau.compiler.lowering.input_layouts import Layout, Order
 from noyau.jobs.check import gradients
-from noyau.jobs.check.gradients import LayoutProgram, check_gradient_kernels
+from noyau.jobs.check.gradients import check_gradient_kernels
+from noyau.kernels.programs import generate
+from noyau.kernels.programs.generate import BuiltProgram
 
 
 def squares(x):
@@ -34,12 +36,12 @@ def test_the_kernels_of_a_derived_gradient_are_right_on_packed_and_strided_array
 
 
 def test_a_wrong_kernel_is_found(monkeypatch):
-    whole = LayoutProgram.call_guarded
+    whole = BuiltProgram.call_guarded
 
     def doubled(self, *arrays, **how):
         return [2 * each for each in whole(self, *arrays, **how)]
 
-    monkeypatch.setattr(LayoutProgram, "call_guarded", doubled)
+    monkeypatch.setattr(BuiltProgram, "call_guarded", doubled)
     (finding,) = checked(op_of()).errors
     assert (finding.kind, finding.kernel, finding.place) == ("gradient", "gradient in c", "here:3")
     assert finding.cell is not None and "wrong at grad_x[" in finding.message
@@ -49,7 +51,7 @@ def test_kernels_that_do_not_look_at_strides_are_found(monkeypatch):
     def blind(array, layout):
         return np.ascontiguousarray(array[..., ::-1]) if layout.order is Order.STRIDED else array
 
-    monkeypatch.setattr(gradients, "lie", blind)
+    monkeypatch.setattr(generate, "lie", blind)
     (finding,) = checked(op_of()).errors
     assert "strided" in finding.message
 
