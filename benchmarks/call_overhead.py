@@ -1,7 +1,7 @@
 """What does a call cost besides its kernel: of 10 cells, and for the memory of a large result?
 
 `python benchmarks/call_overhead.py [-o FILE]` times, interleaved, calls with one to three inputs of 10 cells: the op,
-its fast call alone (from a tuple of arguments to the result), NumPy, and the same loops in plain C through ctypes with
+the same without a signature and with `out=`, its fast call alone (from a tuple of arguments to the result), NumPy, and the same loops in plain C through ctypes with
 np.empty, as one would write it (`x.ctypes.data`), and with the addresses of the inputs known beforehand, which is the
 least that ctypes can do. Then maps of some sizes, by the op and by NumPy, that make their result or write it to `out`.
 
@@ -91,6 +91,8 @@ def small(op: Any) -> dict[str, Callable[[], np.ndarray]]:
     (fast_call,) = op.calls.plain
     ways = {
         "op": partial(op, *inputs),
+        "op, no signature": partial(noyau.op(op.reference), *inputs),
+        "op, out=": partial(op, *inputs, out=np.empty_like(want)),
         "fast_call": partial(fast_call, inputs, None),
         **in_ctypes(op.name, inputs),
         "numpy": partial(op.reference, *inputs),
