@@ -1,9 +1,10 @@
 """What does a call cost besides its kernel: of 10 cells, and for the memory of a large result?
 
 `python benchmarks/call_overhead.py [-o FILE]` times, interleaved, calls with one to three inputs of 10 cells: the op,
-the same without a signature and with `out=`, its fast call alone (from a tuple of arguments to the result), NumPy, and the same loops in plain C through ctypes with
-np.empty, as one would write it (`x.ctypes.data`), and with the addresses of the inputs known beforehand, which is the
-least that ctypes can do. Then maps of some sizes, by the op and by NumPy, that make their result or write it to `out`.
+the same without a signature and with `out=`, its fast call alone (from a tuple of arguments to the result), NumPy, and
+the same loops in plain C through ctypes with np.empty, as one would write it (`x.ctypes.data`), and with the addresses
+of the inputs known beforehand, which is the least that ctypes can do. Then maps of some sizes, by the op and by NumPy,
+that make their result or write it to `out`.
 
 The machine must do nothing else; it takes half a minute.
 """
