@@ -67,7 +67,7 @@ def test_a_kernel_that_is_dropped_is_not_timed():
 
 def test_a_wrong_kernel_is_out_before_it_is_timed():
     def spoil(planned):
-        return replace(planned, text=planned.text.replace("+ 1", "+ 2").replace("1.0f", "1.5f"))
+        return replace(planned, text=planned.text.replace("1.0f", "1.5f"))
 
     outcome = optimize(host(spoil=spoil), "all", lambda _: None)
     wrong = [one for one in outcome.candidates if one.reason]
