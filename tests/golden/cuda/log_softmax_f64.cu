@@ -94,7 +94,7 @@ __device__ __forceinline__ float noyau_near_exp(float x)
 
 /* The greater; NaN if either is NaN. 0.0 ulp. */
 NOYAU_INLINE double noyau_maximum_f64(double x, double y) {
-    return ((x > y) | (x != x)) ? x : y;
+    return ((x <= y) | (y != y)) ? y : x;
 }
 
 NOYAU_BOTH int64_t noyau_maximum_i64(int64_t a, int64_t b)

@@ -92,14 +92,14 @@ __device__ __forceinline__ float noyau_near_exp(float x)
 #endif
 }
 
-/* The greater; NaN if either is NaN. 0.0 ulp. */
+/* The greater; NaN if either is NaN. 0.0 ulp. Where y is known, one comparison is left, by two instructions. */
 NOYAU_INLINE float noyau_maximum_f32(float x, float y) {
 #if !defined(NOYAU_WATCHED) && __CUDA_ARCH__ >= 800
     float result;
     asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(x), "f"(y));
     return result;
 #else
-    return ((x > y) | (x != x)) ? x : y;
+    return ((x <= y) | (y != y)) ? y : x;
 #endif
 }
 

@@ -12,7 +12,7 @@ THREADS = 256  # of a block
 # The greater; NaN if either is NaN. 0.0 ulp.
 @cuda.jit(device=True)
 def noyau_maximum_f64(x, y):
-    return x if (x > y) | (x != x) else y
+    return y if (x <= y) | (y != y) else x
 
 
 @cuda.jit(device=True)

@@ -10,10 +10,10 @@ f64 = np.float64
 THREADS = 256  # of a block
 
 
-# The greater; NaN if either is NaN. 0.0 ulp.
+# The greater; NaN if either is NaN. 0.0 ulp. Where y is known, one comparison is left, by two instructions.
 @cuda.jit(device=True)
 def noyau_maximum_f32(x, y):
-    return x if (x > y) | (x != x) else y
+    return y if (x <= y) | (y != y) else x
 
 
 @cuda.jit(device=True)

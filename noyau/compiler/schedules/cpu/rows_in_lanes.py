@@ -347,6 +347,7 @@ def _turn_rows(row: ir.Loop, words: Collection[str]) -> Statements:
     will lie side by side, and what they write is copied from there: a language may do such loops in registers."""
     names, own = dict[object, str](), dict[ir.Expr, ir.Expr]()
     fills, body = list[ir.Statement](), list[ir.Statement]()
+    later = {s.name for s in row.body if isinstance(s, ir.Let)}  # no place that is looked up is known before
     for loop in row.body:
         if not isinstance(loop, ir.Loop):
             body.append(loop)
@@ -354,7 +355,12 @@ def _turn_rows(row: ir.Loop, words: Collection[str]) -> Statements:
         cell = (Dim.of(loop.var),)
         steps, after = list[ir.Statement](), list[ir.Statement]()
         for load in dict.fromkeys(loads_of(loop.body)):
-            if load.buffer in words and load.where is None and _runs_along(load, row, loop):
+            if (
+                load.buffer in words
+                and load.where is None
+                and not later & _names_at(load)
+                and _runs_along(load, row, loop)
+            ):
                 begin = (load.buffer, loop.extent, tuple(dim.replace({loop.var: 0}) for dim in load.index))
                 if begin not in names:
                     names[begin] = name = f"{load.buffer}{ROWS_OF}{len(names)}"
