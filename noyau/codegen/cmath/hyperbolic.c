@@ -109,11 +109,11 @@ NOYAU_INLINE double noyau_asinh_f64(double x) {
     return copysign(noyau_log1p_f64(t) + (a > 1e150 ? 0.6931471805599453 : 0), x);
 }
 
-/* log(x + sqrt(x^2 - 1)), by t = x - 1; where x^2 is too much, log(2 x). 2.0 ulp. */
+/* log(x + sqrt(x^2 - 1)), by t = x - 1, and what the sum was rounded by; where x^2 is too much, log(2 x). 2.0 ulp. */
 NOYAU_INLINE double noyau_acosh_f64(double x) {
-    const double t = x - 1;
-    const double y = noyau_log1p_f64(x > 1e150 ? x : t + sqrt(t * (t + 2)));
-    return x < 1 ? NAN : y + (x > 1e150 ? 0.6931471805599453 : 0);
+    const double t = x - 1, root = x > 1e150 ? 0 : sqrt(t * t + 2 * t);
+    const double sum = t + root, lost = (t - (sum - root)) / (1 + sum);
+    return x < 1 ? NAN : noyau_log1p_f64(sum) + (x > 1e150 ? 0.6931471805599453 : lost);
 }
 
 /* log((1 + a) / (1 - a)) / 2 with a = |x|. 2.0 ulp. */

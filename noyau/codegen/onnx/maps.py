@@ -165,7 +165,7 @@ def _cbrt(cells: CellWriter, x: OnnxTerm) -> OnnxTerm:
     root = cells("Pow", size, cells.number(1 / 3, x))
     beyond = cells("Sub", root, cells("Div", size, cells("Mul", root, root)))
     usual = cells("And", cells("Greater", size, cells.number(0, x)), cells("Not", cells("IsInf", size)))
-    return cells.sign_of(x, cells.where(usual, cells("Sub", root, cells("Div", beyond, three)), size))
+    return cells.where(usual, cells.sign_of(x, cells("Sub", root, cells("Div", beyond, three))), x)  # -0 stays
 
 
 def _sinh(cells: CellWriter, x: OnnxTerm) -> OnnxTerm:

@@ -23,9 +23,7 @@ class DefUse:
     nodes_at: dict[int, list[Node]] = field(default_factory=dict)
     producer_of: dict[str, int] = field(default_factory=dict)
     readers: dict[str, list[int]] = field(default_factory=dict)
-    indices: set[str] = field(
-        default_factory=set
-    )  # what is but an index of a loop or a known number: ranges, and views of them
+    indices: set[str] = field(default_factory=set)  # indices of loops and known numbers: ranges, and views of both
     free: Positions = frozenset()  # shape arithmetic, and operators that make indices
 
     def __post_init__(self) -> None:

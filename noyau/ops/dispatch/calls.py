@@ -242,8 +242,9 @@ class UnsignedCalls:
                 if results is not MISS:
                     return results
                 self.warn(str(error))
-                if not constants:
-                    self.plain = _first(partial(self.run_as_written, tuple(map(_shape, args))), self.plain)
+                shapes = tuple(map(_shape, args))
+                if not constants and out is None and None not in shapes:
+                    self.plain = _first(partial(self.run_as_written, shapes), self.plain)
         results = self.description.reference.function(*args, **constants)
         return results if out is None else write(self.description.name, results, out, args)
 
@@ -320,7 +321,7 @@ class UnsignedCalls:
 
     def run_as_written(self, shapes: Sequence[Any], args: tuple[Any, ...], out: Any) -> Any:
         """The results of the reference for arrays of shapes for which there is no signature, or MISS."""
-        if out is not None or tuple(map(_shape, args)) != shapes or None in shapes:
+        if out is not None or tuple(map(_shape, args)) != shapes:
             return MISS
         return self.description.reference.function(*args)
 

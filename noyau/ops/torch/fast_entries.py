@@ -30,7 +30,7 @@ from noyau.ir.sizes import Sizes
 from noyau.kernels.call import CALLERS, caller_of, library_of
 from noyau.kernels.programs.generate import CPU, BuiltKernel, BuiltProgram, Specialization
 from noyau.kernels.programs.libraries import product, shows, slope_of
-from noyau.kernels.programs.program import KernelStep, ProgramRunner, StepRun
+from noyau.kernels.programs.program import KernelStep, Program, ProgramRunner, StepRun
 from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.dispatch import fast_entries
 from noyau.ops.dispatch.choice import USUAL, Choice, Selection
@@ -76,6 +76,10 @@ class TensorProgram(ProgramRunner):
 
     def __call__(self, *tensors: Tensor) -> list[Tensor]:
         return super().__call__(*self.in_layout(tensors))
+
+    def library_call(self, graph: Graph, program: Program, library: Callable[[Graph], StepRun]) -> StepRun:
+        """Made anew at each call: a tensor that was kept might be of another stream, or a graph's that is captured."""
+        return library(graph)
 
     def in_layout(self, tensors: Sequence[Tensor]) -> list[Tensor]:
         """The tensors as the kernels take them."""

@@ -83,6 +83,13 @@ def test_every_function_in_every_dtype(name, run):
         assert not told, f"{dtype.value}: {told}: operands, result, truth"
 
 
+@pytest.mark.parametrize("dtype", [DType.F16, DType.F32, DType.F64])
+def test_a_cube_root_keeps_the_sign_of_zero(dtype):
+    values = np.array([0.0, -0.0, -8, 27], dtype.numpy)
+    got = results(function_graph(Map("cbrt"), [dtype], dtype), {"x0": values}, by_onnxruntime)["y"]
+    assert np.signbit(got).tolist() == [False, True, True, False]
+
+
 @pytest.mark.parametrize("target", DTYPES)
 def test_casts(target):
     for source in DTYPES:

@@ -248,3 +248,27 @@ def test_what_stands_at_its_default_is_a_constant():
     remedy = "or let it be a constant: a keyword-only parameter with a default"
     with pytest.warns(noyau.ReferenceWarning, match=f"axis is an int, and .*{remedy}"):
         assert np.array_equal(centred(x, 0), centred.reference(x, 0))
+
+
+def test_what_runs_as_written_is_kept_once_for_each_shape():
+    """Numbers, and calls with out=, leave the fast calls of others where they are."""
+
+    @noyau.op
+    def scaled(x, by=None):
+        return x + x if by is None else np.multiply(x, by)
+
+    x = numbers(3)
+    scaled(x)
+    (fast_call,) = scaled.calls.plain
+    with pytest.warns(noyau.ReferenceWarning, match="by is a float"):
+        scaled(x, 2.0)
+    for by in range(20):
+        assert np.array_equal(scaled(x, float(by)), x * by)
+    assert scaled.calls.plain == (fast_call,)
+
+    listed = noyau.op(lambda x: np.asarray(x.tolist(), np.float32))
+    with pytest.warns(noyau.ReferenceWarning, match="cannot be traced"):
+        listed(x)
+    for _ in range(20):
+        listed(x, out=np.empty(3, np.float32))
+    assert len(listed.calls.plain) == 1

@@ -12,6 +12,7 @@ from noyau.dtypes import DType
 from noyau.errors import InputError
 from noyau.hosts.torch.tensors import array_of
 from noyau.kernels.programs.generate import Specialization, build, generate
+from noyau.ops.torch import fast_entries
 from noyau.ops.torch.fast_entries import TensorProgram, contract
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 0.01}
@@ -110,3 +111,19 @@ def test_products_of_half_types_add_in_float32():
     x = torch.full((1, 4096), 1.0, dtype=torch.bfloat16)
     assert contract("mk,nk->mn", [x, x], DType.BF16).item() == 4096
     assert contract("mk,nk->mn", [x, x], DType.F32).dtype is torch.float32
+
+
+def test_what_follows_from_sizes_alone_is_computed_at_each_call(monkeypatch):
+    """A tensor that was kept would be read on other streams, and by graphs that were captured, when it is gone."""
+
+    @noyau.op("float[n, m], float[n] -> float[m]")
+    def means(x, w):
+        return x.T @ w / len(w)
+
+    calls, of_sizes = [], fast_entries._library
+    monkeypatch.setattr(fast_entries, "_library", lambda *given: calls.append(given) or of_sizes(*given))
+    x, w = torch.randn(3, 4), torch.randn(3)
+    run = hosted(means, x, w)
+    for _ in range(2):
+        torch.testing.assert_close(run(x, w)[0], x.T @ w / 3)
+    assert [not graph.inputs for _, graph, *_ in calls].count(True) == 2
