@@ -81,14 +81,9 @@ def _without_raise(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _IN_NUMPY = {
-    "remainder": "",
-    "log": "log",
-    "pow": "power",
-    "fmod": "fmod",
-    "acos": "arccos",
-    "asin": "arcsin",
-    "acosh": "arccosh",
-}
+    "remainder": "", "log": "log", "pow": "power", "fmod": "fmod",
+    "acos": "arccos", "asin": "arcsin", "acosh": "arccosh",
+}  # fmt: skip
 _NAMES = {name: value for name, value in vars(math).items() if not name.startswith("_")}
 MATH = SimpleNamespace(**{name: _without_raise(each) if callable(each) else each for name, each in _NAMES.items()})
 BUILTINS = {"zip": partial(_zip_parts)}  # no function with a file, whose lines would be told

@@ -223,12 +223,24 @@ def root_of(array: np.ndarray) -> np.ndarray:
     root = array
     while isinstance(root.base, np.ndarray):
         root = root.base
-    return root if root.itemsize and root.flags.c_contiguous else array
+    is_packed = root.flags.c_contiguous or (root.flags.f_contiguous and _goes_along_axes(array, root))
+    return root if root.itemsize and is_packed else array
+
+
+def _goes_along_axes(view: np.ndarray, root: np.ndarray) -> bool:
+    """Whether each axis of a view is a part of one of the array by columns, so that its cells have steps there too."""
+    for step, count in zip(map(abs, view.strides), view.shape, strict=True):
+        each, extent = max(((s, n) for s, n in zip(root.strides, root.shape, strict=True) if s <= step), default=(0, 0))
+        if count > 1 and (not each or step % each or step // each * (count - 1) >= extent):
+            return False
+    return True
 
 
 def cells_of(view: np.ndarray, root: np.ndarray, unit: int) -> np.ndarray:
     """The first cells, of `unit` bytes, of the elements of a view in the array that it is a view of."""
     cells = np.arange(root.nbytes // unit)
+    if not root.flags.c_contiguous:  # they count by index, rows first
+        cells = np.moveaxis(cells.reshape(*root.shape, -1).T, 0, -1).ravel()
     start = (view.__array_interface__["data"][0] - root.__array_interface__["data"][0]) // unit
     strides = [step // unit * cells.itemsize for step in view.strides]
     return np.lib.stride_tricks.as_strided(cells[start:], view.shape, strides)

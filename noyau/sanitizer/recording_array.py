@@ -139,12 +139,14 @@ class Recording(NDArrayOperatorsMixin):
     outside an axis is noted, read as 0 and written nowhere. `cells`: of each element the first; `width`: how many of
     its memory an element is."""
 
-    __slots__ = ("cells", "data", "length", "memory", "noted", "recorder", "shape", "start", "step", "steps", "width")
+    __slots__ = (
+        "_fields", "cells", "data", "length", "memory", "noted", "recorder", "shape", "start", "step", "steps", "width",
+    )  # fmt: skip
     __array_priority__ = 1000
 
     def __init__(self, recorder: Recorder, memory: int, data: np.ndarray, cells: np.ndarray, width: int = 1) -> None:
         self.recorder, self.memory, self.data, self.cells, self.width = recorder, memory, data, cells, width
-        self.shape, self.noted = data.shape, ACCESSES * memory
+        self.shape, self.noted, self._fields = data.shape, ACCESSES * memory, dict[str, Recording]()
         first, axes = (0,) * cells.ndim, range(cells.ndim if cells.size else 0)
         self.start = cells.item(first) if cells.size else 0
         seconds = ((*first[:axis], min(1, cells.shape[axis] - 1), *first[axis + 1 :]) for axis in axes)
@@ -361,11 +363,14 @@ class Recording(NDArrayOperatorsMixin):
 
     def field(self, name: str) -> Recording:
         """A field of its records, with the axes of the field after its own."""
+        if name in self._fields:  # its cells are made once
+            return self._fields[name]
         data, unit, fields = self.data[name], self.data.itemsize // self.width, self.data.dtype.fields
         assert fields is not None
         width, within = data.itemsize // unit, data.shape[self.data.ndim :]
         cells = (self.cells + fields[name][1] // unit).reshape(*self.shape, *(1 for _ in within))
-        return self.part(data, cells + width * np.arange(math.prod(within)).reshape(within), width)
+        cells = cells + width * np.arange(math.prod(within)).reshape(within)
+        return self._fields.setdefault(name, self.part(data, cells, width))
 
     def part(self, data: np.ndarray, cells: np.ndarray, width: int) -> Recording:
         """A part of its memory, as an array."""

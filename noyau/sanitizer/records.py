@@ -301,8 +301,7 @@ def _message(observation: Observation, route: Route) -> str:
     times = f" ({observation.count} times)" if observation.count > 1 else ""
     if observation.kind in INDICES:
         along = f" along axis {observation.axis}" if observation.axis >= 0 and len(memory.shape) > 1 else ""
-        cells = several(observation.extent, "cell")
-        where = f"at {observation.cell}{along}, which has {cells}{times}"
+        where = f"at {observation.cell}{along}, which has {several(observation.extent, 'cell')}{times}"
         is_below = observation.kind is FindingKind.NEGATIVE_INDEX
         hint = " (an index below 0 counts from the end here)" if is_below else ""
         return f"{who} {verb} {memory.name} {where}{hint}"

@@ -89,11 +89,8 @@ THREADS = 4  # that a watched kernel is told there are
 _FIRST_THREAD = 1 << 30  # of the numbers of owners that are threads, not iterations
 _OWN = "numba", "numpy", "math", "cmath", "operator", "builtins", "llvmlite"
 _MERGES: dict[str, Callable[[Any, Any], Any]] = {
-    "sum": operator.add,
-    "difference": operator.sub,
-    "product": operator.mul,
-    "quotient": operator.truediv,
-}
+    "sum": operator.add, "difference": operator.sub, "product": operator.mul, "quotient": operator.truediv,
+}  # fmt: skip
 _ASSIGNED = re.compile(r"(\w+)\s*=[^=]")
 _UNSEEN_FUNCTIONS = frozenset({"as_strided", "carray", "farray", "frombuffer"})  # they look past the array
 _UNSET = frozenset({"empty", "empty_like"})

@@ -205,10 +205,9 @@ class Watching:
         sizes = {memory: math.prod(each.shape) for memory, each in self.recorder.memories.items()}
         empty = (each for each in self.returned if each.memory in self.recorder.unset)
         empty = (each for each in empty if each.data.size == sizes[each.memory])  # no part of an array
-        memories |= {
-            each.memory: replace(self.recorder.memories[each.memory], name="the result", shape=each.data.shape)
-            for each in empty
-        }
+        for each in empty:
+            whole = self.recorder.memories[each.memory]
+            memories[each.memory] = replace(whole, name="the result", shape=each.data.shape)
         place, route = Site.of(*self.place), self.route(op, kernel, size)
         return unwritten(memories, self.recorder.shadow.unwritten, "nobody writes", place, route)
 

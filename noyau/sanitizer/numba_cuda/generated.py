@@ -80,10 +80,8 @@ class SimulatedCall:
             missed = np.flatnonzero(~self.written[id(output)])
             run = next((run for run in self.runs if id(output) in run.recorder.roots), None)
             if missed.size and run is not None:
-                number, place = (
-                    run.recorder.roots[id(output)].memory,
-                    Site.at(f"{code.co_filename}:{code.co_firstlineno}"),
-                )
+                number = run.recorder.roots[id(output)].memory
+                place = Site.at(f"{code.co_filename}:{code.co_firstlineno}")
                 holes = {number: (missed.size, int(missed[0]))}
                 memories, nobody = {number: run.recorder.memories[number]}, f"no thread of {run.configuration} writes"
                 yield from unwritten(memories, holes.__getitem__, nobody, place, run.route(op, name, size))

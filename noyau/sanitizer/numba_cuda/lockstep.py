@@ -111,15 +111,11 @@ def _match_all(lanes: Lanes) -> dict[int, Any]:
 
 
 _VOTES: dict[str, Callable[[Lanes], dict[int, Any]]] = {
-    "syncwarp": dict.fromkeys,
+    "syncwarp": dict.fromkeys, "activemask": lambda lanes: dict.fromkeys(lanes, _mask(lanes)),
     "ballot_sync": lambda lanes: dict.fromkeys(lanes, _mask(lane for lane, own in lanes.items() if own[1])),
-    "all_sync": _vote(all),
-    "any_sync": _vote(any),
-    "eq_sync": _vote(lambda flags: all(flags) or not any(flags)),
-    "match_any_sync": _match_any,
-    "match_all_sync": _match_all,
-    "activemask": lambda lanes: dict.fromkeys(lanes, _mask(lanes)),
-}
+    "all_sync": _vote(all), "any_sync": _vote(any), "eq_sync": _vote(lambda flags: all(flags) or not any(flags)),
+    "match_any_sync": _match_any, "match_all_sync": _match_all,
+}  # fmt: skip
 SHUFFLES = ("shfl_sync", "shfl_up_sync", "shfl_down_sync", "shfl_xor_sync")
 WAITING = (*BLOCK_WIDE, *SHUFFLES, *_VOTES)
 

@@ -241,7 +241,8 @@ class _TwinRewriter(ast.NodeTransformer):
     def _calling(self, node: ast.Call, function: Any) -> ast.expr:
         """A call of a device function; one with a signature converts what it is given, and its result."""
         twin, name = self.twins.of(function), getattr(function, "__name__", "function")
-        if (file := python_function(function).__code__.co_filename) != self.file:
+        file = python_function(function).__code__.co_filename
+        if file != self.file != self.names.get("__name__"):  # that is a text of noyau, whose lines nobody sees
             self.twins.callers.setdefault(file, set()).add(node.lineno)
         takes, gives = getattr(function, "casts", None) or ((), None)
         arguments = [self._cast(each, kind) for each, kind in zip_longest(node.args, takes[: len(node.args)])]

@@ -254,9 +254,8 @@ class HookedKernel(FakeCUDAKernel):  # type: ignore[misc]
             traced = session.trace(name, place)
             arrays = [each.value for each in arguments if isinstance(each.value, np.ndarray)]
             before = [each.tobytes() for each in arrays]
-            launch = launches.launch_kernel(
-                self.fn, configuration, arguments, MOST, traced, goes_on=True, held=in_numpy
-            )
+            watched = partial(launches.launch_kernel, goes_on=True, held=in_numpy)
+            launch = watched(self.fn, configuration, arguments, MOST, traced)
             touched = [(a, False) for a in arrays]
             touched += [(a, True) for a, old in zip(arrays, before, strict=True) if a.tobytes() != old]
             self._hooks.counters |= {

@@ -45,13 +45,11 @@ DEVICE = SimulatedGpu(
     TOTAL_MEMORY=80 << 30, uuid="GPU-00000000-0000-0000-0000-000000000000", reset=_ignore,
 )  # fmt: skip
 CONTEXT = SimulatedGpu(
-    id=0,
-    device=DEVICE,
-    **dict.fromkeys(("reset", "synchronize", "push", "pop"), _ignore),
+    id=0, device=DEVICE, **dict.fromkeys(("reset", "synchronize", "push", "pop"), _ignore),
     **dict.fromkeys(("trashing", "deallocations"), SimpleNamespace(clear=_ignore)),
     get_memory_info=lambda: (DEVICE.TOTAL_MEMORY, DEVICE.TOTAL_MEMORY),
     get_compute_capability=lambda: DEVICE.compute_capability,
-)
+)  # fmt: skip
 
 
 def _detect() -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import linecache
+import re
 from collections import namedtuple
 
 import numpy as np
@@ -235,7 +236,7 @@ def doubled(x, out):
         out[i] = 2 * x[i]
 
 
-ROW, HALVES = np.arange(9.0), np.zeros(9, np.complex128)
+ROW, HALVES, COLUMNS = np.arange(9.0), np.zeros(9, np.complex128), np.ones((5, 6), np.complex64, order="F")
 UNION = np.dtype({"names": ["a", "b"], "formats": [np.int32, np.int8], "offsets": [0, 3]})
 PARTS = [
     (halves, (np.zeros(5, np.complex64), 0), ""),
@@ -248,10 +249,15 @@ PARTS = [
     (doubled, (ROW[:8], ROW[1:]), "x[1]"),
     (doubled, (HALVES.real, HALVES.imag), ""),
     (doubled, (HALVES.real, HALVES.view(np.float64)[:9]), "x[1]"),
+    (doubled, (COLUMNS[:4, 2], COLUMNS[1:, 3]), ""),
+    (doubled, (COLUMNS[:4, 2], COLUMNS[1:, 2]), "x[1, 2]"),
+    (doubled, (COLUMNS.T[:5, 1], COLUMNS[1, 1:]), "x[1, 1]"),
+    (doubled, (COLUMNS[:, 2].real, COLUMNS[:, 2].imag), ""),
+    (doubled, (COLUMNS.ravel("F")[:9], COLUMNS.ravel("F")[9:]), ""),
 ]
 
 
 @pytest.mark.parametrize(("kernel", "args", "cell"), PARTS, ids=lambda each: getattr(each, "__name__", ""))
 def test_parts_of_an_element_and_views_of_one_array_are_watched_by_their_bytes(kernel, args, cell):
     seen, _ = watch_call(kernel, args)
-    assert [each.message.split(" ")[3].strip(",") for each in seen.findings][:1] == [cell] * bool(cell)
+    assert [re.findall(r"x[.\w]*\[.*?\]", each.message)[0] for each in seen.findings][:1] == [cell] * bool(cell)

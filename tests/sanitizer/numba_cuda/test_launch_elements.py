@@ -10,6 +10,7 @@ from numba.cuda.extending import overload
 
 from noyau.errors import UnsupportedError
 from noyau.sanitizer.numba_cuda.launch import WatchedArgument, configuration_of, launch_kernel
+from noyau.sanitizer.recording_array import Recorder
 
 
 def seen_of(kernel, launch, *values, unset=(), most=1 << 40):
@@ -141,3 +142,11 @@ def words(out, x):
 def test_short_names_of_vectors_and_functions_of_short_floats():
     seen_of(words, (1, 1), out := np.zeros(4), np.full(1, -2.5, np.float32))
     assert out[:3].tolist() == [3, 4, -2] and math.isnan(out[3])
+
+
+def test_a_field_of_records_is_made_once_for_all_of_them():
+    whole = Recorder().array(np.zeros(8, [("a", np.int32), ("b", np.float32, (2,))]), "x")
+    parts = [whole.field(name) for name in "ab"]
+    for at in range(8):
+        whole[at].a = whole[at]["b"][1]
+    assert [whole.field(name) is part for name, part in zip("ab", parts, strict=True)] == [True, True]

@@ -53,6 +53,25 @@ def test_a_function_of_guvectorize_is_a_launch_with_a_thread_for_each_element_of
         assert summed(np.arange(12.0).reshape(2, 2, 3)).tolist() == [[3, 12], [21, 30]]
     (kernel,) = session.finish().kernels
     assert [(each.kind, "reads x at 3" in each.message) for each in kernel.findings] == [("out-of-bounds", True)]
+    assert "called at" not in kernel.findings[0].message  # a line of a text that nobody wrote
+
+
+@cuda.jit
+def first_row(x, out):
+    j = cuda.grid(1)
+    out[j] = x[0, j] + x[1, 0]
+
+
+@pytest.mark.parametrize(("columns", "kinds"), [(4, []), (3, ["uninitialised"])])
+def test_cells_of_an_array_by_columns_that_the_host_fills_hold_values(columns, kinds):
+    session = ScriptSession("here")
+    with install_hooks(session):
+        x, out = cuda.device_array((3, 4), order="F"), cuda.device_array(4)
+        x[0, :columns], x[1, 0] = 1, 2
+        first_row[1, 4](x, out)
+        assert out.copy_to_host()[:3].tolist() == [3] * 3
+    (kernel,) = session.finish().kernels
+    assert [each.kind for each in kernel.findings] == kinds
 
 
 @cuda.jit

@@ -40,6 +40,8 @@ class AttentionSite:
             rows = graph.call_function(operator.getitem, (graph.call_function(OPERATOR, (query, others, call.key)), 0))
             rows = graph.call_method("view", (rows, (own.batch, own.queries, own.heads, own.depth)))
             new[self.node] = graph.call_method("transpose", (rows, 1, 2))
+            if not self.node.meta["example_value"].transpose(1, 2).is_contiguous():
+                new[self.node] = graph.call_method("contiguous", (new[self.node],))
         new[self.node].meta = dict(self.node.meta)
         old.replace_all_uses_with(new[self.node])
         graph.erase_node(old)
@@ -57,15 +59,17 @@ def _site(node: fx.Node, words: Mapping[str, Any]) -> AttentionSite | None:
     fakes = [each.meta.get("example_value") for each in operands]
     if not all(isinstance(each, Tensor) and all(type(n) is int for n in each.shape) for each in fakes):
         return None
-    rows, keys, values, *masks = fakes
+    (rows, keys, values, *masks), result = fakes, node.meta["example_value"]  # of another dtype under autocast
     if not rows.ndim == keys.ndim == 4 or not keys.numel() or words.get("dropout_p") or words.get("is_causal"):
         return None
     (batch, heads, queries, depth), length = rows.shape, keys.shape[2]
-    share, scale = max(1, heads // keys.shape[1]), words.get("scale") or 1 / math.sqrt(depth)
+    share, scale = max(1, heads // keys.shape[1]), words.get("scale")
+    scale = 1 / math.sqrt(depth) if scale is None else scale
     mask = masks[0] if masks else torch.empty(length, dtype=rows.dtype, device="meta")
     shape = (*(1,) * (4 - mask.ndim), *mask.shape)
     fits = keys.shape == values.shape == (batch, heads // share, length, depth) and not heads % share
-    fits = fits and keys.is_contiguous() and values.is_contiguous() and keys.dtype == values.dtype == rows.dtype
+    fits = fits and keys.is_contiguous() and values.is_contiguous()
+    fits = fits and {rows.dtype} == {each.dtype for each in (keys, values, result)}
     fits = fits and shape[3] == length and all(n in (1, most) for n, most in zip(shape, rows.shape[:3], strict=False))
     fits = fits and mask.dtype in (torch.bool, rows.dtype) and all(each.numel() < 1 << 31 for each in fakes)
     fits = fits and isinstance(scale, float) and math.isfinite(scale) and rows.dtype in FLOATS

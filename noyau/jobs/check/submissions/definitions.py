@@ -322,22 +322,22 @@ def replaced_sizes(tree: ast.Module, sizes: Mapping[str, int]) -> ast.Module:
 
 
 def _random_values(tree: ast.Module) -> set[ast.AST]:
-    """The expressions that seed random numbers, or that random numbers are scaled by or compared with."""
+    """The expressions that seed random numbers, or, without a call, that these are scaled by or compared with."""
     values = list[ast.AST]()
     for node in ast.walk(tree):
         match node:
             case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if _SEED.search(name):
                 values += [*node.args, *(each.value for each in node.keywords)]
             case ast.BinOp(left=one, right=two) | ast.Compare(left=one, comparators=[two]):
-                values += [each for each, other in ((one, two), (two, one)) if _draws(other) and not _draws(each)]
+                values += [a for a, b in ((one, two), (two, one)) if _calls(b, _DRAW) and not _calls(a)]
             case _:
                 continue
     return {each for value in values for each in ast.walk(value)}
 
 
-def _draws(node: ast.AST) -> bool:
+def _calls(node: ast.AST, name: str | re.Pattern[str] = "") -> bool:
     calls = (each.func for each in ast.walk(node) if isinstance(each, ast.Call))
-    return any(_DRAW.match(getattr(each, "attr", getattr(each, "id", ""))) for each in calls)
+    return any(re.match(name, getattr(each, "attr", getattr(each, "id", ""))) for each in calls)
 
 
 def _halve(value: int, cap: int) -> int:

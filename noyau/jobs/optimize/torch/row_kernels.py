@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -53,23 +54,19 @@ def attention_kernels(
 ) -> tuple[dict[AttentionSite, PackedProducts], float]:
     """Kernels for the places at which they are right and faster than torch's, and the seconds that they gain in all."""
     known, gain_s = dict[RowAttention, PackedProducts](), 0.0
-    for own in dict.fromkeys(each.attention for each in sites):
+    for own, count in Counter(each.attention for each in sites).items():
         try:
             call, query, *others = certify_attention(own, device)
             key, value = (each.repeat_interleave(own.share, 1) for each in others[:2])  # torch is given what it copies
-            heads, mask = (
-                query.view(own.batch, own.heads, own.queries, own.depth),
-                None if own.mask is None else others[2],
-            )
+            heads, mask = query.view(own.batch, own.heads, own.queries, own.depth), [*others, None][2]
             before = partial(scaled_dot_product_attention, heads, key, value, mask, scale=own.scale)
             timing = clock(before, partial(call, query, others))
             loss = trial_loss((BindingTiming({"rows": own.queries}, timing),))
         except Exception as error:  # noqa: BLE001  of Triton's compiler too, whose own share no other class
-            loss = str(error)
-        known |= {} if loss else {own: call}
-        gain_s += (
-            0 if loss else (timing.before_median_s - timing.after_median_s) * [s.attention for s in sites].count(own)
-        )
+            loss = str(error) or type(error).__name__
+        if not loss:
+            known[own] = call
+            gain_s += (timing.before_median_s - timing.after_median_s) * count
         log.info("attention of few rows, %s: %s", own, loss or "in a kernel of ours")
     return {each: known[each.attention] for each in sites if each.attention in known}, gain_s
 

@@ -120,7 +120,7 @@ class TorchWeightStage:
             return self._result({}, str(error).splitlines()[0])
 
     def _run(self) -> FewBits:
-        device = next((each.device for each in self.arguments if isinstance(each, Tensor)), CPU)
+        device = next((each.device for each in self.arguments if isinstance(each, Tensor) and each.is_cuda), CPU)
         self.attention, self.gain_s = attention_kernels(attention_sites(self.module.graph), device, self.clock)
         families, self.tried.reasons = row_products.families_of(self.module.graph, self.arguments)
         for each in families:  # a layer may be called twice

@@ -55,6 +55,7 @@ def copies(given):
         (1, {}, {"mask": "bool"}),
         (3, {}, {"mask": "bool", "depth": 24}),
         (2, {"scale": 0.5}, {"rows": 3, "mask": "float"}),
+        (1, {"scale": 0.0}, {"mask": "bool"}),
         (2, {"repeats": False, "enable_gqa": True}, {"dtype": torch.bfloat16, "length": 70}),
         (1, {}, {"rows": 2, "length": 300, "depth": 128, "batch": 1}),
     ],
@@ -118,3 +119,31 @@ def test_keys_that_change_after_they_are_copied_are_read_as_they_were():
     call = attention_call(site.attention)
     after, _ = with_products(graph, {site: call})
     assert torch.allclose(after(*((query, keys)[at].clone() for at in order))[0], want, atol=1e-5)
+
+
+class Flat(nn.Module):
+    """A result that is seen as a row, in the order in which torch's lies, within an autocast to `dtype` or none."""
+
+    def __init__(self, dtype=None):
+        super().__init__()
+        self.dtype = dtype
+
+    def forward(self, query, keys, values):
+        with torch.autocast("cpu", self.dtype, enabled=self.dtype is not None):
+            return scaled_dot_product_attention(query, keys, values).view(1, -1)
+
+
+def test_results_lie_as_torchs():
+    torch._dynamo.reset()
+    given = [drawn(1, 2, n, 16, seed=at) for at, n in enumerate((3, 9, 9))]
+    graph, order = graph_of(Flat(), given)
+    (site,) = attention_sites(graph.graph)
+    call = attention_call(site.attention)
+    after, _ = with_products(graph, {site: call})
+    assert torch.allclose(after(*(given[at] for at in order))[0], Flat()(*given), atol=1e-5)
+
+
+def test_attention_of_another_dtype_under_autocast_is_torchs():
+    torch._dynamo.reset()
+    given = [drawn(1, 2, n, 16, seed=at) for at, n in enumerate((3, 9, 9))]
+    assert not attention_sites(captured(Flat(torch.bfloat16), *given)[0].graph)

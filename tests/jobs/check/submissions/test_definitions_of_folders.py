@@ -58,6 +58,15 @@ def test_what_seeds_or_scales_random_numbers_is_no_size(tmp_path):
     assert "SEED" in definitions.read_model(tmp_path / "seeded.py").trials[0].arguments["constants"]
 
 
+def test_sizes_of_arrays_that_random_ones_meet_stay_alike(tmp_path):
+    text = "def get_inputs():\n    return [torch.rand(64, 96) * torch.ones(64, 96), torch.rand(96) * 77]"
+    write(tmp_path, masked__dot__py=text)
+    sizes = definitions.read_model(tmp_path / "masked.py").trials[0].arguments["constants"]
+    assert sizes == {"64": 32, "96": 24}
+    changed = ast.unparse(definitions.replaced_sizes(ast.parse(text), sizes))
+    assert "torch.rand(32, 24) * torch.ones(32, 24), torch.rand(24) * 77" in changed
+
+
 def test_pairs_and_models_are_told_by_their_classes(tmp_path):
     write(tmp_path, pair__dot__py=f"{MODEL}class ModelNew: ...\n", model__dot__py=MODEL, other__dot__py="def f(:")
     assert [

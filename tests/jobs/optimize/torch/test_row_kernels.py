@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.functional import scaled_dot_product_attention
 
 from noyau.codegen.triton.row_attention import RowAttention, source
@@ -79,12 +80,25 @@ def test_attention_is_ours_where_it_is_faster(seconds, count):
             assert torch.allclose(found.module(*found.pick(arguments))[0], Reader()(*given), atol=1e-5)
 
 
-def test_a_kernel_that_is_wrong_leaves_attention_to_torch(monkeypatch):
+@pytest.mark.parametrize("error", [CheckError("at (0, 0)"), AssertionError()], ids=repr)
+def test_a_kernel_that_is_wrong_or_does_not_run_leaves_attention_to_torch(error, monkeypatch):
     torch._dynamo.reset()
-    monkeypatch.setattr(row_kernels, "certify_attention", lambda *_: (_ for _ in ()).throw(CheckError("at (0, 0)")))
+    monkeypatch.setattr(row_kernels, "certify_attention", lambda *_: (_ for _ in ()).throw(error))
     with torch.no_grad():
         found = captured(Reader(), *(drawn(1, 2, n, 16, seed=at) for at, n in enumerate((1, 30, 30))))
         assert not weights_module.TorchWeightStage(*found, "none", None, clock=clock_of(0.5)).run().kept
+
+
+def test_attention_is_tried_on_the_gpu_that_some_arguments_are_on(monkeypatch):
+    torch._dynamo.reset()
+    tried, devices = [], [torch.device(each) for each in ("cpu", "cuda:0")]
+    monkeypatch.setattr(weights_module, "attention_kernels", lambda sites, device, clock: (tried.append(device), 0.0))
+    with torch.no_grad():
+        graph, _ = captured(Reader(), *(drawn(1, 2, n, 16, seed=at) for at, n in enumerate((1, 30, 30))))
+        with FakeTensorMode():
+            arguments = [torch.empty(1, device=each) for each in (*devices, devices[1])]
+        TorchWeightStage(graph, arguments, "none", None)._run()
+    assert tried == devices[1:]
 
 
 @pytest.mark.gpu
