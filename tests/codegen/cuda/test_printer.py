@@ -97,7 +97,7 @@ def test_functions_of_cuda_are_called_by_its_names():
     ("name", "options", "lacks"),
     [
         ("softmax_inner", Options(around_bytes=0, short=False), "no memory of a thread for"),
-        ("transposed", Options(stages=True, turned="any"), "transposes no tile"),
+        ("transposed", Options(stages=True, turned="any"), "a thread cannot reach cell"),
         ("padded", Options(around_bytes=1), "writes around no caches"),
     ],
 )

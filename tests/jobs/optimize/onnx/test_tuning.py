@@ -43,7 +43,7 @@ OPTIONS = c_compiler.CompilerOptions(target=LEVEL, export=True)
 def model():
     """One kernel with folds: exp(softmax(x))."""
     nodes = [NODE("Softmax", ["x"], ["s"], axis=-1), NODE("Exp", ["s"], ["y"])]
-    return model_of(nodes, [value("x", ("rows", 100))], [value("y", ("rows", 100))])
+    return model_of(nodes, [value("x", ("rows", 200))], [value("y", ("rows", 200))])
 
 
 @pytest.fixture
