@@ -267,6 +267,15 @@ PAGES = {
         "transposed[padded]: agreed on",
         "transposed[no_barrier]: race: ",
     ),
+    "stencil": (
+        "heat[cell_by_cell]: agreed on",
+        "heat[edges_apart]: agreed on",
+        "heat[in_tiles]: agreed on",
+        "heat[in_place]: race: iteration 2 reads out[1, 1]",
+        "heat[no_guard]: out-of-bounds: thread (0, 0) of block 0 reads u at 1 along axis 0",
+        "heat[no_barrier]: race: ",
+        "after 1000 steps, ten rows below the edge: 65.5 of 100 degrees",
+    ),
     "tiled_matmul": (
         "product[naive]: agreed on",
         "product[tiled]: agreed on",
@@ -365,8 +374,12 @@ BRIEF = ("dlpack", "kernels_of_others")  # the others take up to half a minute e
 
 WITH_NUMBA = (
     *("prange_classes", "grid_stride", "thread_counter", "histogram", "scan"),
-    *("vector_sum_ladder", "transpose", "tiled_matmul", "kernels_of_others"),
+    *("vector_sum_ladder", "transpose", "stencil", "tiled_matmul", "kernels_of_others"),
 )
+
+
+def test_no_page_is_without_a_test():
+    assert {path.stem.removeprefix("plot_") for path in (ROOT / "examples" / "gallery").glob("plot_*.py")} == {*PAGES}
 
 
 @pytest.mark.parametrize(
