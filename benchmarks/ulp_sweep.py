@@ -305,7 +305,8 @@ def main() -> int:
         for function in swept:
             record[function.name] = entry = sweep(function, made, options.log2_count)
             entry["gigabytes_per_s"] = gigabytes_per_s(function, made[0], "loop")
-            entry["libm_gigabytes_per_s"] = gigabytes_per_s(function, made[0], "peer") if function.peer else None
+            if function.peer:
+                entry["libm_gigabytes_per_s"] = gigabytes_per_s(function, made[0], "peer")
             entry["truth_ulp_of_long_double"] = round(truth_error(function, made[0]), 2)
             print(function.name, *entry.values(), sep="  ", flush=True)
     write_record({"machine": machine(), "functions": record}, options.output)
