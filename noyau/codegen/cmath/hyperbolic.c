@@ -66,11 +66,9 @@ NOYAU_INLINE double noyau_sigmoid_f64(double x) {
 
 /* m / (m + 2) with m = e^2|x| - 1; what m and m + 2 were rounded by is made up for. From 20 on it is 1. 1.5 ulp. */
 NOYAU_INLINE double noyau_tanh_f64(double x) {
-    double low, shifted;
+    double rest;
     const double a = fabs(x);
-    const double high = noyau_exp_parts_f64(a > 20 ? 40 : 2 * a, &low, &shifted);
-    const double e = noyau_scale_f64(high, shifted);
-    const double most = e - 1, rest = (e - most - 1) + noyau_scale_f64(low, shifted);
+    const double most = noyau_expm1_parts_f64(a > 20 ? 40 : 2 * a, &rest);
     const double m = most + rest, sum = m + 2, y = m / sum;
     const double lost = (rest - (m - most)) * (1 - y) - y * (m - (sum - 2));
     return copysign(y + lost / sum, x);

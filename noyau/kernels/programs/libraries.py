@@ -192,10 +192,7 @@ def contract(equation: str, operands: Sequence[Array], dtype: np.dtype) -> Array
     pair = [array if array.ndim < 2 or is_blas_s(array) else np.ascontiguousarray(array) for array in (left, right)]
     with np.errstate(all="ignore"):  # np.einsum warns of nothing
         whole = np.matmul(*pair)
-    if shape is not None:
-        whole = how.result(whole, shape, np.transpose)
-    elif how.turned is not None:
-        whole = whole.transpose(how.turned)
+    whole = how.result(whole, whole.shape if shape is None else shape, np.transpose)
     return whole if whole.flags.c_contiguous else np.ascontiguousarray(whole)
 
 

@@ -263,11 +263,10 @@ def rows_across(kernel: ir.Kernel, *, kept: bool = True) -> ir.Launch | None:
     try:
         many = _at_most(Dim.of(VECTOR), rows[-1].extent)
         short = all(primitives.is_small(s, ROWS) for s in inner)
-        return (
-            None
-            if many is False
-            else ir.Launch(_beside(rows, inner, primitives.words_of(kernel), kept=kept, wide=not short), ir.when(many))
-        )
+        if many is False:
+            return None
+        words = primitives.words_of(kernel)
+        return ir.Launch(_beside(rows, inner, words, kept=kept, wide=not short), ir.when(many))
     except UnsupportedError:
         return None
 
