@@ -47,16 +47,7 @@ def _file(name: str) -> str:
 
 
 INCLUDES = "#include <math.h>\n#include <stdbool.h>\n#include <stdlib.h>"
-HEADERS = (
-    "lanes.h",
-    "whole.h",
-    "prefetch.h",
-    "pairs.h",
-    "taken.h",
-    "around.h",
-    "turn.h",
-    "merges.h",
-)  # in their order in a text
+HEADERS = ("lanes.h", "whole.h", "prefetch.h", "pairs.h", "taken.h", "around.h", "turn.h")  # in their order in a text
 RUNS = {  # of cells of one dtype to another one, and whether they are rounded to float16 in between
     (DType.F16, DType.F32, False): "noyau_widen_f16",
     (DType.F32, DType.F16, False): "noyau_narrow_f16",

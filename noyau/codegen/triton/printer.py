@@ -62,11 +62,13 @@ WARP = 32  # threads
 # So are rows of halves that have cells in common. Elsewhere nothing is said: not every backend has such an option.
 REGISTERS = 'registers = {"maxnreg": 64} if %s else {}'
 FEW = 16384  # bytes of rows: programs that take in fewer at once hide each other's waiting
-MOST_AT_ONCE = 16384  # as host.txt has it
+MOST_AT_ONCE = 16384
 SHORT, MANY = 1024, 32768  # cells of a row, and rows: up to these programs wait, and need not leave registers to others
 OF_LED = 256  # cells of a warp, of growing tiles that begin before their rows, at most
 SIZED = (TilePolicy.FIXED, TilePolicy.LIMITED, TilePolicy.COVERING, TilePolicy.KEPT)
-HOST = snippets(Path(__file__).with_name("host.txt"))  # functions that choose what a launch is given, by their names
+# Functions that choose what a launch is given, by their names.
+_TEXTS = snippets(Path(__file__).with_name("host.txt"))
+HOST = {name: text.replace("MOST_AT_ONCE", str(MOST_AT_ONCE)) for name, text in _TEXTS.items()}
 
 
 def may_begin_early(tensor: str) -> str:
