@@ -1,6 +1,7 @@
 """The normal form of a group's graph: the same for every spelling of the same computation; its sizes are named anew.
 
-Digests of how values are computed and used, whatever they are called, give operands their order."""
+Digests of how values are computed and used, whatever they are called, give operands their order. Products are rounded
+by themselves, not contracted with a sum, from where one rounding more or less is seen."""
 
 from __future__ import annotations
 
@@ -10,14 +11,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
+
 from noyau.compiler.passes.algebra import simplify_algebra
 from noyau.compiler.passes.cleanup import compose_views, drop_unused, fold_constants, merge_equal
-from noyau.compiler.passes.fp_contraction import round_products
 from noyau.compiler.passes.rewrite import Change, Rebuilder, rebuild, through_views, with_dims
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim, Monomial, product, with_sides
-from noyau.ir.graph import Constant, Graph, Input, Map, Node, Reduce, View
-from noyau.ir.operators import Fact, has
+from noyau.ir.graph import Constant, Gather, Graph, Input, Map, Node, Reduce, Select, View
+from noyau.ir.operators import OPERATORS, Fact, has
 from noyau.ir.sizes import Demand, plan
 
 LARGEST = 1 << 16  # of the numbers that are taken for a part of a formula, and 1 / LARGEST the least
@@ -229,3 +231,157 @@ def _swap(dim: Dim, unit: Monomial, value: Dim) -> Dim:
                 left.remove(atom)
         total = total + product((part, *(with_sides(atom, change) for atom in left)))
     return total
+
+
+# Beside its own maximum or minimum a value has to be the same number. A kernel computes it anew rather than keep
+# it, once for its maximum over a row, once for exp(value - maximum). In the second place a compiler may round a
+# product in it otherwise than in the first: it fuses the product with the difference, and half an ulp of a huge
+# value is a huge exponent, so that the greatest cell of a row is not exp(0); or it fuses the product with a sum in
+# one place alone, because in the other one the product is wanted by itself as well, or a branch lies between the
+# two, which a vector does not have: no cell of the row is its maximum then. Before a cast to integers, or another
+# step, an ulp is a whole step: grey values would differ from NumPy's, which rounds each product.
+_SUMS = (Map("add"), Map("subtract"))
+
+
+def round_products(graph: Graph) -> Graph:
+    """Let each value that is computed with products be rounded before its own maximum or minimum is taken off, and
+    products that others want as well, or that a choice is added to, before they are parts of a sum that is set beside
+    its own maximum or minimum; and all products in sums that a step follows."""
+    shared = _operands_fused_once(graph) | _operands_before_steps(graph)
+
+    def change(node: Node, rebuilder: Rebuilder) -> tuple[Node, ...]:
+        places = {at for at, _ in enumerate(node.inputs) if (node.output, at) in shared}
+        if node.kind == Map("subtract") and (at := _place_of_a_product(node, rebuilder.nodes)) is not None:
+            places.add(at)
+        before, inputs = list[Node](), list(node.inputs)
+        for at in sorted(places):
+            rounded = replace(rebuilder.nodes[inputs[at]], kind=Map("rounded"), inputs=(inputs[at],))
+            before.append(replace(rounded, output=rebuilder.fresh(node.output)))
+            inputs[at] = before[-1].output
+        return (*before, replace(node, inputs=tuple(inputs)))
+
+    return rebuild(graph, change)
+
+
+def _place_of_a_product(node: Node, nodes: Mapping[str, Node]) -> int | None:
+    """Find the operand of a difference whose own extreme is the other one, if it is a product or a sum of one."""
+    place = _place_beside_extreme(node, nodes)
+    if place is None:
+        return None
+    value = through_views(nodes, node.inputs[place])
+    parts = [value.output, *(value.inputs if value.kind in _SUMS else ())]
+    return place if any(_origin(part, nodes).kind == Map("multiply") for part in parts) else None
+
+
+def _place_beside_extreme(node: Node, nodes: Mapping[str, Node]) -> int | None:
+    """Find the operand, 0 or 1, of which the other one is the maximum or the minimum; None for neither."""
+    if len(node.inputs) != 2 or not nodes[node.inputs[0]].dtype.is_float:
+        return None
+    one, other = (through_views(nodes, name) for name in node.inputs)
+    return 0 if _is_extreme(other, one, nodes) else 1 if _is_extreme(one, other, nodes) else None
+
+
+def _is_extreme(fold: Node, value: Node, nodes: Mapping[str, Node]) -> bool:
+    """Whether it is the value's maximum or minimum, or that of its magnitude, also guarded: where(isinf(m), 0, m)."""
+    visited, waiting = set[str](), [fold]
+    while waiting:
+        node = waiting.pop()
+        if node.output in visited:
+            continue
+        visited.add(node.output)
+        match node.kind:
+            case Reduce("max" | "min", _) if any(each is value for each in _strip_sign(node.inputs[0], nodes)):
+                return True
+            case Map("where" | "maximum" | "minimum" | "negative" | "abs"):
+                waiting += (through_views(nodes, name) for name in node.inputs)
+            case _:
+                pass
+    return False
+
+
+def _strip_sign(name: str, nodes: Mapping[str, Node]) -> list[Node]:
+    """A value, and what it is the opposite or the magnitude of."""
+    values = [through_views(nodes, name)]
+    while values[-1].kind in (Map("negative"), Map("abs")):
+        values.append(through_views(nodes, values[-1].inputs[0]))
+    return values
+
+
+def _origin(name: str, nodes: Mapping[str, Node]) -> Node:
+    """Look through views and changes of sign, which a compiler fuses as well."""
+    node = through_views(nodes, name)
+    while node.kind == Map("negative"):
+        node = through_views(nodes, node.inputs[0])
+    return node
+
+
+def _operands_fused_once(graph: Graph) -> set[tuple[str, int]]:
+    """The operands of sums, by the sum and the place, that are products, where a choice is the other operand or where
+    the product is also wanted outside of what a value that stands beside its own extreme is computed from."""
+    nodes, places = graph.by_name, set[tuple[str, int]]()
+    for node in graph.nodes:
+        compares = isinstance(node.kind, Map) and OPERATORS[node.kind.function].is_comparison
+        place = _place_beside_extreme(node, nodes) if compares or node.kind == Map("subtract") else None
+        if place is not None:
+            within = _recomputed_values(node.inputs[place], nodes)
+            outside = _products_outside(graph, within)
+            for name in within:
+                parts = [_origin(part, nodes) for part in _parts(nodes[name])]
+                chosen = any(part.kind == Map("where") or isinstance(part.kind, Select) for part in parts)
+                products = [part.kind == Map("multiply") and (chosen or part.output in outside) for part in parts]
+                places |= {(name, at) for at, is_shared in enumerate(products) if is_shared}
+    return places
+
+
+def _operands_before_steps(graph: Graph) -> set[tuple[str, int]]:
+    """The operands of sums, by the sum and the place, that are products, where a step follows, with nothing before it
+    that is inexact by more than a rounding."""
+    nodes, places, visited = graph.by_name, set[tuple[str, int]](), set[str]()
+    waiting = [node.inputs[0] for node in graph.nodes if _steps(node, nodes)]
+    while waiting:
+        node = nodes[waiting.pop()]
+        is_rounded = isinstance(node.kind, Map) and not OPERATORS[node.kind.function].ulp
+        if node.output not in visited and (is_rounded or isinstance(node.kind, View | Select | Gather)):
+            visited.add(node.output)
+            waiting += node.inputs
+            parts = (_origin(part, nodes) for part in _parts(node))
+            places |= {(node.output, at) for at, part in enumerate(parts) if _is_inexact(part, nodes)}
+    return places
+
+
+def _is_inexact(node: Node, nodes: Mapping[str, Node]) -> bool:
+    """Whether a value is a product that is rounded, as none by a power of two is."""
+    factors = [through_views(nodes, name).kind for name in node.inputs] if node.kind == Map("multiply") else []
+    numbers = [factor.value for factor in factors if isinstance(factor, Constant) and factor.value.size == 1]
+    return bool(factors) and all(abs(np.frexp(number.item())[0]) != 0.5 for number in numbers)
+
+
+def _steps(node: Node, nodes: Mapping[str, Node]) -> bool:
+    """Whether a value of a float is constant between its jumps."""
+    if not isinstance(node.kind, Map) or not nodes[node.inputs[0]].dtype.is_float:
+        return False
+    return has(node.kind.function, Fact.STEPS) or (node.kind == Map("cast") and not node.dtype.is_float)
+
+
+def _recomputed_values(name: str, nodes: Mapping[str, Node]) -> set[str]:
+    """The values that a kernel computes anew wherever it needs this one, with it."""
+    values, waiting = set[str](), [name]
+    while waiting:
+        node = nodes[waiting.pop()]
+        if node.output not in values and isinstance(node.kind, Map | View | Select | Gather):
+            values.add(node.output)
+            waiting += node.inputs
+    return values
+
+
+def _products_outside(graph: Graph, within: set[str]) -> set[str]:
+    """The products among some values that something else needs too."""
+    nodes = graph.by_name
+    needed = [*graph.outputs, *(name for node in graph.nodes if node.output not in within for name in node.inputs)]
+    origins = [_origin(name, nodes) for name in needed if name in within]
+    return {node.output for node in origins if node.kind == Map("multiply")}
+
+
+def _parts(node: Node) -> tuple[str, ...]:
+    """The operands of a sum."""
+    return node.inputs if node.kind in _SUMS and node.dtype.is_float else ()

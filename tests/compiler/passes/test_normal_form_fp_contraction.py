@@ -5,8 +5,7 @@ import pytest
 
 import noyau
 from noyau.compiler.partition.recomputation import repeat_cheap
-from noyau.compiler.passes.fp_contraction import round_products
-from noyau.compiler.passes.normal_form import normalise
+from noyau.compiler.passes.normal_form import normalise, round_products
 from noyau.dtypes import DType
 from noyau.ir.graph import Map
 from noyau.ir.graph_interpreter import evaluate
