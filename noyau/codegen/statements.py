@@ -7,10 +7,11 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import ClassVar, assert_never
+from typing import ClassVar, TypeAlias, assert_never
 
 from noyau.codegen.identifiers import Scopes, wish_of
 from noyau.codegen.tables import FLAT, INFIX, SCALARS, as_operand, dim_text, unwrap
+from noyau.compiler.schedules.primitives import stride_of
 from noyau.dtypes import HALVES, DType
 from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
@@ -431,3 +432,29 @@ def rounds_apart(launches: Iterable[ir.Launch]) -> bool:
     fused in the whole kernel, for its maximum may be taken in another launch than the one that subtracts it."""
     every = (expr for launch in launches for expr in every_expression(launch.body))
     return any(isinstance(expr, ir.Call) and expr.function == "rounded" for expr in every)
+
+
+# Rows of words copied to columns, for which a language may have a call that does tiles in registers: where lines become
+# columns, and how far these are apart; where they lie, how far apart; how many; cells of each.
+TurnedCopy: TypeAlias = tuple[str, Dim, Dim, str, Dim, Dim, Dim, Dim]
+
+
+def turned_copy(loop: ir.Loop, memory: Mapping[str, ir.Buffer | ir.Alloc]) -> TurnedCopy | None:
+    """The copy that a loop with one in it makes, and nothing else; None of other cells than words."""
+    if len(loop.body) != 1 or not isinstance(inner := loop.body[0], ir.Loop):
+        return None
+    match inner.body:
+        case (ir.Store((to,), (place,), (ir.Load(source, (at,), dtype, None) as load,), None) as store,) if (
+            to != source
+        ):
+            ends, begin = (memory[to], memory[source]), {loop.var: 0, inner.var: 0}
+        case _:
+            return None
+    if dtype.bytes != 4 or any(each.dtype is not dtype or getattr(each, "layout", "") == "strided" for each in ends):
+        return None
+    for lines, cells in ((loop, inner), (inner, loop)):
+        there, here = stride_of(store, cells.var), stride_of(load, lines.var)
+        beside = stride_of(load, cells.var) == stride_of(store, lines.var) == Dim.of(1)
+        if beside and not (there.names | here.names) & begin.keys():
+            return to, place.replace(begin), there, source, at.replace(begin), here, lines.extent, cells.extent
+    return None

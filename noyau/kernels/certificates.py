@@ -47,8 +47,7 @@ from noyau.verify.awkward_sizes import cells, fits, shrunk, usual_sizes
 from noyau.verify.case_arrays import CaseMaker, Pattern
 from noyau.verify.certificate import Certificate
 from noyau.verify.failures import Case
-from noyau.verify.repeated_rows import RepeatedRows, few_rows
-from noyau.verify.trial import GuardedKernel, certify_native
+from noyau.verify.trial import GuardedKernel, RepeatedRows, certify_native, few_rows
 from noyau.workers.worker import Worker
 
 Item = TypeVar("Item")

@@ -21,7 +21,7 @@ from noyau.verify.failures import Case
 @dataclass(frozen=True, slots=True)
 class Effort:
     """The bounds of a search: at most `most` cases, and none once `total` cells were tried in `fewest` of them. `few`:
-    those of few different rows in the place of many that nothing connects (noyau.verify.repeated_rows)."""
+    those of few different rows in the place of many that nothing connects (noyau.verify.trial)."""
 
     fewest: int = 3
     most: int = 30

@@ -13,9 +13,8 @@ from noyau.codegen.c.expressions import CExpressions
 from noyau.codegen.c.interface import interface
 from noyau.codegen.c.spellings import TYPES, WIDTH, Open, comment_text, integer_function
 from noyau.codegen.identifiers import Scopes, wish_of
-from noyau.codegen.statements import INDENT, Statements, is_variable
+from noyau.codegen.statements import INDENT, Statements, is_variable, turned_copy
 from noyau.codegen.tables import as_operand, dim_text, unwrap
-from noyau.codegen.turned_copies import turned_copy
 from noyau.compiler.schedules.primitives import stride_of
 from noyau.dtypes import DType
 from noyau.errors import GraphError

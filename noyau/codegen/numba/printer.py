@@ -18,9 +18,8 @@ from noyau.codegen.identifiers import refuse_name, wish_of
 from noyau.codegen.numba.expressions import NumbaExpressions, is_number
 from noyau.codegen.numba.index_bounds import tile_of
 from noyau.codegen.numba.spellings import KINDS, NUMPY, RESERVED, NumbaNames, const_text, integer_function
-from noyau.codegen.statements import INDENT, Statements, is_variable, rounds_apart
+from noyau.codegen.statements import INDENT, Statements, is_variable, rounds_apart, turned_copy
 from noyau.codegen.tables import as_operand, snippets, unwrap
-from noyau.codegen.turned_copies import turned_copy
 from noyau.compiler.schedules.cpu.strategy_choice import Options
 from noyau.dtypes import DType
 from noyau.ir import loops as ir

@@ -14,9 +14,8 @@ import numpy as np
 
 from noyau.compiler.lowering.loop_cuts import divisions
 from noyau.compiler.lowering.nest import lower, unbound
-from noyau.compiler.partition.def_use import DefUse
+from noyau.compiler.partition.def_use import DefUse, StructuralKey, StructuralKeys, with_names
 from noyau.compiler.partition.recomputation import check_recompute
-from noyau.compiler.partition.structural_keys import StructuralKey, StructuralKeys, with_names
 from noyau.compiler.partition.traffic import Model, ModelOperator, Positions
 from noyau.compiler.passes.cleanup import judge_copies
 from noyau.compiler.passes.normal_form import normalise

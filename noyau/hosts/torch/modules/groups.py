@@ -8,8 +8,7 @@ from dataclasses import replace
 import torch
 
 from noyau.compiler.partition.cut import Cut, Group, Partition, Speller, group_of, partition, with_kernel, worth
-from noyau.compiler.partition.def_use import DefUse
-from noyau.compiler.partition.structural_keys import StructuralKey, StructuralKeys
+from noyau.compiler.partition.def_use import DefUse, StructuralKey, StructuralKeys
 from noyau.compiler.partition.traffic import Positions
 from noyau.compiler.passes.normal_form import normalise
 from noyau.errors import UnsupportedError

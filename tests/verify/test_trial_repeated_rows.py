@@ -9,7 +9,7 @@ from noyau.dtypes import DType
 from noyau.ir.dims import Dim, shape_of
 from noyau.ir.graph import Gather, Graph, Input, Iota, Lookup, Map, Node, Reduce, Scan, Scatter, View
 from noyau.ir.graph_interpreter import evaluate
-from noyau.verify.repeated_rows import RepeatedRows, axes_of, few_rows
+from noyau.verify.trial import RepeatedRows, axes_of, few_rows
 
 ROWS, WIDTH = CELLS = 64, 5
 F32 = DType.F32

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from noyau.codegen.turned_copies import turned_copy
+from noyau.codegen.statements import turned_copy
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim
 from noyau.ir.loops import Alloc, Axis, Load, Loop, Space, Store

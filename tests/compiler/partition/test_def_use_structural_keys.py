@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from noyau.compiler.partition import cut as partition_cut
-from noyau.compiler.partition.def_use import DefUse
-from noyau.compiler.partition.structural_keys import StructuralKeys, with_names
+from noyau.compiler.partition.def_use import DefUse, StructuralKeys, with_names
 from noyau.compiler.passes.normal_form import normalise
 from noyau.compiler.passes.rewrite import nameless
 from noyau.frontends.onnx import partition_model
