@@ -11,7 +11,7 @@ import contextlib
 import ctypes
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path, PurePosixPath
 
@@ -111,6 +111,12 @@ def give_back() -> None:
     """Give the system what malloc holds of memory that is free, where the C library has a word for that: glibc does."""
     with contextlib.suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def pin(cores: Sequence[int]) -> None:
+    """Run on these cores alone, where the system can do that."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, cores)
 
 
 def _status(path: Path, field: str) -> int | None:

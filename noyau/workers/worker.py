@@ -23,9 +23,8 @@ from typing import IO, Any, Concatenate, NoReturn, ParamSpec, TypeAlias, TypeVar
 
 from noyau import errors
 from noyau.errors import CheckError, FindingKind, NoyauError, UnansweredError
-from noyau.workers.channel import Channel, pair
-from noyau.workers.serve import Reply, Request, StateUse, serve
-from noyau.workers.serve import pin as pin_here
+from noyau.workers import resources
+from noyau.workers.channel import Channel, Reply, Request, StateUse, pair, serve
 
 _RUNNING: list[Worker] = []  # of this process, or of the one that it is a copy of
 P = ParamSpec("P")
@@ -132,7 +131,7 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
         return 0.0
 
     def _launch(self) -> tuple[Process, Channel]:
-        return spawn("from noyau.workers.serve import serve; serve(channel)", self._output, self.environment)
+        return spawn("from noyau.workers.channel import serve; serve(channel)", self._output, self.environment)
 
     @contextlib.contextmanager
     def _faults(self) -> Iterator[None]:
@@ -213,7 +212,7 @@ def pin(workers: Sequence[Worker], threads: int) -> None:
         worker.start()  # all at once: it takes them a moment
     usable = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
     for worker in workers:
-        worker.ask(pin_here, usable[-1:] if threads == 1 else usable)
+        worker.ask(resources.pin, usable[-1:] if threads == 1 else usable)
 
 
 def _ending(status: int) -> str:

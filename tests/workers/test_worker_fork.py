@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from noyau.errors import CheckError, NoyauError
-from noyau.workers.serve import Request
+from noyau.workers.channel import Request
 from noyau.workers.worker import ForkedWorker
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")

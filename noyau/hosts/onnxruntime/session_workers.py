@@ -19,7 +19,7 @@ from noyau.timing.comparison import half, join
 from noyau.timing.sides import WorkerSide
 from noyau.timing.verdict import FEWEST_PAIRS, Comparison
 from noyau.workers.array_files import is_text, write_arrays
-from noyau.workers.serve import Request, StateUse
+from noyau.workers.channel import Request, StateUse
 from noyau.workers.tamper_detection import seconds
 from noyau.workers.worker import Worker, ask_at_once, pin
 

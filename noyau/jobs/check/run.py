@@ -35,8 +35,8 @@ from noyau.sanitizer import engine
 from noyau.sanitizer.c import build
 from noyau.text import printable
 from noyau.verify.checks import KernelCheck, OpCheck, require_tolerance
+from noyau.workers.channel import Request, StateUse
 from noyau.workers.resources import processors
-from noyau.workers.serve import Request, StateUse
 from noyau.workers.worker import ForkedWorker
 
 Say = Callable[[str], None]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from noyau.jobs.profile.onnx_overheads import Overhead
-from noyau.workers.serve import pin
+from noyau.workers.resources import pin
 
 
 class NearWorker:
