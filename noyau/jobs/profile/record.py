@@ -18,7 +18,7 @@ from noyau.timing.rates import ceiling, gain_text
 from noyau.timing.verdict import spell_s
 
 if TYPE_CHECKING:
-    from noyau.jobs.profile.paths import ProfiledModel
+    from noyau.jobs.profile.run import ProfiledModel
 
 _MOST_NAMES = 6  # of a path
 _WORTH = 0.02  # share of the wall from which on a path is worth a word

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypedDict
 
 import numpy as np
 
-from noyau.codegen.plan import plan
-from noyau.dtypes import from_onnx
-from noyau.errors import InputError, ModelError
+from noyau.codegen.plan import Plan, plan
+from noyau.compiler.partition.cut import Cut, Group
+from noyau.compiler.partition.traffic import Traffic, traffic
+from noyau.dtypes import DType, from_onnx
+from noyau.errors import BuildError, InputError, ModelError
 from noyau.frontends.onnx_messages import every_node
 from noyau.hosts.onnxruntime.inputs import model_names, sizes_for, spell, unrunnable
 from noyau.hosts.onnxruntime.path_ends import Between
@@ -22,17 +28,29 @@ from noyau.hosts.onnxruntime.sessions import load_onnxruntime
 from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators, open_model
 from noyau.hosts.onnxruntime.subgraph import cut_of
 from noyau.hosts.onnxruntime.write_back import installable
+from noyau.ir.graph import names_of
+from noyau.ir.sizes import bind
 from noyau.jobs.command_line import Step
-from noyau.jobs.profile.breakdown import break_down, by_operator, count_removed, largest_values
+from noyau.jobs.profile.attribution import Attribution, Positions, attributions_of
 from noyau.jobs.profile.onnx_overheads import Overhead, measure_overhead
-from noyau.jobs.profile.paths import ProfiledModel
-from noyau.jobs.profile.record import NodeMemory, NodeTime, Profile, ProfiledSize
-from noyau.jobs.profile.session_runs import SessionBench
+from noyau.jobs.profile.record import (
+    LargeValue,
+    NodeMemory,
+    NodeTime,
+    OperatorTime,
+    PathTime,
+    Profile,
+    ProfiledSize,
+    by_name,
+)
+from noyau.jobs.profile.session_runs import SessionBench, TimedSession
 from noyau.jobs.profile.timeline import model_events
+from noyau.jobs.profile.traces import NodeRuns
 from noyau.text import printable, several
 from noyau.timing.conditions import conditions, unsteady
 from noyau.timing.machine import this_machine
 from noyau.timing.ranges import Event
+from noyau.timing.rates import copy_rate, floor_s, gain_s
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.verify.input_files import first_sample
 from noyau.verify.inputs import Inputs, make_inputs
@@ -182,3 +200,179 @@ def weights_bytes(original: SourceModel) -> int:
     """The bytes of the tensors of the model, those in other files too."""
     tensors = ((each, from_onnx(each.data_type)) for each in original.model.graph.initializer)
     return sum(len(e.raw_data) if dtype is None else math.prod(e.dims) * dtype.bytes for e, dtype in tensors)
+
+
+Shapes = Mapping[str, Sequence[int]]
+Spot = tuple[int, int]  # a kernel of a plan, and one of its places
+
+
+@dataclass(frozen=True, slots=True)
+class TimedNodes:
+    """A node that ran: its record, and the positions that it stands for."""
+
+    record: NodeTime
+    positions: Positions
+
+
+@dataclass(frozen=True)
+class ProfiledModel:
+    """A model to profile, and its kernels as `noyau optimize` would make them."""
+
+    original: SourceModel
+    plan: Plan
+    free: Positions  # shape arithmetic
+    cuts: tuple[Cut, ...] = ()
+
+    @cached_property
+    def spots(self) -> dict[int, Spot]:
+        """The spot of each node position that a kernel would cover."""
+        groups = (((n, k), group) for n, each in enumerate(self.plan.kernels) for k, group in enumerate(each.groups))
+        return {position: spot for spot, group in groups for position in group.positions}
+
+    def spot_of(self, positions: Positions) -> Spot | None:
+        """The place of a kernel that holds most of some nodes; none where one of them is in no path, for a node that
+        onnxruntime runs for both stays."""
+        places = [self.spots.get(position) for position in sorted(positions - self.free)]
+        return Counter(places).most_common(1)[0][0] if places and None not in places else None
+
+
+def paths(
+    subject: ProfiledModel, nodes: Sequence[TimedNodes], inputs: Inputs, shapes: Shapes, threads: int
+) -> Iterator[PathTime]:
+    """The fusable paths of the planned kernels, in the order of their possible gain."""
+    at = defaultdict[Spot | None, list[NodeTime]](list)
+    for node in nodes:
+        at[subject.spot_of(node.positions)].append(node.record)
+    gains = []
+    for number, kernel in enumerate(subject.plan.kernels):
+        places = [at[number, place] for place in range(len(kernel.groups))]
+        times_s = [sum(node.time_s for node in place) for place in places]
+        moved = [traffic_of(group, inputs.sizes, shapes) for group in kernel.groups]
+        calls = [max((node.calls for node in place), default=1) for place in places]  # of a Loop, its iterations
+        known = [(n, each, time_s) for n, each, time_s in zip(calls, moved, times_s, strict=True) if each is not None]
+        floors_s = [n * least_s(each, threads) for n, each, _ in known]
+        whole, runs_as = None not in moved, tuple(node.operator for node in max(places, key=len))
+        gain = sum(gain_s(time_s, floor) for (_, _, time_s), floor in zip(known, floors_s, strict=True))
+        ends = (kernel.operator, len(places), kernel.replaces, runs_as, sum(map(len, places)), sum(times_s))
+        bytes_moved = sum(n * each.bytes for n, each, _ in known) if whole else None
+        gains.append(PathTime(*ends, bytes_moved, sum(floors_s) if whole else None, gain))
+    yield from sorted(gains, key=lambda path: (-path.gain_s, -path.time_s))
+
+
+def traffic_of(group: Group, sizes: Mapping[str, int], shapes: Shapes) -> Traffic | None:
+    """The bytes that a group must move, or None where a size is not known."""
+    read = [node for node in group.original.inputs if node.output in shapes]
+    names, actual = [node.output for node in read], [shapes[node.output] for node in read]
+    try:
+        numbers = {**sizes, **bind([node.shape for node in read], actual, names)}
+        return traffic(group.graph, numbers) if names_of(group.graph) <= numbers.keys() else None
+    except (InputError, ZeroDivisionError):
+        return None
+
+
+def least_s(moved: Traffic, threads: int) -> float:
+    """The floor of so much traffic, as reports have it; without a compiler to measure reads with, that of a copy."""
+    try:
+        return floor_s(moved.read_bytes, moved.written_bytes, threads)
+    except BuildError:
+        return moved.bytes / copy_rate(moved.bytes, threads)
+
+
+# In bytes, by the names that onnxruntime has for element types: NumPy's, but for two.
+_ELEMENTS = {dtype.numpy.name: dtype.bytes for dtype in DType} | {"float": 4, "double": 8}
+_MOST_VALUES = 5
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenDown:
+    """The nodes that ran, the fusable paths, the seconds of a run that are in no node, and what the times of the nodes
+    were multiplied by, so that all add up to a run; the nodes of the file by the name of the node that ran."""
+
+    nodes: tuple[TimedNodes, ...]
+    paths: tuple[PathTime, ...]
+    between_s: float
+    scaled: float
+    labels: Mapping[str, tuple[str, ...]]
+
+
+def break_down(
+    subject: ProfiledModel, inputs: Inputs, ran: TimedSession, overhead: Overhead, threads: int
+) -> BrokenDown:
+    """The times of a model, sorted; they add up to a run."""
+    standing, runs = attributions_of(ran.numbered, ran.optimized, subject.original.bodies), ran.nodes()
+    own_s, between_s, scaled = share_out(ran, runs, overhead)
+    labels, nodes = subject.original.labels, []
+    for node, time_s in zip(runs, own_s, strict=True):
+        place = node.name if node.name in standing or node.within is None else node.within
+        attribution = standing.get(place, Attribution(frozenset(), (), is_new=True))
+        spot = subject.spot_of(attribution.positions)
+        kernel = "" if spot is None else subject.plan.kernels[spot[0]].operator
+        stands_for = tuple(labels[k] for k in sorted(attribution.positions))
+        is_new = attribution.is_new and place == node.name
+        record = NodeTime(node.operator, stands_for, is_new, node.calls, time_s * scaled, kernel)
+        nodes.append(TimedNodes(record, attribution.positions))
+    shapes = source_shapes(subject.original, inputs)
+    shapes |= {name: shape for name, _, shape in run_values(runs, standing)}
+    names = {run.name: node.record.stands_for for run, node in zip(runs, nodes, strict=True)}
+    return BrokenDown(tuple(nodes), tuple(paths(subject, nodes, inputs, shapes, threads)), between_s, scaled, names)
+
+
+def share_out(ran: TimedSession, runs: Sequence[NodeRuns], overhead: Overhead) -> tuple[list[float], float, float]:
+    """The seconds of each node, those in no node, and what the former have to be multiplied by to add up to a run.
+
+    What is in no node is seen in two ways, and the lesser one counts: a run less its nodes, which a machine that drifts
+    spoils in long runs; and, with the profiler on, a run less its nodes, which the profiler spoils in short ones."""
+    comparison, overhead = ran.comparison, overhead.fit_to(ran.comparison, runs)
+    if not runs:
+        return [], comparison.before_median_s, 1.0
+    own_s = list(map(overhead.own_s, runs))
+    profiled_s = np.sum([node.own_us for node in runs], axis=0) * 1e-6
+    if len(profiled_s) == comparison.pairs * comparison.calls:
+        profiled_s = profiled_s.reshape(comparison.pairs, -1).mean(1)
+    else:  # the profiler was full before the end
+        profiled_s = np.full(comparison.pairs, np.median(profiled_s))
+    traced_s = float(np.median(np.asarray(comparison.after_s) - profiled_s)) - overhead.outside_s(runs)
+    run_s, nodes_s = comparison.before_median_s, sum(own_s)
+    between_s = max(min(run_s - nodes_s, traced_s), 0.0)
+    return own_s, between_s if nodes_s > 0 else run_s, (run_s - between_s) / nodes_s if nodes_s > 0 else 1.0
+
+
+def by_operator(nodes: Iterable[NodeTime], operators: Iterable[str]) -> tuple[OperatorTime, ...]:
+    """Operator types, the one that takes longest first; `known` are those of the file."""
+    own, rows = set(operators), by_name((node.operator, node.time_s) for node in nodes)
+    return tuple(OperatorTime(name, len(s), sum(s), statistics.median(s), name in own) for name, s in rows)
+
+
+def source_shapes(original: SourceModel, inputs: Inputs) -> dict[str, Sequence[int]]:
+    """The shapes of the values that the sizes of the inputs are enough for."""
+    shapes: dict[str, Sequence[int]] = {}
+    for node in original.imported.graph.nodes:
+        if all(dim.names <= inputs.sizes.keys() for dim in node.shape):
+            with suppress(ZeroDivisionError):  # such a size makes no sense of this value
+                shapes[node.output] = [int(dim.evaluate(inputs.sizes)) for dim in node.shape]
+    return shapes
+
+
+def run_values(runs: Iterable[NodeRuns], standing: Mapping[str, Attribution]) -> Iterator[tuple[str, str, Shape]]:
+    """Each tensor that a node made that is known: its name, its element type, its shape."""
+    for node in runs:
+        names = [name for name in standing[node.name].outputs if name] if node.name in standing else []
+        if len(names) == len(node.outputs):
+            yield from ((name, *tensor) for name, tensor in zip(names, node.outputs, strict=True))
+
+
+def largest_values(ran: TimedSession) -> tuple[LargeValue, ...]:
+    """The largest tensors that onnxruntime made, with the name that the model has for them, if any."""
+    names = {name for node in ran.numbered.graph.node for name in node.output}
+    standing = attributions_of(ran.numbered, ran.optimized)
+    known = (value for value in run_values(ran.nodes(), standing) if value[1] in _ELEMENTS)
+    values = (LargeValue(n if n in names else "", e, shape, math.prod(shape) * _ELEMENTS[e]) for n, e, shape in known)
+    return tuple(sorted(values, key=lambda value: -value.bytes)[:_MOST_VALUES])
+
+
+def count_removed(nodes: Iterable[TimedNodes], original: SourceModel) -> int:
+    """The number of nodes of the file that no executed node stands for."""
+    known = {position for position, label in enumerate(original.labels) if label}
+    return len(known.difference(*(node.positions for node in nodes)))

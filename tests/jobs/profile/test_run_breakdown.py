@@ -7,13 +7,19 @@ import onnx
 import pytest
 
 from noyau.hosts.onnxruntime.source_model import open_model
-from noyau.jobs.profile import paths
+from noyau.jobs.profile import run
 from noyau.jobs.profile.attribution import with_numbers
-from noyau.jobs.profile.breakdown import break_down, by_operator, count_removed, largest_values, source_shapes
 from noyau.jobs.profile.onnx_overheads import Overhead
-from noyau.jobs.profile.paths import traffic_of
 from noyau.jobs.profile.record import NodeTime
-from noyau.jobs.profile.run import subject_of
+from noyau.jobs.profile.run import (
+    break_down,
+    by_operator,
+    count_removed,
+    largest_values,
+    source_shapes,
+    subject_of,
+    traffic_of,
+)
 from noyau.jobs.profile.session_runs import TimedSession
 from noyau.timing.verdict import Comparison
 from noyau.verify.inputs import make_inputs
@@ -26,7 +32,7 @@ NONE = Overhead()
 
 @pytest.fixture(autouse=True)
 def _machine_that_moves_a_gigabyte_a_second(monkeypatch):
-    monkeypatch.setattr(paths, "floor_s", lambda read, written, threads: (read + written) * 1e-9)
+    monkeypatch.setattr(run, "floor_s", lambda read, written, threads: (read + written) * 1e-9)
 
 
 @pytest.fixture
