@@ -8,8 +8,8 @@ import pytest
 from noyau.dtypes import DType
 from noyau.ir.graph import Contract
 from noyau.ir.graph_interpreter import evaluate
-from noyau.verify.brackets import BRACKETS, rebracket, three_terms
 from noyau.verify.failures import Case
+from noyau.verify.rounding import BRACKETS, rebracket, three_terms
 from noyau.verify.trial import certify
 from tests.jobs.check.groups import Group
 

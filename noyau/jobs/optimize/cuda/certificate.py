@@ -45,12 +45,11 @@ from noyau.text import printable
 from noyau.toolchain.guard_zones import PLAIN
 from noyau.verify import judges
 from noyau.verify.adversarial import FULL, Effort
-from noyau.verify.brackets import LONG
 from noyau.verify.certificate import Certificate, Outcome
 from noyau.verify.failures import Case, Failure
 from noyau.verify.judges import MORE_RUNS, MOVED_RUNS, Stage
 from noyau.verify.jumps import step_values
-from noyau.verify.rounding import DIRECTIONS, Direction, rounding_loss, shortest_of
+from noyau.verify.rounding import DIRECTIONS, LONG, Direction, rounding_loss, shortest_of
 
 JUDGED = 1 << 15  # cells of an output that are judged in a case
 ENDS = 1 << 10  # of them at either end
