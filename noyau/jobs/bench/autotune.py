@@ -167,7 +167,7 @@ def tune(
     place = device_of(args, device)
     if place:
         from noyau.hosts.torch.cuda.device import require_free
-        from noyau.jobs.bench.torch.candidates import on_host
+        from noyau.jobs.bench.torch.run import on_host
 
         require_free(op.name)
     records, winners, left_out = list[BenchRecord](), list[Winner](), dict[str, str]()

@@ -10,10 +10,9 @@ from typing import SupportsIndex, TypeAlias
 
 from noyau.errors import BuildError, InputError
 from noyau.jobs.bench.inputs import as_arguments
-from noyau.jobs.bench.numpy_track import NumpyTrack
 from noyau.jobs.bench.record import BenchPoint, BenchRecord
 from noyau.jobs.bench.tasks import Arguments, BenchOptions, BenchTarget, Function, tasks_of
-from noyau.jobs.bench.track import Say, name_of, pools, race
+from noyau.jobs.bench.track import NumpyTrack, Say, name_of, pools, race
 from noyau.jobs.bench.winners import record_winner
 from noyau.jobs.command_line import Step, progress
 from noyau.timing.machine import this_machine
@@ -105,7 +104,7 @@ def device_of(args: Arguments | None, device: str) -> str:
 
         if lacks := absence(int(device.partition(":")[2] or 0)):
             raise BuildError(lacks)
-        from noyau.jobs.bench.torch.candidates import device_name
+        from noyau.jobs.bench.torch.run import device_name
 
         return device or device_name(arguments)
     return ""

@@ -9,7 +9,7 @@ import pytest
 
 import noyau
 from noyau.errors import CheckError, InputError, SignatureError
-from noyau.jobs.bench import numpy_track
+from noyau.jobs.bench import track
 from noyau.jobs.bench.record import Workload
 from noyau.jobs.bench.run import combinations
 from noyau.timing import sides
@@ -19,7 +19,7 @@ from tests.jobs.bench.samples import add_op
 @pytest.fixture(autouse=True)
 def _small_caches(monkeypatch):
     """Cold inputs are made in no time."""
-    for module in (sides, numpy_track):
+    for module in (sides, track):
         monkeypatch.setattr(module, "last_level_bytes", lambda: 1 << 20)
 
 

@@ -18,10 +18,9 @@ from noyau.errors import InputError, NoyauError
 from noyau.jobs.bench.baseline import sources
 from noyau.jobs.bench.baseline.record import Change, ChangeRecord
 from noyau.jobs.bench.baseline.sources import Baseline
-from noyau.jobs.bench.numpy_track import NumpyTrack
 from noyau.jobs.bench.record import RETURNING, BenchRecord
 from noyau.jobs.bench.tasks import BenchOptions, BenchTask, Entry, tasks_of
-from noyau.jobs.bench.track import Say, name_of, race
+from noyau.jobs.bench.track import NumpyTrack, Say, name_of, race
 from noyau.jobs.command_line import make_folder
 from noyau.jobs.report.text import write_json
 from noyau.ops.op_files import load_ops_or_functions

@@ -8,7 +8,7 @@ import noyau
 from noyau.errors import BuildError, InputError
 from noyau.jobs.bench.inputs import draw_by, vary
 from noyau.jobs.bench.run import device_of
-from noyau.jobs.bench.torch.candidates import DeviceCandidate, device_name, on_host, tile_text
+from noyau.jobs.bench.torch.run import DeviceCandidate, device_name, on_host, tile_text
 
 CPU = torch.device("cpu")
 
