@@ -25,16 +25,19 @@ from noyau.hosts.torch.tensors import tensor_of
 from noyau.jobs.check.script_run import hooks_of_script
 from noyau.jobs.check.submissions.problem import POISONS
 from noyau.jobs.check.submissions.process import write_results
-from noyau.jobs.check.submissions.torch_calls import (
+from noyau.jobs.check.submissions.torch_formats import (
+    FORMATS,
+    Format,
     Pace,
     Poison,
     aliases,
+    function_of,
+    load,
     plain_arrays,
     reach,
     tensors_in,
     with_tensors,
 )
-from noyau.jobs.check.submissions.torch_formats import FORMATS, Format, function_of, load
 from noyau.jobs.check.torch_checks import spread
 from noyau.kernels.call import error_of
 from noyau.sanitizer.scripts.record import ScriptSession
@@ -50,7 +53,7 @@ _DEEDS = {
     "subprocess.Popen": "started a process", "os.kill": "sent a signal",
     "os.remove": "removed a file", "os.rename": "moved a file", "os.rmdir": "removed a folder",
 }  # fmt: skip
-_MODES = ("triton_host.py", "torch_calls.py")  # frames between a text and torch, at each call of it
+_MODES = ("triton_host.py", "torch_formats.py")  # frames between a text and torch, at each call of it
 
 
 class RefusedAct(PermissionError):

@@ -16,8 +16,17 @@ from torch.overrides import TorchFunctionMode
 from noyau.hosts.torch.tensors import array_of, from_torch, tensor_of
 from noyau.jobs.check.submissions.problem import POISONS
 from noyau.jobs.check.submissions.process import read_results, write_results
-from noyau.jobs.check.submissions.torch_calls import Pace, Poison, aliases, plain_arrays, tensors_in, with_tensors
-from noyau.jobs.check.submissions.torch_formats import FORMATS, Format, GpuMode
+from noyau.jobs.check.submissions.torch_formats import (
+    FORMATS,
+    Format,
+    GpuMode,
+    Pace,
+    Poison,
+    aliases,
+    plain_arrays,
+    tensors_in,
+    with_tensors,
+)
 from noyau.sanitizer.scripts.torch_extensions import stood_in
 from noyau.sanitizer.scripts.triton_host import is_marked, mark_tensors, torch_stood_in
 from noyau.verify.floats import move_ulps

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
-from noyau.jobs.check.submissions import torch_calls
-from noyau.jobs.check.submissions.torch_calls import Pace
+from noyau.jobs.check.submissions import torch_formats
+from noyau.jobs.check.submissions.torch_formats import Pace
 
 
 def test_a_pace_tells_from_the_calls_before_whether_one_more_has_time(monkeypatch):
     now_s = [5.0]
-    monkeypatch.setattr(torch_calls, "spent_s", lambda: now_s[0])
+    monkeypatch.setattr(torch_formats, "spent_s", lambda: now_s[0])
 
     def ended(pace, after_s, cells):
         now_s[0] += after_s
