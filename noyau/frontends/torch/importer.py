@@ -15,7 +15,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.torch import calculations, gathers, pieces, reductions, views  # noqa: F401
+from noyau.frontends.torch import calculations, gathers, pieces, views  # noqa: F401
 from noyau.frontends.torch.sites import ATEN, AtenSite, Made, evaluator
 from noyau.frontends.torch.tensors import cells_of, dim_of, dtype_of, shape_from
 from noyau.ir.builder import GraphBuilder
