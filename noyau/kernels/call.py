@@ -329,7 +329,7 @@ def _on_cuda(kind: str, layouts: tuple[str, ...]) -> KernelCaller:
 
     @lru_cache(maxsize=256)
     def cached(kernel: user_kernel.UserKernel, instance: Instance, constants: Constants) -> Any:
-        return getattr(import_module("noyau.kernels.cuda_launches"), kind)(kernel, instance, dict(constants))
+        return getattr(import_module("noyau.kernels.cuda_grids"), kind)(kernel, instance, dict(constants))
 
     def on_tensors(kernel: user_kernel.UserKernel, instance: Instance, constants: Mapping[str, Any]) -> Any:
         return cached(kernel, instance, tuple(sorted(constants.items())))
