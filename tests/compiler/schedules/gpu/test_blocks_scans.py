@@ -8,7 +8,7 @@ import pytest
 import noyau
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.passes.normal_form import normalise
-from noyau.compiler.schedules.gpu import scans
+from noyau.compiler.schedules.gpu import blocks
 from noyau.compiler.schedules.gpu.blocks import in_blocks, in_threads
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
@@ -20,13 +20,13 @@ from tests.compiler.schedules.groups import assert_keeps, scanned
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     """Blocks of 32 threads with rounds of 96 floats, and of few rows three."""
-    monkeypatch.setattr(scans, "BLOCK", 32)
-    monkeypatch.setattr(scans, "GROUP", 8)
-    monkeypatch.setattr(scans, "OWN", 3)
-    monkeypatch.setattr(scans, "ROUNDS", 1)
-    monkeypatch.setattr(scans, "FEW_ROWS", 3)
-    monkeypatch.setattr(scans, "SHORT_ROW", 8)
-    monkeypatch.setattr(scans, "MANY_ROWS", 40)
+    monkeypatch.setattr(blocks, "BLOCK", 32)
+    monkeypatch.setattr(blocks, "GROUP", 8)
+    monkeypatch.setattr(blocks, "OWN", 3)
+    monkeypatch.setattr(blocks, "ROUNDS", 1)
+    monkeypatch.setattr(blocks, "FEW_ROWS", 3)
+    monkeypatch.setattr(blocks, "SHORT_ROW", 8)
+    monkeypatch.setattr(blocks, "MANY_ROWS", 40)
 
 
 def scheduled(graph):
