@@ -3,12 +3,12 @@ from __future__ import annotations
 from itertools import permutations
 
 import numpy as np
-from tests.verify.test_rounding_brackets import chain
 
 from noyau.verify.failures import Case
 from noyau.verify.floats import kind
 from noyau.verify.rounding import CELLS, TURNS, reorder_contraction, reorder_sum
 from noyau.verify.trial import certify
+from tests.verify.test_rounding_brackets import chain
 
 LARGE = np.array([1e308, -1e308, np.inf, -np.inf, np.nan, 1.0, -3.0, 0.0])
 OVERFLOWS = np.full((1, 2), 1e200)  # whose product with itself is beyond the range
