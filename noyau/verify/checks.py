@@ -4,137 +4,16 @@ they covered: sizes that ran, numbers of a kernel's own that none was past, its 
 from __future__ import annotations
 
 import math
-import os
-from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
 from itertools import groupby
-from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from noyau.errors import CheckError, FindingKind, InputError
-from noyau.text import TextRecord, printable, several
+from noyau.text import printable
 from noyau.verify.certificate import Certificate
-from noyau.verify.findings import Finding, errors_first, finding_lines, lines_at, lines_shown
-from noyau.version import __version__
-
-Groups = Sequence[tuple[str, Sequence[Finding]]]  # findings, with the name of what they are of
-FINDINGS, LINES = 3, 6  # on what is wrong, and on what was seen, that a notebook shows: the others are a click away
-_COLOURS = {"error": "#d32f2f", "warning": "#c77700"}  # to be read on white and on black
-_ADDED = "#388e3c"
-_CODE = "margin:.2em 0;padding:0;background:none;overflow-x:auto;white-space:pre;line-height:1.25"
-_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
-
-SAVERS: list[Callable[[Any, Path], None]] = []  # of a report as a page; jobs, which stands above, puts its own here
-
-
-class Report(TextRecord):
-    """A check that prints itself, in a notebook too: findings in `groups`, then `verdicts`, lines on what was tried."""
-
-    __slots__ = ()
-
-    @property
-    @abstractmethod
-    def groups(self) -> Groups: ...
-
-    @abstractmethod
-    def verdicts(self, *, everything: bool) -> list[str]: ...
-
-    def report(self, *, everything: bool = False) -> str:
-        """The text; `everything`: each finding, and how exact each kernel is."""
-        return text_of(self.groups, self.verdicts(everything=everything), everything=everything)
-
-    def __str__(self) -> str:
-        return self.report()
-
-    def save_html(self, path: str | os.PathLike[str]) -> None:
-        """Write it as one HTML page that needs no network; its folder is made. OutputError where that cannot be."""
-        for save in SAVERS:
-            save(self, Path(path))
-
-    def _repr_html_(self) -> str:
-        """The report in a notebook, at most a screen of it unfolded."""
-        return html_of(self.groups, self.verdicts(everything=False))
-
-
-def text_of(groups: Groups, verdicts: Sequence[str], *, everything: bool = False) -> str:
-    defects = finding_lines(groups, everything=everything)
-    return "\n".join([*defects, *([""] if defects and verdicts else []), *verdicts])
-
-
-def html_of(groups: Groups, verdicts: Sequence[str]) -> str:
-    """The HTML of a report, whatever its texts hold."""
-    shown = [_finding(name, finding) for name, findings in errors_first(groups) for finding in findings]
-    lines = [f"<div>{escape(line)}</div>" for line in verdicts]
-    parts = [*_fold_away(shown, FINDINGS, "finding"), *_fold_away(lines, LINES, "line")]
-    return f'<div style="max-width:70em">{"".join(parts)}</div>'
-
-
-def _fold_away(parts: Sequence[str], most: int, noun: str) -> Iterable[str]:
-    """The first parts, and the others folded away."""
-    yield from parts[:most]
-    if more := parts[most:]:
-        yield f"<details><summary>and {several(len(more), noun)} more</summary>{''.join(more)}</details>"
-
-
-def _finding(name: str, finding: Finding) -> str:
-    """A finding beside a bar of the colour of its severity."""
-    colour, is_watched = _COLOURS[finding.severity], bool(finding.digest)
-    kind = f"{'' if finding.severity == 'error' else 'warning: '}{finding.kind}"
-    at = f", with {finding.size}" if finding.size and is_watched else ""
-    head = f'<b style="color:{colour}">{kind}</b> in <code>{escape(name)}</code>{escape(at)}'
-    parts = [head, escape(finding.message), *([_code(lines_shown(finding)[0])] if is_watched else [])]
-    parts.append(f"<b>To mend it</b>: {escape(finding.remedy)}")
-    if finding.change:
-        _, text, _ = lines_at(finding.place)
-        signs = (("-", text, _COLOURS["error"]), ("+", finding.change, _ADDED))
-        parts.append(_code([f"{sign} {line}" for sign, line, _ in signs], [each for *_, each in signs]))
-    inner = "".join(f"<div>{part}</div>" for part in parts)
-    return f'<div style="margin:.6em 0;padding-left:.8em;border-left:.3em solid {colour}">{inner}</div>'
-
-
-def _code(lines: Sequence[str], colours: Sequence[str] = ()) -> str:
-    """Lines as they are, each in its colour where there are some."""
-    texts = [escape(line) for line in lines]
-    if colours:
-        texts = [f'<span style="color:{each}">{text}</span>' for each, text in zip(colours, texts, strict=True)]
-    body = "\n".join(texts)
-    return f'<pre style="{_CODE}">{body}</pre>'
-
-
-def sarif(findings: Sequence[Finding]) -> dict[str, Any]:
-    """One run with a result for each finding; a rule for each kind."""
-    kinds = sorted({finding.kind for finding in findings})
-    rules = [{"id": kind, "shortDescription": {"text": kind}, "help": {"text": kind.remedy}} for kind in kinds]
-    driver = {"name": "noyau", "version": __version__, "rules": rules}
-    results = [_result(finding, kinds) for finding in findings]
-    return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]}
-
-
-def _result(finding: Finding, kinds: Sequence[FindingKind]) -> dict[str, Any]:
-    at = f" (for {finding.size})" if finding.size else ""
-    result: dict[str, Any] = {
-        "ruleId": finding.kind,
-        "ruleIndex": kinds.index(finding.kind),
-        "level": finding.severity,
-        "message": {"text": f"{finding.op}[{finding.kernel}]: {finding.message}{at}; {finding.remedy}"},
-        "partialFingerprints": {"noyau/v1": finding.id},
-        "locations": _locations(finding.place),
-    }
-    other = _locations(finding.other_place)
-    return {**result, "relatedLocations": [{"id": 1, **each} for each in other]} if other else result
-
-
-def _locations(place: str) -> list[dict[str, Any]]:
-    """A line of a file, as a URI relative to the folder that the check ran in where it lies below that."""
-    file, _, line = place.rpartition(":")
-    if not line.isdigit() or int(line) < 1 or not file:
-        return []
-    path, here = Path(file).absolute(), Path.cwd()
-    uri = quote(path.relative_to(here).as_posix()) if path.is_relative_to(here) else path.as_uri()
-    return [{"physicalLocation": {"artifactLocation": {"uri": uri}, "region": {"startLine": int(line)}}}]
+from noyau.verify.findings import Finding
+from noyau.verify.reports import Groups, Report, text_of
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from noyau.verify import checks
+from noyau.verify import reports
 
 
 def _save(report: Any, path: Path) -> None:
@@ -14,4 +14,4 @@ def _save(report: Any, path: Path) -> None:
     report_page(report).save(path)
 
 
-checks.SAVERS.append(_save)
+reports.SAVERS.append(_save)

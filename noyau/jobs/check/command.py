@@ -157,7 +157,7 @@ def _report(
     """Write and print a check: its verdict, where warnings that count make it 1, and unseen parts that do not 0."""
     from noyau.jobs.check.page import verdict_text
     from noyau.jobs.report.text import print_lines, write_json
-    from noyau.verify.checks import sarif
+    from noyau.verify.reports import sarif
 
     findings = [finding for each in checks for _, group in each.groups for finding in group]
     if arguments.json is not None:

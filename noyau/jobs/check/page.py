@@ -11,8 +11,9 @@ from noyau.jobs.check.submissions.problem import Verdict
 from noyau.jobs.page.document import Page, Section, lines, summary, table
 from noyau.sanitizer.access_map import AccessMap, svg
 from noyau.text import printable, several
-from noyau.verify.checks import LIMITS, KernelCheck, OpCheck, Report
+from noyau.verify.checks import LIMITS, KernelCheck, OpCheck
 from noyau.verify.findings import Finding
+from noyau.verify.reports import Report
 
 STATES = {0: ("right", "good"), 1: ("wrong", "bad"), 3: ("not verified", "doubt")}  # by the exit status
 

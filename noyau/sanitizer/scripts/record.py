@@ -15,8 +15,9 @@ from noyau.kernels.user_kernel import python_function
 from noyau.sanitizer.access_map import AccessMap, TracingShadow
 from noyau.sanitizer.records import WatchedRun, digest
 from noyau.text import count_text, few, several
-from noyau.verify.checks import LIMITS, SCHEMA_VERSION, Groups, KernelCheck, Report
+from noyau.verify.checks import LIMITS, SCHEMA_VERSION, KernelCheck
 from noyau.verify.findings import Finding
+from noyau.verify.reports import Groups, Report
 
 OBSERVERS: list[Callable[[KernelCheck, str], None]] = []  # who is told of each check of a bare kernel, and its place
 

@@ -8,8 +8,8 @@ from html.parser import HTMLParser
 import pytest
 
 from noyau.errors import FindingKind
-from noyau.verify.checks import FINDINGS, LINES, html_of
 from noyau.verify.findings import Finding
+from noyau.verify.reports import FINDINGS, LINES, html_of
 
 UPDATE = "/folder/k.py"
 

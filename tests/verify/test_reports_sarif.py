@@ -7,8 +7,8 @@ import re
 from pathlib import Path
 
 from noyau.errors import FindingKind
-from noyau.verify.checks import sarif
 from noyau.verify.findings import Finding
+from noyau.verify.reports import sarif
 
 HERE = Path.cwd() / "k.py"
 RACE = Finding(
