@@ -28,8 +28,7 @@ from noyau.verify.certificate import Certificate, Outcome
 from noyau.verify.failures import Array, Arrays, Case, Failure, changed_input, inputs_text, misfit
 from noyau.verify.floats import shift_run
 from noyau.verify.judges import MORE_RUNS, MOVED_RUNS, Judge, Stage, decide, first_runs, is_rare, is_wrong, judge_of
-from noyau.verify.jumps import runs_at_jumps, step_values
-from noyau.verify.rounding import DIRECTIONS, longer_runs, move_runs
+from noyau.verify.rounding import DIRECTIONS, longer_runs, move_runs, runs_at_jumps, step_values
 from noyau.verify.undefined import undefined_cells
 
 KernelFunction = Callable[[Sequence[Array]], Sequence[Array]]

@@ -48,8 +48,7 @@ from noyau.verify.adversarial import FULL, Effort
 from noyau.verify.certificate import Certificate, Outcome
 from noyau.verify.failures import Case, Failure
 from noyau.verify.judges import MORE_RUNS, MOVED_RUNS, Stage
-from noyau.verify.jumps import step_values
-from noyau.verify.rounding import DIRECTIONS, LONG, Direction, rounding_loss, shortest_of
+from noyau.verify.rounding import DIRECTIONS, LONG, Direction, rounding_loss, shortest_of, step_values
 
 JUDGED = 1 << 15  # cells of an output that are judged in a case
 ENDS = 1 << 10  # of them at either end

@@ -7,7 +7,7 @@ import pytest
 
 from noyau.dtypes import DType
 from noyau.verify.failures import Case
-from noyau.verify.jumps import runs_at_jumps
+from noyau.verify.rounding import runs_at_jumps
 from noyau.verify.trial import certify
 from tests.jobs.check.groups import F32, Group
 

@@ -5,7 +5,7 @@ import pytest
 
 from noyau.dtypes import DType
 from noyau.ir.operators import OPERATORS, Fact, has
-from noyau.verify.jumps import jumping, step_values
+from noyau.verify.rounding import jumping, step_values
 from tests.jobs.check import groups
 from tests.jobs.check.groups import F32, Group
 
