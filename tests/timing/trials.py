@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from noyau.timing.comparison import compare
-from noyau.timing.output_checks import Check
-from noyau.timing.sides import Contender, RotatingSide, Rotation, cold_sets, first_run, hot_sets
+from noyau.timing.sides import Check, Contender, RotatingSide, Rotation, cold_sets, first_run, hot_sets
 from noyau.timing.verdict import Comparison
 from noyau.workers.tamper_detection import Watch
 

@@ -13,8 +13,7 @@ import pytest
 from noyau.errors import CheckError
 from noyau.timing import rates, sides
 from noyau.timing.comparison import compare
-from noyau.timing.output_checks import by_reference
-from noyau.timing.sides import VERIFIED, Contender, RotatingSide
+from noyau.timing.sides import VERIFIED, Contender, RotatingSide, by_reference
 from noyau.timing.verdict import Comparison
 from noyau.workers.tamper_detection import Watch
 from tests.timing.trials import trial

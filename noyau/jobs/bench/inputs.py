@@ -12,7 +12,7 @@ from noyau.errors import InputError
 from noyau.hosts.numpy.dlpack import as_array, is_foreign
 from noyau.signatures.instances import integers_of, usual_instance, usual_sizes
 from noyau.signatures.types import Signature
-from noyau.timing.output_checks import is_float
+from noyau.timing.sides import is_float
 
 Array = np.ndarray
 Arrays = tuple[Array, ...]

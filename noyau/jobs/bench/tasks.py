@@ -32,8 +32,7 @@ from noyau.ops.dispatch.fast_entries import entry
 from noyau.ops.op import Op
 from noyau.signatures.binding import Bound, bind
 from noyau.signatures.types import Instance
-from noyau.timing.output_checks import Check, arrays_of, by_graph, by_reference, is_float
-from noyau.timing.sides import Contender, call_once
+from noyau.timing.sides import Check, Contender, arrays_of, by_graph, by_reference, call_once, is_float
 
 Function = Callable[..., object]
 BenchTarget = Op[..., Any] | Mapping[str, Function]  # what is timed: an op, or functions by name

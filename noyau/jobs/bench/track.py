@@ -27,11 +27,11 @@ from noyau.jobs.bench.tasks import BenchTarget, BenchTask, Entry
 from noyau.ops.op import Op
 from noyau.timing.comparison import compare_all
 from noyau.timing.conditions import conditions, last_level_bytes
-from noyau.timing.output_checks import Check
 from noyau.timing.rounds import Series
 from noyau.timing.sides import (
     HOT_BYTES,
     VERIFIED,
+    Check,
     RotatingSide,
     Rotation,
     SelfTimedSide,

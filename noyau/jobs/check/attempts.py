@@ -27,7 +27,7 @@ from noyau.signatures.binding import bind
 from noyau.signatures.instances import draw_inputs, in_dtypes, sizes_of, sizing_integers, usual_instance, usual_sizes
 from noyau.signatures.types import Family, Instance, Signature
 from noyau.text import sizes_text
-from noyau.timing.output_checks import is_float
+from noyau.timing.sides import is_float
 from noyau.verify.adversarial import NORMAL, schedule
 from noyau.verify.awkward_sizes import cells, fits, fitting
 from noyau.verify.case_arrays import CaseMaker, Pattern

@@ -14,7 +14,7 @@ import numpy as np
 from noyau.errors import InputError
 from noyau.jobs.optimize.pipeline import BindingTiming, decisive, losing, overall
 from noyau.jobs.optimize.record import ProductRecord, VariantRecord, WeightRecord, binding
-from noyau.timing.output_checks import is_float
+from noyau.timing.sides import is_float
 from noyau.timing.verdict import Verdict
 
 SAME_TOKENS = "same-tokens"

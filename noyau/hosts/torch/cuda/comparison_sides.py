@@ -17,9 +17,8 @@ import torch
 from noyau.errors import CheckError
 from noyau.hosts.torch.cuda import tensor_rotation
 from noyau.hosts.torch.tensors import array_of
-from noyau.timing.output_checks import Check
 from noyau.timing.queue_clock import Around, BlockedClock, Hold, Sample
-from noyau.timing.sides import VERIFIED, SelfTimedSide
+from noyau.timing.sides import VERIFIED, Check, SelfTimedSide
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,9 +24,8 @@ from noyau.hosts.onnxruntime.source_model import SourceModel
 from noyau.hosts.onnxruntime.subgraph import cut_of
 from noyau.hosts.onnxruntime.write_back import installable
 from noyau.jobs.optimize.onnx.candidates import certify_candidate, compile_kernels
-from noyau.jobs.optimize.onnx.kernel_timing import Arrays, BenchmarkCase, OnnxBench, with_idle
+from noyau.jobs.optimize.onnx.kernel_timing import Arrays, BenchmarkCase, OnnxBench, recall_options, tune, with_idle
 from noyau.jobs.optimize.onnx.options import Deadline, OptimizeOptions, choose_places
-from noyau.jobs.optimize.onnx.tuning import recall_options, tune
 from noyau.jobs.optimize.onnx.user_kernels import try_isolated, user_kernels_of
 from noyau.jobs.optimize.onnx.weights import WeightStage
 from noyau.jobs.optimize.onnx.whole_model import LIMIT_S, FinalModel, settle, with_kernels

@@ -7,7 +7,7 @@ from noyau.dtypes import DType
 from noyau.errors import InputError
 from noyau.ir.dims import shape_of
 from noyau.ir.graph import Graph, Input, Map, Node
-from noyau.timing.output_checks import by_graph, by_reference
+from noyau.timing.sides import by_graph, by_reference
 
 X = np.linspace(-9, 2, 24, dtype=np.float32).reshape(4, 6)
 

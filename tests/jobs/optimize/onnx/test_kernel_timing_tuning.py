@@ -12,11 +12,9 @@ from noyau.compiler.schedules.cpu.strategy_choice import USUAL, Options
 from noyau.hosts.onnxruntime.activations import capture_twice
 from noyau.hosts.onnxruntime.inputs import model_inputs
 from noyau.hosts.onnxruntime.source_model import open_model
-from noyau.jobs.optimize.onnx import tuning
+from noyau.jobs.optimize.onnx import kernel_timing
 from noyau.jobs.optimize.onnx.candidates import certify_candidate
-from noyau.jobs.optimize.onnx.options import OptimizeOptions
-from noyau.jobs.optimize.onnx.run import optimize
-from noyau.jobs.optimize.onnx.tuning import (
+from noyau.jobs.optimize.onnx.kernel_timing import (
     SEARCHED,
     recall,
     recall_options,
@@ -26,6 +24,8 @@ from noyau.jobs.optimize.onnx.tuning import (
     variant,
     variants,
 )
+from noyau.jobs.optimize.onnx.options import OptimizeOptions
+from noyau.jobs.optimize.onnx.run import optimize
 from noyau.jobs.optimize.pipeline import Candidate
 from noyau.kernels.certificates import judge
 from noyau.toolchain import cache
@@ -65,7 +65,7 @@ def clock(monkeypatch):
             next(each for each, made in variants(judged.planned, LEVEL).items() if made == other.planned), 0.5
         )
 
-    monkeypatch.setattr(tuning, "surely_faster", speedup)
+    monkeypatch.setattr(kernel_timing, "surely_faster", speedup)
     return said
 
 
@@ -112,7 +112,7 @@ def test_what_is_hardly_faster_does_not_win(scene, workers, clock, empty_cache):
 
 def test_what_is_slower_for_one_shape_does_not_win(scene, workers, monkeypatch, empty_cache):
     ratios = iter([3.0, 0.9] * len(SEARCHED))
-    monkeypatch.setattr(tuning, "surely_faster", lambda *_: next(ratios))
+    monkeypatch.setattr(kernel_timing, "surely_faster", lambda *_: next(ratios))
     (made,) = tune([scene[0]], [scene[1], scene[1]], OPTIONS, workers, right)
     assert made is scene[0]
 
@@ -128,20 +128,20 @@ def test_a_wrong_variant_never_wins(scene, workers, clock, empty_cache):
 
 
 def test_without_time_nothing_is_tried(scene, workers, monkeypatch, empty_cache):
-    monkeypatch.setattr(tuning, "surely_faster", None)
+    monkeypatch.setattr(kernel_timing, "surely_faster", None)
     assert run(scene, workers, budget_s=-1.0) is scene[0]
     assert list(empty_cache.glob("*.json")) == []
 
 
 def test_a_kernel_that_is_out_is_not_tuned(scene, workers, monkeypatch):
-    monkeypatch.setattr(tuning, "surely_faster", None)
+    monkeypatch.setattr(kernel_timing, "surely_faster", None)
     out = dataclasses.replace(scene[0], reason="no")
     assert list(tune([out], [scene[1]], OPTIONS, workers, right)) == [out]
     assert recall_options([out], scene[1], OPTIONS, 1) == [out]
 
 
 def test_kernels_are_called_directly_in_processes_of_their_own(scene, workers):
-    arrays = tuning.arrays_of(*scene)
+    arrays = kernel_timing.arrays_of(*scene)
     found = surely_faster(scene[0], scene[0], arrays, OPTIONS, workers)
     assert 0.2 < found < 1.5
     for ending in (CRASHES, "return 2;"):
@@ -156,8 +156,8 @@ def test_what_was_found_holds_for_the_machine_and_for_shapes_of_the_class(scene,
     assert key == tuning_key(planned, [np.ones((17, 65))], LEVEL, 1)
     assert key != tuning_key(planned, [np.ones((33, 100))], LEVEL, 1)
     assert key != tuning_key(planned, [x], LEVEL, 2)
-    here = tuning.this_machine()
-    monkeypatch.setattr(tuning, "this_machine", lambda: dataclasses.replace(here, cpu="another"))
+    here = kernel_timing.this_machine()
+    monkeypatch.setattr(kernel_timing, "this_machine", lambda: dataclasses.replace(here, cpu="another"))
     assert key != tuning_key(planned, [x], LEVEL, 1)
 
 
@@ -179,7 +179,7 @@ def test_without_a_record_and_where_none_is_wanted_the_options_are_the_usual_one
 
 
 def test_the_main_job_tunes_and_uses_what_was_found(scene, tmp_path, monkeypatch, empty_cache):
-    monkeypatch.setattr(tuning, "surely_faster", lambda *_: 2.0)
+    monkeypatch.setattr(kernel_timing, "surely_faster", lambda *_: 2.0)
     wishes = OptimizeOptions(keep="all", budget_s=0.01, dims={"rows": 3}, tune=True)
     first = optimize(written(model(), tmp_path), wishes)
     (name,) = (kernel.name for kernel in first.report.kept)
