@@ -40,7 +40,7 @@ from noyau.ir.graph import Graph, Map
 from noyau.jobs.bench.record import FILLING, RETURNING
 from noyau.kernels.programs.generate import specialization_of, trace_reference
 from noyau.ops.op import Op
-from noyau.signatures.binding import bind
+from noyau.signatures.instances import bind
 from noyau.timing.conditions import last_level_bytes
 from noyau.timing.machine import this_machine
 from noyau.timing.rates import machine_rates, measure_copy, measure_nontemporal, measure_read

@@ -17,7 +17,7 @@ from noyau.kernels.programs.generate import specialization_of
 from noyau.ops.op import Op
 from noyau.sanitizer.records import WatchedRun
 from noyau.sanitizer.routes import KernelCase, watch
-from noyau.signatures.binding import bind
+from noyau.signatures.instances import bind
 
 FOLDER = Path(__file__).parents[1] / "examples" / "defects"
 _MARK = re.compile(r"(?:#|//) (defect: ([\w-]+)|other)\b")

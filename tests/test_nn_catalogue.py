@@ -8,7 +8,7 @@ import noyau
 from noyau import nn
 from noyau.dtypes import from_numpy
 from noyau.kernels.programs.generate import Specialization, generate
-from noyau.signatures.binding import bind
+from noyau.signatures.instances import bind
 from tests.nn.cases import CASES, DTYPES, ULP, results
 
 pytestmark = pytest.mark.filterwarnings("error::noyau.ReferenceWarning")

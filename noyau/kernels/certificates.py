@@ -33,8 +33,7 @@ from noyau.ir.graph import Constant, Graph
 from noyau.ir.sizes import Sizes
 from noyau.kernels.programs.generate import BuiltProgram, GeneratedProgram, Specialization
 from noyau.kernels.reference import Description, graph_of
-from noyau.signatures.binding import bind
-from noyau.signatures.instances import Maker, draw_inputs, in_dtypes, sizes_of
+from noyau.signatures.instances import Maker, bind, draw_inputs, in_dtypes, sizes_of
 from noyau.text import from_json
 from noyau.timing.machine import this_machine
 from noyau.timing.verdict import Comparison, Verdict

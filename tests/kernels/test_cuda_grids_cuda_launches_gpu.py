@@ -10,7 +10,7 @@ import torch
 import noyau
 from noyau.errors import BuildError, DeviceError, UnsupportedError
 from noyau.kernels.call import CALLERS
-from noyau.signatures.binding import bind
+from noyau.signatures.instances import bind
 from tests.kernels import cuda_ops
 
 pytestmark = [

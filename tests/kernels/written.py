@@ -10,7 +10,7 @@ import noyau
 from noyau.kernels.call import call_kernel
 from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.op import Op
-from noyau.signatures.binding import bind
+from noyau.signatures.instances import bind
 
 
 def op_of(signature: str, parameters: str = "x", **said) -> Op:

@@ -5,8 +5,7 @@ import pytest
 
 from noyau.dtypes import DType
 from noyau.errors import SignatureError
-from noyau.signatures.binding import bind
-from noyau.signatures.instances import draw_inputs, integers_of, make, maker_text, usual_instance, usual_sizes
+from noyau.signatures.instances import bind, draw_inputs, integers_of, make, maker_text, usual_instance, usual_sizes
 from noyau.signatures.types import Family, parse
 
 

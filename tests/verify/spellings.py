@@ -17,7 +17,7 @@ from noyau.dtypes import DType
 from noyau.frontends.numpy.derived_ufuncs import noyau_function
 from noyau.ir.graph import Constant, Graph, Node
 from noyau.kernels.programs.generate import Specialization, generate
-from noyau.signatures.binding import bind
+from noyau.signatures.instances import bind
 
 Spelling = Callable[..., Any]
 # Near the constants of these functions, and of so few bits that every dtype has them: no spelling rounds its own.

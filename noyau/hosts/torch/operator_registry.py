@@ -16,8 +16,7 @@ from noyau.hosts.torch.tensors import device_of, dtype_of
 from noyau.ir.dims import Shape
 from noyau.ir.graph import Graph
 from noyau.ir.sizes import plan
-from noyau.signatures.binding import Bound, bind
-from noyau.signatures.instances import sizing_integers
+from noyau.signatures.instances import Bound, bind, sizing_integers
 from noyau.signatures.types import Signature, Value
 from noyau.text import free_name
 from noyau.toolchain.cache import digest

@@ -22,7 +22,7 @@ from noyau.kernels.trust import ineligible
 from noyau.kernels.user_kernel import UserKernel, choose_constants
 from noyau.ops.dispatch.choice import Winner, record
 from noyau.ops.op import Op
-from noyau.signatures.binding import Bound, bind
+from noyau.signatures.instances import Bound, bind
 from noyau.text import TextRecord, as_json
 from noyau.timing.verdict import spell_s
 

@@ -18,7 +18,7 @@ from noyau.ir.graph import Constant, Graph, Input, Map, Node, Reduce, View
 from noyau.jobs.bench.tasks import BenchTarget, Function
 from noyau.kernels.programs.generate import specialization_of, trace_reference
 from noyau.ops.op import Op
-from noyau.signatures.binding import bind
+from noyau.signatures.instances import bind
 
 _PACKAGES = {"torch.compile": "torch", "numexpr": "numexpr", "numba": "numba"}
 _REDUCTIONS = ("sum", "prod", "max", "min")

@@ -30,7 +30,7 @@ from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.dispatch.choice import REFERENCE, Choice, Selection, Selector
 from noyau.ops.dispatch.fast_entries import entry
 from noyau.ops.op import Op
-from noyau.signatures.binding import Bound, bind
+from noyau.signatures.instances import Bound, bind
 from noyau.signatures.types import Instance
 from noyau.timing.sides import Check, Contender, arrays_of, by_graph, by_reference, call_once, is_float
 

@@ -23,8 +23,15 @@ from noyau.kernels.reference import graph_of
 from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.op import Op
 from noyau.sanitizer.lint.arithmetic import situation_or_none
-from noyau.signatures.binding import bind
-from noyau.signatures.instances import draw_inputs, in_dtypes, sizes_of, sizing_integers, usual_instance, usual_sizes
+from noyau.signatures.instances import (
+    bind,
+    draw_inputs,
+    in_dtypes,
+    sizes_of,
+    sizing_integers,
+    usual_instance,
+    usual_sizes,
+)
 from noyau.signatures.types import Family, Instance, Signature
 from noyau.text import sizes_text
 from noyau.timing.sides import is_float

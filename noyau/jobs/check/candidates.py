@@ -31,7 +31,7 @@ from noyau.ops.op import Op
 from noyau.sanitizer.lint.constants import constants_of
 from noyau.sanitizer.records import WatchedRun
 from noyau.sanitizer.routes import KernelCase, is_watched, missing_extra, watch
-from noyau.signatures.binding import Bound, bind
+from noyau.signatures.instances import Bound, bind
 from noyau.signatures.types import Instance
 from noyau.text import count_text, sizes_text
 from noyau.toolchain.guard_zones import LAYOUTS, End, Guards, How

@@ -24,8 +24,7 @@ from noyau.kernels.programs.generate import Specialization, build, generate_from
 from noyau.kernels.reference import graph_of
 from noyau.ops.op import Op
 from noyau.ops.user_gradients import derive_by
-from noyau.signatures.binding import bind
-from noyau.signatures.instances import draw_inputs, in_dtypes, integers_of, make, usual_instance, usual_sizes
+from noyau.signatures.instances import bind, draw_inputs, in_dtypes, integers_of, make, usual_instance, usual_sizes
 from noyau.signatures.types import Family, Instance
 from noyau.text import several
 from noyau.verify.certificate import Certificate, Outcome

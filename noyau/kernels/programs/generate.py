@@ -27,8 +27,7 @@ from noyau.ir.graph import Constant, Contract, Graph, Input, Iota, Node, Scan, V
 from noyau.ir.loops import Kernel, Role, conditions_of, runs
 from noyau.kernels.programs.program import LibraryStep, Program, ProgramRunner, program, schedule_kernel
 from noyau.kernels.reference import Description, Reference
-from noyau.signatures.binding import Bound
-from noyau.signatures.instances import sizing_integers, usual_sizes
+from noyau.signatures.instances import Bound, sizing_integers, usual_sizes
 from noyau.signatures.types import Instance, Signature, Value
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.c.library import Native

@@ -27,7 +27,7 @@ from noyau.kernels.reference import Description, as_signed, runs_as_written
 from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.dispatch.choice import Explanation, Selection, Selector, explain_choice, explain_unsigned
 from noyau.ops.dispatch.fast_entries import Entry, Ones, entry, run
-from noyau.signatures.binding import Bound, bind, kind_of
+from noyau.signatures.instances import Bound, bind, kind_of
 from noyau.signatures.types import Signature, Term
 from noyau.text import collect
 

@@ -21,7 +21,7 @@ from noyau.kernels.programs.generate import BuiltKernel, BuiltProgram, Specializ
 from noyau.kernels.programs.program import KernelStep, ProgramRunner, StepRun
 from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.dispatch.choice import Choice, Selection
-from noyau.signatures.binding import TAKES
+from noyau.signatures.instances import TAKES
 from noyau.signatures.types import Family, Signature, Term, Value
 
 Array = np.ndarray

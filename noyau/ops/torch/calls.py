@@ -35,8 +35,7 @@ from noyau.ops.torch import graph_kernels
 from noyau.ops.torch.fast_entries import Entry, call_or_refuse, entry, refusal
 from noyau.ops.torch.graph_kernels import AutogradPlan, draw_op, record_directly, requires_of, with_derivatives
 from noyau.ops.user_gradients import derive_by
-from noyau.signatures.binding import Bound, bind
-from noyau.signatures.instances import sizing_integers
+from noyau.signatures.instances import Bound, bind, sizing_integers
 from noyau.signatures.types import Family, Term
 
 _SCHEMA = {bool: "bool", int: "SymInt", float: "float", str: "str", type(None): "int?"}  # of constants, by their type

@@ -42,7 +42,7 @@ def _script(wish: Mapping[str, Any]) -> int:
 
 def _kernel(wish: Mapping[str, Any]) -> int:
     from noyau.ops.op_files import load_ops
-    from noyau.signatures.binding import bind
+    from noyau.signatures.instances import bind
 
     with_lines()
     op = next(each for each in load_ops(wish["target"]) if each.name == wish["op"])

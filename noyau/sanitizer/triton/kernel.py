@@ -18,7 +18,7 @@ from noyau.sanitizer.access_map import AccessMap
 from noyau.sanitizer.records import WatchedRun
 from noyau.sanitizer.routes import KernelCase
 from noyau.sanitizer.triton.worker import interpreter_of
-from noyau.signatures.binding import Bound, bind
+from noyau.signatures.instances import Bound, bind
 
 if TYPE_CHECKING:
     from noyau.ops.op import Op

@@ -11,7 +11,7 @@ from noyau.errors import InputError, SignatureError
 from noyau.jobs.bench.autotune import search, variants
 from noyau.kernels.programs.generate import specialization_of
 from noyau.ops.dispatch.choice import recall_winners
-from noyau.signatures.binding import bind
+from noyau.signatures.instances import bind
 from noyau.timing.verdict import spell_s
 from noyau.toolchain import cache
 

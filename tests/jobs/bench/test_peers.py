@@ -8,7 +8,7 @@ from noyau.errors import InputError, MissingExtraError, UnsupportedError
 from noyau.jobs.bench import peers
 from noyau.jobs.bench.peers import named_peers, numexpr_text
 from noyau.kernels.programs.generate import specialization_of, trace_reference
-from noyau.signatures.binding import bind
+from noyau.signatures.instances import bind
 
 NAMES = {"exp", "sqrt", "maximum", "sum", "tanh"}
 

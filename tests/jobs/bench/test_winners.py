@@ -10,7 +10,7 @@ from noyau.jobs.bench.record import RETURNING
 from noyau.jobs.bench.winners import winner_of
 from noyau.kernels.programs.generate import specialization_of
 from noyau.ops.dispatch.choice import REFERENCE
-from noyau.signatures.binding import bind
+from noyau.signatures.instances import bind
 from noyau.toolchain import cache
 from tests.jobs.bench.samples import add_op, at
 

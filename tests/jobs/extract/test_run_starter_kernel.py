@@ -12,7 +12,7 @@ import noyau
 from noyau.jobs.extract.run import extract, start_of
 from noyau.kernels.call import library_of
 from noyau.ops.op_files import load_op
-from noyau.signatures.binding import bind
+from noyau.signatures.instances import bind
 from noyau.toolchain.c.library import Native
 from tests.jobs.extract.files import ENDS, embedded, normed
 from tests.small_models import NODE, model_of, value, written

@@ -11,7 +11,7 @@ from noyau.errors import SignatureError
 from noyau.kernels.call import library_of
 from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.op import Op
-from noyau.signatures.binding import bind
+from noyau.signatures.instances import bind
 from noyau.toolchain.c.library import Native
 from tests.kernels.written import attached, called, op_of
 

@@ -11,7 +11,7 @@ import pytest
 import noyau
 from noyau.compiler.lowering.input_layouts import INNER, PACKED, STRIDED, Layout, Order
 from noyau.kernels.programs.generate import Once, constants_key, fit_layouts, key_of, specialization_of
-from noyau.signatures.binding import bind
+from noyau.signatures.instances import bind
 from tests.ops.dispatch.ops import numbers, softmax_op
 
 

@@ -11,7 +11,7 @@ from noyau.kernels.cuda_grids import device_properties, where
 from noyau.kernels.triton.calls import TritonKernel, as_grid
 from noyau.kernels.triton.parameters import is_interpreted
 from noyau.kernels.user_kernel import GPU, choose_constants
-from noyau.signatures.binding import bind
+from noyau.signatures.instances import bind
 from tests.kernels import triton_ops
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

@@ -14,7 +14,7 @@ from noyau.compiler.lowering.input_layouts import Layout, layout_of
 from noyau.kernels.programs.generate import GeneratedProgram, Specialization, generate, specialization_of
 from noyau.ops.dispatch.choice import Selection, Selector
 from noyau.ops.op import Op
-from noyau.signatures.binding import bind
+from noyau.signatures.instances import bind
 
 
 def softmax_op() -> Op[..., Any]:

@@ -12,7 +12,7 @@ from noyau.kernels.programs import generate as programs_generate
 from noyau.kernels.programs.generate import specialization_of
 from noyau.ops.dispatch import choice
 from noyau.ops.dispatch.choice import Selector, Winner, record, text_digest
-from noyau.signatures.binding import bind
+from noyau.signatures.instances import bind
 from noyau.toolchain.c import compiler as c_compiler
 from tests.ops.dispatch.ops import choose, horner_op, linear_op, numbers, scale_op, softmax_op, turned_op
 

@@ -15,7 +15,7 @@ from noyau.hosts.numpy import c_library as numpy_c_library
 from noyau.kernels.programs import generate as programs_generate
 from noyau.kernels.programs.generate import key_of, specialization_of
 from noyau.ops.dispatch import choice
-from noyau.signatures.binding import bind
+from noyau.signatures.instances import bind
 from noyau.toolchain.c import compiler as c_compiler
 from tests.ops.dispatch.ops import choose, horner_op, numbers, softmax_op, turned_op
 

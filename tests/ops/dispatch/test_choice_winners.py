@@ -5,7 +5,7 @@ import pytest
 from noyau.kernels.programs.generate import specialization_of
 from noyau.ops.dispatch import choice
 from noyau.ops.dispatch.choice import Winner, bounds, recall_winners, record, text_digest, usual_text
-from noyau.signatures.binding import bind
+from noyau.signatures.instances import bind
 from noyau.toolchain import cache
 from tests.ops.dispatch.ops import numbers, scale_op, softmax_op
 

@@ -10,7 +10,7 @@ from noyau.hosts.numpy.fast_calls import MISS
 from noyau.kernels.programs.generate import build, generate, specialization_of
 from noyau.ops.dispatch.choice import Choice, Selection
 from noyau.ops.dispatch.fast_entries import arguments_of, entry, into, run
-from noyau.signatures.binding import bind
+from noyau.signatures.instances import bind
 from tests.ops.dispatch.ops import linear_op, numbers, scale_op, softmax_op
 
 COPY = """

@@ -15,7 +15,7 @@ from noyau.ops.dispatch.choice import Choice, Selection
 from noyau.ops.dispatch.fast_entries import arguments_of
 from noyau.ops.torch import fast_entries
 from noyau.ops.torch.fast_entries import entry, through_program
-from noyau.signatures.binding import bind
+from noyau.signatures.instances import bind
 from tests.kernels import triton_ops
 
 DEVICE = "cuda:0" if torch.cuda.is_available() else "cpu"

@@ -15,7 +15,7 @@ from noyau.kernels.user_kernel import Target, Usage
 from noyau.sanitizer.c.kernel import watch_together
 from noyau.sanitizer.records import WatchedRun
 from noyau.sanitizer.routes import KernelCase
-from noyau.signatures.binding import bind
+from noyau.signatures.instances import bind
 from noyau.signatures.types import parse
 
 _LANGUAGES = {".c": "c", ".cpp": "cpp", ".cu": "cuda"}

@@ -13,7 +13,7 @@ import pytest
 from noyau.ops.op import Op
 from noyau.sanitizer.c.kernel import watch_together
 from noyau.sanitizer.routes import KernelCase
-from noyau.signatures.binding import bind
+from noyau.signatures.instances import bind
 from tests.sanitizer.c.cases import told
 
 FOLDER = Path(__file__).parents[3] / "examples" / "defects"

@@ -13,7 +13,7 @@ from noyau.kernels.programs.generate import specialization_of
 from noyau.sanitizer.routes import KernelCase, is_watched
 from noyau.sanitizer.triton.kernel import watch_in_worker
 from noyau.sanitizer.triton.worker import end
-from noyau.signatures.binding import bind
+from noyau.signatures.instances import bind
 from tests.defects import watch_on
 
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from noyau.dtypes import DType
 from noyau.errors import SignatureError
 from noyau.ir.dims import Dim
-from noyau.signatures.binding import bind, describe
-from noyau.signatures.instances import USUAL_DTYPES, integers_of, make, unbound_names, usual_instance
+from noyau.signatures.instances import USUAL_DTYPES, bind, describe, integers_of, make, unbound_names, usual_instance
 from noyau.signatures.types import parse
 from tests.signatures.texts import NAMES, signatures
 
