@@ -16,8 +16,22 @@ from typing import Any
 import numpy as np
 
 from noyau.errors import CheckError, FindingKind
-from noyau.jobs.check.submissions.judgement import Answer, Fault, Truth, faults_of, passes, replays, unset_cells
-from noyau.jobs.check.submissions.problem import POISONS, Complaint, Problem, Status, Submission, TrialRecord, Verdict
+from noyau.jobs.check.submissions.problem import (
+    POISONS,
+    Answer,
+    Complaint,
+    Fault,
+    Problem,
+    Status,
+    Submission,
+    TrialRecord,
+    Truth,
+    Verdict,
+    faults_of,
+    passes,
+    replays,
+    unset_cells,
+)
 from noyau.jobs.check.submissions.process import read_results, run_job, write_results
 from noyau.jobs.command_line import Step
 from noyau.sanitizer.triton.worker import INTERPRETING

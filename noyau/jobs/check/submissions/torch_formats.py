@@ -20,10 +20,14 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from noyau.errors import InputError, RaisedError, UnsupportedError
-from noyau.hosts.torch.tensors import array_of
+from noyau.hosts.torch.tensors import array_of, from_torch, tensor_of
 from noyau.jobs.check.submissions.definitions import replaced_sizes
-from noyau.sanitizer.scripts.triton_host import EMPTY, GPU, mark_tensors
+from noyau.sanitizer.scripts.triton_host import EMPTY, GPU, is_marked, mark_tensors
+from noyau.verify.floats import move_ulps
 from noyau.workers.worker import spent_s
+
+NARROW = (torch.float16, torch.bfloat16, torch.float32)
+TO_NARROW = frozenset({"float", "half", "bfloat16"})  # methods that cast
 
 
 class Pace:
@@ -81,6 +85,42 @@ def with_tensors(data: Any, tensors: Sequence[torch.Tensor]) -> Any:
     leaves, shape = tree_flatten(data)
     waiting = iter(tensors)
     return tree_unflatten([next(waiting) if isinstance(each, torch.Tensor) else each for each in leaves], shape)
+
+
+def map_tensors(data: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """The nest with each tensor changed; it lies where it lay."""
+    pairs = [(change(each), is_marked(each)) for each in tensors_in(data)]
+    return with_tensors(data, [mark_tensors(each) if is_on_gpu else each for each, is_on_gpu in pairs])
+
+
+def clone_tensors(data: Any) -> Any:
+    return map_tensors(data, lambda each: each.detach().clone())
+
+
+def bytes_of(data: Any) -> list[bytes]:
+    return [array_of(each).tobytes() for each in tensors_in(data)]
+
+
+def move_floats(tensor: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
+    """The tensor with each float moved by an ulp or none."""
+    dtype = from_torch(tensor.dtype)
+    if dtype is None or not dtype.is_float:
+        return tensor.clone()
+    return tensor_of(move_ulps(np.asarray(array_of(tensor), order="C"), rng))
+
+
+class WideFloats(TorchFunctionMode):  # type: ignore[misc]
+    """Within, floats are of 64 bits, whatever is written: but those of 8 bits, which values are quantised to."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if getattr(func, "__name__", "") in TO_NARROW and args and isinstance(args[0], torch.Tensor):
+            return args[0].double()
+        result = func(*map(_wide, args), **{key: _wide(each) for key, each in (kwargs or {}).items()})
+        return result.double() if isinstance(result, torch.Tensor) and result.dtype in NARROW else result
+
+
+def _wide(each: Any) -> Any:
+    return torch.float64 if isinstance(each, torch.dtype) and each in NARROW else each
 
 
 def plain_arrays(results: Any) -> list[np.ndarray]:
@@ -356,3 +396,18 @@ _NUMBERS = {
 FORMATS: Mapping[str, Callable[[Mapping[str, Any], Path], Format]] = {
     "definitions": Definitions, "kernelbench": KernelBench, "gpu_mode": GpuMode, "backendbench": BackendBench,
 }  # fmt: skip
+
+
+def unread(format_of: Format, data: Any, native: Sequence[np.ndarray]) -> list[int]:
+    """The tensors whose values do not matter to the reference: a submission may write there."""
+    places = []
+    for at, tensor in enumerate(tensors_in(data)):
+        tensors = tensors_in(clone_tensors(data))
+        tensors[at] = mark_tensors(torch.zeros_like(tensor) if tensor.any() else torch.ones_like(tensor))
+        try:
+            results = plain_arrays(format_of.reference(with_tensors(data, tensors)))
+        except (RuntimeError, ValueError, IndexError, TypeError, AssertionError):
+            continue
+        if [each.tobytes() for each in results] == [each.tobytes() for each in native]:
+            places.append(at)
+    return places

@@ -116,7 +116,7 @@ FILLING = {
     "writes": (instead(PLAIN, ("out.copy_(x + y)", "open('../judged', 'w')")), Status.FORBIDDEN),
     "allocates": (instead(PLAIN, ("out.copy_(x + y)", "cache[0] = bytearray(1 << 40)")), Status.OUT_OF_MEMORY),
     "patches": (
-        "import numpy, torch\nimport noyau.jobs.check.submissions.judgement as j\n"
+        "import numpy, torch\nimport noyau.jobs.check.submissions.problem as j\n"
         "j.faults_of = lambda *_: []\nnumpy.array_equal = torch.equal = torch.allclose = lambda *_, **__: True\n"
         + instead(PLAIN, ("x + y", "x - y")),
         Status.WRONG,

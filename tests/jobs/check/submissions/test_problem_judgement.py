@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from noyau.errors import FindingKind
-from noyau.jobs.check.submissions.judgement import Answer, Truth, faults_of, passes, replays
-from noyau.jobs.check.submissions.problem import Status, Tolerance
+from noyau.jobs.check.submissions.problem import Answer, Status, Tolerance, Truth, faults_of, passes, replays
 
 X, Y = np.linspace(1, 2, 1000, dtype=np.float32), np.linspace(2, 3, 1000, dtype=np.float32)
 FACTS = {"changed": [], "unset": [], "unread": [], "aliases": []}
