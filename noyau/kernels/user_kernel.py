@@ -405,6 +405,12 @@ class LaunchConfig:
         return f"<<<{grid}, {block}{f', {self.shared_bytes}' if self.shared_bytes else ''}>>>"
 
 
+def short(extents: Three) -> str:
+    """Extents as one writes them: `4`, `(4, 2)`."""
+    axes = max((axis for axis, extent in enumerate(extents, 1) if extent != 1), default=1)
+    return str(extents[0] if axes == 1 else extents[:axes])
+
+
 def config_of(config: Any, where: str, shared_bytes: int = 0) -> LaunchConfig:
     """(grid, block) or (grid, block, bytes of shared memory) as a launch. SignatureError for anything else."""
     if not isinstance(config, tuple) or len(config) not in (2, 3):

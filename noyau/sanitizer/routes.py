@@ -36,7 +36,7 @@ _C_PACKAGES = {"elftools": "pyelftools", "tree_sitter": "tree-sitter", "tree_sit
 _C = Sanitizer("noyau.sanitizer.c.kernel", "check-c", _C_PACKAGES)
 SANITIZERS: Mapping[str, Sanitizer] = {
     "numba": Sanitizer("noyau.sanitizer.numba.kernel", "numba", {"numba": "numba"}),
-    "numba_cuda": Sanitizer("noyau.sanitizer.numba_cuda.kernel", "numba", {"numba": "numba"}),
+    "numba_cuda": Sanitizer("noyau.sanitizer.numba_cuda.launch", "numba", {"numba": "numba"}),
     "triton": Sanitizer("noyau.sanitizer.triton.kernel", "triton", {"triton": "triton", "torch": "torch"}),
     "c": _C,
     "cpp": _C,

@@ -351,7 +351,7 @@ def from_reference(op: Op[..., Any], languages: Collection[str] = ()) -> list[Fr
 def begin() -> None:
     """Load Numba and compile with it once, so that copies of this process need not."""
     if _is_there("numba"):
-        import_module("noyau.sanitizer.numba.generated")
+        import_module("noyau.sanitizer.numba.kernel")
         import_module("noyau.toolchain.numba.kernel").begin()
 
 
@@ -375,7 +375,7 @@ def is_interpreted() -> bool:
 RUNS: Mapping[str, Callable[[], bool]] = MappingProxyType(
     {"triton": has_gpu, "cuda": partial(has_cuda, "cuda.core"), "numba_cuda": partial(has_cuda, "numba")}
 )
-WATCHES = {name: f"noyau.sanitizer.{name}.generated" for name in ("numba", "numba_cuda")}
+WATCHES = {"numba": "noyau.sanitizer.numba.kernel", "numba_cuda": "noyau.sanitizer.numba_cuda.launch"}
 
 
 def _is_there(package: str) -> bool:

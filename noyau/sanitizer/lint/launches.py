@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from operator import itemgetter
 
-from noyau.kernels.user_kernel import GPU, Three
+from noyau.kernels.user_kernel import GPU, Three, short
 
 WARP, BLOCKS_MOST = 32, 32  # threads of a warp; blocks that a multiprocessor holds
 # Of a multiprocessor of compute capability 9.0: threads, registers, which warps get in units, bytes of shared memory.
@@ -145,9 +145,3 @@ def _of_residence(launch: LaunchFacts) -> Iterator[Advice]:
         message = f"{launch} runs in {waves + 1} waves of up to {wave} blocks, and the last one has {rest}"
         mend = f"launch a multiple of {wave} blocks, or as many as are at once, and loop with a stride of the grid"
         yield f"{message}: most multiprocessors wait for it", mend
-
-
-def short(extents: Three) -> str:
-    """Extents as one writes them: `4`, `(4, 2)`."""
-    axes = max((axis for axis, extent in enumerate(extents, 1) if extent != 1), default=1)
-    return str(extents[0] if axes == 1 else extents[:axes])

@@ -3,26 +3,38 @@
 from __future__ import annotations
 
 import ctypes
+import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from types import FunctionType, SimpleNamespace
 from typing import Any
 
 import numpy as np
+from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
 
-from noyau.errors import DeviceError, FindingKind, UnsupportedError
-from noyau.kernels.user_kernel import EXTENTS_MOST, Three, three
-from noyau.sanitizer.access_map import AccessMap, Writes, map_of_writes, place_in, thread_owner
+from noyau.dtypes import DType
+from noyau.errors import DeviceError, FindingKind, NoyauError, SignatureError, UnsupportedError
+from noyau.ir.loop_interpreter import bind_sizes
+from noyau.ir.loops import Kernel, Role
+from noyau.kernels.call import FunctionKernel, error_of
+from noyau.kernels.programs.generate import BuiltProgram
+from noyau.kernels.user_kernel import EXTENTS_MOST, GPU, Three, ask, python_function, short, three
+from noyau.sanitizer.access_map import AccessMap, TracingShadow, Writes, map_of_writes, place_in, thread_owner
 from noyau.sanitizer.engine import Shadow, root_of
-from noyau.sanitizer.lint.launches import short
+from noyau.sanitizer.lint.diagnostics import Diagnostic, warnings_of
+from noyau.sanitizer.lint.launches import LaunchFacts, advise, sm_count_in
 from noyau.sanitizer.numba_cuda.arrays import LaunchRecorder
 from noyau.sanitizer.numba_cuda.device import SimulatedDevice, conversion_of, stand_ins, word_of
 from noyau.sanitizer.numba_cuda.lockstep import LEFT_OUT, Lockstep
 from noyau.sanitizer.numba_cuda.rewrite import Twins
 from noyau.sanitizer.recording_array import ArrayRecord, TooManyError
-from noyau.sanitizer.records import Access, Observation, Route, WatchedRun, findings_of
+from noyau.sanitizer.records import Access, Observation, Route, Site, WatchedRun, findings_of, unwritten
+from noyau.sanitizer.routes import KernelCase
+from noyau.toolchain.numba.kernel import load, parameters_of
+from noyau.verify.findings import Finding
 
 BLOCK_MOST = 1024  # threads of a block, of every GPU since compute capability 2.0
 LANGUAGE = "numba_cuda"
@@ -218,3 +230,196 @@ def _uninitialised_text(observation: Observation, route: Route) -> str:
 
 
 MESSAGES = {FindingKind.DIVERGENT_BARRIER: _divergent, FindingKind.UNINITIALISED: _uninitialised_text}
+
+
+MOST = 30_000_000  # accesses of one launch
+SMALL = replace(GPU, sm_count=2, model="a GPU of 2 multiprocessors (assumed)")  # what `launch=` is asked for
+
+
+def lint_call(
+    launch: SimulatedLaunch,
+    function: Callable[..., Any],
+    op: str,
+    kernel: str,
+    place: str,
+    size: str,
+    *,
+    is_whole: bool,
+) -> list[Finding]:
+    """Warnings on a launch, at `place`. `is_whole`: its sizes are those that are meant, as a script's own; else only
+    what its threads did is judged."""
+    site, text = Site.at(place), ""
+    with suppress(OSError, TypeError):
+        text = inspect.getsource(python_function(function))
+    shapes = [launch.recorder.memories[number].shape for number in launch.arrays.values()]
+    shape, sm_count = max(shapes, key=math.prod, default=()), sm_count_in(site.file) if is_whole else 0
+    facts = LaunchFacts(launch.configuration.grid, launch.configuration.block, shape, text, launch.idle, sm_count)
+    advice = [each for each in advise(facts) if is_whole or "touch nothing" in each[0]]
+    remarks = [Diagnostic(FindingKind.LAUNCH, site.file, site.line, *each, kernel, size) for each in advice]
+    return warnings_of(remarks, op, kernel, "numba_cuda")
+
+
+def watch(case: KernelCase, maps: list[AccessMap] | None = None) -> WatchedRun:
+    """The kernel on its arrays, launched as it says, watched; a map of it is put into `maps`.
+
+    UnsupportedError where it cannot be; SignatureError where it says no launch; RaisedError where a thread raises."""
+    kernel, function, ends = case.kernel, case.kernel.function, (case.kernel.target.op, case.kernel.name, case.size)
+    assert function is not None
+    run, outputs = FunctionKernel(kernel, case.instance, case.constants), case.zero_outputs()
+    before = run.prepare([np.array(each) for each in case.arrays], outputs)
+    arguments = _arguments(run, before, outputs)
+    traced = None if maps is None else TracingShadow()
+    try:
+        configuration = configuration_of(_launch_of(run, before, outputs))
+        launch = launch_kernel(function, configuration, arguments, MOST, traced)
+    except DeviceError as refusal:
+        op, name, size = ends
+        finding = Finding(op, name, kernel.language, FindingKind.LAUNCH, kernel.place, size, str(refusal))
+        return WatchedRun((finding,), 0)
+    except (NoyauError, KeyboardInterrupt):
+        raise
+    except Exception as fault:
+        raise error_of(kernel.title, fault) from fault
+    watched = launch.report_run(*ends)
+    if launch.is_cut:  # what it would have written is not known
+        return replace(watched, notes=(f"ended after {MOST} accesses",))
+    findings = [*watched.findings, *_unwritten(launch, arguments, case)]
+    if callable(kernel.usage.launch):  # else its grid is for sizes that this one is not
+        findings += lint_call(launch, function, ends[0], ends[1], kernel.place, case.size, is_whole=False)
+    if maps is not None and traced is not None:
+        maps.append(launch.access_map(kernel.title, traced))
+    notes = f"launched: {launch.configuration}", *launch.notes
+    return replace(watched, findings=tuple(findings), notes=notes, outputs=tuple(run.results(before, outputs)))
+
+
+def _launch_of(run: FunctionKernel, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> Any:
+    kernel, launch = run.kernel, run.kernel.usage.launch
+    if callable(launch):
+        launch = ask(launch, {**run.offers(arrays, outputs), "device": SMALL}, f"launch= of {kernel.title}")
+    if launch is None or isinstance(launch, str):
+        raise SignatureError(f"{kernel.title} needs launch=(grid, block), or a function that gives them")
+    return launch
+
+
+def _arguments(
+    run: FunctionKernel, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
+) -> list[WatchedArgument]:
+    """The arguments, arrays by the names that the op gives them, else by those of the kernel's parameters."""
+    positional, by_name = run.arguments(arrays, outputs)
+    unset, terms = run.unset(arrays, outputs), (*run.instance.inputs, *run.instance.outputs)
+    ends = {id(array): term.name for term, array in zip(terms, (*arrays, *outputs), strict=True)}
+    assert run.kernel.function is not None
+    parameters = inspect.signature(python_function(run.kernel.function)).parameters
+    values = [(ends.get(id(a), name), a) for name, a in zip(parameters, (*positional, *by_name.values()), strict=False)]
+    return [WatchedArgument(name, value, name not in unset) for name, value in values]
+
+
+def _unwritten(launch: SimulatedLaunch, arguments: Sequence[WatchedArgument], case: KernelCase) -> list[Finding]:
+    kernel, recorder = case.kernel, launch.recorder
+    unset = sorted({each.name for each in arguments if not each.is_set} & launch.arrays.keys())
+    memories = {launch.arrays[name]: recorder.memories[launch.arrays[name]] for name in unset}
+    route = launch.route(kernel.target.op, kernel.name, case.size)
+    nobody = f"no thread of {launch.configuration} writes"
+    return unwritten(memories, recorder.shadow.unwritten, nobody, Site.at(kernel.place), route)
+
+
+def call(function: Any, args: Sequence[Any], launch: Any, size: str, op: str) -> tuple[WatchedRun, Any]:
+    """As sanitizer/routes.py has it. SignatureError without a launch, or for another number of arguments; DeviceError
+    for a launch that no GPU takes."""
+    plain = python_function(function)
+    name, names = plain.__name__, list(inspect.signature(plain).parameters)
+    if launch is None:
+        raise SignatureError(f"{name} needs a launch: noyau.check({name}, args, launch=(grid, block))")
+    if len(args) != len(names):
+        raise SignatureError(f"{name} takes {', '.join(names)}; it was given {len(args)} arguments")
+    configuration = configuration_of(launch)
+    arguments = [WatchedArgument(each, _on_host(value)) for each, value in zip(names, args, strict=True)]
+    try:
+        run = launch_kernel(plain, configuration, arguments, MOST, goes_on=True)
+    except (NoyauError, KeyboardInterrupt):
+        raise
+    except Exception as fault:
+        raise error_of(name, fault) from fault
+    return run.report_run(op, name, f"{size}; launched {configuration}"), None
+
+
+def _on_host(value: Any) -> Any:
+    """An array of NumPy, where an array of the simulator stands."""
+    array: Any = value._ary if isinstance(value, FakeCUDAArray) else value
+    return array if isinstance(array, np.ndarray) or not hasattr(array, "copy_to_host") else array.copy_to_host()
+
+
+Array = np.ndarray
+
+
+def watch_generated(program: BuiltProgram, arrays: Sequence[Array], op: str, name: str, size: str) -> WatchedRun:
+    """Each kernel of a program, on arrays as it wants them. UnsupportedError where a launch cannot be watched."""
+    text, kernels = program.generated.text, program.generated.program.kernels
+    calls = [SimulatedCall(load(text)[1], kernel) for kernel in kernels]
+    built: Any = tuple(calls)
+    results = replace(program, kernels=built).run(arrays, lambda call, inputs: call(*inputs))
+    findings = [finding for call in calls for finding in call.findings(op, name, size)]
+    runs = [run for call in calls for run in call.runs]
+    accesses, is_cut = sum(run.recorder.shadow.accesses for run in runs), any(run.is_cut for run in runs)
+    return WatchedRun(tuple(findings), accesses, outputs=None if is_cut else tuple(results), is_cut=is_cut)
+
+
+class SimulatedCall:
+    """One call of the function of the host of a kernel: `runs`, its launches; `memory`, its outputs and scratch, and
+    masks of the cells that are written, by the identity of the array."""
+
+    def __init__(self, names: dict[str, Any], kernel: Kernel) -> None:
+        self.kernel, self.names, self.runs = kernel, names, list[SimulatedLaunch]()
+        self.memory, self.written = list[Array](), dict[int, Array]()
+
+    def __call__(self, *arrays: Array) -> list[Array]:
+        sizes, ends = bind_sizes(self.kernel, list(arrays), {}), self.kernel.of(Role.OUTPUT)
+        shapes = (tuple(int(dim.evaluate(sizes)) for dim in buffer.shape) for buffer in ends)
+        outputs = [self.unset(shape, buffer.dtype.numpy) for shape, buffer in zip(shapes, ends, strict=True)]
+        numbers = range(len(self.kernel.launches))
+        launches = {name: _Kernel(self, self.names[name]) for name in (f"{self.kernel.name}_{n}" for n in numbers)}
+        scope = {**self.names, **launches, "cuda": SimpleNamespace(device_array=self.unset)}
+        inputs = [array.view(np.uint16) if array.dtype == DType.BF16.numpy else array for array in arrays]
+        FunctionType(self.names[self.kernel.name].__code__, scope, argdefs=(0,))(*inputs, *outputs)
+        return [output.view(buffer.dtype.numpy) for output, buffer in zip(outputs, ends, strict=True)]
+
+    def unset(self, shape: tuple[int, ...], dtype: Any, stream: int = 0) -> Array:
+        """An array of which no cell is written yet."""
+        self.memory.append(array := np.zeros(shape, np.uint16 if dtype == DType.BF16.numpy else dtype))
+        self.written[id(array)] = np.zeros(shape, np.bool_)
+        return array
+
+    def launch(self, function: Any, launch: Any, *values: Any) -> None:
+        """Run a kernel in the place of a launch, and note what it has written."""
+        is_set = [not isinstance(each, Array) or self.written.get(id(root_of(each)), True) for each in values]
+        ends = zip(parameters_of(function.py_func), values, is_set, strict=True)
+        arguments = [WatchedArgument(*each) for each in ends]
+        self.runs.append(run := launch_kernel(function, configuration_of(launch), arguments, MOST))
+        for each in arguments:
+            if isinstance(each.is_set, np.ndarray):
+                mask = run.recorder.written_elements(run.arrays[each.name])
+                each.is_set[...] |= mask.reshape(each.is_set.shape)
+
+    def findings(self, op: str, name: str, size: str) -> Iterator[Finding]:
+        """The findings of its launches; and of cells of outputs that none has written."""
+        yield from (finding for run in self.runs for finding in run.report_run(op, name, size).findings)
+        code = self.names[self.kernel.name].__code__
+        for output in self.memory[: len(self.kernel.of(Role.OUTPUT))]:
+            missed = np.flatnonzero(~self.written[id(output)])
+            run = next((run for run in self.runs if id(output) in run.recorder.roots), None)
+            if missed.size and run is not None:
+                number = run.recorder.roots[id(output)].memory
+                place = Site.at(f"{code.co_filename}:{code.co_firstlineno}")
+                holes = {number: (missed.size, int(missed[0]))}
+                memories, nobody = {number: run.recorder.memories[number]}, f"no thread of {run.configuration} writes"
+                yield from unwritten(memories, holes.__getitem__, nobody, place, run.route(op, name, size))
+
+
+class _Kernel:
+    """A kernel as the function of the host finds it: in its brackets stands a launch, then it is called."""
+
+    def __init__(self, call: SimulatedCall, function: Any) -> None:
+        self.call, self.function = call, function
+
+    def __getitem__(self, launch: Any) -> Callable[..., None]:
+        return partial(self.call.launch, self.function, launch)

@@ -30,8 +30,7 @@ from noyau.kernels.call import error_of
 from noyau.kernels.user_kernel import python_function
 from noyau.sanitizer.engine import cells_of, root_of
 from noyau.sanitizer.numba_cuda import launch as launches
-from noyau.sanitizer.numba_cuda.kernel import MOST, lint_call
-from noyau.sanitizer.numba_cuda.launch import LANGUAGE, SimulatedLaunch, WatchedArgument
+from noyau.sanitizer.numba_cuda.launch import LANGUAGE, MOST, SimulatedLaunch, WatchedArgument, lint_call
 from noyau.sanitizer.scripts.fakes import patch
 from noyau.sanitizer.scripts.numba_host import WORDS, in_numpy, lend, stood_in
 from noyau.sanitizer.scripts.record import ScriptSession, describe_shapes, is_counted, place_of

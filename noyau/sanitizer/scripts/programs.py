@@ -21,7 +21,7 @@ from noyau.sanitizer.c.debug_info import LineTable
 from noyau.sanitizer.c.kernel import plans_for
 from noyau.sanitizer.c.reports import ReportContext, findings_of_runs, kernel_name_at, maps_of, site_of, source_of
 from noyau.sanitizer.c.run import LaunchRecord, RunResult, part_watched, run_whole
-from noyau.sanitizer.lint.c_clocks import diagnose_clocks
+from noyau.sanitizer.lint.clocks import diagnose_c_clocks
 from noyau.sanitizer.lint.diagnostics import Diagnostic, warnings_of
 from noyau.sanitizer.lint.idle_lines import idle_lines_of_functions
 from noyau.sanitizer.lint.launches import LaunchFacts, advise
@@ -232,7 +232,7 @@ def unseen_of(runs: Sequence[RunResult], lines: LineTable, context: ReportContex
 
 def _clocks(path: Path, text: str, language: str) -> tuple[Finding, ...]:
     """Warnings on clocks of the host that do not wait for a launch."""
-    remarks = diagnose_clocks(text, str(path)) if LANGUAGES[language].on_gpu else []
+    remarks = diagnose_c_clocks(text, str(path)) if LANGUAGES[language].on_gpu else []
     return tuple(warnings_of(remarks, path.name, "", language))
 
 

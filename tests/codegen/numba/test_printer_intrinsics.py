@@ -9,7 +9,7 @@ from noyau.codegen.numba import printer
 from noyau.codegen.numba import printer as numba_printer
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.schedules.cpu.strategy_choice import schedule
-from noyau.sanitizer.numba.generated import plainly
+from noyau.sanitizer.numba.kernel import plainly
 from noyau.toolchain.numba.kernel import NumbaKernel, load
 from tests.codegen.numba_kernels import compiled, kernel_of
 from tests.compiler.schedules.groups import lowered, transposed

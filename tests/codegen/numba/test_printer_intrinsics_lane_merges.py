@@ -12,7 +12,7 @@ from noyau.codegen.numba import printer
 from noyau.codegen.numba.printer import merge_words
 from noyau.compiler.schedules.cpu.folds import State, halves
 from noyau.dtypes import DType
-from noyau.sanitizer.numba.generated import plainly
+from noyau.sanitizer.numba.kernel import plainly
 from noyau.toolchain.numba.kernel import load
 
 IMPORTS = """\

@@ -16,7 +16,7 @@ from noyau.codegen.numba_cuda import printer
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.passes.normal_form import normalise
 from noyau.compiler.schedules.gpu.blocks import in_threads
-from noyau.sanitizer.numba_cuda.generated import SimulatedCall
+from noyau.sanitizer.numba_cuda.launch import SimulatedCall
 from noyau.toolchain.numba.kernel import load
 from tests.codegen.kernels import GOLDEN, LAYOUTS, MORE
 from tests.compiler.schedules.groups import inputs_of

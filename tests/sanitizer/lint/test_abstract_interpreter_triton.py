@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from noyau.sanitizer.lint.abstract_interpreter import Walk
-from noyau.sanitizer.lint.arithmetic import phantom
-from noyau.sanitizer.lint.dialects import Triton
+from noyau.sanitizer.lint.arithmetic import Triton, phantom
 from noyau.sanitizer.lint.values import Float, Interval
 
 ROWS, COLS = 100_000, 50_000

@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from noyau.sanitizer.numba.generated import plainly
-from noyau.sanitizer.numba.kernel import Watching
+from noyau.sanitizer.numba.kernel import Watching, plainly
 from noyau.sanitizer.recording_array import Recorder
 
 FOLDER = Path(__file__).resolve().parents[2] / "golden" / "numba"

@@ -16,7 +16,7 @@ from noyau.ir.loop_interpreter import run
 from noyau.ir.loop_verifier import check
 from noyau.ir.loops import Axis, Loop
 from noyau.ir.walk import every_statement, on_threads
-from noyau.sanitizer.numba_cuda.generated import SimulatedCall
+from noyau.sanitizer.numba_cuda.launch import SimulatedCall
 from noyau.toolchain.numba.kernel import load
 from tests.codegen.kernels import GOLDEN
 from tests.compiler.schedules.groups import assert_keeps, reduced, scattered, scattered_cells

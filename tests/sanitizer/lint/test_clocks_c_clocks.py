@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from noyau.sanitizer.lint.c_clocks import diagnose_clocks
+from noyau.sanitizer.lint.clocks import diagnose_c_clocks
 
 HEAD = """
 #include "common.h"
@@ -90,7 +90,7 @@ def told(body):
         for number, line in enumerate(text.splitlines(), 1)
         for word in re.findall(r"// (launched|called|clock)$", line)
     }
-    return diagnose_clocks(text, "prog.cu"), marks
+    return diagnose_c_clocks(text, "prog.cu"), marks
 
 
 @pytest.mark.parametrize("name", TIMED)

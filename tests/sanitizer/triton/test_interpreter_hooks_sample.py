@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 
 from noyau.sanitizer.triton import run
-from noyau.sanitizer.triton.sample import LaunchSample
+from noyau.sanitizer.triton.interpreter_hooks import LaunchSample
 
 
 def chosen(grid, accesses_of, most, width=31, is_ordered=False):

@@ -12,7 +12,7 @@ import noyau
 from noyau.dtypes import DType
 from noyau.errors import FindingKind
 from noyau.kernels.programs.generate import BuiltProgram
-from noyau.sanitizer.numba_cuda.generated import watch_generated
+from noyau.sanitizer.numba_cuda.launch import watch_generated
 
 
 @noyau.op("f32[rows, n] -> out: f32[rows, n]")

@@ -5,8 +5,7 @@ import pytest
 from numba import cuda, float32
 
 import noyau
-from noyau.sanitizer.numba_cuda.kernel import lint_call
-from noyau.sanitizer.numba_cuda.launch import WatchedArgument, configuration_of, launch_kernel
+from noyau.sanitizer.numba_cuda.launch import WatchedArgument, configuration_of, launch_kernel, lint_call
 from tests.defects import watch_on
 from tests.sanitizer.numba_cuda.tutorials import TUTORIALS
 
