@@ -23,8 +23,9 @@ import numpy as np
 from noyau.compiler.passes.cleanup import drop_unused
 from noyau.compiler.passes.rewrite import Change, Rebuilder, rebuild, through_views
 from noyau.dtypes import DType
+from noyau.ir.builder import GraphBuilder
 from noyau.ir.dims import indices, never_negative
-from noyau.ir.graph import Constant, Gather, Graph, Iota, Map, Node, Reduce, Select, View, constant
+from noyau.ir.graph import Constant, Contract, Gather, Graph, Iota, Map, Node, Reduce, Select, View, constant
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import OPERATORS, Fact, has
 
@@ -370,3 +371,22 @@ def _holds(wide: DType, narrow: DType) -> bool:
     if wide.is_float and narrow.kind in ("int", "uint"):
         return bool(ml_dtypes.iinfo(narrow.numpy).bits <= ml_dtypes.finfo(wide.numpy).nmant + 1)
     return bool(np.can_cast(narrow.numpy, wide.numpy, "safe"))
+
+
+def products_as_sums(graph: Graph) -> Graph:
+    """The graph with each product of matrices as a sum of products of cells: where no library is, kernels have them."""
+    build = GraphBuilder()
+    build.by_name |= {node.output: node for node in graph.nodes}  # no fresh value has one of these names
+    for node in graph.nodes:
+        if not isinstance(node.kind, Contract):
+            build.add(node)
+            continue
+        inputs, output = node.kind.equation.split("->")
+        operands = [(term, build.by_name[name]) for term, name in zip(inputs.split(","), node.inputs, strict=True)]
+        extents = {letter: dim for term, each in operands for letter, dim in zip(term, each.shape, strict=True)}
+        letters = output + "".join(sorted({*extents} - {*output}))
+        shape = tuple(extents[letter] for letter in letters)
+        factors = [build.broadcast_in_dim(each, shape, list(map(letters.index, term))) for term, each in operands]
+        total = build.reduce("sum", build.call("multiply", *factors), range(len(output), len(letters)))
+        build.add(Node(node.output, Map("identity"), (total.output,), node.dtype, node.shape))
+    return replace(graph, nodes=tuple(build.nodes))

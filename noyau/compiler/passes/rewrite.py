@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import Any
+
+import numpy as np
 
 from noyau.ir.dims import Dim, Shape, indices
-from noyau.ir.graph import Gather, Graph, Iota, Kind, Lookup, Node, Scatter, Select, View, dims_of
+from noyau.ir.graph import Constant, Gather, Graph, Input, Iota, Kind, Lookup, Node, Scatter, Select, View, dims_of
+from noyau.ir.sizes import bind
 
 Change = Iterable[Node] | str  # of a node: the nodes that it becomes, or the value that stands for it
 
@@ -117,3 +121,17 @@ def sizes_in_order(graph: Graph) -> tuple[str, ...]:
     alone = [str(dim) for dim in dims if len(dim.names) == 1 and str(dim) in dim.names]
     within = [name for dim in dims for name in sorted(dim.names)]
     return tuple(name for name in dict.fromkeys([*alone, *within]) if not name.startswith("#"))
+
+
+def bind_graph(graph: Graph, others: Mapping[str, Any], sizes: Mapping[str, int]) -> Graph:
+    """The graph with arrays for the inputs that have no rows, and with numbers for sizes, those of the arrays too."""
+    nodes = [node for node in graph.inputs if node.output in others]
+    names = [node.output for node in nodes]
+    numbers = {**bind([node.shape for node in nodes], [np.shape(others[name]) for name in names], names), **sizes}
+
+    def change(node: Node) -> Node:
+        is_known = node.output in others and isinstance(node.kind, Input)
+        kind = Constant(np.asarray(others[node.output], node.dtype.numpy)) if is_known else node.kind
+        return with_dims(replace(node, kind=kind), lambda dim: dim.replace(numbers))
+
+    return replace(graph, nodes=tuple(map(change, graph.nodes)), demands=())

@@ -15,10 +15,12 @@ import numpy as np
 
 from noyau.codegen.language import GENERATIONS
 from noyau.compiler.lowering.input_layouts import PACKED
+from noyau.compiler.passes.algebra import products_as_sums
+from noyau.compiler.passes.rewrite import bind_graph
 from noyau.dtypes import DType
 from noyau.engines.derived import OpReduction, RowPlan
 from noyau.engines.laws import is_near
-from noyau.engines.sql.kernel_reduction import bind_graph, graphs_of, is_whole_sum, products_as_sums
+from noyau.engines.sql.kernel_reduction import graphs_of, is_whole_sum
 from noyau.errors import CheckError, InputError, SignatureError, UnsupportedError
 from noyau.ir.dims import Dim
 from noyau.ir.graph import Constant

@@ -4,24 +4,23 @@ last part says whether a sum has overflowed: kernels wrap around."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from functools import partial, reduce
 from typing import Any
 
 import numpy as np
 
+from noyau.compiler.passes.algebra import products_as_sums
 from noyau.compiler.passes.cleanup import drop_unused
-from noyau.compiler.passes.rewrite import with_dims
+from noyau.compiler.passes.rewrite import bind_graph
 from noyau.dtypes import DType
 from noyau.engines.derived import ChunkKernels, OpReduction, state_dtypes
 from noyau.engines.reduction import Reduction, overflow
 from noyau.errors import UnsupportedError
 from noyau.ir.builder import GraphBuilder
 from noyau.ir.dims import Dim
-from noyau.ir.graph import Constant, Contract, Graph, Input, Iota, Map, Node, Scatter
+from noyau.ir.graph import Graph, Iota, Map, Node, Scatter
 from noyau.ir.monoids import Monoid
-from noyau.ir.sizes import bind
 
 
 class KernelReduction(Reduction):
@@ -49,20 +48,6 @@ class KernelReduction(Reduction):
             raise overflow(self.kernels[0].name, self.sums[0])
         results = self.kernels[2]((*parts, np.array(state[0])))
         return results[0][()] if len(results) == 1 else tuple(results)
-
-
-def bind_graph(graph: Graph, others: Mapping[str, Any], sizes: Mapping[str, int]) -> Graph:
-    """The graph with arrays for the inputs that have no rows, and with numbers for sizes, those of the arrays too."""
-    nodes = [node for node in graph.inputs if node.output in others]
-    names = [node.output for node in nodes]
-    numbers = {**bind([node.shape for node in nodes], [np.shape(others[name]) for name in names], names), **sizes}
-
-    def change(node: Node) -> Node:
-        is_known = node.output in others and isinstance(node.kind, Input)
-        kind = Constant(np.asarray(others[node.output], node.dtype.numpy)) if is_known else node.kind
-        return with_dims(replace(node, kind=kind), lambda dim: dim.replace(numbers))
-
-    return replace(graph, nodes=tuple(map(change, graph.nodes)), demands=())
 
 
 def graphs_of(one: OpReduction) -> tuple[Graph, Graph, Graph]:
@@ -125,25 +110,6 @@ def _strays(build: GraphBuilder, total: Node, wide: Node) -> Node:
     distance = build.call("abs", build.call("subtract", wide, build.cast(total, DType.F64)))
     limit = build.constant(2.0 ** (8 * total.dtype.bytes - 2), DType.F64)
     return build.reduce("any", build.call("greater", distance, limit), range(len(total.shape)))
-
-
-def products_as_sums(graph: Graph) -> Graph:
-    """The graph with each product of matrices as a sum of products of cells: where no library is, kernels have them."""
-    build = GraphBuilder()
-    build.by_name |= {node.output: node for node in graph.nodes}  # no fresh value has one of these names
-    for node in graph.nodes:
-        if not isinstance(node.kind, Contract):
-            build.add(node)
-            continue
-        inputs, output = node.kind.equation.split("->")
-        operands = [(term, build.by_name[name]) for term, name in zip(inputs.split(","), node.inputs, strict=True)]
-        extents = {letter: dim for term, each in operands for letter, dim in zip(term, each.shape, strict=True)}
-        letters = output + "".join(sorted({*extents} - {*output}))
-        shape = tuple(extents[letter] for letter in letters)
-        factors = [build.broadcast_in_dim(each, shape, list(map(letters.index, term))) for term, each in operands]
-        total = build.reduce("sum", build.call("multiply", *factors), range(len(output), len(letters)))
-        build.add(Node(node.output, Map("identity"), (total.output,), node.dtype, node.shape))
-    return replace(graph, nodes=tuple(build.nodes))
 
 
 def _finish(one: OpReduction, before: Graph, after: Graph) -> Graph:
