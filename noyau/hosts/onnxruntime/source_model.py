@@ -19,7 +19,7 @@ from noyau.errors import InputError, ModelError
 from noyau.frontends import onnx as frontend
 from noyau.frontends.onnx_messages import every_node, subgraphs
 from noyau.hosts.onnxruntime.bodies import Body, laid_flat, loosen_loops
-from noyau.hosts.onnxruntime.model_files import Provenance, provenance_of, take_apart
+from noyau.hosts.onnxruntime.model_files import Provenance, library_path, library_state, provenance_of, take_apart
 from noyau.hosts.onnxruntime.runs import run_bodies
 from noyau.hosts.onnxruntime.sessions import OPTIMIZED as OPTIMIZED_FILE
 from noyau.hosts.onnxruntime.sessions import open_session
@@ -97,6 +97,21 @@ class SourceModel:
             for number, position in enumerate(body.operators):
                 labels[position] = f"{body.prefix}{self.operators[position]}#{number}"
         return tuple(labels)
+
+    @property
+    def origin(self) -> str:
+        """The origin of a model that noyau has written, and whether its library is beside it; else ""."""
+        provenance, path = self.written, self.path
+        if provenance is None:
+            return ""
+        library = f"its library {library_path(path).name}: {library_state(path, provenance)}"
+        facts = [
+            f"written by noyau {provenance.version} for {provenance.target}",
+            f"from a model of SHA-256 {provenance.source_sha256}",
+            library * bool(provenance.library_sha256),
+            "its kernels are taken apart here",
+        ]
+        return printable("; ".join(filter(None, facts)))
 
     def locate(self, kernel: PlannedKernel) -> PlannedKernel:
         """The kernel with the body of its first place before what it replaces."""

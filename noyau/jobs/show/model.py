@@ -15,7 +15,6 @@ from noyau.codegen.plan import Plan, PlannedKernel, kernel_named, plan, spell
 from noyau.compiler.partition.cut import Cut, Partition
 from noyau.errors import BuildError, InputError
 from noyau.hosts.onnxruntime.activations import Activations
-from noyau.hosts.onnxruntime.model_files import library_path, library_state
 from noyau.hosts.onnxruntime.path_ends import Between
 from noyau.hosts.onnxruntime.source_model import SourceModel, open_model
 from noyau.hosts.onnxruntime.subgraph import cut_of
@@ -142,18 +141,4 @@ def show(path: str | Path, *, target: str = "native", between: Between | None = 
     cut, level = cut_of(original, between), c_compiler.resolve_target(target)
     plans = installable(plan(cut.groups, original.operators, level), original.model, original.folder)
     plans = replace(plans, kernels=tuple(map(original.locate, plans.kernels)))
-    return ShownModel(original.name, original.labels, cut, plans, level, origin(original), original)
-
-
-def origin(original: SourceModel) -> str:
-    """Origin of a model, where noyau has written it, and whether its library is beside it; else ""."""
-    provenance, path = original.written, original.path
-    if provenance is None:
-        return ""
-    facts = [
-        f"written by noyau {provenance.version} for {provenance.target}",
-        f"from a model of SHA-256 {provenance.source_sha256}",
-        f"its library {library_path(path).name}: {library_state(path, provenance)}" * bool(provenance.library_sha256),
-        "its kernels are taken apart here",
-    ]
-    return printable("; ".join(filter(None, facts)))
+    return ShownModel(original.name, original.labels, cut, plans, level, original.origin, original)
