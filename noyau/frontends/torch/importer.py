@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
+import numpy as np
 import torch
 from torch import fx
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -16,8 +18,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.torch import calculations, gathers, pieces, views  # noqa: F401
-from noyau.frontends.torch.sites import ATEN, AtenSite, Made, evaluator
-from noyau.frontends.torch.tensors import cells_of, dim_of, dtype_of, shape_from
+from noyau.frontends.torch.sites import ATEN, AtenSite, Made
+from noyau.frontends.torch.tensors import Array, as_array, as_tensor, cells_of, dim_of, dtype_of, shape_from
 from noyau.ir.builder import GraphBuilder
 from noyau.ir.dims import Dim, indices, shape_of
 from noyau.ir.graph import Constant, Graph, Input, Node, Opaque, Part
@@ -276,3 +278,28 @@ class _GraphImporter:
         made_by = {names.get(value, value): name for value, name in self.made_by.items()}
         results = {name: tuple(names.get(each, each) for each in values) for name, values in self.results.items()}
         return ImportedGraph(graph, made_by, self.opaque, self.sizes, results, self.demands)
+
+
+def evaluator(node: fx.Node, operands: Sequence[Node], values: dict[fx.Node, Made]) -> Callable[..., tuple[Array, ...]]:
+    """The operator as a function of its tensors' arrays; wider floats are narrowed: torch has one kernel a dtype."""
+    function: Any = node.target
+    places = {name.output: at for at, name in enumerate(operands)}
+
+    def evaluate(*arrays: Array) -> tuple[Array, ...]:
+        pairs = zip(operands, map(np.shape, arrays), strict=True)
+        extents = [pair for operand, shape in pairs for pair in zip(operand.shape, shape, strict=True)]
+        sizes = {str(dim): extent for dim, extent in extents if dim == Dim.of(str(dim))}
+
+        def tensor(argument: fx.Node) -> Any:
+            value = values[argument]
+            if isinstance(value, Node):
+                return as_tensor(np.asarray(arrays[places[value.output]]), value.dtype)
+            if argument.op == "get_attr":
+                return attrgetter(argument.target)(argument.graph.owning_module)
+            assert isinstance(value, Dim), argument
+            return int(value.evaluate(sizes))
+
+        result = function(*fx.node.map_arg(node.args, tensor), **fx.node.map_arg(node.kwargs, tensor))
+        return tuple(as_array(each) for each in (result if isinstance(result, tuple | list) else (result,)))
+
+    return evaluate

@@ -1,19 +1,17 @@
-"""One ATen operator being imported: its operands as values, the nodes that it emits, or torch itself in their place."""
+"""One ATen operator being imported: its operands as values, the nodes that it emits."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import Any, TypeAlias
 
-import numpy as np
 import torch
 from torch import fx
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.torch.tensors import Array, as_array, as_tensor, dim_of, dtype_of, shape_from, unsupported_cells
+from noyau.frontends.torch.tensors import dim_of, dtype_of, shape_from, unsupported_cells
 from noyau.ir.builder import GraphBuilder
 from noyau.ir.dims import Dim, Shape
 from noyau.ir.graph import Node
@@ -123,28 +121,3 @@ def _plain(fake: Any) -> Any:
     if isinstance(fake, torch.Tensor):
         return torch.empty([1] * (fake.dim() > 0), dtype=fake.dtype, device="meta")
     return 0 if isinstance(fake, torch.SymInt) else fake
-
-
-def evaluator(node: fx.Node, operands: Sequence[Node], values: dict[fx.Node, Made]) -> Callable[..., tuple[Array, ...]]:
-    """The operator as a function of its tensors' arrays; wider floats are narrowed: torch has one kernel a dtype."""
-    function: Any = node.target
-    places = {name.output: at for at, name in enumerate(operands)}
-
-    def evaluate(*arrays: Array) -> tuple[Array, ...]:
-        pairs = zip(operands, map(np.shape, arrays), strict=True)
-        extents = [pair for operand, shape in pairs for pair in zip(operand.shape, shape, strict=True)]
-        sizes = {str(dim): extent for dim, extent in extents if dim == Dim.of(str(dim))}
-
-        def tensor(argument: fx.Node) -> Any:
-            value = values[argument]
-            if isinstance(value, Node):
-                return as_tensor(np.asarray(arrays[places[value.output]]), value.dtype)
-            if argument.op == "get_attr":
-                return attrgetter(argument.target)(argument.graph.owning_module)
-            assert isinstance(value, Dim), argument
-            return int(value.evaluate(sizes))
-
-        result = function(*fx.node.map_arg(node.args, tensor), **fx.node.map_arg(node.kwargs, tensor))
-        return tuple(as_array(each) for each in (result if isinstance(result, tuple | list) else (result,)))
-
-    return evaluate

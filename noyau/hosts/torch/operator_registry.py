@@ -7,12 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 
 from noyau.compiler.lowering.names import identifier
 from noyau.frontends.torch.tensors import TO_TORCH
-from noyau.hosts.torch.tensors import device_of, dtype_of
+from noyau.hosts.torch.tensors import device_of, stand_in
 from noyau.ir.dims import Shape
 from noyau.ir.graph import Graph
 from noyau.ir.sizes import plan
@@ -110,9 +109,6 @@ def _autocast(promote: Callable[[Sequence[Any]], Sequence[Any]], overload: Any, 
     return autocast
 
 
-_UNKNOWN = 7  # stands for a size that only the data will tell
-
-
 def bind_sizes(signature: Signature, arguments: Sequence[Any], known: Mapping[str, int], label: str) -> Bound:
     """Bind tensors, whether they have cells or not; sizes that have no number yet count by those that they were
     traced with. SignatureError as for arrays."""
@@ -121,27 +117,10 @@ def bind_sizes(signature: Signature, arguments: Sequence[Any], known: Mapping[st
     return bind(signature, [stand_in(each, exact=term.name in sizing) for term, each in pairs], known, label)
 
 
-def stand_in(value: Any, *, exact: bool = False) -> Any:
-    """An array of the dtype and the shape of a tensor, of one cell in memory; a number for a symbolic one. `exact`: the
-    number is taken as it is, and what was traced then holds for it alone."""
-    if isinstance(value, torch.Tensor):
-        return np.broadcast_to(np.zeros((), dtype_of(value).numpy), tuple(map(number, value.shape)))
-    if isinstance(value, torch.SymInt):
-        return int(value) if exact else number(value)
-    return 0.5 if isinstance(value, torch.SymFloat) else False if isinstance(value, torch.SymBool) else value
-
-
-def number(extent: Any) -> int:
-    """An extent as a number: of a symbolic one, what it was traced with."""
-    hint = getattr(extent.node, "hint", None) if isinstance(extent, torch.SymInt) else extent
-    return _UNKNOWN if hint is None else int(hint)
-
-
 def results_of(bound: Bound, arguments: Sequence[Any]) -> list[torch.Tensor]:
     """Tensors without values as an op with these arguments gives them."""
-    inputs, outputs = bound.instance.inputs, bound.instance.outputs
-    sizes = solve_sizes([value.shape for value in inputs], arguments)
-    return [_empty(value, sizes, arguments) for value in outputs]
+    sizes = solve_sizes([value.shape for value in bound.instance.inputs], arguments)
+    return [_empty(value, sizes, arguments) for value in bound.instance.outputs]
 
 
 def results_of_graph(graph: Graph, arguments: Sequence[Any]) -> list[torch.Tensor]:

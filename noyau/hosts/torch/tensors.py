@@ -2,7 +2,8 @@
 
 Arrays as tensors of torch and back, on the same memory, so that both see what is new in it: those of NumPy, and those
 of other packages on a GPU, by DLPack where a package speaks it (CuPy), whose exchange orders the streams of both sides,
-else by the CUDA array interface (Numba), version 3 of which names the stream that the array is written on."""
+else by the CUDA array interface (Numba), version 3 of which names the stream that the array is written on. Tensors
+without cells, whose shapes may be symbolic, have arrays of one cell as stand-ins."""
 
 from __future__ import annotations
 
@@ -24,6 +25,7 @@ from noyau.hosts.numpy.dlpack import lies_on_gpu
 from noyau.signatures.types import Family, Signature
 
 _OF_TENSORS = {theirs: ours for ours, theirs in TO_TORCH.items()}
+_UNKNOWN = 7  # stands for a size that only the data will tell
 _BITS = {1: torch.uint8, 2: torch.int16}  # in which the cells of a dtype that NumPy lacks are handed over
 
 
@@ -237,3 +239,19 @@ def gpu_result_like(result: Any, like: Any) -> Any:
         return taken(result)
     except (TypeError, ValueError, RuntimeError, AttributeError, BufferError):
         return result
+
+
+def stand_in(value: Any, *, exact: bool = False) -> Any:
+    """An array of the dtype and the shape of a tensor, of one cell in memory; a number for a symbolic one. `exact`: the
+    number is taken as it is, and what was traced then holds for it alone."""
+    if isinstance(value, torch.Tensor):
+        return np.broadcast_to(np.zeros((), dtype_of(value).numpy), tuple(map(number, value.shape)))
+    if isinstance(value, torch.SymInt):
+        return int(value) if exact else number(value)
+    return 0.5 if isinstance(value, torch.SymFloat) else False if isinstance(value, torch.SymBool) else value
+
+
+def number(extent: Any) -> int:
+    """An extent as a number: of a symbolic one, what it was traced with."""
+    hint = getattr(extent.node, "hint", None) if isinstance(extent, torch.SymInt) else extent
+    return _UNKNOWN if hint is None else int(hint)

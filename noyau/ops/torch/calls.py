@@ -22,8 +22,17 @@ from noyau.hosts.numpy.fast_calls import MISS
 from noyau.hosts.torch import require_torch
 from noyau.hosts.torch import tensors as torch_tensors
 from noyau.hosts.torch.fast_calls import library
-from noyau.hosts.torch.operator_registry import TorchOperator, bind_sizes, register, results_of, stand_in
-from noyau.hosts.torch.tensors import array_like, arrays_of, device_of, in_memory, is_negated, is_recorded, is_unwatched
+from noyau.hosts.torch.operator_registry import TorchOperator, bind_sizes, register, results_of
+from noyau.hosts.torch.tensors import (
+    array_like,
+    arrays_of,
+    device_of,
+    in_memory,
+    is_negated,
+    is_recorded,
+    is_unwatched,
+    stand_in,
+)
 from noyau.ir.graph import Graph
 from noyau.kernels.programs import generate
 from noyau.kernels.reference import graph_of, runs_as_written
