@@ -1,6 +1,4 @@
-"""The command `noyau mcp`: a server of the Model Context Protocol, whose tools are noyau's commands.
-
-Each call is a process of its own: what kernels print is not the protocol's, and a crash or a hang ends nothing else."""
+"""The command `noyau mcp`: a server of the Model Context Protocol, whose tools are noyau's commands."""
 
 from __future__ import annotations
 
@@ -71,6 +69,7 @@ class Tools:
             record = Path(folder, "record.json")
             words = [sys.executable, "-m", "noyau", command, *options, "--json", str(record), "--", target]
             pipe, none = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+            # A process of its own: what kernels print is not the protocol's, and a crash or a hang ends nothing else.
             process = await asyncio.create_subprocess_exec(*words, stdin=none, stdout=pipe, stderr=pipe)
             try:
                 out, err = await asyncio.wait_for(process.communicate(), self.limit_s)

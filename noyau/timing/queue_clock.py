@@ -92,8 +92,7 @@ class BlockedClock:
     `overhead_s`: the median of empty pairs, by the same way."""
 
     def __init__(self, queue: Queue, clock: Callable[[], float] = seconds) -> None:
-        self.queue, self.clock, self.overhead_s = queue, clock, 0.0
-        self.usual = Hold()
+        self.queue, self.clock, self.overhead_s, self.usual = queue, clock, 0.0, Hold()
         empty = [self.sample(lambda: None).took_s for _ in range(EMPTY_PAIRS)]
         self.overhead_s = statistics.median(empty[EMPTY_PAIRS // 4 :])
 
