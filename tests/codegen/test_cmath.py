@@ -396,3 +396,10 @@ def test_the_coefficients_are_those_of_benchmarks_minimax(fit, monkeypatch):
     monkeypatch.setitem(sys.modules, "minimax", minimax)
     spec.loader.exec_module(minimax)
     assert minimax.missing(fit) == []
+
+
+def test_no_function_of_floats_is_called_with_an_integer():
+    """C++ has overloads of these, of which none is the nearest for an int and a float."""
+    texts = "".join(path.read_text() for path in Path(cmath.__file__).parent.glob("*.c"))
+    calls = r"\b(?:copysign|fmod|fmax|fmin|pow|atan2|hypot)f?\((?:[^(),]+, )?-?\d+[,)]"
+    assert "copysign(" in texts and not re.findall(calls, texts)

@@ -12,7 +12,7 @@ NOYAU_INLINE float noyau_floor_divide_f32(float x, float y) {
     const double rest = noyau_fmod_f32(x, y), wide = y;
     const double whole = rint((x - rest) / wide) - ((rest != 0) & ((rest < 0) != (wide < 0)));
     const float quotient = x / y;
-    const float rounded = (float)(whole == 0 ? copysign(0, quotient) : whole);
+    const float rounded = (float)(whole == 0 ? copysign(0.0, quotient) : whole);
     return y == 0 ? quotient : rounded;
 }
 
@@ -20,6 +20,6 @@ NOYAU_INLINE float noyau_floor_divide_f32(float x, float y) {
 NOYAU_INLINE double noyau_floor_divide_f64(double x, double y) {
     const double rest = fmod(x, y);
     const double whole = rint((x - rest) / y) - ((rest != 0) & ((rest < 0) != (y < 0)));
-    const double rounded = whole == 0 ? copysign(0, x / y) : whole;
+    const double rounded = whole == 0 ? copysign(0.0, x / y) : whole;
     return y == 0 ? x / y : rounded;
 }

@@ -175,7 +175,7 @@ class HostFunction(SizeText):
                 name, _, value = line.partition(" = ")
                 if not value or values.get(name) != value:
                     yield line
-                values[name] = value
+                    values = {one: text for one, text in values.items() if name not in text} | {name: value}
 
     def condition_line(self, when: Expr | None, before: list[Expr]) -> str:
         """The line above launches that says when they run; nothing where they always do. `before` holds the conditions

@@ -25,6 +25,7 @@ from noyau.kernels.programs.generate import generate_usual
 from tests.codegen.kernels import GOLDEN, LAYOUTS
 from tests.compiler.schedules.groups import log_softmax, reduced, residual_rms_norm
 from tests.jobs.check.groups import Group, layer_norm, one_map, rms_norm, softmax
+from tests.trying import attempt
 
 
 def text_of(graph, name="kernel"):
@@ -353,3 +354,20 @@ def test_what_is_read_at_one_place_alone_is_loaded_ahead():
 
     assert "noyau_behind" in noyau.op("f32[rows, n], f32[n] -> f32[rows, n]")(scaled).source("triton")
     assert "noyau_behind" not in noyau.op("f32[rows, 7], f32[9] -> f32[rows, 9]")(continued).source("triton")
+
+
+def test_no_launch_takes_what_was_computed_of_another_tile():
+    """Names of the host that a launch takes are computed anew where what they were computed of has changed."""
+    made = attempt(7024)
+    text = triton_printer.source(on_gpu(made.lowered))
+    (function,) = [node for node in ast.parse(text).body if getattr(node, "name", "") == made.lowered.name]
+    reads, stale = dict[str, set[str]](), set[str]()
+    assert "BLOCK_EVEN" in text
+    for node in function.body:
+        names = {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+        if isinstance(node, ast.Assign):
+            (target,) = [each.id for each in node.targets]
+            stale = (stale | {name for name, of in reads.items() if target.isupper() and target in of}) - {target}
+            reads[target] = names - {target}
+        elif isinstance(node, ast.If):
+            assert stale.isdisjoint(names)

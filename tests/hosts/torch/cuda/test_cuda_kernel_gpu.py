@@ -100,7 +100,7 @@ def nn_softmax(dtype):
 
 
 @pytest.mark.parametrize("language", ["cuda", "triton", "numba_cuda"])
-@pytest.mark.parametrize("first", range(3000, 3350, 25))
+@pytest.mark.parametrize("first", [*range(3000, 3350, 25), *range(7000, 7200, 25)])
 def test_random_graphs_are_right_in_every_language(first, language):
     tried = 0
     for seed in range(first, first + 25):
