@@ -55,10 +55,6 @@ class Feed:
     cold: bool = False
 
 
-def _join(first: Comparison | float, second: Comparison | float) -> Comparison | float:
-    return first if isinstance(first, float) or isinstance(second, float) else join((first, second))
-
-
 def _is_lost(comparisons: Iterable[Comparison | float]) -> bool:
     return any(isinstance(each, Comparison) and each.is_lost for each in comparisons)
 
@@ -118,7 +114,8 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
                 for side in sides:
                     side.tell()  # CheckError where a run was wrong
             halves.append(comparison)
-        results = [_join(*both) for both in zip(*halves, strict=True)]
+        pairs = zip(*halves, strict=True)
+        results = [a if isinstance(a, float) or isinstance(b, float) else join((a, b)) for a, b in pairs]
         if math.inf in results and not _is_lost(results):  # its place made it seem so
             return self.compare_each(before, after, others, limit_s=limit_s, **options)
         return results
