@@ -320,8 +320,7 @@ def _beside(
 
 
 def _share_inverses(body: Statements) -> Statements:
-    """The statements of a row that will be a lane, in which shares of a sum are products with its inverse, and of what
-    that leaves over, as in `noyau_share_f32`: a loop over lanes has a sum in each, and computes no inverse once."""
+    """The statements of a row, for a lane: shares of a sum are products with its inverse, as in `noyau_share_f32`."""
     sums, inverses = {s.name for s in body if isinstance(s, ir.Let)}, dict[str, ir.Let]()
 
     def change(expr: ir.Expr) -> ir.Expr:
@@ -334,7 +333,8 @@ def _share_inverses(body: Statements) -> Statements:
                 near = ir.Call("multiply", (part, inverse), to)
                 rest = ir.Call("subtract", (part, ir.Call("multiply", (near, whole), to)), to)
                 return ir.Call("add", (near, ir.Call("multiply", (rest, inverse), to)), to)
-        return expr
+            case _:
+                return expr
 
     return tuple(e for s in rewrite(body, change) for e in (s, inverses.get(getattr(s, "name", ""))) if e is not None)
 
