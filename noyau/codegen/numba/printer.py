@@ -155,7 +155,8 @@ def together(kernels: Sequence[ir.Kernel], comment: str = "") -> str:
     scalars = [scalar_text(functions), *(integer_function(*key) for key in sorted(integers))]
     defined = [words(preludes), merge_text(preludes), *scalars]
     below = "\n\n\n".join(part for part in [*defined, *bodies] if part)
-    head = [comment_text(comment), _imports(below), _kinds(below), SCALAR if "@scalar" in below else ""]
+    kinds = "\n".join(f"{name} = {kind}" for name, kind in NUMPY.items() if re.search(rf"\b{name}\b", below))
+    head = [comment_text(comment), _imports(below), kinds, SCALAR if "@scalar" in below else ""]
     return "\n\n".join(part for part in head if part) + f"\n\n\n{below}\n"
 
 
@@ -170,11 +171,6 @@ def _imports(text: str) -> str:
     lines += ["from numba.extending import intrinsic"] if "@intrinsic" in text else []
     lines += ["from numba.np import arrayobj"] if "arrayobj." in text else []
     return "\n".join(lines)
-
-
-def _kinds(text: str) -> str:
-    """Short names for the types of NumPy that the text uses."""
-    return "\n".join(f"{name} = {kind}" for name, kind in NUMPY.items() if re.search(rf"\b{name}\b", text))
 
 
 def comment_text(text: str) -> str:

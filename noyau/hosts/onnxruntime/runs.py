@@ -41,14 +41,13 @@ def run(session: onnxruntime.InferenceSession, feeds: Arrays, names: Sequence[st
     InputError where onnxruntime refuses the arrays or does not end within `LIMIT_S`, UnsupportedError where an output
     is no array that noyau has."""
     names = names or [output.name for output in session.get_outputs()]
+    ends = {name: ort_value(array) for name, array in feeds.items()}
     options = load_onnxruntime().RunOptions()
     watch = threading.Timer(LIMIT_S, setattr, (options, "terminate", True))
     watch.daemon = True
     watch.start()
     try:
-        values = session.run_with_ort_values(names, {name: ort_value(array) for name, array in feeds.items()}, options)
-    except UnsupportedError:
-        raise
+        values = session.run_with_ort_values(names, ends, options)
     except Exception as error:
         if options.terminate:
             raise InputError(f"a run did not end within {LIMIT_S:g} s and was ended") from error
@@ -140,19 +139,29 @@ class BoundRun:
             value.update_inplace(self.outputs[name])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class PlainRun:
-    """A run of a session that makes its ends anew each time, as a callable: for strings, and for what is no tensor."""
+    """A run of a session that makes its outputs anew each time, as a callable: for strings, for what is no tensor, and
+    as users call a model, of whose run this may be a part that counts. `values` are those of the last run."""
 
     session: onnxruntime.InferenceSession
-    arrays: Arrays
-
-    def results(self) -> Arrays:
-        """Nothing: none are kept."""
-        return {}
+    arrays: dict[str, np.ndarray]
+    values: Sequence[Any] = ()
 
     def __call__(self) -> None:
-        self.session.run(None, dict(self.arrays))
+        try:
+            self.values = self.session.run(None, self.arrays)
+        except Exception as error:
+            raise InputError(f"onnxruntime does not run: {one_line(error)}") from error
+
+    def results(self) -> Arrays:
+        """The outputs of the last run, without those that are no numbers."""
+        named = zip(self.session.get_outputs(), self.values, strict=False)
+        return {end.name: value for end, value in named if isinstance(value, np.ndarray) and not value.dtype.hasobject}
+
+    def poison(self) -> None:
+        """Make the outputs no run's."""
+        self.values = ()
 
 
 def ends_run(session: onnxruntime.InferenceSession, arrays: Arrays) -> BoundRun | PlainRun:
@@ -160,12 +169,9 @@ def ends_run(session: onnxruntime.InferenceSession, arrays: Arrays) -> BoundRun 
     try:
         return bound_run(session, arrays)
     except UnsupportedError:
-        plain = PlainRun(session, arrays)
-    try:
+        plain = PlainRun(session, dict(arrays))
         plain()
-    except Exception as error:
-        raise InputError(f"onnxruntime does not run: {one_line(error)}") from error
-    return plain
+        return plain
 
 
 def bound_run(session: onnxruntime.InferenceSession, arrays: Arrays, like: Arrays | None = None) -> BoundRun:
@@ -216,17 +222,17 @@ def _allocate_aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     return block[-block.ctypes.data % _ALIGNMENT_BYTES :][:size_bytes].view(dtype).reshape(shape)
 
 
-Told = dict[str, Any]
 MOST_BINDINGS, FEW_BINDINGS = 256, 4
 _LEAST_LOOKS = 3
 _SHORT_S = 0.03  # below which a run is short: what another process has left of the caches then counts
+_FEW_BYTES = 1 << 16  # of outputs, whose copies take no time beside a call of a session as users make it
 _LONG_S = 0.1  # from which a run is not repeated just to see whether it gives the same
 
 
 def open_job(model: Path, inputs: Sequence[Mapping[str, Any]], *, cold: bool, **options: Any) -> ServedSession:
     """In the worker: the session, opened with some `options` of `open_session` and bound."""
-    start_s = seconds()
-    result = ServedSession([], 0.0, opened=open_session(model.read_bytes(), **options))
+    start_s, whole = seconds(), options.pop("whole")
+    result = ServedSession([], 0.0, opened=open_session(model.read_bytes(), **options), whole=whole)
     result.feed(inputs, cold)
     result.open_s = seconds() - start_s
     return result
@@ -235,11 +241,11 @@ def open_job(model: Path, inputs: Sequence[Mapping[str, Any]], *, cold: bool, **
 @dataclass(slots=True)
 class ServedSession:
     """Bound runs of one session, taken in turn; now and then, at random, the outputs of a timed run are looked at.
-    `run_s`: what a run took on what it is fed, the second one where the first did not take long; `cold`: as in a Job.
+    `run_s`: what a run took on what it is fed, the second where the first was not long; `cold`, `whole`: as in a Job.
 
     `expected`: what the first run gave, without what is random; `unsure`: that is not known yet, for runs are long."""
 
-    runs: Sequence[Callable[[], None] | BoundRun]
+    runs: Sequence[BoundRun | PlainRun]
     open_s: float
     run_s: float = 0.0
     turn: int = 0
@@ -251,6 +257,7 @@ class ServedSession:
     opened: onnxruntime.InferenceSession | None = None
     unsure: bool = False
     cold: bool = False
+    whole: bool = False
 
     def feed(self, inputs: Sequence[Mapping[str, Any]], cold: bool) -> None:
         """Run on these inputs from now on; the memory of those before goes first."""
@@ -268,6 +275,9 @@ class ServedSession:
             self.run_s = self_timed(self.runs[:1])
             again = _outputs(self.runs[0])
             self.expected = {name: content for name, content in self.expected.items() if again[name] == content}
+        is_plain = all(each.dtype != _BFLOAT16 for each in (*arrays.values(), *outputs.values()))
+        if self.whole and is_plain and sum(each.nbytes for each in outputs.values()) < _FEW_BYTES:
+            self.runs = [PlainRun(self.opened, {name: a.copy() for name, a in arrays.items()}) for _ in self.runs]
 
     def lasts(self, calls: int) -> float:
         """Seconds of so many calls. Before those that are short and not to be cold, one goes on each place that they
@@ -281,24 +291,20 @@ class ServedSession:
                 run()
         looks = self.samples <= _LEAST_LOOKS or self.rng.random() < 1 / self.samples
         if looks:
-            self._poison(order[chosen])
+            order[chosen].poison()
         took_s = self_timed(order[: chosen + 1])
         if looks:
             self._look(order[chosen])
         return took_s + self_timed(order[chosen + 1 :])
 
-    def tell(self) -> Told:
+    def tell(self) -> dict[str, Any]:
         """The seconds of a run (`run_s`), and of the timed runs how many were `verified`. CheckError where one of
         those, chosen at random, gave other outputs than the first run."""
         if self.wrong:
             raise CheckError(self.wrong)
         return {"open_s": self.open_s, "run_s": self.run_s, "verified": self.looks, "bindings": len(self.runs)}
 
-    def _poison(self, run: Callable[[], None] | BoundRun) -> None:
-        if isinstance(run, BoundRun):
-            run.poison()
-
-    def _look(self, run: Callable[[], None] | BoundRun) -> None:
+    def _look(self, run: BoundRun | PlainRun) -> None:
         self.looks += 1
         outputs = _outputs(run)
         for name in [name for name, content in self.expected.items() if outputs[name] != content]:
@@ -307,18 +313,18 @@ class ServedSession:
             else:
                 self.wrong = f"a timed run gave another {name[:100]!r} than the first one did"
 
-    def _is_random(self, run: Callable[[], None] | BoundRun, name: str) -> bool:
+    def _is_random(self, run: BoundRun | PlainRun, name: str) -> bool:
         """Whether two runs that nobody times differ in an output."""
         results = []
         for _ in "ab":
-            self._poison(run)
+            run.poison()
             run()
             results.append(_outputs(run)[name])
         return results[0] != results[1]
 
 
-def _outputs(run: Callable[[], None] | BoundRun) -> dict[str, bytes]:
-    return {name: array.tobytes() for name, array in run.results().items()} if isinstance(run, BoundRun) else {}
+def _outputs(run: BoundRun | PlainRun) -> dict[str, bytes]:
+    return {name: array.tobytes() for name, array in run.results().items()}
 
 
 def self_timed(order: Sequence[Callable[[], object]]) -> float:

@@ -33,7 +33,8 @@ class Job:
     a device, "cpu" or "cuda".
 
     `cold`: calls go round copies of the ends that take twice the last-level cache, else round two to four of them, for
-    places in memory differ by some percent."""
+    places in memory differ by some percent. `whole`: a model as users call it, which makes its outputs anew where
+    they are of few bytes: that costs some models more than others."""
 
     content: bytes
     arrays: Arrays
@@ -42,6 +43,7 @@ class Job:
     threads: int = 1
     prepacked: bool = True
     cold: bool = False
+    whole: bool = False
     device: str = "cpu"
 
 
@@ -51,10 +53,6 @@ class Feed:
 
     arrays: Arrays
     cold: bool = False
-
-
-def _join(first: Comparison | float, second: Comparison | float) -> Comparison | float:
-    return first if isinstance(first, float) or isinstance(second, float) else join((first, second))
 
 
 def _is_lost(comparisons: Iterable[Comparison | float]) -> bool:
@@ -116,7 +114,8 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
                 for side in sides:
                     side.tell()  # CheckError where a run was wrong
             halves.append(comparison)
-        results = [_join(*both) for both in zip(*halves, strict=True)]
+        pairs = zip(*halves, strict=True)
+        results = [a if isinstance(a, float) or isinstance(b, float) else join((a, b)) for a, b in pairs]
         if math.inf in results and not _is_lost(results):  # its place made it seem so
             return self.compare_each(before, after, others, limit_s=limit_s, **options)
         return results
@@ -127,8 +126,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
             with self.write(feed.arrays) as (_, inputs):
                 for side in sides:
                     side.worker.call(ServedSession.feed, inputs, feed.cold)
-        first_s, second_s = (float(side.tell()["run_s"]) for side in sides)
-        return first_s, second_s
+        return float(sides[0].tell()["run_s"]), float(sides[1].tell()["run_s"])
 
     @contextlib.contextmanager
     def write(self, arrays: Arrays) -> Iterator[tuple[Path, list[dict[str, Any]]]]:
@@ -145,5 +143,5 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         with self.write(job.arrays) as (folder, inputs):
             (folder / "model.onnx").write_bytes(job.content)
             paths = {"library": job.library and job.library.absolute(), "folder": job.folder and job.folder.absolute()}
-            options = {"threads": job.threads, "prepacked": job.prepacked, "cold": job.cold, "device": job.device}
+            options = {key: getattr(job, key) for key in ("threads", "prepacked", "cold", "whole", "device")}
             yield {"model": folder / "model.onnx", "inputs": inputs, **paths, **options}

@@ -65,17 +65,13 @@ def page(diff: ModelsDiff) -> Page:
     values = ({**fields_json(each), "differs": "differs" if each.differs else "alike"} for each in diff.values)
     sections = [
         document.summary(headline(diff), state, filter(None, (values_text(diff), *diff.notes))),
-        *([_graphs(diff)] if diff.sides else []),
+        *([graphs("Both graphs", [_drawing(diff, *e) for e in enumerate(diff.sides)], _NOTE)] if diff.sides else []),
         document.table("Changed nodes", map(fields_json, diff.changed)),
         document.table("Nodes of one model alone", alone),
         document.table("Values on the same inputs", values),
         document.lines("Facts", diff.facts),
     ]
     return Page(f"{diff.model} and {diff.against}", "diff", sections)
-
-
-def _graphs(diff: ModelsDiff) -> Section:
-    return graphs("Both graphs", [_drawing(diff, *ends) for ends in enumerate(diff.sides or ())], _NOTE)
 
 
 def _drawing(diff: ModelsDiff, number: int, side: ModelSide) -> Section:

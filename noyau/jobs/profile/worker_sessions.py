@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from noyau.errors import InputError, UnsupportedError
-from noyau.hosts.onnxruntime.runs import BoundRun, PlainRun, ends_run, run
-from noyau.hosts.onnxruntime.sessions import one_line, open_session
+from noyau.errors import UnsupportedError
+from noyau.hosts.onnxruntime.runs import BoundRun, PlainRun, ends_run, run, self_timed
+from noyau.hosts.onnxruntime.sessions import open_session
 from noyau.workers.array_files import is_text, read_arrays
 from noyau.workers.resources import forget_peak, peak_bytes, resident_bytes
-from noyau.workers.tamper_detection import seconds
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -31,10 +30,7 @@ class TimedRuns:
     traced: bool
 
     def lasts(self, calls: int) -> float:
-        call, rounds, start_s = self.call, range(calls), seconds()
-        for _ in rounds:
-            call()
-        return seconds() - start_s
+        return self_timed([self.call] * calls)
 
     def tell(self) -> dict[str, Any]:
         """`trace`: the file on when each node ran, if there is one; the profiler is off from then on."""
@@ -68,7 +64,4 @@ def run_once(session: onnxruntime.InferenceSession, arrays: Mapping[str, np.ndar
         with suppress(UnsupportedError):  # it has run; an output is no tensor
             run(session, arrays)
             return
-    try:
-        session.run(None, dict(arrays))
-    except Exception as error:
-        raise InputError(f"onnxruntime does not run: {one_line(error)}") from error
+    PlainRun(session, dict(arrays))()

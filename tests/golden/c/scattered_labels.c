@@ -446,11 +446,11 @@ static int32_t scattered_labels_1(const noyau_call *call, int64_t begin, int64_t
 
     float *restrict x_rows_of_0 = noyau_take((size_t)(n * 32) * sizeof(*x_rows_of_0));
     float *restrict kept_v7_2 = noyau_take((size_t)(n * 32) * sizeof(*kept_v7_2));
-    float *restrict v14_rows_of_15 = noyau_take((size_t)(n * 32) * sizeof(*v14_rows_of_15));
-    if (!x_rows_of_0 || !kept_v7_2 || !v14_rows_of_15) {
+    float *restrict v14_rows_of_16 = noyau_take((size_t)(n * 32) * sizeof(*v14_rows_of_16));
+    if (!x_rows_of_0 || !kept_v7_2 || !v14_rows_of_16) {
         noyau_give_back(x_rows_of_0);
         noyau_give_back(kept_v7_2);
-        noyau_give_back(v14_rows_of_15);
+        noyau_give_back(v14_rows_of_16);
         return NOYAU_OUT_OF_MEMORY;
     }
     /* Items: (rows + 31) / 32 where (n <= 64) & (32 <= rows). */
@@ -464,7 +464,7 @@ static int32_t scattered_labels_1(const noyau_call *call, int64_t begin, int64_t
             const int64_t ids_i = ids[i0t * 32 + i0];
             const int64_t at = 0 < n ? ids_i : 0LL;
             if (0 < n) {
-                if (at < 0 || at >= n) { noyau_give_back(x_rows_of_0); noyau_give_back(kept_v7_2); noyau_give_back(v14_rows_of_15); return NOYAU_INDEX_OUT_OF_BOUNDS; }
+                if (at < 0 || at >= n) { noyau_give_back(x_rows_of_0); noyau_give_back(kept_v7_2); noyau_give_back(v14_rows_of_16); return NOYAU_INDEX_OUT_OF_BOUNDS; }
             }
             v3_max[i0] = -INFINITY;
             v3_nan[i0] = 0;
@@ -495,8 +495,12 @@ static int32_t scattered_labels_1(const noyau_call *call, int64_t begin, int64_t
             }
         }
         float v8_cell[32];
+        float v8_inverse_cell[32];
         NOYAU_LANES
-        for (int64_t i0 = 0; i0 < length; ++i0) v8_cell[i0] = v8_sum[i0];
+        for (int64_t i0 = 0; i0 < length; ++i0) {
+            v8_cell[i0] = v8_sum[i0];
+            v8_inverse_cell[i0] = 1.0f / v8_cell[i0];
+        }
         for (int64_t i1 = 0; i1 < n; ++i1) {
             NOYAU_LANES
             for (int64_t i0 = 0; i0 < length; ++i0) {
@@ -505,16 +509,16 @@ static int32_t scattered_labels_1(const noyau_call *call, int64_t begin, int64_t
                 const float less_i = less[i0t * 32 + i0];
                 const float v12 = -less_i;
                 const float v7 = kept_v7_2[i1 * 32 + i0];
-                const float v11 = v7 / v8_cell[i0];
+                const float v11 = (v7 * v8_inverse_cell[i0]) + ((v7 - ((v7 * v8_inverse_cell[i0]) * v8_cell[i0])) * v8_inverse_cell[i0]);
                 const float v13 = i1 == at ? (v11 + v12) : v11;
-                v14_rows_of_15[i1 * 32 + i0] = v13 * v13;
+                v14_rows_of_16[i1 * 32 + i0] = v13 * v13;
             }
         }
-        noyau_turn(&v14[i0t * n * 32], n, &v14_rows_of_15[0], 32, n, length);
+        noyau_turn(&v14[i0t * n * 32], n, &v14_rows_of_16[0], 32, n, length);
     }
     noyau_give_back(x_rows_of_0);
     noyau_give_back(kept_v7_2);
-    noyau_give_back(v14_rows_of_15);
+    noyau_give_back(v14_rows_of_16);
     return NOYAU_OK;
 }
 

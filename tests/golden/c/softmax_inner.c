@@ -430,10 +430,10 @@ static int32_t softmax_inner_1(const noyau_call *call, int64_t begin, int64_t en
     const int64_t x_stride0 = call->sizes[2];
 
     float *restrict kept_v5_2 = noyau_take((size_t)(n * 32) * sizeof(*kept_v5_2));
-    float *restrict v9_rows_of_10 = noyau_take((size_t)(n * 32) * sizeof(*v9_rows_of_10));
-    if (!kept_v5_2 || !v9_rows_of_10) {
+    float *restrict v9_rows_of_11 = noyau_take((size_t)(n * 32) * sizeof(*v9_rows_of_11));
+    if (!kept_v5_2 || !v9_rows_of_11) {
         noyau_give_back(kept_v5_2);
-        noyau_give_back(v9_rows_of_10);
+        noyau_give_back(v9_rows_of_11);
         return NOYAU_OUT_OF_MEMORY;
     }
     /* Items: (rows + 31) / 32 where (n <= 64) & (32 <= rows). */
@@ -471,19 +471,23 @@ static int32_t softmax_inner_1(const noyau_call *call, int64_t begin, int64_t en
             }
         }
         float v6_cell[32];
+        float v6_inverse_cell[32];
         NOYAU_LANES
-        for (int64_t i0 = 0; i0 < length; ++i0) v6_cell[i0] = v6_sum[i0];
+        for (int64_t i0 = 0; i0 < length; ++i0) {
+            v6_cell[i0] = v6_sum[i0];
+            v6_inverse_cell[i0] = 1.0f / v6_cell[i0];
+        }
         for (int64_t i1 = 0; i1 < n; ++i1) {
             NOYAU_LANES
             for (int64_t i0 = 0; i0 < length; ++i0) {
                 const float v5 = kept_v5_2[i1 * 32 + i0];
-                v9_rows_of_10[i1 * 32 + i0] = v5 / v6_cell[i0];
+                v9_rows_of_11[i1 * 32 + i0] = (v5 * v6_inverse_cell[i0]) + ((v5 - ((v5 * v6_inverse_cell[i0]) * v6_cell[i0])) * v6_inverse_cell[i0]);
             }
         }
-        noyau_turn(&v9[i0t * n * 32], n, &v9_rows_of_10[0], 32, n, length);
+        noyau_turn(&v9[i0t * n * 32], n, &v9_rows_of_11[0], 32, n, length);
     }
     noyau_give_back(kept_v5_2);
-    noyau_give_back(v9_rows_of_10);
+    noyau_give_back(v9_rows_of_11);
     return NOYAU_OK;
 }
 

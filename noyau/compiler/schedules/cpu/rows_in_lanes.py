@@ -13,7 +13,7 @@ from noyau.compiler.schedules import primitives
 from noyau.compiler.schedules.cpu import folds as cpu_folds
 from noyau.compiler.schedules.cpu.strategies import keep_rows
 from noyau.compiler.schedules.cpu.tiles import CELL, side_by_side
-from noyau.compiler.schedules.primitives import Statements
+from noyau.compiler.schedules.primitives import Statements, variables_of
 from noyau.errors import UnsupportedError
 from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, DimLike, product
@@ -105,7 +105,7 @@ def _pass(lets: Sequence[ir.Let]) -> _Pass:
 def _lie_beside(parts: Sequence[ir.Statement | _Pass], rows: Sequence[ir.Loop]) -> bool:
     """Whether what is read of a row for each value of an outer fold lies side by side for neighbouring rows."""
     loads = [(load, dict(part.loops)) for part in parts if isinstance(part, _Pass) for load in loads_of(part.steps)]
-    moving = (load for load, loops in loads if primitives.variables_of(load) & loops.keys())
+    moving = (load for load, loops in loads if variables_of(load) & loops.keys())
     return all(primitives.stride_of(load, rows[-1].var) in (Dim.of(0), Dim.of(1)) for load in moving)
 
 
@@ -127,8 +127,8 @@ def _places(parts: Sequence[ir.Statement | _Pass], rows: Sequence[ir.Loop]) -> d
     """The loads of inner folds that depend on a row alone, each with its place in memory of the thread."""
     around, extents, places = {row.var for row in rows}, _extents(parts), dict[ir.Load, ir.Load]()
     for load in dict.fromkeys(load for part in parts if isinstance(part, _Pass) for load in loads_of(part.steps)):
-        own = tuple(primitives.variables_of(load) - around)
-        if rows[-1].var in primitives.variables_of(load) and load.where is None and len(own) == 1 and own[0] in extents:
+        own = tuple(variables_of(load) - around)
+        if rows[-1].var in variables_of(load) and load.where is None and len(own) == 1 and own[0] in extents:
             places[load] = ir.Load(f"{load.buffer}.{len(places)}", (Dim.of(own[0]),), load.dtype)
     return places
 
@@ -244,14 +244,10 @@ def short_rows(kernel: ir.Kernel, *, kept: bool = True) -> ir.Launch | None:
 def _most_cells(inner: Statements, rows: Sequence[ir.Loop], words: Collection[str]) -> int:
     """The cells of the longest rows that are worth it side by side."""
     costly, folds = any(map(_is_costly, inner)), folds_in(inner)
-    if not folds or not {load.buffer for load in loads_of(inner) if rows[-1].var in _names_at(load)} <= {*words}:
+    if not folds or not {load.buffer for load in loads_of(inner) if rows[-1].var in variables_of(load)} <= {*words}:
         return COSTLY_CELLS if folds and costly else CELLS
     sums = any(fold.monoid == "sum" for fold in folds)
     return COSTLY_TURNED_CELLS if costly else TURNED_CELLS if sums else CHOSEN_CELLS
-
-
-def _names_at(load: ir.Load) -> frozenset[str]:
-    return frozenset[str]().union(*(dim.names for dim in load.index))
 
 
 def rows_across(kernel: ir.Kernel, *, kept: bool = True) -> ir.Launch | None:
@@ -316,10 +312,31 @@ def _beside(
     rows: Sequence[ir.Loop], body: Statements, words: frozenset[str], *, kept: bool, wide: bool = False
 ) -> Statements:
     """The rows of the innermost loop side by side, each in a lane; `wide` is as in `expand_folds`."""
-    row = replace(rows[-1], body=cpu_folds.expand_folds(keep_rows(body) if kept else body, 1, wide=wide))
+    body = _share_inverses(keep_rows(body) if kept else body)
+    row = replace(rows[-1], body=cpu_folds.expand_folds(body, 1, wide=wide))
     tiles = side_by_side(replace(row, body=_turn_rows(row, words)), SIDE_BY_SIDE)
     tiles = replace(tiles, body=_in_all_lanes(tiles.body))
     return primitives.bind(primitives.nest(rows[:-1], (tiles,)), len(rows))
+
+
+def _share_inverses(body: Statements) -> Statements:
+    """The statements of a row, for a lane: shares of a sum are products with its inverse, as in `noyau_share_f32`."""
+    sums, inverses = {s.name for s in body if isinstance(s, ir.Let)}, dict[str, ir.Let]()
+
+    def change(expr: ir.Expr) -> ir.Expr:
+        match expr:
+            case ir.Call("divide", (part, ir.Var(name) as whole), to, facts) if (
+                name in sums and ir.Assumption.SHARE in facts
+            ):
+                inverse = ir.Var(f"{name}.inverse", to)
+                inverses[name] = ir.Let(inverse.name, ir.Call("divide", (ir.Const(1.0, to), whole), to))
+                near = ir.Call("multiply", (part, inverse), to)
+                rest = ir.Call("subtract", (part, ir.Call("multiply", (near, whole), to)), to)
+                return ir.Call("add", (near, ir.Call("multiply", (rest, inverse), to)), to)
+            case _:
+                return expr
+
+    return tuple(e for s in rewrite(body, change) for e in (s, inverses.get(getattr(s, "name", ""))) if e is not None)
 
 
 def _in_all_lanes(body: Statements) -> Statements:
@@ -327,7 +344,7 @@ def _in_all_lanes(body: Statements) -> Statements:
     whole tile has, for a known length keeps states in registers; rows that a tile lacks are 0 where they are copied."""
     memory = {s.name for s in every_statement(body) if isinstance(s, ir.Alloc)}
     loops = [s for s in every_statement(body) if isinstance(s, ir.Loop) and s.axis is ir.Axis.LANES]
-    moved = [{each.buffer for each in loads_of(s.body) if s.var in _names_at(each)} | targets_of(s.body) for s in loops]
+    moved = [{e.buffer for e in loads_of(s.body) if s.var in variables_of(e)} | targets_of(s.body) for s in loops]
     whole = [loop for loop, names in zip(loops, moved, strict=True) if names <= memory]
     others = set[str]().union(*(targets_of(loop.body) for loop in loops if loop not in whole)) & memory
     if not isinstance(length := body[0], ir.Let) or not all(ROWS_OF in name for name in others):
@@ -357,7 +374,7 @@ def _turn_rows(row: ir.Loop, words: Collection[str]) -> Statements:
             if (
                 load.buffer in words
                 and load.where is None
-                and not later & _names_at(load)
+                and not later & variables_of(load)
                 and _runs_along(load, row, loop)
             ):
                 begin = (load.buffer, loop.extent, tuple(dim.replace({loop.var: 0}) for dim in load.index))
@@ -388,7 +405,7 @@ def _one_run(rows: Sequence[ir.Loop], cells: ir.Loop) -> Statements | None:
     """The cells of several rows as one run: what depends on the place in the row alone is repeated in memory of the
     thread, once a block of rows. None where something depends on the row alone."""
     row, length = rows[-1], cells.extent
-    own = [load for load in loads_of(cells.body) if load.where is None and primitives.variables_of(load) == {cells.var}]
+    own = [load for load in loads_of(cells.body) if load.where is None and variables_of(load) == {cells.var}]
     loads = dict.fromkeys(own)  # the same in each row
     names: dict[ir.Expr, str] = {load: f"{load.buffer}.rows{at or ''}" for at, load in enumerate(loads)}
     whole = Dim.of(f"{row.var}t") * BLOCK + Dim.of(f"{row.var}r") * REPEATED + Dim.of(CELL_OF_ROWS) // length

@@ -109,12 +109,9 @@ def _group(cells: ir.Loop, body: Statements, width: int, memory: frozenset[str],
     missing = [e.name for e in every_expression(own) if isinstance(e, ir.Var) and e.name in lets - bound]
     if missing:
         raise UnsupportedError(f"the cells of {cells.var} cannot run side by side: {missing[0]} is needed in two loops")
-    if all(isinstance(s, ir.Store) and memory.issuperset(s.buffers) and _is_known(s) for s in own):
+    stores = [s for s in own if isinstance(s, ir.Store) and memory.issuperset(s.buffers) and s.merge is None]
+    if len(stores) == len(own) and all(isinstance(value, ir.Const) for s in stores for value in s.values):
         cells = replace(cells, extent=Dim.of(width))  # a loop whose length is known
         if len(own) == 1 and isinstance(store := own[0], ir.Store) and store.index == (Dim.of(CELL),):
             return (fill(cells.var, cells.extent, store),)
     return (replace(cells, body=own),) if own else ()
-
-
-def _is_known(store: ir.Store) -> bool:
-    return store.merge is None and all(isinstance(value, ir.Const) for value in store.values)

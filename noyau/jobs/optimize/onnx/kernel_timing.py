@@ -146,7 +146,7 @@ class OnnxBench:
         counts. None for a scene, but the first, whose runs would not be done within `limit_s`, or behind one where it
         is lost. UnsupportedError for strings, CheckError for a session that crashes, hangs or gives something else."""
         contents = tuple(model.SerializeToString() for model in (before, after))
-        wishes = (str(self.original.prepacked), str(self.budget_s), self.device)
+        wishes = (str(self.original.prepacked), str(self.budget_s), str(self.whole), self.device)
         parts = (digest(*contents), text, *wishes, *stamps(before, self.original.folder))
         keys = [[timing_key((str(feed.cold), *parts), feed.arrays, self.threads) for feed in s.feeds] for s in scenes]
         timings = [self._recall(scene, each) for scene, each in zip(scenes, keys, strict=True)]
@@ -211,11 +211,10 @@ class OnnxBench:
         if not scenes:
             return []
         first, *rest = [feed for scene in scenes for feed in scene.feeds]
-        folder = self.original.folder
-        before, after = (
-            Job(content, first.arrays, library, folder, self.threads, self.original.prepacked, device=self.device)
-            for content, library in zip(contents, (None, self.library), strict=True)
-        )
+        model, device = self.original, self.device
+        before = Job(contents[0], first.arrays, None, model.folder, self.threads, model.prepacked, device=device)
+        before = replace(before, whole=self.whole and device == "cpu")
+        after = replace(before, content=contents[1], library=self.library)
         options: dict[str, Any] = {"limit_s": limit_s, "until_lost": self.until_lost, "enough": self.enough}
         results = self.workers.compare_each(before, after, rest, budget_s=self.budget_s, **options)
         comparisons, timings = iter(results), Measured()

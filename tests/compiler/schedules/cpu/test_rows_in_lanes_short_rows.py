@@ -20,8 +20,8 @@ from noyau.dtypes import DType
 from noyau.ir.dims import Dim, shape_of
 from noyau.ir.graph import Map, View
 from noyau.ir.loop_verifier import check
-from noyau.ir.loops import Alloc, Axis, Call, Index
-from noyau.ir.walk import every_statement
+from noyau.ir.loops import Alloc, Axis, Call, Const, Index, Loop
+from noyau.ir.walk import every_expression, every_statement
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.c.library import Native
 from tests.compiler.schedules.groups import (
@@ -232,3 +232,24 @@ def test_bits_do_not_depend_on_how_rows_are_cut():
     x = np.random.default_rng(0).standard_normal((100, 9), np.float32)
     whole = native(x)[0].tobytes()
     assert all(native(x, pieces=pieces)[0].tobytes() == whole for pieces in (2, 3, 50))
+
+
+@pytest.mark.parametrize("cells", ["n", 24])
+def test_shares_of_a_sum_are_products_with_its_inverse_which_each_lane_has_once(cells):
+    """A loop over the lanes has a sum in each: the compiler finds no inverse that it could compute before."""
+    few = schedule(lowered(softmax("rows", cells))).launches[-1]
+    calls = [each for each in every_expression(few.body) if isinstance(each, Call) and each.function == "divide"]
+    (inverse,) = set(calls)
+    assert inverse.operands[0] == Const(1.0, F32)
+    around = [s for s in every_statement(few.body) if isinstance(s, Loop) and inverse in set(every_expression(s.body))]
+    assert around and Dim.of(cells) not in [loop.extent for loop in around]
+
+
+def test_a_quotient_that_is_no_share_stays_one():
+    g = Group()
+    x = g.input("x", F32, "rows", "n")
+    quotients = g.map("divide", x, g.expand(g.reduce("sum", x), ("rows", "n")))
+    few = schedule(lowered(g.graph(quotients))).launches[-1]
+    calls = [each for each in every_expression(few.body) if isinstance(each, Call)]
+    assert sum(each.function == "divide" for each in calls) == 1
+    assert all(each.operands[0] != Const(1.0, F32) for each in calls if each.function == "divide")

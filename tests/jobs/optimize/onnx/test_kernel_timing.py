@@ -206,9 +206,19 @@ def test_what_was_too_noisy_is_timed_again_in_the_next_run(scene, bench, empty_c
 def test_what_was_too_noisy_stands_where_nothing_hangs_on_it(scene, bench, empty_cache, monkeypatch):
     noisy = Comparison((0.5, 2.0) * 5, (1.0,) * 10)
     monkeypatch.setattr(Workers, "compare_each", lambda *_, **given: [noisy])
-    assert not timing_of(scene[1][0], bench()).recalled
-    again = timing_of(scene[1][0], dataclasses.replace(bench(), whole=True))
+    monkeypatch.setattr(kernel_timing, "MORE_SESSIONS", 0)
+    first, again = (timing_of(scene[1][0], dataclasses.replace(bench(), whole=True)) for _ in "ab")
+    assert first.verdict is Verdict.AMBIGUOUS and not first.recalled
     assert again.recalled and again.hot == noisy
+
+
+def test_a_whole_model_is_called_in_another_way_than_a_kernel_alone(scene, bench, empty_cache, monkeypatch):
+    """Users of a model call its session, which makes the outputs anew: a timing of one stands for no other."""
+    calls = []
+    monkeypatch.setattr(Workers, "compare_each", lambda _, *jobs, **given: calls.append(jobs) or [compared(2)])
+    for whole in (False, True):
+        assert not timing_of(scene[1][0], dataclasses.replace(bench(), whole=whole)).recalled
+    assert [[job.whole for job in jobs[:2]] for jobs in calls] == [[False, False], [True, True]]
 
 
 def test_what_was_left_out_is_tried_again_where_it_would_be_done_in_time(scene, bench, empty_cache, monkeypatch):
