@@ -10,10 +10,12 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from traceback import walk_tb
 from typing import Any
 
 import numpy as np
+from numba.typed import List
 
 from noyau.errors import FindingKind, SignatureError, UnsupportedError
 from noyau.kernels.call import FunctionKernel
@@ -95,7 +97,8 @@ class Watching:
         self.was_cut = True
         unset = frozenset(self.recorder.memories[memory].name for memory in self.memories.values())
         try:
-            self.fast = None if self.shared else run_compiled(self.function, args, unset)
+            has_lists = any(isinstance(each, list) for each in args)
+            self.fast = None if self.shared or has_lists else run_compiled(self.function, args, unset)
         except UnsupportedError:
             self.fast = None
         if self.fast is None:
@@ -112,11 +115,12 @@ class Watching:
         return text.file, text.line
 
     def record(self, value: Any, name: str) -> Any:
-        """The stand-in of an argument; arrays in a tuple are as those beside it."""
-        if isinstance(value, tuple):
-            return tuple_like(value, [self.record(each, f"{name}[{at}]") for at, each in enumerate(value)])
-        file, line = self.place
-        require_seen(value, name, Site.of(file, line).place)
+        """The stand-in of an argument; arrays in a tuple, or in a list that nobody changes, are as those beside it."""
+        refuse = partial(require_seen, value, name, Site.of(*self.place).place)
+        if isinstance(value, tuple | list | List):
+            parts = [self.record(each, f"{name}[{at}]") for at, each in enumerate(value)]
+            return tuple_like(value, parts) if isinstance(value, tuple) else self.run.hold(parts, refuse)
+        refuse()
         if not isinstance(value, np.ndarray):
             return value
         output = self.outputs.get(id(value))
