@@ -199,7 +199,7 @@ class _TwinRewriter(ast.NodeTransformer):
         return node
 
     def _source(self, node: ast.expr) -> list[ast.expr]:
-        """What says how wide a number is: the array that it is read from, 64 for what is calculated; else nothing."""
+        """The width of a number: the array that it is read from, 64 bits for what is calculated; else nothing."""
         node = self.values.get(node.id, node) if isinstance(node, ast.Name) else node
         if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
             return [ast.Name(node.value.id, ast.Load())]
