@@ -323,10 +323,11 @@ class Op(OnTensors, Generic[P, R]):
 
         A callable is returned as it was, so that it stays usable and decorators stack; a text gives its UserKernel.
         SignatureError where it does not fit the op, InputError where the file cannot be read."""
-        if what is None:
+        own = dict(keywords)
+        entry, language, name = (own.pop(each, None) for each in ("entry", "language", "name"))
+        usage, target = usage_of(own, self.name), self.description.target
+        if what is None and not (entry or language):
             return lambda function: self.kernel(function, **keywords)
-        entry, language, name = (keywords.pop(each, None) for each in ("entry", "language", "name"))
-        usage, target = usage_of(keywords, self.name), self.description.target
         if isinstance(what, str | Path):
             written = read_text(what, language, entry, self.file, self.name)
             return self.attach(attach_text(written, usage, target, name, self.kernels))
@@ -335,7 +336,7 @@ class Op(OnTensors, Generic[P, R]):
             remedy = "give a function, a path, or a text with language="
             raise SignatureError(f"{self.name}: {what!r} is no kernel; {remedy}")
         if entry or language:
-            raise SignatureError(f"{self.name}: entry= and language= are of texts, and {what!r} is a function")
+            raise SignatureError(f"{self.name}: entry= and language= are of texts, and {what!r} is none")
         self.attach(attach_function(what, usage, target, name, self.kernels))
         return what
 

@@ -1,7 +1,4 @@
-"""Arrays that note every access to them: what a kernel in Python does with them is played to the shadow in order.
-
-A recording array holds the numbers, and beside them the cells of its memory that they lie in. Both are sliced alike,
-so slices, transposes, reshapes and what is picked out by other arrays map to cells without arithmetic of our own."""
+"""Arrays that note every access to them: what a kernel in Python does with them is played to the shadow in order."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableSequence, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
@@ -123,16 +123,17 @@ def array_behind(value: Any) -> np.ndarray | None:
 
 
 def copy_argument(value: Any) -> Any:
-    """An argument as it is now: arrays as NumPy's, copied, also those within tuples."""
-    if isinstance(value, tuple):
-        return tuple_like(value, [copy_argument(each) for each in value])
+    """An argument as it is now: arrays as NumPy's, copied, also those within tuples and lists."""
+    if isinstance(value, tuple | MutableSequence):
+        parts = [copy_argument(each) for each in value]
+        return tuple_like(value, parts) if isinstance(value, tuple) else parts
     array = array_behind(value)
     return value if array is None else np.array(array)
 
 
 def restore(value: Any, old: Any) -> None:
     """Restore the arrays in a value from `old`, a copy of it."""
-    if isinstance(value, tuple):
+    if isinstance(value, tuple | MutableSequence):
         for each, before in zip(value, old, strict=True):
             restore(each, before)
     elif (array := array_behind(value)) is not None and array.flags.writeable:

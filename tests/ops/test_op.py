@@ -330,6 +330,10 @@ def test_what_is_no_kernel():
         scale.kernel(lambda x, by, out: None, entry="f")
     with pytest.raises(SignatureError, match="a kernel has no grid=; there are name, language, entry, launch, args"):
         scale.kernel(lambda x, by, out: None, grid=3)
+    with pytest.raises(SignatureError, match="a kernel has no source=; there are name, language, entry, launch, args"):
+        scale.kernel(source="void f(void) {}")  # which is no decorator that nobody applies
+    with pytest.raises(SignatureError, match="None is no kernel; give a function, a path, or a text with language="):
+        scale.kernel(language="c")
 
 
 def test_a_path_is_from_the_file_of_the_op():

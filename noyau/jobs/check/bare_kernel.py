@@ -1,6 +1,4 @@
-"""`noyau.check(kernel, args, launch=..., reference=f)`: a kernel that is on no op, on one's own arguments.
-
-Its reference is a function of NumPy, which takes some of the kernel's arguments and gives, or fills, others."""
+"""`noyau.check(kernel, args, launch=..., reference=f)`: a kernel that is on no op, on one's own arguments."""
 
 from __future__ import annotations
 

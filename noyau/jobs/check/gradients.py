@@ -1,6 +1,4 @@
-"""The check of an op's gradient: as a formula, in float64; as kernels, by the certificate, packed and strided.
-
-Its cases are small inputs in float64, away from kinks and upon them, and the right gradients there."""
+"""The check of an op's gradient: as a formula, in float64; as kernels, by the certificate, packed and strided."""
 
 from __future__ import annotations
 

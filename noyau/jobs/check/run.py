@@ -1,6 +1,4 @@
-"""`noyau.check(op)`: each kernel of an op against its reference in float64, in parts that two processes share.
-
-What the checks of a file need whatever they find is made before."""
+"""`noyau.check(op)`: each kernel of an op against its reference in float64, in parts that two processes share."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The watched runs of a kernel under check, maps of small calls, and compute-sanitizer's reports of the same kernels.
-
-Runs are on small sizes first, so that what is found is at the smallest."""
+"""The watched runs of a kernel under check, maps of small calls, and compute-sanitizer's reports of the same."""
 
 from __future__ import annotations
 

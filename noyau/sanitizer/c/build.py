@@ -1,8 +1,4 @@
-"""The user's text and the runtime that watches it, built into a program.
-
-The text is rewritten, on the same lines, where no C or C++ compiler would read it as it is meant: `<<<grid, block,
-shared, stream>>>` becomes a call; `extern __shared__` memory a pointer to what a launch asked for; a loop of OpenMP
-whose schedule nobody names is dealt as a plan says, so that neighbouring iterations run on different threads."""
+"""The user's text and the runtime that watches it, built into a program."""
 
 from __future__ import annotations
 

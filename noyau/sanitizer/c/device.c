@@ -99,6 +99,20 @@ static int is_counted(int64_t many) {
     return 0;
 }
 
+/* Whether an element of a memory that began empty has still no value. */
+static int is_hole(const block *b, int64_t at, int64_t unit, int flag) {
+    int64_t k = 0;
+    while (k < unit && b->start[at + k] == (char)0xCB) ++k;
+    return k == unit && !(b->cells && b->cells[at >> b->shift].round & flag);
+}
+void noyau_result_holes(const char *from, int64_t bytes, int64_t unit) {
+    const block *b = block_at(from);
+    for (int64_t at = 0; at < bytes; at += unit) {
+        const char hole = b && b->is_fresh && is_hole(b, from - b->start + at, unit, IS_WRITTEN);
+        noyau_result(&hole, 1);
+    }
+}
+
 /* What the host copies from the device, and nobody has written. */
 static void find_holes(const char *from, int64_t bytes, int site) {
     const block *b = block_at(from);
@@ -106,13 +120,9 @@ static void find_holes(const char *from, int64_t bytes, int site) {
     const int64_t unit = unit_of(b);
     int64_t missed = 0, first = 0, last = 0;
     for (int64_t at = (from - b->start) / unit * unit; at + unit <= from - b->start + bytes; at += unit) {
-        int64_t k = 0;
-        while (k < unit && b->start[at + k] == (char)0xCB) ++k;
-        if (k < unit || (b->cells && b->cells[at >> b->shift].round & IS_SET)) {
-            last = at;
-            continue;
-        }
-        if (!missed++) first = at;
+        const int hole = is_hole(b, at, unit, IS_SET);
+        if (!hole) last = at;
+        else if (!missed++) first = at;
     }
     if (!missed || (first && last < first && is_counted(first / unit))) return;
     launch_now = b->launch_number - 1;

@@ -1,8 +1,5 @@
 """Functions of extensions in C++ and CUDA C++ (torch's `load_inline`, TVM's foreign functions), called from outside
-with every access watched.
-
-Small headers stand in for torch and TVM (include/torch/extension.h, include/tvm/ffi/function.h). An extension is built
-once; values travel as words of 64 bits, which include/noyau_python.h reads and writes, and tensors as memories."""
+with every access watched."""
 
 from __future__ import annotations
 
@@ -35,7 +32,7 @@ _TYPES = {  # by the number that torch has for them
 }  # fmt: skip
 _DTYPES = {number: dtype for dtype, number in _TYPES.items()}
 _NONE, _BOOL, _INT, _FLOAT, _TEXT, _DTYPE, _TENSOR, _LIST, _FAULT = range(9)  # as noyau_python.h has them
-_UNSET = 0xCB  # each byte of memory that nobody wrote
+UNSET = 0xCB  # each byte of memory that nobody wrote
 # What torch's own headers bring of the library of C++, and takes time to compile: by the names that want it.
 _STANDARD = {
     "array": "array", "function": "functional", "map": "map", "unordered_map": "unordered_map", "mutex": "mutex",
@@ -50,7 +47,7 @@ _ON_GPU = re.compile(r"__global__|<<<|\bcuda[A-Z]")
 @dataclass(frozen=True, slots=True)
 class TensorView:
     """A tensor of a call: from byte `start` on in the memory of this number, strides in elements. One that a function
-    returns and made itself has -1, and cells of its own."""
+    returns and made itself has -1, and cells of its own, of whose elements those that are `unset` nobody wrote."""
 
     memory: int
     start: int
@@ -59,6 +56,7 @@ class TensorView:
     strides: tuple[int, ...]
     on_gpu: bool = True
     cells: Array | None = None
+    unset: Array | None = None
 
 
 Value: TypeAlias = bool | int | float | str | DType | TensorView | Sequence["Value"] | None
@@ -207,11 +205,10 @@ def call_extension(
     *,
     op: str = "",
     patience_s: float = 10.0,
-    poison: int = 0xFF,
     before: Sequence[CallBefore] = (),
 ) -> ExtensionCall:
     """Call a function on values and on tensors that lie in memories, for up to `patience_s` of the processor.
-    `poison`: each byte of what nobody wrote, afterwards; `before`: calls that come first, in order.
+    `before`: calls that come first, in order.
 
     SignatureError for a value that no function takes; else as `build_extension` and `run`."""
     words = [len(memories), *(each.cells.nbytes for each in memories)]
@@ -224,7 +221,7 @@ def call_extension(
         contents, on_gpu = None if each.is_fresh else cells, each.on_gpu and has_gpu
         arrays.append(ArrayArgument(name, cells.shape, cells.dtype, contents, on_gpu=on_gpu))
     for each in (memory for call in before for memory in call.memories):
-        cells = np.full_like(each.cells, _UNSET) if each.is_fresh else each.cells
+        cells = np.full_like(each.cells, UNSET) if each.is_fresh else each.cells
         arrays.append(ArrayArgument("before", cells.shape, cells.dtype, cells))
     shapes = {each.name: memory.shape for each, memory in zip(arrays[1:], memories, strict=False)}
     own = extension.text_of(function)
@@ -236,7 +233,7 @@ def call_extension(
         raced = {each.id for each in _watch(lazy, arrays, context, patience_s)[1].findings}
         findings = (each if each.id in raced else _as_warning(each) for each in watched.findings)
         watched = replace(watched, findings=tuple(findings))
-    return replace(_end(watched, ran, memories, poison), part=part_watched(ran.grids))
+    return replace(_end(watched, ran, memories), part=part_watched(ran.grids))
 
 
 def _watch(
@@ -255,27 +252,17 @@ def _as_warning(finding: Finding) -> Finding:
     return replace(finding, severity="warning", message=message) if finding.kind is FindingKind.RACE else finding
 
 
-def _end(watched: WatchedRun, ran: RunResult, memories: Sequence[Memory], poison: int) -> ExtensionCall:
+def _end(watched: WatchedRun, ran: RunResult, memories: Sequence[Memory]) -> ExtensionCall:
     is_late = any(each.kind is FindingKind.CRASH and each.words == "it does not end" for each in ran.faults)
     if ran.arrays is None:
         return ExtensionCall(watched, is_late=is_late)
-    after = [
-        _find_unwritten(array.view(np.uint8).reshape(-1), each.unit, poison) if each.is_fresh else array.view(np.uint8)
-        for array, each in zip(ran.arrays[1:], memories, strict=False)
-    ]
-    value = _Answer(ran.result, poison).value()
+    after = [each.view(np.uint8).reshape(-1) for each in ran.arrays[1 : len(memories) + 1]]
+    value = _Answer(ran.result).value()
     fault = value.pop() if isinstance(value, list) and value[:1] == [_RAISED] else ""
     return ExtensionCall(watched, None if fault else value, tuple(after), str(fault))
 
 
 _RAISED = "raised"  # before what was
-
-
-def _find_unwritten(cells: Array, unit: int, poison: int) -> Array:
-    """Bytes of memory that was fresh, with this byte where nobody wrote."""
-    rows = cells.reshape(-1, unit).copy()
-    rows[(rows == _UNSET).all(1)] = poison
-    return rows.reshape(-1)
 
 
 def _names(extension: Extension, function: str, args: Sequence[Value]) -> dict[int, str]:
@@ -323,7 +310,6 @@ class _Answer:
     """Words that came back."""
 
     content: bytes
-    poison: int
     at: int = 0
 
     def words(self, count: int) -> list[int]:
@@ -355,10 +341,10 @@ class _Answer:
     def tensor(self) -> TensorView:
         memory, start, code, on_gpu, rank = self.words(5)
         dtype, shape, strides = _DTYPES[code], tuple(self.words(rank)), tuple(self.words(rank))
-        cells = None
+        cells = unset = None
         if memory < 0:
             (size,) = self.words(1)
             cells = np.frombuffer(self.content, np.uint8, size, self.at)
-            self.at, start = self.at + size, 0
-            cells = _find_unwritten(cells, dtype.bytes, self.poison)
-        return TensorView(memory, start, dtype, shape, strides, bool(on_gpu), cells)
+            unset = np.frombuffer(self.content, bool, size // dtype.bytes, self.at + size)
+            self.at, start = self.at + size + len(unset), 0
+        return TensorView(memory, start, dtype, shape, strides, bool(on_gpu), cells, unset)

@@ -163,11 +163,7 @@ static void check_outputs(void) {
         int64_t missed = 0, first = -1;
         const int64_t unit = b->unit ? b->unit : 1;
         for (int64_t at = 0; at + unit <= b->bytes; at += unit) {
-            const cell *c = b->cells ? b->cells + (at >> b->shift) : 0;
-            int64_t k = 0;
-            while (k < unit && b->start[at + k] == (char)0xCB) ++k;
-            if (k < unit || (c && c->round & IS_WRITTEN)) continue;
-            if (!missed++) first = at;
+            if (is_hole(b, at, unit, IS_WRITTEN) && !missed++) first = at;
         }
         if (missed) {
             found("unwritten", WRITE, 0, b, first, 0, i, "%s", "");

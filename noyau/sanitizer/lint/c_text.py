@@ -1,6 +1,4 @@
-"""The body of a function in C, C++ or CUDA C++ as statements of Python with the same lines, as far as arithmetic goes.
-
-Loops, branches, declarations (`int i = e` is `i = cast("int", e)`), assignments and calls are translated."""
+"""The body of a function in C, C++ or CUDA C++ as statements of Python with the same lines, for arithmetic."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""The fast way: a kernel whose accesses are all of single cells, compiled so that each of them is noted.
-
-`a[i, j]` becomes a call of a small compiled function that compares each index with its axis and tells the shadow. What
-makes views, gives arrays to other functions or has more than two axes is refused, and runs in Python (interpreter.py).
-Names that are carried from one iteration to the next are not seen in this way."""
+"""The fast way: a kernel whose accesses are all of single cells, compiled so that each of them is noted."""
 
 from __future__ import annotations
 

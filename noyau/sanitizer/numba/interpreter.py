@@ -1,6 +1,4 @@
-"""A function of Numba run in Python: on recording arrays, and with lists, sets and dicts that ask before they change.
-
-Those are handed to other functions, and have other names, so who changes one shows only when it does."""
+"""A function of Numba run in Python: on recording arrays, and with lists, sets and dicts that ask before a change."""
 
 from __future__ import annotations
 
@@ -167,9 +165,9 @@ class PrangeRuntime:
             return before.merge(function, value, self.recorder.site(sys._getframe(1)))
         return function(before, value)
 
-    def hold(self, value: Any) -> Any:
+    def hold(self, value: Any, refuse: Callable[[], None] | None = None) -> Any:
         """A list, a set or a dict that the text makes; UnsupportedError where an iteration changes it that did not
-        make it."""
+        make it. Of one that the text is given, what refuses all changes."""
         maker = self.turn
 
         def require_own() -> None:
@@ -181,7 +179,7 @@ class PrangeRuntime:
                 "nor does Numba order them: have each iteration write to cells of an array"
             )
 
-        return wrap_container(value, self.hold, require_own)
+        return wrap_container(value, self.hold, refuse or require_own)
 
     @property
     def turn(self) -> tuple[int, int] | None:
@@ -331,10 +329,11 @@ def _pushing(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def require_seen(value: Any, name: str, place: str) -> None:
-    """UnsupportedError for lists, sets and dicts, whose accesses are not seen."""
+    """UnsupportedError for lists that are changed, for sets and for dicts, whose accesses are not seen."""
     if isinstance(value, _CONTAINERS):
-        what, remedy = f"a {type(value).__name__}", "give arrays, or a tuple of them"
-        raise UnsupportedError(f"{place}: {name} is {what}, whose accesses are not seen: {remedy}")
+        what = "changes" if isinstance(value, list | List) else "accesses"
+        remedy = f"a {type(value).__name__}, whose {what} are not seen: give arrays, or a tuple of them"
+        raise UnsupportedError(f"{place}: {name} is {remedy}")
 
 
 @lru_cache(maxsize=64)

@@ -11,12 +11,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from traceback import walk_tb
 from typing import Any
 
 import numpy as np
 from numba.core.registry import CPUDispatcher
+from numba.typed import List
 
 from noyau.codegen.numba.spellings import KINDS
 from noyau.errors import FindingKind, SignatureError, UnsupportedError
@@ -103,7 +104,8 @@ class Watching:
         self.was_cut = True
         unset = frozenset(self.recorder.memories[memory].name for memory in self.memories.values())
         try:
-            self.fast = None if self.shared else run_compiled(self.function, args, unset)
+            has_lists = any(isinstance(each, list) for each in args)
+            self.fast = None if self.shared or has_lists else run_compiled(self.function, args, unset)
         except UnsupportedError:
             self.fast = None
         if self.fast is None:
@@ -120,11 +122,12 @@ class Watching:
         return text.file, text.line
 
     def record(self, value: Any, name: str) -> Any:
-        """The stand-in of an argument; arrays in a tuple are as those beside it."""
-        if isinstance(value, tuple):
-            return tuple_like(value, [self.record(each, f"{name}[{at}]") for at, each in enumerate(value)])
-        file, line = self.place
-        require_seen(value, name, Site.of(file, line).place)
+        """The stand-in of an argument; arrays in a tuple, or in a list that nobody changes, are as those beside it."""
+        refuse = partial(require_seen, value, name, Site.of(*self.place).place)
+        if isinstance(value, tuple | list | List):
+            parts = [self.record(each, f"{name}[{at}]") for at, each in enumerate(value)]
+            return tuple_like(value, parts) if isinstance(value, tuple) else self.run.hold(parts, refuse)
+        refuse()
         if not isinstance(value, np.ndarray):
             return value
         output = self.outputs.get(id(value))

@@ -1,8 +1,4 @@
-"""The source of a function of Numba, so changed that Python can run it iteration by iteration of its pranges.
-
-Arrays note by themselves what is done with them. What is changed is what Numba does otherwise than Python: the
-iterations of a prange have owners; a name that every iteration assigns is its own, so that it holds nothing when one
-begins nor when the loop is over; and one that is only updated is a reduction."""
+"""The source of a function of Numba, so changed that Python can run it iteration by iteration of its pranges."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ class SimulatedDevice:
     # Arithmetic.
 
     popc, brev, clz, ffs = (
-        staticmethod(lambda value, function=OF_PATTERNS[name]: function(*_pattern(value)))
+        staticmethod(lambda value, source=None, function=OF_PATTERNS[name]: function(*_pattern(value, source)))
         for name in ("popc", "brev", "clz", "ffs")
     )
     fma = staticmethod(lambda a, b, c: a * b + c)
@@ -173,9 +173,12 @@ class SimulatedDevice:
     selp = staticmethod(lambda flag, a, b: a if flag else b)
 
 
-def _pattern(value: Any) -> tuple[int, int]:
-    """The bits of a whole number, and how many there are: those of its dtype, else 32 where they suffice."""
-    bits = 8 * value.dtype.itemsize if isinstance(value, np.generic) else (32 if -(1 << 31) <= value < 1 << 32 else 64)
+def _pattern(value: Any, source: Any) -> tuple[int, int]:
+    """The bits of a whole number, and how many there are: as `source` has them (a number of bits, or the array that
+    held it), else those of its dtype, else 32 where they suffice."""
+    holder = source.data if isinstance(source, DeviceArray) else value
+    bits = 8 * holder.dtype.itemsize if hasattr(holder, "dtype") else 32 if -(1 << 31) <= value < 1 << 32 else 64
+    bits = source if isinstance(source, int) else bits
     return int(value) & ((1 << bits) - 1), bits
 
 

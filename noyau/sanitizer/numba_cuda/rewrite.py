@@ -19,6 +19,7 @@ from noyau.sanitizer.compiled_numbers import BUILTINS, Divisors, divisor, names_
 from noyau.sanitizer.numba.rewrite import is_signed
 from noyau.sanitizer.numba_cuda.device import overloads_of, type_of
 from noyau.sanitizer.numba_cuda.lockstep import GRID_WIDE, WAITING, Request
+from noyau.toolchain.libdevice import OF_PATTERNS
 
 _ASKED = "noyau_asked"
 _DIVISOR = "noyau_divisor"
@@ -149,8 +150,11 @@ class _TwinRewriter(ast.NodeTransformer):
         self.bound: dict[str, Any] = {}
         self.waits = False
         self.locals = {each.arg for each in ast.walk(tree.args) if isinstance(each, ast.arg)}
-        stored = (each for each in ast.walk(tree) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store))
-        self.locals |= {each.id for each in stored}
+        nodes = list(ast.walk(tree))
+        stored = [each.id for each in nodes if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)]
+        self.locals |= set(stored)
+        values = ((each.targets[0], each.value) for each in nodes if isinstance(each, ast.Assign))
+        self.values = {a.id: value for a, value in values if isinstance(a, ast.Name) and stored.count(a.id) == 1}
 
     def change(self) -> ast.FunctionDef:
         divisors = Divisors(lambda: self._bind(_DIVISOR, divisor))
@@ -177,7 +181,10 @@ class _TwinRewriter(ast.NodeTransformer):
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
         target = self.meant(node.func)
+        is_of_bits = getattr(target, "__name__", "") in OF_PATTERNS and id(target) in self.twins.stand_ins
+        source = self._source(node.args[0]) if is_of_bits and len(node.args) == 1 else []
         self.generic_visit(node)
+        node.args += source
         if target is _MISSING:
             is_sync = isinstance(node.func, ast.Attribute) and node.func.attr == "sync"
             return self._asking(node, GRID_WIDE) if is_sync else node  # of cuda.cg.this_grid(), which alone has one
@@ -190,6 +197,13 @@ class _TwinRewriter(ast.NodeTransformer):
         if instead is not None:
             node.func = ast.copy_location(self._bind(f"noyau_call_{len(self.bound)}", instead), node)
         return node
+
+    def _source(self, node: ast.expr) -> list[ast.expr]:
+        """The width of a number: the array that it is read from, 64 bits for what is calculated; else nothing."""
+        node = self.values.get(node.id, node) if isinstance(node, ast.Name) else node
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
+            return [ast.Name(node.value.id, ast.Load())]
+        return [ast.Constant(64)] if isinstance(node, ast.BinOp | ast.UnaryOp) else []
 
     def _stand_in(self, target: Any) -> Callable[..., Any] | None:
         """The stand-in of a function that @overload gives a body."""

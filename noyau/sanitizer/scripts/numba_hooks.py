@@ -109,5 +109,5 @@ class _LoopHooks:
             return plain(function, *args, **named)
         finally:
             self.watching = False
-        self.session.add(name, "numba", place, shapes, watched)
+        self.session.add(name, "numba", place, shapes, watched, watching.note)
         return result

@@ -1,6 +1,5 @@
 """Calls of a script to a GPU beside its kernels and arrays, where Numba's own simulator of the API has no answer: which
-device there is, events that take the time, streams that are the default one; and @vectorize and @guvectorize with
-target="cuda", called cell by cell, in Python: a function of numbers touches no memory, so there is nothing to watch."""
+device there is, events that take the time, streams that are the default one; and both decorators of ufuncs."""
 
 from __future__ import annotations
 
@@ -101,15 +100,14 @@ WORDS: dict[str, Any] = {
 Plain = Callable[..., Any]
 Note = Callable[[str], None]
 _NUMBERS = "of numbers, which touches no memory: called cell by cell"
-_ARRAYS = "of arrays, called for each of them in Python: its accesses are not seen"
 
 
 @contextmanager
-def stood_in(note: Note, jit: Plain | None = None) -> Iterator[None]:
+def stood_in(note: Note, jit: Plain) -> Iterator[None]:
     """Within, both decorators make functions for target="cuda" without a GPU; `note` takes a line on each call. `jit`:
-    what makes kernels, for functions of arrays to be watched."""
+    what makes kernels, for functions of arrays."""
     with ExitStack() as undone:
-        many, what = partial(_generalise, jit), _ARRAYS if jit is None else "of arrays, launched with a thread for each"
+        many, what = partial(_generalise, jit), "of arrays, launched with a thread for each"
         patch(undone, numba, "vectorize", _decorator(numba.vectorize, _elementwise, note, _NUMBERS))
         patch(undone, numba, "guvectorize", _decorator(numba.guvectorize, many, note, what))
         if hasattr(cuda, "vectorize"):  # of the package numba-cuda, for no other target
@@ -160,7 +158,7 @@ def _over_batch(function: Plain, count: int, jit: Plain) -> Any:
     return jit(scope[function.__name__])
 
 
-def _generalise(jit: Plain | None, function: Plain, signatures: Any, layout: str, *_: Any) -> Plain:
+def _generalise(jit: Plain, function: Plain, signatures: Any, layout: str, *_: Any) -> Plain:
     inputs, outputs = parse_signature(layout)
 
     def called(*args: Any, out: Any = None, stream: Any = 0) -> Any:
@@ -168,39 +166,51 @@ def _generalise(jit: Plain | None, function: Plain, signatures: Any, layout: str
             raise InputError(f"{function.__name__} takes {len(inputs)} arrays: {layout}")
         outs = args[len(inputs) :] or (out if isinstance(out, tuple) else (out,) * len(outputs))
         arrays = [np.asarray(in_numpy(each)) for each in args[: len(inputs)]]
+        types, kinds = _types(signatures, arrays), _results(signatures, arrays, len(outputs))
         cores = [len(names) for names in inputs]
         batch = np.broadcast_shapes(*(a.shape[: a.ndim - core] for a, core in zip(arrays, cores, strict=True)))
         sizes = dict[str, int]()
         for names, array in zip(inputs, arrays, strict=True):
             sizes |= zip(names, array.shape[array.ndim - len(names) :], strict=True)
         shapes = [(*batch, *(sizes[name] for name in names)) for names in outputs]
-        kinds = _results(signatures, arrays, len(outputs))
-        results = [np.zeros(shape, kind) for shape, kind in zip(shapes, kinds, strict=True)]
+        results = [_on_device(*wanted) for wanted in zip(outs, shapes, kinds, strict=True)]
         count, axes = math.prod(batch), len(batch)
         wide = [np.broadcast_to(a, (*batch, *a.shape[a.ndim - core :])) for a, core in zip(arrays, cores, strict=True)]
-        rows = [each.reshape(count, *each.shape[axes:]) for each in wide]
-        rows += [each.reshape(count, *(each.shape[axes:] or (1,))) for each in results]
-        if jit is not None and count:
+        wide += [in_numpy(each) for each in results]
+        is_number = [not isinstance(kind, numba.types.Array) for kind in types] or [True] * len(arrays)
+        ends = [(), (1,)]  # of no axes: a number, where its type is none of an array
+        ends = [a.shape[axes:] or ends[at >= len(arrays) or not is_number[at]] for at, a in enumerate(wide)]
+        rows = [a.reshape(count, *end) for a, end in zip(wide, ends, strict=True)]
+        if count:
             _over_batch(function, len(rows), jit)[-(-count // 128), 128](*rows)
-        for at in range(0 if jit is not None else count):
-            function(*(each[at] for each in rows))
-        values = tuple(_as_result(each, to, args) for each, to in zip(results, outs, strict=True))
+        pairs = zip(results, outs, strict=True)
+        values = tuple(to if to is each else _as_result(each.copy_to_host(), to, args) for each, to in pairs)
         return values if len(values) > 1 else values[0]
 
     return called
 
 
+def _on_device(wanted: Any, shape: tuple[int, ...], dtype: np.dtype) -> Any:
+    """An array of the device for a result: where it is wanted, if that is such an array, else an empty one."""
+    own = in_numpy(wanted) if isinstance(wanted, FakeCUDAArray) else None
+    is_it = own is not None and (own.shape, own.dtype, own.flags.c_contiguous) == (shape, dtype, True)
+    return wanted if is_it else cuda.device_array(shape, dtype)
+
+
+def _types(signatures: Any, arrays: Sequence[np.ndarray]) -> list[Any]:
+    """The types of the first signature that takes the arguments, and of what it gives; none where none does."""
+    for each in signatures if isinstance(signatures, list | tuple) else [signatures] if signatures else []:
+        types, gives = numba.core.sigutils.normalize_signature(each)
+        pairs = zip(types, arrays, strict=False)
+        if all(np.can_cast(a.dtype, as_dtype(getattr(kind, "dtype", kind)), "same_kind") for kind, a in pairs):
+            return [*types, *([gives] if gives not in (None, numba.types.void) else [])]
+    return []
+
+
 def _results(signatures: Any, arrays: Sequence[np.ndarray], count: int) -> list[np.dtype]:
     """The dtypes of the last things in the first signature that takes the arguments."""
-    many = signatures if isinstance(signatures, list | tuple) else [signatures] if signatures else []
-    for each in many:
-        parsed = numba.core.sigutils.normalize_signature(each)
-        types = [getattr(kind, "dtype", kind) for kind in parsed[0]]
-        pairs = zip(types, arrays, strict=False)
-        last = [parsed[1]] if parsed[1] not in (None, numba.types.void) else types[-count:]
-        if all(np.can_cast(array.dtype, as_dtype(kind), "same_kind") for kind, array in pairs):
-            return [np.dtype(as_dtype(kind)) for kind in last]
-    return [np.result_type(*arrays)] * count
+    types = _types(signatures, arrays)[-count:]
+    return [np.dtype(as_dtype(getattr(kind, "dtype", kind))) for kind in types] or [np.result_type(*arrays)] * count
 
 
 _LENT = WeakValueDictionary[tuple[Any, ...], np.ndarray]()  # arrays whose interface a script has asked for

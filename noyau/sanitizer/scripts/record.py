@@ -142,6 +142,7 @@ class ScriptSession:
     advice: dict[str, Finding] = field(default_factory=dict)  # on calls that are not watched, by what they are
     is_partial: bool = False  # a launch did not run, so that nothing is known of what the script does afterwards
     lacks: dict[str, str] = field(default_factory=dict)  # why kernels are not checked, by the error of an import
+    empties: Any = None  # tensors of torch that began empty, where they are watched
     look: Callable[[], Any] | None = None  # called after each launch: whether what sees it is still noyau's
 
     def trace(self, name: str, place: str) -> TracingShadow | None:

@@ -1,8 +1,5 @@
 """Streams and events of a script without a GPU. Work is done at once; what is ordered before what is kept as a vector
-clock of each stream: how much of the work of every stream is done before what comes next in it.
-
-Work of a stream comes behind its earlier work, the events that it waits for, and what the host had waited for by then.
-Two accesses to the same bytes, one of them a write, that nothing orders so are a race."""
+clock of each stream: how much of the work of every stream is done before what comes next in it."""
 
 from __future__ import annotations
 

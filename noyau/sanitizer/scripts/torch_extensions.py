@@ -25,7 +25,7 @@ from noyau.frontends.torch.tensors import TO_TORCH
 from noyau.hosts.torch.tensors import from_torch
 from noyau.kernels.attach import line_of
 from noyau.sanitizer.c import extension as c_extension
-from noyau.sanitizer.c.extension import CallBefore, Extension, ExtensionText, Memory, TensorView, Value
+from noyau.sanitizer.c.extension import UNSET, CallBefore, Extension, ExtensionText, Memory, TensorView, Value
 from noyau.sanitizer.scripts.fakes import patch
 from noyau.sanitizer.scripts.record import ScriptSession, describe_shapes
 from noyau.sanitizer.scripts.triton_host import is_marked, mark_tensors
@@ -59,7 +59,7 @@ class Extensions:
     texts may be written; `poison`: the byte that memory which nobody wrote to holds throughout."""
 
     def __init__(self, session: ScriptSession, folder: Path, time_s: float, scratch: Path | None = None) -> None:
-        self.session, self.folder, self.scratch, self.poison = session, folder, scratch or folder, 0xFF
+        self.session, self.folder, self.scratch, self.poison = session, folder, scratch or folder, UNSET
         # The last calls of each that keeps something from call to call.
         self.before: dict[Extension, list[CallBefore]] = defaultdict(list)
         self.time_s = 0.9 * time_s  # a program has the limits of who runs it, and is to say itself that it is late
@@ -125,7 +125,7 @@ class Extensions:
         shapes = describe_shapes([f"argument {number}" for number in range(len(args))], args)
         add = partial(self.session.add, function, LANGUAGE, place, shapes)
         with torch._C.DisableTorchFunction():
-            tensors = _Tensors(self.poison)
+            tensors = _Tensors(self.poison, self.session, (function, place, LANGUAGE))
             try:
                 values = [tensors.value(each) for each in args]
                 by_name = {name: tensors.value(each) for name, each in named.items()}
@@ -135,7 +135,7 @@ class Extensions:
                 contents = [replace(each, cells=each.cells.copy()) for each in memories] if keeps else []
                 end = c_extension.call_extension(
                     extension, function, values, memories, by_name,
-                    op=self.session.script, patience_s=self.time_s, poison=self.poison, before=before,
+                    op=self.session.script, patience_s=self.time_s, before=before,
                 )  # fmt: skip
                 if keeps:  # and as many as are done with soon
                     many = self.time_s / 4 // ((monotonic() - began_s) / (len(before) + 1))
@@ -149,7 +149,7 @@ class Extensions:
             add(end.watched, f"it makes more accesses than are watched: {end.part} were" if end.part else "")
             if end.memories is None:
                 raise RaisedError(f"{function} crashed")
-            tensors.write_back(end.memories)
+            tensors.write_back(memories, end.memories)
             if end.fault:
                 kind, _, words = end.fault.partition(": ")
                 raise _RAISED.get(kind, RuntimeError)(words)
@@ -187,8 +187,9 @@ def _is_address(number: int) -> bool:
 class _Tensors:
     """The tensors of a call, and the storages that they lie in."""
 
-    def __init__(self, poison: int) -> None:
-        self.poison = poison
+    def __init__(self, poison: int, session: ScriptSession, kernel: tuple[str, str, str]) -> None:
+        self.poison, self.kernel = poison, kernel
+        self.empties = session.empties if poison == UNSET else None  # else who judges reads the cells
         self.storages: dict[int, tuple[int, list[torch.Tensor]]] = {}  # by address: its number, its tensors
         self.views: list[tuple[TensorView, torch.Tensor]] = []
 
@@ -227,19 +228,29 @@ class _Tensors:
             cells, unit = _cells(largest), largest.element_size()
             unit = unit if cells.size % unit == 0 else 1
             is_fresh = largest.dtype.is_floating_point and cells.size > 0 and bool((cells == self.poison).all())
+            if self.empties and unit >= 4 and (empty := self.empties.of(largest)):  # a value of fewer bytes may look so
+                is_fresh = not empty.is_set.any()
             is_whole = largest.numel() * unit == cells.size and largest.is_contiguous()
             shape = tuple(largest.shape) if is_whole else (cells.size // unit,)
             yield Memory(cells, unit, shape, is_marked(largest), is_fresh)
 
-    def write_back(self, memories: Sequence[np.ndarray]) -> None:
+    def write_back(self, memories: Sequence[Memory], contents: Sequence[np.ndarray]) -> None:
         """Put what the memories hold now into the storages. A tensor that was changed has another version."""
-        for (_, tensors), after in zip(self.storages.values(), memories, strict=True):
-            cells = _cells(tensors[0])
+        for before, (_, tensors), after in zip(memories, self.storages.values(), contents, strict=True):
+            rows, cells = after.reshape(-1, before.unit), _cells(tensors[0])
+            unset = (rows == UNSET).all(1) & before.is_fresh
+            rows[unset] = self.poison
             if not np.array_equal(cells, after):
                 cells[...] = after
                 for each in tensors:
                     if not each.is_inference():
                         torch.autograd.graph.increment_version(each)
+            self.note_unset(tensors[0], unset, before.unit)
+
+    def note_unset(self, tensor: torch.Tensor, unset: np.ndarray, unit: int) -> None:
+        """Have the elements of a storage that nobody wrote told where the host reads them."""
+        if self.empties and unset.any():
+            self.empties.add(tensor, ~unset.repeat(unit), self.kernel)
 
     def result(self, value: Value) -> Any:
         """A value of the extension as Python has it."""
@@ -255,8 +266,11 @@ class _Tensors:
         """The very tensor that was handed in, another view of its storage, or one of its own."""
         dtype = TO_TORCH[view.dtype]
         if view.cells is not None:
-            if view.cells.size:
-                result = torch.frombuffer(bytearray(view.cells), dtype=dtype).as_strided(view.shape, view.strides)
+            if view.cells.size and view.unset is not None:
+                rows = view.cells.reshape(len(view.unset), -1).copy()
+                rows[view.unset] = self.poison
+                result = torch.frombuffer(rows.data, dtype=dtype).as_strided(view.shape, view.strides)
+                self.note_unset(result, view.unset, view.dtype.bytes)
             else:
                 result = torch.empty(view.shape, dtype=dtype)
         else:

@@ -40,7 +40,7 @@ from noyau.verify.findings import Finding
 # Functions that give no tensor and read what a tensor holds.
 _READING = frozenset({"item", "tolist", "numpy", "equal", "allclose", "__repr__", "__bool__", "__float__", "__int__"})
 
-_REACH = "let the offsets and the mask of the store reach every cell"
+_REACH = "let the indices and the mask of the store reach every cell"
 _SHARING = frozenset({"numpy", "__array__"})  # functions that give an array of NumPy on the same memory
 _FOLDERS = tuple(f"{Path(str(module.__file__)).parent}{os.sep}" for module in (triton, torch, errors))
 
@@ -64,11 +64,12 @@ class _Empties:
     def __init__(self) -> None:
         self.known: dict[int, tuple[FreshTensor, StorageWeakRef, int]] = {}
 
-    def add(self, tensor: torch.Tensor) -> None:
+    def add(self, tensor: torch.Tensor, is_set: np.ndarray | None = None, kernel: Any = None) -> None:
+        """Note a tensor; of one that a `kernel` has had, these bytes hold values."""
         with torch._C.DisableTorchFunction():
             storage = tensor.untyped_storage()
             if storage.nbytes() and tensor.device.type == "cpu" and not tensor.is_inference():
-                fresh = FreshTensor(torch.zeros(storage.nbytes(), dtype=torch.bool).numpy())
+                fresh = FreshTensor(np.zeros(storage.nbytes(), bool) if is_set is None else is_set, kernel)
                 self.known[storage.data_ptr()] = fresh, StorageWeakRef(storage), tensor._version
 
     def of(self, tensor: torch.Tensor) -> FreshTensor | None:
@@ -94,6 +95,7 @@ class _TritonHooks:
 
     def __init__(self, session: ScriptSession, grid: Sequence[int] | None) -> None:
         self.session, self.grid, self.empties, self.order = session, grid, _Empties(), order_of(session)
+        session.empties = self.empties
         self.storages: dict[int, StorageWeakRef] = {}
         self.counters: dict[int, torch.Tensor] = {}  # integers that kernels have written, each a tensor of its own
         self.pointed = weakref.WeakValueDictionary[int, torch.Tensor]()  # whose address the script asked for
@@ -156,7 +158,7 @@ class _TritonHooks:
             tensor = each if isinstance(each, torch.Tensor) else getattr(each, "base", None)
             fresh_tensor = self.empties.of(tensor) if isinstance(tensor, torch.Tensor) else None
             if fresh_tensor is not None:
-                fresh_tensor.kernel = name, place
+                fresh_tensor.kernel = name, place, LANGUAGE
                 yield storage_of(tensor), fresh_tensor
 
     def bytes_of(self, tensor: torch.Tensor) -> np.ndarray:
@@ -250,8 +252,8 @@ class _TritonHooks:
             first = ", ".join(map(str, missed[0].tolist()))
             message = f"{len(missed)} of {mask.numel()} cells that the host reads were never stored, [{first}] first"
             is_tail = not mask.flatten()[-len(missed) :].any()
-            mend = f"{FindingKind.UNWRITTEN.remedies[LANGUAGE]}; {_REACH}" if is_tail else _REACH
-            self.session.find_unwritten(*kernel, LANGUAGE, message, mend, fresh_tensor.store)
+            mend = f"{FindingKind.UNWRITTEN.remedies[kernel[2]]}; {_REACH}" if is_tail else _REACH
+            self.session.find_unwritten(*kernel, message, mend, fresh_tensor.store)
 
 
 def _raise_if_refused(fault: BaseException) -> None:

@@ -1,7 +1,4 @@
-"""Triton's interpreter with each of its loads, stores and atomics noted as of a cell of an argument of the launch.
-
-What is wrapped is found by its name in the interpreter's builder: block pointers and tensor descriptors come to masked
-loads and stores there."""
+"""Triton's interpreter with each of its loads, stores and atomics noted as of a cell of an argument of the launch."""
 
 from __future__ import annotations
 

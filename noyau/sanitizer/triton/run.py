@@ -45,10 +45,10 @@ _FILLS = (0xFF, 0x7B)  # bytes of NaNs and of -1, and of large numbers
 @dataclass(slots=True)
 class FreshTensor:
     """The memory of a tensor that began empty: which of its bytes hold values, and the last kernel that had it
-    (name and place)."""
+    (name, place and language)."""
 
     is_set: np.ndarray
-    kernel: tuple[str, str] | None = None
+    kernel: tuple[str, str, str] | None = None
     store: str = ""  # the line of the one store of the last launch
 
 

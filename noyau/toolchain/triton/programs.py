@@ -1,12 +1,4 @@
-"""The programs of a grid, as Triton's interpreter runs them: their text as Python, and their order.
-
-What the compiler reads otherwise than Python is a call of `Meanings`: `and`, `or`, `not` and chained comparisons join
-tensors; `min` and `max` go cell by cell; the variable of a loop, and numbers that a loop changes, are tensors; a number
-has the methods of a tensor.
-
-Many programs are run as one while they take the same way, else one after the other; one that waits for another in a
-loop lets others go on meanwhile. A program runs in the thread of its caller until it waits; then another takes over
-the rest. One always runs."""
+"""The programs of a grid, as Triton's interpreter runs them: their text as Python, and their order."""
 
 from __future__ import annotations
 

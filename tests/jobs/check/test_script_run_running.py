@@ -292,3 +292,15 @@ def test_kernels_of_a_package_that_no_word_of_the_script_names(tmp_path):
     path.write_text("\n".join(lines), encoding="utf-8")
     (seen,) = check_script(path).kernels
     assert [each.kind for each in seen.findings] == ["race"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux alone ends a process with its parent")
+def test_a_script_ends_with_the_check_that_is_killed(tmp_path):
+    script = tmp_path / "waits.py"
+    script.write_text("import time\nprint('here', flush=True)\ntime.sleep(20)\nprint('late')\n", encoding="utf-8")
+    command = [sys.executable, "-m", "noyau", "check", str(script)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as check:
+        assert check.stdout is not None
+        assert check.stdout.readline() == "here\n"
+        check.kill()
+        assert check.stdout.read() == ""  # nobody holds it any more

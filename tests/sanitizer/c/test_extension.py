@@ -9,6 +9,7 @@ import pytest
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import BuildError, SignatureError, UnsupportedError
 from noyau.sanitizer.c.extension import (
+    UNSET,
     Extension,
     ExtensionText,
     Memory,
@@ -138,13 +139,15 @@ def test_several_results_views_and_tensors_that_are_changed(torch_text):
     np.testing.assert_array_equal(end.memories[0].view("f4"), np.where(np.arange(60) < 1, 1, 2) * X.ravel())
 
 
-def test_what_nobody_writes_has_the_byte_of_that(torch_text):
+def test_of_what_a_function_makes_it_is_known_which_elements_nobody_wrote(torch_text):
     end = call(torch_text, "add", X, X, less=3)
-    assert end.value.cells.reshape(60, 4)[-4:].tolist()[0] != [0xFF] * 4
-    assert end.value.cells.reshape(60, 4)[-3:].tolist() == [[0xFF] * 4] * 3
+    assert end.value.unset.tolist() == [False] * 57 + [True] * 3
+    assert end.value.cells.reshape(60, 4)[-3:].tolist() == [[UNSET] * 4] * 3
+    looks_unset = np.full((4, 15), UNSET * 0x01010101, np.uint32).view("f4") / 2  # the sum holds that byte throughout
+    assert not call(torch_text, "add", looks_unset, looks_unset).value.unset.any()
     fresh = Memory(np.full(256, 0xFE, np.uint8), 4, (64,), is_fresh=True)
     view = TensorView(0, 0, DType.F32, (64,), (1,))
-    end = call_extension(torch_text, "settled", [view], [fresh], poison=0xFE)
+    end = call_extension(torch_text, "settled", [view], [fresh])
     assert (end.memories[0].view("f4") == 2).all()
     (finding,) = call_extension(torch_text, "twice", [view, None, 0, [0]], [fresh]).watched.findings
     assert (finding.kind, finding.place) == ("uninitialised", LINES["if (i < n) c[i] = a[i] + b[i];"])

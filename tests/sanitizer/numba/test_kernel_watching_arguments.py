@@ -152,6 +152,21 @@ def shares_a_heap(x):
 
 
 @njit(parallel=True)
+def appends_one(items, out):
+    for i in prange(out.size):
+        items.append(out[i])
+
+
+@njit(parallel=True)
+def sums_of_items(items, out):
+    for i in prange(len(items)):
+        s = 0.0
+        for v in items[i]:
+            s += v
+        out[i] = s
+
+
+@njit(parallel=True)
 def makes_typed(x):
     made = List()
     made.append(0.0)
@@ -170,7 +185,7 @@ def appends_to_its_own(x, out):
 KIND = np.dtype([("a", np.float64), ("b", np.int32)])
 TYPED_LIST = object()  # for a list of Numba's, which takes two seconds of compiling: not where tests are collected
 GIVEN = [
-    (reads_first, (TYPED_LIST, np.zeros(3)), "def ", "items is a List"),
+    (appends_one, (TYPED_LIST, np.zeros(3)), "def ", "items is a List, whose changes are not seen"),
     (reads_first, (Dict.empty(int64, float64), np.zeros(3)), "def ", "items is a Dict"),
     (appends, (np.ones(3),), "made.append", "share a list, whose"),
     (counts, (np.ones(3),), "made[i % 2] =", "share a dict, whose"),
@@ -192,6 +207,15 @@ def test_what_is_not_seen_is_refused_where_it_stands(kernel, args, text, why):
     file, _, number = place.rpartition(":")
     assert why in told
     assert text in linecache.getline(file if "/" in file else __file__, int(number))
+
+
+def test_arrays_in_a_typed_list_are_watched_as_in_a_tuple():
+    rows = List([np.ones(2), np.ones(3)])
+    seen, _ = watch_call(sums_of_items, (rows, out := np.zeros(2)))
+    assert ([each.message for each in seen.findings], seen.accesses) == ([], 7)
+    assert out.tolist() == [2, 3]
+    seen, _ = watch_call(sums_of_items, (rows, np.zeros(1)))
+    assert [each.message for each in seen.findings] == ["iteration 1 writes out at 1, which has 1 cell"]
 
 
 def test_a_list_of_an_iteration_s_own_is_no_matter():

@@ -37,6 +37,22 @@ def test_wide_elements_meet_narrow_ones_in_each_of_their_cells():
     assert (race.kind, race.cell) == ("race", 1)
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_bits_are_counted_in_as_many_as_a_number_has_where_it_lies(dtype):
+    @cuda.jit
+    def counted(x, out):
+        i = cuda.grid(1)
+        w = x[i]
+        out[0, i] = cuda.clz(w)
+        out[1, i] = cuda.popc(x[i])
+        out[2, i] = cuda.ffs(w)
+        out[3, i] = cuda.clz(w + 1)  # which is calculated in 64 bits
+
+    seen_of(counted, (1, 3), np.array([1, -1, 6], dtype), out := np.zeros((4, 3), np.int64))
+    bits = 8 * dtype().itemsize
+    assert out.tolist() == [[bits - 1, 0, bits - 3], [1, bits, 2], [1, 1, 2], [62, 64, 61]]
+
+
 def test_a_view_of_wider_elements_touches_each_of_their_cells():
     @cuda.jit
     def viewing(x, out):

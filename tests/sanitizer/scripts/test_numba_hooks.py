@@ -11,6 +11,7 @@ import pytest
 from numba import njit, prange
 
 from noyau.errors import UnsupportedError
+from noyau.sanitizer.scripts import numba_hooks
 from noyau.sanitizer.scripts.numba_hooks import import_cuda, install_hooks
 from noyau.sanitizer.scripts.record import ScriptSession
 
@@ -25,6 +26,19 @@ def past(x):
 def only_read(x, out):
     for i in prange(x.shape[0]):
         out[i] = x[i]
+
+
+def test_a_loop_that_is_seen_in_part_is_not_verified(monkeypatch):
+    monkeypatch.setattr(numba_hooks, "MOST", 100)
+    session = ScriptSession("here")
+    with install_hooks(session):
+        x = np.arange(400.0)
+        only_read(x[:-1], x[:-1])  # views of one array, which no run compiled takes
+    check = session.finish()
+    (kernel,) = check.kernels
+    assert kernel.unseen.startswith("ended after ")
+    assert not check.is_verified
+    assert x.tolist() == list(range(400))
 
 
 def test_past_the_end_of_an_array_numba_is_not_let():

@@ -218,6 +218,7 @@ def test_pipelines_and_tiles_of_several_warps_are_waited_for(tmp_path, capfd, me
     ]
 
 
+STORED = "y[8 * (k - 1) + threadIdx.x] = own[(k - 1) % 2]"
 RELEASE, COMMIT = "stages.consumer_release();", "stages.producer_commit();"
 
 
@@ -228,6 +229,7 @@ RELEASE, COMMIT = "stages.consumer_release();", "stages.producer_commit();"
         ("of_roles", RELEASE, f"if (threadIdx.x != 5) {RELEASE}", "divergent-barrier"),
         ("of_roles", COMMIT, f"if (threadIdx.x) {COMMIT}", "divergent-barrier"),
         ("staged", "stages.consumer_wait();", "", "race"),
+        ("staged", f"stages.consumer_wait();\n        {STORED}[7 - ", f"{STORED}[", "uninitialised"),  # each its own
         ("staged", "stages.producer_acquire();", "", "race"),
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from noyau.errors import BuildError, UnsupportedError
-from noyau.sanitizer.scripts import torch_extensions
+from noyau.sanitizer.scripts import torch_extensions, triton_hooks
 from noyau.sanitizer.scripts.record import ScriptSession
 from noyau.sanitizer.scripts.torch_extensions import Extensions, is_compiled, stood_in
 from noyau.sanitizer.scripts.triton_host import is_marked, mark_tensors
@@ -32,6 +32,12 @@ std::vector<torch::Tensor> parts(torch::Tensor x, at::ScalarType type) {
 std::vector<torch::Tensor> mixed(torch::Tensor x, torch::Tensor w) {
     auto y = torch::relu(torch::matmul(x, w.t()) - 0.5);
     return {torch::softmax(y, -1) * 2 + y.sum(1, true), std::get<1>(y.max(0)), torch::cat({x, w}, 0), 1.0 / y.mean()};
+}
+std::vector<torch::Tensor> halves(torch::Tensor x, torch::Tensor out) {
+    auto made = torch::empty_like(x);
+    for (float *each : {made.data_ptr<float>(), out.data_ptr<float>()})
+        add<<<1, 8>>>(x.data_ptr<float>(), x.data_ptr<float>(), each, x.numel() / 2);
+    return {made, out};
 }
 int64_t calls(torch::Tensor x) {
     static int64_t count;
@@ -57,7 +63,7 @@ def built(tmp_path_factory):
             "own",
             ["", sources],
             names["TEXT"],
-            functions=["fill", "parts", "mixed", "calls"],
+            functions=["fill", "parts", "mixed", "halves", "calls"],
             extra_cuda_cflags=["-O3"],
         )
     yield session, module
@@ -76,6 +82,20 @@ def test_tensors_are_changed_where_they_lie_and_results_are_the_same_ones(built)
     seen = session.kernels["fill", "script.py"]
     assert (seen.accesses, seen.findings, seen.language) == (24, (), "cuda")
     assert seen.shapes[0].startswith("argument 0: float32[8]")
+
+
+@pytest.mark.parametrize("which", [0, 1])  # what the function makes, what torch.empty made for it
+def test_elements_that_no_thread_wrote_are_told_where_the_host_reads_them(built, which):
+    session, module = built
+    with triton_hooks.install_hooks(session):
+        x, out = torch.ones(8, device="cuda"), torch.empty(8, device="cuda")
+        result = module.halves(x, out)[which]
+        assert result[:4].tolist() == [2] * 4
+        assert session.kernels["halves", "script.py"].findings == ()
+        result.tolist()
+    (finding,) = session.kernels.pop(("halves", "script.py")).findings
+    assert (finding.kind, finding.language) == ("unwritten", "cuda")
+    assert finding.message == "4 of 8 cells that the host reads were never stored, [4] first"
 
 
 def test_results_are_views_or_tensors_of_their_own(built):

@@ -158,7 +158,7 @@ def test_cells_that_the_host_reads_and_nobody_stored(checked):
     assert finding.place == f"{path}:{line_with(path, 'last')}"
     assert finding.message == "4 of 100 cells that the host reads were never stored, [96] first"
     programs = "launch enough programs for the last cells: triton.cdiv(n, BLOCK)"
-    assert finding.mend == f"{programs}; let the offsets and the mask of the store reach every cell"
+    assert finding.mend == f"{programs}; let the indices and the mask of the store reach every cell"
 
 
 KEPT = """
@@ -216,7 +216,7 @@ def test_cells_between_others_that_nobody_stored(tmp_path):
     (finding,) = found.findings
     assert (finding.kind, finding.place) == ("unwritten", f"{path}:{line_with(path, 'even')}")
     assert finding.message == "50 of 100 cells that the host reads were never stored, [1] first"
-    assert finding.mend == "let the offsets and the mask of the store reach every cell"
+    assert finding.mend == "let the indices and the mask of the store reach every cell"
     shapes = "x: float32[100], a = 1, b = 2, c = 3, d = 4, e = 5 and 3 more"
     assert found.kernels[0].shapes == (shapes,)
 

@@ -13,6 +13,7 @@
 extern "C" {
 void noyau_refuse(const char *words);
 void noyau_result(const void *at, int64_t bytes);
+void noyau_result_holes(const char *at, int64_t bytes, int64_t unit);
 }
 
 /* What the text has asked of torch, and the headers here do not have. */
@@ -199,7 +200,7 @@ inline noyau_binding::noyau_binding(void (*bind)(noyau_module &)) : bind(bind), 
     static noyau_binding noyau_bound(noyau_bind);   \
     static void noyau_bind([[maybe_unused]] noyau_module &module)
 
-/* Words that go back: of a tensor the number of the memory that it lies in, or -1 and its cells. */
+/* Words that go back: of a tensor the number of the memory that it lies in, or -1, its cells, and which are unset. */
 struct noyau_answer {
     const int64_t *storages; /* how many memories came, and the bytes of each */
     void **arrays;
@@ -225,7 +226,7 @@ struct noyau_answer {
         bool is_empty = !x.at;
         for (size_t i = 0; i < x.sizes.size(); ++i) last += (x.sizes[i] - 1) * x.strides[i], is_empty |= !x.sizes[i];
         const int64_t reach = is_empty ? 0 : (last + 1) * bytes[x.type];
-        put(reach), noyau_result(x.at, reach);
+        put(reach), noyau_result(x.at, reach), noyau_result_holes(x.at, reach, bytes[x.type]);
     }
 };
 
