@@ -271,7 +271,9 @@ class _Fingerprint:
         yield f"{kind.__module__}.{kind.__qualname__}"
         if not _is_installed(_file_of(kind)):
             yield from self.all(kind.__bases__)
-            yield from self.all(part for name, each in vars(kind).items() if _is_own(name) for part in (name, each))
+            # Python adds other names, some with places in memory.
+            own = [name for name in vars(kind) if name in ("__init__", "__call__") or not name.startswith("__")]
+            yield from self.all(part for name in own for part in (name, vars(kind)[name]))
 
     def thing(self, value: Any) -> Iterator[str]:
         """An object: of an op its reference and signature, of a user's its class and what it holds; of what C made, its
@@ -297,11 +299,6 @@ def _cells(value: Any) -> Any:
     """An array of another library as one of NumPy, where it lies in this machine's memory."""
     with suppress(TypeError, ValueError, RuntimeError):
         return np.asarray(value)
-
-
-def _is_own(name: str) -> bool:
-    """Whether a name of a class is the user's; Python adds others, some with places in memory."""
-    return name in ("__init__", "__call__") or not name.startswith("__")
 
 
 def _file_of(value: Any) -> str:
