@@ -271,10 +271,9 @@ class _Fingerprint:
         yield f"{kind.__module__}.{kind.__qualname__}"
         if not _is_installed(_file_of(kind)):
             yield from self.all(kind.__bases__)
-            own = (name for name in vars(kind) if name in ("__init__", "__call__") or not name.startswith("__"))
-            yield from self.all(
-                part for name in own for part in (name, vars(kind)[name])
-            )  # others have places in memory
+            # Python adds other names, some with places in memory.
+            own = [name for name in vars(kind) if name in ("__init__", "__call__") or not name.startswith("__")]
+            yield from self.all(part for name in own for part in (name, vars(kind)[name]))
 
     def thing(self, value: Any) -> Iterator[str]:
         """An object: of an op its reference and signature, of a user's its class and what it holds; of what C made, its

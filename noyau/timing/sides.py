@@ -8,6 +8,7 @@ import math
 import tracemalloc
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Protocol
 
 import numpy as np
@@ -389,13 +390,13 @@ class Rotation:
                 block[row, stretch] = source[number, stretch]
 
 
-def refuse_unlike(draws: Sequence[Sequence[np.ndarray]]) -> None:
-    """InputError where there is but one draw, or where draws differ in their shapes or dtypes."""
-    kinds = [[(array.shape, array.dtype) for array in draw] for draw in draws]
+def refuse_unlike(draws: Sequence[Sequence[Any]], kind: Callable[[Any], object] = attrgetter("shape", "dtype")) -> None:
+    """InputError where there is but one draw, or where draws differ in the kinds of their arrays."""
+    kinds = [list(map(kind, draw)) for draw in draws]
     if len(draws) < 2:
         raise InputError("one draw of inputs would be the same input every time: give two or more")
-    if any(kind != kinds[0] for kind in kinds):
-        raise InputError(f"the draws of inputs differ in shape or dtype: {kinds[0]} and {kinds[1]}; draw them alike")
+    if any(each != kinds[0] for each in kinds):
+        raise InputError("the draws of inputs differ in shape, dtype, layout or device; draw them alike")
 
 
 def packed_sets(sets: int, like: Sequence[np.ndarray]) -> list[Arrays]:

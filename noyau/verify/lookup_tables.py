@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,7 @@ from noyau.verify.uses import Use, Uses, ancestry, keeps
 Arrays = Mapping[str, np.ndarray]
 Tables = Sequence["LookupTable"]  # that one input indexes
 SHIFTS = frozenset({"identity", "cast", "add", "subtract", "minimum", "maximum", "floor_mod", "where"})
+INTEGERS = ("int", "uint")
 ROUNDS = 4  # of fitting the range of an input to the tables that it indexes
 
 
@@ -55,12 +56,14 @@ def lookups(graph: Graph) -> Iterator[tuple[str, Dim]]:
                 yield node.inputs[place.input], graph[node.inputs[0]].shape[axis]
 
 
-def require_inside(graph: Graph, sizes: Mapping[str, int], array: Callable[[str], Array], called: str) -> None:
-    """OutsideError where an index that integers alone give is outside its axis; `array`: an input, which is read only
-    if it has a part in one."""
+def require_inside(
+    graph: Graph, sizes: Mapping[str, int], array: Callable[[str], Array], called: str, kinds: Container[str] = INTEGERS
+) -> None:
+    """OutsideError where an index that inputs of these kinds alone give is outside its axis; `array`: an input, which
+    is read only if it has a part in one."""
     for name, dim in lookups(graph):
         part = ancestry(graph, name)
-        if part is None or not all(node.dtype.kind in ("int", "uint") for node in part.inputs):
+        if part is None or not all(node.dtype.kind in kinds for node in part.inputs):
             continue
         index = evaluate(part, {node.output: array(node.output) for node in part.inputs}, sizes=sizes)[name]
         low, high, extent = index.min(initial=0), index.max(initial=-1), dim.evaluate(sizes)

@@ -273,7 +273,7 @@ class _Partitioning:
             if key not in self.judged or (fresh and self.judged[key]):
                 self.judged[key] = None
                 kernel = kernel_of_graph(normalise(graph))
-                if len(positions) > 1:
+                if len(positions) > 1 and kernel.binding:  # else no size divides
                     check_divisions(kernel)
                 if self.speller is not None:
                     self.speller(kernel)

@@ -36,11 +36,11 @@ RANDOM = ("bernoulli", "native_dropout", "rand", "normal", "uniform", "exponenti
 
 
 @cache
-def table() -> Any:
-    """torch's decompositions by operator."""
+def table(is_composite: bool) -> Any:
+    """torch's decompositions by operator; of composites, which no traced graph has, it takes half a second."""
     from torch._decomp import core_aten_decompositions, decomposition_table
 
-    return {**decomposition_table, **core_aten_decompositions()}
+    return {**decomposition_table, **core_aten_decompositions()} if is_composite else decomposition_table
 
 
 def body(node: fx.Node) -> fx.Graph | None:
@@ -49,7 +49,7 @@ def body(node: fx.Node) -> fx.Graph | None:
     name = str(node.target).removeprefix("aten.").removeprefix("_")
     if not isinstance(node.target, torch._ops.OpOverload) or name.startswith((*WHOLE, *RANDOM)):
         return None
-    decomposition = table().get(node.target)
+    decomposition = table(node.target._can_decompose()).get(node.target)
     if decomposition is None:
         return None
     arguments = node.all_input_nodes

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from noyau.errors import InputError
+from noyau.timing.sides import refuse_unlike
 
 Tensors = tuple[torch.Tensor, ...]
 SETS = 2  # that a side goes through: no call has the memory of the one before
@@ -33,7 +33,7 @@ class TensorRotation:
     own places, so that indices, masks and the like stay valid. InputError where draws are unlike, or fewer than two."""
 
     def __init__(self, draws: Sequence[Sequence[torch.Tensor]], rng: np.random.Generator, sets: int = SETS) -> None:
-        refuse_unlike(draws)
+        refuse_unlike(draws, lambda each: (each.shape, each.dtype, each.stride(), each.device))
         self.rng, self.next = rng, 0
         self.sources = [tuple(map(alike, draw)) for draw in draws]
         self.sets: list[Tensors] = [tuple(map(alike, draws[k % len(draws)])) for k in range(sets)]
@@ -48,15 +48,6 @@ class TensorRotation:
         cells, draw = len(flat_of(tensor)), self.rng.integers
         counts = [1] * _CELLS + [max(cells // _STRETCH, 1)] if cells else []
         return [(at, int(draw(cells - count + 1)), count, int(draw(len(self.sources)))) for count in counts]
-
-
-def refuse_unlike(draws: Sequence[Sequence[torch.Tensor]]) -> None:
-    """InputError where there is but one draw, or where draws differ in their shapes, dtypes or layouts."""
-    kinds = [[(t.shape, t.dtype, t.stride(), t.device) for t in draw] for draw in draws]
-    if len(draws) < 2:
-        raise InputError("one draw of inputs would be the same input every time: give two or more")
-    if any(kind != kinds[0] for kind in kinds):
-        raise InputError("the draws of tensors differ in shape, dtype, layout or device; draw them alike")
 
 
 def flat_of(tensor: torch.Tensor) -> torch.Tensor:

@@ -16,11 +16,11 @@ from noyau.compiler.partition.cut import Group
 from noyau.errors import InputError
 from noyau.frontends.torch.tensors import size_hint
 from noyau.hosts.torch.modules.sites import TracedGraph, isolate
-from noyau.hosts.torch.tensors import tensor_of
+from noyau.hosts.torch.tensors import array_of, tensor_of
 from noyau.ir.graph import Graph, Map, Node, Select, View
 from noyau.ir.sizes import bind
 from noyau.verify.inputs import Maker
-from noyau.verify.lookup_tables import tables_of
+from noyau.verify.lookup_tables import require_inside, tables_of
 from noyau.verify.uses import Use, is_under_a_root
 
 Sized = Callable[[Any], int]
@@ -149,6 +149,9 @@ class Drawer:
         for read in self.reads:
             if read.name not in result:
                 result[read.name] = self.beside(read)
+        # On a GPU torch's own kernels end the context of the process where an index is outside.
+        graph, kinds = self.group.original, {node.dtype.kind for node in known.values()}
+        require_inside(graph, self.maker.sizes, lambda name: array_of(result[name].cpu()), "made-up inputs", kinds)
         return result
 
     def beside(self, read: fx.Node) -> Any:

@@ -245,7 +245,6 @@ def certify_all(
     fresh, results = [kernel for kernel in kernels if memory.of(kernel, effort) is None], dict[str, Candidate]()
     if fresh:
         say(f"compiling and checking {len(fresh)} kernels on {device}")
-        candidates.begin(fresh, source, device)
         # For what a key of any kernel holds and is kept: the machine, the device, digests of the files that certify.
         # Each thread would find them out for itself.
         certificate_key(_stamp(device), fresh[0].groups[0].original, (), True, 0)

@@ -39,23 +39,29 @@ ROUNDS = 6  # of a timing
 
 @dataclass(frozen=True, slots=True)
 class CudaHost:
-    """A graph that runs on a device, without updates of its arguments. `ahead`: what is known of it already."""
+    """A graph that runs on a device, without updates of its arguments. `ahead`: what is known of it already; `planned`
+    has its plan once that is made."""
 
     source: TracedGraph
     device: torch.device
     wishes: CompileOptions
     ahead: AheadOfTime | None = None
     registered: bool = False
+    planned: list[tuple[Partition, Plan]] = field(default_factory=list)
 
     def plan(self) -> tuple[Partition, Plan]:
-        """The groups of the graph and their kernels. BuildError where nothing in Triton runs on the device."""
-        certificate.require_device(self.device)
-        return plan_for_triton(self.source, reasons=self.ahead is None or self.ahead.reasons)
+        """The groups of the graph and their kernels, whose launches are compiled from then on. BuildError where nothing
+        in Triton runs on the device."""
+        if not self.planned:
+            certificate.require_device(self.device)
+            self.planned.append(plan_for_triton(self.source, reasons=self.ahead is None or self.ahead.reasons))
+            if self.ahead is not None:
+                self.ahead.ready()
+            cuda_candidates.begin(self.planned[0][1].kernels, self.source, self.device)
+        return self.planned[0]
 
     def certify(self, kernels: Sequence[PlannedKernel]) -> list[Candidate]:
         """The kernels compiled and certified on the device."""
-        if self.ahead is not None:
-            self.ahead.ready()
         effort = CERTIFICATES[self.wishes.certificate]
         return certificate.certify_all(kernels, self.source, self.device, log.info, effort)
 

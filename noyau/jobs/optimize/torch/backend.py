@@ -11,7 +11,7 @@ import logging
 import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -36,10 +36,10 @@ from noyau.hosts.torch.modules.device_inputs import is_static, is_symbolic
 from noyau.hosts.torch.modules.executor import Boxed, copy_graph, eager, with_device_errors
 from noyau.hosts.torch.modules.graph_corrections import correct_dtypes, fold_masks
 from noyau.hosts.torch.modules.rewrite import rewrite
-from noyau.hosts.torch.modules.simplification import drop_detached, keep_compared, merge_equal
+from noyau.hosts.torch.modules.simplification import drop_detached, keep_compared, merge_equal, simplify
 from noyau.ir import ranges
 from noyau.jobs.optimize.torch.candidates import AheadOfTime, begin_triton
-from noyau.jobs.optimize.torch.graph_hosts import CompiledGraph, GraphRecord, optimize_graph, runner
+from noyau.jobs.optimize.torch.graph_hosts import CompiledGraph, GraphRecord, host_of, optimize_graph, runner
 from noyau.jobs.optimize.torch.options import CompileOptions, options_from
 from noyau.jobs.optimize.torch.whole import JudgedGraph, Run, time_wall_once
 from noyau.kernels.certificates import prepare
@@ -50,6 +50,8 @@ from noyau.workers.resources import give_back
 from noyau.workers.signals import TimeIsUp, time_limit
 
 if TYPE_CHECKING:
+    from noyau.jobs.optimize.cuda.host import CudaHost
+    from noyau.jobs.optimize.torch.host import TorchHost
     from noyau.jobs.optimize.torch.weights import FewBits
 
 Partitioner: TypeAlias = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
@@ -86,16 +88,13 @@ def trace_with_autograd(
     """Trace what dynamo captured, functional and cut into the graphs of forward and backward by `partition`, each given
     to `compiler` with its kind: inference, forward or backward."""
 
-    def of_kind(kind: str) -> Callable[[fx.GraphModule, Sequence[Any]], Run]:
-        return lambda graph, examples: compiler(graph, examples, kind)
-
     def traced(graph: fx.GraphModule, examples: Sequence[Any]) -> Run:
         run = aot_module_simplified(
             graph,
             examples,
-            fw_compiler=of_kind("forward"),
+            fw_compiler=lambda graph, examples: compiler(graph, examples, "forward"),
             bw_compiler=backward,
-            inference_compiler=of_kind("inference"),
+            inference_compiler=lambda graph, examples: compiler(graph, examples, "inference"),
             partition_fn=partition,
             decompositions=dict(taken_apart or {}),
             keep_inference_input_mutations=any(getattr(each, "is_cuda", False) for each in examples),  # device_inplace
@@ -104,7 +103,7 @@ def trace_with_autograd(
 
     def backward(graph: fx.GraphModule, examples: Sequence[Any]) -> Run:
         """In the midst of a run, neither compiled by dynamo nor giving what it compiles."""
-        return torch._dynamo.disable(torch._dynamo.disable(of_kind("backward"))(graph, examples))  # type: ignore[no-any-return]
+        return torch._dynamo.disable(torch._dynamo.disable(compiler)(graph, examples, "backward"))  # type: ignore[no-any-return]
 
     if any(isinstance(each, list | tuple | dict) for each in inputs):
         return flatten_graph_inputs(module, inputs, traced)  # type: ignore[no-any-return]
@@ -252,11 +251,13 @@ def _compile_graphs(module: fx.GraphModule, inputs: Sequence[Any], wishes: Compi
 
 @dataclass(frozen=True, slots=True)
 class GraphCompiler:
-    """Compiler of the graphs of one captured module. `ahead`: what is known of them already."""
+    """Compiler of the graphs of one captured module. `ahead`: what is known of them already; `hosts`: of those without
+    kernels so far, cut; or why torch runs one, and "" of one that is not cut yet."""
 
     wishes: CompileOptions
     record: GraphRecord
     ahead: AheadOfTime | None = None
+    hosts: dict[fx.GraphModule, TorchHost | CudaHost | str] = field(default_factory=dict)
 
     def compile(self, module: fx.GraphModule, inputs: Sequence[Any], kind: str) -> Boxed:
         """A graph of ATen operators as a function of a list of tensors, which it empties: kernels of noyau's where they
@@ -264,6 +265,7 @@ class GraphCompiler:
         names = [node.name for node in module.graph.nodes if node.op == "placeholder"]
         tangents = [at for at, name in enumerate(names) if name.startswith("tangents")]
         if is_prompt(module.graph, self.wishes, self.record):
+            self.hosts[module] = ""
             run = compile_lazily(module, lambda: replace(self, ahead=None).compile_now(module, (), kind))
         else:
             run = self.compile_now(module, inputs, kind)
@@ -278,34 +280,37 @@ class GraphCompiler:
                 ahead = self.ahead or stack.enter_context(AheadOfTime(self.wishes, log.info, **how))
                 if ahead.closed:  # torch may ask for a backward late: the processes that are started for it end here
                     stack.callback(ahead.certification.__exit__)
-                return self._compile(module, inputs, kind, ahead)
+                for each in (module, *self.hosts):  # the others while the launches of this one are compiled
+                    if not self.hosts.get(each):
+                        self.hosts[each] = or_else(partial(self._host_of, each, ahead), str, self.wishes.limit_s)
+                return self._compile(module, inputs, kind)
         finally:
             ranges.forget()
             if not on_gpu:  # there, memory of the host is not what is short
                 gc.collect()  # torch's graphs are in cycles
                 give_back()
 
-    def _compile(self, module: fx.GraphModule, inputs: Sequence[Any], kind: str, ahead: AheadOfTime) -> Boxed:
-        wishes = self.wishes
+    def _host_of(self, module: fx.GraphModule, ahead: AheadOfTime) -> TorchHost | CudaHost:
         correct_dtypes(module.graph)
-        on_gpu = modules_sites.device_of(module.graph) != modules_sites.CPU
-        if on_gpu:
-            from noyau.hosts.torch.modules import simplification
+        if modules_sites.device_of(module.graph) != modules_sites.CPU:
+            simplify(module.graph)
+        with _disable_current_modes():  # torch traces meanwhile, and tensors of its modes would have no cells
+            return host_of(module.graph, self.wishes, ahead, self.wishes.rest == "inductor")
 
-            simplification.simplify(module.graph)
-        run = runner(module.graph, wishes)
+    def _compile(self, module: fx.GraphModule, inputs: Sequence[Any], kind: str) -> Boxed:
+        wishes, host, run = self.wishes, self.hosts.pop(module), runner(module.graph, self.wishes)
 
-        def optimized() -> tuple[CompiledGraph, fx.GraphModule]:
-            with _disable_current_modes():  # torch traces meanwhile, and tensors of its modes would have no cells
-                registered, dropped = wishes.rest == "inductor", self.record.dropped
-                graph, swaps = optimize_graph(module.graph, kind, wishes, ahead, registered=registered, dropped=dropped)
+        def install(host: TorchHost | CudaHost) -> tuple[CompiledGraph, fx.GraphModule]:
+            with _disable_current_modes():
+                graph, swaps = optimize_graph(host, kind, self.record.dropped)
             return graph, fx.GraphModule(module, rewrite(module.graph, swaps)) if swaps else module
 
         def left(reason: str) -> tuple[CompiledGraph, fx.GraphModule]:
             return CompiledGraph(kind, None, Partition((), ()), Plan(()), whole=reason), module
 
-        graph, program = or_else(optimized, left, wishes.limit_s)
+        graph, program = left(host) if isinstance(host, str) else or_else(partial(install, host), left, wishes.limit_s)
         self.record.tell(graph)
+        on_gpu = modules_sites.device_of(module.graph) != modules_sites.CPU
         if wishes.rest == "eager" and (on_gpu or wishes.weights != "none"):  # inductor asks for torch's registry
             from noyau.hosts.torch.modules.row_products import launch_products
 

@@ -43,30 +43,26 @@ def runner(program: fx.Graph, wishes: CompileOptions) -> Callable[[fx.GraphModul
 
 
 def optimize_graph(
-    program: fx.Graph,
-    kind: str,
-    wishes: CompileOptions,
-    ahead: AheadOfTime,
-    *,
-    registered: bool,
-    dropped: Mapping[str, str] = pipeline.NOTHING,
+    host: TorchHost | CudaHost, kind: str, dropped: Mapping[str, str] = pipeline.NOTHING
 ) -> tuple[CompiledGraph, list[KernelSwap]]:
     """The kernels of a graph, each with its evidence, and how those that are kept take the places of torch's nodes.
-    `dropped`: kernels that are not taken, with the reason. UnsupportedError for an input that noyau does not know."""
-    host = host_of(program, wishes, ahead, registered)
-    outcome = pipeline.optimize(host, wishes.keep, log.debug, dropped)
+    `dropped`: kernels that are not taken, with the reason."""
+    outcome = pipeline.optimize(host, host.wishes.keep, log.debug, dropped)
     return CompiledGraph(kind, host.source, outcome.partition, outcome.plan, outcome.candidates), outcome.installed
 
 
 def host_of(program: fx.Graph, wishes: CompileOptions, ahead: AheadOfTime, registered: bool) -> TorchHost | CudaHost:
-    """The host that a graph runs on: the CPU, or the device of its tensors."""
+    """The host that a graph runs on, the CPU or the device of its tensors, cut into kernels; launches on a device are
+    compiled from then on. UnsupportedError for an input that noyau does not know."""
     sketch = ahead.sketch(program)
     source = sketch.source if sketch else modules_sites.trace_graph(program)
     if source.device == modules_sites.CPU:
         return TorchHost(sketch or ahead.make_sketch(source), wishes, ahead, registered)
     from noyau.jobs.optimize.cuda.host import CudaHost, with_updates_apart  # Triton's modules, which no CPU needs
 
-    return CudaHost(with_updates_apart(source), source.device, wishes, ahead, registered)
+    host = CudaHost(with_updates_apart(source), source.device, wishes, ahead, registered)
+    host.plan()
+    return host
 
 
 @dataclass(frozen=True, slots=True)

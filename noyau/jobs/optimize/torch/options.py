@@ -31,8 +31,8 @@ class CompileOptions:
     tries a kernel on the sizes that torch saw and a few awkward inputs, "full" on all that noyau has.
     `graphs`: on a GPU, a graph of many small launches is recorded after a few calls, and launched as one CUDA graph.
     `prompt`: on a GPU, torch's own kernels run in the first call of a graph, and noyau's are made in the second; not
-    where a report is asked for, as noyau.optimize does. `limit_s`: seconds after which a graph is left to torch; none
-    for noyau.optimize. `verdicts`: a list to which torch.compile adds who runs a graph as a whole, and why.
+    where a report is asked for, as noyau.optimize does. `limit_s`: seconds for a graph's cut, and for its kernels, or
+    torch runs it; none for noyau.optimize. `verdicts`: a list to which torch.compile adds who runs a graph, and why.
     `weights`: "auto", "int8" or "int4" for products of few rows on a GPU with weights in few bits, where that is faster
     and keeps a `budget`: "same-tokens", or how far the outputs may move, over the largest; `calibration`: inputs as the
     module takes them, of the same shapes, for errors and tokens (noyau.optimize alone)."""

@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -30,7 +29,7 @@ from noyau.jobs.optimize.record import EndToEnd, Evidence, GraphSplit, Report, n
 from noyau.jobs.optimize.torch import saved_module
 from noyau.jobs.optimize.torch.backend import PRODUCTS, compile_captured
 from noyau.jobs.optimize.torch.candidates import AheadOfTime, ends_of
-from noyau.jobs.optimize.torch.graph_hosts import CompiledGraph, GraphRecord, drawing_of, optimize_graph
+from noyau.jobs.optimize.torch.graph_hosts import CompiledGraph, GraphRecord, drawing_of, host_of, optimize_graph
 from noyau.jobs.optimize.torch.options import CompileKeywords, CompileOptions, options_from
 from noyau.jobs.optimize.torch.saved_module import export
 from noyau.jobs.optimize.torch.whole import ATTEMPTS, Run, loses, loss_of, settle
@@ -127,8 +126,8 @@ class OptimizedModule:
             if not self.wins:
                 raise UnsupportedError(self.loss)
             with _disable_current_modes(), AheadOfTime(self.wishes, log.info) as ahead:
-                optimized = partial(optimize_graph, exported.program, "inference", self.wishes, ahead)
-                graph, swaps = optimized(registered=False, dropped=self.record.dropped)
+                host = host_of(exported.program, self.wishes, ahead, registered=False)
+                graph, swaps = optimize_graph(host, "inference", self.record.dropped)
         except (UnsupportedError, BuildError) as reason:
             log.info("the module is saved without kernels: %s", reason)
             swaps, pieces, program = [], {}, exported.program

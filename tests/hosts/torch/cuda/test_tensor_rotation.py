@@ -10,7 +10,6 @@ from noyau.hosts.torch.cuda.tensor_rotation import (
     alike,
     flat_of,
     poison,
-    refuse_unlike,
     same_bits,
     shares_memory,
 )
@@ -56,9 +55,9 @@ def test_strides_stay():
 
 def test_unlike_draws_are_refused():
     with pytest.raises(InputError, match="the same input every time"):
-        refuse_unlike(draws(count=1))
+        TensorRotation(draws(count=1), np.random.default_rng(0))
     with pytest.raises(InputError, match="differ in shape, dtype, layout or device"):
-        refuse_unlike([[torch.ones(2, 3)], [torch.ones(3, 2).t()]])
+        TensorRotation([[torch.ones(2, 3)], [torch.ones(3, 2).t()]], np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64", "bool", "uint8"])

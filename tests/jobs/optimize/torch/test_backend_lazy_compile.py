@@ -173,3 +173,47 @@ def test_what_is_read_or_has_sizes_that_are_names_is_compiled_at_once(monkeypatc
     assert not is_prompt(
         torch.fx.symbolic_trace(lambda x: torch.relu(x)).graph, CompileOptions(), GraphRecord(forgets=True)
     )
+
+
+@pytest.fixture
+def late(capturing, monkeypatch):
+    """Every graph is prompt, and the processes that certify end with the test."""
+    opened, own = [], backend.AheadOfTime
+    monkeypatch.setattr(backend, "AheadOfTime", lambda *a, **k: opened.append(own(*a, **k)) or opened[-1])
+    monkeypatch.setattr(backend, "is_prompt", lambda *_: True)
+    yield
+    for each in opened:
+        each.certification.__exit__()
+
+
+def test_the_second_call_of_forward_cuts_backward_while_its_launches_are_compiled(late, monkeypatch):
+    events, names = [], ("host_of", "optimize_graph")
+    for name in names:
+        own = getattr(backend, name)
+        monkeypatch.setattr(backend, name, lambda *a, own=own, name=name, **k: events.append(name) or own(*a, **k))
+    function = torch.compile(lambda x: (x * 2).exp().sum(-1) + 1, backend=backend.backend)
+    for count in range(2):
+        x = torch.linspace(0, 1, 12).reshape(3, 4).requires_grad_()
+        result = function(x)
+        assert events == [[], ["host_of", "host_of", "optimize_graph"]][count]
+        result.sum().backward()
+        assert torch.allclose(x.grad, 2 * (x * 2).exp())
+    assert events == ["host_of"] * 2 + ["optimize_graph"] * 2
+
+
+def test_a_graph_that_cannot_be_cut_leaves_the_one_before_its_kernels(late, monkeypatch):
+    own = backend.host_of
+
+    def fails(program, *rest):
+        if any(node.name.startswith("tangents") for node in program.nodes):
+            raise KeyError("odd")
+        return own(program, *rest)
+
+    monkeypatch.setattr(backend, "host_of", fails)
+    function, x = torch.compile(lambda x: x.exp().sum(-1) + 1, backend=backend.backend), torch.ones(3, 4)
+    x.requires_grad_()
+    function(x).sum().backward()
+    with pytest.warns(RuntimeWarning, match="noyau leaves this graph to torch: KeyError: 'odd'"):
+        result = function(x)
+    result.sum().backward()
+    assert torch.allclose(x.grad, 2 * x.detach().exp())
