@@ -143,6 +143,8 @@ HALF_LN2 = LN2 / 2 * mp.mpf("1.002")
 RATIO = (mp.sqrt(2) - 1) / (mp.sqrt(2) + 1)  # of (m - 1) / (m + 1), for m from sqrt(1/2) to sqrt(2)
 EIGHTH, QUARTER = mp.mpf("0.1251") ** 2, mp.mpf("0.2501") ** 2
 E_TO_R = quotient(lambda r: mp.expm1(r) - r, 2)
+NEAR_QUARTER = (mp.pi / 4 * mp.mpf("1.0005")) ** 2
+SINE, COSINE = odd(lambda x: mp.sin(x) - x, 3), odd(lambda x: mp.cos(x) - 1 + x * x / 2, 4)
 TWO_TO_R = quotient(lambda r: mp.power(2, r) - 1, 1)
 LOG_OF_RATIO = odd(lambda s: 2 * mp.atanh(s) - 2 * s, 3)
 
@@ -175,6 +177,19 @@ FITS = {
     ),
     "exp_f64": Fit(E_TO_R, 9, -HALF_LN2, HALF_LN2, small(1), DOUBLE),
     "log_f64": Fit(LOG_OF_RATIO, 6, mp.mpf(0), RATIO**2, small(1), DOUBLE),
+    "sin_f32": Fit(SINE, 2, mp.mpf(0), NEAR_QUARTER, small(1), FLOAT),
+    "cos_f32": Fit(COSINE, 2, mp.mpf(0), NEAR_QUARTER, small(2), FLOAT),
+    "tan_f32": Fit(odd(lambda x: mp.tan(x) - x, 3), 6, mp.mpf(0), NEAR_QUARTER, small(1), FLOAT),
+    "sin_f64": Fit(SINE, 5, mp.mpf(0), NEAR_QUARTER, small(1), DOUBLE),
+    "cos_f64": Fit(COSINE, 5, mp.mpf(0), NEAR_QUARTER, small(2), DOUBLE),
+    "pow_f64": Fit(
+        odd(lambda s: 3 * mp.atanh(s) / s - 3 - s * s, 4),
+        6,
+        mp.mpf(0),
+        (RATIO * mp.mpf("1.0005")) ** 2,
+        small(2),
+        DOUBLE,
+    ),
     "asin_f64": Fit(odd(lambda x: mp.asin(x) - x, 3), 12, mp.mpf(0), mp.mpf("0.25"), small(1), DOUBLE),
     "atan_f64": Fit(odd(lambda x: mp.atan(x) - x, 3), 12, mp.mpf(0), HALF**2, small(1), DOUBLE),
     "sinh_f64": Fit(odd(lambda x: mp.sinh(x) - x, 3), 6, mp.mpf(0), mp.mpf(1), small(1), DOUBLE),

@@ -339,6 +339,8 @@ class Expressions(ABC):
                 return self.function("noyau_exp_negative_f32", operands)
             case ir.Call("divide", operands, DType.F32, assumptions) if ir.Assumption.SHARE in assumptions:
                 return self.function("noyau_share_f32", operands)
+            case ir.Call(function, operands, dtype, assumptions) if ir.Assumption.NEAR in assumptions:
+                return self.function(f"noyau_{function}_near_{dtype.value}", operands)
             case ir.Call(function, operands, dtype):
                 return self.call(function, operands, dtype)
             case ir.InWholeLines():

@@ -160,6 +160,7 @@ class Assumption(Enum):
 
     NON_POSITIVE = "non-positive"  # the operand is never above 0
     SHARE = "share"  # a number from 0 to 1 by a larger one, which is the same in all rounds of the loop around
+    NEAR = "near"  # an angle of at most 12800, of f64 of at most 10^6
 
 
 @dataclass(frozen=True, slots=True)

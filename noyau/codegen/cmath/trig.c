@@ -25,25 +25,88 @@ NOYAU_INLINE double noyau_wide_sin_half(double r, double odd) {
     return noyau_from_bits_f64(noyau_bits_f64(p * r) ^ sign);
 }
 
-/* By half turns. 0.6 ulp, for all x. */
-NOYAU_INLINE float noyau_sin_f32(float x) {
-    double whole;
-    const double wide = x, r = noyau_wide_turn(wide, 2, 0, &whole);
-    const double y = noyau_wide_sin_half(r, whole);
-    return (float)(wide == 0 ? wide : y); /* -0 stays */
+/* r with x = m pi/2 + r + *low for |x| <= 12800; pi/2 in parts of 11 bits: what cancels is exact. */
+NOYAU_INLINE float noyau_turned_f32(float x, float m, float *low) {
+    const float most = x - m * 0x1.92p+0f - m * 0x1.fb4p-12f, r = most - m * 0x1.444p-24f;
+    *low = (most - r) - m * 0x1.444p-24f - m * 0x1.68c234p-39f;
+    return r;
 }
 
-/* -sin about the odd quarters of a turn. 0.6 ulp, for all x. */
+/* sin(r + low) for |r| <= pi/4, low below its last bits: r + r^3 p(r^2), p minimax. */
+NOYAU_INLINE float noyau_sin_part_f32(float r, float low) {
+    const float z = r * r;
+    float p = -0.00019518597f;
+    p = p * z + 0.008332191f;
+    p = p * z - 0.16666655f;
+    return copysignf(p * z * r + low + r, r); /* -0 stays */
+}
+
+/* cos(r + low) as noyau_sin_part_f32: 1 - r^2/2 + r^4 p(r^2), p minimax. */
+NOYAU_INLINE float noyau_cos_part_f32(float r, float low) {
+    const float z = r * r, half = 0.5f * z, high = 1 - half;
+    float p = 2.443275e-5f;
+    p = p * z - 0.0013887312f;
+    p = p * z + 0.041666646f;
+    return high + ((1 - high - half) + (p * z * z - r * low));
+}
+
+/* sin(x + first pi/2) for |x| <= 12800, by quarters of a turn. */
+NOYAU_INLINE float noyau_turn_near_f32(float x, uint32_t first) {
+    const float t = x * 0.63661975f + 0x1.8p23f;
+    float low;
+    const float r = noyau_turned_f32(x, t - 0x1.8p23f, &low);
+    const uint32_t quarters = noyau_bits_f32(t) + first;
+    const float sine = noyau_sin_part_f32(r, low), cosine = noyau_cos_part_f32(r, low);
+    const float y = quarters & 1 ? cosine : sine;
+    return noyau_from_bits_f32(noyau_bits_f32(y) ^ ((quarters & 2) << 30));
+}
+
+/* sin(x) for |x| <= 12800. */
+NOYAU_INLINE float noyau_sin_near_f32(float x) {
+    return noyau_turn_near_f32(x, 0);
+}
+
+/* cos(x) for |x| <= 12800. */
+NOYAU_INLINE float noyau_cos_near_f32(float x) {
+    return noyau_turn_near_f32(x, 1);
+}
+
+/* tan(x) for |x| <= 12800: r + r^3 p(r^2), p minimax, for an eighth of a turn; about the odd quarters, -1 / tan. */
+NOYAU_INLINE float noyau_tan_near_f32(float x) {
+    const float t = x * 0.63661975f + 0x1.8p23f;
+    float low;
+    const float r = noyau_turned_f32(x, t - 0x1.8p23f, &low), z = r * r;
+    float p = 0.004426587f;
+    p = p * z - 1.7446126e-5f;
+    p = p * z + 0.0109249465f;
+    p = p * z + 0.021245535f;
+    p = p * z + 0.05406758f;
+    p = p * z + 0.13332589f;
+    p = p * z + 0.33333352f;
+    const float y = copysignf(p * z * r + (low * z + low) + r, r); /* -0 stays */
+    return noyau_bits_f32(t) & 1 ? -1 / y : y;
+}
+
+/* By half turns. 1.0 ulp, for all x. */
+NOYAU_INLINE float noyau_sin_f32(float x) {
+    double whole;
+    const double r = noyau_wide_turn(x, 2, 0, &whole);
+    const float far = (float)noyau_wide_sin_half(r, whole);
+    return fabsf(x) > 12800 ? far : noyau_sin_near_f32(x);
+}
+
+/* -sin about the odd quarters of a turn. 1.0 ulp, for all x. */
 NOYAU_INLINE float noyau_cos_f32(float x) {
     double whole;
     const double r = noyau_wide_turn(x, 2, 0.5, &whole);
-    return (float)noyau_wide_sin_half(r, whole + 0.5);
+    const float far = (float)noyau_wide_sin_half(r, whole + 0.5);
+    return fabsf(x) > 12800 ? far : noyau_cos_near_f32(x);
 }
 
-/* sin / cos, each minimax for an eighth of a turn; about the odd quarters, -cos / sin. 0.6 ulp, for all x. */
-NOYAU_INLINE float noyau_tan_f32(float x) {
+/* sin / cos, each minimax for an eighth of a turn; about the odd quarters, -cos / sin. */
+NOYAU_INLINE double noyau_wide_tan(double x) {
     double whole;
-    const double wide = x, r = noyau_wide_turn(wide, 4, 0, &whole), z = r * r;
+    const double r = noyau_wide_turn(x, 4, 0, &whole), z = r * r;
     double sine = 41.468948465363475;
     sine = sine * z - 76.69774860515005;
     sine = sine * z + 81.60520359654306;
@@ -57,8 +120,13 @@ NOYAU_INLINE float noyau_tan_f32(float x) {
     sine = sine * r;
     const double half = whole * 0.5;
     const int odd = rint(half) != half;
-    const double y = (odd ? -cosine : sine) / (odd ? sine : cosine);
-    return (float)(wide == 0 ? wide : y); /* -0 stays */
+    return (odd ? -cosine : sine) / (odd ? sine : cosine);
+}
+
+/* By quarters of a turn. 2.0 ulp, for all x. */
+NOYAU_INLINE float noyau_tan_f32(float x) {
+    const float far = (float)noyau_wide_tan(x);
+    return fabsf(x) > 12800 ? far : noyau_tan_near_f32(x);
 }
 
 /* asin(x) for x in [0, 1/2]: x + x^3 p(x^2), p minimax. */
@@ -126,19 +194,82 @@ NOYAU_INLINE float noyau_atan2_f32(float y, float x) {
     return copysignf((float)(copysign(1.0, (double)x) < 0 ? 3.141592653589793 - right : right), y);
 }
 
-/* The C library's. 1.0 ulp. */
+/* r with x = m pi/2 + r + *low for |x| <= 10^6; pi/2 in parts of 33 bits: what cancels is exact. */
+NOYAU_INLINE double noyau_turned_f64(double x, double m, double *low) {
+    const double most = x - m * 0x1.921fb544p+0, next = most - m * 0x1.0b4611a6p-34;
+    const double rest = m * 0x1.0b4611a6p-34 - (most - next) + m * 0x1.3198a2ep-69, r = next - rest;
+    *low = (next - r) - rest - m * 0x1.b839a252049c1p-104;
+    return r;
+}
+
+/* sin(r + low) for |r| <= pi/4, low below its last bits: r + r^3 p(r^2), p minimax. */
+NOYAU_INLINE double noyau_sin_part_f64(double r, double low) {
+    const double z = r * r;
+    double p = 1.5896776002287433e-10;
+    p = p * z - 2.505075818073898e-8;
+    p = p * z + 2.7557313695739333e-6;
+    p = p * z - 0.00019841269829832506;
+    p = p * z + 0.00833333333332247;
+    p = p * z - 0.16666666666666632;
+    return copysign(p * z * r + low + r, r); /* -0 stays */
+}
+
+/* cos(r + low) as noyau_sin_part_f64: 1 - r^2/2 + r^4 p(r^2), p minimax. */
+NOYAU_INLINE double noyau_cos_part_f64(double r, double low) {
+    const double z = r * r, half = 0.5 * z, high = 1 - half;
+    double p = -1.135988672426279e-11;
+    p = p * z + 2.0875728551230965e-9;
+    p = p * z - 2.755731439716848e-7;
+    p = p * z + 2.480158728966367e-5;
+    p = p * z - 0.001388888888887447;
+    p = p * z + 0.0416666666666666;
+    return high + ((1 - high - half) + (p * z * z - r * low));
+}
+
+/* sin(x + first pi/2) for |x| <= 10^6, by quarters of a turn. */
+NOYAU_INLINE double noyau_turn_near_f64(double x, uint64_t first) {
+    const double t = x * 0.6366197723675814 + 0x1.8p52;
+    double low;
+    const double r = noyau_turned_f64(x, t - 0x1.8p52, &low);
+    const uint64_t quarters = noyau_bits_f64(t) + first;
+    const double sine = noyau_sin_part_f64(r, low), cosine = noyau_cos_part_f64(r, low);
+    const double y = quarters & 1 ? cosine : sine;
+    return noyau_from_bits_f64(noyau_bits_f64(y) ^ ((quarters & 2) << 62));
+}
+
+/* sin(x) for |x| <= 10^6. */
+NOYAU_INLINE double noyau_sin_near_f64(double x) {
+    return noyau_turn_near_f64(x, 0);
+}
+
+/* cos(x) for |x| <= 10^6. */
+NOYAU_INLINE double noyau_cos_near_f64(double x) {
+    return noyau_turn_near_f64(x, 1);
+}
+
+/* tan(x) for |x| <= 10^6: sin / cos; about the odd quarters, -cos / sin. */
+NOYAU_INLINE double noyau_tan_near_f64(double x) {
+    const double t = x * 0.6366197723675814 + 0x1.8p52;
+    double low;
+    const double r = noyau_turned_f64(x, t - 0x1.8p52, &low);
+    const double sine = noyau_sin_part_f64(r, low), cosine = noyau_cos_part_f64(r, low);
+    const int odd = noyau_bits_f64(t) & 1;
+    return (odd ? -cosine : sine) / (odd ? sine : cosine);
+}
+
+/* Beyond 10^6 the C library's. 1.0 ulp. */
 NOYAU_INLINE double noyau_sin_f64(double x) {
-    return sin(x);
+    return fabs(x) > 1e6 ? sin(x) : noyau_sin_near_f64(x);
 }
 
-/* The C library's. 1.0 ulp. */
+/* Beyond 10^6 the C library's. 1.0 ulp. */
 NOYAU_INLINE double noyau_cos_f64(double x) {
-    return cos(x);
+    return fabs(x) > 1e6 ? cos(x) : noyau_cos_near_f64(x);
 }
 
-/* The C library's. 1.0 ulp. */
+/* Beyond 10^6 the C library's. 2.5 ulp. */
 NOYAU_INLINE double noyau_tan_f64(double x) {
-    return tan(x);
+    return fabs(x) > 1e6 ? tan(x) : noyau_tan_near_f64(x);
 }
 
 /* p with asin(x) = x + x z p for z = x^2 up to 1/4, p minimax. */

@@ -128,3 +128,24 @@ def test_the_text_computes_the_same(tmp_path):
             judge = Judge(graph, inputs)
         (got,) = native(*in_order(kernel, inputs))
         assert judge.wrong(graph.outputs[0], got) is None
+
+
+@pytest.mark.parametrize("dtype", [F32, DType.F64])
+@pytest.mark.parametrize("function", ["sin", "cos", "tan"])
+def test_a_tile_of_near_angles_calls_no_library_and_one_with_a_far_angle_is_as_right(function, dtype):
+    g = Group()
+    g.map(function, g.input("x", dtype, "n"))
+    made = schedule(lowered(g.graph()))
+    assert any(name.endswith(".far") for name in memory(check(made)))
+    assert_keeps(g.graph(), made, {"n": 2 * TILE + 5})
+    x = np.linspace(-900, 900, 5 * TILE + 3).astype(dtype.numpy)
+    far = x.copy()
+    far[TILE : 3 * TILE : TILE] = 1e22, np.inf
+    native = Native(compile_library([c_printer.source(made)]), "kernel_kernel")
+    with np.errstate(invalid="ignore"):
+        truth = [getattr(np, function)(each.astype(np.longdouble)) for each in (x, far)]
+    near_result, far_result = (native(each)[0] for each in (x, far))
+    np.testing.assert_allclose(near_result, truth[0].astype(dtype.numpy), rtol=8 * np.finfo(dtype.numpy).eps)
+    np.testing.assert_allclose(far_result, truth[1].astype(dtype.numpy), rtol=8 * np.finfo(dtype.numpy).eps)
+    same = x == far
+    assert np.array_equal(near_result[same], far_result[same])  # whatever else is in the tile
