@@ -30,7 +30,6 @@ from record import write as write_record
 from noyau.hosts.onnxruntime.function_bodies import is_own
 from noyau.hosts.onnxruntime.inputs import inputs_at, spell
 from noyau.hosts.onnxruntime.model_files import Provenance, library_path, provenance_of, sha256_of
-from noyau.hosts.onnxruntime.runs import Told
 from noyau.hosts.onnxruntime.session_workers import Feed, Job, Workers
 from noyau.hosts.onnxruntime.source_model import SourceModel, open_model
 from noyau.jobs.command_line import sizes_of
@@ -104,9 +103,7 @@ def optimised(path: Path, folder: Path, wishes: OptimizeOptions, entry: str = ""
     return Subject(open_model(path), folder / "fused.onnx", round(time.perf_counter() - start_s, 1), weights)
 
 
-def timed(
-    subject: Subject, asked: Sequence[Sizes], threads: int, budget_s: float
-) -> list[tuple[Comparison, list[Told]]]:
+def timed(subject: Subject, asked: Sequence[Sizes], threads: int, budget_s: float) -> list[Comparison]:
     """The fused file against plain onnxruntime: all optimizations, bound ends, pairs in processes that change sides."""
     original, missing = subject.original, tuple[str, ...]()
     first, *others = [inputs_at(original.imported, sizes, missing, seed=0).arrays for sizes in asked]
@@ -123,7 +120,7 @@ def timed(
     )
     with Workers(patience_s=120.0) as workers:
         found = workers.compare_each(before, after, [Feed(arrays) for arrays in others], budget_s=budget_s)
-    return [each for each in found if each is not None]
+    return [each for each in found if isinstance(each, Comparison)]  # without a limit all are
 
 
 def rows(subject: Subject, dims: Mapping[str, list[int]], threads: int, budget_s: float) -> Iterator[dict[str, Any]]:
@@ -133,7 +130,7 @@ def rows(subject: Subject, dims: Mapping[str, list[int]], threads: int, budget_s
     wishes = ProfileOptions(dims, threads=threads, budget_s=budget_s)
     profile = profile_run.profile(subject.original.path, wishes, lambda step: None)
     load = [each.load for each in (start, conditions())]
-    for sizes, (comparison, _), at in zip(asked, found, profile.at, strict=True):
+    for sizes, comparison, at in zip(asked, found, profile.at, strict=True):
         yield {
             "sizes": dict(sizes),
             "threads": threads,

@@ -206,6 +206,38 @@ def test_no_import_runs_upwards():
     assert structure.upward_imports(structure.modules()) == []
 
 
+def unknown_names(tree: ast.Module) -> list[str]:
+    """What a file imports of the package that is not there; what the package itself gives is found when asked for."""
+    asked = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
+    pairs = [(node.module, alias.name) for node in asked for alias in node.names if node.module.startswith("noyau.")]
+    files = structure.modules()
+    known = {f"noyau.{name}" for name in files}
+    return [f"{module}.{name}" for module, name in pairs if f"{module}.{name}" not in known | names_of(module)]
+
+
+@cache
+def names_of(module: str) -> set[str]:
+    """The names that a module of the package binds at its top, with the module's own before them."""
+    tree = structure.modules().get(module.removeprefix("noyau."), ast.Module([], []))
+    names = set[str]()
+    for node, _ in structure.statements(tree):
+        names |= {getattr(node, "name", None)} - {None}
+        names |= {alias.asname or alias.name for alias in getattr(node, "names", ()) if isinstance(alias, ast.alias)}
+        targets = [*getattr(node, "targets", ()), getattr(node, "target", None)]
+        names |= {part.id for each in targets if each for part in ast.walk(each) if isinstance(part, ast.Name)}
+    return {f"{module}.{name}" for name in names}
+
+
+def test_a_name_that_is_not_there_is_found():
+    text = "from noyau.dtypes import DType, Dtype\nfrom noyau.ir import graph, graphs\nfrom noyau.text_of import line"
+    assert unknown_names(ast.parse(text)) == ["noyau.dtypes.Dtype", "noyau.ir.graphs", "noyau.text_of.line"]
+
+
+def test_benchmarks_tools_and_examples_import_what_is_there():
+    paths = [path for folder in ("benchmarks", "tools", "examples") for path in sorted((ROOT / folder).rglob("*.py"))]
+    assert {show(path): names for path in paths if (names := unknown_names(ast.parse(path.read_text())))} == {}
+
+
 def test_no_files_import_each_other_in_a_circle():
     assert structure.cycles(structure.modules()) == []
 
