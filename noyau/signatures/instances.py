@@ -1,4 +1,4 @@
-"""Signatures settled: families as dtypes, Rests as axes, how the sizes follow from the shapes, and random inputs."""
+"""Signatures settled: families as dtypes, Rests as axes, sizes from shapes; arguments bound to terms; random inputs."""
 
 from __future__ import annotations
 
@@ -360,7 +360,7 @@ def _admit(terms: Sequence[Term], arguments: Sequence[object]) -> tuple[Array, .
     families, axes, fitting = dict[Family, DType](), dict[str, tuple[Dim, ...]](), list[tuple[Term, Array]]()
     pairs = list(zip(terms, arguments, strict=True))
     for term, value in [pair for pair in pairs if not _is_weak(*pair)]:
-        array = _known_array(value)
+        array = _array_or_none(value)
         if array is None or dtype_fault(term, dtype_of(array), families) or rank_fault(term, array.ndim, axes):
             raise _misfit(term, value, fitting, families)
         fitting.append((term, array))
@@ -376,7 +376,7 @@ def _is_weak(term: Term, value: object) -> bool:
     return term.dims is None and type(value) in _WEAK
 
 
-def _known_array(value: object) -> Array | None:
+def _array_or_none(value: object) -> Array | None:
     """The argument as an array of one of noyau's dtypes, or None."""
     if not isinstance(value, np.ndarray | np.generic) or isinstance(value, np.ma.MaskedArray):
         return None

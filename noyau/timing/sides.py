@@ -392,11 +392,11 @@ class Rotation:
 
 def refuse_unlike(draws: Sequence[Sequence[Any]], kind: Callable[[Any], object] = attrgetter("shape", "dtype")) -> None:
     """InputError where there is but one draw, or where draws differ in the kinds of their arrays."""
-    kinds = [list(map(kind, draw)) for draw in draws]
     if len(draws) < 2:
         raise InputError("one draw of inputs would be the same input every time: give two or more")
-    if any(each != kinds[0] for each in kinds):
-        raise InputError("the draws of inputs differ in shape, dtype, layout or device; draw them alike")
+    first, *others = ([*map(kind, draw)] for draw in draws)
+    if (unlike := next((each for each in others if each != first), None)) is not None:
+        raise InputError(f"the draws of inputs differ: {first} and {unlike}; draw them alike")
 
 
 def packed_sets(sets: int, like: Sequence[np.ndarray]) -> list[Arrays]:

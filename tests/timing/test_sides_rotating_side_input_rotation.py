@@ -83,11 +83,17 @@ def test_cold_sets_are_twice_the_last_cache_and_hot_ones_within_a_core_s_own(mon
 
 
 @pytest.mark.parametrize(
-    "wrong", [[], [[np.zeros(3)]], [[np.zeros(3)], [np.zeros(4)]], [[np.zeros(3)], [np.zeros(3, "f4")]]]
+    "wrong", [[], [[np.zeros(3)]], *([[np.zeros(3)], each] for each in ([np.zeros(4)], [np.zeros(3, "f4")], []))]
 )
 def test_draws_that_are_too_few_or_unlike_are_refused(wrong):
     with pytest.raises(InputError):
         Rotation(wrong, 2, np.random.default_rng(0))
+
+
+def test_the_draw_that_is_unlike_the_first_is_named():
+    draws_of_zeros = [[np.zeros(3)], [np.zeros(3)], [np.zeros(4)]]
+    with pytest.raises(InputError, match=r"differ: \[\(\(3,\), .*\)\] and \[\(\(4,\), "):
+        Rotation(draws_of_zeros, 2, np.random.default_rng(0))
 
 
 def test_packed_sets_are_apart():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, MutableSequence, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any, TypeGuard
@@ -43,8 +43,8 @@ def run_compiled(function: Any, args: Sequence[Any], unset: frozenset[str] = fro
     arrays = frozenset(number for number, each in enumerate(args) if isinstance(each, np.ndarray))
     if not all(0 < args[number].ndim <= _AXES for number in arrays):
         raise UnsupportedError(f"{plain.__name__} has an array of {_AXES + 1} axes or none, which runs in Python")
-    if any(isinstance(each, tuple) and _holds_array(each) for each in args):
-        raise UnsupportedError(f"{plain.__name__} takes arrays in a tuple, which are watched in Python")
+    if any(_is_nest(each) for each in args):
+        raise UnsupportedError(f"{plain.__name__} takes arrays in a tuple, or a list, which are watched in Python")
     compiled, sites, places = _compile(plain, parallel, arrays, error_model(function))
     shadow, memories = Shadow(), dict[int, WatchedMemory]()
     for name, place in places.items():
@@ -58,8 +58,9 @@ def run_compiled(function: Any, args: Sequence[Any], unset: frozenset[str] = fro
     return Fast(shadow, sites, memories)
 
 
-def _holds_array(value: Any) -> bool:
-    return any(map(_holds_array, value)) if isinstance(value, tuple) else isinstance(value, np.ndarray)
+def _is_nest(value: Any) -> bool:
+    parts = value if isinstance(value, tuple) else ()
+    return isinstance(value, MutableSequence) or any(isinstance(each, np.ndarray) or _is_nest(each) for each in parts)
 
 
 @lru_cache(maxsize=64)

@@ -167,7 +167,7 @@ class PrangeRuntime:
 
     def hold(self, value: Any, refuse: Callable[[], None] | None = None) -> Any:
         """A list, a set or a dict that the text makes; UnsupportedError where an iteration changes it that did not
-        make it. Of one that the text is given, what refuses all changes."""
+        make it; `refuse`: what all changes of one that is an argument call instead."""
         maker = self.turn
 
         def require_own() -> None:

@@ -104,8 +104,7 @@ class Watching:
         self.was_cut = True
         unset = frozenset(self.recorder.memories[memory].name for memory in self.memories.values())
         try:
-            has_lists = any(isinstance(each, list) for each in args)
-            self.fast = None if self.shared or has_lists else run_compiled(self.function, args, unset)
+            self.fast = None if self.shared else run_compiled(self.function, args, unset)
         except UnsupportedError:
             self.fast = None
         if self.fast is None:

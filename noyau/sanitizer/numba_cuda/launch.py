@@ -1,4 +1,4 @@
-"""A launch of a Numba-CUDA kernel without a GPU, every access watched."""
+"""A launch of a Numba-CUDA kernel, of a user or printed by noyau, without a GPU, every access watched."""
 
 from __future__ import annotations
 

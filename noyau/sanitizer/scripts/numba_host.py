@@ -1,5 +1,5 @@
 """Calls of a script to a GPU beside its kernels and arrays, where Numba's own simulator of the API has no answer: which
-device there is, events that take the time, streams that are the default one; and both decorators of ufuncs."""
+device there is, events that take the time, streams that are the default one; @vectorize, @guvectorize."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from numba.np.ufunc.sigparse import parse_signature
 
 from noyau.errors import InputError
 from noyau.sanitizer.scripts.fakes import patch
+from noyau.sanitizer.scripts.record import place_of
 from noyau.sanitizer.scripts.streams import DEFAULT, FakeEvent, FakeStream
 
 
@@ -82,7 +83,9 @@ WORDS: dict[str, Any] = {
     "as_cuda_array": lambda obj, sync=True: (  # a tensor that stands for one of a GPU has no interface
         obj if isinstance(obj, FakeCUDAArray) else FakeCUDAArray(np.asarray(in_numpy(obj)))
     ),
-    "is_cuda_array": lambda value: isinstance(value, FakeCUDAArray) or _face(value) is not None,
+    "is_cuda_array": lambda value: (
+        isinstance(value, FakeCUDAArray) or isinstance(getattr(value, "__cuda_array_interface__", None), dict)
+    ),
     "is_supported_version": lambda: True,
     "get_current_device": lambda: DEVICE,
     "event": FakeEvent,
@@ -155,6 +158,7 @@ def _over_batch(function: Plain, count: int, jit: Plain) -> Any:
     linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
     scope: dict[str, Any] = {"__name__": file, "cuda": cuda, "noyau_call": jit(function, device=True)}
     exec(compile(text, file, "exec"), scope)  # noqa: S102  what is written above
+    scope[function.__name__].noyau_place = place_of(function)
     return jit(scope[function.__name__])
 
 
@@ -183,7 +187,8 @@ def _generalise(jit: Plain, function: Plain, signatures: Any, layout: str, *_: A
         rows = [a.reshape(count, *end) for a, end in zip(wide, ends, strict=True)]
         if count:
             _over_batch(function, len(rows), jit)[-(-count // 128), 128](*rows)
-        pairs = zip(results, outs, strict=True)
+        stays = any(isinstance(each, FakeCUDAArray) for each in args)  # on the device, where the host reads it later
+        pairs = ((each, each if to is None and stays else to) for each, to in zip(results, outs, strict=True))
         values = tuple(to if to is each else _as_result(each.copy_to_host(), to, args) for each, to in pairs)
         return values if len(values) > 1 else values[0]
 
@@ -216,12 +221,6 @@ def _results(signatures: Any, arrays: Sequence[np.ndarray], count: int) -> list[
 _LENT = WeakValueDictionary[tuple[Any, ...], np.ndarray]()  # arrays whose interface a script has asked for
 
 
-def _face(value: Any) -> dict[str, Any] | None:
-    """The CUDA array interface of an array of another library, None for what is none."""
-    face = getattr(value, "__cuda_array_interface__", None)
-    return face if isinstance(face, dict) else None
-
-
 def _place(face: dict[str, Any]) -> tuple[Any, ...]:
     return face["data"][0], face["typestr"], face["shape"], face.get("strides")
 
@@ -237,8 +236,8 @@ def in_numpy(each: Any) -> Any:
     """The array of NumPy in one of the simulator, or behind a CUDA array interface; all else as it is."""
     if isinstance(each, FakeCUDAArray):
         return each._ary
-    face = _face(each)
-    if face is None:
+    face = getattr(each, "__cuda_array_interface__", None)
+    if not isinstance(face, dict):
         return each
     known = _LENT.get(_place(face))  # the same one, for it is known by its identity
     return np.asarray(SimpleNamespace(__array_interface__=face, holder=each)) if known is None else known

@@ -204,9 +204,10 @@ def is_counted(is_set: np.ndarray, counts: Iterable[int]) -> bool:
 
 
 def place_of(function: Any) -> str:
-    """The file and the line of a function."""
+    """The file and the line of a function; of one that stands in for another, those of the other."""
     plain = python_function(function)
-    return f"{inspect.getsourcefile(plain) or plain.__code__.co_filename}:{plain.__code__.co_firstlineno}"
+    file = inspect.getsourcefile(plain) or plain.__code__.co_filename
+    return getattr(plain, "noyau_place", f"{file}:{plain.__code__.co_firstlineno}")
 
 
 def describe_shapes(names: Sequence[str], values: Sequence[Any]) -> str:

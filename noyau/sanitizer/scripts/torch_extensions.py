@@ -222,7 +222,7 @@ class _Tensors:
         return result
 
     def memories(self) -> Iterator[Memory]:
-        """The storages, in order. One of floats that has the byte of what nobody wrote throughout is fresh."""
+        """The storages, in order. Fresh are those that hold no value yet, and of floats those that look so."""
         for _, tensors in self.storages.values():
             largest = max(tensors, key=torch.Tensor.numel)
             cells, unit = _cells(largest), largest.element_size()

@@ -310,14 +310,14 @@ class Programs:
         self.enter(place)
 
     def hand_over(self) -> None:
-        """Let the next one that waits go on, where there is one."""
+        """Let the next one that waits go on, where there is one: one thread runs, always."""
         if self.waiting:
             self.waiting.popleft()[1].release()
         else:
             self.done.set()
 
     def turn(self) -> None:
-        """Called in each round of a loop of a program: after many of them others go on first."""
+        """Called in each round of a loop of a program: after many others go on first, new ones in a thread."""
         self.rounds += 1
         if self.rounds < PATIENCE:
             return

@@ -65,8 +65,24 @@ def test_tuples_of_numbers_are_taken_and_those_of_arrays_left_to_python():
     shape = namedtuple("Shape", "rows columns")(3, 1)
     seen, _ = watch_call(counted, (out := np.zeros(3), shape), watching=Watching(counted, Recorder(1)))
     assert (out.tolist(), seen.notes) == ([0, 1, 2], ())  # it did not end early
-    with pytest.raises(UnsupportedError, match="counted takes arrays in a tuple, which are watched in Python"):
+    with pytest.raises(UnsupportedError, match="counted takes arrays in a tuple, or a list"):
         run_compiled(counted, (out, (3, (np.zeros(1),))))
+
+
+@njit
+def shifted(pair, out):
+    for i in range(out.size):
+        out[i] = pair[0][1][i + 9]
+
+
+@pytest.mark.parametrize("nest", [list, tuple])
+def test_lists_within_a_tuple_are_left_to_python(nest):
+    held = nest([np.zeros(9), np.zeros(9999)]), 1.0
+    with pytest.raises(UnsupportedError, match="shifted takes arrays in a tuple, or a list"):
+        run_compiled(shifted, (held, np.zeros(9990)))
+    watching = Watching(shifted, Recorder(1))
+    watching(held, np.zeros(9990))
+    assert watching.note.startswith("ended after ")
 
 
 def test_what_does_not_compile_with_its_accesses_noted():

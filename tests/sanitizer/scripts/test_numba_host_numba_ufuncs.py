@@ -87,6 +87,25 @@ def test_an_operand_of_no_axes_is_an_array_or_a_number_as_its_type_says(types, f
     assert [each.kind for each in kernel.findings] == ["unwritten"] * first
 
 
+def test_results_stay_on_the_device_where_an_argument_is():
+    def steps(x, out):
+        for i in range(1, x.size):
+            out[i] = x[i] - x[i - 1]
+
+    session = ScriptSession("here")
+    with install_hooks(session):
+        stepped = numba.guvectorize(["void(f8[:], f8[:])"], "(n)->(n)", target="cuda")(steps)
+        rows = stepped(cuda.to_device(np.ones((2, 3))))
+        rows[:, 0] = 5.0  # so that the host reads what was written alone
+        assert rows.copy_to_host().tolist() == [[5, 0, 0], [5, 0, 0]]
+        assert not session.finish().kernels[0].findings
+        stepped(np.ones((2, 3)))
+    (kernel,) = session.finish().kernels
+    (finding,) = kernel.findings
+    assert finding.kind == "unwritten"
+    assert finding.place == f"{__file__}:{steps.__code__.co_firstlineno}"
+
+
 def test_all_is_as_before_afterwards():
     before = numba.vectorize, numba.guvectorize
     with install_hooks(ScriptSession("here")):

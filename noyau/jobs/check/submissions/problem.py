@@ -1,5 +1,4 @@
-"""A problem of a benchmark, the kernels that were submitted to it, the judgement of what they gave and the
-verdicts on them: as text and as JSON."""
+"""A problem of a benchmark, its submissions, the judgement of what they gave, and the verdicts as text and JSON."""
 
 from __future__ import annotations
 
