@@ -64,8 +64,8 @@ NOYAU_INLINE float noyau_pow_f32(float x, float y) {
     const double signed_size = odd ? copysign(size, base) : size;
     const int bad = (base < 0) & (a < INFINITY) & !whole;
     const int one = (power == 0) | ((a == 1) & (fabs(power) == INFINITY)) | ((base == 1) & (power != power));
-    const double known = noyau_choose_f64(bad, NAN, signed_size);
-    return (float)noyau_choose_f64(one, 1, known);
+    const double with_nan = noyau_choose_f64(bad, NAN, signed_size);
+    return (float)noyau_choose_f64(one, 1, with_nan);
 }
 
 /* The first 21 bits of x, by which a product of as many, or of 32, is exact. */
@@ -124,9 +124,9 @@ NOYAU_INLINE double noyau_pow_f64(double x, double exponent) {
     const double y = noyau_rounded_f64(exponent), a = fabs(x), most = y > 0x1p66 ? 0x1p66 : y;
     const double size = noyau_power_finite_f64(a, most < -0x1p66 ? -0x1p66 : most);
     const double end = (a == 0) != (y < 0) ? 0 : INFINITY;
-    const double known = noyau_choose_f64((a == 0) | (a == INFINITY), end, size), half = y * 0.5;
+    const double with_end = noyau_choose_f64((a == 0) | (a == INFINITY), end, size), half = y * 0.5;
     const int whole = rint(y) == y, odd = whole & (rint(half) != half);
-    const double with_sign = odd ? copysign(known, x) : known;
+    const double with_sign = odd ? copysign(with_end, x) : with_end;
     const int bad = ((x < 0) & (a < INFINITY) & !whole) | (x != x) | (y != y);
     const double result = noyau_choose_f64(bad, NAN, with_sign);
     return noyau_choose_f64((y == 0) | (x == 1), 1, result);
