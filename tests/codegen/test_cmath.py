@@ -395,6 +395,22 @@ def test_every_promised_function_promises_little():
     assert max(ulp for name, ulp in cmath.ULP.items() if name.endswith("f32")) <= 2.5
 
 
+@pytest.mark.skipif("gcc" not in compilers(), reason="no gcc here")
+@pytest.mark.parametrize("level", levels())
+@pytest.mark.parametrize("kind", ["float", "double"])
+def test_powers_of_one_exponent_are_added_in_vectors(kind, level, tmp_path):
+    """Conditions in the exponent are the same in all rounds: gcc 12 has no vectors for a choice by one."""
+    name = {"float": "noyau_pow_f32", "double": "noyau_pow_f64"}[kind]
+    head = f"void powers({kind} *restrict sums, const {kind} *restrict x, long n) {{ for (; n > 0; n--, x += 16)"
+    loop = f"for (int lane = 0; lane < 16; lane++) sums[lane] += {name}(x[lane], 2.2);"
+    lines = [*cmath.text([name]).splitlines(), head, loop, "}"]
+    path = tmp_path / "powers.c"
+    path.write_text("\n".join(lines) + "\n")
+    arguments = [*FLAGS, compilers()["gcc"][1].format(level), REMARKS["gcc"], "-S", str(path), "-o", "/dev/null"]
+    remarks = subprocess.run(["gcc", *arguments], check=True, capture_output=True, text=True).stderr
+    assert re.search(rf"powers\.c:{len(lines) - 1}:\d+: optimized: loop vectorized", remarks)
+
+
 @pytest.mark.parametrize("fit", ["exp_f32", "wide_exp", "wide_log"])
 def test_the_coefficients_are_those_of_benchmarks_minimax(fit, monkeypatch):
     path = ROOT / "benchmarks" / "minimax.py"

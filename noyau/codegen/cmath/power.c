@@ -55,17 +55,23 @@ NOYAU_INLINE double noyau_cbrt_f64(double x) {
     return copysign((size > 0) & (size < INFINITY) ? root : size, x);
 }
 
+/* The size with the sign of x where the power is odd, by bits: gcc 12 has no vectors for ?: where y, and so the
+   condition, is the same in all rounds of a loop. */
+NOYAU_INLINE double noyau_odd_sign_f64(double size, double x, int odd) {
+    return noyau_from_bits_f64(noyau_bits_f64(size) | (noyau_bits_f64(x) & ((uint64_t)odd << 63)));
+}
+
 /* x^y = 2^(y log2(x)), with the special cases of C99. No compiler knows y: where it does, gcc gives those a path of
    their own, and no vector has paths. 0.6 ulp. */
 NOYAU_INLINE float noyau_pow_f32(float x, float y) {
     const double base = x, power = noyau_rounded_f32(y), half = power * 0.5, a = fabs(base);
     const double size = noyau_wide_exp2_less(power * (noyau_wide_log(a) * 1.4426950408889634), 0);
     const int whole = rint(power) == power, odd = whole & (rint(half) != half);
-    const double signed_size = odd ? copysign(size, base) : size;
+    const double signed_size = noyau_odd_sign_f64(size, base, odd);
     const int bad = (base < 0) & (a < INFINITY) & !whole;
     const int one = (power == 0) | ((a == 1) & (fabs(power) == INFINITY)) | ((base == 1) & (power != power));
-    const double known = noyau_choose_f64(bad, NAN, signed_size);
-    return (float)noyau_choose_f64(one, 1, known);
+    const double with_nan = noyau_choose_f64(bad, NAN, signed_size);
+    return (float)noyau_choose_f64(one, 1, with_nan);
 }
 
 /* The first 21 bits of x, by which a product of as many, or of 32, is exact. */
@@ -121,12 +127,12 @@ NOYAU_INLINE double noyau_power_finite_f64(double x, double y) {
 
 /* x^y as noyau_pow_f32. 1.0 ulp. */
 NOYAU_INLINE double noyau_pow_f64(double x, double exponent) {
-    const double y = noyau_rounded_f64(exponent), a = fabs(x), most = y > 0x1p66 ? 0x1p66 : y;
-    const double size = noyau_power_finite_f64(a, most < -0x1p66 ? -0x1p66 : most);
-    const double end = (a == 0) != (y < 0) ? 0 : INFINITY;
-    const double known = noyau_choose_f64((a == 0) | (a == INFINITY), end, size), half = y * 0.5;
+    const double y = noyau_rounded_f64(exponent), a = fabs(x), most = noyau_choose_f64(y > 0x1p66, 0x1p66, y);
+    const double size = noyau_power_finite_f64(a, noyau_choose_f64(most < -0x1p66, -0x1p66, most));
+    const double end = noyau_choose_f64((a == 0) != (y < 0), 0, INFINITY);
+    const double with_end = noyau_choose_f64((a == 0) | (a == INFINITY), end, size), half = y * 0.5;
     const int whole = rint(y) == y, odd = whole & (rint(half) != half);
-    const double with_sign = odd ? copysign(known, x) : known;
+    const double with_sign = noyau_odd_sign_f64(with_end, x, odd);
     const int bad = ((x < 0) & (a < INFINITY) & !whole) | (x != x) | (y != y);
     const double result = noyau_choose_f64(bad, NAN, with_sign);
     return noyau_choose_f64((y == 0) | (x == 1), 1, result);

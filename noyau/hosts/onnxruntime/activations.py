@@ -25,7 +25,7 @@ from noyau.frontends.onnx_messages import CORE_DOMAINS, reads
 from noyau.hosts.onnxruntime.bodies import Body, integers
 from noyau.hosts.onnxruntime.function_bodies import ValueType
 from noyau.hosts.onnxruntime.inputs import ModelInputs, unrunnable
-from noyau.hosts.onnxruntime.runs import Arrays, run, try_apart
+from noyau.hosts.onnxruntime.runs import ARRAYS, Arrays, run, try_apart
 from noyau.hosts.onnxruntime.sessions import open_session
 from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators
 from noyau.hosts.onnxruntime.submodel import extract, lost_values, part_for, types_of
@@ -289,7 +289,7 @@ class ActivationCapture:
 
     def capture(self, inputs: Arrays, wanted: Iterable[str]) -> dict[str, np.ndarray]:
         """The arrays of some values, by name, for these inputs, and for those of bodies. Values that no node of
-        the model makes (its inputs, initializers) are left out, those that are no tensors, and those that need a node
+        the model makes (its inputs, initializers) are left out, those that are no arrays, and those that need a node
         that does not run, or an input that is not there. ModelError or InputError if onnxruntime does not run it."""
         stored = {tensor.name for tensor in self.model.graph.initializer}
         absent = {value.name for value in self.model.graph.input} - inputs.keys() - stored
@@ -299,7 +299,7 @@ class ActivationCapture:
         if not names:
             return {}
         session = self._open(names, inputs)
-        tensors = {end.name for end in session.get_outputs() if end.type.startswith("tensor")}
+        tensors = {end.name for end in session.get_outputs() if ARRAYS.match(end.type)}
         feeds, names = {end.name: inputs[end.name] for end in session.get_inputs()}, [n for n in names if n in tensors]
         return run(session, feeds, names) if names else {}
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 Arrays = Mapping[str, np.ndarray]
 
 LIMIT_S = 120.0  # a model may have a Loop that never ends
+ARRAYS = re.compile(r"tensor\((?!float[48]|u?int[24]\))")  # types that arrays have: NumPy lacks narrow numbers
 _ALIGNMENT_BYTES = 64  # as onnxruntime's own memory
 _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
@@ -69,7 +71,7 @@ def try_apart(content: bytes, folder: Path, arrays: Arrays) -> None:
 def _run_once(content: bytes, folder: Path, arrays: Arrays) -> None:
     session = open_session(content, folder=folder, optimized=False, prepacked=False)
     feeds = {end.name: arrays[end.name] for end in session.get_inputs()}
-    run(session, feeds, [end.name for end in session.get_outputs() if end.type.startswith("tensor")])
+    run(session, feeds, [end.name for end in session.get_outputs() if ARRAYS.match(end.type)])
 
 
 def run_bodies(model: ModelProto, feeds: Mapping[str, Any]) -> Sequence[Any]:
@@ -101,15 +103,13 @@ def ort_value(array: np.ndarray, device: str = "cpu") -> onnxruntime.OrtValue:
 
 
 def _array(name: str, value: Any) -> np.ndarray:
-    if not value.is_tensor():
-        raise UnsupportedError(f"the output {name!r} is {value.data_type()}, not a tensor; remove it from the outputs")
+    if not ARRAYS.match(value.data_type()):
+        raise UnsupportedError(f"the output {name!r} is {value.data_type()}, not an array; remove it from the outputs")
     if value.data_type() != "tensor(bfloat16)":
         return np.asarray(value.numpy())
     shape = tuple(value.shape())
-    if 0 in shape:
-        return np.empty(shape, _BFLOAT16)
     size_bytes = int(np.prod(shape, dtype=np.int64)) * _BFLOAT16.itemsize
-    return np.frombuffer(ctypes.string_at(value.data_ptr(), size_bytes), _BFLOAT16).reshape(shape).copy()
+    return np.ndarray(shape, _BFLOAT16, ctypes.string_at(value.data_ptr(), size_bytes)).copy()
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from tests.small_models import (
     with_strange_operator,
 )
 
+LACKING = ("FLOAT8E4M3FN", "FLOAT8E5M2", "INT4", "UINT4")
 X = np.random.default_rng(0).standard_normal((3, 6)).astype(np.float32)
 
 
@@ -69,6 +70,17 @@ def test_what_needs_a_node_that_does_not_run_is_left_out(tmp_path):
 def test_what_needs_an_input_that_is_not_given_is_left_out(tmp_path):
     found = capture(KINDS["any rank"], tmp_path, {"x": np.ones(4, np.float32)}, ["y", "v"])
     assert list(found) == ["y"]
+
+
+def test_values_whose_cells_numpy_lacks_are_left_out(tmp_path):
+    """Else a model with an output of float8 or int4 ends in an error of onnxruntime's."""
+    casts = [onnx.helper.make_node("Cast", ["x"], [name], to=getattr(onnx.TensorProto, name)) for name in LACKING]
+    types = [("x", onnx.TensorProto.FLOAT), ("y", onnx.TensorProto.FLOAT)]
+    types += [(name, getattr(onnx.TensorProto, name)) for name in LACKING]
+    ends = [onnx.helper.make_tensor_value_info(*each, [2]) for each in types]
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Neg", ["x"], ["y"]), *casts], "it", ends[:1], ends[1:])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)
+    assert list(capture(model, tmp_path, {"x": np.ones(2, np.float32)}, ["y", *LACKING])) == ["y"]
 
 
 def test_an_initializer_that_is_an_input_keeps_its_value(tmp_path):

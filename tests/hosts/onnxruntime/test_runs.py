@@ -148,7 +148,19 @@ def test_what_is_no_tensor_is_refused():
     sequence = helper.make_tensor_sequence_value_info("s", FLOAT, None)
     graph = helper.make_graph(nodes, "it", [helper.make_tensor_value_info("a", FLOAT, None)], [sequence])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
-    with pytest.raises(UnsupportedError, match="not a tensor"):
+    with pytest.raises(UnsupportedError, match="not an array"):
+        bound_run(open_session(model.SerializeToString()), {"a": np.ones(2, np.float32)})
+
+
+@pytest.mark.parametrize(
+    "element", [TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E5M2, TensorProto.INT4, TensorProto.UINT4]
+)
+def test_cells_that_numpy_lacks_are_refused(element):
+    """Of those onnxruntime gives bytes of another type, or nothing."""
+    ends = [helper.make_tensor_value_info(name, each, [2]) for name, each in (("a", FLOAT), ("y", element))]
+    graph = helper.make_graph([helper.make_node("Cast", ["a"], ["y"], to=element)], "it", ends[:1], ends[1:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    with pytest.raises(UnsupportedError, match=r"the output 'y' is tensor\(.*\), not an array; remove it"):
         bound_run(open_session(model.SerializeToString()), {"a": np.ones(2, np.float32)})
 
 

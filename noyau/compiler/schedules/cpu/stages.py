@@ -177,10 +177,10 @@ def _by_angles(loop: ir.Loop) -> Statements:
     (most, whole), far, one = NEAR[call.dtype], f"{name}.far", (Dim.of(0),)
     is_far = ir.Call("cast", (ir.Call("greater", (size, ir.Const(most, call.dtype)), DType.BOOL),), whole)
     count = primitives.drop_unused((*lets, ir.Store((far,), one, (is_far,), "sum")))
-    alloc, clear = ir.Alloc(far, whole, (Dim.of(1),), ir.Space.REGISTER), ir.Store((far,), one, (ir.Const(0, whole),))
-    all_near = replace(loop, body=rewrite(loop.body, lambda expr: near if expr == call else expr))
-    some_far = ir.If(ir.Call("not_equal", (ir.Load(far, one, whole), ir.Const(0, whole)), DType.BOOL), (loop,))
-    return alloc, clear, replace(loop, body=count, axis=ir.Axis.SERIAL), all_near, some_far
+    alloc, ends = ir.Alloc(far, whole, (Dim.of(1),), ir.Space.REGISTER), (ir.Load(far, one, whole), ir.Const(0, whole))
+    ways = {"equal": replace(loop, body=rewrite(loop.body, lambda e: near if e == call else e)), "not_equal": loop}
+    either = (ir.If(ir.Call(test, ends, DType.BOOL), (way,)) for test, way in ways.items())  # a sum counts cells once
+    return alloc, ir.Store((far,), one, ends[1:]), replace(loop, body=count, axis=ir.Axis.SERIAL), *either
 
 
 def _room(let: ir.Let) -> DType:

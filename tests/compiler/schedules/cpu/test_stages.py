@@ -149,3 +149,16 @@ def test_a_tile_of_near_angles_calls_no_library_and_one_with_a_far_angle_is_as_r
     np.testing.assert_allclose(far_result, truth[1].astype(dtype.numpy), rtol=8 * np.finfo(dtype.numpy).eps)
     same = x == far
     assert np.array_equal(near_result[same], far_result[same])  # whatever else is in the tile
+
+
+def test_a_sum_over_a_tile_with_a_far_angle_has_each_cell_once():
+    """The lanes of a row of float16 go in stages too, and add to what they store."""
+    g = Group()
+    angles = g.map("cast", g.input("x", DType.F16, "rows", "n"), dtype=F32)
+    made = schedule(lowered(g.graph(g.reduce("sum", g.map("sin", angles)))))
+    assert any(name.endswith(".far") for name in memory(check(made)))
+    native = Native(compile_library([c_printer.source(made)]), "kernel_kernel")
+    for rows, cells in ((2, 10), (2, 700), (40, 10)):
+        x = np.full((rows, cells), 0.5, np.float16)
+        x[:, ::16] = 20000
+        np.testing.assert_allclose(native(x)[0], np.sin(x.astype(np.float64)).sum(-1, keepdims=True), rtol=1e-5)
