@@ -15,12 +15,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
 from noyau.engines.derived import ChunkKernels, OpReduction, derive, ends_of
+from noyau.engines.device_folds import DeviceFolds
 from noyau.engines.sinks import replace_file
 from noyau.engines.work import Work
 from noyau.errors import DeviceError, InputError, OutsideError, SignatureError, UnsupportedError
@@ -28,14 +29,14 @@ from noyau.frontends.torch.tensors import TO_TORCH
 from noyau.hosts.torch.cuda.device import absence, guard, missing_device
 from noyau.hosts.torch.tensors import array_like, array_of, tensor_of
 from noyau.ir.dims import Dim
-from noyau.ir.graph import Graph, Input, Map, Node, dims_of
-from noyau.ir.monoids import MONOIDS
+from noyau.ir.graph import Graph, Node
 from noyau.ops.op import Op
+from noyau.ops.torch.fast_entries import is_captured
 from noyau.ops.torch.graph_kernels import GraphKernels, draw_graph
 from noyau.verify.lookup_tables import lookups
 
 THREADS = 2  # of a device
-_FOLDED = ("sum", "min", "max")
+MOST_REPLAYS = 64  # kinds of calls of an op over devices that are kept
 
 
 @dataclass
@@ -125,16 +126,31 @@ class SplitOp:
 
     def __init__(self, op: Op[..., Any], devices: Sequence[torch.device]) -> None:
         self.op, self.devices, self.names = op, list(devices), op.description.reference.parameters
-        self.plans: dict[Any, Sequence[Callable[..., Any]]] = {}
+        self.plans: dict[Any, Callable[[Sequence[Sequence[Any]]], Any]] = {}
+        self.replays: dict[Any, Callable[[Sequence[int]], Any] | Literal[False] | None] = {}  # None: from the next on
+        self.read: Callable[[Sequence[Any]], tuple[Any, Sequence[int]]] = lambda arguments: (None, ())
 
     def __call__(self, *arguments: Any) -> Any:
         """The results: of a map a list with those of each device; of a reduction the value, on the first device.
         InputError where shards are not one a device, or do not lie there."""
+        if len(self.devices) > 1 and is_captured(self.devices[0]):
+            remedy = "and a CUDA graph that is captured has one device; call it outside of the capture"
+            raise UnsupportedError(f"{self.op.name} is split, {remedy}")
+        known, addresses = self.read(arguments)
+        replay = self.replays.get(known)
+        if replay:
+            return replay(addresses)
         inputs = arguments if len(arguments) == len(self.names) else self.op.arguments(arguments, {})[0]
         shards = list(zip(*map(self.spread, self.names, inputs), strict=True))
-        runs = self.kernels(shards[0])
-        results = [run(*own) for run, own in zip(runs, shards, strict=False)]
-        return self.fold(runs[-1], results) if len(runs) > len(results) else results
+        key = tuple([(each.dtype, each.ndim) if hasattr(each, "ndim") else each for each in shards[0]])
+        if key not in self.plans:
+            self.plans[key] = self.plan(shards[0])
+        plan = self.plans[key]
+        results = plan(shards)
+        if replay is None and known is not None and isinstance(plan, DeviceFolds):
+            kept = self.replays if len(self.replays) < MOST_REPLAYS else {}
+            self.replays = {**kept, known: (plan.replay(shards) or False) if known in kept else None}
+        return results
 
     def spread(self, name: str, each: Any) -> Sequence[Any]:
         """An argument for each device: its shard, or a number."""
@@ -145,53 +161,27 @@ class SplitOp:
             raise InputError(f"{self.op.name}: the shards of {name} lie on {lie}, and the op runs on {want}")
         return each
 
-    def kernels(self, first: Sequence[Any]) -> Sequence[Callable[..., Any]]:
-        """The kernels of each device, found once for these dtypes and ranks; of a reduction then those that fold."""
-        key = tuple((each.dtype, each.ndim) if hasattr(each, "ndim") else each for each in first)
-        if key not in self.plans:
-            signed = [getattr(term.element, "numpy", None) for term in self.op.require_signature().inputs]
-            pairs = zip(first, signed, strict=True)
-            arrays = [array_like(e) if isinstance(e, torch.Tensor) else np.asarray(e, dtype) for e, dtype in pairs]
-            plan = derive(self.op, dict(zip(self.names, arrays, strict=True)))
-            graphs = list[Graph]()
-            if isinstance(plan, OpReduction):
-                graphs = [*[plan.before.graph] * len(self.devices), _merge_of_parts(plan, len(self.devices))]
-            runs = [GraphKernels(each, self.op.name, partial(draw_graph, each, {}, {})) for each in graphs]
-            self.plans[key] = runs or [lambda *own: self.op.on_tensors(own, {})] * len(self.devices)
-        return self.plans[key]
+    def plan(self, first: Sequence[Any]) -> Callable[[Sequence[Sequence[Any]]], Any]:
+        """What is called for shards of these dtypes and ranks."""
+        signed = [getattr(term.element, "numpy", None) for term in self.op.require_signature().inputs]
+        pairs = zip(first, signed, strict=True)
+        arrays = [array_like(e) if isinstance(e, torch.Tensor) else np.asarray(e, dtype) for e, dtype in pairs]
+        plan = derive(self.op, dict(zip(self.names, arrays, strict=True)))
+        if not isinstance(plan, OpReduction):
+            return lambda shards: [self.op.on_tensors(tuple(own), {}) for own in shards]
+        if len(self.devices) == 1:
+            return lambda shards: self.op.on_tensors(tuple(shards[0]), {})
+        if self.devices[0].type == "cuda":
+            from noyau.hosts.torch.cuda.peer_replay import read_call
 
-    def fold(self, run: Callable[..., Any], results: Sequence[Any]) -> Any:
-        """The results of all devices, merged on the first of them; the host does not wait."""
-        columns = zip(*(each if isinstance(each, tuple) else (each,) for each in results), strict=True)
-        return run(*(value.to(self.devices[0], non_blocking=True) for values in columns for value in values))
-
-
-def _merge_of_parts(plan: OpReduction, devices: int) -> Graph:
-    """The graph from the folds of so many devices to the results, which is one launch. UnsupportedError where these are
-    not sums or extremes of floats (integers may overflow unseen), or what follows asks for the number of rows or
-    another input."""
-    folds, size, name = plan.plan.folds, plan.plan.size, plan.op.name
-    nodes = [plan.plan.graph[each] for each in plan.values if each in folds]
-    rest = [node for node in plan.after.nodes if node.output not in folds]
-    simple = len(nodes) == len(plan.values) and all(n.dtype.is_float and folds[n.output] in _FOLDED for n in nodes)
-    if not simple or any(isinstance(n.kind, Input) or any(size in d.names for d in dims_of(n)) for n in rest):
-        remedy = f"noyau.stream({name}, ..., engine='cuda') merges every reduction"
-        raise UnsupportedError(f"{name} is split where it folds floats to sums or extremes and no more; {remedy}")
-    parts, merged = [], []
-    for node in nodes:
-        own = [f"{node.output}_part_{at}" if devices > 1 else node.output for at in range(devices)]
-        parts += [replace(node, output=part, kind=Input(), inputs=()) for part in own]
-        sums = [own[0], *(f"{node.output}_until_{at}" for at in range(2, devices)), node.output]
-        function = Map(MONOIDS[folds[node.output]].function)
-        pairs = zip(sums, sums[1:], own[1:], strict=False)
-        merged += [replace(node, output=sum_, kind=function, inputs=(one, other)) for one, sum_, other in pairs]
-    return Graph((*parts, *merged, *rest), plan.after.outputs, ())
+            self.read = partial(read_call, [each.index for each in self.devices])
+        return DeviceFolds(plan, self.devices)
 
 
 def split(op: Op[..., Any], devices: Sequence[str | int | torch.device] | None = None) -> SplitOp:
     """An op over several GPUs, for rows that lie on them already: it takes a list of tensors in the place of each
-    tensor, one on each device, and computes where they are. A map gives such a list; sums and extremes are folded
-    on the first device, in the order of all. `devices`: all that there are, where nothing is said.
+    tensor, one on each device, and computes where they are. A map gives such a list; folds are merged on the first
+    device, in the order of all. `devices`: all that there are, where nothing is said.
 
     InputError for a device that is none; UnsupportedError, with the value, for an op that needs all rows at once."""
     numbers = range(max(torch.cuda.device_count(), 1)) if devices is None else devices

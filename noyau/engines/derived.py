@@ -26,6 +26,7 @@ from noyau.ir.dims import Dim, index_name
 from noyau.ir.graph import Graph, Input, Lookup, Node, Reduce, Scatter, dims_of
 from noyau.ir.graph_interpreter import Evaluator, Numeric, evaluate
 from noyau.ir.monoids import MONOIDS, Monoid
+from noyau.ir.operators import Algebra
 from noyau.ir.sizes import bind
 from noyau.kernels.programs.generate import Specialization, build, generate_from_graph, trace_with_sizes
 from noyau.kernels.reference import runs_as_written
@@ -253,22 +254,28 @@ class OpReduction(Reduction):
             half = len(columns[0]) // 2  # until their sums cannot wrap: those of two halves are looked at
             lower, upper = ([column[part] for column in columns] for part in (slice(half), slice(half, None)))
             return self.merge(state, self.merge(self.step(self.zero(), *lower), self.step(self.zero(), *upper)))
-        chunk: list[Any] = [len(columns[0])]
-        for node, monoid in self.folds:
-            place = np.asarray(values[node.output])
-            chunk += monoid.lift(ALGEBRA, np.asarray(values.get(_best(node), place)), place)
-        parts = zip(chunk, self.nothing, strict=True)
-        return self.merge(state, tuple(np.asarray(part, none.dtype) for part, none in parts))
+        chunk = self.lift(len(columns[0]), {name: np.asarray(each) for name, each in values.items()}, ALGEBRA)
+        return self.merge(state, tuple(np.asarray(e, none.dtype) for e, none in zip(chunk, self.nothing, strict=True)))
+
+    def lift(self, rows: Any, values: Mapping[str, Any], algebra: Algebra) -> list[Any]:
+        """The state of so many rows, which fold to these values of an algebra."""
+        pairs = [(values[node.output], node, monoid) for node, monoid in self.folds]
+        states = [monoid.lift(algebra, values.get(best_of(node), place), place) for place, node, monoid in pairs]
+        return [rows, *itertools.chain.from_iterable(states)]
 
     def merge(self, a: Any, b: Any) -> Any:
         if not a[0] or not b[0]:
             return a if a[0] else b
-        merged = [a[0] + b[0]]
+        return self.join(a, b, ALGEBRA)
+
+    def join(self, a: Any, b: Any, algebra: Algebra) -> Any:
+        """Two states of some rows as one, of an algebra whose values they are."""
+        merged = [algebra.call("add", a[0], b[0])]
         for monoid, left, right in zip((m for _, m in self.folds), self._parts(a), self._parts(b), strict=True):
             if monoid.name.startswith(_ARG):  # places of the later chunk begin where the earlier one ends
-                right = right[0], right[1] + a[0]
-            is_sum = monoid.name == "sum"
-            merged += [add_exactly(left[0], right[0], self.name)] if is_sum else monoid.merge(ALGEBRA, left, right)
+                right = right[0], algebra.call("add", right[1], a[0])
+            is_sum = monoid.name == "sum" and algebra is ALGEBRA
+            merged += [add_exactly(left[0], right[0], self.name)] if is_sum else monoid.merge(algebra, left, right)
         return tuple(merged)
 
     def _is_safe(self, node: Node, values: Mapping[str, np.ndarray], rows: int) -> bool:
@@ -284,10 +291,13 @@ class OpReduction(Reduction):
         rest = iter(state[1:])
         return (tuple(itertools.islice(rest, len(monoid.init(_of(node))))) for node, monoid in self.folds)
 
+    def finished(self, state: Any, algebra: Algebra) -> dict[str, Any]:
+        """The value of each fold."""
+        pairs = zip(self.folds, self._parts(state), strict=True)
+        return {node.output: algebra.cast(m.finish(algebra, parts), node.dtype) for (node, m), parts in pairs}
+
     def finish(self, state: Any) -> Any:
-        inputs = dict(self.others)
-        for (node, monoid), parts in zip(self.folds, self._parts(state), strict=True):
-            inputs[node.output] = np.asarray(monoid.finish(ALGEBRA, parts)).astype(node.dtype.numpy)
+        inputs = {**self.others, **self.finished(state, ALGEBRA)}
         sizes = {**self.sizes, self.plan.size: int(state[0])}
         if not all(demand.holds(sizes) for demand in self.after.demands):
             raise InputError(f"{self.name}: no row came through, of which it has no result")
@@ -321,7 +331,7 @@ def ends_of(values: Node, name: str) -> list[Node]:
     return [Node(f"{name}_{end}", Reduce(end, axes), (values.output,), values.dtype, ()) for end in ("min", "max")]
 
 
-def _best(node: Node) -> str:
+def best_of(node: Node) -> str:
     return f"{node.output}_best"
 
 
@@ -352,7 +362,7 @@ def derive(op: Op[..., Any], columns: Mapping[str, np.ndarray]) -> OpReduction |
         return plan
     folds = {name: graph[name] for name in plan.folds}
     bests = [
-        replace(node, output=_best(node), kind=Reduce(kind.monoid[len(_ARG) :], kind.axes), dtype=dtype)
+        replace(node, output=best_of(node), kind=Reduce(kind.monoid[len(_ARG) :], kind.axes), dtype=dtype)
         for node, kind, dtype in [(node, node.kind, graph[node.inputs[0]].dtype) for node in folds.values()]
         if isinstance(kind, Reduce) and kind.monoid.startswith(_ARG)
     ]

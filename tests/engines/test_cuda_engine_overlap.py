@@ -7,9 +7,10 @@ import pytest
 import torch
 
 import noyau
+from noyau.engines import cuda_engine
 from noyau.engines.cuda_engine import SplitOp
+from noyau.engines.device_folds import DeviceFolds
 from noyau.errors import DeviceError, InputError, SignatureError, UnsupportedError
-from noyau.ir.graph import Reduce
 
 TWICE = [torch.device("cpu")] * 2
 no_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
@@ -28,6 +29,11 @@ def facts(x):
 @noyau.op("f32[n] -> f32")
 def mean(x):
     return x.mean()
+
+
+@noyau.op("f32[n] -> f32")
+def squared(x):
+    return x.sum() / (x.shape[0] * x.shape[0])
 
 
 @no_gpu
@@ -56,18 +62,29 @@ def test_rows_of_each_device_and_folds_of_all():
     assert high == x.max()
 
 
-@pytest.mark.parametrize("count", [1, 3])
-def test_one_launch_merges_the_folds_of_any_number_of_devices(count):
-    x, split_op = torch.randn(101, 7), SplitOp(facts, [torch.device("cpu")] * count)
-    total, high = split_op(list(x.tensor_split(count)))
-    torch.testing.assert_close(total, x.sum(0))
-    assert high == x.max()
-    (runs,) = split_op.plans.values()
-    assert not any(isinstance(node.kind, Reduce) for node in runs[-1].graph.nodes)
+def test_a_call_while_a_cuda_graph_is_captured(monkeypatch):
+    monkeypatch.setattr(cuda_engine, "is_captured", lambda device: True)
+    with pytest.raises(UnsupportedError, match="mean is split, and a CUDA graph that is captured has one device"):
+        SplitOp(mean, TWICE)([torch.ones(3), torch.ones(3)])
+    assert SplitOp(mean, TWICE[:1])([torch.ones(3)]) == 1
+
+
+@pytest.mark.parametrize("replay", [None, sum])
+def test_the_second_of_calls_that_are_alike_is_recorded_once(monkeypatch, replay):
+    split_op, recorded = SplitOp(mean, TWICE), []
+    split_op.read = lambda arguments: (len(arguments[0][0]), [3, 4])
+    monkeypatch.setattr(DeviceFolds, "replay", lambda folds, shards: recorded.append(shards) or replay)
+    x = [torch.ones(3), torch.ones(3)]
+    assert split_op(x) == 1 and not recorded
+    assert split_op(x) == 1 and len(recorded) == 1
+    assert split_op(x) == (7 if replay else 1) and len(recorded) == 1
+    assert split_op([torch.ones(2), torch.ones(2)]) == 1 and len(recorded) == 1
 
 
 def test_what_cannot_be_split():
-    with pytest.raises(UnsupportedError, match="mean is split where it folds floats to sums or extremes and no more"):
-        SplitOp(mean, TWICE)([torch.ones(3), torch.ones(3)])
+    with pytest.raises(
+        UnsupportedError, match=r"squared is not split: the value .* asks for more of the rows than their"
+    ):
+        SplitOp(squared, TWICE)([torch.ones(3), torch.ones(3)])
     with pytest.raises(InputError, match="the shards of x lie on cpu, and the op runs on cpu, cpu"):
         SplitOp(scaled, TWICE)([torch.ones(3)], 2.0)

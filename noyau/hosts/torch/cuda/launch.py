@@ -140,3 +140,4 @@ def is_hooked() -> bool:
 
 current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", lambda: -1)
 raw_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", lambda index: 0)
+set_device: Callable[[int], None] = getattr(torch._C, "_cuda_setDevice", lambda index: None)
