@@ -67,7 +67,6 @@ _DIFFERENT = (
     "`x[mask].max()` of no cell gives the lowest number of the dtype; NumPy raises.",
     "`np.histogram` without `range` of NaN or infinities gives edges of NaN; NumPy raises.",
     "`nanargmax` of NaN alone gives 0; NumPy raises. Integers to a negative power give 0, 1 or -1; NumPy raises.",
-    "`np.average` without weights of an array of no rows gives no rows; NumPy raises a ZeroDivisionError.",
     "`np.empty` is filled with zeros.",
     "`1 / math.sqrt(a.shape[0])` of a size of 0 gives inf; Python raises.",
     "Sums may differ in the last bits, as semantics.md says; `%` of integers and 0 is undefined, `//` gives 0.",

@@ -17,7 +17,15 @@ import numpy as np
 import pytest
 
 from noyau.codegen import cmath
+from noyau.codegen.c import printer as c_printer
+from noyau.compiler.lowering.nest import lower
+from noyau.compiler.passes.normal_form import normalise
+from noyau.compiler.schedules.cpu.strategy_choice import schedule
+from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
+from noyau.ir.builder import GraphBuilder
+from noyau.ir.dims import shape_of
+from noyau.ir.graph import Graph
 from tests.codegen.values import FLOAT8
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -356,6 +364,24 @@ def test_every_loop_is_vectorised_without_a_warning(compiler, level, folder):
     assert {name for name, _ in bodies} == {name.removeprefix("noyau_") for name in LOOPS}
     assert {name for name, body in bodies if re.search(r"\b(call|jmp)q?\s+[a-z]", body)} == scalar
     assert {name for name, _ in bodies} - vectorised - scalar == set()
+
+
+@pytest.mark.skipif("gcc" not in compilers(), reason="gcc gives special cases of a known exponent a path")
+@pytest.mark.parametrize("level", [3, 4])
+@pytest.mark.parametrize("dtype", [DType.F32, DType.F64])
+def test_a_power_of_a_known_exponent_is_a_loop_of_vectors(dtype, level, tmp_path):
+    builder = GraphBuilder()
+    x = builder.add_input("x", dtype, shape_of(["n"]))
+    power = builder.call("power", x, builder.expand(builder.constant(2.2, dtype), x.shape))
+    text = c_printer.source(schedule(lower(normalise(Graph(tuple(builder.nodes), (power.output,))), "powers")))
+    assert re.search(r"noyau_pow_f\d+\(\w+, 2\.2f?\)", text)
+    file, assembly = tmp_path / "power.c", tmp_path / "power.s"
+    file.write_text(text)
+    command = ["gcc", *FLAGS, f"-march=x86-64-v{level}", REMARKS["gcc"], "-S", str(file), "-o", str(assembly)]
+    remarks = subprocess.run(command, check=True, capture_output=True, text=True).stderr
+    loop = text[: text.index("for (int64_t i0 = 0")].count("\n") + 1
+    assert re.search(rf"power\.c:{loop}:\d+: .*vectorized using {16 * 2 ** (level - 2)} byte vectors", remarks)
+    assert not re.search(r"\bcall\s+(pow|exp|log)", assembly.read_text())
 
 
 def test_text_has_each_snippet_once_after_what_it_calls():

@@ -53,7 +53,8 @@ def _split(ary: Any, indices_or_sections: Any, axis: int = 0, *, even: bool = Tr
         count = int(indices_or_sections)
         extent = a.shape[axis]
         if even and extent % count != 0:
-            raise UnsupportedError("np.split does not divide the axis evenly; NumPy refuses it too")
+            number = a.tape.number_of(a.node.shape[axis])
+            raise UnsupportedError(f"np.split makes no {count} equal parts of {number} cells; nor does NumPy")
         extra = 0 if even else int(extent % count)
         each = extent // count
         places = [each * k + min(k, extra) for k in range(count)] + [None]

@@ -111,8 +111,8 @@ def _unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Any, ...
 DEFINED = """angle append apply_along_axis apply_over_axes atleast_1d atleast_2d atleast_3d block column_stack
 convolve corrcoef cov cumulative_prod cumulative_sum diag_indices_from diagflat diff dsplit dstack ediff1d expand_dims
 flip fliplr flipud geomspace hsplit hstack i0 iscomplex isreal isrealobj ix_ logspace moveaxis nan_to_num
-nancumprod nancumsum nanprod nansum outer poly polyadd polyder polydiv polyint polymul polysub polyval real_if_close
-require rollaxis roots rot90 select sinc take_along_axis trapezoid tril_indices_from triu_indices_from unstack unwrap
+nancumprod nancumsum nanprod nansum outer poly polyadd polyder polyint polysub polyval real_if_close
+require rollaxis rot90 select sinc take_along_axis trapezoid tril_indices_from triu_indices_from unstack unwrap
 vander vsplit vstack linalg.cross linalg.diagonal linalg.matmul linalg.matrix_norm linalg.matrix_power
 linalg.multi_dot linalg.outer linalg.tensordot linalg.trace linalg.vector_norm""".split()
 

@@ -186,6 +186,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     """np.linalg.norm of vectors, and of matrices where it takes no singular values."""
     x = array_of(x)
     x = x if x.dtype.kind == "f" else x.astype(np.float64)
+    axes_of(axis, x.ndim)  # also where there are none: np.sum takes axis 0 then, and np.linalg.norm does not
     if isinstance(axis, tuple) and len(axis) not in (1, 2):
         raise UnsupportedError("np.linalg.norm takes a vector or matrices")
     vector = ord is None or isinstance(axis, int) or (axis is None and x.ndim == 1)

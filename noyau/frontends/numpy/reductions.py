@@ -223,6 +223,7 @@ def _average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fal
     a, keep = as_traced(tape_of([a, weights]), a), keepdims not in (False, NONE)
     if weights is None:
         average = call("mean", a, axis, keepdims=keep)
+        a.tape.demand_at_most(1, product(average.node.shape))  # NumPy divides by the number of results
         count = a.tape.size(product(a.node.shape[k] for k in axes_of(axis, a.ndim)), average.node.dtype)
         return (average, TracedArray(a.tape, a.tape.expand(count, average.node.shape))) if returned else average
     w = as_traced(a.tape, weights)

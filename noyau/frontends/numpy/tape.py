@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from noyau.compiler.passes.rewrite import through_views
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import UnsupportedError
 from noyau.ir.builder import GraphBuilder
 from noyau.ir.dims import Dim, DimLike, equal, never_negative
-from noyau.ir.graph import Node
+from noyau.ir.graph import Map, Node, Select
+from noyau.ir.monoids import MONOIDS
+from noyau.ir.operators import OPERATORS
 from noyau.ir.sizes import Demand
 
 NUMPY_1 = np.lib.NumpyVersion(np.__version__) < "2.0.0b1"  # its dtypes hang on numbers
@@ -46,6 +50,18 @@ class Tape(GraphBuilder):
             loops = f"it takes more than {self.most_nodes} steps, as loops are unrolled"
             raise UnsupportedError(f"{loops}; write it without a loop over cells")
         return super().add(node)
+
+    def reduce(self, monoid: str, value: Node, axes: Sequence[int], *, keep: bool = False) -> Node:
+        """A monoid over axes; of a few arrays that are stacked, its function one by one, which needs no loop."""
+        kind, law, names = value.kind, MONOIDS[monoid], value.inputs
+        few = isinstance(kind, Select) and (*axes,) == (kind.axis,) and value.shape[kind.axis] == Dim.of(len(names))
+        # The passes know by the Reduce that a product which stands beside its own maximum has to be rounded.
+        beside = law.chooses and any(isinstance(through_views(self.by_name, name).kind, Map) for name in names)
+        fits = law.is_arithmetic and value.dtype.kind in OPERATORS[law.function].accepts & law.accepts
+        if not few or len(names) > 64 or beside or not fits or value.dtype.compute is not value.dtype:
+            return super().reduce(monoid, value, axes, keep=keep)
+        result = functools.reduce(functools.partial(self.call, law.function), map(self.by_name.__getitem__, names))
+        return result if keep else self.drop_axes(result, axes)
 
     def broadcast_dims(self, dims: Sequence[Dim]) -> Dim:
         """The extent that NumPy gives several; one that only happens to be 1 in this call becomes a number."""

@@ -45,7 +45,8 @@ REFUSED: dict[str, str] = {  # names of functions, methods and modules, and why 
     **dict.fromkeys(("gcd", "lcm"), "how long it takes depends on the numbers"),
     "isnat": "there are no dates",
     **{f"linalg.{name}": _SOLVES for name in _SOLVERS},
-    "polyfit": _SOLVES,
+    **dict.fromkeys(("polyfit", "roots"), _SOLVES),
+    **dict.fromkeys(("polymul", "polydiv"), f"{_COUNTS}: zeros that lead are dropped; use np.convolve for a product"),
 }
 VIEWS = frozenset(  # functions whose result may share memory with their argument
     """getitem transpose permute_dims matrix_transpose swapaxes moveaxis rollaxis reshape ravel squeeze expand_dims

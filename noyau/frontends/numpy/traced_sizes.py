@@ -215,8 +215,8 @@ def calculate_number(ufunc: np.ufunc, *operands: Any) -> TracedArray:
     number = ufunc_call(ufunc, "__call__", [TracedArray(tape, node) for node in nodes], {})
     sources = [each.names for each in numbers]
     names = None if None in sources else frozenset(name for each in sources for name in each or ())
-    if any(isinstance(each, TracedSize) and each.strong for each in operands):
-        return TracedArray(tape, number.node, scalar=True)
+    if any(isinstance(each, np.generic) or (isinstance(each, TracedSize) and each.strong) for each in operands):
+        return TracedArray(tape, number.node, scalar=True)  # one of NumPy's numbers makes it one
     return Number(tape, number.node, names)
 
 

@@ -19,7 +19,7 @@ from noyau.compiler.passes.cleanup import compose_views, drop_unused, fold_const
 from noyau.compiler.passes.normal_form import own_sizes
 from noyau.compiler.schedules.cpu.strategy_choice import USUAL, Options, schedule
 from noyau.errors import UnsupportedError
-from noyau.ir.dims import Shape, indices
+from noyau.ir.dims import indices
 from noyau.ir.graph import Constant, Contract, Graph, Input, Map, Node, Scatter, View, downstream
 from noyau.ir.graph_verifier import check
 from noyau.ir.loops import Kernel, Role
@@ -120,6 +120,9 @@ class Program:
                 return None
 
 
+KEPT_SHAPES = 64  # of the calls of a program
+
+
 def by_numpy(graph: Graph) -> StepRun:
     """The call of a library step by NumPy."""
     match [node for node in graph.nodes if not isinstance(node.kind, Input)]:
@@ -191,32 +194,19 @@ class ProgramRunner:
 
 def solver(graph: Graph) -> Callable[[Sequence[Any]], Sizes]:
     """A function that gives the sizes for arrays in the order of the inputs. InputError where they do not fit."""
+    known: dict[tuple[Any, ...], Sizes] = {}  # by the shapes of calls: to ask every demand takes longer than a kernel
 
     def solve(arrays: Sequence[Any]) -> Sizes:
-        return graph.bind([array.shape for array in arrays])
-
-    plain = [_plain(node.shape) for node in graph.inputs]
-    if graph.demands or any(shape is None for shape in plain):
-        return solve
-
-    def match(arrays: Sequence[Any]) -> Sizes:
-        sizes: dict[str, int] = {}
-        for shape, array in zip(plain, arrays, strict=True):
-            if len(shape or ()) != len(array.shape):
-                return solve(arrays)
-            for dim, extent in zip(shape or (), array.shape, strict=True):
-                if (dim if type(dim) is int else sizes.setdefault(str(dim), extent)) != extent:
-                    return solve(arrays)
+        shapes = tuple([tuple(array.shape) for array in arrays])
+        sizes = known.get(shapes)
+        if sizes is None:
+            sizes = graph.bind(shapes)
+            if len(known) >= KEPT_SHAPES:
+                known.clear()
+            known[shapes] = sizes
         return sizes
 
-    return match
-
-
-def _plain(shape: Shape) -> list[str | int] | None:
-    """A shape of names and numbers alone, else None."""
-    if any(dim.constant is None and str(dim) not in dim.names for dim in shape):
-        return None
-    return [str(dim) if dim.constant is None else dim.constant for dim in shape]
+    return solve
 
 
 def program(

@@ -64,7 +64,7 @@ def test_stacks_of_numbers_and_vectors():
         (lambda a: np.insert(a, [0, 1], 5), "np.insert is traced for one place; use np.concatenate"),
         (lambda a: np.roll(a, a[0, 0]), "np.roll is traced for shifts that are integers or sizes"),
         (lambda a: np.pad(a, 1, mode="linear_ramp"), "np.pad is traced with mode= one of constant, edge, reflect"),
-        (lambda a: np.split(np.stack([a, a]), 3), "np.split does not divide the axis evenly; NumPy refuses it too"),
+        (lambda a: np.split(np.stack([a, a]), 3), "np.split makes no 3 equal parts of 2 cells; nor does NumPy"),
     ],
 )
 def test_what_is_not_traced(function, told):

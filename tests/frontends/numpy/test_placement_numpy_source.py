@@ -116,7 +116,9 @@ def test_sizes_stay_names():
     ("function", "told"),
     [
         (lambda a: np.geomspace(a[0, 0], 1), "it asks for the number in an array"),
-        (lambda a: np.polymul(a[0], a[1]), "np.trim_zeros is not among the functions that are traced"),
+        (lambda a: np.polymul(a[0], a[1]), "np.polymul is not among the functions that are traced: the size of"),
+        (lambda a: np.polydiv(a[0], a[1])[0], "np.polydiv is not among the functions that are traced: the size of"),
+        (lambda a: np.roots(a[0]), "np.roots is not among the functions that are traced: it is a solver"),
     ],
 )
 def test_a_text_that_asks_for_numbers_is_refused_at_the_users_line(function, told):

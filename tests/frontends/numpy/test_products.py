@@ -37,6 +37,10 @@ def test_dot_and_einsum():
         (lambda a: np.dot(a, a[None, None], out=a), "np.dot of more than two axes is traced without out="),
         (lambda a: np.einsum(a, [0, 1, 2]), r"np\.einsum\('abc->'\) does not fit the axes|np\.einsum"),
         (
+            lambda a: np.linalg.norm(a.sum(), axis=0),
+            "the axis 0 is outside of 0 axes",
+        ),
+        (
             lambda a: np.linalg.norm(a, 3),
             "traced with ord= None, 'fro', 1, -1, inf and -inf, not 3, which takes",
         ),

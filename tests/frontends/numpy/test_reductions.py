@@ -48,6 +48,12 @@ def test_variances():
         found(lambda a: a.var(1, ddof=3), x(3, 4))
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_averages_of_nothing_are_nan_where_there_are_some():
+    agrees(lambda a: np.average(a[:, :0], axis=1, returned=True), x(3, 4))
+    assert found(lambda a: np.average(a, axis=1), x(3, 4)).graph.demands
+
+
 def test_averages():
     agrees(lambda a, w: np.average(a, axis=0, weights=abs(w) + 1, returned=True), x(3, 4), x(3))
     agrees(lambda a: np.average(a, axis=1, returned=True), x(3, 4, dtype=np.int32))
@@ -76,6 +82,7 @@ def test_places_and_running_results():
         (lambda a: a.sum(True), "the axis True is outside of 2 axes"),
         (lambda a: a.mean(dtype=np.int32), "np.mean is traced in floats, not in i32"),
         (lambda a: np.average(a[:, :0], 1, weights=a[:, :0]), "it needs 1 to be at most 0"),
+        (lambda a: np.average(a[:, :0], axis=0), "it needs 1 to be at most 0"),
         (lambda a: np.average(a, weights=a[0]), "np.average takes weights of the array's shape, or along one axis"),
         (lambda a: np.cumsum(a, out=a), "it writes into the argument x0"),
     ],

@@ -7,6 +7,7 @@ from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.tape import Tape, dtype_from
 from noyau.ir.dims import Dim, shape_of
+from noyau.ir.graph import Map, Reduce, View
 
 
 def test_shapes_are_broadcast_as_numpy_does():
@@ -46,3 +47,35 @@ def test_dtypes_that_there_are():
         with pytest.raises(UnsupportedError, match="there is no dtype for"):
             dtype_from(dtype)
     assert dtype_from(np.float64) is DType.F64
+
+
+def stacked(tape: Tape, dtype: DType, count: int = 3):
+    """Arrays of n cells, one above the other."""
+    rows = [tape.add_input(f"x{k}", dtype, shape_of([1, "n"])) for k in range(count)]
+    return tape.concat(rows, 0)
+
+
+@pytest.mark.parametrize(("monoid", "function"), [("sum", "add"), ("max", "maximum"), ("prod", "multiply")])
+def test_a_reduction_of_stacked_arrays_goes_from_one_to_the_next(monoid, function):
+    tape = Tape()
+    result = tape.reduce(monoid, stacked(tape, DType.F32), [0])
+    assert result.shape == shape_of(["n"])
+    assert [node.kind.function for node in tape.nodes if isinstance(node.kind, Map)] == [function] * 2
+    assert not any(isinstance(node.kind, Reduce) for node in tape.nodes)
+
+
+def test_a_reduction_of_stacked_arrays_stays_one_where_steps_would_be_rounded_or_are_many():
+    tape = Tape()
+    assert isinstance(tape.reduce("sum", stacked(tape, DType.F16), [0]).kind, Reduce)  # in float32, rounded once
+    assert isinstance(tape.reduce("argmax", stacked(tape, DType.F64), [0]).kind, Reduce)
+    assert isinstance(tape.reduce("sum", stacked(tape, DType.F64), [1]).kind, Reduce)
+    assert isinstance(tape.reduce("sum", stacked(tape, DType.F64, 65), [0]).kind, Reduce)
+    assert isinstance(tape.reduce("sum", stacked(tape, DType.F64), [0, 1]).kind, Reduce)
+
+
+def test_a_maximum_of_calculated_arrays_is_a_reduction_that_they_can_stand_beside():
+    tape = Tape()
+    row = tape.add_input("x", DType.F32, shape_of([1, "n"]))
+    products = tape.concat([tape.call("multiply", row, row), row], 0)
+    assert isinstance(tape.reduce("max", products, [0]).kind, Reduce)
+    assert isinstance(tape.reduce("sum", products, [0]).kind, View)

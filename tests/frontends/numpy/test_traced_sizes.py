@@ -30,6 +30,9 @@ from tests.frontends.numpy.traces import agrees, found, newer, traced_only, x
         lambda a: a + np.arange(a.shape[0])[:, None] * a.shape[1],
         lambda a: a * (np.prod(a.shape) / 2) + np.prod(a.shape[:1]) * np.float32(2),
         lambda a: -(2.0 - a.shape[0]) * a,
+        lambda a: a / (len(a) * 0.3 * np.sqrt(2 * np.pi)),
+        lambda a: a * (np.float64(2) * a.shape[0]) + a / (a.shape[1] / np.float64(3)),
+        lambda a: a - np.float64(0.5) ** (a.shape[0] / 2) + (np.float32(2) + a.shape[0]),
     ],
 )
 def test_sizes_calculate_as_numbers_do(function):
