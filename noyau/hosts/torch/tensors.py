@@ -202,6 +202,11 @@ def _short(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
 
 
+def type_text(value: Any) -> str:
+    """The type of an argument in words: `float32[3, 8]`."""
+    return f"{_short(value.dtype)}{list(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
+
+
 def tensors_of(names: Sequence[str], arguments: Sequence[Any]) -> list[Any]:
     """The arguments, arrays on a GPU as tensors; everything else as it is. Nothing is copied."""
     return [gpu_tensor(name, each) if lies_on_gpu(each) else each for name, each in zip(names, arguments, strict=True)]

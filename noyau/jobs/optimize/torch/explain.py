@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import zip_longest
 from typing import Any
 
@@ -22,7 +23,7 @@ from noyau.hosts.torch.modules.executor import eager
 from noyau.jobs.optimize.torch import candidates as torch_candidates
 from noyau.jobs.optimize.torch.backend import trace_with_autograd
 from noyau.jobs.optimize.torch.graph_hosts import CompiledGraph
-from noyau.jobs.optimize.torch.run import as_inputs, leftovers, name_of, until_done
+from noyau.jobs.optimize.torch.run import as_inputs, as_it_was, leftovers, name_of
 from noyau.jobs.optimize.torch.whole import time_wall_once
 from noyau.jobs.profile.record import Wall
 from noyau.jobs.profile.torch_wall import measure_wall
@@ -76,7 +77,7 @@ def explain(module: Callable[..., Any], inputs: Any, *, dynamic: bool | None = N
     def backend(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
         return time_wall_once(trace_with_autograd(graph, examples, look), walls.append, lambda: True)
 
-    with torch.no_grad():
+    with torch.no_grad(), as_it_was(module, arguments):
         torch.compile(module, backend=backend, dynamic=dynamic)(*arguments)
         explanation = torch._dynamo.explain(module)(*arguments)
     breaks = tuple(dict.fromkeys(str(each.reason) for each in explanation.break_reasons))
@@ -86,8 +87,8 @@ def explain(module: Callable[..., Any], inputs: Any, *, dynamic: bool | None = N
 def profile(module: Callable[..., Any], inputs: Any, *, timeline: bool = False) -> Wall:
     """Split of the wall time of a call of a module as it is, compiled by anyone or not, with a `timeline` where that is
     wanted. It is called some dozen times, without gradients. InputError for inputs that are none."""
-    with torch.no_grad():
-        return measure_wall(until_done(module, as_inputs(inputs)), _PROFILED, timeline=timeline)
+    with torch.no_grad(), as_it_was(module, inputs):
+        return measure_wall(partial(module, *as_inputs(inputs)), _PROFILED, timeline=timeline)
 
 
 def explain_graph(program: fx.Graph, kind: str) -> CompiledGraph:

@@ -6,15 +6,16 @@ import logging
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial, wraps
 from pathlib import Path
+from types import MethodType
 from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 import torch
-from torch import fx
 from torch.utils._python_dispatch import _disable_current_modes
 
 from noyau.codegen.plan import kernel_named
@@ -22,6 +23,7 @@ from noyau.compiler.partition.cut import Group, scalars_of
 from noyau.errors import BuildError, InputError, NoyauError, UnsupportedError
 from noyau.hosts.torch.cuda.device_call import DeviceCall
 from noyau.hosts.torch.modules.rewrite import KernelSwap, rewrite
+from noyau.hosts.torch.tensors import type_text
 from noyau.jobs.optimize import weight_choice
 from noyau.jobs.optimize.cuda.saved_kernels import CallForm
 from noyau.jobs.optimize.pipeline import Candidate
@@ -32,7 +34,7 @@ from noyau.jobs.optimize.torch.candidates import AheadOfTime, ends_of
 from noyau.jobs.optimize.torch.graph_hosts import CompiledGraph, GraphRecord, drawing_of, host_of, optimize_graph
 from noyau.jobs.optimize.torch.options import CompileKeywords, CompileOptions, options_from
 from noyau.jobs.optimize.torch.saved_module import export
-from noyau.jobs.optimize.torch.whole import ATTEMPTS, Run, loses, loss_of, settle
+from noyau.jobs.optimize.torch.whole import ATTEMPTS, Run, loses, loss_of, settle, step_of
 from noyau.text import path_of, printable
 from noyau.timing.comparison import compare
 from noyau.timing.machine import this_machine
@@ -54,22 +56,44 @@ _APART = re.compile(r"same device|different devices|Device Propagation|not on th
 
 @dataclass(slots=True, repr=False)
 class OptimizedModule:
-    """A module with its winning kernels: call it as the module, also where gradients are wanted. `wins`: whether it is
-    surely not slower than torch's own run of it; where it is not, calls run the module as it was, and that is saved."""
+    """A module with its winning kernels: call it as the module, also where gradients are wanted; what else the module
+    has, it has. `wins`: whether it is surely not slower than torch's own run of it; where it is not, calls run the
+    module as it was, and that is saved. A copy, pickled or not, makes its kernels anew when it is called."""
 
     module: Run
-    compiled: Run
+    compiled: Any
     inputs: tuple[Any, ...]
     wishes: CompileOptions
     record: GraphRecord
-    dynamic: bool
+    dynamic: bool | None
     whole: Comparison | None = None
     notes: tuple[str, ...] = field(default=())
     words: str = ""  # of what came of the whole
 
+    def __post_init__(self) -> None:
+        if self.compiled is None:  # of a copy
+            self.compiled = _compile(self.module, self.wishes, self.dynamic, self.record)
+
     def __repr__(self) -> str:
         count = sum(one.kept for one in self.candidates)
         return f"<{name_of(self.module)} with {count} of {len(self.candidates)} kernels; .report tells of them>"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # how it is copied is its own
+            raise AttributeError(name)
+        value = getattr(self.module, name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            result = value(*args, **kwargs)
+            return self if result is self.module else result  # of train, eval, to
+
+        return wraps(value)(call) if isinstance(value, MethodType) else value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if any(each.weights for each in self.weights):
+            raise UnsupportedError('weights in few bits are not copied; optimize the module with weights="none"')
+        record, outcome = GraphRecord(dropped=dict(self.record.dropped)), (self.whole, self.notes, self.words)
+        return type(self), (self.module, None, self.inputs, self.wishes, record, self.dynamic, *outcome)
 
     @property
     def wins(self) -> bool:
@@ -78,7 +102,7 @@ class OptimizedModule:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         # Without a kernel, what was captured may still be slower: it has composites written out, as attention is.
         changed = any(graph.kept for graph in self.record.graphs) or any(each.module for each in self.weights)
-        runs = self.wins and (torch.is_grad_enabled() or changed)
+        runs = self.wins and (torch.is_grad_enabled() or changed or not self.record.graphs)  # a copy has none yet
         with explain_devices(self.module, (args, kwargs)):
             return (self.compiled if runs else self.module)(*args, **kwargs)
 
@@ -121,7 +145,7 @@ class OptimizedModule:
         if any(each.weights for each in self.weights):
             remedy = 'optimize the module with weights="none" to save it'
             raise UnsupportedError(f"weights in few bits are not saved; {remedy}")
-        exported = export(self.module, self.inputs, self.dynamic)
+        exported = export(self.module, self.inputs, bool(self.dynamic))
         try:
             if not self.wins:
                 raise UnsupportedError(self.loss)
@@ -169,14 +193,15 @@ def optimize(
         record = GraphRecord(dropped=dict(dropped), weights=few, calibration=flows)
         return *_time(module, arguments, wishes, dynamic, record), record.gains
 
-    compiled, whole, words = settle(attempt, 1 if wishes.keep == "all" else ATTEMPTS)
-    if whole is not None:
-        record.measures = True
-        with torch.no_grad():
-            compiled(*arguments)
-        record.measures = False
+    with as_it_was(module, arguments):
+        compiled, whole, words = settle(attempt, 1 if wishes.keep == "all" else ATTEMPTS)
+        if whole is not None:
+            record.measures = True
+            with torch.no_grad():
+                compiled(*arguments)
+            record.measures = False
     notes = tuple(_describe(at, each) for at, each in enumerate(arguments))
-    return OptimizedModule(module, compiled, arguments, wishes, record, bool(dynamic), whole, notes, words)
+    return OptimizedModule(module, compiled, arguments, wishes, record, dynamic, whole, notes, words)
 
 
 def split(record: GraphRecord, words: str) -> Iterator[GraphSplit]:
@@ -187,22 +212,22 @@ def split(record: GraphRecord, words: str) -> Iterator[GraphSplit]:
         yield GraphSplit(graph.kind, *ends)
 
 
+def _compile(module: Run, wishes: CompileOptions, dynamic: bool | None, record: GraphRecord) -> Run:
+    backend = partial(compile_captured, wishes=wishes, record=record)
+    return torch.compile(module, backend=backend, dynamic=dynamic)  # type: ignore[no-any-return]
+
+
 def _time(
     module: Run, arguments: tuple[Any, ...], wishes: CompileOptions, dynamic: bool | None, record: GraphRecord
 ) -> tuple[Run, Comparison | None]:
     """A module compiled as an empty `record` says, and timed against torch's own run of it where it has kernels."""
-
-    def backend(graph: fx.GraphModule, examples: Sequence[Any]) -> Run:
-        return compile_captured(graph, examples, wishes, record)
-
-    compiled = torch.compile(module, backend=backend, dynamic=dynamic)
-    whole = None
+    compiled, whole = _compile(module, wishes, dynamic, record), None
     with torch.no_grad():
         with explain_inputs(module, arguments):
             compiled(*arguments)
         if any(graph.kept for graph in record.graphs) or any(each.module for each in record.weights.values()):
             budget_s = min(WHOLE_S, wishes.budget_s)
-            whole = compare(until_done(module, arguments), until_done(compiled, arguments), budget_s=budget_s)
+            whole = compare(step_of(module, arguments), step_of(compiled, arguments), budget_s=budget_s)
     return compiled, whole
 
 
@@ -242,11 +267,24 @@ def explain_inputs(module: Run, inputs: Sequence[Any]) -> Iterator[None]:
         except (RuntimeError, TypeError, IndexError) as error:
             if type(error) in (RuntimeError, TypeError, IndexError):  # others are the module's own
                 reason = printable(str(error).strip().partition("\n")[0])
-                types = ", ".join(map(_type_text, inputs)) or "none"
+                types = ", ".join(map(type_text, inputs)) or "none"
                 raise InputError(f"{name_of(module)} does not run on its inputs ({types}): {reason}") from error
         raise
     finally:
         _FAKE_LOG.disabled = was
+
+
+@contextmanager
+def as_it_was(module: Run, inputs: Any) -> Iterator[None]:
+    """What calls change of a module's buffers (statistics, in training), of inputs and of random numbers is undone."""
+    buffers: Iterable[torch.Tensor] = getattr(module, "buffers", tuple)()
+    tensors = [each for each in (*buffers, *_tensors(inputs)) if not torch.nn.parameter.is_lazy(each)]
+    kept = [(each, each.clone()) for each in tensors]
+    with torch.random.fork_rng(devices={each.get_device() for each in tensors if each.is_cuda}):
+        yield
+    for each, was in kept:  # all of them, for norms count no changes; and nothing counts these
+        with suppress(RuntimeError), torch.inference_mode():  # where a view repeats values, nobody writes
+            each.data.copy_(was)
 
 
 def _devices(nested: Any) -> set[str]:
@@ -256,19 +294,6 @@ def _devices(nested: Any) -> set[str]:
 
 def _tensors(nested: Any) -> list[torch.Tensor]:
     return [each for each in torch.utils._pytree.tree_leaves(nested) if isinstance(each, torch.Tensor)]
-
-
-def until_done(run: Run, arguments: Sequence[Any]) -> Callable[[], Any]:
-    """A call that is over when it returns: what it has put on a GPU's queue is done."""
-    on_gpu = any(each.is_cuda for each in _tensors(tuple(arguments)))
-
-    def call() -> Any:
-        result = run(*arguments)
-        if on_gpu:
-            torch.cuda.synchronize()
-        return result
-
-    return call
 
 
 def as_inputs(inputs: Any) -> tuple[Any, ...]:
@@ -290,13 +315,7 @@ def _describe(at: int, value: Any) -> str:
     if isinstance(value, torch.Tensor) and (value.layout is not torch.strided or value.is_quantized):
         what = "quantised" if value.is_quantized else str(value.layout).removeprefix("torch.")
         return f"argument {at}: {what}, not dense: what reads it stays with torch"
-    return f"argument {at}: {_type_text(value)}{', as given' * isinstance(value, torch.Tensor)}"
-
-
-def _type_text(value: Any) -> str:
-    """The type of an argument in words: `float32[3, 8]`."""
-    is_tensor = isinstance(value, torch.Tensor)
-    return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}" if is_tensor else type(value).__name__
+    return f"argument {at}: {type_text(value)}{', as given' * isinstance(value, torch.Tensor)}"
 
 
 def name_of(module: Run) -> str:

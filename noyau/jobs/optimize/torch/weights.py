@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, fx
+from torch.utils._pytree import tree_leaves
 
 from noyau.codegen.triton.row_products import FORMS, MOST_ROWS, RowProducts, WeightForm
 from noyau.errors import CheckError, InputError, NoyauError
@@ -30,6 +31,7 @@ from noyau.hosts.torch.modules.graph_corrections import arguments_of
 from noyau.hosts.torch.modules.row_attention import AttentionSite, attention_sites
 from noyau.hosts.torch.modules.row_products import PackedProducts, ProductFamily
 from noyau.hosts.torch.modules.sites import CPU
+from noyau.hosts.torch.tensors import type_text
 from noyau.jobs.optimize import weight_choice
 from noyau.jobs.optimize.pipeline import BindingTiming
 from noyau.jobs.optimize.record import WeightRecord
@@ -256,11 +258,11 @@ def calibrate(
     """The arguments of each graph that dynamo captures of a module, with the inputs of a calibration, run by torch.
     InputError where these are of other shapes or dtypes than `inputs`, or the module is not on a GPU."""
     own = list(module.parameters()) if isinstance(module, torch.nn.Module) else []
-    if not (interprets() or any(getattr(each, "is_cuda", False) for each in (*own, *_leaves(inputs)))):
+    if not (interprets() or any(getattr(each, "is_cuda", False) for each in (*own, *tree_leaves(inputs)))):
         message = "weights in few bits of a torch module are for a GPU, and this one is on the CPU"
         raise InputError(f"{message}: move it there, or export it and run noyau optimize MODEL.onnx --weights auto")
     for at, each in enumerate(calibration):
-        kinds = [[_kind(leaf) for leaf in _leaves(nested)] for nested in (each, inputs)]
+        kinds = [[type_text(leaf) for leaf in tree_leaves(nested)] for nested in (each, inputs)]
         if kinds[0] != kinds[1]:
             one, other = next((pair for pair in zip(*kinds, strict=False) if pair[0] != pair[1]), map(len, kinds))
             raise InputError(f"calibration {at} has {one} where the inputs have {other}: give it the same shapes")
@@ -282,15 +284,6 @@ def calibrate(
     return graphs
 
 
-def _leaves(nested: Any) -> list[Any]:
-    return list(torch.utils._pytree.tree_leaves(tuple(nested)))
-
-
-def _kind(value: Any) -> str:
-    is_tensor = isinstance(value, Tensor)
-    return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}" if is_tensor else type(value).__name__
-
-
 def flow_of(module: fx.GraphModule, wanted: set[fx.Node], arguments: Sequence[Any]) -> Flow:
     """The values of some nodes of a graph, run by torch on copies of its arguments."""
     graph, new = fx.Graph(), dict[fx.Node, fx.Node]()
@@ -307,7 +300,7 @@ def copies(arguments: Sequence[Any]) -> list[Any]:
 
 def outputs_of(module: fx.GraphModule, arguments: Sequence[Any]) -> Outputs:
     """The outputs of a graph on copies of its arguments."""
-    leaves = torch.utils._pytree.tree_leaves(module(*copies(arguments)))
+    leaves = tree_leaves(module(*copies(arguments)))
     tensors = ((at, each.detach().cpu()) for at, each in enumerate(leaves) if isinstance(each, Tensor))
     return {str(at): (each.float() if each.is_floating_point() else each).numpy() for at, each in tensors}
 

@@ -11,6 +11,7 @@ from threading import Lock
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from noyau.errors import UnsupportedError
 from noyau.hosts.torch.cuda.tensor_rotation import shares_memory
@@ -186,12 +187,12 @@ def alike(arguments: Sequence[Any]) -> list[Any]:
 
 def step_of(run: Run, arguments: Sequence[Any], restore: Callable[[], None] = lambda: None) -> Callable[[], None]:
     """A call to its end on the device, and back where gradients are wanted, once what it changes is as it was."""
-    on_gpu = any(getattr(each, "is_cuda", False) for each in arguments)
+    on_gpu = any(getattr(each, "is_cuda", False) for each in tree_leaves([*arguments]))
 
     def step() -> None:
         restore()
         own = alike(arguments)
-        results = torch.utils._pytree.tree_leaves(run(*own))
+        results = tree_leaves(run(*own))
         ends = [each for each in results if isinstance(each, torch.Tensor) and each.requires_grad]
         wanted = [each for each in own if isinstance(each, torch.Tensor) and each.requires_grad]
         if ends and wanted:

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import copy
 import json
 import logging
+import pickle
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,7 +17,7 @@ from noyau.jobs.optimize.torch import run
 from noyau.jobs.optimize.torch.graph_hosts import GraphRecord
 from noyau.jobs.optimize.torch.run import explain_devices, explain_inputs
 from noyau.timing.verdict import Comparison
-from tests.jobs.optimize.torch.modules import Block, same
+from tests.jobs.optimize.torch.modules import Block, F, same
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +57,8 @@ def test_in_doubt_the_module_itself_runs(optimized):
 
 def test_without_a_kernel_the_module_itself_runs_where_no_gradient_is_wanted(optimized):
     called = []
-    plain = replace(optimized, module=called.append, compiled=lambda x: None, record=GraphRecord(), whole=None)
+    record = GraphRecord([replace(optimized.record.graphs[0], candidates=())])
+    plain = replace(optimized, module=called.append, compiled=lambda x: None, record=record, whole=None)
     with torch.no_grad():
         plain(3)
     plain(4)
@@ -116,6 +120,74 @@ def test_gradients_go_through_it(optimized):
     optimized.module(x)[0].sum().backward()
     assert torch.allclose(got, x.grad, atol=1e-4)
     assert {graph.kind for graph in optimized.record.graphs} == {"inference", "forward", "backward"}
+
+
+def test_what_else_the_module_has_it_has(optimized):
+    module = optimized.module
+    assert optimized.state_dict().keys() == module.state_dict().keys()
+    assert all(map(torch.equal, optimized.parameters(), module.parameters()))
+    assert optimized.norm is module.norm
+    assert optimized.eval() is optimized and not module.training and not optimized.training
+    assert optimized.train() is optimized and module.training
+    assert optimized.eval.__doc__ == module.eval.__doc__
+    with pytest.raises(AttributeError, match="'Block' object has no attribute 'widht'"):
+        _ = optimized.widht
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+def test_a_copy_has_parameters_and_kernels_of_its_own(optimized, copied):
+    x = torch.randn(3, 4, 32)
+    other = copied(optimized)
+    for own, before in zip(other.parameters(), optimized.parameters(), strict=True):
+        assert torch.equal(own, before)
+        own.data.add_(1)
+        assert not torch.equal(own, before)
+    assert (other.whole, other.dynamic, other.notes) == (optimized.whole, True, optimized.notes)
+    assert not other.record.graphs
+    with torch.no_grad():
+        assert same(other(x), other.module(x))
+        assert not torch.equal(other(x)[0], optimized(x)[0])
+
+
+def test_a_copy_makes_its_kernels_but_those_that_the_whole_had_lost(optimized):
+    lost, *others = (each.planned.operator for each in optimized.record.graphs[0].kept)
+    other = copy.copy(replace(optimized, record=replace(optimized.record, dropped={lost: "it gained least"})))
+    torch._dynamo.reset()
+    with torch.no_grad():
+        other(optimized.inputs[0])
+    assert {each.name for each in other.report.kept} == {*others}
+
+
+def test_weights_in_few_bits_are_not_copied(optimized):
+    few = replace(optimized, record=replace(optimized.record, weights={0: SimpleNamespace(weights=("up",))}))
+    for copied in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(UnsupportedError, match="weights in few bits are not copied"):
+            copied(few)
+
+
+class Statistics(torch.nn.Module):
+    """A norm that counts its batches, random numbers, and an input that each call changes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(4)
+
+    def forward(self, x: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+        count.add_(1)
+        return F.dropout(F.gelu(self.norm(x)) * 2 + count, 0.5)
+
+
+@pytest.mark.parametrize("job", [partial(noyau.optimize, budget_s=0.05), noyau.explain, noyau.profile])
+@pytest.mark.parametrize("is_inference", [False, True])
+def test_timed_calls_leave_buffers_inputs_and_random_numbers_as_they_were(job, is_inference):
+    torch._dynamo.reset()
+    with torch.inference_mode(is_inference):
+        module, inputs = Statistics().train(), (torch.randn(8, 4), torch.zeros(()))
+        before, random = copy.deepcopy(module.state_dict()), torch.get_rng_state()
+        job(module, inputs)
+    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+    assert inputs[1] == 0
+    assert torch.equal(torch.get_rng_state(), random)
 
 
 @pytest.mark.parametrize(
