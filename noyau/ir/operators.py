@@ -319,7 +319,7 @@ _TABLE = (
     _smooth("sin", "the sine of x", np.sin, (14, 2.0), ("sin", "sin", "Sin"), lambda x, y, g: g * x.call("cos")),
     _smooth("cos", "the cosine of x", np.cos, (14, 2.0), ("cos", "cos", "Cos"), lambda x, y, g: -g * x.call("sin"),
         Fact.BELOW_ONE),
-    _smooth("tan", "the tangent of x", np.tan, (20, 2.0), ("tan", "tan", "Tan"), lambda x, y, g: g * (y * y + 1.0)),
+    _smooth("tan", "the tangent of x", np.tan, (20, 2.5), ("tan", "tan", "Tan"), lambda x, y, g: g * (y * y + 1.0)),
     _smooth("asin", "the arc sine of x", np.arcsin, (16, 2.0), ("arcsin", "asin", "Asin"),
         lambda x, y, g: g * (1.0 - x * x).call("rsqrt")),
     _smooth("acos", "the arc cosine of x", np.arccos, (16, 2.0), ("arccos", "acos", "Acos"),

@@ -87,8 +87,9 @@ NOYAU_INLINE double noyau_log2_parts_f64(double x, double *low) {
     const double inverse = 1 / below, s = f * inverse, head = noyau_first_f64(s);
     const double tail = ((f - head * most) - head * (m - (most - 1))) * inverse, z = s * s, square = head * head;
     const double second = z * z, upper = (0.19796779302629197 * z + 0.19884988795869726) * z + 0.23080145827041185;
-    const double lower = (0.2727267634603268 * z + 0.3333333378211477) * second + (0.42857142855137603 * z + 0.6000000000000341);
-    const double p = upper * second * second + lower;
+    const double middle = 0.2727267634603268 * z + 0.3333333378211477;
+    const double lower = 0.42857142855137603 * z + 0.6000000000000341;
+    const double p = upper * second * second + (middle * second + lower);
     const double rest = p * second + tail * (head + s), sum = noyau_first_f64(3 + square + rest);
     const double u = head * sum, v = tail * sum + (rest - ((sum - 3) - square)) * s;
     const double high = noyau_first_f64(u + v), left = v - (high - u);

@@ -20,7 +20,6 @@ def test_the_gpu_is_measured_once_and_kept(empty_cache):
     assert gpu_rates() == found
     largest = max(found.copy[COLD])
     assert found.copy[COLD][largest] > 1e11
-    assert found.copy[HOT][1 << 22] > found.copy[COLD][1 << 22]
     assert found.flush_s[COLD] > found.flush_s[HOT]
     assert found.matmul["bfloat16"] > found.matmul["float32"]
     assert found.transfer["to device, pinned"][1 << 28] > 1e9
