@@ -335,19 +335,17 @@ def fuse(bodies: Sequence[Statements]) -> Statements:
     """Blocks as one, in which each value stands once, and each name is of one value."""
     once, names = list[ir.Statement](), dict[ir.Expr, str]()
     for body in bodies:
-        waiting = list(body)
-        while waiting:
-            statement = waiting.pop(0)
+        own = dict[str, str]()  # a new name of one value may be the old one of the next: all change at once
+        for each in body:
+            (statement,) = walk.rewrite((each,), partial(_rename_variable, names=own))
             if not isinstance(statement, ir.Let):
                 once.append(statement)
                 continue
             value = walk.rewrite_expression(statement.value, _normal_names)
-            name = names.get(value) or free_name(statement.name, names.values())
+            own[statement.name] = names.get(value) or free_name(statement.name, names.values())
             if value not in names:
-                once.append(replace(statement, name=name))
-                names[value] = name
-            if name != statement.name:
-                waiting = list(walk.rewrite(waiting, partial(_rename_variable, old=statement.name, new=name)))
+                names[value] = own[statement.name]
+                once.append(replace(statement, name=names[value]))
     return tuple(once)
 
 
@@ -368,8 +366,8 @@ def _normal_names(expr: ir.Expr) -> ir.Expr:
     return walk.substitute_in(walk.fold_of(other), {name: Dim.of(new) for name, new in names.items()})
 
 
-def _rename_variable(expr: ir.Expr, old: str, new: str) -> ir.Expr:
-    return replace(expr, name=new) if isinstance(expr, ir.Var) and expr.name == old else expr
+def _rename_variable(expr: ir.Expr, names: Mapping[str, str]) -> ir.Expr:
+    return replace(expr, name=names.get(expr.name, expr.name)) if isinstance(expr, ir.Var) else expr
 
 
 @dataclass(frozen=True, slots=True)

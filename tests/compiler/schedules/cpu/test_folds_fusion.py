@@ -1,11 +1,20 @@
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from noyau.compiler.schedules.cpu.folds import are_alike, expand_together, in_one_pass, lets_of_folds, part_folds
+import noyau
+from noyau.compiler.schedules.cpu.folds import (
+    are_alike,
+    expand_together,
+    fuse,
+    in_one_pass,
+    lets_of_folds,
+    part_folds,
+)
 from noyau.compiler.schedules.cpu.strategies import columns
 from noyau.compiler.schedules.cpu.strategy_choice import schedule
 from noyau.compiler.schedules.primitives import chain
@@ -19,7 +28,7 @@ from tests.batching import build_many
 from tests.compiler.schedules.groups import assert_keeps, flat, in_order, inputs_of, lowered
 from tests.jobs.check.groups import F32, Group
 from tests.judged import Judge
-from tests.nests import N, load, loop, store
+from tests.nests import N, call, load, loop, store
 
 
 def gradients(dtype=F32, shape=("rows", "n"), axes=(0,)):
@@ -99,3 +108,25 @@ def test_loops_within_loops_are_joined_too():
     assert [each.var for each in chain((whole,))[0]] == ["#i", "#j"]
     assert whole.extent == N
     assert in_one_pass([(store("y", Var("a", F32), 0),), (inner,)]) == (store("y", Var("a", F32), 0), inner)
+
+
+def test_names_that_two_bodies_have_the_other_way_round_are_not_mixed_up():
+    one, other, first, second = load("x", 0), load("x", 1), Var("a", F32), Var("b", F32)
+    ends = store("y", call("subtract", first, second), 0), store("y", call("subtract", first, second), 1)
+    bodies = [(Let("a", one), Let("b", other), ends[0]), (Let("a", other), Let("b", one), ends[1])]
+    assert fuse(bodies) == (*bodies[0], store("y", call("subtract", second, first), 1))
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_arrays_whose_cells_take_turns_in_a_row_of_known_length(count):
+    def turns(x, y, z):
+        out = np.empty((len(x), 16 * count), np.float32)
+        for at, each in enumerate((x, y, z)[:count]):
+            out[:, at::count] = each
+        return out
+
+    op = noyau.op(f"f32[rows, 16], f32[rows, 16], f32[rows, 16] -> f32[rows, {16 * count}]")(turns)
+    arrays = np.random.default_rng(0).standard_normal((3, 5, 16)).astype(np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # of a kernel that is wrong, and left to the reference
+        assert np.array_equal(op(*arrays), turns(*arrays))
