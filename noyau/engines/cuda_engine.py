@@ -20,8 +20,8 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from noyau.engines.cuda_folds import DeviceFolds
 from noyau.engines.derived import ChunkKernels, OpReduction, derive, ends_of
-from noyau.engines.device_folds import DeviceFolds
 from noyau.engines.sinks import replace_file
 from noyau.engines.work import Work
 from noyau.errors import DeviceError, InputError, OutsideError, SignatureError, UnsupportedError
@@ -162,7 +162,7 @@ class SplitOp:
         return each
 
     def plan(self, first: Sequence[Any]) -> Callable[[Sequence[Sequence[Any]]], Any]:
-        """What is called for shards of these dtypes and ranks."""
+        """The function that is called for shards of these dtypes and ranks."""
         signed = [getattr(term.element, "numpy", None) for term in self.op.require_signature().inputs]
         pairs = zip(first, signed, strict=True)
         arrays = [array_like(e) if isinstance(e, torch.Tensor) else np.asarray(e, dtype) for e, dtype in pairs]

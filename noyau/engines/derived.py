@@ -291,13 +291,13 @@ class OpReduction(Reduction):
         rest = iter(state[1:])
         return (tuple(itertools.islice(rest, len(monoid.init(_of(node))))) for node, monoid in self.folds)
 
-    def finished(self, state: Any, algebra: Algebra) -> dict[str, Any]:
+    def fold_values(self, state: Any, algebra: Algebra) -> dict[str, Any]:
         """The value of each fold."""
         pairs = zip(self.folds, self._parts(state), strict=True)
         return {node.output: algebra.cast(m.finish(algebra, parts), node.dtype) for (node, m), parts in pairs}
 
     def finish(self, state: Any) -> Any:
-        inputs = {**self.others, **self.finished(state, ALGEBRA)}
+        inputs = {**self.others, **self.fold_values(state, ALGEBRA)}
         sizes = {**self.sizes, self.plan.size: int(state[0])}
         if not all(demand.holds(sizes) for demand in self.after.demands):
             raise InputError(f"{self.name}: no row came through, of which it has no result")

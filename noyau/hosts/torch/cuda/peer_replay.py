@@ -88,8 +88,8 @@ class PeerReplay:
         with self.lock:
             before = current_device()
             try:
-                made = [torch.empty(shape, dtype=dtype, device=home) for shape, dtype in self.shapes]
-                values = [*addresses, *[each.data_ptr() for each in made]]
+                results = [torch.empty(shape, dtype=dtype, device=home) for shape, dtype in self.shapes]
+                values = [*addresses, *[each.data_ptr() for each in results]]
                 for call, words, unknown in next(self.turns):
                     for at, place in unknown:
                         words[at] = values[place]
@@ -101,7 +101,7 @@ class PeerReplay:
                     raise
             finally:
                 set_device(before)
-        return tuple(made) if len(made) > 1 else made[0]
+        return tuple(results) if len(results) > 1 else results[0]
 
 
 def _bound(plan: ReplayPlan, values: Sequence[Any], stream: torch.cuda.Stream) -> list[Action]:

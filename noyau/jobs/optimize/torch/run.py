@@ -276,15 +276,17 @@ def explain_inputs(module: Run, inputs: Sequence[Any]) -> Iterator[None]:
 
 @contextmanager
 def as_it_was(module: Run, inputs: Any) -> Iterator[None]:
-    """What calls change of a module's buffers (statistics, in training), of inputs and of random numbers is undone."""
+    """A module's buffers (statistics, in training), inputs and random numbers that calls leave as they were before."""
     buffers: Iterable[torch.Tensor] = getattr(module, "buffers", tuple)()
     tensors = [each for each in (*buffers, *_tensors(inputs)) if not torch.nn.parameter.is_lazy(each)]
     kept = [(each, each.clone()) for each in tensors]
-    with torch.random.fork_rng(devices={each.get_device() for each in tensors if each.is_cuda}):
-        yield
-    for each, was in kept:  # all of them, for norms count no changes; and nothing counts these
-        with suppress(RuntimeError), torch.inference_mode():  # where a view repeats values, nobody writes
-            each.data.copy_(was)
+    try:
+        with torch.random.fork_rng(devices={each.get_device() for each in tensors if each.is_cuda}):
+            yield
+    finally:
+        for each, was in kept:  # all of them, for norms count no changes; and nothing counts these
+            with suppress(RuntimeError), torch.inference_mode():  # where a view repeats values, nobody writes
+                each.data.copy_(was)
 
 
 def _devices(nested: Any) -> set[str]:

@@ -61,7 +61,7 @@ class DeviceFolds:
 
         own, devices = self.tensors(shards), self.devices
         parts = self.parts(own)
-        plans = [_recorded(*pair) for pair in zip(self.runs, (*own, parts), strict=True)]
+        plans = [_record(*pair) for pair in zip(self.runs, (*own, parts), strict=True)]
         if not all(is_replayed(each, devices[0]) for each in plans):
             return None
         inputs = [
@@ -74,7 +74,7 @@ class DeviceFolds:
         return PeerReplay(list(zip(plans, (*inputs, merged), strict=True)))
 
 
-def _recorded(run: GraphKernels, tensors: Sequence[torch.Tensor]) -> Any:
+def _record(run: GraphKernels, tensors: Sequence[torch.Tensor]) -> Any:
     """A recorded call with such tensors, or None."""
     for each in run.fast_calls:
         if isinstance(each, DeviceFastCall) and each.repeats and not each.looks_up and each(tuple(tensors)) is not MISS:
@@ -93,7 +93,7 @@ def merge_graph(plan: OpReduction, before: Graph, devices: int) -> Graph:
         }
         states.append(plan.lift(builder.add_input(builder.unused_name("rows"), DType.I64, ()), values, builder))
     whole = reduce(partial(plan.join, algebra=builder), states)
-    merged = plan.finished(whole, builder)
+    merged = plan.fold_values(whole, builder)
     for node in [each for each in plan.after.nodes if each.output not in builder.by_name]:
         index = node.kind.index if isinstance(node.kind, Iota) and not node.shape else Dim.of(0)
         base, one = (index.replace({size: Dim.of(each)}) for each in (0, 1))

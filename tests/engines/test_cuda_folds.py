@@ -8,7 +8,7 @@ import torch
 
 import noyau
 from noyau.engines.cuda_engine import SplitOp
-from noyau.engines.device_folds import DeviceFolds
+from noyau.engines.cuda_folds import DeviceFolds
 from noyau.ir.graph import Reduce
 
 
