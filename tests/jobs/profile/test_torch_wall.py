@@ -4,6 +4,7 @@ import json
 import re
 import time
 from collections import Counter
+from dataclasses import replace
 from types import SimpleNamespace
 
 import jsonschema
@@ -16,7 +17,7 @@ from torch.profiler import ProfilerActivity, profile
 import noyau
 from noyau.jobs.cli import main
 from noyau.jobs.profile import torch_wall
-from noyau.jobs.profile.record import HELP
+from noyau.jobs.profile.record import HELP, Wall
 from noyau.jobs.profile.torch_wall import device_events, measure_wall, split
 from noyau.timing.ranges import record_events
 from tests.jobs.profile.samples import TRACE
@@ -123,6 +124,12 @@ def test_a_timeline_of_a_module_has_its_operators_ranges_and_gaps(tmp_path, caps
     assert main(["profile", f"{file}::sum"]) == 2
     assert main(["profile", f"{file}::op"]) == 2
     assert "is an op: noyau bench" in capsys.readouterr().err
+
+
+def test_the_hottest_path_is_a_remark_where_it_is_worth_fusing():
+    wall = Wall(1.0, 0.9, 0.1, 0.0, 4, (), (("aten::gelu", "aten::mul"), 0.5))
+    assert "The hottest path that could be fused is aten::gelu, aten::mul: " in "\n".join(wall.remarks)
+    assert "hottest" not in "\n".join(replace(wall, hottest=(("aten::gelu", "aten::mul"), 0.001)).remarks)
 
 
 @pytest.fixture
