@@ -31,6 +31,7 @@ from noyau.ir.operators import OPERATORS, Fact, has
 from noyau.verify.floats import FORMATS, PATTERN, move_ulps, repeat_block, shift_ulps
 
 Array = np.ndarray
+Arrays = Mapping[str, np.ndarray]
 Direction = Callable[[Any, Any], Any]  # where a result moves, by itself and by what rounding took from it
 DIRECTIONS: tuple[Direction, ...] = (
     lambda result, lost: lost > 0,  # IEEE 754's own: up, down, away from 0, towards it
@@ -381,7 +382,6 @@ def three_terms(inner: str, outer: str) -> tuple[str, str, str, str] | None:
     return renamed[0], renamed[1], third, output
 
 
-Arrays = Mapping[str, np.ndarray]
 SHIFTS = (0, -1, 1, -2, 2)  # ulp
 
 

@@ -23,7 +23,7 @@ _TICK_S = 0.01
 _SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/proc", "/sys/devices/system", "/etc/ld.so.cache", "/etc/passwd")
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 _NEW_USER, _NEW_PROCESSES, _NEW_NETWORK, _NEW_IPC = 0x10000000, 0x20000000, 0x40000000, 0x08000000
-_NO_NEW_PRIVILEGES, DIE_WITH_PARENT, _SUBREAPER = 38, 1, 36  # of prctl
+_NO_NEW_PRIVILEGES, _DIE_WITH_PARENT, _SUBREAPER = 38, 1, 36  # of prctl
 _RULESET, _RULE, _RESTRICT = 444, 445, 446  # system calls of Landlock, alike on every processor
 _READ, _WRITE_FILE, _READ_FILE, _TRUNCATE = 0b1101, 1 << 1, 1 << 2, 1 << 14
 _BITS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}  # rights of files by the version of Landlock
@@ -69,11 +69,17 @@ def run_confined(function: Callable[[], None], folder: Path, readable: Sequence[
     return Ending(status, is_late, tuple(is_open))
 
 
+def die_with_parent() -> None:
+    """Have the system end this process with the one that started it, where the system is Linux."""
+    with contextlib.suppress(AttributeError, OSError):
+        ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+
+
 def _supervise(function: Callable[[], None], folder: Path, readable: Sequence[str], limits: Limits, pipe: int) -> None:
     """The process between: it starts the confined one in namespaces of its own, waits, and ends what is left."""
     libc = ctypes.CDLL(None, use_errno=True)
     os.setsid()
-    libc.prctl(DIE_WITH_PARENT, signal.SIGKILL)
+    die_with_parent()
     libc.prctl(_SUBREAPER, 1)
     is_open = [] if _unshare(libc) else [WITHOUT_NETWORK]
     reader, writer = os.pipe()
@@ -138,7 +144,7 @@ def _unshare(libc: ctypes.CDLL) -> bool:
 
 def _confine(libc: ctypes.CDLL, folder: Path, readable: Sequence[str], limits: Limits, keep: int) -> bool:
     """Give this process little, for good. Whether it reaches no files but those that it may."""
-    libc.prctl(DIE_WITH_PARENT, signal.SIGKILL)
+    die_with_parent()
     printed = os.open(folder / "printed", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for number, end in enumerate((nothing, printed, printed)):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
 import linecache
 import os
@@ -33,7 +32,7 @@ from noyau.sanitizer.scripts.record import OBSERVERS, ScriptCheck, ScriptSession
 from noyau.sanitizer.triton.worker import ONE_THREAD
 from noyau.timing.comparison import briefly
 from noyau.verify.checks import KernelCheck
-from noyau.workers.confinement import DIE_WITH_PARENT
+from noyau.workers.confinement import die_with_parent
 from noyau.workers.import_path import import_path, when_imported
 from noyau.workers.signals import INTERRUPTED, wait_or_end
 
@@ -171,8 +170,7 @@ def main() -> int:
     path = Path(wish["path"])
     session = ScriptSession(path.name, maps={} if wish["maps"] else None)
     session.keep = lambda: _write(session.finish(), Path(wish["record"]))
-    with suppress(AttributeError, OSError):  # Linux alone has it
-        ctypes.CDLL(None).prctl(DIE_WITH_PARENT, signal.SIGKILL)
+    die_with_parent()
     sys.argv = [str(path), *wish["arguments"]]
     del sys.path[0]
     launch = wish["launch"] and tuple(tuple(each) if isinstance(each, list) else each for each in wish["launch"])

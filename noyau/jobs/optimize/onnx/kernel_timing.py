@@ -45,7 +45,7 @@ from noyau.timing.conditions import last_level_bytes
 from noyau.timing.machine import this_machine
 from noyau.timing.rates import floor_s, mistake
 from noyau.timing.rounds import Enough
-from noyau.timing.sides import SelfTimedSide, WorkerSide, hot_sets
+from noyau.timing.sides import ArraySequence, SelfTimedSide, WorkerSide, hot_sets
 from noyau.toolchain import cache as toolchain_cache
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.c.library import Native
@@ -413,9 +413,6 @@ def open_kernel(library: Path, symbol: str, inputs: Sequence[Mapping[str, Any]])
     return DirectCalls(runs)
 
 
-ArraySequence = Sequence[np.ndarray]
-
-
 def variant(planned: PlannedKernel, options: Options, target: str) -> PlannedKernel:
     """The same kernel with other options of its schedule, under the name that its text then has."""
     key = kernel_digest(schedule(lower(nameless(planned.graph), "kernel"), options), target)
@@ -455,7 +452,7 @@ def recall_options(
 
 
 def arrays_of(candidate: Candidate, activations: Activations) -> tuple[np.ndarray, ...] | None:
-    """ArraySequence that a generated kernel reads; None for one that cannot be tuned."""
+    """The arrays that a generated kernel reads; None for one that cannot be tuned."""
     if candidate.reason or candidate.planned.by_hand:
         return None
     group = candidate.planned.groups[0]
