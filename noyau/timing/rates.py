@@ -379,7 +379,7 @@ _ROUNDS = 4  # in which a floor is measured again before a time is rejected
 
 
 def floor_s(read_bytes: int, written_bytes: int, threads: int) -> float:
-    """The least seconds for so many bytes here: equal reads and writes at the rate of copies, the excess at its own."""
+    """The least seconds for so many bytes here: excess reads at the rate of reads, all else at that of copies."""
     moved, alone = read_bytes + written_bytes, abs(read_bytes - written_bytes)
     rate = read_rate if read_bytes > written_bytes else copy_rate
     return (moved - alone) / copy_rate(moved, threads) + (alone / rate(moved, threads) if alone else 0.0)

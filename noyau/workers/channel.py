@@ -78,7 +78,7 @@ def pair() -> tuple[Channel, socket.socket]:
 class StateUse(Enum):
     """The relation of a request to the one object that a worker keeps between requests, its state."""
 
-    STATELESS = "stateless"  # the handler has no access to it
+    STATELESS = "stateless"  # the handler does not receive it
     OPENS = "opens"  # the handler's result becomes the state
     USES = "uses"  # the state is the handler's first argument
 
