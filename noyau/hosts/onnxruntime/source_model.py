@@ -39,10 +39,8 @@ OUTSIDE = "it is not on the path that is asked for"
 OPTIMIZED = ("com.microsoft", "com.microsoft.nchwc")  # what its optimizer makes others into
 IN_DEFAULT_DOMAIN = ("SimplifiedLayerNormalization",)  # of its optimizer's too, for its kernels stand there
 _WITHOUT_HALVES = ("x86_64", "AMD64")  # the processors on which no kernel of onnxruntime's computes in float16
-_FREE = "InsertedPrecisionFreeCast_"  # begins the names of onnxruntime's own Casts, which it takes out in pairs
-_MOVING = frozenset(
-    "Concat Expand Flatten Gather Identity Reshape Slice Split Squeeze Tile Transpose Unsqueeze".split()
-)
+_MOVING = frozenset("Concat Expand Gather Identity Reshape Slice Split Squeeze Tile Transpose Unsqueeze".split())
+_SLOW = [("", "Mish"), ("", "Softplus")]  # which onnxruntime writes out in float16, and is slower than that in float32
 LARGE = 1 << 30  # bytes of external data from which weights are not copied into the layout that a runtime likes best
 
 
@@ -185,14 +183,17 @@ def in_float32(model: ModelProto) -> ModelProto:
     """The model with its float16 in float32, cast where it enters and where it leaves; itself where it has none, or has
     what cannot be. Large weights stay float16 in the file: onnxruntime widens them once, as it opens it."""
     graph, half, nodes = model.graph, DType.F16.onnx, [*every_node(model.graph.node)]
-    ends, inner = [value.type for value in (*graph.input, *graph.output)], type(graph)(node=graph.node)
-    dtypes = {kind.tensor_type.elem_type for kind in ends} | {each.data_type for each in tensors_of(graph)}
+    ends = {value.type.tensor_type.elem_type for value in (*graph.input, *graph.output)}  # 0 of what is no tensor
+    dtypes = ends | {each.data_type for each in tensors_of(graph)}
     dtypes |= {attribute.i for node in nodes for attribute in node.attribute if attribute.name == "to"}
-    is_fixed = half not in dtypes or any(not kind.HasField("tensor_type") for kind in ends)
-    is_fixed = is_fixed or any(tensor.data_location == tensor.EXTERNAL for tensor in tensors_of(inner))
-    if is_fixed or foreign_operators(model) or any(node.op_type == "BitCast" for node in nodes):
+    if half not in dtypes or 0 in ends or any(node.op_type == "BitCast" for node in nodes) or foreign_operators(model):
+        return model
+    if any(each.data_location == each.EXTERNAL for each in tensors_of(type(graph)(node=graph.node))):
         return model
     result = deepcopy(model)
+    with suppress(TypeError):  # releases of onnx that cannot write them out
+        result = frontend.onnx.inliner.inline_selected_functions(result, _SLOW, inline_schema_functions=True)
+    inner = type(graph)(node=result.graph.node)
     for part in (inner, *result.functions):
         frontend.widen_types(part, [half], DType.F32.onnx)
     _write_wide(result.graph, inner.node)
@@ -214,7 +215,7 @@ def _write_wide(graph: GraphProto, nodes: Iterable[NodeProto]) -> None:
         return wide.setdefault(name, fresh)
 
     def cast(name: str, result: str, dtype: DType) -> NodeProto:
-        return helper.make_node("Cast", [name], [result], name=f"{_FREE}{result}", to=dtype.onnx)
+        return helper.make_node("Cast", [name], [result], to=dtype.onnx)
 
     del graph.node[:]
     for node in nodes:
