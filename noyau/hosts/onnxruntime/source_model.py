@@ -186,9 +186,10 @@ def in_float32(model: ModelProto) -> ModelProto:
     ends = {value.type.tensor_type.elem_type for value in (*graph.input, *graph.output)}  # 0 of what is no tensor
     dtypes = ends | {each.data_type for each in tensors_of(graph)}
     dtypes |= {attribute.i for node in nodes for attribute in node.attribute if attribute.name == "to"}
-    if half not in dtypes or 0 in ends or any(node.op_type == "BitCast" for node in nodes) or foreign_operators(model):
+    if half not in dtypes or 0 in ends or graph.sparse_initializer or foreign_operators(model):
         return model
-    if any(each.data_location == each.EXTERNAL for each in tensors_of(type(graph)(node=graph.node))):
+    held = tensors_of(type(graph)(node=graph.node))  # by nodes
+    if any(node.op_type == "BitCast" for node in nodes) or any(each.data_location == each.EXTERNAL for each in held):
         return model
     result = deepcopy(model)
     with suppress(TypeError):  # releases of onnx that cannot write them out
@@ -224,7 +225,8 @@ def _write_wide(graph: GraphProto, nodes: Iterable[NodeProto]) -> None:
             narrow.update(node.output)
             graph.node.append(node)
             continue
-        graph.node.extend(cast(name, widen(name), DType.F32) for name in sorted((reads(node) & narrow) - wide.keys()))
+        halves_read = reads(node) & narrow - wide.keys() if node.op_type != "Cast" else ()
+        graph.node.extend(cast(name, widen(name), DType.F32) for name in sorted(halves_read))
         for name in results.intersection(node.output):
             widen(name)
         graph.node.append(rename_values(node, wide))

@@ -95,6 +95,11 @@ def test_nothing_is_rounded_between_nodes(tmp_path):
     assert {name for name, dtype in ends.items() if dtype is DType.F16} <= {"x"}
 
 
+def test_what_is_cast_by_the_model_itself_is_cast_once(tmp_path):
+    text = "g (float16[n, 8] x) => (float[n, 8] y) { a = Cast<to = 1>(x)  y = Exp(a) }"
+    assert open_model(written(model_of(text), tmp_path), wide=True).operators == ("Cast", "Exp")
+
+
 def test_what_onnxruntime_writes_out_in_float16_is_written_out(tmp_path):
     text = "g (float16[n, 8] x) => (float16[n, 8] y) { a = Softplus(x)  b = Mish(a)  y = Neg(b) }"
     path = written(model_of(text), tmp_path)
@@ -119,6 +124,10 @@ def test_numbers_are_written_in_float32(tmp_path):
 def test_a_model_is_as_it_came_otherwise(tmp_path, monkeypatch):
     path = written(model_of(TEXTS["layers"]), tmp_path)
     assert not open_model(path).wide and not open_model(written(twice(), tmp_path), wide=True).wide
+    sparse = model_of("g (float16[n, 8] x) => (float16[n, 8] y) { y = MatMul(x, w) }")
+    cells, places = numpy_helper.from_array(np.ones(1, np.float16), "w"), numpy_helper.from_array(np.zeros(1, np.int64))
+    sparse.graph.sparse_initializer.append(helper.make_sparse_tensor(cells, places, [8, 8]))
+    assert not open_model(written(sparse, tmp_path), wide=True).wide
     path = written(model_of(TEXTS["layers"]), tmp_path, "halves.onnx")
     monkeypatch.setattr(source_model.platform, "machine", lambda: "aarch64")  # onnxruntime computes in float16 there
     assert not open_model(path, wide=True).wide

@@ -6,6 +6,7 @@ from nothing else."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import math
@@ -56,9 +57,6 @@ from noyau.workers.worker import pin
 
 if TYPE_CHECKING:
     import onnx
-
-
-import contextlib
 
 Arrays = Mapping[str, np.ndarray]
 MORE_SESSIONS, SESSION_S, MORE_S = 4, 0.6, 8.0  # of whole models near the speed before; seconds of one, and of all
