@@ -128,7 +128,11 @@ def judge(path: Path, result: Path, sizes: Sequence[Mapping[str, int]]) -> dict[
             least = 1.0 if truth is None else 0.0  # onnxruntime's own sigmoid is 1e-7 off, which for its 1e-5 is much
             apart = {key: min(distance(one, outputs, least) for one in truths) for key, outputs in base.items()}
             most = MOST_ERRORS * max(apart["original"], distance(truths[-1], reference), bit, FLOOR)
-            allowed &= all(one <= most for one in apart.values())
+            own = {key: distance(truths[0], outputs, least) for key, outputs in base.items()}
+            is_doubted = len(truths) > 1  # then what is as near to float64 as the original is right too, or nearly so
+            allowed &= all(
+                one <= most or (is_doubted and own[key] <= 2 * own["original"]) for key, one in apart.items()
+            )
             errors = {key: max(errors[key], one) for key, one in apart.items()}
         if number < 2:
             opened = partial(open_session, threads=1)

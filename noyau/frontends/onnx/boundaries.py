@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ LIBRARY = frozenset(
 )
 CONTROL_FLOW = frozenset("If Loop Scan SequenceMap".split())
 _SHORTER = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
+_DTYPES = ("to", "dtype", "output_dtype")  # attributes
 RANDOM = frozenset("Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike".split())
 ALREADY_FUSED = "already fused by onnxruntime"
 # Of onnxruntime's own domain: what its optimizer makes of library calls with what surrounds them, and of the rest.
@@ -103,21 +105,28 @@ def widen_node(node: onnx.NodeProto) -> onnx.NodeProto:
     """A copy of a node in whose bodies shorter floats are float64."""
     result = onnx.NodeProto()
     result.CopyFrom(node)
-    for graph in (graph for each in every_node([result]) for graph in subgraphs(each)):
-        for value in (*graph.input, *graph.output, *graph.value_info):
-            if value.type.tensor_type.elem_type in _SHORTER:
-                value.type.tensor_type.elem_type = onnx.TensorProto.DOUBLE
-        for each in (attribute for inner in graph.node for attribute in inner.attribute):
-            if each.name == "to" and each.i in _SHORTER:
-                each.i = onnx.TensorProto.DOUBLE
-            elif each.name in ("value_float", "value_floats"):
-                cells = each.f if each.name == "value_float" else each.floats
-                each.CopyFrom(onnx.helper.make_attribute("value", onnx.numpy_helper.from_array(np.float64(cells))))
-    for tensor in (tensor for graph in subgraphs(result) for tensor in tensors_of(graph)):
-        if tensor.data_type in _SHORTER:
-            cells = onnx.numpy_helper.to_array(tensor).astype(np.float64)
-            tensor.CopyFrom(onnx.numpy_helper.from_array(cells, tensor.name))
+    for graph in subgraphs(result):
+        widen_types(graph, _SHORTER, onnx.TensorProto.DOUBLE)
     return result
+
+
+def widen_types(graph: onnx.GraphProto | onnx.FunctionProto, shorter: Sequence[int], wide: int) -> None:
+    """Make floats wider in the types, attributes and tensors of a graph, and of the bodies in it."""
+    nodes = [*every_node(graph.node)]
+    ends = [(*each.input, *each.output, *each.value_info) for each in (graph, *chain(*map(subgraphs, nodes)))]
+    for value in (each for each in chain(*ends) if isinstance(each, onnx.ValueInfoProto)):  # of a function a name
+        if value.type.tensor_type.elem_type in shorter:
+            value.type.tensor_type.elem_type = wide
+    for each in chain(*(node.attribute for node in nodes)):
+        if each.name in _DTYPES and each.i in shorter:
+            each.i = wide
+        elif each.name in ("value_float", "value_floats") and onnx.TensorProto.FLOAT in shorter:
+            cells = each.f if each.name == "value_float" else each.floats
+            each.CopyFrom(onnx.helper.make_attribute("value", onnx.numpy_helper.from_array(np.float64(cells))))
+    for tensor in tensors_of(graph):
+        if tensor.data_type in shorter:
+            cells = onnx.numpy_helper.to_array(tensor).astype(onnx.helper.tensor_dtype_to_np_dtype(wide))
+            tensor.CopyFrom(onnx.numpy_helper.from_array(cells, tensor.name))
 
 
 def _narrow(value: Any) -> Any:

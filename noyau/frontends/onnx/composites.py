@@ -23,13 +23,13 @@ def _layer_normalization(site: OnnxSite) -> list[Node]:
     """As the text of the operator has it: the variance is the mean of squared deviations, over the axes from `axis` on.
 
     The schema's body takes E[x2] - E[x]2 of a flattened value, which loses half the digits."""
-    value, rank = site.input(), site.rank()
-    axes = tuple(range(site.axis(site.attribute("axis", -1), rank), rank))
+    value, axes = site.input(), tuple(range(site.axis(site.attribute("axis", -1), site.rank()), site.rank()))
     stash = from_onnx(site.attribute("stash_type", 1))
     if stash is None or not stash.is_float:
         raise UnsupportedError("LayerNormalization computes in a type that is no float")
-    result, centre, inverse = normalize_rows(site, site.cast(value, stash), axes, epsilon_of(site, 1e-5))
-    return [rescale(site, site.cast(result, value.dtype), 1, 2), centre, inverse]
+    wide = value if value.dtype is DType.F64 else site.cast(value, stash)  # onnxruntime rounds no float64 to it
+    result, *others = normalize_rows(site, wide, axes, epsilon_of(site, 1e-5))
+    return [rescale(site, site.cast(result, value.dtype), 1, 2), *(site.cast(other, stash) for other in others)]
 
 
 def normalize_rows(site: OnnxSite, value: Node, axes: tuple[int, ...], epsilon: float) -> tuple[Node, Node, Node]:

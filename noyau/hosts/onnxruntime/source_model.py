@@ -4,29 +4,33 @@ it opens with its library and without, and onnx takes it."""
 from __future__ import annotations
 
 import math
+import platform
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from noyau.codegen.plan import PlannedKernel
 from noyau.compiler.partition.cut import Partition, partition
-from noyau.dtypes import from_onnx
+from noyau.compiler.partition.traffic import Sizes
+from noyau.dtypes import DType, from_onnx
 from noyau.errors import InputError, ModelError
 from noyau.frontends import onnx as frontend
-from noyau.frontends.onnx_messages import every_node, subgraphs
-from noyau.hosts.onnxruntime.bodies import Body, laid_flat, loosen_loops
+from noyau.frontends.onnx_messages import every_node, reads, subgraphs, tensors_of
+from noyau.hosts.onnxruntime.bodies import Body, laid_flat, loosen_loops, rename_values
+from noyau.hosts.onnxruntime.function_bodies import value_names
 from noyau.hosts.onnxruntime.model_files import Provenance, library_path, library_state, provenance_of, take_apart
 from noyau.hosts.onnxruntime.runs import run_bodies
 from noyau.hosts.onnxruntime.sessions import OPTIMIZED as OPTIMIZED_FILE
 from noyau.hosts.onnxruntime.sessions import open_session
-from noyau.text import printable
+from noyau.text import free_name, printable
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
     from onnxruntime import InferenceSession
 
 # What onnxruntime brings; operators of other domains come in libraries that noyau does not have.
@@ -34,6 +38,9 @@ DOMAINS = ("ai.onnx", "com.microsoft", "com.ms", "noyau")
 OUTSIDE = "it is not on the path that is asked for"
 OPTIMIZED = ("com.microsoft", "com.microsoft.nchwc")  # what its optimizer makes others into
 IN_DEFAULT_DOMAIN = ("SimplifiedLayerNormalization",)  # of its optimizer's too, for its kernels stand there
+_WITHOUT_HALVES = ("x86_64", "AMD64")  # the processors on which no kernel of onnxruntime's computes in float16
+_MOVING = frozenset("Concat Expand Gather Identity Reshape Slice Split Squeeze Tile Transpose Unsqueeze".split())
+_SLOW = [("", "Mish"), ("", "Softplus")]  # which onnxruntime writes out in float16, and is slower than that in float32
 LARGE = 1 << 30  # bytes of external data from which weights are not copied into the layout that a runtime likes best
 
 
@@ -42,7 +49,8 @@ class SourceModel:
     """A model that is to be optimised. `folder` is where its external data lies; `raw` is the model as the file has it,
     where that is of an old IR or opset. `written` is what it says of where it comes from, where noyau has written it:
     its kernels were then taken apart, and it is as it was before them. Where its `bodies` lie flat behind its main
-    graph, `nested` is the model that runs. `as_run`: sessions copy weights, as a user's do, however large they are."""
+    graph, `nested` is the model that runs. `as_run`: sessions copy weights, as a user's do, however large they are.
+    `wide`: what is float16 in the file is computed in float32."""
 
     name: str
     folder: Path
@@ -53,6 +61,7 @@ class SourceModel:
     bodies: tuple[Body, ...] = ()
     nested: ModelProto | None = None
     as_run: bool = False
+    wide: bool = False
 
     @property
     def runnable(self) -> ModelProto:
@@ -77,7 +86,8 @@ class SourceModel:
     @property
     def conversion(self) -> str:
         """A line on how it was read, for a reader, or nothing."""
-        return frontend.conversion(self.before)
+        wide = "its float16 is computed in float32, as onnxruntime does on this processor" if self.wide else ""
+        return "; ".join(filter(None, (frontend.conversion(self.before), wide)))
 
     @property
     def path(self) -> Path:
@@ -142,17 +152,21 @@ class SourceModel:
         return open_session(content, library, threads=threads, folder=self.folder, prepacked=self.prepacked)
 
 
-def open_model(path: Path, *, flat: bool = False, sizes: Mapping[str, int] | None = None) -> SourceModel:
+def open_model(path: Path, *, flat: bool = False, sizes: Sizes | None = None, wide: bool = False) -> SourceModel:
     """The model of a file, read and imported, its bodies `flat` or not looked into, some `sizes` numbers from here on;
-    ModelError where it is none that can be used, InputError for a size that it has not."""
+    `wide`: its float16 in float32, where onnxruntime computes it so and its weights may be copied. ModelError where it
+    is none that can be used, InputError for a size that it has not."""
     raw = with_fixed_sizes(frontend.parse(path), sizes) if sizes else frontend.parse(path)
     model = frontend.verify(frontend.upgrade(raw))
     plain = take_apart(model)
     if plain is not model:
         frontend.verify(plain)
     older, provenance = raw if plain is model is not raw else None, provenance_of(model)
-    laid, bodies = plain, tuple[Body, ...]()
+    bodies = tuple[Body, ...]()
     with frontend.Inference() as inference:
+        wide &= platform.machine() in _WITHOUT_HALVES and external_bytes(plain) < LARGE
+        narrow, plain = plain, in_float32(plain) if wide else plain
+        older, laid = older if plain is narrow else older or narrow, plain
         if flat and any(any(subgraphs(node)) for node in plain.graph.node):
             with suppress(ModelError):  # a body that is not well formed is not looked into
                 pair = laid_flat(plain, inference.graph(plain).node)
@@ -161,10 +175,68 @@ def open_model(path: Path, *, flat: bool = False, sizes: Mapping[str, int] | Non
         imported = frontend.import_model(laid, path.parent, run=run_bodies, inference=inference)
         while loosen_loops(laid, bodies, imported.graph):
             imported = frontend.import_model(laid, path.parent, run=run_bodies, inference=inference)
-    return SourceModel(path.name, path.parent, laid, imported, provenance, older, bodies, plain if bodies else None)
+    ends = provenance, older, bodies, plain if bodies else None
+    return SourceModel(path.name, path.parent, laid, imported, *ends, wide=plain is not narrow)
 
 
-def with_fixed_sizes(model: ModelProto, sizes: Mapping[str, int]) -> ModelProto:
+def in_float32(model: ModelProto) -> ModelProto:
+    """The model with its float16 in float32, cast where it enters and where it leaves; itself where it has none, or has
+    what cannot be. Large weights stay float16 in the file: onnxruntime widens them once, as it opens it."""
+    graph, half, nodes = model.graph, DType.F16.onnx, [*every_node(model.graph.node)]
+    ends = {value.type.tensor_type.elem_type for value in (*graph.input, *graph.output)}  # 0 of what is no tensor
+    dtypes = ends | {each.data_type for each in tensors_of(graph)}
+    dtypes |= {attribute.i for node in nodes for attribute in node.attribute if attribute.name == "to"}
+    if half not in dtypes or 0 in ends or graph.sparse_initializer or foreign_operators(model):
+        return model
+    held = tensors_of(type(graph)(node=graph.node))  # by nodes
+    if any(node.op_type == "BitCast" for node in nodes) or any(each.data_location == each.EXTERNAL for each in held):
+        return model
+    result = deepcopy(model)
+    with suppress(TypeError):  # releases of onnx that cannot write them out
+        result = frontend.onnx.inliner.inline_selected_functions(result, _SLOW, inline_schema_functions=True)
+    inner = type(graph)(node=result.graph.node)
+    for part in (inner, *result.functions):
+        frontend.widen_types(part, [half], DType.F32.onnx)
+    _write_wide(result.graph, inner.node)
+    return result
+
+
+def _write_wide(graph: GraphProto, nodes: Iterable[NodeProto]) -> None:
+    """Write nodes that compute in float32 in place of those of a graph."""
+    from onnx import helper
+
+    def halves(values: Iterable[ValueInfoProto]) -> set[str]:
+        return {each.name for each in values if each.type.tensor_type.elem_type == DType.F16.onnx}
+
+    results, names, wide = halves(graph.output), value_names(graph), dict[str, str]()
+    narrow = halves(graph.input).union(each.name for each in graph.initializer if each.data_type == DType.F16.onnx)
+
+    def widen(name: str) -> str:
+        names.add(fresh := free_name(f"{name}_f32", names))
+        return wide.setdefault(name, fresh)
+
+    def cast(name: str, result: str, dtype: DType) -> NodeProto:
+        return helper.make_node("Cast", [name], [result], to=dtype.onnx)
+
+    del graph.node[:]
+    for node in nodes:
+        moved = {*(node.input if node.op_type == "Concat" else node.input[:1])}
+        if node.op_type in _MOVING and moved and moved <= narrow:
+            narrow.update(node.output)
+            graph.node.append(node)
+            continue
+        halves_read = reads(node) & narrow - wide.keys() if node.op_type != "Cast" else ()
+        graph.node.extend(cast(name, widen(name), DType.F32) for name in sorted(halves_read))
+        for name in results.intersection(node.output):
+            widen(name)
+        graph.node.append(rename_values(node, wide))
+    graph.node.extend(cast(wide[name], name, DType.F16) for name in sorted(results - narrow))
+    for value in graph.value_info:
+        if value.type.tensor_type.elem_type == DType.F16.onnx and value.name not in narrow:
+            value.type.tensor_type.elem_type = DType.F32.onnx
+
+
+def with_fixed_sizes(model: ModelProto, sizes: Sizes) -> ModelProto:
     """The model with numbers in place of some of its sizes, in the shapes of all its values. InputError for a size that
     no input has, or that is no extent."""
     from onnxruntime.tools.onnx_model_utils import make_dim_param_fixed

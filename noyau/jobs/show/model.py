@@ -137,7 +137,7 @@ def show(path: str | Path, *, target: str = "native", between: Between | None = 
     """The groups, the reasons and the kernels of a model, or of the path `between` some of its values alone.
 
     ModelError where the file is no model, InputError where the ends of the path enclose no graph."""
-    original = open_model(Path(path), flat=True)
+    original = open_model(Path(path), flat=True, wide=between is None)
     cut, level = cut_of(original, between), c_compiler.resolve_target(target)
     plans = installable(plan(cut.groups, original.operators, level), original.model, original.folder)
     plans = replace(plans, kernels=tuple(map(original.locate, plans.kernels)))

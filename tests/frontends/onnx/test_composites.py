@@ -36,6 +36,15 @@ def test_layer_normalization_keeps_digits_far_from_zero():
     np.testing.assert_allclose(got, want, atol=2e-3)
 
 
+def test_layer_normalization_of_float64_is_in_float64():
+    text = "(double[n, 64] x, double[64] s) => (double[n, 64] y, float v) { y, v = LayerNormalization(x, s) }"
+    x, s = np.random.default_rng(0).standard_normal((3, 64)), np.ones(64)
+    spread = np.sqrt(x.var(axis=-1, keepdims=True) + 1e-5)
+    y, mean = results(imported(model(text)), {"x": x, "s": s})
+    np.testing.assert_allclose(y, (x - x.mean(axis=-1, keepdims=True)) / spread, rtol=1e-10)
+    assert mean.dtype == np.float32  # as the operator has it
+
+
 def test_the_mean_and_the_spread_are_outputs_too():
     found = imported(
         "(float[n, 6] x, float[6] s) => (float y, float m, float v) { y, m, v = LayerNormalization(x, s) }"

@@ -4,10 +4,12 @@ import json
 
 import numpy as np
 import onnx
+import pytest
 
 from noyau.hosts.onnxruntime.sessions import open_session
 from noyau.hosts.onnxruntime.source_model import open_model
 from tests.small_models import KINDS, plain, written
+from tools.suites import onnx_judgement
 from tools.suites.onnx_files import line_of, main, summary
 from tools.suites.onnx_judgement import distance, judge, moved_weights, outputs_of, truth_of
 
@@ -70,3 +72,15 @@ def test_weights_are_moved_by_a_last_bit(tmp_path):
         np.nextafter(np.float32(-3), np.float32(-4)),
     ]
     assert list(whole) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("factor", "right"), [(1.0, True), (1.02, False)])
+def test_what_is_as_near_to_float64_as_a_model_that_rounds_is_right(factor, right, tmp_path, monkeypatch):
+    head, tail = '<ir_version: 9, opset_import: ["": 20]> g (float[n, 8] x) => (float[n, 8] y) ', "y = Sigmoid(c) }"
+    rounds = head + "{ a = Cast<to = 16>(x)  b = Cast<to = 1>(a)  c = Mul(b, b)  " + tail
+    exact = head + f"{{ k = Constant<value = float {{{factor}}}>()  a = Mul(x, k)  c = Mul(a, a)  {tail}"
+    for name, text in (("rounds", rounds), ("exact", exact)):
+        (tmp_path / f"{name}.onnx").write_bytes(onnx.parser.parse_model(text).SerializeToString())
+    monkeypatch.setattr(onnx_judgement, "speed", lambda *_: {"without": 1.0})
+    found = onnx_judgement.judge(tmp_path / "rounds.onnx", tmp_path / "exact.onnx", [{"n": 64}])
+    assert (found["right"], found["doubt"]) == (right, "far from float64")

@@ -102,7 +102,8 @@ def optimize(path: str | Path, wishes: OptimizeOptions = DEFAULTS, say: Say = lo
     wishes = replace(wishes, budget_s=allowed_s(wishes.budget_s))
     deadline = Deadline(wishes.within_s)
     say(f"reading {Path(path).name}")
-    original, calibration = open_model(Path(path), flat=True, sizes=wishes.fix_dims), []
+    wide = not (wishes.ops or wishes.between or wishes.weights != "none" or wishes.device != DEVICES[0])
+    original, calibration = open_model(Path(path), flat=True, sizes=wishes.fix_dims, wide=wide), []
     if wishes.calibration is not None:
         stored = frozenset(original.imported.initializers)
         samples = load_samples(Path(wishes.calibration), original.feed_model.graph, without=stored)

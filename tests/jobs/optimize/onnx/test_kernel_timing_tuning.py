@@ -161,6 +161,11 @@ def test_what_was_found_holds_for_the_machine_and_for_shapes_of_the_class(scene,
     assert key != tuning_key(planned, [x], LEVEL, 1)
 
 
+def test_a_kernel_is_not_scheduled_anew_to_ask_for_what_was_found(scene, monkeypatch):
+    monkeypatch.setattr(kernel_timing, "schedule", None)  # none can be made
+    assert recall_options([scene[0]], scene[1], OPTIONS, 1) == [scene[0]]
+
+
 @pytest.mark.parametrize("told", [{}, {"options": {"nonsense": 3}}, {"options": 3}, []])
 def test_a_record_of_options_that_there_are_not_is_none(told, empty_cache):
     cache.keep("0" * 40, told)
