@@ -109,7 +109,7 @@ static block *among(block *list, int64_t count, const char *at) {
 }
 
 /* The block of the arena that an address lies in or behind: mostly the one that was met last in its page. */
-enum { PAGES_KEPT = 1 << 10 };
+enum { PAGES_KEPT = 1 << 10, LARGE_BYTES = 1 << 20 };
 static block *block_around(const char *at) {
     static int32_t met[PAGES_KEPT];
     int32_t *last = met + ((uintptr_t)at >> 12) % PAGES_KEPT;
@@ -151,13 +151,15 @@ static const char *left_out_at;
 static int64_t left_out_bytes;
 static void mark_left_out(void) {
     const char *at = left_out_at, *end = at + left_out_bytes;
-    block *b = at >= arena && at < arena_end ? among(blocks, block_count, at) : 0;
+    block *b = at >= arena && at < arena_end ? block_around(at) : 0;
     left_out_bytes = 0;
+    if (b && b->kind != SHARED && b->widest < end - at) b->widest = end - at;
     if (!b || !b->is_fresh || b->is_freed || b->kind == SHARED || end > b->start + b->bytes || !memchr(at, POISON, (size_t)(end - at)))
         return;
     if (!b->cells && b->kind == HEAP && (end - at > 8 || !is_poison(at, (int)(end - at)))) return; /* read as wide as it is written */
     const int64_t unit = b->kind == HEAP ? end - at : b->unit;
     if (!b->cells) make_cells(b, unit == 8 ? 3 : unit == 4 ? 2 : unit == 2 ? 1 : 0);
+    while (b->shift && (((end - at) | (at - b->start)) & ((1 << b->shift) - 1))) make_cells(b, b->shift - 1);
     for (int64_t i = (at - b->start) >> b->shift; b->start + (i << b->shift) < end; ++i)
         if (is_poison(b->start + (i << b->shift), 1 << b->shift)) b->cells[i].round |= IS_SET | IS_WRITTEN;
 }
@@ -168,7 +170,6 @@ static void leave_out(const char *at, int64_t bytes) { settle_left_out(), left_o
 
 /* A large array of the host that nothing runs beside has no cells yet, which take more than it does: that is needed of a
    write whose bytes look like those of memory that nobody wrote, and of a read that finds such bytes. */
-enum { LARGE_BYTES = 1 << 20 };
 static int needs_no_cells(block *b, int64_t offset, int64_t bytes, int how, int is_scalar) {
     if (b->cells || mode != SERIAL || b->kind != HEAP || b->is_mapped || b->bytes < LARGE_BYTES) return 0;
     if (is_in_work || is_mapping || now->lanes.iteration) return 0;
@@ -186,7 +187,7 @@ static void touch_block(block *b, int64_t offset, int64_t bytes, int how, int si
     if (needs_no_cells(b, offset, bytes, how, is_scalar)) return;
     const int log = bytes >= 8 ? 3 : bytes >= 4 ? 2 : bytes >= 2 ? 1 : 0;
     if (!b->cells) {
-        const int unit = b->unit == 8 ? 3 : b->unit == 4 ? 2 : b->unit == 2 ? 1 : b->unit == 1 ? 0 : log;
+        const int unit = b->unit == 8 ? 3 : b->unit == 4 ? 2 : b->unit == 2 ? 1 : b->unit == 1 && b->bytes < LARGE_BYTES ? 0 : log;
         make_cells(b, unit);
     }
     if (now->lanes.iteration) touch_lane(b, offset, how, site);

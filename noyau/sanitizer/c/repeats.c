@@ -8,8 +8,8 @@ enum { MOST_ARGUMENT_BYTES = 256, MOST_USED = 16, FEW_BYTES = 1 << 16, MOST_LEFT
 typedef struct {
     int32_t block, is_written;
     uint32_t version, host_version;
-    uint64_t before; /* a hash of its contents when the launch began */
-    char *left;      /* its contents when it ended */
+    uint64_t before, after; /* hashes of its contents when the launch began and when it ended */
+    char *left;             /* its contents when it ended */
 } memory_used;
 struct launch_kept {
     int64_t shared, bytes, cost_ns;
@@ -83,7 +83,9 @@ static int is_again(const struct launch_kept *k) {
 }
 
 /* A hash of a memory: four lanes of words, each step of which can be undone, so that no single change is lost. */
-static uint64_t hash_of(const block *b) {
+static uint64_t hash_of(const block *kept) {
+    block *b = (block *)kept;
+    if (b->has_hash && b->hash_version == b->version) return b->hash;
     const uint64_t odd = 0x9E3779B97F4A7C15u;
     uint64_t lane[4] = {1, 2, 3, 4}, word[4];
     int64_t at = 0;
@@ -92,7 +94,9 @@ static uint64_t hash_of(const block *b) {
         for (int i = 0; i < 4; ++i) lane[i] = (lane[i] ^ word[i]) * odd, lane[i] ^= lane[i] >> 29;
     }
     for (; at < b->bytes; ++at) lane[0] = (lane[0] ^ (unsigned char)b->start[at]) * odd, lane[0] ^= lane[0] >> 29;
-    return ((lane[0] * odd + lane[1]) * odd + lane[2]) * odd + lane[3];
+    b->hash = ((lane[0] * odd + lane[1]) * odd + lane[2]) * odd + lane[3];
+    b->hash_version = b->version, b->has_hash = 1;
+    return b->hash;
 }
 
 /* Whether grids alone have written since, and its memories hold what they held when it began. */
@@ -113,7 +117,7 @@ static void leave_again(struct launch_kept *k) {
         block *b = (block *)block_of(k->used[i].block);
         if (!k->used[i].is_written) continue;
         __real_memcpy(b->start, k->used[i].left, (size_t)b->bytes);
-        b->version = (uint32_t)launches;
+        b->version = b->hash_version = (uint32_t)launches, b->hash = k->used[i].after, b->has_hash = 1;
     }
     for (int i = 0; i < k->count; ++i) k->used[i].version = block_of(k->used[i].block)->version;
 }
@@ -183,7 +187,7 @@ static void keep_contents(struct launch_kept *k) {
         const block *b = block_of(u->block);
         if (!u->is_written || !k->knows_contents) continue;
         if (!(u->left = __real_malloc((size_t)b->bytes + 1))) k->knows_contents = 0;
-        else __real_memcpy(u->left, b->start, (size_t)b->bytes), left_bytes += b->bytes;
+        else __real_memcpy(u->left, b->start, (size_t)b->bytes), left_bytes += b->bytes, u->after = hash_of(b);
     }
 }
 
