@@ -1,8 +1,8 @@
 """CUDA's samples (NVIDIA), their programs that need the runtime alone: `python -m tools.suites.cuda_samples CHECKOUT`.
 
-All of them are right, but for one whose assertion is to fail. Those that use a library, a driver's module, a window, a
-texture or launches in a grid have no label: what cannot be watched without a GPU is to be said of them, and
-nothing else."""
+All of them are right, but for one whose assertion is to fail and one whose threads race on purpose. Those that use a
+library, a driver's module, a window, a texture or launches in a grid have no label: what cannot be watched without a
+GPU is to be said of them, and nothing else."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _BEYOND = re.compile(
     r"|\b(?:CUdevice|CUmodule|CUresult|cuInit|cuMem\w+)\b|\btex[123]D|TextureObject_t|SurfaceObject_t|cudaArray"
     r"|\basm\b|\bcudaIpc|cudaGraphConditional|cudaGraphAddMem|MemPool_t|cudaMemcpy\w*Array"
 )
-_FAILS = frozenset({"simpleAssert"})
+_DEFECTIVE = frozenset({"simpleAssert", "simpleAttributes"})  # an assertion; plain reads beside atomics
 _MAIN = re.compile(r"\bmain\s*\(")
 
 
@@ -40,7 +40,7 @@ def _cases(checkout: Path, folder: Path) -> list[Case]:
     is_beyond = folder.name.startswith("cdp") or any(_BEYOND.search(text) for text in (*texts.values(), *headers))
     flags = " ".join([f"-I{checkout / 'Common'}", "-I.", *others])
     name = f"{folder.parent.name}/{folder.name}"
-    label = None if is_beyond else folder.name in _FAILS
+    label = None if is_beyond else folder.name in _DEFECTIVE
     return [Case(name, (mains[0], "--time", "60", f"--flags={flags}"), folder, label)]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,7 +50,7 @@ def evaluate_reference(one: _Bare, reference: Callable[..., Any], after: list[An
     of_kernel = _taken_arguments(reference, names, one.name)
     values = [before[place] for place in of_kernel]
     places = [at for at, each in enumerate(values) if isinstance(each, np.ndarray) and _dtype(each) is not None]
-    inputs = [Value(names[of_kernel[at]], _known_dtype(values[at]), shape_of(values[at].shape)) for at in places]
+    inputs = _values((names[of_kernel[at]], values[at]) for at in places)
 
     def bound(*arrays: Any) -> Any:
         passed = list(values)
@@ -67,8 +67,7 @@ def evaluate_reference(one: _Bare, reference: Callable[..., Any], after: list[An
     )
     input_names = {value.name for value in inputs}
     ends = [(f"{name} afterwards" if name in input_names else name, each) for name, each in chosen]
-    outputs = tuple(Value(name, _known_dtype(each), shape_of(each.shape)) for name, each in ends)
-    instance = Instance(tuple(inputs), outputs, ())
+    instance = Instance(inputs, _values(ends), ())
     own = Reference(bound, tuple(value.name for value in inputs), {})
     traced: LazyGraph = (lambda: None) if fills else lazy_graph(own, Specialization(instance, {}))
     arrays = tuple(values[at] for at in places)
@@ -114,8 +113,10 @@ def _compared_arrays(
     """The arrays that the reference speaks of, with their names: what the kernel returned; those that the reference
     fills; those that it does not take; else the last ones."""
     names, arrays = one.names, [at for at, each in enumerate(after) if isinstance(each, np.ndarray)]
+    lists = [name for name, each in zip(names, one.before, strict=False) if isinstance(each, list)]
+    unjudged = f": no arrays within {' and '.join(lists)} are; check a kernel that takes each of them" if lists else ""
     if filled is not None:
-        return _require([(names[at], after[at]) for at in filled], one.name)
+        return _require([(names[at], after[at]) for at in filled], one.name, unjudged)
     if returned is not None:
         parts = [*map(np.asarray, returned if isinstance(returned, tuple | list) else [returned])]
         pairs = [(f"result {at}" if len(parts) > 1 else "the result", each) for at, each in enumerate(parts)]
@@ -124,7 +125,7 @@ def _compared_arrays(
         places = others if len(others) >= len(results) else arrays[-len(results) :]
         pairs = [(names[at], after[at]) for at in places[: len(results)]]
     if len(pairs) != len(results):
-        counts = f"{len(results)} results, and there are {len(pairs)} to compare"
+        counts = f"{len(results)} results, and there are {len(pairs)} to compare{unjudged}"
         raise SignatureError(f"{one.name}: its reference gives {counts}")
     for (name, array), want in zip(pairs, results, strict=True):
         if np.shape(want) != array.shape:
@@ -133,10 +134,10 @@ def _compared_arrays(
     return _require(pairs, one.name)
 
 
-def _require(pairs: list[tuple[str, Array]], kernel_name: str) -> list[tuple[str, Array]]:
+def _require(pairs: list[tuple[str, Array]], kernel_name: str, unjudged: str = "") -> list[tuple[str, Array]]:
     """SignatureError for a dtype that is not judged, or where there is nothing."""
     if not pairs:
-        nothing = "its reference returns nothing and fills nothing; let it return what is right"
+        nothing = f"its reference returns nothing and fills no array{unjudged or '; let it return what is right'}"
         raise SignatureError(f"{kernel_name}: {nothing}")
     for name, array in pairs:
         if _dtype(array) is None:
@@ -149,10 +150,10 @@ def _dtype(array: Array) -> DType | None:
     return None if dtype is DType.OTHER else dtype
 
 
-def _known_dtype(array: Array) -> DType:
-    dtype = _dtype(array)
-    assert dtype is not None, array.dtype
-    return dtype
+def _values(arrays: Iterable[tuple[str, Array]]) -> tuple[Value, ...]:
+    """The values of a graph for arrays, each of a dtype that is judged."""
+    known = ((name, _dtype(each), each.shape) for name, each in arrays)
+    return tuple(Value(name, dtype, shape_of(shape)) for name, dtype, shape in known if dtype is not None)
 
 
 def is_bare(function: Any) -> bool:

@@ -25,7 +25,7 @@ from typing import Any
 from noyau.errors import UnsupportedError
 from noyau.ops.op_files import require_file
 from noyau.sanitizer.records import WatchedRun
-from noyau.sanitizer.scripts.fakes import WATCHING, FunctionGuard
+from noyau.sanitizer.scripts.fakes import WATCHING, FunctionGuard, patch_allclose
 from noyau.sanitizer.scripts.lint import lint_script
 from noyau.sanitizer.scripts.notebooks import cells_of, remember_cells, run_cells
 from noyau.sanitizer.scripts.record import OBSERVERS, ScriptCheck, ScriptSession, SeenKernel
@@ -56,6 +56,7 @@ def hooks_of_script(session: ScriptSession, launch: Any, text: str) -> Iterator[
 
     with ExitStack() as undone:
         undone.enter_context(briefly())
+        patch_allclose(undone, partial(session.note_difference, "allclose"))
         OBSERVERS.append(judged)
         undone.callback(OBSERVERS.remove, judged)
         if find_spec("numba") is not None:

@@ -215,7 +215,7 @@ static void touch_cell(block *b, cell *c, int64_t offset, int how, int site, int
     }
     if (how != WRITE && copies_open && is_scalar && is_poison(b->start + offset, 1 << b->shift) && is_being_copied(b, offset, how, site))
         c->round |= IS_SET;
-    else if (how != WRITE && b->is_fresh && is_scalar && !(c->round & IS_SET)) {
+    else if (how != WRITE && b->is_fresh && is_scalar && !(c->round & IS_SET) && b->widest <= 1 << b->shift) {
         if (is_poison(b->start + offset, 1 << b->shift)) found("uninitialised", how, site, b, offset, 0, 0, "%s", "");
         c->round |= IS_SET; /* somebody who is not watched wrote it, or it is told already */
     }

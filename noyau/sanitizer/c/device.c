@@ -113,18 +113,36 @@ void noyau_result_holes(const char *from, int64_t bytes, int64_t unit) {
     }
 }
 
+/* Whether a grid has left integers of which each says how many elements a thread gave, of 1, 2, 3, 4 or 8 cells. */
+static int is_counted_in_parts(int64_t many) {
+    for (int64_t k = 0; k < block_count; ++k) {
+        const block *b = blocks + k;
+        if (b->kind != DEVICE || b->is_freed || !b->launch_number || b->bytes <= 8 || b->bytes % 4 || !b->cells) continue;
+        if (!(b->cells->round & IS_WRITTEN)) continue;
+        int64_t sum = 0;
+        for (int64_t at = 0; at < b->bytes && sum >= 0 && sum <= many; at += 4) {
+            int32_t value;
+            __real_memcpy(&value, b->start + at, sizeof value);
+            sum = value < 0 ? -1 : sum + value;
+        }
+        for (int64_t cells = 1; cells <= 8; cells += cells == 4 ? 4 : 1)
+            if (sum > 0 && sum * cells == many) return 1;
+    }
+    return 0;
+}
+
 /* What the host copies from the device, and nobody has written. */
 static void find_holes(const char *from, int64_t bytes, int site) {
     const block *b = block_at(from);
     if (!b || b->kind != DEVICE || !b->is_fresh || b->is_freed || from + bytes > b->start + b->bytes) return;
     const int64_t unit = unit_of(b);
-    int64_t missed = 0, first = 0, last = 0;
+    int64_t missed = 0, first = 0, last = 0, set = 0;
     for (int64_t at = (from - b->start) / unit * unit; at + unit <= from - b->start + bytes; at += unit) {
         const int hole = is_hole(b, at, unit, IS_SET);
-        if (!hole) last = at;
+        if (!hole) last = at, ++set;
         else if (!missed++) first = at;
     }
-    if (!missed || (first && last < first && is_counted(first / unit))) return;
+    if (!missed || (first && last < first && is_counted(first / unit)) || is_counted_in_parts(set)) return;
     launch_now = b->launch_number - 1;
     found("unwritten", READ, site, b, first, 0, READ, "%s", "copied");
     launch_now = -1;
@@ -147,7 +165,8 @@ void noyau_device_copy(void *to, const void *from, int64_t bytes, const void *pc
    once it has waited. */
 static void leave_copy(const void *at, int64_t bytes, int how, int site) {
     const block *b = block_at(at);
-    if (bytes <= 0 || mode != SERIAL || !b || b->kind != HEAP || !b->is_mapped || !b->cells) return;
+    if (bytes <= 0 || mode != SERIAL || !b || b->kind != HEAP || !b->is_mapped) return;
+    if (!b->cells) make_cells((block *)b, 2);
     const int64_t first = ((const char *)at - b->start) >> b->shift, last = ((const char *)at - b->start + bytes - 1) >> b->shift;
     now_round += 1 << 2;
     for (int64_t i = first; i <= last; ++i) {

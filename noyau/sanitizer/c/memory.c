@@ -108,6 +108,18 @@ static block *among(block *list, int64_t count, const char *at) {
     return low ? list + low - 1 : 0;
 }
 
+/* The block of the arena that an address lies in or behind: mostly the one that was met last in its page. */
+enum { PAGES_KEPT = 1 << 10, LARGE_BYTES = 1 << 20 };
+static block *block_around(const char *at) {
+    static int32_t met[PAGES_KEPT];
+    int32_t *last = met + ((uintptr_t)at >> 12) % PAGES_KEPT;
+    block *b = *last < block_count ? blocks + *last : 0;
+    if (b && at >= b->start && at < b->start + b->bytes) return b;
+    b = among(blocks, block_count, at);
+    if (b) *last = (int32_t)(b - blocks);
+    return b;
+}
+
 static void make_cells(block *b, int shift) {
     while (shift && ((uintptr_t)b->start & (((uintptr_t)1 << shift) - 1))) --shift;
     const size_t count = (size_t)(b->bytes >> shift) + 2;
@@ -134,11 +146,48 @@ static uint32_t versions = 1u << 31; /* of writes that are of no launch */
 static int launches;         /* of grids, so far */
 static int64_t widest_cells; /* of the largest array that this launch has touched */
 
+/* What a block that is not watched has written last: bytes that look like those of memory that nobody wrote are marked. */
+static const char *left_out_at;
+static int64_t left_out_bytes;
+static void mark_left_out(void) {
+    const char *at = left_out_at, *end = at + left_out_bytes;
+    block *b = at >= arena && at < arena_end ? block_around(at) : 0;
+    left_out_bytes = 0;
+    if (b && b->kind != SHARED && b->widest < end - at) b->widest = end - at;
+    if (!b || !b->is_fresh || b->is_freed || b->kind == SHARED || end > b->start + b->bytes || !memchr(at, POISON, (size_t)(end - at)))
+        return;
+    if (!b->cells && b->kind == HEAP && (end - at > 8 || !is_poison(at, (int)(end - at)))) return; /* read as wide as it is written */
+    const int64_t unit = b->kind == HEAP ? end - at : b->unit;
+    if (!b->cells) make_cells(b, unit == 8 ? 3 : unit == 4 ? 2 : unit == 2 ? 1 : 0);
+    while (b->shift && (((end - at) | (at - b->start)) & ((1 << b->shift) - 1))) make_cells(b, b->shift - 1);
+    for (int64_t i = (at - b->start) >> b->shift; b->start + (i << b->shift) < end; ++i)
+        if (is_poison(b->start + (i << b->shift), 1 << b->shift)) b->cells[i].round |= IS_SET | IS_WRITTEN;
+}
+static inline void settle_left_out(void) {
+    if (left_out_bytes) mark_left_out();
+}
+static void leave_out(const char *at, int64_t bytes) { settle_left_out(), left_out_at = at, left_out_bytes = bytes; }
+
+/* A large array of the host that nothing runs beside has no cells yet, which take more than it does: that is needed of a
+   write whose bytes look like those of memory that nobody wrote, and of a read that finds such bytes. */
+static int needs_no_cells(block *b, int64_t offset, int64_t bytes, int how, int is_scalar) {
+    if (b->cells || mode != SERIAL || b->kind != HEAP || b->is_mapped || b->bytes < LARGE_BYTES) return 0;
+    if (is_in_work || is_mapping || now->lanes.iteration) return 0;
+    const char *at = b->start + offset;
+    if (how != READ) {
+        if (bytes > b->widest) b->widest = bytes;
+        leave_out(at, bytes);
+        return 1;
+    }
+    return !b->is_fresh || !is_scalar || bytes < b->widest || !is_poison(at, (int)bytes);
+}
+
 static void touch_block(block *b, int64_t offset, int64_t bytes, int how, int site, int is_scalar) {
-    if (mode != GRID && how != READ) b->version = ++versions;
+    if (mode != GRID && how != READ) b->version = b->host_version = ++versions;
+    if (needs_no_cells(b, offset, bytes, how, is_scalar)) return;
     const int log = bytes >= 8 ? 3 : bytes >= 4 ? 2 : bytes >= 2 ? 1 : 0;
     if (!b->cells) {
-        const int unit = b->unit == 8 ? 3 : b->unit == 4 ? 2 : b->unit == 2 ? 1 : b->unit == 1 ? 0 : log;
+        const int unit = b->unit == 8 ? 3 : b->unit == 4 ? 2 : b->unit == 2 ? 1 : b->unit == 1 && b->bytes < LARGE_BYTES ? 0 : log;
         make_cells(b, unit);
     }
     if (now->lanes.iteration) touch_lane(b, offset, how, site);
@@ -189,19 +238,16 @@ static void yield_turn(void);
 
 static void touch_watched(const char *at, int64_t bytes, int how, int site, int is_scalar) {
     block *stack;
-    settle_pending();
+    settle_pending(), settle_left_out();
     if (mode == THREADS && ++now->turn > TURN) yield_turn();
     accesses += 1, access_at = at, access_bytes = bytes;
     if (!(accesses & ((1 << 16) - 1))) require_memory(), end_if_full();
     if (at >= arena && at < arena_end) {
-        static int64_t last;
-        block *b = last < block_count ? blocks + last : 0;
-        if (!b || at < b->start || at >= b->start + b->bytes) b = among(blocks, block_count, at);
+        block *b = block_around(at);
         if (!b || at + bytes > b->start + b->bytes || b->is_freed) {
             touch_outside(at, bytes, how, site);
             return;
         }
-        last = b - blocks;
         if (mode == GRID && b->kind == HEAP && !b->is_mapped)
             found("crash", how, site, b, at - b->start, 0, 0, "%s", "the grid touches memory of the host");
         if (b->is_of_device && mode == SERIAL)
@@ -229,28 +275,12 @@ static void touch_watched(const char *at, int64_t bytes, int how, int site, int 
     }
 }
 
-/* What a block that is not watched has written last: bytes that look like those of memory that nobody wrote are marked. */
-static const char *left_out_at;
-static int64_t left_out_bytes;
-static void mark_left_out(void) {
-    const char *at = left_out_at, *end = at + left_out_bytes;
-    block *b = at >= arena && at < arena_end ? among(blocks, block_count, at) : 0;
-    left_out_bytes = 0;
-    if (!b || !b->is_fresh || b->is_freed || b->kind == SHARED || end > b->start + b->bytes || !memchr(at, POISON, (size_t)(end - at)))
-        return;
-    if (!b->cells) make_cells(b, b->unit == 8 ? 3 : b->unit == 4 ? 2 : b->unit == 2 ? 1 : 0);
-    for (int64_t i = (at - b->start) >> b->shift; b->start + (i << b->shift) < end; ++i)
-        if (is_poison(b->start + (i << b->shift), 1 << b->shift)) b->cells[i].round |= IS_SET | IS_WRITTEN;
-}
-static inline void settle_left_out(void) {
-    if (left_out_bytes) mark_left_out();
-}
-
 static inline void touch(const void *at, int64_t bytes, int how, int site, int is_scalar) {
     last_site = site, has_accessed[site] = 1, now->touched = 1;
+    if (is_left_out && how == READ && !is_tracking) return;
     if (is_tracking || (mode == GRID && how != READ)) use_address(at, how);
     if (!is_left_out) touch_watched(at, bytes, how, site, is_scalar);
-    else if (how != READ) settle_left_out(), left_out_at = at, left_out_bytes = bytes;
+    else if (how != READ) leave_out(at, bytes);
 }
 
 /* Where the body of a construct begins: a variable that is private to it holds nothing, unless an iteration before has

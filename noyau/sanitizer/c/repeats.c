@@ -1,19 +1,28 @@
 /* Launches that do again what one before did: programs that time a kernel launch it a hundred times on the same memory.
    One whose kernel, arguments and shape are those of the last of its like is not run again where nobody has written since
    to the memory that it uses, it reads no memory that it writes, and nothing but memory tells what it does: what it would
-   write is there. */
+   write is there. Where other grids alone have written since, as where several kernels are launched in turn, or it reads
+   what it writes, its memory is compared with what it held then, and gets what the launch left there. */
 
-enum { MOST_ARGUMENT_BYTES = 256, MOST_USED = 16 };
+enum { MOST_ARGUMENT_BYTES = 256, MOST_USED = 16, FEW_BYTES = 1 << 16, MOST_LEFT_BYTES = 1 << 30 };
+typedef struct {
+    int32_t block, is_written;
+    uint32_t version, host_version;
+    uint64_t before, after; /* hashes of its contents when the launch began and when it ended */
+    char *left;             /* its contents when it ended */
+} memory_used;
 struct launch_kept {
-    int64_t shared, bytes;
+    int64_t shared, bytes, cost_ns;
     char argument[MOST_ARGUMENT_BYTES];
     uint32_t first, last; /* its rounds */
     int count;            /* of the memories that it uses; -1 where it is to be run again */
-    struct {
-        int32_t block;
-        uint32_t version;
-    } used[MOST_USED];
+    int is_in_place, knows_contents;
+    memory_used used[MOST_USED];
 };
+static int64_t left_bytes; /* of all launches */
+static int hashed_count;   /* of memories that the launch before this one used, hashed as this one began */
+static memory_used hashed[MOST_USED];
+static int64_t begun_ns;
 static struct launch_kept kept[MOST_LAUNCHES]; /* by the number of those that are alike */
 static struct launch_kept *tracked;            /* that of the launch that runs */
 
@@ -25,25 +34,23 @@ static void use_memory(block *b, int how) {
     if (b->kind == SHARED) return;
     if (how != READ) b->version = (uint32_t)launches;
     if (!is_tracking) return;
-    if (how == ATOMIC || (b->kind != DEVICE && b->kind != GLOBAL)) end_tracking();
+    if (b->kind != DEVICE && b->kind != GLOBAL) end_tracking();
     if (b->read_in != launches && b->written_in != launches) {
         if (tracked->count == MOST_USED) end_tracking();
-        else tracked->used[tracked->count++].block = number_of(b);
+        else tracked->used[tracked->count++] = (memory_used){.block = number_of(b)};
     }
-    if (how == READ) b->read_in = launches;
-    else b->written_in = launches;
-    if (b->read_in == b->written_in) end_tracking();
+    if (how != WRITE) b->read_in = launches;
+    if (how != READ) b->written_in = launches;
+    if (b->read_in == b->written_in) tracked->is_in_place = 1;
 }
 
 static void use_address(const char *at, int how) {
-    static int64_t last;
-    block *b = last < block_count ? blocks + last : 0;
     if (at >= arena && at < arena_end) {
-        if (!b || at < b->start || at >= b->start + b->bytes) b = among(blocks, block_count, at);
+        block *b = block_around(at);
         if (!b || at >= b->start + b->bytes) end_tracking();
-        else last = b - blocks, use_memory(b, how);
+        else use_memory(b, how);
     } else if (at >= data_start && at < data_end) {
-        b = among(globals, global_count, at);
+        block *b = among(globals, global_count, at);
         if (b && at < b->start + b->bytes) use_memory(b, how);
         else end_tracking();
     }
@@ -61,35 +68,138 @@ static int is_last_work(uint32_t round) {
     return was != 0;
 }
 
-static int is_again(const struct launch_kept *k, int64_t shared, const void *argument, int64_t bytes) {
-    if (k->count < 0 || !k->bytes || k->bytes != bytes || k->shared != shared || memcmp(k->argument, argument, (size_t)bytes))
-        return 0;
+static int is_alike(const struct launch_kept *k, int64_t shared, const void *argument, int64_t bytes) {
+    return k->count >= 0 && k->bytes && k->bytes == bytes && k->shared == shared && !memcmp(k->argument, argument, (size_t)bytes);
+}
+
+/* Whether nobody has written since, so that what it would write is there. */
+static int is_again(const struct launch_kept *k) {
     for (int i = 0; i < k->count; ++i) {
         const block *b = block_of(k->used[i].block);
         if (!b || b->is_freed || b->version != k->used[i].version) return 0;
     }
-    return is_last_work(k->first);
+    return !k->is_in_place && is_last_work(k->first);
+
+}
+
+/* A hash of a memory: four lanes of words, each step of which can be undone, so that no single change is lost. */
+static uint64_t hash_of(const block *kept) {
+    block *b = (block *)kept;
+    if (b->has_hash && b->hash_version == b->version) return b->hash;
+    const uint64_t odd = 0x9E3779B97F4A7C15u;
+    uint64_t lane[4] = {1, 2, 3, 4}, word[4];
+    int64_t at = 0;
+    for (; at + (int64_t)sizeof word <= b->bytes; at += sizeof word) {
+        __real_memcpy(word, b->start + at, sizeof word);
+        for (int i = 0; i < 4; ++i) lane[i] = (lane[i] ^ word[i]) * odd, lane[i] ^= lane[i] >> 29;
+    }
+    for (; at < b->bytes; ++at) lane[0] = (lane[0] ^ (unsigned char)b->start[at]) * odd, lane[0] ^= lane[0] >> 29;
+    b->hash = ((lane[0] * odd + lane[1]) * odd + lane[2]) * odd + lane[3];
+    b->hash_version = b->version, b->has_hash = 1;
+    return b->hash;
+}
+
+/* Whether grids alone have written since, and its memories hold what they held when it began. */
+static int holds_again(const struct launch_kept *k) {
+    if (!k->knows_contents || !is_last_work(k->first)) return 0;
+    for (int i = 0; i < k->count; ++i) {
+        const block *b = block_of(k->used[i].block);
+        if (!b || b->is_freed || b->host_version != k->used[i].host_version) return 0;
+    }
+    for (int i = 0; i < k->count; ++i)
+        if (hash_of(block_of(k->used[i].block)) != k->used[i].before) return 0;
+    return 1;
+}
+
+/* The memories get what the launch left there. */
+static void leave_again(struct launch_kept *k) {
+    for (int i = 0; i < k->count; ++i) {
+        block *b = (block *)block_of(k->used[i].block);
+        if (!k->used[i].is_written) continue;
+        __real_memcpy(b->start, k->used[i].left, (size_t)b->bytes);
+        b->version = b->hash_version = (uint32_t)launches, b->hash = k->used[i].after, b->has_hash = 1;
+    }
+    for (int i = 0; i < k->count; ++i) k->used[i].version = block_of(k->used[i].block)->version;
+}
+
+static void drop_left(struct launch_kept *k) {
+    for (int i = 0; i < k->count; ++i) {
+        if (!k->used[i].left) continue;
+        left_bytes -= block_of(k->used[i].block)->bytes, __real_free(k->used[i].left);
+        k->used[i].left = 0;
+    }
+    k->knows_contents = 0;
+}
+
+static int64_t clock_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1000000000ll + t.tv_nsec;
+}
+
+/* What the memories of the last launch hold is kept where to look at them costs less than to run it, at a byte a ns. */
+static void hash_memories(const struct launch_kept *k) {
+    int64_t bytes = 0;
+    for (int i = 0; i < k->count; ++i) bytes += block_of(k->used[i].block)->bytes;
+    hashed_count = bytes < FEW_BYTES + k->cost_ns ? k->count : 0;
+    for (int i = 0; i < hashed_count; ++i) {
+        const block *b = block_of(k->used[i].block);
+        hashed[i] = (memory_used){.block = k->used[i].block, .before = b->is_freed ? 0 : hash_of(b)};
+    }
 }
 
 /* Whether a launch need not run; else what it uses is kept. */
 static int begin_tracking(int64_t shared, const void *argument, int64_t bytes) {
     if (launch_now < 0 || is_mapping || is_cooperative || bytes > MOST_ARGUMENT_BYTES || !bytes) return 0;
-    tracked = kept + launch_now;
-    if (is_again(tracked, shared, argument, bytes)) {
-        await_grid(tracked->first, tracked->last);
-        return 1;
+    tracked = kept + launch_now, hashed_count = 0;
+    if (is_alike(tracked, shared, argument, bytes)) {
+        const int is_there = is_again(tracked), is_held = !is_there && holds_again(tracked);
+        if (is_held) leave_again(tracked);
+        if (is_there || is_held) {
+            await_grid(tracked->first, tracked->last);
+            return 1;
+        }
+        hash_memories(tracked);
     }
+    drop_left(tracked);
     *tracked = (struct launch_kept){.shared = shared, .bytes = bytes, .first = now_round};
     __real_memcpy(tracked->argument, argument, (size_t)bytes);
-    is_tracking = 1;
+    is_tracking = 1, begun_ns = clock_ns();
     return 0;
+}
+
+/* What a launch began with and leaves, where all of its memories were hashed as it began. */
+static void keep_contents(struct launch_kept *k) {
+    int64_t bytes = 0;
+    for (int i = 0; i < k->count; ++i) {
+        memory_used *u = k->used + i;
+        const block *b = block_of(u->block);
+        int at = 0;
+        while (at < hashed_count && hashed[at].block != u->block) ++at;
+        if (at == hashed_count) return;
+        u->before = hashed[at].before, u->is_written = b->written_in == launches;
+        bytes += u->is_written ? b->bytes : 0;
+    }
+    if (left_bytes + bytes > MOST_LEFT_BYTES) return;
+    k->knows_contents = 1;
+    for (int i = 0; i < k->count; ++i) {
+        memory_used *u = k->used + i;
+        const block *b = block_of(u->block);
+        if (!u->is_written || !k->knows_contents) continue;
+        if (!(u->left = __real_malloc((size_t)b->bytes + 1))) k->knows_contents = 0;
+        else __real_memcpy(u->left, b->start, (size_t)b->bytes), left_bytes += b->bytes, u->after = hash_of(b);
+    }
 }
 
 static void keep_launch(void) {
     if (!tracked) return;
-    tracked->last = now_round;
+    tracked->last = now_round, tracked->cost_ns = clock_ns() - begun_ns;
     if (!is_tracking || any_fence || is_grid_over) tracked->count = -1;
-    for (int i = 0; i < tracked->count; ++i) tracked->used[i].version = block_of(tracked->used[i].block)->version;
+    for (int i = 0; i < tracked->count; ++i) {
+        const block *b = block_of(tracked->used[i].block);
+        tracked->used[i].version = b->version, tracked->used[i].host_version = b->host_version;
+    }
+    if (tracked->count > 0 && hashed_count) keep_contents(tracked);
     tracked = 0, is_tracking = 0;
 }
 

@@ -62,7 +62,11 @@ typedef struct {
     int32_t site;     /* where it was allocated */
     int32_t launch, launch_number; /* the last one that touched it; that of its like, from 1 */
     int32_t read_in, written_in;   /* the last launch of which that is kept */
-    uint32_t version;              /* another one after each write */
+    uint32_t version, host_version; /* another one after each write; after each that is of no grid */
+    uint32_t hash_version;          /* the one of which `hash` is, where it has one */
+    int32_t has_hash;
+    uint64_t hash;                  /* of its contents */
+    int64_t widest;   /* the most bytes that were written at once by who is not watched */
     int64_t low;      /* of a stack: the lowest byte that was touched since it was cleared, from its start */
     char name[80];
 } block;

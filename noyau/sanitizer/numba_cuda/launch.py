@@ -200,8 +200,8 @@ def _value(argument: WatchedArgument, run: SimulatedLaunch) -> Any:
         return ArrayRecord(_value(replace(argument, value=np.frombuffer(memoryview(memory), value.dtype)), run), 0)
     if not isinstance(value, np.ndarray):
         return value
-    is_set, is_there = argument.is_set, id(root_of(value)) in run.recorder.roots
-    array = run.recorder.part_of_root(value, argument.name, is_set=is_set is True)
+    is_set, is_there = value.dtype.names is not None or argument.is_set, id(root_of(value)) in run.recorder.roots
+    array = run.recorder.part_of_root(value, argument.name, is_set=is_set is True)  # fields may be left out
     if isinstance(is_set, np.ndarray) and is_set.any() and not is_there:  # such cells are written before the launch
         whole = run.recorder.roots[id(root_of(value))]
         run.recorder.region(serial=True)

@@ -1,12 +1,21 @@
-"""Stand-ins while a script runs: how one is put into its place, and whether the script put something else there."""
+"""Stand-ins while a script runs: how one is put into its place, what a script put there, comparisons that say no."""
 
 from __future__ import annotations
 
+import ast
+import linecache
 import sys
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 from typing import Any
 
+import numpy as np
+
+from noyau.errors import FindingKind
+from noyau.sanitizer.lint.diagnostics import HOST, Diagnostic, dotted_name, warnings_of
+from noyau.verify.findings import Finding
+
+_SHOWING = frozenset({"print", "debug", "info", "warning", "error"})
 _MISSING = object()
 _STAND_INS: dict[tuple[Any, str], Any] = {}
 WATCHING = ("noyau", "numpy")
@@ -46,3 +55,45 @@ class FunctionGuard:
 
 def _is_of(name: str, packages: Sequence[str]) -> bool:
     return any(name == each or name.startswith(f"{each}.") for each in packages)
+
+
+def patch_allclose(undone: ExitStack, tell: Callable[[str], None]) -> None:
+    """Have np.allclose `tell` FILE:LINE of its call where it says no, until `undone` ends."""
+    holder = sys.modules[np.allclose.__wrapped__.__globals__["__name__"]]  # type: ignore[attr-defined]
+    plain = holder.isclose
+
+    def isclose(*args: Any, **named: Any) -> Any:
+        cells, caller, at = plain(*args, **named), sys._getframe(1), sys._getframe(2)
+        if caller.f_code.co_name == "allclose" and not np.all(cells):
+            tell(f"{at.f_code.co_filename}:{at.f_lineno}")
+        return cells
+
+    patch(undone, holder, "isclose", isclose)  # np.allclose itself stays, for Numba knows it
+
+
+def shown_difference(name: str, place: str, script: str) -> list[Finding]:
+    """A warning where a comparison that said no, at FILE:LINE, is shown by its script and does nothing else: a loop
+    that goes on until two arrays agree, and an assertion, know what to do."""
+    file, _, line = place.rpartition(":")
+    with suppress(SyntaxError, ValueError, RecursionError):
+        if _is_shown(int(line), ast.parse("".join(linecache.getlines(file)), file)):
+            message, mend = f"{name} says no here, and the script only shows it", "look at where the arrays differ"
+            remark = Diagnostic(FindingKind.WRONG_VALUE, file, int(line), message, mend)
+            return warnings_of([remark], script, "script", HOST)
+    return []
+
+
+def _is_shown(line: int, tree: ast.Module) -> bool:
+    """Whether the statement on a line shows what is in it: by a call of print or a log, a branch of such, or a name."""
+    nodes = [each for each in ast.walk(tree) if isinstance(each, ast.stmt)]  # the inner ones last
+    match [each for each in nodes if each.lineno <= line <= (each.end_lineno or 0)][-1:]:
+        case [ast.Expr(value=ast.Call(func=function))]:
+            return dotted_name(function).rpartition(".")[2] in _SHOWING
+        case [ast.If(body=body, orelse=orelse)]:
+            return all(_is_shown(each.lineno, tree) for each in (*body, *orelse))
+        case [ast.Assign(targets=[ast.Name(id=name)])]:
+            names = (each for each in ast.walk(tree) if isinstance(each, ast.Name) and each.id == name)
+            uses = [each.lineno for each in names if isinstance(each.ctx, ast.Load)]
+            return bool(uses) and all(_is_shown(each, tree) for each in uses)
+        case _:
+            return False

@@ -116,8 +116,7 @@ class _CudaHooks:
         """An array of a device that holds nothing yet."""
         array = plain(*args, **options)
         root = root_of(in_numpy(array))
-        if root.dtype.names is None:
-            self.fresh[id(root)] = FreshArray(root, np.zeros(root.shape, bool))
+        self.fresh[id(root)] = FreshArray(root, np.zeros(root.shape, bool))
         return array
 
     def note_work(

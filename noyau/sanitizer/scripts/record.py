@@ -14,6 +14,7 @@ from noyau.errors import CheckError, FindingKind
 from noyau.kernels.user_kernel import python_function
 from noyau.sanitizer.access_map import AccessMap, TracingShadow
 from noyau.sanitizer.records import WatchedRun, digest
+from noyau.sanitizer.scripts.fakes import shown_difference
 from noyau.text import count_text, few, several
 from noyau.verify.checks import LIMITS, SCHEMA_VERSION, KernelCheck
 from noyau.verify.findings import Finding
@@ -189,6 +190,11 @@ class ScriptSession:
             self.kernels[name, place] = replace(kernel, findings=(*kernel.findings, finding))
             if self.keep is not None:
                 self.keep()
+
+    def note_difference(self, name: str, place: str) -> None:
+        """A comparison of arrays has said no at a place; after a launch that could not run it says nothing."""
+        if self.kernels and not self.is_partial:
+            self.advice |= {each.id: each for each in shown_difference(name, place, self.script)}
 
     def finish(self, fault: str = "", unseen: str = "") -> ScriptCheck:
         """The record; `unseen`: why what was seen does not count."""

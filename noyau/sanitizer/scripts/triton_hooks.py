@@ -117,8 +117,7 @@ class _TritonHooks:
         session, name, place = self.session, python_function(function).__name__, place_of(function)
         names = list(inspect.signature(python_function(function)).parameters)
         own = {each: value for each, value in named.items() if each in names}
-        arguments = [*names[: len(args)], *own], [*args, *own.values()]
-        size = describe_shapes(*arguments)
+        size = describe_shapes([*names[: len(args)], *own], [*args, *own.values()])
         remarks = lint_launch(function, args, own, grid, session.script, size)
         session.advice |= {each.id: each for each in remarks if each.id not in session.advice}
         dtypes = {each.dtype for each in _tensors((*args, *own.values()))}
@@ -135,7 +134,8 @@ class _TritonHooks:
             for each in fresh.values():
                 each.is_set[...] = True  # nobody knows what it would have written
             error = fault if isinstance(fault, NoyauError) else error_of(name, fault)
-            session.add(name, LANGUAGE, place, size, None, str(error))
+            seen = vars(fault).get("launch")  # until then
+            session.add(name, LANGUAGE, place, size, seen and seen.report_run(session.script, name, size), str(error))
             if not isinstance(error, UnsupportedError):
                 raise
             session.is_partial = True  # the script goes on without what it would have written
@@ -223,6 +223,8 @@ class _TritonHooks:
         """At each call of torch: what it made empty, and what it read that nobody wrote."""
         name = getattr(function, "__name__", "")
         self.look_at_order(name, args, named, result)
+        if name in ("allclose", "equal") and result is False:
+            self.session.note_difference(name, calling_place(_FOLDERS))
         if name == "data_ptr" and is_marked(args[0]):
             whole = args[0]._base if args[0]._is_view() else args[0]
             self.pointed[id(whole)] = whole

@@ -167,32 +167,32 @@ def launch_watched(
     arguments in a place with room around it; what it left there is copied back. `fresh`: memory that began empty, by
     the address of its storage; it is told what was written; `behind`: tensors whose addresses may lie in an argument.
 
-    Whatever the kernel raises comes through, once what it wrote is copied back. Of a launch of more than MOST accesses
-    a part of the programs is watched, which the notes tell."""
-    names = list(python_function(function).__code__.co_varnames)
-    arguments = [*zip(names, args, strict=False), *named.items()]
+    Whatever the kernel raises comes through, once what it wrote is copied back, with what was seen until then as its
+    `launch`. Of a launch of more than MOST accesses a part of the programs is watched, which the notes tell."""
+    arguments = [*zip(python_function(function).__code__.co_varnames, args, strict=False), *named.items()]
     with torch._C.DisableTorchFunction(), torch.no_grad():
-        tensors = [pair for name, each in arguments for pair in _tensors(name, each)]
-        spans = _spans(tensors, fresh or {}, behind)
+        spans = _spans([pair for name, each in arguments for pair in _tensors(name, each)], fresh or {}, behind)
         extents = MemoryExtents(shadow or Shadow())
         for span in spans:
             _add(span, extents)
         extents.shadow.region()
-        moved = [_move_argument(each, spans) for each in args]
-        others = {name: _move_argument(each, spans) for name, each in named.items()}
+        moved = {name: _move_argument(each, spans) for name, each in named.items()}
+        run = partial(run, *(_move_argument(each, spans) for each in args), **moved)
     is_whole, uses_unset = False, True
     with interpreter_hooks(extents, _most(spans), goes_on=True) as hooks:
         try:
-            run(*moved, **others)
+            run()
             is_whole = not hooks.sample.is_partial
             if is_whole and any(each.kind is FindingKind.UNINITIALISED for each in extents.shadow.observations()):
-                uses_unset = any(_depends(partial(run, *moved, **others), spans, hooks, byte) for byte in _FILLS)
+                uses_unset = any(_depends(run, spans, hooks, byte) for byte in _FILLS)
+        except Exception as fault:
+            vars(fault)["launch"] = TritonLaunch(hooks)
+            raise
         finally:
             for span in spans:
                 span.own[...] = span.room
                 _remember(span, hooks, is_whole=is_whole)
-    unpacked = {span.memory: _strides_text(span) for span in spans if not span.tensor.is_contiguous()}
-    return TritonLaunch(hooks, unpacked, uses_unset)
+    return TritonLaunch(hooks, {s.memory: _strides_text(s) for s in spans if not s.tensor.is_contiguous()}, uses_unset)
 
 
 def _most(spans: Sequence[TensorSpan]) -> int:

@@ -49,7 +49,7 @@ def test_a_reference_that_fills_says_what_every_array_holds():
         (lambda a, b, c, d: a, SignatureError, "kernel: its reference takes a, b, c, d, and the kernel x, out, n"),
         (lambda x: (x, x, x), SignatureError, "kernel: its reference gives 3 results, and there are 2 to compare"),
         (lambda x: x[:2], SignatureError, r"gives a result of shape \[2\], and out is \[4\]"),
-        (lambda n: None, SignatureError, "returns nothing and fills nothing; let it return what is right"),
+        (lambda n: None, SignatureError, "returns nothing and fills no array; let it return what is right"),
         (lambda x: x @ np.ones(5), InputError, "does not take these arguments: it fails with ValueError"),
     ],
 )
@@ -62,3 +62,10 @@ def test_a_dtype_of_which_no_values_are_judged():
     odd = np.zeros(4, complex)
     with pytest.raises(SignatureError, match="kernel: out is complex128, of which no values are judged"):
         judged(lambda x: x, after=(X, odd, 4), before=(X, odd, 4))
+
+
+@pytest.mark.parametrize("reference", [lambda x, out, n: None, lambda x: [2 * each for each in x]])
+def test_arrays_within_a_list_are_not_compared_and_it_is_said(reference):
+    before = [X, X], ["a"], 4
+    with pytest.raises(SignatureError, match=": no arrays within x and out are; check a"):
+        judged(reference, after=before, before=before)

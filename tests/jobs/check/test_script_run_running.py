@@ -304,3 +304,20 @@ def test_a_script_ends_with_the_check_that_is_killed(tmp_path):
         assert check.stdout.readline() == "here\n"
         check.kill()
         assert check.stdout.read() == ""  # nobody holds it any more
+
+
+def test_a_difference_that_is_only_printed_is_a_warning(tmp_path, capfd):
+    path = tmp_path / "shown.py"
+    text = SCRIPT.partition("    @cuda.jit(")[0]
+    calls = """
+    x = np.arange(4.0)
+    print(np.allclose(x, 2 * x))
+    if total(x) < 100:
+        print(np.allclose(x, 2 * x))
+    """
+    path.write_text(textwrap.dedent(text + calls))
+    check = check_script(path)
+    assert capfd.readouterr().out == "False\nFalse\n"
+    (warning,) = check.advice  # of what comes behind a kernel
+    assert (warning.kind, warning.severity, check.ok) == ("wrong-value", "warning", True)
+    assert path.read_text().splitlines()[int(warning.place.rpartition(":")[2]) - 1].startswith("    print(")

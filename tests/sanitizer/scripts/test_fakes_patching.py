@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+import linecache
 from contextlib import ExitStack
 
-from noyau.sanitizer.scripts.fakes import WATCHING, FunctionGuard, patch
+import numpy as np
+import pytest
+
+from noyau.sanitizer.scripts.fakes import WATCHING, FunctionGuard, patch, patch_allclose, shown_difference
 
 
 def test_what_was_there_comes_back_and_what_was_not_goes():
@@ -43,3 +47,45 @@ def test_a_stand_in_that_is_replaced_is_another_one():
         Library.launch = 3
         assert FunctionGuard().look() == "Library.launch"
     assert FunctionGuard().look() == ""
+
+
+def test_comparisons_that_say_no_tell_it():
+    told: list[str] = []
+    before = np.allclose
+    with ExitStack() as undone:
+        patch_allclose(undone, told.append)
+        assert np.allclose is before  # which Numba knows
+        assert np.allclose([1, 2], [1, 2])
+        assert not np.allclose([1, 2], b=[1, 3])
+        assert np.isclose([1], [2]).tolist() == [False]
+    assert not np.allclose([1], [2])
+    (place,) = told
+    file, _, line = place.rpartition(":")
+    assert "b=[1, 3]" in linecache.getline(file, int(line))
+
+
+@pytest.mark.parametrize(
+    ("text", "is_told"),
+    [
+        ("print('same:', np.allclose(a, b))", True),
+        ("print(f'{torch.allclose(a, b)}')", True),
+        ("same = allclose(a, b)\nprint(same)", True),
+        ("if np.allclose(a, b):\n    print('yes')\nelse:\n    print('no')", True),
+        ("same = np.allclose(a, b)\nif not same:\n    print('no')", True),
+        ("logger.info('same %s', np.allclose(\n    a, b))", True),
+        ("assert np.allclose(a, b)", False),
+        ("assert not np.allclose(a, b)", False),
+        ("while not np.allclose(a, b):\n    print('again')", False),
+        ("if not np.allclose(a, b):\n    raise SystemExit(1)", False),
+        ("same = np.allclose(a, b)\nprint(same)\nsys.exit(not same)", False),
+        ("def same(a, b):\n    return np.allclose(a, b)\nprint(same(1, 2))", False),
+        ("print('same:', np.allclose(a, b))  # noyau: allow(wrong-value) it is shown that they differ", False),
+        ("print(", False),
+    ],
+)
+def test_a_difference_is_told_where_it_is_shown_alone(tmp_path, text, is_told):
+    path = tmp_path / "script.py"
+    path.write_text(text + "\n")
+    line = 1 + next((at for at, each in enumerate(text.splitlines()) if "close(" in each), 0)
+    found = shown_difference("allclose", f"{path}:{line}", "script.py")
+    assert [(each.kind, each.severity) for each in found] == [("wrong-value", "warning")] * is_told

@@ -408,3 +408,38 @@ def test_functions_of_numbers_by_the_decorator_of_numba_cuda():
 
     _, notes = kernels_of(script)
     assert any(note.startswith("add (line ") for note in notes)
+
+
+POINT = np.dtype([("x", np.float32), ("flag", np.int8), ("at", np.float64, (2,))], align=True)
+
+
+@pytest.mark.parametrize(("rest", "kinds"), [(0, []), (3, ["unwritten"])])
+def test_records_that_no_thread_wrote_are_found_and_fields_may_be_left_out(rest, kinds):
+    @cuda.jit
+    def points(out, rest):
+        i = cuda.grid(1)
+        if i < out.size - rest:
+            out[i].x = i
+            out[i].at[1] = 2 * i
+            if i % 2 == 0:
+                out[i].flag = 1
+
+    @cuda.jit
+    def copied(out, other):
+        i = cuda.grid(1)
+        if i < out.size:
+            other[i] = out[i]
+
+    session = ScriptSession("script.py")
+    with install_hooks(session):
+        out, other = cuda.device_array(40, POINT), cuda.device_array(40, POINT)
+        points[2, 32](out, rest)
+        copied[2, 32](out, other)
+        assert other.copy_to_host()["x"][5] == 5
+        assert out.copy_to_host()["at"][5, 1] == 10
+    check = session.finish()
+    assert [each.kind for each in check.findings] == kinds
+    assert all(
+        "3 of 40 cells that are copied to the host were never written, [37] first" in each.message
+        for each in check.findings
+    )

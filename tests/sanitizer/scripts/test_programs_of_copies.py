@@ -344,3 +344,55 @@ def test_a_copy_that_a_barrier_tells_of_goes_on_until_somebody_has_waited(tmp_pa
     (sums, alone) = checked(tmp_path, TOLD.replace("WAIT", wait).replace("AT", cell)).kernels
     assert {each.kind for each in sums.findings} == {"uninitialised"} and not alone.findings
     assert all("may still go on" in each.message for each in sums.findings)
+
+
+IN_PARTS = """#include <cstdio>
+struct pair { double low, high; };
+__global__ void gives(pair *out, int *many) {
+    const int i = blockIdx.x * 32 + threadIdx.x, count = i % 3;
+    for (int k = 0; k < count; ++k) out[k * 64 + i] = {1.0 * i, 2.0 * i};
+    many[i] = COUNT;
+}
+int main() {
+    pair *out, host[3 * 64];
+    int *many;
+    cudaMalloc(&out, sizeof host), cudaMalloc(&many, 64 * 4);
+    gives<<<2, 32>>>(out, many);
+    cudaMemcpy(host, out, sizeof host, cudaMemcpyDeviceToHost);
+    printf("%g\\n", host[5].low);
+}
+"""
+
+
+@pytest.mark.parametrize(("count", "kinds"), [("count", []), ("3", ["unwritten"])])
+def test_results_that_each_thread_counts_are_all_that_is_meant(tmp_path, capfd, count, kinds):
+    found = checked(tmp_path, IN_PARTS.replace("COUNT", count))
+    assert [each.kind for each in found.errors] == kinds
+    assert capfd.readouterr().out == "5\n"
+
+
+OF_HOST = """#include <cstdio>
+#include <cstdlib>
+__global__ void twice(const int *x, int *out) { out[threadIdx.x] = 2 * x[threadIdx.x]; }
+int main() {
+    const int n = 1 << 18;
+    int *host = (int *)malloc(n * 4), result[64], *x, *out, sum = 0;
+    for (int i = 0; i < LAST; ++i) host[i] = i % 9 ? 0x12CB0000 + i : (int)0xCBCBCBCB;
+    cudaMalloc(&x, 256), cudaMalloc(&out, 256);
+    cudaMemcpy(x, host, 256, cudaMemcpyHostToDevice);
+    twice<<<1, 64>>>(x, out);
+    cudaMemcpy(result, out, 256, cudaMemcpyDeviceToHost);
+    for (int i = 0; i < n; ++i) sum += host[i];
+    for (int i = 0; i < 4096; ++i) sum += ((unsigned char *)host)[i];
+    printf("%d %d\\n", result[1] == 2 * host[1], sum != 1);
+}
+"""
+
+
+@pytest.mark.parametrize(("last", "kinds"), [("n", []), ("n - 1", ["uninitialised"])])
+def test_a_large_array_of_the_host_needs_cells_only_where_it_looks_unset(tmp_path, capfd, last, kinds):
+    found = checked(tmp_path, OF_HOST.replace("LAST", last))
+    assert [each.kind for each in found.errors] == kinds
+    assert all("reads host[1048572], which nobody wrote before" in each.message for each in found.errors)  # of bytes
+    assert capfd.readouterr().out == "1 1\n"
+    assert found.is_verified == (not kinds)

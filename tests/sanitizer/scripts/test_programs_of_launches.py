@@ -125,6 +125,44 @@ def test_a_launch_that_does_again_what_one_before_did_is_not_run(tmp_path, capfd
     assert not any(each.findings or each.unseen for each in kernels.values())
 
 
+IN_TURN = """#include <cstdio>
+__device__ int total;
+__global__ void first(const int *x, int *out) { out[threadIdx.x] = x[threadIdx.x] + 1; }
+__global__ void second(int *out) { out[threadIdx.x] *= 3; }
+__global__ void counted(const int *out) { atomicAdd(&total, out[threadIdx.x]); }
+int main() {
+    int *x, *out, host[64], zero = 0;
+    cudaMalloc(&x, 256), cudaMalloc(&out, 256);
+    cudaMemset(x, 0, 256);
+    for (int i = 0; i < 8; ++i) {
+        first<<<1, 64>>>(x, out);
+        second<<<1, 64>>>(out);
+        BETWEEN
+    }
+    cudaMemcpy(host, out, 256, cudaMemcpyDeviceToHost);
+    cudaMemcpyFromSymbol(&zero, total, 4);
+    printf("%d %d\\n", host[5], zero);
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("between", "runs", "numbers"),
+    [
+        ("", 2, ["3", "0"]),  # the second time it begins with what the last launch of the other one left
+        ("if (i == 4) cudaMemset(x, 1, 256);", 4, [str(3 * 0x01010102), "0"]),
+        ("second<<<1, 64>>>(x);", 2, ["3", "0"]),
+        ("counted<<<1, 64>>>(out);", 2, ["3", str(8 * 64 * 3)]),
+        ("cudaMemset(out, 0, 256);", 8, ["0", "0"]),
+    ],
+)
+def test_launches_in_turn_that_find_what_they_found_before_are_not_run(tmp_path, capfd, between, runs, numbers):
+    kernels = {each.name: each for each in checked(tmp_path, IN_TURN.replace("BETWEEN", between)).kernels}
+    assert capfd.readouterr().out.split() == numbers
+    assert (kernels["first"].calls, kernels["first"].accesses) == (8, runs * 64 * 2)
+    assert not any(each.findings or each.unseen for each in kernels.values())
+
+
 WRITTEN = """#include <cstdio>
 __global__ void twice(const int *x, int *out) { out[threadIdx.x] = 2 * x[threadIdx.x]; }
 __global__ void after_atomic(int *x, int *total, int i) { atomicAdd(total, 1), x[threadIdx.x] = i; }

@@ -229,6 +229,38 @@ def test_a_launch_without_memory_for_its_shadow_leaves_no_cells_unwritten(tmp_pa
     assert not found.is_verified
 
 
+REFUSED = """
+    import torch
+    import triton
+    import triton.language as tl
+
+    @triton.jit
+    def refused(x, out, n, BLOCK: tl.constexpr):
+        pid = tl.program_id(0)
+        at = pid * BLOCK + tl.arange(0, BLOCK)
+        loaded = tl.load(x + at)  # past
+        tl.store(out + tl.arange(0, BLOCK), loaded)  # meet
+        if pid == 3:
+            loaded = tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [loaded], tl.float32, is_pure=True, pack=1)
+            tl.store(out + at, loaded)
+
+    refused[(4,)](torch.ones(100, device="cuda"), torch.empty(128, device="cuda"), 100, BLOCK=32)
+    print("goes on")
+"""
+
+
+def test_what_was_found_before_a_launch_is_refused_is_told(tmp_path, capfd):
+    (path := tmp_path / "script.py").write_text(textwrap.dedent(REFUSED), "utf-8")
+    found = check_script(path)
+    assert capfd.readouterr().out == "goes on\n"
+    places = {(each.kind, each.place) for each in found.errors}
+    assert places == {
+        (kind, f"{path}:{line_with(path, mark)}") for kind, mark in (("out-of-bounds", "past"), ("race", "meet"))
+    }
+    assert "inline_asm" in found.kernels[0].unseen
+    assert not found.is_verified
+
+
 @pytest.mark.long
 def test_what_it_prints(checked, capfd):
     path, _ = checked
