@@ -379,10 +379,13 @@ _ROUNDS = 4  # in which a floor is measured anew before anybody is accused
 
 
 def floor_s(read_bytes: int, written_bytes: int, threads: int) -> float:
-    """The least seconds for so many bytes here: as much of both at the rate of copies, the rest at that of reads."""
+    """The least seconds for so many bytes here: as much of both at the rate of copies, the rest at that of reads, or
+    that of copies too where no compiler is there to measure reads with."""
     moved, alone = read_bytes + written_bytes, abs(read_bytes - written_bytes)
-    rate = read_rate if read_bytes > written_bytes else copy_rate
-    return (moved - alone) / copy_rate(moved, threads) + (alone / rate(moved, threads) if alone else 0.0)
+    rate = copies = copy_rate(moved, threads)
+    with suppress(BuildError):
+        rate = read_rate(moved, threads) if read_bytes > written_bytes else copies
+    return (moved - alone) / copies + alone / rate
 
 
 def mistake(
