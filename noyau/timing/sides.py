@@ -197,17 +197,9 @@ class Contender:
     gives: Callable[[object], object] = lambda result: result
 
 
-@dataclass(frozen=True, slots=True)
-class First:
-    """A candidate's first calls: the first compiles; of the next, `peak_bytes` are what Python and NumPy allocate."""
-
-    first_s: float
-    peak_bytes: int
-    outputs: Arrays
-
-
-def first_run(candidate: Contender, inputs: Sequence[np.ndarray]) -> First:
-    """The first call, timed as what compiles, and a second one, of which the memory is measured."""
+def first_run(candidate: Contender, inputs: Sequence[np.ndarray]) -> tuple[Arrays, float, int]:
+    """The outputs and the seconds of a first call, which is what compiles, and the bytes that Python and NumPy allocate
+    in the next one."""
     start_s = seconds()
     outputs = call_once(candidate, inputs)
     first_s = seconds() - start_s
@@ -217,7 +209,7 @@ def first_run(candidate: Contender, inputs: Sequence[np.ndarray]) -> First:
         peak_bytes = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    return First(first_s, peak_bytes, outputs)
+    return outputs, first_s, peak_bytes
 
 
 def call_once(candidate: Contender, inputs: Sequence[np.ndarray], out: Sequence[np.ndarray] = ()) -> Arrays:

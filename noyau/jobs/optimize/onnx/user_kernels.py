@@ -8,11 +8,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import onnx
 
 from noyau.codegen.language import LANGUAGES
 from noyau.codegen.plan import PlannedKernel
@@ -42,9 +43,6 @@ from noyau.signatures.types import Instance
 from noyau.text import collect, printable
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.verify.adversarial import cases
-
-if TYPE_CHECKING:
-    import onnx
 
 WHERE = "BETWEEN"  # what a file calls the ends of its path
 
@@ -89,6 +87,7 @@ def _spell(dtype: DType, rank: int) -> str:
 
 
 PATIENCE_S = 20.0  # for one call
+Occurrence = tuple[Path, Graph]  # and what it computes, its inputs in the order in which an op takes them
 
 
 def user_kernels_of(original: SourceModel, ops: Sequence[str | Op[Any, Any]], target: str) -> list[PlannedKernel]:
@@ -133,7 +132,7 @@ def _require_linked(kernels: Sequence[PlannedKernel], target: str) -> None:
 
 def _plan(original: SourceModel, op: Op[Any, Any], target: str) -> PlannedKernel:
     places, kernel = places_of(original, path_between(original, ends_of_op(op))), kernel_of(op)
-    graph = places[0].graph
+    graph = places[0][1]
     instance = instance_of(op, graph)
     digest = hashlib.sha256(f"{target}\n{c_source(kernel, instance, 'kernel')}".encode()).hexdigest()[:8]
     operator = f"{identifier(op.name)}_{digest}"
@@ -146,7 +145,7 @@ def _plan(original: SourceModel, op: Op[Any, Any], target: str) -> PlannedKernel
 
 def _group(wires: DefUse, place: Occurrence, operator: str) -> Group:
     """A place as a group: what runtimes see of its kernel are its buffers, in the model's sizes."""
-    graph = place.graph
+    path, graph = place
     inputs = tuple(node.output for node in graph.inputs)
     roles = {**dict.fromkeys(inputs, Role.INPUT), **dict.fromkeys(graph.outputs, Role.OUTPUT)}
     ends = [(graph[name], role) for name, role in roles.items()]
@@ -154,9 +153,9 @@ def _group(wires: DefUse, place: Occurrence, operator: str) -> Group:
     kernel = Kernel(operator, buffers, plan([graph[name].shape for name in inputs]), (Launch(()),))
     stand_ins: Mapping[str, str] = {}  # results that have the shapes of values that others only measure
     with contextlib.suppress(UnsupportedError):
-        stand_ins = wires.ends(place.path.positions)[1]
-    stand_ins = {name: other for name, other in stand_ins.items() if other in place.path.ends.results}
-    return Group(tuple(sorted(place.path.positions)), graph, graph, stand_ins, by_hand=kernel)
+        stand_ins = wires.ends(path.positions)[1]
+    stand_ins = {name: other for name, other in stand_ins.items() if other in path.ends.results}
+    return Group(tuple(sorted(path.positions)), graph, graph, stand_ins, by_hand=kernel)
 
 
 def try_isolated(candidate: Candidate, flow: Activations, options: c_compiler.CompilerOptions, seed: int) -> Candidate:
@@ -179,21 +178,13 @@ def try_isolated(candidate: Candidate, flow: Activations, options: c_compiler.Co
     return candidate
 
 
-@dataclass(frozen=True, slots=True)
-class Occurrence:
-    """A path, and what it computes, its inputs in the order in which an op takes them."""
-
-    path: Path
-    graph: Graph
-
-
 def places_of(original: SourceModel, path: Path) -> list[Occurrence]:
     """The path itself, then every other place of the model that computes the same, in the model's order.
 
     Places do not overlap: of two that do, the earlier one is taken."""
     wires = wires_of(original)
     first = _order_inputs(path_graph(wires, path), path.ends.sources)
-    places, taken = [Occurrence(path, first)], set(path.positions)
+    places, taken = [(path, first)], set(path.positions)
     for ends in _candidates(original, path):
         try:
             other = path_between(original, ends)
@@ -201,7 +192,7 @@ def places_of(original: SourceModel, path: Path) -> list[Occurrence]:
         except NoyauError:
             continue
         if taken.isdisjoint(other.positions) and nameless(graph) == nameless(first):
-            places.append(Occurrence(other, graph))
+            places.append((other, graph))
             taken |= other.positions
     return places
 
