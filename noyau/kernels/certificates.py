@@ -159,23 +159,6 @@ class Certifiers(AbstractContextManager["Certifiers"]):
             self.idle.put(worker)
 
 
-class IsolatedLibrary(AbstractContextManager["IsolatedLibrary"]):
-    """A kernel of a built library, run in a process of its own; use it in a `with`.
-
-    `name` is its name in messages; `patience_s`: how long one run may take. After a crash the process starts anew."""
-
-    def __init__(self, library: Path, symbol: str, name: str, patience_s: float = 20.0) -> None:
-        self.library, self.symbol, self.worker = library, symbol, Worker(name, patience_s)
-
-    def __exit__(self, *_: object) -> None:
-        self.worker.end()
-
-    def call_guarded(self, *arrays: Array, pieces: int = 1, order: Order = range) -> list[Array]:
-        """As Native.call_guarded. CheckError where it crashes, does not answer in time, or touches what it may not."""
-        indices = [int(piece) for piece in order(pieces)]
-        return self.worker.ask(call_guarded, self.library, self.symbol, pack(arrays), pieces, indices)
-
-
 def pack(arrays: Sequence[Array]) -> list[Array]:
     """The arrays for another process, each in C order. UnsupportedError for what has no dtype."""
     for array in arrays:
@@ -184,12 +167,9 @@ def pack(arrays: Sequence[Array]) -> list[Array]:
     return [np.asarray(array, order="C") for array in arrays]
 
 
-def call_guarded(
-    library: Path, symbol: str, arrays: Sequence[Array], pieces: int, indices: Sequence[int]
-) -> list[Array]:
-    """In the worker: one run between guards."""
-    native = Native(library, symbol)
-    return native.call_guarded(*arrays, pieces=pieces, order=lambda count: [at for at in indices if at < count])
+def call_guarded(library: Path, symbol: str, arrays: Sequence[Array]) -> list[Array]:
+    """One run of a kernel of a built library between guards, for a worker."""
+    return Native(library, symbol).call_guarded(*arrays)
 
 
 @dataclass(frozen=True, slots=True)

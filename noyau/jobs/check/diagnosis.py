@@ -396,7 +396,7 @@ def _launch(situation: Situation, *, is_meant: bool) -> list[Diagnostic]:
 
 def _resources(kernel: UserKernel) -> tuple[int, int]:
     """Registers and bytes of shared memory of a kernel in CUDA C++; 0 where neither NVRTC nor nvcc is there."""
-    text, flags = constant_macros(kernel, {}) + kernel.text, tuple(kernel.usage.options.get("flags", ()))
+    text, flags = constant_macros(kernel) + kernel.text, tuple(kernel.usage.options.get("flags", ()))
     try:
         cubin = cubin_of(text, ARCHITECTURE, flags)
         return resources_in(cubin)[symbol_of(cubin, kernel.entry)]

@@ -35,7 +35,7 @@ from noyau.jobs.optimize.onnx.candidates import activation_cases
 from noyau.jobs.optimize.pipeline import Candidate
 from noyau.kernels.c.syntax import functions_of
 from noyau.kernels.c.text import c_source, require_plain_build
-from noyau.kernels.certificates import IsolatedLibrary
+from noyau.kernels.certificates import call_guarded, pack
 from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.op import Op
 from noyau.ops.op_files import load_op
@@ -43,6 +43,7 @@ from noyau.signatures.types import Instance
 from noyau.text import collect, printable
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.verify.adversarial import cases
+from noyau.workers.worker import Worker
 
 WHERE = "BETWEEN"  # what a file calls the ends of its path
 
@@ -165,12 +166,12 @@ def try_isolated(candidate: Candidate, flow: Activations, options: c_compiler.Co
         return candidate
     planned = candidate.planned
     library = c_compiler.compile_library([planned.text], options)
-    with IsolatedLibrary(library, f"{planned.operator}_kernel", planned.operator, PATIENCE_S) as kernel:
+    with Worker(planned.operator, PATIENCE_S) as worker:
         graph = planned.groups[0].original
         made_up = cases(graph, flow.sizes_of(graph), np.random.default_rng(seed))
         for case in chain(activation_cases(planned, flow)[0], made_up):
             try:
-                kernel.call_guarded(*case.inputs)
+                worker.ask(call_guarded, library, f"{planned.operator}_kernel", pack(case.inputs))
             except InputError:  # whether it must refuse these is the certificate's to say
                 continue
             except NoyauError as fault:
