@@ -59,9 +59,9 @@ class Smallest:
     sizes: Sizes
 
 
-def shrink(first: Smallest, failure_at: FailureAt, seconds: float = SHRINK_S) -> Smallest:
+def shrink(first: Smallest, failure_at: FailureAt) -> Smallest:
     """The failure at the smallest sizes that were found to show one of its kind, each size made smaller in turn."""
-    smallest, end_s, trials = first, time.monotonic() + seconds, 0
+    smallest, end_s, trials = first, time.monotonic() + SHRINK_S, 0
     kind = _kind(first.failure)
     for name in list(first.sizes) * 2:
         low, high = -1, smallest.sizes[name]  # it is right at `low`, and wrong at `high`
