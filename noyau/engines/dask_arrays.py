@@ -6,7 +6,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -20,9 +20,7 @@ from noyau.errors import InputError, SignatureError, warn
 from noyau.ir.dims import Dim
 from noyau.ir.graph_interpreter import Evaluator
 from noyau.ir.sizes import bind
-
-if TYPE_CHECKING:
-    from noyau.ops.op import Op
+from noyau.ops.op import Op
 
 _FAN = 16  # states that one merge takes
 _CELLS: Any = np.empty((0,), object)  # what Dask is told of arrays of cells

@@ -159,23 +159,6 @@ class Certifiers(AbstractContextManager["Certifiers"]):
             self.idle.put(worker)
 
 
-class IsolatedLibrary(AbstractContextManager["IsolatedLibrary"]):
-    """A kernel of a built library, run in a process of its own; use it in a `with`.
-
-    `name` is its name in messages; `patience_s`: how long one run may take. After a crash the process starts anew."""
-
-    def __init__(self, library: Path, symbol: str, name: str, patience_s: float = 20.0) -> None:
-        self.library, self.symbol, self.worker = library, symbol, Worker(name, patience_s)
-
-    def __exit__(self, *_: object) -> None:
-        self.worker.end()
-
-    def call_guarded(self, *arrays: Array, pieces: int = 1, order: Order = range) -> list[Array]:
-        """As Native.call_guarded. CheckError where it crashes, does not answer in time, or touches what it may not."""
-        indices = [int(piece) for piece in order(pieces)]
-        return self.worker.ask(call_guarded, self.library, self.symbol, pack(arrays), pieces, indices)
-
-
 def pack(arrays: Sequence[Array]) -> list[Array]:
     """The arrays for another process, each in C order. UnsupportedError for what has no dtype."""
     for array in arrays:
@@ -184,12 +167,9 @@ def pack(arrays: Sequence[Array]) -> list[Array]:
     return [np.asarray(array, order="C") for array in arrays]
 
 
-def call_guarded(
-    library: Path, symbol: str, arrays: Sequence[Array], pieces: int, indices: Sequence[int]
-) -> list[Array]:
-    """In the worker: one run between guards."""
-    native = Native(library, symbol)
-    return native.call_guarded(*arrays, pieces=pieces, order=lambda count: [at for at in indices if at < count])
+def call_guarded(library: Path, symbol: str, arrays: Sequence[Array]) -> list[Array]:
+    """One run of a kernel of a built library between guards, for a worker."""
+    return Native(library, symbol).call_guarded(*arrays)
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,16 +282,16 @@ NO_SIZES: Sizes = MappingProxyType({})
 EDGES = (33, 1, 16, 5)  # of all sizes: beyond a block of lanes, one, a whole block, a few
 
 
-def smoke(description: Description, program: BuiltProgram, seed: int = 0) -> Certificate:
+def smoke(description: Description, program: BuiltProgram) -> Certificate:
     """The certificate of a built program against the op's reference in float64, on a few small inputs; first
     on those of sizes at which launches run that do not run at the first ones."""
     generated, wanted = program.generated, program.generated.wanted
     judged_by = graph_of(description.reference, wanted.instance, wanted.constants)
     with np.errstate(all="ignore"):
-        small = _small_inputs(description, generated, seed)
+        small = _small_inputs(description, generated)
         first = list(islice(small, 1))
         tried = [generated.graph.bind([array.shape for array in arrays]) for _, arrays in first]
-        longer = _of_launches(description, generated, seed, sizes_missed(generated, tried))
+        longer = _of_launches(description, generated, sizes_missed(generated, tried))
         inputs = chain(longer, first, islice(_until(ENOUGH_S, small), MOST - 1))
         cases = (Case(label, tuple(arrays)) for label, arrays in inputs)
         how = partial(certify_native, traced=lambda: generated.graph, is_deterministic=generated.is_deterministic)
@@ -327,11 +307,11 @@ def _until(limit_s: float, inputs: Iterator[Inputs]) -> Iterator[Inputs]:
             return
 
 
-def _small_inputs(description: Description, generated: GeneratedProgram, seed: int) -> Iterator[Inputs]:
+def _small_inputs(description: Description, generated: GeneratedProgram) -> Iterator[Inputs]:
     """Small inputs of the key: by the op's maker where the program holds for them, else such as the graph takes."""
-    own = maker_inputs(description, generated.wanted, seed, generated)
+    own = maker_inputs(description, generated.wanted, generated)
     first = next(own, None)
-    return _draw_inputs(generated, seed) if first is None else chain([first], own)
+    return _draw_inputs(generated) if first is None else chain([first], own)
 
 
 def sizes_missed(generated: GeneratedProgram, tried: Sequence[Sizes]) -> list[dict[str, int]]:
@@ -342,19 +322,17 @@ def sizes_missed(generated: GeneratedProgram, tried: Sequence[Sizes]) -> list[di
     return covering(kernels, graph, tried, most=CELLS)
 
 
-def _of_launches(
-    description: Description, generated: GeneratedProgram, seed: int, missed: Iterable[Sizes]
-) -> Iterator[Inputs]:
+def _of_launches(description: Description, generated: GeneratedProgram, missed: Iterable[Sizes]) -> Iterator[Inputs]:
     """Inputs of sizes at which launches run that do not run otherwise; of an op's own maker, where it takes such."""
     for sizes in missed:
-        inputs = _draw_inputs(generated, seed, [(sizes, NORMAL)])
+        inputs = _draw_inputs(generated, [(sizes, NORMAL)])
         if description.inputs is not None:
-            inputs = maker_inputs_at(description, generated.wanted, generated.graph, sizes, seed, generated)
+            inputs = maker_inputs_at(description, generated.wanted, generated.graph, sizes, generated)
         yield from inputs
 
 
 def maker_inputs_at(
-    description: Description, wanted: Specialization, graph: Graph, sizes: Sizes, seed: int = 0, of: Program = None
+    description: Description, wanted: Specialization, graph: Graph, sizes: Sizes, of: Program = None
 ) -> Iterator[Inputs]:
     """Inputs by the op's maker for some sizes, also where it has other names for them; of as many of these as it knows
     by name where it makes none of all; nothing where it does not take them."""
@@ -363,15 +341,15 @@ def maker_inputs_at(
     renamed = (dict(zip(names, others, strict=False)) for names in permutations(free, min(len(others), len(free))))
     for more in [*(islice(renamed, RENAMED) if others else ()), None]:
         with contextlib.suppress(Exception):  # of a user's function
-            for label, arrays in islice(maker_inputs(description, wanted, seed, of, {**sizes, **(more or {})}), 1):
+            for label, arrays in islice(maker_inputs(description, wanted, of, {**sizes, **(more or {})}), 1):
                 if more is None or sizes.items() <= graph.bind([array.shape for array in arrays]).items():
                     yield label, arrays
                     return
 
 
-def _draw_inputs(generated: GeneratedProgram, seed: int, plan: Plan | None = None) -> Iterator[Inputs]:
+def _draw_inputs(generated: GeneratedProgram, plan: Plan | None = None) -> Iterator[Inputs]:
     graph, integers = generated.graph, generated.wanted.integers
-    maker = CaseMaker(graph, np.random.default_rng(seed))
+    maker = CaseMaker(graph, np.random.default_rng(0))
     for sizes, pattern in _plan(graph, maker, generated.wanted.sizes) if plan is None else plan:
         inputs = maker.inputs(sizes, pattern)
         if inputs is not None:
@@ -400,7 +378,7 @@ def sizes_at_edges(graph: Graph, usual: Mapping[str, int], cells: int) -> list[d
 
 
 def maker_inputs(
-    description: Description, wanted: Specialization, seed: int, of: Program = None, sizes: Sizes = NO_SIZES
+    description: Description, wanted: Specialization, of: Program = None, sizes: Sizes = NO_SIZES
 ) -> Iterator[Inputs]:
     """Inputs by the op's maker for these dtypes and ranks, each with its seed; nothing without a maker.
     `of`: of sizes that this holds for, those that it was specialised to asked for by name; nothing where these are
@@ -414,7 +392,7 @@ def maker_inputs(
         return
     demand |= {name: size for name, size in sizes.items() if name in sizes_of(maker)}
     for number in range(MOST):
-        rng = np.random.default_rng([seed, number])
+        rng = np.random.default_rng([0, number])
         arguments = draw_inputs(maker, rng, demand, description.reference.parameters, description.name)
         arguments = in_dtypes(arguments, signature, wanted.instance.dtypes)
         bound = bind(signature, arguments, known, f"inputs= of {description.name}")

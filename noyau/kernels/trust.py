@@ -139,17 +139,8 @@ def _key(kernel: UserKernel, reference: Reference, fact: str) -> str:
     return cache.digest("checked", *parts, c_compiler.level(), caller.compiler() if caller else "")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Same:
-    """A function as a key, of kinds too that have no hash."""
-
-    function: Callable[..., Any]
-
-    def __hash__(self) -> int:
-        return id(self.function)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.function is other.function
+_MOST = 1024
+_FINGERPRINTS: dict[int, tuple[Any, str]] = {}  # with the functions, kept so that their places in memory stay
 
 
 def fingerprint(value: Any) -> str:
@@ -157,12 +148,14 @@ def fingerprint(value: Any) -> str:
     calls, its closure, its defaults and the globals that it names; of what has no source, its name and its library.
 
     Of a function as it is when it is asked first: what counts its calls would make another one of it with each."""
-    return _function_fingerprint(_Same(value)) if callable(value) else "\n".join(_Fingerprint().of(value))
-
-
-@functools.lru_cache(maxsize=1024)
-def _function_fingerprint(same: _Same) -> str:
-    return "\n".join(_Fingerprint().of(same.function))
+    if (known := _FINGERPRINTS.get(id(value))) is not None:
+        return known[1]
+    text = "\n".join(_Fingerprint().of(value))
+    if callable(value):
+        if len(_FINGERPRINTS) >= _MOST:
+            _FINGERPRINTS.clear()
+        _FINGERPRINTS[id(value)] = value, text
+    return text
 
 
 def source_of(function: Callable[..., Any]) -> str:

@@ -16,7 +16,7 @@ from noyau.codegen.thread_memory import MATH, ThreadExpressions
 from noyau.compiler.schedules.gpu.vectors import Place
 from noyau.dtypes import HALVES, DType
 from noyau.ir import loops as ir
-from noyau.ir.dims import Dim, Shape
+from noyau.ir.dims import Shape
 
 OWN = frozenset((*MATH, "exp2", "cbrt", "rsqrt", "floor", "ceil", "trunc"))  # for float with an f at the end
 # What is near enough where a launch may be wrong by 2**-17 of a value.
@@ -53,10 +53,6 @@ class CudaExpressions(ThreadExpressions, CExpressions):
         self.vector, self.vectors = "", dict[Place, str]()
         self.is_loose = False
         self.ints: set[str] | None = None
-
-    def are_ints(self, *dims: Dim) -> bool:
-        """Whether indices are of 32 bits."""
-        return self.ints is not None and all(dim.names <= self.ints for dim in dims)
 
     def cell(self, name: str, index: Shape) -> str:
         if own := self.vector_of(name, index):

@@ -228,7 +228,7 @@ class CudaPrinter(ThreadStatements, CPrinter):
     def kind_of(self, name: str, *dims: Dim) -> str:
         """The type of an index that is computed of some; it is noted where it is narrow."""
         narrow = self.expressions.ints
-        if narrow is None or not (name.startswith(LENGTH) or self.expressions.are_ints(*dims)):
+        if narrow is None or not (name.startswith(LENGTH) or all(dim.names <= narrow for dim in dims)):
             return "int64_t"
         narrow.add(name)
         return "int"

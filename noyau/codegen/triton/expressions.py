@@ -390,7 +390,7 @@ def _merge_of(monoid: str, dtype: DType, texts: TritonExpressions) -> str:
     return tables.own_name(f"merge_{monoid}", dtype, loose)
 
 
-def merge_function(monoid: str, dtype: DType, used: TextFunctions, loose: bool = False) -> str:
+def merge_function(monoid: str, dtype: DType, used: TextFunctions, loose: bool) -> str:
     """The function that merges two states."""
     sides = [tuple(Var(f"{side}{part}", d) for part, d in enumerate(MONOIDS[monoid].states(dtype))) for side in "ab"]
     names = [var.name for side in sides for var in side]

@@ -167,7 +167,7 @@ def is_own(function: str, dtype: DType) -> bool:
     return f"{function}_{dtype.kind.removeprefix('u')}" in OWN and call_text(function, dtype) is None
 
 
-def own_function(function: str, dtype: DType, loose: bool = False) -> str:
+def own_function(function: str, dtype: DType, loose: bool) -> str:
     """The text of a function that Triton has no word for."""
     text = OWN[f"{function}_{dtype.kind.removeprefix('u')}"]
     _, parameters, body = re.split(r"^def \w+|:\n", text, maxsplit=2, flags=re.MULTILINE)

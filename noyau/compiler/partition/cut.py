@@ -105,9 +105,9 @@ def partition(
     return Partition(tuple(work.groups()), tuple(work.reasons()) if reasons else ())
 
 
-def group_of(model: Model, positions: Iterable[int], def_use: DefUse | None = None) -> Group:
+def group_of(model: Model, positions: Iterable[int], def_use: DefUse) -> Group:
     """The group of some operators of a model. UnsupportedError where they cannot be one kernel."""
-    return with_kernel(_Partitioning(model, def_use or DefUse(model), False).group(frozenset(positions)))
+    return with_kernel(_Partitioning(model, def_use, False).group(frozenset(positions)))
 
 
 @dataclass(slots=True)

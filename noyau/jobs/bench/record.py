@@ -50,10 +50,7 @@ class Workload:
         times = max(1, math.ceil(_BEYOND * last_level_bytes() / self.bytes_moved)) if cold else 1
         read, write_bytes = times * self.read_bytes, times * self.written_bytes
         copied_s = (read + write_bytes) / copy_rate(read + write_bytes, threads)  # reads alone take no longer
-        try:
-            return min(floor_s(read, write_bytes, threads), copied_s) / times
-        except BuildError:
-            return copied_s / times
+        return min(floor_s(read, write_bytes, threads), copied_s) / times
 
     def mistake(self, time_s: float, threads: int, again: Callable[[], float] | None = None) -> str:
         """Why a time cannot be, or nothing; `again` is as in `rates.mistake`."""

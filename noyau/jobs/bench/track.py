@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from noyau.jobs.bench.tasks import BenchTarget, BenchTask, Entry
 from noyau.ops.op import Op
 from noyau.timing.comparison import compare_all
 from noyau.timing.conditions import conditions, last_level_bytes
-from noyau.timing.rounds import Series
+from noyau.timing.rounds import SAMPLE_S, Series
 from noyau.timing.sides import (
     HOT_BYTES,
     VERIFIED,
@@ -113,7 +113,9 @@ class Track(Protocol[SideT]):
     """The place where candidates run: NumPy's arrays, or the tensors of a GPU."""
 
     task: BenchTask
+    seed: int
     machine: str  # as messages call it
+    sample_s: ClassVar[float] = SAMPLE_S  # of several calls; 0: of one
 
     def first(self, entry: Entry, judge: ResultJudge) -> Entrant | CandidateTimes:
         """A candidate that was called and is right, or why it is not timed."""
@@ -126,15 +128,19 @@ class Track(Protocol[SideT]):
 
     def compare(self, sides: Sequence[SideT], budget_s: float) -> Series:
         """All sides timed in rounds."""
+        return compare_all(sides, budget_s=budget_s, seed=self.seed, sample_s=self.sample_s, clock=seconds)
 
     def look(self, side: SideT, runner: Entrant) -> None:
-        """Note what the runs of a side tell beside their seconds. CheckError where they were tampered with."""
+        """Note what the runs of a side tell beside their seconds, if anything."""
+        return
 
     def check(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> str:
         """The fault of a timed run, or nothing."""
+        return self.task.check(inputs, outputs)
 
     def outputs(self, runner: Entrant) -> Sequence[np.ndarray]:
         """The outputs of a first call as arrays."""
+        return runner.like
 
     def floor_s(self, work: Workload, *, cold: bool) -> float | None:
         """The least seconds in which the machine moves what a call moves; None where that is nothing."""
@@ -220,8 +226,8 @@ def pools() -> dict[str, int]:
 
 
 @dataclass(slots=True)
-class NumpyTrack:
-    """A `Track`: a task on this machine's cores. `cold`: as a user asked for it, or None."""
+class NumpyTrack(Track[RotatingSide]):
+    """A task on this machine's cores. `cold`: as a user asked for it, or None."""
 
     task: BenchTask
     cold: bool | None
@@ -232,16 +238,16 @@ class NumpyTrack:
     def first(self, entry: Entry, judge: ResultJudge) -> Entrant | CandidateTimes:
         assert entry.returning is not None
         try:
-            first = first_run(entry.returning, judge.inputs)
+            outputs, first_s, peak_bytes = first_run(entry.returning, judge.inputs)
         except NoyauError as error:
             if entry.other is not None and isinstance(error.__cause__, TypeError | AttributeError):
                 return self.first(replace(entry.other, is_peer=entry.is_peer, is_judge=entry.is_judge), judge)
             why = shorten(str(error), entry.name)
             return CandidateTimes(entry.name, entry.language, *(("", why) if entry.is_peer else (why,)))
-        fault = judge.fault(first.outputs, entry.is_judge)
+        fault = judge.fault(outputs, entry.is_judge)
         if fault and not entry.is_peer:
-            return CandidateTimes(entry.name, entry.language, fault, first_s=first.first_s)
-        return _filling(entry, Entrant(entry, first.outputs, first.first_s, first.peak_bytes, fault), judge)
+            return CandidateTimes(entry.name, entry.language, fault, first_s=first_s)
+        return _filling(entry, Entrant(entry, outputs, first_s, peak_bytes, fault), judge)
 
     def temperatures(self) -> tuple[str, ...]:
         """Both where they may differ, unless a user says otherwise: what stays in a core's cache is timed hot alone,
@@ -270,19 +276,6 @@ class NumpyTrack:
             for side in own:
                 side.verified = 0 if verified == 1 else verified
             own[int(rng.integers(len(own)))].verified = verified
-
-    def compare(self, sides: Sequence[RotatingSide], budget_s: float) -> Series:
-        """All sides timed in rounds, in samples of several calls."""
-        return compare_all(sides, budget_s=budget_s, seed=self.seed, clock=seconds)
-
-    def look(self, side: RotatingSide, runner: Entrant) -> None:
-        """Do nothing: runs tell their seconds alone."""
-
-    def check(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> str:
-        return self.task.check(inputs, outputs)
-
-    def outputs(self, runner: Entrant) -> Sequence[np.ndarray]:
-        return runner.like
 
     def floor_s(self, work: Workload, *, cold: bool) -> float | None:
         return work.floor_s(self.cores, cold=cold)

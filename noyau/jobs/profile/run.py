@@ -20,7 +20,7 @@ from noyau.codegen.plan import Plan, plan
 from noyau.compiler.partition.cut import Cut, Group
 from noyau.compiler.partition.traffic import Traffic, traffic
 from noyau.dtypes import DType, from_onnx
-from noyau.errors import BuildError, InputError, ModelError
+from noyau.errors import InputError, ModelError
 from noyau.frontends.onnx_messages import every_node
 from noyau.hosts.onnxruntime.inputs import model_names, sizes_for, spell, unrunnable
 from noyau.hosts.onnxruntime.path_ends import Between
@@ -50,7 +50,7 @@ from noyau.text import printable, several
 from noyau.timing.conditions import conditions, unsteady
 from noyau.timing.machine import this_machine
 from noyau.timing.ranges import Event
-from noyau.timing.rates import copy_rate, floor_s, gain_s
+from noyau.timing.rates import floor_s, gain_s
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.verify.input_files import first_sample
 from noyau.verify.inputs import Inputs, make_inputs
@@ -250,7 +250,7 @@ def paths(
         moved = [traffic_of(group, inputs.sizes, shapes) for group in kernel.groups]
         calls = [max((node.calls for node in place), default=1) for place in places]  # of a Loop, its iterations
         known = [(n, each, time_s) for n, each, time_s in zip(calls, moved, times_s, strict=True) if each is not None]
-        floors_s = [n * least_s(each, threads) for n, each, _ in known]
+        floors_s = [n * floor_s(each.read_bytes, each.written_bytes, threads) for n, each, _ in known]
         whole, runs_as = None not in moved, tuple(node.operator for node in max(places, key=len))
         gain = sum(gain_s(time_s, floor) for (_, _, time_s), floor in zip(known, floors_s, strict=True))
         ends = (kernel.operator, len(places), kernel.replaces, runs_as, sum(map(len, places)), sum(times_s))
@@ -268,14 +268,6 @@ def traffic_of(group: Group, sizes: Mapping[str, int], shapes: Shapes) -> Traffi
         return traffic(group.graph, numbers) if names_of(group.graph) <= numbers.keys() else None
     except (InputError, ZeroDivisionError):
         return None
-
-
-def least_s(moved: Traffic, threads: int) -> float:
-    """The floor of so much traffic, as reports have it; without a compiler to measure reads with, that of a copy."""
-    try:
-        return floor_s(moved.read_bytes, moved.written_bytes, threads)
-    except BuildError:
-        return moved.bytes / copy_rate(moved.bytes, threads)
 
 
 # In bytes, by the names that onnxruntime has for element types: NumPy's, but for two.

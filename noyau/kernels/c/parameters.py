@@ -231,11 +231,6 @@ def text_function(target: str) -> TextFunction:
     return TextFunction(Path(file), entry, text)
 
 
-def parameters(function: TextFunction) -> tuple[str, ...]:
-    """The names of what it takes. SignatureError where its text defines no such function."""
-    return tuple(each.name for each in function.prototype().parameters)
-
-
 def prototype(kernel: UserKernel) -> Prototype:
     """The parameters of a kernel in C, C++ or CUDA C++."""
     return kernel.prototype or prototype_of(kernel.text, plain_name(kernel.entry), kernel.title, kernel.language)

@@ -90,8 +90,7 @@ def c_source(kernel: UserKernel, instance: Instance, name: str, constants: Mappi
         raise UnsupportedError(f"{kernel.title} is in {kernel.language}; only a kernel in c can be called from C")
     roles = roles_of(kernel.prototype, kernel.usage, kernel.target, kernel.title)
     call = NativeCall(kernel, kernel.prototype, roles, instance, kernel.numbers(constants))
-    printed = _Wrapper(call, name)
-    macros = "".join(f"#define {macro} {_literal(value)}\n" for macro, value in printed.macros.items())
+    printed, macros = _Wrapper(call, name), constant_macros(kernel, constants)
     header = files("noyau.codegen.c").joinpath("noyau.h").read_text("ascii")
     author = f"{macros}#line 1\n{kernel.text}" if macros else kernel.text
     return "\n".join([author.rstrip("\n"), "", _UNDEFINED, header, _STRICT, "", printed.text(), ""])
@@ -240,12 +239,6 @@ class _Wrapper:
         self.expressions = CExpressions(self.kernel, self.scopes)
         self.ends = [value.name for value in self.instance.ends]
 
-    @property
-    def macros(self) -> dict[str, Any]:
-        """Constants of the kernel that are no parameters."""
-        named = set(self.call.roles.names or ())
-        return {name: self.call.numbers[name] for name in self.usage.constants if name not in named}
-
     def guards(self) -> list[Guard]:
         """Sizes stay within the integers that the function takes them in."""
         sizes = ((each.number, narrow_limit(parameter)) for parameter, each in self.pairs)
@@ -334,12 +327,12 @@ class _Wrapper:
         return [line, "return NOYAU_OK;"] if pieces else [line]
 
 
-def constant_macros(kernel: UserKernel, constants: Mapping[str, Any]) -> str:
+def constant_macros(kernel: UserKernel, constants: Mapping[str, Any] | None = None) -> str:
     """The constants of a kernel that are none of its parameters, as macros above its text."""
     numbers = kernel.numbers(constants)
     parameters = {each.name for each in find_prototype(kernel).parameters}
     names = [name for name in kernel.usage.constants if name not in parameters]
-    return "".join(f"#define {name} {number_text(numbers[name])}\n" for name in names)
+    return "".join(f"#define {name} {_literal(numbers[name])}\n" for name in names)
 
 
 def _literal(value: Any) -> str:

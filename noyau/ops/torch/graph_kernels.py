@@ -57,7 +57,7 @@ def draw_op(
     description: Description, specialization: generate.Specialization, graph: Graph, extra: Sequence[Sizes] = ()
 ) -> Drawn:
     """Inputs of an op: by its own function if that makes some of these dtypes and ranks, else random for its graph."""
-    usual = maker_inputs(description, specialization, 0)
+    usual = maker_inputs(description, specialization)
     first = next(usual, None)
     if first is None:
         yield from draw_graph(graph, specialization.integers, specialization.sizes, extra)

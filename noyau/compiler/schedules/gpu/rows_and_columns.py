@@ -58,8 +58,8 @@ def both_in(one: Statements, other: Statements) -> Both | None:
     if rows_ is None or columns is None:
         return None
     (around, of_row), (across, inner) = rows_, columns
-    parts, cells = part_folds(inner), [s for s in of_row if isinstance(s, ir.Loop)]
-    folds = tuple((let.name, fold_of(let)) for let in parts.lets)
+    (before, lets, after), cells = part_folds(inner), [s for s in of_row if isinstance(s, ir.Loop)]
+    folds = tuple((let.name, fold_of(let)) for let in lets)
     extents = {fold.loops for _, fold in folds}
     if not cells or any(len(loops) != 1 or loops[0][1] != around.extent for loops in extents):
         return None
@@ -69,7 +69,7 @@ def both_in(one: Statements, other: Statements) -> Both | None:
     stored = {name for s in every_statement(cells) if isinstance(s, ir.Store) for name in s.buffers}
     if stored & {load.buffer for load in loads_of(inner)}:
         return None
-    both = Both(around, of_row, cells[-1], across, parts.before, folds, parts.after)
+    both = Both(around, of_row, cells[-1], across, before, folds, after)
     return both if _is_at_hand(both) else None
 
 
@@ -204,9 +204,9 @@ def _merging(both: Both, parts: ir.Loop, states: Sequence[State]) -> ir.Launch:
 
 def _in_two_passes(kernel: ir.Kernel, both: Both) -> tuple[ir.Kernel, list[ir.Launch]]:
     """Folds along rows, with results in scratch; then tiles of columns, written and summed in one pass."""
-    parts, row = part_folds(both.of_row), Dim.of(both.around.var)
+    (before, lets, after), row = part_folds(both.of_row), Dim.of(both.around.var)
     loops = [s for s in both.of_row if isinstance(s, ir.Loop)]
-    late = {s.name: s.value.dtype for s in (*parts.lets, *parts.after) if isinstance(s, ir.Let)}
+    late = {s.name: s.value.dtype for s in (*lets, *after) if isinstance(s, ir.Let)}
     used = sorted(cpu_folds.names_in(loops) & late.keys())
     loads = {name: ir.Load(f"{name}.of_row", (row,), late[name]) for name in used}
     lines = (ir.Buffer(load.buffer, load.dtype, (both.around.extent,), ir.Role.SCRATCH) for load in loads.values())
@@ -216,7 +216,7 @@ def _in_two_passes(kernel: ir.Kernel, both: Both) -> tuple[ir.Kernel, list[ir.La
     launches = list[ir.Launch]()
     if any(isinstance(s, ir.Store) for s in first):
         kernel, launches = _statistics(kernel, both.around, first)
-    before = tuple(s for s in parts.before if isinstance(s, ir.Let))
+    before = tuple(s for s in before if isinstance(s, ir.Let))
     cells = fuse([substitute(loop.body, {loop.var: Dim.of(both.cells.var)}) for loop in loops])
     block = fuse([(*before, *(ir.Let(name, load) for name, load in loads.items()), *cells), *_column_terms(both, {})])
     few = tiles.all_at_most((both.around.extent,), DEEP)

@@ -55,8 +55,8 @@ class StreamEvent:
 class TimedStream:
     """The current stream of a device, as a queue that is timed."""
 
-    def __init__(self, device: int | None = None) -> None:
-        self.device = torch.cuda.current_device() if device is None else device
+    def __init__(self, device: int) -> None:
+        self.device = device
         self.flushed: torch.Tensor | None = None
 
     def settle(self) -> None:

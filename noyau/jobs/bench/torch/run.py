@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -33,7 +33,7 @@ from noyau.jobs.bench.tasks import (
     op_tasks,
     plain_inputs,
 )
-from noyau.jobs.bench.track import Entrant, Entrants, ResultJudge, Say, Sides, name_of, race
+from noyau.jobs.bench.track import Entrant, Entrants, ResultJudge, Say, Sides, Track, name_of, race
 from noyau.jobs.bench.winners import tilings
 from noyau.jobs.machine.run import clocks
 from noyau.kernels.call import caller_of
@@ -43,11 +43,9 @@ from noyau.ops.dispatch.choice import REFERENCE, Choice, Selection, Selector
 from noyau.ops.op import Op
 from noyau.ops.torch.fast_entries import entry
 from noyau.text import as_json
-from noyau.timing.comparison import compare_all
 from noyau.timing.gpu_rate_cache import GpuRates
 from noyau.timing.machine import this_machine
 from noyau.timing.queue_clock import BlockedClock
-from noyau.timing.rounds import Series
 from noyau.timing.sides import Contender
 from noyau.workers.nvml import unsteady_gpu
 from noyau.workers.resources import processors
@@ -206,8 +204,8 @@ _FEW = 0.9  # the share of calls that must have been on the queue before they be
 
 
 @dataclass(slots=True)
-class CudaTrack:
-    """A `Track`: a task on a GPU by the clock of its stream. `number` is the device, `card` how fast it moves bytes."""
+class CudaTrack(Track[TensorSide]):
+    """A task on a GPU by the clock of its stream. `number` is the device, `card` how fast it moves bytes."""
 
     task: BenchTask
     on: DeviceCandidate
@@ -216,6 +214,7 @@ class CudaTrack:
     seed: int
     cold: bool
     machine: str = "GPU"
+    sample_s: ClassVar[float] = 0.0
     clock: BlockedClock = field(init=False)
     draws: list[Tensors] = field(init=False)
 
@@ -260,10 +259,6 @@ class CudaTrack:
             for each, name, returning in called
             if returning is not None
         }
-
-    def compare(self, sides: Sequence[TensorSide], budget_s: float) -> Series:
-        """All sides timed in rounds, call by call."""
-        return compare_all(sides, budget_s=budget_s, seed=self.seed, sample_s=0.0, clock=seconds)
 
     def look(self, side: TensorSide, runner: Entrant) -> None:
         """The time that Python takes to launch a call; a note where the times may hold it."""
