@@ -378,8 +378,7 @@ MOST_EXTENT = 16  # of what a small product sums, and of the cells of one of its
 
 
 def extents_of_product(node: Node, nodes: Mapping[str, Node]) -> tuple[Dim, tuple[Dim, Dim]]:
-    """Of a Contract: how many products it sums for a cell, and how many cells of its result each operand alone tells
-    apart."""
+    """The number of products that a Contract sums for a cell, and of its cells that an operand alone tells apart."""
     terms, result = cast(Contract, node.kind).equation.split("->")
     one, other = terms.split(",")
     extents = dict(zip(one + other, (dim for name in node.inputs for dim in nodes[name].shape), strict=True))
@@ -388,8 +387,7 @@ def extents_of_product(node: Node, nodes: Mapping[str, Node]) -> tuple[Dim, tupl
 
 
 def needs_no_library(node: Node, nodes: Mapping[str, Node]) -> bool:
-    """Whether a Contract is of vectors, or of matrices that are known to be small: a kernel with what makes and reads
-    them takes less time than a call of a library."""
+    """Whether a Contract is of vectors, or of matrices that are known to be small: a call of a library takes longer."""
     summed, sides = extents_of_product(node, nodes)
     few = [dim.constant in range(MOST_EXTENT + 1) for dim in (summed, *sides)]
     return sides == (Dim.of(1), Dim.of(1)) or (few[0] and any(few[1:]))
