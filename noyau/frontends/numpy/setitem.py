@@ -15,7 +15,7 @@ from noyau.frontends.numpy.masked_arrays import MaskedArray
 from noyau.frontends.numpy.tape import Tape
 from noyau.frontends.numpy.traced_array import FUNCTIONS, METHODS, UFUNCS, TracedArray, Window, call, surely_scalar
 from noyau.frontends.numpy.ufuncs import apply, as_node, as_traced
-from noyau.ir.dims import Dim, Shape, index_name, indices, same_shape
+from noyau.ir.dims import Dim, DimLike, Shape, index_name, indices, same_shape
 from noyau.ir.graph import Constant, Lookup, Node
 
 
@@ -174,6 +174,10 @@ def _place(tape: Tape, whole: Node, value: Node, spans: Sequence[_Span], axis: i
         return _place(tape, whole, value, spans, axis + 1)
     if span.step > 1 and not tape.at_most(1, span.count, usual=True):
         return whole
+    if span.step > 1:
+        tape.settle_few(extent)
+        if span.start.constant in range(span.step) and span.count * span.step == extent:
+            return _spread(tape, whole, value, spans, axis, span.start)
     reach = (span.count - 1) * span.step + 1
     inner = tape.slice(whole, axis, span.start, reach)
     inner = _spread(tape, inner, value, spans, axis) if span.step > 1 else _place(tape, inner, value, spans, axis + 1)
@@ -183,15 +187,15 @@ def _place(tape: Tape, whole: Node, value: Node, spans: Sequence[_Span], axis: i
     return tape.assume_shape(tape.concat(pieces, axis) if pieces else whole, whole.shape)
 
 
-def _spread(tape: Tape, inner: Node, value: Node, spans: Sequence[_Span], axis: int) -> Node:
-    """`inner`, of which every step-th cell is one of `value`."""
+def _spread(tape: Tape, inner: Node, value: Node, spans: Sequence[_Span], axis: int, start: DimLike = 0) -> Node:
+    """`inner`, of which every step-th cell from `start` is one of `value`."""
     step, at = spans[axis].step, indices(len(inner.shape))
     shape = (*inner.shape[:axis], spans[axis].count, *inner.shape[axis + 1 :])
-    picked = tape.view(inner, shape, [place * step if k == axis else place for k, place in enumerate(at)])
+    picked = tape.view(inner, shape, [start + place * step if k == axis else place for k, place in enumerate(at)])
     value = _place(tape, picked, value, spans, axis + 1)
     spread = tape.view(value, inner.shape, [place // step if k == axis else place for k, place in enumerate(at)])
     place = tape.iota(at[axis] % step, inner.shape)
-    return apply(tape, "where", apply(tape, "equal", place, tape.constant(0, DType.I64)), spread, inner)
+    return apply(tape, "where", apply(tape, "equal", place, tape.size(Dim.of(start), DType.I64)), spread, inner)
 
 
 def _putmask(array: TracedArray, mask: Any, values: Any) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.elementwise import where
 from noyau.frontends.numpy.reductions import array_of, axes_of, axis_of
-from noyau.frontends.numpy.traced_array import FUNCTIONS, UFUNCS, TracedArray, call, enter, tape_of
+from noyau.frontends.numpy.traced_array import FUNCTIONS, TracedArray, call, enter, tape_of
 from noyau.frontends.numpy.ufuncs import as_traced, common_dtype, traced_arrays
 from noyau.ir.dims import Dim, indices
 from noyau.ir.sizes import dim_of
@@ -45,17 +45,25 @@ def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
 def _convolve(a: Any, v: Any, mode: str) -> Any:
     """The longer vector with the shorter."""
     tape, (short,) = a.tape, v.node.shape
+    tape.settle_few(short)
     before = {"valid": Dim.of(0), "same": short // 2, "full": short - 1}.get(mode)
     if before is None:
         raise UnsupportedError(f"np.correlate takes mode= 'valid', 'same' or 'full', not {mode!r}")
     after = before if mode == "full" else short - before - 1
-    zeros = [TracedArray(tape, tape.full(0, a.node.dtype, (n,))) for n in (before, after)]
-    padded = call("concatenate", [zeros[0], a, zeros[1]]) if mode != "valid" else a
-    products = windows(padded, v.shape[0]) * v
-    if mode != "valid":  # beyond the ends nothing meets, and 0 times an infinity is none
-        place = TracedArray(tape, tape.iota(Dim.of("#0") + Dim.of("#1") - before, products.node.shape))
-        products = where((place >= 0) & UFUNCS["less"](place, a.shape[0]), products, np.zeros((), products.dtype))
-    return call("sum", products, 1, dtype=products.dtype)
+    head, tail = (
+        [_head(a[::step], v[::step], count)[::step]] if mode != "valid" and tape.at_most(1, count, usual=True) else []
+        for count, step in ((before, 1), (after, -1))
+    )
+    return call("concatenate", [*head, call("sum", windows(a, v.shape[0]) * v, 1, dtype=a.dtype), *tail])
+
+
+def _head(a: Any, v: Any, count: Dim) -> Any:
+    """The first cells of a convolution, where a part of the shorter vector lies before the longer."""
+    near = [a.tape.full(0, a.node.dtype, (count,)), a.tape.slice(a.node, 0, 0, v.node.shape[0] - 1)]
+    products = windows(TracedArray(a.tape, a.tape.concat(near, 0)), v.shape[0]) * v
+    place = TracedArray(a.tape, a.tape.iota(Dim.of("#0") + Dim.of("#1") - count, products.node.shape))
+    # There nothing meets, and 0 times an infinity is none
+    return call("sum", where(place >= 0, products, np.zeros((), a.dtype)), 1, dtype=a.dtype)
 
 
 def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:

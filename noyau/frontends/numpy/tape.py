@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from noyau.compiler.passes.algebra import MOST_EXTENT, extents_of_product
 from noyau.compiler.passes.rewrite import through_views
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import UnsupportedError
@@ -19,6 +20,7 @@ from noyau.ir.operators import OPERATORS
 from noyau.ir.sizes import Demand
 
 NUMPY_1 = np.lib.NumpyVersion(np.__version__) < "2.0.0b1"  # its dtypes hang on numbers
+FEW = 257  # cells of an axis, with fewer of which its length may be a part of the key
 MOST_NODES = 5_000  # a loop over cells that is traced step by step would make more
 
 
@@ -62,6 +64,15 @@ class Tape(GraphBuilder):
             return super().reduce(monoid, value, axes, keep=keep)
         result = functools.reduce(functools.partial(self.call, law.function), map(self.by_name.__getitem__, names))
         return result if keep else self.drop_axes(result, axes)
+
+    def contract(self, equation: str, operands: Sequence[Node]) -> Node:
+        """An einsum; where it is a small one in this call, the extents that make it one are asked for."""
+        node = super().contract(equation, operands)
+        summed, sides = extents_of_product(node, self.by_name)
+        known = self.number_of(sum(sides, summed)) is not None and sides != (Dim.of(1), Dim.of(1))
+        if known and self.at_most(summed, MOST_EXTENT) and (few := [n for n in sides if self.at_most(n, MOST_EXTENT)]):
+            self.settle(sum(few, summed))
+        return node
 
     def broadcast_dims(self, dims: Sequence[Dim]) -> Dim:
         """The extent that NumPy gives several; one that only happens to be 1 in this call becomes a number."""
@@ -122,6 +133,11 @@ class Tape(GraphBuilder):
     def number_of(self, dim: Dim) -> int | None:
         """Its number in the call that is traced for, where that is known."""
         return int(dim.evaluate(self.sizes)) if dim.names <= self.sizes.keys() else None
+
+    def settle_few(self, dim: Dim) -> None:
+        """Ask for the number of a size where it is small in the call that is traced for: loops then know it."""
+        if (self.number_of(dim) or FEW) < FEW:
+            self.settle(dim)
 
     def settle(self, dim: Dim) -> int:
         """The number that a size is; where it only has a name, the trace begins again with numbers for its names.
