@@ -387,7 +387,7 @@ def extents_of_product(node: Node, nodes: Mapping[str, Node]) -> tuple[Dim, tupl
 
 
 def needs_no_library(node: Node, nodes: Mapping[str, Node]) -> bool:
-    """Whether a Contract is of vectors, or of matrices known to be small, for which a call of a library takes longer."""
+    """Whether a Contract is of vectors, or of small matrices of known extents: a call of a library takes longer."""
     summed, sides = extents_of_product(node, nodes)
     few = [dim.constant in range(MOST_EXTENT + 1) for dim in (summed, *sides)]
     return sides == (Dim.of(1), Dim.of(1)) or (few[0] and any(few[1:]))
