@@ -121,10 +121,16 @@ def _excess(uses: Uses, tables: Tables, arrays: Arrays) -> int:
     worst = 0
     for table in tables:
         part = ancestry(uses.graph, table.index)
-        if part is None or any(node.output not in arrays for node in part.inputs):
+        missing = () if part is None else [node for node in part.inputs if node.output not in arrays]
+        if part is None or not all(node.dtype.kind in INTEGERS for node in missing):
             continue
+        # Integers that are drawn later are fitted to those that are there, which leave them 0.
+        later = {
+            each.output: np.zeros([dim.evaluate(uses.sizes) for dim in each.shape], each.dtype.numpy)
+            for each in missing
+        }
         try:
-            index = evaluate(part, arrays, sizes=uses.sizes)[table.index].astype(np.int64)
+            index = evaluate(part, {**arrays, **later}, sizes=uses.sizes)[table.index].astype(np.int64)
         except InputError:  # an intermediate index leaves its table
             continue
         if index.size:

@@ -5,7 +5,8 @@ reads and writes where its arguments lay then: it is used again where they lie t
 those that lie elsewhere in each call (tokens) are copied, where they are small. A few results are copied out of the
 memory of the recording. Many large ones, as what a training step saves and its gradients, are lent: they lie in it, and
 it is used again when nobody holds them any more; until then the function is launched as before. Where the GPU is at
-work for longer than the host, nothing is recorded: there is nothing to win."""
+work for longer than the host, nothing is recorded, for there is nothing to win, until a later look finds it otherwise:
+what others gave the GPU to do counts too."""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ MOST_HELD = 1 << 33  # bytes that a recording may hold, its results too; and no 
 WARM = 3  # calls before a recording
 MOST_TRIES = 8  # recordings of a function: of a backward, some calls go by until its forward is recorded
 MOST_MISSED = 8  # calls in a row in which results of the last one are held still
+PAUSE = 32  # calls from one look at the GPU to the next
 SLOWER = 1.5  # times what the host takes: from there on it is the GPU that takes the time
+STEPWISE = "a graph is launched step by step: %s"
 Known = Callable[[list[Any]], Any]
 Place: TypeAlias = tuple[int, tuple[int, ...]]
 ViewLie: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], int]
@@ -129,7 +132,7 @@ class GraphReplay:
         self.before: list[Place] = []
         self.moving: set[int] = set()
         self.calls, self.tries, self.missed, self.is_over = 0, 0, 0, not self.places
-        self.clock = LaunchClock()
+        self.clock, self.pause = LaunchClock(), -1
         self.recorded: GraphRecording | None = None
         self.lock = Lock()
 
@@ -145,6 +148,9 @@ class GraphReplay:
     def try_replay(self, arguments: list[Any]) -> Any:
         """A call, from the recording where it fits."""
         if is_capturing():
+            return self.known(arguments)
+        if self.pause > 0:
+            self.pause -= 1
             return self.known(arguments)
         recorded = self.recorded
         if recorded is not None and recorded.fits(arguments, self.is_guarded):
@@ -173,7 +179,10 @@ class GraphReplay:
         if self.tries >= MOST_TRIES:
             self.drop("its arguments lie at new addresses too often")
         elif self.calls and self.clock.waits_for_the_gpu():
-            self.drop("the GPU takes longer than its launches")
+            log.log(
+                logging.INFO if self.pause < 0 else logging.DEBUG, STEPWISE, "the GPU takes longer than its launches"
+            )
+            self.before, self.clock, self.calls, self.pause = [], LaunchClock(), 0, PAUSE
         return self.calls > WARM and not self.is_over and self.clock.is_decided()
 
     def record(self, lies: list[Place], arguments: Sequence[Any]) -> None:
@@ -189,7 +198,7 @@ class GraphReplay:
 
     def drop(self, reason: str) -> None:
         """Record nothing any more, and give back what a recording held."""
-        log.info("a graph is launched step by step: %s", reason)
+        log.info(STEPWISE, reason)
         self.forget()
         self.is_over = True
         self.before, self.clock = [], LaunchClock()

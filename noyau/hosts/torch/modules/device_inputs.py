@@ -135,6 +135,7 @@ class Drawer:
         self.group, self.source, self.device, self.sized = group, source, device, sized
         self.maker = Maker(group.original, sizes_of(group, source, sized), np.random.default_rng(0), frozenset())
         self.reads = isolate(source, group)[1]
+        self.looks_up = any(tables_of(self.maker.uses, node) for node in group.original.inputs)
 
     def draw(self, pattern: str, seed: int) -> dict[str, Any]:
         """A value for each node that is read, by its name, and for each input of the graph, by its."""
@@ -177,6 +178,8 @@ class Drawer:
             room.copy_(values.abs() if self.is_under_a_root(node) else values)
         elif fake.dtype is torch.bool:
             room.copy_(torch.rand(room.shape, generator=noise, device=self.device) < 0.7)
+            if self.looks_up:  # what chooses between integers says how far they may go
+                integers[node.output] = array_of(room.expand(shape).cpu())
         else:
             integers[node.output] = self.maker.make(node, integers)[0]
             room.copy_(tensor_of(integers[node.output][tuple(slice(0, extent) for extent in room.shape)]))

@@ -119,10 +119,11 @@ class CudaBench:
 
 def plan_for_triton(source: TracedGraph, *, reasons: bool = True) -> tuple[Partition, Plan]:
     """The groups of a graph and their kernels, all of which Triton takes: it is asked for the few kinds that come of
-    the cut, and at each step of another cut only where it takes one of them not, which is rare."""
+    the cut, and at each step of another cut only where it takes one of them not, which is rare. What reads no tensor is
+    a kernel in no cut."""
     cut = modules_groups.cut(source, require_basics, reasons=reasons)
     plan = cuda_candidates.plan(cut.groups, source)
-    if plan.refused:
+    if any(input_names(group) for group, _ in plan.refused):
         cut = modules_groups.cut(source, cuda_candidates.triton_text, reasons=reasons)
         plan = cuda_candidates.plan(cut.groups, source)
     return cut, plan
