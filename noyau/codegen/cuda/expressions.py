@@ -67,6 +67,8 @@ class CudaExpressions(ThreadExpressions, CExpressions):
             case ir.Alloc(space=ir.Space.LANE):
                 *_, vector, cell = index
                 return f"{self.names.value(name)}[{self.dim(vector)}].at[{self.dim(cell)}]"
+            case ir.Alloc(space=ir.Space.BLOCK):
+                return f"{self.names.value(name)}[{self.dim(index[-1])}]"
             case _:
                 return self.own_cell(name, index) if name in self.lanes else super().cell(name, index)
 
