@@ -80,7 +80,7 @@ def __getattr__(name: str) -> Any:
     if name not in _ELSEWHERE:
         raise AttributeError(f"noyau has no {name!r}", name=name, obj=sys.modules[__name__])  # Python names the nearest
     value = getattr(importlib.import_module(_ELSEWHERE[name]), name)
-    if name == "range":  # which costs less than 1 us, and looking for it ten times as much
+    if name == "range":  # a range costs less than 1 us, and this lookup ten times as much
         globals()[name] = value
     return value
 
@@ -168,9 +168,9 @@ def session(model: str | Path, *, threads: int = 0, device: str = "cpu") -> Any:
 
 
 def explain(module: Callable[..., Any], inputs: Any, *, dynamic: bool | None = None) -> ModuleExplanation:
-    """The view of a module of PyTorch on some inputs: its groups, why it is cut where it is, graph breaks, operators
-    that it does not know, and where the wall time of each graph goes; prints itself, and has `.to_json()`. Nothing is
-    built. `dynamic`: as torch.compile has it."""
+    """The view of a module of PyTorch on some inputs: its groups, the reasons of its cuts, graph breaks, operators that
+    noyau does not know, and where the wall time of each graph goes; prints itself, and has `.to_json()`. Nothing is
+    built. `dynamic`: as in torch.compile."""
     return _of_torch("explain").explain(module, inputs, dynamic=dynamic)  # type: ignore[no-any-return]
 
 
@@ -182,17 +182,17 @@ def _of_torch(module: str) -> Any:
 
 
 def patch(model: Any) -> PatchRecord:
-    """Make the modules of a torch model that compute what an op of `noyau.nn` does call that op, forward and backward:
+    """Replace the forward and backward of a torch model's modules by ops of `noyau.nn` where these compute the same:
     norms, gated MLPs, activations, rotary embedding (as transformers writes them), the cross-entropy of a loss.
 
-    The record prints what was swapped, and what was not and why. `noyau.unpatch(model)`, or the end of a
-    `with noyau.patch(model):`, puts everything back; the state_dict stays what it is. InputError for what is no
-    torch.nn.Module, MissingExtraError where there is no torch."""
+    The record prints what was swapped, and what was not and why. `noyau.unpatch(model)`, or the end of a `with
+    noyau.patch(model):`, restores all modules; the state_dict does not change. InputError for a model that is no
+    torch.nn.Module, MissingExtraError without torch."""
     return _patching().patch(model)  # type: ignore[no-any-return]
 
 
 def unpatch(model: Any) -> None:
-    """Put back every module that `noyau.patch` has changed in a torch model. Errors as there."""
+    """Restore every module of a torch model that `noyau.patch` has changed. Errors as in `patch`."""
     _patching().unpatch(model)
 
 

@@ -1,7 +1,7 @@
 """The element types of noyau: their NumPy dtypes, from whose names those of torch and Triton follow, and ONNX numbers.
 
-float16 and bfloat16 are stored so and computed in float32. The float8 are of a kind of their own: values are cast to
-them and from them, by way of float32, and moved, and nothing is computed in them."""
+float16 and bfloat16 are types of storage: arithmetic on them is in float32. Values of the float8 types are moved, and
+cast by way of float32; there is no arithmetic on them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class DType(Enum):
     F8E4M3FNUZ = "f8e4m3fnuz", ml_dtypes.float8_e4m3fnuz, 18, "float8"
     F8E5M2 = "f8e5m2", ml_dtypes.float8_e5m2, 19, "float8"
     F8E5M2FNUZ = "f8e5m2fnuz", ml_dtypes.float8_e5m2fnuz, 20, "float8"
-    OTHER = "other"  # strings, sequences...: what only an Opaque makes and takes
+    OTHER = "other"  # strings, sequences...: only an Opaque produces and consumes them
 
     @property
     def bytes(self) -> int:
@@ -69,12 +69,12 @@ class DType(Enum):
 
     @property
     def compute(self) -> DType:
-        """The type that arithmetic on this one is done in."""
+        """The dtype in which arithmetic on this one is done."""
         return DType.F32 if self.is_half else self
 
     @property
     def storage(self) -> DType:
-        """The type that languages without this one keep its cells as: the bits of a short float, else itself."""
+        """The storage type in languages without this one: the unsigned integer of a short float's bits, else itself."""
         return DType(f"u{8 * self.bytes}") if self.is_half or self.is_float8 else self
 
 
@@ -110,12 +110,12 @@ def extents_and_strides(array: np.ndarray) -> tuple[int, ...]:
 
 
 def from_number(number: int) -> DType | None:
-    """The DType of the number that a kernel's table has for it, which is that of ONNX."""
+    """The DType of its number in a kernel's table, which is ONNX's."""
     return _BY_ONNX.get(number)
 
 
 def from_onnx(number: int) -> DType | None:
-    """The DType of a TensorProto.DataType, or None where noyau has none. float8 is left to the runtime: there casts to
-    it saturate unless they say otherwise."""
+    """The DType of a TensorProto.DataType, or None where noyau has none. None for float8 too: ONNX's casts to it
+    saturate by default, so that the runtime keeps them."""
     dtype = _BY_ONNX.get(number)
     return None if dtype is not None and dtype.is_float8 else dtype

@@ -19,10 +19,10 @@ _FOLDER = os.path.dirname(__file__) + os.sep
 
 
 class FindingKind(StrEnum):
-    """A kind of defect of a kernel, by the name that reports and marks in a source text have for it.
+    """A kind of defect of a kernel; its value is the name in reports and in marks of a source text.
 
-    `remedy`: what mends it; `remedies`: what does in a language where every access is watched; `severity`: of a finding
-    of watched accesses, a warning where the kernel may mean it; `needs_watching`: it shows in no value."""
+    `remedy`: how to mend it; `remedies`: the same by language, where every access is watched; `severity`: "warning"
+    where a watched kernel may do it on purpose; `needs_watching`: no value shows it."""
 
     remedy: str
     remedies: Mapping[str, str]
@@ -37,7 +37,7 @@ class FindingKind(StrEnum):
         severity: Severity = "error",
         needs_watching: bool = False,
     ) -> FindingKind:
-        """A member, which is equal to its text."""
+        """Create a member that equals its text."""
         member = str.__new__(cls, text)
         member._value_ = text
         member.remedy, member.remedies = remedy, remedies or {}
@@ -119,8 +119,8 @@ class NoyauError(Exception):
 
 
 class UnsupportedError(NoyauError, NotImplementedError):
-    """Something is asked for that a language, a strategy or a runtime does not have. `at`: whether it is so at sizes,
-    where that hangs on what was asked of those of a call."""
+    """A language, a strategy or a runtime lacks a feature. `at`: a predicate on the sizes of a call that says where the
+    refusal applies, if it depends on them."""
 
     def __init__(self, message: str = "", at: Callable[[Mapping[str, int]], bool] | None = None) -> None:
         super().__init__(message)
@@ -160,12 +160,12 @@ class OutputError(NoyauError, OSError):
 
     @property
     def lacks_room(self) -> bool:
-        """Whether what is in the way may go: a disk or a quota that is full."""
+        """Whether the cause is a full disk or quota, which may pass."""
         return getattr(self.__cause__, "errno", None) in (errno.ENOSPC, errno.EDQUOT)
 
 
 class CheckError(NoyauError, AssertionError):
-    """A kernel is wrong: which one, at which cell, by how much. `kind`: of what it shows."""
+    """A kernel is wrong: which one, at which cell, by how much. `kind`: the kind of finding."""
 
     usual_kind = FindingKind.WRONG_VALUE
 
@@ -205,7 +205,7 @@ def dependency(what: str, package: str) -> Iterator[None]:
 
 @contextmanager
 def output_errors(path: object) -> Iterator[None]:
-    """Within, what keeps a file from being written is an OutputError that names it."""
+    """Turn an error of writing a file within the block into an OutputError that names the file."""
     try:
         yield
     except NoyauError:

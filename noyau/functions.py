@@ -1,6 +1,6 @@
 """Functions for references that NumPy lacks, from noyau's tables, for arrays of any width.
 
-A float16 or bfloat16 computes in float32 and is rounded once; a float64 stays one."""
+On float16 and bfloat16 they compute in float32 and round once; on float64 they compute in float64."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import OPERATORS
 
 Array = np.ndarray
-OF_TABLE = {  # names of this module -> functions of the operator table that NumPy lacks, or has otherwise
+OF_TABLE = {  # names of this module -> functions of the operator table that NumPy lacks or defines otherwise
     **{name: name for name in ("erf", "power", "shift_left", "shift_right", "sigmoid", "softplus")},
     "truncate_divide": "divide",
 }
@@ -29,7 +29,7 @@ _WIDE: ContextVar[bool] = ContextVar("noyau_wide", default=False)
 
 @contextmanager
 def widen_floats(wide: bool = True) -> Iterator[None]:
-    """Within the block `cast` makes every float a float64: a reference that is given float64 gives the truth."""
+    """Make `cast` give float64 for each float dtype within the block: references on float64 then compute the truth."""
     token = _WIDE.set(wide)
     try:
         yield
@@ -38,14 +38,14 @@ def widen_floats(wide: bool = True) -> Iterator[None]:
 
 
 def cast(x: Any, dtype: str) -> Array:
-    """x in another dtype: "f32", "bf16", "i64"... Where the truth is asked for, each float is float64 instead.
+    """Cast x to another dtype: "f32", "bf16", "i64"... Within `widen_floats` each float dtype is replaced by float64.
 
     Floats become integers by truncation. InputError where there is no such dtype."""
     target, array = dtype_called(dtype, InputError), np.asarray(x)
     if not (_WIDE.get() and target.is_float):
         with np.errstate(all="ignore"):
             return np.not_equal(array, 0) if target is DType.BOOL else array.astype(target.numpy)
-    if isinstance(x, Array | np.generic):  # floats keep their bits; a number is first what the model has it as
+    if isinstance(x, Array | np.generic):  # a Python number is first rounded to the model's dtype
         return array.astype(np.float64)
     return array.astype(target.numpy).astype(np.float64)
 
@@ -66,7 +66,7 @@ def erf(x: Array) -> Array:
 
 
 def power(a: Array, b: Array) -> Array:
-    """a ** b of integers; what lies between 0 and 1 is truncated."""
+    """a ** b of integers; a fraction is truncated to 0."""
     return _map_function("power", a, b)
 
 
@@ -86,7 +86,7 @@ def shift_right(a: Array, b: Array) -> Array:
 
 
 def reduce(monoid: str, x: Array, axis: int | Sequence[int], *, keepdims: bool = False) -> Array:
-    """A reduction of noyau's table over axes: "logsumexp", "variance", "argmax", "sum"...; also of no cells at all."""
+    """A reduction of noyau's table over axes: "logsumexp", "variance", "argmax", "sum"...; also over no cells."""
     x, axes = np.asarray(x), (axis,) if isinstance(axis, int) else tuple(axis)
     axes = tuple(each % x.ndim for each in axes)
     result = _evaluate_kind(Reduce(monoid, axes), x, MONOIDS[monoid].result(_dtype(x)))
@@ -94,13 +94,13 @@ def reduce(monoid: str, x: Array, axis: int | Sequence[int], *, keepdims: bool =
 
 
 def scan(monoid: str, x: Array, axis: int, *, exclusive: bool = False, reverse: bool = False) -> Array:
-    """The running result of a reduction along an axis; `exclusive`: of what is before each cell."""
+    """The running result of a reduction along an axis; `exclusive`: of the cells before each one."""
     x = np.asarray(x)
     return _evaluate_kind(Scan(monoid, axis % x.ndim, exclusive, reverse), x, MONOIDS[monoid].result(_dtype(x)))
 
 
 def _map_function(function: str, *operands: Array) -> Array:
-    dtype = np.result_type(*operands)  # of the arrays: numbers have none
+    dtype = np.result_type(*operands)  # of the arrays: Python numbers have no dtype
     arrays = np.broadcast_arrays(*(np.asarray(operand, dtype) for operand in operands))
     with np.errstate(all="ignore"):
         if _dtype(arrays[0]).compute is _dtype(arrays[0]):

@@ -21,7 +21,7 @@ Value = TypeVar("Value")
 
 
 class TextRecord:
-    """A record that has one text, `str`. A dataclass of it says `repr=False`, or it would be shown field by field."""
+    """A record whose repr is its text, `str(record)`. A dataclass that derives from it needs `repr=False`."""
 
     __slots__ = ()
 
@@ -29,17 +29,17 @@ class TextRecord:
         return str(self)
 
     def headline(self) -> str:
-        """The verdict in one line, or in one for each part: the first line of the text."""
+        """The verdict in one line, or one line for each part; here the first line of the text."""
         return str(self).strip().partition("\n")[0]
 
 
 def printable(name: str) -> str:
-    """A name as it may be printed: one with control characters in it is escaped."""
+    """A name fit for printing: escaped if it has control characters."""
     return name if name.isprintable() else ascii(name)
 
 
 def several(number: int, noun: str) -> str:
-    """So many of something, in words: `1 case`, `12 shapes`, `2 launches`."""
+    """A count with its noun: `1 case`, `12 shapes`, `2 launches`."""
     ending = "es" if noun.endswith(("s", "ch")) else "s"
     return f"{number} {noun}{ending * (number != 1)}"
 
@@ -50,12 +50,12 @@ def few(names: Sequence[str], most: int, separator: str = ", ") -> str:
 
 
 def free_name(name: str, taken: Container[str]) -> str:
-    """The name itself where it is not taken, else with the first number, from 2 on, that makes it new."""
+    """The name if it is free, else the name with the first number from 2 on that makes it free."""
     return next(each for each in chain([name], (f"{name}_{number}" for number in count(2))) if each not in taken)
 
 
 def collect(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
-    """The second ones of pairs by the first ones, in order: names by what they have in common."""
+    """Group the second items of pairs by the first ones, in order."""
     values: dict[Key, list[Value]] = {}
     for key, value in pairs:
         values.setdefault(key, []).append(value)
@@ -68,7 +68,7 @@ def sizes_text(sizes: Mapping[str, Any]) -> str:
 
 
 def differing(every: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The names of those sizes that are not alike in all."""
+    """The names of the sizes that differ between bindings."""
     return [name for name in every[0] if len({sizes.get(name) for sizes in every}) > 1]
 
 
@@ -108,7 +108,7 @@ def as_json(value: Any) -> Any:
 
 
 def fields_json(record: Any, without: Collection[str] = ()) -> dict[str, Any]:
-    """Return the fields of a record as plain data, in order, but some."""
+    """Return the fields of a record as plain data, in order, except those in `without`."""
     return {field.name: as_json(getattr(record, field.name)) for field in fields(record) if field.name not in without}
 
 
@@ -116,8 +116,8 @@ _types = cache(get_type_hints)  # of the fields of a record
 
 
 def from_json(kind: Any, value: Any) -> Any:
-    """Return the value of a type of which `as_json` or `dataclasses.asdict` made plain data. KeyError, TypeError or
-    ValueError where the data is none of it."""
+    """Rebuild a value of a type from the plain data of `as_json` or `dataclasses.asdict`. KeyError, TypeError or
+    ValueError where the data does not fit the type."""
     origin, parts = get_origin(kind), get_args(kind)
     if is_dataclass(kind) and isinstance(kind, type):
         return kind(**{name: from_json(_types(kind)[name], each) for name, each in {**value}.items()})

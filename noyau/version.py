@@ -1,3 +1,3 @@
-"""The version of noyau, as the package's metadata, its caches and its reports have it."""
+"""The version of noyau, for the package's metadata, its caches and its reports."""
 
 __version__ = "0.1.0.dev0"

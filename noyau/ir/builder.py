@@ -20,8 +20,8 @@ from noyau.ir.sizes import Demand
 class GraphBuilder:
     """An `Algebra` whose values are the nodes of a graph under construction; equal values are one node.
 
-    A front end overrides how values are named (`fresh_name`), how shapes are broadcast (`broadcast_dims`, `fits`), and
-    what becomes of extents that may differ (`demand_equal`, `demand_at_most`)."""
+    A front end overrides names of values (`fresh_name`), the rules of broadcasting (`broadcast_dims`, `fits`), and the
+    treatment of extents that may differ (`demand_equal`, `demand_at_most`)."""
 
     def __init__(self, nodes: Iterable[dag.Node] = ()) -> None:
         self.nodes: list[dag.Node] = list(nodes)
@@ -47,7 +47,7 @@ class GraphBuilder:
         return f"v{count}"
 
     def emit(self, kind: dag.Kind, operands: Sequence[dag.Node], dtype: DType, shape: Shape) -> dag.Node:
-        """Add a node, or return the equal one that there is."""
+        """Add a node, or return an equal node that exists."""
         key = (kind, tuple(operand.output for operand in operands), dtype, shape)
         if key not in self.unique:
             self.unique[key] = self.add(dag.Node(self.fresh_name(kind), kind, key[1], dtype, shape))
@@ -72,11 +72,11 @@ class GraphBuilder:
         return self.broadcast_in_dim(number, shape, ()) if shape else number
 
     def like(self, value: float, other: dag.Node) -> dag.Node:
-        """A number of the dtype of another value, which it is broadcast with."""
+        """A scalar constant in the dtype of another value; it broadcasts with that value."""
         return self.constant(value, other.dtype)
 
     def iota(self, index: DimLike, shape: Shape = (), dtype: DType = DType.I64) -> dag.Node:
-        """A formula of sizes and of the indices of a shape."""
+        """The value of a formula over sizes and the indices of a shape."""
         return self.emit(dag.Iota(Dim.of(index)), [], dtype, shape)
 
     def size(self, dim: Dim, dtype: DType, shape: Shape = ()) -> dag.Node:
@@ -95,7 +95,7 @@ class GraphBuilder:
         return self.emit(dag.Map("cast"), [value], dtype, value.shape)
 
     def call(self, function: str, *operands: dag.Node) -> dag.Node:
-        """A scalar function of values that are broadcast together; of float8 it is computed in float32 and rounded."""
+        """Apply a scalar function to values that broadcast together; on float8 it computes in float32 and rounds."""
         rounded = operands[-1].dtype
         if rounded.is_float8 and "float8" not in OPERATORS[function].accepts:
             wide = self.call(function, *(self.cast(operand, DType.F32) for operand in operands))
@@ -108,7 +108,7 @@ class GraphBuilder:
         return self.emit(dag.Map(function), [self.expand(operand, shape) for operand in operands], dtype, shape)
 
     def broadcast(self, shapes: Sequence[Shape]) -> Shape:
-        """The shape of values that are broadcast together: axes are aligned at the end."""
+        """The shape to which shapes broadcast: axes are aligned at the end."""
         if all(shape == shapes[0] for shape in shapes):
             return shapes[0]
         rank = max(map(len, shapes))
@@ -116,7 +116,7 @@ class GraphBuilder:
         return tuple(self.broadcast_dims(dims) for dims in zip(*padded, strict=True))
 
     def broadcast_dims(self, dims: Sequence[Dim]) -> Dim:
-        """The extent of an axis of values that are broadcast together."""
+        """The extent to which the extents of one axis broadcast."""
         large = [dim for dim in dims if dim != Dim.of(1)] or [Dim.of(1)]
         for other in large[1:]:
             self.demand_equal(large[0], other)
@@ -141,7 +141,7 @@ class GraphBuilder:
         return dim != Dim.of(1)
 
     def broadcast_in_dim(self, value: dag.Node, shape: Shape, axes: Sequence[int]) -> dag.Node:
-        """The value repeated over a shape; its own axes are those `axes` of the shape."""
+        """The value repeated over a shape; its axis k is axis `axes[k]` of the shape."""
         return self.view(value, shape, [index_name(axis) for axis in axes])
 
     def expand_along(self, value: dag.Node, axes: Sequence[int], shape: Shape) -> dag.Node:
@@ -231,7 +231,7 @@ class GraphBuilder:
     # Monoids.
 
     def reduce(self, monoid: str, value: dag.Node, axes: Sequence[int], *, keep: bool = False) -> dag.Node:
-        """A monoid over axes, which disappear, or stay as 1; of float8 only where nothing is rounded."""
+        """Reduce by a monoid over axes, which disappear, or with `keep` become 1; float8 only by exact monoids."""
         if value.dtype.is_float8:
             if not MONOIDS[monoid].exact:
                 inexact = f"the {monoid} of {value.dtype.value} is rounded after each step"
@@ -288,5 +288,5 @@ class GraphBuilder:
 
 
 def same_but_ones(source: Shape, shape: Shape) -> bool:
-    """Whether two shapes differ in axes of 1 alone."""
+    """Whether two shapes differ only in axes of extent 1."""
     return [dim for dim in source if dim != Dim.of(1)] == [dim for dim in shape if dim != Dim.of(1)]

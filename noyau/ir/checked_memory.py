@@ -1,6 +1,6 @@
-"""Memory of the loop interpreter: cells that know whether they are set, and who touched them.
+"""Memory of the loop interpreter: cells that record whether they are set, and which iterations touched them.
 
-Two threads or lanes that meet in a cell, a cell that is read too early, or an index outside is a GraphError."""
+A race of two threads or lanes, a read of an unset cell, or an index outside is a GraphError."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Touched = dict[tuple[int, int], int]  # a memory and a cell: who touched it, -1 
 
 
 class CheckedArray:
-    """A buffer, or what an Alloc gives: cells of the type that is computed in, None where nothing is set."""
+    """The memory of a buffer or an Alloc: cells in the dtype that arithmetic uses, None where unset."""
 
     def __init__(self, name: str, dtype: DType, shape: Sequence[int], array: Array | None = None) -> None:
         self.name, self.dtype, self.shape = name, dtype, tuple(shape)
@@ -27,7 +27,7 @@ class CheckedArray:
         self.cells: list[Any] = unset if array is None else list(np.ravel(array).astype(dtype.compute.numpy))
 
     def unset(self) -> CheckedArray:
-        """Another memory like this one."""
+        """Another memory of the same shape and dtype, all unset."""
         return CheckedArray(self.name, self.dtype, self.shape)
 
     def load(self, *index: int) -> Any:
@@ -37,13 +37,13 @@ class CheckedArray:
         return value
 
     def store(self, value: Any, *index: int) -> None:
-        """The value, rounded once to the buffer's dtype."""
+        """Store a value, rounded once to the buffer's dtype."""
         if self.rounds is not None:
             value = np.float32(self.rounds(value))
         self.cells[self.offset(index)] = value
 
     def offset(self, index: tuple[int, ...]) -> int:
-        """The cell of an index; a lone index into another rank counts elements."""
+        """The flat offset of an index; a single index into memory of another rank is an offset already."""
         shape = self.shape if len(index) == len(self.shape) else (self.size,)
         at = 0
         for position, extent in zip(index, shape, strict=True):
@@ -53,7 +53,7 @@ class CheckedArray:
         return at
 
     def result(self) -> Array:
-        """The array; GraphError names the first cell that nothing was stored in."""
+        """The array; GraphError names the first cell that was never written."""
         if None in self.cells:
             missing = np.unravel_index(self.cells.index(None), self.shape)
             raise GraphError(f"{self.name}{[int(at) for at in missing]} is never written")
@@ -61,8 +61,8 @@ class CheckedArray:
 
 
 class RaceDetector:
-    """Detector of races: the index of a parallel loop that touched each cell. GraphError where two meet in one, unless
-    all read, or all are threads that merge."""
+    """Race detector of one parallel loop: the iterations that touched each cell. GraphError where two touch one cell,
+    unless both read, or both merge, on threads or atomically."""
 
     def __init__(self, lanes: bool) -> None:
         self.lanes = lanes
@@ -78,7 +78,7 @@ class RaceDetector:
         self.writers[self.meet(who, memory, index, self.readers, self.writers, self.mergers)] = who
 
     def merges(self, who: int, is_atomic: bool, memory: CheckedArray, *index: int) -> None:
-        """Threads may merge into one cell; lanes do it side by side: all but one are lost unless merges are atomic."""
+        """Record a merge. Threads may merge into one cell; of lanes only one merge survives, unless they are atomic."""
         others = (self.mergers,) if self.lanes and not is_atomic else ()
         key = self.meet(who, memory, index, self.readers, self.writers, *others)
         self.mergers[key] = who if self.mergers.get(key, who) == who else -1

@@ -21,7 +21,7 @@ _NO_NAMES: frozenset[str] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class DimOp:
-    """One of floordiv, mod and max of two Dims, where the polynomial stops."""
+    """Floor division, modulo or max of two Dims: an atom of a polynomial."""
 
     kind: str
     left: Dim
@@ -124,7 +124,7 @@ def shape_of(dims: Iterable[DimLike]) -> Shape:
 
 
 def equal(left: DimLike, right: DimLike) -> bool | None:
-    """True or False where it is so for every binding of the names, else None: unknown."""
+    """Whether two Dims are equal: True or False if that holds for every binding of the names, else None."""
     difference = Dim.of(left) - right
     if difference.constant is not None:
         return difference.constant == 0
@@ -136,13 +136,13 @@ def same_shape(left: Shape, right: Shape) -> bool:
 
 
 def never_negative(dim: Dim, positive: Iterable[str] = ()) -> bool:
-    """Whether it is surely >= 0 when every name is at least 0, and those in `positive` at least 1."""
+    """Whether a Dim is surely >= 0 when every name is at least 0, and each name in `positive` at least 1."""
     dim = _replace(dim, {name: Dim.of(name) + 1 for name in positive})
     return all(factor > 0 and all(map(_is_natural, monomial)) for monomial, factor in dim.terms)
 
 
 def _is_natural(atom: Atom) -> bool:
-    """Whether it is surely >= 0 when every name is."""
+    """Whether an atom is surely >= 0 when every name is."""
     if isinstance(atom, str):
         return True
     left, right = never_negative(atom.left), never_negative(atom.right)
@@ -228,14 +228,14 @@ def _rejoin(dim: Dim) -> Dim:
 
 
 def _quotients(op: DimOp) -> Iterator[DimOp]:
-    """The division beside a modulo; (r // a) // b is r // (a * b) too."""
+    """The floor divisions that belong to a modulo; (r // a) // b is also r // (a * b)."""
     yield DimOp("floordiv", op.left, op.right)
     if (inner := _division_of(op.left)) is not None and never_negative(inner.right) and never_negative(op.right):
         yield DimOp("floordiv", inner.left, inner.right * op.right)
 
 
 def _raw_multiply(left: Dim, right: Dim) -> Dim:
-    """The product, with c * (r // c) + r % c as it is."""
+    """Multiply two Dims without rejoining quotients and remainders."""
     factors: dict[Monomial, int] = {}
     for a, x in left.terms:
         for b, y in right.terms:
@@ -246,7 +246,7 @@ def _raw_multiply(left: Dim, right: Dim) -> Dim:
 
 @lru_cache(maxsize=65536)
 def _divide(left: Dim, right: Dim) -> tuple[Dim, Dim]:
-    """Floor division and modulo: what divides term by term leaves the operation."""
+    """Floor division and modulo: terms that divide exactly leave the operation."""
     quotient, rest = exact_part(left, right)
     if rest.constant is not None and right.constant:  # (2 * n + 1) // 2 is n
         return quotient + rest.constant // right.constant, Dim.of(rest.constant % right.constant)
@@ -258,7 +258,7 @@ def _divide(left: Dim, right: Dim) -> tuple[Dim, Dim]:
 
 
 def _division_of(dim: Dim) -> DimOp | None:
-    """The division that a Dim is."""
+    """The floor division that a Dim consists of, or None."""
     match dim.terms:
         case (((DimOp(kind="floordiv") as inner,), 1),):
             return inner
@@ -311,13 +311,13 @@ def _names(dim: Dim) -> frozenset[str]:
 
 
 def forget() -> None:
-    """Give the memory back that remembered arithmetic takes: megabytes, after many graphs."""
+    """Clear the caches of Dim arithmetic, which take megabytes after many graphs."""
     for remembered in (_add, _multiply, _divide, _names):
         remembered.cache_clear()
 
 
 def _alone(dim: Dim) -> tuple[str, ...] | None:
-    """The one name that a Dim is, nothing where it is an integer, None where it is a formula."""
+    """The single name that a Dim consists of, as a tuple; empty for an integer, None for a formula."""
     match dim.terms:
         case () | (((), _),):
             return ()
@@ -335,7 +335,7 @@ def _replace(dim: Dim, values: Mapping[str, Dim]) -> Dim:
         return dim
     total = Dim.of(0)
     for monomial, factor in dim.terms:
-        # of a monomial of many names few are replaced: the others stay one monomial
+        # few names of a long monomial are replaced: the others stay one monomial
         moved = [atom for atom in monomial if not isinstance(atom, str) or atom in values]
         others = tuple(atom for atom in monomial if isinstance(atom, str) and atom not in values)
         part = Dim(((others, factor),))
@@ -347,12 +347,12 @@ def _replace(dim: Dim, values: Mapping[str, Dim]) -> Dim:
 
 
 def with_sides(atom: Atom, change: Callable[[Dim], Dim]) -> Dim:
-    """A name as it is, or an operation of which both sides are changed."""
+    """Apply a function to both operands of an operation; a name stays as it is."""
     return Dim.of(atom) if isinstance(atom, str) else again(atom, change(atom.left), change(atom.right))
 
 
 def again(op: DimOp, left: Any, right: Any, larger: Callable[[Any, Any], Any] = maximum) -> Any:
-    """The same operation of other operands."""
+    """Apply an operation to other operands."""
     match op.kind:
         case "floordiv":
             return left // right

@@ -1,6 +1,6 @@
-"""The graph IR: a flat tuple of named values in order, one value a node; pure, and nothing is implicit.
+"""The graph IR: a flat tuple of named values in order, one node a value; pure, and nothing is implicit.
 
-It never promotes, broadcasts or guesses: operands of a Map have one shape, and dtypes are made equal by casts."""
+No promotion, no broadcast, no guess: operands of a Map have one shape, and dtypes are made equal by casts."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ Kind: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One value: how it is made, of what, its dtype and shape, and the names of what it came from."""
+    """One value: its operation, its operands, its dtype and shape, and the names of its sources."""
 
     output: str
     kind: Kind
@@ -153,15 +153,15 @@ class Node:
         return {f"#{axis}": dim for axis, dim in enumerate(self.shape)}
 
     def rename(self, names: Mapping[str, str]) -> Node:
-        """The node whose output and inputs are called otherwise."""
+        """The node with its output and inputs renamed."""
         output, *inputs = (names.get(name, name) for name in (self.output, *self.inputs))
         return replace(self, output=output, inputs=tuple(inputs))
 
 
 @dataclass(frozen=True)
 class Graph:
-    """Nodes in an order in which each comes after its inputs; outputs are names of values. `demands` must hold of the
-    sizes, beyond what the shapes of the inputs say. `byproducts`: shapes of what was written, and no output needs."""
+    """Nodes in an order in which each comes after its inputs; outputs are names of values. `demands` are relations of
+    sizes beyond those of the inputs' shapes. `byproducts`: shapes of values that are written, and no output needs."""
 
     nodes: tuple[Node, ...]
     outputs: tuple[str, ...]
@@ -187,14 +187,14 @@ class Graph:
 
 
 def constant(output: str, value: np.ndarray, sources: Iterable[str] = ()) -> Node:
-    """The node of a known array, whose dtype must be one of noyau's."""
+    """The node of a known array; its dtype must be one of noyau's."""
     dtype = from_numpy(value.dtype)
     assert dtype is not None, value.dtype
     return Node(output, Constant(value), (), dtype, shape_of(value.shape), tuple(sources))
 
 
 def is_never_0(node: Node, *, sizes: bool = False) -> bool:
-    """Whether a value has no 0: of a constant, or of a size by name where `sizes` are never 0."""
+    """Whether a value surely has no 0: a constant without one, or a named size if `sizes` says that sizes are not 0."""
     if isinstance(node.kind, Iota):
         return sizes and not node.shape and node.kind.index == Dim.of(str(node.kind.index))
     return isinstance(node.kind, Constant) and bool(node.kind.value.all())
@@ -203,7 +203,7 @@ def is_never_0(node: Node, *, sizes: bool = False) -> bool:
 def expand_index(shape: Shape, target: Shape) -> Shape:
     """The index map of NumPy's broadcasting: axes are aligned at the end; an extent of 1 is read at 0.
 
-    Where an extent is only known when it runs, the index is multiplied by 0 or 1 then: min(extent - 1, 1)."""
+    An extent that is only known at run time multiplies the index by 0 or 1: min(extent - 1, 1)."""
     first = len(target) - len(shape)
 
     def place(dim: Dim, goal: Dim, at: Dim) -> Dim:
@@ -233,7 +233,7 @@ def dims_of(node: Node) -> Iterator[Dim]:
 
 
 def downstream(graph: Graph, start: Collection[str]) -> set[str]:
-    """The values that depend on some, themselves among them."""
+    """The values that depend on those in `start`, and these themselves."""
     reachable = set(start)
     for node in graph.nodes:
         if not reachable.isdisjoint(node.inputs):

@@ -21,11 +21,11 @@ Arrays = Mapping[str, Array]
 
 
 def evaluate(graph: nodes.Graph, inputs: Arrays, *, wide: bool = False, sizes: Sizes | None = None) -> dict[str, Array]:
-    """The outputs of a graph, by name.
+    """Evaluate a graph: its outputs, by name.
 
-    As it is, each node computes and rounds in its own dtype (float16 and bfloat16 compute in float32). `wide`: every
+    By default each node computes and rounds in its own dtype (float16 and bfloat16 compute in float32). `wide`: every
     float is float64, casts among floats are dropped, casts to integers and to float8 are obeyed: this is the truth.
-    `sizes` are those that no input binds. Raises InputError where an input is missing or does not fit."""
+    `sizes`: sizes that no input binds. InputError where an input is missing or does not fit."""
     missing = [node.output for node in graph.inputs if node.output not in inputs]
     if missing:
         raise InputError(f"no array is given for the input {missing[0]}")
@@ -37,8 +37,8 @@ def evaluate(graph: nodes.Graph, inputs: Arrays, *, wide: bool = False, sizes: S
 
 
 def rearrange(value: Array, index: Sequence[Dim], shape: tuple[int, ...]) -> Array | None:
-    """A view that puts axes into another order, repeats along others, and reads along one at a fixed place; None for
-    any other, and where an axis is not as long as it is read."""
+    """Evaluate a view that permutes axes, repeats along new ones and reads others at a fixed index; None for any other
+    index map, and where an axis is not read from end to end."""
     places, read = list[Any](), list[int]()
     for dim, extent in zip(index, value.shape, strict=True):
         axis, at = AXES.get(dim), dim.constant
@@ -91,7 +91,7 @@ class Evaluator:
         return {name: values[name] for name in graph.outputs}
 
     def dtype(self, dtype: DType) -> np.dtype:
-        """The NumPy dtype in which values of a dtype are kept."""
+        """The NumPy dtype that holds values of a dtype."""
         return np.dtype(np.float64) if self.wide and dtype.is_float else dtype.numpy
 
     @np.errstate(all="ignore")
@@ -145,7 +145,7 @@ class Evaluator:
             raise InputError(f"{reading}: the inputs do not fit") from fault
 
     def widen(self, value: Array) -> Array:
-        """float16 and bfloat16 compute in float32."""
+        """Widen float16 and bfloat16 to float32, in which they compute."""
         return value.astype(np.float32) if value.dtype.itemsize == 2 and value.dtype.kind in "fV" else value
 
     def shape(self, node: nodes.Node) -> tuple[int, ...]:
@@ -167,7 +167,7 @@ class Evaluator:
     def positions_of(
         self, index: Sequence[Dim | nodes.Lookup], shape: tuple[Dim, ...], operands: Sequence[Array]
     ) -> tuple[Array, ...]:
-        """Index arrays into operand 0; GraphError where a looked-up index is outside."""
+        """Index arrays into operand 0; OutsideError where a looked-up index is outside."""
         axes, target = self.axes(shape), tuple(int(dim.evaluate(self.sizes)) for dim in shape)
         positions = []
         for axis, entry in enumerate(index):
@@ -183,7 +183,7 @@ class Evaluator:
         return tuple(positions)
 
     def reduce(self, monoid: Monoid, axes: tuple[int, ...], node: nodes.Node, value: Array) -> Array:
-        """Pairwise: by numpy where it has the monoid, else by halves; one by one where the order is part of it."""
+        """Reduce pairwise: by NumPy's ufunc, else by merging neighbours; ordered monoids one value after the other."""
         moved = np.moveaxis(self.widen(value), axes, tuple(range(-len(axes), 0)))
         shape = moved.shape[: moved.ndim - len(axes)]
         rows = np.ascontiguousarray(moved).reshape(*shape, math.prod(moved.shape[len(shape) :]))
@@ -210,14 +210,14 @@ class Evaluator:
         return tuple(part[0] for part in state)
 
     def in_order(self, monoid: Monoid, flat: Array) -> State:
-        """The state of all rows of `flat`, the first one taken in first."""
+        """The state of all rows of `flat`, taken in from the first to the last."""
         state = self.empty(monoid, flat)
         for at, row in enumerate(flat):
             state = monoid.merge(self.algebra, state, monoid.lift(self.algebra, row, np.full(row.shape, at)))
         return state
 
     def empty(self, monoid: Monoid, flat: Array) -> State:
-        """The state of none of the rows of `flat`."""
+        """The monoid's empty state, for each cell of a row of `flat`."""
         source = from_numpy(flat.dtype)
         assert source is not None
         pairs = zip(monoid.init(source), monoid.states(source), strict=True)

@@ -13,11 +13,11 @@ from noyau.ir import graph as nodes
 from noyau.ir.dims import Dim, Shape
 from noyau.text import printable
 
-_MOST_CELLS = 4  # of a constant that is printed cell by cell
+_MOST_CELLS = 4  # the largest constant that is printed cell by cell
 
 
 def graph_text(graph: nodes.Graph) -> str:
-    """The lines of a graph: its nodes in order, what it demands of sizes, its outputs."""
+    """The lines of a graph: its nodes in order, its demands on sizes, its outputs."""
     lines = [f"{value_text(node.output, node.dtype.value, node.shape)} = {_node(node)}" for node in graph.nodes]
     demands = [f"demand {demand}" for demand in graph.demands]
     return "\n".join([*lines, *demands, f"return {', '.join(map(printable, graph.outputs))}"])

@@ -14,7 +14,7 @@ from noyau.ir.operators import OPERATORS, dtype_of
 
 
 def check(graph: nodes.Graph) -> nodes.Graph:
-    """The graph itself; GraphError names the first value that breaks a rule."""
+    """Return the graph itself; GraphError names the first value that breaks a rule."""
     earlier: dict[str, nodes.Node] = {}
     for node in graph.nodes:
         if missing := [name for name in node.inputs if name not in earlier]:
@@ -30,7 +30,7 @@ def check(graph: nodes.Graph) -> nodes.Graph:
 
 
 def _count_fault(node: nodes.Node) -> str | None:
-    """A number of inputs that the kind does not take, or None."""
+    """Describe a wrong number of inputs, or give None."""
     match node.kind:
         case nodes.Opaque():
             return None

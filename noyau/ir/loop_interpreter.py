@@ -28,9 +28,9 @@ Arrays = Sequence[Array]
 def run(kernel: Kernel, inputs: Arrays, *, seed: int = 0, sizes: Mapping[str, int] | None = None) -> list[Array]:
     """The outputs of a kernel, in the order of its OUTPUT buffers.
 
-    `inputs` are in the order of its INPUT buffers; `seed` orders the loops that may run in any order; `sizes` are those
-    that no input binds. InputError where the inputs do not fit, or a looked-up index is out of bounds; GraphError where
-    the kernel reads a cell that is not set, goes outside a buffer, or leaves a cell of an output unwritten."""
+    `inputs` are in the order of its INPUT buffers; `seed` orders the loops without an order; `sizes` are sizes that no
+    input binds. InputError where the inputs do not fit, or a looked-up index is out of bounds; GraphError where the
+    kernel reads an unset cell, leaves a buffer's bounds, or leaves a cell of an output unwritten."""
     bound = bind_sizes(kernel, inputs, sizes or {})
     running = KernelRun(kernel, inputs, bound, seed)
     text, objects = translate_kernel(kernel)
@@ -53,7 +53,7 @@ def translate_kernel(kernel: Kernel) -> tuple[Any, tuple[Any, ...]]:
 
 
 def bind_sizes(kernel: Kernel, inputs: Sequence[Array], numbers: Mapping[str, int]) -> dict[str, int]:
-    """The sizes, by the kernel's own binding; InputError where an input has another dtype or shape or a guard fails."""
+    """The sizes, by the kernel's own binding; InputError where an input's dtype or shape or a guard does not fit."""
     buffers, sizes = kernel.of(Role.INPUT), dict(numbers)
     if len(buffers) != len(inputs):
         raise InputError(f"{kernel.name} takes {len(buffers)} inputs, not {len(inputs)}")
@@ -77,13 +77,13 @@ def bind_sizes(kernel: Kernel, inputs: Sequence[Array], numbers: Mapping[str, in
 
 
 class KernelRun:
-    """One run: the sizes, the memories of the buffers, the order of parallel loops; and the algebra of scalars."""
+    """One run: the sizes, the memories of the buffers, the order of parallel loops; also the algebra of scalars."""
 
     int64, race_detector = np.int64, RaceDetector
 
     def __init__(self, kernel: Kernel, inputs: Sequence[Array], sizes: Mapping[str, int], seed: int) -> None:
         self.kernel, self.sizes, self.random = kernel, sizes, Random(seed)  # noqa: S311
-        self.shift = self.random.randrange(2)  # cells from the begin of a line to that of each buffer
+        self.shift = self.random.randrange(2)  # cells from the start of a cache line to the start of each buffer
         arrays = iter(inputs)
         self.memories = [
             CheckedArray(b.name, b.dtype, self.extents(b.shape), next(arrays) if b.role is Role.INPUT else None)
@@ -107,12 +107,12 @@ class KernelRun:
         return self.random.sample(range(count), max(0, count))
 
     def in_whole_lines(self, *places: tuple[CheckedArray, int]) -> np.bool_:
-        """Whether cells begin with a line of memory, where memory begins with one, or a cell after one."""
+        """Whether each place starts at a cache line, if every buffer starts at one, or one cell after one."""
         begins = ((memory, memory.offset(tuple(index)) + self.shift) for memory, *index in places)
         return np.bool_(all(at * memory.dtype.bytes % LINE_BYTES == 0 for memory, at in begins))
 
     def until_aligned(self, cells: int, length: int, memory: CheckedArray, *index: int) -> np.int64:
-        """Cells to the next vector, where all memory begins with one, or each so many cells after one."""
+        """Cells to the next vector boundary, if buffer k starts at one, or k cells after one."""
         shape = memory.shape if len(index) == len(memory.shape) else (memory.size,)
         at = sum(each * prod(shape[axis + 1 :]) for axis, each in enumerate(index))
         return np.int64(min(-(at + self.shift * self.memories.index(memory)) % cells, length))

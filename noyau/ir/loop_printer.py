@@ -13,7 +13,7 @@ _INDENT = "    "
 
 
 def kernel_text(kernel: ir.Kernel) -> str:
-    """The lines of a kernel: its buffers, what it demands of sizes, its launches."""
+    """The lines of a kernel: its buffers, its guards on sizes, its launches."""
     buffers = [f"{_INDENT}{_buffer(buffer)}" for buffer in kernel.buffers]
     guards = [f"{_INDENT}{_guard(guard)}" for guard in kernel.guards]
     launches = [line for launch in kernel.launches for line in _launch(launch)]

@@ -1,7 +1,7 @@
-"""The rules of the loop IR, of which names, dtypes and indices are checked as a kernel is written in plain Python, the
-text that `run` executes. Tests run this after every schedule function.
+"""The rules of the loop IR. Names, dtypes and indices are checked while a kernel is translated to plain Python, the
+text that `run` executes. Tests run the verifier after every schedule function.
 
-Every name in the text is made here (`v0`, `v1`...), so that no name of a model reaches it."""
+Every name in the text is generated (`v0`, `v1`...), so that no name of a model reaches it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from noyau.ir.walk import all_dims, dims_in, every_statement, folds_in, loops_of
 
 
 def check(kernel: ir.Kernel) -> ir.Kernel:
-    """The kernel itself; GraphError says which rule it breaks.
+    """Return the kernel itself; GraphError says which rule it breaks.
 
-    Names, dtypes and indices are what `Translator` makes sure of. Beyond that: no name means two things at one place;
-    loops on threads stand outermost, each last in its block; what is merged are states; every output is stored."""
+    `Translator` checks names, dtypes and indices. Beyond that: no name has two meanings at one place; loops on threads
+    are outermost, each last in its block; merged values are states of the monoid; every output is stored."""
     if reason := next(_faults(kernel), None):
         raise GraphError(f"{kernel.name}: {reason}")
     return kernel
@@ -65,7 +65,7 @@ def _strides_faults(kernel: ir.Kernel, buffer: ir.Buffer) -> Iterator[str]:
 
 
 def _tiles_faults(launch: ir.Launch) -> Iterator[str]:
-    """Loops over tiles whose sizes the launch does not declare, and tiles of one name."""
+    """Loops over tiles that the launch does not declare, and tiles with the same name."""
     names = [tile.name for tile in launch.tiles]
     yield from (f"two tiles of a launch are called {name}" for name in names if names.count(name) > 1)
     strange = (tile.name for tile in tiles_of(launch.body) if tile not in launch.tiles)
@@ -73,7 +73,7 @@ def _tiles_faults(launch: ir.Launch) -> Iterator[str]:
 
 
 def _threads_faults(body: tuple[ir.Statement, ...], outermost: bool = True) -> Iterator[str]:
-    """Loops on threads within another kind of loop, or with something after them."""
+    """Loops on threads within another kind of loop, or with a statement after them."""
     for at, statement in enumerate(body):
         if isinstance(statement, ir.Loop) and statement.axis is ir.Axis.THREADS:
             if not outermost or at != len(body) - 1:
@@ -88,7 +88,7 @@ def _threads_faults(body: tuple[ir.Statement, ...], outermost: bool = True) -> I
 
 
 def _names_faults(names: Iterable[str], body: Iterable[ir.Statement], outside: Collection[str]) -> Iterator[str]:
-    """Names, of those bound for a body and of those bound in it, that can be seen already."""
+    """Names, bound for a body or in it, that are visible there already."""
     yield from (f"{name} is bound where it has a meaning already" for name in names if name in outside)
     visible = {*outside, *names}
     for statement in body:
@@ -121,7 +121,7 @@ def _store_faults(statement: ir.Statement) -> Iterator[str]:
 
 
 class Translator:
-    """One kernel in the making: its lines, the names that are in scope, the objects that the text refers to.
+    """Translation of one kernel to Python: its lines, the names in scope, the objects that the text refers to.
 
     The text defines `launches`, a list of functions, over `R`, the `KernelRun` of one run, and `K`, its objects."""
 
@@ -130,8 +130,8 @@ class Translator:
         self.objects: list[Any] = []
         self.values: dict[str, tuple[str, DType]] = {}  # Lets
         self.indices: dict[str, str] = {}  # sizes, loop variables, looked-up indices
-        self.memories: dict[str, tuple[str, ir.Buffer | ir.Alloc, int]] = {}  # with the parallel loops around each
-        self.loops: list[tuple[str, str]] = []  # the parallel loops that are open: what touched what, and the index
+        self.memories: dict[str, tuple[str, ir.Buffer | ir.Alloc, int]] = {}  # and open parallel loops
+        self.loops: list[tuple[str, str]] = []  # the open parallel loops: race detector and index
 
     def text(self) -> str:
         for size in sorted(_sizes(self.kernel)):
@@ -163,13 +163,13 @@ class Translator:
         return name
 
     def spell(self, value: Any) -> str:
-        """The spelling of an object of the kernel's own."""
+        """The text that refers to an object of the kernel, an entry of `K`."""
         self.objects.append(value)
         return f"K[{len(self.objects) - 1}]"
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """Lines under a head; what they name is forgotten after them."""
+        """Indent lines under a head; names that they bind go out of scope after them."""
         outside = self.values, self.indices, self.memories
         self.values, self.indices, self.memories = dict(self.values), dict(self.indices), dict(self.memories)
         self.write(head)
@@ -236,7 +236,7 @@ class Translator:
         places = [self.place(buffer, index) for buffer in buffers]
         texts = [self.let(self.expression(value)) for value in values]
         for buffer, place in zip(buffers, places, strict=True):
-            for race_detector, who in self.loops[self.memory(buffer)[2] :]:  # loops that are not around its memory
+            for race_detector, who in self.loops[self.memory(buffer)[2] :]:  # loops opened after the allocation
                 access = f"merges({who}, {store.is_atomic}" if merge else f"stores({who}"
                 self.write(f"{race_detector}.{access}, {', '.join(place)})")
         if merge:
@@ -264,7 +264,7 @@ class Translator:
             self.loops.pop()
 
     def own_memories(self, body: tuple[ir.Statement, ...]) -> None:
-        """Memory of a thread that lies outside a THREADS loop: each thread has its own, unset at first."""
+        """Give each thread a copy, unset at first, of thread memory that is allocated outside a THREADS loop."""
         own = memory_of(body)
         for name, (text, memory, _) in list(self.memories.items()):
             if name in own and isinstance(memory, ir.Alloc):
@@ -328,7 +328,7 @@ class Translator:
         return f"{scalar}({function}({operands}))"
 
     def fold(self, fold: ir.Fold) -> str:
-        """Loops in order, before the statement that the fold stands in; its spelling is the result."""
+        """Write a fold as serial loops before the statement that contains it, and return the text of its result."""
         monoid, dtype = MONOIDS[fold.monoid], fold.value.dtype
         if dtype.kind not in monoid.accepts or monoid.result(dtype).compute is not fold.dtype:
             raise self.fault(f"{fold.monoid} of {dtype.value} does not give {fold.dtype.value}")
@@ -355,7 +355,7 @@ class Translator:
         return self.memories[name]
 
     def place(self, name: str, index: Shape) -> tuple[str, str]:
-        """A cell: its memory, and its index there; one index into another rank is an offset into packed memory."""
+        """A cell: its memory, and its index there; a single index into another rank is an offset into packed memory."""
         text, memory, _ = self.memory(name)
         flat = not isinstance(memory, ir.Buffer) or memory.strides is None
         if len(index) != len(memory.shape) and not (flat and len(index) == 1):
@@ -366,7 +366,7 @@ class Translator:
         return ", ".join(map(self.dim, dims))
 
     def dim(self, dim: Dim) -> str:
-        """A Dim as Python: integers without a width."""
+        """A Dim as Python text: integers of any width."""
         return " + ".join("*".join([str(factor), *map(self.atom, atoms)]) for atoms, factor in dim.terms) or "0"
 
     def atom(self, atom: Atom) -> str:

@@ -1,10 +1,9 @@
 """The loop IR: a kernel is launches in order; a launch is loops, folds, loads and stores over buffers.
 
-An index is a `Dim` over sizes and names that begin with `#`: loop variables and indices that were looked up.
-float16 and bfloat16 are types of buffers only: a Load of one gives float32, and a Store rounds once.
-
-The sizes of a kernel choose between its launches, for short and for long rows: a condition is a bool where a schedule
-can decide it, else an expression that the launch evaluates."""
+An index is a `Dim` over sizes and names that begin with `#`: loop variables and indices that were looked up. float16
+and bfloat16 are types of buffers only: a Load of one gives float32, and a Store rounds once. The sizes of a kernel
+choose between its launches, for short and for long rows: a condition is a bool where a schedule can decide it, else an
+expression that the launch evaluates."""
 
 from __future__ import annotations
 
@@ -21,8 +20,8 @@ from noyau.ir.operators import OPERATORS
 from noyau.ir.sizes import Binding, Sizes
 
 ZERO = Dim.of(0)
-LINE_BYTES = 64  # of memory that the caches hold
-SIDE = LINE_BYTES // 4  # cells of a tile that is transposed: of 4 bytes, a line of memory
+LINE_BYTES = 64  # of a cache line
+SIDE = LINE_BYTES // 4  # cells along a side of a tile that is transposed: a cache line of 4-byte cells
 
 
 class Axis(Enum):
@@ -31,31 +30,31 @@ class Axis(Enum):
     SERIAL = "serial"  # one after the other
     THREADS = "threads"  # in any order, on any thread
     LANES = "lanes"  # in any order, side by side in one thread
-    BLOCKS = "blocks"  # in any order, on the blocks of a cluster, which wait for each other at its end
-    VECTOR = "vector"  # neighbouring cells of one thread, which are moved at once: they begin where these may
+    BLOCKS = "blocks"  # in any order, on the blocks of a cluster, with a barrier at its end
+    VECTOR = "vector"  # neighbouring cells of one thread, moved at once: the first is aligned for that
 
 
 class TilePolicy(Enum):
-    """Rule for the size of a tile, a power of two, from the sizes of a call, in the order in which it is applied."""
+    """Rule that sizes a tile, a power of two, from the sizes of a call; rules are applied in this order."""
 
     ALIGNMENT = "alignment"  # `number` cells fill 16 bytes; 1 where each row begins at a multiple of these anyway
-    OCCUPYING = "occupying"  # at most `number` cells, and so few that programs occupy the GPU
+    OCCUPYING = "occupying"  # at most `number` cells, and few enough that the programs occupy the GPU
     FIXED = "fixed"  # `number` cells
-    LIMITED = "limited"  # `number` cells, or as many as cover the loop where these are fewer
+    LIMITED = "limited"  # `number` cells, or fewer if fewer cover the loop
     COVERING = "covering"  # as many as cover the loops, at most `number`
-    KEPT = "kept"  # the same, with `warps` cells of all tiles for each of at most 8 warps
+    KEPT = "kept"  # as COVERING; one warp for `warps` cells of all tiles, at most 8 warps
     GROWING = "growing"  # with the length of the row up to `number`, twice 16384 for one twice as long; see `warps`
     SHARING = "sharing"  # `number` over the size of the other tiles, at least 1
 
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """Cells that a program of a grid holds side by side: a size that no input binds, and a launch may choose.
+    """Cells that a program of a grid holds side by side; a launch chooses their number, a size that no input binds.
 
-    `warps` of a program; of a GROWING or KEPT tile the cells that each has; 0 for as many as suit the cells of a
-    program, or `warp_factor` times as many. Where rows begin at no multiples of 16 bytes, the cells of FIXED and
-    GROWING are divided by `lead_divisor`, and a warp has at most 256 of them; elsewhere tiles of rows of `doubled_from`
-    cells and more, if that is not 0, have twice as many."""
+    `warps`: warps of a program; for GROWING and KEPT, cells a warp; 0 for the number that suits the cells of a program,
+    times `warp_factor`. Where rows do not begin at multiples of 16 bytes, the cells of FIXED and GROWING are divided by
+    `lead_divisor`, and a warp has at most 256 of them; elsewhere, if `doubled_from` is not 0, tiles of rows of at least
+    so many cells have twice as many."""
 
     name: str
     policy: TilePolicy
@@ -70,7 +69,7 @@ class Tile:
         return Dim.of(f"${self.name}")
 
     def rounds(self, left: Dim) -> Dim:
-        """The rounds of a loop over the cells of this tile, of which so many are left."""
+        """The trip count over this tile's cells when `left` cells remain: the smaller of the two."""
         return -maximum(-self.size, -left)
 
 
@@ -85,20 +84,20 @@ class Role(Enum):
 class Space(Enum):
     """Place of memory that a launch allocates for itself."""
 
-    REGISTER = "register"  # a few cells, of a size known now
+    REGISTER = "register"  # a few cells, of constant size
     THREAD = "thread"  # a row or a tile of one thread
     CLUSTER = "cluster"  # a cell of each block of a cluster
-    LANE = "lane"  # vectors of each lane, in registers: the last two axes are they and their cells
-    BLOCK = "block"  # cells that all lanes share, of a size known now
+    LANE = "lane"  # vectors of each lane, in registers: the last two axes are vectors and their cells
+    BLOCK = "block"  # cells that all lanes share, of constant size
 
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
     """An array: an input, an output, or global scratch. `source` is the model's name for it.
 
-    `strides`, which inputs alone may have, say how many elements further the next cell along each axis lies: sizes of
-    the call, also negative or 0. Without them it is packed in C order. A buffer with strides is indexed by as many Dims
-    as it has axes, never by one offset: a language that has flat memory makes that when it prints."""
+    `strides`, for inputs only, are the distances in elements between neighbours along each axis: sizes of the call,
+    also negative or 0. Without strides a buffer is packed in C order. A buffer with strides is indexed by one Dim an
+    axis, never by an offset: the printer of a language with flat memory computes the offset."""
 
     name: str
     dtype: DType
@@ -109,7 +108,7 @@ class Buffer:
 
     @property
     def layout(self) -> str:
-        """packed; inner, where the cells along the last axis lie side by side; or strided."""
+        """Class of its strides: "packed"; "inner" where the last axis is contiguous; else "strided"."""
         if self.strides is None:
             return "packed"
         return "inner" if self.strides[-1] == Dim.of(1) else "strided"
@@ -117,7 +116,7 @@ class Buffer:
 
 @dataclass(frozen=True, slots=True)
 class Const:  # noqa: PLW1641  the dataclass gives it a hash
-    """A number of a dtype; 0.0 and -0.0 are different ones."""
+    """A number of a dtype; 0.0 and -0.0 differ."""
 
     value: float | int | bool
     dtype: DType
@@ -137,7 +136,7 @@ class Var:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """An index expression as a value, int64; one that says how far before a row 16 bytes begin has their tile."""
+    """An index expression as an int64 value; with `alignment`, the offset of that tile's row from 16 bytes."""
 
     dim: Dim
     dtype: DType = DType.I64
@@ -159,8 +158,8 @@ class Assumption(Enum):
     """A fact about the operands of a call that a language may use."""
 
     NON_POSITIVE = "non-positive"  # the operand is never above 0
-    SHARE = "share"  # a number from 0 to 1 by a larger one, which is the same in all rounds of the loop around
-    NEAR = "near"  # an angle of at most 12800, of f64 of at most 10^6
+    SHARE = "share"  # a number from 0 to 1 divided by a larger one, which is invariant in the loop around it
+    NEAR = "near"  # an angle of at most 12800, in f64 of at most 10^6
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,8 +174,8 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """A monoid over loops: `body` runs for each, then `value` joins the state at the position `at`, which is its flat
-    index over the loops where it is None. With a tile, the last loop is one over its cells, as a Loop is."""
+    """A monoid over loops: `body` runs for each iteration, then `value` is merged into the state at the position `at`,
+    by default its flat index over the loops. With a tile, the last loop runs over the tile's cells, as a Loop does."""
 
     monoid: str
     loops: tuple[tuple[str, Dim], ...]
@@ -189,8 +188,8 @@ class Fold:
 
 @dataclass(frozen=True, slots=True)
 class InWholeLines:
-    """Whether a tile of `length` cells has all of `cells`, and begins with a line of memory at each of `places`: where
-    memory lies, nobody knows before the kernel runs."""
+    """Whether a tile of `length` cells is full, with `cells` of them, and starts at a cache line at each of `places`;
+    addresses are known only at run time."""
 
     length: Dim
     cells: int
@@ -200,8 +199,8 @@ class InWholeLines:
 
 @dataclass(frozen=True, slots=True)
 class CellsToAlignment:
-    """The cells from a place to the next one at which a vector of so many cells, a power of two, may begin: at a
-    multiple of its size; at most `length`. Only a run tells where memory lies. The place may lie outside."""
+    """The number of cells, at most `length`, from a place to the next one where a vector of `cells` cells, a power of
+    two, is aligned to its size. Addresses are known only at run time. The place may lie outside of the buffer."""
 
     cells: int
     buffer: str
@@ -215,7 +214,7 @@ Expr: TypeAlias = Const | Var | Index | Load | Call | Fold | InWholeLines | Cell
 
 @dataclass(frozen=True, slots=True)
 class Let:
-    """A name for a value. `origin` is the value of the graph, and its index, that it holds."""
+    """A name for a value. `origin`: the value of the graph that it holds, and the index of the cell."""
 
     name: str
     value: Expr
@@ -224,8 +223,8 @@ class Let:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Values into one cell of each buffer; with `merge`, the monoid joins them, as a state, to what is there.
-    `is_atomic`: so that lanes may meet in a cell too, in any order."""
+    """Values into one cell of each buffer; with `merge`, the monoid merges them, as a state, into the state there.
+    `is_atomic`: lanes too may merge into one cell, in any order."""
 
     buffers: tuple[str, ...]
     index: Shape
@@ -236,9 +235,9 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """`body` for each value of `var` from 0, or `start`, to `extent`, every `step`-th; with a tile, for at most as many
-    as it has cells, side by side in a program: on SERIAL, what these merge into memory of all of them is reduced to a
-    state. `alone`: the buffers of which a VECTOR has cells, but moves them one by one."""
+    """`body` for each value of `var` from `start` to `extent`, every `step`-th. With a tile, at most as many iterations
+    as it has cells run side by side in a program; on SERIAL, their merges into memory that they share are reduced to
+    one state. `alone`: the buffers whose cells a VECTOR moves one by one."""
 
     var: str
     extent: Dim
@@ -274,7 +273,7 @@ class Alloc:
 
 @dataclass(frozen=True, slots=True)
 class Prefetch:
-    """A hint that so many lines of memory, from a cell's own on, are read soon; they may lie outside of the buffer."""
+    """A hint that `lines` cache lines, from that of a cell on, are read soon; they may lie outside of the buffer."""
 
     buffer: str
     index: Shape
@@ -341,12 +340,12 @@ class Reload:
 
 @dataclass(frozen=True, slots=True)
 class Hints:
-    """Advice to a language for GPUs. A launch that `is_loose` may be wrong by 2**-17 of a value; `reads_once`: each
-    input, and little is written; `shares_inputs`: several programs read the same cells, and nothing else is read again;
-    `is_pipelined`: rounds of loops are loaded ahead; `is_narrow`: what a thread counts is below 2**31; a
-    multiprocessor is to have room for `resident` blocks, 0 for as many as come; one that `waits` may begin before the
-    launch before it has written all of its memory (programmatic dependent launch), and so may one that `follows`, which
-    reads what another of its kernel leaves in scratch; `passes`: the loops over tiles that load from each buffer."""
+    """Advice to a language for GPUs. `is_loose`: a relative error of 2**-17 is allowed. `reads_once`: each input is
+    read once, and little is written. `shares_inputs`: several programs read the same cells, and nothing else is read
+    again. `is_pipelined`: loads of later rounds run ahead. `is_narrow`: counts of a thread are below 2**31. `resident`:
+    the blocks that a multiprocessor is to have room for, 0 for any number. `waits`: it may begin before the previous
+    launch has written all of its memory (programmatic dependent launch), as may one that `follows`, which reads scratch
+    of another launch of its kernel. `passes`: for each buffer, the loops over tiles that load from it."""
 
     is_loose: bool = False
     reads_once: bool = False
@@ -362,9 +361,9 @@ class Hints:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Statements of which the outermost loops are bound to THREADS; they run where `when`, a bool of sizes, is true.
-    `tiles`: those whose sizes they name, of which the names differ, in the order in which sizes can be told. `threads`:
-    of a block, where a language has blocks of threads, and lanes are theirs; 0 where that is left to it."""
+    """Statements, the outermost loops bound to THREADS; they run where `when`, a bool of sizes, is true. `tiles`: the
+    tiles that they name, each name once, in an order in which their sizes can be computed. `threads`: of a block, where
+    a language has blocks of threads as lanes; 0 leaves the number to it."""
 
     body: tuple[Statement, ...]
     when: Expr | None = None
@@ -375,14 +374,14 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """left <= right, unless `cells` is 0: what the sizes of a call must obey, or the call is refused."""
+    """A condition on the sizes of a call, which is refused otherwise: left <= right, unless `cells` is 0."""
 
     cells: Dim
     left: Dim
     right: Dim
 
     def holds(self, sizes: Mapping[str, int]) -> bool:
-        """Whether sizes obey it; they do not where they divide by 0."""
+        """Whether sizes satisfy the condition; False where it divides by 0."""
         try:
             return not self.cells.evaluate(sizes) or bool(self.left.evaluate(sizes) <= self.right.evaluate(sizes))
         except ZeroDivisionError:
@@ -410,13 +409,13 @@ Condition = Expr | bool
 
 
 def at_most(left: Dim, right: Dim) -> Condition:
-    """Whether a size is at most another one."""
+    """The condition that one size is at most another."""
     difference = (right - left).constant
     return Call("less_equal", (Index(left), Index(right)), DType.BOOL) if difference is None else difference >= 0
 
 
 def all_of(conditions: Iterable[Condition]) -> Condition:
-    """Whether all hold; True of none."""
+    """The conjunction of conditions; True for none."""
     distinct = dict.fromkeys(conditions)
     if False in distinct:
         return False
@@ -425,12 +424,12 @@ def all_of(conditions: Iterable[Condition]) -> Condition:
 
 
 def opposite(condition: Condition) -> Condition:
-    """Whether it does not hold."""
+    """The negation of a condition."""
     return not condition if isinstance(condition, bool) else Call("logical_not", (condition,), DType.BOOL)
 
 
 def when(condition: Condition) -> Expr | None:
-    """The condition of a launch that runs where it holds: None where that is sure."""
+    """The `when` of a launch under a condition: None if it surely holds. ValueError if it never does."""
     if condition is False:
         raise ValueError("it never runs")
     return None if condition is True else condition
@@ -442,7 +441,7 @@ def conditions_of(kernel: Kernel) -> list[Expr]:
 
 
 def runs(when: Expr, sizes: Sizes) -> bool:
-    """Whether a launch of this condition runs at these sizes; not where they do not say it."""
+    """Whether a launch with this condition runs at these sizes; False where they do not determine it."""
     try:
         return bool(_value(when, sizes))
     except (KeyError, ZeroDivisionError):

@@ -1,7 +1,7 @@
-"""The table of monoids: Reduce, Scan, Scatter, and the merges of lanes, threads and chunks share these.
+"""The table of monoids, which Reduce, Scan, Scatter, and the merges of lanes, threads and chunks share.
 
-A monoid's functions are written once over an `Algebra`: arrays (the interpreters) or expressions (the printers). One of
-a user's own need not be associative: it takes in values from left to right, and its states are never merged."""
+A monoid's functions are written once over an `Algebra`: arrays (the interpreters) or expressions (the printers). A
+user's own monoid need not be associative: values are taken in from left to right, and states are never merged."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from noyau.ir.operators import OPERATORS, Algebra, dtype_of
 
 
 class Symbolic:
-    """Applies a scalar function by writing the call down."""
+    """The algebra of expressions: a scalar function becomes a Call."""
 
     def call(self, name: str, *operands: Expr) -> Expr:
         return Call(name, operands, dtype_of(name, tuple(operand.dtype for operand in operands)))
@@ -39,9 +39,9 @@ State = tuple[Any, ...]
 
 @dataclass(frozen=True, slots=True)
 class Monoid:
-    """`init(dtype)` is the empty state, `step` takes in one value at a position, `merge` joins two states, the
+    """`init(dtype)` is the empty state, `lift` the state of one value at a position, `merge` joins two states, the
     earlier first, `finish` gives the result. `exact`: the order of merges cannot change a bit; `ordered`: values are
-    merged one by one, from the first to the last, and states never with one another."""
+    taken in one by one, from the first to the last, and states are never merged with one another."""
 
     name: str
     meaning: str
@@ -55,19 +55,19 @@ class Monoid:
     accepts: frozenset[str] = frozenset({"float", "int", "uint"})
     flops: int = 1
     ordered: bool = False
-    function: str = ""  # the scalar function that its merge is, if it is one
-    parts: tuple[str, ...] = ()  # of a state of several values; of one, the name of the monoid
+    function: str = ""  # the scalar function that equals its merge, if there is one
+    parts: tuple[str, ...] = ()  # names of the values of a state; by default the monoid's name for its only one
     onnx: str = ""
     chooses: bool = False  # the result is one of the values
     linear: bool = False  # the gradient of each value is that of the result
-    keeps_sign: bool = False  # never negative where no value is: the max of no values is -inf
-    passes_factors: bool = False  # of values that are scaled alike the result is scaled so; a factor is positive
-    passes_terms: bool = False  # of values that grow by one term the result grows by it
-    wants_lanes: bool = False  # a merge that compilers vectorise over many lanes alone
+    keeps_sign: bool = False  # never negative if no value is; not so for max, which is -inf of no values
+    passes_factors: bool = False  # scaling all values by a positive factor scales the result by it
+    passes_terms: bool = False  # adding one term to all values adds it to the result
+    wants_lanes: bool = False  # compilers vectorise its merge only over many lanes
 
     @property
     def is_arithmetic(self) -> bool:
-        """Whether its merge is one function of numbers: a flop, and what memory merges by itself, in any order."""
+        """Whether its merge is one function of numbers: one flop, and an atomic operation of memory, in any order."""
         return bool(self.function) and "float" in OPERATORS[self.function].accepts
 
 
@@ -142,7 +142,7 @@ def _arg(name: str, meaning: str, beats: str, init: Callable[[DType], Any]) -> M
 
 
 def _apart(name: str, meaning: str, beats: str, init: Callable[[DType], Any]) -> Monoid:
-    """max or min of floats with NaN noted apart: one comparison in the chain of merges instead of three."""
+    """max or min of floats with NaN in a value of its own: one comparison in the chain of merges instead of three."""
 
     def merge(algebra: Algebra, a: State, b: State) -> State:
         call = algebra.call
@@ -245,7 +245,7 @@ _TABLE = (
 
 MONOIDS = {monoid.name: monoid for monoid in _TABLE}
 BY_FUNCTION = {monoid.function: monoid.name for monoid in _TABLE if monoid.function}
-STEPS: dict[str, Graph] = {}  # the graph of each, by its name: its inputs are the state and a value
+STEPS: dict[str, Graph] = {}  # the graph of each user's fold, by its name: its inputs are the state and a value
 
 
 def left_fold(step: Graph, start: float) -> str:
@@ -289,7 +289,7 @@ def _monoid(name: str, step: Graph, start: float) -> Monoid:
 
 
 def step_value(algebra: Algebra, node: Node, operands: list[Any], state: Any, dtype: DType) -> Any:
-    """A value of the step; numbers in its own dtype are as wide as the state is."""
+    """A value of the step; constants in its own dtype are as wide as the state."""
     match node.kind:
         case Constant(value):
             constant = algebra.like(value.item(), state)

@@ -22,7 +22,7 @@ Array = np.ndarray
 FLOAT, INTEGER, BOOL = frozenset({"float"}), frozenset({"int", "uint"}), frozenset({"bool"})
 NUMBER = FLOAT | INTEGER
 ANY = NUMBER | BOOL
-MOVED = ANY | {"float8"}  # what is only cast or moved, too
+MOVED = ANY | {"float8"}  # also types that are only cast or moved
 LOG_2, LOG_10, TWO_BY_ROOT_PI = math.log(2), math.log(10), 2 / math.sqrt(math.pi)
 
 
@@ -44,7 +44,7 @@ def _operator(function: str) -> Callable[[Any, Formula | float], Formula]:
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """A value of an algebra, with Python's operators; numbers take the dtype of what they meet."""
+    """A value of an algebra, with Python's operators; numbers take the dtype of the other operand."""
 
     algebra: Algebra
     value: Any
@@ -69,7 +69,7 @@ Rule = Callable[..., Formula]  # of the operands, the result y and the gradient 
 
 
 def where(condition: Formula, this: Formula | float, other: Formula | float) -> Formula:
-    """Choose between two, of which one at least is a term."""
+    """Choose between two, at least one of which is a Formula."""
     like = this if isinstance(this, Formula) else other
     assert isinstance(like, Formula)
     return condition.call("where", Formula(like.algebra, like.like(this)), Formula(like.algebra, like.like(other)))
@@ -87,7 +87,7 @@ def power_by_second(a: Formula, b: Formula, y: Formula, g: Formula) -> Formula:
 
 
 def inverse_square_length(a: Formula, b: Formula) -> Formula:
-    """1 / (a * a + b * b), but 0 of the origin, as torch has it."""
+    """1 / (a * a + b * b), but 0 at the origin, as in torch."""
     square = a * a + b * b
     return where(square.call("equal", 0.0), 0.0, square.call("reciprocal"))
 
@@ -120,11 +120,11 @@ class Fact(Flag):
     STEPS = auto()  # constant between its jumps: the derivative is 0
     JUMPS = auto()  # follows its operands between its jumps
     ROUNDS = auto()  # correctly rounded, but not exact
-    BELOW_ONE = auto()  # |result| < 1 but at 0, though rounding reaches it
-    LEAVES_ONE = auto()  # 1 at 0 alone, and larger above, though rounding stays there
+    BELOW_ONE = auto()  # |result| < 1 except at 0, but rounding may reach 1
+    LEAVES_ONE = auto()  # 1 only at 0, and larger above, but rounding may stay at 1
     OF_POSITIVES = auto()  # NaN below 0
     NEVER_NEGATIVE = auto()  # of floats: no result is below 0, or -0.0
-    KEEPS_SIGN = auto()  # never negative where no operand is
+    KEEPS_SIGN = auto()  # never negative if no operand is negative
     ZERO_DIVISOR = auto()  # undefined where integers are divided by 0
 
 
@@ -156,8 +156,8 @@ class Operator:
     flops: int = 1
     ulp: float = 0.0
     note: str = ""
-    instead: str = ""  # of a dtype that it does not accept
-    negation: str = ""  # its opposite; where it is ordered, of operands that are not NaN
+    instead: str = ""  # the function for dtypes that it does not accept
+    negation: str = ""  # its complement; for an ordered one on operands that are not NaN
     mirror: str = ""  # the same function with its operands exchanged, which is the normal form
 
     @property
@@ -204,7 +204,7 @@ def _softplus(x: Array) -> Any:
 
 
 def _guard_zero(function: np.ufunc) -> Callable[[Array, Array], Any]:
-    """Integer division by zero is undefined; here it divides by one, so that no trap is met."""
+    """Integer division by zero is undefined; here it divides by one, so that nothing traps."""
     return lambda a, b: function(a, np.where(b == 0, np.ones_like(b), b) if b.dtype.kind in "iu" else b)
 
 

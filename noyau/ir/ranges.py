@@ -14,13 +14,13 @@ Extents = Mapping[str, Dim]
 
 
 def forget() -> None:
-    """Give the memory back that remembered arithmetic of indices and of Dims takes."""
+    """Clear the caches of index simplification and of Dim arithmetic."""
     _simplify.cache_clear()
     dims.forget()
 
 
 def simplify(dim: Dim, extents: Extents) -> Dim:
-    """`dim` with each division and modulo dropped that the extents of its indices make idle."""
+    """`dim` without the divisions and modulos that the extents of its indices make redundant."""
     if dim.constant is not None:
         return dim
     return _simplify(dim, tuple((name, extents[name]) for name in sorted(dim.names) if name in extents))
@@ -82,8 +82,8 @@ def within(dim: Dim, end: Dim, extents: Extents, positive: frozenset[str] = froz
 
 
 def at_least_one(extent: Dim) -> frozenset[str]:
-    """The sizes that are surely 1 or more where an extent is, for else its loop would not run: those in every term that
-    makes it larger. Of n * m both are, and of n + m one may be 0."""
+    """The sizes that are surely at least 1 if an extent is: those in every positive term. In n * m both are; in n + m
+    one may be 0."""
     more = [monomial for monomial, factor in extent.terms if factor > 0]
     less = [monomial for monomial, factor in extent.terms if factor < 0]
     if not more or not all(never_negative(Dim(((monomial, 1),))) for monomial in less):
@@ -92,17 +92,17 @@ def at_least_one(extent: Dim) -> frozenset[str]:
 
 
 def _positive(dim: Dim, extents: Extents) -> frozenset[str]:
-    """The sizes that are surely 1 or more where an index is made: its loops run."""
+    """The sizes that are surely at least 1 where an index is computed, since its loops run."""
     return frozenset[str]().union(*(at_least_one(extents[name]) for name in dim.names if name in extents))
 
 
 def highest(dim: Dim, extents: Extents) -> Dim | None:
-    """An upper bound without indices, or None."""
+    """An upper bound of a Dim without indices, or None."""
     return _bound(dim, extents, upper=True)
 
 
 def lowest(dim: Dim, extents: Extents) -> Dim | None:
-    """A lower bound without indices, or None."""
+    """A lower bound of a Dim without indices, or None."""
     return _bound(dim, extents, upper=False)
 
 
@@ -136,7 +136,7 @@ def _interval(atom: Atom, extents: Extents) -> tuple[Dim | None, Dim | None]:
 
 
 def _is_natural(dim: Dim, extents: Extents) -> bool:
-    """Whether it is surely >= 0."""
+    """Whether a Dim is surely >= 0."""
     low = lowest(dim, extents)
     return low is not None and never_negative(low, _positive(dim, extents))
 

@@ -21,8 +21,8 @@ Sizes = Mapping[str, int]  # the numbers of named sizes
 class Binding:
     """size = (extent of `axis` of input `input` - offset) // factor, where `offset` names sizes bound before.
 
-    An axis from the input's rank on stands for the stride, in elements, of the axis that is so much less: a kernel is
-    bound by the extents of an input followed by its strides."""
+    An `axis` of the input's rank or more stands for the stride, in elements, of axis - rank: a kernel is bound to the
+    extents of an input followed by its strides."""
 
     size: str
     input: int
@@ -33,7 +33,7 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """Relation of two extents that a computation needs to mean anything, and that does not follow from its shapes.
+    """Relation of two extents that a computation requires and that its shapes do not imply.
 
     `relation`: "equal"; "broadcast", equal or one of them 1 and the other not 0; "at most", left not above right."""
 
@@ -42,7 +42,7 @@ class Demand:
     relation: str
 
     def holds(self, sizes: Mapping[str, int]) -> bool:
-        """Whether it holds where the sizes are known; where one is not, nothing speaks against it."""
+        """Whether the relation holds at these sizes; True where a size is not known."""
         if not self.left.names | self.right.names <= sizes.keys():
             return True
         try:
@@ -63,7 +63,7 @@ class Demand:
 
 
 def require(demands: Iterable[Demand], sizes: Mapping[str, int]) -> None:
-    """InputError where sizes do not fit together."""
+    """Raise InputError where sizes violate a demand."""
     for demand in demands:
         if not demand.holds(sizes):
             raise InputError(f"the inputs do not fit together: {demand} does not hold where {listing_of(sizes)}")
@@ -74,7 +74,7 @@ def listing_of(sizes: Mapping[str, int]) -> str:
 
 
 def cells_at(sizes: Mapping[str, int], shape: Shape) -> int:
-    """The number of cells of a shape; 0 where an extent would be divided by 0."""
+    """The number of cells of a shape; 0 where an extent divides by 0."""
     try:
         return math.prod(int(dim.evaluate(sizes)) for dim in shape)
     except ZeroDivisionError:
@@ -100,7 +100,7 @@ def _plan(shapes: tuple[Shape, ...]) -> tuple[Binding, ...]:
 
 
 def _solve(position: int, axis: int, dim: Dim, bound: Collection[str]) -> Binding | None:
-    """The Binding of the one size of `dim` that is not bound yet, where it stands alone and linear."""
+    """The Binding of the only unbound size of `dim`, if `dim` is linear in it; else None."""
     unknown = [name for name in dim.names if name not in bound]
     if len(unknown) != 1:
         return None
@@ -124,7 +124,7 @@ def bind(shapes: Sequence[Shape], actual: Sequence[Sequence[int]], names: Sequen
 
 
 def extend(sizes: Mapping[str, int], shape: Shape, actual: Sequence[int], name: str) -> dict[str, int]:
-    """The sizes, with those that the actual shape of one more value binds. InputError where it does not fit."""
+    """The sizes, and those bound by the actual shape of one more value. InputError where it does not fit."""
     if len(shape) != len(actual):
         raise InputError(f"{name} has rank {len(actual)} {tuple(actual)}, but its shape is {_spell(shape)}")
     extended = dict(sizes)
@@ -152,7 +152,7 @@ Operation = Callable[[Any, Any], Any]
 
 
 def _operation(apply: Callable[[Dim, Dim], Dim]) -> tuple[Operation, Operation]:
-    """The methods of a Size that apply an operation of Dims, from the left and from the right."""
+    """The methods of a Size for an operation of Dims, with the size on the left and on the right."""
 
     def forwards(size: Any, other: Any) -> Any:
         return size.like(apply(size.dim, dim_of(other))) if is_whole(other) else NotImplemented
@@ -165,10 +165,10 @@ def _operation(apply: Callable[[Dim, Dim], Dim]) -> tuple[Operation, Operation]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Size:
-    """An integer of which only the Dim is known: it adds, subtracts, multiplies and divides downwards.
+    """An integer of which only the Dim is known: it has +, -, *, // and %.
 
-    Whoever compares it or asks for its number gets a TypeError: the answer would hold for one call alone. A subclass
-    that knows better says what sizes made of it are in `like`."""
+    Comparisons and conversions to a number raise TypeError: the answer would hold for one call alone. A subclass may
+    override `like`, which wraps results of arithmetic."""
 
     dim: Dim
 
@@ -208,7 +208,7 @@ class Size:
 
 
 def is_whole(value: Any) -> bool:
-    """Whether it is an integer, or a Size."""
+    """Whether a value is an integer or a Size."""
     return isinstance(value, int | Size | np.integer) and not isinstance(value, bool)
 
 
@@ -219,7 +219,7 @@ def size_of(dim: DimLike) -> int | Size:
 
 
 def dim_of(value: Any) -> Dim:
-    """The Dim of what a function of a user calculated. TypeError for what is no integer."""
+    """The Dim of a value that a user's function calculated. TypeError for a value that is no integer."""
     if isinstance(value, Size):
         return value.dim
     if not is_whole(value):

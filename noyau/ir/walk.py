@@ -1,4 +1,4 @@
-"""Walks over statements and expressions, their substitution, and the loops that intrinsics stand for."""
+"""Walks over statements and expressions, their substitution, and the loops that implement intrinsics."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, DimLike, product
 from noyau.ir.operators import OPERATORS
 
-# The expressions without others in them.
+# Expressions without operands.
 _LEAVES = frozenset({ir.Const, ir.Var, ir.Index, ir.InWholeLines, ir.CellsToAlignment})
 
 CELL = "#cell_of_tile"
@@ -21,7 +21,7 @@ Statements: TypeAlias = tuple[ir.Statement, ...]
 
 @lru_cache(maxsize=1024)  # every walk asks for them
 def loops_of(intrinsic: ir.Intrinsic) -> tuple[ir.Statement, ...]:
-    """Statements that compute the same."""
+    """The loops that compute the same as an intrinsic."""
     cell = Dim.of(CELL)
     match intrinsic:
         case ir.Zero(memory, dtype, extent, var):
@@ -94,7 +94,7 @@ def every_expression(statements: Iterable[ir.Statement]) -> Iterator[ir.Expr]:
 
 
 def every_statement(statements: Iterable[ir.Statement]) -> Iterator[ir.Statement]:
-    """Every statement, in loops and in the bodies of folds too, in order; after an intrinsic the loops that it is."""
+    """Every statement, in loops and in the bodies of folds too, in order; each intrinsic is followed by its loops."""
     waiting = [*statements][::-1]
     while waiting:
         statement = waiting.pop()
@@ -125,12 +125,12 @@ def on_threads(body: Statements) -> tuple[Statements, list[ir.Loop], Statements]
 
 
 def extent_of(launch: ir.Launch) -> Dim:
-    """The items of a launch: the product of its loops on threads."""
+    """The number of work items of a launch: the product of its loops on threads."""
     return product(loop.extent for loop in on_threads(launch.body)[1])
 
 
 def tiles_of(statements: Sequence[ir.Statement]) -> list[ir.Tile]:
-    """The tiles that loops and folds are over, and those that indices are aligned to, each once."""
+    """The tiles of loops and folds, and those that indices are aligned to, each once."""
     tiles: list[ir.Tile | None] = [s.tile for s in every_statement(statements) if isinstance(s, ir.Loop)]
     for expr in every_expression(statements):
         tiles += [expr.tile] if isinstance(expr, ir.Fold) else [expr.alignment] if isinstance(expr, ir.Index) else []
@@ -169,7 +169,7 @@ def fold_of(statement: ir.Statement) -> ir.Fold:
 
 
 def folds_in(statements: Iterable[ir.Statement]) -> list[ir.Fold]:
-    """Every fold, also those in others."""
+    """Every fold, including nested ones."""
     return [expr for expr in every_expression(statements) if isinstance(expr, ir.Fold)]
 
 
@@ -207,7 +207,7 @@ def rewrite_all(
     of_statement: Callable[[ir.Statement], ir.Statement],
     of_expression: Callable[[ir.Expr], ir.Expr],
 ) -> tuple[ir.Statement, ...]:
-    """The statements with each and every expression changed; of loops, conditions and folds, what is in them."""
+    """The statements with each statement and expression changed; of loops, conditions and folds only the contents."""
 
     def change(statement: ir.Statement) -> ir.Statement:
         if isinstance(statement, ir.Loop | ir.If):
@@ -241,7 +241,7 @@ def _rewrite_statement(statement: ir.Statement, change: Callable[[ir.Expr], ir.E
 
 
 def rewrite_expression(expr: ir.Expr, change: Callable[[ir.Expr], ir.Expr]) -> ir.Expr:
-    """The expression with `change` applied to it and all in it, operands first."""
+    """The expression with `change` applied to it and to all its parts, operands first."""
     match expr:
         case ir.Call(_, inner, _):
             news = tuple(rewrite_expression(operand, change) for operand in inner)

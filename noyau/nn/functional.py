@@ -1,6 +1,6 @@
 """The ops of the catalogue: activations and their gated forms, norms, the cross-entropy, rotary embedding.
 
-Halves are computed with as float32, and rounded once."""
+Halves are computed in float32, and rounded once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Floats = NDArray[Any]
 
 
 def wide(x: Floats) -> Floats:
-    """x as it is computed with: halves as float32, all else as it is. So a result is rounded to a half type once."""
+    """Widen halves to float32, in which they are computed, so that a result is rounded to a half type once."""
     return x.astype(np.promote_types(x.dtype, np.float32))
 
 
@@ -53,7 +53,7 @@ def silu(x: Floats) -> Floats:
 def swiglu(gate: Floats, up: Floats) -> Floats:
     """silu(gate) * up (Shazeer 2020). gate, up: float[...] of one shape; gives float[...].
 
-    SignatureError where the shapes or the dtypes are not alike."""
+    SignatureError where the shapes or the dtypes differ."""
     wide_gate = wide(gate)
     return cast_like(wide_gate * sigmoid(wide_gate) * up, gate)
 
@@ -62,7 +62,7 @@ def swiglu(gate: Floats, up: Floats) -> Floats:
 def geglu(gate: Floats, up: Floats, *, approximate: str = "none") -> Floats:
     """gelu(gate) * up (Shazeer 2020), the `approximate` of `gelu`. gate, up: float[...] of one shape; gives float[...].
 
-    SignatureError where the shapes or the dtypes are not alike, InputError for an approximation that there is not."""
+    SignatureError where the shapes or the dtypes differ, InputError for an unknown approximation."""
     return cast_like(_gelu(wide(gate), approximate) * up, gate)
 
 
@@ -89,7 +89,7 @@ def log_sigmoid_mul_sum(x: Floats, y: Floats) -> Floats:
     """sum(log(sigmoid(x)) * y) over the last axis: a log-likelihood of a logistic model, y the weights.
 
     log(sigmoid(x)) is -log(1 + exp(-x)), which is finite wherever x is. x, y: float[*batch, n]; gives float[*batch].
-    SignatureError where the shapes or the dtypes are not alike."""
+    SignatureError where the shapes or the dtypes differ."""
     return cast_like(np.sum(-softplus(-wide(x)) * y, axis=-1), x)
 
 
@@ -97,8 +97,8 @@ def log_sigmoid_mul_sum(x: Floats, y: Floats) -> Floats:
 def softmax(x: Floats, *, axis: int = -1) -> Floats:
     """exp(x - max) / sum(exp(x - max)) along an axis: without the maximum, exp(89) is infinite in float32.
 
-    x: float[*batch, n]; gives float[*batch, n]. A line of -inf alone is NaN, as in torch. SignatureError for a scalar,
-    or for an axis that x has not."""
+    x: float[*batch, n]; gives float[*batch, n]. A line of only -inf gives NaN, as in torch. SignatureError for a
+    scalar, or for an axis that x does not have."""
     wide_x = wide(x)
     powers = np.exp(wide_x - np.max(wide_x, axis=axis, keepdims=True, initial=-np.inf))
     return cast_like(powers / np.sum(powers, axis=axis, keepdims=True), x)
@@ -124,9 +124,9 @@ def rms_norm(x: Floats, weight: Floats, *, eps: float = 1e-6) -> Floats:
 
 @op("float[*batch, n], float[*batch, n], float[n] -> out: float[*batch, n], total: float[*batch, n]")
 def add_rms_norm(x: Floats, residual: Floats, weight: Floats, *, eps: float = 1e-6) -> tuple[Floats, Floats]:
-    """`rms_norm` of total = x + residual, and total, which the next residual is.
+    """`rms_norm` of total = x + residual, and total, which is the next residual.
 
-    x, residual: float[*batch, n]; weight: float[n]; gives (normed, total), both float[*batch, n]. Of halves the norm
+    x, residual: float[*batch, n]; weight: float[n]; gives (normed, total), both float[*batch, n]. For halves the norm
     is of the sum before it is rounded. SignatureError as for `rms_norm`."""
     total = wide(x) + residual
     return cast_like(_rms_norm(total, weight, eps), x), cast_like(total, x)
@@ -137,7 +137,7 @@ def layer_norm(x: Floats, weight: Floats, bias: Floats, *, eps: float = 1e-5) ->
     """(x - mean(x)) / sqrt(var(x) + eps) * weight + bias over the last axis (Ba, Kiros and Hinton 2016).
 
     The variance is the mean of (x - mean(x))^2, never E[x^2] - E[x]^2. x: float[*batch, n]; weight, bias: float[n];
-    gives float[*batch, n]. SignatureError where the shapes do not fit, or the dtypes are not alike."""
+    gives float[*batch, n]. SignatureError where the shapes do not fit, or the dtypes differ."""
     return cast_like(_layer_norm(wide(x), weight, bias, eps), x)
 
 
@@ -186,21 +186,21 @@ def cross_entropy_each(logits: Floats, labels: Labels, *, ignore_index: int = -1
 
 @op("float[*batch, classes], int[*batch] -> float", inputs=_loss_inputs)
 def cross_entropy_sum(logits: Floats, labels: Labels, *, ignore_index: int = -100) -> Floats:
-    """The sum of `cross_entropy_each`: a scalar of the dtype of the logits. InputError as there."""
+    """The sum of `cross_entropy_each`: a scalar in the dtype of the logits. InputError as for that."""
     return cast_like(np.sum(_losses(logits, labels, ignore_index)), logits)
 
 
 @op("float[*batch, classes], int[*batch] -> float", inputs=_loss_inputs)
 def cross_entropy_mean(logits: Floats, labels: Labels, *, ignore_index: int = -100) -> Floats:
-    """The mean of `cross_entropy_each` over the labels that are not ignored, NaN where all are: a scalar of the dtype
-    of the logits. InputError as there."""
+    """The mean of `cross_entropy_each` over the labels that are not ignored, NaN if all are: a scalar in the dtype of
+    the logits. InputError as for that."""
     losses = _losses(logits, labels, ignore_index)
     counted = np.sum(labels != ignore_index).astype(losses.dtype)
     return cast_like(np.sum(losses) / counted, logits)
 
 
 def _losses(logits: Floats, labels: Labels, ignore_index: int) -> Floats:
-    """The loss of each row, in the dtype in which it is computed."""
+    """The loss of each row, in the dtype of the computation."""
     wide_logits, classes = wide(logits), logits.shape[-1]
     top = np.max(wide_logits, axis=-1, initial=-np.inf)
     normaliser = top + np.log(np.sum(np.exp(wide_logits - top[..., None]), axis=-1))
@@ -216,7 +216,7 @@ _REDUCED = {"mean": cross_entropy_mean, "sum": cross_entropy_sum, "none": cross_
 def cross_entropy(logits: Any, labels: Any, *, reduction: str = "mean", ignore_index: int = -100) -> Any:
     """The cross-entropy by its reduction: `cross_entropy_mean`, `cross_entropy_sum`, or "none", `cross_entropy_each`.
 
-    Classes are the last axis, where torch has them second; for logits of two axes that is one. InputError for another
+    Classes are the last axis, in torch the second; for logits of two axes these are the same. InputError for another
     reduction, and for labels out of range."""
     if reduction not in _REDUCED:
         raise InputError(f"cross_entropy: reduction is {reduction!r}; there are 'mean', 'sum' and 'none'")

@@ -1,5 +1,5 @@
 """Calls with arrays of other packages: with columns of pandas or arrays of xarray, computed on their values, whose
-results of their shape are labelled; and with arrays that are computed later, as Dask's, which give others."""
+results of equal shape are labelled; and with lazy arrays, such as Dask's, which give lazy results."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from typing import Any
 from noyau.errors import InputError
 
 # By the package of an array's class: gives the function that calls an op, `(op, arguments, options)`. The top of noyau
-# fills it, for what calls them stands above ops.
+# fills it, for these functions are in a layer above ops.
 CALLS: dict[str, Callable[[], Callable[..., Any]]] = {}
 
 
 def lazy_call(arguments: Iterable[Any]) -> Callable[..., Any] | None:
-    """The function that calls an op on such arguments; None where all are there already."""
+    """The function that calls an op on such arguments; None if no argument is lazy."""
     for each in arguments:
         find = CALLS.get(type(each).__module__.partition(".")[0])
         if find is not None and hasattr(each, "chunks"):
@@ -32,14 +32,14 @@ def is_labelled(value: Any) -> bool:
     return _has_labels(type(value).__mro__)
 
 
-@lru_cache(maxsize=256)  # calls of ops ask for each argument
+@lru_cache(maxsize=256)  # calls of ops test each argument
 def _has_labels(kinds: tuple[type, ...]) -> bool:
     return any((each.__module__.partition(".")[0], each.__name__) in _KINDS for each in kinds)
 
 
 def on_labelled(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """The results of an op for such arguments. A DataFrame alone stands for its columns of the parameters' names, for
-    its matrix where it has none. InputError where labels differ."""
+    """The results of an op for labelled arguments. A lone DataFrame stands for its columns with the parameters' names,
+    or for its matrix if it has none. InputError where labels differ."""
     reference = op.description.reference
     left = [name for name in reference.parameters if name not in kwargs and name not in reference.defaults]
     frame: Any = args[0] if len(args) == 1 else None
@@ -65,7 +65,7 @@ def _alike(one: Any, other: Any) -> bool:
 
 
 def _array(value: Any) -> Any:
-    """The values of what has labels; nulls among floats are NaN, pandas refuses them among integers."""
+    """The values of labelled data; nulls among floats are NaN, among integers pandas refuses them."""
     if not is_labelled(value):
         return value
     dtype = getattr(getattr(value, "dtype", None), "numpy_dtype", None)  # of a nullable column
@@ -75,7 +75,7 @@ def _array(value: Any) -> Any:
 
 
 def _relabel(like: Any, name: str | None, result: Any) -> Any:
-    """A result of the same shape, or of as many rows, labelled alike."""
+    """A result of the same shape, or of as many rows, with the labels of `like`."""
     if hasattr(like, "dims"):
         return like.copy(data=result) if result.shape == like.shape else result
     if hasattr(like, "columns") and _shape(result) == like.shape:

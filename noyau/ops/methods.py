@@ -1,7 +1,7 @@
-"""Ops that are methods: `@noyau.op` in a class. Each is an op of the inputs and of the arrays that the object has.
+"""Ops that are methods: `@noyau.op` in a class. Each is an op of the inputs and of the object's arrays.
 
-What the method reads of its object is compared at each call: arrays are inputs, and with another number it is another
-op, so that no call gives what an object was before."""
+The values that the method reads from its object are compared at each call: arrays are inputs, and another number means
+another op, so that no call uses an object's earlier state."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from noyau.ops.dispatch.calls import as_given, dtype_of, warn
 from noyau.ops.dispatch.choice import Explanation
 from noyau.signatures.types import Term
 
-_MOST = 64  # ops of a method that are kept, for as many sets of numbers
+_MOST = 64  # ops of a method that are kept, one for each set of numbers
 
 
 def is_method(function: Any) -> bool:
@@ -32,12 +32,12 @@ def is_method(function: Any) -> bool:
 
 
 class MethodOp:
-    """An op that is a method of a class. `description`: as of its function without `self`; `make`: an op of one."""
+    """An op that is a method of a class. `description`: of its function without `self`; `make`: makes an op of one."""
 
     def __init__(self, description: Description, make: Callable[[Description], Any]) -> None:
         self.description, self.make = description, make
         self.function: Any = description.reference.function
-        self.ops: tuple[tuple[Reads, Any], ...] = ()  # the last one that was new comes first
+        self.ops: tuple[tuple[Reads, Any], ...] = ()  # the newest first
         self.refused: set[str] = set()
         functools.update_wrapper(self, self.function)
 
@@ -48,11 +48,11 @@ class MethodOp:
         return MethodType(self.function, thing) if type(thing) is Object else BoundOp(self, thing)
 
     def __call__(self, thing: Any, *args: Any, **kwargs: Any) -> Any:
-        """The results for an object and inputs: as of an op."""
+        """The results for an object and inputs, as of an op."""
         return BoundOp(self, thing)(*args, **kwargs)
 
     def op_of(self, thing: Any, args: Any, kwargs: Mapping[str, Any]) -> tuple[Any, list[Any]]:
-        """The op of what the method reads of an object, and the values. UnsupportedError where one changes unseen."""
+        """The op for the values that the method reads, and the arrays. UnsupportedError if one may change unnoticed."""
         for reads, op in self.ops:
             if (values := reads.of(thing)) is not None:
                 return op, [values[path] for path in reads.arrays]
@@ -64,7 +64,7 @@ class MethodOp:
         return op, [values[path] for path in reads.arrays]
 
     def describe(self, reads: Reads, values: Mapping[Path, Any]) -> Description:
-        """The op as one of a function, which takes the arrays after the inputs."""
+        """The op as one of a function, which takes the object's arrays after the inputs."""
         description, reference = self.description, self.description.reference
         names = dict[str, Path]()
         for path in reads.arrays:
@@ -89,7 +89,7 @@ def _term(name: str, array: np.ndarray) -> Term:
 
 
 class BoundOp:
-    """An op that is a method, of one object. It is called as the method is."""
+    """A method op bound to an object. It is called as the method is."""
 
     def __init__(self, method: MethodOp, thing: Any) -> None:
         self.method, self.thing = method, thing
@@ -98,7 +98,7 @@ class BoundOp:
         return f"<op {self.method.function.__qualname__} of {self.thing!r}>"
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """The results, by a kernel; the method as it is written, with one ReferenceWarning, where it cannot be one."""
+        """The results, by a kernel; else by the method as it is written, with one ReferenceWarning."""
         method = self.method
         try:
             op, arrays = method.op_of(self.thing, args, kwargs)

@@ -1,4 +1,4 @@
-"""Ops as ONNX models: with the library plain onnxruntime runs their kernels, without it the operators of their body."""
+"""Ops as ONNX models: with the library plain onnxruntime runs their kernels, else the operators of their bodies."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True, repr=False)
 class OnnxOp(TextRecord):
-    """An op as a model. `texts`: the source of each of its kernels, by the operator's name; `certificates`: what is
-    known of the values of those that were generated; `library`: None where it has no kernels."""
+    """An op as a model. `texts`: the source of each of its kernels, by the operator's name; `certificates`: of the
+    values of its generated kernels; `library`: None if it has no kernels."""
 
     name: str
     model: onnx.ModelProto
@@ -65,17 +65,17 @@ class OnnxOp(TextRecord):
         return "\n".join([f"{self.name}: a model of opset {opset}", *ways, *known])
 
     def save(self, path: str | Path) -> None:
-        """Write OUT.onnx, and OUT.so beside it where there are kernels; OutputError where that cannot be."""
+        """Write OUT.onnx, and OUT.so beside it if there are kernels; OutputError where that is impossible."""
         save(self.model, self.library, path_of(path, "save() takes"), trial=require_opening)
 
     def session(self, *, threads: int = 0, kernels: bool = True) -> Any:
-        """An onnxruntime session of it; without `kernels`, one that runs the operators of its body."""
+        """An onnxruntime session of the model; without `kernels`, one that runs the operators of its body."""
         return open_session(self.model.SerializeToString(), self.library if kernels else None, threads=threads)
 
 
 @dataclass(frozen=True, slots=True)
 class ModelKernel:
-    """A kernel for some nodes of the model that is being made; what the certificate judges it by, if it does."""
+    """A kernel for some nodes of the model under construction; and the graphs for its certificate, if generated."""
 
     fused: FusedNode
     text: str
@@ -95,16 +95,16 @@ def to_onnx(
     kernel: str | None = "c",
     target: str = "native",
 ) -> OnnxOp:
-    """An op as a model of that opset, of the op's own inputs and results; written to `path` where one is given.
+    """An op as a model of an opset, with the op's inputs and results; written to `path` if given.
 
     `dtypes`: of families, {"float": "f16"} (else f32 and i64); `dims`: sizes that are numbers in the model, the others
-    stay symbolic; `axes`: how many axes a `*batch` has (else 1); `constants`: the keyword-only parameters; `kernel`:
-    "c", what is generated of the reference, or the name of a kernel in C of the op's own that was checked or is
-    trusted, or None for plain operators; `target`: the CPU level of the library.
+    stay symbolic; `axes`: the number of axes of each `*batch` (else 1); `constants`: the keyword-only parameters;
+    `kernel`: "c" for generated kernels, or the name of an attached kernel in C that was checked or is trusted, or None
+    for plain operators; `target`: the CPU level of the library.
 
-    UnsupportedError where the reference cannot be traced, or something in it has no ONNX operator, by its name;
-    SignatureError for what does not fit the op; InputError for a kernel that may not run; CheckError for a generated
-    one that is wrong; BuildError without a compiler; MissingExtraError without onnx or onnxruntime."""
+    UnsupportedError where the reference cannot be traced, or names an operation without an ONNX operator;
+    SignatureError for options that do not fit the op; InputError for a kernel that may not run; CheckError for a
+    generated one that is wrong; BuildError without a compiler; MissingExtraError without onnx or onnxruntime."""
     description = op.description
     wanted = _specialize(op, dtypes, dims, axes, constants)
     if not OLDEST <= opset <= onnx.defs.onnx_opset_version():
@@ -124,7 +124,7 @@ def to_onnx(
 def _specialize(
     op: Op[Any, Any], dtypes: Mapping[str, str], dims: Numbers, axes: Numbers, constants: Mapping[str, Any]
 ) -> Specialization:
-    """The op's signature settled. SignatureError for what it does not have."""
+    """The op's signature with dtypes, ranks and sizes settled. SignatureError for names that it does not have."""
     signature, description, name = op.require_signature(), op.description, op.name
     for what, names in {"dtypes": dtypes, "dims": dims, "axes": axes, "constants": constants}.items():
         if not isinstance(names, Mapping):
@@ -139,7 +139,7 @@ def _specialize(
     for key, number in {**dims, **axes}.items():
         if not isinstance(number, int) or isinstance(number, bool) or number < 0:
             raise SignatureError(f"{name}: {key} is {number!r}, and it is a number from 0 on")
-    # The integer parameters that give a dim: numbers of the model, and no inputs of it
+    # The integer parameters that determine a dim: numbers in the model, not inputs of it
     wanted = sizing_integers(signature)
     missing = next((each for each in wanted if each not in dims), None)
     if missing is not None:
@@ -177,7 +177,7 @@ def _require_known(names: Mapping[str, Any], known: Mapping[str, Any] | Sequence
 
 @dataclass
 class _Maker:
-    """The nodes of the model, while they are written."""
+    """Writer of the model's nodes."""
 
     description: Description
     wanted: Specialization
@@ -201,11 +201,11 @@ class _Maker:
         outputs = [value_info(graph, name, value_type(self.graph[name])) for name in self.graph.outputs]
         graph = onnx.helper.make_graph(self.writer.nodes, graph.name, inputs, outputs, self.writer.initializers)
         opsets = [onnx.helper.make_opsetid("", opset)]
-        oldest = max(8, onnx.helper.find_min_ir_version_for(opsets))  # of the first IR with functions
+        oldest = max(8, onnx.helper.find_min_ir_version_for(opsets))  # 8 is the first IR version with functions
         return onnx.helper.make_model(graph, opset_imports=opsets, ir_version=oldest, producer_name="noyau")
 
     def kernels(self, kernel: str | None) -> list[ModelKernel]:
-        """The kernels, once their nodes are written."""
+        """Write the nodes and return their kernels."""
         if kernel is None:
             spell(self.graph, self.writer, self.called)
             return []
@@ -219,7 +219,7 @@ class _Maker:
         return self.generate()
 
     def by_hand(self, kernel: UserKernel) -> ModelKernel:
-        """A kernel in C of the op's own, for the whole of it."""
+        """An attached kernel in C, for the whole op."""
         specialization = self.wanted
         if not LANGUAGES[kernel.language].is_native:
             raise InputError(f"{kernel.title} is in {kernel.language}; a model takes kernels in C alone")
@@ -238,7 +238,7 @@ class _Maker:
         return ModelKernel(fused, c_source(kernel, specialization.instance, operator, specialization.constants))
 
     def generate(self) -> list[ModelKernel]:
-        """The kernels of the reference: one kernel for all of it, or kernels and library calls in turn."""
+        """The kernels of the reference: one kernel for the whole op, or kernels and library calls in turn."""
         whole, kernels = program(self.graph, self.stem), list[ModelKernel]()
         if whole.single is not None:
             step = whole.steps[0]
@@ -272,7 +272,7 @@ class _Maker:
 def _finish_model(
     description: Description, bare: onnx.ModelProto, kernels: Sequence[ModelKernel], options: c_compiler.CompilerOptions
 ) -> OnnxOp:
-    """The model with its kernels in place of their nodes, signed; and its library."""
+    """The signed model with its kernels in place of their nodes; and its library."""
     if not kernels:
         onnx.checker.check_model(bare, full_check=True)
         return OnnxOp(description.name, bare)
@@ -293,7 +293,7 @@ def _finish_model(
 
 
 def _certificate(kernel: ModelKernel, options: c_compiler.CompilerOptions) -> Certificate:
-    """Whether a generated kernel is right, on awkward inputs of many sizes."""
+    """The certificate of a generated kernel, on awkward inputs of many sizes."""
     assert kernel.original is not None and kernel.graph is not None
     library = c_compiler.compile_library([kernel.text], options)
     return judge(CertificateTask(kernel.fused.operator, library, kernel.original, kernel.graph, (), {}, 0, False))

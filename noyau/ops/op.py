@@ -44,7 +44,7 @@ Inputs = Callable[..., Any]
 
 
 class KernelKeywords(TypedDict, total=False):
-    """The keyword arguments of Op.kernel: the fields of Usage, and its name."""
+    """The keyword arguments of Op.kernel: the fields of Usage, and the kernel's name."""
 
     name: str
     launch: Launch
@@ -58,7 +58,7 @@ class KernelKeywords(TypedDict, total=False):
 
 
 class TextKeywords(KernelKeywords, total=False):
-    """As of any kernel, and which function of the text it is, and its language where no suffix tells it."""
+    """The keyword arguments for a text: also its function (`entry`), and its language if no suffix determines it."""
 
     entry: str
     language: str
@@ -81,13 +81,13 @@ class Op(OnTensors, Generic[P, R]):
 
     def __init__(self, description: Description) -> None:
         self.calls = calls_of(description)
-        self.describing = threading.Lock()  # of threads that attach, each adds to what the others have
+        self.describing = threading.Lock()  # held while a kernel is attached, so that none is lost
         self._payload: tuple[Description | None, tuple[bytes, str]] = None, (b"", "")
         functools.update_wrapper(cast(Any, self), description.reference.function)
 
     @property
     def description(self) -> Description:
-        """The description as of now. Attaching a kernel makes another."""
+        """The current description. Attaching a kernel replaces it."""
         return self.calls.description
 
     @property
@@ -105,12 +105,12 @@ class Op(OnTensors, Generic[P, R]):
 
     @property
     def sizes(self) -> Mapping[str, int]:
-        """The sizes that no input binds, as the op was given them."""
+        """The sizes that no input binds, as passed to the op."""
         return self.description.sizes
 
     @property
     def inputs(self) -> Inputs | None:
-        """The maker of inputs: `(rng, n=500) -> arrays`."""
+        """The function that makes inputs: `(rng, n=500) -> arrays`."""
         return self.description.inputs
 
     @property
@@ -123,19 +123,19 @@ class Op(OnTensors, Generic[P, R]):
 
     @property
     def kernels(self) -> Mapping[str, UserKernel]:
-        """The attached kernels by name, in the order in which they came."""
+        """The attached kernels by name, in the order of attachment."""
         return MappingProxyType({kernel.name: kernel for kernel in self.description.kernels})
 
     @property
     def forms(self) -> tuple[Op[..., Any], ...]:
-        """The ops that `noyau.check` tries: the op, or where it has many signatures, ops that have one of them each."""
+        """The ops that `noyau.check` tries: the op, or, if it has many signatures, an op for each."""
         return (self,)
 
     def source(self, name: str = "c") -> str:
-        """The text of a kernel: of an attached one by its name, else of the generated ones in a language, for the usual
-        dtypes and packed arrays; nothing need be installed to print it.
+        """The text of a kernel: of an attached one by its name, else of the generated ones in a language, for the
+        default dtypes and packed arrays; printing needs nothing installed.
 
-        SignatureError where there is neither, UnsupportedError where the reference cannot be traced."""
+        SignatureError where there is no such kernel, UnsupportedError where the reference cannot be traced."""
         if name in self.kernels:
             return self.kernels[name].text
         if name not in LANGUAGES:
@@ -146,15 +146,15 @@ class Op(OnTensors, Generic[P, R]):
     def generate(
         self, language: str = "c", dtypes: Sequence[DType] = (), ranks: Sequence[int] = ()
     ) -> GeneratedProgram:
-        """The kernels that are generated in a language, for inputs of these dtypes and ranks (nothing: usual ones).
+        """The generated kernels in a language, for inputs of these dtypes and ranks (by default the usual ones).
 
         UnsupportedError names the line that cannot be traced; SignatureError where no signature fits."""
         return generate_usual(self.description, self.usual(dtypes, ranks), language)
 
     @property
     def payload(self) -> tuple[bytes, str]:
-        """The op as bytes, the text of its reference and what that reads among them, and their digest. UnsupportedError
-        where the reference has no text, or reads what cannot be pickled."""
+        """The op as bytes, including the text of its reference and the values that this reads, and their digest.
+        UnsupportedError where the reference has no text, or reads a value that cannot be pickled."""
         description = self.description
         if self._payload[0] is not description:
             content = portable.dumps(_parts(self), self.name, self.reference.__module__ or "")
@@ -163,7 +163,7 @@ class Op(OnTensors, Generic[P, R]):
         return self._payload[1]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled as a text, from which each process makes one op and compiles it once."""
+        """Pickle the op as a text, from which each process makes one op and compiles it once."""
         return _from_payload, (self.payload[0],)
 
     def __deepcopy__(self, memo: object = None) -> Self:
@@ -184,14 +184,14 @@ class Op(OnTensors, Generic[P, R]):
     def __call__(self, *args: Any, out: Any, **kwargs: Any) -> R: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The results for these inputs, by the kernel that was chosen for calls of this kind: see `explain`. With `out`
-        they are written to it, an array or a tuple of them, of any package whose DLPack says that it may be written to.
+        they are written to it, an array or a tuple of them, of any package whose DLPack permits writing.
 
         SignatureError where an argument does not fit; the message shows what the others bind. InputError where `out`
-        does not fit or an index is out of bounds. A ReferenceWarning, once, where no kernel may run.
+        does not fit or an index is out of bounds. A ReferenceWarning, once, if no kernel may run.
 
-        Tensors of torch give tensors, on the CPU or on CUDA, with gradients where they are asked for: see
-        `noyau.ops.torch.calls`. Arrays of CuPy and Numba on a GPU give such arrays, by way of torch. Columns of
-        pandas and arrays of xarray give such, arrays of Dask too, not computed yet: see `noyau.ops.foreign_arrays`."""
+        Tensors of torch give tensors, on the CPU or on CUDA, with gradients where they are required: see
+        `noyau.ops.torch.calls`. Arrays of CuPy and Numba on a GPU give arrays of their kind, by way of torch. Columns
+        of pandas and arrays of xarray give the same, and arrays of Dask lazy arrays: see `noyau.ops.foreign_arrays`."""
         if is_traced() and are_tensors((*args, *kwargs.values())):
             return call_operator(self, args, kwargs)
         if (not kwargs or self.names_out(kwargs)) and not runs_as_written():
@@ -220,14 +220,14 @@ class Op(OnTensors, Generic[P, R]):
         return self.calls.whole(arguments, constants, self.known_sizes(constants), out)
 
     def names_out(self, kwargs: Mapping[str, Any]) -> bool:
-        """Whether a call names nothing but a NumPy array to write to."""
+        """Whether `out`, as a NumPy array, is the only keyword argument of a call."""
         own = "out" not in self.description.reference.parameters
         return own and len(kwargs) == 1 and type(kwargs.get("out")) is np.ndarray
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
         """Explain which kernel runs for these inputs, why, since when, what else may run, and what was rejected.
 
-        SignatureError as a call."""
+        SignatureError as in a call."""
         arguments, constants = self.arguments(args, kwargs)
         if are_tensors(arguments):
             explanation: Explanation = tensor_calls(self.calls).explain(arguments, constants)
@@ -255,7 +255,7 @@ class Op(OnTensors, Generic[P, R]):
         return [every[name] for name in names], constants
 
     def known_sizes(self, constants: Mapping[str, Any]) -> dict[str, int]:
-        """The sizes that no shape gives: those of the op, and integer constants of their names."""
+        """The sizes that no shape binds: those of the op, and integer constants with their names."""
         names = () if self.signature is None else self.signature.sizes
         every = {**self.description.reference.constants, **constants}
         own = {name: _whole(value, f"{self.name}: {name}") for name, value in every.items() if name in names}
@@ -273,13 +273,13 @@ class Op(OnTensors, Generic[P, R]):
         )
 
     def require_signature(self) -> Signature:
-        """Its signature. SignatureError where it has none."""
+        """The signature. SignatureError where there is none."""
         if self.signature is None:
             raise SignatureError(f"{self.name} has no signature; give it one: @noyau.op('f32[n] -> f32[n]')")
         return self.signature
 
     def usual(self, dtypes: Sequence[DType] = (), ranks: Sequence[int] = ()) -> Instance:
-        """The signature settled: as `instance`, or with usual dtypes and ranks where none are given."""
+        """The settled signature: as by `instance`, or with default dtypes and ranks if none are given."""
         if dtypes or ranks:
             return self.instance(dtypes, ranks)
         signature = self.require_signature()
@@ -292,10 +292,10 @@ class Op(OnTensors, Generic[P, R]):
         return to_onnx(self, path, **options)
 
     def make(self, seed: int = 0, **sizes: int) -> tuple[Any, ...]:
-        """Inputs for it: what its maker gives for this seed and these sizes, else random ones of its signature.
+        """Inputs for the op: from its function for this seed and these sizes, else random ones of its signature.
 
-        A size without a number is a small prime, families are f32 and i64. SignatureError where the maker does not
-        give what the op takes, or a size is none of its names."""
+        A size without a number is a small prime, families are f32 and i64. SignatureError where the function's result
+        does not fit the op, or a size is unknown."""
         rng = np.random.default_rng(seed)
         sizes = {name: _whole(size, f"{self.name}: {name}") for name, size in sizes.items()}
         if self.inputs is not None:
@@ -321,7 +321,7 @@ class Op(OnTensors, Generic[P, R]):
         """Attach a hand-written kernel: `@op.kernel`, `@op.kernel(launch=...)`, `op.kernel(callable)`,
         `op.kernel("file.c", entry="name")` with a path from the op's own file, `op.kernel(text, language="c")`.
 
-        A callable is returned as it was, so that it stays usable and decorators stack; a text gives its UserKernel.
+        A callable is returned unchanged, so that it stays usable and decorators stack; a text gives its UserKernel.
         SignatureError where it does not fit the op, InputError where the file cannot be read."""
         own = dict(keywords)
         entry, language, name = (own.pop(each, None) for each in ("entry", "language", "name"))
@@ -331,7 +331,7 @@ class Op(OnTensors, Generic[P, R]):
         if isinstance(what, str | Path):
             written = read_text(what, language, entry, self.file, self.name)
             return self.attach(attach_text(written, usage, target, name, self.kernels))
-        # a tuner of Triton is called by its grid alone
+        # an autotuner of Triton is not callable itself
         if not callable(what) and LANGUAGES[language_of(what)].grid is not Grid.PROGRAMS:
             remedy = "give a function, a path, or a text with language="
             raise SignatureError(f"{self.name}: {what!r} is no kernel; {remedy}")
@@ -341,8 +341,8 @@ class Op(OnTensors, Generic[P, R]):
         return what
 
     def gradient(self, function: F) -> F:
-        """Supply the gradient, where none can be derived or a better one is known: `@op.gradient`. The function is
-        returned as it was. SignatureError where there is one already, or it is no function."""
+        """Supply the gradient, if none can be derived or a better one is known: `@op.gradient`. The function is
+        returned unchanged. SignatureError if there is one already, or if it is no function."""
         if not callable(function):
             raise SignatureError(f"{self.name}: the gradient is a function, not {function!r}")
         if self.description.gradient is not None:
@@ -352,25 +352,25 @@ class Op(OnTensors, Generic[P, R]):
         return function
 
     def describe(self, description: Description) -> None:
-        """Be this from now on, in compiled graphs of torch too."""
+        """Replace the description, also in compiled graphs of torch."""
         tensors, self.calls = self.calls.tensors, calls_of(description)
         self.calls.tensors = tensors
         if tensors is not None:
             tensors.follow(self.calls)
 
     def attach(self, kernel: UserKernel) -> UserKernel:
-        """Add a kernel that is made already."""
+        """Add a kernel that is bound already."""
         with self.describing:
             self.describe(replace(self.description, kernels=(*self.description.kernels, kernel)))
         return kernel
 
 
 _TRAVELLED: dict[str, Op[..., Any]] = {}  # ops by the digests of their payloads
-_ARRIVING = threading.RLock()  # an op may read others
+_ARRIVING = threading.RLock()  # reentrant, for an op may read others
 
 
 def _parts(op: Op[..., Any]) -> tuple[Any, ...]:
-    """An op as `_from_payload` makes it."""
+    """The parts of an op from which `_from_payload` makes it."""
     kernels = []
     for each in op.kernels.values():
         keywords = {field.name: getattr(each.usage, field.name) for field in fields(each.usage)} | {"name": each.name}
@@ -382,7 +382,7 @@ def _parts(op: Op[..., Any]) -> tuple[Any, ...]:
 
 
 def _from_payload(content: bytes) -> Op[..., Any]:
-    """The op of this process that these bytes are of, made at the first time."""
+    """The op of these bytes in this process, created at first use."""
     digest = hashlib.sha256(content).hexdigest()
     with _ARRIVING:
         if digest not in _TRAVELLED:
@@ -417,9 +417,9 @@ def op(
 ) -> Any:
     """Make an op of a function written in NumPy, its reference: `@noyau.op`, or `@noyau.op("f32[n], f32 -> f32[n]")`.
 
-    `sizes`: dims that no input binds; `inputs`: makes inputs where values are constrained, `(rng, n=500) -> arrays`;
-    `name`: else that of the function; `deterministic`: what its kernels merge has the same bits in every run, on a GPU
-    too, as torch.use_deterministic_algorithms asks of all ops. SignatureError where text and function do not fit."""
+    `sizes`: dims that no input binds; `inputs`: makes inputs if their values are constrained, `(rng, n=500) -> arrays`;
+    `name`: by default the function's; `deterministic`: merges of its kernels give the same bits in every run, on a GPU
+    too, as torch.use_deterministic_algorithms requires of all ops. SignatureError where text and function differ."""
     if signature is None or isinstance(signature, str):
         return lambda function: _op_of(function, signature, sizes, inputs, name, deterministic)
     return _op_of(signature, None, sizes, inputs, name)
@@ -464,7 +464,7 @@ def _require_bound(signature: Signature, description: Description) -> None:
 
 
 def _require_maker(inputs: Inputs, title: str) -> None:
-    """SignatureError where `inputs=` is no function of `rng` and sizes with usual values."""
+    """SignatureError where `inputs=` is no function of `rng` and sizes with default values."""
     parameters = list(parameters_of(inputs, f"inputs= of {title}").values()) if callable(inputs) else []
     if not parameters or not all(type(parameter.default) is int for parameter in parameters[1:]):
         raise SignatureError(f"inputs= of {title} is a function of rng, then of sizes with usual values: rng, n=500")

@@ -1,4 +1,4 @@
-"""Ops out of files of Python, by `PATH.py::OP`."""
+"""Ops from files of Python, by `PATH.py::OP`."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _OPS = "an op is a function under @noyau.op"
 
 
 def require_file(path: Path, advice: str = "give PATH.py::OP") -> None:
-    """InputError where there is no such file, or it is a folder; `advice`: what would do."""
+    """InputError where there is no such file, or it is a folder; `advice`: the remedy in the message."""
     if not path.is_file():
         what = f"{str(path)!r} is a folder, not a file" if path.is_dir() else f"there is no file {str(path)!r}"
         raise InputError(f"{what}; {advice}")
 
 
 def load_op(target: str, values: Mapping[str, Any] | None = None) -> Op[Any, Any]:
-    """The op of "path.py::name", or of "path.py" where it has one alone; the file is run, under a name of its own, but
-    where it has: then `values` are what it defines.
+    """The op of "path.py::name", or the only op of "path.py"; the file is run, under a module name of its own, unless
+    `values` are the names that it defines.
 
     InputError where there is no such file or op, or the file fails; MissingExtraError where it needs a package."""
     place, _, wanted = target.partition("::")
@@ -48,7 +48,7 @@ def _op_of(values: Mapping[str, Any], place: str, wanted: str) -> Op[Any, Any]:
 
 def load_op_or_module(target: str) -> Op[Any, Any] | tuple[Any, Any]:
     """The op of "path.py::name", as from `load_op`; or the torch module of that name and the inputs of a call, which
-    the file names `inputs`: a tensor, a tuple of them, or a function without arguments that makes these.
+    the file defines as `inputs`: a tensor, a tuple of them, or a function without arguments that returns these.
 
     InputError as from `load_op`, and for a module without inputs."""
     place, _, wanted = target.partition("::")
@@ -56,7 +56,7 @@ def load_op_or_module(target: str) -> Op[Any, Any] | tuple[Any, Any]:
     if not wanted or not path.is_file():
         return load_op(target)
     values = run_file(path)
-    # Whether it is a torch.nn.Module, found out without torch
+    # Whether it is a torch.nn.Module, without importing torch
     value = values.get(wanted)
     module = ("torch.nn.modules.module", "Module")
     if not any((each.__module__, each.__name__) == module for each in type(value).__mro__):
@@ -69,7 +69,7 @@ def load_op_or_module(target: str) -> Op[Any, Any] | tuple[Any, Any]:
 
 def load_ops(target: str, values: Mapping[str, Any] | None = None) -> list[Op[Any, Any]]:
     """The op of "path.py::name", or every op that the file of "path.py" defines or attaches kernels to, in order;
-    `values` as `load_op` has them.
+    `values`: as in `load_op`.
 
     InputError as from `load_op`, and where there is none."""
     place, _, wanted = target.partition("::")
@@ -83,8 +83,8 @@ def load_ops(target: str, values: Mapping[str, Any] | None = None) -> list[Op[An
 
 
 def load_ops_or_functions(target: str) -> tuple[Op[Any, Any] | Functions, Callable[..., Any] | None]:
-    """The op of "path.py::name" or "path.py", or the functions of "path.py::f,g" by name; and the function `inputs` of
-    the file that makes their arguments, `(rng, n=500) -> arguments`, where there is one and they take any.
+    """The op of "path.py::name" or "path.py", or the functions of "path.py::f,g" by name; and the file's function
+    `inputs` that makes their arguments, `(rng, n=500) -> arguments`, if they take any.
 
     InputError where there is no such file, op or function, or where the file fails."""
     place, _, wanted = target.partition("::")

@@ -1,4 +1,4 @@
-"""The home of an op, its module or its file, by which another process finds the op again."""
+"""The home of an op, its module or its file, by which another process finds the op."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from noyau.errors import InputError
 from noyau.ops.op import Op
 from noyau.workers.import_path import import_path
 
-_IS_LOADING = [False]  # of this process: whether a file is run for its ops alone
+_IS_LOADING = [False]  # whether this process runs a file only for its ops
 
 
 class Enough(BaseException):
-    """A file that is run for its ops alone has come to where it would check, time or tune one: it is run no further."""
+    """The end of the run of a file for its ops alone, at its first check, timing or tuning."""
 
 
 def end_loading() -> None:
-    """End the run of a file that is only run for its ops, where it begins to check, time or tune one."""
+    """End the run of a file that is only run for its ops; called where a check, a timing or a tuning begins."""
     if _IS_LOADING[0]:
         raise Enough
 
@@ -41,7 +41,7 @@ class Home:
 
 
 def home_of(op: Op[..., Any]) -> Home | None:
-    """The place where another process finds the op, a global of a module that has a file; None where there is none."""
+    """The place where another process finds the op, a global of a module that has a file; None if there is none."""
     scope: Mapping[str, Any] = op.reference.__globals__
     name = next((name for name, value in scope.items() if value is op), None) or _origin(op, scope)
     file, module = scope.get("__file__"), scope.get("__name__", "")
@@ -53,7 +53,7 @@ def home_of(op: Op[..., Any]) -> Home | None:
 
 
 def _origin(op: Op[..., Any], scope: Mapping[str, Any]) -> str | None:
-    """The global that an op is a part of: of the same reference, with its kernels among others."""
+    """The global of which an op is a part: an op of the same reference, with its kernels among others."""
     texts = {kernel.text for kernel in op.kernels.values()}
     ops = {name: value for name, value in scope.items() if isinstance(value, type(op))}
     alike = [name for name, value in ops.items() if value.reference is op.reference]
@@ -61,13 +61,13 @@ def _origin(op: Op[..., Any], scope: Mapping[str, Any]) -> str | None:
 
 
 def runs_as_script(op: Op[..., Any]) -> bool:
-    """Whether it is defined in the script that is being run, of which all else would be run again too."""
+    """Whether an op is defined in the script that runs now, all of which another process would run again."""
     return op.reference.__globals__.get("__name__") == "__main__"
 
 
 @lru_cache(maxsize=8)
 def reload_op(home: Home) -> Op[..., Any]:
-    """The op, from a run of its file up to its first check or timing. InputError where it is not there as it was."""
+    """The op, from a run of its file up to its first check or timing. InputError where it is missing or has changed."""
     module = _module_of(home)
     _IS_LOADING[0] = True
     try:
@@ -92,7 +92,7 @@ def digest_of(op: Op[..., Any]) -> str:
 
 
 def _module_of(home: Home) -> ModuleType:
-    """The module, not run yet."""
+    """The module, not yet executed."""
     spec = None
     if home.module:
         with contextlib.suppress(ImportError, ValueError):

@@ -1,6 +1,6 @@
-"""Functions and classes as texts that another process makes again, be they of a file, a notebook or `__main__`.
+"""Functions and classes as texts from which another process rebuilds them, from a file, a notebook or `__main__`.
 
-A function is its text with the globals and the cells that it reads, a class its members, what packages have a name."""
+A function is its text with the globals and cells that it reads, a class its members; objects of packages are names."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from typing import Any
 
 from noyau.errors import UnsupportedError
 
-_PLACE = "noyau_place"  # of a function that was made again: its file need not be here
+_PLACE = "noyau_place"  # set on rebuilt functions, whose files may not exist here
 _OWN = {f"__{name}__" for name in "dict weakref module qualname static_attributes firstlineno".split()}  # made anew
-Place = tuple[str, str, int]  # a text, its file, and the line that it begins at
+Place = tuple[str, str, int]  # a text, its file, and its first line
 
 
 class _Pickler(pickle.Pickler):
-    """A pickler of what belongs to the module `home`."""
+    """A pickler that stores definitions of the module `home` as texts."""
 
     def __init__(self, file: io.BytesIO, home: str) -> None:
         super().__init__(file, pickle.HIGHEST_PROTOCOL)
@@ -51,7 +51,7 @@ class _Pickler(pickle.Pickler):
                 return NotImplemented
 
     def has_name(self, thing: Any) -> bool:
-        """Whether another process finds it by its name: it is not of the user's own module, or of noyau."""
+        """Whether another process finds a definition by its name: it is not of the user's own module, or of noyau."""
         module, value = thing.__module__ or "", sys.modules.get(thing.__module__)
         if module == "__main__" or (module.partition(".")[0] == self.home != "noyau"):
             return False
@@ -72,7 +72,7 @@ def dumps(value: Any, label: str, home: str) -> bytes:
 
 
 def _reduce(function: FunctionType) -> tuple[Any, ...]:
-    """A function as `_function` makes it, which is known before its globals are: these may hold it."""
+    """A function as arguments of `_function`; its globals follow as state, since they may hold the function itself."""
     code, names = function.__code__, set(_names(function.__code__))
     read = {name: value for name, value in function.__globals__.items() if name in names}
     cells = [cell.cell_contents for cell in function.__closure__ or ()]
@@ -82,7 +82,7 @@ def _reduce(function: FunctionType) -> tuple[Any, ...]:
 
 
 def _names(code: CodeType) -> Iterator[str]:
-    """The globals that a code looks up, in the functions within too."""
+    """The globals that code looks up, including those of nested functions."""
     yield from (each.argval for each in dis.get_instructions(code) if each.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
     for value in code.co_consts:
         if isinstance(value, CodeType):
@@ -90,7 +90,7 @@ def _names(code: CodeType) -> Iterator[str]:
 
 
 def _text(code: CodeType) -> Place:
-    """The text of a function. OSError where there is none, or it is another one by now."""
+    """The text of a function. OSError where there is none, or it has changed."""
     lines, _ = inspect.findsource(code)
     nodes = [node for line, node in _functions("".join(lines)) if line == code.co_firstlineno]
     for node in nodes:
@@ -107,18 +107,18 @@ def _text(code: CodeType) -> Place:
 
 @lru_cache(maxsize=4)
 def _functions(text: str) -> list[tuple[int, Any]]:
-    """Functions, each with the line that it begins at, a decorator's if it has any."""
+    """Functions, each with its first line, which is a decorator's if it has any."""
     nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef | ast.Lambda)]
     return [(min(each.lineno for each in (node, *getattr(node, "decorator_list", ()))), node) for node in nodes]
 
 
 def _code(place: Place, name: str, free: tuple[str, ...]) -> CodeType:
-    """The compiled text, in a function whose parameters are what it closes over. Nothing of it runs."""
+    """The compiled text, in a function whose parameters are its free variables. None of it runs."""
     text, file, line = place
     (statement,) = ast.parse(text).body
     (outer,) = ast.parse(f"def _({', '.join(free)}): pass").body
     assert isinstance(outer, ast.FunctionDef)
-    own = getattr(statement, "name", "_")  # a function that reads its own name looks it up where it did
+    own = getattr(statement, "name", "_")  # a function that reads its own name looks it up in the same scope
     outer.body = [statement] if own in free else [ast.Global([own]), statement]
     tree = ast.increment_lineno(ast.fix_missing_locations(ast.Module([outer], [])), line - 1)
     code: CodeType = compile(tree, file, "exec", annotations.compiler_flag, dont_inherit=True)
@@ -128,7 +128,7 @@ def _code(place: Place, name: str, free: tuple[str, ...]) -> CodeType:
 
 
 def _function(place: Place, name: str, module: str, path: str, free: tuple[str, ...]) -> FunctionType:
-    """The function of a text, which has neither globals nor cells yet."""
+    """The function of a text, without globals and cells as yet."""
     code = _code(place, name, free)
     scope = {"__name__": module, "__builtins__": __builtins__}
     function = FunctionType(code, scope, name, None, tuple(CellType() for _ in code.co_freevars))

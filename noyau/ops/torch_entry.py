@@ -1,4 +1,4 @@
-"""The entry of calls of ops on tensors of torch, which is imported only once a tensor has come."""
+"""The entry of calls of ops on tensors of torch, which is imported at the first tensor."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def tensor_calls(calls: Calls | UnsignedCalls) -> Any:
-    """The calls on tensors of an op, made when they are first asked for."""
+    """The calls of an op on tensors, created at first use."""
     if calls.tensors is None:
         from noyau.ops.torch import calls as torch_calls
 
@@ -25,8 +25,8 @@ def tensor_calls(calls: Calls | UnsignedCalls) -> Any:
 
 
 def call_operator(op: Op[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """The results by an operator of torch, in words that Dynamo follows: what is looked up of the op is a constant to
-    it, and the call a node of its graph."""
+    """The results by an operator of torch, in code that Dynamo can trace: lookups on the op are constants to it, and
+    the call is a node of its graph."""
     import torch
 
     token = op.calls.token
@@ -49,7 +49,7 @@ def call_operator(op: Op[Any, Any], args: Sequence[Any], kwargs: Mapping[str, An
 
 
 class OnTensors:
-    """The side of an op that torch sees."""
+    """The methods of an op for torch."""
 
     calls: Calls | UnsignedCalls
 
@@ -88,14 +88,14 @@ class OnTensors:
             return kwargs["out"]
         return arrays.gpu_result_like(results, next(each for each in (*args, *kwargs.values()) if lies_on_gpu(each)))
 
-    # Dynamo calls these as it traces, and takes what they give as constants (torch.compiler.assume_constant_result). Of
-    # the op itself it guards nothing then; but the token, a text, it does, since that is an argument.
+    # Dynamo calls these as it traces, and takes their results as constants (torch.compiler.assume_constant_result). It
+    # then does not guard the op itself; but it does guard the token, a text, since that is an argument.
 
     def register(
         self, token: str, tensors: tuple[bool, ...], kinds: Sequence[tuple[str, type]], baked: Sequence[tuple[str, Any]]
     ) -> tuple[str, tuple[tuple[str, str, Any], ...]]:
-        """The name of the op among torch's operators, for arguments of which these are tensors and constants of these
-        types; and of each constant that it takes, its key, its name and its value where none is given.
+        """The name of the op among torch's operators, for these kinds of arguments, tensors or numbers, and constants
+        of these types; and for each constant that it takes, its key, its name and its default value.
 
         SignatureError where their number or their names do not fit."""
         del token
@@ -108,7 +108,7 @@ class OnTensors:
         return name_and_constants
 
     def parameters_of(self, token: str) -> tuple[tuple[str, ...], tuple[tuple[str, Any], ...]]:
-        """The names of the inputs, and what those are that need not be given."""
+        """The names of the inputs, and the defaults of the optional ones."""
         del token
         reference = self.calls.description.reference
         return reference.parameters, tuple(reference.defaults.items())

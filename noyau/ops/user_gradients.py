@@ -1,4 +1,4 @@
-"""Gradients that a user writes: a NumPy function traced into the same graphs as those that are derived."""
+"""Gradients that a user writes: a NumPy function traced into graphs of the same form as derived ones."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from noyau.ir.graph_verifier import check
 def derive_by(
     function: Callable[..., Any], graph: Graph, constants: Mapping[str, Any], sizes: Mapping[str, int] | None = None
 ) -> DerivedGradient:
-    """The gradient of a graph as a function of the user's says.
+    """The gradient of a graph by a user's function.
 
-    Its parameters are found by name: inputs and outputs of the graph, `grad_<output>` for each float output (`grad` too
-    where there is one output), and constants. It returns one gradient for each float input, in order (a tuple; for one
-    input also the gradient itself), of its dtype and shape, or None for an input that has none. `sizes` are those of
-    the call that it is traced for. SignatureError for a parameter that is none of these, or another number of
-    gradients; UnsupportedError, with its line, where it cannot be traced, or a gradient has another dtype or shape."""
+    Its parameters are matched by name: inputs and outputs of the graph, `grad_<output>` for each float output (`grad`
+    too if there is one output), and constants. It returns one gradient for each float input, in order (a tuple; for one
+    input also the gradient itself), of its dtype and shape, or None for an input without one. `sizes` are those of the
+    call that it is traced for. SignatureError for any other parameter, or another number of gradients;
+    UnsupportedError, with its line, where it cannot be traced, or a gradient has another dtype or shape."""
     named = _parameters(function, graph, constants)
     arrays = {parameter: node for parameter, node in named.items() if node is not None}
     own_constants = {parameter: constants[parameter] for parameter, node in named.items() if node is None}
     inputs = [replace(node, output=parameter) for parameter, node in arrays.items()]
     there: list[bool] = []
     gradients = _gradients(function, list(arrays), there)
-    follow(gradients, inputs, None, own_constants, sizes)  # called once to see which it gives
-    # The inputs that the function gives gradients of
+    follow(gradients, inputs, None, own_constants, sizes)  # traced once to see which gradients it returns
+    # The inputs that the function returns gradients for
     floats = [node for node in graph.inputs if node.dtype.is_float]
     if len(there) != len(floats):
         names = ", ".join(node.output for node in floats)
@@ -68,7 +68,7 @@ def _parameters(function: Callable[..., Any], graph: Graph, constants: Mapping[s
 
 
 def _known_values(graph: Graph) -> dict[str, Node]:
-    """The values that a gradient may be computed of, by the names of parameters."""
+    """The values that a gradient may be computed from, by the names of parameters."""
     nodes = {node.output: node for node in graph.inputs}
     ends = [graph[name] for name in dict.fromkeys(graph.outputs)]
     for node in ends:
@@ -83,7 +83,7 @@ def _known_values(graph: Graph) -> dict[str, Node]:
 
 
 def _gradients(function: Callable[..., Any], names: Sequence[str], there: list[bool]) -> Callable[..., Any]:
-    """The function of arrays in order, which returns the gradients that are not None; `there` is told which are."""
+    """Wrap the function as one of arrays in order, which returns the gradients except None; `there` records which."""
 
     def called(*arrays: Any, **constants: Any) -> Any:
         returned = function(**dict(zip(names, arrays, strict=True)), **constants)
@@ -101,7 +101,7 @@ def _title(function: Callable[..., Any]) -> str:
 
 
 def _result(node: Node, arrays: Mapping[str, Node]) -> Node:
-    """The gradient of an input, under a name that nothing given bears."""
+    """The gradient of an input, under a name that no argument has."""
     name = gradient_name(node.output)
     while name in arrays or name in {each.output for each in arrays.values()}:
         name += "_"
@@ -109,7 +109,7 @@ def _result(node: Node, arrays: Mapping[str, Node]) -> Node:
 
 
 def _rename_inputs(traced: Graph, graph: Graph, own: Mapping[str, str]) -> Graph:
-    """The traced graph, its inputs named as the graph names them, and no other value named as one of the graph's."""
+    """The traced graph, with its inputs named as in the graph, and no other value named as one of the graph's."""
     ends, names = {*own, *traced.outputs}, dict(own)
     for node in traced.nodes:
         name = node.output
@@ -124,7 +124,7 @@ def _rename_inputs(traced: Graph, graph: Graph, own: Mapping[str, str]) -> Graph
 
 
 def _with_gradients(backward: Graph, graph: Graph) -> Graph:
-    """Inputs in their order: those of the graph, its outputs, then all gradients of float outputs, read or not."""
+    """The graph with inputs in order: the forward graph's, its outputs, then all gradients of float outputs."""
     known = {name: node for name, node in _known_values(graph).items() if name == node.output}
     grads = {gradient_name(name) for name in graph.outputs if graph[name].dtype.is_float}
     read = {node.output: node for node in backward.inputs}
@@ -134,7 +134,7 @@ def _with_gradients(backward: Graph, graph: Graph) -> Graph:
 
 
 def _whole(graph: Graph, backward: Graph) -> Graph:
-    """The gradients from inputs and gradients alone: outputs that are read are computed again."""
+    """The gradients from inputs and gradients alone: outputs that are read are recomputed."""
     forward = [node for node in graph.nodes if not isinstance(node.kind, Input)]
     others = [node for node in backward.inputs if node.output not in graph.by_name]
     rest = [node for node in backward.nodes if not isinstance(node.kind, Input)]

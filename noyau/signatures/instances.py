@@ -1,4 +1,4 @@
-"""Signatures settled: families as dtypes, Rests as axes, sizes from shapes; arguments bound to terms; random inputs."""
+"""Settled signatures: families as dtypes, Rests as axes, sizes from shapes; arguments bound to terms; random inputs."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from noyau.signatures.types import ELLIPSIS, Family, Instance, Rest, Signature, 
 
 Known = tuple[tuple[str, int], ...]
 Families = Mapping[Family, DType]
-_STAND_IN = 7  # for a number that is only known in a call
+_STAND_IN = 7  # for a number that only a call determines
 Maker = Callable[..., Any]
 USUAL_DTYPES = {Family.FLOAT: DType.F32, Family.INT: DType.I64, Family.ANY: DType.F32}
-USUAL_SIZES = (5, 3, 7, 2)  # small primes, of the sizes in turn
-_MOST_DOUBLINGS = 10  # of one size at once, until a result has more cells: `f32[n] -> f32[n // 1000]`
+USUAL_SIZES = (5, 3, 7, 2)  # small primes, assigned to the sizes in turn
+_MOST_DOUBLINGS = 10  # of one size, until a result has more cells: `f32[n] -> f32[n // 1000]`
 _REACH = 100  # of integers, which are drawn from [-100, 100]
 
 
 def bound_names(signature: Signature, known: Iterable[str]) -> frozenset[str]:
-    """The names of dims that the shapes of the inputs give, once `known` are numbers."""
+    """The names of dims that the shapes of the inputs bind, if `known` are numbers."""
     numbers = dict.fromkeys(known, _STAND_IN)
     shapes = [tuple(dim.replace(numbers) for dim in term.fixed) for term in signature.inputs]
     return frozenset(binding.size for binding in plan(shapes))
@@ -37,13 +37,13 @@ def bound_names(signature: Signature, known: Iterable[str]) -> frozenset[str]:
 
 @lru_cache(maxsize=1024)
 def sizing_integers(signature: Signature) -> tuple[str, ...]:
-    """The integer parameters that give a dim which no shape gives."""
+    """The integer parameters that determine a dim which no shape binds."""
     shaped = bound_names(signature, ())
     return tuple(name for name in signature.integers if name not in shaped)
 
 
 def unbound_names(signature: Signature, known: Iterable[str]) -> list[str]:
-    """The names of dims that neither the shapes of the inputs nor `known` give, in order."""
+    """The names of dims that neither the shapes of the inputs nor `known` bind, in order."""
     known = {*known, *signature.integers}
     bound = bound_names(signature, known) | known | {term.rest.name for term in signature.inputs if term.rest}
     return [name for name in signature.sizes if name not in bound]
@@ -76,7 +76,7 @@ def axes_of(signature: Signature, ranks: Sequence[int]) -> dict[Rest, int]:
 
 
 def spell_axes(axes: Mapping[Rest, int]) -> str:
-    """The same in words: `1 axis for *batch`; nothing where there is no Rest."""
+    """The same as text: `1 axis for *batch`; empty if there is no Rest."""
     return " and ".join(f"{count} ax{'i' if count == 1 else 'e'}s for {rest}" for rest, count in axes.items())
 
 
@@ -87,14 +87,14 @@ def bindings_of(instance: Instance) -> tuple[Binding, ...]:
 
 
 def dtype_fault(term: Term, dtype: DType, families: Families) -> str:
-    """Why a term cannot be of this dtype, or nothing; no reason is needed where the term names another."""
+    """The reason why a term cannot have this dtype, or an empty text; short, since the message names the term."""
     element = term.element
     is_member = isinstance(element, Family) and dtype in element.members and families.get(element, dtype) is dtype
     return "" if is_member or dtype is element else " in its dtype"
 
 
 def rank_fault(term: Term, rank: int, axes: Mapping[str, Shape]) -> str:
-    """Why a term cannot be of this rank, or nothing."""
+    """The reason why a term cannot have this rank, or an empty text."""
     left = rank - len(term.fixed)
     if term.rest is None:
         return "" if left == 0 else " in its rank"
@@ -103,7 +103,7 @@ def rank_fault(term: Term, rank: int, axes: Mapping[str, Shape]) -> str:
 
 
 def _axes(signature: Signature, rest: Rest, count: int) -> Shape:
-    """The names of the axes of a Rest: `batch_0`, `batch_1`..., like no other size."""
+    """The names of the axes of a Rest: `batch_0`, `batch_1`..., different from all sizes."""
     stem = "rest" if rest.name == ELLIPSIS else rest.name
     while any(f"{stem}_{k}" in signature.sizes for k in range(count)):
         stem += "_"
@@ -132,7 +132,7 @@ def _sizes(signature: Signature, axes: Mapping[str, Shape], numbers: Mapping[str
 
 
 def shapes_of(values: Sequence[Value], sizes: Mapping[str, int]) -> list[tuple[int, ...]]:
-    """The shapes of values where the sizes are known. SignatureError where an extent would be negative."""
+    """The shapes of values at known sizes. SignatureError where an extent would be negative."""
     shapes = []
     for value in values:
         try:
@@ -147,15 +147,15 @@ def shapes_of(values: Sequence[Value], sizes: Mapping[str, int]) -> list[tuple[i
 
 
 def usual_instance(signature: Signature, known: Sizes, families: Families = USUAL_DTYPES, axes: int = 1) -> Instance:
-    """The instance of a dtype for each family and so many axes for each Rest; `known` has integers that give a dim."""
+    """The instance with a dtype for each family and `axes` axes for each Rest; `known`: integers that give a dim."""
     dtypes = tuple(_dtype(term, families) for term in signature.inputs)
     ranks = tuple(len(term.fixed) + axes * (term.rest is not None) for term in signature.inputs)
     return instance_of(signature, dtypes, ranks, tuple(sorted(known.items())))
 
 
 def usual_sizes(instance: Instance, requested: Mapping[str, int]) -> dict[str, int]:
-    """A number for each size that the shapes give: a wanted one, or a small prime; some of these are larger where a
-    result would have no cell, as of `f32[n], f32[k] -> f32[n - k + 1]`."""
+    """A number for each size that the shapes bind: a requested one, or a small prime; some are larger where a result
+    would have no cell, as of `f32[n], f32[k] -> f32[n - k + 1]`."""
     names = [binding.size for binding in plan([value.shape for value in instance.inputs])]
     sizes = {name: requested.get(name, USUAL_SIZES[at % len(USUAL_SIZES)]) for at, name in enumerate(names)}
     free = [name for name in names if name not in requested]
@@ -172,12 +172,12 @@ def usual_sizes(instance: Instance, requested: Mapping[str, int]) -> dict[str, i
 
 
 def _lacking(instance: Instance, sizes: Mapping[str, int]) -> int:
-    """By how much the extents of the results, as far as these sizes tell them, are below 1, all together."""
+    """The total by which the extents of the results, as far as these sizes determine them, are below 1."""
     return sum(max(0, 1 - _extent(dim, sizes)) for value in instance.outputs for dim in value.shape)
 
 
 def _extent(dim: Dim, sizes: Mapping[str, int]) -> int:
-    """The number of a dim; 1 where it is divided by 0, or not told by sizes."""
+    """The number of a dim; 1 if it divides by 0, or if the sizes do not determine it."""
     try:
         return int(dim.evaluate(sizes))
     except (KeyError, ZeroDivisionError):
@@ -185,14 +185,14 @@ def _extent(dim: Dim, sizes: Mapping[str, int]) -> int:
 
 
 def integers_of(signature: Signature, requested: Mapping[str, int]) -> dict[str, int]:
-    """A number for each integer parameter that gives a dim which no shape gives."""
+    """A number for each integer parameter that determines a dim which no shape binds."""
     names = sizing_integers(signature)
     return {name: requested.get(name, USUAL_SIZES[at % len(USUAL_SIZES)]) for at, name in enumerate(names)}
 
 
 def make(instance: Instance, sizes: Sizes, integers: Sizes, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
     """An array for each input: floats standard normal, integers within 100 of 0, bools even. `integers`: the values of
-    parameters that give a dim. SignatureError where an extent would be negative."""
+    parameters that determine a dim. SignatureError where an extent would be negative."""
     shapes = shapes_of(instance.inputs, sizes)
     return tuple(_array(*each, integers, rng) for each in zip(instance.inputs, shapes, strict=True))
 
@@ -200,9 +200,9 @@ def make(instance: Instance, sizes: Sizes, integers: Sizes, rng: np.random.Gener
 def draw_inputs(
     maker: Maker, rng: np.random.Generator, sizes: Sizes, parameters: Sequence[str], called: str
 ) -> tuple[Any, ...]:
-    """Draw the inputs that `inputs=` of an op gives: its parameters after `rng` are sizes with their usual values.
+    """Draw inputs from the `inputs=` of an op: its parameters after `rng` are sizes with default values.
 
-    SignatureError where it has no such size, or gives another number of inputs."""
+    SignatureError where it has no such size, or returns another number of inputs."""
     names = sizes_of(maker)
     unknown = next((name for name in sizes if name not in names), None)
     if unknown is not None:
@@ -226,7 +226,7 @@ def sizes_of(maker: Maker) -> list[str]:
 
 
 def in_dtypes(arrays: Sequence[Any], signature: Signature, dtypes: Sequence[DType]) -> tuple[Any, ...]:
-    """Cast the arrays of a maker to dtypes of a family of floats; the maker gives one of them."""
+    """Cast the arrays of a maker of inputs to dtypes of a float family; the maker returns one of these dtypes."""
     alike = zip(arrays, signature.inputs, dtypes, strict=True)
     return tuple(
         np.asarray(array).astype(dtype.numpy) if term.element is Family.FLOAT else array for array, term, dtype in alike
@@ -253,7 +253,7 @@ def _array(value: Value, shape: Sequence[int], integers: Mapping[str, int], rng:
 
 
 def maker_text(signature: Signature) -> str:
-    """Suggest, to be changed, `inputs=lambda rng, n=64: (rng.standard_normal(n).astype("float32"),)`."""
+    """Suggest a template such as `inputs=lambda rng, n=64: (rng.standard_normal(n).astype("float32"),)`."""
     sizes = ", ".join(f"{name}=64" for name in signature.sizes)
     values = ", ".join(term.name if term.name in signature.sizes else _drawn_text(term) for term in signature.inputs)
     return f"inputs=lambda rng{', ' * bool(sizes)}{sizes}: ({values},)"
@@ -271,19 +271,19 @@ def _drawn_text(term: Term) -> str:
 
 Array = np.ndarray
 Fitting = Sequence[tuple[Term, Array]]  # the arguments that fit, with their terms
-_WEAK = {bool: DType.BOOL, int: DType.I64, float: DType.F64}  # Python numbers, and their dtypes where nothing else says
+_WEAK = {bool: DType.BOOL, int: DType.I64, float: DType.F64}  # Python numbers, and their default dtypes
 _OTHERS = {
     "c": "complex numbers are not computed with: give .real and .imag",
     "O": "its cells are objects: .astype(np.float32) makes them numbers",
 }
-_USUAL = {Family.FLOAT: DType.F32, Family.INT: DType.I64}  # what another dtype is cast to
+_USUAL = {Family.FLOAT: DType.F32, Family.INT: DType.I64}  # the suggested target of a cast
 _NONE: Mapping[Family, DType] = MappingProxyType({})
 TAKES = {"float": (int, float), "int": (int,), "uint": (int,), "bool": (bool,)}
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """The arguments of one call, in the order of the signature: scalars are arrays of rank 0.
+    """The bound arguments of one call, in the order of the signature: scalars are arrays of rank 0.
 
     `sizes` are those of the instance; `shapes` those of the results."""
 
@@ -299,7 +299,7 @@ class Bound:
 
 
 def bind(signature: Signature, arguments: Sequence[object], known: Mapping[str, int], called: str) -> Bound:
-    """Bind arguments to a signature. `known`: sizes that no shape gives. SignatureError for the first misfit."""
+    """Bind arguments to a signature. `known`: sizes that no shape binds. SignatureError for the first misfit."""
     try:
         arrays = _admit(signature.inputs, arguments)
         numbers = {**known, **_integers(signature, arrays)}
@@ -313,7 +313,7 @@ def bind(signature: Signature, arguments: Sequence[object], known: Mapping[str, 
 
 
 def describe(argument: object) -> str:
-    """An argument as a signature would have it: `f32[4, 41]`, `f32`, `complex64[3]`, `0.5`, `a list`."""
+    """An argument in the notation of signatures: `f32[4, 41]`, `f32`, `complex64[3]`, `0.5`, `a list`."""
     if isinstance(argument, np.ma.MaskedArray):
         return "a masked array"
     if isinstance(argument, np.ndarray | np.generic):
@@ -324,20 +324,20 @@ def describe(argument: object) -> str:
 
 
 def kind_of(argument: object) -> str:
-    """The type of an argument in words: `a list`, `an int`."""
+    """The type of an argument as text: `a list`, `an int`."""
     kind = type(argument).__name__
     return f"{'an' if kind[:1].lower() in 'aeiou' else 'a'} {kind}"
 
 
 def dtype_of(array: Array) -> DType:
-    """The DType of an array that was let in."""
+    """The DType of an array that was admitted."""
     dtype = from_numpy(array.dtype)
     assert dtype is not None
     return dtype
 
 
 def bindings_of_arrays(terms: Sequence[Term], arrays: Sequence[Array]) -> list[str]:
-    """For each argument that fits so far, what it binds: `rows=4, n=41`, `batch=(2, 3)`, `float=f32`; or nothing."""
+    """For each argument that fits so far, its bindings as text: `rows=4, n=41`, `batch=(2, 3)`, `float=f32`; or ""."""
     instance = instance_of(Signature(tuple(terms), ()), tuple(map(dtype_of, arrays)), tuple(a.ndim for a in arrays))
     bindings: list[dict[str, object]] = [{} for _ in terms]
     contested: set[Family | Rest] = set()
@@ -385,7 +385,7 @@ def _array_or_none(value: object) -> Array | None:
 
 
 def _scalar(term: Term, value: object, families: dict[Family, DType], fitting: Fitting) -> Array:
-    """A Python number in the dtype of its term, as NumPy takes it beside arrays of that dtype."""
+    """A Python number in the dtype of its term, as NumPy promotes it beside arrays of that dtype."""
     assert isinstance(value, bool | int | float)
     dtype = term.element
     if isinstance(dtype, Family):
@@ -408,7 +408,7 @@ def _misfit(term: Term, value: object, fitting: Fitting, families: Mapping[Famil
 
 
 def _remedy(term: Term, value: object, families: Mapping[Family, DType]) -> list[str]:
-    """Name the casts that would do where only the representation of the numbers is wrong."""
+    """Suggest casts if only the representation of the numbers is wrong."""
     if isinstance(value, np.ma.MaskedArray):
         return ["fill its gaps: .filled(0)"]
     if isinstance(value, np.ndarray) and not value.dtype.isnative:
@@ -434,7 +434,7 @@ def _cast(term: Term, value: Array | np.generic, families: Mapping[Family, DType
 
 
 def _integers(signature: Signature, arrays: Sequence[Array]) -> dict[str, int]:
-    """The integer parameters that give a dim which no shape gives."""
+    """The values of the integer parameters that determine a dim which no shape binds."""
     pairs = zip(signature.inputs, arrays, strict=True)
     named = {term.name: int(array) for term, array in pairs if term.name in signature.integers}
     negative = next((name for name, size in named.items() if size < 0), None)
@@ -444,7 +444,7 @@ def _integers(signature: Signature, arrays: Sequence[Array]) -> dict[str, int]:
 
 
 def _sizes_of_shapes(instance: Instance, arrays: Sequence[Array]) -> dict[str, int]:
-    """The sizes that the shapes give, whether or not all of them fit."""
+    """The sizes that the shapes bind, whether or not all shapes fit."""
     sizes: dict[str, int] = {}
     for binding in bindings_of(instance):
         extent = arrays[binding.input].shape[binding.axis]
@@ -457,7 +457,7 @@ def _sizes_of_shapes(instance: Instance, arrays: Sequence[Array]) -> dict[str, i
 
 
 def _solve_sizes(signature: Signature, instance: Instance, arrays: Sequence[Array]) -> dict[str, int]:
-    """The sizes, once every extent is what its dim says."""
+    """The sizes; SignatureError unless every extent agrees with its dim."""
     sizes = _sizes_of_shapes(instance, arrays)
     for k, (value, array) in enumerate(zip(instance.inputs, arrays, strict=True)):
         agrees = not (value.scalar and value.name in sizes) or sizes[value.name] == int(array)

@@ -1,6 +1,6 @@
-"""Signatures: terms of a dtype or a family of them, and dims; instances, settled by a call; and texts into signatures.
+"""Signatures: terms of a dtype or a family of dtypes, and dims; instances, settled by a call; and the parser of texts.
 
-Whatever is wrong with a text is said with the column where it is."""
+An error in a text is reported with its column."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from noyau.errors import SignatureError
 from noyau.ir.dims import Dim, DimOp, Shape
 
 ELLIPSIS = "..."
-OUT = "out"  # the name of a result that bears none
+OUT = "out"  # the name of a result without one
 _MOST_LETTERS = 240  # of a signature in a message
 
 _FLOATS = tuple(dtype for dtype in DType if dtype.is_float)
@@ -28,7 +28,7 @@ _DEEPEST = 32  # parentheses within one another
 
 
 class Family(Enum):
-    """Dtypes of which every term of the family has the same one in a call."""
+    """A set of dtypes; in a call all terms of a family have the same dtype."""
 
     FLOAT = "float"
     INT = "int"
@@ -53,7 +53,7 @@ ELEMENTS: dict[str, Element] = {
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Any number of axes: `*batch`, or `...`; alike wherever the name stands."""
+    """Any number of axes: `*batch`, or `...`; the same axes wherever the name stands."""
 
     name: str
 
@@ -92,12 +92,12 @@ class Signature:
 
     @property
     def sizes(self) -> tuple[str, ...]:
-        """The names of dims and of Rests, in the order in which `str` has them; `...` has no name."""
+        """The names of dims and of Rests, in the order of `str`; `...` has no name."""
         return tuple(dict.fromkeys(_names((*self.inputs, *self.outputs))))
 
     @property
     def integers(self) -> tuple[str, ...]:
-        """The integer scalars that are also the name of a dim."""
+        """The integer scalars whose names are also names of dims."""
         return tuple(term.name for term in self.inputs if is_integer(term) and term.name in self.sizes)
 
     def __str__(self) -> str:
@@ -107,7 +107,7 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """An input or a result of which the dtype and the rank are known; `scalar`: a bare dtype."""
+    """An input or a result with known dtype and rank; `scalar`: a bare dtype."""
 
     name: str
     dtype: DType
@@ -120,10 +120,10 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """A signature with dtypes and ranks settled, and the sizes that no shape binds as numbers.
+    """A signature with dtypes and ranks settled, and with numbers for the sizes that no shape binds.
 
-    `sizes`: what each name of the signature is, in the order of the text: a Rest is the product of its extents. What an
-    integer parameter gives is not among them: that parameter is."""
+    `sizes`: the Dim of each name of the signature, in the order of the text: a Rest is the product of its extents.
+    Names that an integer parameter determines are not included."""
 
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
@@ -150,18 +150,18 @@ class Instance:
 
 
 def brief(value: object) -> str:
-    """Print a signature or a part of it for a message: of a very long one its beginning and its end."""
+    """Print a signature or a part of it for a message: if very long, only its beginning and its end."""
     text = str(value)
     return text if len(text) <= _MOST_LETTERS else f"{text[: _MOST_LETTERS // 2]} ... {text[-_MOST_LETTERS // 4 :]}"
 
 
 def is_integer(term: Term) -> bool:
-    """Whether it is a run-time scalar of integers."""
+    """Whether a term is a run-time scalar of integers."""
     return term.dims is None and (term.element is Family.INT or term.element in _INTEGERS)
 
 
 def spell_dim(dim: Dim | Rest) -> str:
-    """A dim as a signature has it: `n - 2`, `2 * n`, `(n + 1) // 2`."""
+    """A dim in the notation of signatures: `n - 2`, `2 * n`, `(n + 1) // 2`."""
     return str(dim) if isinstance(dim, Rest) else unwrap(dim_text(dim, str, _operate))
 
 
@@ -182,7 +182,7 @@ def _names(terms: Iterable[Term]) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class SignatureToken:
-    """A piece of a signature, and the column, from 1, where it begins; the end has the text ""."""
+    """A token of a signature, and its column, from 1; the end has the text ""."""
 
     text: str
     column: int
@@ -193,10 +193,10 @@ class SignatureToken:
 
 
 def parse(text: str, parameters: Sequence[str] | None = None) -> Signature:
-    """The signature of a text, its inputs named by `parameters` (x0, x1... without).
+    """The signature of a text, with inputs named by `parameters` (by default x0, x1...).
 
-    A parameter beyond the text's inputs must be named like a dim: then it is an integer that gives it. SignatureError
-    where the text is wrong, with the column; or where the parameters do not fit it."""
+    A parameter beyond the text's inputs must have the name of a dim: then it is an integer that determines it.
+    SignatureError where the text is wrong, with the column; or where the parameters do not fit it."""
     signature = _Parser(text).signature()
     count = len(signature.inputs)
     names = [f"x{k}" for k in range(count)] if parameters is None else list(parameters)
@@ -214,7 +214,7 @@ def parse(text: str, parameters: Sequence[str] | None = None) -> Signature:
 
 
 class _Parser:
-    """A descent through the tokens of one text."""
+    """A recursive-descent parser of one text."""
 
     def __init__(self, text: str) -> None:
         self.text, self.tokens, self.at, self.depth = text, list(_tokens(text)), 0, 0
@@ -229,7 +229,7 @@ class _Parser:
         return SignatureError(f'the signature "{brief(self.text)}" is wrong {where}: {what}')
 
     def take(self, *texts: str) -> SignatureToken | None:
-        """The next token, if it is one of these."""
+        """Consume the next token if it is one of these; else None."""
         if self.next.text not in texts:
             return None
         self.at += 1
@@ -353,7 +353,7 @@ def _tokens(text: str) -> Iterator[SignatureToken]:
 
 
 def _require_distinct(signature: Signature, text: str) -> None:
-    """Each name means one thing; an integer scalar may be named like the dim that it gives."""
+    """Require that each name has one meaning; an integer scalar may have the name of the dim that it determines."""
     results = [term.name for term in signature.outputs]
     scalars = {term.name for term in signature.inputs if is_integer(term)}
     rests = {term.rest.name for term in (*signature.inputs, *signature.outputs) if term.rest}
@@ -370,7 +370,7 @@ def _require_distinct(signature: Signature, text: str) -> None:
 
 
 def _require_families(signature: Signature, text: str) -> None:
-    """The dtype of a result, and the axes of its Rest, follow from an input."""
+    """Require that an input determines the dtype of each result, and the axes of its Rest."""
     elements = {term.element for term in signature.inputs}
     rests = {term.rest for term in signature.inputs}
     for term in signature.outputs:

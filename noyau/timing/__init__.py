@@ -1,1 +1,1 @@
-"""The clock: interleaved runs, medians, intervals and verdicts."""
+"""The clock: interleaved runs, medians, confidence intervals and verdicts."""

@@ -1,7 +1,7 @@
 """Callables timed side by side: rounds in shuffled order, every sample kept, and a verdict that may say "too noisy".
 
-A machine that others use drifts by more than most kernels win: only the ratio within a pair means something.
-Sides that are each in a place of their own, a process, are half of the time in each other's."""
+Other work on the machine makes times drift by more than most kernels gain: only the ratio within a pair is meaningful.
+Sides in places of their own, that is processes, spend half of the time in each other's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DECIDED: Enough = operator.attrgetter("is_decided")
 
 
 def is_narrow_or_lost(comparison: Comparison) -> bool:
-    """Whether its ratio is known, or it is surely SLOWER, where nobody asks by how much."""
+    """Whether the ratio is known, or surely SLOWER, where its value does not matter."""
     return comparison.is_narrow or comparison.is_lost
 
 
@@ -40,11 +40,11 @@ def compare(
     warmed_s: tuple[float, float] = (0.0, 0.0),
     clock: Clock = seconds,
 ) -> Comparison:
-    """Time two callables, or two that time themselves, until there is `enough`, or `budget_s` is spent.
+    """Time two callables, or two that time themselves, until the comparison is `enough`, or `budget_s` is spent.
 
-    The budget holds the warm-up, of at most a quarter; slow callables overrun it, since `fewest` pairs are always
-    measured. `warmed_s`: what a call of each took just before; where the warm-up would be one more of each and no
-    other, there is none. `clock` gives seconds. What a callable raises is not caught."""
+    The budget includes the warm-up, which takes at most a quarter; slow callables overrun it, since `fewest` pairs are
+    always measured. `warmed_s`: the time of a call of each just before; if the warm-up would be only one more call of
+    each, there is none. `clock` gives seconds. Exceptions of a callable are not caught."""
     sides = [self_timed(before, clock), self_timed(after, clock)]
     rounds = Rounds(sides, np.random.default_rng(seed), clock, alike=True)
     start_s = clock()
@@ -58,11 +58,11 @@ def compare(
 def compare_all(
     sides: Sequence[Side], *, budget_s: float = 1.0, seed: int = 0, sample_s: float = SAMPLE_S, clock: Clock = seconds
 ) -> Series:
-    """As `compare`, of any number of sides, in rounds. A sample of each side has as many calls as fill `sample_s`; 0 is
-    for sides that measure single calls.
+    """As `compare`, for any number of sides, in rounds. A sample of each side has as many calls as fill `sample_s`; 0
+    is for sides that measure single calls.
 
-    A side of which a call takes a twelfth of the budget or more is timed in the first rounds alone, as often as a
-    verdict needs, and does not keep the others from being timed on."""
+    A side whose call takes a twelfth of the budget or more is timed only in the first rounds, as often as a verdict
+    needs, while the others go on."""
     rng = np.random.default_rng(seed)
     rounds = Rounds([self_timed(side, clock) for side in sides], rng, clock, alike=False, sample_s=sample_s)
     start_s = clock()
@@ -75,19 +75,19 @@ def compare_all(
 def compare_swapped(
     places: Callable[[bool], Sequence[SelfTimedSide]], *, budget_s: float = 1.0, seed: int = 0, clock: Clock = seconds
 ) -> Comparison:
-    """As `compare`, for sides that are each in a place of their own: a process, whose memory and code lie so that all
-    in it runs some percent slower or faster. `places(False)` gives both sides, `places(True)` both in each other's
-    place; each half of the time goes to one of them."""
+    """As `compare`, for sides in places of their own: processes, whose layout of memory and code makes all in them run
+    some percent slower or faster. `places(False)` gives both sides, `places(True)` both in each other's place; each
+    takes half of the time."""
     return join(half(*places(swapped), budget_s=budget_s, seed=seed, clock=clock) for swapped in (False, True))
 
 
 def half(*sides: SelfTimedSide, budget_s: float, **options: Any) -> Comparison:
-    """Compare for half of `compare_swapped`: the sides in one place each, half of the time; the rest as `compare`."""
+    """Run half of `compare_swapped`: each side in one place, half of the time; the rest as in `compare`."""
     return compare(*sides, budget_s=budget_s / 2, fewest=FEWEST_PAIRS // 2, **options)
 
 
 def join(comparisons: Iterable[Comparison]) -> Comparison:
-    """The comparison of all openings, the sides in each other's places from one to the next."""
+    """Join comparisons of several openings, in which the sides alternate between the places."""
     first, *_ = parts = list(comparisons)
     before_s = tuple(chain.from_iterable(part.before_s for part in parts))
     after_s = tuple(chain.from_iterable(part.after_s for part in parts))
@@ -95,12 +95,12 @@ def join(comparisons: Iterable[Comparison]) -> Comparison:
     return Comparison(before_s, after_s, first.calls, first.seed, openings)
 
 
-_ASKED: list[object] = []  # of the whole process, as what stands in the place of something is while a script is checked
+_ASKED: list[object] = []  # one list for the process, like the stubs while a script is checked
 
 
 @contextmanager
 def briefly() -> Iterator[None]:
-    """Clocks that ask `allowed_s` have no time in the meantime: they take the fewest samples that they can do with."""
+    """Let clocks that respect `allowed_s` take as few samples as they can within the block."""
     request = object()
     _ASKED.append(request)
     try:
@@ -110,10 +110,10 @@ def briefly() -> Iterator[None]:
 
 
 def is_brief() -> bool:
-    """Whether somebody asks for that now."""
+    """Whether a `briefly` block is active."""
     return bool(_ASKED)
 
 
 def allowed_s(budget_s: float) -> float:
-    """The seconds of a budget that may be spent."""
+    """The seconds of a budget that may be spent: none within `briefly`."""
     return 0.0 if is_brief() else budget_s

@@ -26,9 +26,9 @@ _STEADY = 0.10
 
 @dataclass(frozen=True, slots=True)
 class Conditions:
-    """A moment. `mhz`: the fastest core, where Linux says so; `pulse_s`: seconds of a fixed piece of work on one core,
-    at best, which tells of the true clock, also in a virtual machine; `load`: processes that want to run, of the last
-    minute; `stolen_s`: seconds of all cores that went to other virtual machines, since the start of this one."""
+    """The conditions at one moment. `mhz`: the fastest core, if Linux reports it; `pulse_s`: the best time of a fixed
+    piece of work on one core, which follows the true clock, also in a virtual machine; `load`: runnable processes, over
+    the last minute; `stolen_s`: seconds of all cores that went to other virtual machines, since boot."""
 
     mhz: float | None
     pulse_s: float
@@ -42,7 +42,7 @@ def conditions(clock: Clock = time.perf_counter) -> Conditions:
 
 
 def unsteady(before: Conditions, after: Conditions, cores: int) -> str:
-    """The changes between two moments that make times doubtful, or nothing."""
+    """The changes between two moments that make times doubtful, or an empty text."""
     doubts = []
     change = after.pulse_s / before.pulse_s if before.pulse_s > 0 and after.pulse_s > 0 else 1.0
     if not 1 / (1 + _STEADY) <= change <= 1 + _STEADY:
@@ -56,7 +56,7 @@ def unsteady(before: Conditions, after: Conditions, cores: int) -> str:
 
 
 def pulse_s(clock: Clock = time.perf_counter) -> float:
-    """Seconds of a fixed piece of work that needs no memory, the best of some tries."""
+    """Seconds of a fixed piece of work in registers and cache, the best of some tries."""
     best = float("inf")
     for _ in range(_TRIES):
         start_s = clock()
@@ -66,7 +66,7 @@ def pulse_s(clock: Clock = time.perf_counter) -> float:
 
 
 def mhz(path: Path = _CPU_INFO) -> float | None:
-    """The clock of the fastest core now, in MHz, or None where Linux does not say."""
+    """The current clock of the fastest core, in MHz, or None if Linux does not report it."""
     with suppress(OSError, ValueError):
         clocks = re.findall(r"^cpu MHz\s*:\s*([0-9.]+)$", path.read_text("ascii", "replace"), re.MULTILINE)
         return max(map(float, clocks), default=None)
@@ -74,7 +74,7 @@ def mhz(path: Path = _CPU_INFO) -> float | None:
 
 
 def stolen_s(path: Path = _TICKS) -> float | None:
-    """Seconds that the host gave to others while this machine wanted to run, all cores together."""
+    """Seconds that the host gave to others while this machine was ready to run, over all cores."""
     with suppress(OSError, ValueError, IndexError, AttributeError):
         fields = path.read_text("ascii", "replace").partition("\n")[0].split()
         return int(fields[8]) / os.sysconf("SC_CLK_TCK")
@@ -82,7 +82,7 @@ def stolen_s(path: Path = _TICKS) -> float | None:
 
 
 def cache_ladder(folder: Path = _CACHES) -> dict[str, int]:
-    """The bytes of each level of data cache of a core, as Linux has them: {"L1": 32768, ...}; empty elsewhere."""
+    """The bytes of each level of data cache of a core, as Linux reports them: {"L1": 32768, ...}; empty elsewhere."""
     sizes = {}
     for path in sorted(folder.glob("index*")):
         with suppress(OSError):
@@ -94,7 +94,7 @@ def cache_ladder(folder: Path = _CACHES) -> dict[str, int]:
 
 
 def last_level_bytes(folder: Path = _CACHES) -> int:
-    """The bytes of the largest cache; 32 MiB where that is not known."""
+    """The bytes of the largest cache; 32 MiB if unknown."""
     return max(cache_ladder(folder).values(), default=_USUAL_CACHE_BYTES)
 
 
@@ -103,11 +103,11 @@ _THREADS = "/proc/self/task"
 
 
 def others_rest(longest_s: float = LONGEST_S) -> bool:
-    """Wait until no other thread of this process runs, for `longest_s` at most; whether none does, where that is known.
+    """Wait until no other thread of this process runs, for `longest_s` at most; return whether none does, if known.
 
-    Threads may work while nobody called them: OpenMP's spin for 5 to 10 ms after each parallel loop, and whoever is
-    timed meanwhile has a core less. The clock waits at work itself: a core that sleeps is slow to come back. Linux says
-    what each thread does (its clocks of other threads tick too seldom to)."""
+    Threads may work although no call is active: OpenMP's spin for 5 to 10 ms after each parallel loop, and take a core
+    from the code that is timed meanwhile. The wait is a busy one: a core that sleeps is slow to resume. Linux reports
+    the state of each thread (its per-thread clocks tick too seldom for this)."""
     end_s = time.perf_counter() + longest_s
     while _others_run():
         if time.perf_counter() >= end_s:
@@ -124,7 +124,7 @@ def _others_run() -> bool:
 
 
 def _state(path: str) -> bytes:
-    """The state of a thread, a letter of proc(5) behind its name, which is in brackets; none of one that has ended."""
+    """The state of a thread, a letter in proc(5) after its name in brackets; empty if the thread has ended."""
     try:
         with open(path, "rb", 0) as file:  # a Path for each of dozens of threads takes twice as long
             return file.read(256).rpartition(b") ")[2][:1]

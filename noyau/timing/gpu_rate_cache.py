@@ -1,5 +1,5 @@
-"""The measured rates of a GPU, kept in the cache folder until the GPU, its driver, torch or noyau change; and the
-floors of times on it. Nothing here needs a GPU."""
+"""The measured rates of a GPU, cached on disk until the GPU, its driver, torch or noyau change; and the floors of times
+on it. Nothing here needs a GPU."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ HOT, COLD = "hot", "cold"
 _NAMES = {"matmul": "matmul_flops_per_s"} | {n: f"{n}_bytes_per_s" for n in ("copy", "read", "fill", "transfer")}
 
 Curve = Mapping[int, float]  # bytes that move -> bytes per second
-Curves = Mapping[str, Curve]  # hot and cold
+Curves = Mapping[str, Curve]  # by temperature, hot and cold
 
 
 @dataclass(frozen=True, slots=True)
 class GpuIdentity:
-    """A GPU, and who compiles for it."""
+    """A GPU, and the versions of its driver and compilers."""
 
     name: str
     sm_count: int
@@ -37,12 +37,11 @@ class GpuIdentity:
 
 @dataclass(frozen=True, slots=True)
 class GpuRates:
-    """A GPU and what it can do. `copy`, `read`, `fill`: bytes per second by temperature, then by the bytes that move,
-    those that are read and those that are written both counted; `read` is empty where triton is missing. `matmul`:
-    flops per second of products of random numbers by dtype; `launch_s`: seconds of an empty pair of events, of a kernel
-    that does nothing, of the host for a launch, and from a launch until the host knows that it is done; `transfer`:
-    bytes per second by way ("to device, pinned"), then by bytes; `flush_s`: a read of what fits in the L2, hot and
-    cold: that the flush works."""
+    """A GPU and its rates. `copy`, `read`, `fill`: bytes per second by temperature, then by the bytes moved, reads and
+    writes both counted; `read` is empty without triton. `matmul`: flops per second of products of random numbers by
+    dtype; `launch_s`: seconds of an empty pair of events, of a kernel that does nothing, of the host for a launch, and
+    from a launch until the host sees its end; `transfer`: bytes per second by way ("to device, pinned"), then by bytes;
+    `flush_s`: a read that fits in the L2, hot and cold, which shows whether the flush works."""
 
     gpu: GpuIdentity
     copy: Curves
@@ -57,7 +56,7 @@ class GpuRates:
 
     @property
     def note(self) -> str:
-        """The reason why the numbers are doubtful, or nothing."""
+        """The reason why the numbers are doubtful, or an empty text."""
         doubt = unsteady_gpu(*self.conditions)
         if self.flush_s.get(COLD, 0.0) <= self.flush_s.get(HOT, 0.0):
             doubt = "; ".join(filter(None, [doubt, "what overwrites the L2 made no call slower"]))
@@ -68,8 +67,8 @@ class GpuRates:
         return as_json({"format": FORMAT, **values})
 
     def floor_s(self, read_bytes: int, written_bytes: int, temperature: str = COLD) -> float:
-        """The least seconds in which this GPU moves so many bytes: as much of both at the rate of copies, what is read
-        or written besides at the rate of reads or of fills; each at the rate of all the bytes together."""
+        """The least seconds in which this GPU moves so many bytes: equal amounts of reads and writes at the rate of
+        copies, the excess at the rate of reads or of fills; each at the rate for all the bytes together."""
         moved, alone = read_bytes + written_bytes, abs(read_bytes - written_bytes)
         other = self.read if read_bytes > written_bytes else self.fill
         copies = rate_at(self.copy[temperature], moved)
@@ -77,8 +76,8 @@ class GpuRates:
         return (moved - alone) / copies + alone / others
 
     def mistake(self, time_s: float, read_bytes: int, written_bytes: int, temperature: str = COLD) -> str:
-        """Why a time cannot be, or nothing: it is less than 0.9 of the floor, and still is at the best rates of the
-        sizes beside it, for a curve has steps where a cache ends."""
+        """The reason why a time is impossible, or an empty text: it is less than 0.9 of the floor, and still is at the
+        best rates of neighbouring sizes, for a curve has steps where a cache ends."""
         moved = read_bytes + written_bytes
         if not moved or time_s >= MISTAKE_BELOW * self.floor_s(read_bytes, written_bytes, temperature):
             return ""
@@ -88,8 +87,8 @@ class GpuRates:
 
 
 def rate_at(curve: Curve, moved_bytes: int) -> float:
-    """The rate of a curve at a size: between two of its sizes by the time, which grows with the bytes from what a
-    launch takes; beyond its ends that of the end."""
+    """The rate of a curve at a size: between two of its sizes interpolated by time, which grows linearly with the bytes
+    above the time of a launch; beyond its ends that of the end."""
     larger = min((size for size in curve if size >= moved_bytes), default=max(curve))
     smaller = max((size for size in curve if size <= moved_bytes), default=larger)
     if larger <= smaller:
@@ -104,12 +103,12 @@ def recall_gpu(device: str) -> GpuRates | None:
 
 
 def keep(device: str, rates: GpuRates) -> None:
-    """OutputError where the cache cannot be written."""
+    """Store the rates of a device. OutputError where the cache cannot be written."""
     toolchain_cache.keep(_key(device), rates.to_json())
 
 
 def read_back(record: Mapping[str, Any]) -> GpuRates:
-    """A record as `to_json` wrote it; KeyError, TypeError or ValueError where it is none."""
+    """Rebuild a record that `to_json` wrote; KeyError, TypeError or ValueError for any other."""
     names = [each.name for each in fields(GpuRates)]
     rates: GpuRates = from_json(GpuRates, {name: record[_NAMES.get(name, name)] for name in names})
     if record["format"] != FORMAT or set(rates.copy) != {HOT, COLD} or not all(rates.copy.values()):

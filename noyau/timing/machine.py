@@ -1,4 +1,4 @@
-"""The machine that something is timed on: its processor, its compiler and the packages that are there."""
+"""The machine that times are measured on: its processor, its compiler and its installed packages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CPU_NAMES = Path("/proc/cpuinfo")
 
 
 def this_machine(options: c_compiler.CompilerOptions = c_compiler.DEFAULTS) -> Machine:
-    """This machine, with the compiler and the level that these options mean; what is not there is "none"."""
+    """This machine, with the compiler and the level of these options; a missing part is "none"."""
     level, compiler, os = c_compiler.resolve_target(options.target), _compiler(options), platform.uname()
     versions = {"noyau": __version__, "python": platform.python_version()}
     versions |= {name: _release(names) for name, names in PACKAGES.items()}
@@ -33,7 +33,7 @@ def this_machine(options: c_compiler.CompilerOptions = c_compiler.DEFAULTS) -> M
 
 
 def cpu_model(path: Path = _CPU_NAMES) -> str:
-    """The processor's own name, or its architecture where Linux does not say."""
+    """The processor's name, or its architecture if Linux does not report a name."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -42,7 +42,7 @@ def cpu_model(path: Path = _CPU_NAMES) -> str:
     return next(filter(None, names), platform.processor() or platform.machine() or "unknown")
 
 
-_cpu_model = cache(cpu_model)  # Linux asks each processor for its clock before it says so: a key of a certificate waits
+_cpu_model = cache(cpu_model)  # the file is slow, for Linux queries each core's clock; certificates' keys need it
 
 
 def _compiler(options: c_compiler.CompilerOptions) -> str:
@@ -54,7 +54,7 @@ def _compiler(options: c_compiler.CompilerOptions) -> str:
 
 @cache
 def _release(names: tuple[str, ...]) -> str:
-    from importlib.metadata import PackageNotFoundError, version  # with all of email
+    from importlib.metadata import PackageNotFoundError, version  # imports all of email
 
     for name in names:
         with contextlib.suppress(PackageNotFoundError):
@@ -64,7 +64,7 @@ def _release(names: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The machine that something ran on: `cores` that this process may use, the `level` that "native" is to builds."""
+    """The machine of a run: `cores` that this process may use, the `level` that "native" means to builds."""
 
     cpu: str
     cores: int
@@ -75,7 +75,7 @@ class Machine:
 
     @property
     def text(self) -> str:
-        """The processor in words."""
+        """The processor as text."""
         return f"{self.cpu}, {self.cores} cores, {self.level}"
 
     def to_json(self) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""The clock of a queue that works by itself, as a GPU has one: each call between two marks, on a queue that is held
-until all of the call is on it, so that what Python takes to put it there is not measured; it is reported beside it.
+"""The clock of an asynchronous queue, such as a GPU's: each call runs between two marks on a queue that is blocked
+until the whole call is enqueued, so that Python's time to enqueue is not measured; that is reported beside it.
 
-Which queue that is stands in a file of its own; this one knows of no GPU. The protocol is that of triton's do_bench and
-of nvbench's blocking kernel, with the overhead of an empty pair of marks taken off as pygpubench does."""
+The kind of queue is defined elsewhere; this file knows of no GPU. The protocol is that of triton's do_bench and of
+nvbench's blocking kernel, with the overhead of an empty pair of marks subtracted as in pygpubench."""
 
 from __future__ import annotations
 
@@ -16,47 +16,47 @@ from noyau.workers.tamper_detection import seconds
 
 Call = Callable[[], object]
 
-FIRST_CYCLES = 1 << 20  # for which a queue is held at first: about 0.6 ms
+FIRST_CYCLES = 1 << 20  # for which a queue is blocked at first: about 0.6 ms
 MOST_CYCLES = 1 << 25
-HELD_FOR = 4  # times what the host takes
-CYCLES_A_SECOND = 2e9  # about; a GPU that is faster is held for less
+HELD_FOR = 4  # times as long as the host takes
+CYCLES_A_SECOND = 2e9  # about; a faster GPU is blocked for less
 EMPTY_PAIRS = 20
 WARM_CALLS = 3
 
 
 class Mark(Protocol):
-    """A place on a queue."""
+    """A position in a queue."""
 
     def is_reached(self) -> bool:
-        """Whether all that was put on the queue before it is done."""
+        """Whether all work enqueued before it is done."""
 
     def wait(self) -> None:
         """Wait until it is reached."""
 
     def seconds_since(self, earlier: Any) -> float:
-        """The seconds from an earlier one to this; both have been reached."""
+        """The seconds from an earlier mark to this one; both have been reached."""
 
 
 class Queue(Protocol):
-    """A device that runs calls in order, beside the host."""
+    """A device that runs calls in order, asynchronously to the host."""
 
     def settle(self) -> None:
-        """Wait until the device is idle, all of its queues."""
+        """Wait until all queues of the device are idle."""
 
     def overwrite(self) -> None:
-        """Put on the queue what leaves nothing of anybody's in the caches of the device."""
+        """Enqueue work that evicts all earlier data from the device's caches."""
 
     def hold(self, cycles: int) -> None:
-        """Put on the queue what keeps all that comes after it waiting for so many cycles."""
+        """Enqueue work that delays everything after it for so many cycles."""
 
     def mark(self) -> Mark:
-        """Put a mark on the queue."""
+        """Enqueue a mark."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """The times of one call. `took_s` on the device, the overhead of an empty pair taken off; `host_s`: what the host
-    took to put it there; `blocked`: whether the queue was held until then, else `took_s` may hold some of it."""
+    """The times of one call. `took_s`: on the device, without the overhead of an empty pair; `host_s`: the host's time
+    to enqueue it; `blocked`: whether the queue was blocked until then, else `took_s` may include some of it."""
 
     took_s: float
     host_s: float
@@ -65,8 +65,8 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """Steps around a call that is measured, none of them in what is measured. `first`: before all else; `before`:
-    put on the queue while it is held; `after`: put on the queue with what the call returned, right behind it."""
+    """Steps around a measured call, outside of the measurement. `first`: before all else; `before`: enqueued while the
+    queue is blocked; `after`: enqueued right after the call, with its result."""
 
     first: Call | None = None
     before: Call | None = None
@@ -75,7 +75,7 @@ class Around:
 
 @dataclass(slots=True)
 class Hold:
-    """Cycles that a queue is held for a callable: more where they were too few, never many more than the host takes."""
+    """Cycles that a queue is blocked for a callable: more if they were too few, never many more than the host takes."""
 
     cycles: int = FIRST_CYCLES
 
@@ -87,9 +87,8 @@ class Hold:
 
 
 class BlockedClock:
-    """Measures one call at a time on a queue, which is held for longer where a call takes longer to put on it.
-
-    `overhead_s`: the median of empty pairs, by the same way."""
+    """A clock that measures one call at a time on a queue, which is blocked for longer if a call takes longer to
+    enqueue. `overhead_s`: the median of empty pairs, measured in the same way."""
 
     def __init__(self, queue: Queue, clock: Callable[[], float] = seconds) -> None:
         self.queue, self.clock, self.overhead_s, self.usual = queue, clock, 0.0, Hold()
@@ -97,7 +96,8 @@ class BlockedClock:
         self.overhead_s = statistics.median(empty[EMPTY_PAIRS // 4 :])
 
     def sample(self, call: Call, *, cold: bool = True, around: Around = Around(), hold: Hold | None = None) -> Sample:
-        """Time one call; `cold`: after the device's caches were overwritten; `hold`: what was learned of this call."""
+        """Time one call; `cold`: after the device's caches were overwritten; `hold`: the cycles learned for this
+        call."""
         queue, holder = self.queue, hold or self.usual
         if around.first is not None:
             around.first()
@@ -123,8 +123,8 @@ class BlockedClock:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """The times of one call, as they were measured, without the overhead of an empty pair of events. `host_s`: what
-    Python took each time to put it on the queue. `unblocked`: how many may hold some of that, for they had begun."""
+    """The measured times of one call, without the overhead of an empty pair of events. `host_s`: Python's time to
+    enqueue each. `unblocked`: how many may include some of that, since they had begun."""
 
     samples_s: tuple[float, ...]
     host_s: tuple[float, ...]
@@ -138,7 +138,7 @@ class Times:
 def interleave(
     clock: BlockedClock, calls: Mapping[str, Call], *, rounds: int, cold: bool, seed: int
 ) -> dict[str, Times]:
-    """Time each call once a round, in a new order each round; each three times beforehand, in the same way."""
+    """Time each call once a round, in a new order each round, after three warm-up calls of the same kind."""
     random, holds = Random(seed), {name: Hold() for name in calls}  # noqa: S311  an order, no secret
     warm = [name for name in calls for _ in range(WARM_CALLS)]
     turns = [name for _ in range(rounds) for name in random.sample(list(calls), len(calls))]

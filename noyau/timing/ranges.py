@@ -1,4 +1,4 @@
-"""Named ranges of a program's time, `with noyau.range("load"):`, for whoever records a timeline, and for NVTX."""
+"""Named ranges of a program's time, `with noyau.range("load"):`, for recorded timelines and for NVTX."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from typing import Any, ParamSpec, TypeVar
 P = ParamSpec("P")
 R = TypeVar("R")
 Event = dict[str, Any]
-_RECORDING: list[list[Event]] = []  # of the whole process: what events are added to
+_RECORDING: list[list[Event]] = []  # the lists, of the whole process, that events are added to
 
 
 class range:  # noqa: A001  as users call it
-    """A range of time under a name, as a context or a decorator: an event of the timelines recorded meanwhile (`noyau
-    profile --trace`, torch's profiler), and a range of NVTX where torch has a GPU; else it costs less than 1 us."""
+    """A named range of time, as a context manager or a decorator: an event of the timelines recorded meanwhile (`noyau
+    profile --trace`, torch's profiler), and a range of NVTX if torch has a GPU; else it costs less than 1 us."""
 
     __slots__ = ("name", "seen")
 
@@ -49,7 +49,7 @@ class range:  # noqa: A001  as users call it
 
 @contextmanager
 def _watched_range(name: str, torch: Any) -> Iterator[None]:
-    """A range for all who watch: NVTX, torch's profiler, timelines."""
+    """A range for all active recorders: NVTX, torch's profiler, timelines."""
     with ExitStack() as others:
         if torch and torch.cuda.is_initialized():
             torch.cuda.nvtx.range_push(name)
@@ -70,7 +70,7 @@ def event(name: str, start_s: float, end_s: float) -> Event:
 
 @contextmanager
 def record_events() -> Iterator[list[Event]]:
-    """Yield the list of the events of all threads until the end."""
+    """Yield a list that collects the events of all threads within the block."""
     events: list[Event] = []
     _RECORDING.append(events)
     try:

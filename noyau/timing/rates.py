@@ -1,6 +1,6 @@
 """Rates of this machine, measured with C loops: copies and reads by size, and each scalar function by dtype. They are
-kept in the cache folder until the machine, its compiler or noyau change. Where all of them were never measured, the
-bandwidth of memory at one size is. And the floor of a memory-bound kernel: the least seconds for its bytes."""
+cached on disk until the machine, its compiler or noyau change. Where the full set was never measured, the bandwidth of
+memory at single sizes is. And the floor of a memory-bound kernel: the least seconds for its bytes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ C_TYPES = {"float": "f4", "double": "f8", "uint32_t": "u4", "uint16_t": "u2", "u
 
 
 def loop_of(library: ctypes.CDLL, name: str) -> Callable[..., None]:
-    """A loop of those that were built, as a function of integers."""
+    """A loop of the built library, as a function of integers."""
     function = getattr(library, name)
     function.restype, function.argtypes = None, None
     return lambda *numbers: function(*(ctypes.c_int64(each) for each in numbers))
@@ -51,12 +51,12 @@ def loops(options: c_compiler.CompilerOptions = c_compiler.DEFAULTS) -> ctypes.C
 
 
 def memory_loops(options: c_compiler.CompilerOptions = c_compiler.DEFAULTS) -> ctypes.CDLL:
-    """The loops that copy and read; they are built at once. BuildError where there is no compiler."""
+    """The loops that copy and read, which build quickly. BuildError where there is no compiler."""
     return ctypes.CDLL(str(c_compiler.compile_library([_memory_text()], options)))
 
 
 def _memory_text() -> str:
-    """The loops, after what they share with the kernels."""
+    """The loops, preceded by the text that they share with the kernels."""
     around, loops = (files("noyau").joinpath(*path) for path in (("codegen", "c", "around.h"), ("timing", "loops.c")))
     return f"#include <stddef.h>\n#include <stdint.h>\n{around.read_text('ascii')}\n{loops.read_text('ascii')}"
 
@@ -69,7 +69,7 @@ def signature(name: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _scalar_texts() -> list[str]:
-    """A text for each width, so that two compilers can work at once: every function in a plain loop."""
+    """A text for each width, so that two compilers can work in parallel: every function in a plain loop."""
     widths = (("_f32",), ("_f64",), ("16", "e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz"))
     parts = [sorted(name for name in cmath.NAMES if name.endswith(suffixes)) for suffixes in widths]
     return ["\n".join([cmath.text(names), *map(_loop_text, names)]) for names in parts]
@@ -93,7 +93,7 @@ NOYAU_EXPORT void {name}_loop({parameters}{result} *restrict y, int64_t count, i
 
 Clock = Callable[[], float]
 SIZES = tuple(1 << power for power in range(13, 29))
-VALUES = 2048  # of a scalar function: in and out they stay in a level 1 cache
+VALUES = 2048  # of a scalar function: inputs and outputs fit in a first-level cache
 _SAMPLE_S = 1.5e-3
 _SAMPLES = 4
 _MOST_REPEATS = 1 << 22
@@ -110,7 +110,7 @@ def curve(loops: ctypes.CDLL, names: Iterable[str], threads: int, clock: Clock =
 
 
 def memory_rate(loop: Callable[..., None], name: str, size_bytes: int, threads: int, clock: Clock = seconds) -> float:
-    """Bytes per second of one loop, each thread on memory of its own; `size_bytes` are those of all of them."""
+    """Bytes per second of one loop, each thread on memory of its own; `size_bytes`: of all threads."""
     streams = 1 if name == "noyau_read" else 2
     words = max(size_bytes // (8 * threads * streams), 32)
     blocks = [
@@ -121,13 +121,13 @@ def memory_rate(loop: Callable[..., None], name: str, size_bytes: int, threads: 
 
 
 def repeat(calls: Sequence[Callable[[int], object]], clock: Clock) -> float:
-    """The rounds a second of each of the calls, all of them at once, at best; a call takes its rounds."""
+    """The rounds per second of each of the calls, all in parallel, at best; a call takes its number of rounds."""
     rounds = _enough(calls[0], clock)
     return rounds / least_s(calls, rounds, _SAMPLES, clock)
 
 
 def least_s(calls: Sequence[Callable[[int], object]], rounds: int, samples: int, clock: Clock) -> float:
-    """The least seconds of so many rounds of each call, all at once, from the first start to the last end."""
+    """The least seconds of so many rounds of each call, in parallel, from the first start to the last end."""
     start = Barrier(len(calls))
 
     def work(call: Callable[[int], object]) -> list[tuple[float, float]]:
@@ -147,7 +147,7 @@ def least_s(calls: Sequence[Callable[[int], object]], rounds: int, samples: int,
 
 
 def _enough(call: Callable[[int], object], clock: Clock) -> int:
-    """The number of rounds that last long enough for the clock; the memory is warm then."""
+    """The number of rounds that last long enough for the clock; it also warms the memory."""
     rounds = 1
     call(1)
     while True:
@@ -160,7 +160,7 @@ def _enough(call: Callable[[int], object], clock: Clock) -> int:
 
 
 def scalar_rate(loops: ctypes.CDLL, name: str, threads: int = 1, clock: Clock = seconds) -> float:
-    """Values per second of one scalar function: of numbers between 0.1 and 0.9, where all of them are defined."""
+    """Values per second of one scalar function, for numbers between 0.1 and 0.9, where all functions are defined."""
     result, operands = signature(name)
     argument_sets = [
         [*(_values(kind, number + k) for k, kind in enumerate(operands)), np.zeros(VALUES, C_TYPES[result])]
@@ -185,7 +185,7 @@ def _values(kind: str, seed: int) -> np.ndarray:
 
 
 def allocate_aligned(size_bytes: int, place: int = 0) -> np.ndarray:
-    """u8[size_bytes], beginning at this place of a page, and written to."""
+    """u8[size_bytes], starting at this offset in a page, and written to."""
     block = np.full(size_bytes + 8192, 7, np.uint8)
     start = -block.ctypes.data % 4096 + place
     return block[start : start + size_bytes]
@@ -206,9 +206,9 @@ Curves = Mapping[int, Mapping[int, float]]
 
 @dataclass(frozen=True, slots=True)
 class MachineRates:
-    """A machine and what it can do. `copy` and `read`: bytes per second by threads, then by the bytes that move;
-    `rates`: values per second of one thread, by scalar function ("exp_f32"); `scaling`: how much more several threads
-    do than one, for copies in memory and for exp in a cache."""
+    """A machine and its rates. `copy` and `read`: bytes per second by threads, then by the bytes moved; `rates`: values
+    per second of one thread, by scalar function ("exp_f32"); `scaling`: speed-ups of several threads over one, for
+    copies in memory and for exp in a cache."""
 
     machine: Machine
     caches: Mapping[str, int]
@@ -221,7 +221,7 @@ class MachineRates:
 
     @property
     def note(self) -> str:
-        """The reason why the numbers are doubtful, or nothing."""
+        """The reason why the numbers are doubtful, or an empty text."""
         return unsteady(*self.conditions, self.machine.cores)
 
     def to_json(self) -> Any:
@@ -230,7 +230,7 @@ class MachineRates:
 
 
 def machine_rates(options: c_compiler.CompilerOptions = c_compiler.DEFAULTS, *, refresh: bool = False) -> MachineRates:
-    """This machine, as it was measured before; measured now where it never was or `refresh` asks for it.
+    """The rates of this machine, as cached; measured now if they never were, or with `refresh`.
 
     BuildError where there is no compiler; takes some seconds."""
     rates = None if refresh else recall_rates(options)
@@ -248,14 +248,14 @@ def recall_rates(options: c_compiler.CompilerOptions = c_compiler.DEFAULTS) -> M
 
 @cache
 def recall_curves() -> tuple[Curves, Curves] | None:
-    """The copies and the reads of what is kept; looked up once a process."""
+    """The cached curves of copies and reads; looked up once a process."""
     rates = recall_rates()
     return None if rates is None else (rates.copy, rates.read)
 
 
 def rate_of(kind: str, moved_bytes: int, threads: int, measure: Callable[[int, int], float]) -> float:
-    """Bytes per second of one kind of traffic at one size, as it was measured before on this machine; measured now, and
-    kept where the cache can be written, where it never was or is of more than 30 days ago."""
+    """Bytes per second of one kind of traffic at one size, as cached for this machine; measured now, and cached if
+    possible, if there is no record or it is older than 30 days."""
     key = toolchain_cache.digest("rate", _key(c_compiler.DEFAULTS), kind, str(moved_bytes), str(threads))
     record = toolchain_cache.recall(key)
     with suppress(KeyError, TypeError, ValueError):
@@ -290,7 +290,7 @@ def _key(options: c_compiler.CompilerOptions) -> str:
 
 
 def _read(record: Mapping[str, Any]) -> MachineRates:
-    """A record as `to_json` wrote it; KeyError, TypeError or ValueError where it is none."""
+    """Rebuild a record that `to_json` wrote; KeyError, TypeError or ValueError for any other."""
     names = [each.name for each in fields(MachineRates)]
     rates: MachineRates = from_json(MachineRates, {name: record[_NAMES.get(name, name)] for name in names})
     curves = (*rates.copy.values(), *rates.read.values())
@@ -299,27 +299,27 @@ def _read(record: Mapping[str, Any]) -> MachineRates:
     return rates
 
 
-# A copy within a core's own cache is timed on one core: starting threads would take longer than the copy does.
+# A copy within a core's own cache is timed on one core: starting threads would take longer than the copy.
 _OWN_CACHE_BYTES = 512 << 10
 _SMALLEST_BYTES, _LARGEST_BYTES = 8 << 10, 256 << 20
 _SAMPLE_BYTES, _MOST_ROUNDS = 8 << 20, 1024
 
 
 def copy_rate(moved_bytes: int, threads: int) -> float:
-    """Bytes per second of a plain copy that moves so many bytes, what is read and what is written counted.
+    """Bytes per second of a plain copy that moves so many bytes, reads and writes both counted.
 
-    The same memory is copied again and again, as a kernel's is when it is timed: what fits into a cache is in it.
-    From what `noyau machine` has kept, else measured once and kept for each power of two; 256 MiB at most."""
+    The same memory is copied repeatedly, as a kernel's is when it is timed: data that fit into a cache are in it. The
+    rate is that cached by `noyau machine`, else measured once and cached for each power of two; 256 MiB at most."""
     return _rate("copy", moved_bytes, threads)
 
 
 def read_rate(read_bytes: int, threads: int) -> float:
-    """As `copy_rate`, of memory that is only read. BuildError where nothing was kept, and no compiler is there."""
+    """As `copy_rate`, for memory that is only read. BuildError without a cached rate and a compiler."""
     return _rate("read", read_bytes, threads)
 
 
 def _rate(kind: str, moved_bytes: int, threads: int) -> float:
-    """The rate of a kind of traffic at the next power of two, within bounds, as it was kept, or as it is measured."""
+    """The rate of a kind of traffic at the next power of two, within bounds, as cached or measured."""
     size_bytes = min(max(1 << max(moved_bytes - 1, 0).bit_length(), _SMALLEST_BYTES), _LARGEST_BYTES)
     threads, curves = max(threads, 1), recall_curves()
     rate = None if curves is None else curves[kind == "read"].get(threads, {}).get(size_bytes)
@@ -332,25 +332,25 @@ def _measure_rate(kind: str, moved_bytes: int, threads: int) -> float:
 
 
 def best_copy(moved_bytes: int, threads: int) -> float:
-    """The rate of a plain copy or of one around the caches, whichever is higher, measured now."""
+    """The rate of a plain copy or of one past the caches, whichever is higher, measured now."""
     return max(measure_copy(moved_bytes, threads), measure_nontemporal(moved_bytes, threads))
 
 
 def measure_copy(moved_bytes: int, threads: int, clock: Clock = time.perf_counter) -> float:
-    """As copy_rate, but measured now, with nothing rounded or kept; `clock` gives seconds."""
+    """As copy_rate, but measured now, neither rounded nor cached; `clock` gives seconds."""
     part_bytes = max(moved_bytes // (2 * threads), 1)
     rounds = min(max(_SAMPLE_BYTES // (2 * part_bytes), 1), _MOST_ROUNDS)
-    samples = 16 if rounds > 1 else 6  # the first may be a slow one, the fastest counts
+    samples = 16 if rounds > 1 else 6  # the first may be slow, the fastest counts
     if threads > 1 and 2 * part_bytes > _OWN_CACHE_BYTES:
         copiers = [partial(_copy, *_pair(part_bytes)) for _ in range(threads)]
         return 2.0 * part_bytes * threads * rounds / least_s(copiers, rounds, samples, clock)
-    # The cost of the calls themselves, that of copies of nothing, is taken off.
+    # The cost of the calls themselves, measured on copies of one byte, is subtracted.
     copied_s, calls_s = (least_s([partial(_copy, *_pair(size))], rounds, samples, clock) for size in (part_bytes, 1))
     return threads * 2 * part_bytes * rounds / max(copied_s - calls_s, 0.1 * copied_s)
 
 
 def measure_nontemporal(moved_bytes: int, threads: int) -> float:
-    """As `measure_copy`, of stores around the caches, as kernels have where much is written; 0 without a compiler."""
+    """As `measure_copy`, with stores past the caches, as in kernels that write much; 0 without a compiler."""
     try:
         return memory_rate(loop_of(memory_loops(), "noyau_copy_around"), "noyau_copy_around", moved_bytes, threads)
     except BuildError:
@@ -358,14 +358,14 @@ def measure_nontemporal(moved_bytes: int, threads: int) -> float:
 
 
 def measure_read(read_bytes: int, threads: int) -> float:
-    """As read_rate, but measured now, with nothing rounded or kept. BuildError where there is no compiler."""
+    """As read_rate, but measured now, neither rounded nor cached. BuildError where there is no compiler."""
     return memory_rate(loop_of(memory_loops(), "noyau_read"), "noyau_read", read_bytes, threads)
 
 
 def _pair(size_bytes: int) -> tuple[np.ndarray, np.ndarray]:
     """A source and a target, each written to before so that it has pages of its own.
 
-    A memcpy to a target that is not aligned can be ten times slower; one at the source's place in its page may wait."""
+    A memcpy to an unaligned target can be ten times slower; a target at the source's offset in its page may wait."""
     return allocate_aligned(size_bytes), allocate_aligned(size_bytes, 2112)
 
 
@@ -375,11 +375,11 @@ def _copy(source: np.ndarray, target: np.ndarray, rounds: int) -> None:
 
 
 MISTAKE_BELOW = 0.9  # of the floor
-_ROUNDS = 4  # in which a floor is measured anew before anybody is accused
+_ROUNDS = 4  # in which a floor is measured again before a time is rejected
 
 
 def floor_s(read_bytes: int, written_bytes: int, threads: int) -> float:
-    """The least seconds for so many bytes here: as much of both at the rate of copies, the rest at that of reads."""
+    """The least seconds for so many bytes here: excess reads at the rate of reads, all else at that of copies."""
     moved, alone = read_bytes + written_bytes, abs(read_bytes - written_bytes)
     rate = read_rate if read_bytes > written_bytes else copy_rate
     return (moved - alone) / copy_rate(moved, threads) + (alone / rate(moved, threads) if alone else 0.0)
@@ -388,12 +388,12 @@ def floor_s(read_bytes: int, written_bytes: int, threads: int) -> float:
 def mistake(
     time_s: float, read_bytes: int, written_bytes: int, threads: int, again: Callable[[], float] | None = None
 ) -> str:
-    """Why a time cannot be, or nothing: it is less than 0.9 of the floor, and still is where the floor is that of the
-    next smaller size, and at the best of some rounds in which it is measured anew: what was kept may be of a busier
-    hour, and what lies between two sizes of the curve may be in a faster cache than the larger one.
+    """The reason why a time is impossible, or an empty text: it is less than 0.9 of the floor, and still is with the
+    floor at the next smaller size, and at the best of some rounds in which the floor is measured again: the cached rate
+    may be of a busier hour, and a size between two of the curve may fit a faster cache than the larger one.
 
-    `again`: the seconds of one run more. They are measured in turn with the floor, for others use the memory now more,
-    now less, and only times of the same moments tell the kernel from the moment."""
+    `again`: the seconds of one more run. Runs and floors are measured in turn, for other processes load the memory to
+    varying degrees, and only times of the same moments separate the kernel from the moment."""
     if time_s >= MISTAKE_BELOW * floor_s(read_bytes, written_bytes, threads):
         return ""
     best_s, least_s = time_s if again is None else math.inf, math.inf
@@ -404,13 +404,13 @@ def mistake(
 
 
 def too_short(time_s: float, least_s: float, what: str) -> str:
-    """The message that a time cannot be, on a machine or a GPU."""
+    """The message that a time is impossible, on a machine or a GPU."""
     cause = "the count of bytes, the clock or the kernel is wrong"
     return f"it took {time_s:.3g} s, and what it must move takes this {what} {least_s:.3g} s: {cause}"
 
 
 def _least_s(read_bytes: int, written_bytes: int, threads: int) -> float:
-    """As `floor_s`, at the best rate of what is kept and of what is measured now."""
+    """As `floor_s`, at the best of the cached and the current rates."""
     moved, alone = read_bytes + written_bytes, abs(read_bytes - written_bytes)
     near = (moved, moved // 2)
     copies = reads = max(*(copy_rate(each, threads) for each in near), best_copy(moved, threads))
@@ -420,19 +420,19 @@ def _least_s(read_bytes: int, written_bytes: int, threads: int) -> float:
 
 
 def gain_s(time_s: float, floor_s: float) -> float:
-    """The seconds that a part can gain at most: what it takes now, less its floor."""
+    """The most seconds that a part can gain: its time minus its floor."""
     return max(time_s - floor_s, 0.0)
 
 
 def gain_text(total_s: float, gains_s: float) -> str:
-    """The most that the whole gains when a part of it takes no time, in words."""
+    """The largest speed-up of the whole if a part of it takes no time, as text."""
     most = ceiling(total_s, [gains_s])
     return f"that makes the whole {'more than 20x' if most is None else f'at most {most:.2f}x'} as fast"
 
 
 def ceiling(total_s: float, gains_s: Iterable[float]) -> float | None:
-    """The greatest speed-up of the whole, when its parts gain so many seconds; None above 20 times.
+    """The largest speed-up of the whole if its parts gain so many seconds; None above 20 times.
 
     Amdahl, Validity of the single processor approach to achieving large scale computing capabilities (1967)."""
-    left_s = total_s - sum(gains_s)  # where less than a twentieth would be, the ceiling is beyond what a clock can tell
+    left_s = total_s - sum(gains_s)  # below a twentieth, the ceiling exceeds what a clock can resolve
     return total_s / left_s if total_s > 0 and left_s > 0.05 * total_s else None

@@ -1,4 +1,4 @@
-"""Rounds of samples of several sides, in shuffled order, until there are enough."""
+"""Rounds of samples of several sides, in shuffled order, until there are enough samples."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from noyau.timing.verdict import Comparison
 _CHECKED_FROM = 20  # pairs: the first look at how narrow the interval is
 _MOST_PAIRS = 4000
 _MOST_CALLS = 1 << 20
-# Far above the resolution and the cost of a clock, far below the time slices that a busy machine takes away.
+# Far above the resolution and the cost of a clock, far below the time slices of a busy machine's scheduler.
 SAMPLE_S = 200e-6
-_WINDOWS, _LONGEST_WINDOW_S = 10, 25e-3  # in the time for the warm-up
-LONG = 50  # times a sample: what takes so long need not be called again to see that it fills one
+_WINDOWS, _LONGEST_WINDOW_S = 10, 25e-3  # windows in the time for the warm-up
+LONG = 50  # samples: a call that takes so long surely fills a sample, and is not repeated to see that
 _AGREE = 0.05
 Enough = Callable[[Comparison], bool]
 
 
 class Rounds:
-    """The loop that warms up and measures: one and the same, so that nothing can be moved from one to the other.
+    """The loop that warms up and measures: the same code, so that no work can move from one phase to the other.
 
-    In a round each side is timed once, in an order drawn anew. `alike`: a sample of each side has as many calls as one
-    of the fastest needs; else each has as many as it needs itself."""
+    In a round each side is timed once, in a new random order. `alike`: a sample of each side has as many calls as one
+    of the fastest side needs; else each has as many as it needs itself."""
 
     def __init__(
         self, sides: Sequence[SelfTimedSide], rng: Generator, clock: Clock, *, alike: bool, sample_s: float = SAMPLE_S
@@ -38,8 +38,8 @@ class Rounds:
         self.took_s: list[list[float]] = [[] for _ in sides]
 
     def settle(self, deadline_s: float, longest_s: float) -> None:
-        """Call each until its times are steady, then forget them; `calls` is then what fills a sample. A side whose
-        call takes longer than `longest_s` is not called again for that."""
+        """Call each side until its times are steady, then discard them; `calls` is then the number that fills a sample.
+        A side whose call takes longer than `longest_s` is not called again for that."""
         self.take(self.quick)
         self.quick = [side for side in self.quick if self.took_s[side][-1] <= longest_s]
         window_s = min((deadline_s - self.clock()) / _WINDOWS, _LONGEST_WINDOW_S)
@@ -51,7 +51,7 @@ class Rounds:
             samples.clear()
 
     def fill(self) -> None:
-        """Let the samples of each side have enough calls to be long."""
+        """Raise the calls of each side's samples until they are long enough."""
         growing = self.quick
         while growing:
             if min(self.took_s[side][-1] * self.calls[side] for side in growing) >= LONG * self.sample_s:
@@ -65,7 +65,7 @@ class Rounds:
                 self.calls[side] = calls[side]
 
     def enough(self, side: int) -> int:
-        """The number of calls that makes a sample of a side long enough, by its last one."""
+        """The number of calls that makes a sample of a side long enough, judged by its last one."""
         calls = self.calls[side]
         took_s = self.took_s[side][-1] * calls
         if took_s >= self.sample_s:
@@ -92,7 +92,7 @@ class Rounds:
                 look_at += max(5, look_at // 4)
 
     def has(self, enough: Enough, seed: int) -> bool:
-        """Whether there is enough of each side against the first of them."""
+        """Whether the samples of each side against the first one are enough."""
         comparison, others = self.series(seed), self.quick[1:]
         return all(enough(comparison.comparison(self.quick[0], side)) for side in others)
 
@@ -110,7 +110,7 @@ class Rounds:
 
 
 def _agree(windows: Sequence[tuple[float, ...]]) -> bool:
-    """Whether three windows saw the same times, on each side."""
+    """Whether three windows measured the same times, on each side."""
     sides = tuple(zip(*windows, strict=True))
     return len(windows) == 3 and all(max(side) <= (1 + _AGREE) * min(side) for side in sides)
 

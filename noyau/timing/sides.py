@@ -1,5 +1,5 @@
 """Sides of a comparison, each of which times itself: a callable here, a contender on arrays, a state of a worker; and
-the inputs that each call has anew, from a rotation of sets in memory. Is what a timed call returned right? Against a
+inputs that differ in each call, from a rotation of sets in memory. And checks of a timed call's results: against a
 graph, by the certificate, or against a NumPy function."""
 
 from __future__ import annotations
@@ -45,10 +45,9 @@ def by_graph(graph: Graph, spelling: LazyGraph | None = None) -> Check:
 
 
 def by_reference(reference: Reference, truth_of: Reference | None = None) -> Check:
-    """As `by_graph`, against a NumPy function of the same inputs: evaluated with every float widened to float64 for the
-    truth, and nine times as it is, eight of them with the float inputs moved by an ulp, for what is allowed.
-
-    `truth_of` gives the truth in its place, of the same widened inputs."""
+    """As `by_graph`, against a NumPy function of the same inputs: run with every float widened to float64 for the
+    truth, and nine times in its own dtypes, in eight with the float inputs moved by an ulp, for the tolerance.
+    `truth_of` computes the truth instead, from the same widened inputs."""
 
     def check(inputs: ArraySequence, outputs: ArraySequence) -> str:
         with np.errstate(all="ignore"):
@@ -63,7 +62,7 @@ def by_reference(reference: Reference, truth_of: Reference | None = None) -> Che
 
 
 def arrays_of(result: object) -> list[np.ndarray]:
-    """The results of a NumPy function as arrays; InputError where one is none."""
+    """The results of a NumPy function as arrays; InputError for a result that is no array."""
     parts = result if isinstance(result, tuple | list) else [result]
     if any(part is None or from_numpy(np.asarray(part).dtype) is None for part in parts):
         raise InputError(f"the reference returned {type(result).__name__}, not an array or a tuple of arrays")
@@ -71,7 +70,7 @@ def arrays_of(result: object) -> list[np.ndarray]:
 
 
 def _first_failure(outputs: ArraySequence, truth: ArraySequence, runs: Sequence[ArraySequence]) -> str:
-    """The first wrong cell, in words, or nothing."""
+    """The first wrong cell, as text, or an empty text."""
     for number, got in enumerate(outputs):
         judge = _judge(number, got, truth[number])
         for run in runs:
@@ -100,12 +99,12 @@ def _judge(number: int, got: np.ndarray, truth: np.ndarray) -> Judge:
 
 
 def is_float(dtype: np.dtype[Any]) -> bool:
-    """Whether it is a dtype of floats that noyau has."""
+    """Whether noyau has this dtype as a float."""
     return (known := from_numpy(dtype)) is not None and known.is_float
 
 
 def _nudge(inputs: ArraySequence) -> Iterator[ArraySequence]:
-    """The inputs as they are, then with each float moved by -1, 0 or +1 ulp."""
+    """The unchanged inputs, then inputs with each float moved by -1, 0 or +1 ulp."""
     yield [array.copy() for array in inputs]
     rng = np.random.default_rng(_MOVED_RUNS)
     for _ in range(_MOVED_RUNS):
@@ -118,10 +117,10 @@ Clock = Callable[[], float]
 
 
 class SelfTimedSide(Protocol):
-    """A side that times itself: in another process, or on memory that is made fresh between calls."""
+    """A side that times itself: in another process, or on memory that is renewed between calls."""
 
     def lasts(self, calls: int) -> float:
-        """The seconds that so many calls take together."""
+        """The total seconds of so many calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +149,7 @@ class WorkerState(SelfTimedSide, Protocol):
     """The state of a worker that is timed."""
 
     def tell(self) -> Mapping[str, Any]:
-        """Facts about it; NoyauError where a run that was timed was wrong."""
+        """Facts about the state; NoyauError if a timed run was wrong."""
 
 
 @dataclass(slots=True)
@@ -167,27 +166,27 @@ class WorkerSide:
         return took_s
 
     def tell(self) -> dict[str, Any]:
-        """The `peak_bytes` of the process, and the facts that its state tells."""
+        """The `peak_bytes` of the process, and the facts of its state."""
         return self.worker.call(tell)
 
 
 def lasts(state: WorkerState, calls: int) -> float:
-    """In the worker: the seconds that so many calls take together."""
+    """Run in the worker: the total seconds of so many calls."""
     return float(state.lasts(calls))
 
 
 def tell(state: WorkerState) -> dict[str, Any]:
-    """In the worker: its facts."""
+    """Run in the worker: its facts."""
     return {"peak_bytes": peak_bytes(), **state.tell()}
 
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A callable of arrays with a name. `into`: it writes to arrays given as `out=(...)`, made beforehand; else it
-    returns an array or a tuple of them, as users call it, and its allocations are timed as well.
+    """A named callable of arrays. `into`: it writes to preallocated arrays passed as `out=(...)`; else it returns an
+    array or a tuple of them, as users call it, and its allocations are timed as well.
 
-    `takes`: what it is called with for a set of arrays, made once a set; `takes_out`: what it is given as `out=` for a
-    set of outputs; `gives`: what it returned as arrays, once the clock has stopped."""
+    `takes`: its arguments for a set of arrays, computed once a set; `takes_out`: its `out=` for a set of outputs;
+    `gives`: its result as arrays, computed after the clock has stopped."""
 
     name: str
     run: Callable[..., object]
@@ -199,7 +198,7 @@ class Contender:
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """A candidate's first calls: the first compiles; of the next, `peak_bytes` are what Python and NumPy allocate."""
+    """A candidate's first calls: the first compiles; `peak_bytes`: allocations of Python and NumPy in the second."""
 
     first_s: float
     peak_bytes: int
@@ -207,7 +206,7 @@ class First:
 
 
 def first_run(candidate: Contender, inputs: Sequence[np.ndarray]) -> First:
-    """The first call, timed as what compiles, and a second one, of which the memory is measured."""
+    """Time the first call, which compiles, and measure the memory of a second one."""
     start_s = seconds()
     outputs = call_once(candidate, inputs)
     first_s = seconds() - start_s
@@ -221,7 +220,7 @@ def first_run(candidate: Contender, inputs: Sequence[np.ndarray]) -> First:
 
 
 def call_once(candidate: Contender, inputs: Sequence[np.ndarray], out: Sequence[np.ndarray] = ()) -> Arrays:
-    """Call a candidate once on copies. One that wants outputs and is given none is asked what it returns without."""
+    """Call a candidate once on copies. If it writes to `out` and none is passed, it is called without `out`."""
     copies = tuple(array.copy() for array in inputs)
     try:
         into = {"out": candidate.takes_out(tuple(out))} if candidate.into and len(out) else {}
@@ -239,15 +238,15 @@ def call_once(candidate: Contender, inputs: Sequence[np.ndarray], out: Sequence[
     return tuple(snapshot.outputs)
 
 
-VERIFIED = 4  # timed runs of each side and temperature
+VERIFIED = 4  # verified runs of each side and temperature
 
 
 @dataclass(slots=True)
 class RotatingSide(SelfTimedSide):
     """A candidate on a rotation of inputs; every sample is split around a call that is chosen before it runs.
 
-    `into`: memory for the outputs of each set, made here where none is given; sides may share it, and the rotation, for
-    both change before each call that is looked at. `verified`: how many calls are."""
+    `into`: memory for the outputs of each set, allocated here by default; sides may share it, and the rotation, for
+    both change before each verified call. `verified`: the number of verified calls."""
 
     candidate: Contender
     rotation: Rotation
@@ -270,10 +269,10 @@ class RotatingSide(SelfTimedSide):
         self.taken_out = [self.candidate.takes_out(arrays) for arrays in self.into] if self.candidate.into else []
 
     def lasts(self, calls: int) -> float:
-        """Seconds of so many calls, once other threads rest, on inputs that are made new while no clock runs."""
+        """Seconds of so many calls, once other threads rest, on inputs that are renewed while no clock runs."""
         others_rest()
         chosen, calls_before, took_s = int(self.rng.integers(calls)), 0, 0.0
-        self.samples += 1  # of n samples, each is kept as likely as any other
+        self.samples += 1  # reservoir sampling: of n samples each is equally likely to be kept
         place = self.samples - 1 if self.samples <= self.verified else int(self.rng.integers(self.samples))
         slot = place if place < self.verified else None
         while calls_before < calls:
@@ -285,7 +284,7 @@ class RotatingSide(SelfTimedSide):
         return took_s
 
     def _turn(self, sets: range, chosen: int | None, slot: int | None) -> float:
-        """Seconds of a call on each set, in two parts: up to the chosen one, whose result is copied, and from there."""
+        """Seconds of a call on each set, in two parts: up to the chosen call, whose result is copied, and after it."""
         if chosen is None:
             return self._time(sets)[0]
         snapshot, into = None, self.into[chosen] if self.taken_out else ()
@@ -303,7 +302,7 @@ class RotatingSide(SelfTimedSide):
         return took_s + rest_s
 
     def _time(self, sets: range) -> tuple[float, object]:
-        """Seconds of a call on each set, and what the last one returned."""
+        """Seconds of a call on each set, and the result of the last one."""
         run, clock, arguments = self.candidate.run, self.clock, self.taken[sets.start : sets.stop]
         result: object = None
         if self.taken_out:
@@ -318,7 +317,7 @@ class RotatingSide(SelfTimedSide):
         return clock() - start_s, result
 
     def refuse(self, check: Check) -> None:
-        """CheckError where one of the kept runs was wrong."""
+        """CheckError if one of the kept runs was wrong."""
         for snapshot in self.snapshots:
             fault = snapshot.fault or check(snapshot.inputs, snapshot.outputs)
             if fault:
@@ -326,31 +325,31 @@ class RotatingSide(SelfTimedSide):
 
 
 Arrays = tuple[np.ndarray, ...]
-HOT_BYTES = 256 << 10  # of all sets together, where they fit: within a core's own cache
+HOT_BYTES = 256 << 10  # of all sets together, if they fit: within a core's own cache
 MOST_SETS = 1 << 14
 _LINE_BYTES = 64
-_STRETCH = 8  # the share of the cells that a coarse change takes in
-_COARSE = 0.25  # of the changes
+_STRETCH = 8  # a coarse change replaces 1 / _STRETCH of the cells
+_COARSE = 0.25  # share of coarse changes
 _CELLS = 3
 
 
 def hot_sets(set_bytes: int) -> int:
-    """The number of sets that stay in a core's cache; at least two, so that no call has the inputs of the last one."""
+    """The number of sets that stay in a core's cache; at least two, so that no call repeats the previous inputs."""
     return min(max(2, HOT_BYTES // max(set_bytes, 1)), MOST_SETS)
 
 
 def cold_sets(set_bytes: int) -> int:
-    """The number of sets that fill twice the last-level cache: when one has its turn again, none of it is in a cache.
-    Sets below some kilobytes do not fill it, and stay warmer than the name says."""
+    """The number of sets that fill twice the last-level cache: when a set is used again, none of it is cached. Sets
+    below some kilobytes do not fill it, and stay warmer than the name suggests."""
     return min(max(3, math.ceil(2 * last_level_bytes() / max(set_bytes, 1))), MOST_SETS)
 
 
 class Rotation:
-    """Sets of inputs, used in turn: same objects, same addresses, but other values than the last time.
+    """Sets of inputs, used in turn: same objects, same addresses, but different values at each use.
 
-    `draws` are sets of arrays, two or more, of the same shapes; what a set holds is always cells of draws in their own
-    places, so that indices, masks and the like stay valid. Each change is either a few cells or a stretch of them: a
-    callable that keeps results by identity, by address or by a sample of the cells gives what it should not."""
+    `draws` are sets of arrays, two or more, of the same shapes; a set always consists of cells of draws at their own
+    places, so that indices, masks and the like stay valid. Each change replaces either a few cells or a stretch of
+    them: a callable that caches results by identity, by address or by a sample of the cells returns wrong results."""
 
     def __init__(self, draws: Sequence[Sequence[np.ndarray]], sets: int, rng: np.random.Generator) -> None:
         refuse_unlike(draws)
@@ -365,7 +364,7 @@ class Rotation:
         self.sets: list[Arrays] = [tuple(block[k].reshape(a.shape) for block, a in pairs) for k in range(sets)]
 
     def take(self, count: int) -> list[Arrays]:
-        """The next sets, at most `count` and at most to the end of the turn, changed since they were last used."""
+        """The next sets, at most `count` and at most to the end of the turn, changed since their last use."""
         first = self.next
         last = min(first + count, len(self.sets))
         self.next = last % len(self.sets)
@@ -381,7 +380,7 @@ class Rotation:
             for _ in range(_CELLS):
                 places = self.rng.integers(0, cells, len(rows))
                 offered, old = source[:, places], block[rows, places]
-                # Whichever draw has another value there; where none has, it stays.
+                # A draw with another value there, if any; else the cell stays.
                 liked = np.where(offered != old, self.rng.random(offered.shape), 0.0).argmax(0)
                 block[rows, places] = offered[liked, np.arange(len(rows))]
             for row in rows[self.rng.random(len(rows)) < _COARSE]:
@@ -391,7 +390,7 @@ class Rotation:
 
 
 def refuse_unlike(draws: Sequence[Sequence[Any]], kind: Callable[[Any], object] = attrgetter("shape", "dtype")) -> None:
-    """InputError where there is but one draw, or where draws differ in the kinds of their arrays."""
+    """InputError for fewer than two draws, or for draws that differ in the kinds of their arrays."""
     if len(draws) < 2:
         raise InputError("one draw of inputs would be the same input every time: give two or more")
     first, *others = ([*map(kind, draw)] for draw in draws)
@@ -400,13 +399,13 @@ def refuse_unlike(draws: Sequence[Sequence[Any]], kind: Callable[[Any], object] 
 
 
 def packed_sets(sets: int, like: Sequence[np.ndarray]) -> list[Arrays]:
-    """So many sets of arrays of these shapes and dtypes, each at the start of a line of the cache, not written to."""
+    """So many sets of arrays of these shapes and dtypes, each at the start of a cache line, uninitialised."""
     blocks = [_block(sets, array) for array in like]
     return [tuple(block[k].reshape(a.shape) for block, a in zip(blocks, like, strict=True)) for k in range(sets)]
 
 
 def _block(sets: int, like: np.ndarray) -> np.ndarray:
-    """Memory for so many arrays, [sets, cells], each at the start of a line."""
+    """Memory for so many arrays, [sets, cells], each at the start of a cache line."""
     stride_bytes = -(-max(like.nbytes, 1) // _LINE_BYTES) * _LINE_BYTES
     room = np.empty(sets * stride_bytes + _LINE_BYTES, np.uint8)
     start = -room.ctypes.data % _LINE_BYTES

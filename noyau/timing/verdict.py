@@ -1,4 +1,4 @@
-"""The verdict of a comparison, from the ratios of its pairs and the interval of their median, by resampling."""
+"""The verdict of a comparison, from the ratios of its pairs and the bootstrap interval of their median."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CONFIDENCE = 0.95
 
 
 def interval_of_median(values: np.ndarray, seed: int) -> tuple[float, float]:
-    """The 95 % bootstrap interval of the median of f64[n]; NaN where a value is."""
+    """The 95 % bootstrap interval of the median of f64[n]; NaN if a value is NaN."""
     if np.isnan(values).any():
         return math.nan, math.nan
     medians = _resampled_medians(np.sort(values), np.random.default_rng(seed))
@@ -28,8 +28,8 @@ def interval_of_median(values: np.ndarray, seed: int) -> tuple[float, float]:
 def _resampled_medians(ordered: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Medians of resamples of sorted values, f64[_RESAMPLES].
 
-    Nothing is resampled: the middle of n draws of a place is the middle of n uniform numbers, which has a Beta law, and
-    the next above it the least of those that lie above."""
+    No values are resampled: the median of n drawn positions is that of n uniform numbers, which has a Beta
+    distribution, and the next one above it is the least of those above."""
     count = len(ordered)
     middle = (count + 1) // 2
     lower = rng.beta(middle, count - middle + 1, _RESAMPLES)
@@ -37,9 +37,9 @@ def _resampled_medians(ordered: np.ndarray, rng: np.random.Generator) -> np.ndar
     return np.asarray(ordered[np.minimum(np.stack([lower, upper]) * count, count - 1).astype(np.int64)].mean(axis=0))
 
 
-FASTER_ABOVE, SLOWER_BELOW = 1.02, 0.98  # of the whole interval
+FASTER_ABOVE, SLOWER_BELOW = 1.02, 0.98  # bounds of the whole interval
 SAME_WITHIN = (0.95, 1.05)
-FEWEST_PAIRS = 6  # with fewer, noise alone puts all on one side too often
+FEWEST_PAIRS = 6  # with fewer pairs, noise alone puts all on one side too often
 _NARROW, _NARROW_IF_CLEAR, _CLEAR, _NARROW_IF_DECIDED, _NARROW_IF_NO_GAIN = 0.02, 0.05, 0.10, 0.15, 0.03
 
 
@@ -54,9 +54,9 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """Seconds per call that half, nine tenths and 99 of a hundred samples do not exceed, and the calls per second, one
-    after the other. A sample is one call, or the mean of several `calls` where one alone is too short for the clock:
-    the greatest quantiles of single calls are then not known."""
+    """The seconds per call at the quantiles 0.5, 0.9 and 0.99 of the samples, and the calls per second, in sequence. A
+    sample is one call, or the mean of several `calls` if one is too short for the clock: then the high quantiles of
+    single calls are unknown."""
 
     p50_s: float
     p90_s: float
@@ -80,9 +80,9 @@ class Comparison:
     """Seconds per call of each side, pair by pair; each sample is the mean of `calls` calls.
 
     Statistics are of the ratio before / after within each pair; `seed` draws the bootstrap. `openings`: the pairs of
-    each opening of both sides, if there are several. From one to the next the sides change places: half of how far the
-    medians are apart is due to the places. Of more than two, statistics are of the medians of openings: one and the
-    same session, opened again, lies elsewhere in memory and differs by some percent, however often it is called."""
+    each opening of both sides, if there are several. The sides swap places from one to the next: half of the distance
+    of the medians is due to the places. With more than two, statistics are of the medians of openings: one session,
+    opened again, has another address and differs by some percent, however often it is called."""
 
     before_s: tuple[float, ...]
     after_s: tuple[float, ...]
@@ -104,8 +104,8 @@ class Comparison:
 
     @property
     def medians_s(self) -> tuple[float, float]:
-        """The median before, and what the median ratio makes of it: two times whose ratio is the speed-up. The medians
-        of both sides may be of moments that other work made unlike."""
+        """The median before, and that divided by the median ratio: two times whose ratio is the speed-up. The medians
+        of both sides may come from moments with different load."""
         return self.before_median_s, self.before_median_s / self.speedup
 
     def quantiles_s(self, *shares: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
@@ -128,7 +128,7 @@ class Comparison:
             return ratios
         parts = self._apart(ratios)
         first, second = (np.median([np.median(part) for part in parts[at::2]]) for at in (0, 1))
-        place = math.sqrt(first / second)  # how much slower the first place is, NaN allowed
+        place = math.sqrt(first / second)  # how much slower the first place is; may be NaN
         return np.concatenate([part * place if at % 2 else part / place for at, part in enumerate(parts)])
 
     def _apart(self, ratios: np.ndarray) -> list[np.ndarray]:
@@ -136,7 +136,7 @@ class Comparison:
 
     @cached_property
     def _samples(self) -> np.ndarray:
-        """The samples of statistics, f64[pairs] or f64[openings]."""
+        """The samples of the statistics, f64[pairs] or f64[openings]."""
         return self.ratios if len(self.openings) < 3 else np.array([np.median(p) for p in self._apart(self.ratios)])
 
     @property
@@ -146,7 +146,7 @@ class Comparison:
 
     @cached_property
     def interval(self) -> tuple[float, float]:
-        """The 95 % bootstrap interval of the median ratio, over pairs or openings; NaN where a ratio is."""
+        """The 95 % bootstrap interval of the median ratio, over pairs or openings; NaN if a ratio is NaN."""
         return interval_of_median(self._samples, self.seed)
 
     @property
@@ -159,7 +159,7 @@ class Comparison:
 
     @property
     def verdict(self) -> Verdict:
-        """FASTER and SLOWER where the whole interval is, SAME where it lies within 5 % of 1, else AMBIGUOUS."""
+        """FASTER or SLOWER if the whole interval is, SAME if it lies within 5 % of 1, else AMBIGUOUS."""
         if self.pairs < FEWEST_PAIRS:
             return Verdict.AMBIGUOUS
         if self.low > FASTER_ABOVE:
@@ -170,17 +170,17 @@ class Comparison:
 
     @property
     def is_narrow(self) -> bool:
-        """Whether more pairs would tell nothing new: the interval is 2 % wide, or 5 % where it is far from 1."""
+        """Whether more pairs would add nothing: the interval is at most 2 % wide, or 5 % if far from 1."""
         width = (self.high - self.low) / self.speedup
         clear = self.low > 1 + _CLEAR or self.high < 1 - _CLEAR
         return width <= (_NARROW_IF_CLEAR if clear else _NARROW)
 
     @property
     def is_decided(self) -> bool:
-        """Whether more pairs would not change what follows from the verdict: the interval is narrow, or at most 15 %
-        wide and farther from another verdict than it is wide, or 3 % wide and so far from FASTER. For who wants the
-        verdict, and not the ratio itself. Half of a comparison that swaps places still has in it what a place is worth:
-        the whole may be less sure, and no more."""
+        """Whether more pairs would not change the consequences of the verdict: the interval is narrow, or at most 15 %
+        wide and farther from another verdict than it is wide, or 3 % wide and as far from FASTER. For callers that need
+        the verdict, not the ratio itself. Half of a comparison that swaps places still contains the bias of the places:
+        the whole may be less certain, and nothing worse."""
         width = self.high - self.low
         clear = self.is_lost or (self.low - FASTER_ABOVE > width and width <= _NARROW_IF_DECIDED * self.speedup)
         no_gain = FASTER_ABOVE - self.high > width and width <= _NARROW_IF_NO_GAIN * self.speedup
@@ -194,12 +194,12 @@ class Comparison:
 
     @property
     def is_nearly_same(self) -> bool:
-        """Whether the sides differ by so little that noise alone does not keep them from being told apart."""
+        """Whether the sides are so similar that noise alone does not explain that they cannot be distinguished."""
         return SAME_WITHIN[0] <= self.speedup <= SAME_WITHIN[1] and self.high - self.low < 2 * _CLEAR
 
     @property
     def advice(self) -> str:
-        """Advice where the verdict is AMBIGUOUS, else nothing."""
+        """Advice for an AMBIGUOUS verdict, else an empty text."""
         if self.verdict is not Verdict.AMBIGUOUS:
             return ""
         if self.pairs < FEWEST_PAIRS:
@@ -215,7 +215,7 @@ class Comparison:
 
 
 def spell_s(time_s: float) -> str:
-    """A time in the unit that suits it: `1.53 ms`."""
+    """A time in a suitable unit: `1.53 ms`."""
     for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
         if time_s >= size:
             return f"{time_s / size:.3g} {unit}" if time_s < 1000 * size else f"{time_s / size:.0f} {unit}"

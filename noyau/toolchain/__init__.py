@@ -1,1 +1,1 @@
-"""From source text to a callable: compilers, their disk cache, and built libraries as Python functions."""
+"""From source text to a callable: compilers, their disk cache, and compiled libraries as Python functions."""

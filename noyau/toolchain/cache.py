@@ -1,9 +1,8 @@
-"""The disk cache of what compilers made: private, content-addressed, bounded, safe with several processes; and of facts
-that hold until something changes, as JSON, one record a key.
+"""The disk cache of compilers' results: private, content-addressed, bounded, safe with several processes; and of JSON
+records of facts that hold until something changes, one for each key.
 
-An entry is one file, `KEY-CONTENT.SUFFIX`: KEY is a digest of what it was made from, CONTENT a digest of its bytes.
-A file that is not what its name says is removed and made again. Nothing is locked: an entry appears whole, by a rename.
-"""
+An entry is one file, `KEY-CONTENT.SUFFIX`: KEY is a digest of its inputs, CONTENT a digest of its bytes. A file that
+does not match its name is removed and made again. Nothing is locked: an entry appears whole, by a rename."""
 
 from __future__ import annotations
 
@@ -33,9 +32,9 @@ _STALE_S = 3600.0
 _ENTRY = re.compile(r"[0-9a-f]{40}-[0-9a-f]{40}\.[a-z]+")
 _WORKSPACE = "new-"
 _MODULES = "numba"  # the folder of kernels in Python
-KEPT = 512  # of them on disk
-_SHRUNK_AT = 64  # entries: to look at all of a full cache takes as long as a small kernel takes to compile
-_stored = itertools.count()  # of this process
+KEPT = 512  # the most of them on disk
+_SHRUNK_AT = 64  # entries: scanning a full cache takes as long as compiling a small kernel
+_stored = itertools.count()  # entries stored by this process
 
 
 def digest(*parts: str | bytes) -> str:
@@ -48,9 +47,10 @@ def digest(*parts: str | bytes) -> str:
 
 
 def folder() -> Path:
-    """The cache folder, made with mode 0700 where it is missing.
+    """The cache folder, created with mode 0700 if it is missing.
 
-    Where the user's own cannot be made, written or trusted: one until this process ends, and a RuntimeWarning why."""
+    If the user's own cannot be created, written or trusted: a temporary one for this process, and a RuntimeWarning
+    why."""
     home = Path("~/.cache/noyau")
     try:
         home = _home()
@@ -61,7 +61,7 @@ def folder() -> Path:
     if reason is None:
         return home
     message = f"the cache folder {home} is not used: {reason}; kernels are built again in each process"
-    warnings.warn(message, RuntimeWarning, stacklevel=1)  # at this line, so that it is told once
+    warnings.warn(message, RuntimeWarning, stacklevel=1)  # at this line, so that it is shown once
     return _private(os.getpid())
 
 
@@ -82,22 +82,22 @@ def lookup(key: str, suffix: str) -> Path | None:
 
 
 def ensure(key: str, suffix: str, produce: Callable[[Path], object]) -> Path:
-    """The entry of a key, which is stored where it is not there."""
+    """The entry of a key; it is stored if it is missing."""
     return lookup(key, suffix) or store(key, suffix, produce)
 
 
 @lru_cache(maxsize=1)
 def _names(home: str, _changed_ns: int) -> str:
-    """The sorted entries of a folder, each between two ends of lines, until it changes: objects would be far larger."""
+    """The sorted entries of a folder, separated by line ends, memoised until it changes: a list would be far larger."""
     return "\n".join(["", *sorted(os.listdir(home)), ""])
 
 
 def store(key: str, suffix: str, produce: Callable[[Path], object], limit_bytes: int = LIMIT_BYTES) -> Path:
-    """Keep what `produce` writes to the path it is given; the entry appears whole or not at all.
+    """Store the file that `produce` writes to the path it receives; the entry appears whole or not at all.
 
-    The least recently used entries then make room until all are within `limit_bytes`; as long as nobody asks for
-    another limit, that is seen to at the first entry of a process and at each 64th. OutputError where nothing can be
-    written; what `produce` raises passes through."""
+    The least recently used entries are then evicted until all are within `limit_bytes`; with the default limit, that is
+    done at the first entry of a process and at each 64th. OutputError where nothing can be written; exceptions of
+    `produce` propagate."""
     home = folder()
     try:
         # Beside the entries, so that a rename is enough.
@@ -107,7 +107,7 @@ def store(key: str, suffix: str, produce: Callable[[Path], object], limit_bytes:
             file.chmod(0o600)
             entry = home / f"{key}-{_content(file)}{suffix}"
             file.replace(entry)
-        _names.cache_clear()  # two changes within a tick of the clock look like one
+        _names.cache_clear()  # two changes within a clock tick have one time stamp
     except NoyauError:
         raise
     except OSError as error:
@@ -124,12 +124,12 @@ def store(key: str, suffix: str, produce: Callable[[Path], object], limit_bytes:
 
 
 def size_bytes() -> int:
-    """The size of all entries in bytes, with what Numba keeps."""
+    """The size of all entries in bytes, including Numba's."""
     return sum(status.st_size for _, status in _entries(folder())) + sum(path.lstat().st_size for path in _modules())
 
 
 def clear() -> int:
-    """Remove every entry; the result is their number."""
+    """Remove every entry; return their number."""
     home = folder()
     _sweep(home)
     removed = sum(_remove(path) for path, _ in _entries(home)) + len(_modules())
@@ -138,13 +138,13 @@ def clear() -> int:
 
 
 def _modules() -> list[Path]:
-    """Kernels in Python, and what Numba has compiled of them: it names its own files."""
+    """Kernels in Python, and Numba's compiled files of them: it names its own files."""
     return [path for path in (folder() / _MODULES).rglob("*") if path.is_file()]
 
 
 def _home() -> Path:
-    """The user's folder for caches, as the platform has it, and `noyau` in it."""
-    from platformdirs import user_cache_path  # not with noyau: it imports what a call of an op never needs
+    """`noyau` in the platform's folder for caches of the user."""
+    from platformdirs import user_cache_path  # imported late, for calls of ops never need it
 
     return user_cache_path("noyau", appauthor=False, opinion=False)
 
@@ -162,7 +162,7 @@ def _distrust(status: os.stat_result) -> str | None:
 
 @cache
 def _private(process: int) -> Path:
-    """A folder of this process alone; `process` keeps a forked child from its parent's."""
+    """A temporary folder of this process; `process` separates a forked child from its parent."""
     home = Path(tempfile.mkdtemp(prefix="noyau-"))
     atexit.register(lambda: shutil.rmtree(home, ignore_errors=True) if os.getpid() == process else None)
     return home
@@ -173,7 +173,7 @@ def _content(path: Path) -> str:
 
 
 def _is_sound(path: Path) -> bool:
-    """Is this a plain file of ours that holds what its name says?"""
+    """Whether a path is a plain file of ours whose content matches its name."""
     with contextlib.suppress(OSError):
         status = path.lstat()
         is_ours = stat.S_ISREG(status.st_mode) and _distrust(status) is None
@@ -182,7 +182,7 @@ def _is_sound(path: Path) -> bool:
 
 
 def _remove(path: Path) -> bool:
-    with contextlib.suppress(OSError):  # another process was first, or Windows has it loaded
+    with contextlib.suppress(OSError):  # another process removed it, or Windows has it loaded
         path.unlink()
         return True
     return False
@@ -212,17 +212,17 @@ OLDEST_DAYS = 30
 
 
 def today() -> str:
-    """The day, as records have it."""
+    """The current day, in the form of records."""
     return datetime.datetime.now(datetime.UTC).date().isoformat()
 
 
 def is_recent(day: str) -> bool:
-    """Whether a day, as records have it, is at most 30 days ago: a machine is not what it was. ValueError for none."""
+    """Whether a day of a record is at most 30 days ago: machines change. ValueError for a malformed day."""
     return (datetime.date.fromisoformat(today()) - datetime.date.fromisoformat(day)).days <= OLDEST_DAYS
 
 
 def recall(key: str) -> Any:
-    """The record of a key, or None: there is none, or it is damaged, or another user could have written it."""
+    """The record of a key, or None if it is missing, damaged, or could have been written by another user."""
     path = lookup(key, _SUFFIX)
     with contextlib.suppress(OSError, ValueError):
         return None if path is None else json.loads(path.read_text("ascii"))
@@ -230,7 +230,7 @@ def recall(key: str) -> Any:
 
 
 def recall_as(key: str, read: Callable[[Any], T]) -> T | None:
-    """The record of a key as `read` takes it; None where there is none, or `read` expects another."""
+    """The record of a key, converted by `read`; None if there is none, or if `read` rejects it."""
     record = recall(key)
     with contextlib.suppress(KeyError, TypeError, ValueError):
         return None if record is None else read(record)
@@ -238,7 +238,7 @@ def recall_as(key: str, read: Callable[[Any], T]) -> T | None:
 
 
 def keep(key: str, record: Any) -> None:
-    """Keep a record in place of the one that the key had. Numbers that are not finite are kept as they are.
+    """Store a record in place of the key's previous one. Numbers that are not finite are kept as they are.
 
     OutputError where the cache cannot be written."""
     old = lookup(key, _SUFFIX)
@@ -247,11 +247,11 @@ def keep(key: str, record: Any) -> None:
         _remove(old)
 
 
-# Kernels in Python, as files: Numba keeps what it compiles beside them, Triton reads them again.
+# Kernels in Python, as files: Numba stores compiled code beside them, Triton reads their source.
 
 
 def file_of(text: str, *made_for: str) -> Path:
-    """A file with the text in the cache, one for each version of its reader. OutputError where it cannot be written."""
+    """A cached file with the text, one for each version of its reader. OutputError where it cannot be written."""
     home = folder() / _MODULES / digest(text, *made_for)
     path = home / "kernel.py"
     if not _has_text(path, text):
@@ -269,26 +269,26 @@ def file_of(text: str, *made_for: str) -> Path:
 
 
 def _has_text(path: Path, text: str) -> bool:
-    """Whether a file is there that holds the text."""
-    with contextlib.suppress(OSError, ValueError):  # it never was, another process removes it, or it is damaged
+    """Whether a file with this text exists."""
+    with contextlib.suppress(OSError, ValueError):  # it is missing, removed by another process, or damaged
         return path.read_text("ascii") == text
     return False
 
 
 def _shrink_modules(home: Path, newest: Path) -> None:
-    """Remove the modules that were made first, beyond those that are kept."""
+    """Remove the oldest modules beyond the limit."""
     aged = sorted((path for path in home.iterdir() if path != newest), key=_creation_ns)
     for path in aged[: max(0, len(aged) + 1 - KEPT)]:
-        with contextlib.suppress(OSError):  # another process removes it, too
+        with contextlib.suppress(OSError):  # another process removes it too
             for file in [*path.glob("__pycache__/*"), *path.glob("*.py")]:
                 file.unlink(missing_ok=True)
         for folder_left in (path / "__pycache__", path):
-            with contextlib.suppress(OSError):  # there is none, or another process is faster
+            with contextlib.suppress(OSError):  # it is missing, or another process removed it
                 folder_left.rmdir()
 
 
 def _creation_ns(path: Path) -> int:
-    """The time when a module was made; 0 where another process has removed it meanwhile."""
+    """The time of a module's creation; 0 if another process has removed it meanwhile."""
     with contextlib.suppress(OSError):
         return path.lstat().st_mtime_ns
     return 0

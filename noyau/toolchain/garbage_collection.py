@@ -1,4 +1,4 @@
-"""When garbage is collected, while something is compiled or timed."""
+"""Suspension of garbage collection while something is compiled or timed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from threading import Lock, get_ident
 
 
 class _CollectionSwitch:
-    """The switch of the whole process: the first who holds it disables, the last one restores. `holders`: threads."""
+    """The switch of the whole process: the first holder disables, the last one restores. `holders`: threads."""
 
     def __init__(self) -> None:
         self.lock, self.holders, self.collects = Lock(), list[int](), False
@@ -28,7 +28,7 @@ class _CollectionSwitch:
                 gc.enable()
 
     def forget_threads(self) -> None:
-        """In a forked child, where no thread but this one is there to let go of it."""
+        """Release the holds of other threads in a forked child, which does not have these threads."""
         held, me = self.holders, get_ident()
         self.lock, self.holders = Lock(), [each for each in held if each == me]
         if held and not self.holders and self.collects:
@@ -41,6 +41,6 @@ if hasattr(os, "register_at_fork"):
 
 
 def without_collections() -> AbstractContextManager[None]:
-    """Collect no garbage within the block: each time would go through all that torch, its dynamo or Numba have left,
-    millions of objects of which none goes away. Threads that hold that at once let go of it together."""
+    """Suspend garbage collection within the block: each collection would traverse all objects of torch, its dynamo or
+    Numba, millions of which none is garbage. When several threads hold this, the last one to leave ends it."""
     return _HELD

@@ -1,6 +1,6 @@
-"""Kernels as functions of NumPy arrays, and memory between poisoned zones: what is written beyond, or never, shows.
+"""Kernels as functions of NumPy arrays, and memory between poisoned zones: writes outside, and missing writes, show.
 
-One run of a kernel between guard zones: how its arrays lie, what is around them, and what it must not touch."""
+One run of a kernel between guard zones: the layouts of its arrays, the zones around them, and untouchable memory."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from noyau.errors import CheckError, FindingKind, InputError, OutsideError
 Shape = tuple[int, ...]
 Arrays = Sequence[np.ndarray]
 Order = Callable[[int], Iterable[int]]
-Empty = Callable[[Shape, np.dtype], np.ndarray]  # memory for a result
+Empty = Callable[[Shape, np.dtype], np.ndarray]  # allocates memory for a result
 
 _STATUSES = {1: "an index is outside the axis that it looks into", 2: "there is not enough memory for its scratch"}
 GUARD_BYTES = 4096
 _ALIGNMENT = 64
-SCRATCH_POISONS = (b"\xff", b"\x7f", b"\x5a")  # of bytes of any type; the first is NaN in every float type
-PLAIN = 2  # the poison that is a number: a NaN that is divided or added to keeps its bits
+SCRATCH_POISONS = (b"\xff", b"\x7f", b"\x5a")  # bytes for any type; the first is NaN in every float type
+PLAIN = 2  # the poison that is a number: a NaN keeps its bits through divisions and additions
 
-# Three poisons a type, no cell alike: for floats two quiet NaNs, so that what is read beyond a buffer spreads, and a
-# number, so that what is read there and written back changes.
+# Three poisons for each type, all different: for floats two quiet NaNs, so that a read beyond a buffer spreads, and a
+# number, so that a cell there that is read and written back changes.
 _POISONS = {
     DType.F16: (b"\xad\xfe", b"\x5a\x7f", b"\x5a\x5a"),
     DType.BF16: (b"\xed\xff", b"\xda\x7f", b"\x5a\x45"),
@@ -41,8 +41,8 @@ _POISONS = {
 
 @dataclass(frozen=True, slots=True)
 class GuardedArray:
-    """An array in memory of its own: `label` names it in messages, `around` is the whole with both zones, in bytes;
-    `gaps` are the cells between the zones that are none of the array's, where there may be such."""
+    """An array in memory of its own: `label` names it in messages, `around` is its memory with both zones, in bytes;
+    `gaps`: the cells between the zones that are not the array's, if there are any."""
 
     label: str
     array: np.ndarray
@@ -52,7 +52,7 @@ class GuardedArray:
 
     @classmethod
     def allocate(cls, label: str, shape: tuple[int, ...], dtype: DType, poison: bytes) -> GuardedArray:
-        """An array of which every cell, and every cell of both zones, is this poison."""
+        """An array whose cells, and those of both zones, all have this poison."""
         count = int(np.prod(shape, dtype=np.int64))
         room = np.empty(count * dtype.bytes + 2 * GUARD_BYTES + _ALIGNMENT, np.uint8)
         start = -room.ctypes.data % _ALIGNMENT
@@ -70,7 +70,7 @@ class GuardedArray:
 
     @classmethod
     def alike(cls, label: str, array: np.ndarray, dtype: DType, poison: int = 0) -> GuardedArray:
-        """A copy of an array with the same strides, which are whole elements; what lies between is poisoned too."""
+        """A copy of an array with the same strides, which are whole elements; the gaps between cells are poisoned."""
         if array.flags.c_contiguous or not array.size:
             return cls.holding(label, array, dtype, poison)
         steps = [stride // array.itemsize for stride in array.strides]
@@ -83,7 +83,7 @@ class GuardedArray:
         return cls(label, copy, room.around, room.poison, gaps)
 
     def refuse_writes(self, kernel: str) -> None:
-        """CheckError where something was written outside the array."""
+        """CheckError if anything outside the array was written."""
         zones = {"before": self.around[:GUARD_BYTES], "after": self.around[len(self.around) - GUARD_BYTES :]}
         for side, zone in zones.items():
             changed = np.flatnonzero(~self._is_poison(zone))
@@ -97,21 +97,21 @@ class GuardedArray:
             raise CheckError(f"{kernel} wrote outside {self.label}, between its cells", FindingKind.OUT_OF_BOUNDS)
 
     def still_poisoned(self) -> np.ndarray:
-        """A mask of the cells that have the very bits of the poison."""
+        """A mask of the cells that still have the exact bits of the poison."""
         return self._is_poison(self.around[GUARD_BYTES : len(self.around) - GUARD_BYTES]).reshape(self.array.shape)
 
     def _is_poison(self, zone: np.ndarray) -> np.ndarray:
-        """For each cell of these bytes, as a bool."""
+        """Compare each cell of these bytes with the poison."""
         size = len(self.poison)
         equal: np.ndarray = words(zone, size) == np.frombuffer(self.poison, f"u{size}")
         return equal
 
 
-Memory = tuple[list[GuardedArray], list[GuardedArray]]  # of the outputs, and of the scratch
+Memory = tuple[list[GuardedArray], list[GuardedArray]]  # outputs and scratch
 
 
 def refuse_unwritten(kernel: str, output: str, missed: np.ndarray, kind: FindingKind = FindingKind.UNWRITTEN) -> None:
-    """CheckError where a kernel missed cells of an output: it never wrote them, or reads them before it writes."""
+    """CheckError if a kernel missed cells of an output: it never wrote them, or reads them before it writes."""
     if missed.any():
         verb = "never wrote" if kind is FindingKind.UNWRITTEN else "reads before it writes"
         first = [int(index) for index in np.argwhere(missed)[0]]
@@ -124,20 +124,20 @@ def changed_input(kernel: str, label: object) -> CheckError:
 
 
 def words(content: np.ndarray, size: int) -> np.ndarray:
-    """Bytes, u8[count * size], as one whole number a cell: two are compared at once."""
+    """Bytes, u8[count * size], as one unsigned integer for each cell, so that cells compare fast."""
     return content.view(f"u{size}")
 
 
 def poison_of(dtype: DType, which: int) -> bytes:
-    """The bytes of one cell of the type's first (0) or second (1) poison, or of the one that is a number (PLAIN)."""
+    """The bytes of one cell of the type's first (0) or second (1) poison, or of its number (PLAIN)."""
     return _POISONS.get(dtype, (b"\xa5" * dtype.bytes, b"\x5a" * dtype.bytes, b"\x3c" * dtype.bytes))[which]
 
 
 class ArrayKernel(ABC):
     """A kernel as a function of NumPy arrays.
 
-    `inputs` and `outputs` are counts; `dtypes` are of the inputs, then of the outputs; `layouts` are those of the
-    inputs, as `Buffer.layout` has them."""
+    `inputs` and `outputs` are counts; `dtypes` are of the inputs, then of the outputs; `layouts`: of the inputs, as in
+    `Buffer.layout`."""
 
     name: str
     inputs: int
@@ -146,16 +146,16 @@ class ArrayKernel(ABC):
     layouts: tuple[str, ...]
 
     def call_guarded(self, *arrays: np.ndarray, pieces: int = 1, order: Order = range) -> list[np.ndarray]:
-        """As a call, on copies between guard zones, the outputs and the scratch poisoned before.
+        """As a call, on copies between guard zones, with outputs and scratch poisoned before.
 
-        Whole, the poison of floats is NaN, in pieces a number: what is read beyond a buffer shows in one, what is
-        changed there in the other. CheckError where a guard was overwritten, an input was changed, a cell of an output
-        was never written, or, in a library, two pieces of a launch changed the same one."""
+        As a whole, the poison of floats is NaN, in pieces a number: a read beyond a buffer shows in one, a change there
+        in the other. CheckError where a guard was overwritten, an input was changed, a cell of an output was never
+        written, or, in a library, two pieces of a launch changed the same cell."""
         inputs = self._laid_out(arrays)
         first = self._run_guarded(inputs, pieces, order, PLAIN if pieces > 1 else 0)
         suspects = [output.still_poisoned() for output in first]
         if any(suspect.any() for suspect in suspects):
-            # A right value may have the poison's bits; it cannot have those of two poisons.
+            # A correct value may equal one poison; it cannot equal two.
             second = self._run_guarded(inputs, pieces, order, 1)
             for number, (suspect, output) in enumerate(zip(suspects, second, strict=True)):
                 refuse_unwritten(self.name, f"output {number}", suspect & output.still_poisoned())
@@ -163,11 +163,11 @@ class ArrayKernel(ABC):
 
     @abstractmethod
     def _run_between(self, inputs: Arrays, pieces: int, order: Order, poison: int) -> Memory:
-        """One run; the outputs and the scratch, which were poisoned before."""
+        """Run once; return the outputs and the scratch, which were poisoned before."""
 
     def _run_guarded(self, inputs: Sequence[np.ndarray], pieces: int, order: Order, poison: int) -> list[GuardedArray]:
-        """One run between guards; the outputs, once nothing else turns out to be touched."""
-        around = PLAIN if poison == PLAIN else 0  # never that of the outputs of a second run: what is read is copied
+        """Run once between guards; return the outputs, after checks that nothing else was touched."""
+        around = PLAIN if poison == PLAIN else 0  # never that of a second run's outputs, for reads there may be copied
         ends = enumerate(zip(inputs, self.dtypes, strict=False))
         copies = [GuardedArray.alike(f"input {number}", *end, around) for number, end in ends]
         outputs, scratch = self._run_between([copy.array for copy in copies], pieces, order, poison)
@@ -179,7 +179,7 @@ class ArrayKernel(ABC):
         return outputs
 
     def _refuse(self, status: int | None) -> None:
-        """OutsideError, InputError or CheckError for what a launch returned, unless that is nothing, or 0."""
+        """OutsideError, InputError or CheckError for a launch's status, unless it is None or 0."""
         if status in _STATUSES:
             raise (OutsideError if status == 1 else InputError)(f"{self.name}: {_STATUSES[status]}")
         if status:
@@ -209,7 +209,7 @@ class ArrayKernel(ABC):
         return list(shapes)
 
     def _accept(self, out: Arrays, shapes: Sequence[Shape], inputs: Arrays) -> list[np.ndarray]:
-        """The arrays to write to, or InputError where one does not fit."""
+        """The arrays to write to; InputError if one does not fit."""
         if len(out) != self.outputs:
             raise InputError(f"{self.name} has {self.outputs} outputs, got {len(out)} to write to")
         for number, (array, shape) in enumerate(zip(out, shapes, strict=True)):
@@ -222,7 +222,7 @@ class ArrayKernel(ABC):
 
 
 def has_layout(array: np.ndarray, layout: str) -> bool:
-    """Whether a kernel can read an array where it lies, as an input of this layout: packed, inner or strided."""
+    """Whether a kernel can read an array in place, as an input of this layout: packed, inner or strided."""
     if not array.flags.aligned or array.flags.c_contiguous or layout == "packed":
         return bool(array.flags.aligned and array.flags.c_contiguous)
     axes = [stride for extent, stride in zip(array.shape, array.strides, strict=True) if extent > 1]
@@ -231,15 +231,15 @@ def has_layout(array: np.ndarray, layout: str) -> bool:
 
 
 Array = np.ndarray
-# a label, an array, its dtype, which poison is around -> the memory, the view
+# from a label, an array, its dtype and the poison around it to the memory and the view
 Layout = Callable[..., tuple[GuardedArray, Array]]
 Call = Callable[[Sequence[Array], Sequence[Array]], Sequence[Array]]  # inputs and outputs -> results
-ZEROS = -1  # what outputs may hold before, instead of a poison
-OTHER = 1  # another poison: of a second run; and around inputs, so that what is copied from there to outputs shows
+ZEROS = -1  # initial value of outputs, instead of a poison
+OTHER = 1  # another poison: of a second run; and around inputs, so that copies from there to outputs show
 
 
 def _by_turn(turn: Callable[[Array], Array]) -> Layout:
-    """The layout of an array that lies packed once it is turned; turned twice it is as it was."""
+    """A layout in which an array is packed after `turn`, which is its own inverse."""
 
     def lay(label: str, array: Array, dtype: DType, poison: int = 0) -> tuple[GuardedArray, Array]:
         guarded = GuardedArray.holding(label, turn(array), dtype, poison)
@@ -249,25 +249,25 @@ def _by_turn(turn: Callable[[Array], Array]) -> Layout:
 
 
 contiguous = _by_turn(lambda array: array)  # packed, in C order
-transpose = _by_turn(np.transpose)  # the axes in the other order: the first has neighbouring cells
+transpose = _by_turn(np.transpose)  # the axes reversed: the first is contiguous
 flip = _by_turn(lambda array: np.flip(array) if array.ndim else array)  # the last cell first, by negative strides
 
 
 def slice_cells(label: str, array: Array, dtype: DType, poison: int = 0) -> tuple[GuardedArray, Array]:
-    """Every second cell along the last axis; what lies between is poison."""
+    """Every second cell along the last axis; the gaps are poison."""
     if not array.ndim:
         return contiguous(label, array, dtype, poison)
     return _view(label, array, dtype, poison, (*array.shape[:-1], 2 * array.shape[-1]), (..., slice(None, None, 2)))
 
 
 def offset(label: str, array: Array, dtype: DType, poison: int = 0) -> tuple[GuardedArray, Array]:
-    """Behind a row of poison, and rows are longer than what is seen of them."""
+    """A part of an array that starts after a row of poison, with rows longer than the part."""
     shape = tuple(extent + 1 for extent in array.shape)
     return _view(label, array, dtype, poison, shape, (..., *(slice(1, None),) * array.ndim))
 
 
 def expand(label: str, array: Array, dtype: DType, poison: int = 0) -> tuple[GuardedArray, Array]:
-    """One cell with strides of 0, which nobody may write, where all cells are equal; else packed."""
+    """One cell with strides of 0, not writable, if all cells are equal; else packed."""
     flat = array.reshape(-1)
     if flat.size < 2 or any(cell.tobytes() != flat[0].tobytes() for cell in flat[1:]):
         return contiguous(label, array, dtype, poison)
@@ -288,7 +288,7 @@ BY_NAME: dict[str, Layout] = {"contiguous": contiguous, **LAYOUTS}
 def _view(
     label: str, array: Array, dtype: DType, poison: int, shape: tuple[int, ...], where: tuple[object, ...]
 ) -> tuple[GuardedArray, Array]:
-    """Memory of a shape, poisoned, and the part of it that is the array."""
+    """Poisoned memory of a shape, and the part of it that is the array."""
     around = GuardedArray.holding(label, np.empty(shape, dtype.numpy), dtype, poison)
     around.array.reshape(-1).view(np.uint8).reshape(-1, dtype.bytes)[:] = np.frombuffer(around.poison, np.uint8)
     view = around.array[where]  # type: ignore[index]
@@ -298,9 +298,9 @@ def _view(
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """The settings of a run. `layout` of the inputs, by its name; `threads` of a kernel that has any, 0 for as many as
-    it has; which poison lies `around` the inputs, and which one the `outputs` hold before, or ZEROS. `pieces`: of a
-    kernel that is called for pieces of its work, the last first; a number then is the poison."""
+    """The settings of a run. `layout`: of the inputs, by name; `threads`: of a multi-threaded kernel, 0 for its
+    default; `around`: the number of the poison around the inputs, `outputs`: that of the outputs, or ZEROS. `pieces`:
+    of a kernel that is called for pieces of its work, the last first; the poison is then a number."""
 
     layout: str = "contiguous"
     threads: int = 0
@@ -320,7 +320,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Guards:
-    """A call between guard zones. `called` names the kernel in messages; `fills`: each cell of an output is written."""
+    """A call between guard zones. `called` names the kernel in messages; `fills`: it writes each cell of an output."""
 
     call: Call
     called: str
@@ -337,8 +337,8 @@ class Guards:
         return results
 
     def require_written(self, arrays: Sequence[Array], how: How, suspects: Sequence[Array]) -> None:
-        """CheckError for a cell that has the bits of each poison. A right value may have those of one, and a NaN that
-        is added to keeps its bits: then the kernel reads what it should write."""
+        """CheckError for a cell that has the bits of each poison. A correct value may have those of one, and a NaN
+        keeps its bits through additions: then the kernel reads a cell that it should write."""
         seconds, thirds = (self.once(arrays, How(how.layout, how.threads, 0, each))[1] for each in (OTHER, PLAIN))
         for suspect, second, third in zip(suspects, seconds, thirds, strict=True):
             missed = suspect & second.still_poisoned()
@@ -347,7 +347,7 @@ class Guards:
             refuse_unwritten(self.called, second.label, missed, kind)
 
     def once(self, arrays: Sequence[Array], how: How) -> tuple[list[Array], list[GuardedArray]]:
-        """One run; its results and its outputs, once nothing else is found to be touched."""
+        """Run once; return its results and its outputs, after checks that nothing else was touched."""
         layout, pairs = BY_NAME[how.layout], zip(self.inputs, arrays, strict=True)
         laid = [layout(end.name, np.asarray(array), end.dtype, how.around) for end, array in pairs]
         before = [memory.around.tobytes() for memory, _ in laid]
@@ -364,7 +364,7 @@ class Guards:
         return self.fitting(results), outputs
 
     def fitting(self, results: Sequence[Array]) -> list[Array]:
-        """The results. CheckError where one is not what the signature says."""
+        """The results. CheckError where one does not match the signature."""
         for end, result in zip(self.outputs, results, strict=True):
             if result.shape != end.shape or result.dtype != end.dtype.numpy:
                 actual, expected = f"{result.dtype}{list(result.shape)}", f"{end.dtype.numpy}{list(end.shape)}"
@@ -373,5 +373,5 @@ class Guards:
 
 
 def how_to_run(pieces: int) -> How:
-    """The settings of the two runs of a certificate: whole, or for more than one piece with a number as the poison."""
+    """The settings of the two runs of a certificate: as a whole, or in pieces, with a number as the poison."""
     return How(around=PLAIN, outputs=PLAIN) if pieces > 1 else How()

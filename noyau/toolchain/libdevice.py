@@ -1,9 +1,8 @@
 """CUDA's libdevice without a GPU: its functions on arrays of NumPy, by their names without `__nv_`.
 
-A function of floats computes in float64, or longer, and its caller rounds the result once. One of integers or bits
-gives the dtype that its name says. Triton's names (`add_rn`) and those of Numba (`dadd_rn`, `fadd_rn`) are both known.
-
-Source of names and meanings: the CUDA Libdevice User's Guide."""
+A function of floats computes in float64 or longer, and its caller rounds the result once. A function of integers or
+bits gives the dtype that its name implies. Triton's names (`add_rn`) and those of Numba (`dadd_rn`, `fadd_rn`) are both
+known. Source of names and meanings: the CUDA Libdevice User's Guide."""
 
 from __future__ import annotations
 
@@ -35,7 +34,7 @@ _ARITHMETIC = re.compile(r"([df]?)(add|sub|mul|div|sqrt|rcp|rsqrt|fma)f?_r([nduz
 
 @cache
 def function_of(name: str) -> Function | None:
-    """The function of a name on arrays of one shape; None for a name that libdevice does not have here."""
+    """The function of a name on arrays of one shape; None for an unknown name."""
     if match := _CONVERSION.fullmatch(name):
         return _conversion(_TYPES[match[2]], match[3] or ("n" if match[2] in ("float", "double", "half") else "z"))
     if match := _BITS.fullmatch(name):
@@ -51,7 +50,7 @@ def function_of(name: str) -> Function | None:
 
 
 def _of_libm(*names: str) -> Function | None:
-    """A function of doubles of the C library, cell by cell."""
+    """A function of doubles of the C library, applied to each cell."""
     name = next((each for each in names if each in _LIBM), None)
     if name is None:
         return None
@@ -96,7 +95,7 @@ def _round_directed(exact: Callable[..., Fraction], direction: str) -> Function:
 
 
 def _round_to(exact: Fraction, dtype: np.dtype, direction: str) -> Any:
-    """A number of a dtype: of the neighbours of an exact value the one that its direction asks for."""
+    """Round an exact value to a dtype in a direction: to one of its neighbours."""
     near = dtype.type(float(exact))
     cells = [near, np.nextafter(near, dtype.type(-np.inf)), np.nextafter(near, dtype.type(np.inf))]
     finite = [cell for cell in cells if np.isfinite(cell)]
@@ -109,7 +108,7 @@ def _round_to(exact: Fraction, dtype: np.dtype, direction: str) -> Any:
 
 
 def _root(x: Fraction) -> Fraction:
-    """A square root to 300 bits below its point, which no rounding to 53 can tell from the exact one."""
+    """A square root to 300 fractional bits, which rounds to 53 bits as the exact one does."""
     return Fraction(math.isqrt(int(x * (1 << 600))), 1 << 300)
 
 
@@ -125,7 +124,8 @@ _WHOLE = {"n": np.rint, "d": np.floor, "u": np.ceil, "z": np.trunc}
 
 
 def _conversion(target: Any, direction: str) -> Function:
-    """A cast. What an integer cannot hold becomes its nearest end, and NaN 0; CUDA's cvt saturates alike."""
+    """A cast. Values beyond an integer's range become its nearest end, and NaN 0; CUDA's cvt saturates in the same
+    way."""
 
     def convert(x: Any) -> np.ndarray:
         array = np.asarray(x)
@@ -135,7 +135,7 @@ def _conversion(target: Any, direction: str) -> Function:
             return np.asarray(exact(np.array(array.tolist(), object)))
         limits, wide = np.iinfo(target), array.astype(np.longdouble)
         whole = np.where(np.isnan(wide), 0, _WHOLE[direction](wide))
-        inside = np.clip(whole, limits.min, limits.max)  # in 64 bits of digits: all of an int64 fit
+        inside = np.clip(whole, limits.min, limits.max)  # with a mantissa of 64 bits: every int64 fits
         return inside.astype(target)
 
     return convert
@@ -145,11 +145,11 @@ def _round_number(cell: float, dtype: np.dtype, direction: str) -> Any:
     return _round_to(Fraction(cell), dtype, direction) if math.isfinite(cell) else dtype.type(cell)
 
 
-# Functions that the C library lacks, or has otherwise.
+# Functions that the C library lacks, or defines otherwise.
 
 
 def _erfinv(y: float) -> float:
-    """The inverse of erf: of the normal distribution, and two of Newton's steps, for its tails are short of digits."""
+    """The inverse of erf: from the normal distribution, with two Newton steps, since its tails lack digits."""
     if not -1 < y < 1:
         return y * np.inf if abs(y) == 1 else np.nan
     x = NormalDist().inv_cdf((y + 1) / 2) / np.sqrt(2) if abs(y) > 1e-8 else y * np.sqrt(np.pi) / 2
@@ -166,7 +166,7 @@ def _normcdfinv(p: float) -> float:
 
 
 def _erfcx(x: Any) -> Any:
-    """exp(x^2) erfc(x); far out by its asymptotic series, where the product is infinity times zero."""
+    """exp(x^2) erfc(x); for large x by its asymptotic series, where the product is infinity times zero."""
     x = np.asarray(x, np.float64)
     far = np.maximum(x, 25.0)
     series = (1 - 0.5 / far**2 + 0.75 / far**4 - 1.875 / far**6) / (far * np.sqrt(np.pi))
@@ -174,7 +174,7 @@ def _erfcx(x: Any) -> Any:
 
 
 def _half_turn(wave: Function) -> Function:
-    """sinpi and cospi: of pi times the argument, whose whole turns are left out first."""
+    """sinpi and cospi: of pi times the argument, reduced by whole turns first."""
     return lambda x: wave(np.pi * np.remainder(np.asarray(x, np.float64), 2))
 
 
@@ -197,7 +197,7 @@ def _remquo(x: Any, y: Any) -> tuple[Any, Any]:
     return np.asarray(x) - quotient * y, quotient.astype(np.int32)
 
 
-# Functions of the pattern of an integer, as a whole number from 0, and of how many bits it has.
+# Functions of an integer's bit pattern, as an unsigned number, and of its number of bits.
 OF_PATTERNS: Mapping[str, Callable[[int, int], int]] = {
     "popc": lambda pattern, bits: pattern.bit_count(),
     "clz": lambda pattern, bits: bits - pattern.bit_length(),
@@ -207,7 +207,7 @@ OF_PATTERNS: Mapping[str, Callable[[int, int], int]] = {
 
 
 def _of_patterns(name: str) -> Function:
-    """Such a function on arrays; all but the reversed pattern are counts."""
+    """A function of bit patterns on arrays; all but the reversed pattern give counts."""
     function = OF_PATTERNS[name]
 
     def evaluate(x: Any) -> np.ndarray:
@@ -246,12 +246,12 @@ def _away(x: Any) -> Any:
 
 
 def _24(x: Any) -> Any:
-    """The 24 low bits of an int, with its sign."""
+    """The 24 low bits of an int, sign-extended."""
     return np.asarray(x, np.int32) << 8 >> 8
 
 
 def _in_64(function: Function) -> Function:
-    """A function of integers of 32 bits that needs more of them on its way."""
+    """A function of 32-bit integers that needs 64 bits for intermediate values."""
     wide = partial(np.asarray, dtype=np.int64)
     return lambda *x: np.asarray(function(*map(wide, x))).astype(np.asarray(x[0]).dtype)
 

@@ -1,1 +1,1 @@
-"""Worker processes, signals, and what the machine lets this process use."""
+"""Worker processes, signals, and the share of the machine that this process may use."""

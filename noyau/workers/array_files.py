@@ -1,4 +1,4 @@
-"""Arrays on their way to another process: a file each, strings as JSON."""
+"""Arrays on their way to another process: one file each, strings as JSON."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _STRINGS = "strings"
 
 
 def write_arrays(arrays: Arrays, folder: Path) -> list[dict[str, Any]]:
-    """Write arrays into a folder; what `read_arrays` needs, as JSON. UnsupportedError for a dtype that noyau lacks."""
+    """Write arrays into a folder; return records for `read_arrays`. UnsupportedError for a dtype that noyau lacks."""
     return [_write(name, array, folder / f"{number}.bin") for number, (name, array) in enumerate(arrays.items())]
 
 
 def read_arrays(records: Iterable[Mapping[str, Any]]) -> dict[str, np.ndarray]:
-    """The arrays that `write_arrays` has written, by name."""
+    """The arrays that `write_arrays` wrote, by name."""
     return {each["name"]: _read(each) for each in records}
 
 

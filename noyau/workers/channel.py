@@ -1,5 +1,5 @@
-"""Messages between two processes over a pair of sockets; of a worker and its parent, requests are functions to run,
-replies are their results or their errors."""
+"""Messages between two processes over a pair of sockets; between a worker and its parent, requests are functions to
+run, replies are their results or their errors."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ from typing import Any, assert_never
 from noyau.errors import CheckError, FindingKind, NoyauError
 from noyau.workers.tamper_detection import Watch
 
-_HEAD_BYTES = 8  # of a message: its length; then come so many bytes
+_HEAD_BYTES = 8  # of a message: its length; the content follows
 _PIECE_BYTES = 1 << 20
 
 
 class Channel:
     """An end of a pair. One thread may send while another one receives.
 
-    A deadline holds for a whole message, so that a process that stops in the midst of one is noticed; after a
-    TimeoutError or an EOFError the channel is of no more use."""
+    A deadline holds for a whole message, so that a process that stops in the middle of one is noticed; after a
+    TimeoutError or an EOFError the channel is unusable."""
 
     def __init__(self, end: socket.socket) -> None:
         end.setblocking(False)
         self.end = end
 
     def send(self, message: bytes, patience_s: float = math.inf) -> None:
-        """Send a message. TimeoutError where it is not taken in time, OSError where the other end is closed."""
+        """Send a message. TimeoutError if it is not taken in time, OSError if the other end is closed."""
         deadline_s = time.monotonic() + patience_s
         for part in (len(message).to_bytes(_HEAD_BYTES, "big"), message):
             rest = memoryview(part)
@@ -41,7 +41,7 @@ class Channel:
                 rest = rest[self.end.send(rest) :]
 
     def receive(self, patience_s: float = math.inf) -> bytes:
-        """Return the next message. TimeoutError where it is not whole in time, EOFError where the other end closes."""
+        """Return the next message. TimeoutError if it is not complete in time, EOFError if the other end closes."""
         deadline_s = time.monotonic() + patience_s
         return self._read(int.from_bytes(self._read(_HEAD_BYTES, deadline_s), "big"), deadline_s)
 
@@ -62,7 +62,7 @@ class Channel:
         return bytes(message)
 
     def _wait(self, event: int, deadline_s: float) -> None:
-        poll = select.poll()  # select has no room for a high number
+        poll = select.poll()  # select cannot take high descriptors
         poll.register(self.end, event)
         left_s = deadline_s - time.monotonic()
         if not poll.poll(None if left_s == math.inf else max(0.0, 1000 * left_s)):
@@ -70,7 +70,7 @@ class Channel:
 
 
 def pair() -> tuple[Channel, socket.socket]:
-    """Return this process's end of a new channel, and the other end for a process that is started."""
+    """Return this process's end of a new channel, and the other end for a process to be started."""
     here, there = socket.socketpair()
     return Channel(here), there
 
@@ -78,14 +78,14 @@ def pair() -> tuple[Channel, socket.socket]:
 class StateUse(Enum):
     """The relation of a request to the one object that a worker keeps between requests, its state."""
 
-    STATELESS = "stateless"  # the handler's arguments are all that it sees
+    STATELESS = "stateless"  # the handler does not receive it
     OPENS = "opens"  # the handler's result becomes the state
     USES = "uses"  # the state is the handler's first argument
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A function that the worker runs. It travels by its name, its arguments as copies."""
+    """A function for the worker to run. It is sent by name, its arguments as copies."""
 
     handler: Callable[..., Any]
     arguments: Sequence[Any] = ()
@@ -95,7 +95,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The result of a handler; or the class name and the message of its error, and the kind of a finding that it is."""
+    """The result of a handler; or the class name and the message of its error, and the kind of finding if it is one."""
 
     result: Any = None
     error: str = ""
@@ -112,7 +112,7 @@ def serve(channel: Channel, state: Any = None) -> None:
 
 
 class _Handlers:
-    """Runs handlers, and holds the state. `is_open`: there is one."""
+    """Runs handlers, and holds the state. `is_open`: whether there is one."""
 
     def __init__(self, state: Any) -> None:
         self.state, self.is_open = state, state is not None
@@ -132,7 +132,7 @@ class _Handlers:
     def _run(self, request: Request) -> Any:
         match request.scope:
             case StateUse.OPENS:
-                self.state, self.is_open = None, False  # its memory goes first
+                self.state, self.is_open = None, False  # frees its memory first
                 self.state, self.is_open = request.handler(*request.arguments, **request.options), True
                 return None
             case StateUse.USES:

@@ -1,7 +1,7 @@
-"""A function in a process that may do little: a share of time and memory, files of its own folder, no network.
+"""A function in a restricted process: limited time and memory, files of its own folder, no network.
 
-Linux has the means: resource limits, namespaces of users, processes and the network (unshare), and Landlock for files
-(docs.kernel.org, userspace-api/landlock). Each is used where the system lets it; the ending says which was not."""
+Linux provides resource limits, namespaces of users, processes and the network (unshare), and Landlock for files
+(docs.kernel.org, userspace-api/landlock). Each is used if the system permits it; the Ending names the missing ones."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _TICK_S = 0.01
 _SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/proc", "/sys/devices/system", "/etc/ld.so.cache", "/etc/passwd")
 DEVICES = ("/dev/null", "/dev/zero", "/dev/urandom", "/dev/random")
 _NEW_USER, _NEW_PROCESSES, _NEW_NETWORK, _NEW_IPC = 0x10000000, 0x20000000, 0x40000000, 0x08000000
-_NO_NEW_PRIVILEGES, _DIE_WITH_PARENT, _SUBREAPER = 38, 1, 36  # of prctl
-_RULESET, _RULE, _RESTRICT = 444, 445, 446  # system calls of Landlock, alike on every processor
+_NO_NEW_PRIVILEGES, _DIE_WITH_PARENT, _SUBREAPER = 38, 1, 36  # options of prctl
+_RULESET, _RULE, _RESTRICT = 444, 445, 446  # system calls of Landlock, the same on every processor
 _READ, _WRITE_FILE, _READ_FILE, _TRUNCATE = 0b1101, 1 << 1, 1 << 2, 1 << 14
-_BITS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}  # rights of files by the version of Landlock
+_BITS = {1: 13, 2: 14, 3: 15, 4: 15, 5: 16}  # numbers of file rights by version of Landlock
 _OF_A_FILE = 0b111 | _TRUNCATE | 1 << 15
 WITHOUT_FILES, WITHOUT_NETWORK = "files beyond its folder", "the network"
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The most that a process may take: seconds of processor and clock, bytes beyond its first ones, and of a file."""
+    """The most that a process may use: seconds of processor and clock, bytes beyond its initial ones, and of a file."""
 
     cpu_s: float = 10.0
     clock_s: float = 60.0
@@ -43,7 +43,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """The end of a confined process: its status, below 0 a signal; `is_late`: out of time; `open`: what it reaches."""
+    """The end of a confined process: its status, below 0 a signal; `is_late`: out of time; `open`: missing limits."""
 
     status: int
     is_late: bool
@@ -51,9 +51,9 @@ class Ending:
 
 
 def run_confined(function: Callable[[], None], folder: Path, readable: Sequence[str], limits: Limits) -> Ending:
-    """Run a function in a copy of this process that reads what lies in `readable` and the system's own libraries,
-    writes in `folder`, and is ended with all that it started once it is past its limits. What it prints goes into
-    `folder / "printed"`. This process should have one thread."""
+    """Run a function in a copy of this process that can read files in `readable` and the system's libraries, write in
+    `folder`, and is killed with all its descendants once it exceeds its limits. Its output goes into `folder /
+    "printed"`. This process should have one thread."""
     here, there = os.pipe()
     supervisor = os.fork()
     if not supervisor:
@@ -70,13 +70,13 @@ def run_confined(function: Callable[[], None], folder: Path, readable: Sequence[
 
 
 def die_with_parent() -> None:
-    """Have the system end this process with the one that started it, where the system is Linux."""
+    """Let the system kill this process when its parent ends, on Linux."""
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
 
 
 def _supervise(function: Callable[[], None], folder: Path, readable: Sequence[str], limits: Limits, pipe: int) -> None:
-    """The process between: it starts the confined one in namespaces of its own, waits, and ends what is left."""
+    """The process between: it starts the confined one in namespaces of its own, waits, and kills leftovers."""
     libc = ctypes.CDLL(None, use_errno=True)
     os.setsid()
     die_with_parent()
@@ -103,7 +103,7 @@ def _supervise(function: Callable[[], None], folder: Path, readable: Sequence[st
 
 
 def _end_of(child: int, limits: Limits) -> tuple[int, bool]:
-    """The status of a child, which is killed once its time on the clock is over, and whether its time ended it."""
+    """The status of a child, which is killed after its time on the clock, and whether lack of time ended it."""
     deadline_s = time.monotonic() + limits.clock_s
     while True:
         is_late = time.monotonic() >= deadline_s
@@ -112,13 +112,13 @@ def _end_of(child: int, limits: Limits) -> tuple[int, bool]:
         ended, status, usage = os.wait4(child, 0 if is_late else os.WNOHANG)
         if ended:
             code = os.waitstatus_to_exitcode(status)
-            is_past = code < 0 and (usage.ru_utime + usage.ru_stime) >= 0.9 * limits.cpu_s  # it is counted in ticks
+            is_past = code < 0 and (usage.ru_utime + usage.ru_stime) >= 0.9 * limits.cpu_s  # time is counted in ticks
             return code, is_late or code == -signal.SIGXCPU or is_past
         time.sleep(_TICK_S)
 
 
 def _kill_children() -> bool:
-    """Kill the processes that a confined one left behind; whether there were any."""
+    """Kill the processes that a confined one left behind; return whether there were any."""
     lists = Path("/proc/self/task").glob("*/children")
     children = [int(child) for path in lists for child in path.read_text("ascii").split()]
     for child in children:
@@ -129,7 +129,7 @@ def _kill_children() -> bool:
 
 
 def _unshare(libc: ctypes.CDLL) -> bool:
-    """Leave the network, and with the next fork the sight of other processes. Whether the system allowed it."""
+    """Leave the network, and with the next fork the view of other processes. Return whether the system permitted it."""
     user, group = os.getuid(), os.getgid()
     try:
         if libc.unshare(_NEW_USER | _NEW_PROCESSES | _NEW_NETWORK | _NEW_IPC):
@@ -143,17 +143,17 @@ def _unshare(libc: ctypes.CDLL) -> bool:
 
 
 def _confine(libc: ctypes.CDLL, folder: Path, readable: Sequence[str], limits: Limits, keep: int) -> bool:
-    """Give this process little, for good. Whether it reaches no files but those that it may."""
+    """Restrict this process for good. Return whether it can access only permitted files."""
     die_with_parent()
     printed = os.open(folder / "printed", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for number, end in enumerate((nothing, printed, printed)):
         os.dup2(end, number)
-    os.closerange(3, keep)  # the channel to whoever judges, above all
+    os.closerange(3, keep)  # above all the channel to the process that judges
     os.closerange(keep + 1, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
     os.chdir(folder)
     seconds = max(1, int(limits.cpu_s + 0.999))
-    # The first limit is a signal that the first process of a namespace does not heed; the second ends it for sure.
+    # The first limit sends a signal, which the first process of a namespace ignores; the second surely ends it.
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     memory_bytes = _virtual_bytes() + limits.memory_bytes
     resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
@@ -169,7 +169,7 @@ def _virtual_bytes() -> int:
 
 
 def _restrict_files(libc: ctypes.CDLL, folder: Path, readable: Sequence[str]) -> bool:
-    """Whether Landlock now lets this process read these places and its folder, and write the latter alone."""
+    """Let this process read these places and its folder, and write the latter alone, by Landlock; whether it worked."""
     if sys.platform != "linux" or platform.machine() not in ("x86_64", "aarch64"):
         return False
     version = libc.syscall(_RULESET, None, ctypes.c_size_t(0), 1)
@@ -192,7 +192,7 @@ def _restrict_files(libc: ctypes.CDLL, folder: Path, readable: Sequence[str]) ->
 
 
 def _open_place(path: str) -> Iterator[int]:
-    """The place of a rule, where there is one."""
+    """The descriptor of a path for a rule, if it exists."""
     with contextlib.suppress(OSError):
         place = os.open(path, os.O_PATH | os.O_CLOEXEC)
         yield place

@@ -1,4 +1,4 @@
-"""Python files that are run: their folder comes first to import from, as where Python runs them; what follows."""
+"""Running of Python files: their folder comes first in the import path, as when Python runs them; import hooks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EXTRAS = {"numba": "numba", "torch": "torch", "triton": "triton", "onnx": "onnx
 
 
 class _InstalledNamesake:
-    """A finder of the installed package that bears the name of the file itself: `triton.py` may import triton."""
+    """A finder of an installed package with the name of the file itself: `triton.py` may import triton."""
 
     def __init__(self, file: Path) -> None:
         self.name, self.folder = file.stem, str(file.parent)
@@ -31,7 +31,7 @@ class _InstalledNamesake:
 
 @contextmanager
 def import_path(file: Path) -> Iterator[None]:
-    """Within, imports are looked for in the folder of `file` first; `file` itself hides no installed package."""
+    """Search imports in the folder of `file` first within the block; `file` itself hides no installed package."""
     absolute = file.absolute()
     finder, folder = _InstalledNamesake(absolute), str(absolute.parent)
     sys.path.insert(0, folder)
@@ -44,7 +44,7 @@ def import_path(file: Path) -> Iterator[None]:
 
 
 class _ImportObserver:
-    """A finder that finds nothing by itself: it has a package call a function once it is imported."""
+    """A finder that finds nothing by itself: it calls a function once a package is imported."""
 
     def __init__(self, package: str, function: Callable[[], object]) -> None:
         self.package, self.function = package, function
@@ -68,7 +68,7 @@ class _ImportObserver:
 
 @contextmanager
 def when_imported(package: str, function: Callable[[], object]) -> Iterator[None]:
-    """Within, `function` is called once a package is imported."""
+    """Call `function` once a package is imported within the block."""
     observer = _ImportObserver(package, function)
     sys.meta_path.insert(0, observer)
     try:
@@ -78,7 +78,7 @@ def when_imported(package: str, function: Callable[[], object]) -> Iterator[None
 
 
 class LazyModule:
-    """A package that is imported when it is first asked for something. ImportError where it is not installed."""
+    """A package that is imported at its first use. ImportError where it is not installed."""
 
     def __init__(self, name: str) -> None:
         if find_spec(name) is None:
@@ -90,16 +90,16 @@ class LazyModule:
 
 
 def run_text(text: str, path: Path, name: str) -> dict[str, Any]:
-    """Run a text that noyau made, which lies in a file, as a module of that name, and give what it defines."""
+    """Run a text that noyau generated, stored in a file, as a module of that name, and return its globals."""
     module = ModuleType(name)
     module.__file__ = str(path)
-    sys.modules[name] = module  # where Numba and Triton look for what a function belongs to
+    sys.modules[name] = module  # where Numba and Triton look up a function's module
     exec(compile(text, str(path), "exec"), module.__dict__)  # noqa: S102  made by codegen
     return module.__dict__
 
 
 def run_file(path: Path) -> dict[str, Any]:
-    """Run a file of Python and give what it defines; its folder is where it imports from first, while it runs."""
+    """Run a Python file and return its globals; imports are searched in its folder first, while it runs."""
     spec = spec_from_file_location(f"noyau_file_{path.stem}", path.absolute())
     if spec is None or spec.loader is None:
         raise InputError(f"{path} is no file of Python; give PATH.py::OP")
@@ -110,7 +110,7 @@ def run_file(path: Path) -> dict[str, Any]:
     except NoyauError:
         raise
     except SystemExit as end:
-        if end.code in (None, 0):  # it has said why, as pages do whose package is not installed
+        if end.code in (None, 0):  # it printed why, as pages do without their package
             raise InputError(f"{path} ends itself before all of it has run") from end
         raise InputError(f"{path} fails with SystemExit: {end}") from end
     except Exception as fault:

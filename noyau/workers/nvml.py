@@ -1,5 +1,5 @@
-"""The conditions of a GPU while something is timed on it: its clocks, its temperature and what holds it back, as the
-driver's own library (NVML) reads them, where nvidia-ml-py is installed; nothing is ever changed."""
+"""The conditions of a GPU while it is timed: its clocks, its temperature and its throttle reasons, as the driver's own
+library (NVML) reports them, if nvidia-ml-py is installed; nothing is ever changed."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 _DRIVER = Path("/proc/driver/nvidia/version")
-_SM, _MEMORY, _TEMPERATURE = 1, 2, 0  # of nvmlClockType_t and nvmlTemperatureSensors_t
+_SM, _MEMORY, _TEMPERATURE = 1, 2, 0  # constants of nvmlClockType_t and nvmlTemperatureSensors_t
 _STEADY = 0.10
-# nvmlClocksEventReasons: what holds the clocks below what they could be, besides idleness (1) and settings (2).
+# nvmlClocksEventReasons: why the clocks are below their maximum, besides idleness (1) and settings (2).
 _REASONS = {
     0x04: "power limit",
     0x08: "hardware slowdown",
@@ -27,8 +27,8 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class GpuConditions:
-    """A moment. `spin_mhz`: the clock of the processors, from how long a fixed number of cycles took; the rest as the
-    driver tells it, None where it does not. `held_back`: by what, in words, or nothing."""
+    """The conditions at one moment. `spin_mhz`: the clock of the processors, from the time of a fixed number of cycles;
+    the rest as the driver reports it, None if it does not. `held_back`: the throttle reasons as text, or empty."""
 
     spin_mhz: float | None = None
     sm_mhz: int | None = None
@@ -39,7 +39,7 @@ class GpuConditions:
 
 
 def gpu_conditions(uuid: str, spin_mhz: float | None = None, library: Any = None) -> GpuConditions:
-    """The conditions of the GPU of this UUID now; takes less than a millisecond once the library is loaded."""
+    """The current conditions of the GPU of this UUID; takes less than a millisecond once the library is loaded."""
     nvml = library or _nvml()
     handle = None if nvml is None else _value(nvml, nvml.nvmlDeviceGetHandleByUUID, uuid.encode("ascii", "replace"))
     if handle is None:
@@ -53,12 +53,12 @@ def gpu_conditions(uuid: str, spin_mhz: float | None = None, library: Any = None
 
 
 def in_words(reasons: int) -> str:
-    """The bits of NVML's reasons in words, besides idleness and settings."""
+    """The bits of NVML's reasons as text, without idleness and settings."""
     return ", ".join(word for bit, word in _REASONS.items() if reasons & bit)
 
 
 def unsteady_gpu(before: GpuConditions, after: GpuConditions) -> str:
-    """The changes between two moments that make times doubtful, or nothing."""
+    """The changes between two moments that make times doubtful, or an empty text."""
     doubts = []
     change = after.spin_mhz / before.spin_mhz if before.spin_mhz and after.spin_mhz else 1.0
     if not 1 / (1 + _STEADY) <= change <= 1 + _STEADY:
@@ -69,7 +69,7 @@ def unsteady_gpu(before: GpuConditions, after: GpuConditions) -> str:
 
 
 def driver_version(path: Path = _DRIVER) -> str:
-    """The version of NVIDIA's driver that is loaded, or nothing."""
+    """The version of NVIDIA's loaded driver, or an empty text."""
     try:
         words = path.read_text("ascii", "replace").split()
     except OSError:
@@ -78,14 +78,14 @@ def driver_version(path: Path = _DRIVER) -> str:
 
 
 def has_driver() -> bool:
-    """Whether NVIDIA's driver is there and shows a device, so that it is worth to ask torch for one."""
+    """Whether NVIDIA's driver is present and shows a device, so that importing torch for a device can pay."""
     is_hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "0").strip().split(",")[0] in ("", "-1")
     return not is_hidden and (bool(driver_version()) or Path("/dev/nvidiactl").exists())
 
 
 @cache
 def _nvml() -> Any:
-    """NVML's module, or None where it or the driver's library is not there."""
+    """NVML's module, or None if it or the driver's library is missing."""
     try:
         nvml = import_module("pynvml")
     except ImportError:
@@ -98,7 +98,7 @@ def _nvml() -> Any:
 
 
 def _value(nvml: Any, read: Callable[..., Any], *arguments: object) -> Any:
-    """The value that a function of NVML reads, or None where this GPU or driver has none."""
+    """The value that a function of NVML reads, or None if this GPU or driver has none."""
     try:
         return read(*arguments)
     except nvml.NVMLError:

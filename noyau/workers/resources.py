@@ -1,9 +1,7 @@
 """The share of the machine that this process may use: processors by affinity and control groups, memory by these.
 
 Control groups of both versions (docs.kernel.org, admin-guide/cgroup-v2 and cgroup-v1) are followed from the process's
-own up to the root, for a limit of any of them holds.
-
-What a process holds in memory: now, and at the most; and what it need not hold."""
+own up to the root, for a limit of any of them holds. And the memory of a process: current, peak, and freed."""
 
 from __future__ import annotations
 
@@ -17,20 +15,20 @@ from pathlib import Path, PurePosixPath
 
 _ROOT = Path("/")
 _GROUPS = "sys/fs/cgroup"
-_UNKNOWN_BYTES = 1 << 30  # of memory, where the system does not say
+_UNKNOWN_BYTES = 1 << 30  # of memory, if the system does not report it
 
 
 def processors(root: Path = _ROOT) -> int:
-    """The number of threads that can run at once."""
+    """The number of threads that can run in parallel."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, round(min([count, *_quotas(root)])))
 
 
-_processors = cache(processors)  # which reads a dozen files: a run of a kernel may be shorter
+_processors = cache(processors)  # it reads a dozen files: a run of a kernel may be shorter
 
 
 def wait_factor() -> float:
-    """The clock beside the processor: so many times as long work takes where others compute, by the last minute."""
+    """The ratio of clock time to processor time of long work beside other load, by the last minute."""
     return max(1.0, os.getloadavg()[0] / _processors()) if hasattr(os, "getloadavg") else 1.0
 
 
@@ -45,7 +43,7 @@ def memory_bytes(root: Path = _ROOT) -> int:
 
 
 def _quotas(root: Path) -> Iterator[float]:
-    """Processors' time over the time that passes, by each limit that there is."""
+    """Processor time per elapsed time, by each limit."""
     for quota, period in (numbers for numbers in _numbers(root, "", "cpu.max") if len(numbers) == 2):
         yield quota / max(period, 1)
     old = zip(_numbers(root, "cpu", "cpu.cfs_quota_us"), _numbers(root, "cpu", "cpu.cfs_period_us"), strict=False)
@@ -55,7 +53,7 @@ def _quotas(root: Path) -> Iterator[float]:
 
 
 def _numbers(root: Path, controller: str, file: str) -> Iterator[list[int]]:
-    """The numbers in a file of this name, for each group that has it; where a limit is spelt "max" there is none."""
+    """The numbers in a file of this name, for each group that has it; the text "max" is no limit."""
     for folder in _folders(root, controller):
         with contextlib.suppress(OSError, ValueError):
             if numbers := [int(word) for word in (folder / file).read_text(encoding="ascii").split()]:
@@ -63,7 +61,7 @@ def _numbers(root: Path, controller: str, file: str) -> Iterator[list[int]]:
 
 
 def _folders(root: Path, controller: str) -> Iterator[Path]:
-    """The folders of the process's group and of all above it. `controller`: of the first version, or nothing."""
+    """The folders of the process's group and of all above it. `controller`: of the first version, or empty."""
     top = root / _GROUPS / controller
     for line in _lines(root / "proc/self/cgroup"):
         _, names, path = (*line.split(":", 2), "", "")[:3]
@@ -71,7 +69,7 @@ def _folders(root: Path, controller: str) -> Iterator[Path]:
             own = top / path.strip("/")
             yield from (folder for folder in (own, *own.parents) if folder.is_relative_to(top))
             return
-    yield top  # a container may show its own group there, whatever the name
+    yield top  # a container may show its own group there, under any name
 
 
 def _lines(path: Path) -> list[str]:
@@ -85,14 +83,14 @@ _STATUS, _FORGET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def resident_bytes(path: Path = _STATUS) -> int | None:
-    """The memory that this process has now, where Linux says so."""
+    """The current memory of this process, if Linux reports it."""
     return _status(path, "VmRSS:")
 
 
 def peak_bytes(path: Path = _STATUS) -> int | None:
-    """The most memory that this process has had at a time, where the system says so; on Linux since `forget_peak`.
+    """The peak memory of this process, if the system reports it; on Linux since `forget_peak`.
 
-    There `getrusage` would not do: what the parent had when it started this process is in its peak."""
+    `getrusage` would not do there: the peak includes the parent's memory when it started this process."""
     high_water = _status(path, "VmHWM:")
     if high_water is not None or sys.platform == "win32":
         return high_water
@@ -102,19 +100,19 @@ def peak_bytes(path: Path = _STATUS) -> int | None:
 
 
 def forget_peak(path: Path = _FORGET) -> None:
-    """Let the peak begin anew; where the system does not allow that, it goes on."""
+    """Reset the peak, if the system permits that."""
     with contextlib.suppress(OSError):
         path.write_text("5", "ascii")
 
 
 def give_back() -> None:
-    """Give the system what malloc holds of memory that is free, where the C library has a word for that: glibc does."""
+    """Return freed memory of malloc to the system, if the C library can: glibc can."""
     with contextlib.suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def pin(cores: Sequence[int]) -> None:
-    """Run on these cores alone, where the system can do that."""
+    """Run on these cores only, if the system can do that."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cores)
 

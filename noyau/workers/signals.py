@@ -1,4 +1,4 @@
-"""The signals that end a process: as exceptions, and for a moment not at all; a time limit for Python in a thread."""
+"""The signals that end a process: raised as exceptions, or deferred; and a time limit for Python code in a thread."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGINT"
 
 
 class Termination(BaseException):
-    """The process was asked to end, by this signal. No Exception, so that nothing takes it for a fault."""
+    """The process received this signal to end. No Exception, so that nothing takes it for a fault."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -26,9 +26,8 @@ class Termination(BaseException):
 
 @contextlib.contextmanager
 def raise_on_signals() -> Iterator[None]:
-    """Within, SIGTERM and SIGHUP raise Termination, as Ctrl-C raises KeyboardInterrupt: what was begun is taken back.
-
-    A signal that is ignored or handled already stays so; outside of the main thread nothing changes."""
+    """Let SIGTERM and SIGHUP raise Termination within the block, as Ctrl-C raises KeyboardInterrupt, so that unfinished
+    work is undone. A signal that is ignored or handled already stays so; outside of the main thread nothing changes."""
     plain = [number for number in _ENDING if signal.getsignal(number) is signal.SIG_DFL] if _in_charge() else []
     try:
         for number in plain:
@@ -41,7 +40,7 @@ def raise_on_signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def defer_signals() -> Iterator[None]:
-    """Within, the signals that raise exceptions wait until its end: for what must not be left half done."""
+    """Defer the signals that raise exceptions to the end of the block, which must not be left half done."""
     arrived: list[int] = []
     handlers = {number: signal.getsignal(number) for number in _ENDING} if _in_charge() else {}
     before = {number: handler for number, handler in handlers.items() if callable(handler)}
@@ -57,9 +56,9 @@ def defer_signals() -> Iterator[None]:
 
 
 def wait_or_end(process: subprocess.Popen[bytes], time_s: float, number: int = signal.SIGTERM) -> str:
-    """Wait for a process, and end it where its time is over, or where a signal ends this one: the reason, in words.
+    """Wait for a process, and end it after its time, or if a signal ends this one: return the reason as text.
 
-    It is asked by signal `number`, and has GRACE_S to write what it has found."""
+    It first receives signal `number`, and has GRACE_S to write its results."""
     try:
         process.wait(time_s)
         return ""
@@ -75,7 +74,7 @@ def wait_or_end(process: subprocess.Popen[bytes], time_s: float, number: int = s
 
 
 def _in_charge() -> bool:
-    """Python's handlers are set, and run, in the main thread alone."""
+    """Whether this is the main thread, in which alone Python's handlers are set and run."""
     return threading.current_thread() is threading.main_thread()
 
 
@@ -84,12 +83,13 @@ def _raise(number: int, _: FrameType | None) -> None:
 
 
 class TimeIsUp(BaseException):
-    """A limit of time has passed. No Exception, so that a kernel that catches everything does not catch it."""
+    """A time limit has passed. No Exception, so that a kernel that catches every Exception does not catch it."""
 
 
 @contextlib.contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """Raise TimeIsUp within, after so many seconds on the clock, never for inf; a call of C code ends first."""
+    """Raise TimeIsUp within the block after so many seconds on the clock, never for inf; a running call of C code ends
+    first."""
     if seconds == inf:
         yield
         return
@@ -100,7 +100,7 @@ def time_limit(seconds: float) -> Iterator[None]:
     try:
         yield
     finally:
-        # What the timer asked for a moment ago is raised while it is joined. It cannot be taken back: after
+        # An exception that the timer requested a moment ago is raised while it is joined. It cannot be revoked: after
         # PyThreadState_SetAsyncExc(thread, NULL) CPython 3.11 looks for an exception for ever.
         with contextlib.suppress(TimeIsUp):
             timer.cancel()

@@ -1,4 +1,4 @@
-"""Detection of tampering by a timed callable, from what it leaves behind: never from how long it took."""
+"""Detection of tampering by a timed callable, from its side effects: never from its time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Arrays = Sequence[np.ndarray]
 
 POISON = 0xA5
 
-# As they are when noyau is imported: what a callable puts in their place later is found, and not used.
+# Bound when noyau is imported: later replacements by a callable are detected, and not used.
 seconds = time.perf_counter
 _monotonic = time.monotonic
 _NAMES = ("perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "time", "time_ns")
@@ -26,7 +26,7 @@ _LEAST_S = 0.05
 
 @dataclass(slots=True)
 class Snapshot:
-    """A timed call, chosen before it ran: its arrays, copies of inputs from before and of outputs as it returned."""
+    """A timed call, chosen before it ran: its arrays, copies of inputs from before it and of outputs at its return."""
 
     inputs: Arrays
     live_inputs: Arrays
@@ -35,27 +35,27 @@ class Snapshot:
     fault: str = field(default="")
 
     def keep(self, result: object, into: Arrays) -> None:
-        """Take in what the call returned, or wrote `into` memory that it was given."""
+        """Copy the call's result, or the memory `into` that it wrote to."""
         live, self.fault = (list(into), "") if into else result_arrays(result)
         self.live_outputs, self.outputs = live, [array.copy() for array in live]
 
     def settle(self) -> None:
-        """Look again, once the calls that followed have run, then let go of the memory."""
+        """Check again, once the following calls have run, then release the memory."""
         self.fault = self.fault or side_effect(self)
         self.live_inputs = self.live_outputs = ()
 
 
 def result_arrays(result: object) -> tuple[list[np.ndarray], str]:
-    """The arrays that a call returned, or what it returned instead."""
+    """The arrays that a call returned, or the fault of any other result."""
     parts: list[Any] = list(result) if isinstance(result, tuple | list) else [result]
-    others = [type(part) for part in parts if type(part) is not np.ndarray]  # a subclass may work when it is looked at
+    others = [type(part) for part in parts if type(part) is not np.ndarray]  # a subclass may compute lazily
     if others:
         return [], f"it returned {others[0].__name__}, not an array: what is left to do later is not timed"
     return parts, ""
 
 
 def side_effect(snapshot: Snapshot) -> str:
-    """The misuse of memory by a call, or nothing."""
+    """The misuse of memory by a call, or an empty text."""
     for number, (now, before) in enumerate(zip(snapshot.live_inputs, snapshot.inputs, strict=True)):
         if not same_bits(now, before):
             return f"it changed its input {number}; it must work on a copy, inside the time that is measured"
@@ -68,27 +68,27 @@ def side_effect(snapshot: Snapshot) -> str:
 
 
 def same_bits(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether two arrays of one shape hold the same bits; nothing is copied where both are packed."""
+    """Whether two arrays of one shape hold the same bits; packed arrays are not copied."""
     if one.flags.c_contiguous and other.flags.c_contiguous:
         return np.array_equal(one.reshape(-1).view(np.uint8), other.reshape(-1).view(np.uint8))
     return one.tobytes() == other.tobytes()
 
 
 def poison(arrays: Arrays) -> None:
-    """Make the memory no call's: each cell has to be written again."""
+    """Overwrite memory, so that earlier results are gone and each cell has to be written again."""
     for array in arrays:
         array.reshape(-1).view(np.uint8)[:] = POISON
 
 
 class Watch:
-    """Watches the clock itself, from when it is made until `refuse`."""
+    """A watchdog of the clock itself, from its creation until `refuse`."""
 
     def __init__(self) -> None:
         self.start_s, self.other_s = seconds(), _monotonic()
         self.slack_s = seconds() - self.start_s  # another process may have run between the two readings
 
     def refuse(self, name: str) -> None:
-        """CheckError where a clock of Python was replaced, or where it lags behind another one."""
+        """CheckError if a clock of Python was replaced, or deviates from another clock."""
         replaced = [clock_name for clock_name, clock in _CLOCKS.items() if getattr(time, clock_name) is not clock]
         if replaced:
             raise CheckError(f"{name} is not timed: time.{replaced[0]} was replaced while it ran")

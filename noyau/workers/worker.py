@@ -1,7 +1,7 @@
-"""Worker processes: what crashes or hangs in one is one clear error here, and nothing else is lost.
+"""Worker processes: a crash or hang in one is one clear error here, and nothing else is lost.
 
-A worker runs functions by request, one after the other. While one worker runs, the others sleep. A forked one is a copy
-of this process: what was defined here is there too, without a file to load it from."""
+A worker runs functions by request, one after the other. While one worker runs, the others sleep. A forked worker is a
+copy of this process: it has all definitions of this one, without a file to load them from."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ Process: TypeAlias = "subprocess.Popen[bytes] | ForkedProcess"
 class Worker(contextlib.AbstractContextManager["Worker"]):
     """A spawned process that starts with its first request, and again after it has ended. Use it in a `with`.
 
-    `patience_s`: the longest that a reply may take; `environment`: variables beside those of this process."""
+    `patience_s`: the longest time for a reply; `environment`: additional variables."""
 
     def __init__(self, name: str, patience_s: float = 60.0, environment: Mapping[str, str] | None = None) -> None:
         self.name, self.patience_s, self.environment = name, patience_s, environment
-        self.is_counted = True  # among what this process spends
+        self.is_counted = True  # in the time that this process spends
         self._process: Process | None = None
         self._channel: Channel
         self._output: IO[bytes]
@@ -62,27 +62,27 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
         return self._process is not None
 
     def ask(self, handler: Callable[P, R], *arguments: P.args, **options: P.kwargs) -> R:
-        """Run a function of a module there and return its result.
+        """Run a function of a module in the worker and return its result.
 
-        What noyau refuses there is raised here; CheckError where the process crashes, does not reply in time, or the
+        Errors of noyau in the worker are raised here; CheckError if the process crashes, does not reply in time, or the
         function fails in another way. A process that crashed or hung is ended, and the next request starts another."""
         self.begin(Request(handler, arguments, options))
         result: R = self.reply()
         return result
 
     def open(self, factory: Callable[P, object], *arguments: P.args, **options: P.kwargs) -> None:
-        """Keep the result of a function there as the state of the worker, in place of the one before."""
+        """Keep the result of a function in the worker as its state, in place of the previous one."""
         self.begin(Request(factory, arguments, options, StateUse.OPENS))
         self.reply()
 
     def call(self, handler: Callable[Concatenate[Any, P], R], *arguments: P.args, **options: P.kwargs) -> R:
-        """Run a function on the state there and return its result; errors as of `ask`."""
+        """Run a function on the worker's state and return its result; errors as of `ask`."""
         self.begin(Request(handler, arguments, options, StateUse.USES))
         result: R = self.reply()
         return result
 
     def begin(self, request: Request) -> None:
-        """Send a request, and do not wait for the reply."""
+        """Send a request without waiting for the reply."""
         content = pickle.dumps(request)
         self.start()
         with self._faults():
@@ -102,7 +102,7 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
         return reply.result
 
     def start(self) -> None:
-        """Start the process, if there is none, and do not wait for it."""
+        """Start the process, if there is none, without waiting for it."""
         if self._process is None:
             self._output = tempfile.TemporaryFile()  # noqa: SIM115  it lives as long as the process
             self._process, self._channel = self._launch()
@@ -123,7 +123,7 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
 
     @property
     def spent_s(self) -> float:
-        """The processor time of its process, where it runs and is of this one; 0 where no clock of it is had."""
+        """The processor time of its process, if it runs and is a child of this process; 0 if that is unknown."""
         if self._process is None or self._owner != os.getpid():
             return 0.0
         with contextlib.suppress(OSError):  # it has just ended, or the system has no such clock
@@ -135,7 +135,7 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
 
     @contextlib.contextmanager
     def _faults(self) -> Iterator[None]:
-        """Turn what goes wrong between the two processes into one clear error, after which there is no process."""
+        """Turn failures between the two processes into one clear error, after which there is no process."""
         try:
             yield
         except TimeoutError:
@@ -148,7 +148,7 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
             raise
 
     def _last_words(self) -> str:
-        """End the process; return how it ended, and the last line that it wrote."""
+        """End the process; return how it ended, and the last line of its output."""
         process = self._process
         assert process is not None
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -164,14 +164,14 @@ class Worker(contextlib.AbstractContextManager["Worker"]):
 
 
 def spent_s() -> float:
-    """The processor time of this process, of those that it started and that have ended, and of its workers."""
+    """The processor time of this process, of its ended children, and of its workers."""
     return math.fsum([*os.times()[:4], *(each.spent_s for each in _RUNNING if each.is_counted)])
 
 
 def spawn(
     program: str, output: IO[bytes] | int, environment: Mapping[str, str] | None = None
 ) -> tuple[subprocess.Popen[bytes], Channel]:
-    """Start Python with a program that finds the other end of a channel as `channel`, and prints into `output`."""
+    """Start Python with a program that has the other end of a channel as `channel`, and prints into `output`."""
     here, there = pair()
     with contextlib.closing(there):
         try:
@@ -182,7 +182,7 @@ def spawn(
                 stderr=output,
                 env={**os.environ, **environment} if environment else None,
                 pass_fds=[there.fileno()],
-                start_new_session=True,  # Ctrl-C is for the parent, who then ends it
+                start_new_session=True,  # Ctrl-C goes to the parent, which then ends it
             )
         except BaseException:
             here.close()
@@ -191,7 +191,7 @@ def spawn(
 
 
 def ask_at_once(workers: Sequence[Worker], requests: Sequence[Request]) -> None:
-    """Send a request to each worker, so that all work at the same time. Raise the first error once all have replied."""
+    """Send a request to each worker, so that all work in parallel. Raise the first error once all have replied."""
     for worker, request in zip(workers, requests, strict=True):
         worker.begin(request)
     faults = []
@@ -205,11 +205,11 @@ def ask_at_once(workers: Sequence[Worker], requests: Sequence[Request]) -> None:
 
 
 def pin(workers: Sequence[Worker], threads: int) -> None:
-    """Let all of them take turns on one core where they have one thread each, else on all cores.
+    """Let all of them take turns on one core if they have one thread each, else on all cores.
 
-    Two cores of one machine differ, in a virtual one by a third for seconds: sides on two are judged by their cores."""
+    Two cores of one machine differ, in a virtual one by a third for seconds: sides on two would be judged by cores."""
     for worker in workers:
-        worker.start()  # all at once: it takes them a moment
+        worker.start()  # in parallel, for it takes a moment
     usable = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
     for worker in workers:
         worker.ask(resources.pin, usable[-1:] if threads == 1 else usable)
@@ -234,17 +234,17 @@ def _error(reply: Reply, message: str) -> NoyauError:
 
 
 class ForkedWorker(Worker):
-    """A Worker that is forked from this process with its first request, and anew after it has ended.
+    """A Worker that is forked from this process with its first request, and again after it has ended.
 
-    `state`: an object of this process that is the worker's state from the start, and need not pickle; `grace_s`: how
-    long it may take to end by SIGTERM before it is killed."""
+    `state`: an object of this process that is the worker's state from the start, and need not pickle; `grace_s`: the
+    time that it has to end by SIGTERM before it is killed."""
 
     def __init__(self, name: str, patience_s: float = 60.0, state: Any = None, grace_s: float = 0.0) -> None:
         super().__init__(name, patience_s)
         self.state, self.grace_s = state, grace_s
 
     def end(self) -> None:
-        """End the process: by SIGTERM where it may take a while to end, then at once."""
+        """End the process: by SIGTERM first if it has time to end, then by SIGKILL."""
         if self.grace_s and self._process is not None and self._process.poll() is None:
             os.kill(self._process.pid, signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -260,9 +260,9 @@ class ForkedWorker(Worker):
     def _launch(self) -> tuple[Process, Channel]:
         here, there = pair()
         for stream in (sys.stdout, sys.stderr):
-            stream.flush()  # else what they hold may be printed twice
+            stream.flush()  # else buffered text may be printed twice
         with contextlib.closing(there), warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of threads that the copy does not have
+            warnings.simplefilter("ignore", DeprecationWarning)  # about threads, which are not copied
             try:
                 pid = os.fork()
             except BaseException:
@@ -274,7 +274,7 @@ class ForkedWorker(Worker):
 
 
 class ForkedProcess:
-    """A forked process, with what a Worker needs of a Popen. Several threads may use it."""
+    """A forked process, with the methods of Popen that a Worker needs. Several threads may use it."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -287,7 +287,7 @@ class ForkedProcess:
             if self.status is None:
                 try:
                     ended, status = os.waitpid(self.pid, os.WNOHANG)
-                except ChildProcessError:  # where SIGCHLD is ignored, nobody is waited for
+                except ChildProcessError:  # if SIGCHLD is ignored, there is no status to wait for
                     ended, status = self.pid, 0
                 self.status = os.waitstatus_to_exitcode(status) if ended else None
             return self.status
@@ -302,14 +302,14 @@ class ForkedProcess:
         return status
 
     def kill(self) -> None:
-        """End it, at once."""
-        with self.lock:  # once it was waited for, its number may be another process's
+        """Kill it."""
+        with self.lock:  # after a wait, another process may have its number
             if self.poll() is None:
                 os.kill(self.pid, signal.SIGKILL)
 
 
 def _serve(parent: Channel, end: socket.socket, output: IO[bytes], state: Any) -> NoReturn:
-    """Be the copy: reply to requests until there are no more; print into `output`; run nothing of the parent's."""
+    """Run the copy: reply to requests until there are no more; print into `output`; run no code of the parent's."""
     status = 1
     try:
         os.setsid()  # Ctrl-C is for the parent, who then ends it

@@ -1,10 +1,10 @@
 """Reverse mode: gradients of values from the outputs back, as a graph cut into forward and backward.
 
-The forward graph saves values for the backward one: fewest bytes, little recomputation. Inputs and outputs are there
-anyway, so that they are nearly free. Maps, views and lookups are computed again from what is saved, but for chains of
-maps of more than 100 flops a cell; reductions, running results, merges, matrix products and what noyau does not look
-into are not. Between these it is a minimum cut, weighed in bytes: of what the backward graph reads, the cheapest values
-that all of it can be computed from. Of cuts that weigh the same it is the last, from which least is computed again."""
+The forward graph saves values for the backward one: fewest bytes, little recomputation. Inputs and outputs exist
+anyway, so that they are nearly free. Maps, views and lookups are computed again from saved values, but for chains of
+maps of more than 100 flops a cell; reductions, running results, merges, matrix products and opaque operators are not.
+Between these it is a minimum cut, weighed in bytes: the cheapest values from which all reads of the backward graph can
+be computed. Of cuts of equal weight it is the last one, which needs the least recomputation."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SOURCE, SINK = "<source", "<sink"  # no value's names: those of vertices end in 
 
 
 class Network:
-    """Vertices and how much may flow between them: Edmonds and Karp, 1972."""
+    """A flow network with capacities: Edmonds and Karp, 1972."""
 
     def __init__(self) -> None:
         self.room: dict[str, dict[str, float]] = {}
@@ -46,7 +46,7 @@ class Network:
         self.room[start][end] += room
 
     def before_the_last_cut(self) -> set[str]:
-        """The vertices on the source's side of the cheapest cut, of several the one that is nearest to the sink."""
+        """The vertices on the source's side of the minimum cut; of several cuts, the one nearest to the sink."""
         while (path := self.path()) is not None:
             flow = min(self.room[a][b] for a, b in path)
             for a, b in path:
@@ -62,7 +62,7 @@ class Network:
         return self.room.keys() - behind
 
     def path(self) -> list[tuple[str, str]] | None:
-        """A shortest way on which something may flow."""
+        """A shortest augmenting path, or None."""
         parents: dict[str, str] = {SOURCE: SOURCE}
         waiting = deque([SOURCE])
         while waiting:
@@ -80,14 +80,15 @@ class Network:
         return way
 
 
-READ = 1 / 16  # what reading an input or an output costs, beside writing, holding and reading another value
-EXPENSIVE = 100  # flops a cell, about what a core does while it writes and reads a float32
+READ = 1 / 16  # cost of reading an input or an output, relative to writing, holding and reading another value
+EXPENSIVE = 100  # flops a cell, about as many as a core does while it writes and reads a float32
 
 
 def split(graph: dag.Graph, gradient: dag.Graph) -> tuple[dag.Graph, tuple[str, ...], dag.Graph]:
-    """The graph that saves, the values that are read again, and the graph from these to the gradients.
+    """Split into the graph that saves, the values that it saves, and the graph from these to the gradients.
 
-    `gradient` computes gradients from the inputs of `graph`, and values in it that bear names of `graph` are those."""
+    `gradient` computes gradients from the inputs of `graph`; a value with a name of `graph` is that value of
+    `graph`."""
     gradients = {node.output for node in gradient.inputs} - {node.output for node in graph.inputs}
     back = dag.downstream(gradient, gradients)
     read = [name for node in gradient.nodes if node.output in back for name in node.inputs if name not in back]
@@ -121,7 +122,7 @@ def _cut(graph: dag.Graph, gradient: dag.Graph, read: Iterable[str]) -> set[str]
 
 
 def _price(graph: dag.Graph, node: dag.Node) -> float:
-    """Give the bytes that saving a value takes; only a value of the graph can be saved."""
+    """The cost of saving a value in bytes; infinite for values that are not of the graph."""
     size = max(cells(node), 1.0) * node.dtype.bytes
     if isinstance(node.kind, dag.Input) or node.output in graph.outputs:
         return size * READ
@@ -130,7 +131,7 @@ def _price(graph: dag.Graph, node: dag.Node) -> float:
 
 
 def _expensive(graph: dag.Graph, gradient: dag.Graph) -> set[str]:
-    """The values of a graph that are not computed again for its gradient."""
+    """The values of a graph that are not recomputed for its gradient."""
     expensive_values, flops = set[str](), dict[str, float]()
     for node in gradient.nodes:
         own = OPERATORS[node.kind.function].flops if isinstance(node.kind, dag.Map) else 0
@@ -143,7 +144,7 @@ def _expensive(graph: dag.Graph, gradient: dag.Graph) -> set[str]:
 
 
 def _from(graph: dag.Graph, gradient: dag.Graph, saved: Collection[str], gradients: Collection[str]) -> dag.Graph:
-    """The graph from the values that are kept, in the order in which `graph` makes them, and from those given."""
+    """The graph from the saved values, in the order in which `graph` computes them, and from the given gradients."""
     needed, nodes = set(gradient.outputs), list[dag.Node]()
     for node in reversed(gradient.nodes):
         if node.output in needed and node.output not in saved and node.output not in gradients:
@@ -157,7 +158,7 @@ def _from(graph: dag.Graph, gradient: dag.Graph, saved: Collection[str], gradien
 
 
 def with_sizes(backward: dag.Graph, graph: dag.Graph) -> dag.Graph:
-    """The graph with those inputs of `graph`, small ones first, whose shapes tell sizes that no other one does."""
+    """The graph with those inputs of `graph`, small ones first, whose shapes bind sizes that no other input binds."""
     names = {name for node in backward.nodes for dim in dag.dims_of(node) for name in dim.names if name[:1] != "#"}
     for node in sorted(graph.inputs, key=cells):
         bound = bound_sizes(backward.inputs)
@@ -169,7 +170,7 @@ def with_sizes(backward: dag.Graph, graph: dag.Graph) -> dag.Graph:
 def operand_gradient(
     builder: GradientBuilder, node: Node, operands: Sequence[Node], above: Node, position: int, *, masked: bool
 ) -> Node | None:
-    """The gradient of the operand at a position, or None where it is 0. `masked`: it is 0 where the node's own is."""
+    """The gradient of the operand at a position, or None where it is 0. `masked`: it is 0 where the node's is 0."""
     operand = operands[position]
     match node.kind:
         case dag.Map(function):
@@ -205,8 +206,8 @@ def operand_gradient(
 def contract_back(
     builder: GradientBuilder, node: Node, equation: str, operands: Sequence[Node], gradient: Node, position: int
 ) -> Node:
-    """The gradient of the operand at a position: another einsum, so that no operand is transposed. Letters that the
-    operand alone has were summed, so that their gradient is read again along them."""
+    """The gradient of the operand at a position: another einsum, so that no operand is transposed. Along letters of
+    this operand alone, which were summed, the gradient is broadcast."""
     terms, result = equation.replace(" ", "").split("->")
     letters, this, other = terms.split(","), operands[position], operands[1 - position]
     own, others = letters[position], letters[1 - position]
@@ -227,8 +228,8 @@ def contract_back(
 class Gradient:
     """Gradient that one reader of a value gives back to it.
 
-    `masked`: where it is 0, the value was not chosen, so that 0 is all that it hands on, also through a derivative that
-    is infinite or NaN there. `doubt`: it went through such derivatives, and is 0 wherever this value is."""
+    `masked`: a 0 means that the value was not chosen, so that 0 is all that it passes on, even through a derivative
+    that is infinite or NaN there. `doubt`: it went through such derivatives, and is 0 wherever the value `doubt` is."""
 
     value: Node
     masked: bool = False
@@ -241,7 +242,7 @@ def gradient_name(output: str) -> str:
 
 
 class Adjoints:
-    """One derivation: the nodes so far, and for each value what its readers have given back."""
+    """One derivation: the nodes so far, and for each value the gradients that its readers gave back."""
 
     def __init__(self, graph: Graph, inputs: Sequence[str]) -> None:
         self.graph, self.wanted, self.builder = graph, inputs, GradientBuilder(graph)
@@ -271,7 +272,7 @@ class Adjoints:
         return node_in
 
     def total(self, node: Node) -> Gradient:
-        """The sum of what a value's readers gave back; half types are summed in float32."""
+        """The sum of the gradients that a value's readers gave back; half types are summed in float32."""
         parts = self.gradients[node.output]
         if len({part.doubt and part.doubt.output for part in parts}) > 1:
             parts = [self.without_doubt(part) for part in parts]
@@ -297,12 +298,12 @@ class Adjoints:
         return self.builder.add(Node(label, Map("identity"), (total.output,), node.dtype, node.shape)).output
 
     def back(self, node: Node, gradient: Gradient) -> None:
-        """Give a value's gradient back to what it was made of."""
+        """Give a value's gradient back to its operands."""
         function = node.kind.function if isinstance(node.kind, Map) else ""
         chooses = bool(function) and has(function, Fact.CHOOSES)
         if not function or chooses:
             gradient = self.without_doubt(gradient)
-        # Whether a 0 that is given back says that nobody chose what it was made of
+        # Whether a gradient of 0 means that no reader chose the operand
         keeps_mask = isinstance(node.kind, Map | View | Select | Reduce | Gather | Scatter)
         masked, doubt = keeps_mask and (gradient.masked or chooses), gradient.doubt
         if function and gradient.masked and not has(function, Fact.CHOOSES | Fact.LINEAR):
@@ -316,12 +317,12 @@ class Adjoints:
 
 
 def carriers(graph: Graph, starts: Sequence[str]) -> frozenset[str]:
-    """List the float values by which `starts` reach the outputs; integers, steps and invariant values carry nothing."""
+    """List the float values by which `starts` reach the outputs; integers, steps and invariant values carry none."""
     carriers, constant = set(starts), invariant_values(graph)
     for node in graph.nodes:
         flat = node.kind == Map("cast") and not node.dtype.is_float
         flat |= isinstance(node.kind, Map) and has(node.kind.function, Fact.STEPS)
-        moves = node.dtype.is_float or node.dtype is DType.OTHER  # an Opaque of several results is of none
+        moves = node.dtype.is_float or node.dtype is DType.OTHER  # an Opaque of several results has dtype OTHER
         if moves and not flat and node.output not in constant and any(name in carriers for name in node.inputs):
             carriers.add(node.output)
     return frozenset(carriers)
@@ -331,11 +332,10 @@ def carriers(graph: Graph, starts: Sequence[str]) -> frozenset[str]:
 class DerivedGradient:
     """Gradient of a graph by some of its inputs.
 
-    `forward`: the graph, whose outputs are followed by those of the values `saved` that are no inputs or outputs of it.
-    `backward`: from what it reads of inputs, outputs and saved values, under their names, and `grad_<output>` for each
-    float output, to the gradients of `wanted`, in order, of their dtypes and shapes. `saved`: what it reads besides the
-    gradients. `gradient`: the same gradients from the inputs and `grad_<output>` alone: this is what is derived again.
-    """
+    `forward`: the graph, with the `saved` values that are no inputs or outputs of it as further outputs. `backward`:
+    from the inputs, outputs and saved values that it reads, under their names, and `grad_<output>` for each float
+    output, to the gradients of `wanted`, in order, of their dtypes and shapes. `saved`: its inputs other than
+    gradients. `gradient`: the same gradients from the inputs and `grad_<output>` alone, for higher derivatives."""
 
     forward: Graph
     saved: tuple[str, ...]
@@ -367,7 +367,7 @@ def gradient_of(graph: Graph, inputs: Sequence[str]) -> Graph:
 
 
 def with_free_gradients(graph: Graph) -> Graph:
-    """The graph with outputs so called that the names of their gradients are free: another gradient may have them."""
+    """The graph with outputs renamed so that the names of their gradients are free: another gradient may use them."""
     occupied, names = set(graph.by_name), dict[str, str]()
     for name in graph.outputs:
         if gradient_name(name) in occupied and not isinstance(graph[name].kind, Input):
@@ -379,7 +379,7 @@ def with_free_gradients(graph: Graph) -> Graph:
 
 
 def without_copies(graph: Graph) -> Graph:
-    """The graph in which an output that is but a copy of another value takes that one's place: it need not be saved."""
+    """The graph without copies: an output that is a copy takes the place of its source, which need not be saved."""
     renamed: dict[str, str] = {}
     for node in graph.nodes:
         source = graph[node.inputs[0]] if node.kind == Map("identity") and node.output in graph.outputs else None

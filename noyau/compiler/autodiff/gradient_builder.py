@@ -1,4 +1,4 @@
-"""The builder of a gradient's graph: values that are one number everywhere are calculated at once.
+"""The builder of a gradient's graph: values that are one number everywhere are folded at once.
 
 The derivatives of scalar functions are the rules of `ir/operators.py`, emitted as nodes."""
 
@@ -17,9 +17,9 @@ from noyau.ir.operators import OPERATORS, Fact, Formula, dtype_of, has
 
 
 class GradientBuilder(GraphBuilder):
-    """A builder that goes on from the nodes of a graph. `stem` is the name that the next values are numbered under.
+    """A builder that continues the nodes of a graph. `stem` is the name under which the next values are numbered.
 
-    Nothing is broadcast: the operands of a function have one shape, as formulas over an `Algebra` give them."""
+    Nothing is broadcast: the operands of a function have one shape, as formulas over an `Algebra` produce them."""
 
     def __init__(self, graph: Graph) -> None:
         super().__init__(graph.nodes)
@@ -30,7 +30,7 @@ class GradientBuilder(GraphBuilder):
         return self.unused_name("number~" if isinstance(kind, Constant) else self.stem)  # ~ keeps it in a kernel's text
 
     def unused_name(self, stem: str) -> str:
-        """A name that no value has, and none will get again."""
+        """Reserve a name that no value has."""
         while True:
             count = self.counts[stem] = self.counts.get(stem, 0) + 1
             name = stem if count == 1 else f"{stem}_{count}"
@@ -61,7 +61,7 @@ class GradientBuilder(GraphBuilder):
         return self.full(result, dtype, operands[0].shape)
 
     def number_of(self, node: Node) -> float | None:
-        """The number that a value is in every cell, if it is one."""
+        """The number that fills a value, or None."""
         while isinstance(node.kind, View):
             node = self.by_name[node.inputs[0]]
         if not isinstance(node.kind, Constant) or node.kind.value.size != 1:
@@ -73,12 +73,12 @@ class GradientBuilder(GraphBuilder):
         return value if (index == indices(len(shape)) and value.shape == shape) else super().view(value, shape, index)
 
     def concat(self, pieces: Sequence[Node], axis: int) -> Node:
-        """Pieces side by side; those of extent 0 are left out, unless all are."""
+        """Pieces side by side, without those of extent 0 unless all are of extent 0."""
         filled = [piece for piece in pieces if piece.shape[axis] != Dim.of(0)] or list(pieces[:1])
         return filled[0] if len(filled) == 1 else super().concat(filled, axis)
 
     def pad(self, value: Node, axis: int, before: Dim, extent: Dim) -> Node:
-        """A value between zeros, `before` of them first, up to an extent of `extent` along an axis."""
+        """Pad a value with zeros along an axis to the extent `extent`, `before` of them in front."""
 
         def zeros(length: Dim) -> Node:
             return self.full(0.0, value.dtype, (*value.shape[:axis], length, *value.shape[axis + 1 :]))

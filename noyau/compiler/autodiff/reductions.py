@@ -1,9 +1,8 @@
 """Derivatives of reductions, of running results and of folds by a function of the user: the gradient of each cell.
 
-A reverse scan is one of flipped cells, an exclusive one is an inclusive one moved by a place: a monoid has one rule.
-
-With s_k the state of a fold before cell k, the cell's gradient is that of the result, times df/dx at (s_k, x_k), times
-df/ds of every later step: a running result of the fold, and a running product from behind."""
+A reverse scan is a scan of flipped cells, and an exclusive scan an inclusive one shifted by a cell: a monoid has one
+rule. With s_k the state of a fold before cell k, the cell's gradient is that of the result, times df/dx at (s_k, x_k),
+times df/ds of every later step: a running result of the fold, and a running product from behind."""
 
 from __future__ import annotations
 
@@ -20,8 +19,8 @@ from noyau.ir.monoids import MONOIDS, STEPS, step_value
 
 
 def scan_back(builder: GradientBuilder, node: Node, kind: Scan, operand: Node, gradient: Node) -> Node:
-    """The gradient of what a scan took in; that of a running max or min goes to the first of ties. UnsupportedError
-    where the monoid has no derivative."""
+    """The gradient of a scan's operand; that of a running max or min goes to the first of ties. UnsupportedError where
+    the monoid has no derivative."""
     exact, axis = operand.dtype.compute, kind.axis
     if kind.monoid == "sum":
         turned = builder.scan(replace(kind, reverse=not kind.reverse), builder.cast(gradient, exact))
@@ -33,14 +32,14 @@ def scan_back(builder: GradientBuilder, node: Node, kind: Scan, operand: Node, g
         wide, above = builder.flip(wide, axis), builder.flip(above, axis)
     if kind.exclusive:
         longer = builder.pad(above, axis, Dim.of(0), above.shape[axis] + 1)
-        above = builder.slice(longer, axis, 1, above.shape[axis])  # each cell the one behind it, and 0 the last
+        above = builder.slice(longer, axis, 1, above.shape[axis])  # each cell reads its successor, the last one 0
     below = _RULES[kind.monoid](builder, kind.monoid, wide, above, axis)
     return builder.flip(below, axis) if kind.reverse else below
 
 
 def _product(builder: GradientBuilder, monoid: str, operand: Node, gradient: Node, axis: int) -> Node:
-    """Before the first zero of a row, the sum of g * y from each cell on, by the cell. At that zero, the same sum
-    without the cell, as far as the next zero. Behind it nothing, for all products there are 0."""
+    """Before the first zero of a row: the sum of g * y from each cell on, divided by the cell. At that zero: the same
+    sum without the cell, as far as the next zero. Behind it 0, since all products there are 0."""
     call, like = builder.call, builder.like
     none, one = like(0.0, operand), like(1.0, operand)
     is_zero = call("equal", operand, none)
@@ -56,14 +55,14 @@ def _product(builder: GradientBuilder, monoid: str, operand: Node, gradient: Nod
 
 
 def _extreme(builder: GradientBuilder, monoid: str, operand: Node, gradient: Node, axis: int) -> Node:
-    """To the cell that was the largest, or the least, so far."""
+    """Give the gradient to the cell that was the largest, or the least, so far."""
     own = indices(len(operand.shape))
     index = tuple(Lookup(1, own) if at == axis else dim for at, dim in enumerate(own))
     return scatter_to_zeros(builder, index, operand.shape, gradient, builder.scan(Scan(f"arg{monoid}", axis), operand))
 
 
 def _logsumexp(builder: GradientBuilder, monoid: str, operand: Node, gradient: Node, axis: int) -> Node:
-    """exp(x) times the sum of g * exp(-y) from each cell on, by logarithms of what is above 0 and of what is below."""
+    """exp(x) times the sum of g * exp(-y) from each cell on, by logarithms of the positive and negative part of g."""
     call, none = builder.call, builder.like(0.0, gradient)
     result = builder.scan(Scan("logsumexp", axis), operand)
     parts = []
@@ -77,7 +76,7 @@ _RULES = {"prod": _product, "max": _extreme, "min": _extreme, "logsumexp": _logs
 
 
 def fold_back(builder: GradientBuilder, kind: Reduce, operand: Node, gradient: Node) -> Node:
-    """The gradient of what a fold took in, in the dtype it computes in. UnsupportedError where its step has none."""
+    """The gradient of a fold's operand, in the dtype it computes in. UnsupportedError where a step has none."""
     cells = builder.cast(operand, operand.dtype.compute)
     if len(kind.axes) == 1:
         return _along(builder, kind.monoid, cells, gradient, kind.axes[0])
@@ -127,7 +126,7 @@ def _slopes(builder: GradientBuilder, monoid: str, state: Node, cells: Node) -> 
     return slopes.get(first, none), slopes.get(second, none)
 
 
-# What each cell x is given back by a reduction, and by a running result, in words: y is the result, g its gradient.
+# The gradient of each cell x of a reduction, and of a running result, in words: y is the result, g its gradient.
 WORDS = {
     "sum": ("g", "the sum of g from x on"),
     "prod": ("g times the product of all others", "the sum, from x on, of g times the product so far without x"),
@@ -139,15 +138,15 @@ WORDS = {
 
 
 def reduce_back(builder: GradientBuilder, node: Node, kind: Reduce, operand: Node, gradient: Node) -> Node:
-    """The gradient of what a reduction took in. max and min share it evenly among ties; of a row with a NaN, which
-    equals nothing, it is NaN. UnsupportedError where the monoid has no derivative."""
+    """The gradient of a reduction's operand. max and min share it evenly among ties; of a row with a NaN, which equals
+    nothing, it is NaN. UnsupportedError where the monoid has no derivative."""
     exact = operand.dtype.compute
     wide, axes, above = builder.cast(operand, exact), kind.axes, builder.cast(gradient, exact)
     match kind.monoid:
         case "sum":
             return builder.expand_along(gradient, axes, operand.shape)
         case "max" | "min" | "max_apart" | "min_apart":
-            # What is read from memory wherever it is needed is the same to the bit
+            # A value read from memory has the same bits wherever it is needed
             is_stored = isinstance(through_views(builder.by_name, operand.output).kind, Input)
             result = builder.cast(node, exact) if is_stored else None
             return _share_among_ties(builder, kind.monoid.removesuffix("_apart"), wide, result, above, axes)
@@ -167,13 +166,13 @@ def reduce_back(builder: GradientBuilder, node: Node, kind: Reduce, operand: Nod
 def _share_among_ties(
     builder: GradientBuilder, monoid: str, operand: Node, result: Node | None, gradient: Node, axes: Sequence[int]
 ) -> Node:
-    """Evenly among the cells that equal the result.
+    """Share a gradient evenly among the cells that equal the result.
 
-    What is computed again may be rounded otherwise, in another kernel even otherwise than beside it, so that no cell
-    need equal the result. Then (`result` None) that is computed again too; and should still no cell equal it, the first
-    of the largest has it all, and not 0 / 0."""
+    A recomputed value may be rounded otherwise, in another kernel even otherwise than beside it, so that no cell need
+    equal the result. Then (`result` None) the result is recomputed too; and if still no cell equals it, the first of
+    the largest gets the whole gradient, not 0 / 0."""
     shape, none, one = operand.shape, builder.like(0.0, operand), builder.like(1.0, operand)
-    extreme = result or builder.reduce(f"{monoid}_apart", operand, axes)  # apart from the one that was saved
+    extreme = result or builder.reduce(f"{monoid}_apart", operand, axes)  # a node other than the saved one
     hits = builder.call("where", builder.call("equal", operand, builder.expand_along(extreme, axes, shape)), one, none)
     if result is None:
         count = builder.reduce("sum", hits, axes)
@@ -197,7 +196,7 @@ def _first(builder: GradientBuilder, monoid: str, operand: Node, axes: Sequence[
 
 
 def _product_of_others(builder: GradientBuilder, operand: Node, axes: Sequence[int]) -> Node:
-    """For each cell the product of those before and of those behind it, so that zeros need no care."""
+    """For each cell the product of all cells before and behind it, so that zeros need no special case."""
     axis, rest = axes[-1], axes[:-1]
     before, behind = (builder.scan(Scan("prod", axis, True, back), operand) for back in (False, True))
     others = builder.call("multiply", before, behind)
@@ -208,7 +207,7 @@ def _product_of_others(builder: GradientBuilder, operand: Node, axes: Sequence[i
 
 
 def _softmax(builder: GradientBuilder, operand: Node, result: Node, gradient: Node, axes: Sequence[int]) -> Node:
-    """exp(x - logsumexp(x)); 0 where each x is -inf."""
+    """The gradient times exp(x - logsumexp(x)); 0 where each x is -inf."""
     shape = operand.shape
     none = builder.call("equal", result, builder.like(-float("inf"), result))
     finite = builder.call("where", none, builder.like(0.0, result), result)
@@ -217,7 +216,7 @@ def _softmax(builder: GradientBuilder, operand: Node, result: Node, gradient: No
 
 
 def _from_the_mean(builder: GradientBuilder, operand: Node, gradient: Node, axes: Sequence[int]) -> Node:
-    """2 / n times the distance from the mean."""
+    """The gradient times 2 / n times the distance from the mean."""
     shape, total = operand.shape, builder.reduce("sum", operand, axes)
     count = builder.size(product(shape[axis] for axis in axes), total.dtype, total.shape)
     mean = builder.expand_along(builder.call("divide", total, count), axes, shape)

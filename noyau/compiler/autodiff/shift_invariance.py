@@ -1,9 +1,9 @@
-"""Values that a graph's results are computed with but do not depend on: by these the gradient is 0.
+"""Values that enter a graph's results without changing them: the gradient by these is 0.
 
-The maximum that softmax subtracts is such a value: were another number in its place, exp(x - m) would be scaled, its
-sum too, and the quotient would be the same. So no gradient need go through it. Of each value that is computed with one
-it is asked how it changes when each cell c of that one grows by d(c): not at all, by a multiple k d(c), or by a factor
-exp(k d(c)), where the index map tells which c. What changes otherwise ends the search."""
+The maximum that softmax subtracts is such a value: any other number m in its place would scale exp(x - m) and its sum
+alike, and leave the quotient as it is. So no gradient need go through it. The search follows how each dependent value
+changes when each cell c of that value grows by d(c): not at all, by a multiple k d(c), or by a factor exp(k d(c)),
+where the index map gives c. Any other change ends the search."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from noyau.ir.ranges import simplify
 
 
 class Unknown(Exception):
-    """A value changes in a way that is none of the three."""
+    """A value changes in none of the three ways."""
 
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """A value grows by `times` the growth of the cell that `index` tells, or by that power of e where it `scales`."""
+    """A value grows by `times` the growth of the cell at `index`, or by e to that power as a factor (`scales`)."""
 
     scales: bool
     times: int
@@ -31,7 +31,7 @@ class Growth:
 
 
 def invariant_values(graph: Graph) -> frozenset[str]:
-    """The values, made of maxima and minima, on which no float output depends."""
+    """The values, derived from maxima and minima, on which no float output depends."""
     invariant, candidates = set[str](), set[str]()
     for node in graph.nodes:
         if node.dtype.is_float and _is_candidate(graph, node, candidates):
@@ -75,7 +75,7 @@ def is_invariant(graph: Graph, start: Node) -> bool:
 
 
 def _change(node: Node, changes: Sequence[Growth | None]) -> Growth | None:
-    """Derive the change of a value from those of its operands, of which one changes at least."""
+    """Derive the change of a value from those of its operands, at least one of which changes."""
     match node.kind, changes[0]:
         case Map(function), _:
             return _map_growth(function, changes)
@@ -101,7 +101,7 @@ def _map_growth(function: str, changes: Sequence[Growth | None]) -> Growth | Non
         case "where" if changes[1] == changes[2]:
             return changes[1]
         case "add" | "subtract" if first and first.scales and first == changes[1]:
-            return first  # alike factors stay one
+            return first  # equal factors stay one factor
         case "add" | "subtract":
             return _together(function == "subtract", *changes, scales=False)
         case "multiply" | "divide":
@@ -111,7 +111,7 @@ def _map_growth(function: str, changes: Sequence[Growth | None]) -> Growth | Non
 
 
 def _together(minus: bool, left: Growth | None, right: Growth | None, *, scales: bool) -> Growth | None:
-    """Growths added up, or where it `scales` factors multiplied; one does not survive the other."""
+    """The sum of two growths, or the product of two factors where `scales`; the other kind is Unknown."""
     if any(each is not None and each.scales != scales for each in (left, right)):
         raise Unknown
     if right is not None and minus:
@@ -135,7 +135,7 @@ def _move_growth(node: Node, change: Growth, index: Sequence[Dim | Lookup]) -> G
 
 
 def _reduce_growth(monoid: str, axes: tuple[int, ...], change: Growth) -> Growth:
-    """The change of a reduction over axes along which all cells change alike."""
+    """The change of a reduction over axes along which all cells change by the same amount."""
     names = {index_name(axis) for axis in axes}
     passes = MONOIDS[monoid].passes_factors if change.scales else MONOIDS[monoid].passes_terms
     if not passes or any(dim.names & names for dim in change.index):

@@ -1,4 +1,4 @@
-"""The gradient as it comes of the rules, made simpler: equal values once, views composed, what nothing needs gone."""
+"""Simplification of a derived gradient: equal values merged, views composed, unused values dropped."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from noyau.ir.graph import Graph, Map, Node, Reduce, View, downstream
 
 def simplify_gradient(graph: Graph, protected: Collection[str] = (), results: Collection[str] = ()) -> Graph:
     """Apply the passes until nothing changes. `protected`: gradients among the inputs; `results`: outputs to derive."""
-    # Results are read before those are dropped that nothing reads.
+    # `read_results` runs before unused results are dropped.
     reading = partial(read_results, protected=protected, results=results)
     rounding = partial(drop_rounding, gradients=protected, results=results)
     sharing = partial(share_divisors, protected=protected)
@@ -31,8 +31,8 @@ def simplify_gradient(graph: Graph, protected: Collection[str] = (), results: Co
 
 
 def drop_rounding(graph: Graph, gradients: Collection[str], results: Collection[str] = ()) -> Graph:
-    """Remove casts of gradients to a half type and back where nothing else reads the value between: the program has
-    not asked for them, and an evaluation step by step is the more exact for it. `results` stay."""
+    """Remove casts of gradients to a half type and back where nothing else reads the value between: the program has no
+    such cast, and an evaluation step by step is more exact without it. `results` stay."""
     back = downstream(graph, gradients)
     readers = Counter([name for node in graph.nodes for name in node.inputs] + list(graph.outputs))
 
@@ -50,7 +50,7 @@ def drop_rounding(graph: Graph, gradients: Collection[str], results: Collection[
 
 
 def share_divisors(graph: Graph, protected: Collection[str]) -> Graph:
-    """a / s - b / s as (a - b) / s; (a / s) * b as a * y, with y = b / s at hand: softmax needs its result alone."""
+    """a / s - b / s as (a - b) / s; (a / s) * b as a * y where y = b / s exists: softmax needs only its result."""
     back = downstream(graph, protected)
 
     def change(node: Node, rebuilder: Rebuilder) -> Iterable[Node]:
@@ -62,15 +62,15 @@ def share_divisors(graph: Graph, protected: Collection[str]) -> Graph:
 
 
 def read_results(graph: Graph, protected: Collection[str], results: Collection[str]) -> Graph:
-    """A quotient of what reductions gave, as softmax is, read from the result in a half type that it was rounded to,
-    where gradients are but multiplied with it: that is there anyway, and computing the quotient again would take its
-    argument and all that was reduced. A product is as exact as what is rounded; a difference, as 1 - y, is not."""
+    """Read a quotient of reductions, such as softmax, from the result that rounds it to a half type, where gradients
+    are only multiplied with it: the result exists anyway, and recomputing the quotient would take its argument and all
+    reductions. A product is as exact as the rounded value; a difference, such as 1 - y, is not."""
     back = downstream(graph, protected)
     reduced = downstream(graph, {node.output for node in graph.nodes if isinstance(node.kind, Reduce)})
     casts = [node for node in graph.nodes if node.kind == Map("cast") and node.output in results]
     pairs = ((graph[cast.inputs[0]], cast) for cast in casts if cast.dtype.compute is graph[cast.inputs[0]].dtype)
     quotients = ((node, cast) for node, cast in pairs if node.kind == Map("divide"))
-    # Those of what came of a reduction, each with its cast to a half
+    # Quotients of values derived from reductions, each with its cast to a half
     rounded = {node.output: cast for node, cast in quotients if node.inputs[0] in reduced - back}
     for node in graph.nodes:
         if node.output in back and node.kind != Map("multiply"):
@@ -112,12 +112,12 @@ def _quotient(rebuilder: Rebuilder, name: str) -> tuple[ViewedValue, ViewedValue
 
 
 def _read_view(rebuilder: Rebuilder, node: Node, view: ViewedValue) -> Node:
-    """A value read at an index, as large as a node."""
+    """A node that reads a value at an index, with the shape of another node."""
     return replace(node, output=rebuilder.fresh(node.output), kind=View(view[1]), inputs=(view[0],))
 
 
 def _by_quotient(node: Node, rebuilder: Rebuilder, back: Collection[str]) -> Iterable[Node]:
-    """The product of a quotient with b as that with b by the same divisor, if that is there."""
+    """(a / s) * b as a * (b / s) if b / s exists."""
     for this, other in (node.inputs, node.inputs[::-1]):
         quotient = rebuilder.nodes[this]
         if quotient.kind == Map("divide") and this in back and node.dtype.is_float:

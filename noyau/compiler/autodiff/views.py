@@ -1,8 +1,8 @@
-"""The inverse of a view: each cell of the gradient goes back to the cell that was read; what was read twice is a sum.
+"""The inverse of a view: each cell of the gradient goes back to the cell that was read; several reads add up.
 
-Source and result axes hang together where an index entry names them; each such group is inverted by itself: a slice is
-padded, a flip flipped, a strided slice spread out, a split or a merge of axes undone, a diagonal set into zeros, and
-axes that nothing names are summed. What is none of these (windows that overlap, borders that repeat) is a Scatter."""
+Axes of the source and of the result are connected where an index entry names them; each such group is inverted by
+itself: a slice is padded, a flip flipped, a strided slice spread out, a split or a merge undone, a diagonal placed into
+zeros, and axes that no entry names are summed. Any other view (overlapping windows, repeated borders) is a Scatter."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Irregular(Exception):
 
 @dataclass(frozen=True, slots=True)
 class AxisGroup:
-    """Axes of the source, the entries that tell their indices, and the axes of the result that these name."""
+    """Axes of the source, the entries that give their indices, and the axes of the result that these name."""
 
     source: tuple[int, ...]
     entries: Shape
@@ -33,7 +33,7 @@ class AxisGroup:
 
 
 def axis_groups(index: Shape) -> list[AxisGroup]:
-    """The groups of axes that hang together."""
+    """The connected groups of axes."""
     groups: list[tuple[list[int], set[int]]] = []
     for axis, entry in enumerate(index):
         names = {int(name[1:]) for name in entry.names if name.startswith("#")}
@@ -52,13 +52,13 @@ class GradientAxes:
         self.axes = list(range(len(gradient.shape)))
 
     def arrange(self, axes: Sequence[int]) -> None:
-        """The axes in that order; those that are left out have one cell."""
+        """Put the axes into an order; axes that are left out have one cell."""
         index = [Dim.of(index_name(axes.index(axis))) if axis in axes else ZERO for axis in self.axes]
         shape = tuple(self.value.shape[self.axes.index(axis)] for axis in axes)
         self.value, self.axes = self.builder.view(self.value, shape, index), list(axes)
 
     def reshape(self, old: Sequence[int], new: Sequence[int], shape: Shape) -> None:
-        """Axes as others of that shape, with the same cells in C order; they come last."""
+        """Replace axes by others of a shape, with the same cells in C order; the new ones come last."""
         rest = [axis for axis in self.axes if axis not in old]
         self.arrange([*rest, *old])
         lead, before = self.value.shape[: len(rest)], self.value.shape[len(rest) :]
@@ -72,42 +72,42 @@ class GradientAxes:
 
 
 def place(work: GradientAxes, axis: int, at: Dim) -> None:
-    """The one cell that was read, among zeros."""
+    """Place the one cell that was read among zeros."""
     builder, extent, rank = work.builder, work.source[axis], len(work.value.shape)
     work.axes.append(-1 - axis)
     if extent.constant is not None:
         work.value = builder.view(work.value, (*work.value.shape, ONE), indices(rank))
         _pad(work, axis, at)
         return
-    shape = (*work.value.shape, extent)  # of a size that may be 0: there would be no place for the cell
+    shape = (*work.value.shape, extent)  # of an extent that may be 0: there would be no place for the cell
     cells = builder.view(work.value, shape, indices(rank))
     there = builder.call("equal", builder.iota(index_name(rank), shape), builder.iota(at, shape))
     work.value = builder.call("where", there, cells, builder.like(0.0, cells))
 
 
 def _pad(work: GradientAxes, axis: int, start: Dim) -> None:
-    """Zeros around what was read of an axis from `start` on."""
+    """Pad an axis with zeros around the cells that were read, which begin at `start`."""
     whole, extent = work.source[axis], work.extent(-1 - axis)
     if equal(whole, extent) is True:
         return
-    if extent.constant is None and not never_negative(whole - start - extent):  # nothing may be read, from anywhere
+    if extent.constant is None and not never_negative(whole - start - extent):  # an empty slice may start anywhere
         start = -maximum(-whole, -maximum(start, 0))
     work.value = work.builder.pad(work.value, work.axes.index(-1 - axis), start, whole)
 
 
 def narrow(work: GradientAxes, axis: int, result: int) -> None:
-    """An axis that is 1 or as long as the result's, as is known when it runs: the sum, or the gradient as it is."""
+    """An axis whose extent is 1 or the result's, known only at run time: the sum, or the gradient unchanged."""
     builder, at, extent = work.builder, work.axes.index(result), work.source[axis]
     shape = tuple(extent if place == at else dim for place, dim in enumerate(work.value.shape))
     whole = builder.expand_along(builder.reduce("sum", work.value, [at]), [at], shape)
     one = builder.call("equal", builder.iota(extent, shape), builder.iota(1, shape))
-    longer = builder.pad(work.value, at, ZERO, work.value.shape[at] + 1)  # so that there is a cell to read if it is 0
+    longer = builder.pad(work.value, at, ZERO, work.value.shape[at] + 1)  # a cell to read if the extent is 0
     work.value = builder.call("where", one, whole, builder.view(longer, shape, indices(len(shape))))
     work.axes[at] = -1 - axis
 
 
 def unslice(work: GradientAxes, part: AxisGroup) -> None:
-    """One entry that is linear in its axes: these become one, which is spread out by its step and padded."""
+    """Invert an entry that is linear in its axes: merge them into one, spread it by its step and pad it."""
     (axis,), (entry,) = part.source, part.entries
     steps = {result: _slope(entry, index_name(result)) for result in part.result}
     start = entry - sum((Dim.of(index_name(k)) * step for k, step in steps.items()), ZERO)
@@ -125,7 +125,7 @@ def unslice(work: GradientAxes, part: AxisGroup) -> None:
 
 
 def _slope(entry: Dim, name: str) -> Dim:
-    """Give the growth of an entry with an index; Irregular where that is no formula of sizes."""
+    """The growth of an entry with an index; Irregular where that is no formula of sizes."""
     start = entry.replace({name: 0})
     slope = entry.replace({name: 1}) - start
     if any(other.startswith("#") for other in slope.names) or entry - slope * name != start:
@@ -134,7 +134,7 @@ def _slope(entry: Dim, name: str) -> Dim:
 
 
 def _mixed_radix(work: GradientAxes, steps: dict[int, Dim]) -> list[int]:
-    """The axes in an order in which each steps over all of the next one; Irregular where there is none."""
+    """The axes in an order in which the step of each spans all cells of the next one; Irregular where there is none."""
     left, order = dict(steps), list[int]()
     numbers = [number for each in steps.values() if (number := each.constant or 0) > 0]
     if not numbers:
@@ -166,7 +166,7 @@ def _spread(work: GradientAxes, axis: int, step: Dim) -> None:
 
 
 def diagonal(work: GradientAxes, part: AxisGroup) -> None:
-    """Cells whose indices were alike: zeros beside them."""
+    """Place cells whose indices were equal on a diagonal of zeros."""
     (result,), builder = part.result, work.builder
     if any(equal(work.source[axis], work.extent(result)) is not True for axis in part.source):
         raise Irregular
@@ -182,7 +182,7 @@ def diagonal(work: GradientAxes, part: AxisGroup) -> None:
 
 
 def unmerge(work: GradientAxes, part: AxisGroup) -> None:
-    """Axes of the source that were merged, or split otherwise, in C order."""
+    """Undo a merge or another split of axes of the source in C order."""
     shape = tuple(work.source[axis] for axis in part.source)
     before = tuple(work.extent(result) for result in part.result)
     if equal(product(shape), product(before)) is not True:
@@ -196,7 +196,7 @@ def unmerge(work: GradientAxes, part: AxisGroup) -> None:
 
 
 def view_back(builder: GradientBuilder, index: Shape, source: Shape, gradient: Node) -> Node:
-    """The gradient of what a view of that index map shows, of that shape."""
+    """The gradient of a view's operand, which has the shape `source`."""
     try:
         return _regular(builder, tuple(simplify(dim, gradient.extents) for dim in index), source, gradient)
     except Irregular:
@@ -206,7 +206,7 @@ def view_back(builder: GradientBuilder, index: Shape, source: Shape, gradient: N
 def scatter_to_zeros(
     builder: GradientBuilder, index: Sequence[Dim | Lookup], source: Shape, gradient: Node, *at: Node
 ) -> Node:
-    """Cells of the gradient summed where an index says; half types are summed in float32."""
+    """The sum of the gradient's cells at the places of an index map; half types are summed in float32."""
     exact = gradient.dtype.compute
     none = at[0] if at else builder.iota(0, ())
     operands = (builder.full(0.0, exact, source), none, builder.cast(gradient, exact))
@@ -238,7 +238,7 @@ def sum_over(builder: GradientBuilder, value: Node, axes: Sequence[int]) -> Node
 
 
 def _comes_apart(builder: GradientBuilder, value: Node, axes: Sequence[int]) -> bool:
-    """Whether a value is made of products with what is alike along axes."""
+    """Whether a value consists of products with factors that are constant along axes."""
     inputs = [builder.by_name[name] for name in value.inputs]
     match value.kind:
         case Map("negative" | "add" | "subtract"):
@@ -252,7 +252,7 @@ def _comes_apart(builder: GradientBuilder, value: Node, axes: Sequence[int]) -> 
 
 
 def _alike_along(builder: GradientBuilder, value: Node, axes: Sequence[int]) -> Node | None:
-    """Drop axes of a value that is a view that does not depend on them; None of another."""
+    """A view without axes that it does not depend on; None for any other value."""
     dropped = {index_name(axis) for axis in axes}
     if not isinstance(value.kind, View) or any(dim.names & dropped for dim in value.kind.index):
         return None
@@ -263,12 +263,12 @@ def _alike_along(builder: GradientBuilder, value: Node, axes: Sequence[int]) -> 
 
 
 def _regular(builder: GradientBuilder, index: Shape, source: Shape, gradient: Node) -> Node:
-    """Each group of axes inverted by itself; Irregular where one cannot be."""
+    """Invert each group of axes by itself; Irregular where a group has no inverse."""
     parts = axis_groups(index)
     work = GradientAxes(builder, source, gradient)
     if any(dim == ZERO for dim in gradient.shape):
         return builder.full(0.0, gradient.dtype, source)
-    # Sum what was read again along axes, of which those with one cell just go
+    # Sum over the axes along which cells were read again; axes with one cell are just dropped
     named = {axis for part in parts for axis in part.result}
     summed = [axis for axis, dim in enumerate(gradient.shape) if axis not in named and dim != ONE]
     work.value = sum_over(builder, gradient, summed)
@@ -295,7 +295,7 @@ def _invert(work: GradientAxes, part: AxisGroup) -> None:
 
 
 def _is_one_or_all(part: AxisGroup, step: Dim) -> bool:
-    """Whether an axis is only known when it runs to be 1, so that its one cell is read everywhere, or not to be."""
+    """Whether an axis may, by its extent at run time, be 1, so that its only cell is read everywhere."""
     return step.constant is None and part.entries[0] == Dim.of(index_name(part.result[0])) * step
 
 
@@ -303,12 +303,12 @@ Index = tuple[Dim | Lookup, ...]
 
 
 def select_back(builder: GradientBuilder, kind: Select, operands: Sequence[Node], above: Node, position: int) -> Node:
-    """The cells of the gradient where the piece at a position lies."""
+    """The cells of the gradient that lie in the piece at a position."""
     return builder.slice(above, kind.axis, kind.starts[position], operands[position].shape[kind.axis])
 
 
 def gather_back(builder: GradientBuilder, kind: Gather, operands: Sequence[Node], gradient: Node) -> Node:
-    """Each cell of the gradient added where it was looked up."""
+    """Add each cell of the gradient at the place that was looked up."""
     lookups = [entry for entry in kind.index if isinstance(entry, Lookup)]
     if len({entry.input for entry in lookups}) <= 1:
         index = tuple(Lookup(1, e.at) if isinstance(e, Lookup) else e for e in kind.index)
@@ -324,7 +324,7 @@ def gather_back(builder: GradientBuilder, kind: Gather, operands: Sequence[Node]
 def scatter_back(
     builder: GradientBuilder, node: Node, kind: Scatter, operands: Sequence[Node], gradient: Node, position: int
 ) -> Node:
-    """The gradient of what was merged into (0) or of what was merged (2). UnsupportedError for products."""
+    """The gradient of the base of a Scatter (0) or of its updates (2). UnsupportedError for products."""
     match kind.monoid:
         case "sum":
             return gradient if position == 0 else _read_places(builder, kind.index, gradient, operands)
@@ -345,7 +345,7 @@ def _read_places(builder: GradientBuilder, index: Index, value: Node, operands: 
 
 
 def _overwritten(builder: GradientBuilder, index: Index, operands: Sequence[Node], above: Node, position: int) -> Node:
-    """To what is left of the first; of what was written, to the one that was written last."""
+    """The gradient of cells without an update (0), or of the last update of each cell (2); 0 for the others."""
     shape, updates = above.shape, operands[2]
     number = builder.iota(flat_index((product(updates.shape),), updates.shape)[0], updates.shape)
     last = builder.scatter(index, None, [builder.iota(-1, shape), operands[1], number])
@@ -359,7 +359,7 @@ def _overwritten(builder: GradientBuilder, index: Index, operands: Sequence[Node
 def _share_evenly(
     builder: GradientBuilder, node: Node, index: Index, operands: Sequence[Node], gradient: Node, position: int
 ) -> Node:
-    """Evenly among all that equal what came out."""
+    """Share the gradient evenly among all values that equal the result."""
     call, exact = builder.call, gradient.dtype.compute
     out, first, updates, above = (builder.cast(each, exact) for each in (node, operands[0], operands[2], gradient))
     hit = call("equal", first, out)

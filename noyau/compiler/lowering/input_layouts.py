@@ -1,4 +1,4 @@
-"""Memory layouts of inputs that a kernel is specialised for: axes in another order, strides as its sizes."""
+"""Memory layouts of inputs for which a kernel is specialised: permuted axes, strides as sizes."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from noyau.ir.sizes import Binding
 
 
 class Order(Enum):
-    """The class of a layout. What is none of these (unaligned, strides that are no multiple of the item) is copied."""
+    """The class of a layout. Any other array (unaligned, strides that are no multiple of the item) is copied."""
 
     PACKED = "packed"  # in C order
-    PERMUTED = "permuted"  # packed, once its axes are taken in another order
+    PERMUTED = "permuted"  # packed after a permutation of its axes
     INNER = "inner"  # the last axis is contiguous, the others may have any strides
     STRIDED = "strided"  # any strides of whole items, also 0 and negative ones
 
@@ -41,7 +41,7 @@ class Layout:
         return array.transpose(self.axes) if self.axes else array
 
     def as_called(self, array: np.ndarray) -> np.ndarray:
-        """The other way round: an array in the order of memory as the caller sees it."""
+        """The inverse: an array in the order of memory as the caller sees it."""
         return array.transpose(np.argsort(self.axes)) if self.axes else array
 
 
@@ -76,13 +76,13 @@ def laid_out(graph: Graph, layouts: Sequence[Layout]) -> Graph:
 
 
 def strided_names(graph: Graph, layouts: Sequence[Layout]) -> dict[str, str]:
-    """The inputs of a graph that is laid out, as `lower` takes them: "inner" or "strided" by name."""
+    """The inputs of a graph in these layouts, as `lower` takes them: "inner" or "strided" by name."""
     pairs = zip(graph.inputs, layouts, strict=True)
     return {node.output: layout.order.value for node, layout in pairs if layout.order in (Order.INNER, Order.STRIDED)}
 
 
 def lie(array: np.ndarray, layout: Layout) -> np.ndarray:
-    """A copy of an array that lies so, as far as its extents allow: what has no cells, or one, is packed anyway."""
+    """A copy of an array in a layout, as far as its extents allow: with no cells, or one, it is packed anyway."""
     match layout.order:
         case Order.PACKED:
             return np.ascontiguousarray(array).reshape(array.shape)
@@ -105,10 +105,10 @@ ZERO, ONE = Dim.of(0), Dim.of(1)
 
 
 def with_strides(kernel: Kernel, layouts: Mapping[str, str]) -> Kernel:
-    """The kernel with inputs, by the names that the graph has for them, of these layouts.
+    """The kernel with inputs in these layouts, by the graph's names for them.
 
-    The stride of input x along axis 0 is the size x_stride0. An axis of one cell needs none: there the stride is 0. An
-    input of which no stride is a size stays packed. UnsupportedError where there is no such input or layout."""
+    The stride of input x along axis 0 is the size x_stride0. An axis of one cell has stride 0. An input without strides
+    that are sizes stays packed. UnsupportedError where there is no such input or layout."""
     inputs = {buffer.source: buffer for buffer in kernel.of(Role.INPUT)}
     for name, layout in layouts.items():
         if name not in inputs:

@@ -1,4 +1,4 @@
-"""Changes of a nest before it is lowered again: loops reordered, cut at a place, turned round or split by a divisor."""
+"""Changes of a nest before it is lowered again: loops reordered, cut at a point, reversed or split by a divisor."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from noyau.ir.dims import Dim, DimOp, never_negative
 from noyau.ir.loops import Expr, Let, Loop, Statement, Var
 from noyau.ir.walk import dims_in, every_statement, rewrite_all, substitute
 
-FEW = 4  # cells side by side that are alike, and are written out: a loop over so few is none to a vector
-CELLS = 64  # that are each a value of their own, and are written out at most: what they share is computed once
+FEW = 4  # the most cells that are unrolled by `split_divided`: a loop over so few is none to a vector
+CELLS = 64  # the most cells of distinct values that are unrolled: shared subexpressions are computed once
 
 
 def reorder(space: LoopNest, lowering: Lowering) -> LoopNest:
-    """Loops that the reductions depend on first, so that a reduction is done once for all others."""
+    """Move the loops that reductions depend on outwards, so that a reduction is done once for all others."""
     first = set[str]().union(*[names for names in lowering.folds if names < {name for name, _ in space.loops}])
     return replace(space, loops=tuple(sorted(space.loops, key=lambda loop: loop[0] not in first)))
 
 
 def with_cut(space: LoopNest, cut: NeededCut) -> LoopNest:
-    """The space with one more cut, in order; UnsupportedError where the order is not certain. Where a loop goes over
-    some values of one cell each, it is written out, within all others."""
+    """The nest with one more cut, in order; UnsupportedError where the order is not certain. A loop over a few values
+    of one cell each is unrolled instead, innermost."""
     count = dict(space.loops)[cut.variable].constant or 0
     if cut.by_cells and FEW <= count <= CELLS and cut.variable not in space.cuts:
         last = tuple(sorted(space.loops, key=lambda loop: loop[0] == cut.variable))
@@ -39,8 +39,8 @@ def with_cut(space: LoopNest, cut: NeededCut) -> LoopNest:
 
 
 def as_one(first: Statement, second: Loop) -> Loop | None:
-    """A loop and the next one as one, where that goes on with the same: it was cut for another segment of a loop around
-    it. None where it does something else, or where no such loop stands before it."""
+    """Two loops as one, if the second repeats the body of the first: it was cut for another segment of a loop around
+    it. None if they differ, or if the first statement is no such loop."""
     if not isinstance(first, Loop) or first.var != second.var:
         return None
     moved = substitute(second.body, {second.var: Dim.of(second.var) - first.extent})
@@ -50,7 +50,7 @@ def as_one(first: Statement, second: Loop) -> Loop | None:
 
 
 def _rename(body: Iterable[Statement], names: Mapping[str, str]) -> tuple[Statement, ...]:
-    """Statements with other names of their values, and of where these come from the node alone."""
+    """Statements with their values renamed, and with origins reduced to the name of the node."""
 
     def value(expr: Expr) -> Expr:
         return replace(expr, name=names.get(expr.name, expr.name)) if isinstance(expr, Var) else expr
@@ -63,7 +63,7 @@ def _rename(body: Iterable[Statement], names: Mapping[str, str]) -> tuple[Statem
 
 
 def with_loop(space: LoopNest, needed: NeededLoop) -> LoopNest:
-    """The space with a loop that runs backwards, or within all others; UnsupportedError where it does so already."""
+    """The nest with a loop that runs backwards, or innermost; UnsupportedError where it does so already."""
     variable, extents = needed.variable, dict(space.loops)
     if needed.backwards:
         back = {variable: extents[variable] - 1 - Dim.of(variable)}
@@ -78,7 +78,7 @@ def with_loop(space: LoopNest, needed: NeededLoop) -> LoopNest:
 
 
 def split_divided(space: LoopNest, statements: Sequence[Statement]) -> LoopNest:
-    """The space with a loop in two where indices divide its variable: i = i_hi * c + i_lo."""
+    """Split a loop in two where indices divide its variable: i = i_hi * c + i_lo."""
     extents = dict(space.loops)
     for op in divisions(statements):
         variable, step = str(op.left), op.right

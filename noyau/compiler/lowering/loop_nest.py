@@ -1,6 +1,6 @@
-"""The loops of a group: those of its largest output, and how the other outputs lie in them.
+"""The loops of a group: those of its largest output, and the places of the other outputs in them.
 
-An output may lie in the loops of another with its axes merged, as a reshape does, or in another order."""
+An output may fit the loops of another with its axes merged, as by a reshape, or permuted."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ NestAxis = tuple[Dim, Dim]  # of the nest: its index, and its extent
 
 
 def merge_axes(shape: Shape, axes: Sequence[NestAxis]) -> Shape | None:
-    """The index of a value in a nest of these axes, where each axis of it is one of them or several neighbours as one;
-    None where that is not so, or where the nest's innermost axis is not the value's: its cells would lie far apart."""
+    """The index of a value in a nest of these axes, if each axis of the value is one axis or several neighbours merged;
+    None otherwise, or if the nest's innermost axis is not the value's: its cells would lie far apart."""
     left, index, innermost = list(axes), list[Dim](), False
     for extent in shape:
         run = [] if extent == ONE else _run(extent, left)
@@ -32,7 +32,7 @@ def merge_axes(shape: Shape, axes: Sequence[NestAxis]) -> Shape | None:
 
 
 def _run(extent: Dim, axes: Sequence[NestAxis]) -> list[NestAxis] | None:
-    """The first neighbours that have as many cells together as an extent."""
+    """The first neighbours whose product of extents equals an extent."""
     for start in range(len(axes)):
         for end in range(start + 1, len(axes) + 1):
             if equal(product(own for _, own in axes[start:end]), extent):
@@ -41,7 +41,7 @@ def _run(extent: Dim, axes: Sequence[NestAxis]) -> list[NestAxis] | None:
 
 
 def _flat(run: Sequence[NestAxis]) -> Dim:
-    """The index in the axis that several make, in C order."""
+    """The index in the axis that several axes merge into, in C order."""
     flat = Dim.of(0)
     for index, extent in run:
         flat = flat * extent + index
@@ -50,17 +50,17 @@ def _flat(run: Sequence[NestAxis]) -> Dim:
 
 @dataclass(frozen=True, slots=True)
 class LoopNest:
-    """The loops of a nest, outermost first; the index of the main output over them; where loops are cut."""
+    """The loops of a nest, outermost first; the index of the main output over them; the points where loops are cut."""
 
     main: str
     loops: tuple[tuple[str, Dim], ...]
     index: Shape
     cuts: Mapping[str, tuple[Dim, ...]]
     turned: frozenset[str] = frozenset()  # loops that run backwards
-    written_out: frozenset[str] = frozenset()  # loops of a few rounds, one after the other in the text
+    written_out: frozenset[str] = frozenset()  # loops of a few rounds that are unrolled
 
     def index_of(self, node: nodes.Node) -> tuple[Shape, int]:
-        """The index of another output, and the number of loops around its Store; UnsupportedError if it fits none."""
+        """The index of another output, and the number of loops around its Store; UnsupportedError if none fits."""
         axes = [axis for axis, dim in enumerate(node.shape) if dim != ONE]
         own = [dim for dim in self.index if dim != Dim.of(0)]
         ends = dict(self.loops)
@@ -100,7 +100,7 @@ Axes = frozenset[int]
 
 
 def dependence(graph: nodes.Graph) -> dict[str, Axes]:
-    """For each value the axes whose index changes what its cells hold; those that may, where it cannot be told."""
+    """For each value the axes whose index changes its cells; where that is unknown, the axes that may."""
     axes_of: dict[str, Axes] = {}
     for node in graph.nodes:
         axes_of[node.output] = _of(graph, node, axes_of)

@@ -1,4 +1,4 @@
-"""Names of a model, made fit to stand in source text: short, of letters and digits, and never a word of a language."""
+"""Names of a model, fit for source text: short, of letters and digits, and never a reserved word of a language."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Names:
         self._counts: dict[str, int] = {}
 
     def copy(self) -> Names:
-        """Names that hand out none of those that these have."""
+        """Names that avoid all identifiers that these have handed out."""
         names = Names()
         names._taken = set(self._taken)
         return names
@@ -35,7 +35,7 @@ class Names:
         return self._names[name]
 
     def fresh(self, name: str) -> str:
-        """An identifier like the name, that no one else has."""
+        """An identifier like the name, not yet handed out."""
         stem = identifier(name)
         candidate, count = stem, self._counts.get(stem, 1)
         while candidate in self._taken:

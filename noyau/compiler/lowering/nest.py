@@ -1,7 +1,7 @@
 """Choose the loops of a group, and lower its outputs into them: one nest, whatever views lie between.
 
-The largest output gives the loops. Loops that reductions depend on come first, so that each reduction is done once
-a row; the other outputs are stored in the same loops, or in the outer ones."""
+The largest output gives the loops. Loops that reductions depend on come first, so that each reduction is done once a
+row; the other outputs are stored in the same loops, or in the outer ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from noyau.ir.loops import Axis, Buffer, Kernel, Launch, Loop, Role, Statement, 
 from noyau.ir.ranges import simplify
 from noyau.ir.sizes import plan
 
-CUTS = 16  # loops are cut at so many places at most
+CUTS = 16  # the most cuts, of all loops together
 Places = Mapping[int, Sequence[tuple[str, Shape]]]  # by the loops around its Store, each output with its index
 
 
@@ -45,7 +45,7 @@ def lower(graph: Graph, name: str, strided: Mapping[str, str] | None = None) -> 
 
 
 def unbound(graph: Graph) -> dict[str, str]:
-    """The sizes that do not follow from the shapes of the inputs, each with the first value that needs it."""
+    """The sizes that the shapes of the inputs do not bind, each with the first value that needs it."""
     bound, missing = {binding.size for binding in plan([node.shape for node in graph.inputs])}, dict[str, str]()
     for node in graph.nodes:
         for size in sorted(name for dim in dims_of(node) for name in dim.names):
@@ -55,7 +55,7 @@ def unbound(graph: Graph) -> dict[str, str]:
 
 
 class Scattering(Lowering):
-    """A nest over the updates of a Scatter, each merged into the result at its place."""
+    """A nest over the updates of a Scatter, each of which is merged into the result at its place."""
 
     def __init__(self, node: Node, graph: Graph, names: Names, buffers: Mapping[str, str]) -> None:
         super().__init__(graph, names, buffers)
@@ -68,8 +68,8 @@ class Scattering(Lowering):
 
 
 def lower_scatter(graph: Graph, names: Names, buffers: Sequence[Buffer]) -> tuple[tuple[Statement, ...], ...]:
-    """The statements of a graph whose one output is a Scatter that merges in memory: a nest that copies what is merged
-    into, then one over the updates, in their order. Nothing of any other graph."""
+    """The statements of a graph whose only output is a Scatter that merges in memory: a nest that copies the base, then
+    one over the updates, in order. Empty for any other graph."""
     node = graph[graph.outputs[0]]
     if len(graph.outputs) > 1 or not isinstance(node.kind, Scatter) or asks_each_cell(graph, node):
         return ()
@@ -101,7 +101,7 @@ def lower_outputs(
 
 
 def fill(lowering: Lowering, space: LoopNest, stores: Mapping[str, str]) -> tuple[Statement, ...]:
-    """The nest: each output stored at its depth."""
+    """The statements of the nest: each output is stored at its depth."""
     places: dict[int, list[tuple[str, Shape]]] = {}
     for output in stores:
         main = (space.index, len(space.loops)) if output == space.main else None
@@ -114,7 +114,7 @@ def fill(lowering: Lowering, space: LoopNest, stores: Mapping[str, str]) -> tupl
 def descend(
     lowering: Lowering, space: LoopNest, stores: Mapping[str, str], places: Places, depth: int, outer: Mapping[str, Dim]
 ) -> None:
-    """Fill the loops from `depth` inwards; `outer` is what each outer variable stands for in its segment."""
+    """Fill the loops from `depth` inwards; `outer` maps each outer variable to its value in the current segment."""
     scope = lowering.scopes[-1]
     for output, index in places.get(depth, ()):
         here = tuple(simplify(dim.replace(outer), lowering.extents) for dim in index)

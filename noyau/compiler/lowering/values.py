@@ -1,10 +1,10 @@
 """Lower values of a graph at an index: each becomes a Let in the outermost loop whose variables its index names.
 
-So reductions leave the loops that they do not depend on, and a value that is used twice at one index is computed once.
-Arrays that are known now are expressions of their index: a kernel has no memory for constants. A scan is a state in
+So reductions are hoisted out of loops that they do not depend on, and a value that is used twice at one index is
+computed once. Known arrays are expressions of their index: a kernel has no memory for constants. A scan is a state in
 memory, which the loop over the scanned axis carries from one index to the next. Where at most one update of a scatter
-can meet a cell, and its place but for what is looked up is that of the cell, a cell asks whether it is the one; else
-updates are merged in memory, one after the other. That indices lie inside is certain, or a guard of the kernel."""
+can meet a cell, and its place is the cell's but for looked-up indices, a cell selects whether it does; else updates are
+merged in memory, one after the other. Each index is inside for certain, or by a guard of the kernel."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.ranges import at_least_one, simplify, within
 from noyau.ir.sizes import Demand, plan
 
-MOST = 4096  # cells that are looked at for steps
+MOST = 4096  # the most cells that are searched for constant steps
 
 
 def cell_of(node: nodes.Node, value: np.ndarray, index: Shape) -> ir.Expr:
-    """A cell of a constant whose cells are all alike, or integers in even steps; else UnsupportedError."""
+    """A cell of a constant whose cells are all equal, or integers in even steps; else UnsupportedError."""
     cells, dtype = value.astype(node.dtype.compute.numpy), node.dtype.compute
     if not cells.size or cells.tobytes() == cells.flat[0].tobytes() * cells.size:
         return ir.Const(cells.flat[0].item() if cells.size else 0, dtype)
@@ -53,12 +53,12 @@ def _steps(cells: np.ndarray) -> list[int] | None:
 
 
 Key = tuple[str, Shape, ir.Expr | None, tuple[Dim, ...]]
-MOST_VALUES = 1024  # of a nest: pieces of pieces, each asked for again, are more by a factor each time
+MOST_VALUES = 1024  # of a nest: nested pieces, each lowered again, multiply
 
 
 @dataclass(slots=True)
 class LoopScope:
-    """An open loop: its variables, what it does so far, and the values that it holds."""
+    """An open loop: its variables, its statements so far, and the values that it holds."""
 
     variables: set[str] = field(default_factory=set)
     statements: list[ir.Statement] = field(default_factory=list)
@@ -66,14 +66,14 @@ class LoopScope:
 
 
 class NeededCut(Exception):
-    """The loop over `variable` must be cut at `point`, where a piece of a Select ends; `by_cells`: each cell is one."""
+    """The loop over `variable` must be cut at `point`, the end of a piece of a Select; `by_cells`: pieces are cells."""
 
     def __init__(self, variable: str, point: Dim, *, by_cells: bool) -> None:
         self.variable, self.point, self.by_cells = variable, point, by_cells
 
 
 class Lowering:
-    """One nest in the making: the stack of open scopes, the extents of all variables, the names given out."""
+    """Lowering of one nest: the stack of open scopes, the extents of all variables, the names in use."""
 
     def __init__(self, graph: nodes.Graph, names: Names, buffers: Mapping[str, str]) -> None:
         self.graph, self.names, self.buffers = graph, names, buffers
@@ -81,16 +81,16 @@ class Lowering:
         self.read = {name for node in graph.nodes for name in node.inputs}
         self.scopes = [LoopScope()]
         self.extents: dict[str, Dim] = {}
-        self.offsets: dict[str, Dim] = {}  # of the loops of the nest: where the open segment starts
+        self.offsets: dict[str, Dim] = {}  # the starts of the open segments of the nest's loops
         self.folds: list[frozenset[str]] = []  # the variables that each Fold depends on
-        self.inside = 0  # how many Folds are open
-        self.folded: dict[str, int] = {}  # the values that are folded, with how many Folds are open there
-        self.around: list[Dim] = []  # the extents of the loops that a Fold was lifted out of
-        self.guard: ir.Expr | None = None  # where the values that are made now are used
-        # Looked-up indices that are 0 where nothing uses them, with the extents of loops that alone make sure of them.
+        self.inside = 0  # the number of open Folds
+        self.folded: dict[str, int] = {}  # the number of open Folds around each reduction
+        self.around: list[Dim] = []  # the extents of the loops out of which a Fold was hoisted
+        self.guard: ir.Expr | None = None  # the condition under which the current values are used
+        # Looked-up indices that are 0 where nothing uses them, with the extents of the loops that alone ensure them.
         self.guarded: dict[str, list[Dim]] = {}
-        self.found_at: dict[str, frozenset[str]] = {}  # looked-up indices, with the variables that tell where
-        self.lifted = False  # whether a value was guarded for the loops that it was lifted out of
+        self.found_at: dict[str, frozenset[str]] = {}  # looked-up indices, with the variables that they depend on
+        self.lifted = False  # whether a value was guarded because of the loops out of which it was hoisted
         self.count = self.lets = 0
 
     def value(self, name: str, index: Sequence[Dim]) -> ir.Expr:
@@ -123,7 +123,7 @@ class Lowering:
         return ir.Store((buffer,), index, (self.value(output, index),))
 
     def let(self, scope: LoopScope, node: nodes.Node, expr: ir.Expr, index: Shape) -> ir.Var:
-        """A name for a value. UnsupportedError where there are too many."""
+        """Bind a value to a name. UnsupportedError where there are too many."""
         self.lets += 1
         if self.lets > MOST_VALUES:
             raise UnsupportedError(f"{node.output}: with all that it reads there are over {MOST_VALUES} values a cell")
@@ -132,7 +132,7 @@ class Lowering:
         return ir.Var(name, expr.dtype)
 
     def is_anyway(self, node: nodes.Node, index: Shape) -> bool:
-        """Whether a value is there whether the guard holds or not, and is made less often without it."""
+        """Whether a value exists whatever the guard, and is computed less often without the guard."""
         free = self.depth(index, guarded=False) < self.depth(index)
         return free and all(within(at, extent, self.extents) for at, extent in zip(index, node.shape, strict=True))
 
@@ -144,18 +144,18 @@ class Lowering:
         return max((at for at, scope in enumerate(self.scopes) if scope.variables & names), default=0)
 
     def variables(self, index: Shape) -> frozenset[str]:
-        """The variables of loops that an index depends on, through what is looked up too."""
+        """The loop variables that an index depends on, also through looked-up indices."""
         names = [name for dim in index for name in dim.names if name.startswith("#")]
         return frozenset[str]().union(*(self.found_at.get(name, {name}) for name in names))
 
     def outer_extents(self, depth: int) -> tuple[Dim, ...]:
-        """The extents of the loops that a value at this depth is lifted out of."""
+        """The extents of the loops out of which a value at this depth is hoisted."""
         inner = [self.extents[name] for scope in self.scopes[depth + 1 :] for name in sorted(scope.variables)]
         return tuple(dict.fromkeys([*inner, *self.around]))
 
     def doubts(self, index: Shape, shape: Shape, depth: int, reads: Iterable[str]) -> list[Dim]:
-        """The extents of the loops that a cell left, and that must run at all: only that ensures that the cell exists,
-        that it was looked up, or that the sizes `reads` are not 0."""
+        """The extents of the loops that a cell was hoisted out of and that must run at all: only that ensures that the
+        cell exists, that it was looked up, or that the sizes `reads` are not 0."""
         run = [name for scope in self.scopes[: depth + 1] for name in scope.variables if name not in self.guarded]
         positive = frozenset[str]().union(*(at_least_one(self.extents[name]) for name in run))
         sure = all(within(at, end, self.extents, positive) for at, end in zip(index, shape, strict=True))
@@ -165,7 +165,7 @@ class Lowering:
         return [each for each in left_out if not sure or each in looked_up or each.names & (set(reads) - positive)]
 
     def guard_of(self, index: Shape, shape: Shape, depth: int, reads: Iterable[str] = ()) -> ir.Expr | None:
-        """Give the condition under which a cell may be read: that of its use, and that the loops in doubt run."""
+        """The condition under which a cell may be read: its use's, and that the loops in doubt run."""
         doubtful = self.doubts(index, shape, depth, reads)
         self.lifted |= bool(doubtful)
         runs = [ir.Call("less", (ir.Index(Dim.of(0)), ir.Index(extent)), DType.BOOL) for extent in doubtful]
@@ -186,7 +186,7 @@ class Lowering:
             case nodes.Map(function):
                 operands = tuple(self.value(operand, index) for operand in node.inputs)
                 if function == "cast" and node.dtype.is_half and node.output in self.read:
-                    operands = (ir.Call("cast", operands, node.dtype),)  # what is written alone is rounded there
+                    operands = (ir.Call("cast", operands, node.dtype),)  # else the Store rounds it
                 elif function == "identity" or (function == "cast" and operands[0].dtype is node.dtype.compute):
                     return operands[0]
                 return ir.Call(function, operands, node.dtype.compute)
@@ -213,7 +213,7 @@ class Lowering:
                 assert_never(node.kind)
 
     def select(self, node: nodes.Node, axis: int, starts: Shape, index: Shape) -> ir.Expr:
-        """The piece that the index falls in: certain, or made so by cutting the loop, or chosen as it runs."""
+        """The piece that contains the index: certain, made so by cutting the loop, or chosen at run time."""
         at, ends = index[axis], (*starts[1:], node.shape[axis])
         pieces = [
             (piece, (*index[:axis], at - start, *index[axis + 1 :]), start, end)
@@ -229,7 +229,7 @@ class Lowering:
         return self.choose(node, at, pieces)
 
     def cut(self, at: Dim, start: Dim, *, by_cells: bool = False) -> None:
-        """Ask for the loop to be cut where `at` reaches `start`, if one loop of the nest alone decides that."""
+        """Request a cut of the loop where `at` reaches `start`, if a single loop of the nest decides that."""
         mine = [name for name in at.names if name.startswith("#")]
         if len(mine) != 1 or mine[0] not in self.offsets:
             return
@@ -240,9 +240,9 @@ class Lowering:
             raise NeededCut(variable, self.offsets[variable] + point, by_cells=by_cells)
 
     def choose(self, node: nodes.Node, at: Dim, pieces: Sequence[tuple[str, Shape, Dim, Dim]]) -> ir.Expr:
-        """Nested selects, of which the branch not taken touches no memory."""
+        """Nested selects; the branch that is not taken touches no memory."""
         if not pieces:
-            return ir.Const(0, node.dtype.compute)  # of an extent of 0: nothing reads it
+            return ir.Const(0, node.dtype.compute)  # the extent is 0: nothing reads it
         outer, chosen, left = self.guard, None, ir.Index(at)
         below: list[ir.Expr] = [ir.Call("less", (left, ir.Index(end)), DType.BOOL) for _, _, _, end in pieces]
         for position in reversed(range(len(pieces))):
@@ -257,7 +257,7 @@ class Lowering:
         return chosen
 
     def places(self, node: nodes.Node, source: Sequence[Dim | nodes.Lookup], index: Shape, shape: Shape) -> Shape:
-        """The place in memory of that shape that an index map names, of a node at an index."""
+        """The index in memory of a shape that an index map gives for a node at an index."""
         here = {index_name(axis): dim for axis, dim in enumerate(index)}
         return tuple(
             self.lookup(node, entry, here, extent) if isinstance(entry, nodes.Lookup) else entry.replace(here)
@@ -265,7 +265,7 @@ class Lowering:
         )
 
     def lookup(self, node: nodes.Node, entry: nodes.Lookup, here: Mapping[str, Dim], extent: Dim) -> Dim:
-        """A looked-up index, required to be inside, under a name that Dims can use."""
+        """A looked-up index, required to be in bounds, under a name for Dims."""
         indices = node.inputs[entry.input]
         at = tuple(simplify(dim.replace(here), self.extents) for dim in entry.at)
         place = self.value(indices, at)
@@ -336,7 +336,7 @@ class NeededLoop(Exception):
 def lower_scan(lowering: Lowering, node: nodes.Node, scan: nodes.Scan, index: Shape) -> ir.Expr:
     """The running result at an index: the state of the loop over the axis, before or after it takes the value in.
 
-    NeededLoop where that loop does not run as the scan does; UnsupportedError where it cannot."""
+    NeededLoop where the loop's order differs from the scan's; UnsupportedError where it cannot be changed."""
     variable, depth = _variable(lowering, node, scan, index), lowering.depth(index)
     if variable not in lowering.scopes[depth].variables:
         raise NeededLoop(variable, backwards=False)
@@ -380,8 +380,8 @@ ONE = Dim.of(1)
 
 
 def asks_each_cell(graph: nodes.Graph, node: nodes.Node) -> bool:
-    """Whether each cell of a Scatter can tell the one update that may meet it: every axis of the updates that is longer
-    than 1 is an axis of the result, from end to end."""
+    """Whether each cell of a Scatter can identify the only update that may meet it: every axis of the updates that is
+    longer than 1 is a whole axis of the result."""
     assert isinstance(node.kind, nodes.Scatter)
     updates, places = graph[node.inputs[2]], _places(node.kind)
     whole = all(equal(updates.shape[own], node.shape[axis]) for own, axis in places.items())
@@ -391,13 +391,13 @@ def asks_each_cell(graph: nodes.Graph, node: nodes.Node) -> bool:
 
 
 def _places(kind: nodes.Scatter) -> dict[int, int]:
-    """The axes of the updates that are axes of the result, each with that."""
+    """Map the axes of the updates to the axes of the result that they are."""
     names = {entry: axis for axis, entry in enumerate(kind.index) if not isinstance(entry, nodes.Lookup)}
     return {own: names[at] for own in range(len(kind.index)) if (at := Dim.of(index_name(own))) in names}
 
 
 def ask(lowering: Lowering, node: nodes.Node, kind: nodes.Scatter, index: Shape) -> ir.Expr:
-    """The value of a cell: that of the data, unless the update that may meet it does."""
+    """The value of a cell: the base's, or the update's if it meets the cell."""
     data, _, updates = node.inputs
     places = _places(kind)
     at = tuple(index[places[own]] if own in places else Dim.of(0) for own in range(len(lowering.graph[updates].shape)))
@@ -415,7 +415,7 @@ def ask(lowering: Lowering, node: nodes.Node, kind: nodes.Scatter, index: Shape)
 
 
 def guards(graph: nodes.Graph) -> tuple[ir.Guard, ...]:
-    """The guards of a graph, each once: what it demands of sizes that its inputs tell, and what its views need."""
+    """The guards of a graph, each once: its demands on sizes that inputs bind, and the needs of its views."""
     bound = {binding.size for binding in plan([node.shape for node in graph.inputs])}
     demanded = [demand for demand in graph.demands if demand.left.names | demand.right.names <= bound]
     conditions = [guard for demand in demanded for guard in _guards_of(demand)]
@@ -438,7 +438,7 @@ def _guards_of(demand: Demand) -> Iterator[ir.Guard]:
 
 
 def _of_views(graph: nodes.Graph, node: nodes.Node) -> Iterator[ir.Guard]:
-    """That the highest index along each axis is below the extent, where that is neither certain nor beyond telling."""
+    """Guards that the highest index of an axis is below the extent, where that is neither certain nor unknowable."""
     if isinstance(node.kind, nodes.View | nodes.Gather):
         for entry, extent in zip(node.kind.index, graph[node.inputs[0]].shape, strict=True):
             at = Dim.of(0) if isinstance(entry, nodes.Lookup) else simplify(entry, node.extents)
@@ -449,7 +449,7 @@ def _of_views(graph: nodes.Graph, node: nodes.Node) -> Iterator[ir.Guard]:
 
 
 def _highest(node: nodes.Node, at: Dim) -> Dim | None:
-    """The highest value of an index that is linear in the indices of its value; None where it is not."""
+    """The highest value of an index that is linear in the indices of its value; None if it is not linear."""
     rest, total = at, Dim.of(0)
     for name, extent in node.extents.items():
         slope = at.replace({name: Dim.of(name) + 1}) - at

@@ -12,7 +12,7 @@ from noyau.ir.loops import Call, Expr, Fold, If, Index, Kernel, Let, Load, Loop,
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.walk import every_statement, expressions, flops_of, operands
 
-USUAL = 61  # what every size is taken to be
+USUAL = 61  # the assumed value of every size
 
 
 def cells(node: Node) -> float:
@@ -29,12 +29,12 @@ def usual(dim: Dim) -> float:
 
 
 def flops_within(expr: Expr) -> float:
-    """The flops of an expression, those of its operands too."""
+    """The flops of an expression, including those of its operands."""
     return float(flops_of(expr)) + sum(map(flops_within, operands(expr)))
 
 
 def flops_of_value(expr: Expr) -> float:
-    """The same without conditions on places: those are known for all cells but a few at the edges."""
+    """The same without conditions on indices: these are known for all cells but a few at the edges."""
     match expr:
         case Load():
             return 0.0
@@ -45,7 +45,7 @@ def flops_of_value(expr: Expr) -> float:
 
 
 def _is_place(expr: Expr) -> bool:
-    """Whether an expression is a place, or a condition on nothing but places and sizes."""
+    """Whether an expression is an index, or a condition on indices and sizes alone."""
     is_condition = isinstance(expr, Call) and expr.dtype is DType.BOOL
     return isinstance(expr, Index) or (is_condition and all(map(_is_place, operands(expr))))
 
@@ -71,7 +71,7 @@ def _work(statements: Iterable[Statement]) -> Dim:
 
 
 def bytes_moved(kernel: Kernel) -> Dim:
-    """The bytes that must move: inputs and outputs once, of a looked-up table what its longest reading takes."""
+    """The bytes that must move: inputs and outputs once; of a looked-up table as much as its longest read takes."""
     gathered, total = _gathered_inputs(kernel), Dim.of(0)
     for buffer in (*kernel.of(Role.INPUT), *kernel.of(Role.OUTPUT)):
         whole = product(buffer.shape)
@@ -81,7 +81,7 @@ def bytes_moved(kernel: Kernel) -> Dim:
 
 
 def _gathered_inputs(kernel: Kernel) -> dict[str, Dim]:
-    """The inputs of which all readings are at looked-up indices, with the most cells that one of them takes."""
+    """The inputs that are read at looked-up indices alone, each with the most cells that one of its loads reads."""
     looked_up, cells = set[str](), dict[str, Dim]()
     plain = {buffer.name for buffer in kernel.of(Role.OUTPUT)}
     for launch in kernel.launches:
@@ -94,7 +94,7 @@ def _gathered_inputs(kernel: Kernel) -> dict[str, Dim]:
 
 
 def _loads(statements: Iterable[Statement], count: Dim) -> Iterator[tuple[Load, Dim]]:
-    """Every load, and how often it runs."""
+    """Every load, with the number of times that it runs."""
     for statement in statements:
         if isinstance(statement, Loop | If):
             extent = statement.extent if isinstance(statement, Loop) else Dim.of(1)

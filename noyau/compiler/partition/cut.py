@@ -1,7 +1,7 @@
 """Cut a graph into groups that become one kernel each, and keep in words why each cut is where it is.
 
-Groups are found by index maps and dependence: two are joined when what they compute together lowers into one nest,
-nothing costly is computed again, and no path leaves and comes back. Names of operators play no part."""
+Groups are found by index maps and dependence: two are joined when their union lowers into one nest, no costly value is
+computed again, and no path leaves the union and comes back. Names of operators play no part."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ __all__ = ["Cut", "Group", "Model", "ModelOperator", "Partition", "group_of", "p
 
 BUFFERS = 16  # inputs and outputs of one kernel
 LARGEST = 96  # operators of one group
-PASSES = 8  # reductions that may need each other in turn: each is one more pass, which computes much of the others anew
-DEEPEST = 160  # steps that may need each other in turn
-MOST_PRODUCERS = LARGEST + BUFFERS  # of what one operator of a group reads: those in the group, and those outside
+PASSES = 8  # reductions in a chain of dependence: each is one more pass, which recomputes much of the others
+DEEPEST = 160  # steps in a chain of dependence
+MOST_PRODUCERS = LARGEST + BUFFERS  # of the operands of one operator: those in the group, and those outside
 
 
 @dataclass(frozen=True)
 class Group:
-    """Operators that become one kernel: what they compute as it was spelt, and in normal form, which the kernel is
-    lowered from; both have their outputs in the order of the kernel's.
+    """Operators that become one kernel: their graph as it was written, and in normal form, from which the kernel is
+    lowered; the outputs of both are in the kernel's order.
 
     `stand_ins`: values of which others read the shape alone, each with an output of the group of that shape; `by_hand`:
-    the kernel that somebody wrote for it."""
+    a kernel that a user wrote for it."""
 
     positions: tuple[int, ...]
     original: Graph
@@ -52,11 +52,11 @@ class Group:
 
     @cached_property
     def kernel(self) -> Kernel:
-        """The kernel, lowered when first asked for: most groups are like others. UnsupportedError without one."""
+        """The kernel, lowered at first use: most groups equal another. UnsupportedError if there is none."""
         return self.by_hand or lower(self.graph, "kernel")
 
     def at(self, positions: Iterable[int], names: Mapping[str, str], like: Graph) -> Group | None:
-        """The same in another place, where values have these names; None where one of them is not known."""
+        """The same group at other positions, its values renamed; None where a value has no new name."""
         original, graph = with_names(self.original, names, like), with_names(self.graph, names, like)
         if original is None or graph is None:
             return None
@@ -93,9 +93,9 @@ class Partition:
 def partition(
     model: Model, *, alone_too: bool = False, speller: Speller | None = None, reasons: bool = True
 ) -> Partition:
-    """The groups of a model, and the reasons of the cuts between them. `alone_too`: a single operator is a group where
-    it is a kernel, though there is nothing to fuse it with; `speller`: raises UnsupportedError for a kernel that the
-    language which is wanted has no schedule or spelling for; `reasons`: whether anybody reads why there are cuts."""
+    """The groups of a model, and the reasons of the cuts between them. `alone_too`: an operator that can be a kernel is
+    a group, even with nothing to fuse it with; `speller`: raises UnsupportedError for a kernel that the target language
+    has no schedule or spelling for; `reasons`: whether the reasons of cuts are wanted."""
     work = _Partitioning(model, DefUse(model), alone_too, speller, reasons)
     work.start()
     if alone_too:
@@ -106,15 +106,15 @@ def partition(
 
 
 def group_of(model: Model, positions: Iterable[int], def_use: DefUse | None = None) -> Group:
-    """The group of some operators of a model. UnsupportedError where they are no kernel."""
+    """The group of some operators of a model. UnsupportedError where they cannot be one kernel."""
     return with_kernel(_Partitioning(model, def_use or DefUse(model), False).group(frozenset(positions)))
 
 
 @dataclass(slots=True)
 class _Partitioning:
-    """`member` has the name of each operator's group, `sets` the operators of each group. `alone` says why an operator
-    cannot be a kernel by itself; such a one may still join others, which know its sizes or make what it reads. `lonely`
-    could be one and are not worth it. `reason_by_key`, `group_by_key`: what is known of sets by their structure."""
+    """`member`: the name of each operator's group; `sets`: the operators of each group. `alone`: why an operator cannot
+    be a kernel by itself; it may still join others, which bind its sizes or produce its operands. `lonely`: operators
+    that could be kernels and are not worth it. `reason_by_key`, `group_by_key`: results by structural key."""
 
     model: Model
     def_use: DefUse
@@ -135,7 +135,7 @@ class _Partitioning:
         self.structural_keys = StructuralKeys(self.def_use)
 
     def start(self) -> None:
-        """Each operator with a meaning is a group of its own."""
+        """Start with one group for each operator that has a meaning."""
         for place in self.model.places:
             position = place.position
             if position in self.model.arithmetic or position in self.model.opaque:
@@ -153,22 +153,22 @@ class _Partitioning:
                 self.sets[position] = frozenset({position})
 
     def join_all(self) -> bool:
-        """Join each operator's group with those of its producers, in order: all at once, else one by one. Whether any
-        were joined, for then what was refused before may fit."""
+        """Join each operator's group with those of its producers, in order: all at once, else one by one. Return
+        whether any were joined, for then a union that was refused may fit."""
         before = len(self.sets)
         for place in self.model.places:
             if place.position in self.member:
                 makers = [producer for producer in self.def_use.producers(place.position) if producer in self.member]
                 self.join({place.position, *makers})
-                for producer in makers:  # nothing is tried where all are one by now
+                for producer in makers:  # no trial where all are one group by now
                     self.join({place.position, producer})
         if self.alone_too and len(self.sets) == before:
             self.join_siblings()
         return len(self.sets) < before
 
     def join_whole(self) -> None:
-        """Join all groups that read each other where they are one kernel, as those of most ops are: to come there one
-        by one would lower every set on the way."""
+        """Join all connected groups where they are one kernel, as in most ops: joining them one by one would lower
+        every set on the way."""
         linked = {position: {position} for position in self.member}
         for position in self.member:
             for producer in self.def_use.producers(position):
@@ -179,7 +179,7 @@ class _Partitioning:
             self.join(together)
 
     def join_siblings(self) -> None:
-        """Join groups that reduce columns of the same arrays: one pass reads them once, and two read them twice."""
+        """Join groups that reduce columns of the same arrays: one kernel reads them once, two read them twice."""
         siblings: dict[tuple[object, str], int] = {}
         for positions in sorted(self.sets.values(), key=min):
             graph = self.def_use.extract(positions)
@@ -191,7 +191,7 @@ class _Partitioning:
                     self.join({siblings.setdefault((over, node.output), min(positions)), min(positions)})
 
     def join(self, some: Iterable[int]) -> None:
-        """Make one group of those of some operators, if that can be."""
+        """Join the groups of some operators into one, if that is possible."""
         names = {self.member[position] for position in some}
         together = frozenset[int]().union(*(self.sets[name] for name in names))
         if len(names) < 2 or together in self.refused:
@@ -219,16 +219,16 @@ class _Partitioning:
 
     def breaks_convexity(self, together: Positions, read: Positions = frozenset()) -> int | None:
         """An operator on a path that leaves a set and enters it again, or None. Shape arithmetic and indices are on no
-        path, for they go along, but for those that the set is known to read."""
+        path, since they are copied into groups, except those that the set is known to read."""
         free = self.def_use.free - read
-        # A value of many readers makes the walk along the paths long, a chain of sums the one against them; the shorter
-        # of the two decides, and zip ends with it.
+        # A value of many readers makes the forward walk long, a chain of sums the backward one; zip ends with the
+        # shorter of the two, which decides.
         pairs = zip(self.walk(together, free, True), self.walk(together, free, False), strict=False)
         return next((between for pair in pairs for between in pair if between is not None), None)
 
     def walk(self, together: Positions, free: Positions, along: bool) -> Iterator[int | None]:
-        """Walk all paths that leave a set, or those that enter it where not `along`: for each step None, or an operator
-        that is not `free` on a path from the set to itself."""
+        """Walk all paths that leave a set (`along`), or all that enter it: for each step None, or an operator that is
+        not `free` on a path from the set to itself."""
         first, last = min(together), max(together)
         waiting: list[tuple[int, int | None]] = [(position, None) for position in sorted(together)]
         visited = {(position, False) for position in together}
@@ -247,8 +247,8 @@ class _Partitioning:
                         waiting.append((step, outer))
 
     def refusal(self, positions: Positions, *, fresh: bool = False) -> str | None:
-        """Why operators cannot be one kernel by themselves, or None. Groups that are alike are judged once; `fresh`
-        judges again, so that the words name this group's own values."""
+        """Why operators cannot be one kernel by themselves, or None. Isomorphic groups are judged once; `fresh` judges
+        again, so that the reason names this group's own values."""
         try:
             key = self.structural_keys.key_of(positions)
             if key is not None and key.key in self.reason_by_key and not (fresh and self.reason_by_key[key.key]):
@@ -273,7 +273,7 @@ class _Partitioning:
             if key not in self.judged or (fresh and self.judged[key]):
                 self.judged[key] = None
                 kernel = kernel_of_graph(normalise(graph))
-                if len(positions) > 1 and kernel.binding:  # else no size divides
+                if len(positions) > 1 and kernel.binding:  # without sizes no size divides
                     check_divisions(kernel)
                 if self.speller is not None:
                     self.speller(kernel)
@@ -282,7 +282,7 @@ class _Partitioning:
         return self.judged[key]
 
     def groups(self) -> Iterable[Group]:
-        """The groups that are worth a kernel; for the others the reason is kept."""
+        """The groups that are worth a kernel; for the others the reason is recorded."""
         for positions in sorted(self.sets.values(), key=min):
             if positions <= self.alone.keys() and len(positions) == 1:
                 continue
@@ -296,21 +296,21 @@ class _Partitioning:
                         continue
                     self.group_by_key |= {key.key: (key, with_kernel(group))} if key else {}
                 yield group
-            except UnsupportedError as error:  # cellwise ones were joined without a look at their kernel
-                for position in positions:  # they are left as they are after all
+            except UnsupportedError as error:  # cellwise groups were joined without lowering
+                for position in positions:  # they stay single operators
                     del self.member[position]
                     self.alone[position] = str(error)
                 del self.sets[next(name for name, members in self.sets.items() if members == positions)]
 
     def like_another(self, positions: Positions, key: StructuralKey | None) -> Group | None:
-        """The group of some operators, after one that is like it, or None."""
+        """The group of some operators, copied from an isomorphic group, or None."""
         if key is None or key.key not in self.group_by_key:
             return None
         first, group = self.group_by_key[key.key]
         return group.at(positions, dict(zip(first.names, key.names, strict=True)), self.model.graph)
 
     def group(self, positions: Positions) -> Group:
-        """The group of some operators. UnsupportedError where they compute nothing that noyau knows."""
+        """The group of some operators. UnsupportedError where noyau knows no meaning of them."""
         extracted = self.def_use.extract(positions)
         graph = normalise(extracted)
         original = replace(extracted, outputs=graph.outputs)
@@ -336,19 +336,19 @@ class _Partitioning:
 
 
 def with_kernel(group: Group) -> Group:
-    """The group itself, its kernel lowered. UnsupportedError where there is none."""
+    """The group itself, with its kernel lowered. UnsupportedError where there is none."""
     _ = group.kernel
     return group
 
 
 def worth(positions: frozenset[int], graph: Graph) -> bool:
-    """Whether a group computes in one kernel what took several: several operators, or one with several steps."""
+    """Whether a group merges several kernels into one: it has several operators, or one with several steps."""
     steps = [node for node in graph.nodes if not isinstance(node.kind, Input | Constant | Iota | View)]
     return len(positions) > 1 or len(steps) > 1
 
 
 def columns_of(graph: Graph) -> tuple[tuple[int, ...], Shape] | None:
-    """The axes and the shape of what a graph reduces, where it does nothing else and the last axis stays; or None."""
+    """The axes and the shape of a graph's reductions, if it does nothing else and the last axis stays; or None."""
     reduced = [node for node in graph.nodes if isinstance(node.kind, Reduce)]
     over = {(node.kind.axes, graph[node.inputs[0]].shape) for node in reduced if isinstance(node.kind, Reduce)}
     if len(over) != 1 or any(isinstance(node.kind, Scan | Scatter) for node in graph.nodes):
@@ -359,9 +359,9 @@ def columns_of(graph: Graph) -> tuple[tuple[int, ...], Shape] | None:
 
 
 def is_cellwise(graph: Graph) -> bool:
-    """Whether a graph is but a few maps, all of one shape: then it has a kernel, and nobody need try."""
+    """Whether a graph consists of a few maps of one shape: such a graph surely has a kernel."""
     constants, shape = {node.output for node in graph.nodes if not node.inputs}, graph[graph.outputs[0]].shape
-    buffers = [name for name in constants if "~" not in name]  # others are constants, which stay in the text
+    buffers = [name for name in constants if "~" not in name]  # the others are constants in the text
     few = len(buffers) + len(graph.outputs) <= BUFFERS
     return few and not unbound(graph) and all(_is_cellwise(node, shape, constants) for node in graph.nodes)
 
@@ -380,7 +380,7 @@ def _is_cellwise(node: Node, shape: Shape, constants: Collection[str]) -> bool:
 
 
 def kernel_of_graph(graph: Graph) -> Kernel:
-    """The kernel of a normal graph; UnsupportedError says what speaks against it."""
+    """The kernel of a normal graph; UnsupportedError says why there is none."""
     count = len(graph.inputs) + len(graph.outputs)
     if count > BUFFERS:
         raise UnsupportedError(f"one kernel would read and write {count} arrays, more than {BUFFERS}")
@@ -391,13 +391,13 @@ def kernel_of_graph(graph: Graph) -> Kernel:
 
 
 def scalars_of(group: Group) -> Mapping[str, np.ndarray]:
-    """The numbers that a kernel is given and that its group knows: eps, scales."""
+    """The scalar arguments of a kernel that its group knows: eps, scales."""
     scalars = {node.output: node.kind.value for node in group.original.nodes if isinstance(node.kind, Constant)}
     return {node.output: scalars[node.output] for node in group.graph.inputs if node.output in scalars}
 
 
 def check_depth(graph: Graph) -> None:
-    """UnsupportedError where too many reductions, or too many steps, need each other in turn."""
+    """UnsupportedError where a chain of dependence has too many reductions or too many steps."""
     steps, passes = dict[str, int](), dict[str, int]()
     for node in graph.nodes:
         steps[node.output] = max((steps[name] for name in node.inputs), default=0) + 1
@@ -409,8 +409,8 @@ def check_depth(graph: Graph) -> None:
 
 
 def check_divisions(kernel: Kernel) -> None:
-    """UnsupportedError where each cell divides by a size to know its place in memory, as a reshape of a part to a shape
-    that does not divide its own asks: no vector can, and a copy that is made once takes a tenth of the time."""
+    """UnsupportedError where each cell divides by a size to find its address, as after a reshape of a part to a shape
+    that does not divide its own: that cannot be vectorised, and copying once takes a tenth of the time."""
     body = [statement for launch in flatten(kernel).launches for statement in launch.body]
     loops = (s for s in every_statement(body) if isinstance(s, Loop))
     inner = {loop.var for loop in loops if not any(isinstance(s, Loop) for s in loop.body)}

@@ -1,4 +1,4 @@
-"""Def-use chains of a model: how its operators hang together, the graph that a set of them computes, and its key."""
+"""Def-use chains of a model, the graph that a set of its operators computes, and the set's structural key."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from noyau.ir.sizes import Demand
 
 @dataclass(slots=True)
 class DefUse:
-    """Def-use chains of a model: its operators by the values that they make and read."""
+    """Def-use chains of a model: its operators by the values that they produce and consume."""
 
     model: Model
     nodes_at: dict[int, list[Node]] = field(default_factory=dict)
     producer_of: dict[str, int] = field(default_factory=dict)
     readers: dict[str, list[int]] = field(default_factory=dict)
-    indices: set[str] = field(default_factory=set)  # indices of loops and known numbers: ranges, and views of both
+    indices: set[str] = field(default_factory=set)  # indices of loops, that is ranges, and views of them or of scalars
     free: Positions = frozenset()  # shape arithmetic, and operators that make indices
 
     def __post_init__(self) -> None:
@@ -47,18 +47,18 @@ class DefUse:
             yield from self.readers.get(name, ())
 
     def producers(self, position: int) -> list[int]:
-        """List the operators that make the operands of one, in their order."""
+        """List the operators that produce the operands of another, in the operands' order."""
         positions = [self.producer_of.get(name) for name in self.model.places[position].inputs]
         return list(dict.fromkeys(position for position in positions if position is not None))
 
     def extract(self, positions: Positions) -> Graph:
-        """The graph of a group: what its operators make, from inputs that others make, in sizes of its own.
+        """The graph of a group: the values of its operators, from inputs that others produce, with sizes of its own.
 
-        Indices are computed anew where their sizes follow from the inputs; else they are read."""
+        Indices are computed anew where the inputs bind their sizes; else they are read."""
         read: frozenset[str] = frozenset()
         while True:
             collected = self.collect(positions, read)
-            graph = own_sizes(collected, self.demands_of(collected.inputs))  # their makers see to those
+            graph = own_sizes(collected, self.demands_of(collected.inputs))  # their producers check these
             loose = self.loose(graph, positions)
             if not loose:
                 return require_bound_sizes(graph)
@@ -82,7 +82,7 @@ class DefUse:
         return tuple(demand for place in places for demand in self.model.demands.get(place, ()))
 
     def enter(self, name: str, nodes: dict[str, Node], read: frozenset[str]) -> None:
-        """A value from outside: a known scalar or an index stays one, anything else is an input."""
+        """Add a value from outside: a known scalar or an index keeps its node, any other value is an input."""
         node = self.model.graph[name]
         if name in nodes:
             return
@@ -96,7 +96,7 @@ class DefUse:
         return isinstance(node.kind, View) and self.model.made_at.get(node.output) in self.model.arithmetic
 
     def loose(self, graph: Graph, positions: Positions) -> frozenset[str]:
-        """The indices from outside that a group uses, and of which its inputs do not tell the sizes."""
+        """The indices from outside that a group uses and whose sizes its inputs do not bind."""
         results = {node.output for p in positions for node in self.nodes_at[p]}
         outside = [node for node in graph.nodes if node.output in self.indices and not isinstance(node.kind, Input)]
         if all(node.output in results for node in outside):
@@ -110,7 +110,7 @@ class DefUse:
         return frozenset(unbound_names & inside)
 
     def ends(self, positions: Positions) -> tuple[tuple[str, ...], dict[str, str]]:
-        """The values that others need, and a stand-in for each of which they read no more than the shape."""
+        """The values that others read, and a stand-in for each of which others read the shape alone."""
         results = [name for p in sorted(positions) for name in self.model.places[p].outputs]
         leaving = [name for name in results if self.is_read(name, positions)]
         stand_ins, nodes = dict[str, str](), self.model.graph
@@ -133,7 +133,7 @@ class DefUse:
         return name in self.model.graph.outputs or not known.issuperset(self.readers.get(name, ()))
 
     def is_measured(self, name: str, positions: Positions) -> bool:
-        """Whether someone outside needs the shape of a value; shape arithmetic for the group alone goes with it."""
+        """Whether an operator outside needs a value's shape; shape arithmetic for the group alone belongs to it."""
         waiting, visited = [r for r in self.readers.get(name, ()) if r in self.model.arithmetic], set[int]()
         while waiting:
             reader = waiting.pop()
@@ -150,13 +150,13 @@ class DefUse:
         return False
 
 
-# Sets of operators that are isomorphic, as the layers of a model are, have one key, which takes no graph to find:
-# it holds the computation of each operator, the reads within the set, and the values that cross its border. Sets of
-# equal keys have graphs that differ in the names of values alone, sizes named alike: a result for one holds for the
-# other.
+# Isomorphic sets of operators, such as the layers of a model, have one key, which is found without a graph: it
+# holds the computation of each operator, the reads within the set, and the values that cross its border. Sets of
+# equal keys have graphs that differ only in the names of values, with the same sizes: a result for one holds for
+# the other.
 @dataclass(frozen=True, slots=True)
 class StructuralKey:
-    """Key of a set of operators: its structure without names, and its values by number, its own ones first."""
+    """Key of a set of operators: its structure without names, and its values by number, its own values first."""
 
     key: Hashable
     names: tuple[str, ...]
@@ -164,7 +164,7 @@ class StructuralKey:
 
 @dataclass(frozen=True, slots=True)
 class _Operator:
-    """Operator as a key: the number of its computation, the values it makes, and those it reads from others."""
+    """Part of a key for an operator: the number of its computation, its results, and the operands from others."""
 
     kind: int
     values: tuple[str, ...]
@@ -181,9 +181,8 @@ class StructuralKeys:
     outside: dict[str, int] = field(default_factory=dict)
 
     def key_of(self, positions: Positions) -> StructuralKey | None:
-        """Give the key of a set; None where its structure depends on indices or sizes that others make.
-
-        UnsupportedError where nothing uses its results."""
+        """The key of a set; None where its structure depends on indices or sizes that others produce. UnsupportedError
+        where nothing uses its results."""
         operators = [self.operator(position) for position in sorted(positions)]
         numbers = {name: at for at, name in enumerate(name for operator in operators for name in operator.values)}
         own, members, words = len(numbers), list[int](), list[Hashable]()
@@ -200,7 +199,7 @@ class StructuralKeys:
         return StructuralKey((tuple(words), tuple(members), tuple(ends[0]), tuple(ends[1])), tuple(numbers))
 
     def operator(self, position: int) -> _Operator:
-        """An operator, described once."""
+        """The description of an operator, memoised."""
         if position not in self.operators:
             nodes = self.def_use.nodes_at.get(position, [])
             own = {node.output: number for number, node in enumerate(nodes)}
@@ -212,7 +211,7 @@ class StructuralKeys:
         return self.operators[position]
 
     def from_outside(self, name: str) -> int:
-        """Number the role of an outside value for its readers; -1 where it stands for more than one value."""
+        """Number the role of an outside value for its readers; -1 for an index, shape arithmetic or a view of it."""
         if name not in self.outside:
             def_use, node = self.def_use, self.def_use.model.graph[name]
             maker, place = def_use.producer_of.get(name, -1), def_use.model.made_at.get(name, -1)
@@ -226,17 +225,17 @@ class StructuralKeys:
         return self.outside[name]
 
     def number(self, what: Hashable) -> int:
-        """The number of a description; equal ones have the same."""
+        """The number of a description; equal descriptions have the same number."""
         return self.kinds.setdefault(what, len(self.kinds))
 
 
 def _what(node: Node, inputs: tuple[int, ...]) -> Hashable:
-    """A node without names; passes ask whether a name is one of noyau's own, which have a tilde."""
+    """A node without names; passes ask whether a name has a tilde, which marks noyau's own values."""
     return node.kind, node.dtype, node.shape, inputs, "~" in node.output
 
 
 def with_names(graph: Graph, names: Mapping[str, str], like: Graph) -> Graph | None:
-    """A graph with other names, also for what passes derived, and the sources of `like`; None for a name not known."""
+    """A graph renamed, including values that passes derived, with the sources of `like`; None for an unknown name."""
     names_of, nodes = dict[str, str](), list[Node]()
     for node in graph.nodes:
         stem, tilde, rest = node.output.partition("~")

@@ -1,7 +1,7 @@
-"""Values computed again: what a kernel would cost so, refused where it is too much; and cheap ones on purpose.
+"""Recomputed values: their cost in a kernel, which is refused where it is too high, and cheap ones on purpose.
 
-A sum over columns and what is done row by row are never one kernel. Where both read a value that follows from the
-inputs in a few steps, the one kernel would write it and the other read it: that is more than reading inputs twice."""
+A sum over columns and work row by row are never one kernel. Where both read a value that follows from the inputs in a
+few steps, one kernel would write it and the other read it: that moves more bytes than reading the inputs twice."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from noyau.ir.graph import Constant, Graph, Iota, Map, Node, Reduce, View
 from noyau.ir.loops import Fold, If, Kernel, Let, Loop, Statement
 from noyau.ir.operators import OPERATORS
 
-AGAIN = 12.0  # flops that may be computed again for each cell of the largest output
+AGAIN = 12.0  # flops that may be recomputed for each cell of the largest output
 
 
 def repeat_cheap(graph: Graph) -> Graph:
-    """The graph in which each sum over columns has what it reads to itself, where that is cheaper to compute again than
-    to write and to read: at most 12 flops a cell, of inputs that are no larger."""
+    """Give each sum over columns its own copy of its operand, where recomputing that is cheaper than writing and
+    reading it: at most 12 flops a cell, from inputs that are no larger."""
     nodes, names_taken, ends = list[Node](), set(graph.by_name), _visible_values(graph)
     for node in graph.nodes:
         if isinstance(node.kind, Reduce) and len(graph[node.inputs[0]].shape) - 1 not in node.kind.axes:
@@ -32,11 +32,11 @@ def repeat_cheap(graph: Graph) -> Graph:
                 nodes += [*(step.rename(names) for step in steps), node.rename(names)]
                 continue
         nodes.append(node)
-    return drop_unused(replace(graph, nodes=tuple(nodes)))  # what sums alone share has become copies
+    return drop_unused(replace(graph, nodes=tuple(nodes)))  # copies replace the values that only sums share
 
 
 def _steps(graph: Graph, name: str, ends: Collection[str]) -> list[Node]:
-    """The maps and views that a value is made by, in order, down to inputs, outputs, what is no map, and small ones."""
+    """The maps and views that compute a value, in order, back to inputs, outputs, other operations and small values."""
     steps: dict[str, Node] = {}
     waiting, size = [name], cells(graph[name])
     while waiting:
@@ -48,7 +48,7 @@ def _steps(graph: Graph, name: str, ends: Collection[str]) -> list[Node]:
 
 
 def _visible_values(graph: Graph) -> set[str]:
-    """The outputs, and what they show: it is written anyway."""
+    """The outputs, and the values that they are views of: these are written anyway."""
     ends = set(graph.outputs)
     for node in reversed(graph.nodes):
         if node.output in ends and (isinstance(node.kind, View) or node.kind == Map("identity")):
@@ -63,7 +63,7 @@ def _is_shared(graph: Graph, fold: Node, steps: Sequence[Node]) -> bool:
 
 
 def _is_worth(graph: Graph, value: Node, steps: Sequence[Node]) -> bool:
-    """Whether a value is read from the inputs at least as fast as it is written and read."""
+    """Whether reading the inputs of a value is at least as fast as writing and reading the value."""
     leaves = {name for step in steps for name in step.inputs} - {step.output for step in steps}
     read = sum(cells(n) * n.dtype.bytes for n in map(graph.__getitem__, leaves) if not isinstance(n.kind, Constant))
     flops = sum(cells(step) * OPERATORS[step.kind.function].flops for step in steps if isinstance(step.kind, Map))
@@ -84,7 +84,7 @@ class Repeat:
 
     value: str
     times: float
-    flops: float  # extra ones, for each cell of the largest output
+    flops: float  # the extra ones, for each cell of the largest output
     reduction: bool
 
     def __str__(self) -> str:
@@ -94,7 +94,7 @@ class Repeat:
 
 
 def check_recompute(graph: Graph, kernel: Kernel) -> None:
-    """UnsupportedError where a kernel computes a reduction again, or much else."""
+    """UnsupportedError where a kernel recomputes a reduction, or more than `AGAIN` flops a cell."""
     again = repeats(graph, kernel)
     costly = [repeat for repeat in again if repeat.reduction]
     if costly or sum(repeat.flops for repeat in again) > AGAIN:
@@ -102,9 +102,9 @@ def check_recompute(graph: Graph, kernel: Kernel) -> None:
 
 
 def repeats(graph: Graph, kernel: Kernel) -> list[Repeat]:
-    """Values that cost something and are computed more than once a cell, the dearest first.
+    """Values that cost flops and are computed more than once a cell, the most expensive first.
 
-    Passes over a row are not counted: what one pass computes and another computes too may be kept."""
+    Passes over a row are not counted: a value that two passes compute may be kept."""
     main = max(1.0, *(cells(graph[name]) for name in graph.outputs))
     trips: dict[tuple[str, int], float] = defaultdict(float)
     costs: dict[str, tuple[float, bool]] = {}

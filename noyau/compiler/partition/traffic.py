@@ -1,7 +1,7 @@
 """Memory traffic of a graph at some sizes, before anything is compiled.
 
-The bytes that a group must move are what it reads of each input, at least, and what it writes; less than all of an
-input where a view or a gather looks at a part of it: the floor of a kernel is of these bytes."""
+The bytes that a group must move are what it must read of each input, and its outputs; less than all of an input where a
+view or a gather reads a part of it: the floor of a kernel's time follows from these bytes."""
 
 from __future__ import annotations
 
@@ -31,9 +31,8 @@ class Traffic:
 
 
 def traffic(graph: Graph, sizes: Sizes, *, repeated: bool = False) -> Traffic:
-    """The bytes that what a graph computes must read and write. `sizes` has every size that its shapes name.
-
-    `repeated`: whatever is looked up in a table may be the same again and again; else it is all different."""
+    """The bytes that the computation of a graph must read and write. `sizes` has every size that its shapes name.
+    `repeated`: all lookups in a table may hit the same cells; else all hit different ones."""
     needed = dict.fromkeys((node.output for node in graph.nodes), 0)
     needed |= {name: cells(graph[name], sizes) for name in graph.outputs}
     for node in reversed(graph.nodes):
@@ -45,7 +44,7 @@ def traffic(graph: Graph, sizes: Sizes, *, repeated: bool = False) -> Traffic:
 
 
 def _operands(graph: Graph, node: Node, cells_needed: int, sizes: Sizes, repeated: bool) -> list[tuple[str, int]]:
-    """Count the cells of each operand that so many cells of a node need: all, but of operands that are looked at."""
+    """Count the cells of each operand that `cells_needed` cells of a node need: all, or what a view or gather reads."""
     if not cells_needed:
         return []
     match node.kind:
@@ -58,7 +57,7 @@ def _operands(graph: Graph, node: Node, cells_needed: int, sizes: Sizes, repeate
         case Scatter():
             return [(name, cells(graph[name], sizes)) for name in node.inputs]
         case _:
-            whole = max(cells(node, sizes), 1)  # as large a share of an operand as of the node itself, rounded up
+            whole = max(cells(node, sizes), 1)  # the same share of an operand as of the node, rounded up
             return [(name, -(-cells(graph[name], sizes) * cells_needed // whole)) for name in node.inputs]
 
 
@@ -73,7 +72,7 @@ def _count_cells_read(graph: Graph, node: Node, index: tuple[Dim | Lookup, ...],
 
 
 def _bound_indices(node: Node, at: tuple[Dim, ...], sizes: Sizes) -> int:
-    """Bound the number of values that some indices take together by the trips of the loops that they name."""
+    """Bound the number of combined values of some indices by the trip counts of the loops that they name."""
     names = {name for dim in at for name in dim.names if name.startswith("#")}
     return math.prod(int(node.extents[name].evaluate(sizes)) for name in names)
 
@@ -88,7 +87,7 @@ Positions = frozenset[int]
 
 @dataclass(frozen=True, slots=True)
 class ModelOperator:
-    """An operator of the user's model: its position, and the values that it reads (also in its subgraphs) and makes."""
+    """An operator of the user's model: its position, the values that it reads (also in subgraphs), its results."""
 
     position: int
     operator: str
@@ -98,12 +97,12 @@ class ModelOperator:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """Subject of a partition: the graph of a whole model, and its operators. Those of two `scopes` do not run together:
-    the body that an operator is in, if it is in one."""
+    """Subject of a partition: the graph of a whole model, and its operators. Operators of two `scopes`, the bodies of
+    control flow that contain them, do not run together."""
 
     graph: Graph
     places: Sequence[ModelOperator]
-    made_at: Mapping[str, int]  # value of the graph -> position of the operator that makes it
+    made_at: Mapping[str, int]  # value of the graph -> position of the operator that produces it
     arithmetic: frozenset[int]
     opaque: Mapping[int, str]
     demands: Mapping[int, Sequence[Demand]] = field(default_factory=dict)  # of sizes, by the operators that have them
@@ -115,7 +114,7 @@ def is_scalar(node: Node) -> bool:
 
 
 def require_bound_sizes(graph: Graph) -> Graph:
-    """The graph itself; UnsupportedError where a demand is of a size that no input tells: a kernel could not look."""
+    """The graph itself; UnsupportedError where a demand names a size that no input binds: no kernel could check it."""
     bound = bound_sizes(graph.inputs)
     if loose := [demand for demand in graph.demands if not demand.left.names | demand.right.names <= bound]:
         raise UnsupportedError(f"whether {loose[0]} does not follow from the shapes of the inputs")

@@ -1,14 +1,14 @@
 """One form for expressions that can be written in several ways.
 
 x + -y is x - y, and 1 + tanh(x) is 2 * sigmoid(2 * x), which does not cancel where x is far below 0. No rule changes a
-result by more than its rounding, or makes an infinity, a NaN or another sign of zero. Some remove infinities, or
-errors; in float64, where the truth is computed, these stay, but for (x / 2) * (2 * y). Sums and products keep their
-order, because another one rounds, overflows and underflows otherwise.
+result by more than its rounding, or introduces an infinity, a NaN or another sign of zero. Some rules remove infinities
+or errors; in float64, where the truth is computed, these stay, except in (x / 2) * (2 * y). Sums and products keep
+their order, because another order rounds, overflows and underflows otherwise.
 
 x / sqrt(v), x * reciprocal(sqrt(v)) and x * rsqrt(v) are x * rsqrt(v); so is x * v ** -0.5, where v is never below 0
 (`is_natural`). x / 8 is x * 0.125, and x * -1 is -x. x * reciprocal(v) is x / v, which is finite where reciprocal(v)
-overflows and the truth does not; y / (1 + exp(-x)) is y * sigmoid(x), which is not 0 yet where exp(-x) overflows;
-(x / 2) * (2 * y) is x * y, which rounds once. Of logic, a > b is b < a, and a choice by `not c` is one by c."""
+overflows and the truth does not; y / (1 + exp(-x)) is y * sigmoid(x), which is not 0 yet where exp(-x) overflows; (x /
+2) * (2 * y) is x * y, which rounds once. a > b is b < a, and a choice by `not c` is a choice by c."""
 
 from __future__ import annotations
 
@@ -37,26 +37,26 @@ def function_of(rebuilder: Rebuilder, name: str) -> str | None:
 
 
 def number_of(rebuilder: Rebuilder, name: str) -> float | None:
-    """The number that a value is everywhere, if it is one."""
+    """The number that fills a value, or None."""
     kind = through_views(rebuilder.nodes, name).kind
     return float(kind.value.reshape(())) if isinstance(kind, Constant) and kind.value.size == 1 else None
 
 
 def everywhere(rebuilder: Rebuilder, number: float, node: Node) -> list[Node]:
-    """Nodes that give a number in the dtype and the shape of another value."""
+    """Nodes that fill another value's shape with a number of its dtype."""
     one = constant(rebuilder.fresh(node.output), np.array(number, node.dtype.numpy), node.sources)
     return [one, replace(node, output=rebuilder.fresh(node.output), kind=View(()), inputs=(one.output,))]
 
 
 def operand_beneath(rebuilder: Rebuilder, name: str) -> tuple[list[Node], str]:
-    """Find the operand of the scalar function that makes a value, under the views of that value."""
+    """The operand of the scalar function that computes a value, seen through the views of that value."""
     start = through_views(rebuilder.nodes, name).inputs[0]
     views = replay(rebuilder, views_of(rebuilder, name), start)
     return views, last_of(views, start)
 
 
 def views_of(rebuilder: Rebuilder, name: str) -> list[Node]:
-    """The views between a value and what it is a view of, the first one first."""
+    """The views between a value and its source, innermost first."""
     views: list[Node] = []
     node = rebuilder.nodes[name]
     while isinstance(node.kind, View):
@@ -118,7 +118,7 @@ def multiply(node: Node, rebuilder: Rebuilder) -> Change:
 
 
 def _split_scale(rebuilder: Rebuilder, name: str) -> tuple[str, float]:
-    """The a and the 2^k of a value a 2^k."""
+    """Split a value x * 2^k into x and 2^k."""
     node = rebuilder.nodes[name]
     if node.kind == Map("multiply"):
         for this, other in (node.inputs, node.inputs[::-1]):
@@ -129,7 +129,7 @@ def _split_scale(rebuilder: Rebuilder, name: str) -> tuple[str, float]:
 
 
 def _inverse_of_power_of_two(number: float | None, dtype: DType) -> float | None:
-    """The inverse of 2 ** k or -2 ** k: a quotient by the one is the product with the other, to the last bit."""
+    """The inverse of 2 ** k or -2 ** k, if a quotient by the number has the bits of a product with the inverse."""
     if not number or not math.isfinite(number) or abs(math.frexp(number)[0]) != 0.5:
         return None
     info = ml_dtypes.finfo(dtype.numpy)
@@ -137,7 +137,7 @@ def _inverse_of_power_of_two(number: float | None, dtype: DType) -> float | None
 
 
 def _inverse(rebuilder: Rebuilder, name: str) -> list[Node]:
-    """Nodes that give 1 / v for a value v that is sqrt(u) or 1 + exp(u), seen through views; none for others."""
+    """Nodes that compute 1 / v for a value v that is sqrt(u) or 1 + exp(u), seen through views; else none."""
     maker, views = through_views(rebuilder.nodes, name), views_of(rebuilder, name)
     if maker.kind == Map("sqrt"):
         return under_views(rebuilder, replace(maker, kind=Map("rsqrt")), views)
@@ -150,7 +150,7 @@ def _inverse(rebuilder: Rebuilder, name: str) -> list[Node]:
 
 
 def _exponent(rebuilder: Rebuilder, node: Node) -> str | None:
-    """The u of 1 + exp(u)."""
+    """The u of a value 1 + exp(u), or None."""
     if node.kind == Map("add"):
         for this, other in (node.inputs, node.inputs[::-1]):
             if number_of(rebuilder, this) == 1 and rebuilder.nodes[other].kind == Map("exp"):
@@ -158,7 +158,7 @@ def _exponent(rebuilder: Rebuilder, node: Node) -> str | None:
     return None
 
 
-_POWERS = {-1: "reciprocal", 0.5: "sqrt", -0.5: "rsqrt"}  # of floats; roots, of what is never below 0
+_POWERS = {-1: "reciprocal", 0.5: "sqrt", -0.5: "rsqrt"}  # of floats; the roots only of values never below 0
 
 
 def power(node: Node, rebuilder: Rebuilder) -> Change:
@@ -183,9 +183,9 @@ def power(node: Node, rebuilder: Rebuilder) -> Change:
             return (node,)
 
 
-# Of -0 and of -inf x ** 0.5 and sqrt(x) differ; a sum of squares with an epsilon added is neither.
+# x ** 0.5 and sqrt(x) differ at -0 and at -inf; a sum of squares with an epsilon added is neither.
 def is_natural(nodes: Mapping[str, Node], name: str) -> bool:
-    """Whether each cell of a value is surely 0 or above, infinite, or NaN; never -0. Integers with a sign may wrap."""
+    """Whether each cell of a value is surely 0 or above, infinite, or NaN; never -0. Signed integers may wrap."""
     natural: dict[str, bool] = {}
     waiting = [name]
     while waiting:
@@ -199,7 +199,7 @@ def is_natural(nodes: Mapping[str, Node], name: str) -> bool:
 
 
 def _sign_sources(node: Node) -> tuple[str, ...]:
-    """The values that a value is as natural as."""
+    """The values of which all must be natural for a value to be natural."""
     match node.kind:
         case Map(function) if has(function, Fact.KEEPS_SIGN):
             return node.inputs
@@ -270,7 +270,7 @@ def neutral(node: Node, rebuilder: Rebuilder, value: bool) -> Change:
 
 
 def simplify_algebra(graph: Graph) -> Graph:
-    """Every node in the form that the rules below give it, to the end."""
+    """Rewrite every node by the rules below until nothing changes."""
     while True:
         simpler = drop_unused(rebuild(graph, _simplify))
         if simpler.nodes == graph.nodes:
@@ -307,7 +307,7 @@ def _add(node: Node, rebuilder: Rebuilder) -> Change:
 
 
 def _twice_sigmoid(node: Node, rebuilder: Rebuilder, inner: str) -> Change:
-    """1 + tanh(u) as 2 sigmoid(2 u), which loses nothing where tanh(u) is near -1."""
+    """1 + tanh(u) as 2 sigmoid(2 u), which does not cancel where tanh(u) is near -1."""
     one, two = everywhere(rebuilder, 2.0, node)
     double = replace(node, output=rebuilder.fresh(node.output), kind=Map("multiply"), inputs=(two.output, inner))
     sigmoid = replace(node, output=rebuilder.fresh(node.output), kind=Map("sigmoid"), inputs=(double.output,))
@@ -362,19 +362,19 @@ _RULES: dict[str, Callable[[Node, Rebuilder], Change]] = {
 
 
 def _is_idle(number: float | None, dtype: DType, sign: int) -> bool:
-    """Whether it is 0; of floats with a sign, for x - 0 and x + -0 are x, but -0 - -0 and -0 + 0 are 0."""
+    """Whether a number is 0; of floats with this sign, for x - 0 and x + -0 are x, but -0 - -0 and -0 + 0 are 0."""
     return number == 0 and (not dtype.is_float or math.copysign(1, number) == sign)
 
 
 def _holds(wide: DType, narrow: DType) -> bool:
-    """Whether every number of one dtype is one of another: a cast there loses nothing."""
+    """Whether every number of one dtype is a number of another, so that a cast loses nothing."""
     if wide.is_float and narrow.kind in ("int", "uint"):
         return bool(ml_dtypes.iinfo(narrow.numpy).bits <= ml_dtypes.finfo(wide.numpy).nmant + 1)
     return bool(np.can_cast(narrow.numpy, wide.numpy, "safe"))
 
 
 def products_as_sums(graph: Graph) -> Graph:
-    """The graph with each product of matrices as a sum of products of cells: where no library is, kernels have them."""
+    """The graph with each product of matrices as a sum of products of cells, for kernels where no library is."""
     build = GraphBuilder()
     build.by_name |= {node.output: node for node in graph.nodes}  # no fresh value has one of these names
     for node in graph.nodes:

@@ -1,5 +1,5 @@
-"""Passes that tidy: equal values once, operands in one order, constants folded, views composed, the unneeded gone; and
-a judge of outputs that are but reshapes of each other: the same memory would be written twice."""
+"""Passes that tidy: equal values merged, constants folded, views composed, unused values dropped; and a check for
+outputs that are reshapes of each other: the same memory would be written twice."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from noyau.ir.ranges import simplify
 
 
 def fold_constants(graph: Graph) -> Graph:
-    """Each Map of one-element constants, and each view of one into one element, as a constant with a name of its own:
-    under the old one it would seem to be a value that is there before the kernel runs."""
+    """Fold each Map of one-element constants, and each one-element view of one, to a constant with a name of its own:
+    under the old name it would pass for a value that exists before the kernel runs."""
     return rebuild(graph, _fold)
 
 
@@ -40,7 +40,7 @@ def _scalar(rebuilder: Rebuilder, name: str) -> np.ndarray | None:
 
 
 def judge_copies(graph: Graph) -> None:
-    """UnsupportedError where an output has the cells of another in the same order: a reshape, free in a runtime."""
+    """UnsupportedError where an output has another's cells in the same order: a reshape, which is free in a runtime."""
     for one, other in combinations(graph.outputs, 2):
         if graph[one].shape != graph[other].shape and _is_reshape(graph, one, other):
             raise UnsupportedError(f"{other} would be written twice: it has the cells of {one}, in the same order")
@@ -58,7 +58,7 @@ def _is_reshape(graph: Graph, one: str, other: str) -> bool:
 
 
 def merge_equal(graph: Graph) -> Graph:
-    """Each value that equals an earlier one, by what makes it, is that one."""
+    """Replace each value that has the same operation and operands as an earlier one by that one."""
     earlier_by_key: dict[object, str] = {}
 
     def change(node: Node, rebuilder: Rebuilder) -> Change:
@@ -71,7 +71,7 @@ def merge_equal(graph: Graph) -> Graph:
 
 
 def drop_unused(graph: Graph, *, inputs_too: bool = False) -> Graph:
-    """Remove each value that no output needs; inputs stay, unless `inputs_too`: dead code tells no kernel its sizes."""
+    """Remove each value that no output needs; inputs stay, unless `inputs_too`: unused ones bind no kernel's sizes."""
     needed, nodes = set(graph.outputs), list[Node]()
     for node in reversed(graph.nodes):
         if node.output in needed or (isinstance(node.kind, Input) and not inputs_too):
@@ -81,7 +81,7 @@ def drop_unused(graph: Graph, *, inputs_too: bool = False) -> Graph:
 
 
 def compose_views(graph: Graph) -> Graph:
-    """Each view reads what the views before it read, at the composed index."""
+    """Let each view of a view read the source of that view, at the composed index."""
     return rebuild(graph, _compose)
 
 

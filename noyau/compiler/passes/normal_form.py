@@ -1,7 +1,7 @@
-"""The normal form of a group's graph: the same for every spelling of the same computation; its sizes are named anew.
+"""The normal form of a group's graph: the same for every spelling of a computation, with new names of sizes.
 
-Digests of how values are computed and used, whatever they are called, give operands their order. Products are rounded
-by themselves, not contracted with a sum, from where one rounding more or less is seen."""
+Digests of how values are computed and used, independent of names, order operands. Products are rounded by themselves,
+not contracted with a sum, where one rounding more or less would show."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from noyau.ir.graph import Constant, Gather, Graph, Input, Map, Node, Reduce, Se
 from noyau.ir.operators import OPERATORS, Fact, has
 from noyau.ir.sizes import Demand, plan
 
-LARGEST = 1 << 16  # of the numbers that are taken for a part of a formula, and 1 / LARGEST the least
+LARGEST = 1 << 16  # of the numbers that count as part of a formula; 1 / LARGEST is the least
 
 
 def normalise(graph: Graph) -> Graph:
-    """All passes in order; inputs that nothing needs are gone, the others stand in the order of their first use."""
+    """All passes in order; unused inputs are dropped, the others stand in the order of their first use."""
     simplifying = (fold_constants, compose_views, simplify_algebra, merge_equal, round_products)
     ordering = (lift_scalars, compose_views, merge_equal, order_operands, merge_equal, drop_unused)
     for change in (*simplifying, *ordering):
@@ -35,7 +35,7 @@ def normalise(graph: Graph) -> Graph:
 
 
 def lift_scalars(graph: Graph) -> Graph:
-    """Float scalars that stand in the model (eps, scale) become inputs, so that groups which differ in them are one
+    """Turn float scalars of the model (eps, scale) into inputs, so that groups which differ only in them are one
     kernel; whole numbers, halves and powers of two (counts, factors of a formula), and exponents, stay."""
     powers = (node for node in graph.nodes if node.kind == Map("power"))
     exponents = {through_views(graph.by_name, node.inputs[1]).output for node in powers}
@@ -59,7 +59,7 @@ def _is_plain(value: float) -> bool:
 
 
 def order_operands(graph: Graph) -> Graph:
-    """Commutative operands in the order of what they are made of, then of their uses, whatever they are called."""
+    """Order commutative operands by the structure of their computation, then by their uses, independent of names."""
     keys = structure(graph)
     uses, roles = contexts(graph, keys), roles_of_sizes(graph)
 
@@ -77,7 +77,7 @@ def order_operands(graph: Graph) -> Graph:
 
 
 def structure(graph: Graph) -> dict[str, str]:
-    """For each value a digest of how it is computed, down to dtypes and extents of inputs, without names and views."""
+    """For each value a digest of its computation, down to dtypes and extents of inputs, without names and views."""
     keys, roles = dict[str, str](), roles_of_sizes(graph)
     for node in graph.nodes:
         operands = [keys[name] for name in node.inputs]
@@ -102,7 +102,7 @@ def structure(graph: Graph) -> dict[str, str]:
 
 
 def roles_of_sizes(graph: Graph) -> dict[str, str]:
-    """For each size a digest of where inputs bear it: the same whatever it is called, and seldom that of another."""
+    """For each size a digest of where inputs bear it: independent of its name, and seldom that of another size."""
     places: dict[str, list[str]] = {}
     for node in graph.inputs:
         rank = sum(dim != Dim.of(1) for dim in node.shape)
@@ -114,7 +114,7 @@ def roles_of_sizes(graph: Graph) -> dict[str, str]:
 
 
 def contexts(graph: Graph, keys: Mapping[str, str]) -> dict[str, str]:
-    """For each value a digest of what is made of it, up to the outputs; `keys` are those of `structure`."""
+    """For each value a digest of its uses, up to the outputs; `keys` are the result of `structure`."""
     uses: dict[str, list[str]] = {node.output: [] for node in graph.nodes}
     for name in graph.outputs:
         uses[name].append("output")
@@ -137,7 +137,7 @@ def _digest(what: object) -> str:
 
 
 def order_ends(graph: Graph) -> Graph:
-    """Outputs in the order of their structure, nodes as a walk down from these meets them, whatever order they had."""
+    """Sort outputs by structure, and nodes in the order of a walk down from the outputs."""
     keys, nodes = structure(graph), dict[str, Node]()
     outputs = tuple(sorted(graph.outputs, key=lambda name: (keys[name], graph.outputs.index(name))))
     waiting = [(name, False) for name in reversed(outputs)]
@@ -159,7 +159,7 @@ Swap = tuple[Monomial, Dim]
 
 def own_sizes(graph: Graph, facts: Sequence[Demand] = ()) -> Graph:
     """The graph with each extent of an input that no shape of an input determines as one size, named by its formula;
-    wherever else that stands, the size stands too. Sizes that must be equal are one. `facts`: demands met elsewhere."""
+    the size replaces the formula everywhere. Sizes that must be equal are one. `facts`: demands that hold otherwise."""
     for find in (_one_of_two, _extent):
         while (swap := find(graph, facts)) is not None:
             change = partial(_swap, unit=swap[0], value=swap[1])
@@ -169,14 +169,14 @@ def own_sizes(graph: Graph, facts: Sequence[Demand] = ()) -> Graph:
 
 
 def _change(demands: Iterable[Demand], change: Callable[[Dim], Dim]) -> tuple[Demand, ...]:
-    """Demands after a swap, without those that are met for certain."""
+    """Demands after a swap, without those that surely hold."""
     changed = [replace(demand, left=change(demand.left), right=change(demand.right)) for demand in demands]
     return tuple(demand for demand in changed if demand.left != demand.right)
 
 
 def _one_of_two(graph: Graph, facts: Sequence[Demand]) -> Swap | None:
-    """A size that must equal another one, or a number, and that other. Inputs bear both, so that their shapes will then
-    be compared, or others have compared them: else they would be taken for equal and never looked at."""
+    """A size that must equal another one, or a number, and that other. Both are bound by inputs, so that their shapes
+    will be compared, or are compared elsewhere: else the equality would be assumed and never checked."""
     bound = bound_sizes(graph.inputs) if graph.demands else frozenset[str]()
     for demand in (*graph.demands, *facts):
         sizes = bound if demand in graph.demands else demand.left.names | demand.right.names
@@ -188,13 +188,13 @@ def _one_of_two(graph: Graph, facts: Sequence[Demand]) -> Swap | None:
 
 
 def bound_sizes(inputs: Iterable[Node]) -> frozenset[str]:
-    """The sizes that the shapes of some inputs tell."""
+    """The sizes that the shapes of some inputs bind."""
     shapes = [node.shape for node in inputs if node.dtype is not DType.OTHER]
     return frozenset(binding.size for binding in plan(shapes))
 
 
 def _extent(graph: Graph, _: Sequence[Demand]) -> Swap | None:
-    """The next product of sizes to be replaced, and what by: short formulas come first, for others may use them."""
+    """The next product of sizes to replace, and its replacement: short formulas first, since others may use them."""
     bound, typed = bound_sizes(graph.inputs), (node for node in graph.inputs if node.dtype is not DType.OTHER)
     extents = [dim for node in typed for dim in node.shape if not dim.names <= bound]
     extents.sort(key=lambda dim: (len(dim.terms), len(dim.terms[0][0]), str(dim)))
@@ -212,7 +212,7 @@ def _single(dim: Dim) -> Swap | None:
 
 
 def _among(dim: Dim, bound: Collection[str]) -> Iterator[Swap]:
-    """A product that is one of the terms of an extent: the extent as a size, less the other terms."""
+    """A product that is one of an extent's terms: the extent as a size, minus the other terms."""
     for monomial, factor in dim.terms:
         term = Dim(((monomial, factor),))
         rest = dim - term
@@ -221,7 +221,7 @@ def _among(dim: Dim, bound: Collection[str]) -> Iterator[Swap]:
 
 
 def _swap(dim: Dim, unit: Monomial, value: Dim) -> Dim:
-    """A Dim in which a Dim stands for a product of sizes, also within divisions."""
+    """Replace a product of sizes by a Dim, also within divisions."""
     total, change = Dim.of(0), partial(_swap, unit=unit, value=value)
     for monomial, factor in dim.terms:
         part, left = Dim.of(factor), list(monomial)
@@ -233,20 +233,20 @@ def _swap(dim: Dim, unit: Monomial, value: Dim) -> Dim:
     return total
 
 
-# Beside its own maximum or minimum a value has to be the same number. A kernel computes it anew rather than keep
-# it, once for its maximum over a row, once for exp(value - maximum). In the second place a compiler may round a
-# product in it otherwise than in the first: it fuses the product with the difference, and half an ulp of a huge
-# value is a huge exponent, so that the greatest cell of a row is not exp(0); or it fuses the product with a sum in
-# one place alone, because in the other one the product is wanted by itself as well, or a branch lies between the
-# two, which a vector does not have: no cell of the row is its maximum then. Before a cast to integers, or another
-# step, an ulp is a whole step: grey values would differ from NumPy's, which rounds each product.
+# A value that is compared with its own maximum or minimum must be computed to the same bits in both places. A
+# kernel recomputes it rather than keep it, once for its maximum over a row, once for exp(value - maximum). In the
+# second place a compiler may round a product in it otherwise: it contracts the product with the difference, and
+# half an ulp of a huge value is a huge exponent, so that the greatest cell of a row is not exp(0); or it contracts
+# the product with a sum in one place only, because in the other the product is also used by itself, or a branch
+# lies between the two, which vector code lacks: then no cell of the row is its maximum. Before a cast to integers,
+# or another step function, an ulp is a whole step: grey values would differ from NumPy's, which rounds each product.
 _SUMS = (Map("add"), Map("subtract"))
 
 
 def round_products(graph: Graph) -> Graph:
-    """Let each value that is computed with products be rounded before its own maximum or minimum is taken off, and
-    products that others want as well, or that a choice is added to, before they are parts of a sum that is set beside
-    its own maximum or minimum; and all products in sums that a step follows."""
+    """Round each value that is computed with products before its own maximum or minimum is subtracted; products with
+    other uses, or beside a choice, before a sum that is compared with its own maximum or minimum; and all products in
+    sums before a step function."""
     shared = _operands_fused_once(graph) | _operands_before_steps(graph)
 
     def change(node: Node, rebuilder: Rebuilder) -> tuple[Node, ...]:
@@ -264,7 +264,7 @@ def round_products(graph: Graph) -> Graph:
 
 
 def _place_of_a_product(node: Node, nodes: Mapping[str, Node]) -> int | None:
-    """Find the operand of a difference whose own extreme is the other one, if it is a product or a sum of one."""
+    """The place of a difference's operand whose own extreme is the other one, if it has a product; or None."""
     place = _place_beside_extreme(node, nodes)
     if place is None:
         return None
@@ -274,7 +274,7 @@ def _place_of_a_product(node: Node, nodes: Mapping[str, Node]) -> int | None:
 
 
 def _place_beside_extreme(node: Node, nodes: Mapping[str, Node]) -> int | None:
-    """Find the operand, 0 or 1, of which the other one is the maximum or the minimum; None for neither."""
+    """The place, 0 or 1, of the operand whose maximum or minimum is the other operand; None for neither."""
     if len(node.inputs) != 2 or not nodes[node.inputs[0]].dtype.is_float:
         return None
     one, other = (through_views(nodes, name) for name in node.inputs)
@@ -282,7 +282,7 @@ def _place_beside_extreme(node: Node, nodes: Mapping[str, Node]) -> int | None:
 
 
 def _is_extreme(fold: Node, value: Node, nodes: Mapping[str, Node]) -> bool:
-    """Whether it is the value's maximum or minimum, or that of its magnitude, also guarded: where(isinf(m), 0, m)."""
+    """Whether a value is another's maximum or minimum, or its magnitude's, also guarded: where(isinf(m), 0, m)."""
     visited, waiting = set[str](), [fold]
     while waiting:
         node = waiting.pop()
@@ -300,7 +300,7 @@ def _is_extreme(fold: Node, value: Node, nodes: Mapping[str, Node]) -> bool:
 
 
 def _strip_sign(name: str, nodes: Mapping[str, Node]) -> list[Node]:
-    """A value, and what it is the opposite or the magnitude of."""
+    """A value, and the values of which it is the negative or the magnitude."""
     values = [through_views(nodes, name)]
     while values[-1].kind in (Map("negative"), Map("abs")):
         values.append(through_views(nodes, values[-1].inputs[0]))
@@ -308,7 +308,7 @@ def _strip_sign(name: str, nodes: Mapping[str, Node]) -> list[Node]:
 
 
 def _origin(name: str, nodes: Mapping[str, Node]) -> Node:
-    """Look through views and changes of sign, which a compiler fuses as well."""
+    """The node beneath views and changes of sign, through which a compiler contracts too."""
     node = through_views(nodes, name)
     while node.kind == Map("negative"):
         node = through_views(nodes, node.inputs[0])
@@ -316,8 +316,8 @@ def _origin(name: str, nodes: Mapping[str, Node]) -> Node:
 
 
 def _operands_fused_once(graph: Graph) -> set[tuple[str, int]]:
-    """The operands of sums, by the sum and the place, that are products, where a choice is the other operand or where
-    the product is also wanted outside of what a value that stands beside its own extreme is computed from."""
+    """The operands of sums, by sum and place, that are products, where the other operand is a choice or where the
+    product has uses outside the computation of a value that is compared with its own extreme."""
     nodes, places = graph.by_name, set[tuple[str, int]]()
     for node in graph.nodes:
         compares = isinstance(node.kind, Map) and OPERATORS[node.kind.function].is_comparison
@@ -334,8 +334,8 @@ def _operands_fused_once(graph: Graph) -> set[tuple[str, int]]:
 
 
 def _operands_before_steps(graph: Graph) -> set[tuple[str, int]]:
-    """The operands of sums, by the sum and the place, that are products, where a step follows, with nothing before it
-    that is inexact by more than a rounding."""
+    """The operands of sums, by sum and place, that are products, where a step function follows and every operation
+    between them is exact or correctly rounded."""
     nodes, places, visited = graph.by_name, set[tuple[str, int]](), set[str]()
     waiting = [node.inputs[0] for node in graph.nodes if _steps(node, nodes)]
     while waiting:
@@ -350,21 +350,21 @@ def _operands_before_steps(graph: Graph) -> set[tuple[str, int]]:
 
 
 def _is_inexact(node: Node, nodes: Mapping[str, Node]) -> bool:
-    """Whether a value is a product that is rounded, as none by a power of two is."""
+    """Whether a value is a product that is rounded; a product with a power of two is not."""
     factors = [through_views(nodes, name).kind for name in node.inputs] if node.kind == Map("multiply") else []
     numbers = [factor.value for factor in factors if isinstance(factor, Constant) and factor.value.size == 1]
     return bool(factors) and all(abs(np.frexp(number.item())[0]) != 0.5 for number in numbers)
 
 
 def _steps(node: Node, nodes: Mapping[str, Node]) -> bool:
-    """Whether a value of a float is constant between its jumps."""
+    """Whether a node is a step function of a float."""
     if not isinstance(node.kind, Map) or not nodes[node.inputs[0]].dtype.is_float:
         return False
     return has(node.kind.function, Fact.STEPS) or (node.kind == Map("cast") and not node.dtype.is_float)
 
 
 def _recomputed_values(name: str, nodes: Mapping[str, Node]) -> set[str]:
-    """The values that a kernel computes anew wherever it needs this one, with it."""
+    """The values that a kernel recomputes wherever it needs this one, itself among them."""
     values, waiting = set[str](), [name]
     while waiting:
         node = nodes[waiting.pop()]
@@ -375,7 +375,7 @@ def _recomputed_values(name: str, nodes: Mapping[str, Node]) -> set[str]:
 
 
 def _products_outside(graph: Graph, within: set[str]) -> set[str]:
-    """The products among some values that something else needs too."""
+    """The products among some values that others use too."""
     nodes = graph.by_name
     needed = [*graph.outputs, *(name for node in graph.nodes if node.output not in within for name in node.inputs)]
     origins = [_origin(name, nodes) for name in needed if name in within]
@@ -383,5 +383,5 @@ def _products_outside(graph: Graph, within: set[str]) -> set[str]:
 
 
 def _parts(node: Node) -> tuple[str, ...]:
-    """The operands of a sum."""
+    """The operands of a float sum; empty for other nodes."""
     return node.inputs if node.kind in _SUMS and node.dtype.is_float else ()

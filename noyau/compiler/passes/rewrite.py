@@ -1,4 +1,4 @@
-"""Rebuilding of a graph node by node, shared by passes: a node may become other nodes or another value's name."""
+"""Rebuilding of a graph node by node, shared by passes: a node becomes other nodes or another value's name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from noyau.ir.dims import Dim, Shape, indices
 from noyau.ir.graph import Constant, Gather, Graph, Input, Iota, Kind, Lookup, Node, Scatter, Select, View, dims_of
 from noyau.ir.sizes import bind
 
-Change = Iterable[Node] | str  # of a node: the nodes that it becomes, or the value that stands for it
+Change = Iterable[Node] | str  # the nodes that replace a node, or the name of the value that does
 
 
 class Rebuilder:
@@ -37,9 +37,8 @@ class Rebuilder:
 
 
 def rebuild(graph: Graph, change: Callable[[Node, Rebuilder], Change]) -> Graph:
-    """The graph with each node changed: into nodes, of which the last takes its place, or into another value's name.
-
-    `change` sees a node with its inputs renamed. An output that becomes another value keeps its name, as a View."""
+    """The graph with each node changed: into nodes, the last of which takes its place, or into another value's name.
+    `change` receives a node with its inputs renamed. An output that becomes another value keeps its name, as a View."""
     rebuilder = Rebuilder(graph)
     for node in graph.nodes:
         if rebuilder.renamed:
@@ -56,18 +55,18 @@ def rebuild(graph: Graph, change: Callable[[Node, Rebuilder], Change]) -> Graph:
 
 
 def same_as(node: Node, other: Node) -> Node:
-    """A node that gives another value under its own name."""
+    """A view of another value under a node's own name."""
     return replace(node, kind=View(indices(len(other.shape))), inputs=(other.output,))
 
 
 def view_of(nodes: Mapping[str, Node], name: str) -> tuple[str, Shape]:
-    """The value that a value is a view of, and its index there; of what is no view, itself."""
+    """The source of a view, and the index at which it reads; for any other value itself and the identity."""
     node = nodes[name]
     return (node.inputs[0], node.kind.index) if isinstance(node.kind, View) else (name, indices(len(node.shape)))
 
 
 def through_views(nodes: Mapping[str, Node], name: str) -> Node:
-    """The node that a value is a view of, at any remove."""
+    """The node beneath all views of a value."""
     node = nodes[name]
     while isinstance(node.kind, View):
         node = nodes[node.inputs[0]]
@@ -98,7 +97,8 @@ def _with_dims(kind: Kind, change: Callable[[Dim], Dim]) -> Kind:
 
 
 def nameless(graph: Graph) -> Graph:
-    """The graph with numbers, in order, for names of values and sizes, and no sources: equal if names alone differ."""
+    """The graph with numbers for names of values and sizes, and no sources: equal for graphs that differ in names
+    alone."""
     values = {node.output: f"v{number}" for number, node in enumerate(graph.nodes)}
     sizes = {name: Dim.of(f"s{number}") for number, name in enumerate(sizes_in_order(graph))}
 
@@ -114,7 +114,7 @@ def nameless(graph: Graph) -> Graph:
 
 
 def sizes_in_order(graph: Graph) -> tuple[str, ...]:
-    """The names of sizes: as they stand alone as extents, then as they stand in formulas."""
+    """The names of sizes: those that are extents by themselves first, then those in formulas."""
     dims = [dim for node in graph.nodes for dim in dims_of(node)]
     dims += [dim for demand in graph.demands for dim in (demand.left, demand.right)]
     dims = [dim for dim in dims if dim.constant is None]
@@ -124,7 +124,7 @@ def sizes_in_order(graph: Graph) -> tuple[str, ...]:
 
 
 def bind_graph(graph: Graph, others: Mapping[str, Any], sizes: Mapping[str, int]) -> Graph:
-    """The graph with arrays for the inputs that have no rows, and with numbers for sizes, those of the arrays too."""
+    """The graph with arrays for the inputs that have no rows, and with numbers for sizes, including the arrays'."""
     nodes = [node for node in graph.inputs if node.output in others]
     names = [node.output for node in nodes]
     numbers = {**bind([node.shape for node in nodes], [np.shape(others[name]) for name in names], names), **sizes}

@@ -1,1 +1,1 @@
-"""Schedules: functions Kernel -> Kernel that say how each loop runs, and the strategies that are made of them."""
+"""Schedules: functions Kernel -> Kernel that determine how each loop runs, and the strategies composed of them."""

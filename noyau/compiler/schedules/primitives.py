@@ -1,4 +1,4 @@
-"""The schedule functions. Each takes statements (or a kernel) and gives others that compute the same.
+"""The schedule functions: each maps statements (or a kernel) to others that compute the same.
 
 In a lowered nest every loop may run in any order: each cell is stored once, and only folds carry a state."""
 
@@ -16,11 +16,11 @@ from noyau.ir.dims import Dim, DimLike, DimOp, Shape, maximum, product, strides_
 from noyau.ir.walk import rewrite, substitute
 
 Statements = tuple[ir.Statement, ...]
-COSTLY = 8  # flops of a function of which a core does not do as many as memory brings cells
+COSTLY = 8  # flops of a function that takes a core longer than a cell takes memory
 
 
 def most_of(value: ir.Expr) -> int:
-    """The number in min(a number, what is left); 0 for all else."""
+    """The constant in min(constant, what is left); 0 for any other expression."""
     match value:
         case ir.Index(Dim((((DimOp("max", left, right),), -1),))):
             return -min(each.constant or 0 for each in (left, right))
@@ -33,7 +33,7 @@ def minimum(left: Dim, right: Dim) -> Dim:
 
 
 def flatten(kernel: ir.Kernel) -> ir.Kernel:
-    """Each index into a packed buffer as one offset in elements."""
+    """Replace each index into a packed buffer by one offset in elements."""
     strides = {buffer.name: strides_of(buffer.shape) for buffer in kernel.buffers if buffer.strides is None}
 
     def offset(name: str, index: Shape) -> Shape:
@@ -64,7 +64,7 @@ def with_bodies(kernel: ir.Kernel, change: Callable[[Statements], Statements]) -
 
 
 def coalesce(statements: Statements) -> Statements:
-    """Loops that stand alone in each other, as one, where no index then needs a division."""
+    """Merge perfectly nested loops where no index then needs a division."""
     one = (_join_loops(replace(s, body=coalesce(s.body))) if isinstance(s, ir.Loop) else s for s in statements)
     return rewrite(one, _coalesce_fold)
 
@@ -79,7 +79,7 @@ def _join_loops(outer: ir.Loop) -> ir.Loop:
 
 
 def _in_one(outer: str, inner: str, extent: Dim, body: Statements) -> Statements | None:
-    """The body over one variable, named as the inner one, that counts through both; or None."""
+    """The body over one variable, named as the inner one, that counts through both loops; None if an index divides."""
     counter = Dim.of("#both")
     both = substitute(body, {outer: counter // extent, inner: counter % extent})
     return substitute(both, {"#both": inner}) if not any(divides(dim, "#both") for dim in walk.all_dims(both)) else None
@@ -99,13 +99,13 @@ def _coalesce_fold(expr: ir.Expr) -> ir.Expr:
 
 
 def divides(dim: Dim, variable: str) -> bool:
-    """Whether a division or modulo of the variable is left in an index."""
+    """Whether an index has a division or modulo of the variable."""
     atoms = [atom for monomial, _ in dim.terms for atom in monomial]
     return any(isinstance(atom, DimOp) and variable in Dim.of(atom).names for atom in atoms)
 
 
 def sink(statements: Statements) -> Statements:
-    """Cheap Lets before a lone loop go into it, so that loops stand alone in each other and can share threads."""
+    """Move cheap Lets before a lone loop into it, so that loops nest perfectly and can share threads."""
     match statements:
         case (*lets, ir.Loop() as loop) if lets and all(is_light(s) and not s.name.startswith("#") for s in lets):
             return (replace(loop, body=sink((*lets, *loop.body))),)
@@ -116,8 +116,8 @@ def sink(statements: Statements) -> Statements:
 
 
 def bind(statements: Statements, count: int) -> Statements:
-    """The first `count` loops, which stand alone in each other, bound to THREADS; a loop whose extent depends on
-    another one, and those in it, stay as they are."""
+    """Bind the first `count` loops of a perfect nest to THREADS; a loop whose extent depends on another one, and those
+    in it, stay unbound."""
     match statements:
         case (*before, ir.Loop() as loop) if count and not any(name.startswith("#") for name in loop.extent.names):
             return (*before, replace(loop, axis=ir.Axis.THREADS, body=bind(loop.body, count - 1)))
@@ -126,12 +126,12 @@ def bind(statements: Statements, count: int) -> Statements:
 
 
 def bind_all(statements: Statements) -> Statements:
-    """All the loops that stand alone in each other bound to THREADS."""
+    """Bind all loops of a perfect nest to THREADS."""
     return bind(statements, len(chain(statements)[0]))
 
 
 def chain(statements: Statements) -> tuple[list[ir.Loop], Statements]:
-    """The loops that stand alone in each other from the outside in, and what stands in the last of them."""
+    """The loops of a perfect nest, outermost first, and the body of the last one."""
     loops: list[ir.Loop] = []
     while len(statements) == 1 and isinstance(loop := statements[0], ir.Loop):
         loops.append(loop)
@@ -140,7 +140,7 @@ def chain(statements: Statements) -> tuple[list[ir.Loop], Statements]:
 
 
 def nest(loops: Iterable[ir.Loop], body: Statements) -> Statements:
-    """Loops that stand alone in each other, around a body."""
+    """A perfect nest of loops around a body."""
     for loop in reversed(list(loops)):
         body = (replace(loop, body=body),)
     return body
@@ -160,7 +160,7 @@ def reorder(statements: Statements, order: Sequence[str]) -> Statements:
 
 
 def widen(statements: Statements) -> Statements:
-    """Every innermost loop bound to LANES, but those that carry a state from one round to the next."""
+    """Bind every innermost loop to LANES, except those that carry a state from one round to the next."""
     return tuple(_widen(s) if isinstance(s, ir.Loop) else s for s in statements)
 
 
@@ -171,7 +171,7 @@ def _widen(loop: ir.Loop) -> ir.Loop:
 
 
 def carries(loop: ir.Loop) -> bool:
-    """Whether rounds of a loop store in one cell: in memory from outside, at an index that its variable is not in."""
+    """Whether rounds of a loop store in one cell: in memory from outside, at an index without the loop's variable."""
     if loop.extent == Dim.of(1):
         return False
     own = {s.name for s in walk.every_statement(loop.body) if isinstance(s, ir.Alloc)}
@@ -180,19 +180,19 @@ def carries(loop: ir.Loop) -> bool:
 
 
 def stride_of(access: ir.Load | ir.Store, variable: str) -> Dim:
-    """The distance by which a load or a store moves when a variable moves by one, where that is a polynomial.
+    """The distance by which a load or a store moves when a variable grows by one, if that is a polynomial.
 
-    Of a buffer with strides as if the cells along its last axis lay side by side, and its other strides had names: that
-    an array was sliced tells nothing of which of its axes is the short one."""
+    For a buffer with strides it is as if the last axis were contiguous and the other strides were sizes: a sliced array
+    does not show which of its axes is the short one."""
     *outer, last = (dim.replace({variable: Dim.of(variable) + 1}) - dim for dim in access.index)
     return last + sum((step * Dim.of(f"stride {axis}") for axis, step in enumerate(outer)), Dim.of(0))
 
 
 def keep(statements: Statements, values: frozenset[str], name: str) -> Statements:
-    """Values that a fold of a row has computed are kept in memory of the thread, for the folds and loops after it.
+    """Keep values that a fold of a row computes in memory of the thread, for the folds and loops after it.
 
-    The statements are those of one row; `values` are names of values of the graph. Nothing changes where a value is
-    not found in both at the same index."""
+    The statements are those of one row; `values` are names of values of the graph. Nothing changes unless a later pass
+    reads a value at the same index."""
     for at, let in enumerate(statements):
         if not isinstance(let, ir.Let) or not walk.is_fold(let) or len((fold := walk.fold_of(let)).loops) != 1:
             continue
@@ -207,7 +207,7 @@ def keep(statements: Statements, values: frozenset[str], name: str) -> Statement
 
 
 def _reload(statement: ir.Statement, let: ir.Let, loop: tuple[str, Dim], name: str) -> ir.Statement:
-    """A fold or a loop in which the value of a Let of an earlier fold, at the loop's own index, is loaded."""
+    """A fold or a loop that loads the value of a Let of an earlier fold at its own index."""
 
     def loaded(body: Statements, var: str) -> Statements:
         assert let.origin is not None, "as values of the graph have"
@@ -226,7 +226,7 @@ def _reload(statement: ir.Statement, let: ir.Let, loop: tuple[str, Dim], name: s
 
 
 def drop_unused(statements: Statements) -> Statements:
-    """The statements of a block without the Lets, and the memory, that nothing in it reads."""
+    """The statements of a block without the Lets and Allocs that none of them reads."""
     rest: list[ir.Statement] = []
     for statement in reversed(statements):
         match statement:
@@ -244,7 +244,7 @@ def drop_unused(statements: Statements) -> Statements:
 
 
 def change_each(body: Iterable[ir.Statement], change: Callable[[ir.Statement], Statements | None]) -> Statements:
-    """The statements of a block, of loops and conditions in it too, as what `change` makes of each that it changes."""
+    """The statements of a block, also in loops and conditions, each replaced by the result of `change`, if any."""
     result: list[ir.Statement] = []
     for statement in body:
         if (changed := change(statement)) is not None:
@@ -257,12 +257,12 @@ def change_each(body: Iterable[ir.Statement], change: Callable[[ir.Statement], S
 
 
 def change_lanes(body: Statements, change: Callable[[ir.Loop], Statements | None]) -> Statements:
-    """The statements of a block, with each loop in lanes as what `change` makes of it."""
+    """The statements of a block, with each loop in lanes replaced by the result of `change` unless that is None."""
     return change_each(body, lambda s: change(s) if isinstance(s, ir.Loop) and s.axis is ir.Axis.LANES else None)
 
 
 def sizes_outside(body: Statements) -> Statements:
-    """A block in which sizes become floats before loops in lanes: no vector has 64-bit integers as floats."""
+    """Hoist conversions of sizes to floats out of loops in lanes: no vector converts 64-bit integers to floats."""
     result, names = list[ir.Statement](), set[str]()
     for statement in body:
         if isinstance(statement, ir.Loop | ir.If):
@@ -276,7 +276,7 @@ def sizes_outside(body: Statements) -> Statements:
 
 
 def words_of(kernel: ir.Kernel) -> frozenset[str]:
-    """The buffers whose rows a language may have a word to turn: packed, of cells of 4 bytes."""
+    """The buffers whose rows a language may have an intrinsic to transpose: packed, with cells of 4 bytes."""
     packed = (each for each in kernel.buffers if each.strides is None and each.layout != "strided")
     return frozenset(each.name for each in packed if each.dtype.bytes == 4 and each.dtype is each.dtype.compute)
 
@@ -290,8 +290,8 @@ def _is_size(value: ir.Expr) -> bool:
 
 
 def tile_loop(loop: ir.Loop, size: int, outer: str, inner: str, count: str) -> tuple[ir.Loop, Statements, ir.Loop]:
-    """The loop over tiles of at most `size`, of which the last one is shorter, without a body; the Let that calls the
-    length of a tile `count`, where it is not known now; and the loop over a tile."""
+    """The loop over tiles of at most `size`, the last one shorter, without a body; the Let that calls the length of a
+    tile `count`, unless it is constant; and the loop over a tile."""
     begin = Dim.of(outer) * size
     body = substitute(loop.body, {loop.var: begin + Dim.of(inner)})
     tiles = ir.Loop(outer, (loop.extent + (size - 1)) // size, loop.axis, ())
@@ -302,7 +302,7 @@ def tile_loop(loop: ir.Loop, size: int, outer: str, inner: str, count: str) -> t
 
 
 def as_one(loops: Sequence[ir.Loop], body: Statements) -> tuple[list[ir.Loop], Statements]:
-    """Loops that stand alone in each other as one, over all their cells."""
+    """Merge a perfect nest of loops into one loop over all their cells."""
     extents, item = tuple(loop.extent for loop in loops), Dim.of("#item")
     first, *others = zip(loops, strides_of(extents), strict=True)
     index: dict[str, DimLike] = {first[0].var: item // first[1]}
@@ -316,24 +316,24 @@ def compare(function: str, left: Dim, right: Dim) -> ir.Expr:
 
 
 def where(case: ir.Condition, launches: Iterable[ir.Launch]) -> list[ir.Launch]:
-    """Launches that run in a case alone."""
+    """Launches restricted to a condition."""
     cases = [(each, ir.all_of((case, each.when or True))) for each in launches]
     return [replace(each, when=ir.when(both)) for each, both in cases if both is not False]
 
 
 def either(condition: ir.Expr, this: Statements, other: Statements) -> Statements:
-    """The one where a condition holds, and else the other."""
+    """One block where a condition holds, else the other."""
     return ir.If(condition, this), ir.If(ir.Call("logical_not", (condition,), DType.BOOL), other)
 
 
 def is_costly(body: Iterable[ir.Statement]) -> bool:
-    """Whether statements have a function that takes longer than a cell takes to memory."""
+    """Whether statements have a function that takes longer than a cell takes memory."""
     return any(walk.flops_of(expr) >= COSTLY for expr in walk.every_expression(body))
 
 
 def apart(body: Statements) -> list[Statements]:
-    """A block for each loop of a block, and one for what is stored beside them, with the Lets before it: loops side by
-    side can then all use threads. The block itself where anything else stands in it, or two would need one fold."""
+    """A block for each loop of a block, and one for its stores, with the Lets before them: loops side by side can then
+    all use threads. The block itself if it has other statements, or if two parts would need one fold."""
     blocks: list[Statements] = [(s,) for s in body if isinstance(s, ir.Loop)]
     stores = tuple(s for s in body if isinstance(s, ir.Store) and s.merge is None)
     lets = tuple(s for s in body if isinstance(s, ir.Let))
@@ -346,12 +346,12 @@ def apart(body: Statements) -> list[Statements]:
 
 
 def is_light(statement: ir.Statement) -> TypeGuard[ir.Let]:
-    """Whether it may stand in several launches."""
+    """Whether a statement may be repeated in several launches."""
     return isinstance(statement, ir.Let) and not isinstance(statement.value, ir.Fold)
 
 
 def each(kernel: ir.Kernel, bodies: Sequence[Statements], strategy: Callable[[ir.Kernel], ir.Kernel]) -> ir.Kernel:
-    """Blocks as launches, one after the other, each by the strategy that it takes as a kernel of its own."""
+    """Blocks as launches, one after the other, each scheduled as a kernel of its own."""
     launches: list[ir.Launch] = []
     for body in bodies:
         kernel = strategy(replace(kernel, launches=(ir.Launch(body),)))
@@ -360,7 +360,7 @@ def each(kernel: ir.Kernel, bodies: Sequence[Statements], strategy: Callable[[ir
 
 
 def is_small(statement: ir.Statement, most: int) -> bool:
-    """Whether a loop or a fold surely runs `most` times or less; any other statement is small."""
+    """Whether a loop or a fold surely has at most `most` rounds; any other statement is small."""
     match statement:
         case ir.Loop(_, extent, _, body):
             count = extent.constant
@@ -376,8 +376,8 @@ def is_small(statement: ir.Statement, most: int) -> bool:
 def around_fold(
     kernel: ir.Kernel, body: Statements, let: ir.Let
 ) -> tuple[ir.Kernel, Statements, Statements, Statements]:
-    """The statements of a block before a fold and after it, and those left to be scheduled: where what follows is more
-    than a few scalars, the fold's result goes to scratch of the kernel, and the rest finds it there."""
+    """The statements of a block before a fold and after it, and those left to schedule: if more than a few scalars
+    follow, the fold's result goes to scratch of the kernel, where the rest loads it."""
     at, rest = body.index(let), tuple[ir.Statement, ...]()
     before = tuple(s for s in body[:at] if not isinstance(s, ir.Loop | ir.Store))
     after = (*(s for s in body[:at] if isinstance(s, ir.Loop | ir.Store)), *body[at + 1 :])
@@ -390,5 +390,5 @@ def around_fold(
 
 
 def variables_of(access: ir.Load | ir.Store) -> set[str]:
-    """The variables of loops, and the indices that are looked up, that an access moves with."""
+    """The loop variables and looked-up indices that an access depends on."""
     return {name for dim in access.index for name in dim.names if name.startswith("#")}

@@ -1,1 +1,1 @@
-"""Models of PyTorch made to call the ops of `noyau.nn`."""
+"""Patches that make models of PyTorch call the ops of `noyau.nn`."""

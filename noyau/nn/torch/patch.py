@@ -1,8 +1,8 @@
-"""Modules of a model that compute what an op of the catalogue does are made to call that op, and are put back.
+"""Patching of modules that compute the same as an op of the catalogue, so that they call that op, and unpatching.
 
-A module becomes an instance of a subclass of its class, so that its parameters, its state_dict and what hangs on it
-stay as they are. Names only say where to look: what is swapped is proved by running it on small numbers beside what the
-op computes. Where an op cannot take what comes (another device, mixed dtypes, autocast), the original runs."""
+A module becomes an instance of a subclass of its class, so that its parameters, its state_dict, its hooks and its
+attributes stay. Names only suggest candidates: a patch requires that the module's results on small inputs agree with
+the op's. If an op cannot take the arguments (another device, mixed dtypes, autocast), the original runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """The replacement of a module: an op, and what is to be known of the module for that."""
+    """The replacement of a module: an op, and the facts about the module that it needs."""
 
     op: str
     arguments: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class PatchedModule:
 
 @dataclass(frozen=True, slots=True)
 class UnpatchedModule:
-    """A module that looked like one to swap, and why it was not."""
+    """A module that resembles an op but was not patched, and why."""
 
     module: str
     kind: str
@@ -62,7 +62,7 @@ class UnpatchedModule:
 
 @dataclass(frozen=True, slots=True)
 class PatchRecord:
-    """The record of what `patch` did. As a context manager it puts everything back at the end of the block."""
+    """The record of what `patch` did. As a context manager it restores everything at the end of the block."""
 
     swapped: tuple[PatchedModule, ...]
     left: tuple[UnpatchedModule, ...]
@@ -79,14 +79,14 @@ class PatchRecord:
 
 
 def patch(model: Module) -> PatchRecord:
-    """Make the modules of a model call ops of `noyau.nn` where they compute the same: norms, gated MLPs, activations,
-    rotary embedding, the cross-entropy of a loss. Forward and backward; `unpatch(model)`, or the end of a
-    `with noyau.patch(model):`, puts them back.
+    """Patch the modules of a model to call ops of `noyau.nn` where these compute the same: norms, gated MLPs,
+    activations, rotary embedding, the cross-entropy of a loss. Forward and backward; `unpatch(model)`, or the end of a
+    `with noyau.patch(model):`, restores them.
 
-    The record says what was swapped, and what was not and why. InputError for what is no torch.nn.Module."""
+    The record lists what was swapped, and what was not and why. InputError for a model that is no torch.nn.Module."""
     _require_module(model, "patch")
     swapped, left = list[PatchedModule](), list[UnpatchedModule]()
-    inside: set[Module] = set()  # what a swapped module no longer calls
+    inside: set[Module] = set()  # modules that a patched one no longer calls
     for name, module in model.named_modules():
         original = type(module)
         if module in inside:
@@ -104,7 +104,7 @@ def patch(model: Module) -> PatchRecord:
 
 
 def unpatch(model: Module) -> None:
-    """Put back every module of a model that `patch` has changed. InputError for what is no torch.nn.Module."""
+    """Restore every module of a model that `patch` has changed. InputError for a model that is no torch.nn.Module."""
     _require_module(model, "unpatch")
     for module in model.modules():
         if hasattr(type(module), "noyau_swap"):
@@ -118,7 +118,7 @@ def _require_module(model: Any, label: str) -> None:
 
 @cache
 def patched_class(original: Any, swap: Replacement) -> type[Module]:
-    """The subclass of a module's class that calls an op, named as its parent is."""
+    """The subclass of a module's class that calls an op, with the name of its parent."""
     own: dict[str, Any] = {"noyau_swap": swap, "__reduce_ex__": _reduce, "__module__": original.__module__}
     own["__qualname__"], own["__doc__"] = original.__qualname__, original.__doc__
     own |= MEMBERS[swap.op](original, *swap.arguments)
@@ -126,7 +126,7 @@ def patched_class(original: Any, swap: Replacement) -> type[Module]:
 
 
 def _reduce(module: Any, protocol: Any) -> tuple[Any, ...]:
-    """Copies and pickles are patched too."""
+    """Reduce a module so that copies and pickles are patched too."""
     return _fresh, (type(module).__mro__[1], type(module).noyau_swap), module.__dict__
 
 
@@ -136,7 +136,7 @@ def _fresh(original: Any, swap: Replacement) -> Module:
 
 
 def _recognise(module: Module) -> Replacement | str | None:
-    """The replacement of a module, why it stays as it is, or None where nothing of it is like an op."""
+    """The replacement of a module, the reason why there is none, or None if it resembles no op."""
     kind = type(module).__name__.lower()
     look = next((look for look, looks_like in LOOKS.items() if looks_like(module, kind)), None)
     if look is None:
@@ -180,7 +180,7 @@ def _norm(module: Module) -> Replacement | str:
     x, weight = _numbers(3, len(module.weight)), _numbers(len(module.weight))
     double = copy.deepcopy(module).to(device="cpu", dtype=torch.float64)
     double.weight.copy_(weight)
-    setattr(double, eps, 0.25)  # which shows
+    setattr(double, eps, 0.25)  # a value that shows in the result
     result, normed = double.forward(x), x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 0.25)
     for shift in ("0", "1"):
         if _alike(result, normed * (weight + float(shift))):
@@ -195,7 +195,7 @@ def _activation(module: Module) -> Replacement | str:
 
 
 def _act(module: Module) -> Replacement | None:
-    """The op that an activation is."""
+    """The op that an activation computes, or None."""
     x = torch.linspace(-6, 6, 101, dtype=torch.float64)
     result = module.forward(x.clone())
     if _alike(result, plain.silu(x), 1e-9):
@@ -245,7 +245,7 @@ def _loss(module: Module) -> Replacement | str | None:
 
 
 def _numbers(*shape: int) -> Tensor:
-    """Normal numbers, which leave torch's generator alone."""
+    """Normal numbers, drawn without torch's global generator."""
     return torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
@@ -254,7 +254,7 @@ def _alike(result: Any, truth: Tensor, close: float = 1e-5) -> bool:
     return fits and bool((result.double() - truth.double()).abs().max() <= close * truth.double().abs().max())
 
 
-CROSSED: dict[Forward, Forward] = {}  # losses, and the same by noyau's cross-entropy
+CROSSED: dict[Forward, Forward] = {}  # losses, and their copies with noyau's cross-entropy
 ACTS = ("act_fn", "act", "activation_fn", "activation")
 GATES = ("swiglu", "geglu")
 PROJECTIONS = ("gate_proj", "up_proj", "down_proj")
@@ -268,7 +268,7 @@ LOOKS: dict[Callable[[Any], Replacement | str | None], Callable[[Module, str], b
 
 
 def _takes(*tensors: Any) -> bool:
-    """Whether an op takes these tensors: on the CPU, of one float dtype, and autocast does not change them."""
+    """Whether an op takes these tensors: on the CPU, of one float dtype, and without autocast."""
     first = tensors[0]
     if not isinstance(first, torch.Tensor) or first.dtype not in FLOATS or torch.is_autocast_enabled("cpu"):
         return False
@@ -278,7 +278,7 @@ def _takes(*tensors: Any) -> bool:
 def _of_input(
     original: type[Any], call: Callable[[Any, Any], Any], *names: str, dtypes: tuple[torch.dtype, ...] = FLOATS
 ) -> dict[str, Any]:
-    """A forward that calls an op of the module and its one input, where the op takes that and the module's `names`."""
+    """A forward that calls an op of the module and its one input, if the op takes that and the module's `names`."""
 
     def forward(self: Any, *args: Any, **options: Any) -> Any:
         tensors = [*args, *(getattr(self, name) for name in names)]
@@ -336,7 +336,7 @@ def _with_cross_entropy(original: type[Any]) -> dict[str, Any]:
 
 
 def _replace_cross_entropy(function: Any) -> Any:
-    """A loss whose cross-entropy is noyau's."""
+    """A copy of a loss with noyau's cross-entropy."""
     fixed = function.__globals__[LOSS]
 
     def crossed(source: Any, target: Any, items: Any = None, ignore_index: int = -100, **options: Any) -> Any:
@@ -351,7 +351,7 @@ def _replace_cross_entropy(function: Any) -> Any:
 
 
 def _seeing(function: Any, name: str, other: Forward) -> Any:
-    """The same function, for which a name of its module is another function: nobody else sees that."""
+    """A copy of a function in which a global name refers to another function; other functions are not affected."""
     scope = {**function.__globals__, name: other}
     del scope["__name__"]  # torch.compile would look into the module of that name instead
     twin = types.FunctionType(function.__code__, scope, function.__name__, function.__defaults__, function.__closure__)
@@ -359,7 +359,7 @@ def _seeing(function: Any, name: str, other: Forward) -> Any:
     return twin
 
 
-MEMBERS: dict[str, Callable[..., dict[str, Any]]] = {  # by the op, what a module's class gets to call it
+MEMBERS: dict[str, Callable[..., dict[str, Any]]] = {  # by the op, the members of a module's class that call it
     "rms_norm": _with_rms_norm,
     "layer_norm": lambda original: _of_input(
         original, lambda self, x: nn.layer_norm(x, self.weight, self.bias, eps=self.eps), "weight", "bias"

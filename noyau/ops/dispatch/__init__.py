@@ -1,1 +1,1 @@
-"""Dispatch of a call of an op: its key, the kernels made of its reference, and which of all kernels runs."""
+"""Dispatch of a call of an op: its key, the kernels of its reference, and the choice among all kernels."""

@@ -1,6 +1,6 @@
-"""Calls of an op: through a fast call where a call like it came before, else the whole way.
+"""Calls of an op: by a fast call of an earlier similar call, else by full dispatch.
 
-Without a signature each kind of call gets one, from what its reference does with such arrays."""
+Without a signature each kind of call gets one, derived from the reference on such arrays."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ from noyau.text import collect
 
 Array = np.ndarray
 Entries: TypeAlias = dict[int, tuple[Selection, Entry | None]]  # a fast call for each choice, by its id
-FAST_CALLS = 8  # kept for the same constants; the last one that was made comes first
+FAST_CALLS = 8  # kept for the same constants, the newest first
 
 
 class ReferenceWarning(UserWarning):
-    """An op runs as its reference, for no kernel of it may run."""
+    """An op runs as its reference, since none of its kernels may run."""
 
 
 class Calls:
-    """The calls of an op with a signature. `plain`: the ways of earlier calls that gave no constants, the last first;
-    `others`: those that gave some, by what they gave; `ones`: which axes of the arguments have one cell, where the
-    signature holds for such alone; `tensors`: the calls on tensors of torch, once there was one."""
+    """The calls of an op with a signature. `plain`: the fast calls of earlier calls without constants, the newest
+    first; `others`: those with constants, by these; `ones`: which axes of the arguments have one cell, if the signature
+    holds only for these; `tensors`: the calls on tensors of torch, once there was one."""
 
     tensors: Any = None
 
@@ -56,14 +56,14 @@ class Calls:
         self.unwarned = threading.Lock()  # whoever takes it warns
 
     def forget(self) -> None:
-        """Decide anew at the next call: winners were recorded, or a kernel was checked."""
+        """Discard all choices, so that the next call decides again: winners were recorded, or a kernel was checked."""
         self.choosing.forget()
         self.entries, self.others, self.plain = {}, {}, ()
         if self.tensors is not None:
             self.tensors.forget()
 
     def again(self, args: tuple[Any, ...], constants: Mapping[str, Any], out: Any) -> Any:
-        """The results by the way of an earlier call that gave these constants, or MISS."""
+        """The results by the fast call of an earlier call with these constants, or MISS."""
         if not runs_as_written():
             for fast_call in self.fast_calls(constants):
                 results = fast_call(args, out)
@@ -72,12 +72,12 @@ class Calls:
         return MISS
 
     def fast_calls(self, constants: Mapping[str, Any]) -> tuple[Entry, ...]:
-        """The ways of earlier calls that gave these constants, the last first."""
+        """The fast calls of earlier calls with these constants, the newest first."""
         return self.others.get(constants_key(constants), ()) if constants else self.plain
 
     def whole(self, args: Sequence[Any], constants: Mapping[str, Any], sizes: Mapping[str, int], out: Any) -> Any:
-        """The results for arguments in order, whatever they are; in the kind of array of the first one that is another
-        package's. `constants`: those given. SignatureError for an argument that does not fit, InputError for `out`."""
+        """The results for arguments in order, of any kind; as arrays of the package of the first foreign one.
+        `constants`: those of the call. SignatureError for an argument that does not fit, InputError for `out`."""
         like, names = leading(args), self.description.reference.parameters
         arguments = tuple(as_given(each, name) for each, name in zip(args, names, strict=True))
         results = self.again(arguments, constants, out)
@@ -90,7 +90,7 @@ class Calls:
         return return_like(results, like)
 
     def explain(self, args: Sequence[Any], constants: Mapping[str, Any], sizes: Mapping[str, int]) -> Explanation:
-        """Explain what a call with these would run."""
+        """Explain what a call with these arguments would run."""
         names = self.description.reference.parameters
         arguments = [as_given(each, name) for each, name in zip(args, names, strict=True)]
         bound = bind(self.signature, arguments, sizes, self.description.name)
@@ -98,7 +98,7 @@ class Calls:
         return explain_choice(self.choosing, chosen, bound.largest)
 
     def anew(self, arguments: Sequence[Any], constants: Mapping[str, Any], sizes: Mapping[str, int], out: Any) -> Any:
-        """The results for NumPy's arrays and numbers, of which nothing is known yet."""
+        """The results for NumPy's arrays and numbers by full dispatch."""
         bound, known = bind(self.signature, arguments, sizes, self.description.name), self.all(constants)
         if runs_as_written():
             return self.finish(self.run_as_written(bound, known), bound, out)
@@ -115,14 +115,14 @@ class Calls:
         return self.finish(run(choice, wanted, fit_layouts(bound.arrays, wanted.layouts)), bound, out)
 
     def all(self, constants: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Every constant, those at their defaults too."""
+        """Every constant, with defaults for those not in the call."""
         return {**self.description.reference.constants, **constants}
 
     def through_fast_call(
         self, chosen: Selection, kept: Entries, constants: Mapping[str, Any], arguments: tuple[Any, ...], out: Any
     ) -> Any:
-        """The results by a fast call that is kept from now on, or MISS. `kept`: those there were when it was chosen;
-        where they were forgotten meanwhile, so is this one."""
+        """The results by a fast call, which is kept for later calls, or MISS. `kept`: the entries at the time of the
+        choice; if they were forgotten meanwhile, the fast call is not kept."""
         fast_call = self.fast_call(chosen, kept)
         results = MISS if fast_call is None else fast_call(arguments, out)
         if results is MISS or chosen.until < inf or id(chosen) not in kept or kept is not self.entries:
@@ -132,12 +132,12 @@ class Calls:
             self.others[key] = _first(fast_call, self.others.get(key, ()))
         else:
             self.plain = _first(fast_call, self.plain)
-        if kept is not self.entries:  # between the question above and now
+        if kept is not self.entries:  # forgotten since the test above
             self.others, self.plain = {}, ()
         return results
 
     def fast_call(self, chosen: Selection, kept: Entries) -> Entry | None:
-        """The fast call to what was chosen, the same one for all threads; kept unless there was no room for its C."""
+        """The fast call of a choice, the same one for all threads; kept unless there was no room for its C library."""
         pair = kept.get(id(chosen))
         if pair is None:
             pair = chosen, entry(self.description.name, self.signature, chosen, self.ones)
@@ -146,7 +146,7 @@ class Calls:
         return pair[1]
 
     def run_as_written(self, bound: Bound, constants: Mapping[str, Any]) -> list[Array]:
-        """The results of the reference as it is written."""
+        """The results of the reference, run as it is written."""
         results = self.description.reference.run(bound.instance, bound.arrays, constants)
         pairs = zip(results, bound.instance.outputs, strict=True)
         return [as_signed(result, value, self.description.name) for result, value in pairs]
@@ -157,14 +157,14 @@ class Calls:
         return whole if out is None else write(self.description.name, whole, out, bound.arrays)
 
     def warn(self, chosen: Selection) -> None:
-        """Once: that the reference runs, and why; unless it is the fastest."""
+        """Warn once that the reference runs, and why; unless it is the fastest."""
         if chosen.rejected and self.unwarned.acquire(blocking=False):
             kernels = collect((reason, kernel) for kernel, reason in chosen.rejected)
             warn(self.description, [f"{', '.join(names)}: {reason}" for reason, names in kernels.items()])
 
 
 def _first(fast_call: Entry | None, fast_calls: tuple[Entry, ...]) -> tuple[Entry, ...]:
-    """The fast calls that are kept, this one the first of them."""
+    """The fast calls to keep, with this one first."""
     return (*([fast_call] if fast_call else []), *(each for each in fast_calls if each is not fast_call))[:FAST_CALLS]
 
 
@@ -175,7 +175,7 @@ def warn(description: Description, reasons: Sequence[str]) -> None:
 
 
 def as_given(value: Any, name: str) -> Any:
-    """An argument as NumPy has it; what speaks no protocol of arrays is left to the signature to refuse."""
+    """An argument as NumPy has it; a value without a protocol of arrays is left for the signature to refuse."""
     if isinstance(value, np.ndarray | np.generic | bool | int | float) or not speaks(value):
         return value
     return as_array(value, name)
@@ -185,7 +185,7 @@ _NUMBERS = count()
 
 
 def new_token(name: str) -> str:
-    """A token that tells a description of an op from all others in this process."""
+    """A token that identifies a description of an op within this process."""
     return f"{name} {next(_NUMBERS)}"
 
 
@@ -195,7 +195,7 @@ def calls_of(description: Description) -> Calls | UnsignedCalls:
 
 @dataclass(frozen=True, slots=True)
 class SignatureCalls:
-    """The calls of a signature that was traced, and what the trace takes for granted of the sizes."""
+    """The calls of a traced signature, and the demands on sizes that the trace assumes."""
 
     calls: Calls
     assumed: tuple[Demand, ...]
@@ -211,7 +211,7 @@ class SignatureCalls:
 
 class UnsignedCalls:
     """The calls of an op without a signature. `kinds`: by dtypes, ranks, axes of one cell and constants; `plain`: the
-    ways of all kinds for calls that gave no constants."""
+    fast calls of all kinds for calls without constants."""
 
     tensors: Any = None
 
@@ -223,17 +223,17 @@ class UnsignedCalls:
         self.once = Once()
 
     def forget(self) -> None:
-        """Decide anew at the next call."""
+        """Discard all choices, so that the next call decides again."""
         for each in chain.from_iterable(self.kinds.values()):
             each.calls.forget()
         self.plain = ()
 
     def again(self, args: tuple[Any, ...], constants: Mapping[str, Any], out: Any) -> Any:
-        """Nothing is known before the arrays are looked at."""
+        """MISS: the fast call depends on the arrays' kinds."""
         return MISS
 
     def whole(self, args: Sequence[Any], constants: Mapping[str, Any], sizes: Mapping[str, int], out: Any) -> Any:
-        """By a kernel of the signature of such arrays, else by a trusted one, else by the reference with a warning."""
+        """The results by a kernel of the arrays' signature, by a trusted one, or by the reference with a warning."""
         if not runs_as_written():
             try:
                 return self.through(*self.split(args, constants), sizes, out, plain=not constants)
@@ -249,7 +249,7 @@ class UnsignedCalls:
         return results if out is None else write(self.description.name, results, out, args)
 
     def explain(self, args: Sequence[Any], constants: Mapping[str, Any], sizes: Mapping[str, int]) -> Explanation:
-        """Explain what a call with these would run."""
+        """Explain what a call with these arguments would run."""
         try:
             args, constants = self.split(args, constants)
             return self.of_signature(args, constants).explain(args, constants, sizes)
@@ -257,7 +257,7 @@ class UnsignedCalls:
             return explain_unsigned(self.description, self.returning(), str(error))
 
     def split(self, args: Sequence[Any], constants: Mapping[str, Any]) -> tuple[Sequence[Any], Mapping[str, Any]]:
-        """The arguments but the last ones that are no arrays and stand at their defaults: constants like the others."""
+        """Split off the last arguments that are no arrays and are their parameters' defaults: they become constants."""
         reference, end = self.description.reference, len(args)
         names, least = reference.parameters, max(1, reference.function.__code__.co_posonlyargcount)
         while end > least and args[end - 1] is reference.defaults.get(names[end - 1], self):
@@ -269,7 +269,7 @@ class UnsignedCalls:
     def through(
         self, args: Sequence[Any], constants: Mapping[str, Any], sizes: Mapping[str, int], out: Any, *, plain: bool
     ) -> Any:
-        """By the way of an earlier call like it, else the whole way. `plain`: it gave no constants."""
+        """The results by a fast call of an earlier similar call, else by full dispatch. `plain`: no constants."""
         if all(type(each) is np.ndarray for each in args):
             for signed in self.kinds.get((tuple(map(_kind, args)), constants_key(constants)), ()):
                 results = signed.calls.again(tuple(args), constants, out)
@@ -284,13 +284,13 @@ class UnsignedCalls:
         return results
 
     def of_signature(self, args: Sequence[Any], constants: Mapping[str, Any]) -> Calls:
-        """The calls of the signature that these arguments have. UnsupportedError where there is none."""
+        """The calls of the signature of these arguments. UnsupportedError where there is none."""
         arrays = self.arrays(args)
         key = (tuple(map(_kind, arrays.values())), constants_key(constants))
         return self.once.value(key, lambda: self.recall(key, arrays), lambda: self.anew(key, arrays, constants)).calls
 
     def anew(self, key: Any, arrays: Mapping[str, Array], constants: Mapping[str, Any]) -> SignatureCalls:
-        """Those of the signature that the reference has for these, known from now on; UnsupportedError for none."""
+        """Trace the reference for these arrays, and record the calls of its signature; UnsupportedError if it fails."""
         reference = self.description.reference
         reference = replace(reference, parameters=tuple(arrays), constants={**reference.constants, **constants})
         shapes = {name: (dtype_of(name, array), array.shape) for name, array in arrays.items()}
@@ -303,7 +303,7 @@ class UnsignedCalls:
         return signed
 
     def recall(self, key: Any, arrays: Mapping[str, Array]) -> SignatureCalls | None:
-        """Those of a signature that was found before and takes these arrays."""
+        """The calls of an earlier signature that takes these arrays, or None."""
         values = list(arrays.values())
         return next((each for each in self.kinds.get(key, ()) if each.takes(values)), None)
 
@@ -320,7 +320,7 @@ class UnsignedCalls:
         return result
 
     def run_as_written(self, shapes: Sequence[Any], args: tuple[Any, ...], out: Any) -> Any:
-        """The results of the reference for arrays of shapes for which there is no signature, or MISS."""
+        """The results of the reference for arrays of shapes without a signature, or MISS."""
         if out is not None or tuple(map(_shape, args)) != shapes:
             return MISS
         return self.description.reference.function(*args)
@@ -331,18 +331,18 @@ class UnsignedCalls:
         return MISS if kernel is None or kernel.function is None else kernel.function(*args)
 
     def returning(self) -> UserKernel | None:
-        """The first kernel that is trusted and that Python calls."""
+        """The first trusted kernel that is a Python function, or None."""
         return next((kernel for kernel in self.description.kernels if kernel.usage.trust and kernel.function), None)
 
     def warn(self, reason: str) -> None:
-        """Once: that the reference runs."""
+        """Warn once that the reference runs."""
         if self.unwarned.acquire(blocking=False):
             message = "without a signature it cannot be checked: give it one, or attach it with trust=True"
             warn(self.description, [reason, *(f"{kernel.name}: {message}" for kernel in self.description.kernels)])
 
 
 def signature_of(trace: Trace) -> Signature:
-    """The signature that a traced function has: results of rank 0 are scalars, as NumPy returns them."""
+    """The signature of a traced function: results of rank 0 are scalars, as NumPy returns them."""
     inputs = tuple(Term(node.output, node.dtype, node.shape) for node in trace.inputs)
     return Signature(inputs, tuple(Term(node.output, node.dtype, node.shape or None) for node in trace.results))
 

@@ -37,9 +37,9 @@ from noyau.version import __version__
 @dataclass(frozen=True, slots=True)
 class Winner:
     """The fastest kernel at one size. `cells`: of the largest array of the call; `kernel`: a language of generated
-    kernels, the name of an attached one, or "reference"; `text`: a digest of the kernel, or of what the reference was
-    faster than, which is stale where that changed; `median_s`: of a call; `when`: the day; `constants`: those chosen of
-    an attached kernel that has lists of them."""
+    kernels, the name of an attached one, or "reference"; `text`: a digest of the kernel, or of the kernel that the
+    reference beat: the record is stale if it changed; `median_s`: of a call; `when`: the day; `constants`: the choice
+    from the lists of an attached kernel."""
 
     cells: int
     kernel: str
@@ -50,13 +50,13 @@ class Winner:
 
     @property
     def title(self) -> str:
-        """Its name, with the constants."""
+        """The kernel's name, with its constants."""
         message = ", ".join(f"{name}={value}" for name, value in self.constants)
         return f"{self.kernel} ({message})" if message else self.kernel
 
 
 def recall_winners(description: Description, specialization: Specialization) -> tuple[Winner, ...]:
-    """The winners of a key on this machine, the smallest first; none where none is recorded, or can be read."""
+    """The winners of a key on this machine, the smallest sizes first; empty if none is recorded or readable."""
     entries = cache.recall(_key(description, specialization))
     try:
         return tuple(sorted(map(_read, entries or ()), key=lambda winner: winner.cells))
@@ -65,7 +65,7 @@ def recall_winners(description: Description, specialization: Specialization) -> 
 
 
 def record(description: Description, specialization: Specialization, winners: Sequence[Winner]) -> None:
-    """Keep winners, in place of those of the same numbers of cells. OutputError where the cache cannot be written."""
+    """Store winners, replacing those of the same numbers of cells. OutputError where the cache cannot be written."""
     kept = {winner.cells: winner for winner in (*recall_winners(description, specialization), *winners)}
     cache.keep(_key(description, specialization), [asdict(kept[cells]) for cells in sorted(kept)])
 
@@ -86,8 +86,8 @@ def text_digest(text: str) -> str:
 
 
 def usual_text(description: Description, specialization: Specialization) -> str:
-    """The digest of the text of the kernel that runs by default, a trusted one, else the generated one: a reference
-    that was faster may be slower than another one. Of a key without such a kernel nothing does."""
+    """The digest of the text of the default kernel, a trusted one, else the generated one: a reference that beat it may
+    be slower than another. If a key has no such kernel, the digest of the empty text."""
     key = (description.reference, specialization.instance, specialization.constants, specialization.device)
     for kernel in description.kernels:
         if kernel.usage.trust and not ineligible(kernel, *key):
@@ -117,7 +117,7 @@ def _facts(description: Description, specialization: Specialization) -> list[str
 
 
 def machine_of(device: str) -> list[str]:
-    """The machine as a record depends on it: the CPU's level and the compiler, or the GPU, its driver and compilers."""
+    """The parts of a machine that a record depends on: CPU level and compiler, or GPU, driver and compilers."""
     if device != generation.CPU:
         from noyau.hosts.torch.cuda.clock import device_text
 
@@ -131,8 +131,8 @@ def machine_of(device: str) -> list[str]:
 
 REFERENCE = "reference"
 USUAL: Mapping[str, int] = MappingProxyType({})  # sizes of tiles
-ALOUD_S = 5.0  # after which a first call says what it is doing
-TRIES = 4  # failures of a key, each at sizes of its own, before no other sizes are tried
+ALOUD_S = 5.0  # after which a first call reports what it is doing
+TRIES = 4  # failures of a key, each at other sizes, after which no other sizes are tried
 AtSizes: TypeAlias = Callable[[Mapping[str, int]], bool]
 Runner: TypeAlias = BuiltProgram | UserKernel
 Attempt: TypeAlias = tuple[AtSizes, BuiltProgram | str]
@@ -140,7 +140,7 @@ Reasons: TypeAlias = dict[str, str]  # why kernels may not run, by name
 
 
 class NoRoom(str):
-    """The reason why a program could not be built now: what is in the way, a full disk, may go."""
+    """The reason why a program cannot be built at present: a full disk, which may pass."""
 
     __slots__ = ()
 
@@ -148,7 +148,7 @@ class NoRoom(str):
 @dataclass(frozen=True, slots=True)
 class Choice:
     """One kernel for a key. `kernel`: a language, the name of an attached one, or "reference"; `runner`: a generated
-    program, an attached kernel, or None for the reference; `tiles`: sizes of tiles on a GPU that are not the usual."""
+    program, an attached kernel, or None for the reference; `tiles`: sizes of tiles on a GPU other than the defaults."""
 
     kernel: str
     language: str
@@ -160,8 +160,8 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The selection for a key: each kernel with the number of cells of the largest array up to which it does; and what
-    was rejected, with the reasons. `until`: when it is decided anew, by the monotonic clock, if there was no room."""
+    """The selection for a key: kernels, each with the largest number of cells of the largest array that it is for; and
+    the rejected kernels, with reasons. `until`: when to decide again, by the monotonic clock, if there was no room."""
 
     wanted: Specialization
     choices: tuple[tuple[Choice, float], ...]
@@ -169,19 +169,19 @@ class Selection:
     until: float = math.inf
 
     def at(self, cells: int) -> Choice:
-        """The choice where the largest array has so many cells."""
+        """The choice for a number of cells of the largest array."""
         return next(choice for choice, most in self.choices if cells <= most)
 
     @property
     def only(self) -> Choice | None:
-        """The one kernel for all sizes, or None."""
+        """The single kernel for all sizes, or None."""
         return self.choices[0][0] if len({choice.kernel for choice, _ in self.choices}) == 1 else None
 
 
 @dataclass(slots=True)
 class Selector:
-    """The choices of an op, made once a key, and what failed is not tried again. `programs`: in order, each, or why
-    there is none, with what tells at which sizes it holds; `demands`: for which sizes a reference last asked."""
+    """The choices of an op, made once a key; failures are not repeated. `programs`: the attempts in order, each a
+    program or the reason for none, and a predicate on sizes; `demands`: the sizes that the reference last asked for."""
 
     description: Description
     chosen: dict[Key, list[Selection]] = field(default_factory=dict)
@@ -190,12 +190,12 @@ class Selector:
     once: generation.Once = field(default_factory=generation.Once)
 
     def choose(self, specialization: Specialization) -> Selection:
-        """Choose what runs for a key, and where the reference asked for sizes, for these."""
+        """Choose a kernel for a key, and for these sizes if the reference asks for them."""
         key = generation.key_of(specialization)
         return self.once.value(key, lambda: self.recall(key, specialization), lambda: self.anew(key, specialization))
 
     def anew(self, key: Key, specialization: Specialization) -> Selection:
-        """The choice for a key, which is known from now on, unless it is forgotten while it is made."""
+        """Decide for a key and record it, unless choices are forgotten meanwhile."""
         chosen = self.chosen
         with aloud(self.description, lambda: self.demands.get(key, ())):
             selection = self.decide(specialization, key)
@@ -204,25 +204,25 @@ class Selector:
         return selection
 
     def forget(self) -> None:
-        """Decide anew, also what a thread is deciding now."""
+        """Discard all choices, also one that a thread is making now."""
         self.chosen = {}
 
     def is_kept(self, chosen: Selection) -> bool:
-        """Whether a choice was not forgotten since it was made."""
+        """Whether a choice has not been forgotten."""
         return any(each is chosen for kept in list(self.chosen.values()) for each in kept)
 
     def recall(self, key: Key, specialization: Specialization) -> Selection | None:
-        """The earlier selection that holds for these sizes."""
+        """The earlier selection that holds for these sizes, or None."""
         now = monotonic()
         return next((c for c in self.chosen.get(key, ()) if c.until > now and self.holds(c, key, specialization)), None)
 
     def holds(self, chosen: Selection, key: Key, specialization: Specialization) -> bool:
-        """Whether what was found for other sizes, a program or why there is none, is so at these."""
+        """Whether the results of attempts at other sizes, programs or reasons for none, hold at these."""
         tried = [self.earlier(chosen.wanted, key, language) for language in specialization.languages]
         return all(at(specialization.sizes) for at, _ in filter(None, tried))
 
     def decide(self, specialization: Specialization, key: Key) -> Selection:
-        """The choice for a key, from what is recorded and what can run."""
+        """The selection for a key, from records and from the kernels that can run."""
         rejected: Reasons = {}
         choices = list(self.won(specialization, key, rejected))
         if not choices:
@@ -235,14 +235,14 @@ class Selector:
         return Selection(specialization, tuple(choices), tuple(rejected.items()), monotonic() + AGAIN_S)
 
     def won(self, specialization: Specialization, key: Key, rejected: Reasons) -> Iterator[tuple[Choice, float]]:
-        """The recorded winners that still are what they were and may run."""
+        """The recorded winners that have not changed and may run."""
         winners = recall_winners(self.description, specialization)
         pairs = [(winner, self.winner(winner, specialization, key, rejected)) for winner in winners]
         known = {winner: choice for winner, choice in pairs if choice is not None}
         yield from ((known[winner], most) for winner, most in bounds(list(known)))
 
     def winner(self, winner: Winner, specialization: Specialization, key: Key, rejected: Reasons) -> Choice | None:
-        """The kernel that won, where it is still the same; else why not goes to `rejected`."""
+        """The kernel that won, if unchanged; else its reason goes to `rejected`."""
         reason = f"the fastest at {winner.cells} cells ({spell_s(winner.median_s)}), timed on {winner.when}"
         runner = self.maker_of(winner, specialization, key)
         if isinstance(runner, str):
@@ -253,7 +253,7 @@ class Selector:
         return Choice(winner.kernel, language, reason, runner, winner.when, tiles)
 
     def maker_of(self, winner: Winner, specialization: Specialization, key: Key) -> Runner | str | None:
-        """The winning kernel, None for the reference; or why it may not run now."""
+        """The winning kernel, None for the reference; or the reason why it may not run at present."""
         if winner.kernel == REFERENCE:
             stale = winner.text != usual_text(self.description, specialization)
             return "what it was faster than has changed since it was timed" if stale else None
@@ -270,8 +270,8 @@ class Selector:
     def candidates(
         self, specialization: Specialization, key: Key, rejected: Reasons, *, tried: bool = False
     ) -> Iterator[Choice]:
-        """The kernels that may run, the first choice first, when nothing was timed; the reference is the last. `tried`:
-        of the generated kernels those alone that were built already."""
+        """The kernels that may run, in the order of choice without timings; the reference is the last. `tried`: only
+        those generated kernels that were built already."""
         bars = {kernel.name: self.refusal(kernel, specialization) for kernel in self.description.kernels}
         free = [kernel for kernel in self.description.kernels if not bars[kernel.name]]
         rejected |= {name: why for name, why in bars.items() if why}
@@ -291,12 +291,12 @@ class Selector:
         yield Choice(REFERENCE, "numpy", "it is the op as it is written", None)
 
     def refusal(self, kernel: UserKernel, specialization: Specialization) -> str:
-        """The reason why an attached kernel may not run, or nothing."""
+        """The reason why an attached kernel may not run, or an empty text."""
         key = (specialization.instance, specialization.constants, specialization.device)
         return ineligible(kernel, self.description.reference, *key)
 
     def program(self, specialization: Specialization, key: Key, language: str) -> BuiltProgram | str:
-        """The generated program in a language, certified; or why there is none. Tried once, unless for no room."""
+        """The certified program in a language; or the reason why there is none. Tried once, unless for lack of room."""
         attempt = self.earlier(specialization, key, language)
         if attempt is None:
             attempt = self.attempt(specialization, key, language)
@@ -305,11 +305,11 @@ class Selector:
         return attempt[1]
 
     def earlier(self, specialization: Specialization, key: Key, language: str) -> Attempt | None:
-        """The program that was made before and holds at these sizes, or why there was none at them."""
+        """The earlier attempt that holds at these sizes, or None."""
         return next((each for each in self.programs.get((key, language), ()) if each[0](specialization.sizes)), None)
 
     def attempt(self, specialization: Specialization, key: Key, language: str) -> Attempt:
-        """A program and where it holds, or why there is none and where; after some failures, at all sizes."""
+        """An attempt at a program, with a predicate on the sizes where it holds; after some failures, on all sizes."""
         failed = sum(isinstance(program, str) for _, program in self.programs.get((key, language), ()))
         at: AtSizes = _everywhere
         try:
@@ -333,8 +333,8 @@ class Selector:
         return at if failed + 1 < TRIES else _everywhere, message
 
     def generate(self, specialization: Specialization, language: str) -> GeneratedProgram:
-        """The program in a language. Where no compiler would build it, that is told before it is printed in vain, and
-        what keeps the reference from being traced before that."""
+        """The program in a language. A missing compiler is reported before anything is printed; an error of tracing
+        takes precedence."""
         try:
             LANGUAGES[language].require_compiler()
         except BuildError:
@@ -349,7 +349,7 @@ def _everywhere(sizes: Mapping[str, int]) -> bool:
 
 @contextlib.contextmanager
 def aloud(description: Description, sizes: Callable[[], tuple[str, ...]]) -> Iterator[None]:
-    """Say so on stderr, once, where what is done within takes long. `sizes`: for which the reference asks by then."""
+    """Report on stderr, once, if the block takes long. `sizes`: those that the reference has asked for by then."""
     title = f"{description.name} ({description.place})"
 
     def say() -> None:
@@ -359,7 +359,7 @@ def aloud(description: Description, sizes: Callable[[], tuple[str, ...]]) -> Ite
 
     timer = Timer(ALOUD_S, say)
     timer.daemon = True
-    with contextlib.suppress(RuntimeError):  # where no thread can be started, nothing is said
+    with contextlib.suppress(RuntimeError):  # without a thread there is no report
         timer.start()
     try:
         yield
@@ -368,21 +368,21 @@ def aloud(description: Description, sizes: Callable[[], tuple[str, ...]]) -> Ite
 
 
 def smoke_fault(description: Description, program: BuiltProgram) -> str:
-    """Nothing where a program passes its smoke certificate, now or before on this machine; else what is wrong."""
+    """The fault of a program's smoke certificate, made now or earlier on this machine; empty if it passes."""
     key = smoke_key(description, program.generated)
     if cache.recall(key) is None:
         certificate = smoke(description, program)
         if not certificate.ok:
             return certificate.summary()
-        with contextlib.suppress(OutputError):  # then the next process makes it again
+        with contextlib.suppress(OutputError):  # then the next process repeats it
             cache.keep(key, {"op": description.name, "summary": certificate.summary()})
     return ""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Explanation(TextRecord):
-    """The kernel of one call, and why. `key`: what is alike in calls that run the same kernel; `eligible` and
-    `rejected`: other kernels, each with the reason."""
+    """The kernel of one call, and why. `key`: common to calls that run the same kernel; `eligible` and `rejected`:
+    other kernels, each with the reason."""
 
     op: str
     key: str
@@ -405,11 +405,11 @@ class Explanation(TextRecord):
 
 
 def explain_choice(choosing: Selector, chosen: Selection, cells: int) -> Explanation:
-    """The explanation of a choice, where the largest array has so many cells."""
+    """The explanation of a selection for a number of cells of the largest array."""
     wanted, choice, rejected = chosen.wanted, chosen.at(cells), dict(chosen.rejected)
     others = list(choosing.candidates(wanted, generation.key_of(wanted), rejected, tried=True))
     eligible = [(each.kernel, each.reason) for each in others if each.kernel != choice.kernel]
-    for name in (choice.kernel, *dict(eligible)):  # what may run by now, as it has been checked since
+    for name in (choice.kernel, *dict(eligible)):  # checked since, it may run now
         rejected.pop(name, None)
     runs = (choice.kernel, choice.language, choice.reason, choice.since)
     return Explanation(choosing.description.name, _key_text(wanted), *runs, tuple(eligible), tuple(rejected.items()))
@@ -425,14 +425,14 @@ def as_written(explanation: Explanation) -> Explanation:
 
 
 def explain_unsigned(description: Description, trusted: UserKernel | None, reason: str) -> Explanation:
-    """The explanation of a call that no signature was found for: a trusted kernel runs, else the reference."""
+    """The explanation of a call without a signature: a trusted kernel runs, else the reference."""
     own = (REFERENCE, "numpy", "it is the op as it is written")
     runs = (trusted.name, trusted.language, "it is trusted") if trusted else own
     return Explanation(description.name, "without a signature", *runs, today(), (), (("generated", reason),))
 
 
 def _key_text(key: Specialization) -> str:
-    """The key in words: `x: f32[rows, n], packed; eps=1e-05`."""
+    """The key as text: `x: f32[rows, n], packed; eps=1e-05`."""
     lies = [f" {key.layout(at)}" if value.shape else "" for at, value in enumerate(key.instance.inputs)]
     values = [f"{value.name}: {value}{layout}" for value, layout in zip(key.instance.inputs, lies, strict=True)]
     constants = [f"{name}={value!r}" for name, value in (*key.constants.items(), *key.integers.items())]

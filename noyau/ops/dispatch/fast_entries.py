@@ -1,6 +1,6 @@
-"""Fast calls of what was chosen for a key: in C where one kernel is the whole program, else in Python.
+"""Fast calls of the kernels chosen for a key: in C where one kernel is the whole program, else in Python.
 
-A program of several steps looks nothing up in a call: kernels run by their fast calls, and NumPy between them."""
+A program of several steps looks nothing up in a call: kernels run by their fast calls, with NumPy between them."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ Array = np.ndarray
 Run: TypeAlias = Callable[..., list[Array]]
 Into: TypeAlias = Callable[[Sequence[Array], Sequence[Array]], bool]
 Entry: TypeAlias = Callable[[tuple[Any, ...], Any], Any]  # arguments, out -> results, or MISS
-Ones: TypeAlias = Sequence[tuple[bool, ...]] | None  # of each argument, which axes have one cell
-_ALONE = {Family.FLOAT: DType.F64, Family.INT: DType.I64}  # of a Python number that no array stands beside
+Ones: TypeAlias = Sequence[tuple[bool, ...]] | None  # for each argument, which axes have one cell
+_ALONE = {Family.FLOAT: DType.F64, Family.INT: DType.I64}  # the dtype of a Python number beside no array
 
 
 def entry(label: str, signature: Signature, chosen: Selection, ones: Ones = None) -> Entry | None:
-    """The entry that takes the arguments of a call as they are, and misses another key, or other axes of one cell than
-    `ones`. None for the reference."""
+    """The entry for the arguments of a call, which misses for another key, or for axes of one cell other than `ones`.
+    None for the reference."""
     fast_call: Entry | None = of_sizes(chosen, partial(_fast_call, label, signature, chosen.wanted, ones), _by_size)
     return fast_call
 
 
 def of_sizes(chosen: Selection, fast_call_of: Callable[[Choice], Any], by_size: Callable[..., Any]) -> Any:
-    """The fast call of what was chosen, or `by_size` of several, each with its most cells; None of the reference."""
+    """The fast call of a selection, or `by_size` of several, each with its most cells; None for the reference."""
     fast_calls = [(fast_call_of(choice), most) for choice, most in chosen.choices]
     if any(fast_call is None for fast_call, _ in fast_calls):
         return None
@@ -48,7 +48,7 @@ def of_sizes(chosen: Selection, fast_call_of: Callable[[Choice], Any], by_size: 
 
 
 def run(choice: Choice, specialization: Specialization, arrays: Sequence[Array]) -> list[Array]:
-    """Run a kernel on arrays of its key. UnsupportedError for the reference, which is none."""
+    """Run a kernel on arrays of its key. UnsupportedError for the reference, which is no kernel."""
     match choice.runner:
         case BuiltProgram():
             return choice.runner(*arrays, threads=threads())
@@ -61,7 +61,7 @@ def run(choice: Choice, specialization: Specialization, arrays: Sequence[Array])
 def arguments_of(
     signature: Signature, specialization: Specialization, ones: Ones = None, *, packed: bool = False
 ) -> list[Argument]:
-    """The arguments that an entry takes, by place; with `packed`, arrays in C order alone."""
+    """The arguments that an entry takes, by position; with `packed`, arrays in C order alone."""
     arguments = []
     for at, (term, value) in enumerate(zip(signature.inputs, specialization.instance.inputs, strict=True)):
         layout = PACKED if packed else specialization.layout(at)
@@ -73,7 +73,7 @@ def arguments_of(
 
 
 def _takes_numbers(signature: Signature, term: Term, value: Value) -> bool:
-    """Whether a Python number would be of this dtype here: signed, or settled by an array, or as it is alone."""
+    """Whether a Python number would have this dtype here: by the signature, by an array beside it, or by itself."""
     if term.dims is not None or not isinstance(term.element, Family):
         return term.dims is None
     settled = any(other.element is term.element and other.dims is not None for other in signature.inputs)
@@ -106,7 +106,7 @@ def _fast_call(
 
 
 def as_called(run: Run, specialization: Specialization) -> Run:
-    """A kernel that takes arrays as the caller sees them, on such as fast calls read them."""
+    """Adapt a kernel that takes arrays as the caller sees them to arrays in memory order, as fast calls read them."""
     if not any(layout.axes for layout in specialization.layouts):
         return run
     return lambda *arrays: run(*(specialization.layout(at).as_called(array) for at, array in enumerate(arrays)))
@@ -122,7 +122,7 @@ def _plainly(
     *,
     into: Into | None = None,
 ) -> Any:
-    """A fast call in Python, to what is not one kernel in C. What it refuses, it misses: the whole way tells why."""
+    """A fast call in Python, for anything but one kernel in C. What it refuses is a MISS; full dispatch says why."""
     if len(arguments) != len(ends):
         return MISS
     arrays = [read_argument(end, each) for end, each in zip(ends, arguments, strict=True)]
@@ -160,7 +160,7 @@ def in_memory(program: BuiltProgram) -> Run:
 
 
 def into(program: BuiltProgram) -> Into | None:
-    """A function that writes the results of a program of one kernel to the arrays of `out`, where that takes them."""
+    """A function that writes the results of a program of one kernel to the arrays `out`, if they fit; or None."""
     if program.generated.program.single is None:
         return None
 
@@ -177,7 +177,7 @@ def into(program: BuiltProgram) -> Into | None:
 
 
 def _kernel(program: BuiltProgram, step: KernelStep, native: BuiltKernel) -> StepRun:
-    """A kernel by its fast call; by its slow way where there is no fast call, or what a library made is not packed."""
+    """A kernel by its fast call; by its slow call if it has none, or if a library's result is not packed."""
     if program.library is None or any(buffer.strides for buffer in step.kernel.buffers):
         return lambda arrays, sizes: native(*arrays, threads=threads(), empty=empty)
     ends = [Argument(node.dtype, len(node.shape), PACKED) for node in step.graph.inputs]

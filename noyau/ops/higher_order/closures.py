@@ -1,4 +1,4 @@
-"""The surroundings of a function of numbers as arrays want them: NumPy's functions for those of Python and its math."""
+"""The closure of a function of numbers, adapted to arrays: NumPy's functions replace those of Python and its math."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ def logarithm(x: Any, base: Any = None) -> Any:
 
 
 def whole(rounding: np.ufunc) -> Scalar:
-    """math.floor and its like give integers."""
+    """A variant of math.floor and its like, which give integers."""
     return lambda x: rounding(x).astype(np.int64)
 
 
-# What Python has for numbers, and what NumPy has for arrays.
+# Functions of Python for numbers, and of NumPy for arrays.
 MATH: Mapping[str, Scalar] = {
     **{name: getattr(np, name) for name in "sqrt exp exp2 expm1 log2 log10 log1p sin cos tan sinh cosh tanh".split()},
     **{name: getattr(np, name) for name in "cbrt hypot copysign fmod isnan isinf isfinite degrees radians".split()},
@@ -56,14 +56,14 @@ BUILTINS: Mapping[str, Scalar] = {"max": largest, "min": least, "abs": np.abs, "
 
 
 class Mathematics:
-    """The math module of functions of arrays."""
+    """A proxy of the math module with functions of arrays."""
 
     def __getattr__(self, name: str) -> Any:
         return _of_math(name)
 
 
 def _of_math(name: str) -> Any:
-    """The stand-in of `math.name`. UnsupportedError where NumPy has no such function."""
+    """The stand-in for `math.name`. UnsupportedError where NumPy has no such function."""
     value = getattr(math, name)
     if name in MATH or not callable(value):
         return MATH.get(name, value)
@@ -77,7 +77,7 @@ class ClosureValues:
         self.seen: dict[int, FunctionType] = {}
 
     def replace(self, value: Any) -> Any:
-        """The value that a function of arrays sees where one of numbers sees `value`."""
+        """The value that a function of arrays sees in place of `value`."""
         name = getattr(value, "__name__", "")
         match value:
             case ModuleType() if value is math:
@@ -94,7 +94,7 @@ class ClosureValues:
                 return value
 
     def rebuilt(self, function: FunctionType) -> FunctionType:
-        """A function of the user with its globals, closure and defaults replaced; one that calls itself, too."""
+        """A user's function with its globals, closure and defaults replaced; it may be recursive."""
         if id(function) in self.seen:
             return self.seen[id(function)]
         scope = dict(function.__globals__)

@@ -1,7 +1,7 @@
 """Ops on arrays of any rank that are made of a function of numbers: noyau.map, noyau.zip and noyau.reduce.
 
-A function of numbers is one of arrays, with so many inputs; what it takes beyond these is a constant. A reduction is
-one of the table or a fold in order, as the graph of its function says."""
+A function of numbers becomes one of arrays, with a fixed number of inputs; its further parameters are constants. A
+reduction is a monoid of the table or a fold in order, as the graph of its function shows."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ from noyau.ops.higher_order.scalar_trace import elements_of, form, graph_over, m
 from noyau.ops.op import Op, op
 
 Step = Callable[..., Any]
-_LAST = {**BY_FUNCTION, "subtract": "sum"}  # by the function that a step ends with, the monoid of what it is given
+_LAST = {**BY_FUNCTION, "subtract": "sum"}  # the monoid of a step by its last function
 _JOINS: Mapping[str, Any] = {
     **{monoid: OPERATORS[function].evaluate for function, monoid in BY_FUNCTION.items()},
     "logsumexp": np.logaddexp,
 }
-_IN_ORDER = frozenset({"subtract"})  # of which the state must be the first operand
-_ROUNDS = 3  # in which the dtype of a state settles
+_IN_ORDER = frozenset({"subtract"})  # the state must be the first operand
+_ROUNDS = 3  # rounds in which the dtype of a state settles
 
 
 @dataclass(frozen=True, slots=True)
 class ReductionPlan:
-    """The plan of a reduction. `monoid`: of the table; `dtype`: of the state; `neutral`: with it as the state, the
-    function gives what the monoid merges, None where that is the number itself; `closes`: whether the start is joined
-    at the end, for the monoid does not begin with it."""
+    """The plan of a reduction. `monoid`: of the table; `dtype`: of the state; `neutral`: with this as the state, the
+    function gives the value that the monoid merges, None if that is the number itself; `closes`: whether the start is
+    merged at the end, since the monoid does not begin with it."""
 
     monoid: str
     dtype: np.dtype
@@ -51,7 +51,7 @@ class ReductionPlan:
     closes: bool = False
 
     def join(self, start: float, merged: Any) -> Any:
-        """The start and what the monoid gave."""
+        """Merge the start and the monoid's result."""
         return _JOINS[self.monoid](start, merged)
 
 
@@ -90,7 +90,7 @@ def _trace_step(step: Step, state: DType, numbers: np.dtype) -> Graph:
 
 
 def _monoid(graph: Graph) -> str | None:
-    """The monoid that a step joins a number, or what it makes of one, to the state by; None for no such step."""
+    """The monoid by which a step merges a number, or a function of it, into the state; None for any other step."""
     one = normal(graph)
     state = one.inputs[0].output
     last = _last(one)
@@ -104,7 +104,7 @@ def _monoid(graph: Graph) -> str | None:
 
 
 def _last(graph: Graph) -> Node:
-    """The node that makes the result, but for identities."""
+    """The node that computes the result, seen through identities."""
     node = graph[graph.outputs[0]]
     while node.kind == Map("identity"):
         node = graph[node.inputs[0]]
@@ -112,12 +112,12 @@ def _last(graph: Graph) -> Node:
 
 
 def _state_dtype(numbers: np.dtype, start: float, label: str) -> DType:
-    """The dtype of a state that begins with a number and takes in numbers of a dtype: NumPy's."""
+    """The dtype of a state that starts as a number and takes in numbers of a dtype: NumPy's."""
     dtype = from_numpy(numbers)
     if isinstance(start, bool | np.bool_):
-        return DType.BOOL  # a function of numbers widens it
+        return DType.BOOL  # the function widens it
     if dtype is not None and dtype.is_float and not isinstance(start, np.generic):
-        return dtype  # beside a bfloat16 NumPy takes a number of Python for a float64
+        return dtype  # beside a bfloat16 NumPy takes a Python number for a float64
     return state_dtype(np.result_type(numbers, start), label)
 
 
@@ -130,7 +130,7 @@ def state_dtype(dtype: np.dtype, label: str) -> DType:
 
 
 def _is_logaddexp(one: Graph, graph: Graph) -> bool:
-    """Whether it is what np.logaddexp is, up to names."""
+    """Whether a graph equals that of np.logaddexp, up to names."""
     dtypes = [node.dtype for node in graph.inputs]
     if not all(dtype.is_float for dtype in dtypes):
         return False
@@ -147,13 +147,13 @@ class Ways:
         self.known: dict[np.dtype, ReductionPlan] = {}
 
     def over(self, dtype: np.dtype) -> ReductionPlan:
-        """UnsupportedError where the function cannot be traced for numbers of this dtype."""
+        """The plan for numbers of a dtype. UnsupportedError where the function cannot be traced for them."""
         if dtype not in self.known:
             self.known[dtype] = way_of(self.step, self.start, dtype, self.called)
         return self.known[dtype]
 
     def axes(self, axis: Any, rank: int) -> tuple[int, ...]:
-        """The axes that a call names, in order. SignatureError for one that there is not."""
+        """The axes that a call names, in order. SignatureError for an axis that does not exist."""
         if axis is None:
             return tuple(range(rank))
         axes = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
@@ -166,7 +166,7 @@ class Ways:
         return tuple(places)
 
     def texts(self) -> dict[str, Mapping[str, Any]]:
-        """Signatures of it, with the arguments that they are of."""
+        """Signatures of the reduction, each with the arguments that it is for."""
         elements = next(elements_of(lambda dtype: state_dtype(self.over(dtype.numpy).dtype, self.called)), None)
         return scalar_trace.reduce_signatures(*elements, "x") if elements else {}
 
@@ -195,10 +195,10 @@ def reduction_over(ways: Ways) -> Scalar:
 
 
 def over_arrays(function: Any, inputs: int, label: str) -> FunctionType:
-    """A function of `inputs` numbers as one of arrays, cell by cell: a def, a lambda, one of math or operator, a ufunc,
-    an op. Its further parameters are constants of the kernel, and need defaults.
+    """Turn a function of `inputs` numbers into one of arrays, cell by cell: a def, a lambda, a function of math or
+    operator, a ufunc, an op. Its further parameters are constants of the kernel, and need defaults.
 
-    SignatureError for what is no function, or takes another number of arguments."""
+    SignatureError for a value that is no function, or that takes another number of arguments."""
     reference = getattr(function, "reference", None)
     if callable(reference) and hasattr(function, "description"):
         function = reference
@@ -207,7 +207,7 @@ def over_arrays(function: Any, inputs: int, label: str) -> FunctionType:
         raise SignatureError(f"{label} takes a function of numbers, not {function!r}")
     surroundings = ClosureValues()
     if not isinstance(function, FunctionType) or (function.__module__ or "").startswith("numpy"):
-        # A plain function around what is none. SignatureError where it surely takes another number of arguments.
+        # A plain function around another callable. SignatureError where it surely takes another number of arguments.
         inner = surroundings.replace(function)
         if inputs > 3 or not _takes(function, inputs):
             raise SignatureError(f"{label} takes a function of {_count(inputs)}; {name_of(function)} is none")
@@ -219,12 +219,12 @@ def over_arrays(function: Any, inputs: int, label: str) -> FunctionType:
 
 
 def name_of(function: Any) -> str:
-    """The name of a function within that of an op: `lambda` where it has no name."""
+    """The name of a function within an op's name: `lambda` if it has none."""
     return str(getattr(function, "name", None) or getattr(function, "__name__", "function")).strip("<>")
 
 
 def _takes(function: Any, inputs: int) -> bool:
-    """Whether it may be called so, as far as it says what it takes; some of C's functions do not."""
+    """Whether a callable may take so many arguments, as far as it has a signature; some functions in C have none."""
     if hasattr(function, "nin"):
         return bool(function.nin == inputs)
     try:
@@ -235,7 +235,7 @@ def _takes(function: Any, inputs: int) -> bool:
 
 
 def inputs_of(function: Any) -> int:
-    """The number of inputs of a function: its parameters without a default, or 2 where it does not say."""
+    """The number of inputs of a function: its parameters without a default, or 2 if unknown."""
     function = getattr(function, "reference", function)
     function = getattr(function, "py_func", function)
     if isinstance(function, FunctionType):
@@ -244,7 +244,7 @@ def inputs_of(function: Any) -> int:
 
 
 def _with_inputs(function: FunctionType, inputs: int, label: str) -> FunctionType:
-    """The function with so many inputs: parameters with defaults beyond them become keyword-only, as constants are."""
+    """The function with so many inputs: further parameters with defaults become keyword-only, as constants are."""
     code, defaults = function.__code__, function.__defaults__ or ()
     beyond = code.co_argcount - inputs
     starred = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
@@ -273,7 +273,7 @@ _NUMBERS = (bool, int, float)
 
 class HigherOrder(Op[..., Any]):
     """An op on arrays of any dtype, rank and layout that was made of a function of numbers. Each kind of call gets a
-    signature of its own; numbers of Python stand beside arrays as they do in NumPy."""
+    signature of its own; Python numbers are promoted beside arrays as in NumPy."""
 
     def __init__(self, description: Description, forms: Forms) -> None:
         super().__init__(description)
@@ -281,13 +281,13 @@ class HigherOrder(Op[..., Any]):
 
     @property
     def forms(self) -> tuple[Op[..., Any], ...]:
-        """Ops with a signature that do the same, of usual dtypes and shapes: those that `noyau.check` tries."""
+        """The same op with signatures for common dtypes and shapes: those that `noyau.check` tries."""
         if not self._ops:
             self._ops = tuple(self._forms())
         return self._ops
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """As every op; a number counts as NumPy has it beside the arrays."""
+        """Call the op; Python numbers get the dtype that NumPy gives them beside the arrays."""
         return super().__call__(*_beside(args), **kwargs)
 
     def explain(self, *args: Any, **kwargs: Any) -> Any:
@@ -373,15 +373,15 @@ def _elementwise(function: Scalar, inputs: int, way: str, name: str | None) -> H
 
 
 def _describe(function: Scalar, title: str, code: CodeType) -> Description:
-    """The op of a function without a signature; it stands where the user's function does."""
+    """The description of a function without a signature, located at the user's function."""
     file = Path(code.co_filename)
-    is_own = file.exists() and not file.is_relative_to(Path(__file__).parent)  # math.exp and its like have none
+    is_own = file.exists() and not file.is_relative_to(Path(__file__).parent)  # math.exp and its like have no file
     described: Op[..., Any] = op(name=title)(function)
     return replace(described.description, file=file if is_own else None, line=code.co_firstlineno)
 
 
 def _beside(args: Sequence[Any]) -> tuple[Any, ...]:
-    """The arguments, numbers of Python as arrays of the dtype that NumPy gives them beside others, or as tensors."""
+    """The arguments with Python numbers as arrays of the dtype that NumPy gives them beside others, or as tensors."""
     if not any(type(each) in _NUMBERS for each in args):
         return tuple(args)
     tensors = [each for each in args if hasattr(each, "new_tensor")]
@@ -400,7 +400,7 @@ def _array(number: float, dtypes: Sequence[np.dtype]) -> np.ndarray:
 
 
 def _tensor(number: float, tensors: Sequence[Any]) -> Any:
-    """A number as a tensor of torch, of the dtype of those beside it; a float beside integers is a float64."""
+    """A number as a tensor of torch, of the dtype of the others; a float beside integers is a float64."""
     like = next((each for each in tensors if each.is_floating_point()), tensors[0])
     widened = isinstance(number, float) and not like.is_floating_point()
     return (like.detach().double() if widened else like.detach()).new_tensor(number)

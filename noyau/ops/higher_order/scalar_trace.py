@@ -1,5 +1,5 @@
-"""The graph of a function of numbers, for numbers of some dtypes; what does more than that is refused. And a few
-signatures of an op that takes arrays of any rank: a check tries an op of each."""
+"""The graph of a function of numbers, for some dtypes; functions that combine cells are refused. And a few signatures
+for an op on arrays of any rank: a check tries an op with each."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from noyau.ir.dims import shape_of
 from noyau.ir.graph import Constant, Graph, Input, Map, Node, View
 from noyau.signatures.types import Family
 
-TRIED = (DType.F32, DType.I64, DType.BOOL)  # dtypes of which a function of numbers must take one
+TRIED = (DType.F32, DType.I64, DType.BOOL)  # a function of numbers must take one of these dtypes
 
 
 def graph_over(
     function: Callable[..., Any], names: Sequence[str], dtypes: Sequence[DType], constants: Mapping[str, Any]
 ) -> Graph:
-    """Trace a function of numbers of these dtypes into a graph of values without axes; an input that it does not
-    use is in it all the same. UnsupportedError where it cannot be traced, with its line, or where a cell of its result
-    needs more than the cells at its place."""
+    """Trace a function of numbers of these dtypes into a graph of values without axes, which includes unused inputs.
+    UnsupportedError where it cannot be traced, with its line, or where a cell of its result needs more than the cells
+    at its place."""
     inputs = [Node(n, Input(), (), d, shape_of(["cells"])) for n, d in zip(names, dtypes, strict=True)]
     with np.errstate(all="ignore"):
         graph = follow(function, inputs, None, constants).graph
@@ -80,7 +80,7 @@ def reorder_inputs(graph: Graph, names: Sequence[str]) -> Graph:
 
 
 def normal(graph: Graph) -> Graph:
-    """The one spelling of a function of numbers, with its inputs in their order."""
+    """The normal form of a function of numbers, with its inputs in their order."""
     names = [node.output for node in graph.inputs]
     result = normalise(graph)
     kept = {node.output: node for node in result.inputs if node.output in names}
@@ -92,18 +92,18 @@ def normal(graph: Graph) -> Graph:
 
 
 def form(graph: Graph) -> list[Any]:
-    """All of a graph but the names."""
+    """A graph without its names."""
     places = {node.output: place for place, node in enumerate(graph.nodes)}
     nodes = [(node.kind, [places[name] for name in node.inputs], node.dtype) for node in graph.nodes]
     return [nodes, [places[name] for name in graph.outputs]]
 
 
-Result = Callable[[DType], DType]  # of the dtype of all inputs, that of the result
+Result = Callable[[DType], DType]  # from the dtype of all inputs to that of the result
 FAMILIES = ((Family.FLOAT, DType.F32, DType.F64), (Family.INT, DType.I64, DType.I32), (None, DType.BOOL, DType.BOOL))
 
 
 def elements_of(result: Result) -> Iterator[tuple[str, str]]:
-    """The element of the inputs and that of the result, as signatures have them: of the first family that it takes."""
+    """The elements of the inputs and of the result, as in signatures, for the first family that the function takes."""
     for family, usual, other in FAMILIES:
         try:
             element, same = result(usual), result(other)
@@ -119,7 +119,7 @@ def elements_of(result: Result) -> Iterator[tuple[str, str]]:
 
 
 def map_signatures(element: str, result: str, names: Sequence[str]) -> list[str]:
-    """Signatures of functions cell by cell: alike shapes, a row beside a matrix, a column beside a row."""
+    """Signatures of functions cell by cell: equal shapes, a row beside a matrix, a column beside a row."""
     batch, row, column, out = fresh(names, "batch", "n", "m", "out")
     same, rest = f"{element}[*{batch}, {row}]", ", ".join([f"{element}[{row}]"] * (len(names) - 1))
     texts = [", ".join([same] * len(names)) + f" -> {out}: {result}[*{batch}, {row}]"]
@@ -140,7 +140,7 @@ def reduce_signatures(element: str, result: str, name: str) -> dict[str, Mapping
 
 
 def fresh(taken: Sequence[str], *wanted: str) -> list[str]:
-    """The wanted names, each made longer where an input has it."""
+    """The wanted names, each lengthened if an input has it."""
     names = []
     for name in wanted:
         while name in taken:

@@ -1,4 +1,4 @@
-"""Calls of an op on tensors of torch: by a fast call where nothing of torch looks on, else as an operator of torch.
+"""Calls of an op on tensors of torch: by a fast call if no feature of torch intervenes, else as an operator of torch.
 
 Without a signature each kind of call gets one, as on arrays."""
 
@@ -47,8 +47,8 @@ from noyau.ops.user_gradients import derive_by
 from noyau.signatures.instances import Bound, bind, sizing_integers
 from noyau.signatures.types import Family, Term
 
-_SCHEMA = {bool: "bool", int: "SymInt", float: "float", str: "str", type(None): "int?"}  # of constants, by their type
-RECENT = 64  # plans that are found by the shapes alone
+_SCHEMA = {bool: "bool", int: "SymInt", float: "float", str: "str", type(None): "int?"}  # of constants, by type
+RECENT = 64  # plans that are looked up by the shapes alone
 Asked = tuple[bool, ...]
 Arguments = tuple[Any, ...]
 Given = Sequence[Any]
@@ -58,7 +58,7 @@ Kinds = Sequence[tuple[str, str]]  # names of constants, and their types in a sc
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """The trace of a kind of call, and the plans for what requires a gradient."""
+    """The trace of a kind of call, and the plans by the arguments that require a gradient."""
 
     wanted: generate.Specialization
     graph: Graph
@@ -66,13 +66,13 @@ class Variant:
     plans: dict[Asked, AutogradPlan] = field(default_factory=dict)
 
     def holds(self, specialization: generate.Specialization) -> bool:
-        """Whether it is right for other sizes too."""
+        """Whether the trace holds for other sizes too."""
         alike = specialization.integers == self.wanted.integers
         return alike and holds(self.specialised, self.graph.demands, specialization.sizes)
 
 
 class TensorCalls:
-    """The calls of a signed op on tensors. `calls`: those on arrays, which share what was chosen."""
+    """The calls of a signed op on tensors. `calls`: those on arrays, which share its selections."""
 
     def __init__(self, calls: Calls) -> None:
         self.lock = threading.RLock()
@@ -80,23 +80,22 @@ class TensorCalls:
         self.follow(calls)
 
     def follow(self, calls: Calls) -> None:
-        """Be those of another description of the op from now on: a kernel was attached."""
+        """Switch to the calls of another description of the op: a kernel was attached."""
         self.calls, self.signature = calls, calls.signature
         self.called, self.names = calls.description.name, calls.description.reference.parameters
         self.forget()
 
     def forget(self) -> None:
-        """Decide anew at the next call."""
+        """Discard all choices, so that the next call decides again."""
         self.plain: tuple[Entry, ...] = ()
         self.others: dict[Any, tuple[Entry, ...]] = {}
         self.recent: dict[Any, AutogradPlan] = {}
         self.plans: dict[Any, list[Variant]] = {}
 
     def __call__(self, arguments: Arguments, constants: Constants, sizes: Mapping[str, int], out: Any = None) -> Any:
-        """The results for tensors, and numbers where the signature has scalars. `constants`: those that are given.
-
-        SignatureError where an argument does not fit, UnsupportedError where no kernel takes one or what is asked for
-        has no gradient, InputError where an index is out of bounds."""
+        """The results for tensors, and numbers where the signature has scalars. `constants`: those of the call.
+        SignatureError where an argument does not fit, UnsupportedError where no kernel takes one or a required gradient
+        does not exist, InputError where an index is out of bounds."""
         if out is not None:
             return self.into(arguments, constants, sizes, out)
         if not is_unwatched(arguments):
@@ -104,7 +103,7 @@ class TensorCalls:
         return self.record(arguments, constants) if is_recorded(arguments) else self.run(arguments, constants)
 
     def into(self, arguments: Arguments, constants: Constants, sizes: Mapping[str, int], out: Any) -> Any:
-        """The same, copied to `out`."""
+        """The results, copied to `out`."""
         targets = out if isinstance(out, tuple) else (out,)
         if is_recorded((*arguments, *targets)):
             message = "out= leaves nothing to record a gradient by; leave it out, or call it under torch.no_grad()"
@@ -122,7 +121,7 @@ class TensorCalls:
         return out
 
     def run(self, arguments: Arguments, constants: Constants) -> Any:
-        """The results on plain tensors, of which nothing is recorded: by the way of an earlier call, else the whole."""
+        """The results on plain tensors, without recording: by the fast call of an earlier call, else by `anew`."""
         if is_negated(arguments):
             arguments = tuple(map(in_memory, arguments))
         if not runs_as_written():
@@ -136,7 +135,7 @@ class TensorCalls:
         return self.anew(arguments, constants)
 
     def anew(self, arguments: Arguments, constants: Constants) -> Any:
-        """The whole way, by the signature."""
+        """Full dispatch, by the signature."""
         calls, known, device = self.calls, self.calls.all(constants), device_of(arguments)
         if runs_as_written():
             return _pack(calls.run_as_written(self.bound(arrays_of(arguments), constants), known), device)
@@ -156,7 +155,7 @@ class TensorCalls:
         return _pack(run(choice, wanted, generate.fit_layouts(bound.arrays, wanted.layouts)))
 
     def on_device(self, arguments: Arguments, constants: Constants, device: str) -> Any:
-        """The whole way on a GPU, without the reference: UnsupportedError without a kernel, or in a capture."""
+        """Full dispatch on a GPU, without the reference: UnsupportedError without a kernel, or in a capture."""
         from noyau.hosts.torch.cuda.device import device_errors, require_free
 
         with device_errors(self.called, device):
@@ -169,7 +168,7 @@ class TensorCalls:
             return call_or_refuse(fast_call, arguments) if results is MISS else results
 
     def choose(self, arguments: Given, constants: Constants, device: str) -> tuple[Selection, int]:
-        """The selection for tensors on a device, and how many cells the largest of them has."""
+        """The selection for tensors on a device, and the number of cells of the largest of them."""
         sizing = sizing_integers(self.signature)
         shapes = [
             arrays_of([each])[0] if term.name in sizing or not isinstance(each, torch.Tensor) else array_like(each)
@@ -187,7 +186,7 @@ class TensorCalls:
         return explain_choice(self.calls.choosing, chosen, cells)
 
     def fast_call(self, chosen: Selection, constants: Constants) -> Entry | None:
-        """The fast call of what was chosen, kept from now on; None where the reference runs."""
+        """The fast call of a selection, kept for later calls; None where the reference runs."""
         fast_call = entry(self.called, self.signature, chosen)
         if chosen.until < inf or library.awaits_room() or not self.calls.choosing.is_kept(chosen):
             return fast_call
@@ -200,16 +199,16 @@ class TensorCalls:
         return fast_call
 
     def bound(self, arrays: Given, constants: Constants) -> Bound:
-        """Bind tensors that are shown as arrays."""
+        """Bind tensors in the form of arrays to the signature."""
         return bind(self.signature, arrays, self.sizes(constants), self.called)
 
     def sizes(self, constants: Constants) -> dict[str, int]:
-        """The sizes that no shape gives."""
+        """The sizes that no shape binds."""
         named = {name: value for name, value in self.calls.all(constants).items() if name in self.signature.sizes}
         return {**self.calls.description.sizes, **named}
 
     def admit(self, arguments: Arguments) -> tuple[Any, ...]:
-        """The arguments, other packages' arrays on a GPU as tensors. UnsupportedError where no kernel takes one."""
+        """The arguments, with foreign arrays on a GPU as tensors. UnsupportedError where no kernel takes one."""
         if any(map(lies_on_gpu, arguments)):
             arguments = tuple(require_torch(self.called).tensors_of(self.names, arguments))
         torch_tensors.require_taken(self.called, self.names, arguments)
@@ -224,7 +223,7 @@ class TensorCalls:
     # ---- gradients
 
     def record(self, arguments: Arguments, constants: Constants) -> Any:
-        """The results where nothing but autograd looks on."""
+        """The results where autograd is the only feature of torch that intervenes."""
         key = (tuple(map(_plan_key, arguments)), generate.constants_key(constants) if constants else ())
         plan = self.recent.get(key)
         if plan is None:
@@ -236,7 +235,7 @@ class TensorCalls:
         return record_directly(plan, arguments)
 
     def plan(self, arguments: Given, constants: Constants, requires: Asked) -> AutogradPlan:
-        """The plan for these, made once for their dtypes, ranks, constants and what requires a gradient."""
+        """The plan for these arguments, made once for their dtypes, ranks, constants and required gradients."""
         key = (tuple(map(_kind, arguments)), generate.constants_key(constants))
         with self.lock:
             bound = bind_sizes(self.signature, arguments, self.sizes(constants), self.called)
@@ -249,7 +248,8 @@ class TensorCalls:
             return self.plan_for(variant, requires, constants)
 
     def trace(self, specialization: generate.Specialization) -> tuple[Graph, Mapping[str, int]]:
-        """The graph of the reference; where it cannot be traced and its gradient is given, it is one value.
+        """The graph of the reference; one opaque value if it cannot be traced and has a user's gradient.
+
         UnsupportedError where it has no gradient."""
         description = self.calls.description
         try:
@@ -261,7 +261,7 @@ class TensorCalls:
             raise UnsupportedError(f"{self.called} has no gradient, for {error}; {message}") from error
 
     def plan_for(self, variant: Variant, requires: Asked, constants: Constants) -> AutogradPlan:
-        """The plan for what requires a gradient, made once."""
+        """The plan for the arguments that require a gradient, made once."""
         if requires not in variant.plans:
             names = [node.output for node, asks in zip(variant.graph.inputs, requires, strict=True) if asks]
             draw = partial(draw_op, self.calls.description, variant.wanted, variant.graph)
@@ -271,7 +271,7 @@ class TensorCalls:
         return variant.plans[requires]
 
     def how(self, specialization: generate.Specialization) -> Callable[[Graph, Sequence[str]], DerivedGradient]:
-        """The source of gradients: the author's function, else derivation."""
+        """The function that derives gradients: the user's, else automatic differentiation."""
         gradient = self.calls.description.gradient
         if gradient is None:
             return derive
@@ -284,15 +284,15 @@ class TensorCalls:
     # ---- as an operator of torch
 
     def as_operator(self, arguments: Given, constants: Constants) -> Any:
-        """The results by torch's dispatcher."""
+        """The results through torch's dispatcher."""
         if any(each.is_nested for each in arguments if isinstance(each, torch.Tensor)):
-            torch_tensors.require_taken(self.called, self.names, arguments)  # torch would only name the operator
+            torch_tensors.require_taken(self.called, self.names, arguments)  # torch would name the operator
         simple, baked = _part_constants(self.calls.all(constants))
         overload = self.operator(tuple(isinstance(each, torch.Tensor) for each in arguments), simple, baked)
         return overload(*arguments, **{f"c{at}": value for at, value in enumerate(simple.values())})
 
     def operator(self, tensors: Asked, simple: Constants, baked: Constants) -> Any:
-        """The overload for arguments of which these are tensors, and constants of these types."""
+        """The overload for these kinds of arguments, tensors or numbers, and constants of these types."""
         for term, is_tensor in zip(self.signature.inputs, tensors, strict=True):
             if term.dims is not None and not is_tensor:
                 raise SignatureError(f"{self.called}: {term.name}: what is no tensor does not fit {term}")
@@ -304,7 +304,7 @@ class TensorCalls:
             return self.operators[key]
 
     def operator_name(self, tensors: Asked, constants: Constants) -> tuple[str, tuple[tuple[str, str, Any], ...]]:
-        """The name of that operator; and of each constant that it takes, its key, its name and its value."""
+        """The name of that operator; and for each constant that it takes, its key, its name and its value."""
         simple, baked = _part_constants(constants)
         name = self.operator(tensors, simple, baked)._opname
         return name, tuple((f"c{at}", name, value) for at, (name, value) in enumerate(simple.items()))
@@ -335,14 +335,14 @@ class TensorCalls:
         return TorchOperator(self.called, identity, *types, count, run, fake, record, batch, promote)
 
     def fake(self, arguments: Given, constants: Constants) -> Any:
-        """Tensors without values as these would give them."""
+        """Tensors without values, of the dtypes and shapes of the results."""
         torch_tensors.require_taken(self.called, self.names, arguments)
         tensors = results_of(bind_sizes(self.signature, arguments, self.sizes(constants), self.called), arguments)
         return tensors[0] if len(tensors) == 1 else tuple(tensors)
 
 
 def _part_constants(constants: Constants) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Constants that a schema has a type for, and the others."""
+    """Constants whose types a schema has, and the others."""
     simple = {name: value for name, value in constants.items() if type(value) in _SCHEMA}
     return simple, {name: value for name, value in constants.items() if name not in simple}
 
@@ -357,7 +357,7 @@ def _type_of(term: Term, is_tensor: bool) -> str:
 
 
 def _plan_key(each: Any) -> Any:
-    """The key of an argument: all of it that a plan depends on."""
+    """The key of an argument: everything about it that a plan depends on."""
     if isinstance(each, torch.Tensor):
         return each.dtype, each.shape, each.requires_grad, each.device
     return each if type(each) is int else type(each)
@@ -368,7 +368,7 @@ def _kind(each: Any) -> Any:
 
 
 def _misfit(result: torch.Tensor, target: object) -> str:
-    """The reason why a result cannot be written to this, or nothing."""
+    """The reason why a result cannot be written to a target, or an empty text."""
     if not isinstance(target, torch.Tensor):
         return f"is {type(target).__name__}, and results on tensors are written to tensors"
     if target.dtype is not result.dtype or target.shape != result.shape:
@@ -382,7 +382,7 @@ def _pack(results: Sequence[np.ndarray], device: str = generate.CPU) -> Any:
 
 
 def tensor_calls(calls: Calls | UnsignedCalls) -> Any:
-    """The calls on tensors of an op, made when they are first asked for."""
+    """The calls of an op on tensors, created at first use."""
     if calls.tensors is None:
         calls.tensors = TensorCalls(calls) if isinstance(calls, Calls) else UnsignedTensors(calls)
     return calls.tensors
@@ -395,14 +395,14 @@ class UnsignedTensors:
         self.follow(calls)
 
     def follow(self, calls: UnsignedCalls) -> None:
-        """Be those of another description of the op from now on."""
+        """Switch to the calls of another description of the op."""
         self.calls = calls
 
     def forget(self) -> None:
-        """Nothing is kept here."""
+        """Do nothing: it stores no choices."""
 
     def __call__(self, arguments: Arguments, constants: Constants, sizes: Mapping[str, int], out: Any = None) -> Any:
-        """As signed calls; where the reference cannot be traced it runs as it is, but records no gradient."""
+        """The results as of signed calls; a reference that cannot be traced runs as written, without a gradient."""
         description = self.calls.description
         arrays, constants = self.calls.split(arguments, constants)
         arguments = tuple(arrays)
@@ -425,7 +425,7 @@ class UnsignedTensors:
         return explanation
 
     def run_as_written(self, arguments: Sequence[Any], constants: Mapping[str, Any]) -> Any:
-        """The results of the reference, or of a trusted kernel, for arrays of the same memory."""
+        """The results of the reference, or of a trusted kernel, on arrays that share the tensors' memory."""
         if runs_as_written():
             results = self.calls.description.reference.function(*arrays_of(arguments), **constants)
         else:

@@ -1,5 +1,5 @@
-"""A function that Dynamo does not look into. It is a file of its own, for torch imports Dynamo, which takes seconds, to
-leave a function out of it: only who compiles should wait for that."""
+"""A function that Dynamo does not trace. It is a file of its own, since leaving a function out makes torch import
+Dynamo, which takes seconds: only those who compile should wait for that."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ import torch
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
 def call_outside_graph(op: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """The call outside of a compiled graph: without a signature nothing tells its results before it runs."""
+    """Call an op outside of a compiled graph: without a signature its results are unknown before it runs."""
     return op(*args, **kwargs)

@@ -1,6 +1,6 @@
-"""Fast calls for tensors of what was chosen for a key: in C where one kernel is the whole program, else in Python.
+"""Fast calls for tensors of the kernels chosen for a key: in C where one kernel is the whole program, else in Python.
 
-On a GPU, what was launched for tensors of these shapes before is launched again."""
+On a GPU, the launches of earlier tensors of the same shapes are repeated."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from noyau.verify.lookup_tables import lookups, require_inside
 
 
 def along(dim: Dim, extents: Sequence[int], sizes: Mapping[str, int], device: torch.device) -> torch.Tensor:
-    """An index over axes of these extents; a plain one is made on the device, as a CUDA graph wants it."""
+    """An index over axes of these extents; a plain one is created on the device, as a CUDA graph requires."""
     axes = {}
     for k, extent in enumerate(extents):
         shape = [-1 if k == j else 1 for j in range(len(extents))]
@@ -55,12 +55,12 @@ _LAYOUTS = {layout.order.value: layout for layout in (PACKED, INNER, STRIDED)}
 
 
 class TensorProgram(ProgramRunner):
-    """A built program as a function of tensors of the device that it was made for, in the order of its inputs, that
-    gives a list of new ones; no result shares memory with an input. `tiles`: as kernels on a GPU take them.
+    """A built program as a function of tensors on its device, in the order of its inputs, that returns a list of new
+    tensors; no result shares memory with an input. `tiles`: as kernels on a GPU take them.
 
-    What does not lie as the kernels want it is copied. Gradients are the caller's business: call it where none are
-    recorded. A call raises InputError where shapes do not fit or an index is out of bounds; on a GPU, where indices are
-    not looked at, what `Launcher` of noyau.hosts.torch.cuda.launch raises."""
+    Inputs in another layout than the kernels' are copied. It records no gradients. A call raises InputError where
+    shapes do not fit or an index is out of bounds; on a GPU, where indices are not checked, the errors of `Launcher` of
+    noyau.hosts.torch.cuda.launch."""
 
     def __init__(self, built: BuiltProgram, tiles: Mapping[str, int] = USUAL) -> None:
         program, wanted = built.generated.program, built.generated.wanted
@@ -78,15 +78,15 @@ class TensorProgram(ProgramRunner):
         return super().__call__(*self.in_layout(tensors))
 
     def library_call(self, graph: Graph, program: Program, library: Callable[[Graph], StepRun]) -> StepRun:
-        """Made anew at each call: a tensor that was kept might be of another stream, or a graph's that is captured."""
+        """Build the call at each use: a cached tensor might belong to another stream, or to a graph under capture."""
         return library(graph)
 
     def in_layout(self, tensors: Sequence[Tensor]) -> list[Tensor]:
-        """The tensors as the kernels take them."""
+        """The tensors in the layouts that the kernels take."""
         return [laid_out(tensor, layout) for tensor, layout in zip(tensors, self.layouts, strict=True)]
 
     def follow(self, tensors: Sequence[Tensor]) -> tuple[list[Tensor], Callable[..., tuple[Tensor, ...]] | None]:
-        """The same, and what does it again on tensors that lie alike, where that is one launch or a few on a GPU."""
+        """The results, and a function that repeats the call on tensors of equal layouts, if it is one GPU kernel."""
         inputs = self.in_layout(tensors)
         results = super().__call__(*inputs)
         if not self.is_single:
@@ -97,14 +97,14 @@ class TensorProgram(ProgramRunner):
 
 
 def laid_out(tensor: Tensor, layout: Layout) -> Tensor:
-    """A tensor as kernels of this layout take it, its axes in the order of memory; a copy where it lies otherwise."""
+    """A tensor as kernels of this layout take it, its axes in the order of memory; a copy if it has another layout."""
     if layout.order is Order.PERMUTED:
         tensor = tensor.permute(layout.axes)
     return tensor.contiguous() if layout.order in (Order.PACKED, Order.PERMUTED) else tensor
 
 
 class DeviceStep:
-    """A kernel of a program on tensors of a GPU, packed where it wants them so and a library left them otherwise."""
+    """A kernel of a program on tensors of a GPU; inputs that a library left unpacked are packed where it needs that."""
 
     def __init__(self, built: BuiltProgram, kernel: Kernel, own: BuiltKernel, tiles: Mapping[str, int]) -> None:
         from noyau.hosts.torch.cuda.array_kernels import DeviceKernel
@@ -131,7 +131,7 @@ def _kernel(program: BuiltProgram, step: KernelStep, kernel: BuiltKernel) -> Ste
 
 
 def _through(call: Callable[..., Any], kernel: BuiltKernel, tensors: list[Tensor], sizes: Sizes) -> Sequence[Tensor]:
-    """Run by the fast call; packed where a library left it otherwise; as arrays where it takes none, which says why."""
+    """Run by the fast call; on packed copies if a library left other layouts; else as arrays, whose error says why."""
     results = call(tuple(tensors))
     if results is MISS:
         results = call(tuple(tensor.contiguous() for tensor in tensors))
@@ -145,7 +145,7 @@ def _through_arrays(kernel: BuiltKernel, tensors: Sequence[Tensor]) -> list[Tens
 
 
 def _library(device: torch.device, graph: Graph, tensors: Sequence[Tensor], sizes: Sizes) -> list[Tensor]:
-    """A library call by torch: one value of a graph of views and constants."""
+    """A library call by torch: the value of a graph of views, constants and one product."""
     values = dict(zip((node.output for node in graph.inputs), tensors, strict=True))
     evaluator = Evaluator(False, sizes)
     for node in graph.nodes:
@@ -176,7 +176,7 @@ def _value(node: Node, operands: list[Tensor], evaluator: Evaluator, device: tor
 
 
 def view(tensor: Tensor, index: Sequence[Dim], shape: Sequence[int], sizes: Sizes) -> Tensor | None:
-    """The cells of a tensor at `index`, over the axes of `shape`, as a view of it; None where no strides say that."""
+    """The cells of a tensor at `index`, over the axes of `shape`, as a view of it; None if no strides express that."""
     if 0 in shape:
         return tensor.new_empty(tuple(shape))
     first = {**sizes, **{f"#{axis}": 0 for axis in range(len(shape))}}
@@ -192,8 +192,8 @@ def view(tensor: Tensor, index: Sequence[Dim], shape: Sequence[int], sizes: Size
 
 
 def contract(equation: str, operands: Sequence[Tensor], dtype: DType) -> Tensor:
-    """An einsum of two operands by torch.matmul: in `dtype` where both have it, for half types with sums in float32 as
-    torch has them; else in what arithmetic on it is done in."""
+    """An einsum of two operands by torch.matmul: in `dtype` if both have it, which for half types sums in float32, as
+    torch does; else in the dtype that its arithmetic uses."""
     own = TO_TORCH[dtype]
     inner = own if all(operand.dtype is own for operand in operands) else TO_TORCH[dtype.compute]
     how = product(equation)
@@ -205,8 +205,8 @@ Entry: TypeAlias = Callable[[tuple[Any, ...]], Any]
 
 
 def entry(label: str, signature: Signature, chosen: Selection) -> Entry | None:
-    """The entry that takes the tensors and numbers of a call as they are, and gives new tensors; MISS where they are of
-    another key. None where the reference runs."""
+    """The entry that takes the tensors and numbers of a call as they are, and returns new tensors; MISS for another
+    key. None where the reference runs."""
     fast_call: Entry | None = of_sizes(chosen, lambda choice: _fast_call(label, signature, choice, chosen), _by_size)
     return fast_call
 
@@ -229,13 +229,13 @@ def _fast_call(label: str, signature: Signature, choice: Choice, chosen: Selecti
 
 
 def refusal(label: str, device: str, chosen: Selection) -> str:
-    """The message where no kernel may run on a GPU."""
+    """The message for a call on a GPU for which no kernel may run."""
     message = "; ".join(f"{kernel}: {reason}" for kernel, reason in chosen.rejected) or "nothing is generated"
     return f"{label}: no kernel may run on {device} ({message}); copy the tensors to the CPU, or use noyau.reference()"
 
 
 def call_or_refuse(fast_call: Entry, arguments: tuple[Any, ...]) -> Any:
-    """Call an entry with what it has missed, which says why it gives nothing. UnsupportedError where it cannot."""
+    """Call an entry that missed, so that its error says why. UnsupportedError if it cannot say."""
     if isinstance(fast_call, DeviceFastCall):
         return fast_call.insist(arguments)
     raise UnsupportedError("no kernel takes these tensors as they lie; give packed ones: x.contiguous()")
@@ -252,7 +252,7 @@ def through_program(program: BuiltProgram, ends: Sequence[Argument], label: str,
 
 
 def _call_program(ends: Sequence[Argument], run: Callable[..., list[torch.Tensor]], arguments: tuple[Any, ...]) -> Any:
-    """A fast call in Python, to a program of several steps. What it refuses, it misses: the whole way tells why."""
+    """A fast call in Python, to a program of several steps. What it cannot take is a MISS; full dispatch says why."""
     if len(arguments) != len(ends):
         return MISS
     tensors = [_read(end, each) for end, each in zip(ends, arguments, strict=True)]
@@ -266,7 +266,7 @@ def _call_program(ends: Sequence[Argument], run: Callable[..., list[torch.Tensor
 
 
 def _read(end: Argument, each: Any) -> torch.Tensor | None:
-    """An argument as a program takes it, or None where it is of another key."""
+    """An argument as a program takes it, or None for another key."""
     if not isinstance(each, torch.Tensor):
         array = read_argument(end, each)
         return None if array is None else tensor_of(array)
@@ -280,17 +280,17 @@ def _by_size(fast_calls: Sequence[tuple[Entry, float]], arguments: tuple[Any, ..
 
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
-MOST = 1024  # kinds of calls whose launches are kept
+MOST = 1024  # kinds of calls whose launches are cached
 MOST_SCALARS = 64
 _ALIGNED = 15
 
 
 class DeviceFastCall:
-    """A built program on tensors of a GPU: `fast_call(arguments)` takes a tuple of them, and Python numbers where
-    `ends` says so, and gives a new tensor, or a tuple of several; MISS where an argument is not as `ends` says, sizes
-    are refused, launches run for them that its certificate is not of, or torch asks for the same bits in every run and
-    it has not these. A tensor without axes may lie on the CPU. OutsideError where an index is outside its axis at the
-    first call with such tensors, for kernels read 0 there; at each one where CUDA_LAUNCH_BLOCKING=1 is set."""
+    """A built program on tensors of a GPU: `fast_call(arguments)` takes a tuple of tensors, and Python numbers where
+    `ends` has scalars, and returns a new tensor, or a tuple of several; MISS where an argument does not match `ends`,
+    sizes are refused, its launches have no certificate for them, or torch requires the same bits in every run and the
+    program does not guarantee them. A tensor without axes may be on the CPU. OutsideError for an index outside its
+    axis, at the first call with such tensors, for kernels read 0 there; with CUDA_LAUNCH_BLOCKING=1 at each call."""
 
     def __init__(self, built: BuiltProgram, ends: Sequence[Argument], called: str, tiles: Sizes) -> None:
         self.ends, self.called = tuple(ends), called
@@ -299,8 +299,8 @@ class DeviceFastCall:
         self.known: dict[Any, Callable[..., tuple[torch.Tensor, ...]]] = {}
         self.scalars: dict[Any, torch.Tensor] = {}
         self.looks_up = any(lookups(self.generated.graph))
-        waits = os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0")  # for each launch, to find an error
-        # Else a cell says which kernel it is, or each index is looked at.
+        waits = os.environ.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0")  # after each launch, to locate an error
+        # Else a cell's value selects the kernel, or each index is checked at each call.
         self.repeats = all(end.equals is None for end in self.ends) and not (self.looks_up and waits)
 
     def __call__(self, arguments: tuple[Any, ...]) -> Any:
@@ -308,7 +308,7 @@ class DeviceFastCall:
         are_tensors = True
         for each in arguments:
             if type(each) in _PLAIN:
-                place = each.data_ptr()  # 0 of no cells, and of zeros that torch keeps no memory for
+                place = each.data_ptr()  # 0 for no cells, and for zeros without memory
                 whole = not place & _ALIGNED if place else None
                 kinds.append((each.get_device(), each.dtype, each.shape, each.stride(), whole))
             else:
@@ -325,7 +325,7 @@ class DeviceFastCall:
         return results[0] if len(results) == 1 else results
 
     def anew(self, arguments: tuple[Any, ...], key: Any) -> Any:
-        """The same where nothing is known yet."""
+        """The results for a kind of call that is not cached."""
         tensors = self.read(arguments)
         if tensors is None:
             return MISS
@@ -343,7 +343,7 @@ class DeviceFastCall:
         return results[0] if len(results) == 1 else tuple(results)
 
     def keep(self, key: Any, plan: Callable[..., tuple[torch.Tensor, ...]]) -> None:
-        """Keep what is called for tensors like these from now on."""
+        """Cache the function that is called for such tensors."""
         self.known = {**(self.known if len(self.known) < MOST else {}), key: plan}
 
     def sizes(self, tensors: Sequence[torch.Tensor]) -> Sizes:
@@ -351,7 +351,7 @@ class DeviceFastCall:
         return {**self.generated.wanted.sizes, **self.generated.graph.bind([tensor.shape for tensor in tensors])}
 
     def require_inside(self, tensors: Sequence[torch.Tensor]) -> bool:
-        """Look at each index, but while a CUDA graph is captured, which gives False: the next call has to look.
+        """Check each index, except while a CUDA graph is captured, which gives False: the next call has to check.
         OutsideError where one is outside its axis."""
         if self.looks_up and is_captured(self.device):
             return False
@@ -362,7 +362,7 @@ class DeviceFastCall:
         return True
 
     def run_program(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        """A program of several steps, on tensors that were looked at."""
+        """Run a program of several steps on tensors that were checked."""
         return tuple(self.run(*[tensor.detach() if tensor.requires_grad else tensor for tensor in tensors]))
 
     def insist(self, arguments: tuple[Any, ...]) -> Any:
@@ -379,7 +379,7 @@ class DeviceFastCall:
         return results[0] if len(results) == 1 else tuple(results)
 
     def read(self, arguments: tuple[Any, ...], *, looked_at: bool = False) -> list[torch.Tensor] | None:
-        """The arguments as tensors on the device, or None where one does not fit; `looked_at`: tensors do."""
+        """The arguments as tensors on the device, or None if one does not fit; `looked_at`: tensors surely do."""
         if len(arguments) != len(self.ends):
             return None
         pairs = zip(self.ends, arguments, strict=True)
@@ -387,7 +387,7 @@ class DeviceFastCall:
         return None if any(each is None for each in tensors) else tensors
 
     def tensor(self, end: Argument, each: Any) -> torch.Tensor | None:
-        """An argument as a tensor on the device, or None where it does not fit."""
+        """An argument as a tensor on the device, or None if it does not fit."""
         if isinstance(each, np.ndarray | np.generic):
             return None
         if not isinstance(each, torch.Tensor):
@@ -399,8 +399,8 @@ class DeviceFastCall:
         return None if read_argument(end, there) is None else each.detach().to(self.device)
 
     def scalar(self, end: Argument, number: Any) -> torch.Tensor | None:
-        """A Python number as a tensor, which waits for the next call with that number on this stream. A CUDA graph that
-        is captured gets one of its own, for it outlives what waits here."""
+        """A Python number as a tensor, cached for calls with that number on this stream. A CUDA graph under capture
+        gets a tensor of its own, for it outlives the cache."""
         if is_captured(self.device):
             return number_tensor(end, number, self.device)
         exact = number.hex() if isinstance(number, float) else number
@@ -414,18 +414,18 @@ class DeviceFastCall:
 
 
 def miss(_: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    """Stands for what is certified by another program."""
+    """Marks tensors that another program is certified for."""
     raise NotImplementedError("a fast call misses such tensors before it calls anything")
 
 
 def number_tensor(end: Argument, number: Any, device: torch.device) -> torch.Tensor | None:
-    """A Python number as a tensor, or None where it does not fit."""
+    """A Python number as a tensor, or None if it does not fit."""
     read = read_argument(end, number)
     return None if read is None else torch.full((), read.item(), dtype=TO_TORCH[end.dtype], device=device)
 
 
 def is_captured(device: torch.device) -> bool:
-    """Whether calls on the current stream of a device go to a CUDA graph."""
+    """Whether calls on the current stream of a device are captured in a CUDA graph."""
     return device.type == "cuda" and bool(torch.cuda.is_current_stream_capturing())
 
 
@@ -435,7 +435,7 @@ def current_stream(device: torch.device) -> int:
 
 
 class HandFastCall(DeviceFastCall):
-    """A kernel of a user's on tensors, and on numbers where `ends` says so: as `DeviceFastCall`."""
+    """A user's kernel on tensors, and on numbers where `ends` has scalars: as `DeviceFastCall`."""
 
     def __init__(self, kernel: UserKernel, wanted: Specialization, ends: Sequence[Argument], called: str) -> None:
         self.ends, self.called, self.device = tuple(ends), called, torch.device(wanted.device)
@@ -452,7 +452,7 @@ class HandFastCall(DeviceFastCall):
             return super().launch(tensors)
 
     def tensor(self, end: Argument, each: Any) -> Any:
-        """An argument as the kernel takes it, a number as a number; or None where it does not fit."""
+        """An argument as the kernel takes it, a number as a number; or None if it does not fit."""
         if isinstance(each, torch.Tensor):
             return super().tensor(end, each)
         number = read_argument(end, each)

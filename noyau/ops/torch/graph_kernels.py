@@ -1,6 +1,6 @@
 """A graph as kernels on tensors: built once for each layout of its inputs, and certified as generated kernels are.
 
-Small inputs for the smoke certificates of what runs forward and back."""
+Small inputs for the smoke certificates of forward and backward graphs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from torch._C._functorch import is_legacy_batchedtensor  # of autograd.grad(is_grads_batched=True)
+from torch._C._functorch import is_legacy_batchedtensor  # made by autograd.grad(is_grads_batched=True)
 from torch._functorch.autograd_function import enable_single_level_autograd_function
 from torch.autograd import forward_ad
 
@@ -49,7 +49,7 @@ from noyau.version import __version__
 
 Array = np.ndarray
 Drawn = Iterator[Mapping[str, Array]]  # inputs of a graph, by name
-Draw: TypeAlias = Callable[[Sequence[Sizes]], Drawn]  # of usual sizes, or of each of those that are asked for
+Draw: TypeAlias = Callable[[Sequence[Sizes]], Drawn]  # at usual sizes, or at each of the given sizes
 MOST = 6
 CELLS = 1 << 12  # of the largest array
 NOTHING: Sizes = MappingProxyType({})
@@ -58,7 +58,7 @@ NOTHING: Sizes = MappingProxyType({})
 def draw_op(
     description: Description, specialization: generate.Specialization, graph: Graph, extra: Sequence[Sizes] = ()
 ) -> Drawn:
-    """Inputs of an op: by its maker where that gives some of these dtypes and ranks, else such as its graph takes."""
+    """Inputs of an op: by its own function if that makes some of these dtypes and ranks, else random for its graph."""
     usual = maker_inputs(description, specialization, 0)
     first = next(usual, None)
     if first is None:
@@ -70,8 +70,8 @@ def draw_op(
 
 
 def draw_graph(graph: Graph, integers: Sizes, called: Sizes = NOTHING, extra: Sequence[Sizes] = ()) -> Drawn:
-    """Inputs such as a graph takes, of usual sizes, or those that it is `called` with where it holds for no others, and
-    at edges; or of each of the `extra` ones, as far as it has such. `integers` have their values."""
+    """Random inputs for a graph, at usual sizes, or at the sizes `called` if it holds for no others, and at edges; or
+    at each of the `extra` sizes, as far as it has them. `integers` keep their values."""
     maker = CaseMaker(graph, np.random.default_rng(0))
     usual = usual_sizes(graph, hint(graph, called))
     whole = [usual | {name: size for name, size in sizes.items() if name in usual} for sizes in extra] or [usual]
@@ -84,7 +84,7 @@ def draw_graph(graph: Graph, integers: Sizes, called: Sizes = NOTHING, extra: Se
 
 
 def draw_back(forward: Graph, outputs: tuple[str, ...], draw: Draw, extra: Sequence[Sizes] = ()) -> Drawn:
-    """Inputs for a backward graph: those of the forward one, what that gives, and any gradients of its outputs."""
+    """Inputs for a backward graph: those of the forward one, its results, and random gradients of its outputs."""
     rng = np.random.default_rng(1)
     for inputs in islice(draw(extra), len(extra) or MOST):
         with np.errstate(all="ignore"):
@@ -98,16 +98,16 @@ def draw_back(forward: Graph, outputs: tuple[str, ...], draw: Draw, extra: Seque
 
 
 Tensors = Sequence[torch.Tensor]
-FEW = 2  # cases of a smoke certificate on a GPU, where each has launches of its own to compile
-FAST_CALLS = 8  # kept; the last one that was made comes first
+FEW = 2  # cases of a smoke certificate on a GPU, where each compiles its own launches
+FAST_CALLS = 8  # kept, the newest first
 
 
 class GraphKernels:
     """A graph called on plain tensors, in the order of its inputs: one new tensor, or a tuple of several.
 
-    The first call with inputs of some layouts on a device builds their kernels, on the CPU in C or, where there is no
-    compiler, for Numba, on a GPU in Triton, and certifies them on what `draw` gives: BuildError where nothing can be
-    built, UnsupportedError for what has no kernel, CheckError where the certificate fails. InputError where shapes do
+    The first call with inputs of some layouts on a device builds their kernels, on the CPU in C or, without a compiler,
+    for Numba, on a GPU in Triton, and certifies them on the inputs of `draw`: BuildError where nothing can be built,
+    UnsupportedError for a graph without a kernel, CheckError where the certificate fails. InputError where shapes do
     not fit or an index is out of bounds."""
 
     def __init__(self, graph: Graph, called: str, draw: Draw) -> None:
@@ -126,7 +126,7 @@ class GraphKernels:
         return self.anew(list(map(in_memory, tensors)))
 
     def anew(self, tensors: Tensors) -> torch.Tensor | tuple[torch.Tensor, ...]:
-        """By a fast call that is kept from now on."""
+        """The results by a new fast call, which is kept for later calls."""
         device = device_of(tensors)
         if device == "meta":
             shapes = results_of_graph(self.graph, tensors)
@@ -140,7 +140,7 @@ class GraphKernels:
         return self.through_fast_call(tensors, device)
 
     def through_fast_call(self, tensors: Tensors, device: str) -> torch.Tensor | tuple[torch.Tensor, ...]:
-        """The same, where that is."""
+        """The results by a new fast call on a device with memory."""
         tensors = [(each if layout_of(layout_array(each)) is not None else each.clone()).to(device) for each in tensors]
         layouts = tuple(layout_of(layout_array(each)) or Layout() for each in tensors)
         built = self.build(layouts, device, self.graph.bind([each.shape for each in tensors]))
@@ -155,7 +155,7 @@ class GraphKernels:
         return results[0] if len(results) == 1 else tuple(results)
 
     def build(self, layouts: tuple[Layout, ...], device: str, sizes: Sizes) -> generate.BuiltProgram:
-        """The kernels for inputs that lie so, certified, once: on a GPU, once for sizes that have the same launches."""
+        """The certified kernels for inputs of these layouts, built once; on a GPU, once for sizes of equal launches."""
         with self.lock:
             programs = self.programs.setdefault((layouts, device, torch.are_deterministic_algorithms_enabled()), [])
             built = next((each for each in programs if each.generated.is_certified_at(sizes)), None)
@@ -165,7 +165,7 @@ class GraphKernels:
             return built
 
     def first(self, layouts: tuple[Layout, ...], device: str, sizes: Sizes) -> generate.BuiltProgram:
-        """Those of the first language that can be built here; of CUDA C++ first where that reads long rows once."""
+        """The kernels in the first language that can be built here; CUDA C++ first where it reads long rows once."""
         faults: list[UnsupportedError | BuildError | MissingExtraError] = []
         languages = generate.in_order(generate.languages_on(device), lambda: self.graph)
         is_deterministic = torch.are_deterministic_algorithms_enabled()
@@ -189,7 +189,7 @@ class GraphKernels:
 
 
 def certify(program: generate.BuiltProgram, draw: Draw) -> generate.BuiltProgram:
-    """The same, once it has passed its smoke certificate on this machine. CheckError where it does not."""
+    """The program, once it has passed its smoke certificate on this machine. CheckError where it does not."""
     generated = program.generated
     device = generated.wanted.device
     launches = str(generated.launches(generated.wanted.sizes))
@@ -209,8 +209,8 @@ def certify(program: generate.BuiltProgram, draw: Draw) -> generate.BuiltProgram
 
 
 def _cases(generated: generate.GeneratedProgram, draw: Draw, most: int) -> Iterator[Case]:
-    """Drawn inputs, after some of sizes at which launches run that do not run for that; where nothing is drawn, for no
-    maker of inputs gives such, any that the graph takes."""
+    """Drawn inputs, preceded by some at sizes of launches that these do not run; if nothing is drawn, since no maker of
+    inputs fits, random ones for the graph."""
     graph = generated.graph
     drawn = list(islice(draw(()), most))
     if not drawn:
@@ -223,14 +223,14 @@ def _cases(generated: generate.GeneratedProgram, draw: Draw, most: int) -> Itera
         yield Case(f"drawn {number}", tuple(inputs))
 
 
-_GOLDEN = 0.6180339887498949  # its multiples, less what is whole in them, are spread evenly
-Results = tuple[Any, Any]  # what is returned, and the axis of the batch in each
+_GOLDEN = 0.6180339887498949  # the fractions of its multiples are spread evenly
+Results = tuple[Any, Any]  # the results, and the axis of the batch in each
 
 
 def call_batch(call: Callable[..., Any], info: Any, dims: Any, *args: Any, **constants: Any) -> Results:
-    """The results for batched arguments, the axis of the batch in front, by a call for each of it.
+    """The results for batched arguments, with the batch as the first axis, by one call for each element of it.
 
-    An empty batch is refused, for nothing tells what it would give."""
+    An empty batch is refused, for the dtypes and shapes of its results are unknown."""
     if not info.batch_size:
         raise RuntimeError("vmap over no cells at all: there is nothing to call the operator on")
     pairs = zip(args, dims, strict=True)
@@ -241,17 +241,17 @@ def call_batch(call: Callable[..., Any], info: Any, dims: Any, *args: Any, **con
     return torch.stack(calls), 0
 
 
-Call = Callable[[Sequence[Any]], Any]  # arguments in order to one tensor or a tuple of them
+Call = Callable[[Sequence[Any]], Any]  # from arguments in order to one tensor or a tuple of them
 
 
 @dataclass(frozen=True, slots=True)
 class AutogradPlan:
-    """The plan of a recorded call: what it runs and saves. `inputs` and `outputs`: the nodes, in order; `kept`: the
-    values that the forward run gives after the outputs; `direct` runs forward where nothing of torch looks on,
-    `forward` anywhere; `backward`: from some of all these and the gradients of the outputs to those of `wanted`;
-    `again`: the same from inputs and gradients alone, for what is kept has no gradient of its own.
+    """The plan of a recorded call. `inputs` and `outputs`: the nodes, in order; `kept`: the values that the forward run
+    returns after the outputs; `direct` runs forward where no feature of torch intervenes, `forward` anywhere;
+    `backward`: from some of all these and the gradients of the outputs to those of `wanted`; `again`: the same from
+    inputs and gradients alone, for kept values have no gradients.
 
-    Values are numbered: inputs, outputs, kept ones. `saved`: those saved; `floats`: outputs that have gradients."""
+    Values are numbered: inputs, outputs, kept ones. `saved`: saved values; `floats`: which outputs have gradients."""
 
     inputs: tuple[Node, ...]
     outputs: tuple[Node, ...]
@@ -265,7 +265,7 @@ class AutogradPlan:
     floats: tuple[bool, ...]
 
 
-# Of these torch.func takes a level at a time; from the usual Function, torch 2.15 asks how it is split into several.
+# torch.func handles this class one level at a time; torch 2.15 asks a plain Function to split itself into levels.
 class AutogradCall(torch.autograd.function._SingleLevelFunction):  # type: ignore[misc]
     """A call that autograd records: `apply(plan, is_direct, *arguments)`."""
 
@@ -305,7 +305,7 @@ class AutogradCall(torch.autograd.function._SingleLevelFunction):  # type: ignor
 
 
 def record_call(plan: AutogradPlan, arguments: Sequence[Any]) -> Any:
-    """The results of a recorded call where more of torch may look on: torch.func takes it as torch's own operators."""
+    """The results of a recorded call if more of torch may intervene: torch.func handles it as torch's own operators."""
     if not torch._C._are_functorch_transforms_active():
         return _apply(plan, False, *arguments)
     with enable_single_level_autograd_function():
@@ -313,7 +313,7 @@ def record_call(plan: AutogradPlan, arguments: Sequence[Any]) -> Any:
 
 
 def record_directly(plan: AutogradPlan, arguments: Sequence[Any]) -> Any:
-    """The same where nothing but autograd does."""
+    """The results of a recorded call where only autograd intervenes."""
     return _apply(plan, True, *arguments)
 
 
@@ -332,11 +332,11 @@ def as_tensor(each: Any, dtype: DType) -> torch.Tensor:
     return each if isinstance(each, torch.Tensor) else torch.full((), each, dtype=TO_TORCH[dtype], device="cpu")
 
 
-Planner = Callable[[Sequence[Any], tuple[bool, ...]], AutogradPlan]  # of arguments, and of those that are derived by
+Planner = Callable[[Sequence[Any], tuple[bool, ...]], AutogradPlan]  # from arguments, and which of them are derived by
 
 
 def with_derivatives(arguments: Sequence[Any], call: Callable[..., Any], plan: Planner) -> Any:
-    """The results where autograd records them, or carries tangents forward; else None."""
+    """The results if autograd records them, or if they carry forward-mode tangents; else None."""
     if has_tangent(arguments):
         return with_tangents(arguments, call, plan)
     return record_call(plan(arguments, requires_of(arguments)), arguments) if is_recorded(arguments) else None
@@ -348,10 +348,10 @@ def requires_of(arguments: Sequence[Any]) -> tuple[bool, ...]:
 
 def with_tangents(arguments: Sequence[Any], call: Callable[..., Any], plan: Planner) -> Any:
     """The results of `call` with their forward-mode derivatives: the gradients of inputs are linear in those of the
-    outputs, and the transpose of that map is the derivative forward."""
+    outputs, and the transpose of that map is the forward derivative."""
     duals = [forward_ad.unpack_dual(each) if isinstance(each, torch.Tensor) else (each, None) for each in arguments]
     primals = [primal for primal, _ in duals]
-    asks = tuple(tangent is not None for _, tangent in duals)  # torch gives none to integers
+    asks = tuple(tangent is not None for _, tangent in duals)  # integers have no tangents
     known = plan(primals, asks)
     whole = call(*primals)
     results = whole if isinstance(whole, tuple) else (whole,)
@@ -372,14 +372,14 @@ def with_tangents(arguments: Sequence[Any], call: Callable[..., Any], plan: Plan
 
 
 def _distinct_numbers(like: torch.Tensor) -> torch.Tensor:
-    """Numbers where a linear map is derived, of which the derivative does not depend: no two alike, for what a gradient
-    masks it masks where one is 0, and equal ones may cancel out."""
+    """Arbitrary seeds of a linear map's derivative, which does not depend on them. All differ and none is 0, for a
+    gradient may mask on 0, and equal seeds may cancel."""
     places = torch.arange(like.numel(), dtype=torch.float64, device=like.device).reshape(like.shape)
     return (places * _GOLDEN % 1 + 0.5).to(like.dtype)
 
 
 class GraphOperator:
-    """A graph as an operator of torch, which may be recorded again: `operator(*tensors)`."""
+    """A graph as an operator of torch, which autograd can record again: `operator(*tensors)`."""
 
     def __init__(self, graph: Graph, called: str, draw: Draw) -> None:
         graph = with_free_gradients(graph)
@@ -398,8 +398,8 @@ class GraphOperator:
 
     @cached_property
     def overload(self) -> Any:
-        """The operator in torch's registry, one for all of an equal graph: in what torch keeps on disk it has the name
-        that it has in each process, whatever was registered before."""
+        """The operator in torch's registry, shared by equal graphs: graphs that torch keeps on disk refer to it by the
+        same name in each process, whatever was registered before."""
         constants = [node.kind.value.tobytes() for node in self.graph.nodes if isinstance(node.kind, Constant)]
         key = digest(repr(self.graph), *constants)  # repr leaves out cells of large arrays
         tensors, count = ("Tensor",) * len(self.names), len(self.graph.outputs)
@@ -407,7 +407,7 @@ class GraphOperator:
         return register(TorchOperator(self.called, key, tensors, (), count, *runs), shared=True)
 
     def register(self) -> None:
-        """Have torch know the operator before it is called: graphs that torch keeps on disk call it by name."""
+        """Register the operator before it is called: graphs that torch keeps on disk call it by name."""
         _ = self.overload
 
     def fake(self, *tensors: torch.Tensor) -> Any:
@@ -415,12 +415,12 @@ class GraphOperator:
         return results[0] if len(results) == 1 else tuple(results)
 
     def record(self, tensors: Sequence[Any], constants: Any) -> Any:
-        """The results where autograd records them, or carries tangents, else None."""
+        """The results if autograd records them, or if they carry tangents, else None."""
         del constants  # a graph has none
         return with_derivatives(tensors, self, self.plan)
 
     def plan(self, tensors: Sequence[torch.Tensor], key: tuple[bool, ...]) -> AutogradPlan:
-        """The plan where it is derived by some of its inputs, made once."""
+        """The plan for the inputs that it is derived by, made once."""
         del tensors  # a graph is the same for all
         with self.lock:
             if key not in self.plans:
@@ -445,8 +445,8 @@ def plan_of(
     forward: Call,
     how: Callable[[Graph, Sequence[str]], DerivedGradient] = derive,
 ) -> AutogradPlan:
-    """Plan the recording of a graph where the gradients of `wanted` are asked for; `direct` and `forward` run the graph
-    itself, where nothing but inputs and outputs is saved. UnsupportedError names what has no derivative."""
+    """Plan the recording of a graph if the gradients of `wanted` are required; `direct` and `forward` run the graph
+    itself, if only inputs and outputs are saved. UnsupportedError names a value without a derivative."""
     try:
         derived = how(graph, wanted)
     except UnsupportedError as error:
@@ -470,11 +470,11 @@ def plan_of(
 
 
 def _saved_values(read: Sequence[str], graph: Graph, results: Sequence[str]) -> tuple[tuple[str, int], ...]:
-    """The saved values, each with its place: the gradients come only later."""
+    """The saved values, each with its number; the gradients are not among them."""
     places = {name: place for place, name in reversed([*enumerate([*(n.output for n in graph.inputs), *results])])}
     return tuple((name, places[name]) for name in dict.fromkeys(read) if name in places)
 
 
 def _with_numbers(run: Call, inputs: Sequence[Node], arguments: Sequence[Any]) -> Any:
-    """A graph that takes tensors alone, on numbers too."""
+    """Run a graph that takes only tensors on numbers too."""
     return run([as_tensor(each, node.dtype) for node, each in zip(inputs, arguments, strict=True)])

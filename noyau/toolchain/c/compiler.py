@@ -1,7 +1,7 @@
-"""C text to objects and shared libraries, by the compiler that is there: cc, gcc, clang, or the clang in ziglang.
+"""C text to objects and shared libraries, by an available compiler: cc, gcc, clang, or the clang in ziglang.
 
-The text travels as a file of a fixed name in a private folder; no name of a user or of a model is in a path or in an
-argument, and there is no shell. What was built is kept in the disk cache."""
+The text is passed as a file of a fixed name in a private folder; no name of a user or of a model is in a path or in an
+argument, and there is no shell. Results are kept in the disk cache."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ _NAMES = ("cc", "gcc", "clang")
 _REMEDY = "install gcc or clang, or run: pip install 'noyau-kernels[cc]'"
 
 _LINKED = ("-fopenmp", "-pthread")
-# Never -ffast-math or what it implies: a library that gcc before 13 links so turns denormals off in the process.
+# Never -ffast-math or its parts: a library that gcc before 13 links so turns denormals off in the process.
 _FLAGS = "-std=c11 -O3 -fwrapv -fno-math-errno -fno-trapping-math -ffp-contract=fast -fPIC -fvisibility=hidden".split()
-# gcc else gives what follows from a limit a path of its own, and a loop with paths is not vectorised: the sigmoid that
-# follows a tanh took five times as long. Without -ftree-pre it moves no size as a float out of a loop: a schedule does.
+# Else gcc splits the code after a limit into paths of its own, and a loop with paths is not vectorised: the sigmoid
+# after a tanh took five times as long. Without -ftree-pre it hoists no conversions of sizes to floats: a schedule does.
 _GCC_FLAGS = ("-fno-tree-pre",)  # clang does not know it
 _EXPORT = '-DNOYAU_EXPORT=__attribute__((visibility("default")))'
-# Include paths of the environment would be inputs that the key does not hold.
+# Include paths of the environment would be inputs that the key does not contain.
 _HIDDEN_INPUTS = ("CPATH", "C_INCLUDE_PATH", "CCC_OVERRIDE_OPTIONS")
 
-# What each level adds to the one before, as /proc/cpuinfo spells it.
+# The flags that each level adds to the previous one, as spelt in /proc/cpuinfo.
 _X86_LEVELS = {
     "x86-64": "",
     "x86-64-v2": "cx16 lahf_lm popcnt pni sse4_1 sse4_2 ssse3",
@@ -62,10 +62,10 @@ _ZIG_TARGETS = {"armv8-a": "generic", "armv8.2-a": "generic+v8_2a", "armv9-a": "
 class CompilerOptions:
     """The options of the C compiler; a part of the cache's key.
 
-    `compiler`: a name or a path, or None for the first that is there. `target`: a level such as "x86-64-v3", or
+    `compiler`: a name or a path, or None for the first available one. `target`: a level such as "x86-64-v3", or
     "native", this machine's. `export`: the kernels' structures are visible, for a library that noyau itself loads.
-    `extra`: more flags. `timeout_s`: for one run of the compiler. `called`: what the text is, for it. `authored`: the
-    text is a user's own, and what helps generated texts alone is left out."""
+    `extra`: more flags. `timeout_s`: of one run of the compiler. `called`: the file name of the text. `authored`: the
+    text is a user's own, so that flags for generated texts are omitted."""
 
     compiler: str | None = None
     target: str = "native"
@@ -78,7 +78,7 @@ class CompilerOptions:
 
 @dataclass(frozen=True, slots=True)
 class Compiler:
-    """A compiler that runs: the start of its command line, and the first line of its `--version`."""
+    """A working compiler: the start of its command line, and the first line of its `--version`."""
 
     command: tuple[str, ...]
     version: str
@@ -90,15 +90,15 @@ class Compiler:
 
 DEFAULTS = CompilerOptions()
 _NAMED: ContextVar[str | None] = ContextVar("noyau_level", default=None)
-runs = [0]  # of compilers by this process, which a second run of the same work does not add to
+runs = [0]  # runs of compilers by this process; cached results add none
 _running: set[subprocess.Popen[bytes]] = set()  # the compilers that run now, for end_all
-_starting: set[object] = set()  # one object each for those that start, which end_all cannot end yet
+_starting: set[object] = set()  # one object each for compilers that are starting, which end_all cannot kill yet
 
 
 def find_compiler(name: str | None = None) -> Compiler:
-    """The compiler of this name or path ("zig" is the one in ziglang), or the first that runs.
+    """The compiler of this name or path ("zig" is the one in ziglang), or the first that works.
 
-    BuildError where none does; it names what to install."""
+    BuildError if none does; it names what to install."""
     compiler = _find(name, os.environ.get("PATH", ""))
     if compiler is not None:
         return compiler
@@ -108,14 +108,14 @@ def find_compiler(name: str | None = None) -> Compiler:
 
 
 def level() -> str:
-    """The level that "native" means here: the x86-64 level of this processor, "armv8-a" on 64-bit ARM, else
-    "generic"; or the one that `at_level` names."""
+    """The meaning of "native" here: the x86-64 level of this processor, "armv8-a" on 64-bit ARM, else "generic"; or the
+    level of `at_level`."""
     return _NAMED.get() or level_of(platform.machine(), _processor_flags())
 
 
 @contextlib.contextmanager
 def at_level(name: str) -> Iterator[None]:
-    """A block in which "native" means this level, in this thread. BuildError where this processor has less."""
+    """Let "native" mean this level within the block, in this thread. BuildError where this processor has less."""
     here, levels = level_of(platform.machine(), _processor_flags()), _TARGETS.get(platform.machine().lower(), ())
     if name != here and name not in levels[: levels.index(here) if here in levels else 0]:
         raise BuildError(f"this processor is {here}, and kernels are for {name}")
@@ -127,14 +127,14 @@ def at_level(name: str) -> Iterator[None]:
 
 
 def level_of(machine: str, flags: frozenset[str]) -> str:
-    """The highest level whose needs, and those of all below it, are among the flags of /proc/cpuinfo."""
+    """The highest level whose flags, and those of all below it, are among the flags of /proc/cpuinfo."""
     lowest, *others = _TARGETS.get(machine.lower(), ("generic",))
     here = takewhile(lambda name: name in _X86_LEVELS and flags.issuperset(_X86_LEVELS[name].split()), others)
     return [lowest, *here][-1]
 
 
 def resolve_target(target: str) -> str:
-    """A target as the level that it stands for; BuildError where this machine's compilers have no such level."""
+    """A target as a level; BuildError where this machine's compilers have no such level."""
     if target == "native":
         return level()
     known = _TARGETS.get(platform.machine().lower(), ("generic",))
@@ -144,7 +144,7 @@ def resolve_target(target: str) -> str:
 
 
 def compile_object(text: str, options: CompilerOptions = DEFAULTS) -> Path:
-    """The object file of a C text, from the cache or built. BuildError where the compiler is missing or refuses it."""
+    """The object file of a C text, cached or built. BuildError where the compiler is missing or refuses it."""
     compiler = find_compiler(options.compiler)
     flags = _compile_flags(options, compiler)
     key = _key("object", compiler, flags, [text])
@@ -154,7 +154,7 @@ def compile_object(text: str, options: CompilerOptions = DEFAULTS) -> Path:
 def link(objects: Sequence[Path], output: Path, options: CompilerOptions = DEFAULTS) -> None:
     """Write the shared library of some objects; it appears whole or not at all.
 
-    BuildError where a name is undefined or an object is gone, OutputError where `output` cannot be written."""
+    BuildError where a name is undefined or an object is missing, OutputError where `output` cannot be written."""
     _link(objects, (*_link_flags(), *_libraries(options)), output, options)
 
 
@@ -175,7 +175,7 @@ def _link(objects: Sequence[Path], words: Sequence[str], output: Path, options: 
 
 
 def compile_library(texts: Sequence[str], options: CompilerOptions = DEFAULTS) -> Path:
-    """The shared library of some C texts, each exporting its kernels, from the cache or built.
+    """The shared library of some C texts, each exporting its kernels, cached or built.
 
     BuildError as in compile_object and link."""
     options = replace(options, export=True)
@@ -189,7 +189,7 @@ def compile_library(texts: Sequence[str], options: CompilerOptions = DEFAULTS) -
 
 
 def shared_library(objects: Sequence[Path], options: CompilerOptions = DEFAULTS) -> Path:
-    """The shared library of some objects, from the cache or linked. BuildError as in `link`."""
+    """The shared library of some objects, cached or linked. BuildError as in `link`."""
     compiler = find_compiler(options.compiler)
     try:
         contents = [hashlib.sha256(path.read_bytes()).hexdigest() for path in objects]
@@ -200,8 +200,8 @@ def shared_library(objects: Sequence[Path], options: CompilerOptions = DEFAULTS)
 
 
 def program(objects: Sequence[Path], words: Sequence[str], options: CompilerOptions = DEFAULTS) -> Path:
-    """The executable of some objects, from the cache or linked; `words` are more for the linker. It lies there without
-    the right to be run: copy it. BuildError as in `link`."""
+    """The executable of some objects, cached or linked; `words`: more arguments for the linker. The cached file has no
+    execute permission: copy it. BuildError as in `link`."""
     compiler = find_compiler(options.compiler)
     key = _key("program", compiler, words, [hashlib.sha256(path.read_bytes()).hexdigest() for path in objects])
     return toolchain_cache.ensure(key, ".program", lambda path: _link(objects, words, path, options))
@@ -209,7 +209,7 @@ def program(objects: Sequence[Path], words: Sequence[str], options: CompilerOpti
 
 @cache
 def _find(name: str | None, _path: str) -> Compiler | None:
-    """As find_compiler, or None; `_path` is there so that another PATH is searched anew."""
+    """As find_compiler, or None; `_path` is part of the memoisation key, so that another PATH is searched again."""
     for candidate in _NAMES if name is None else (name,):
         path = None if candidate == "zig" else shutil.which(candidate)
         compiler = path and _try((os.path.abspath(path),))
@@ -219,7 +219,7 @@ def _find(name: str | None, _path: str) -> Compiler | None:
 
 
 def _find_zig() -> Compiler | None:
-    import importlib.metadata  # which takes as long to load as half of this package's own compilers
+    import importlib.metadata  # its import takes as long as half of this package's own compilers
 
     try:
         release = importlib.metadata.version("ziglang")
@@ -230,7 +230,7 @@ def _find_zig() -> Compiler | None:
 
 
 def _try(command: tuple[str, ...]) -> Compiler | None:
-    """This compiler, or None where it does not even say its version (a stub, a broken link)."""
+    """This compiler, or None if it does not even print its version (a stub, a broken link)."""
     failures = contextlib.suppress(OSError, subprocess.TimeoutExpired)
     with failures, tempfile.TemporaryDirectory(prefix="noyau-") as folder:
         status, output = _execute((*command, "--version"), Path(folder), 60.0)
@@ -240,7 +240,7 @@ def _try(command: tuple[str, ...]) -> Compiler | None:
 
 @cache
 def _processor_flags() -> frozenset[str]:
-    """The flags that every core of this machine has, where Linux says so; else nothing, and the level is the lowest."""
+    """The flags that all cores of this machine have, on Linux; else empty, which means the lowest level."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
@@ -289,13 +289,13 @@ def _compile(text: str, command: Sequence[str], output: Path, options: CompilerO
 
 
 def _require(file: Path, tool: str) -> None:
-    """BuildError where a compiler that found no fault has not written what it was asked for."""
+    """BuildError if a compiler that reported no error has not written its output."""
     if not file.is_file():
         raise BuildError(f"{Path(tool).name} says that all is well, and wrote nothing; {_REMEDY}")
 
 
 def _install(source: Path, output: Path) -> None:
-    """Copy a file into the folder of `output`, then rename it: nobody sees a half."""
+    """Copy a file into the folder of `output`, then rename it, so that no partial file is visible."""
     fresh = output.parent / f".{secrets.token_hex(8)}.tmp"
     try:
         shutil.copyfile(source, fresh)
@@ -308,7 +308,7 @@ def _install(source: Path, output: Path) -> None:
 
 
 def _run(command: Sequence[str], folder: Path, timeout_s: float, verb: str) -> None:
-    """Run a compiler in a folder; BuildError with the first lines that say why it failed."""
+    """Run a compiler in a folder; BuildError with the first lines of its errors."""
     tool = Path(command[0]).name
     runs[0] += 1
     try:
@@ -325,20 +325,20 @@ def _run(command: Sequence[str], folder: Path, timeout_s: float, verb: str) -> N
 
 
 def summary(output: str) -> str:
-    """The first three lines with an error (or the first three) as one line of what prints: texts may be hostile."""
+    """The first three lines with an error (or the first three) as one printable line: texts may be hostile."""
     lines = list(dict.fromkeys(line.strip() for line in output.splitlines() if line.strip()))
     faults = [line for line in lines if "error" in line or "undefined" in line] or lines or ["it says nothing"]
     return "".join(letter if letter.isprintable() else "?" for letter in " | ".join(line[:200] for line in faults[:3]))
 
 
 def _execute(command: Sequence[str], folder: Path, timeout_s: float) -> tuple[int, str]:
-    """The exit status and the output. On a time-out or Ctrl-C the compiler ends with all its children."""
+    """The exit status and the output. On a time-out or Ctrl-C the compiler is killed with all its children."""
     environment = {name: value for name, value in os.environ.items() if name not in _HIDDEN_INPUTS}
     environment |= {"LC_ALL": "C", "TMPDIR": str(folder)}  # a killed compiler's own temporary files go with the folder
     process, start = None, object()
     _starting.add(start)
     try:
-        with defer_signals():  # an interrupt within Popen would leave a compiler that nobody knows of
+        with defer_signals():  # an interrupt within Popen would leave an untracked compiler
             process = subprocess.Popen(
                 command, cwd=folder, env=environment, start_new_session=True,
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -362,9 +362,9 @@ def _execute(command: Sequence[str], folder: Path, timeout_s: float) -> tuple[in
 
 
 def end_all() -> None:
-    """End every compiler that runs for this process, in whichever thread: they fail with a BuildError there."""
-    _starting.clear()  # first: each is seen here or sees this
-    for process in _running.copy():  # which other threads change
+    """Kill every compiler that runs for this process, in any thread: their calls fail with a BuildError."""
+    _starting.clear()  # first, so that each starting compiler sees this or is in _running
+    for process in _running.copy():  # other threads change the set
         _kill(process)
 
 
@@ -376,7 +376,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
 
 
-# The headers of the author's own that a text includes: they lie beside it, or where the flags say.
+# The author's headers that a text includes: beside it, or in folders of the flags.
 
 _INCLUDE = re.compile(r'^\s*#\s*include\s*["<]([^">\n]+)[">]', re.MULTILINE)
 _BY_NAME = re.compile(r"^\s*#\s*include\s*\w", re.MULTILINE)  # of a macro
@@ -385,8 +385,8 @@ _PLACE = re.compile(r"-(I|isystem|iquote|idirafter|include|imacros)=?(.*)")
 
 
 def header_flags(text: str, flags: Sequence[str] = (), folder: Path | None = None) -> tuple[str, ...]:
-    """More flags, with which a compiler finds the headers in `folder`, and a digest of all that are there and may be
-    included, so that what was built or checked with others does not count; none where there are none."""
+    """Additional flags with which a compiler finds the headers in `folder`, and a digest of all existing headers that
+    may be included, so that results with other headers are not reused; empty if there are none."""
     folders, files = [folder] if folder else [], list[str]()
     words = iter(flags)
     for place in filter(None, map(_PLACE.fullmatch, words)):

@@ -1,4 +1,4 @@
-"""A built kernel as a Python function of NumPy arrays, and the same between guards, to see what it touches."""
+"""A built kernel as a Python function of NumPy arrays, and between guard zones, to see which memory it touches."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class Native(ArrayKernel):
     """A kernel of a built library.
 
     `name`; `inputs`, `outputs`, `scratch` and `launches` are counts; `dtypes` and `ranks` are of the inputs, then of
-    the outputs. `layouts` are those of the inputs, as `Buffer.layout` has them of the kernel that the library was made
-    of; packed where they are not given. BuildError where the library or the symbol cannot be loaded."""
+    the outputs. `layouts`: of the inputs, as `Buffer.layout` of the kernel that the library was built from; packed by
+    default. BuildError where the library or the symbol cannot be loaded."""
 
     def __init__(self, path: Path, symbol: str, layouts: Sequence[str] = ()) -> None:
         try:
@@ -73,11 +73,11 @@ class Native(ArrayKernel):
         threads: int = 1,
         empty: Empty | None = None,
     ) -> list[np.ndarray]:
-        """The outputs for these inputs, in memory that `empty` gives; written to `out` where it is given.
+        """The outputs for these inputs, in memory from `empty`; written to `out` if given.
 
-        Each launch is cut into `pieces` (fewer where it has fewer items), run in the order that `order(count)` lists
-        them, by `threads` threads. Inputs of another layout than the kernel takes are copied. InputError where an array
-        has another dtype, rank or shape than the kernel takes, or an index in one is out of bounds."""
+        Each launch is cut into `pieces` (fewer if it has fewer items), run in the order that `order(count)` lists, by
+        `threads` threads. Inputs in another layout than the kernel's are copied. InputError where an array has another
+        dtype, rank or shape than the kernel takes, or an index in one is out of bounds."""
         inputs = self._laid_out(arrays)
         sizes = self._bind(inputs)
         shapes = self._shapes(sizes)
@@ -87,8 +87,8 @@ class Native(ArrayKernel):
         return outputs
 
     def bound(self, *arrays: np.ndarray) -> Callable[[], list[np.ndarray]]:
-        """A callable that runs the kernel on these arrays again and again, in one piece, into the same outputs, which
-        it returns: nothing else is done in a call, so that it can be timed."""
+        """A callable that runs the kernel on these arrays repeatedly, in one piece, into the same outputs, which it
+        returns: a call does nothing else, so that it can be timed."""
         inputs = self._laid_out(arrays)
         sizes = self._bind(inputs)
         outputs = self._allocate(self._shapes(sizes))
@@ -99,7 +99,7 @@ class Native(ArrayKernel):
         pieces, run = [piece for piece in every if piece[2]], self._kernel.run
 
         def again(held: Sequence[np.ndarray] = buffers) -> list[np.ndarray]:
-            del held  # the kernel has addresses alone: this keeps what lies there
+            del held  # the kernel has only addresses: this keeps the arrays alive
             for piece in pieces:
                 self._refuse(run(*piece))
             return outputs
@@ -113,7 +113,7 @@ class Native(ArrayKernel):
         return dtype
 
     def _laid_out(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """As of any kernel; InputError for another dtype or rank."""
+        """Check the inputs' dtypes and ranks; InputError names the first that differs."""
         inputs = super()._laid_out(arrays)
         for number, (array, dtype, rank) in enumerate(zip(inputs, self.dtypes, self.ranks, strict=False)):
             if array.dtype != dtype.numpy or array.ndim != rank:
@@ -122,7 +122,7 @@ class Native(ArrayKernel):
         return inputs
 
     def _bind(self, inputs: Sequence[np.ndarray]) -> Sizes:
-        """The kernel's sizes, from the shapes of the inputs, and their strides."""
+        """The kernel's sizes, from the shapes and strides of the inputs."""
         shapes = [_integers(extents_and_strides(array)) for array in inputs]
         pointers = (_I64S * max(1, len(shapes)))(*(ctypes.cast(shape, _I64S) for shape in shapes))
         sizes = _integers([0] * self._kernel.sizes)
@@ -175,7 +175,7 @@ class Native(ArrayKernel):
 
 
 class _Watch:
-    """A watch over the cells of outputs that the pieces of a launch change: two on one would race on two threads."""
+    """A watchdog for the output cells that pieces of a launch change: two pieces on one would race on two threads."""
 
     def __init__(self, name: str, outputs: Sequence[np.ndarray]) -> None:
         self.name, self.outputs = name, outputs
@@ -183,11 +183,11 @@ class _Watch:
         self.forget()
 
     def forget(self) -> None:
-        """Another launch begins, when all pieces of this one have ended."""
+        """Begin another launch: all pieces of the previous one have ended."""
         self.changed = [np.zeros(output.size, bool) for output in self.outputs]
 
     def look(self) -> None:
-        """A piece has ended. CheckError where it changed what another one had."""
+        """Check after a piece. CheckError if it changed a cell that another piece had changed."""
         for number, (output, changed) in enumerate(zip(self.outputs, self.changed, strict=True)):
             bits = _bits(output)
             now, self.before[number] = bits != self.before[number], bits
@@ -199,12 +199,12 @@ class _Watch:
 
 
 def _bits(array: np.ndarray) -> np.ndarray:
-    """A copy of the cells, each as one whole number."""
+    """A copy of the cells, each as one unsigned integer."""
     return words(np.array(array, order="C").reshape(-1), array.itemsize)
 
 
 def _each(run: Callable[[tuple[int, int]], int], spans: Sequence[tuple[int, int]], threads: int) -> Iterable[int]:
-    """The status of each piece; with one thread, the first bad one ends it."""
+    """The status of each piece; with one thread, the caller can stop at the first bad one."""
     if threads <= 1:
         return map(run, spans)
     with ThreadPoolExecutor(threads) as pool:
@@ -221,14 +221,14 @@ def _empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 
 
 def _allocate_aligned(size: int) -> np.ndarray:
-    """`size` bytes that begin at a multiple of 64."""
+    """`size` bytes, aligned to 64."""
     room = np.empty(size + 64, np.uint8)
     start = -room.ctypes.data % 64
     return room[start : start + size]
 
 
 def _split(extent: int, pieces: int, order: Order) -> list[tuple[int, int]]:
-    """[0, extent) in pieces as equal as can be, none empty, in this order."""
+    """[0, extent) in pieces of nearly equal length, none empty, in this order."""
     count = min(max(pieces, 1), extent)
     spans = [(extent * piece // count, extent * (piece + 1) // count) for piece in range(count)]
     return [spans[piece] for piece in order(count)]

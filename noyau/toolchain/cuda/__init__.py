@@ -1,1 +1,1 @@
-"""Texts of language `cuda`: NVRTC, by way of cuda.core."""
+"""Texts of language `cuda`: NVRTC, through cuda.core."""

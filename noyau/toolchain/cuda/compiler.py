@@ -1,7 +1,7 @@
-"""Texts of CUDA C++ as machine code of a GPU, a cubin, which stays in the cache: by NVRTC, or where that lacks a header
-or is not there, by nvcc. Neither needs a GPU.
+"""Texts of CUDA C++ compiled to machine code of a GPU, a cubin, which is cached: by NVRTC, or, if that is missing or
+lacks a header, by nvcc. Neither needs a GPU.
 
-cuda.core is NVIDIA's own Python for it: it finds NVRTC, wherever the toolkit or torch has brought it, and loads."""
+cuda.core is NVIDIA's own Python interface: it finds NVRTC, of the toolkit or of torch, and loads kernels."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from noyau.toolchain.c.compiler import summary
 from noyau.toolchain.cache import digest, ensure
 
 NVCC_S = 300.0
-_IMPORT = Lock()  # cuda.core puts itself together while it is imported, which other threads must not see
-# NVRTC knows no header of the host; without any, these are the types that nvcc knows too.
+_IMPORT = Lock()  # cuda.core is incomplete while it is imported, and other threads must not see it so
+# NVRTC has no headers of the host; a text without any uses these types, which nvcc knows too.
 _TYPES = "".join(
     f"typedef {sign}{kind} {sign and 'u'}int{bits}_t;\n"
     for bits, kind in ((8, "char"), (16, "short"), (32, "int"), (64, "long"))
@@ -44,12 +44,12 @@ def core() -> Any:
 def load(text: str, architecture: str, flags: tuple[str, ...] = ()) -> Any:
     """The kernels of a text, compiled for an architecture ("sm_90"), as an ObjectCode of cuda.core.
 
-    BuildError where neither NVRTC nor nvcc is there, or the text is refused."""
+    BuildError if neither NVRTC nor nvcc is available, or the text is refused."""
     return core().ObjectCode.from_cubin(cubin_of(text, architecture, flags))
 
 
 def cubin_of(text: str, architecture: str, flags: tuple[str, ...] = ()) -> bytes:
-    """The machine code of a text, or PTX for "compute_90" and such, from the cache or built. BuildError as `load`."""
+    """The machine code of a text, or PTX for "compute_90" and the like, cached or built. BuildError as in `load`."""
     key, suffix = digest("cubin", architecture, *flags, text), f".{_kind(architecture)}"
     return ensure(key, suffix, lambda at: at.write_bytes(_compile(text, architecture, flags))).read_bytes()
 
@@ -59,13 +59,13 @@ def _kind(architecture: str) -> str:
 
 
 def _compile(text: str, architecture: str, flags: tuple[str, ...]) -> bytes:
-    if flags:  # which are words for nvcc
+    if flags:  # flags are arguments of nvcc
         return _by_nvcc(text, architecture, flags)
     try:
         options = core().ProgramOptions(std="c++17", arch=architecture, lineinfo=True)
         whole = text if "#include" in text else f'{_TYPES}#line 1 "kernel.cu"\n{text}'
         return bytes(core().Program(whole, "c++", options).compile(_kind(architecture)).code)
-    except Exception as error:  # NVRTCError with its log, what finds no library, or no cuda.core
+    except Exception as error:  # NVRTCError with its log, a missing library, or no cuda.core
         message = str(error)
         if shutil.which("nvcc") and (isinstance(error, MissingExtraError) or _NO_HEADER.search(message)):
             return _by_nvcc(text, architecture, flags)
@@ -89,12 +89,12 @@ def _by_nvcc(text: str, architecture: str, flags: Sequence[str]) -> bytes:
         return code.read_bytes()
 
 
-_REGISTERS = 0x2F  # among the attributes in the section .nv.info of a cubin
+_REGISTERS = 0x2F  # an attribute in the section .nv.info of a cubin
 _USUAL_BYTES = 48 << 10
 
 
 def resources_in(cubin: bytes) -> dict[str, tuple[int, int]]:
-    """The registers of a thread and the bytes of shared memory of a block of each kernel of a cubin, by symbol, from
+    """The registers of a thread and the bytes of shared memory of a block for each kernel of a cubin, by symbol, from
     its ELF file. MissingExtraError without pyelftools."""
     with dependency("pyelftools", "noyau-kernels[check-c]"):
         from elftools.elf.elffile import ELFFile
@@ -111,7 +111,7 @@ def resources_in(cubin: bytes) -> dict[str, tuple[int, int]]:
 
 
 def symbol_of(cubin: bytes, name: str) -> str:
-    """The symbol of a `__global__` function of a cubin. BuildError where it has none, or several of the name."""
+    """The symbol of a `__global__` function of a cubin. BuildError if there is none, or several of the name."""
     mangled = re.compile(rf"(?:{re.escape(name)}|_Z{len(name)}{re.escape(name)}[a-zA-Z0-9_$]*)\Z")
     symbols = [symbol for symbol in resources_in(cubin) if mangled.match(symbol)]
     if len(symbols) != 1:
@@ -120,7 +120,7 @@ def symbol_of(cubin: bytes, name: str) -> str:
 
 
 class Launch:
-    """A loaded kernel over a grid of blocks of threads; `grid` in clusters where blocks are in such."""
+    """A loaded kernel over a grid of blocks of threads; with `cluster`, the grid counts clusters of so many blocks."""
 
     def __init__(
         self, kernel: Any, grid: int | tuple[int, ...], block: tuple[int, ...], shared_bytes: int = 0, cluster: int = 1
@@ -136,7 +136,7 @@ class Launch:
         self.grid = core().LaunchConfig(grid=grid, block=block, shmem_size=shared_bytes, **in_clusters)
 
     def __call__(self, stream: int, arguments: Sequence[Any]) -> None:
-        """Launch on a stream, by its handle. Pointers are ints, sizes numbers of NumPy."""
+        """Launch on a stream, by its handle. Pointers are ints, sizes are NumPy numbers."""
         core().launch(_stream(stream), self.grid, self.kernel, *arguments)
 
 

@@ -1,9 +1,9 @@
 """A kernel of language `numba` as a Python function of NumPy arrays, and the same between guards.
 
-The text's own function runs its launches in a prange. Here that function only lists what is to be called, once for
-inputs of the same shapes: the launches are compiled, and run by threads of Python, which Numba lets run side by side.
-So a kernel compiles in half the time and needs none of Numba's threading layers: of these, one ends the process where
-two threads use it at once, another after a fork. What threads call lets go of the interpreter's lock while it runs."""
+The text's own function runs its launches in a prange. Here that function only records the calls, once for inputs of the
+same shapes: the launches are compiled, and run by Python threads, which Numba lets run in parallel. So a kernel
+compiles in half the time and needs none of Numba's threading layers: one of them ends the process if two threads use it
+at once, another after a fork. Compiled launches release the interpreter's lock while they run."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _KINDS = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64
 
 @dataclass(frozen=True, slots=True)
 class LaunchStep:
-    """One launch: its number, what it takes by its places in `CallPlan.values`, and its items, where threads share."""
+    """One launch: its number, the places of its arguments in `CallPlan.values`, and its items, if they are shared."""
 
     launch: int
     places: tuple[int, ...]
@@ -50,7 +50,7 @@ class LaunchStep:
 
 @dataclass(frozen=True, slots=True)
 class CallPlan:
-    """The launches in order, shapes of outputs, shape and dtype of each scratch; `status`: where it refuses shapes."""
+    """The launches in order, shapes of outputs, shape and dtype of each scratch; `status`: it refuses the shapes."""
 
     steps: tuple[LaunchStep, ...]
     outputs: tuple[Shape, ...]
@@ -66,7 +66,7 @@ class CallPlan:
 
 @dataclass(frozen=True, slots=True)
 class _End:
-    """Stands for an array: what a kernel's own function asks of one."""
+    """A stand-in for an array, with the attributes that a kernel's own function uses."""
 
     place: int
     shape: Shape
@@ -81,7 +81,7 @@ class _Number:
 
 
 def plan(function: Any, launches: Sequence[str], inputs: Sequence[Shape], outputs: Sequence[Shape]) -> CallPlan:
-    """The plan of a kernel's own function, called with `launches` that are noted, and scratch that is described."""
+    """The plan of a kernel's own function, run with `launches` and allocations of scratch that only record calls."""
     noted: list[tuple[int, tuple[Any, ...]]] = []
     ends = [_End(at, shape) for at, shape in enumerate((*inputs, *outputs))]
     scratch: list[tuple[Shape, Any]] = []
@@ -132,20 +132,20 @@ def parameters_of(function: Any) -> tuple[str, ...]:
 
 try:
     from noyau.toolchain.numba.passes import shorten
-except ImportError:  # a release without a name that it takes: all of Numba's passes compile a text too
+except ImportError:  # a release without a name imported here: all of Numba's passes compile a text too
 
     def shorten(function: Any, *, is_launch: bool = False) -> None:
         """Leave a function as it is."""
 
 
 _AS_BITS = frozenset(dtype.numpy for dtype in DType if dtype in HALVES or dtype.is_float8)
-FORM = "shorter"  # how a text is compiled: another word for another way
-PLANS = 64  # of one kernel that are kept
-WAKING_BYTES = 1 << 19  # of a call that is shared: to wake a thread takes 50 us
-PIECE_BYTES = 1 << 15  # that a thread is worth
+FORM = "shorter"  # part of the cache key: the way a text is compiled
+PLANS = 64  # the most cached plans of one kernel
+WAKING_BYTES = 1 << 19  # of a call that threads share: waking a thread takes 50 us
+PIECE_BYTES = 1 << 15  # the fewest bytes for a thread
 _SCRATCH = re.compile(r"^    (\w+) = np\.empty\(\(", re.MULTILINE)
 _SCALAR = re.compile(r"^@scalar\ndef (\w+)", re.MULTILINE)
-_SCALARS: dict[str, Any] = {}  # the scalar functions of all texts, by what is written of them and of what they call
+_SCALARS: dict[str, Any] = {}  # the scalar functions of all texts, by their text and that of their callees
 
 Cut = Callable[[Callable[..., int | None], int], Iterable[int | None]]
 
@@ -168,7 +168,7 @@ class NumbaKernel(ArrayKernel):
         self._is_strided = any(buffer.strides is not None for buffer in kernel.of(Role.INPUT))
         self._as_bits = any(buffer.dtype.numpy in _AS_BITS for buffer in kernel.buffers)
         self._plans: dict[tuple[object, ...], CallPlan] = {}
-        # The types of the text's buffers, by the names that they have in it
+        # The types of the text's buffers, by their names in it
         begin = text.index(f"\ndef {self.name}(")
         names = [*parameters_of(self._caller), *_SCRATCH.findall(text[begin:].partition("\n\n\n")[0])]
         types = {name: _type(buffer) for name, buffer in zip(names, self.kernel.buffers, strict=True)}
@@ -183,12 +183,12 @@ class NumbaKernel(ArrayKernel):
         threads: int = 1,
         empty: Empty | None = None,
     ) -> list[np.ndarray]:
-        """The outputs for these inputs, in memory that `empty` gives; written to `out` where it is given.
+        """The outputs for these inputs, in memory from `empty`; written to `out` if given.
 
-        Each launch is cut into `pieces` (fewer where it has fewer items), which this thread runs in the order that
-        `order(count)` lists them; with one piece, where much is moved, at most `threads` threads take smaller ones in
-        turn. Inputs of another layout than the kernel takes are copied. InputError where an array has another dtype,
-        rank or shape than the kernel takes, or an index in one is out of bounds."""
+        Each launch is cut into `pieces` (fewer if it has fewer items), which this thread runs in the order that
+        `order(count)` lists; with one piece, if many bytes move, at most `threads` threads take smaller pieces in turn.
+        Inputs in another layout than the kernel's are copied. InputError where an array has another dtype, rank or
+        shape than the kernel takes, or an index in one is out of bounds."""
         inputs = self._laid_out(arrays)
         planned = self._plan(inputs)
         if out is None:
@@ -210,19 +210,19 @@ class NumbaKernel(ArrayKernel):
     # Building.
 
     def _compile(self, types: Mapping[str, Any], launch: Any) -> Callable[..., int | None]:
-        """A launch as what Numba makes of it, which takes arrays without looking at their dtypes."""
+        """A launch as Numba's compiled entry, which does not check the dtypes of arrays."""
         shorten(launch, is_launch=True)
-        with contextlib.suppress(RuntimeError):  # no folder can be written: it is compiled in each process
+        with contextlib.suppress(RuntimeError):  # no writable folder: it is compiled in each process
             launch.enable_caching()
         try:
-            # An OSError is a full disk: it is compiled, and kept in this process alone.
+            # An OSError is a full disk: it is compiled, and cached in this process alone.
             with without_collections(), contextlib.suppress(OSError):
                 launch.compile(tuple(types.get(name, numba.int64) for name in parameters_of(launch.py_func)))
         except numba.core.errors.NumbaError as error:
             lines = [line.strip() for line in str(error).splitlines()]
             reason = next((line for line in lines if line and not line.startswith("Failed in")), type(error).__name__)
             raise BuildError(f"Numba does not compile {self.name} ({self.path}): {reason}") from error
-        if not launch.overloads:  # it ended before anything was made
+        if not launch.overloads:  # it failed before it compiled anything
             raise BuildError(f"Numba cannot read its cache of {self.name} ({self.path}); noyau cache --clear would do")
         launch.disable_compile()
         (compiled,) = launch.overloads.values()
@@ -232,7 +232,7 @@ class NumbaKernel(ArrayKernel):
     # Running.
 
     def _run(self, planned: CallPlan, inputs: Arrays, outputs: Arrays, cut: Cut, empty: Empty = np.empty) -> None:
-        """The launches in order, their items cut into spans that run one after the other, or are shared."""
+        """Run the launches in order, their items cut into spans that run one after the other, or shared by threads."""
         self._refuse(planned.status)
         arrays = [*inputs, *outputs]
         if self._as_bits:
@@ -264,7 +264,7 @@ class NumbaKernel(ArrayKernel):
         outputs, scratch = self._poison_outputs(planned.outputs, poison), list[GuardedArray]()
 
         def empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-            size = math.prod(shape) * np.dtype(dtype).itemsize  # the text gives np.float32 and its like
+            size = math.prod(shape) * np.dtype(dtype).itemsize  # the text passes np.float32 and the like
             scratch.append(GuardedArray.allocate(f"scratch {len(scratch)}", (size,), DType.U8, SCRATCH_POISONS[poison]))
             viewed: np.ndarray = scratch[-1].array.view(dtype).reshape(shape)
             return viewed
@@ -275,16 +275,16 @@ class NumbaKernel(ArrayKernel):
 
 @cache
 def begin() -> None:
-    """Compile a function of next to nothing: what that takes the first time, copies of this process have done then."""
+    """Compile a trivial function, so that forked copies of this process inherit what Numba initialises at first use."""
     numba.njit(lambda x: x + 1).compile((numba.float32,))
 
 
 def load(text: str) -> tuple[Path, dict[str, Any]]:
-    """The file of a text, beside which Numba keeps what it compiles, and the names that the text defines."""
+    """The file of a text, beside which Numba stores its compiled code, and the globals of the text."""
     path = path_of(text)
     names = run_text(text, path, f"noyau_numba_{path.parent.name}")
-    # Scalar functions that are alike in several texts are one, so that it is compiled once a process. It is of this
-    # module: what Numba keeps of a launch that calls it asks for its module, and the first text's may be gone by then.
+    # Equal scalar functions of several texts are shared, so that each is compiled once a process. They belong to this
+    # module: Numba's cache of a launch that calls one imports its module, and the first text's may be gone by then.
     known: dict[str, str] = {}
     for part in text.split("\n\n\n"):
         match = _SCALAR.search(part)
@@ -313,12 +313,12 @@ def _type(buffer: Buffer) -> Any:
 
 
 def bits_of(array: np.ndarray) -> np.ndarray:
-    """float16, bfloat16 and float8 as their bits."""
+    """View float16, bfloat16 and float8 as their bits."""
     return array.view(f"u{array.itemsize}") if array.dtype in _AS_BITS else array
 
 
 def one_by_one(pieces: int, order: Order, call: Callable[..., int | None], items: int) -> Iterator[int | None]:
-    """The status of each of so many pieces of the items, in the order that `order(count)` lists them."""
+    """The status of each of so many pieces of the items, in the order that `order(count)` lists."""
     parts = min(items, max(pieces, 1))
     return (call(part * items // parts, (part + 1) * items // parts) for part in order(parts))
 
@@ -328,7 +328,7 @@ PIECES_A_THREAD = 8
 
 
 class SharedWork:
-    """Spans of items that whoever has time takes in turn, and of each the status that `run` returned, or its error."""
+    """Spans of items that idle threads take in turn, and for each the status that `run` returned, or its error."""
 
     def __init__(self, run: Callable[[int, int], int | None], spans: list[Span]) -> None:
         self.run, self.count, self.left = run, len(spans), deque(spans)
@@ -337,30 +337,30 @@ class SharedWork:
 
     def take(self) -> None:
         """Run spans until none is left."""
-        with contextlib.suppress(IndexError):  # of popleft: none is left
+        with contextlib.suppress(IndexError):  # of popleft, when none is left
             while True:
                 begin, end = self.left.popleft()
                 try:
                     result: int | Exception | None = self.run(begin, end)
-                except Exception as error:  # noqa: BLE001  whose launch it is raises it
+                except Exception as error:  # noqa: BLE001  the caller of the launch raises it
                     result = error
                 self.results.append(result)
         self.ended.put(None)
 
 
 def run_shared(run: Callable[[int, int], int | None], items: int, threads: int) -> list[int | None]:
-    """Run `run(begin, end)` over pieces of [0, items), and give what it returned, by this thread and `threads - 1`
-    others, or as many as can be started. What interrupts this thread is raised, and no piece is begun after it."""
+    """Run `run(begin, end)` over pieces of [0, items), in this thread and `threads - 1` others, or as many as can be
+    started; return the results. An interrupt of this thread is raised, and no piece begins after it."""
     size = max(1, -(-items // (threads * PIECES_A_THREAD)))
     work = SharedWork(run, [(begin, min(items, begin + size)) for begin in range(0, items, size)])
     try:
         _pool(os.getpid()).give(work, min(threads, work.count) - 1)
         work.take()
-        while len(work.results) < work.count:  # another thread is not done with its last one
+        while len(work.results) < work.count:  # another thread still runs its last span
             work.ended.get()
     finally:
         work.left.clear()  # some are left after a KeyboardInterrupt
-        work.run = lambda begin, end: None  # who comes only now does not keep arrays alive
+        work.run = lambda begin, end: None  # a late thread does not keep arrays alive
     for result in work.results:
         if isinstance(result, Exception):
             raise result
@@ -368,7 +368,7 @@ def run_shared(run: Callable[[int, int], int | None], items: int, threads: int) 
 
 
 class ThreadPool:
-    """Threads that wait for work, as many as one was ever given to."""
+    """Threads that wait for work, as many as were ever requested at once."""
 
     def __init__(self) -> None:
         self.waiting: SimpleQueue[SharedWork] = SimpleQueue()
@@ -376,7 +376,7 @@ class ThreadPool:
         self.lock = Lock()
 
     def give(self, work: SharedWork, threads: int) -> None:
-        """Have so many threads take part, or as many as there can be."""
+        """Let so many threads take part, or as many as can be started."""
         if self.threads < threads:
             with self.lock, contextlib.suppress(RuntimeError):  # beyond a limit, or while the interpreter ends
                 while self.threads < threads:
@@ -394,5 +394,5 @@ _POOLS: dict[int, ThreadPool] = {}
 
 
 def _pool(process: int) -> ThreadPool:
-    """The one of a process, whichever thread asks: a forked child has not its parent's threads."""
+    """The pool of a process, shared by its threads: a forked child does not have its parent's threads."""
     return _POOLS.setdefault(process, ThreadPool())

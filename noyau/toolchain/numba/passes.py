@@ -1,9 +1,9 @@
-"""The passes of Numba over a text of language numba: only what such a text needs, in three quarters of the time.
+"""Numba's passes over a text of language numba: only those that such a text needs, in three quarters of the time.
 
-A text has no closures, no `with`, nothing that raises, no dead branch and no expression over whole arrays, and each of
-its variables has one type: the passes of Numba for those change nothing, and are left out. What operators give for
-which types is asked once a process: Numba asks it twice for each place that an operator stands in, and tries all of an
-operator's meanings, those for strings and sets among them. References are counted only where memory is taken."""
+A text has no closures, no `with`, no raise, no dead branch and no expression over whole arrays, and each of its
+variables has one type: the passes for these change nothing, and are left out. The result types of operators are looked
+up once a process: Numba looks each use up twice, through all overloads, including those for strings and sets.
+References are counted only where memory is allocated."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from numba.core.lowering import Lower
 from numba.core.typed_passes import NativeLowering
 from numba.core.types.misc import unliteral
 
-# By name: where a release of Numba has another pass, it runs.
+# By name: an unknown pass of another release of Numba runs.
 _LEFT_OUT = frozenset(
     """WithLifting InlineClosureLikes RewriteSemanticConstants DeadBranchPrune GenericRewrites RewriteDynamicRaises
     MakeFunctionToJitFunction InlineInlinables FindLiterallyCalls LiteralUnroll ReconstructSSA
     LiteralPropagationSubPipelinePass PreLowerStripPhis NopythonRewrites AnnotateTypes DumpParforDiagnostics""".split()
 )
-_signatures: dict[tuple[Any, ...], Any] = {}  # what functions give, by them and the types of their arguments
+_signatures: dict[tuple[Any, ...], Any] = {}  # signatures of functions, by function and argument types
 
 
 def shorten(function: Any, *, is_launch: bool = False) -> None:
-    """Have Numba compile a function of a text so. A launch is one that only Python calls, whose arrays are never the
-    same memory where one of them is written: with that, LLVM asks nothing before a loop."""
+    """Let Numba compile a function of a text with fewer passes. A launch is called only from Python, and its arrays
+    never alias where one of them is written: so LLVM needs no alias checks before a loop."""
     compiler = function._compiler
     compiler.targetdescr = _Target(compiler.targetdescr, _Launch if is_launch else compiler.targetdescr.options)
     compiler.pipeline_class = _Shorter
@@ -36,7 +36,7 @@ def shorten(function: Any, *, is_launch: bool = False) -> None:
 
 
 class _Launch(CPUTargetOptions):  # type: ignore[misc]
-    """The options of a launch."""
+    """The compiler options of a launch."""
 
     def finalize(self, flags: Any, options: Any) -> None:
         super().finalize(flags, options)
@@ -44,7 +44,7 @@ class _Launch(CPUTargetOptions):  # type: ignore[misc]
 
 
 class _WrappedObject:
-    """An object of Numba's; what is not said otherwise is as there."""
+    """A proxy of an object of Numba; other attributes are the object's own."""
 
     def __init__(self, whole: Any) -> None:
         self._whole = whole
@@ -54,7 +54,7 @@ class _WrappedObject:
 
 
 class _Target(_WrappedObject):
-    """The target of Numba, with these options."""
+    """Numba's target, with other options."""
 
     def __init__(self, target: Any, options: Any) -> None:
         super().__init__(target)
@@ -62,14 +62,14 @@ class _Target(_WrappedObject):
 
 
 class _Typing(_WrappedObject):
-    """The typing context of Numba; of what Python and NumPy define, it is asked once."""
+    """Numba's typing context; lookups of functions of Python and NumPy are memoised."""
 
     def resolve_function_type(self, function: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
         if named or not _is_known(function):
             return self._whole.resolve_function_type(function, arguments, named)
         plain = tuple(map(unliteral, arguments))
         if all(isinstance(kind, types.Number | types.Boolean) for kind in plain):
-            arguments = plain  # 64 is an int64 to what computes
+            arguments = plain  # the literal 64 is an int64 to arithmetic
         key = function, *arguments
         if key not in _signatures:
             _signatures[key] = self._whole.resolve_function_type(function, arguments, named)
@@ -77,7 +77,7 @@ class _Typing(_WrappedObject):
 
 
 def _is_known(function: Any) -> bool:
-    """Whether it is an operator, a function of Python's or a type of number, and not an intrinsic of a text."""
+    """Whether a function is an operator, a builtin or a type of number, not an intrinsic of a text."""
     if isinstance(function, types.Function):
         key = function.typing_key
         return isinstance(key, str) or getattr(key, "__module__", "") in ("_operator", "builtins", "math")
@@ -85,7 +85,7 @@ def _is_known(function: Any) -> bool:
 
 
 class _Lower(Lower):  # type: ignore[misc]
-    """Numba's lowering of a typed function, which asks once a process what an operator gives."""
+    """Numba's lowering of a typed function, with operators' signatures memoised once a process."""
 
     def lower_binop(self, resty: Any, expr: Any, op: Any) -> Any:
         context, builder, signature = self.context, self.builder, self.fndesc.calltypes[expr]
@@ -109,7 +109,7 @@ class _Lowering(NativeLowering):  # type: ignore[misc]
 
 
 class _Passes(PassManager):  # type: ignore[misc]
-    _ENFORCING = False  # else what is known of variables is found anew after each pass
+    _ENFORCING = False  # else variables are analysed again after each pass
 
 
 class _Shorter(CompilerBase):  # type: ignore[misc]

@@ -1,6 +1,6 @@
-"""The builder of Triton's interpreter, whatever its release, on cells of NumPy: it calculates in bfloat16 and float8 as
-in dtypes of NumPy, and types of blocks and tensors, which take most of its time, are made once for each. Reductions and
-scans are on whole slices: a function combines halves of an axis, not cell by cell."""
+"""The builder of Triton's interpreter, for any release, on cells of NumPy: it computes in bfloat16 and float8 as in
+dtypes of NumPy, and memoises types of blocks and tensors, whose construction takes most of its time. Reductions and
+scans work on whole slices: a function combines halves of an axis, not cell by cell."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ try:
 except ImportError as error:
     raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau-kernels[triton]'") from error
 
-tl: Any = triton.language  # for all files here
+tl: Any = triton.language  # for all files of this folder
 interpreter: Any = triton_interpreter
 Handle = interpreter.TensorHandle
 DTYPES: Mapping[str, Any] = {
@@ -54,15 +54,15 @@ def reshape_block(data: np.ndarray, shape: Sequence[int]) -> np.ndarray:
 
 
 def spread(data: np.ndarray, own: Sequence[int], shape: Sequence[int]) -> np.ndarray:
-    """The cells of a block of its `own` shape, repeated along the axes of another one."""
+    """The cells of a block of the shape `own`, broadcast to another shape."""
     cells = reshape_block(data, (*(1,) * (len(shape) - len(own)), *own))
     return np.broadcast_to(cells, (*cells.shape[: BATCH.axes], *shape))
 
 
 @cache
 def patch_builder() -> None:
-    """Mend methods of the interpreter's builder, and spare it two things that take most of its time: a table of all
-    dtypes whenever it asks for one, and whether each sum overflowed, which only assertions ask for."""
+    """Patch methods of the interpreter's builder, and remove two costs that take most of its time: a table of all
+    dtypes at each lookup of one, and overflow checks of each sum, which only assertions need."""
     kind, one = interpreter.InterpreterBuilder, interpreter.interpreter_builder
     interpreter._get_np_dtype = _numpy_dtype
     for name, function in _BUILDER.items():
@@ -88,12 +88,12 @@ def _cast(self: Any, source: Any, target: Any, *rest: Any, **options: Any) -> An
 
 
 def _move_cells(change: Callable[..., np.ndarray]) -> Callable[..., Any]:
-    """A method that gives the cells of a block in another shape or order."""
+    """A builder method that reshapes or reorders the cells of a block."""
     return lambda self, value, *rest: Handle(change(value.data, *rest), value.dtype.scalar)
 
 
 def alone(plain: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that is of one program at a time."""
+    """Restrict a function to one program at a time."""
 
     def call(*args: Any, **options: Any) -> Any:
         if BATCH.size:
@@ -108,7 +108,7 @@ def _enter(self: Any, *place: Any) -> None:
 
 
 def _settle(self: Any, is_whole: bool) -> None:
-    """End a batch of programs: what they stored stays, or is put back."""
+    """End a batch of programs: their stores stay, or are rolled back."""
     while BATCH.undo:
         restore = BATCH.undo.pop()
         if not is_whole:
@@ -141,14 +141,14 @@ def _load(self: Any, pointers: Any, mask: Any, other: Any, *rest: Any, **options
 
 @cache
 def _space(size: int) -> np.ndarray:
-    """All memory from the address `size` on, in cells of so many bytes: NumPy goes through lanes ten times as fast as
+    """All memory from the address `size` on, in cells of so many bytes: NumPy accesses lanes ten times as fast as
     Triton's own code."""
     facts = {"data": (size, False), "typestr": f"u{size}", "shape": ((1 << 56) // size,), "version": 3}
     return np.asarray(SimpleNamespace(__array_interface__=facts))
 
 
 def _places(addresses: np.ndarray, size: int) -> np.ndarray:
-    """The places of addresses among cells of so many bytes. CheckError where one lies between two."""
+    """The positions of addresses among cells of so many bytes. CheckError if one is not aligned to a cell."""
     numbers: np.ndarray = addresses.view(np.int64)
     if size > 1 and np.bitwise_or.reduce(numbers, axis=None) & (size - 1):
         raise CheckError(f"{size} bytes are accessed at an address that is no multiple of that: a GPU refuses it")
@@ -173,13 +173,13 @@ def _store(self: Any, pointers: Any, value: Any, mask: Any, *rest: Any, **option
 
 
 def _remember(addresses: np.ndarray, dtype: Any) -> None:
-    """Keep what lies there, where programs that are run as one may have to go apart."""
+    """Save the cells at addresses, in case the programs of a batch diverge."""
     if BATCH.size:
         BATCH.undo.append(partial(_put, addresses, _cells_at(addresses, dtype)))
 
 
 def _atomic_merge(self: Any, how: Any, pointers: Any, value: Any, mask: Any, *rest: Any, **options: Any) -> Any:
-    """An atomic in a dtype that NumPy does not have: lane after lane."""
+    """An atomic in a dtype that NumPy lacks: lane after lane."""
     if BATCH.size:
         handles = (pointers, value, mask)
         every = (np.broadcast_to(each.data, (BATCH.size, *each.data.shape[1:])) for each in handles)
@@ -215,13 +215,13 @@ def _multiply_scaled(self: Any, left: Any, scale: Any, kind: Any, right: Any, *r
 
 
 def _encode(handle: Any) -> Any:
-    """The cells as Triton's interpreter has them: float8 and bfloat16 as whole numbers of their bits."""
+    """The cells in the encoding of Triton's interpreter: float8 and bfloat16 as unsigned integers of their bits."""
     cells = handle.data if handle.data.dtype.isbuiltin == 1 else handle.data.view(f"u{handle.data.itemsize}")
     return Handle(cells, handle.dtype)
 
 
 def _pack(handle: Any) -> Any:
-    """Cells one after the other: Triton's atomics in C++ read them so, whatever their strides, before 3.9."""
+    """Contiguous cells: before 3.9 Triton's atomics in C++ ignore strides."""
     return Handle(np.require(handle.data, requirements="C"), handle.dtype)
 
 
@@ -236,11 +236,11 @@ _MERGES: Mapping[str, Any] = {"FADD": np.add, "MAX": np.maximum, "MIN": np.minim
 
 
 def _cache_type(plain: Callable[..., None]) -> Callable[..., None]:
-    """The constructor of types of blocks, which takes long, once for each."""
+    """Memoise the slow constructor of block types."""
     known: dict[Any, dict[str, Any]] = {}
 
     def construct(self: Any, element: Any, shape: Any) -> None:
-        key = (id(element), *map(number_of, shape))  # it lives as long as what is known of it
+        key = (id(element), *map(number_of, shape))  # the element outlives its entries
         if key not in known:
             plain(self, element, shape)
             known[key] = {**vars(self), _FIELDS: {}}
@@ -250,7 +250,7 @@ def _cache_type(plain: Callable[..., None]) -> Callable[..., None]:
 
 
 def _cache_tensor(plain: Callable[..., None]) -> Callable[..., None]:
-    """The constructor of tensors: all but its handle once for each type."""
+    """Memoise the constructor of tensors by type, except for the handle."""
 
     def construct(self: Any, handle: Any, kind: Any) -> None:
         fields = vars(kind).setdefault(_FIELDS, {})
@@ -269,7 +269,7 @@ def _cache_tensor(plain: Callable[..., None]) -> Callable[..., None]:
 
 
 def _broadcast(plain: Callable[..., Any], left: Any, right: Any) -> Any:
-    """Two tensors in one shape: as views, which Triton's own interpreter copies. What does not fit is in its words."""
+    """Broadcast two tensors, as views, which Triton's own interpreter copies. Its error for shapes that do not fit."""
     shapes = [tuple(each.type.shape) if each.type.is_block() else () for each in (left, right)]
     if shapes[0] == shapes[1]:
         return left, right
@@ -285,7 +285,7 @@ def _broadcast(plain: Callable[..., Any], left: Any, right: Any) -> Any:
 
 _FIELDS = "_noyau_fields"
 _NO_BATCH = "it is of one program at a time"
-# The others that know nothing of batches give values of another shape.
+# Other methods without support for batches give values of another shape.
 _ALONE = "atomic_cas atomic_poll gather print descriptor_store descriptor_scatter".split()
 _BUILDER: Mapping[str, Any] = {
     "create_splat": lambda self, kind, value: Handle(spread(value.data, (), kind.shape), kind.scalar),
@@ -318,7 +318,7 @@ _BUILDER: Mapping[str, Any] = {
 
 
 def _reduce(values: Any, axis: Any, combine: Any, keep_dims: bool = False, **options: Any) -> Any:
-    """tl.reduce: halves of an axis are combined, neighbour with neighbour, until one slice is left."""
+    """tl.reduce: neighbouring halves of an axis are combined until one slice is left."""
     parts = values if isinstance(values, tuple | tl.core.tuple) else (values,)
     axis, keep_dims, lead = number_of(axis), bool(number_of(keep_dims)), BATCH.axes
     rank = parts[0].handle.data.ndim - lead
@@ -347,7 +347,7 @@ def _fold(combine: Any, parts: Sequence[Any], arrays: list[np.ndarray], axis: in
 
 
 def _scan(values: Any, axis: Any, combine: Any, reverse: bool = False, **options: Any) -> Any:
-    """tl.associative_scan: what lies 1, 2, 4, ... cells before is combined with each."""
+    """tl.associative_scan: each cell is combined with the one 1, 2, 4, ... cells before it."""
     parts = values if isinstance(values, tuple | tl.core.tuple) else (values,)
     axis, reverse = int(number_of(axis)) % len(parts[0].shape) + BATCH.axes, bool(number_of(reverse))
     back = _cut(axis, slice(None, None, -1)) if reverse else ()

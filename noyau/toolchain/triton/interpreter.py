@@ -1,7 +1,7 @@
-"""Triton's interpreter, whatever its release: what noyau needs of it and misses there it brings itself.
+"""Triton's interpreter, for any release: noyau supplies the parts that are missing there.
 
-A kernel is run as its compiler reads it (`programs.py`), on arguments of the dtypes that the compiler gives them, its
-programs by `programs.py`, on `builder.py`; block pointers and blocks of descriptors are its own, for any release."""
+A kernel runs as Triton's compiler reads it (`programs.py`), on arguments in the compiler's dtypes; its programs run by
+`programs.py`, on `builder.py`; block pointers and blocks of descriptors are implemented here, for any release."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ class BlockPointer:
     type = dtype
 
     def advance(self, offsets: Any) -> BlockPointer:
-        """The block so many cells further along each axis."""
+        """The block moved by so many cells along each axis."""
         return replace(self, offsets=tuple(a + b for a, b in zip(self.offsets, _integers(offsets), strict=True)))
 
     def cells(self, boundary_check: Any) -> tuple[Any, Any]:
-        """Pointers to its cells, and which of them lie in the tensor along the axes that are checked."""
+        """Pointers to its cells, and a mask of those inside the tensor along the checked axes."""
         checked = {number_of(each) % len(self.shape) for each in _sequence(boundary_check)}
         size = max(1, self.base.dtype.element_ty.primitive_bitwidth // 8)
         places, inside = np.zeros(self.block_shape, np.int64), np.ones(self.block_shape, bool)
@@ -96,8 +96,8 @@ def _storing(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 @builder.alone
 def descriptor_cells(descriptor: Any, offsets: Any) -> tuple[Any, ...]:
-    """Pointers to the cells of a block of a tensor descriptor, and which of them lie in its tensor. CheckError where a
-    GPU refuses the descriptor."""
+    """Pointers to the cells of a block of a tensor descriptor, and a mask of those inside its tensor. CheckError where
+    a GPU refuses the descriptor."""
     base = tl.core.tensor(descriptor.base, descriptor.base.dtype)
     block = BlockPointer(base, *map(_integers, (descriptor.shape, descriptor.strides, offsets, descriptor.block_shape)))
     size, (*strides, last) = base.dtype.element_ty.primitive_bitwidth // 8, block.strides
@@ -107,13 +107,13 @@ def descriptor_cells(descriptor: Any, offsets: Any) -> tuple[Any, ...]:
     return tuple(each.handle for each in block.cells((*range(len(offsets)),)))
 
 
-# Of a kernel, its arguments, those by name, and a grid, None of a warm-up.
+# Takes a kernel, its arguments, those by name, and a grid, None for a warm-up.
 Launch = Callable[[Any, Sequence[Any], Mapping[str, Any], Any], Any]
 _MISSING = object()
 _AXES = 3  # of a grid
 _INT32, _INT64 = range(-(2**31), 2**31), range(-(2**63), 2**63)
 
-_CLASSES = ("tensor", "dtype", "tensor_descriptor_base", "condition")  # of which some releases lack some
+_CLASSES = ("tensor", "dtype", "tensor_descriptor_base", "condition")  # some releases lack some of these
 _HOLDERS = (tl, tl.core, tl.math, *(getattr(tl.core, name) for name in _CLASSES if hasattr(tl.core, name)))
 _METHODS = frozenset(name for name in dir(tl.core.tensor) if not name.startswith("_")) | {"dtype", "shape", "type"}
 
@@ -123,12 +123,12 @@ _METHODS = frozenset(name for name in dir(tl.core.tensor) if not name.startswith
 
 @cache
 def install() -> None:
-    """Have Triton's interpreter run kernels as this file says, from here on, and those that are there already."""
+    """Let Triton's interpreter run kernels by this file from now on, including existing ones."""
     builder.patch_builder()
     interpreter.TensorDescHandle.materialize_pointers = descriptor_cells
     interpreter.TensorDescHandle.validate = lambda descriptor: None  # releases take strides for bytes, or for cells
     kind: Any = interpreter.InterpretedFunction
-    # It takes the place of those that some releases set on each kernel.
+    # It replaces attributes that some releases set on each kernel.
     kind.run = property(lambda function: partial(run, function), lambda function, value: None)
     kind.__getitem__ = lambda function, grid: partial(function.run, grid=grid, warmup=False)
     kind.warmup = lambda function, *args, grid, **named: function.run(*args, grid=grid, warmup=True, **named)
@@ -136,12 +136,12 @@ def install() -> None:
 
 
 def run(function: Any, *args: Any, grid: Any, warmup: bool = False, **named: Any) -> Any:
-    """A launch, or a warm-up."""
+    """Launch a kernel, or warm it up."""
     return LAUNCHES[-1](function, args, named, None if warmup else grid)
 
 
 def interpret(function: Any, args: Sequence[Any], named: Mapping[str, Any], grid: Any) -> None:
-    """Run the programs of a launch. Whatever the kernel raises comes through."""
+    """Run the programs of a launch. Exceptions of the kernel propagate."""
     if grid is None:
         return
     body = body_of(function)
@@ -169,11 +169,11 @@ def interpret(function: Any, args: Sequence[Any], named: Mapping[str, Any], grid
         executor._restore_args_dev(args, hosts, own, others)
 
 
-LAUNCHES: list[Launch] = [interpret]  # of which the last one is for kernels that are launched
+LAUNCHES: list[Launch] = [interpret]  # the last one handles launches
 
 
 def call_device(function: Any, *args: Any, **named: Any) -> Any:
-    """A function that a kernel calls."""
+    """Call a function from a kernel."""
     with language():
         return body_of(function)(*args, **named)
 
@@ -187,7 +187,7 @@ def body_of(function: Any) -> FunctionType:
 
 
 def _is_here(each: Any) -> bool:
-    """Whether the tensors of an argument lie where NumPy reaches them."""
+    """Whether the tensors of an argument are in memory that NumPy can access."""
     if isinstance(each, tuple):
         return all(map(_is_here, each))
     tensor = each if hasattr(each, "device") else getattr(each, "base", each)
@@ -238,7 +238,7 @@ _depth = [0]
 
 @contextmanager
 def language() -> Iterator[None]:
-    """Within, the words of Triton's language do what they say."""
+    """Install this file's meanings of Triton's language within the block."""
     _depth[0] += 1
     try:
         if _depth[0] == 1:
@@ -258,7 +258,7 @@ def _restore(holder: Any, name: str, before: Any) -> None:
 
 @cache
 def _words() -> list[tuple[Any, str, Any, Any]]:
-    """The attributes of Triton's language that a kernel sees otherwise: their holder, their name, before and within."""
+    """The attributes of Triton's language that a kernel sees differently: their holder, name, and both values."""
     befores = [dict(vars(holder)) for holder in _HOLDERS]
     scope = interpreter._patch_lang(SimpleNamespace(__globals__={"tl": tl, "core": tl.core}))
     words = []
@@ -276,7 +276,7 @@ def _words() -> list[tuple[Any, str, Any, Any]]:
         (tensor, "__index__", lambda each: int(BATCH.one_value(each.handle.data))),
         (tensor, "__bool__", lambda each: bool(number_of(each.numel) != 1 or BATCH.one_value(each.handle.data))),
         (tensor, "T", property(_plain(tl.trans))),
-        (tl.core, "extern_elementwise", _extern),  # of functions that a file imports by their names
+        (tl.core, "extern_elementwise", _extern),  # for functions that a file imports by name
     ]
     own += [(holder, name, value) for holder in (tl, tl.core) for name, value in _language_words().items()]
     own += [(tl.extra.cuda, name, value) for name, value in _cuda_words().items()]
@@ -290,12 +290,12 @@ def _words() -> list[tuple[Any, str, Any, Any]]:
 
 @cache
 def _language_words() -> Mapping[str, Any]:
-    words = {"make_block_ptr": builder.alone(_make), "advance": BlockPointer.advance}  # those that take block pointers
+    words = {"make_block_ptr": builder.alone(_make), "advance": BlockPointer.advance}  # functions of block pointers
     return {**WORDS, **words, "load": _loading(_plain(tl.load)), "store": _storing(_plain(tl.store))}
 
 
 def _own(builtin: Any, patched: Any) -> Any:
-    """Stand in for a builtin: by our own wrapper where Triton wraps it too, else by what Triton has instead of it."""
+    """The stand-in for a builtin: our own wrapper if Triton wraps it too, else Triton's replacement."""
     is_wrapped = "member" in (getattr(patched, "__kwdefaults__", None) or {})
     return _plain(builtin) if is_wrapped and tl.core.is_builtin(builtin) else patched
 
@@ -307,7 +307,7 @@ def _plain(builtin: Any) -> Any:
 
 
 def _extern(library: str, path: str, operands: Any, symbols: Mapping[Any, Any], *rest: Any, **options: Any) -> Any:
-    """A function of a library for GPUs, by its name there."""
+    """Call a function of a GPU library, by its name there."""
     return libdevice_function(next(iter(symbols.values()))[0].removeprefix("__nv_"))(*operands)
 
 
@@ -339,7 +339,7 @@ def _refuse(name: str, *args: Any, **options: Any) -> NoReturn:
 
 
 class _Meanings:
-    """The compiler's meanings of words of Python; see `rewrite.Meanings`."""
+    """The compiler's meanings of words of Python; see `Meanings` in programs.py."""
 
     def __init__(self) -> None:
         pairs = ((min, "minimum"), (max, "maximum"))
@@ -377,7 +377,7 @@ class _Meanings:
         return interpreter.interpreter_semantic.to_tensor(number) if is_number else value
 
     def methods(self, value: Any) -> Any:
-        inner = number_of(value)  # a constant and a tensor make a constant that holds a tensor
+        inner = number_of(value)  # an operation of a constant and a tensor gives a constant that holds a tensor
         return self.carry(inner) if isinstance(value, bool | int | float) or is_tensor(inner) else value
 
     def replace(self, value: Any) -> Any:
@@ -391,7 +391,7 @@ class _Meanings:
 
 
 def _truth(value: Any) -> Any:
-    """A tensor as one of bools."""
+    """Convert a tensor to bools."""
     if value.dtype.is_int1():
         return value
     semantic = interpreter.interpreter_semantic
@@ -399,7 +399,7 @@ def _truth(value: Any) -> Any:
 
 
 def _join_values(values: Iterator[Any], how: str, end: bool) -> Any:
-    """The value of `and` and `or`: tensors are joined; what is no tensor ends it where Python ends."""
+    """The value of `and` and `or`: tensors are combined; other values short-circuit as in Python."""
     value, tensors = None, []
     for value in values:
         if is_tensor(value):
@@ -433,7 +433,7 @@ def libdevice_function(name: str) -> Callable[..., Any]:
         with np.errstate(all="ignore"):
             result = np.asarray(function(*values))
         floats = [value.dtype for value in values if isinstance(value, np.ndarray) and value.dtype.kind == "f"]
-        if result.dtype == np.float64 and floats:  # the longer arithmetic of the functions
+        if result.dtype == np.float64 and floats:  # the functions compute in float64
             result = result.astype(max(floats))
         is_block = any(is_tensor(operand) and operand.type.is_block() for operand in operands)
         return tensor_of(result, next(each for each in _named_dtypes() if DTYPES[each.name] == result.dtype), is_block)

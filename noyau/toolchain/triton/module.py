@@ -21,7 +21,7 @@ except ImportError as error:
 
 
 def begin() -> None:
-    """Find out what Triton asks once in a process, a second or two of it: its own digest, and what calls the driver."""
+    """Initialise what Triton computes once in a process, in a second or two: its own digest, its driver interface."""
     from triton.runtime import cache, driver
 
     driver.active.get_current_target()
@@ -41,7 +41,7 @@ def array_of(tensor: Any, dtype: DType) -> np.ndarray:
 
 
 def load(text: str) -> dict[str, Any]:
-    """The names of a text; Triton reads it again from a file in the cache. OutputError where that cannot be written."""
+    """The globals of a text; Triton reads its source from a cached file. OutputError where that cannot be written."""
     path = file_of(text, triton.__version__)
     names = run_text(text, path, f"noyau_triton_{path.parent.name}")
     if interprets():

@@ -1,8 +1,8 @@
-"""Launches of Triton compiled beside this process, several at once: its compiler is Python's for a third of the time,
-so that threads would wait for each other.
+"""Compilation of Triton launches in other processes, several in parallel: a third of Triton's compiler is Python, so
+that threads would wait for each other.
 
-A process of its own imports Triton once, and forks for each launch. What is compiled goes into Triton's own cache,
-where this process finds it. torch is not needed for that: of a text nothing but the kernels is looked at."""
+A separate process imports Triton once, and forks for each launch. The results go into Triton's own cache, where this
+process finds them. That needs no torch: only the kernels of a text are used."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from noyau.workers.channel import Channel
 from noyau.workers.import_path import run_text
 from noyau.workers.worker import spawn
 
-IDLE_S = 120.0  # without a task, after which the process ends
-TASK_S = 60  # for one task, after which it is ended; it takes a second
+IDLE_S = 120.0  # the idle time after which the process ends
+TASK_S = 60  # the time limit of a task, which usually takes a second
 
 
 @dataclass(frozen=True, slots=True)
 class CompileTask:
-    """A launch to compile: the function's file, module and name, and what Triton calls the rest."""
+    """A launch to compile: the function's file, module and name, and the remaining arguments of Triton's compiler."""
 
     path: str
     module: str
@@ -47,7 +47,7 @@ class CompileTask:
 
 
 class Unread(ModuleType):
-    """Stands for torch, of which a kernel reads nothing."""
+    """A stub for torch, of which a kernel reads nothing."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -56,14 +56,14 @@ class Unread(ModuleType):
 
 
 def begin() -> None:
-    """Import what every task needs, and find out what Triton asks once in a process."""
+    """Import what every task needs, and initialise what Triton computes once in a process."""
     sys.modules["torch"] = Unread("torch")
     import_module("triton.backends.nvidia.compiler")
     import_module("triton.runtime.cache").triton_key()
 
 
 def compile_task(task: CompileTask) -> None:
-    """Compile a launch, and what launches it where that has a text of its own."""
+    """Compile a launch, and its launcher if that has a text of its own."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -75,7 +75,7 @@ def compile_task(task: CompileTask) -> None:
 
 
 def fork_work(work: Callable[[], None]) -> int:
-    """The number of a process that does some work and ends."""
+    """Fork a process that does some work and ends; return its id."""
     child = os.fork()
     if child:
         return child
@@ -91,11 +91,11 @@ def fork_work(work: Callable[[], None]) -> int:
 
 
 def serve(channel: Channel, most: int, work: Callable[[CompileTask], None] = compile_task) -> None:
-    """Do each task in a process of its own, `most` at once; reply to each, at its end, with number and status."""
+    """Run each task in a process of its own, `most` in parallel; reply at the end of each: its number and status."""
     read, written = os.pipe()
     os.set_blocking(written, False)
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # who has started this process may have held some back
-    signal.signal(signal.SIGCHLD, lambda number, frame: None)  # it wakes who waits
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the parent may have blocked some
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)  # it wakes select
     signal.set_wakeup_fd(written)
     running, queued, count = dict[int, int](), deque[tuple[int, CompileTask]](), 0
     while True:
@@ -112,11 +112,11 @@ def serve(channel: Channel, most: int, work: Callable[[CompileTask], None] = com
                 task = pickle.loads(channel.receive())  # noqa: S301  from the process that started this one
             except EOFError:
                 return
-            queued.append((count, task))  # tasks are read at once, so that who sends them need not wait
+            queued.append((count, task))  # tasks are read at once, so that the sender need not wait
             count += 1
         while queued and len(running) < most:
             number, task = queued.popleft()
-            running[fork_work(lambda task=task: work(task))] = number  # type: ignore[misc]  # as it is now
+            running[fork_work(lambda task=task: work(task))] = number  # type: ignore[misc]  # bound early
 
 
 def _ended_children(children: Sequence[int]) -> Iterator[tuple[int, int]]:
@@ -128,20 +128,20 @@ def _ended_children(children: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def main(channel: Channel) -> None:
-    """Serve the process that has started this one."""
+    """Serve the parent process."""
     begin()
-    # Triton builds what calls the driver, which lies in its cache then.
+    # Triton builds its driver interface, which is then in its cache.
     fork_work(lambda: import_module("triton.backends.nvidia.driver").CudaUtils())
     serve(channel, most=len(os.sched_getaffinity(0)))
 
 
-PATIENCE_S = 30.0  # for a launch, any; one takes a second
-SEND_S = 5.0  # for a task to be taken; a channel holds dozens, and the process reads them as soon as it has begun
+PATIENCE_S = 30.0  # for any launch; one takes a second
+SEND_S = 5.0  # for sending a task; a channel holds dozens, and the process reads them as soon as it has started
 _PROGRAM = "from noyau.toolchain.triton.parallel_compile import main; main(channel)"
 
 
 class ParallelCompiler:
-    """A process that compiles in advance; where anything is wrong with it, Triton does it when a launch is called."""
+    """A process that compiles in advance; if it fails in any way, Triton compiles when a launch is called."""
 
     def __init__(self) -> None:
         self.process: subprocess.Popen[bytes] | None = None
@@ -150,11 +150,11 @@ class ParallelCompiler:
         self.events: dict[int, threading.Event] = {}
         self.count = 0
         self.last_reply_s = 0.0  # by the monotonic clock
-        self.stuck = False  # it has not taken a task, or not done one, and none is started again
+        self.stuck = False  # it did not take or finish a task in time, and is never restarted
 
     def start(self) -> None:
-        """Start the process, where there is none and Triton compiles, and do not wait: its imports take seconds."""
-        with self.lock, contextlib.suppress(Exception):  # no interpreter to start, no thread to be had...
+        """Start the process, if there is none and Triton compiles, without waiting: its imports take seconds."""
+        with self.lock, contextlib.suppress(Exception):  # no interpreter or no thread can be started...
             if self.stuck or not compiles() or (self.process is not None and self.process.poll() is None):
                 return
             process, channel = spawn(_PROGRAM, subprocess.DEVNULL)
@@ -163,14 +163,14 @@ class ParallelCompiler:
             self.process, self.channel, self.events, self.count = process, channel, events, 0
 
     def begin(self, function: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> threading.Event | None:
-        """Begin with a launch; the event is set when it is compiled, or was given up. None where it is not begun."""
+        """Begin to compile a launch; the event is set when it is compiled or given up. None if it is not begun."""
         if self.process is not None:
-            with contextlib.suppress(Exception):  # Triton's insides are other ones
+            with contextlib.suppress(Exception):  # another release of Triton has other internals
                 return self.send(pickle.dumps(task_of(function, arguments, options)))
         return None
 
     def send(self, task: bytes) -> threading.Event | None:
-        """As `begin`, of a launch that is a pickled task."""
+        """As `begin`, for a launch as a pickled task."""
         with self.lock:
             process = self.process
             if self.stuck or process is None or process.poll() is not None:
@@ -182,14 +182,14 @@ class ParallelCompiler:
             except BaseException as error:
                 _kill(process)  # part of a task may be in the channel
                 self.stuck = isinstance(error, TimeoutError)
-                if isinstance(error, OSError):  # it has ended, or takes nothing
+                if isinstance(error, OSError):  # it has ended, or does not read
                     return None
                 raise
             return event
 
     def wait(self, events: Iterable[threading.Event]) -> None:
-        """Until these launches are compiled. Where no launch at all was for as long as one is waited for, nothing is
-        compiled beside any more, so that nobody waits for that again."""
+        """Wait until these launches are compiled. If no launch at all finishes within the patience for one, compilation
+        in advance ends for good, so that nothing waits for it again."""
         begun = time.monotonic()
         for event in events:
             while not event.wait(max(0.0, max(begun, self.last_reply_s) + PATIENCE_S - time.monotonic())):
@@ -199,15 +199,15 @@ class ParallelCompiler:
                     return
 
     def end(self) -> None:
-        """End the process, and those that it has started."""
+        """Kill the process and its children."""
         with self.lock:
             process, self.process = self.process, None
             if process is not None:
                 _kill(process)
 
     def _listen(self, process: subprocess.Popen[bytes], channel: Channel, events: dict[int, threading.Event]) -> None:
-        """Set the events of the tasks that end; at last, when nothing is left of the process, all of them."""
-        with contextlib.suppress(Exception):  # at the latest where the channel ends
+        """Set the events of tasks that end; and all events once the process is gone."""
+        with contextlib.suppress(Exception):  # at the latest when the channel ends
             while True:
                 number, _ = pickle.loads(channel.receive())  # noqa: S301  from a process of our own
                 self.last_reply_s = time.monotonic()
@@ -224,21 +224,21 @@ COMPILER = ParallelCompiler()
 
 
 def compiles() -> bool:
-    """Whether Triton is there and compiles, for GPUs of NVIDIA: what is done beside is written for these."""
+    """Whether Triton is installed and compiles, for GPUs of NVIDIA: compilation in advance is written for these."""
     version = getattr(sys.modules.get("torch"), "version", None)
     there = os.name == "posix" and not os.environ.get("TRITON_INTERPRET") and find_spec("triton") is not None
     return there and getattr(version, "hip", None) is None
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """End a process, unless that is known to have ended, and those that it has started."""
-    if process.returncode is None:  # its number is still its own
+    """Kill a process and its children, unless it is known to have ended."""
+    if process.returncode is None:  # its id is still its own
         with contextlib.suppress(OSError):
             os.killpg(process.pid, signal.SIGKILL)
 
 
 def task_of(function: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> CompileTask:
-    """A launch of a function as Triton itself would compile it; any error where it is another Triton than these."""
+    """A launch of a function as Triton itself would compile it; any exception if this release of Triton differs."""
     from triton import knobs
     from triton.runtime import driver
 

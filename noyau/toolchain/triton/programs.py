@@ -1,4 +1,4 @@
-"""The programs of a grid, as Triton's interpreter runs them: their text as Python, and their order."""
+"""The programs of a grid, as Triton's interpreter runs them: their rewritten text, and their order."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from noyau.errors import UnansweredError, UnsupportedError
 
 _MEANINGS = "_noyau_meanings"  # a free variable of each function that was rewritten
 _LEFT, _RIGHT = "_noyau_left", "_noyau_right"
-_PYTHONS = ("min", "max")  # functions of Python that the compiler has a meaning of its own for
+_PYTHONS = ("min", "max")  # builtins of Python for which the compiler has its own meaning
 
 
 class Meanings(Protocol):
-    """The operations that a rewritten function calls, and the names that it finds elsewhere than Python does."""
+    """The operations that a rewritten function calls, and the names that it resolves differently from Python."""
 
     @property
     def names(self) -> Mapping[str, Any]:
@@ -39,17 +39,17 @@ class Meanings(Protocol):
     def methods(self, value: Any) -> Any: ...
     def turn(self) -> bool: ...
     def replace(self, value: Any) -> Any:
-        """The value of a global name in place of what it is, None where that is good."""
+        """The replacement of a global name's value, or None to keep it."""
 
 
 def rewritten(function: FunctionType, meanings: Meanings, methods: frozenset[str]) -> FunctionType:
-    """The function with Triton's meanings, on its own lines, or as it is without a text. `methods`: of tensors."""
+    """The function with Triton's meanings and its own line numbers; unchanged without a text. `methods`: of tensors."""
     tree = _tree_of(function)
     if tree is None:
         return function
     scope = {**function.__globals__, **inspect.getclosurevars(function).nonlocals}
     modules = frozenset(name for name, value in scope.items() if isinstance(value, ModuleType))
-    # The names that a function gives values to
+    # The names that the function binds
     names = {node.arg for node in ast.walk(tree.args) if isinstance(node, ast.arg)}
     own = names | {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     cells = {_MEANINGS: CellType(meanings)}
@@ -88,7 +88,7 @@ def _tree_of(function: FunctionType) -> ast.FunctionDef | None:
 
 
 def _compile(tree: ast.FunctionDef, free: tuple[str, ...], file: str) -> CodeType:
-    """The code of a function in which some names are free."""
+    """The code of a function with some free names."""
     arguments = ast.arguments([], [ast.arg(name) for name in free], None, [], [], None, [])
     outer = ast.FunctionDef("_noyau_outer", arguments, [tree], [])
     vars(outer)["type_params"] = []  # of Python 3.12
@@ -99,7 +99,7 @@ def _compile(tree: ast.FunctionDef, free: tuple[str, ...], file: str) -> CodeTyp
 
 
 class _Rewriter(ast.NodeTransformer):
-    """A rewriter of what Triton's compiler reads otherwise. `modules`: names whose attributes are their own."""
+    """A rewriter of constructs that Triton's compiler reads differently. `modules`: names whose attributes stay."""
 
     def __init__(self, methods: frozenset[str], modules: frozenset[str]) -> None:
         self.methods, self.modules = methods, modules
@@ -135,7 +135,7 @@ class _Rewriter(ast.NodeTransformer):
     def visit_For(self, node: ast.For) -> Any:
         carried = list(_carried_tensors(node))
         self.generic_visit(node)
-        if "static_range" in ast.dump(node.iter):  # it is unrolled
+        if "static_range" in ast.dump(node.iter):  # the loop is unrolled
             return node
         node.iter = ast.copy_location(_call("count", node.iter), node.iter)
         return [*(ast.copy_location(each, node) for each in carried), node]
@@ -148,7 +148,7 @@ class _Rewriter(ast.NodeTransformer):
 
 
 def _carried_tensors(loop: ast.For | ast.While) -> Iterator[ast.stmt]:
-    """Statements that make a tensor of each number that a loop gives another value to, where there is one before it."""
+    """Statements that convert a number to a tensor if a loop assigns to its name and it is bound before the loop."""
     nodes = [node for statement in loop.body for node in ast.walk(statement)]
     constants = {ast.unparse(node.target) for node in nodes if isinstance(node, ast.AnnAssign)}
     names = (node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store))
@@ -166,7 +166,7 @@ def _load(name: str) -> ast.Name:
 
 
 def _later(value: ast.expr) -> ast.expr:
-    """A value that is calculated once it is asked for; one that names something is calculated at once, in its scope."""
+    """A value that is evaluated on demand; with an assignment expression it is evaluated at once, in its scope."""
     body, none = value, ast.arguments([], [], None, [], [], None, [])
     if not any(isinstance(node, ast.NamedExpr) for node in ast.walk(value)):
         return ast.copy_location(ast.Lambda(none, body), value)
@@ -175,30 +175,30 @@ def _later(value: ast.expr) -> ast.expr:
 
 
 Place = tuple[int, int, int]
-PATIENCE = 1000  # rounds of loops after which a program lets others go on
-_BATCH = 31  # programs that are run as one, until it is known how large their blocks are
-_CELLS = 1 << 16  # then so many that their largest blocks have these cells: they stay in a core's cache
+PATIENCE = 1000  # rounds of loops after which a program yields to others
+_BATCH = 31  # programs that run as one batch, until the size of their blocks is known
+_CELLS = 1 << 16  # then the largest blocks of a batch have about so many cells, which fit in a core's cache
 _NARROWEST, _WIDEST, _MOST_CELLS = 3, 1000, 1 << 21
-_FEWEST = 8  # programs of a grid that is run so
-_MOST_WAITING = 64  # programs at once
-_TURNS = 100  # of each waiting program in which nothing ends
+_FEWEST = 8  # the fewest programs of a grid that runs in batches
+_MOST_WAITING = 64  # the most programs that wait at once
+_TURNS = 100  # turns of each waiting program in which none ends
 _SPINNING = "programs wait for one another, and none makes progress"
 _ELSEWHERE = f"; check it where there is a GPU, with --sanitizer, or with at most {_MOST_WAITING} programs"
 
 
 class ApartError(Exception):
-    """Programs of a batch take several ways. `parts`: for each way the numbers of its programs in the batch."""
+    """Programs of a batch diverge. `parts`: for each way the numbers of its programs in the batch."""
 
     def __init__(self, parts: Sequence[Sequence[int]]) -> None:
         self.parts = parts
 
 
 class Batch:
-    """Programs that are run as one. The cells of a block then have an axis before its own, as long as there are
-    programs, or of 1 where all hold the same; no extent of a block is as long, so that none is taken for it.
+    """Programs that run as one. The cells of a block then have a leading axis, of as many as there are programs, or of
+    1 if all hold the same; no extent of a block equals that number, so that the axis is never mistaken.
 
-    `size`: how many there are, 0 while programs are run one by one; `axes`: 1 or 0; `cells`: of the largest block of
-    one; `undo`: puts back what they stored."""
+    `size`: the number of programs, 0 while programs run one by one; `axes`: 1 or 0; `cells`: of the largest block of
+    one program; `undo`: rolls back their stores."""
 
     def __init__(self) -> None:
         self.size = self.axes = 0
@@ -207,18 +207,18 @@ class Batch:
 
     @property
     def width(self) -> int:
-        """The number of programs that should be run as one: no power of two, as extents of blocks are."""
+        """The number of programs that should run as one: no power of two, as extents of blocks are."""
         return min(_WIDEST, max(_NARROWEST, _CELLS // self.cells - 1))
 
     def meet(self, block: np.ndarray) -> None:
-        """Note the size of a block. ApartError where it is much larger than those before."""
+        """Note the size of a block. ApartError if it is much larger than the blocks before."""
         self.cells = max(self.cells, block.size // len(block))
         if block.size > _MOST_CELLS and self.size > _BATCH:
             numbers, width = range(self.size), self.width
             raise ApartError([numbers[start : start + width] for start in range(0, self.size, width)])
 
     def one_value(self, cells: np.ndarray) -> Any:
-        """The value of a tensor of one cell. ApartError where programs of the batch have several."""
+        """The value of a tensor of one cell. ApartError if it differs between programs of the batch."""
         if cells.size > 1 and (cells != cells.flat[0]).any():
             values, first = np.unique(cells, return_index=True)
             raise ApartError([np.flatnonzero(cells == value).tolist() for value in values[np.argsort(first)]])
@@ -229,8 +229,8 @@ BATCH = Batch()
 
 
 class Programs:
-    """The programs of a grid. `enter`: called before a program begins or goes on, or a batch, with the places of its
-    programs along each axis; `run`: a program, or a batch; `settle`: ends a batch, which stays or is taken back."""
+    """The programs of a grid. `enter`: called before a program or a batch begins or resumes, with the places of its
+    programs along each axis; `run`: runs a program or a batch; `settle`: ends a batch, which is kept or rolled back."""
 
     def __init__(
         self, grid: Place, enter: Callable[[Any], object], run: Callable[[], object], settle: Any = None
@@ -239,8 +239,8 @@ class Programs:
         x, y, z = map(range, grid)
         self.places: Iterator[Place] = product(x, y, z)
         self.width = _BATCH if settle is not None and prod(grid) >= _FEWEST else 1
-        self.slowest = 0  # the axis along which one goes last; -1 where it stays so
-        self.groups: list[list[Place]] = []  # of programs that were taken from the places, and come next
+        self.slowest = 0  # the axis that varies slowest; -1 fixes the order
+        self.groups: list[list[Place]] = []  # programs taken from the places that run next
         self.waiting: deque[tuple[Place, threading.Semaphore]] = deque()
         self.rounds = self.idle = 0
         BATCH.cells = 1
@@ -249,15 +249,15 @@ class Programs:
         self.done = threading.Event()
 
     def __call__(self) -> None:
-        """Run them all; whatever one of them raises. UnansweredError where all that are left wait for one another
-        without end, UnsupportedError where too many wait for others to begin."""
+        """Run all programs; raise an exception of one. UnansweredError if all remaining programs wait for one another
+        without end, UnsupportedError if too many wait for others to begin."""
         self.go_on()
         self.done.wait()
         if self.fault is not None:
             raise self.fault
 
     def go_on(self) -> None:
-        """The programs that have not begun, then those that wait."""
+        """Run the programs that have not begun, then those that wait."""
         try:
             while self.fault is None and (group := self.next_group()):
                 if len(group) > 1:
@@ -272,14 +272,14 @@ class Programs:
         self.hand_over()
 
     def next_group(self) -> list[Place]:
-        """The programs that are run next: one, or as many as no extent of a block is."""
+        """The programs that run next: one, or a number that no extent of a block equals."""
         group = self.groups.pop() if self.groups else list(islice(self.places, self.width))
         if len(group) > 1 and len(group).bit_count() == 1:
             self.groups.append([group.pop()])
         return group
 
     def run_batch(self, group: list[Place]) -> None:
-        """Run programs as one; where that cannot be, what they stored is put back, and they come again in parts."""
+        """Run programs as one; if they diverge, their stores are rolled back, and they run again in parts."""
         parts: Sequence[Sequence[int]] = []
         BATCH.size, BATCH.axes, self.rounds = len(group), 1, 0
         try:
@@ -289,7 +289,7 @@ class Programs:
         except ApartError as apart:
             parts = apart.parts
             self.order_by([[group[number] for number in part] for part in parts])
-        except Exception:  # noqa: BLE001  the program that it is of raises it again
+        except Exception:  # noqa: BLE001  the failing program raises it again
             parts, self.slowest = [[number] for number in range(len(group))], -1
         finally:
             self.settle(not parts)
@@ -298,7 +298,7 @@ class Programs:
         self.groups += [[group[number] for number in part] for part in reversed(parts)]
 
     def order_by(self, parts: Sequence[Sequence[Place]]) -> None:
-        """Let programs that take the same way come together, where an axis of the grid tells the ways apart."""
+        """Reorder programs so that those that take the same way are neighbours, if an axis of the grid tells."""
         places = [[place[axis] for part in parts for place in part] for axis in range(3)]
         apart = [axis for axis in range(3) if all(len({place[axis] for place in part}) == 1 for part in parts)]
         axis = next((axis for axis in apart if len(set(places[axis])) > 1), 0)
@@ -310,14 +310,14 @@ class Programs:
         self.enter(place)
 
     def hand_over(self) -> None:
-        """Let the next one that waits go on, where there is one: one thread runs, always."""
+        """Resume the next waiting program, if any: exactly one thread runs at a time."""
         if self.waiting:
             self.waiting.popleft()[1].release()
         else:
             self.done.set()
 
     def turn(self) -> None:
-        """Called in each round of a loop of a program: after many others go on first, new ones in a thread."""
+        """Yield to other programs after many rounds of a loop; new ones begin in a thread. Called in each round."""
         self.rounds += 1
         if self.rounds < PATIENCE:
             return
@@ -326,7 +326,7 @@ class Programs:
         self.rounds, place, own = 0, self.place, threading.Semaphore(0)
         self.idle += 1
         if self.idle > _TURNS * (len(self.waiting) + 1) and (self.waiting or self.has_more or self.idle > 10 * _TURNS):
-            if self.has_more:  # who is waited for may not have begun
+            if self.has_more:  # the awaited program may not have begun
                 raise UnsupportedError(_SPINNING + _ELSEWHERE)
             raise UnansweredError(f"does not end: its {_SPINNING}")
         is_new = self.has_more and len(self.waiting) < _MOST_WAITING

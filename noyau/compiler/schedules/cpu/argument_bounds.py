@@ -1,8 +1,8 @@
 """Bounds of arguments: x - m, where m is the largest of the x, is never above 0.
 
-Of such an argument e^x needs no care for what overflows, which is a fifth of its instructions. And what is summed of
-all such e^x of a row is 1 at least, for m is one of the x: the share of one of them in the sum is a product with the
-inverse of the sum, and what that leaves over another one; nothing overflows, and there are no zeros with signs."""
+e^x of such an argument needs no check for overflow, which is a fifth of its instructions. The sum of all such e^x of a
+row is at least 1, for m is one of the x: the share of one of them in the sum can be computed as a product with the
+inverse of the sum, corrected by the remainder; nothing overflows, and there are no signed zeros."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from noyau.ir.dims import Dim, DimLike
 from noyau.ir.loops import Assumption, Call, Expr, Fold, If, Kernel, Let, Loop, Statement, Var
 from noyau.ir.walk import every_statement, rewrite
 
-LONG = 256  # cells of a loop that is worth the inverse of a sum
+LONG = 256  # the fewest cells of a loop that is worth the inverse of a sum
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +36,8 @@ class _Scope:
 
 
 def note_signs(kernel: Kernel) -> Kernel:
-    """The kernel, before its folds are loops, with each e^x marked whose argument is never above 0, and each quotient
-    that is the share of one of them in their sum."""
+    """Mark each e^x whose argument is never above 0, and each quotient that is the share of one of them in their sum.
+    The kernel's folds are not loops yet."""
     return with_bodies(kernel, lambda body: _note_bounds(body, _Scope()))
 
 
@@ -67,12 +67,12 @@ def _note_bounds(body: Iterable[Statement], scope: _Scope) -> Statements:
 
 
 def _assuming(call: Call, assumption: Assumption, holds: bool) -> Call:
-    """A call with an assumption, where it holds, or without it."""
+    """A call with or without an assumption."""
     return replace(call, assumptions=call.assumptions | {assumption} if holds else call.assumptions - {assumption})
 
 
 def _largest(expr: Expr, scope: _Scope) -> Expr | None:
-    """The m of x - m, of a value x of the graph at an index that m, the largest, was taken over; None of another."""
+    """The m of x - m, where x is a value of the graph at an index over which m is the maximum; or None."""
     match scope.value(expr):
         case Call("subtract", (Var(name), largest)) if name in scope.lets:
             fold = scope.value(largest)
@@ -83,14 +83,14 @@ def _largest(expr: Expr, scope: _Scope) -> Expr | None:
 
 
 def _takes_in(fold: Fold, let: Let, scope: _Scope) -> bool:
-    """Whether a fold is over a value of the graph, and takes in the cell of it that a Let is."""
+    """Whether a fold runs over a value of the graph, and over the cell of it that a Let holds."""
     own = [s.origin for s in fold.body if isinstance(s, Let) and s.origin and fold.value == Var(s.name, s.value.dtype)]
     pairs = product(own, _places(fold, scope))
     return any((value, tuple(dim.replace(there) for dim in index)) == let.origin for (value, index), there in pairs)
 
 
 def _is_share(part: Expr, whole: Expr, scope: _Scope) -> bool:
-    """Whether it is the quotient of an e^(x - m) by the sum of those of all x that m is the largest of."""
+    """Whether an expression is e^(x - m) divided by the sum of these over all x of which m is the maximum."""
     fold = scope.value(whole)
     if not (isinstance(part, Var) and part.name in scope.lets and isinstance(fold, Fold) and fold.monoid == "sum"):
         return False
@@ -106,19 +106,19 @@ def _is_share(part: Expr, whole: Expr, scope: _Scope) -> bool:
 
 
 def _places(fold: Fold, scope: _Scope) -> Iterable[dict[str, DimLike]]:
-    """For each variable of a fold a loop around, of the same length, that may have its place."""
+    """The mappings of a fold's variables to loops around of the same extent."""
     alike = [[var for var, extent in scope.loops.items() if extent == length] for _, length in fold.loops]
     return ({loop: var for (loop, _), var in zip(fold.loops, chosen, strict=True)} for chosen in product(*alike))
 
 
 def keep_shares(kernel: Kernel) -> Kernel:
-    """The kernel, scheduled, with shares marked only in loops that are known to be long, over cells whose sum is the
-    same: there its inverse is computed once, which a short row waits for longer than its quotients take."""
+    """Keep marks of shares only in loops of a scheduled kernel that are known to be long and in which the sum is
+    invariant: its inverse is computed once there; a short row would wait for it longer than its quotients take."""
     return with_bodies(kernel, lambda body: _keep_bounds(body, None))
 
 
 def _keep_bounds(body: Iterable[Statement], own: frozenset[str] | None) -> Statements:
-    """`own`: the names that the loop around gives values to, in each round; None where that is not long."""
+    """`own`: the names that the loop around binds in each round; None where that loop is not long."""
 
     def change(expr: Expr) -> Expr:
         match expr:

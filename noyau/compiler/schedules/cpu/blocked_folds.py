@@ -1,4 +1,4 @@
-"""The strategy full: a fold of many values as partial states of fixed blocks, then their merge in order."""
+"""The strategy full: a fold of many values as partial states of fixed blocks, which are then merged in order."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, strides_of
 from noyau.ir.walk import fold_of, folds_in
 
-BLOCK = 1 << 16  # values a block: fixed, so that bits do not depend on threads
+BLOCK = 1 << 16  # values of a block: fixed, so that bits do not depend on threads
 
 
 def is_full(body: Statements) -> bool:
-    """A fold at the root, where one thread would take long for it, or for what follows; blocks of it can be merged."""
+    """Whether a block has an unordered fold at the root, and is too much work for a single thread."""
     has_blocks = not all(folds.is_ordered(fold_of(let)) for let in folds.lets_of_folds(body))
     return has_blocks and not all(primitives.is_small(s, BLOCK) for s in body)
 
 
 def rows_before(kernel: ir.Kernel) -> tuple[ir.Kernel, list[Statements]] | None:
-    """The first fold at the root, whose values each take folds of their own, in two blocks: one that leaves the values
-    in scratch, so that it is scheduled as rows are, and one that folds those. None where its values take none."""
+    """Split the first fold at the root, if its values need folds of their own, into two blocks: one stores the values
+    in scratch, and is scheduled as rows are; one folds them. None where its values need no folds."""
     body = kernel.launches[0].body
     let = folds.first_fold(body)
     fold, at = fold_of(let), body.index(let)
@@ -41,8 +41,8 @@ def rows_before(kernel: ir.Kernel) -> tuple[ir.Kernel, list[Statements]] | None:
 
 
 def full(kernel: ir.Kernel, *, lanes: int = 32, block: int = BLOCK, rests: bool = True) -> tuple[ir.Kernel, Statements]:
-    """The first fold at the root, over blocks on threads, then their states merged in order. What follows is done at
-    once where it is a few scalars, else given back, and finds the result in scratch. `rests`: as in `expand_folds`."""
+    """Schedule the first fold at the root over blocks on threads, then merge their states in order. A few scalars after
+    it run at once; other statements are returned, and find the result in scratch. `rests`: as in `expand_folds`."""
     kernel = primitives.with_bodies(kernel, primitives.coalesce)
     let = folds.first_fold(kernel.launches[0].body)
     kernel, before, after, rest = primitives.around_fold(kernel, kernel.launches[0].body, let)
@@ -55,7 +55,7 @@ def full(kernel: ir.Kernel, *, lanes: int = 32, block: int = BLOCK, rests: bool 
 
 @dataclass(frozen=True, slots=True)
 class Two:
-    """A block in two: `first` leaves a state a round of the loop `block` in `scratch`; `second` merges in order."""
+    """A block in two: `first` leaves a state for each round of `block` in `scratch`; `second` merges them in order."""
 
     block: ir.Loop
     first: Statements
@@ -66,10 +66,10 @@ class Two:
 def in_two(
     body: Statements, around: Sequence[ir.Loop], size: int, lanes: int, *, every: bool = False, rests: bool = True
 ) -> Two:
-    """The first fold of a block, `around` which loops stand, in blocks of about `size` values; with `every`, all of
-    them, which are alike (`folds.are_alike`), in one pass, where sums of float32 stay in float32.
+    """Split the first fold of a block within the loops `around` into blocks of about `size` values; with `every`, all
+    folds, which are alike (`folds.are_alike`), in one pass, where sums of float32 stay in float32.
 
-    The cells of scratch lie in the order of the loops, blocks outside the innermost. `rests`: see `expand_folds`."""
+    Scratch is in the order of the loops, blocks outside the innermost. `rests`: see `expand_folds`."""
     let, zero = folds.first_fold(body), Dim.of(0)
     at = body.index(let)
     parts = folds.part_folds(body) if every else folds.PartedBlock(body[:at], (let,), body[at + 1 :])

@@ -1,8 +1,8 @@
-"""Folds into loops: a language without a word for them gets lanes of partial states, merged in a fixed order.
+"""Folds into loops: a language without a construct for them gets lanes of partial states, merged in a fixed order.
 
 So the result never depends on the number of threads, and the loops vectorise without flags that change arithmetic. A
-sum of floats goes through float64 from block to block. Folds side by side over the same loops go in one pass; what
-several passes over a row need, as the norm of what was pooled, has a launch before the row."""
+sum of floats accumulates in float64 from block to block. Folds over the same loops share one pass; a fold that several
+passes over a row need, such as the norm of pooled values, gets a launch before the row's."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.walk import all_dims, fold_of, folds_in, is_fold, loads_of, rewrite
 from noyau.text import free_name
 
-BLOCK = 512  # values that lanes take in before they join the total: each lane adds few, as NumPy's pairwise sum does
-LONG = 512  # values of a row from which more lanes than FEW take less time than their merge
-# gcc 12 unrolls a loop over 16 lanes whole, and vectorises no more what then chooses between values: the max of a row
+BLOCK = 512  # values of lanes before a merge into the total: each lane adds few, as in NumPy's pairwise sum
+LONG = 512  # values of a row from which on MANY lanes save more time than their merge takes
+# gcc 12 fully unrolls a loop over 16 lanes, and then does not vectorise selects between values: the max of a row
 # takes 12 cycles for 8 values with 16 lanes, and 2 with 32.
 FEW, MANY = 16, 32
 
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """States of a monoid in memory: one buffer for each part, which hold a state in each of their cells."""
+    """States of a monoid in memory: one buffer for each part; each cell holds a state."""
 
     monoid: str
     names: tuple[str, ...]
@@ -45,18 +45,18 @@ class State:
         return tuple(ir.Buffer(n, d, shape, ir.Role.SCRATCH) for n, d in zip(self.names, self.dtypes, strict=True))
 
     def beside(self, suffix: str) -> State:
-        """Other states of the same kind."""
+        """Another state of the same kind, under other names."""
         return replace(self, names=tuple(f"{name}.{suffix}" for name in self.names))
 
     def empty(self, at: Dim) -> ir.Store:
-        """The state of nothing, in a cell."""
+        """Store the monoid's empty state in a cell."""
         return ir.Store(self.names, (at,), tuple(map(ir.Const, MONOIDS[self.monoid].init(self.dtypes[0]), self.dtypes)))
 
     def load(self, at: Dim) -> tuple[ir.Expr, ...]:
         return tuple(ir.Load(name, (at,), dtype) for name, dtype in zip(self.names, self.dtypes, strict=True))
 
     def store(self, at: Dim, values: Sequence[ir.Expr], *, merge: bool) -> ir.Store:
-        """A state into a cell; or merged, after what is there."""
+        """Store a state in a cell, or merge it after the state there."""
         return ir.Store(self.names, (at,), self.cast(values), self.monoid if merge else None)
 
     def cast(self, values: Sequence[ir.Expr]) -> tuple[ir.Expr, ...]:
@@ -80,10 +80,10 @@ def state_of(fold: ir.Fold, name: str, *, wide: bool) -> State:
 
 
 def expand_folds(statements: Statements, lanes: int, *, wide: bool = True, rests: bool = True) -> Statements:
-    """Every Fold as loops over `lanes` partial states, a tail, and a merge by halves. Not `wide`: sums of float32 that
-    have one lane stay in float32. Not `rests`: what is left of whole blocks goes through the loop that these go
-    through, one text with the same result, and so does what is left of whole lanes; but not this where values are
-    chosen or much is computed, which takes LLVM 1.2 to 1.8 times as long where it does not know how many there are."""
+    """Every Fold as loops over `lanes` partial states, a tail, and a merge by halves. Not `wide`: sums of float32 with
+    one lane stay in float32. Not `rests`: the remainder of whole blocks runs through the loop of the blocks, one text
+    with the same result, and so does the remainder of whole lanes, except where values are selected or much is
+    computed: there LLVM's code for an unknown number of lanes takes 1.2 to 1.8 times as long."""
 
     def change(statement: ir.Statement) -> Statements | None:
         if not isinstance(statement, ir.Let) or not isinstance(fold := statement.value, ir.Fold):
@@ -95,7 +95,7 @@ def expand_folds(statements: Statements, lanes: int, *, wide: bool = True, rests
 
 
 def total_of(fold: ir.Fold, name: str, lanes: int, *, wide: bool, rests: bool = True) -> tuple[Statements, State]:
-    """The loops of a fold, and their state in cell 0; 0 lanes: as many as suit its length. The rest: `expand_folds`."""
+    """The loops of a fold, and their state in cell 0; 0 lanes: as many as suit its length. `rests`: `expand_folds`."""
     lanes = lanes or (MANY if MONOIDS[fold.monoid].wants_lanes or _power_below(fold.loops[-1][1]) >= LONG else FEW)
     lanes = 1 if is_ordered(fold) else min(lanes, _power_below(fold.loops[-1][1]) or lanes)
     apart = rests or _is_short(fold) or MONOIDS[fold.monoid].wants_lanes or is_costly(fold.body)
@@ -120,24 +120,24 @@ def total_of(fold: ir.Fold, name: str, lanes: int, *, wide: bool, rests: bool = 
 
 
 def is_ordered(fold: ir.Fold) -> bool:
-    """Whether its values are taken in one by one, so that it has no partial states."""
+    """Whether a fold takes values in one by one, so that it has no partial states."""
     return MONOIDS[fold.monoid].ordered
 
 
 def _power_below(extent: Dim) -> int:
-    """The largest power of two not above an extent that is known now; 0 where it is not."""
+    """The largest power of two not above a constant extent; 0 for any other."""
     known = extent.constant
     return 0 if not known else 1 << (known.bit_length() - 1)
 
 
 def _is_short(fold: ir.Fold) -> bool:
-    """Whether one block takes in all of a fold, or blocks would change nothing."""
+    """Whether one block takes in all of a fold, or blocks would not change the result."""
     count = product(extent for _, extent in fold.loops).constant
     return MONOIDS[fold.monoid].exact or not fold.value.dtype.is_float or (count is not None and count <= BLOCK)
 
 
 def in_blocks(fold: ir.Fold, size: int, variable: str) -> tuple[Dim, Statements, ir.Fold]:
-    """A fold in blocks of about `size` values: their number, the length of block `variable` if not known, the fold."""
+    """A fold in blocks of about `size` values: their number, the length of block `variable` if it varies, the fold."""
     extent, step = fold.loops[0][1], _step(fold, size)
     begin = Dim.of(variable) * step
     length, known = f"{variable}_length", extent % step == Dim.of(0)
@@ -159,7 +159,7 @@ def move_fold(fold: ir.Fold, start: Dim, count: Dim) -> ir.Fold:
 
 
 def position(fold: ir.Fold) -> Dim:
-    """The position of a value in the fold: where it says, or its flat index over the loops."""
+    """The position of a value in the fold: `at`, or its flat index over the loops."""
     if fold.at is not None:
         return fold.at
     flat = Dim.of(0)
@@ -179,7 +179,7 @@ def merge_into(fold: ir.Fold, state: State, at: Dim) -> ir.Store:
 
 
 def lanes_of(fold: ir.Fold, state: State, lanes: int, name: str, *, rests: bool) -> Statements:
-    """The loops of a fold over lanes, up to the merged state in cell 0; `rests` is as in `expand_folds`."""
+    """The loops of a fold over lanes, up to the merged state in cell 0; `rests`: as in `expand_folds`."""
     lane, (variable, extent) = f"#lane_{name}", fold.loops[-1]
     steps = step(fold, state, Dim.of(lane) if lanes > 1 else Dim.of(0))
     loops: list[ir.Statement] = [ir.Loop(variable, extent, ir.Axis.SERIAL, steps)]
@@ -218,23 +218,23 @@ def fill(variable: str, extent: Dim, store: ir.Store) -> ir.Statement:
 
 
 def halves(state: State, lanes: int, lane: str) -> Statements:
-    """The lanes merged into lane 0."""
+    """Merge the lanes into lane 0."""
     return (ir.MergeLanes(state.monoid, state.names, state.dtypes, lanes, lane),) if lanes > 1 else ()
 
 
 def lets_of_folds(body: Statements) -> list[ir.Let]:
-    """The folds that stand directly in a block, each with its name."""
+    """The folds directly in a block, each with its name."""
     return [s for s in body if isinstance(s, ir.Let) and walk.is_fold(s)]
 
 
 def first_fold(body: Statements) -> ir.Let:
-    """The first fold that stands directly in a block and whose values may be taken in in blocks."""
+    """The first unordered fold directly in a block."""
     return next(let for let in lets_of_folds(body) if not is_ordered(walk.fold_of(let)))
 
 
 @dataclass(frozen=True, slots=True)
 class PartedBlock:
-    """A block in three: what no fold gives anything to, the folds, and what follows from them."""
+    """A block in three: the statements that need no fold, the folds, and the statements that need them."""
 
     before: Statements
     lets: tuple[ir.Let, ...]
@@ -242,7 +242,7 @@ class PartedBlock:
 
 
 def part_folds(body: Statements) -> PartedBlock:
-    """A block with its folds side by side. Stores, which it does not read, may wait; what an index obeys does not."""
+    """Move a block's folds together. Stores, which it does not read, may move behind; checks of indices may not."""
     lets = lets_of_folds(body)
     waits = {let.name for let in lets}
     before, after = list[ir.Statement](), list[ir.Statement]()
@@ -258,7 +258,7 @@ def part_folds(body: Statements) -> PartedBlock:
 
 
 def are_alike(body: Statements) -> bool:
-    """Whether the folds of a block run over the same loops, and none waits for what another gives."""
+    """Whether the folds of a block run over the same loops, and none depends on another."""
     parts = part_folds(body)
     folds = list(map(walk.fold_of, parts.lets))
     if len({tuple(extent for _, extent in fold.loops) for fold in folds}) != 1 or any(map(is_ordered, folds)):
@@ -269,8 +269,8 @@ def are_alike(body: Statements) -> bool:
 
 
 def levels(body: Statements) -> Statements:
-    """A block in which folds stand side by side that do not wait for each other. Nothing that it stores is read in it,
-    so that stores, and loops, may wait; what an index has to obey stays before what is loaded there."""
+    """Reorder a block so that independent folds are neighbours. It reads nothing that it stores, so that stores and
+    loops may move behind; checks of an index stay before the loads there."""
     level, pending = list[ir.Statement](), list(body)
     while lets_of_folds(tuple(pending)):
         waits, folds, later = set[str](), list[ir.Statement](), list[ir.Statement]()
@@ -287,12 +287,12 @@ def levels(body: Statements) -> Statements:
 
 
 def asks(statement: ir.Statement) -> bool:
-    """Whether it only asks whether an index is inside, which comes before what is loaded there, in each launch."""
+    """Whether a statement only checks that an index is inside, which precedes loads there in each launch."""
     return isinstance(statement, ir.Require) or (isinstance(statement, ir.If) and all(map(asks, statement.body)))
 
 
 def are_apart(lets: Iterable[ir.Statement], other: ir.Statement) -> bool:
-    """Whether a statement reads nothing that some others give a name."""
+    """Whether a statement reads no name that the Lets bind."""
     return not names_in((other,)) & {let.name for let in lets if isinstance(let, ir.Let)}
 
 
@@ -303,7 +303,7 @@ def names_in(statements: Sequence[ir.Statement]) -> set[str]:
 
 
 def expand_together(body: Statements) -> Statements:
-    """A block whose folds are alike, each over one partial state, all in one pass."""
+    """A block whose folds are alike, each with one partial state, as one pass."""
     parts, passes, results = part_folds(body), [], []
     for let in parts.lets:
         loops, state = total_of(walk.fold_of(let), let.name, 1, wide=False)
@@ -313,7 +313,7 @@ def expand_together(body: Statements) -> Statements:
 
 
 def in_one_pass(parts: Sequence[Statements]) -> Statements:
-    """Blocks that end in a serial loop each, these of the same extents: what stands before them, then one loop."""
+    """Blocks that end in a serial loop of the same extents each: first all that precedes these, then one loop."""
     loops = [part[-1] for part in parts]
     if len(parts) == 1 or not all(isinstance(s, ir.Loop) for s in loops):
         return tuple(s for part in parts for s in part)
@@ -321,7 +321,7 @@ def in_one_pass(parts: Sequence[Statements]) -> Statements:
 
 
 def _join_loops(loops: Sequence[ir.Loop]) -> ir.Loop:
-    """Loops of one extent as one."""
+    """Merge loops of one extent."""
     first = loops[0]
     assert all(loop.extent == first.extent and loop.axis is first.axis for loop in loops)
     bodies = [walk.substitute(loop.body, {loop.var: Dim.of(first.var)}) for loop in loops]
@@ -332,10 +332,10 @@ def _join_loops(loops: Sequence[ir.Loop]) -> ir.Loop:
 
 
 def fuse(bodies: Sequence[Statements]) -> Statements:
-    """Blocks as one, in which each value stands once, and each name is of one value."""
+    """Concatenate blocks without duplicate values; each name has one value."""
     once, names = list[ir.Statement](), dict[ir.Expr, str]()
     for body in bodies:
-        own = dict[str, str]()  # a new name of one value may be the old one of the next: all change at once
+        own = dict[str, str]()  # a new name of one value may be the old one of the next: all are renamed at once
         for each in body:
             (statement,) = walk.rewrite((each,), partial(_rename_variable, names=own))
             if not isinstance(statement, ir.Let):
@@ -350,7 +350,7 @@ def fuse(bodies: Sequence[Statements]) -> Statements:
 
 
 def _normal_names(expr: ir.Expr) -> ir.Expr:
-    """A fold with its loops and values named by where they stand: folds that compute the same are then equal."""
+    """Rename the loops and values of a fold by position: folds that compute the same are then equal."""
     if not isinstance(expr, ir.Fold):
         return expr
     within = sum(isinstance(each, ir.Fold) for each in walk.every_expression(expr.body))
@@ -372,7 +372,7 @@ def _rename_variable(expr: ir.Expr, names: Mapping[str, str]) -> ir.Expr:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A fold where it stands: the extents of the loops around it, the Lets before it, whether in another fold."""
+    """An occurrence of a fold: the extents of the loops around it, the Lets before it, whether in another fold."""
 
     let: ir.Let
     extents: Mapping[str, Dim]
@@ -385,14 +385,14 @@ class _Place:
 
     @property
     def shape(self) -> Shape | None:
-        """The extents that its index goes over; None where it is not one loop along each axis."""
+        """The extents of its index; None unless that is one loop along each axis."""
         names = [str(dim) for dim in self.index if dim.constant is None]
         plain = names and len(set(names)) == len(names) and self.extents.keys() >= set(names)
         return tuple(self.extents.get(str(dim), Dim.of(1)) for dim in self.index) if plain else None
 
 
 def keep_folds(kernel: ir.Kernel) -> ir.Kernel:
-    """The kernel with a launch before its one for each fold that stands in several passes over a row."""
+    """Compute each fold that several passes over a row need in a launch of its own before the kernel's."""
     if len(kernel.launches) != 1:
         return kernel
     first, (last,) = list[ir.Launch](), kernel.launches
@@ -412,7 +412,7 @@ def _load_fold(loads: Mapping[ir.Expr, ir.Expr], expr: ir.Expr) -> ir.Expr:
 
 
 def _share_places(body: Statements) -> list[_Place] | None:
-    """The places of a fold that is needed in several, one of them in another fold, and that can be done by itself."""
+    """The occurrences of a fold that occurs several times, once in another fold, and can be computed by itself."""
     by_value = defaultdict[str, list[_Place]](list)
     for place in _places(body, {}, (), inside=False):
         if place.let.origin:
@@ -425,7 +425,7 @@ def _share_places(body: Statements) -> list[_Place] | None:
 
 
 def _places(body: Statements, extents: Mapping[str, Dim], before: Statements, *, inside: bool) -> Iterator[_Place]:
-    """Every fold with where it stands, inner ones first."""
+    """Every fold with its surroundings, inner ones first."""
     for statement in body:
         match statement:
             case ir.Loop(var, extent, _, inner):
@@ -439,14 +439,14 @@ def _places(body: Statements, extents: Mapping[str, Dim], before: Statements, *,
 
 
 def _alone(place: _Place, buffer: str) -> Statements:
-    """The loops that leave the results of a fold in a buffer."""
+    """The loops that store the results of a fold in a buffer."""
     store = ir.Store((buffer,), place.index, (ir.Var(place.let.name, place.let.value.dtype),))
     loops = (ir.Loop(str(dim), place.extents[str(dim)], ir.Axis.SERIAL, ()) for dim in place.index if dim.names)
     return primitives.nest(loops, drop_unused((*place.before, place.let, store)))
 
 
 def _stands_alone(place: _Place) -> bool:
-    """Whether a fold needs no other fold, and goes over an array that is as long along each axis of its index."""
+    """Whether a fold needs no other fold, and reads an array that varies along every loop around it."""
     if place.shape is None:
         return False
     loops, body = primitives.chain(_alone(place, ""))

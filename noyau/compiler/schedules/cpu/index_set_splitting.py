@@ -1,6 +1,6 @@
-"""Index set splitting: loops in lanes, once they are scheduled, cut where a condition changes, so that up to there and
-from there on each cell does the same; the place may be before the first cell or behind the last one, as the half of a
-row of unknown length may be in each of its tiles. docs/notes/performance.md."""
+"""Index set splitting: scheduled loops in lanes are cut where a condition changes, so that all cells of each part do
+the same; the point may lie before the first cell or behind the last one, as the half of a row of unknown length may in
+each of its tiles. docs/notes/performance.md."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from noyau.ir.dims import Dim, DimOp, maximum, product, with_sides
 from noyau.ir.ranges import simplify
 from noyau.ir.walk import all_dims, every_expression, rewrite, substitute, with_dims
 
-# Cells of a loop of known length that is worth it: rows of 16 and 32 cells take up to 1.9 and 1.3 times as long in two
+# The fewest cells of a known length that pay: rows of 16 and 32 cells take up to 1.9 and 1.3 times as long in two
 # loops, those of 64 cells 0.8 (where one branch is an exponential) to 1.07 times, those of 256 cells 0.65 to 0.92.
 LONG = 64
-Change = tuple[Dim, bool]  # from which round of a loop on a condition is another one, and what it is before
+Change = tuple[Dim, bool]  # the round of a loop from which on a condition changes, and its value before
 Changes: TypeAlias = Mapping[ir.Expr, Change]
-States: TypeAlias = Mapping[ir.Expr, bool]  # conditions, and what is known of them
+States: TypeAlias = Mapping[ir.Expr, bool]  # conditions, and their known values
 
 
 def cut_at_bounds(kernel: ir.Kernel) -> ir.Kernel:
-    """Each loop in lanes whose cells do one of two things by their place, as two loops; one whose cells at its ends do
-    something else, as a stencil's do, as three, and that apart for the rows inside and those at the edge."""
+    """Split each loop in lanes whose cells take one of two branches by position into two; a loop whose cells at its
+    ends differ, as in a stencil, into three, separately for the rows inside and those at the edge."""
     return with_bodies(kernel, lambda body: change_lanes(body, _cut))
 
 
 def _cut(loop: ir.Loop) -> Statements:
-    """A loop cut where its conditions change; the loop itself where none does, or their order is not known."""
+    """A loop cut where its conditions change; the loop itself if none does, or if their order is not known."""
     own = {s.name for s in loop.body if isinstance(s, ir.Let)}
     comparisons = [expr for expr in every_expression(loop.body) if isinstance(expr, ir.Call)]
     cells: Changes = {expr: change for expr in comparisons if (change := _change(expr, loop.var))}
@@ -54,8 +54,8 @@ def _cut(loop: ir.Loop) -> Statements:
 
 
 def _cut_edges(loop: ir.Loop, cells: Changes, rows: Changes) -> Statements:
-    """A loop as its first cells, those inside, of which no condition is left, and its last ones. Rows at an edge, of
-    which a condition on the place of the row is another one than of all others, have the loop as it was."""
+    """A loop as its first cells, its inner ones, without conditions, and its last ones. Rows at an edge, where a
+    condition on the row has another value than in all other rows, keep the whole loop."""
     points = dict.fromkeys(point for point, _ in cells.values())
     first, last = (tuple(each for each in points if _is_near_begin(each) == near) for near in (True, False))
     if any((point - other).constant is None for point in last for other in last):
@@ -63,7 +63,7 @@ def _cut_edges(loop: ir.Loop, cells: Changes, rows: Changes) -> Statements:
     begin, until = Dim.of(f"{loop.var}_begin"), Dim.of(f"{loop.var}_until")
     inside: States = {expr: before != (point in first) for expr, (point, before) in cells.items()}
     of_rows: States = {expr: before != _is_near_begin(point) for expr, (point, before) in rows.items()}
-    # of cells at an end it is known what is other than inside, where one place alone is near that end
+    # at an end a condition is known to differ from inside if a single point is near that end
     begins = {expr: not inside[expr] for expr, (point, _) in cells.items() if (point,) == first}
     ends = {expr: not inside[expr] for expr, (point, _) in cells.items() if (point,) == last}
     most = maximum(reduce(minimum, last, loop.extent), begin)
@@ -79,23 +79,23 @@ def _cut_edges(loop: ir.Loop, cells: Changes, rows: Changes) -> Statements:
 
 
 def _part(loop: ir.Loop, begin: Dim, until: Dim, states: States) -> ir.Loop:
-    """A loop from one place up to another, between which conditions are known."""
+    """A loop from one point to another, between which conditions are known."""
     body = substitute(_decide(loop.body, states), {loop.var: begin + Dim.of(loop.var)})
     return replace(loop, extent=until - begin, body=body)
 
 
 def _is_near_begin(point: Dim) -> bool:
-    """Whether a place is so many cells from the begin, whatever the sizes are."""
+    """Whether a point is a constant number of cells from the start, whatever the sizes."""
     return point.replace({name: 0 for name in point.names if name.startswith("#")}).constant is not None
 
 
 def _is_straight(loop: ir.Loop) -> bool:
-    """Whether a loop does nothing but to compute values of cells and to store them."""
+    """Whether a loop only computes values of cells and stores them."""
     return all(isinstance(s, ir.Let) or (isinstance(s, ir.Store) and not s.merge) for s in loop.body)
 
 
 def _change(expr: ir.Expr, variable: str) -> Change | None:
-    """The round in which a comparison of places changes, if it does once as a variable grows by one a round."""
+    """The round in which a comparison of indices changes, if it changes once as a variable grows by one a round."""
     match expr:
         case ir.Call("less" | "less_equal" as function, (ir.Index(left), ir.Index(right))):
             below = left - right - int(function == "less_equal")
@@ -108,14 +108,14 @@ def _change(expr: ir.Expr, variable: str) -> Change | None:
 
 
 def _change_of_rows(expr: ir.Call, own: Collection[str]) -> Change | None:
-    """The same of a comparison that is one for all rounds of a loop: by the variable of a loop around it."""
+    """The same for a comparison that is invariant in a loop: by the variable of a loop around it."""
     names = {name for each in expr.operands if isinstance(each, ir.Index) for name in each.dim.names}
     outer = sorted(name for name in names if name.startswith("#"))
     return None if names & {*own} else next(filter(None, (_change(expr, name) for name in outer)), None)
 
 
 def _decide(statements: Statements, states: States) -> Statements:
-    """Statements of which conditions are known."""
+    """Statements with conditions replaced by their values."""
     constants: dict[str, ir.Const] = {}
 
     def simpler(expr: ir.Expr) -> ir.Expr:
@@ -132,7 +132,7 @@ def _decide(statements: Statements, states: States) -> Statements:
 
 
 def _simpler(expr: ir.Expr) -> ir.Expr:
-    """An expression of which conditions are known."""
+    """Simplify an expression with constant conditions."""
     match expr:
         case ir.Call("logical_not", (ir.Const(value),)):
             return ir.Const(not value, DType.BOOL)
@@ -149,8 +149,8 @@ def _simpler(expr: ir.Expr) -> ir.Expr:
 
 
 def split_by_steps(body: Statements) -> Statements:
-    """Each loop in lanes whose reads stand still or go on by what sizes tell, as one where they go on, and the loop
-    itself: where two branches of a model meet, either may be broadcast; no vector has a step that only a call tells."""
+    """Version each loop in lanes with strides that sizes make 0 or not: as a loop without stride 0, and as it is. Where
+    branches of a model meet, either may be broadcast; no vector has a stride that only a call determines."""
     return change_lanes(body, _split)
 
 
@@ -163,7 +163,7 @@ def _split(loop: ir.Loop) -> Statements:
 
 
 def _in_steps(loop: ir.Loop) -> Statements:
-    """A loop whose cells come in a few that read one, as an enlarged image's do: a round for each, and what is left."""
+    """A loop in which a few neighbours read one cell, as in an enlarged image: a round for each cell, and the rest."""
     divided = (op for op in divisions(loop.body) if op.kind == "floordiv" and loop.var in op.left.names)
     count = max((op.right.constant or 0 for op in divided), default=0)
     if not _is_straight(loop) or not 1 < count <= FEW:
@@ -177,7 +177,7 @@ def _in_steps(loop: ir.Loop) -> Statements:
 
 
 def _stops(dim: Dim, variable: str) -> Iterator[DimOp]:
-    """The sizes, 0 where a step is as it is without them, that a variable is multiplied by."""
+    """The formulas of sizes, 0 for an unchanged stride, that a variable is multiplied by."""
     for monomial, _ in dim.terms:
         ops = [atom for atom in monomial if isinstance(atom, DimOp)]
         yield from (op for op in ops if variable in monomial and op.kind == "max" and "#" not in str(op))
@@ -185,7 +185,7 @@ def _stops(dim: Dim, variable: str) -> Iterator[DimOp]:
 
 
 def _without(stops: Collection[DimOp], dim: Dim) -> Dim:
-    """A Dim in which some sizes are 0."""
+    """A Dim with some formulas of sizes replaced by 0."""
     total, change = Dim.of(0), partial(_without, stops)
     for monomial, factor in dim.terms:
         if not any(atom in stops for atom in monomial):

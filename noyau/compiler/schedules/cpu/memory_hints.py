@@ -1,19 +1,19 @@
-"""Hints about memory: large outputs written around the caches, and the next row fetched while one is computed.
+"""Hints about memory: large outputs are stored past the caches, and the next row is prefetched during a computation.
 
-A store to memory that is not in a cache first reads its line, which the kernel then overwrites. Stores that go around
-the caches do not, which saves a third of the traffic of a map; but what comes next has to read them from far away. So
-they pay where an output is larger than what the caches would keep; the kernel decides as it runs, as memcpy does.
+A store to memory that is not in a cache first reads its line, which the kernel then overwrites. Stores past the caches
+(non-temporal ones) do not, which saves a third of the traffic of a map; but the next reader has to fetch them from
+memory. So they pay for outputs larger than what the caches would keep; the kernel decides at run time, as memcpy does.
 
-Where a tile begins with a line, its cells need not go through memory of the thread, for the compiler keeps so many in
-registers. Tiles beside which something is fetched stay whole: there memory is read and written in turns, in long runs
-(rmsnorm took 1.14 times as long).
+Where a tile starts at a line, its cells need no memory of the thread, for the compiler keeps so many in registers.
+Tiles beside prefetches stay whole: memory is read and written in turns there, in long runs (rmsnorm took 1.14 times as
+long).
 
-A kernel that passes over a row several times waits for memory in the first pass, and leaves memory idle in the others:
-no processor sees from a pass over what is in its cache what will be read after it. So a later pass fetches the next
-row: one that computes more than it reads, or the last of several that fold; only where there is neither the one that
-writes, for reads and writes in turns are slower than one after the other (layer norm of 2048 x 4096 cells took 0.87 of
-the time, root mean squares, whose only fold is the one that waits, 1.35). The row goes to the second cache: in the
-first one there is no room for two of them (layer norm of rows of 16 KiB took three times as long there)."""
+A kernel with several passes over a row waits for memory in the first pass, and leaves memory idle in the others: no
+processor predicts the next row from a pass over cached data. So a later pass prefetches the next row: one that
+computes more than it reads, or the last of several that fold; only where there is neither the one that writes, for
+alternate reads and writes are slower than one after the other (layer norm of 2048 x 4096 cells took 0.87 of the time,
+root mean squares, whose only fold is the one that waits, 1.35). The row goes to the second-level cache: the first level
+has no room for two of them (layer norm of rows of 16 KiB took three times as long there)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def replace_names(index: Shape, values: Mapping[str, DimLike]) -> Shape:
 
 @dataclass(frozen=True, slots=True)
 class NextRow:
-    """The begin of the next row of an input, and its length in cells."""
+    """The start of the next row of an input, and its length in cells."""
 
     buffer: ir.Buffer
     start: Shape
@@ -46,8 +46,8 @@ class NextRow:
 
 def next_rows(body: Statements, inputs: Mapping[str, ir.Buffer]) -> tuple[NextRow, ...]:
     """The rows that the next round of the innermost loop on threads reads, of inputs whose rows follow one another.
-    None where a row is passed over but once: what it reads next is what follows, which processors see (fetched by
-    hints as well, rotary took 1.2 times as long)."""
+    Empty where a row is passed over only once: its next row is contiguous, which processors predict (with hints too,
+    rotary took 1.2 times as long)."""
     _, loops_on_threads, inner = on_threads(body)
     threads = [loop.var for loop in loops_on_threads]
     if not any(isinstance(s, ir.Alloc) for s in inner):  # the states of a fold
@@ -72,12 +72,12 @@ def _terms(index: Shape) -> int:
 
 
 def loads_from(body: Statements, inputs: Mapping[str, ir.Buffer]) -> Iterable[ir.Load]:
-    """The loads from inputs whose rows lie in lines of memory."""
+    """The loads from inputs whose rows are contiguous."""
     return (load for load in loads_of(body) if load.buffer in inputs and inputs[load.buffer].layout != "strided")
 
 
 def fetch(rows: Iterable[NextRow], loop: ir.Loop, begin: Dim, cells: int) -> tuple[ir.Statement, ...]:
-    """`cells` cells of the next rows, from `begin` on, line by line; of those rows that are as long as `loop` runs."""
+    """Prefetch `cells` cells of the next rows, from `begin` on, line by line, for rows that are as long as `loop`."""
     fetching, var = list[ir.Statement](), f"{loop.var}p"
     for row in (row for row in rows if row.length == loop.extent):
         line = ir.LINE_BYTES // row.buffer.dtype.bytes
@@ -86,12 +86,12 @@ def fetch(rows: Iterable[NextRow], loop: ir.Loop, begin: Dim, cells: int) -> tup
     return tuple(fetching)
 
 
-UNROLLED = 16  # cells of a strip that gcc 12 unrolls whole; beside a hint it then makes no vectors of them
-AT_ONCE = 64  # lines that are fetched one after the other: those of a block of a fold
+UNROLLED = 16  # cells of a strip that gcc 12 fully unrolls; beside a hint it then does not vectorise them
+AT_ONCE = 64  # lines that are prefetched in a row: those of a block of a fold
 
 
 def insert_prefetches(kernel: ir.Kernel) -> ir.Kernel:
-    """In passes that compute more than they read, else in the last of several folds, fetch strips of the next row."""
+    """Prefetch strips of the next row in passes that compute more than they read, else in the last of several folds."""
     inputs = {buffer.name: buffer for buffer in kernel.of(ir.Role.INPUT)}
 
     def change(body: Statements) -> Statements:
@@ -105,21 +105,21 @@ def insert_prefetches(kernel: ir.Kernel) -> ir.Kernel:
 
 @dataclass(frozen=True, slots=True)
 class _Next:
-    """Candidates: rows of inputs, one further in the loop `thread`; `folds`: in which, where no pass computes."""
+    """Candidates: the next rows of inputs along the loop `thread`; `folds`: where to prefetch if no pass computes."""
 
     thread: str
     inputs: Mapping[str, ir.Buffer]
     folds: Mapping[str, str]
 
     def at(self, loop: ir.Loop, strip: ir.Loop) -> frozenset[str]:
-        """The inputs whose next strip is fetched with a strip."""
+        """The inputs whose next strip is prefetched beside a strip."""
         if is_costly(strip.body):
             return frozenset(self.inputs)
         return frozenset(name for name, variable in self.folds.items() if variable == loop.var)
 
 
 def _last_folds(body: Statements, inputs: Mapping[str, ir.Buffer]) -> dict[str, str]:
-    """For each input that several folds read and no pass that computes, the variable of the last of them."""
+    """For each input that several folds and no computing pass read, the variable of the last of these folds."""
     read, computed = dict[str, list[str]](), set[str]()
     for loop in (s for s in every_statement(body) if isinstance(s, ir.Loop)):
         strip = _strip_of(loop)
@@ -132,7 +132,7 @@ def _last_folds(body: Statements, inputs: Mapping[str, ir.Buffer]) -> dict[str, 
 
 
 def _with_strips(body: Iterable[ir.Statement], ahead: _Next, around: frozenset[str]) -> Statements:
-    """`around`: the variables of the loops that the statements stand in."""
+    """`around`: the variables of the loops around the statements."""
 
     def change(statement: ir.Statement) -> Statements | None:
         match statement:
@@ -147,7 +147,7 @@ def _with_strips(body: Iterable[ir.Statement], ahead: _Next, around: frozenset[s
 
 
 def _strip_of(loop: ir.Loop) -> ir.Loop | None:
-    """The strip that each round of a loop goes through, if that is all it does."""
+    """The strip in lanes that is all that each round of a loop runs, or None."""
     *before, last = loop.body or (None,)
     strip = last if isinstance(last, ir.Loop) and last.axis is ir.Axis.LANES else None
     counted = len(before) <= 1 and all(isinstance(s, ir.Let) for s in before)
@@ -155,13 +155,13 @@ def _strip_of(loop: ir.Loop) -> ir.Loop | None:
 
 
 def _lanes(loop: ir.Loop, strip: ir.Loop) -> int:
-    """The cells of a whole strip; 0 where that is not known."""
+    """The cells of a whole strip; 0 if not known."""
     lengths = {s.name: most_of(s.value) for s in loop.body if isinstance(s, ir.Let)}
     return lengths.get(str(strip.extent), strip.extent.constant or 0)
 
 
 def _fetching(loop: ir.Loop, strip: ir.Loop, lines: Sequence[ir.Prefetch]) -> Statements:
-    """A loop over strips that fetches lines: with each strip, or those of all strips before the first."""
+    """A loop over strips with prefetches: of a strip in each round, or of all strips before the first."""
     if not lines or is_costly(strip.body) or _lanes(loop, strip) > UNROLLED:
         return (replace(loop, body=(*lines, *loop.body)),)
     rounds = highest(loop.extent, {})
@@ -173,8 +173,8 @@ def _fetching(loop: ir.Loop, strip: ir.Loop, lines: Sequence[ir.Prefetch]) -> St
 
 
 def _strips(loop: ir.Loop, strip: ir.Loop, ahead: _Next, around: frozenset[str]) -> Iterable[ir.Prefetch]:
-    """The lines that a strip of known length reads, of inputs of which each row is another one, in the next row; not
-    what loops within the strip read, which are many rows."""
+    """The lines that a strip of known length reads in the next row, of inputs with a row of their own for each round;
+    not the lines of loops within the strip, which are in many rows."""
     inputs, thread, cells = set(ahead.at(loop, strip)), ahead.thread, _lanes(loop, strip)
     for load in loads_from(strip.body, ahead.inputs):
         moves = any(thread in dim.names for dim in load.index)
@@ -187,15 +187,15 @@ def _strips(loop: ir.Loop, strip: ir.Loop, ahead: _Next, around: frozenset[str])
             yield ir.Prefetch(load.buffer, start, -(-cells // line))
 
 
-TILE = 256  # cells: few, so that memory takes them while the next ones are computed; enough for whole lines among them
-LEAST_BYTES = 64  # of a run of cells that is worth it: a line of a cache
+TILE = 256  # cells: few, so that memory takes them while the next ones are computed; enough to contain whole lines
+LEAST_BYTES = 64  # of a run of cells that pays: a cache line
 LEAST_CELLS = 64  # of a run whose length varies
 
 
 @dataclass(frozen=True, slots=True)
 class LargeOutputs:
-    """The outputs that are written around the caches, the rows that are read next, the most that a length with a name
-    is, and the dtypes of memory of the thread."""
+    """The outputs that are stored past the caches, the rows that are read next, the upper bounds of named lengths, and
+    the dtypes of memory of the thread."""
 
     outputs: Mapping[str, ir.Buffer]
     least_bytes: int
@@ -205,7 +205,7 @@ class LargeOutputs:
 
 
 def lengths_of(body: Statements) -> dict[str, int]:
-    """The number in each length of tiles, min(a number, what is left), by its name, unless the name has two numbers."""
+    """The bound in each length of tiles, min(bound, what is left), by its name, unless the name has two bounds."""
     numbers: dict[str, set[int]] = {}
     for let in every_statement(body):
         if isinstance(let, ir.Let):
@@ -214,7 +214,7 @@ def lengths_of(body: Statements) -> dict[str, int]:
 
 
 def bytes_of(loop: ir.Loop, change: LargeOutputs) -> Dim | None:
-    """The size of the first output that a loop stores, if all it does is to store runs of neighbouring cells."""
+    """The size of the first output that a loop stores, if the loop only stores runs of neighbouring cells; or None."""
     straight = all(isinstance(s, ir.Let | ir.Store) for s in loop.body)
     if loop.axis is ir.Axis.SERIAL or not straight or primitives.is_costly(loop.body):
         return None
@@ -229,7 +229,7 @@ def bytes_of(loop: ir.Loop, change: LargeOutputs) -> Dim | None:
         if known is not None and known * buffer.dtype.bytes < LEAST_BYTES:
             return None
         if buffer.name in read or any(name.startswith("#at") for dim in store.index for name in dim.names):
-            return None  # what is merged into, and what may be written again
+            return None  # merged into, or maybe written again
     if not stores or len({store.buffers for store in stores}) < len(stores):
         return None
     first = change.outputs[stores[0].buffers[0]]
@@ -237,7 +237,7 @@ def bytes_of(loop: ir.Loop, change: LargeOutputs) -> Dim | None:
 
 
 def most_rounds(loop: ir.Loop, change: LargeOutputs) -> int | None:
-    """The most rounds of a loop, where that is known."""
+    """The upper bound of a loop's rounds, or None."""
     return change.lengths.get(str(loop.extent), loop.extent.constant)
 
 
@@ -246,7 +246,7 @@ def stores_of(loop: ir.Loop) -> list[ir.Store]:
 
 
 def write_nontemporal(kernel: ir.Kernel, least_bytes: int) -> ir.Kernel:
-    """Innermost loops that store runs of cells of outputs of `least_bytes` or more, in tiles, around the caches."""
+    """Let innermost loops that store runs of cells of outputs of `least_bytes` or more store tiles past the caches."""
     outputs = {buffer.name: buffer for buffer in kernel.of(ir.Role.OUTPUT)}
     inputs = {buffer.name: buffer for buffer in kernel.of(ir.Role.INPUT)}
     launches = []
@@ -258,8 +258,8 @@ def write_nontemporal(kernel: ir.Kernel, least_bytes: int) -> ir.Kernel:
 
 
 def in_whole_tiles(kernel: ir.Kernel) -> ir.Kernel:
-    """Launches whose items would be single cells, in tiles of cells: a compiler rounds otherwise in the rest of a loop
-    than in its vectors, so a cell must be in the same place of its loop however the work is cut."""
+    """Launches whose items would be single cells, in tiles of cells: a compiler rounds differently in the remainder of
+    a loop than in its vectors, so a cell must have the same place in its loop however the work is divided."""
     return primitives.with_bodies(kernel, _in_tiles)
 
 
@@ -274,7 +274,7 @@ def _in_tiles(body: Statements) -> Statements:
 
 
 def _around(statement: ir.Statement, change: LargeOutputs) -> Statements | None:
-    """A loop in tiles that go around the caches, where it stores large runs of cells; None of what does not."""
+    """A loop in tiles that are stored past the caches, if it stores large runs of cells; None for other statements."""
     if not isinstance(statement, ir.Loop) or (size := bytes_of(statement, change)) is None:
         return None
     known = size.constant
@@ -282,7 +282,7 @@ def _around(statement: ir.Statement, change: LargeOutputs) -> Statements | None:
 
 
 def _loop(loop: ir.Loop, size: Dim, change: LargeOutputs) -> Statements:
-    """The loop, and the same in tiles that go around the caches, of which the kernel takes one by the size."""
+    """The loop, and its version in tiles that are stored past the caches; the kernel chooses one by the size."""
     if loop.axis is ir.Axis.LANES and (most_rounds(loop, change) or TILE + 1) <= TILE:
         return _by_size(size, change.least_bytes, (loop,), _stage(loop, change))
     tiles, length, tile = _tile(loop)
@@ -296,7 +296,7 @@ def _loop(loop: ir.Loop, size: Dim, change: LargeOutputs) -> Statements:
 
 
 def _tile(loop: ir.Loop) -> tuple[ir.Loop, Statements, ir.Loop]:
-    """The loop over tiles of TILE cells, the Let of their length, and the loop over one, in lanes."""
+    """The loop over tiles of TILE cells, the Let of their length, and the loop over the cells of one, in lanes."""
     tiles, length, tile = primitives.tile_loop(loop, TILE, f"{loop.var}w", loop.var, f"{loop.var}_count")
     axis = ir.Axis.THREADS if loop.axis is ir.Axis.THREADS else ir.Axis.SERIAL
     return replace(tiles, axis=axis), length, replace(tile, axis=ir.Axis.LANES)
@@ -310,7 +310,7 @@ def _by_size(size: Dim, least_bytes: int, small: Statements, large: Statements) 
 
 
 def _stage(tile: ir.Loop, change: LargeOutputs) -> Statements:
-    """A tile whose cells go to memory of the thread, if they are not there, and then around the caches to outputs."""
+    """A tile whose cells go to memory of the thread, unless they are there, and then past the caches to outputs."""
     if as_they_are := _copies(tile, change):
         return as_they_are
     outputs = change.outputs
@@ -326,13 +326,13 @@ def _stage(tile: ir.Loop, change: LargeOutputs) -> Statements:
 
 
 def _stream(tile: ir.Loop, store: ir.Store, load: ir.Load) -> ir.StreamStore:
-    """The cells of a tile, from memory of the thread."""
+    """Stream the cells of a tile from memory of the thread."""
     to, (start,) = (replace_names(index, {tile.var: 0}) for index in (store.index, load.index))
     return ir.StreamStore(store.buffers[0], to, load.buffer, start, tile.extent, load.dtype)
 
 
 def _copies(tile: ir.Loop, change: LargeOutputs) -> tuple[ir.StreamStore, ...]:
-    """The copies of a tile, if all it does is to copy cells that lie side by side in memory of the thread."""
+    """The copies of a tile, if it only copies contiguous cells from memory of the thread."""
     lets = {let.name: let.value for let in tile.body if isinstance(let, ir.Let)}
     copies: list[ir.StreamStore] = []
     for store in stores_of(tile):
@@ -346,13 +346,13 @@ def _copies(tile: ir.Loop, change: LargeOutputs) -> tuple[ir.StreamStore, ...]:
     return tuple(copies)
 
 
-LINED = 32  # at a time: of 16 gcc 12 unrolls the loop whole, and vectorises no more what then chooses between values
-WORD_BYTES = 4  # or more: narrower cells are computed in pairs, or packed
+LINED = 32  # at a time: a loop over 16 gcc 12 unrolls fully, and then does not vectorise selects between values
+WORD_BYTES = 4  # at least: narrower cells are computed in pairs, or packed
 
 
 @dataclass(frozen=True, slots=True)
 class StagedTile:
-    """A tile of values in memory of the thread, and its copies to outputs, around the caches."""
+    """A tile of values in memory of the thread, and its copies to outputs, past the caches."""
 
     memory: tuple[ir.Alloc, ...]
     tile: ir.Loop
@@ -368,7 +368,7 @@ class StagedTile:
         return self.memory[0].shape[0].constant or 0
 
     def is_divisible(self) -> bool:
-        """Whether whole tiles can be cut, and each cell is computed by itself."""
+        """Whether whole tiles can be divided, and each cell is computed by itself."""
         cells = all(isinstance(s, ir.Let | ir.Store) for s in self.tile.body)
         alike = {alloc.shape for alloc in self.memory}
         words = all(alloc.dtype.bytes >= WORD_BYTES for alloc in self.memory)
@@ -379,7 +379,7 @@ class StagedTile:
 
 
 def in_lines(kernel: ir.Kernel) -> ir.Kernel:
-    """The kernel whose tiles of words that begin with a line go around the caches a few lines at a time."""
+    """Let tiles of words that start at a line go past the caches a few lines at a time."""
     return primitives.with_bodies(kernel, _align)
 
 
@@ -389,7 +389,7 @@ def _align(body: Iterable[ir.Statement]) -> Statements:
     while rest:
         if (tile := match_tile(rest)) is not None:
             places = tuple((copy.buffer, copy.index) for copy in tile.copies)
-            # and begins with a line wherever it is written
+            # if it starts at a line in every output
             result += either(ir.InWholeLines(tile.tile.extent, tile.cells, places), (_lines(tile),), tile.statements)
             rest = rest[len(tile.statements) :]
             continue
@@ -401,7 +401,7 @@ def _align(body: Iterable[ir.Statement]) -> Statements:
 
 
 def match_tile(statements: Sequence[ir.Statement]) -> StagedTile | None:
-    """The tile that statements begin with, if it can go so."""
+    """The staged tile at the start of statements, if it is divisible."""
     memory = tuple(s for s in takewhile(lambda s: isinstance(s, ir.Alloc), statements) if isinstance(s, ir.Alloc))
     after = statements[len(memory) : 2 * len(memory) + 1]
     copies = tuple(s for s in after[1:] if isinstance(s, ir.StreamStore))

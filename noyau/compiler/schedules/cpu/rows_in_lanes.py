@@ -1,8 +1,8 @@
-"""Rows side by side, one in each lane: folds of folds, and rows of a few cells, of which one fills no vector.
+"""Rows side by side, one in each lane: folds of folds, and rows of a few cells, one of which fills no vector.
 
 Where folds of folds have few rows, the values of the outer fold are side by side; long inner folds are in lanes. Short
-rows whose cells are words go through memory of the thread with their axes exchanged; where a map does nothing once a
-row, rows are one run of cells. Sizes say which way. docs/notes/performance.md."""
+rows whose cells are words go through memory of the thread transposed; where a map does nothing once a row, rows are one
+run of cells. Sizes choose the version. docs/notes/performance.md."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from noyau.ir.walk import (
     targets_of,
 )
 
-SHORT = 64  # values of an inner fold that are added one by one in float32: NumPy has 16 to each of its partial sums
-TILE = 32  # rows, or values of an outer fold, side by side: gcc 12 unrolls loops over 16, and vectorises no more
+SHORT = 64  # values of an inner fold that are added one by one in float32: NumPy adds 16 in each of its partial sums
+TILE = 32  # rows, or values of an outer fold, side by side: gcc 12 unrolls loops over 16, and does not vectorise them
 
 
 def folds_of_folds(kernel: ir.Kernel) -> ir.Kernel | None:
-    """A kernel whose one launch gives numbers for each row, by folds of which the values are folds, with a launch for
-    each way that its sizes may ask for. None where it is no such kernel."""
+    """Schedule a kernel whose only launch computes numbers for each row by folds whose values are folds: a launch for
+    each version that its sizes may choose. None for any other kernel."""
     (launch,) = kernel.launches
     rows, body = primitives.chain(primitives.sink(primitives.coalesce(launch.body)))
     inner = [fold for let in cpu_folds.lets_of_folds(body) for fold in folds_in(fold_of(let).body)]
@@ -59,8 +59,8 @@ def folds_of_folds(kernel: ir.Kernel) -> ir.Kernel | None:
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
-    """Folds over the same loops, in one pass: each round does `steps`, which merge into the first cell of each state;
-    inner folds stand in them as they are."""
+    """Folds over the same loops, in one pass: each round runs `steps`, which merge into the first cell of each state
+    and contain inner folds unchanged."""
 
     loops: tuple[tuple[str, Dim], ...]
     steps: Statements
@@ -73,7 +73,7 @@ class _Pass:
 
 
 def _passes(body: Statements) -> list[ir.Statement | _Pass]:
-    """The statements of a block, with its folds in passes, as few as may be."""
+    """The statements of a block, with its folds in as few passes as possible."""
     parts, waiting = list[ir.Statement | _Pass](), list[ir.Let]()
     for statement in cpu_folds.levels(body):
         if waiting and not (is_fold(statement) and cpu_folds.are_alike((*waiting, statement))):
@@ -103,14 +103,14 @@ def _pass(lets: Sequence[ir.Let]) -> _Pass:
 
 # Rows side by side.
 def _lie_beside(parts: Sequence[ir.Statement | _Pass], rows: Sequence[ir.Loop]) -> bool:
-    """Whether what is read of a row for each value of an outer fold lies side by side for neighbouring rows."""
+    """Whether the cells that neighbouring rows read for one value of an outer fold are contiguous."""
     loads = [(load, dict(part.loops)) for part in parts if isinstance(part, _Pass) for load in loads_of(part.steps)]
     moving = (load for load, loops in loads if variables_of(load) & loops.keys())
     return all(primitives.stride_of(load, rows[-1].var) in (Dim.of(0), Dim.of(1)) for load in moving)
 
 
 def _rows_beside(rows: Sequence[ir.Loop], parts: Sequence[ir.Statement | _Pass]) -> Statements:
-    """Each row in a lane."""
+    """Run each row in a lane."""
     places = _places(parts, rows)
     body = [statement for load, memory in places.items() for statement in _fill_memory(load, memory, parts)]
     for part in parts:
@@ -124,7 +124,7 @@ def _rows_beside(rows: Sequence[ir.Loop], parts: Sequence[ir.Statement | _Pass])
 
 
 def _places(parts: Sequence[ir.Statement | _Pass], rows: Sequence[ir.Loop]) -> dict[ir.Load, ir.Load]:
-    """The loads of inner folds that depend on a row alone, each with its place in memory of the thread."""
+    """The loads of inner folds that depend only on the row, each with its place in memory of the thread."""
     around, extents, places = {row.var for row in rows}, _extents(parts), dict[ir.Load, ir.Load]()
     for load in dict.fromkeys(load for part in parts if isinstance(part, _Pass) for load in loads_of(part.steps)):
         own = tuple(variables_of(load) - around)
@@ -134,14 +134,14 @@ def _places(parts: Sequence[ir.Statement | _Pass], rows: Sequence[ir.Loop]) -> d
 
 
 def _extents(parts: Sequence[ir.Statement | _Pass]) -> dict[str, Dim]:
-    """The length of each loop of an inner fold, where sizes give it."""
+    """The length of each loop of an inner fold, if sizes determine it."""
     folds = [fold for part in parts if isinstance(part, _Pass) for fold in folds_in(part.steps)]
     loops = {name: extent for fold in folds for name, extent in fold.loops}
     return {name: extent for name, extent in loops.items() if not any(n.startswith("#") for n in extent.names)}
 
 
 def _fill_memory(load: ir.Load, memory: ir.Load, parts: Sequence[ir.Statement | _Pass]) -> Statements:
-    """Memory of the thread, with what is read of a row in it."""
+    """Memory of the thread, filled with the cells that a row reads."""
     (index,) = memory.index
     (name,) = index.names
     extent = _extents(parts)[name]
@@ -151,7 +151,7 @@ def _fill_memory(load: ir.Load, memory: ir.Load, parts: Sequence[ir.Statement | 
 
 # The values of an outer fold side by side.
 def _over(parts: Sequence[ir.Statement | _Pass], tiles: Callable[[_Pass], ir.Loop]) -> Statements:
-    """The statements of a row, with the values of each outer fold in tiles, each cell of which has a state."""
+    """The statements of a row, with the values of each outer fold in tiles; each cell of a tile has a state."""
     body: list[ir.Statement] = []
     for part in parts:
         if isinstance(part, _Pass):
@@ -167,14 +167,14 @@ def _over(parts: Sequence[ir.Statement | _Pass], tiles: Callable[[_Pass], ir.Loo
 
 
 def _values_beside(part: _Pass) -> ir.Loop:
-    """Each value in a lane, also within its own fold."""
+    """Run each value in a lane, including its own fold."""
     (name, extent), steps = part.loops[-1], cpu_folds.expand_folds(part.steps, 1, wide=False)
     return side_by_side(ir.Loop(name, extent, ir.Axis.SERIAL, steps), TILE, part.memory)
 
 
 def _in_turn(part: _Pass) -> ir.Loop:
-    """The values of a tile one by one, each by folds in lanes; then they are taken in side by side. Those that are no
-    folds, as a pass beside folds of folds may have, are side by side at once."""
+    """The values of a tile one by one, each by folds in lanes; then they are taken in side by side. Values without
+    folds, as in a pass beside folds of folds, are side by side at once."""
     if not (inner := cpu_folds.lets_of_folds(part.steps)):
         return _values_beside(part)
     (name, extent), last = part.loops[-1], max(map(part.steps.index, inner))
@@ -193,19 +193,19 @@ def _in_turn(part: _Pass) -> ir.Loop:
 
 
 def _read_after(first: Statements, then: Statements) -> list[ir.Let]:
-    """The Lets of a block that are read after it."""
+    """The Lets of `first` that `then` reads. UnsupportedError for an index among them."""
     if {s.name for s in first if isinstance(s, ir.Let)} & {name for dim in all_dims(then) for name in dim.names}:
         raise UnsupportedError("an index that is computed is needed in two loops")
     return [s for s in first if isinstance(s, ir.Let) and s.name in cpu_folds.names_in(then)]
 
 
-# What both ways share.
+# Shared by both versions.
 def _around(loops: Iterable[tuple[str, Dim]], body: Statements) -> Statements:
     return primitives.nest([ir.Loop(name, extent, ir.Axis.SERIAL, ()) for name, extent in loops], body)
 
 
 def _at_most(left: Dim, right: Dim) -> ir.Condition:
-    """Whether it is at most another one; UnsupportedError where no size says it."""
+    """The condition that one extent is at most another; UnsupportedError where sizes do not determine them."""
     if any(name.startswith("#") for dim in (left, right) for name in dim.names):
         raise UnsupportedError("the length of a fold depends on where it stands")
     return ir.at_most(left, right)
@@ -214,17 +214,16 @@ def _at_most(left: Dim, right: Dim) -> ir.Condition:
 VECTOR, ROWS = 8, 256  # rows that fill a vector, and cells that are added one by one in float32
 SIDE_BY_SIDE = 32  # rows, one in each lane
 BLOCK, REPEATED = 256, 16  # rows of an item of a map, and how many of them are one run of cells
-# Cells of a short row, where the ways cost the same, as measured: of rows whose lanes read cell by cell, and of those
-# that are turned.
+# The measured break-even points, in cells of a short row: of rows whose lanes read cell by cell, and of transposed
+# rows.
 CELLS, COSTLY_CELLS, MAP_CELLS = 15, 64, 63
 TURNED_CELLS, CHOSEN_CELLS, COSTLY_TURNED_CELLS = 24, 64, 127
 CELL_OF_ROWS, ROWS_OF = "#cell_of_rows", ".rows_of_"
 
 
 def short_rows(kernel: ir.Kernel, *, kept: bool = True) -> ir.Launch | None:
-    """A launch that does what the one launch of a kernel does, for rows of a few cells: `when` says of which sizes.
-
-    None where the rows are known to be long, or too few, or where they cannot run so."""
+    """A launch of the kernel's one launch for rows of a few cells: `when` is its condition on sizes. None where the
+    rows are known to be long, or too few, or where they cannot run in lanes."""
     (launch,) = kernel.launches
     body = primitives.sink(primitives.coalesce(launch.body))
     loops, inner = primitives.chain(body)
@@ -242,7 +241,7 @@ def short_rows(kernel: ir.Kernel, *, kept: bool = True) -> ir.Launch | None:
 
 
 def _most_cells(inner: Statements, rows: Sequence[ir.Loop], words: Collection[str]) -> int:
-    """The cells of the longest rows that are worth it side by side."""
+    """The cells of the longest rows for which lanes pay."""
     costly, folds = any(map(_is_costly, inner)), folds_in(inner)
     if not folds or not {load.buffer for load in loads_of(inner) if rows[-1].var in variables_of(load)} <= {*words}:
         return COSTLY_CELLS if folds and costly else CELLS
@@ -251,7 +250,7 @@ def _most_cells(inner: Statements, rows: Sequence[ir.Loop], words: Collection[st
 
 
 def rows_across(kernel: ir.Kernel, *, kept: bool = True) -> ir.Launch | None:
-    """As `short_rows`, of any length, where neighbouring rows lie side by side, as of a norm over a middle axis."""
+    """As `short_rows`, of any length, where neighbouring rows are contiguous, as in a norm over a middle axis."""
     (launch,) = kernel.launches
     rows, inner = primitives.chain(primitives.sink(primitives.coalesce(launch.body)))
     if not rows or not runs_across(inner, rows[-1].var) or any(isinstance(s, ir.Loop) and has_loops(s) for s in inner):
@@ -268,7 +267,7 @@ def rows_across(kernel: ir.Kernel, *, kept: bool = True) -> ir.Launch | None:
 
 
 def runs_across(body: Statements, row: str) -> bool:
-    """Whether more of what folds load row by row runs along the loop over rows than along the folds."""
+    """Whether more loads of folds run along the loop over rows than along the folds."""
     loads = [(load, fold.loops[-1][0]) for fold in folds_in(body) for load in loads_of(fold.body)]
     steps = [(primitives.stride_of(load, row), primitives.stride_of(load, variable)) for load, variable in loads]
     both = [pair for pair in steps if Dim.of(0) not in pair]
@@ -276,7 +275,7 @@ def runs_across(body: Statements, row: str) -> bool:
 
 
 def _is_costly(statement: ir.Statement) -> bool:
-    """Whether a pass over a row computes something that takes longer than its cell takes to memory."""
+    """Whether a pass over a row computes for longer than its cells take to or from memory."""
     match statement:
         case ir.Let(_, ir.Fold(body=body, value=value)):
             return primitives.is_costly((*body, ir.Let("", value)))
@@ -297,8 +296,8 @@ def _lengths(inner: Statements) -> list[Dim]:
 
 
 def _are_few(lengths: Sequence[Dim], rows: Dim, most: int) -> ir.Expr | None:
-    """Whether all passes have at most so many cells, and there are rows enough: None where that is sure, a bool where
-    it depends on a size. UnsupportedError where it is surely not so, or depends on more."""
+    """The condition that all passes have at most so many cells, and that there are enough rows: None if it surely
+    holds. UnsupportedError if it surely does not, or if passes have several lengths or one that a loop determines."""
     sizes = list(dict.fromkeys(length for length in lengths if length.constant is None))
     long = any((length.constant or 0) > most for length in lengths) or len(sizes) > 1
     count = SIDE_BY_SIDE if rows.constant is None else rows.constant  # known to be 0, too
@@ -311,7 +310,7 @@ def _are_few(lengths: Sequence[Dim], rows: Dim, most: int) -> ir.Expr | None:
 def _beside(
     rows: Sequence[ir.Loop], body: Statements, words: frozenset[str], *, kept: bool, wide: bool = False
 ) -> Statements:
-    """The rows of the innermost loop side by side, each in a lane; `wide` is as in `expand_folds`."""
+    """Run the rows of the innermost loop side by side, each in a lane; `wide`: as in `expand_folds`."""
     body = _share_inverses(keep_rows(body) if kept else body)
     row = replace(rows[-1], body=cpu_folds.expand_folds(body, 1, wide=wide))
     tiles = side_by_side(replace(row, body=_turn_rows(row, words)), SIDE_BY_SIDE)
@@ -320,7 +319,7 @@ def _beside(
 
 
 def _share_inverses(body: Statements) -> Statements:
-    """The statements of a row, for a lane: shares of a sum are products with its inverse, as in `noyau_share_f32`."""
+    """The statements of a row, for a lane: shares of a sum as products with its inverse, as in `noyau_share_f32`."""
     sums, inverses = {s.name for s in body if isinstance(s, ir.Let)}, dict[str, ir.Let]()
 
     def change(expr: ir.Expr) -> ir.Expr:
@@ -340,8 +339,8 @@ def _share_inverses(body: Statements) -> Statements:
 
 
 def _in_all_lanes(body: Statements) -> Statements:
-    """The statements of a tile of rows, in which loops that move through memory of the thread alone go over all that a
-    whole tile has, for a known length keeps states in registers; rows that a tile lacks are 0 where they are copied."""
+    """The statements of a tile of rows, in which loops over memory of the thread alone run over all lanes of a whole
+    tile, for a constant extent keeps states in registers; rows that a tile lacks are 0 where they are copied."""
     memory = {s.name for s in every_statement(body) if isinstance(s, ir.Alloc)}
     loops = [s for s in every_statement(body) if isinstance(s, ir.Loop) and s.axis is ir.Axis.LANES]
     moved = [{e.buffer for e in loads_of(s.body) if s.var in variables_of(e)} | targets_of(s.body) for s in loops]
@@ -359,11 +358,11 @@ def _in_all_lanes(body: Statements) -> Statements:
 
 
 def _turn_rows(row: ir.Loop, words: Collection[str]) -> Statements:
-    """The statements of a row. What loops read of it cell by cell is first copied to memory of the thread, where rows
-    will lie side by side, and what they write is copied from there: a language may do such loops in registers."""
+    """The statements of a row. Cells that loops read one by one are first copied to memory of the thread, where rows
+    will be contiguous, and cells that they write are copied from there: a language may do such loops in registers."""
     names, own = dict[object, str](), dict[ir.Expr, ir.Expr]()
     fills, body = list[ir.Statement](), list[ir.Statement]()
-    later = {s.name for s in row.body if isinstance(s, ir.Let)}  # no place that is looked up is known before
+    later = {s.name for s in row.body if isinstance(s, ir.Let)}  # looked-up places are not known before
     for loop in row.body:
         if not isinstance(loop, ir.Loop):
             body.append(loop)
@@ -395,18 +394,18 @@ def _turn_rows(row: ir.Loop, words: Collection[str]) -> Statements:
 
 
 def _runs_along(access: ir.Load | ir.Store, row: ir.Loop, loop: ir.Loop) -> bool:
-    """Whether cells that follow each other in a loop over a row lie side by side, and neighbouring rows do not."""
+    """Whether an access is contiguous along a loop over a row, and not between neighbouring rows."""
     step = primitives.stride_of(access, row.var)
     beside = step in (Dim.of(0), Dim.of(1)) or any(name.startswith("#") for name in step.names)
     return not beside and primitives.stride_of(access, loop.var) == Dim.of(1)
 
 
 def _one_run(rows: Sequence[ir.Loop], cells: ir.Loop) -> Statements | None:
-    """The cells of several rows as one run: what depends on the place in the row alone is repeated in memory of the
-    thread, once a block of rows. None where something depends on the row alone."""
+    """The cells of several rows as one run: values that depend on the column alone are repeated in memory of the
+    thread, once a block of rows. None where a value depends on the row alone."""
     row, length = rows[-1], cells.extent
     own = [load for load in loads_of(cells.body) if load.where is None and variables_of(load) == {cells.var}]
-    loads = dict.fromkeys(own)  # the same in each row
+    loads = dict.fromkeys(own)  # invariant in the row
     names: dict[ir.Expr, str] = {load: f"{load.buffer}.rows{at or ''}" for at, load in enumerate(loads)}
     whole = Dim.of(f"{row.var}t") * BLOCK + Dim.of(f"{row.var}r") * REPEATED + Dim.of(CELL_OF_ROWS) // length
 
@@ -421,7 +420,7 @@ def _one_run(rows: Sequence[ir.Loop], cells: ir.Loop) -> Statements | None:
 
 
 def _repeat_row(name: str, load: ir.Load, cells: ir.Loop) -> Statements:
-    """Memory with the cells of one row, as many times as a run has rows."""
+    """Memory with the cells of one row, repeated for each row of a run."""
     again = Dim.of(f"{cells.var}a")
     store = ir.Store((name,), (again * cells.extent + Dim.of(cells.var),), (load,))
     fill = ir.Loop(cells.var, cells.extent, ir.Axis.LANES, (store,))
@@ -430,7 +429,7 @@ def _repeat_row(name: str, load: ir.Load, cells: ir.Loop) -> Statements:
 
 
 def _blocks(rows: Sequence[ir.Loop], length: Dim, body: Statements, filled: Sequence[ir.Statement]) -> Statements:
-    """Blocks of rows on threads, in each runs of rows, of which the cells are the lanes."""
+    """Blocks of rows on threads; in each, runs of rows whose cells are the lanes."""
     row = rows[-1].var
     outer, size, block = primitives.tile_loop(replace(rows[-1], body=()), BLOCK, f"{row}t", f"{row}b", f"{row}t_length")
     runs, count, run = primitives.tile_loop(replace(block, body=()), REPEATED, f"{row}r", f"{row}c", f"{row}r_length")

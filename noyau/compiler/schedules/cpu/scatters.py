@@ -1,7 +1,7 @@
-"""The strategy scatter: updates are merged at places that are looked up, each cell's in the order of the updates.
+"""The strategy scatter: updates are merged at looked-up places, those of each cell in the order of the updates.
 
-Threads share the cells, never the updates: each walks all updates and merges those parts that fall in its own cells. So
-bits never depend on the number of threads, and no cell is met by two."""
+Threads divide the cells, never the updates: each walks all updates and merges the parts that lie in its own cells. So
+bits never depend on the number of threads, and no two threads touch one cell."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ TILE = 1024  # cells of a row that one thread merges: some pages of a row of upd
 
 
 def merges(body: Statements) -> bool:
-    """Whether statements merge into cells, or store in cells that are looked up: then order matters."""
+    """Whether statements merge into cells, or store in looked-up cells: then order matters."""
     bound = {s.name for s in every_statement(body) if isinstance(s, ir.Let)}
     return any(store.merge or primitives.variables_of(store) & bound for store in _stores(body))
 
 
 def scatter(kernel: ir.Kernel, *, lanes: int, tile: int = TILE) -> ir.Kernel:
-    """A kernel of one launch: loops whose every round has cells of its own on threads, the others in order."""
+    """Schedule a kernel of one launch: loops whose rounds have disjoint cells on threads, the others in order."""
 
     def scheduled(body: Statements) -> Statements:
         body = primitives.coalesce(body)
@@ -39,7 +39,7 @@ def scatter(kernel: ir.Kernel, *, lanes: int, tile: int = TILE) -> ir.Kernel:
 
 
 def _share_rounds(body: Statements, apart: frozenset[str], tile: int) -> Statements:
-    """The outermost loop on threads, if its rounds have cells of their own; else the innermost in tiles on threads."""
+    """Bind the outermost loop to threads, if its rounds have disjoint cells; else the innermost, in tiles."""
     if len(body) != 1 or not isinstance(outer := body[0], ir.Loop):
         return body
     if outer.var in apart:
@@ -52,14 +52,14 @@ def _share_rounds(body: Statements, apart: frozenset[str], tile: int) -> Stateme
 
 
 def _last_loop(loop: ir.Loop) -> ir.Loop | None:
-    """The loop that stores, within another one, if it is alone there."""
+    """The innermost of loops that are each alone in the loop around, or None."""
     inner = [s for s in loop.body if isinstance(s, ir.Loop)]
     return (_last_loop(inner[0]) or inner[0]) if len(inner) == 1 else None
 
 
 def cells_apart(body: Statements) -> frozenset[str]:
-    """The names of indices that no cell is met by two values of: those of which the offset of every Store is made as
-    digits make a number. Empty where it is made otherwise."""
+    """The index names of which two values never meet a cell: those whose strides, in the offset of every Store, are
+    like the weights of digits in a number. Empty where the offset has another form."""
     loops = {s.var: s.extent for s in every_statement(body) if isinstance(s, ir.Loop)}
     looked_up = {str(s.index): s.extent for s in every_statement(body) if isinstance(s, ir.Require)}
     digits = [_digits(store, loops | looked_up) for store in _stores(body)]
@@ -67,7 +67,7 @@ def cells_apart(body: Statements) -> frozenset[str]:
 
 
 def _stores(body: Statements) -> list[ir.Store]:
-    """The stores in buffers, not those in memory that statements have for themselves."""
+    """The stores in buffers, not in memory that the statements allocate."""
     own = {s.name for s in every_statement(body) if isinstance(s, ir.Alloc)}
     return [s for s in every_statement(body) if isinstance(s, ir.Store) and not own.intersection(s.buffers)]
 
@@ -94,7 +94,7 @@ def _divides_all(step: Dim, others: Mapping[str, Dim]) -> bool:
 
 
 def expand_merges(statements: Statements) -> Statements:
-    """Merges as what they are in one thread: a cell is loaded, and stored again."""
+    """Merges of a single thread: the cell is loaded, merged and stored."""
 
     def change(statement: ir.Statement) -> Statements | None:
         match statement:

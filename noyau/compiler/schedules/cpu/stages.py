@@ -1,15 +1,15 @@
-"""Stages of computations, through which loops in lanes go tile by tile.
+"""Stages of computations, through which loops in lanes run tile by tile.
 
-What a processor computes at the same time is what it finds among the next hundred or so instructions. Where each cell
-takes forty that wait for each other, that is three vectors of cells, and the units idle most of the time. A tile that
-goes through a part of the computation after the other has many short ones side by side, all in the nearest cache.
+A processor overlaps the computations that it finds among the next hundred or so instructions. If each cell takes forty
+that depend on each other, that is three vectors of cells, and the units idle most of the time. A tile that runs through
+one part of the computation after the other has many short chains side by side, all in the first-level cache.
 
-What is narrower than what is computed of it has stages of its own, in which it is widened or narrowed: gcc 12 makes all
-vectors of a loop of equally many bytes, so that one of floats that reads bytes has vectors of two or four floats, and
-no text of one cell becomes its processor's instruction for float16.
+Cells narrower than the values computed from them have stages of their own, in which they are widened or narrowed: gcc
+12 uses vectors of equal width in all of a loop, so that a loop over floats that reads bytes has vectors of two or four
+floats, and no text of one cell becomes the processor's instruction for float16.
 
-Loops whose cells all are of bfloat16 do an even and an odd one in each round instead: two neighbours are one word of 32
-bits, of which each half is a float but for a shift or a mask, and nothing is spread or packed."""
+Loops over cells that are all bfloat16 compute an even and an odd one in each round instead: two neighbours are one word
+of 32 bits, each half of which is a float but for a shift or a mask, so that nothing is unpacked or packed."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from noyau.ir.dims import Dim, DimOp
 from noyau.ir.walk import every_expression, every_statement, flops_of, loads_of, rewrite, substitute, targets_of
 
 TILE = 64  # cells: few, so that memory brings the next ones while these are computed, but several vectors
-SHORT = 8  # cells, a vector: of fewer none is widened apart
-DEEP = 5  # flops that wait for each other, from which a costly function has a stage of its own
+SHORT = 8  # cells, a vector: fewer have no stage for conversions
+DEEP = 5  # flops in a chain of dependence, from which on a costly function has a stage of its own
 ANGLES = frozenset(("sin", "cos", "tan"))
-NEAR = {DType.F32: (12800.0, DType.I32), DType.F64: (1e6, DType.I64)}  # a near angle, and integers as wide
+NEAR = {DType.F32: (12800.0, DType.I32), DType.F64: (1e6, DType.I64)}  # the largest near angle, integers as wide
 
 
 def in_stages(kernel: ir.Kernel) -> ir.Kernel:
-    """The loops in lanes over many cells of which each takes long, in tiles that go through stages; and those that
-    compute of narrow cells."""
+    """Run loops in lanes over many cells of long computations in tiles that go through stages; so too loops that
+    compute with narrow cells."""
     buffers = {buffer.name: buffer.dtype for buffer in kernel.buffers if buffer.layout != "strided"}
-    halves = {buffer.name for buffer in kernel.buffers if buffer.dtype is DType.BF16}  # those go in pairs
+    halves = {buffer.name for buffer in kernel.buffers if buffer.dtype is DType.BF16}  # these run in pairs
     bools = {buffer.name for buffer in kernel.of(ir.Role.INPUT) if buffer.dtype is DType.BOOL}
 
     def in_body(body: Statements) -> Statements:
@@ -57,8 +57,8 @@ def in_stages(kernel: ir.Kernel) -> ir.Kernel:
 
 
 def _conversions_apart(loop: ir.Loop, narrow: set[str]) -> Statements:
-    """The body of a loop that computes of narrow cells, these loaded first, and each conversion a statement that does
-    nothing else; nothing of another loop, or where cells are but moved."""
+    """The body of a loop that computes with narrow cells, with their loads first, and each conversion as a statement of
+    its own; empty for any other loop, or where cells are only moved."""
     straight = all(isinstance(s, ir.Let | ir.Store) and not getattr(s, "name", "").startswith("#") for s in loop.body)
     if not straight or _most(loop.extent) < SHORT:
         return ()
@@ -84,7 +84,7 @@ def _conversions_apart(loop: ir.Loop, narrow: set[str]) -> Statements:
 
 
 def is_conversion(statement: ir.Statement, variable: str, narrow: set[str]) -> bool:
-    """Whether it loads neighbours among narrow cells, stores some, or rounds to float16."""
+    """Whether a statement loads contiguous narrow cells, stores some, or rounds to float16."""
     match statement:
         case ir.Let(_, ir.Load(name, _, _, None) as load):
             return name in narrow and stride_of(load, variable) == Dim.of(1)
@@ -97,7 +97,7 @@ def is_conversion(statement: ir.Statement, variable: str, narrow: set[str]) -> b
 
 
 def _most(extent: Dim) -> int:
-    """The most rounds of a loop, TILE where it may have more."""
+    """The upper bound of a loop's rounds, TILE if unknown or larger."""
     match extent:
         case Dim((((DimOp("mod", _, right),), 1),)) if right.constant:
             return min(right.constant, TILE)
@@ -106,10 +106,10 @@ def _most(extent: Dim) -> int:
 
 
 def _is_long(loop: ir.Loop, halves: set[str]) -> bool:
-    """Whether a loop may have many rounds, which do nothing but to compute values of cells and to store them."""
+    """Whether a loop may have many rounds, and only computes values of cells and stores them."""
     stores = [s for s in loop.body if isinstance(s, ir.Store)]
     values = all(isinstance(s, ir.Let) and not s.name.startswith("#") for s in loop.body if not isinstance(s, ir.Store))
-    # What several stores write side by side is one vector.
+    # Stores that write neighbouring cells are one vector.
     apart = any(stride_of(s, loop.var) != Dim.of(1) for s in stores)
     if not stores or not values or apart or any(s.merge for s in stores):
         return False
@@ -120,8 +120,8 @@ def _is_long(loop: ir.Loop, halves: set[str]) -> bool:
 
 
 def stages_of(body: Statements, variable: str, narrow: set[str], *, deep: bool) -> list[Statements]:
-    """The statements in stages: each conversion is one; with `deep`, a costly function begins one where it waits for
-    much, or where there is another one."""
+    """Split statements into stages: each conversion is one; with `deep`, a costly function begins a stage if it ends a
+    long chain of dependence, or if the stage has a costly function already."""
     stages: list[list[ir.Statement]] = [[]]
     depths: dict[str, int] = {}
     costly = False
@@ -131,7 +131,7 @@ def stages_of(body: Statements, variable: str, narrow: set[str], *, deep: bool) 
             depths, costly = {}, False
             continue
         names = [expr.name for expr in every_expression((statement,)) if isinstance(expr, ir.Var)]
-        wait = max((depths.get(name, 0) for name in names), default=0)  # flops that it waits for, in its stage
+        wait = max((depths.get(name, 0) for name in names), default=0)  # flops before it, in its stage
         if deep and isinstance(statement, ir.Let) and flops_of(statement.value) >= COSTLY:
             if costly or wait >= DEEP or getattr(statement.value, "function", "") in ANGLES:
                 stages.append([])
@@ -144,12 +144,12 @@ def stages_of(body: Statements, variable: str, narrow: set[str], *, deep: bool) 
 
 
 def _flops(expr: ir.Expr) -> int:
-    """The flops of an expression that wait for each other."""
+    """The flops of an expression's longest chain of dependence."""
     return flops_of(expr) + max(map(_flops, walk.operands(expr)), default=0)
 
 
 def _in_tiles(loop: ir.Loop, stages: Sequence[Statements], once: set[str]) -> Statements:
-    """The loop, in tiles where it may be longer than one, each of which goes through stages."""
+    """The loop, in tiles if it may be longer than one, each of which runs through the stages."""
     lets, cells = _between(stages, once), _most(loop.extent)
     memory = tuple(ir.Alloc(f"{let.name}.stage", _room(let), (Dim.of(cells),), ir.Space.REGISTER) for let in lets)
     if cells < TILE or loop.extent.constant == TILE:
@@ -168,7 +168,7 @@ def _loops(loop: ir.Loop, stages: Sequence[Statements], lets: Sequence[ir.Let]) 
 
 
 def _by_angles(loop: ir.Loop) -> Statements:
-    """The loop of a stage; of angles one that takes all for near, and one for where some are not, which is slower."""
+    """The loop of a stage; for angles, a loop that takes all for near, and a slower one for when some are not."""
     lets = [s for s in loop.body if isinstance(s, ir.Let)]
     name, call = next(((s.name, s.value) for s in lets if getattr(s.value, "function", "") in ANGLES), ("", None))
     if not isinstance(call, ir.Call) or call.dtype not in NEAR:
@@ -184,12 +184,12 @@ def _by_angles(loop: ir.Loop) -> Statements:
 
 
 def _room(let: ir.Let) -> DType:
-    """The dtype of a value between two stages: of a bool one as wide as floats."""
+    """The dtype that holds a value between two stages: a bool is as wide as a float."""
     return DType.I32 if let.value.dtype is DType.BOOL else let.value.dtype
 
 
 def _between(stages: Sequence[Statements], once: set[str]) -> list[ir.Let]:
-    """The values that a later stage reads; what is only loaded is loaded again, but of the buffers that are `once`."""
+    """The values that a later stage reads; mere loads are repeated, except from the buffers `once`."""
     lets: list[ir.Let] = []
     for number, stage in enumerate(stages):
         after = [statement for later in stages[number + 1 :] for statement in later]
@@ -204,7 +204,7 @@ def _is_loaded(statement: ir.Statement) -> bool:
 
 
 def _stage(before: Sequence[Statements], stage: Statements, names: set[str], cell: Dim) -> Statements:
-    """The body of one stage: what it reads of those before it, its own statements, and what it leaves."""
+    """The body of one stage: the values of earlier stages that it reads, its statements, and stores for later ones."""
     body: list[ir.Statement] = []
     for statement in (statement for earlier in before for statement in earlier):
         if isinstance(statement, ir.Let) and statement.name in names:
@@ -223,11 +223,11 @@ def _stage(before: Sequence[Statements], stage: Statements, names: set[str], cel
     return primitives.drop_unused(tuple(body))
 
 
-PAIRED = 16  # cells of a loop of known length that is worth it
+PAIRED = 16  # the fewest cells of a loop of known length that pays
 
 
 def in_pairs(kernel: ir.Kernel) -> ir.Kernel:
-    """The loops in lanes of which all that moves from cell to cell are neighbours in bfloat16, two cells a round."""
+    """Run loops in lanes whose only moving accesses are contiguous bfloat16 by two cells a round."""
     buffers = {buffer.name: buffer.dtype for buffer in kernel.buffers if buffer.layout != "strided"}
 
     def in_body(body: Statements) -> Statements:
@@ -238,7 +238,7 @@ def in_pairs(kernel: ir.Kernel) -> ir.Kernel:
 
 
 def _is_of_halves(loop: ir.Loop, memory: Mapping[str, DType]) -> bool:
-    """Whether a loop goes from cell to cell of bfloat16 alone, and nothing it does may be left out."""
+    """Whether all moving accesses of a loop are contiguous bfloat16, none masked, and one of them a store."""
     stores = [s for s in loop.body if isinstance(s, ir.Store)]
     plain = all([value.dtype for value in s.values] == [DType.F32] and s.merge is None for s in stores)
     straight = plain and all(isinstance(s, ir.Let | ir.Store) for s in loop.body)
@@ -257,7 +257,7 @@ def _is_half(access: ir.Load | ir.Store, variable: str, memory: Mapping[str, DTy
 
 
 def _pair_cells(loop: ir.Loop) -> Statements:
-    """The loop over pairs, and one over the last cell where their number is odd."""
+    """The loop over pairs, and one over the last cell for an odd number."""
     half, first = f"{loop.var}h", Dim.of(f"{loop.var}h") * 2
     odd = _rename_lets(substitute(loop.body, {loop.var: first + 1}))
     pairs = ir.Loop(half, loop.extent // 2, ir.Axis.LANES, (*substitute(loop.body, {loop.var: first}), *odd))
@@ -268,7 +268,7 @@ def _pair_cells(loop: ir.Loop) -> Statements:
 
 
 def _rename_lets(body: Statements) -> Statements:
-    """The statements with names of their own for their Lets."""
+    """The statements with their Lets renamed."""
     names = {s.name: f"{s.name}.odd" for s in body if isinstance(s, ir.Let)}
 
     def read(expr: ir.Expr) -> ir.Expr:

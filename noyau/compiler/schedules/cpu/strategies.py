@@ -1,6 +1,6 @@
 """The strategies columns, row and scan, for processors: reductions over a leading axis, in tiles of neighbouring cells;
-reductions along a row, which is passed over once a reduction and once to write, with what is costly kept in memory of
-the thread; and a state that is carried along an axis, whose loop stays serial."""
+reductions along a row, with a pass for each and one that writes, and costly values kept in memory of the thread; and a
+state that is carried along an axis, whose loop stays serial."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from noyau.ir import loops as ir
 from noyau.ir.dims import Dim
 from noyau.ir.walk import flops_of, folds_in, loads_of
 
-ROWS = 256  # of a block: fixed, so that bits do not depend on threads
+ROWS = 256  # rows of a block: fixed, so that bits do not depend on threads
 
 
 def columns(kernel: ir.Kernel, *, width: int = 2048, rows: int = ROWS) -> ir.Kernel:
@@ -65,8 +65,8 @@ def row(kernel: ir.Kernel, *, lanes: int = 32, kept: bool = True, rests: bool = 
 
 
 def keep_rows(body: Statements) -> Statements:
-    """The statements of a row, or loops on threads over rows, with the last value that follows from a costly function,
-    and that others need too, kept in memory of the thread."""
+    """The statements of a row, or loops on threads over rows, with the last value that depends on a costly function,
+    and has other uses, kept in memory of the thread."""
     for fold in folds_in(body):
         costly = [at for at, s in enumerate(fold.body) if isinstance(s, ir.Let) and flops_of(s.value) >= COSTLY]
         is_known = len(fold.loops) == 1 and not any(name.startswith("#") for name in fold.loops[0][1].names)
@@ -89,7 +89,7 @@ def _in_row(body: Statements, let: ir.Let, extent: Dim) -> Statements:
 
 
 def scan(kernel: ir.Kernel, *, lanes: int = 32, width: int = 16) -> ir.Kernel:
-    """Outer loops on threads; cells of the innermost one side by side through the scan, in tiles, where they can."""
+    """Bind outer loops to threads; cells of the innermost run side by side through the scan, in tiles, if they can."""
 
     def scheduled(body: Statements) -> Statements:
         body = sink(coalesce(body))
@@ -102,13 +102,13 @@ def scan(kernel: ir.Kernel, *, lanes: int = 32, width: int = 16) -> ir.Kernel:
 
 
 def map_(kernel: ir.Kernel) -> ir.Kernel:
-    """Loops that can count as one do; all of the lone ones but the last go to threads."""
+    """Coalesce loops where possible; bind all loops of a chain but the last to threads."""
     return primitives.with_bodies(kernel, lambda body: thread_loops(along_reads(sink(coalesce(body)))))
 
 
 def along_reads(body: Statements) -> Statements:
-    """The lone loops around the innermost ones in the order in which the largest input lies in memory, where that is
-    known: reads that follow each other are fetched ahead, and writes need not wait for memory."""
+    """Order the loops of a chain, except the innermost, as the largest input lies in memory, if that is known:
+    contiguous reads are prefetched, and writes need not wait for memory."""
     loops, inner = primitives.chain(body)
     outer, last = (loops, []) if any(isinstance(s, ir.Loop) for s in inner) else (loops[:-1], loops[-1:])
     loads = [load for load in loads_of(body) if len(load.index) == 1]
@@ -121,7 +121,7 @@ def along_reads(body: Statements) -> Statements:
 
 
 def _descending(steps: dict[str, Dim]) -> list[str] | None:
-    """The variables by their steps, each a multiple of the next; None where one is 0, or no multiple."""
+    """The variables by their strides, each a multiple of the next; None where one is 0, or no multiple."""
     order, zero = list[str](), Dim.of(0)
     for variable, step in steps.items():
         order.insert(next((k for k, other in enumerate(order) if step % steps[other] == zero), len(order)), variable)
@@ -130,7 +130,7 @@ def _descending(steps: dict[str, Dim]) -> list[str] | None:
 
 
 def thread_loops(body: Statements) -> Statements:
-    """Lone loops on threads, but one for the lanes where there are several."""
+    """Bind the loops of a chain to threads, except the last for the lanes if there are several."""
     loops, inner = primitives.chain(body)
     straight = len(loops) > 1 and not any(isinstance(s, ir.Loop) for s in inner)
     return primitives.widen(primitives.bind(body, len(loops) - straight))

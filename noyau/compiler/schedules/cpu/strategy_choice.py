@@ -1,4 +1,4 @@
-"""Choice of the strategy that a lowered kernel takes, by its loops, its folds and how its loads run through memory."""
+"""Choice of the strategy for a lowered kernel, by its loops, its folds and the strides of its loads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from noyau.ir.walk import every_statement, fold_of, folds_in, loads_of, rewrite
 
 
 def is_columns(body: primitives.Statements) -> bool:
-    """The folds are in the innermost loop, alike, and their loads run along that loop, not along the folds."""
+    """Whether the folds are in the innermost loop, alike, and their loads run along that loop, not along the folds."""
     inner, folds = body, folds_in(body)
     while inner and isinstance(inner[-1], Loop):
         variable, inner = inner[-1].var, inner[-1].body
@@ -34,13 +34,13 @@ def is_columns(body: primitives.Statements) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Choices of a schedule: how many partial states a fold has, 0 for as many as suit its length, whether a row
-    is kept, from how many bytes on an output is written around the caches, 0 for never, whether short rows, where
-    it is not known that there are none, have a launch of their own, as those whose neighbours lie beside them in memory
-    have, whether a lane does two cells of bfloat16,
-    whether what goes through memory of the thread first is worth it: long computations in stages, and tiles of any
-    cells or of those of 4 bytes alone ("words") turned, whether what is left of a row after whole blocks and lanes
-    has loops of its own, and whether what goes around the caches does so a few lines at a time."""
+    """Choices of a schedule. `lanes`: partial states of a fold, 0 for as many as suit its length; `kept`: whether a row
+    is kept; `around_bytes`: the least bytes of an output that is stored past the caches, 0 for never; `short`: whether
+    rows that may be short have a launch of their own, and so rows with contiguous neighbours; `pairs`: whether a lane
+    computes two cells of bfloat16; `stages`: whether long computations run in stages; `turned`: whether tiles are
+    transposed in memory of the thread, "any" or those of 4-byte cells ("words"); `rests`: whether the rest of a row
+    after whole blocks and lanes has loops of its own; `lines`: whether stores past the caches go a few lines at a
+    time."""
 
     lanes: int = 0
     kept: bool = True
@@ -110,20 +110,20 @@ def _one(kernel: Kernel, options: Options) -> Kernel:
 
 
 def _are_wide(pieces: primitives.Statements) -> bool:
-    """Whether loops side by side have loops in them and many cells, as the parts of a concatenation of images have:
-    around all of them there may be but a few rounds, the items of a batch, for threads and lanes."""
+    """Whether loops side by side contain loops and many cells, such as the parts of a concatenation of images: the
+    loops around all of them may have but a few rounds, the items of a batch, for threads and lanes."""
     nests = [s for s in pieces if isinstance(s, Loop) and has_loops(s)]
     return bool(nests) and not all(primitives.is_small(nest, BLOCK) for nest in nests)
 
 
 def _share_lines(body: primitives.Statements, pieces: Sequence[primitives.Statements]) -> bool:
-    """Whether pieces read one array, and not along their innermost loops: its lines would be read once for each."""
+    """Whether pieces read one array, and not along their innermost loops: each would read its lines again."""
     read = [buffer for piece in pieces for buffer in {load.buffer for load in loads_of(piece)}]
     return len(read) > len(set(read)) and reads_along(body) is not None
 
 
 def _or_beside(kernel: Kernel, scheduled: Kernel, other: Launch | None) -> Kernel:
-    """A kernel as it is scheduled for most rows, and beside it for those that a launch is for, where there is one."""
+    """A kernel as scheduled for most rows, and beside it the launch for the other rows, if there is one."""
     if other is None:
         return scheduled
     if other.when is None:
@@ -134,7 +134,7 @@ def _or_beside(kernel: Kernel, scheduled: Kernel, other: Launch | None) -> Kerne
 
 
 def nan_apart(kernel: Kernel) -> Kernel:
-    """Folds for the max or min of floats note NaN apart."""
+    """Let folds for the max or min of floats track NaN in a value of its own."""
 
     def change(expr: Expr) -> Expr:
         if isinstance(expr, Fold) and expr.monoid in ("max", "min") and expr.value.dtype.is_float:

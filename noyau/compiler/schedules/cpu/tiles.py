@@ -1,4 +1,4 @@
-"""Tiles whose cells run side by side: the serial loops of a cell go outside the loop over the cells."""
+"""Tiles whose cells run side by side: the serial loops of a cell move outside the loop over the cells."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ CELL = "#cell"
 
 
 def side_by_side(loop: ir.Loop, width: int, around: frozenset[str] = frozenset()) -> ir.Loop:
-    """The loop in tiles of `width`: each serial loop of its body goes outside the cells of a tile, and memory of the
-    body has room for each cell, as has that of the names in `around`. So a fold over a leading axis, or a scan along
-    it, reads whole lines of memory, and short rows run side by side.
+    """The loop in tiles of `width`: each serial loop of its body moves outside the cells of a tile, and memory of the
+    body, and of the names `around`, has room for each cell. So a fold over a leading axis, or a scan along it, reads
+    whole cache lines, and short rows run side by side.
 
     UnsupportedError where a loop of the body depends on the cell."""
     loop = replace(loop, body=_store_lets(loop.body))
@@ -37,7 +37,7 @@ def side_by_side(loop: ir.Loop, width: int, around: frozenset[str] = frozenset()
 def _spread(
     body: Statements, cells: ir.Loop, width: int, memory: frozenset[str], lets: frozenset[str], outside: Statements
 ) -> Statements:
-    """The statements of a block, each for all cells before the next; `outside` are Lets that they may need."""
+    """The statements of a block, each run for all cells before the next; `outside` are Lets that they may need."""
     spread, group = list[ir.Statement](), list[ir.Statement]()
     for statement in body:
         match statement:
@@ -57,7 +57,7 @@ def _spread(
 
 
 def _store_lets(body: Statements) -> Statements:
-    """The statements of a block; Lets that a later loop needs and cannot make again are in memory of one cell."""
+    """The statements of a block; Lets that a later loop needs and cannot recompute are in memory of one cell."""
     memory = {s.name for s in every_statement(body) if isinstance(s, ir.Alloc)}
     result: list[ir.Statement] = []
     rest, loose = list(body), set[str]()
@@ -71,7 +71,7 @@ def _store_lets(body: Statements) -> Statements:
                 if statement.name.startswith("#"):
                     raise UnsupportedError(f"an index that is computed, {statement.name[1:]}, is needed in two loops")
                 value = statement.value
-                if value.dtype is DType.BOOL:  # gcc 12 has no wide vectors of these beside floats
+                if value.dtype is DType.BOOL:  # gcc 12 has no wide vectors of bools beside floats
                     value = ir.Call("cast", (value,), DType.I32)
                 cell = ir.Load(f"{statement.name}.cell", (Dim.of(0),), value.dtype)
                 result.append(ir.Alloc(cell.buffer, cell.dtype, (Dim.of(1),), ir.Space.REGISTER))
@@ -88,7 +88,7 @@ def _read_again(name: str, cell: ir.Expr, expr: ir.Expr) -> ir.Expr:
 
 
 def _is_needed_apart(name: str, after: Sequence[ir.Statement]) -> bool:
-    """Whether a loop after a Let, or what comes after that loop, reads its value."""
+    """Whether a loop after a Let, or a statement after that loop, reads its value."""
     first = next((at for at, s in enumerate(after) if isinstance(s, ir.Loop)), len(after))
     if name.startswith("#"):
         return any(name in dim.names for dim in all_dims(tuple(after[first:])))
@@ -96,14 +96,14 @@ def _is_needed_apart(name: str, after: Sequence[ir.Statement]) -> bool:
 
 
 def _is_constant(statement: ir.Statement, memory: Collection[str], loose: Collection[str] = ()) -> bool:
-    """Whether a Let has the same value wherever it stands; `loose` are names of those that have not."""
+    """Whether a Let has the same value wherever it stands; `loose`: names of Lets that have not."""
     read = [expr for expr in every_expression((statement,)) if isinstance(expr, ir.Load | ir.Var)]
     varies = any(expr.buffer in memory if isinstance(expr, ir.Load) else expr.name in loose for expr in read)
     return isinstance(statement, ir.Let) and not varies
 
 
 def _group(cells: ir.Loop, body: Statements, width: int, memory: frozenset[str], lets: frozenset[str]) -> Statements:
-    """A loop over the cells of a tile, or nothing where nothing is left to do."""
+    """A loop over the cells of a tile, or nothing if its body is empty."""
     own = drop_unused(reindex(body, lambda name, at: (at[0] * width + Dim.of(CELL),) if name in memory else at))
     bound = {s.name for s in every_statement(own) if isinstance(s, ir.Let)}
     missing = [e.name for e in every_expression(own) if isinstance(e, ir.Var) and e.name in lets - bound]

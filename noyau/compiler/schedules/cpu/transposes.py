@@ -1,7 +1,7 @@
-"""The strategy for reads and writes that run along different axes, as of a transpose, in tiles.
+"""The strategy for reads and writes along different axes, as of a transpose, in tiles.
 
-The innermost loop is cut in tiles, which go outside the loop that the reads run along, so that each line of memory is
-used up while it is in the cache."""
+The innermost loop is cut into tiles, which move outside the loop that the reads run along, so that all of each cache
+line is used while it is cached."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from noyau.ir.walk import every_statement, loads_of, substitute
 
 
 def reads_along(body: Statements, outer: tuple[str, ...] = ()) -> tuple[str, str] | None:
-    """The loop that loads run along with stride 1 while the innermost one strides, and that innermost one; or None."""
+    """The loop along which loads have stride 1 and across which the innermost one strides, and that one; or None."""
     for loop in (s for s in body if isinstance(s, ir.Loop)):
         is_outer = any(isinstance(s, ir.Loop) for s in loop.body)
         ways = reads_along(loop.body, (*outer, loop.var)) if is_outer else _along(loop, outer)
@@ -32,7 +32,7 @@ def _along(innermost: ir.Loop, outer: tuple[str, ...]) -> tuple[str, str] | None
 
 
 def transpose(kernel: ir.Kernel, *, along: str, across: str, tile: int = 16) -> ir.Kernel:
-    """`along` is the loop that reads run along, `across` the innermost one, which strides through them."""
+    """Schedule a kernel: `along` is the loop that reads run along, `across` the innermost, which strides."""
 
     def scheduled(body: Statements) -> Statements:
         body = hoist(primitives.sink(primitives.coalesce(body)), along, across, tile)
@@ -42,9 +42,9 @@ def transpose(kernel: ir.Kernel, *, along: str, across: str, tile: int = 16) -> 
 
 
 def hoist(body: Statements, along: str, across: str, tile: int) -> Statements:
-    """The loops over `across` in tiles, the loop over the tiles just outside those over `along`."""
+    """Cut the loops over `across` into tiles; the loop over the tiles goes just outside those over `along`."""
     if any(isinstance(s, ir.Loop) and s.var == along for s in body):
-        # The extent of the loops over a variable, if it is the same for all
+        # The common extent of the loops over a variable, if there is one
         extents = {s.extent for s in every_statement(body) if isinstance(s, ir.Loop) and s.var == across}
         extent = extents.pop() if len(extents) == 1 else None
         if extent is None or _stores_outside(body, across):
@@ -54,7 +54,7 @@ def hoist(body: Statements, along: str, across: str, tile: int) -> Statements:
 
 
 def _stores_outside(body: Statements, variable: str) -> bool:
-    """Whether a Store stands outside the loops over a variable: each tile would do it again, or none at all."""
+    """Whether a Store stands outside the loops over a variable: each tile would repeat it, or none run it."""
     inner = (s for s in body if isinstance(s, ir.If) or (isinstance(s, ir.Loop) and s.var != variable))
     return any(isinstance(s, ir.Store) for s in body) or any(_stores_outside(s.body, variable) for s in inner)
 
@@ -72,6 +72,6 @@ def _tile(body: Statements, variable: str, tile: int) -> Statements:
 
 
 def _until(body: Statements, variable: str) -> int:
-    """The number of lone loops up to that over a variable, with it; all lone ones if it is not among them."""
+    """The number of loops of the chain up to that over a variable, inclusive; all of them if it is not there."""
     variables = [loop.var for loop in primitives.chain(body)[0]]
     return variables.index(variable) + 1 if variable in variables else len(variables)

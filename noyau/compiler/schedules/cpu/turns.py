@@ -1,5 +1,5 @@
-"""The strategy for reads and writes that run along different axes, where tiles are turned in the nearest cache: lines
-are read whole into memory of the thread, and written whole from there, block by block. docs/notes/performance.md."""
+"""The strategy for reads and writes along different axes in which tiles are transposed in the first-level cache: lines
+are read whole into memory of the thread, and written whole from it, block by block. docs/notes/performance.md."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from noyau.ir.dims import Dim, DimLike
 from noyau.ir.walk import loads_of, rewrite, substitute
 
 TILE = ir.SIDE
-ACROSS_BYTES, DOWN_BYTES = 256, 64  # of a block along the lines that are written, and along those that are read
+ACROSS_BYTES, DOWN_BYTES = 256, 64  # of a block along the lines written, and along the lines read
 AHEAD = 3  # blocks
-MOST = 4  # inputs that are turned at once, of which the tiles lie in the nearest cache
+MOST = 4  # inputs that are transposed at once: their tiles lie in the first-level cache
 
 
 def turn(kernel: ir.Kernel, *, along: str, across: str) -> ir.Kernel | None:
-    """`along` is the loop that reads run along, `across` the innermost one, which strides through them: whole tiles of
-    both in one launch, what is left at either end in two. None where other loops or statements stand in the way."""
+    """Transpose tiles: `along` is the loop that reads run along, `across` the innermost one, which strides; whole tiles
+    of both in one launch, the rest at either end in two. None where other loops or statements are in the way."""
     (launch,) = kernel.launches
     loops, body = primitives.chain(primitives.sink(primitives.coalesce(launch.body)))
     names = {loop.var: loop for loop in loops}
@@ -39,7 +39,7 @@ def turn(kernel: ir.Kernel, *, along: str, across: str) -> ir.Kernel | None:
 
 
 def _is_straight(body: Statements) -> bool:
-    """Whether statements compute cells and store each once, where no index is looked up."""
+    """Whether statements compute cells and store each once, with no looked-up index."""
     stores = [s for s in body if isinstance(s, ir.Store)]
     plain = all(isinstance(s, ir.Store) or (isinstance(s, ir.Let) and not s.name.startswith("#")) for s in body)
     read = {load.buffer for load in loads_of(body)}
@@ -68,8 +68,8 @@ def _launches(
 def _tiles(
     kernel: ir.Kernel, outer: list[ir.Loop], down: ir.Loop, right: ir.Loop, body: Statements, turned: list[ir.Load]
 ) -> Statements:
-    """The loops over blocks of tiles; in one, what strides is read along its rows, a tile at a time, and kept with its
-    axes exchanged, for which a language may have a word; then all is computed along the rows that are written."""
+    """The loops over blocks of tiles; in each, strided inputs are read along their rows, a tile at a time, and kept
+    transposed, for which a language may have an intrinsic; then all is computed along the rows that are written."""
     tile_bytes = TILE * max(kernel[load.buffer].dtype.bytes for load in turned)
     most = [max(room // tile_bytes, 1) for room in (ACROSS_BYTES, DOWN_BYTES)]
     blocks, tiles, lines = zip(*map(_cut, (right, down), most), strict=True)
@@ -114,7 +114,7 @@ def _cut(loop: ir.Loop, most: int) -> tuple[ir.Loop, ir.Loop, ir.Loop]:
 
 
 def _transpose_tile(copy: ir.Statement, right: str, down: str, later: int, line: int) -> Statements:
-    """A tile with its axes exchanged; before, the lines of so many cells that are read `later` cells on are fetched."""
+    """A tile transposed; before it, prefetches of the `line`-cell lines that are read `later` cells further on."""
     assert isinstance(copy, ir.Store)
     inner, outer = (ir.Loop(variable, Dim.of(TILE), ir.Axis.SERIAL, ()) for variable in (down, right))
     (load,) = loads_of((copy,))

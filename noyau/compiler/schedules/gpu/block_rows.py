@@ -1,7 +1,7 @@
-"""Rows that blocks of threads reduce and write: what several passes read stays in registers.
+"""Rows that blocks of threads reduce and write: inputs of several passes stay in registers.
 
-A row that one block has no room for is spread over the blocks of a cluster: each keeps a piece, folds it, and gives its
-state to the others. So every cell comes from memory once, however long its row."""
+A row that does not fit one block is spread over the blocks of a cluster: each keeps a piece, folds it, and sends its
+state to the others. So every cell is loaded from memory once, however long its row."""
 
 from __future__ import annotations
 
@@ -33,13 +33,12 @@ SERIAL, SLOT = ir.Axis.SERIAL, Dim.of("#slot")
 RANK = Dim.of("#rank")  # of a block in its cluster
 Loops = Sequence[tuple[str, Dim]]
 States = Sequence[folds.State]
-Places = Sequence[Place]
 LENGTH, UNTIL, VECTORS, ENDS = "#length", "#until", "#vectors", "#ends"  # of its piece of a row, in cells
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The blocks that have a row, the threads of each, and the bytes of the row that a thread keeps; 0 keeps none."""
+    """The blocks that share a row, the threads of each, and the bytes of the row that a thread keeps; 0 for none."""
 
     blocks: int
     threads: int
@@ -47,14 +46,14 @@ class Share:
 
 
 class RowSchedule:
-    """The schedule of one row of a kernel for a share of blocks: `row` are its statements, within the loops `rows`."""
+    """The schedule of a kernel's row for a share of blocks: `row` are its statements, within the loops `rows`."""
 
     def __init__(self, kernel: ir.Kernel, rows: Sequence[ir.Loop], row: Statements, share: Share) -> None:
         self.buffers = {buffer.name: buffer for buffer in kernel.buffers}
         self.rows, self.row, self.share = rows, row, share
         self.width = vectors.width_of([self.buffers[name] for name in walk.memory_of(row) if name in self.buffers])
         self.is_loose = is_loose(kernel, ir.Launch(row))
-        self.tags = set[str]()  # of loops, which names of theirs end in
+        self.tags = set[str]()  # suffixes of names for loops
         self.resident = RESIDENT
 
     def places(self, variable: str, body: Statements) -> list[Place]:
@@ -71,18 +70,18 @@ class RowSchedule:
         return self.on_grid(self.block(self.row), when, is_narrow=self.share.threads == WARP)
 
     def on_grid(self, row: Statements, when: ir.Expr | None, *, is_narrow: bool) -> ir.Launch:
-        """A row, in the loops around it."""
+        """The launch of a row, in the loops around it."""
         body = primitives.bind_all(primitives.nest(self.rows, row))
         resident = 0 if self.share.blocks == 1 else self.resident
         hints = ir.Hints(is_loose=self.is_loose, is_narrow=is_narrow, resident=resident)
         return ir.Launch(body, when, hints=hints, threads=self.share.threads)
 
     def in_blocks(self, statements: Statements) -> Statements:
-        """Have each block of a cluster do something."""
+        """Run statements in each block of a cluster."""
         return statements
 
     def spread(self, variable: str, extent: Dim, steps: Steps, tag: str, places: Sequence[Place]) -> Statements:
-        """The statements of a loop in lanes, with what comes before it."""
+        """The statements of a loop in lanes, with those before it."""
         lane, length = Dim.of(f"#lane_{tag}"), ir.Let(f"{LENGTH}_{tag}", ir.Index(extent))
         piece = Piece(ZERO, Dim.of(length.name) if places else extent, self.share.threads, self.width)
         before, own = vectors.spread(piece, variable, steps, tag, lane, places)
@@ -90,7 +89,7 @@ class RowSchedule:
         return (*before, ir.Loop(str(lane), Dim.of(self.share.threads), ir.Axis.LANES, own))
 
     def block(self, statements: Statements) -> Statements:
-        """Statements with every fold, and every innermost loop, over the threads."""
+        """Statements with every fold, and every innermost loop, spread over the threads."""
         done = list[ir.Statement]()
         for statement in statements:
             match statement:
@@ -107,8 +106,8 @@ class RowSchedule:
         return tuple(done)
 
     def fold(self, lets: Sequence[ir.Let]) -> Statements:
-        """Folds side by side over the threads, and the blocks of a cluster; the states of a sum of float32 are float64,
-        but in a vector, in a warp, whose threads add few, and where less is asked for."""
+        """Folds side by side over the threads, and the blocks of a cluster. States of a sum of float32 are float64,
+        except within a vector, in a warp, whose threads add few, and where a loose result is allowed."""
         some = [(walk.fold_of(let), let.name) for let in lets]
         states = [folds.state_of(fold, name, wide=self.is_wide) for fold, name in some]
         done = (*(s for state in states for s in state.memory(self.share.threads)), *self.states(some, states))
@@ -144,8 +143,8 @@ class RowSchedule:
     def merge_rounds(
         self, loops: Loops, steps: Steps, states: States, name: str, places: Sequence[Place]
     ) -> Statements:
-        """Loops around steps, which merge into the states of a thread: it has its part of the rounds of the innermost
-        one. Then the merge of all states."""
+        """Loops around steps, which merge into the states of a thread: it runs its part of the rounds of the innermost
+        loop. Then the merge of all states."""
         *around, (variable, extent) = loops
         *before, threads = self.spread(variable, extent, steps, name, places)
         assert isinstance(threads, ir.Loop)
@@ -156,8 +155,8 @@ class RowSchedule:
 
 
 class KeptRow(RowSchedule):
-    """The schedule of a row of which each thread keeps cells, in vectors of its own: those of the arrays at `kept`. The
-    row is a block's, or in pieces those of a cluster's."""
+    """The schedule of a row of which each thread keeps cells, in vectors of its own: those of the arrays `kept`. The
+    row belongs to a block, or in pieces to the blocks of a cluster."""
 
     def __init__(self, kernel: ir.Kernel, rows: Sequence[ir.Loop], row: Statements, share: Share) -> None:
         super().__init__(kernel, rows, row, share)
@@ -169,7 +168,7 @@ class KeptRow(RowSchedule):
         self.rounds = max(1, share.bytes // cells) if self.kept else 0
 
     def read_again(self) -> list[Place]:
-        """Find what several passes over the row read, and each row has of its own, at no index that it looks up."""
+        """Find the inputs that several passes over a row read, its own cells in each row, at no looked-up index."""
         named = {s.name for s in self.row if isinstance(s, ir.Let)}
         counts = Counter(place for one in passes_of(self.row) for place in set(self.places(*one)))
         again = sorted((place for place, count in counts.items() if count > 1), key=str)
@@ -181,7 +180,7 @@ class KeptRow(RowSchedule):
         return any(loop.var in dim.names for loop in self.rows for dim in place[1])
 
     def fits(self) -> ir.Condition:
-        """Whether there is something to keep, and room for it."""
+        """The condition that there is something to keep, and room for it."""
         if not self.kept or self.extent is None:
             return False
         return ir.at_most(self.extent, Dim.of(self.share.blocks * self.share.threads * self.rounds * self.width))
@@ -198,13 +197,13 @@ class KeptRow(RowSchedule):
 
     @property
     def step(self) -> Dim:
-        """The cells of a block, but of the last one, which may have fewer."""
+        """The cells of a block; the last one may have fewer."""
         assert self.extent is not None
         whole = self.share.blocks * self.width
         return (self.extent + (whole - 1)) // whole * self.width
 
     def piece(self) -> Statements:
-        """The cells of a piece of a row, those until its first vector, its vectors, and the cells at both ends."""
+        """The lengths of a piece of a row: its cells, those before its first vector, its vectors, its cells at ends."""
         assert self.extent is not None
         length, left = Dim.of(LENGTH), self.extent
         if self.share.blocks > 1:
@@ -214,7 +213,7 @@ class KeptRow(RowSchedule):
         return (ir.Let(LENGTH, ir.Index(left)), self.until(UNTIL, self.kept[0]), vectors, ends)
 
     def until(self, name: str, place: Place) -> ir.Let:
-        """The cells of a piece until the first vector at a place."""
+        """The number of cells of a piece before the first vector at a place."""
         buffer, (*outer, last) = place
         return ir.Let(name, ir.CellsToAlignment(self.width, buffer, (*outer, last + self.begin), Dim.of(LENGTH)))
 
@@ -237,13 +236,13 @@ class KeptRow(RowSchedule):
         )
 
     def in_lane(self, tag: str, variable: str) -> tuple[Shape, Shape]:
-        """The place of a cell in the registers of a thread: within vectors, and at an end."""
+        """The index of a cell in the registers of a thread: within vectors, and at an end."""
         around = () if self.share.blocks == 1 else (RANK,)
         lane = Dim.of(f"#lane_{tag}")
         return (*around, lane, Dim.of(f"{variable}_round"), Dim.of(f"{variable}_cell")), (*around, lane, ZERO, ZERO)
 
     def copies(self) -> Statements:
-        """Each array that is kept, from memory."""
+        """Load each kept array from memory."""
         copies = list[ir.Statement]()
         for name, (*outer, last) in self.kept:
             variable, tag = f"#copy_{name}", f"copy_{name}"
@@ -255,7 +254,7 @@ class KeptRow(RowSchedule):
         return tuple(copies)
 
     def from_chip(self, variable: str, body: Statements, what: str, index: Shape) -> Statements:
-        """The body of a pass, with what is kept loaded from registers."""
+        """The body of a pass, with kept cells loaded from registers."""
         kept = dict(self.kept)
 
         def change(expr: ir.Expr) -> ir.Expr:
@@ -275,8 +274,8 @@ class KeptRow(RowSchedule):
         return self.walk(variable, kept, tag, [place for place in places if place not in self.kept])
 
     def walk(self, variable: str, steps: Steps, tag: str, places: Sequence[Place]) -> Statements:
-        """A pass of the threads over their vectors, and over the cells at the ends. `places` of memory that are not
-        aligned as the row is are taken cell by cell: those of all rows alone, or all."""
+        """A pass of the threads over their vectors, and over the cells at the ends. `places` in memory that are not
+        aligned as the row is are accessed cell by cell: only those shared by all rows, or all."""
         others = [place for place in places if place != self.kept[0]]
         untils = [self.until(f"#until{at}_{tag}", place) for at, place in enumerate(others)]
         same = [compare("equal", Dim.of(each.name), Dim.of(UNTIL)) for each in untils]
@@ -295,7 +294,7 @@ class KeptRow(RowSchedule):
         return (*untils, ir.Loop(str(lane), Dim.of(self.share.threads), ir.Axis.LANES, own_cells))
 
     def in_vectors(self, variable: str, steps: Steps, tag: str, alone: frozenset[str]) -> Statements:
-        """The vectors of a thread; the cells of some buffers one by one."""
+        """The vectors of a thread; the cells of the buffers `alone` one by one."""
         assert steps.of_vector is not None
         first, each, last = steps.of_vector
         count, cell = Dim.of(f"{variable}_round") * self.share.threads + Dim.of(f"#lane_{tag}"), f"{variable}_cell"
@@ -385,12 +384,12 @@ class SummedRow(KeptRow):
 
 def sums_rows(kernel: ir.Kernel, sizes: Mapping[str, int]) -> bool:
     """Whether clusters sum the columns of long rows that they keep, at these sizes, where there are many."""
-    summed = [launch.when for launch in kernel.launches if launch.hints.resident == SUMMING]
-    return min(sizes.values(), default=0) >= MANY and any(when and ir.runs(when, sizes) for when in summed)
+    conditions = [launch.when for launch in kernel.launches if launch.hints.resident == SUMMING]
+    return min(sizes.values(), default=0) >= MANY and any(when and ir.runs(when, sizes) for when in conditions)
 
 
 def whole_body(fold: ir.Fold) -> Statements:
-    """Statements of a round of a fold, and its value."""
+    """The statements of a round of a fold, and its value."""
     return (*fold.body, ir.Let("", fold.value))
 
 
@@ -407,7 +406,7 @@ def passes_of(row: Statements) -> Iterator[tuple[str, Statements]]:
 
 
 def extent_of(row: Statements) -> Dim | None:
-    """The extent of all passes over a row; None where they differ, or something else stands in it."""
+    """The common extent of all passes over a row; None where they differ, or other statements intervene."""
     extents = set[Dim]()
     for statement in row:
         match statement:

@@ -1,8 +1,8 @@
 """The schedules for languages whose programs are threads: a launch is a grid of blocks of threads, or of threads.
 
-A loop on THREADS is a grid of blocks, one on LANES the threads of a block. Memory of as many cells as a block has
-threads is a cell of each thread; what stands outside of lanes every thread of the block computes. For texts that people
-read to learn there is one plain way for each kind of launch, and a grid without lanes within is one of threads."""
+A loop on THREADS is a grid of blocks, one on LANES the threads of a block. Memory with as many cells as a block has
+threads is a cell of each thread; statements outside of lanes run in every thread of the block. For teaching texts
+(`in_threads`) there is one plain strategy for each kind of launch, and a grid without lanes is a grid of threads."""
 
 from __future__ import annotations
 
@@ -30,35 +30,35 @@ from noyau.ir import walk
 from noyau.ir.dims import Dim, maximum, product, strides_of
 from noyau.ir.monoids import MONOIDS
 
-SHORT = 1024  # cells of a row that one warp takes
-FEW = 64  # values of a fold that one thread takes in
+SHORT = 1024  # the most cells of a row for one warp
+FEW = 64  # the most values of a fold for one thread
 TILE = 2 * BLOCK  # vectors of a map that one block computes: a thread loads several before it waits for one
-# The shares of rows that are read again: the first that has room for a row takes it.
+# The shares of rows that are read several times: the first with room for a row is used.
 KEPT = (Share(1, WARP, 64), Share(1, 256, 64), Share(2, 256, 128), Share(4, 256, 128), Share(8, 256, 128))
-# The same of rows whose columns are summed.
+# The shares of rows whose columns are summed.
 SUMMED = Share(4, 128, 128), Share(8, 128, 128)
-CHUNK = 1 << 15  # values of a whole array that one block takes in
-ROWS = 256  # of a column that one thread adds up
-SIDE = 32  # cells of a tile that is turned
+CHUNK = 1 << 15  # values of a whole array for one block
+ROWS = 256  # rows of a column for one thread
+SIDE = 32  # cells along a side of a tile that is transposed
 WIDE = 128  # cells of an innermost loop that are worth blocks of their own
 
 
 def in_blocks(kernel: ir.Kernel, way: Way | None = None) -> ir.Kernel:
-    """The kernel, flat, as grids of blocks of threads, each launch by the strategy that fits it; `way`: of scatters, as
-    `ways_of` takes it. UnsupportedError where a launch carries a state, or scatters what it folds."""
+    """Schedule a kernel on grids of blocks of threads, each launch by the strategy that fits it; `way`: of scatters, as
+    in `ways_of`. UnsupportedError where a launch carries a state, or scatters a fold."""
     return BlockSchedule(BLOCK, way).schedule(kernel)
 
 
 def in_threads(kernel: ir.Kernel, way: Way = Way.ATOMIC) -> ir.Kernel:
-    """The kernel, flat, as grids of threads and of blocks; `way`: of scatters, which has to be the usual one.
+    """Schedule a kernel on grids of threads and of blocks; `way`: of scatters, which has to be the default.
 
-    UnsupportedError where a launch scatters otherwise than by sums, or carries a state."""
+    UnsupportedError where a launch scatters with other merges than sums, or carries a state."""
     return ThreadSchedule(BLOCK, way).schedule(kernel)
 
 
 class BlockSchedule:
-    """The schedule of a kernel for blocks of so many threads; `row`: that of a row which a block shares, `chunk`: the
-    name of a loop over the states of chunks."""
+    """The schedule of a kernel for blocks of so many threads; `row`: the schedule of a row that a block shares;
+    `chunk`: the name of a loop over the states of chunks."""
 
     row: ClassVar[type[RowSchedule]] = RowSchedule
     chunk: ClassVar[str] = "#block"
@@ -115,7 +115,7 @@ class BlockSchedule:
         return self.nest(kernel, body)
 
     def nest(self, kernel: ir.Kernel, body: Statements) -> ir.Kernel:
-        """Schedule loops that stand alone in each other."""
+        """Schedule a chain of loops."""
         if is_columns(body):
             return columns(replace(kernel, launches=(ir.Launch(body),)), width=BLOCK)
         body = _side_by_side(body)
@@ -126,8 +126,8 @@ class BlockSchedule:
         return replace(kernel, launches=launches)
 
     def full(self, kernel: ir.Kernel) -> ir.Kernel:
-        """Schedule the first fold at the root in two launches, over chunks and then over their states; what needs more
-        than a few scalars finds the result in scratch."""
+        """Schedule the first fold at the root in two launches, over chunks and then over their states; statements that
+        are more than a few scalars find the result in scratch."""
         kernel = primitives.with_bodies(kernel, primitives.coalesce)
         body = kernel.launches[0].body
         let = folds.first_fold(body)
@@ -151,7 +151,7 @@ class BlockSchedule:
 
 
 class PlainRow(RowSchedule):
-    """The schedule of a row whose cells its threads take one by one; a sum of float32 is float64 there."""
+    """The schedule of a row whose threads access cells one by one; a sum of float32 is accumulated in float64."""
 
     is_wide = True
 
@@ -160,13 +160,13 @@ class PlainRow(RowSchedule):
 
 
 class ThreadSchedule(BlockSchedule):
-    """The schedule of a kernel for threads, and for blocks of so many."""
+    """The schedule of a kernel for threads, and for blocks of so many threads."""
 
     row = PlainRow
     chunk = "#chunks"
 
     def scatter(self, kernel: ir.Kernel) -> ir.Kernel:
-        """Schedule a kernel that copies and adds, each update at once where it goes."""
+        """Schedule a kernel that copies and adds, with an atomic for each update."""
         copy, merge = kernel.launches
         updates = updates_of(kernel, merge.body)
         if updates.store.merge != "sum" or Way.ATOMIC not in ways_of(updates, self.way):
@@ -190,7 +190,7 @@ class ThreadSchedule(BlockSchedule):
 
 
 def _rows(kernel: ir.Kernel, body: Statements) -> tuple[ir.Launch, ...]:
-    """Rows on the grid: a warp has a short one, a block or a cluster a long one, on chip where that has room."""
+    """Rows on the grid: a warp for a short row, a block or a cluster for a long one, kept on chip if it fits."""
     loops, inner = primitives.chain(body)
     extents = [s.extent for s in walk.every_statement(inner) if isinstance(s, ir.Loop)]
     extents += [fold.loops[-1][1] for fold in walk.folds_in(inner)]
@@ -209,8 +209,8 @@ def _rows(kernel: ir.Kernel, body: Statements) -> tuple[ir.Launch, ...]:
 
 
 def _side_by_side(body: Statements) -> Statements:
-    """Short loops over as many cells each, pieces of a row, as one loop: neighbouring threads then have neighbouring
-    cells, where each would have a row. The statements as they are, where that is not all that stands in the row."""
+    """Merge short loops of one extent, the pieces of a row, into one loop: neighbouring threads then have neighbouring
+    cells, instead of a row each. The statements unchanged where the row has others."""
     loops, pieces = primitives.chain(body)
     short = [s for s in pieces if isinstance(s, ir.Loop) and primitives.is_small(s, FEW) and is_straight(s.body)]
     are_alike = len(pieces) == len(short) > 1 == len({s.extent for s in short})
@@ -226,7 +226,7 @@ def _is_inner(extent: Dim) -> bool:
 
 
 def _cells(kernel: ir.Kernel, body: Statements) -> tuple[ir.Launch, ...]:
-    """Cells of a thread each: blocks along the innermost loop, or the last two, where that is long, else all as one."""
+    """A cell for each thread: blocks along the innermost loop, or the last two, if that is long, else along all."""
     loops = list[ir.Loop]()
     while len(body) == 1 and isinstance(loop := body[0], ir.Loop) and not _is_inner(loop.extent):
         loops.append(loop)
@@ -234,7 +234,7 @@ def _cells(kernel: ir.Kernel, body: Statements) -> tuple[ir.Launch, ...]:
     body = folds.expand_folds(body, 1)
     hints = ir.Hints(is_loose=is_loose(kernel, ir.Launch(body)), is_narrow=True)
     if len(loops) > 2 and (count := loops[-1].extent.constant) is not None and count <= WIDE:
-        (along,), body = primitives.as_one(loops[-2:], body)  # which a thread divides by a constant alone
+        (along,), body = primitives.as_one(loops[-2:], body)  # the thread then divides by a constant alone
         loops[-2:] = [along]
     if len(loops) < 2:
         return (ir.Launch(_tile(kernel, loops, body), hints=hints, threads=BLOCK),)
@@ -245,7 +245,7 @@ def _cells(kernel: ir.Kernel, body: Statements) -> tuple[ir.Launch, ...]:
 
 
 def _transpose_in_shared_memory(kernel: ir.Kernel, body: Statements) -> ir.Launch | None:
-    """Tiles in shared memory, where neighbouring cells are loaded along another loop than they are stored along."""
+    """Tiles in shared memory, where loads and stores of neighbouring cells run along different loops."""
     (loops, inner), ways = primitives.chain(body), reads_along(body)
     tiled = [loop for loop in loops if loop.var in (ways or ())]
     fits = ir.all_of(ir.at_most(Dim.of(SIDE), loop.extent) for loop in tiled)
@@ -254,7 +254,7 @@ def _transpose_in_shared_memory(kernel: ir.Kernel, body: Statements) -> ir.Launc
         return None
     variables = {name for dim in store.index for name in dim.names if name.startswith("#")}
     if variables != {loop.var for loop in loops} or any(isinstance(s, ir.Require) for s in lets):
-        return None  # a place that is looked up is not known once more
+        return None  # a looked-up place is not known in the second pass
     lane, turn, rows, row = Dim.of("#lane"), Dim.of("#turn"), BLOCK // SIDE, SIDE + 1  # so that columns have all banks
     right, down = lane % SIDE, turn * rows + lane // SIDE
     tile = ir.Alloc("tile", store.values[0].dtype, (Dim.of(SIDE * row),), ir.Space.BLOCK)
@@ -277,7 +277,7 @@ def _transpose_in_shared_memory(kernel: ir.Kernel, body: Statements) -> ir.Launc
 
 
 def _tile(kernel: ir.Kernel, loops: Sequence[ir.Loop], body: Statements) -> Statements:
-    """Loops on the grid, the innermost one in tiles that the threads of a block share."""
+    """Loops on the grid, the innermost in tiles that the threads of a block share."""
     if not loops:
         return (ir.Loop("#cell", Dim.of(1), ir.Axis.LANES, body),)
     *outer, last = (replace(loop, axis=ir.Axis.THREADS, body=()) for loop in loops)
@@ -291,20 +291,20 @@ def _tile(kernel: ir.Kernel, loops: Sequence[ir.Loop], body: Statements) -> Stat
 
 
 # Running results along an axis. A block scans a row in rounds: each thread folds neighbouring cells in shared memory,
-# finds the state before them from those of earlier threads, and scans them. Long rows of few go to many blocks in
-# chunks: one launch folds these, and in another one a block folds the states of the chunks before its own and goes on
-# from there. So cells are read twice there, once elsewhere; and they are merged in the same order on every device.
+# computes the state before them from those of earlier threads, and scans them. If rows are long and few, many blocks
+# share a row in chunks: one launch folds the chunks, and in the next a block folds the states of the chunks before its
+# own and goes on from there. So cells are read twice there, once elsewhere; every device merges in the same order.
 OWN = 15  # cells of a thread in a round: an odd number, so that threads of a warp read from different banks
-GROUP = 16  # threads whose states are merged before those of others look at them
+GROUP = 16  # threads whose states are merged into one before other threads read it
 ROUNDS = 4  # of a chunk
-FEW_ROWS = 512  # too few for the blocks that a GPU runs at once
-SHORT_ROW, MANY_ROWS = 128, 4096  # beyond so many rows of so few cells, each has a thread
+FEW_ROWS = 512  # fewer rows than blocks that a GPU runs at once
+SHORT_ROW, MANY_ROWS = 128, 4096  # more rows than this, of at most so many cells, have a thread each
 CELL, LANE = Dim.of("#cell"), Dim.of("#lane")
 
 
 @dataclass(frozen=True, slots=True)
 class RunningResult:
-    """A row whose cells `merge` a value each into the state in `memory`, which is `first` at its begin."""
+    """A row whose cells each `merge` a value into the state in `memory`, which starts as `first`."""
 
     memory: ir.Alloc
     first: ir.Store
@@ -313,26 +313,26 @@ class RunningResult:
 
     @property
     def rest(self) -> Statements:
-        """The statements of a cell beside the merge."""
+        """The statements of a cell other than the merge."""
         return tuple(s for s in self.loop.body if s != self.merge)
 
     @property
     def values(self) -> Statements:
-        """The value of a cell, into the cell of the round."""
+        """The computation of a cell's value, stored in the cell of the round."""
         lets = (s for s in self.rest if not isinstance(s, ir.Store))
         return primitives.drop_unused((*lets, replace(self.merge, index=(CELL,), merge=None)))
 
     def fold(self, extent: Dim, value: ir.Expr, lets: Statements = ()) -> ir.Fold:
-        """The state of some values, over CELL."""
+        """The fold of some values, over CELL."""
         return ir.Fold(str(self.merge.merge), ((str(CELL), extent),), lets, value, self.memory.dtype)
 
     def total(self, name: str, memory: str, begin: Dim, extent: Dim) -> ir.Let:
-        """The state of some states in memory."""
+        """The fold of some states in memory."""
         return ir.Let(name, self.fold(extent, ir.Load(memory, (begin + CELL,), self.memory.dtype)))
 
 
 def running_result(row: Statements) -> RunningResult | None:
-    """Find the one running result of a row, beside values that each cell may compute again; None for other rows."""
+    """Find the only running result of a row, beside values that each cell may recompute; None for other rows."""
     again = [s for s in row if primitives.is_light(s) and not s.name.startswith("#")]
     match [s for s in row if s not in again]:
         case [ir.Alloc(name) as memory, ir.Store((stored,)) as first, ir.Loop() as loop] if name == stored:
@@ -346,8 +346,8 @@ def running_result(row: Statements) -> RunningResult | None:
 
 
 def scan(kernel: ir.Kernel, loops: Sequence[ir.Loop], row: RunningResult, schedule: type[RowSchedule]) -> ir.Kernel:
-    """The kernel, flat, of rows within `loops`, each of a block, of several or, where rows lie side by side or many are
-    short, of a thread; `schedule`: that of folds and passes over a row."""
+    """Schedule a kernel of rows within `loops`: a block for each row, or several, or a thread where neighbouring rows
+    are contiguous or many are short; `schedule`: that of folds and passes over a row."""
     steps = [primitives.stride_of(s, row.loop.var) for s in row.rest if isinstance(s, ir.Store)]
     if not loops:
         return by_blocks(kernel, loops, row, schedule)
@@ -365,7 +365,7 @@ def scan(kernel: ir.Kernel, loops: Sequence[ir.Loop], row: RunningResult, schedu
 def by_blocks(
     kernel: ir.Kernel, loops: Sequence[ir.Loop], row: RunningResult, schedule: type[RowSchedule]
 ) -> ir.Kernel:
-    """The kernel of rows each of which is scanned by a block, or by several."""
+    """Schedule a kernel of rows so that each is scanned by a block, or by several."""
     size, extent, chunk = Dim.of(BLOCK * OWN * ROUNDS), row.loop.extent, Dim.of("#chunk")
     axes = [*loops, ir.Loop(str(chunk), (extent + (size - 1)) // size, ir.Axis.SERIAL, ())]
     shape = tuple(loop.extent for loop in axes)
@@ -398,7 +398,7 @@ def _launch(loops: Sequence[ir.Loop], body: Statements) -> ir.Launch:
 
 
 def _by_block(row: RunningResult, schedule: RowSchedule, begin: Dim, extent: Dim) -> Statements:
-    """Cells of a row from `begin` on, scanned by the threads of a block; `carry` is the state of all earlier rounds."""
+    """Scan cells of a row from `begin` on by the threads of a block; `carry` is the state of all earlier rounds."""
     dtype, size, start = row.memory.dtype, BLOCK * OWN, Dim.of("#round") * (BLOCK * OWN)
     length = Dim.of(f"{LENGTH}_round")
     shared = ((row.memory.name, size), ("of_thread", BLOCK), ("of_group", BLOCK // GROUP))
@@ -418,7 +418,7 @@ def _by_block(row: RunningResult, schedule: RowSchedule, begin: Dim, extent: Dim
 
 
 def _in_round(row: RunningResult, length: Dim) -> Statements:
-    """The cells of a round, each replaced by its state: that of earlier rounds, groups, threads, and cells."""
+    """Replace each cell of a round by its state: merged from earlier rounds, groups, threads, and cells."""
     dtype, begin, cells = row.memory.dtype, LANE * OWN, row.memory.name
     count = maximum(ZERO, minimum(Dim.of(OWN), length - begin))
 
@@ -431,7 +431,7 @@ def _in_round(row: RunningResult, length: Dim) -> Statements:
     value = ir.Let("value", ir.Load(cells, (begin + CELL,), dtype))
     steps = [merged("value"), ir.Store((cells,), (begin + CELL,), (ir.Load("state", (ZERO,), dtype),))]
     earlier = row.loop.body[: row.loop.body.index(row.merge)]
-    if any(load.buffer == cells for load in walk.loads_of(earlier)):  # a cell sees the state before its own value
+    if any(load.buffer == cells for load in walk.loads_of(earlier)):  # a cell reads the state before it
         steps.reverse()
     of_cells = (
         row.total("groups", "of_group", ZERO, LANE // GROUP),

@@ -1,8 +1,8 @@
-"""Two folds along a row in one pass, where the second needs what the first one gives: a tile's own result first, then
+"""Two folds along a row in one pass, where the second needs the result of the first: a tile's own result first, then
 one value a cell, and both as a state that is merged.
 
 A sum of exp(x - m), where m is the largest x (Milakov and Gimelshein, 2018); a sum of (x - m) ** 2, where m is the mean
-of x (Chan, Golub and LeVeque, 1979); with a tile for an element."""
+of x (Chan, Golub and LeVeque, 1979); a tile takes the place of an element."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from noyau.ir.dims import Dim, maximum
 from noyau.ir.monoids import Symbolic
 from noyau.ir.walk import fold_of, is_fold, substitute_in
 
-TILE = ir.Tile("BLOCK", ir.TilePolicy.FIXED, 16384, 16, 8, 1 << 17)  # each of its tiles waits for a reduction
-GROUP = ir.Tile("GROUP", ir.TilePolicy.FIXED, 8)  # cells of one thread, of which no other one has to know: 16 bytes
+TILE = ir.Tile("BLOCK", ir.TilePolicy.FIXED, 16384, 16, 8, 1 << 17)  # each tile waits for a reduction
+GROUP = ir.Tile("GROUP", ir.TilePolicy.FIXED, 8)  # cells of one thread, folded without others: 16 bytes
 LANES = ir.Tile("LANES", ir.TilePolicy.FIXED, 512, 8)
-# Where cells are written then: so many that few rows are on the way.
+# The same where cells are written after the folds: so many that few rows are in flight.
 WRITTEN = ir.Tile("LANES", ir.TilePolicy.GROWING, 2048, 64, 4)
 F32 = DType.F32
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two folds along a row. `called`: how the second calls what it takes off; `mean`: whether that is the first over
-    the number of cells, and no maximum."""
+    """Two folds along a row. `called`: the name in the second fold of the value that it subtracts; `mean`: whether that
+    is the mean by the first fold, not its maximum."""
 
     first: ir.Let
     second: ir.Let
@@ -43,7 +43,7 @@ class Pair:
 
 
 def online(inner: Statements, lead: Dim = ZERO, group: ir.Tile = GROUP, lanes: ir.Tile | None = None) -> Statements:
-    """The statements of a row with such pairs of folds in one pass each, of tiles that begin `lead` cells early."""
+    """The statements of a row with each such pair of folds in one pass, over tiles that begin `lead` cells early."""
     if not (pairs := pairs_in(inner)):
         return inner
     lanes = lanes or (WRITTEN if any(isinstance(s, ir.Loop) for s in inner) else LANES)
@@ -53,7 +53,7 @@ def online(inner: Statements, lead: Dim = ZERO, group: ir.Tile = GROUP, lanes: i
 
 
 def match_pair(one: ir.Let, other: ir.Let, scalars: Mapping[str, ir.Expr]) -> Pair | None:
-    """Two folds that are such a pair, or None."""
+    """The pair of two folds, or None if they are not one."""
     first, second = fold_of(one), fold_of(other)
     alike = len(first.loops) == len(second.loops) == 1 and first.loops[0][1] == second.loops[0][1]
     if not alike or second.monoid != "sum" or first.value.dtype is not F32:
@@ -75,7 +75,7 @@ def match_pair(one: ir.Let, other: ir.Let, scalars: Mapping[str, ir.Expr]) -> Pa
 
 
 def _without_rounding(body: Statements, value: ir.Expr) -> ir.Expr:
-    """The value itself (see compiler/passes/normal_form.py)."""
+    """The value without `rounded` (see compiler/passes/normal_form.py)."""
     match _value(body, value):
         case ir.Call("rounded", (inner,)):
             return inner
@@ -84,7 +84,7 @@ def _without_rounding(body: Statements, value: ir.Expr) -> ir.Expr:
 
 
 def _subtracted_fold(name: str, scalars: Mapping[str, ir.Expr], mean: bool) -> str | None:
-    """The fold of which a value is the result, or the mean."""
+    """The fold whose result, or mean, a value is."""
     value = scalars.get(name)
     while isinstance(value, ir.Var):
         name, value = value.name, scalars.get(value.name)
@@ -98,7 +98,7 @@ def _subtracted_fold(name: str, scalars: Mapping[str, ir.Expr], mean: bool) -> s
 
 
 def _let_of(body: Statements, value: ir.Expr) -> ir.Let | None:
-    """The Let of a body that a value stands for, or None."""
+    """The Let of a body that a value refers to, or None."""
     name = value.name if isinstance(value, ir.Var) else None
     return next((s for s in body if isinstance(s, ir.Let) and s.name == name), None)
 
@@ -109,7 +109,7 @@ def _value(body: Statements, value: ir.Expr) -> ir.Expr:
 
 
 def _origin(fold: ir.Fold, value: ir.Expr, variable: str) -> tuple[str, tuple[Dim, ...]] | None:
-    """The value of the graph, and its index with the fold's loop called `variable`, that a value holds."""
+    """The value of the graph that a value holds, and its index, with the fold's loop called `variable`."""
     let = _let_of(fold.body, value)
     if let is None or let.origin is None:
         return None
@@ -118,7 +118,7 @@ def _origin(fold: ir.Fold, value: ir.Expr, variable: str) -> tuple[str, tuple[Di
 
 
 def _pair_in_one_pass(pair: Pair, side: ir.Tile, group: ir.Tile = GROUP, lead: Dim = ZERO) -> Statements:
-    """Statements that leave the results of both folds under their names."""
+    """Statements that bind the results of both folds to their names."""
     variable, extent = pair.folds[1].loops[0]
     number, lane = f"{variable}t", f"#lane_{pair.first.name}"
     if pair.mean:
@@ -136,7 +136,7 @@ def _pair_in_one_pass(pair: Pair, side: ir.Tile, group: ir.Tile = GROUP, lead: D
 
 
 def of_tile(pair: Pair, tile: ir.Tile, start: Dim, lead: Dim) -> tuple[Statements, State, tuple[ir.Expr, ...]]:
-    """Statements that compute both folds over the tile from `start` on; the state of both; its parts."""
+    """Statements that compute both folds over the tile at `start`; the state of both; the state's parts."""
     first, second = pair.folds
     variable, extent = second.loops[0]
     here, taken = f"{pair.first.name}.here", f"{pair.second.name}.here"
@@ -187,7 +187,7 @@ def _results(state: tuple[ir.Expr, ...], extent: Dim, mean: bool) -> tuple[ir.Ex
 
 
 def _with(statement: ir.Statement, old: str, new: ir.Var) -> ir.Statement:
-    """A Let with another value in place of one."""
+    """A Let with one variable replaced by another."""
     match statement:
         case ir.Let(_, ir.Call(function, operands, dtype)):
             changed = tuple(new if isinstance(o, ir.Var) and o.name == old else o for o in operands)

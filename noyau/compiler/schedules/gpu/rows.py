@@ -1,8 +1,8 @@
-"""Rows on a GPU: folds along a row, and what is computed of them.
+"""Rows on a GPU: folds along a row, and the computations that follow from them.
 
 Short rows side by side in one tile; a row of up to KEPT cells in one tile, which is read once; a longer one in tiles,
-again for each pass. Few rows are shared by several programs each: a launch leaves the states of pieces in scratch, and
-the next one merges them. Of rows that begin at any cell, tiles begin where 16 bytes can be moved at once."""
+again for each pass. If rows are few, several programs share each: a launch leaves the states of pieces in scratch, and
+the next one merges them. If rows begin at any cell, tiles begin where 16 bytes can be moved at once."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ LINE = 16  # bytes that a thread moves at once
 
 
 def lead_of(kernel: ir.Kernel, loops: Sequence[ir.Loop], inner: Sequence[ir.Statement]) -> tiles.Lead:
-    """The begin of the tiles of a row, whose statements these are, in these loops: before the row that most of its
-    bytes lie in; NO_LEAD where all such rows begin at multiples of 16 bytes, or each in the midst of another."""
+    """The lead of a row's tiles, for the row's statements and the loops around: before the row that has most of its
+    bytes; NO_LEAD where all such rows begin at multiples of 16 bytes, or each in the middle of another."""
     buffers, around = {buffer.name: buffer for buffer in kernel.buffers}, {loop.var for loop in loops}
     rows: dict[Dim, dict[str, int]] = {}
     for buffer, base in _rows(buffers, inner):
@@ -41,18 +41,18 @@ def lead_of(kernel: ir.Kernel, loops: Sequence[ir.Loop], inner: Sequence[ir.Stat
 
 
 def strides_in(base: Dim, cells: int) -> list[Dim]:
-    """The steps between rows that may be no multiple of so many cells."""
+    """The strides between rows that may be no multiple of `cells`."""
     steps = [Dim(((tuple(a for a in atoms if not _moves(a)), factor),)) for atoms, factor in base.terms]
     return list(dict.fromkeys(step for step in steps if step % cells != tiles.ZERO))
 
 
 def _moves(atom: object) -> bool:
-    """Whether a factor of an offset is an index."""
+    """Whether a factor of an offset depends on an index."""
     return any(name.startswith("#") for name in Dim((((atom,), 1),)).names)  # type: ignore[arg-type]
 
 
 def _rows(buffers: dict[str, ir.Buffer], inner: Sequence[ir.Statement]) -> Iterator[tuple[ir.Buffer, Dim]]:
-    """The begins of the rows that loops and folds run along, one cell after the other."""
+    """The starts of the rows along which loops and folds run contiguously."""
     passes = [(s.var, s.body) for s in every_statement(inner) if isinstance(s, ir.Loop)]
     for variable, body in (*passes, *((fold.loops[-1][0], fold.body) for fold in folds_in(inner))):
         places = [(load.buffer, load.index) for load in loads_of(body)]
@@ -64,30 +64,30 @@ def _rows(buffers: dict[str, ir.Buffer], inner: Sequence[ir.Statement]) -> Itera
                 yield buffers[name], base
 
 
-KEPT = 16384  # cells of a row that a program holds at most
-MOST = 1 << 16  # cells of a tile, with what lies before a row
-READ = 8192  # the same where none of its cells is written, and one pass of tiles is enough
+KEPT = 16384  # the most cells of a row that a program holds
+MOST = 1 << 16  # cells of a tile, including its lead
+READ = 8192  # as KEPT, for rows that are not written, and need one pass of tiles
 ROW = ir.Tile("COLUMNS", ir.TilePolicy.COVERING, MOST)
 SIDE = ir.Tile("ROWS", ir.TilePolicy.SHARING, 1024)  # with folds
-# With one fold, or what is costly, or several arrays, and cells that are written.
+# With one fold, or a costly computation, or several arrays, and cells that are written.
 HARD = ir.Tile("ROWS", ir.TilePolicy.SHARING, 1024, warp_factor=2)
 PIECES = ir.Tile("ROWS", ir.TilePolicy.SHARING, 512, warp_factor=4)  # without folds
-IN_A_ROW = ir.Tile("ROWS", ir.TilePolicy.SHARING, 1024, warp_factor=4)  # the same of two loops, with cells in common
-OUTER = ir.Tile("OUTER", ir.TilePolicy.COVERING, 2)  # rounds around rows without folds that read some of the same cells
-LONG = ir.Tile("BLOCK", ir.TilePolicy.GROWING, 16384, 512, 4)  # so many warps that few rows are on the way
-# Of rows that hold their last tile: as many cells as there are registers for.
+IN_A_ROW = ir.Tile("ROWS", ir.TilePolicy.SHARING, 1024, warp_factor=4)  # the same for two loops as one that share cells
+OUTER = ir.Tile("OUTER", ir.TilePolicy.COVERING, 2)  # rounds of the loop around rows without folds that share cells
+LONG = ir.Tile("BLOCK", ir.TilePolicy.GROWING, 16384, 512, 4)  # so many warps that few rows are in flight
+# For rows that hold their last tile: as many cells as fit the registers.
 HELD = ir.Tile("BLOCK", ir.TilePolicy.FIXED, 1 << 15, 32)
-FEWEST = 3 << 14  # cells of such a row: of a shorter one, what is held keeps other rows from being on the way
-NEAR = 1 << 16  # cells of a row that stays in the caches nearby, where all its tiles are full
-# Of several arrays: as many cells as of a row two thirds as long, in as many warps.
+FEWEST = 3 << 14  # cells of such a row: holding a shorter one keeps other rows from being in flight
+NEAR = 1 << 16  # cells of a row that stays in the nearest caches, if all its tiles are full
+# For several arrays: as many cells and warps as for a row two thirds as long.
 SEVERAL = ir.Tile("BLOCK", ir.TilePolicy.GROWING, 32768, 256, 4)
-ONCE = ir.Tile("BLOCK", ir.TilePolicy.FIXED, 4096, 8)  # where one pass is enough, of which rounds are loaded ahead
-PIECE = ir.Tile("BLOCK", ir.TilePolicy.LIMITED, 2048, warp_factor=2)  # of a row without folds, a program each
+ONCE = ir.Tile("BLOCK", ir.TilePolicy.FIXED, 4096, 8)  # for one pass, with later rounds loaded ahead
+PIECE = ir.Tile("BLOCK", ir.TilePolicy.LIMITED, 2048, warp_factor=2)  # of a row without folds, one for each program
 
 
 def rows(kernel: ir.Kernel, body: Statements, *, share: bool = True) -> ir.Kernel:
-    """Rows that fit into a tile; longer ones, and few, that several programs share, if they may; others, in tiles one
-    after the other; each where the sizes of the call say so."""
+    """Rows that fit into a tile; long ones, if few, shared by several programs (`share`); other rows, in tiles one
+    after the other; each chosen by the sizes of the call."""
     loops, inner = chain(body)
     tile, in_common = _beside(inner), _have_in_common(loops, inner)
     if in_common and (row := _in_a_row(loops, inner)):
@@ -123,7 +123,7 @@ def rows(kernel: ir.Kernel, body: Statements, *, share: bool = True) -> ir.Kerne
 
 
 def _tile(inner: Statements, passed: Statements) -> ir.Tile:
-    """The tile of a row that is read in tiles, one after the other."""
+    """The tile of a row that is read in several tiles."""
     if passed != inner:
         return TILE if any(pair.mean for pair in pairs_in(inner)) else LONG
     once = not any(isinstance(s, ir.Loop) for s in inner) and bool(folds_in(inner)) and are_alike(inner)
@@ -131,8 +131,8 @@ def _tile(inner: Statements, passed: Statements) -> ir.Tile:
 
 
 def _can_hold(inner: Statements, passed: Statements) -> ir.Condition:
-    """Whether rows are read in tiles of which a program holds the last one from pass to pass: long ones of one array,
-    each of whose loops has cells, that do not stay nearby."""
+    """The condition that rows are read in tiles of which a program holds the last one from pass to pass: long rows of
+    one array, each loop of which has cells, that do not stay in the nearest caches."""
     extents = set(tiles.extents_of_tiles(inner))
     narrow = all(fold.value.dtype.bytes <= DType.F32.bytes for fold in folds_in(inner))
     if (
@@ -149,20 +149,20 @@ def _can_hold(inner: Statements, passed: Statements) -> ir.Condition:
 
 
 def _group(kernel: ir.Kernel, inner: Statements) -> ir.Tile:
-    """So many cells of what folds read as a thread moves at once."""
+    """As many cells of the arrays that folds read as a thread moves at once."""
     buffers = {buffer.name: buffer.dtype.bytes for buffer in kernel.buffers}
     read = [buffers[load.buffer] for fold in folds_in(inner) for load in loads_of(fold.body) if load.buffer in buffers]
     return replace(GROUP, number=LINE // max([LINE // GROUP.number, *read]))
 
 
 def _row_arrays(inner: Statements) -> set[str]:
-    """The arrays that folds read a row of, and not what all rows have in common."""
+    """The arrays that folds read a row of, without those that all rows share."""
     pairs = [(load, dict(fold.loops)) for fold in folds_in(inner) for load in loads_of(fold.body)]
     return {load.buffer for load, own in pairs if variables_of(load) - own.keys()}
 
 
 def _beside(inner: Statements) -> ir.Tile:
-    """The tile of rows that lie side by side."""
+    """The tile of rows side by side."""
     if not (folds := folds_in(inner)):
         return PIECES
     hard = len(folds) == 1 or len(_row_arrays(inner)) > 1 or any(is_costly(fold.body) for fold in folds)
@@ -170,7 +170,7 @@ def _beside(inner: Statements) -> ir.Tile:
 
 
 def _two_around(loops: Sequence[ir.Loop], inner: Statements) -> Statements:
-    """Rows side by side in a tile, with those of two rounds of the loop around them: what both read is loaded once."""
+    """Rows side by side in a tile, for two rounds of the loop around them: cells that both read are loaded once."""
     outer = tiles.cut(replace(loops[-2], body=()), OUTER, ir.Axis.THREADS)
     tile = replace(_beside(inner), number=_beside(inner).number * OUTER.number)
     side = tiles.cut(replace(loops[-1], body=whole(inner)), tile, ir.Axis.THREADS)
@@ -181,8 +181,8 @@ def _two_around(loops: Sequence[ir.Loop], inner: Statements) -> Statements:
 
 
 def store_last(inner: Statements) -> Statements:
-    """Neighbouring loops of one extent, as those over the halves of a row, as one, which stores at its end: loads wait
-    for the stores before them, which might be to the same cells."""
+    """Merge neighbouring loops of one extent, such as those over the halves of a row, into one that stores at its end:
+    loads wait for earlier stores, which might alias them."""
     result = list[ir.Statement]()
     for statement in inner:
         last = result[-1] if result else None
@@ -198,7 +198,7 @@ def store_last(inner: Statements) -> Statements:
 
 
 def _have_in_common(loops: Sequence[ir.Loop], inner: Statements) -> bool:
-    """Whether rows without folds read cells that those of other rounds of the loop around them read too."""
+    """Whether rows without folds read cells that other rounds of the loop around them read too."""
     if len(loops) < 2 or folds_in(inner):
         return False
     read = [{loop.var for loop in loops[-2:]} & {n for d in load.index for n in d.names} for load in loads_of(inner)]
@@ -206,8 +206,8 @@ def _have_in_common(loops: Sequence[ir.Loop], inner: Statements) -> bool:
 
 
 def _in_a_row(loops: Sequence[ir.Loop], inner: Statements) -> tuple[list[ir.Loop], Statements] | None:
-    """The two innermost loops as one, where what both number lies one row after the other: a program then knows its
-    cells at once, and divides for what rows have in common while it waits for them."""
+    """Merge the two innermost loops, where their cells are numbered row after row: a program then knows its own cells
+    at once, and divides for the shared ones while it waits for its loads."""
     *around, one, other = loops
     row, count = Dim.of(other.var), other.extent
     both = substitute(inner, {one.var: row // count, other.var: row % count})
@@ -220,7 +220,7 @@ FEW = ir.Tile("ROWS", ir.TilePolicy.FIXED, 32)
 
 
 def side_by_side(body: Statements) -> ir.Launch:
-    """Rows side by side, each cell after the other: what carries a state along them."""
+    """Rows side by side, each cell after the other: for rows that carry a state."""
     loops, inner = chain(body)
     cells = expand_folds(inner, 1, wide=False)
     return ir.Launch(tiles.on_grid(loops[:-1], (tiles.cut(replace(loops[-1], body=cells), FEW, ir.Axis.THREADS),)))
@@ -246,9 +246,9 @@ def whole(inner: Statements, lead: tiles.Lead = tiles.NO_LEAD, tile: ir.Tile = R
 
 
 def stream(inner: Statements, tile: ir.Tile, lead: tiles.Lead = tiles.NO_LEAD, *, held: bool = False) -> Statements:
-    """The statements of a row with each innermost loop, and each fold, in tiles one after the other: every second of
-    them begins where the one before it ended, for that part of the row lies in the cache; `held`, without a lead: the
-    last tile lies in registers."""
+    """The statements of a row with each innermost loop, and each fold, in tiles one after the other: every second pass
+    runs backwards from the end of the one before, for that part of the row is cached; `held`, without a lead: the last
+    tile stays in registers."""
     row, turned = list[ir.Statement](), False
     waiting = list(inner if any(isinstance(s, ir.Alloc) for s in inner) else levels(inner))
     while waiting:
@@ -276,7 +276,7 @@ def stream(inner: Statements, tile: ir.Tile, lead: tiles.Lead = tiles.NO_LEAD, *
 
 
 def _beside_fold(statement: ir.Statement, fold: ir.Fold) -> ir.Let | None:
-    """The statement, if it is a fold over the same row."""
+    """The statement, if it is a fold over the same row; else None."""
     extents = [extent for _, extent in fold.loops]
     is_beside = is_fold(statement) and len(extents) == 1 and [n for _, n in fold_of(statement).loops] == extents
     return statement if is_beside and isinstance(statement, ir.Let) else None
@@ -296,14 +296,14 @@ def _one_pass(lets: Sequence[ir.Let], tile: ir.Tile, lead: tiles.Lead, *, turned
 
 
 SHARE = ir.Tile("SHARE", ir.TilePolicy.OCCUPYING, 8192, warp_factor=2)
-MOST_PIECES = 64  # of a row at most
+MOST_PIECES = 64  # the most pieces of a row
 MERGED = ir.Tile("PIECES", ir.TilePolicy.COVERING, 1 << 16)
-SHARED_ROWS = 128  # rows, of which a program each would leave most of a GPU idle
-SHORT = 8192  # cells of a row that one program takes less time for than a launch does
+SHARED_ROWS = 128  # rows; a program for each would leave most of a GPU idle
+SHORT = 8192  # cells of a row that takes one program less time than a launch
 
 
 def can_share(loops: Sequence[ir.Loop], inner: Statements) -> ir.Condition:
-    """Whether rows are to be shared: long ones of which there are few, as sizes known now, or a bool of sizes, say."""
+    """The condition that programs share rows: they are long and few. False or True if the sizes are constant."""
     extents = list(dict.fromkeys(tiles.extents_of_tiles(inner)))
     if len(extents) != 1 or not tiles.in_one_tile(inner) or not any(map(is_fold, inner)):
         return False
@@ -315,8 +315,8 @@ def can_share(loops: Sequence[ir.Loop], inner: Statements) -> ir.Condition:
 def share_rows(
     kernel: ir.Kernel, loops: Sequence[ir.Loop], inner: Statements, lead: tiles.Lead, tile: ir.Tile = SHARE
 ) -> tuple[ir.Kernel, list[Statements]]:
-    """The kernel with scratch for the states of pieces, and the rows in pieces: a launch for each time that folds wait
-    for others, and one for what follows from all of them; rows without folds in pieces of any tile."""
+    """The kernel with scratch for the states of pieces, and the rows in pieces: a launch for each level of dependent
+    folds, and one for the statements after all of them; rows without folds in pieces of any tile."""
     extent, piece = next(tiles.extents_of_tiles(inner)), Dim.of("#piece")
     pieces = ir.Loop("#piece", tiles.ceiling(extent + lead.most, tile.size), ir.Axis.THREADS, ())
     pairs = {pair.first.name: pair for pair in pairs_in(inner)}
@@ -349,7 +349,7 @@ def share_rows(
 
 @dataclass(slots=True)
 class _Level:
-    """Folds that do not wait for each other: what leaves the states of their pieces, and what merges those."""
+    """Folds that do not depend on each other: statements that store the states of their pieces, and that merge them."""
 
     beside: list[ir.Statement] = field(default_factory=list)
     folded: list[ir.Statement] = field(default_factory=list)
@@ -359,7 +359,7 @@ class _Level:
 def _piece_of(
     let: ir.Let, pair: Pair | None, axes: Sequence[ir.Loop], lead: tiles.Lead
 ) -> tuple[Statements, Statements, list[ir.Buffer]]:
-    """A fold, or a pair, over a piece; the Store of its state and the merge of those of all pieces; their scratch."""
+    """A fold, or a pair, over a piece; the Store of its state and the merge of all pieces' states; their scratch."""
     start = Dim.of(axes[-1].var) * SHARE.size
     if pair is not None:
         tile, state, parts = of_tile(pair, SHARE, start, lead.cells)
@@ -374,7 +374,7 @@ def _piece_of(
 def _merge_pieces(
     own: State, total: State, parts: tuple[ir.Expr, ...], axes: Sequence[ir.Loop]
 ) -> tuple[Statements, list[ir.Buffer]]:
-    """The state of a piece, left in scratch; what merges those of all pieces of the row after that."""
+    """The Store of a piece's state in scratch; the merge of the states of all pieces of the row."""
     *around, pieces = axes
     shape, other = tuple(axis.extent for axis in (pieces, *around)), f"#piece_{total.names[0]}"
     scratch = replace(total.beside("of_piece"), dtypes=own.dtypes)

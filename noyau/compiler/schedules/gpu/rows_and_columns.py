@@ -1,6 +1,6 @@
-"""Rows, and sums over them, on a GPU, which `grid_both` makes one kernel of: the gradients of what a norm takes, and of
-its weights, from one read of both. A program takes in several rows, one after the other, and leaves what they add to
-each column in scratch, for a second launch; where a row does not fit into a program, folds along rows come first."""
+"""Rows, and sums over them, on a GPU in one kernel: the gradients of a norm's input and of its weights, from one read
+of both. A program takes in several rows, one after the other, and leaves its sums of each column in scratch, for a
+second launch; if a row does not fit into a program, folds along rows come first."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.sizes import plan
 from noyau.ir.walk import every_statement, fold_of, folds_in, loads_of, rewrite, rewrite_all, substitute
 
-LEAST, MOST = 640, 8192  # cells of a row that a program keeps together with what is added to each column
-PROGRAMS = 132  # that rows are shared out to, as often as SIDE cells hold one: on a large GPU all of them run at once
+LEAST, MOST = 640, 8192  # cells of a row that a program keeps together with its sums of columns
+PROGRAMS = 132  # that rows are divided among, times the rows that fit SIDE cells: a large GPU runs all of them at once
 SIDE = 8192
-BESIDE = ir.Tile("BESIDE", ir.TilePolicy.SHARING, 2048)  # rows that a program takes in at once, for each of the sums
-KEPT = ir.Tile("COLUMNS", ir.TilePolicy.KEPT, 1 << 16, 512)  # more cells of a warp where more sums are kept
-# Of cells that are written and summed.
+BESIDE = ir.Tile("BESIDE", ir.TilePolicy.SHARING, 2048)  # rows that a program takes in at once, for each sum
+KEPT = ir.Tile("COLUMNS", ir.TilePolicy.KEPT, 1 << 16, 512)  # a warp has more cells where more sums are kept
+# For cells that are written and summed.
 ACROSS = ir.Tile("COLUMNS", ir.TilePolicy.COVERING, 1024, 4)
 DOWN = ir.Tile("ROWS", ir.TilePolicy.FIXED, 4)
-DEEP = 64  # rows of these that a program takes in
+DEEP = 64  # rows of these for a program
 MERGED = ir.Tile("COLUMNS", ir.TilePolicy.COVERING, 8), ir.Tile("ROWS", ir.TilePolicy.COVERING, 256, 4)
-PIECE = 4096  # cells of a long row, of which there are few, that a program takes in
+PIECE = 4096  # cells for a program of a long row, if rows are few
 PIECES = ir.Tile("BLOCK", ir.TilePolicy.FIXED, 4096, 8), ir.Tile("BLOCK", ir.TilePolicy.COVERING, 4096, 4)
 
 
 @dataclass(frozen=True, slots=True)
 class Both:
-    """Two nests: the loop around rows, what is computed of a row, and its cells; and folds of columns over the rows,
-    what stands before them, and what follows from them."""
+    """Two nests: the loop around rows, the statements of a row, and its loop over cells; and the folds of columns over
+    the rows, with the statements before and after them."""
 
     around: ir.Loop
     of_row: Statements
@@ -53,7 +53,7 @@ class Both:
 
 
 def both_in(one: Statements, other: Statements) -> Both | None:
-    """The two nests of two launches, or None where they are no such pair."""
+    """The two nests of two launches, or None if they are no such pair."""
     rows_, columns = _rows_in(one), _columns_in(other)
     if rows_ is None or columns is None:
         return None
@@ -74,8 +74,8 @@ def both_in(one: Statements, other: Statements) -> Both | None:
 
 
 def _is_at_hand(both: Both) -> bool:
-    """Whether all that the columns take of what is stored of a row is of the row that a program has at hand: another
-    row may be another program's, and scratch that only folds read is not written at all."""
+    """Whether the columns read stored values of a row only in the row that a program has at hand: another row may be
+    another program's, and scratch that only folds read is not written at all."""
     stores = [s for s in both.of_row if isinstance(s, ir.Store)]
     at_hand = {(name, store.index) for store in stores if store.merge is None for name in store.buffers}
     stored = {name for store in stores for name in store.buffers}
@@ -87,7 +87,7 @@ def _is_at_hand(both: Both) -> bool:
 
 
 def _rows_in(body: Statements) -> tuple[ir.Loop, Statements] | None:
-    """The loop around rows, and what is computed of one."""
+    """The loop around rows, and the statements of a row."""
     loops, inner = chain(sink(body))
     if len(loops) > 1 and tiles.is_innermost(loops[-1]):
         loops, inner = loops[:-1], (loops[-1],)
@@ -101,7 +101,7 @@ def _rows_in(body: Statements) -> tuple[ir.Loop, Statements] | None:
 
 
 def _columns_in(body: Statements) -> tuple[ir.Loop, Statements] | None:
-    """The loop along columns, and what is folded of one."""
+    """The loop along columns, and the statements of a column."""
     loops, inner = chain(sink(coalesce(body)))
     lets = cpu_folds.lets_of_folds(inner)
     plain = len(folds_in(inner)) == len(lets) > 0 and not any(isinstance(s, ir.Loop) for s in inner)
@@ -109,7 +109,7 @@ def _columns_in(body: Statements) -> tuple[ir.Loop, Statements] | None:
 
 
 def rows_and_columns(kernel: ir.Kernel, both: Both) -> ir.Kernel:
-    """The kernel of both nests: rows with their sums in one pass, where they fit; else folds along rows, then cells."""
+    """Schedule both nests as one kernel: rows with their sums in one pass, if they fit; else in two passes."""
     extent, launches = both.across.extent, list[ir.Launch]()
     fits: ir.Condition = False
     if folds_in(both.of_row):
@@ -133,7 +133,7 @@ def row_with_sums(kernel: ir.Kernel, both: Both, states: Sequence[State], at: Di
 
 
 def _column_terms(both: Both, forward: Mapping[Place, ir.Expr], states: Sequence[State], at: Dim) -> list[Statements]:
-    """For each fold of columns what one cell adds to it, in the words of the cells: values, and a Store that merges."""
+    """For each fold of columns the term of one cell, over the cells' variables: values, and a Store that merges."""
     names = {s.name for s in every_statement(both.of_row) if isinstance(s, ir.Let)}
     added = []
     for (_, fold), state in zip(both.folds, states, strict=True):
@@ -172,7 +172,7 @@ def _of_row(statements: Statements) -> dict[Place, ir.Expr]:
 
 
 def _in_one_pass(kernel: ir.Kernel, both: Both) -> tuple[ir.Kernel, list[ir.Launch]]:
-    """Several rows a program, which keeps what they add to each column."""
+    """Several rows for a program, which keeps their sums of each column."""
     tile = replace(KEPT, warps=KEPT.warps * len(both.folds))
     several = replace(BESIDE, number=BESIDE.number * len(both.folds))
     extent, count, lane = both.across.extent, both.around.extent, Dim.of(both.cells.var)
@@ -199,7 +199,7 @@ def with_scratch(kernel: ir.Kernel, states: Sequence[State], shape: tuple[Dim, .
 
 
 def _merging(both: Both, parts: ir.Loop, states: Sequence[State]) -> ir.Launch:
-    """Merge the states of parts, and go on."""
+    """Merge the states of parts, and run the statements after the sums."""
     last = both.across
     cell = Dim.of(parts.var) * last.extent + Dim.of(last.var)
     folds = zip(both.folds, states, strict=True)
@@ -209,7 +209,7 @@ def _merging(both: Both, parts: ir.Loop, states: Sequence[State]) -> ir.Launch:
 
 
 def _in_two_passes(kernel: ir.Kernel, both: Both) -> tuple[ir.Kernel, list[ir.Launch]]:
-    """Folds along rows, whose results are left in scratch; then tiles of columns, written and summed in one pass."""
+    """Folds along rows, with results in scratch; then tiles of columns, written and summed in one pass."""
     parts, row = part_folds(both.of_row), Dim.of(both.around.var)
     loops = [s for s in both.of_row if isinstance(s, ir.Loop)]
     late = {s.name: s.value.dtype for s in (*parts.lets, *parts.after) if isinstance(s, ir.Let)}
@@ -237,7 +237,7 @@ def _in_two_passes(kernel: ir.Kernel, both: Both) -> tuple[ir.Kernel, list[ir.La
 
 
 def _statistics(kernel: ir.Kernel, around: ir.Loop, of_row: Statements) -> tuple[ir.Kernel, list[ir.Launch]]:
-    """Folds along rows, and what is stored of them. Of few long rows states of pieces, and then their merge."""
+    """Folds along rows, and stores of their results. If rows are few and long: states of pieces, then their merge."""
     extent = [fold.loops[0][1] for fold in folds_in(of_row)]
     few: ir.Condition = bool(extent) and are_alike(of_row) and can_share([around], of_row)
     launches = list[ir.Launch]()
@@ -255,8 +255,8 @@ def _statistics(kernel: ir.Kernel, around: ir.Loop, of_row: Statements) -> tuple
 
 
 def _cells(kernel: ir.Kernel, both: Both, block: Statements, *, once: bool) -> tuple[ir.Kernel, list[ir.Launch]]:
-    """Tiles of columns over parts of the rows: what is written of them, and the states of the sums, which are merged;
-    `once`: over all rows, so that nothing is left to merge."""
+    """Tiles of columns over parts of the rows: their stores, and the states of the sums, which are merged; `once`: over
+    all rows, so that there is nothing to merge."""
     count, extent, column = both.around.extent, both.across.extent, Dim.of(both.cells.var)
     parts = ir.Loop("#part", tiles.ceiling(count, Dim.of(DEEP)), ir.Axis.THREADS, ())
     begin = tiles.ZERO if once else Dim.of("#part") * DEEP
@@ -291,8 +291,8 @@ def _tiles(both: Both, around: Sequence[ir.Loop], inner: Statements) -> ir.Launc
 
 
 def join_rows_and_columns(one: ir.Kernel, other: ir.Kernel, results: Collection[str]) -> ir.Kernel | None:
-    """A kernel that computes rows, and one that sums over them, as one of two launches; None where they are no such
-    pair. The results of the first that are not among `results`, by their sources, become scratch."""
+    """Join a kernel that computes rows and one that sums over them as two launches; None if they are no such pair.
+    Results of the first that are not among `results`, by their sources, become scratch."""
     if len(one.launches) != 1 or len(other.launches) != 1 or any(b.strides for b in (*one.buffers, *other.buffers)):
         return None
     names = {b.source: b.name for b in one.buffers}
@@ -328,7 +328,7 @@ def _fresh(name: str, taken: Collection[str]) -> str:
 
 
 def _under(statements: Statements, names: Mapping[str, str]) -> Statements:
-    """Statements with their values and buffers under other names."""
+    """Statements with their values and buffers renamed."""
 
     def in_expression(expr: ir.Expr) -> ir.Expr:
         match expr:

@@ -1,4 +1,4 @@
-"""Scatters on a GPU, in one of three ways: updates are merged at once where they go, in cells of each block's own that
+"""Scatters on a GPU, in one of three ways: updates are merged atomically in memory, in cells private to a block that
 are merged at the end, or by the owner of each cell or row, in their order: the bits of the first two may differ from
 run to run. For owners the updates are sorted, by counting in buckets of owners."""
 
@@ -20,20 +20,20 @@ from noyau.ir import walk
 from noyau.ir.dims import Dim, maximum, product
 from noyau.ir.monoids import MONOIDS
 
-NARROW = 127  # cells of a row for which a place in a list costs more than atomics
-PRIVATE_BYTES = 1 << 15  # of the cells that a block has of its own
-COPIES = 32  # of the cells of a block at most: then each thread of a warp has a bank of its own
-PRIVATE_PIECES = 256  # of the updates, each with cells of its own
-PRIVATE_THREADS = 1024  # of a block that has such cells
-ATOMIC_BYTES = (4, 8)  # of a cell that a GPU changes at once
+NARROW = 127  # the most cells of a row for which a place in a list costs more than atomics
+PRIVATE_BYTES = 1 << 15  # of the private cells of a block
+COPIES = 32  # the most copies of a block's cells: then each thread of a warp has its own bank
+PRIVATE_PIECES = 256  # of the updates, each with private cells
+PRIVATE_THREADS = 1024  # of a block with private cells
+ATOMIC_BYTES = (4, 8)  # of a cell with atomics on a GPU
 NUMBER = "#item"  # of an update
 OWNER = "#owner"
 PIECE, FIRST, LENGTH = Dim.of("#piece"), Dim.of("#first"), Dim.of("#length")
 SEVERAL, BUCKETS = Dim.of("#several"), Dim.of("#buckets")
 MOST_BUCKETS = 4096
 PIECES = 128  # of the updates
-THREADS = 256  # of a block that counts or places, which looks at as many updates for the rank of one
-SHORT_ROW = 256  # cells of a row that a warp has
+THREADS = 256  # of a block that counts or places; as many updates are compared for the rank of one
+SHORT_ROW = 256  # the most cells of a row for a warp
 Strategy = Callable[[ir.Kernel], ir.Kernel]
 Cells = Callable[[ir.Kernel, Statements], ir.Kernel]
 
@@ -48,8 +48,8 @@ class Way(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Updates:
-    """The updates of a Scatter, `count` of them: an update looks up what `lets` say, and then merges at `store` what
-    `steps` compute: at `width` neighbouring cells of the `output`, over which `column` runs."""
+    """The updates of a Scatter, `count` of them: an update looks up indices in `lets`, and then merges at `store` the
+    result of `steps`: at `width` neighbouring cells of the `output`, over which `column` runs."""
 
     count: Dim
     lets: Statements
@@ -65,7 +65,7 @@ class Updates:
 
     @property
     def most_private(self) -> int:
-        """The cells that a block has room for."""
+        """The most cells that a block has room for."""
         return PRIVATE_BYTES // self.output.dtype.bytes
 
     @property
@@ -74,13 +74,13 @@ class Updates:
 
     @property
     def owner(self) -> Dim:
-        """The owner of the cells that an update goes to."""
+        """The owner of the cells of an update."""
         return (self.store.index[0] - (Dim.of(self.column) if self.column else 0)) // self.width
 
 
 def scatter(kernel: ir.Kernel, copied: Strategy, cells: Cells, way: Way | None) -> ir.Kernel:
-    """The kernel, flat, of two launches: one copies, by a strategy for loops, the other merges, in a way as `ways_of`
-    has it; `cells`: a strategy for cells that threads compute. UnsupportedError where no way does."""
+    """Schedule a kernel of two launches: one copies, by a strategy for loops (`copied`); the other merges, in a way of
+    `ways_of`; `cells`: a strategy for cells of threads. UnsupportedError where no way fits."""
     copy, merge = kernel.launches
     updates, copies = updates_of(kernel, merge.body), replace(kernel, launches=(copy,))
     ways, launches = ways_of(updates, way), list[ir.Launch]()
@@ -99,8 +99,8 @@ def scatter(kernel: ir.Kernel, copied: Strategy, cells: Cells, way: Way | None) 
 
 
 def ways_of(updates: Updates, way: Way | None) -> list[Way]:
-    """Choose ways: of several the first whose cells fit, as sizes say. The way that is asked for, but owners only where
-    order matters: they give the same bits in every run. Wide rows have owners, which read and write each cell once."""
+    """Choose ways: of several the first whose cells fit, by the sizes. The requested way, except owners where order is
+    irrelevant: owners give the same bits in every run. Wide rows have owners, which read and write each cell once."""
     monoid, dtype = updates.store.merge, updates.output.dtype
     if monoid is None or not MONOIDS[monoid].is_arithmetic or dtype.bytes not in ATOMIC_BYTES:
         return [Way.OWNER]
@@ -110,7 +110,7 @@ def ways_of(updates: Updates, way: Way | None) -> list[Way]:
 
 
 def ways_in(kernel: ir.Kernel) -> list[Way]:
-    """Find the ways that updates go in a scheduled kernel, of which sizes choose one."""
+    """Find the ways of the updates in a scheduled kernel, among which sizes choose."""
     outputs, ways = {buffer.name for buffer in kernel.of(ir.Role.OUTPUT)}, list[Way]()
     for launch in kernel.launches:
         stores = [s for s in walk.every_statement(launch.body) if isinstance(s, ir.Store) and s.is_atomic]
@@ -120,14 +120,14 @@ def ways_in(kernel: ir.Kernel) -> list[Way]:
 
 
 def merges_in_any_order(kernel: ir.Kernel) -> bool:
-    """Whether threads merge floats as they come, at some sizes: then the last bits may differ from run to run."""
+    """Whether threads merge floats in any order, at some sizes: then the last bits may differ from run to run."""
     stores = (s for launch in kernel.launches for s in walk.every_statement(launch.body) if isinstance(s, ir.Store))
     merged = ((s.values[0].dtype, str(s.merge)) for s in stores if s.is_atomic)
     return any(dtype.is_float and not MONOIDS[monoid].exact for dtype, monoid in merged)
 
 
 def updates_of(kernel: ir.Kernel, body: Statements) -> Updates:
-    """Read the updates off a nest that merges them. UnsupportedError where it is none, or folds."""
+    """Extract the updates from a nest that merges them. UnsupportedError if it has another form, or folds."""
     loops, before, statements = list[ir.Loop](), list[Statements](), primitives.coalesce(body)
     while statements and isinstance(loop := statements[-1], ir.Loop):
         loops.append(loop)
@@ -151,7 +151,7 @@ def updates_of(kernel: ir.Kernel, body: Statements) -> Updates:
 
 
 def _is_along_row(loop: ir.Loop, inner: Statements, store: ir.Store, cells: Dim) -> bool:
-    """Whether the innermost loop runs along whole rows of the cells, each of which one update goes to."""
+    """Whether the innermost loop runs along whole rows of the cells, each row for one update."""
     looked_up = {s.name for s in inner if isinstance(s, ir.Let) and s.name.startswith("#")}
     at, width = store.index[0], loop.extent
     begins = at - Dim.of(loop.var)
@@ -160,7 +160,7 @@ def _is_along_row(loop: ir.Loop, inner: Statements, store: ir.Store, cells: Dim)
 
 
 def _privatise(kernel: ir.Kernel, updates: Updates) -> ir.Launch:
-    """Pieces of the updates, each a block's: it merges them into cells of its own, and then these."""
+    """Pieces of the updates, one a block, which merges them into private cells, and then these into the output."""
     name, dtype, monoid = updates.output.name, updates.output.dtype, str(updates.store.merge)
     own, most, count = f"{name}.own", updates.most_private, updates.cells.constant
     copies = 1 << min(COPIES, most // max(count, 1)).bit_length() - 1 if count is not None and count <= most else 1
@@ -189,7 +189,7 @@ def _privatise(kernel: ir.Kernel, updates: Updates) -> ir.Launch:
 
 
 def _atomically(kernel: ir.Kernel, updates: Updates, cells: Cells) -> list[ir.Launch]:
-    """Each update merged where it goes: by a thread, or by a warp or a block where it is a row."""
+    """Merge each update atomically: by a thread, or by a warp or a block if it is a row."""
     store, numbers = replace(updates.store, is_atomic=True), ir.Loop(NUMBER, updates.count, ir.Axis.SERIAL, ())
     if updates.width == ONE:
         return list(cells(kernel, (replace(numbers, body=(*updates.lets, *updates.steps, store)),)).launches)
@@ -200,13 +200,13 @@ def _atomically(kernel: ir.Kernel, updates: Updates, cells: Cells) -> list[ir.La
 
 
 def by_owners(kernel: ir.Kernel, updates: Updates, strategy: Strategy) -> ir.Kernel:
-    """The kernel, whose one launch copies what is merged into, with updates merged by their owners."""
+    """The kernel, whose only launch copies the base, with updates merged by their owners."""
     lists, (copy,), first = Lists(updates), kernel.launches, tuple[ir.Launch, ...]()
     kernel = replace(kernel, buffers=(*kernel.buffers, *lists.buffers))
     match primitives.coalesce(copy.body):
         case (ir.Loop(at, extent, _, (*lets, ir.Store() as store)),) if (
             extent == updates.cells and is_straight(tuple(lets)) and store.index == (Dim.of(at),)
-        ):  # an owner computes its cells
+        ):  # an owner computes its cells itself
             variable, value = at, (*lets, store)
         case _:
             output, variable = updates.output, "#copied"
@@ -218,8 +218,8 @@ def by_owners(kernel: ir.Kernel, updates: Updates, strategy: Strategy) -> ir.Ker
 
 
 class Lists:
-    """The list of all updates, in which those of a bucket of owners follow each other in their order: `order` their
-    numbers, `starts` where each bucket begins."""
+    """The list of all updates, sorted by buckets of owners, in order within a bucket: `order` has their numbers,
+    `starts` the start of each bucket."""
 
     def __init__(self, updates: Updates) -> None:
         self.updates, name = updates, updates.output.name
@@ -240,7 +240,7 @@ class Lists:
         return tuple(ir.Buffer(name, dtype, (size,), ir.Role.SCRATCH) for name, (dtype, size) in shapes.items())
 
     def piece(self, body: Statements) -> ir.Launch:
-        """A launch of a block for each piece of the updates."""
+        """A launch with a block for each piece of the updates."""
         step = (self.updates.count // (PIECES * THREADS) + 1) * THREADS
         length = maximum(ZERO, primitives.minimum(step, self.updates.count - FIRST))
         names = ((FIRST, PIECE * step), (LENGTH, length), (SEVERAL, self.several), (BUCKETS, self.count))
@@ -257,7 +257,7 @@ class Lists:
         return walk.substitute(whole, {NUMBER: FIRST + number})
 
     def counting(self) -> Statements:
-        """The updates of a piece in each bucket."""
+        """Count the updates of a piece in each bucket."""
         cell, lane = Dim.of("#cell"), Dim.of("#lane")
         body = self.in_bucket(Dim.of("#own"), _one_more)
         own = ir.Loop("#own", LENGTH, ir.Axis.SERIAL, body, start=lane, step=THREADS)
@@ -266,7 +266,7 @@ class Lists:
         return (lanes, ir.Loop(str(cell), BUCKETS, ir.Axis.LANES, (saved,)))
 
     def adding(self, kernel: ir.Kernel) -> tuple[ir.Launch, ...]:
-        """The updates of a bucket before those of each piece, and of all pieces; where buckets begin."""
+        """Sum the updates of a bucket before each piece, and of all pieces; then the starts of the buckets."""
         bucket, state = Dim.of("#bucket"), ("before",)
         place, total = PIECE * self.count + bucket, ir.Load("before", (ZERO,), DType.I64)
         count = ir.Call("cast", (ir.Load(self.counts, (place,), DType.I32),), DType.I64)
@@ -285,17 +285,17 @@ class Lists:
         return (one, RowSchedule(kernel, rows, row, Share(1, WARP)).launch(None))
 
     def placing(self) -> Statements:
-        """The updates of a piece in their places, a block's threads at a time, those of a bucket in order."""
+        """Put the updates of a piece in their places, a block's threads at a time, in order within a bucket."""
         memory = ir.Alloc("bucket_of", DType.I32, (Dim.of(THREADS),), ir.Space.BLOCK)
         turn, bucket = Dim.of("#turn") * THREADS, Dim.of("#bucket")
         again = ir.Let(str(bucket), _wide(ir.Load("bucket_of", (Dim.of("#again"),), DType.I32)))
-        counted = (again, ir.If(compare("less", bucket, BUCKETS), (_one_more(bucket),)))  # for those of later turns
+        counted = (again, ir.If(compare("less", bucket, BUCKETS), (_one_more(bucket),)))  # for later turns
         lanes = (("#lane", self.look_up(turn)), ("#own", self.place(turn)), ("#again", counted))
         body = tuple(ir.Loop(name, Dim.of(THREADS), ir.Axis.LANES, each) for name, each in lanes)
         return (memory, ir.Loop("#turn", (LENGTH + (THREADS - 1)) // THREADS, ir.Axis.SERIAL, body))
 
     def look_up(self, turn: Dim) -> Statements:
-        """The bucket of an update: a further one where there is no update, or it goes nowhere."""
+        """The bucket of an update: one past the last bucket where there is no update, or its index is outside."""
         lane = Dim.of("#lane")
 
         def store(bucket: Dim) -> ir.Store:
@@ -304,7 +304,7 @@ class Lists:
         return store(BUCKETS), ir.If(compare("less", turn + lane, LENGTH), self.in_bucket(turn + lane, store))
 
     def place(self, turn: Dim) -> Statements:
-        """The place of an update: where its bucket begins, after those of earlier pieces, turns and threads."""
+        """The place of an update: the start of its bucket, plus the updates of earlier pieces, turns and threads."""
         lane, bucket = Dim.of("#own"), Dim.of("#bucket")
         bucket_of, of_other = (ir.Load("bucket_of", (at,), DType.I32) for at in (lane, Dim.of("#other")))
         own = ir.Let("bucket", bucket_of), ir.Let(str(bucket), _wide(ir.Var("bucket", DType.I32)))
@@ -330,7 +330,7 @@ def _wide(value: ir.Expr) -> ir.Expr:
 
 
 def in_lanes(variable: str, extent: Dim, threads: int, body: Statements) -> ir.Launch:
-    """A launch of a thread for each round of a loop."""
+    """A launch with a thread for each round of a loop."""
     block, lane = Dim.of("#block"), Dim.of("#lane")
     at = block * threads + lane
     own = ir.If(compare("less", at, extent), walk.substitute(body, {variable: at}))
@@ -340,13 +340,13 @@ def in_lanes(variable: str, extent: Dim, threads: int, body: Statements) -> ir.L
 
 
 class Owners:
-    """The launches in which owners merge: `copy` gives the statements that compute and store a cell to merge into."""
+    """The launches in which owners merge: `copy` gives the statements that compute and store the base of a cell."""
 
     def __init__(self, kernel: ir.Kernel, updates: Updates, lists: Lists, copy: Callable[[Dim], Statements]) -> None:
         self.kernel, self.updates, self.lists, self.copy = kernel, updates, lists, copy
 
     def launches(self) -> list[ir.Launch]:
-        """By the owners of a bucket, one or several, and the length of rows."""
+        """The launches, by the number of owners in a bucket, one or several, and by the length of rows."""
         alone, width = ir.at_most(self.updates.owners, Dim.of(MOST_BUCKETS)), self.updates.width
         is_short = True if width == ONE else ir.at_most(width, Dim.of(SHORT_ROW))
         result = []
@@ -359,7 +359,7 @@ class Owners:
         return result
 
     def row(self, threads: int, is_alone: bool) -> ir.Launch:
-        """Owners of a row each, a warp or a block, whose threads have vectors of it where all rows begin with one."""
+        """Owners of a row each, a warp or a block, whose threads access vectors if all rows are aligned."""
         loads = walk.loads_of((*self.copy(Dim.of(self.updates.column)), *self.updates.steps, self.updates.store))
         along = [each.buffer for each in loads if primitives.stride_of(each, self.updates.column) == ONE]
         arrays = list(dict.fromkeys([self.updates.output.name, *along]))
@@ -382,13 +382,13 @@ class Owners:
 
     @property
     def ends(self) -> Statements:
-        """The ends of the list of a bucket."""
+        """The ends of a bucket in the list."""
         bucket = Dim.of(OWNER) // self.lists.several
         starts = [ir.Load(self.lists.starts, (at,), DType.I64) for at in (bucket, bucket + 1)]
         return tuple(ir.Let(at, start) for at, start in zip(("#begin", "#end"), starts, strict=True))
 
     def fold(self, column: Dim, cells: Dim, is_alone: bool) -> Statements:
-        """Neighbouring cells of an owner: what is merged into, its updates in their order, and their Store."""
+        """Neighbouring cells of an owner: their base, its updates in their order, and their Store."""
         updates, dtype = self.updates, self.updates.output.dtype.compute
         begin = Dim.of(OWNER) * updates.width + column
         memory = ir.Alloc("total", dtype, (cells,), ir.Space.REGISTER)
@@ -410,7 +410,7 @@ class Owners:
 
         number = ir.Let(NUMBER, ir.Load(self.lists.order, (Dim.of("#begin") + Dim.of("#turn"),), DType.I64))
         merged = each("#merged", merge)
-        if is_alone:  # its place is inside
+        if is_alone:  # its index was checked
             merged = primitives.drop_unused((*(s for s in updates.lets if isinstance(s, ir.Let)), *merged))
         else:
             merged = (*updates.lets, ir.If(compare("equal", updates.owner, Dim.of(OWNER)), merged))

@@ -1,8 +1,8 @@
 """The strategies for GPUs: their choice by loops, folds and strides, maps, reductions, and the hints of launches.
 
-Of a map each cell is in one tile of one program. Reductions of whole arrays, and over leading axes, leave states of
-fixed chunks in one launch, and merge them in another one; so bits never depend on the device. The hints of a launch say
-how exactly it computes, what stays in the caches, and what is loaded ahead."""
+In a map each cell is in one tile of one program. Reductions of whole arrays, and over leading axes, store states of
+fixed chunks in one launch, and merge them in another; so bits never depend on the device. The hints of a launch tell
+how exact it must be, what stays in the caches, and what is loaded ahead."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from noyau.ir import walk
 from noyau.ir.dims import Dim, Shape
 from noyau.ir.operators import Fact, has
 
-# Few cells are those of few threads: what is costly is compiled once for each.
+# Few cells, so that a thread has few: costly code is compiled once for each.
 FLAT = ir.Tile("BLOCK", ir.TilePolicy.LIMITED, 1024)
 COLUMNS = ir.Tile("COLUMNS", ir.TilePolicy.COVERING, 1024)
-# So many that what all rows have in common is loaded once for several.
+# So many that cells shared by all rows are loaded once for several.
 ROWS = ir.Tile("ROWS", ir.TilePolicy.SHARING, 4096)
-NARROW = replace(COLUMNS, number=512)  # of rows that begin anywhere
-FEW = 256  # rows that do not fill tiles of those that begin alike
-APART = 4  # warps for 1024 cells where those that are read lie apart: each is a load of its own, of few in a thread
+NARROW = replace(COLUMNS, number=512)  # for rows that begin anywhere
+FEW = 256  # rows that do not fill tiles of rows with equal leads
+APART = 4  # warps for 1024 cells whose reads are not contiguous: each is a load of its own, few a thread
 SQUARE = (ir.Tile("DOWN", ir.TilePolicy.FIXED, 64), ir.Tile("ACROSS", ir.TilePolicy.FIXED, 64))
 
 
 def map_(kernel: ir.Kernel, body: Statements) -> tuple[ir.Launch, ...]:
-    """Lone loops: the innermost one in tiles, with several rounds of the one around it side by side. Of many rows that
-    begin anywhere, those that begin alike."""
+    """A chain of loops: the innermost in tiles, with several rounds of the one around it side by side. If rows are many
+    and begin anywhere, rows with equal leads."""
     loops, inner = primitives.chain(body)
     apart = _lie_apart(kernel, loops[-1].var, inner)
     if len(loops) == 1:
@@ -48,7 +48,7 @@ def map_(kernel: ir.Kernel, body: Statements) -> tuple[ir.Launch, ...]:
         return (ir.Launch(gpu_tiles.on_grid([], (gpu_tiles.cut(loops[0], tile, ir.Axis.THREADS),))),)
     lead, rows = lead_of(kernel, loops[:-1], loops[-1:]), replace(ROWS, number=1024, warps=APART) if apart else ROWS
     choices, first = gpu_tiles.Choices(), loops[-2].var
-    step = lead.row.replace({first: Dim.of(first) + 1}) - lead.row  # another one from row to row where rows are rolled
+    step = lead.row.replace({first: Dim.of(first) + 1}) - lead.row  # it varies from row to row where rows are rolled
     if lead.let is not None and not apart and first not in step.names:
         pairs = (loops[-2].extent, FEW), (loops[-1].extent, NARROW.number)
         large = [ir.opposite(gpu_tiles.all_at_most((extent,), most)) for extent, most in pairs]
@@ -59,8 +59,8 @@ def map_(kernel: ir.Kernel, body: Statements) -> tuple[ir.Launch, ...]:
 
 
 def _alike(loops: list[ir.Loop], inner: Statements, lead: Lead) -> Statements:
-    """Rows that lie a whole number of lines apart, side by side in a tile: all begin as many cells behind a line, so
-    that one load is enough of what they have in common."""
+    """Rows a whole number of lines apart, side by side in a tile: all begin the same number of cells behind a line, so
+    that one load is enough for cells that they share."""
     assert lead.let is not None
     *around, first, second = loops
     apart, number, residue, lane = (lead.most + 1, *(Dim.of(f"{first.var}{part}") for part in "trl"))
@@ -75,7 +75,7 @@ def _alike(loops: list[ir.Loop], inner: Statements, lead: Lead) -> Statements:
 
 
 def _lie_apart(kernel: ir.Kernel, variable: str, inner: Statements) -> bool:
-    """Whether cells that are read do not follow each other along a loop."""
+    """Whether reads are not contiguous along a loop."""
     buffers, there = {buffer.name: buffer for buffer in kernel.buffers}, {variable: Dim.of(variable) + 1}
     loads = [load for load in walk.loads_of(inner) if load.buffer in buffers]
     offsets = [gpu_tiles.offset_of(buffers[load.buffer], load.index) for load in loads]
@@ -102,16 +102,16 @@ def _two(
     return gpu_tiles.on_grid([*around, replace(one, body=()), replace(other, body=())], cells)
 
 
-CHUNK = 1 << 15  # values of a whole array that one program takes in
+CHUNK = 1 << 15  # values of a whole array for one program
 CHUNK_TILES = ir.Tile("BLOCK", ir.TilePolicy.FIXED, 8192, 8), ir.Tile("BLOCK", ir.TilePolicy.COVERING, 4096, 8)
-DEEP = 1024  # rows that one program takes in
+DEEP = 1024  # rows for one program
 ACROSS = ir.Tile("COLUMNS", ir.TilePolicy.COVERING, 128)
 DOWN = ir.Tile("ROWS", ir.TilePolicy.SHARING, 8192, 4), ir.Tile("ROWS", ir.TilePolicy.COVERING, 64, 4)
 
 
 def full(kernel: ir.Kernel, body: Statements) -> tuple[ir.Kernel, Statements]:
-    """The first fold at the root in two launches. What follows is done at once where it is a few scalars; else it is
-    given back, to be scheduled, and finds the result in scratch."""
+    """Schedule the first fold at the root in two launches. A few scalars after it are computed at once; other
+    statements are returned, to be scheduled, and find the result in scratch."""
     body = primitives.coalesce(body)
     let = lets_of_folds(body)[0]
     kernel, before, after, rest = primitives.around_fold(kernel, body, let)
@@ -125,7 +125,7 @@ def full(kernel: ir.Kernel, body: Statements) -> tuple[ir.Kernel, Statements]:
 
 
 def columns(kernel: ir.Kernel, body: Statements) -> ir.Kernel:
-    """Folds over leading axes, all in one pass: tiles of neighbouring columns, chunks of rows."""
+    """Folds over leading axes in one pass: tiles of neighbouring columns, chunks of rows."""
     loops, inner = primitives.chain(body)
 
     def grid(chunks: Sequence[ir.Loop], body: Statements) -> Statements:
@@ -137,7 +137,7 @@ def columns(kernel: ir.Kernel, body: Statements) -> ir.Kernel:
 
 
 def on_gpu(kernel: ir.Kernel) -> ir.Kernel:
-    """The kernel, flat, as grids of programs and tiles, each launch by the strategy that fits it.
+    """Schedule a kernel on grids of programs and tiles, each launch by the strategy that fits it.
 
     UnsupportedError where a launch merges into an output, or stores at a looked-up index: programs could meet there."""
     require_no_scatter(kernel)
@@ -156,7 +156,7 @@ def require_no_scatter(kernel: ir.Kernel) -> None:
 
 
 def _plain(expr: ir.Expr) -> ir.Expr:
-    """The larger of a value and -inf is the value."""
+    """Replace the maximum of a value and -inf by the value."""
     match expr:
         case ir.Call("maximum", (ir.Const(value), other) | (other, ir.Const(value))) if value == -inf:
             return other
@@ -184,7 +184,7 @@ def _one(kernel: ir.Kernel) -> ir.Kernel:
 
 
 def _is_one_row(body: Statements) -> bool:
-    """Whether all that is folded and written fits into one program, as sizes known now say."""
+    """Whether all folds and stores fit into one program, by constant sizes."""
     extents = [extent for fold in walk.folds_in(body) for _, extent in fold.loops]
     extents += [s.extent for s in walk.every_statement(body) if isinstance(s, ir.Loop)]
     flat = all(len(fold.loops) == 1 for fold in walk.folds_in(body)) and len(primitives.chain(body)[0]) <= 1
@@ -207,7 +207,7 @@ def _of_loops(kernel: ir.Kernel, body: Statements, loops: list[ir.Loop], inner: 
 
 
 def _is_columns(loops: list[ir.Loop], inner: Statements) -> bool:
-    """The folds stand in the innermost loop, alike, and what they load runs along that loop, not along them."""
+    """Whether the folds are in the innermost loop, alike, and their loads run along that loop, not along the folds."""
     folds = list(map(walk.fold_of, lets_of_folds(inner)))
     is_plain = len(walk.folds_in(inner)) == len(folds) > 0 and not any(isinstance(s, ir.Loop) for s in inner)
     if not is_plain or not are_alike(inner):
@@ -223,12 +223,12 @@ FOLDED, WRITTEN = "#folded", "#written"  # the uses of a row in one tile
 
 
 def with_hints(kernel: ir.Kernel) -> ir.Kernel:
-    """The kernel, in tiles, with the hints of each launch."""
+    """The tiled kernel, with the hints of each launch."""
     launches, scratch = list[ir.Launch](), {buffer.name for buffer in kernel.of(ir.Role.SCRATCH)}
     ends = {buffer.name for buffer in kernel.buffers} - scratch
     every = [s for one in kernel.launches for s in walk.every_statement(one.body)]
-    # Rounds are loaded ahead in kernels of rows and sums over them, where no buffer is passed over again. Elsewhere
-    # programs enough are on the way, and it took longer: sums of columns 1.1x, cross-entropy 1.7x.
+    # Rounds are loaded ahead in kernels of rows and sums over them, where no buffer has a second pass. Elsewhere
+    # enough programs are in flight, and it took longer: sums of columns 1.1x, cross-entropy 1.7x.
     ahead = any(isinstance(s, ir.Loop) and s.var == "#part" for s in every)
     for launch in kernel.launches:
         passes = _passes_over(launch.body)
@@ -247,7 +247,7 @@ def with_hints(kernel: ir.Kernel) -> ir.Kernel:
 
 
 def depth_of(body: Iterable[ir.Statement]) -> int:
-    """The greatest depth of tiles that stand in each other; at least 1."""
+    """The greatest depth of nested tiles; at least 1."""
 
     def deepest(statements: Iterable[ir.Statement]) -> int:
         every = (each for s in statements for each in (s, *walk.expressions(s)))
@@ -258,8 +258,8 @@ def depth_of(body: Iterable[ir.Statement]) -> int:
 
 
 def is_loose(kernel: ir.Kernel, launch: ir.Launch) -> bool:
-    """Whether a launch may be wrong by 2**-17 of a value: all its arrays of floats are halves, of which a last bit is
-    2**-11 or more, and nothing in it jumps."""
+    """Whether a launch may have a relative error of 2**-17: all its arrays of floats are halves, whose last bit is
+    2**-11 or more, and no function in it jumps."""
     ends = [buffer for buffer in kernel.buffers if buffer.role is not ir.Role.SCRATCH and buffer.shape]
     wide = [buffer.shape for buffer in ends if buffer.role is ir.Role.OUTPUT]
     arrays = [b.dtype for b in ends if b.role is ir.Role.OUTPUT or not _is_of_rows(b.shape, wide)]
@@ -272,13 +272,13 @@ def is_loose(kernel: ir.Kernel, launch: ir.Launch) -> bool:
 
 
 def _is_of_rows(shape: Shape, wide: Iterable[Shape]) -> bool:
-    """Whether cells of this shape are one for each row of wider arrays."""
+    """Whether an array of this shape has one cell for each row of wider arrays."""
     return shape[-1] == Dim.of(1) or any(len(shape) < len(other) and shape == other[: len(shape)] for other in wide)
 
 
 def _shares_inputs(kernel: ir.Kernel, launch: ir.Launch) -> bool:
-    """Whether each cell of a map is computed on its own, and several programs read the same tiles of an input: these
-    are to stay in the cache, before what is written."""
+    """Whether each cell of a map is computed by itself, and several programs read the same tiles of an input, which
+    should stay in the cache rather than the outputs."""
     statements, names = list(walk.every_statement(launch.body)), {loop.var for loop in walk.on_threads(launch.body)[1]}
     carries = any(isinstance(s, ir.Alloc) or (isinstance(s, ir.Loop) and s.axis is ir.Axis.SERIAL) for s in statements)
     if carries or walk.folds_in(launch.body) or not names:
@@ -291,7 +291,7 @@ def _shares_inputs(kernel: ir.Kernel, launch: ir.Launch) -> bool:
 
 
 def _passes_over(body: Iterable[ir.Statement]) -> dict[str, list[str]]:
-    """The loops over tiles, one after the other, that load from each buffer."""
+    """The loops over tiles that load from each buffer, in order."""
     loops = [s for s in walk.every_statement(body) if isinstance(s, ir.Loop)]
     passes = defaultdict[str, list[str]](list)
     for loop in (loop for loop in loops if loop.axis is ir.Axis.SERIAL and loop.tile is None):
@@ -301,7 +301,7 @@ def _passes_over(body: Iterable[ir.Statement]) -> dict[str, list[str]]:
 
 
 def _find_reload(kernel: ir.Kernel, launch: ir.Launch) -> ir.Reload | None:
-    """The inputs that a launch loads twice: where one fold, which computes little, reads what is then written with."""
+    """The inputs that a launch loads twice: if its only fold, which is cheap, reads cells that the stores need too."""
     body, folded, written = launch.body, list[tuple[ir.Tile | None, Statements]](), list[ir.Statement]()
     for tile in (s for s in walk.every_statement(body) if isinstance(s, ir.Loop) and s.axis is ir.Axis.LANES):
         if tile.tile is not None and not _is_filled(tile) and (word := read_for(kernel, tile)) is not None:
@@ -312,7 +312,7 @@ def _find_reload(kernel: ir.Kernel, launch: ir.Launch) -> ir.Reload | None:
         return None
     tile_of_fold = folded[0][0]
     read, again = ({(e.buffer, e.where is None) for e in walk.loads_of(s)} for s in (folded[0][1], written))
-    alike = {name for name, _ in read & again}  # what is read under a condition is not what was held without one
+    alike = {name for name, _ in read & again}  # a conditional load does not equal one without a condition
     cells = {buffer.name: buffer.dtype.bytes for buffer in kernel.of(ir.Role.INPUT) if buffer.name in alike}
     if tile_of_fold is None or not cells:
         return None
@@ -320,7 +320,7 @@ def _find_reload(kernel: ir.Kernel, launch: ir.Launch) -> ir.Reload | None:
 
 
 def _is_filled(tile: ir.Loop) -> bool:
-    """Whether a tile sets memory to what it is at first."""
+    """Whether a tile only initialises memory."""
     match tile.body:
         case (ir.Store(_, (at,), _, None),):
             return at == Dim.of(tile.var)
@@ -329,7 +329,7 @@ def _is_filled(tile: ir.Loop) -> bool:
 
 
 def read_for(kernel: ir.Kernel, tile: ir.Loop) -> str | None:
-    """Whether the cells of a tile are folded, or written; None of a tile around others."""
+    """Whether the cells of a tile are folded, or written; None for a tile around others."""
     inside = list(walk.every_statement(tile.body))
     if any(isinstance(s, ir.Loop) for s in inside) or walk.folds_in(tile.body):
         return None

@@ -1,7 +1,7 @@
 """Parts of schedules for GPUs: programs of a grid, and tiles of cells that a program holds side by side.
 
 A loop on THREADS is a grid of programs. The cells of a loop over a tile are computed side by side; a Fold over a tile
-stays a Fold. Whoever launches the kernel chooses the sizes of tiles, as their policies say."""
+stays a Fold. The launcher of the kernel chooses the sizes of tiles by their policies."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ ORDER = list(ir.TilePolicy)
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """Rows that begin anywhere: `let` gives how many cells before a row a multiple of 16 bytes is. Tiles begin there,
-    so they move aligned memory; `most` is one less than fill 16 bytes; where all of `odd` are 0, rows are aligned.
-    `row`: where a row begins."""
+    """Rows that begin anywhere: `let` is the distance in cells from a multiple of 16 bytes to a row. Tiles begin there,
+    so that they move aligned memory; `most` is one less than the cells of 16 bytes; where all of `odd` are 0, rows are
+    aligned. `row`: the start of a row."""
 
     let: ir.Let | None = None
     most: Dim = ZERO
@@ -36,7 +36,7 @@ class Lead:
 
     @property
     def is_idle(self) -> ir.Condition:
-        """Whether each row begins at a multiple of 16 bytes anyway: known now, or a bool of the sizes."""
+        """The condition that each row begins at a multiple of 16 bytes: a constant, or a bool of the sizes."""
         return ir.all_of(compare("equal", odd, ZERO) for odd in self.odd)
 
     @property
@@ -48,7 +48,7 @@ NO_LEAD = Lead()
 
 
 def with_tiles(kernel: ir.Kernel) -> ir.Kernel:
-    """The kernel with the tiles of each launch declared: those of its loops, and those whose states lie in scratch."""
+    """The kernel with the tiles of each launch declared: those of its loops, and those that sizes of scratch name."""
     tiles_so_far, launches = dict[str, ir.Tile](), list[ir.Launch]()
     for launch in kernel.launches:
         own = {str(tile.size): tile for tile in tiles_of(launch.body)}
@@ -65,7 +65,7 @@ def ceiling(extent: Dim, step: Dim) -> Dim:
 
 
 def cut(loop: ir.Loop, tile: ir.Tile, axis: ir.Axis, lead: Lead = NO_LEAD, *, turned: bool = False) -> ir.Loop:
-    """The loop in tiles, one after the other on `axis`; `turned`: the last one first."""
+    """The loop in tiles, one after the other on `axis`; `turned`: in reverse order."""
     number = f"{loop.var}t"
     count = ceiling(loop.extent + (lead.most if axis is ir.Axis.THREADS else lead.cells), tile.size)
     before, at = _tile_of_round(number, count, turned)
@@ -73,8 +73,8 @@ def cut(loop: ir.Loop, tile: ir.Tile, axis: ir.Axis, lead: Lead = NO_LEAD, *, tu
 
 
 def peel(loop: ir.Loop, extent: Dim, tile: ir.Tile) -> Statements:
-    """A loop over the tiles of an extent, which has cells, as one over those that are surely full, which need no masks,
-    and the last one: where a pass ends with it and the next begins with it, what it holds is there still."""
+    """Split a loop over the tiles of an extent, which has cells, into one over those that are surely full, without
+    masks, and the last tile: if a pass ends with it and the next begins with it, its values stay in registers."""
     full = f"{loop.var}_full"
     *before, cells = loop.body
     assert isinstance(cells, ir.Loop)
@@ -87,14 +87,14 @@ def peel(loop: ir.Loop, extent: Dim, tile: ir.Tile) -> Statements:
 
 
 def _tile_of_round(number: str, count: Dim, turned: bool) -> tuple[Statements, Dim]:
-    """The number of the tile that a round of a loop over tiles computes, and the Let that gives it."""
+    """The number of the tile for a round of a loop over tiles, and the Let that computes it."""
     if not turned:
         return (), Dim.of(number)
     return (ir.Let(f"{number}_back", ir.Index(count - 1 - Dim.of(number))),), Dim.of(f"{number}_back")
 
 
 def cells_of(loop: ir.Loop, start: Dim, tile: ir.Tile, lead: Dim = ZERO, lane: Dim | None = None) -> ir.Loop:
-    """One tile of a loop, from `start` on; `lead` of its cells lie before the first one of the loop."""
+    """One tile of a loop, at `start`; `lead` of its cells lie before the first cell of the loop."""
     lane = Dim.of(f"{loop.var}l") if lane is None else lane
     index = ir.Let(loop.var, ir.Index(start + lane - lead))
     body = loop.body if lead == ZERO else (ir.If(compare("greater_equal", Dim.of(loop.var), ZERO), loop.body),)
@@ -102,15 +102,15 @@ def cells_of(loop: ir.Loop, start: Dim, tile: ir.Tile, lead: Dim = ZERO, lane: D
 
 
 def on_grid(loops: Sequence[ir.Loop], body: Statements) -> Statements:
-    """Loops around a body, one program each round."""
+    """Loops around a body, with one program for each round."""
     return nest([replace(loop, axis=ir.Axis.THREADS) for loop in loops], body)
 
 
 def fold_cells(
     fold: ir.Fold, name: str, tile: ir.Tile, *, lead: Dim = ZERO, start: Dim | None = None, turned: bool = False
 ) -> tuple[FoldPass, cpu_folds.State]:
-    """The state of a fold over any number of values, which ends in cell 0: each cell of a tile takes in one value a
-    round, then the tile is reduced. With `start`, of the one tile that begins there; `turned`: last tile first."""
+    """The fold of any number of values, with its state in cell 0: each cell of a tile takes in one value a round, then
+    the tile is reduced. With `start`, only the tile that begins there; `turned`: the last tile first."""
     lifted = MONOIDS[fold.monoid].lift(Symbolic(), fold.value, ir.Index(cpu_folds.position(fold)))
     cells = FoldCells(fold.loops, cpu_folds.expand_folds(fold.body, 1, wide=False), lifted, lead, start, turned)
     state = cpu_folds.state_of(fold, name, wide=False)
@@ -118,7 +118,7 @@ def fold_cells(
 
 
 def fold_tile(fold: ir.Fold, name: str, tile: ir.Tile, start: Dim, lead: Dim) -> Statements:
-    """Statements that leave a fold over the cells of one tile under its name."""
+    """Statements that bind a fold over the cells of one tile to its name."""
     if lead != ZERO:
         taken, state = fold_cells(fold, name, tile, lead=lead, start=start)
         return (*taken.statements, ir.Let(name, state.result(ZERO, fold.dtype)))
@@ -130,7 +130,7 @@ def fold_tile(fold: ir.Fold, name: str, tile: ir.Tile, start: Dim, lead: Dim) ->
 
 @dataclass(frozen=True, slots=True)
 class FoldCells:
-    """The values of a fold: the loops, the statements of a round, and the state that it gives."""
+    """The values of a fold: the loops, the statements of a round, and the state that they produce."""
 
     loops: Sequence[tuple[str, Dim]]
     body: Statements
@@ -142,7 +142,7 @@ class FoldCells:
 
 @dataclass(frozen=True, slots=True)
 class FoldPass:
-    """A pass over values: memory, the loop over their tiles, and the statements that leave their state."""
+    """A pass over values: memory, the loop over their tiles, and the statements that produce their state."""
 
     before: Statements
     passed: ir.Statement
@@ -177,14 +177,14 @@ def around_lanes(
 
 
 def together(passes: Sequence[FoldPass]) -> Statements:
-    """Passes over the same tiles as one."""
+    """Merge passes over the same tiles."""
     loops = cpu_folds.in_one_pass([(*one.before, one.passed) for one in passes])
     return (*loops, *(s for one in passes for s in one.after))
 
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """A fold in two launches: the states of chunks, left in scratch; their merge into the result; and the scratch."""
+    """A fold in two launches: the states of chunks, stored in scratch; their merge into the result; and the scratch."""
 
     first: FoldPass
     second: FoldPass
@@ -199,7 +199,7 @@ def chunks_of(fold: ir.Fold, name: str, chunk: int) -> ir.Loop:
 def partial(
     fold: ir.Fold, name: str, chunks: ir.Loop, around: Sequence[ir.Loop], chunk: int, tiles: tuple[ir.Tile, ir.Tile]
 ) -> Partial:
-    """A fold over the chunks of such a loop. A sum of float32 is merged in float64."""
+    """A fold over chunks. A sum of float32 is merged in float64."""
     begin = Dim.of(chunks.var) * chunk
     of_chunk = cpu_folds.move_fold(fold, begin, minimum(Dim.of(chunk), fold.loops[0][1] - begin))
     whole, part = fold_cells(of_chunk, name, tiles[0])
@@ -219,8 +219,8 @@ def in_chunks(
     tiles: tuple[ir.Tile, ir.Tile],
     grid: Callable[[Sequence[ir.Loop], Statements], Statements],
 ) -> tuple[ir.Kernel, list[ir.Launch]]:
-    """The folds of a block, which are alike, in two launches: states of chunks, then their merge. `grid` places the
-    statements of a launch in the loops `around`, and in that over chunks."""
+    """The folds of a block, which are alike, in two launches: states of chunks, then their merge. `grid` puts the
+    statements of a launch into the loops `around`, and into the loop over chunks."""
     parts = cpu_folds.part_folds(inner)
     first = fold_of(parts.lets[0])
     chunks = chunks_of(first, parts.lets[0].name, chunk)
@@ -234,7 +234,7 @@ def in_chunks(
 
 
 def merge_parts(fold: ir.Fold, name: str, parts: tuple[ir.Expr, ...], chunks: ir.Loop, tile: ir.Tile) -> FoldPass:
-    """Merge the states of chunks, which lie along a loop, into the result. A sum of float32 goes by float64."""
+    """Merge the states of chunks along a loop into the result. A sum of float32 is merged in float64."""
     total = cpu_folds.state_of(fold, name, wide=True)
     cells = FoldCells(((chunks.var, chunks.extent),), chunks.body, total.cast(parts))
     merged = fold_round(cells, total, name, tile)
@@ -250,7 +250,7 @@ def offset_of(buffer: ir.Buffer, index: Shape) -> Dim:
 
 
 def is_innermost(loop: ir.Loop) -> bool:
-    """Whether its cells can be computed side by side: it has no loops, no folds and no state that it carries on."""
+    """Whether a loop's cells can be computed side by side: it has no loops, no folds and no carried state."""
     return not (carries(loop) or folds_in(loop.body) or any(isinstance(s, ir.Loop) for s in every_statement(loop.body)))
 
 
@@ -263,14 +263,14 @@ def extents_of_tiles(body: Statements) -> Iterator[Dim]:
 
 
 def all_at_most(extents: Collection[Dim], most: int) -> ir.Condition:
-    """Whether extents are at most a number: known now, or a bool of the sizes; False where one depends on a loop."""
+    """The condition that extents are at most a number: a constant or a bool of sizes; False if one is a loop's."""
     depends = any(name.startswith("#") for extent in extents for name in extent.names)
     return not depends and ir.all_of(ir.at_most(extent, Dim.of(most)) for extent in extents)
 
 
 def in_one_tile(inner: Statements) -> bool:
-    """Whether no loop stands around a tile, which would be computed again and again, and only what is asked of an
-    index is under a condition."""
+    """Whether no loop is around a tile, which would recompute it again and again, and only checks of indices are
+    conditional."""
     loops = [s for s in inner if isinstance(s, ir.Loop)]
     folds = list(map(fold_of, cpu_folds.lets_of_folds(inner)))
     conditional = any(isinstance(s, ir.If) and not cpu_folds.asks(s) for s in inner)
@@ -280,13 +280,13 @@ def in_one_tile(inner: Statements) -> bool:
 
 @dataclass(slots=True)
 class Choices:
-    """Launches of which those of one choice run: each where its own condition holds, and none of those before."""
+    """Launches in alternatives, one of which runs: the first whose condition holds."""
 
     launches: list[ir.Launch] = field(default_factory=list)
     before: list[ir.Condition] = field(default_factory=list)
 
     def add(self, own: ir.Condition, bodies: Callable[[], Sequence[Statements]]) -> None:
-        """The next choice, where any sizes are left for it."""
+        """Add an alternative, if any sizes are left for it."""
         case = ir.all_of((*map(ir.opposite, self.before), own))
         if case is not False:
             self.launches += [ir.Launch(body, ir.when(case)) for body in bodies()]
@@ -294,7 +294,7 @@ class Choices:
 
 
 def rename_loops(fold: ir.Fold, other: ir.Fold) -> ir.Fold:
-    """A fold, its loops called as those of another one."""
+    """A fold with its loops renamed as another's."""
     pairs = zip(fold.loops, other.loops, strict=True)
     names: dict[str, DimLike] = {old: Dim.of(new) for (old, _), (new, _) in pairs if old != new}
     moved_fold = substitute_in(replace(fold, loops=other.loops), names) if names else fold

@@ -1,8 +1,7 @@
-"""Neighbouring cells shared by the threads of a block, which move 16 bytes at once where memory lets them.
+"""Neighbouring cells shared by the threads of a block, which move 16 bytes at once where alignment permits.
 
-Where all arrays that a loop walks along begin to be aligned after as many cells, the cells between are vectors, and few
-are left at both ends; else all are left, and each thread takes every so many-th. A run knows which, not the schedule.
-"""
+If all arrays that a loop walks along become aligned after the same number of cells, the cells between are vectors, with
+a few left at both ends; else all are left, and thread k takes every so many-th from k on. Only a run knows."""
 
 from __future__ import annotations
 
@@ -15,8 +14,8 @@ from noyau.ir import loops as ir
 from noyau.ir import walk
 from noyau.ir.dims import Dim, Shape
 
-BYTES = 16  # that a thread moves at once
-NARROWEST = 2  # bytes of a cell: of narrower ones a vector has as many cells
+BYTES = 16  # the bytes that a thread moves at once
+NARROWEST = 2  # bytes of a cell: narrower cells have vectors of as many cells
 ZERO, ONE = Dim.of(0), Dim.of(1)
 
 Place = tuple[str, Shape]  # a buffer, and an index into it
@@ -35,14 +34,14 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Statements for each cell; and, where those differ, for a vector: before its cells, for each, after them."""
+    """Statements for each cell; and, if vectors differ, for a vector: before its cells, for each, after them."""
 
     of_cell: Statements
     of_vector: tuple[Statements, Statements, Statements] | None = None
 
 
 def width_of(buffers: Sequence[ir.Buffer]) -> int:
-    """The cells of a vector of several buffers: those that fill 16 bytes of the narrowest one."""
+    """The cells of a vector of several buffers: as many as fill 16 bytes of the narrowest buffer."""
     return BYTES // max(NARROWEST, min((buffer.dtype.bytes for buffer in buffers), default=BYTES))
 
 
@@ -52,7 +51,7 @@ def is_straight(body: Statements) -> bool:
 
 
 def is_along(memory: ir.Buffer | ir.Alloc, index: Shape, variable: str) -> bool:
-    """Whether neighbouring rounds of a loop touch neighbouring cells."""
+    """Whether neighbouring rounds of a loop access neighbouring cells."""
     there = {variable: Dim.of(variable) + 1}
     *outer, last = (dim.replace(there) - dim for dim in index)
     lies = not isinstance(memory, ir.Buffer) or memory.layout != "strided"
@@ -60,7 +59,7 @@ def is_along(memory: ir.Buffer | ir.Alloc, index: Shape, variable: str) -> bool:
 
 
 def places_along(memory: Memory, body: Statements, variable: str) -> list[Place]:
-    """Find the arrays that a loop walks along, each place once, at its first round; none where a round has loops."""
+    """Find the arrays that a loop walks along, each place once, at its first round; none if a round has loops."""
     if not is_straight(body):
         return []
     loads = [(load.buffer, load.index) for load in walk.loads_of(body) if load.where is None]
@@ -79,8 +78,9 @@ def places_along(memory: Memory, body: Statements, variable: str) -> list[Place]
 def spread(
     piece: Piece, variable: str, steps: Steps, tag: str, lane: Dim, places: Sequence[Place]
 ) -> tuple[Statements, Statements]:
-    """Statements of all threads before, and those of the thread `lane`: `steps` with its cells of a piece, which is
-    walked along by `variable`. `places` are to be aligned, with the variable at 0; of none each cell is taken alone."""
+    """Statements of all threads before, and those of the thread `lane`: `steps` over its cells of a piece, which
+    `variable` walks along. `places` are to be aligned, with the variable at 0; without any, each cell is accessed
+    alone."""
     rest = f"{variable}_rest"
     if not places:
         own = walk.substitute(steps.of_cell, {variable: piece.begin + Dim.of(variable)})
@@ -99,12 +99,12 @@ def spread(
 
 
 def _each(variable: str, count: Dim, piece: Piece, lane: Dim, body: Statements) -> ir.Loop:
-    """The rounds of a thread: every so many-th of `count`."""
+    """The rounds of a thread: every `threads`-th of `count`."""
     return ir.Loop(variable, count, ir.Axis.SERIAL, body, start=lane, step=piece.threads)
 
 
 def _split_cells(piece: Piece, tag: str, places: Sequence[Place]) -> Statements:
-    """The cells until the first vector, and the number of vectors: 0 where not all places begin to be aligned there."""
+    """The cells before the first vector, and the number of vectors: 0 if the places are aligned at different cells."""
     begins = [(name, (*outer, last + piece.begin)) for name, (*outer, last) in places]
     aligned = [ir.CellsToAlignment(piece.cells, *begin, piece.length) for begin in begins]
     untils = [ir.Let(f"#until{at or ''}_{tag}", each) for at, each in enumerate(aligned)]

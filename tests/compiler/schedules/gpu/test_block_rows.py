@@ -123,16 +123,15 @@ def _small(monkeypatch):
         monkeypatch.setattr(block_rows, name, number)
 
 
-def summed(name):
-    made = program(NORMS[name], "back", None, in_blocks, joining=join_rows_and_columns)
-    return check(made.single)
+def norm_kernel(name):
+    return check(program(NORMS[name], "back", None, in_blocks, joining=join_rows_and_columns).single)
 
 
 @pytest.mark.usefixtures("_small")
 @pytest.mark.parametrize("name", NORMS)
 @pytest.mark.parametrize(("rows", "n"), [(1, 16), (11, 20), (7, 64), (9, 60), (5, 7), (4, 132)])
 def test_rows_and_the_sums_of_their_columns_are_right(name, rows, n):
-    kernel, inputs = summed(name), arrays_of(NORMS[name], rows, n)
+    kernel, inputs = norm_kernel(name), arrays_of(NORMS[name], rows, n)
     judge = Judge(NORMS[name], inputs)
     arrays = [inputs[buffer.source] for buffer in kernel.of(Role.INPUT)]
     for seed in range(2):
@@ -142,7 +141,7 @@ def test_rows_and_the_sums_of_their_columns_are_right(name, rows, n):
 
 @pytest.mark.usefixtures("_small")
 def test_a_cluster_reads_each_row_once_for_both():
-    first = cuda_printer.together([summed("layer_norm")]).split('extern "C"')[1]
+    first = cuda_printer.together([norm_kernel("layer_norm")]).split('extern "C"')[1]
     assert [first.count(f"_load<float, 4>(&{name}[") for name in ("grad_out", "x", "weight")] == [1, 1, 2]
     assert first.count("noyau_merge_blocks<2>(") == 1  # of three sums
 
@@ -151,5 +150,5 @@ def test_a_cluster_reads_each_row_once_for_both():
 @pytest.mark.parametrize(("sizes", "wanted"), [((6, 16), True), ((6, 12), False), ((6, 18), False), ((4, 16), False)])
 def test_sums_of_many_long_rows_are_told(sizes, wanted):
     """Not of short ones, of those that begin anywhere, and of a few."""
-    kernel = summed("rms_norm")
+    kernel = norm_kernel("rms_norm")
     assert block_rows.sums_rows(kernel, dict(zip(("batch_0", "n"), sizes, strict=True))) is wanted
