@@ -61,14 +61,15 @@ class CudaExpressions(ThreadExpressions, CExpressions):
     def cell(self, name: str, index: Shape) -> str:
         if own := self.vector_of(name, index):
             return f"{own}.at[{self.names.atom(self.vector)}]"
-        match self.memory[name]:
+        memory = self.memory[name]
+        if isinstance(memory, ir.Alloc) and memory.space is ir.Space.BLOCK:
+            return f"{self.names.value(name)}[{self.dim(index[-1])}]"
+        match memory:
             case ir.Alloc(space=ir.Space.CLUSTER):
                 return self.names.value(name)
             case ir.Alloc(space=ir.Space.LANE):
                 *_, vector, cell = index
                 return f"{self.names.value(name)}[{self.dim(vector)}].at[{self.dim(cell)}]"
-            case ir.Alloc(space=ir.Space.BLOCK):
-                return f"{self.names.value(name)}[{self.dim(index[-1])}]"
             case _:
                 return self.own_cell(name, index) if name in self.lanes else super().cell(name, index)
 

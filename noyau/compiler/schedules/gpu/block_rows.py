@@ -371,8 +371,8 @@ class SummedRow(KeptRow):
         own_block = primitives.reindex(body, lambda name, at: (RANK, *at) if name in names else at)
         return self.on_grid(own_block, when, is_narrow=True)
 
-    def merged(self) -> Statements:
-        """What follows from the sums of a column, of what the clusters have left."""
+    def column_values(self) -> Statements:
+        """The values that follow from the sums of a column, over the states that clusters leave."""
         part, across = Dim.of("#of_part"), self.both.across
         place = part * across.extent + Dim.of(across.var)
         lets = []
