@@ -57,7 +57,10 @@ class CudaExpressions(ThreadExpressions, CExpressions):
     def cell(self, name: str, index: Shape) -> str:
         if own := self.vector_of(name, index):
             return f"{own}.at[{self.names.atom(self.vector)}]"
-        match self.memory[name]:
+        memory = self.memory[name]
+        if isinstance(memory, ir.Alloc) and memory.space is ir.Space.BLOCK:
+            return f"{self.names.value(name)}[{self.dim(index[-1])}]"
+        match memory:
             case ir.Alloc(space=ir.Space.CLUSTER):
                 return self.names.value(name)
             case ir.Alloc(space=ir.Space.LANE):

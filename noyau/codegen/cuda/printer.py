@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
+from itertools import takewhile
 
 from noyau.codegen.c.interface import KernelTable
 from noyau.codegen.c.printer import CPrinter, indent, text_of
@@ -142,6 +143,11 @@ class CudaPrinter(ThreadStatements, CPrinter):
 
     def first(self, left: list[ir.Statement]) -> tuple[Iterator[str], list[ir.Statement]]:
         """The lines of the first statements; states are declared with their initial values."""
+        merges = [s for s in takewhile(lambda s: isinstance(s, ir.MergeLanes), left) if isinstance(s, ir.MergeLanes)]
+        alike = [s for s in merges if replace(s, buffers=(), dtypes=()) == replace(merges[0], buffers=(), dtypes=())]
+        if alike and alike == merges[: len(alike)]:  # in one, so that threads meet once
+            names, dtypes = tuple(x for s in alike for x in s.buffers), tuple(x for s in alike for x in s.dtypes)
+            return self.merge_lanes(replace(merges[0], buffers=names, dtypes=dtypes)), left[len(alike) :]
         own = (isinstance(s, ir.Alloc) and not is_variable(s) and s.space is not ir.Space.BLOCK for s in left)
         count = next((at for at, is_own in enumerate(own) if not is_own), 0)
         match left[count:]:
@@ -176,7 +182,7 @@ class CudaPrinter(ThreadStatements, CPrinter):
         self.expressions.memory[alloc.name] = alloc
         kind, name = TYPES[alloc.dtype], self.names.bind(alloc.name)
         if alloc.space is ir.Space.BLOCK:
-            yield f"__shared__ {kind} {name}[{product(alloc.shape)}];"
+            yield f"__shared__ {kind} {name}[{alloc.shape[-1]}];"  # each block of a cluster has its own
         elif alloc.space is ir.Space.LANE:
             *_, vectors, cells = alloc.shape
             yield f"noyau_vector<{kind}, {cells}> {name}[{vectors}];"
@@ -364,7 +370,10 @@ class CudaPrinter(ThreadStatements, CPrinter):
         old, new = (tuple(map(ir.Var, (f"{side}{at}" for at in parts), dtypes)) for side in ("s", "other.s"))
         with self.names.block():
             self.names.blocks[-1] |= {("value", part.name): part.name for part in (*old, *new)}
-            texts = [self.expressions.top(value) for value in MONOIDS[monoid].merge(Symbolic(), old, new)]
+            size = len(MONOIDS[monoid].parts or ("",))  # there may be several states
+            states = [(old[at : at + size], new[at : at + size]) for at in parts[::size]]
+            merged = [value for pair in states for value in MONOIDS[monoid].merge(Symbolic(), *pair)]
+            texts = [self.expressions.top(value) for value in merged]
         lines = [f"{types[at]} next{at} = {texts[at]};" for at in parts] + [f"s{at} = next{at};" for at in parts]
         there = [f"state.s{at} = __shfl_sync(0xffffffffu, s{at}, from);" for at in parts]
         members = [f"{types[at]} s{at};" for at in parts]

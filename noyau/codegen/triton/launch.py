@@ -21,6 +21,7 @@ from noyau.codegen.triton.memory import (
     read,
 )
 from noyau.codegen.triton.tables import const_text
+from noyau.compiler.schedules.gpu.rows import IN_A_ROW
 from noyau.compiler.schedules.gpu.strategies import FOLDED, depth_of, read_for
 from noyau.compiler.schedules.primitives import minimum
 from noyau.dtypes import DType
@@ -56,10 +57,19 @@ class TritonPrinter(LaunchMemory):
         steps = [f"{name}_STEP: tl.constexpr" for name in self.step_sizes()]
         flags = [f"{flag}: tl.constexpr" for flag in self.flags()]
         head = [*self.buffers(), *self.sizes(), *steps, "INDEX: tl.constexpr", *flags]
-        wide = [f"{INDENT}{name} = tl.cast({name}, INDEX){self.step(name)}" for name in self.sizes()]
+        pairs = zip(self.sizes(), map(self.covering, self.bound()), strict=True)
+        wide = [f"{INDENT}{name} = {known}tl.cast({name}, INDEX){self.step(name)}" for name, known in pairs]
         wait = WAIT if self.launch.hints.waits else WAIT.partition(";")[0]
         wide += [f"{INDENT}{wait}"] * self.is_early
         return "\n".join([f"@triton.jit\ndef {self.name}({', '.join(head)}):", *read([*wide, *self.lines])])
+
+    def covering(self, size: str) -> str:
+        """The tile that covers a size, which is a number to Triton, where it is even: of rows of a map that follow each
+        other, whose places are products with that size."""
+        if IN_A_ROW not in self.tiles:
+            return ""
+        covers = {name for name, evens in self.even.items() for e in evens if e.whole == Dim.of(size) and not e.steps}
+        return "".join(f"{name} if {name}_EVEN else " for name in sorted(covers)[:1])
 
     def first_of(self, policy: ir.TilePolicy) -> ir.Tile | None:
         return next((tile for tile in self.tiles if tile.policy is policy), None)
