@@ -62,7 +62,7 @@ def _head(a: Any, v: Any, count: Dim) -> Any:
     near = [a.tape.full(0, a.node.dtype, (count,)), a.tape.slice(a.node, 0, 0, v.node.shape[0] - 1)]
     products = windows(TracedArray(a.tape, a.tape.concat(near, 0)), v.shape[0]) * v
     place = TracedArray(a.tape, a.tape.iota(Dim.of("#0") + Dim.of("#1") - count, products.node.shape))
-    # There are no products there, and 0 times an infinity would be NaN
+    # In front of the longer vector nothing overlaps, and 0 times an infinity would be NaN
     return call("sum", where(place >= 0, products, np.zeros((), a.dtype)), 1, dtype=a.dtype)
 
 

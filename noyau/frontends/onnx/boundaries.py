@@ -23,7 +23,7 @@ LIBRARY = frozenset(
 )
 CONTROL_FLOW = frozenset("If Loop Scan SequenceMap".split())
 _SHORTER = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
-_DTYPES = ("to", "dtype", "output_dtype")  # attributes
+_DTYPES = ("to", "dtype", "output_dtype")  # attributes that hold a dtype
 RANDOM = frozenset("Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike".split())
 ALREADY_FUSED = "already fused by onnxruntime"
 # Operators of onnxruntime's domain that its optimizer emits: library calls fused with their neighbours, and others.
@@ -111,10 +111,10 @@ def widen_node(node: onnx.NodeProto) -> onnx.NodeProto:
 
 
 def widen_types(graph: onnx.GraphProto | onnx.FunctionProto, shorter: Sequence[int], wide: int) -> None:
-    """Make floats wider in the types, attributes and tensors of a graph, and of the bodies in it."""
+    """Replace shorter floats by wide ones in the types, attributes and tensors of a graph and its subgraphs."""
     nodes = [*every_node(graph.node)]
     ends = [(*each.input, *each.output, *each.value_info) for each in (graph, *chain(*map(subgraphs, nodes)))]
-    for value in (each for each in chain(*ends) if isinstance(each, onnx.ValueInfoProto)):  # of a function a name
+    for value in (each for each in chain(*ends) if isinstance(each, onnx.ValueInfoProto)):  # a function has names
         if value.type.tensor_type.elem_type in shorter:
             value.type.tensor_type.elem_type = wide
     for each in chain(*(node.attribute for node in nodes)):
