@@ -187,7 +187,7 @@ def _interpreting(path: Path) -> Iterator[None]:
         yield
         return
     before = os.environ.get(_INTERPRET)
-    os.environ[_INTERPRET] = "1"  # read as Triton is imported
+    os.environ[_INTERPRET] = "1"  # read when Triton is imported
     try:
         yield
     finally:

@@ -395,7 +395,7 @@ def _launch(situation: Situation, *, is_meant: bool) -> list[Diagnostic]:
 
 
 def _resources(kernel: UserKernel) -> tuple[int, int]:
-    """Registers and bytes of shared memory of a kernel in CUDA C++; 0 without NVRTC and nvcc."""
+    """Registers and bytes of shared memory of a kernel in CUDA C++; 0 if it cannot be compiled here."""
     text, flags = constant_macros(kernel, {}) + kernel.text, tuple(kernel.usage.options.get("flags", ()))
     try:
         cubin = cubin_of(text, ARCHITECTURE, flags)

@@ -39,7 +39,7 @@ Arrays = tuple[Array, ...]
 FEWEST = 30  # inputs that are tried if they are quick, however long a compiler took
 ENOUGH = 3  # broken cases after which a kernel is not tried further
 # Inputs are large from so many cells of an input or result, or seconds of two runs with the reference; a run must not
-# take TOO_LONG_S: growing each size by 4 makes a kernel of four loops 256 times as slow.
+# take TOO_LONG_S: a step to 4 times a size may make a kernel of four loops 256 times as slow.
 LARGE, LONG_S, TOO_LONG_S = 1 << 18, 0.03, 1.0
 SHARE = 0.25  # the most of the budget that a case may be expected to take
 SHORT_S = 2 * LONG_S  # the longest case that is still tried beyond the budget

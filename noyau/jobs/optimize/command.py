@@ -198,7 +198,7 @@ def _run_demo(arguments: argparse.Namespace) -> int:
 
 
 def _next(arguments: argparse.Namespace) -> str:
-    """Lines on what to do next, with the files of the demo where they are kept."""
+    """Lines on the next steps, with the files of the demo if they are kept."""
     folder, page = arguments.folder, arguments.html
     name = "MODEL.onnx" if folder is None else plain(str(folder / "llama_tiny.onnx"))
     opening = f"open {plain(str(page))} in a browser", "graphs, sources, certificates"

@@ -72,7 +72,7 @@ class KernelRecord:
 
     @property
     def rate(self) -> float | None:
-        """Bytes moved per second, where both are known."""
+        """Bytes moved per second, if both are known."""
         return self.bytes / self.after_s if self.bytes is not None and self.after_s else None
 
     def to_json(self) -> dict[str, Any]:

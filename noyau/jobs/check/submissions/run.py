@@ -213,7 +213,7 @@ class _Hearing:
         answers = {}
         for call in POISONS:
             if results := read_results(self.folder / f"out-{number}-{call}"):
-                with suppress(KeyError, TypeError):  # a forged record
+                with suppress(KeyError, TypeError):  # an invalid record, perhaps forged
                     answers[call] = Answer.of(results)
         return answers
 
@@ -298,7 +298,7 @@ class _Hearing:
                 finding, number, call = from_json(Finding, entry["finding"]), int(entry["trial"]), entry["call"]
                 trial = self.problem.trials[number]
             except (KeyError, TypeError, ValueError, IndexError):
-                continue  # a forged record
+                continue  # an invalid record, perhaps forged
             if call == "strided":
                 continue
             is_mild = self.has_stated and not trial.is_stated

@@ -59,7 +59,7 @@ def write_truth(wish: Mapping[str, Any], folder: Path) -> None:
                     continue  # known beforehand
                 try:
                     _write_trial(format_of, trial, number, folder, pace, most_cells)
-                except Exception as error:  # noqa: BLE001  a size that the reference refuses does not belong here
+                except Exception as error:  # noqa: BLE001  sizes that the reference refuses are left out
                     fault = fault or f"{trial['label']}: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
         except (Exception, SystemExit) as error:  # noqa: BLE001  loading a user's text may raise anything
             fault = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"

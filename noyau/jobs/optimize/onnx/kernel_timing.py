@@ -381,7 +381,7 @@ def surely_faster(
 
     try:
         return compare_swapped(places, budget_s=_COMPARISON_S).low
-    except NoyauError:  # it crashes, hangs, or refuses what flows through the model
+    except NoyauError:  # it crashes, hangs, or refuses the model's activations
         return 0.0
 
 

@@ -76,7 +76,7 @@ class OptimizedModel:
 
 
 def optimize_proto(model: onnx.ModelProto, wishes: OptimizeOptions = DEFAULTS) -> OptimizedModel:
-    """As `optimize`, of a model in memory, which is not changed; its external data has to be loaded."""
+    """Do as `optimize`, with a model in memory, which is not changed; its external data has to be loaded."""
     from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 
     from noyau.frontends.onnx.tensors import is_external
@@ -94,10 +94,10 @@ def optimize_proto(model: onnx.ModelProto, wishes: OptimizeOptions = DEFAULTS) -
 
 
 def optimize(path: str | Path, wishes: OptimizeOptions = DEFAULTS, say: Say = log.info) -> OptimizedModel:
-    """Fuse what can be fused, keep the kernels that are right and win.
+    """Fuse what can be fused; keep the kernels that are right and win. `say` receives a line for each step.
 
-    `say` is told of each step. ModelError for a file that is no model, or that onnxruntime does not run; InputError for
-    wishes or inputs that do not fit; BuildError where there is no compiler; MissingExtraError without onnxruntime."""
+    ModelError for a file that is no model, or that onnxruntime cannot run; InputError for invalid options or inputs
+    that do not fit; BuildError without a compiler; MissingExtraError without onnxruntime."""
     check_options(wishes)
     wishes = replace(wishes, budget_s=allowed_s(wishes.budget_s))
     deadline = Deadline(wishes.within_s)

@@ -231,7 +231,7 @@ class WeightStage:
             return f"the model does not run so: {error}"
 
     def _time(self, choice: Choice, cases: Sequence[Arrays]) -> FinalModel:
-        """The model with a choice; while it is slower, with the half of the choice that gains most."""
+        """The model with a choice; as long as that loses or exceeds the budget, with the half of it that gains most."""
         reason = ""
         while choice:
             self.say(f"timing the whole model with weights of {several(len(choice), 'product')} in few bits")

@@ -136,8 +136,8 @@ class Sketch:
 
 class AheadOfTime:
     """Work on the graphs of one captured module ahead of time, and the certificates of their kernels. Use it in a
-    `with`, which ends running work; finished results stay. Once `closed`, the caller ends what it begins. `waits`:
-    whether kernels are wanted at once."""
+    `with`, which ends running work; finished results stay. Once `closed`, the caller ends the work that it begins.
+    `waits`: whether kernels are needed at once."""
 
     def __init__(
         self, wishes: CompileOptions, say: Say, *, reasons: bool = True, on_gpu: bool = False, waits: bool = True
