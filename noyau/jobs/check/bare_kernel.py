@@ -43,8 +43,8 @@ class ReferenceResults:
 
 def evaluate_reference(one: _Bare, reference: Callable[..., Any], after: list[Any], returned: Any) -> ReferenceResults:
     """Evaluate a reference for a call. `after`: the arguments, arrays as NumPy's; `returned`: by the kernel.
-    SignatureError if the reference takes parameters that the kernel lacks, or its results do not match the arrays to
-    compare in number, shape or dtype; InputError if it fails on the arguments."""
+    SignatureError if the reference has more parameters than the kernel, or its results do not match the arrays to
+    compare in number or shape, or one has a dtype that is not judged; InputError if it fails on the arguments."""
     names, before = one.names, one.before
     of_kernel = _taken_arguments(reference, names, one.name)
     values = [before[place] for place in of_kernel]

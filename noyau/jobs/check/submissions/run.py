@@ -290,7 +290,7 @@ class _Hearing:
         return f"{name}:{line}"
 
     def take_findings(self, seen: Mapping[str, Any]) -> None:
-        """Take the findings of watched accesses, each once: warnings at sizes of noyau's own, if others ran too."""
+        """Take the findings of watched accesses, each once: warnings at noyau's own sizes, if the problem's ran too."""
         ids: dict[str, int] = {}
         entries = seen.get("findings", ())
         for entry in entries if isinstance(entries, list) else ():
