@@ -155,16 +155,18 @@ def backward(gradient: Backward) -> Contest:
     before = time.perf_counter()
     own = Gradient(gradient)
     print_s = time.perf_counter() - before
-    call = own.call(tensors, grads)
+    calls = own.calls(tensors, grads)
+    language = faster(calls)
     return Contest(
         gradient.name,
-        call,
+        calls[language],
         by_autograd(case.eager, tensors, wanted, grads),
         lambda: truth_of(case, tensors, wanted, grads),
         lambda: by_autograd(torch.compile(case.eager, dynamic=False), tensors, wanted, grads),
         lambda function: by_autograd(function, tensors, wanted, grads),
         own.read_bytes,
         print_s,
+        language,
     )
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import torch
 from gpu_cases import Backward, Case, Tensors
 
-from noyau.codegen.triton import printer as triton_printer
+from noyau.codegen.language import GENERATIONS
 from noyau.compiler.autodiff.adjoints import DerivedGradient, derive, gradient_name
 from noyau.compiler.schedules.gpu.rows_and_columns import join_rows_and_columns
-from noyau.compiler.schedules.gpu.strategies import on_gpu
 from noyau.errors import UnsupportedError
+from noyau.hosts.torch.cuda.cuda_kernel import CudaKernel
 from noyau.ir.graph import Graph
 from noyau.ir.loops import Role
 from noyau.kernels.programs.program import KernelStep, Program, program
@@ -22,11 +24,13 @@ Values = dict[str, torch.Tensor]
 
 
 class Steps:
-    """The kernels of a graph, launched one after the other on tensors by their names."""
+    """The kernels of a graph in a language, launched one after the other on tensors by their names."""
 
-    def __init__(self, graph: Graph, name: str) -> None:
-        self.program: Program = program(graph, name, None, on_gpu, joining=join_rows_and_columns)
-        functions = load(triton_printer.together(self.program.kernels, name))
+    def __init__(self, graph: Graph, name: str, language: str = "triton") -> None:
+        generation = GENERATIONS[language]
+        self.program: Program = program(graph, name, None, generation.schedule, joining=join_rows_and_columns)
+        text = generation.printer(self.program.kernels, name)
+        functions = load(text) if language == "triton" else {k.name: CudaKernel(text, k) for k in self.program.kernels}
         self.steps = []
         for step in self.program.steps:
             if not isinstance(step, KernelStep):
@@ -44,7 +48,7 @@ class Steps:
 
 
 class Gradient:
-    """The gradient of a case: what runs forward once, and `call`, which is timed."""
+    """The gradient of a case: what runs forward once, and `calls`, which are timed."""
 
     def __init__(self, backward: Backward) -> None:
         case = backward.case
@@ -52,22 +56,25 @@ class Gradient:
         self.names = [node.output for node in graph.inputs]
         self.derived: DerivedGradient = derive(graph, self.names[: backward.wanted])
         self.graph, self.called = graph, case.op.name
-        self.back = Steps(self.derived.backward, f"{self.called}_back")
+        self.backs = dict[str, Steps]()
+        for language in ("triton", "cuda"):
+            with suppress(UnsupportedError):
+                self.backs[language] = Steps(self.derived.backward, f"{self.called}_back", language)
 
-    def call(self, tensors: list[torch.Tensor], grads: Tensors) -> Callable[[], Tensors]:
-        """What gives the gradients; it reads what forward has left."""
+    def calls(self, tensors: list[torch.Tensor], grads: Tensors) -> dict[str, Callable[[], Tensors]]:
+        """What gives the gradients, by its language; it reads what forward has left."""
         forward = Steps(self.derived.forward, self.called)(dict(zip(self.names, tensors, strict=True)))
         given = {name: forward[name] for name in self.derived.saved}
         given |= {gradient_name(name): grad for name, grad in zip(self.graph.outputs, grads, strict=True)}
-        outputs = self.back.program.graph.outputs
+        outputs = self.derived.backward.outputs
 
-        def run() -> Tensors:
-            made = self.back(given)
+        def run(back: Steps) -> Tensors:
+            made = back(given)
             return tuple(made[name] for name in outputs)
 
-        read = {name for _, names, _ in self.back.steps for name in names} & given.keys()
+        read = {name for _, names, _ in self.backs["triton"].steps for name in names} & given.keys()
         self.read_bytes = sum(given[name].numel() * given[name].element_size() for name in read)
-        return run
+        return {language: partial(run, back) for language, back in self.backs.items()}
 
 
 def random_like(made: Any) -> Tensors:

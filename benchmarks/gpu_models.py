@@ -1,10 +1,11 @@
 """Whole models of transformers on a GPU: is noyau right, soon there, and never slower than torch's own?
 
     python benchmarks/gpu_models.py [--only GPT-2 ViT] [--part forward training] [--size facts second] [--jobs 8]
-                                    [--sides noyau inductor max-autotune optimize] [--limit 150] [--tiny] [--again]
-                                    [-o FILE]
+                                    [--sides inductor max-autotune optimize] [--limit 150] [--tune FOLDER] [--tiny]
+                                    [--again] [-o FILE]
 
-Each model has random weights in bfloat16. Its sides run in turns, in an order drawn anew each round, the device idle
+Each model has random weights in bfloat16; Mamba takes 96 tokens, for dynamo unrolls its loop over them. The sides of a
+model run in turns, in an order drawn anew each round, the device idle
 before and after: `eager`; `inductor`, which is torch.compile by default; `max-autotune`, which is its mode
 max-autotune-no-cudagraphs; `noyau`, which is torch.compile(backend="noyau"); `optimize`, which is
 noyau.optimize(module) and has no training of its own. `forward` is inference, `training` a loss and its gradients.
@@ -12,10 +13,12 @@ Results and gradients are compared with the model in float32: a side is right wh
 eager does. Of each side: the median, the ratio to eager, how the wall splits, and the seconds of its first and second
 call, with empty caches, in two processes for each model: one has noyau's and is timed later, one has inductor's. The
 models of a part are compiled beside each other, some at once (--jobs), then timed one after another, nothing else at
-work; what max-autotune times for its choices is not alone on the device.
+work. max-autotune has a third process, and one cache for all models, so that a product is tuned once (--tune: a folder
+that a later run has too); what it times for its choices is not alone on the device, and its first calls are no measure.
 
-What the file has is left out, unless --again asks for it. `--tiny` takes models of two layers, on the CPU where there
-is no GPU. Writes results/gpu_models.json.
+Runs add up: a row keeps the sides of other runs, each with the ratio to noyau of its own run (`gain`), in which both
+took turns. What the file has is left out, unless --again asks for it. `--tiny` takes models of two layers, on the CPU
+where there is no GPU. Writes results/gpu_models.json.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ import itertools
 import json
 import logging
 import math
+import os
 import random
 import statistics
 import tempfile
@@ -50,7 +54,7 @@ RESULTS = Path(__file__).parent / "results" / "gpu_models.json"
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 SIDES = ("eager", "noyau", "inductor", "max-autotune", "optimize")
 BY_INDUCTOR = ("inductor", "max-autotune")
-FIRST_CALLS = ("noyau", *BY_INDUCTOR)  # sides whose first calls are timed
+ROLES = {"noyau": "time", "inductor": "compile", "max-autotune": "tune"}  # sides and the processes of their first calls
 RIVALS = {**{side: (side,) for side in SIDES if side != "noyau"}, "the better of inductor's two": BY_INDUCTOR}
 PARTS = ("forward", "training")
 # width, layers, heads, words, sequences, tokens, images, their side
@@ -59,7 +63,8 @@ SIZES = {
     "second": (768, 4, 12, 16000, 2, 256, 8, 224),
     "tiny": (64, 2, 4, 128, 2, 16, 2, 32),
 }
-WARM, ROUNDS, TIMED_S = 6, 15, 3.0
+WARM, ALONE, ROUNDS, TIMED_S = 6, 40, 15, 3.0  # calls beside others and with nothing beside, then those timed
+LEAST_FIRST_S = 0.1  # a call that compiles nothing is not recorded
 STRAYS, LEAST = 2.0, 1e-3  # times as far from the truth as eager, and what nobody minds
 
 
@@ -133,9 +138,7 @@ def whisper(width: int, layers: int, heads: int, words: int, *rest: int) -> Any:
 
 
 def mamba(width: int, layers: int, _: int, words: int, *__: int) -> Any:
-    return transformers("MambaConfig")(
-        hidden_size=width, num_hidden_layers=min(layers, 4), vocab_size=words, use_cache=False
-    )
+    return transformers("MambaConfig")(hidden_size=width, num_hidden_layers=2, vocab_size=words, use_cache=False)
 
 
 def vit(width: int, layers: int, heads: int, *rest: int) -> Any:
@@ -204,6 +207,8 @@ def build(name: str, size: str) -> tuple[Called, tuple[torch.Tensor, ...]]:
     words, sequences, count, images, side = sizes[3:]
     if name == "Mixtral":
         sizes = (sizes[0] // 2, sizes[1], sizes[2] // 2, *sizes[3:])
+    if name == "Mamba":
+        count = min(count, 96)
     torch.manual_seed(0)
     with torch.device(DEVICE):
         model = Called(transformers(kind)(config(*sizes)).to(torch.bfloat16).eval(), takes)
@@ -300,8 +305,8 @@ def interleaved(steps: Mapping[str, Callable[[], Any]]) -> dict[str, float]:
 
 
 class Row:
-    """One model and part in two processes: `timing` has the first calls of noyau, and is timed; `compiling` has those
-    of the sides of inductor, whose caches `timing` then reads."""
+    """One model and part in processes of its own: `time` has the first calls of noyau, and is timed; the others have
+    those of the sides of inductor, whose caches `time` then reads."""
 
     def __init__(self, words: tuple[str, str, str], sides: Sequence[str], folder: str, limit_s: float) -> None:
         self.words, self.limit_s, self.firsts = words, limit_s, dict[str, list[float]]()
@@ -310,20 +315,19 @@ class Row:
 
     def prepare(self) -> None:
         """Have every side compiled; one whose first calls do not end in time is left out."""
-        self.timing, self.compiling = (
-            Alone(__file__, role, *self.words, folder=self.folder) for role in ("time", "compile")
-        )
-        self.compiling.ready()
-        self.timing.ready()
-        for side in [side for side in ("noyau", *BY_INDUCTOR) if side in self.sides]:
-            process = self.timing if side == "noyau" else self.compiling
-            process.go(side)
+        sides = [side for side in ROLES if side in self.sides]
+        processes = {side: Alone(__file__, ROLES[side], *self.words, folder=self.folder) for side in sides}
+        self.timing = processes["noyau"]
+        for process in processes.values():
+            process.ready()
+        for side in sides:
+            processes[side].go(side)
             with contextlib.suppress(ValueError):
-                self.firsts[side] = json.loads(process.ready(self.limit_s))
-        for process in (self.compiling, self.timing):
+                self.firsts[side] = json.loads(processes[side].ready(self.limit_s))
+        for process in reversed(processes.values()):
             process.go()
         self.timing.ready()
-        self.timing.go(" ".join(side for side in self.sides if side in self.firsts or side not in FIRST_CALLS))
+        self.timing.go(" ".join(side for side in self.sides if side in self.firsts or side not in ROLES))
         self.timing.ready(self.limit_s)
 
     def time(self) -> dict[str, Any]:
@@ -333,9 +337,23 @@ class Row:
         if "failed" in found:
             return dict.fromkeys(self.sides, found)
         for side in self.sides:
-            known = found.setdefault(side, {"failed": f"its first calls failed, or did not end in {self.limit_s:g} s"})
+            known = found.setdefault(side, {"failed": f"no first calls in {self.limit_s:g} s"})
             known |= {"first_s": self.firsts[side]} if side in self.firsts else {}
         return found
+
+
+@contextlib.contextmanager
+def caches_of(side: str) -> Iterator[None]:
+    """Inductor's caches, which are those of all rows for max-autotune."""
+    folder = os.environ.get("NOYAU_TUNED")
+    places = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+    before = {place: os.environ[place] for place in places if place in os.environ}
+    if side == "max-autotune" and folder:
+        os.environ |= {place: f"{folder}/{place}" for place in places}
+    try:
+        yield
+    finally:
+        os.environ |= before
 
 
 def have_compiled(steps: Mapping[str, Callable[[], Any]]) -> None:
@@ -343,7 +361,8 @@ def have_compiled(steps: Mapping[str, Callable[[], Any]]) -> None:
     while side := gate():
         torch._dynamo.reset()
         try:
-            print(json.dumps(first_calls(steps[side])), flush=True)
+            with caches_of(side):
+                print(json.dumps(first_calls(steps[side])), flush=True)
         except Exception:  # noqa: BLE001  one side's fault is none of the others
             traceback.print_exc()
 
@@ -353,19 +372,22 @@ def time_sides(model: Called, part: str, steps: Mapping[str, Callable[[], Any]],
     record, strays = dict[str, Any](), dict[str, float]()
     for side in gate().split():
         try:
-            for _ in range(WARM):
-                steps[side]()
+            with caches_of(side):
+                for _ in range(WARM):
+                    steps[side]()
             record[side] = {"off": off(answers(model, steps[side], part), truth)}
             strays[side] = record[side]["off"]
         except Exception as error:  # noqa: BLE001  one side's fault is none of the others
             traceback.print_exc()
             record[side] = {"failed": f"{type(error).__name__}: {str(error)[:300]}"}
     gate()
+    for side, _ in itertools.product(strays, range(ALONE)):  # noyau looks anew whether the GPU waits for launches
+        steps[side]()
     for side, median_s in interleaved({side: steps[side] for side in strays}).items():
         record[side] |= {"ms": 1e3 * median_s, "right": strays[side] <= STRAYS * strays["eager"] + LEAST}
     for side in strays:
-        record[side] |= {"wall": measure_wall(steps[side]).to_json()}
-        record[side] |= {"over_eager": record["eager"]["ms"] / record[side]["ms"]}
+        record[side] |= {"wall": measure_wall(steps[side]).to_json()} if side != "eager" else {}
+        record[side] |= {"gain": record[side]["ms"] / record["noyau"]["ms"]} if "noyau" in strays else {}
     print(json.dumps(record), flush=True)
 
 
@@ -378,7 +400,7 @@ def alone(role: str, name: str, part: str, size: str) -> None:
     model.learns = part == "training"
     steps = {side: step_of(model, side, part, inputs) for side in SIDES}
     steps["eager"]()
-    if role == "compile":
+    if role != "time":
         have_compiled(steps)
         return
     wide, _ = build(name, size)
@@ -394,16 +416,27 @@ def shown(side: str, found: Mapping[str, Any]) -> str:
     if "failed" in found:
         return f"    {side:12s} {found['failed']}"
     first, second = found.get("first_s", (math.nan, math.nan))
-    wall = found["wall"]
-    shares = " ".join(f"{name} {wall[name]:.0%}" for name in ("kernels", "products", "gaps", "synchronisation"))
-    times = f"{found['ms']:8.3f} ms  {found['over_eager']:5.2f}x  first {first:5.1f} second {second:5.1f} s"
-    return f"    {side:12s} {times}  right {found['right']} {found['off']:.2e}  {shares} launches {wall['launches']}"
+    wall = found.get("wall", {})
+    shares = " ".join(f"{name} {wall[name]:.0%}" for name in ("kernels", "products", "gaps") if wall)
+    times = f"{found['ms']:8.3f} ms  {found.get('gain', math.nan):5.2f}  first {first:5.1f} second {second:5.1f} s"
+    return (
+        f"    {side:12s} {times}  right {found['right']} {found['off']:.2e}  {shares} launches {wall.get('launches')}"
+    )
 
 
-def brief(found: Mapping[str, Any]) -> dict[str, Any]:
-    """What the record keeps of a side."""
-    kept = {name: found[name] for name in ("failed", "ms", "right", "off", "first_s") if name in found}
-    return kept | {name: found["wall"][name] for name in ("kernels", "launches") if "wall" in found}
+def brief(side: str, found: Mapping[str, Any]) -> dict[str, Any]:
+    """What the record keeps of a side: milliseconds of noyau, of another the ratio to them; and of what is wrong how
+    far off it is."""
+    if "failed" in found:
+        return {"failed": found["failed"]}
+    name = "ms" if side == "noyau" else "gain"
+    kept = {name: float(f"{found[name]:.3g}")} if name in found else {}
+    kept |= {} if found["right"] else {"wrong": found["off"]}
+    if side in ("noyau", "inductor") and "wall" in found:
+        kept |= {"launches": found["wall"]["launches"]}
+        firsts = [float(f"{each:.3g}") for each in found.get("first_s", ()) if each > LEAST_FIRST_S]
+        kept |= {"first_s": firsts} if firsts else {}
+    return kept
 
 
 def means(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -411,8 +444,8 @@ def means(record: Mapping[str, Any]) -> dict[str, Any]:
     rows = [row for size in SIZES for row in record.get(size, {}).values() for row in row.values()]
     result = {}
     for name, rivals in RIVALS.items():
-        both = [row for row in rows if all("ms" in row.get(each, {}) for each in (*rivals, "noyau"))]
-        ratios = [min(row[each]["ms"] for each in rivals) / row["noyau"]["ms"] for row in both]
+        gains = [[row[each]["gain"] for each in rivals if "gain" in row.get(each, {})] for row in rows]
+        ratios = [min(each) for each in gains if len(each) == len(rivals)]
         if ratios:
             mean = math.exp(statistics.fmean(map(math.log, ratios)))
             result[f"over {name}"] = {"rows": len(ratios), "mean": mean, "least": min(ratios)}
@@ -423,7 +456,7 @@ def means(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _has_both(row: Mapping[str, Any]) -> bool:
-    return all("first_s" in row.get(side, {}) for side in ("noyau", "inductor"))
+    return all(row.get(side, {}).get("first_s") for side in ("noyau", "inductor"))
 
 
 def measure(
@@ -431,6 +464,7 @@ def measure(
 ) -> Iterator[tuple[tuple[str, str, str], dict[str, Any]]]:
     """Rows that are compiled beside each other, then timed one after another."""
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(jobs) as pool:
+        os.environ.setdefault("NOYAU_TUNED", f"{folder}/tuned")
         rows = [Row(words, sides, folder, limit_s) for words in runs]
         for _ in pool.map(Row.prepare, rows):
             pass
@@ -443,7 +477,8 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=tuple(MODELS), default=tuple(MODELS))
     parser.add_argument("--part", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--size", nargs="+", choices=("facts", "second"), default=("facts",))
-    parser.add_argument("--sides", nargs="+", choices=SIDES[1:], default=("noyau", "inductor"))
+    parser.add_argument("--sides", nargs="+", choices=SIDES[2:], default=("inductor",))
+    parser.add_argument("--tune", help="a folder for what max-autotune has tuned")
     parser.add_argument("--tiny", action="store_true")
     parser.add_argument("--again", action="store_true")
     parser.add_argument("--jobs", type=int, default=8)
@@ -459,18 +494,25 @@ def main() -> None:
         from noyau.hosts.torch.cuda.clock import device_text
 
         record |= {"machine": device_text(), "day": today()}
-    sides = ["eager", *wanted.sides]  # eager is what the others are held against
-    for size, part in itertools.product(["tiny"] if wanted.tiny else wanted.size, wanted.part):
-        rows = record.setdefault(size, {})
-        known = {name: {*sides} <= {*rows.get(name, {}).get(part, {})} for name in wanted.only}
-        runs = [(name, part, size) for name in wanted.only if wanted.again or not known[name]]
-        for (name, *_), found in measure(runs, sides, wanted.jobs, wanted.limit):
-            kept = {side: brief(each) for side, each in found.items()}
-            rows.setdefault(name, {})[part] = kept  # sides of one run alone: others were not interleaved with them
-            print(f"{name} {part} {size} ({time.perf_counter() - start_s:.0f} s)", flush=True)
-            print("\n".join(shown(*each) for each in found.items()), flush=True)
-            record["means"] = means(record)
-            write_record(record, wanted.o)
+    if wanted.tune:
+        os.environ["NOYAU_TUNED"] = str(Path(wanted.tune).absolute())
+    sides = ["eager", "noyau", *wanted.sides]  # these two are in each run
+    rows = {size: record.setdefault(size, {}) for size in (["tiny"] if wanted.tiny else wanted.size)}
+    every = [(name, part, size) for size, part, name in itertools.product(rows, wanted.part, wanted.only)]
+    runs = [
+        each for each in every if wanted.again or not {*sides} <= {*rows[each[2]].get(each[0], {}).get(each[1], {})}
+    ]
+    for (name, part, size), found in measure(runs, sides, wanted.jobs, wanted.limit):
+        if "inductor" not in found:  # what tunes beside it takes noyau's time
+            found["noyau"].pop("first_s", None)
+        row = rows[size].setdefault(name, {}).setdefault(part, {})
+        for side, each in found.items():
+            known = {"first_s": row[side]["first_s"]} if "first_s" in row.get(side, {}) else {}
+            row[side] = known | brief(side, each)
+        print(f"{name} {part} {size} ({time.perf_counter() - start_s:.0f} s)", flush=True)
+        print("\n".join(shown(*each) for each in found.items()), flush=True)
+        record["means"] = means(record)
+        write_record(record, wanted.o)
     print(record.get("means"))
 
 

@@ -1,1 +1,1 @@
-"""Languages: kernels as source text. One file a language; printers only spell."""
+"""Code generation: kernels as source text, in a folder for each language; printers only print, schedules decide."""

@@ -1,6 +1,6 @@
-"""The identifiers of a text while it is printed: none twice where both can be seen, none a word or a macro of C.
+"""The identifiers of a text while it is printed: unique among those in scope, and no keyword or macro of C.
 
-What other languages reserve besides, their own files say."""
+Words that other languages reserve besides are in their own modules."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from noyau.compiler.lowering.names import identifier
 from noyau.errors import GraphError
 from noyau.ir.loops import Kernel
 
-# Beyond those that identifier() knows: words of C23, what the text itself calls its own names, and what it calls.
+# Beside the words of identifier(): keywords of C23, names that the text itself defines, and functions that it calls.
 RESERVED = frozenset(
     """alignas alignof bitand bitor bool complex compl constexpr defined errno false free imaginary isfinite isinf isnan
     linux malloc near far noreturn not nullptr or signbit static_assert stderr stdin stdout thread_local true typeof
     unix wchar_t xor dims extent fit index launch left output shape shapes""".split()
 )
 
-OWN = ("lane", "block", "length")  # short names for what schedules make
+OWN = ("lane", "block", "length")  # short names for variables of schedules
 Key = tuple[str, str]
 
 
 class Scopes:
-    """Names of a kernel to identifiers. What a block names is free again after it.
+    """The map from names of a kernel to identifiers, with block scopes: an identifier is free again after its block.
 
-    Values (buffers, memory, Lets), indices (`#i0`) and sizes are apart: a buffer and a size may share a name.
-    `anonymous`: numbers in the order in which the names come, so that kernels that are equal up to names have one
-    text. `used` are the names that the text has asked for."""
+    Values (buffers, memory, Lets), indices (`#i0`) and sizes are separate: a buffer and a size may share a name.
+    `anonymous`: identifiers are numbered in order, so that kernels that are equal up to names have the same text.
+    `used`: the names that the text refers to."""
 
     def __init__(self, kernel: Kernel, *, anonymous: bool = False) -> None:
         self.anonymous, self.count = anonymous, 0
@@ -43,19 +43,19 @@ class Scopes:
 
     @contextmanager
     def block(self) -> Iterator[None]:
-        """A scope: names that are bound within are forgotten after it."""
+        """A block scope, at whose end its names are unbound."""
         self.blocks.append({})
         yield
         self.blocks.pop()
 
     def bind(self, name: str, wish: str | None = None) -> str:
-        """An identifier for a name of the kernel, like `wish` where that is free."""
+        """Bind a name of the kernel to an identifier, which resembles `wish`; returns the identifier."""
         text = self.fresh(wish if wish in OWN else fitting(name.removeprefix("#") if wish is None else wish))
         self.blocks[-1]["index" if name.startswith("#") else "value", name] = text
         return text
 
     def fresh(self, stem: str) -> str:
-        """An identifier that nothing in sight has; it is taken until the block ends."""
+        """An identifier that is unused in this scope; it is taken until the block ends."""
         if self.anonymous:
             self.count += 1
             stem = f"n{self.count}"
@@ -66,11 +66,11 @@ class Scopes:
         return name
 
     def fits(self, name: str) -> bool:
-        """Whether a language can have a name that nothing in sight has."""
+        """Whether a language accepts an unused name."""
         return True
 
     def value(self, name: str) -> str:
-        """The identifier of a buffer, of memory or of a Let."""
+        """The identifier of a buffer, an allocation or a Let."""
         return self._find(("value", name))
 
     def atom(self, name: str) -> str:
@@ -78,7 +78,7 @@ class Scopes:
         return self._find(("index" if name.startswith("#") else "size", name))
 
     def peek(self, name: str) -> str:
-        """The identifier of a size or an index, for a comment: it is not used."""
+        """The identifier of a size or an index for a comment, which does not count as a use."""
         before = set(self.used)
         text = self.atom(name)
         self.used = before
@@ -93,14 +93,14 @@ class Scopes:
 
 
 def wish_of(variable: str) -> str | None:
-    """The short name of an index that a schedule made, or None."""
+    """The short name of a schedule's index or length, or None."""
     if variable.endswith("_length"):
         return "length"
     return next((own for own in OWN if variable.startswith(f"#{own}")), None)
 
 
 def refuse_name(kernel: Kernel, reserved: Container[str]) -> None:
-    """GraphError where the name of a kernel cannot be that of a Python function."""
+    """GraphError where the name of a kernel cannot be the name of a Python function."""
     plain = re.fullmatch(r"(?!noyau)[a-z]\w*", kernel.name, re.ASCII | re.IGNORECASE)
     if not plain or keyword.iskeyword(kernel.name) or kernel.name in reserved:
         problem = f"{kernel.name!r} cannot be the name of a Python function, or the text needs it for itself"
@@ -108,7 +108,7 @@ def refuse_name(kernel: Kernel, reserved: Container[str]) -> None:
 
 
 def fitting(name: str) -> str:
-    """The name as an identifier of C; one in capitals, which could be a macro, in small letters."""
+    """The name as a C identifier; in lower case if it is all capitals, which could be a macro."""
     if len(name) == 1 and name.isascii() and name.isalpha():
         return name
     text = identifier(name)

@@ -15,7 +15,7 @@ ONE, ZERO = Dim.of(1), Dim.of(0)
 
 @dataclass(frozen=True, slots=True)
 class AxisStep:
-    """The read of one axis of an operand: at `start + step * index` of the axis `out` of the result, or at `start`."""
+    """The index into one axis of an operand: `start + step * index of the result's axis out`, or `start` alone."""
 
     out: int | None
     start: Dim
@@ -23,13 +23,13 @@ class AxisStep:
 
 
 def is_within(at: Dim, dim: Dim) -> bool:
-    """Whether an index depends on one of the result, or is surely one of the axis."""
+    """Whether an index depends on one of the result, or is a constant that is certainly within the axis."""
     moves = any(name.startswith("#") for name in at.names)
     return moves or (at.constant is not None and 0 <= at.constant < (dim.constant or 0))
 
 
 def is_broadcast(index: Shape, source: Shape, target: Shape) -> bool:
-    """Whether NumPy's broadcasting makes the view: axes aligned at the end, those of extent 1 alike everywhere."""
+    """Whether NumPy's broadcasting makes the view: axes aligned at the end, and those of extent 1 repeated."""
     if len(source) > len(target):
         return False
     aligned, here = target[len(target) - len(source) :], indices(len(target))[len(target) - len(source) :]
@@ -40,7 +40,7 @@ def is_broadcast(index: Shape, source: Shape, target: Shape) -> bool:
 
 
 def step_of(dim: Dim, shape: Shape) -> AxisStep | None:
-    """An index that is a multiple of one index of the result and a rest, or None for another one."""
+    """The AxisStep of an index that is affine in at most one index of the result; None for any other."""
     if not (axes := [axis for axis in range(len(shape)) if index_name(axis) in dim.names]):
         return AxisStep(None, dim)
     name = index_name(axes[0])
@@ -52,7 +52,7 @@ def step_of(dim: Dim, shape: Shape) -> AxisStep | None:
 
 
 def slices_of(index: Shape, operand: Shape, source: Shape, target: Shape) -> list[AxisStep] | None:
-    """The steps of a view along the operand's own axes, where slices can take them; broadcast axes have equal cells."""
+    """The steps of a view along the operand's own axes, if slices can take them, else None; it broadcasts otherwise."""
     steps = [step for step in (step_of(dim, target) for dim in index) if step is not None]
     missing = len(source) - len(operand)
     outs = [step.out for step in steps[missing:] if step.out is not None]
@@ -63,7 +63,7 @@ def slices_of(index: Shape, operand: Shape, source: Shape, target: Shape) -> lis
         at, alike = step.start.constant, dim != there
         if alike and there != ONE:
             return None
-        # A cell of an axis that may be empty is an error, unless the result is: a new axis may be what makes it so.
+        # Indexing an axis that may be empty is an error, except if the result is empty, which a new axis can cause.
         risky = grows or (at is not None and at < 0)
         if step.out is None and not alike and risky and not is_within(step.start, dim):
             return None
@@ -72,7 +72,7 @@ def slices_of(index: Shape, operand: Shape, source: Shape, target: Shape) -> lis
 
 
 def is_reshape(index: Shape, source: Shape, target: Shape) -> bool:
-    """Whether a view keeps every cell where it is in memory."""
+    """Whether a view keeps the memory order of the cells."""
     if product(source) != product(target):
         return False
     extents = {index_name(axis): dim for axis, dim in enumerate(target)}
@@ -82,7 +82,7 @@ def is_reshape(index: Shape, source: Shape, target: Shape) -> bool:
 
 
 def is_whole_lookup(index: Sequence[Dim | Lookup], axis: int, node: Node, sources: Sequence[Node]) -> bool:
-    """Whether the others are whole axes, in order, around those of the array that is looked up."""
+    """Whether `index[axis]` looks up whole slices: the other entries are whole axes, in order, around its own."""
     entry, here, table = index[axis], list(indices(len(node.shape))), sources[0].shape
     assert isinstance(entry, Lookup)
     rank = len(sources[entry.input].shape)

@@ -1,7 +1,7 @@
 """The languages of kernels: those that noyau generates, and those that only users write.
 
-A language is one record. What a higher layer adds to it stands there in one record of the same name: how user kernels
-are called in kernels/call.py, how their accesses are observed in sanitizer/routes.py."""
+A language is one record. Higher layers have their own record for each language by its name: calls of user kernels in
+kernels/call.py, observation of accesses in sanitizer/routes.py."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from noyau.compiler.schedules.gpu.strategies import on_gpu
 from noyau.ir.loops import Kernel
 from noyau.toolchain.c import compiler as c_compiler
 
-Schedule: TypeAlias = Options | Callable[[Kernel], Kernel]  # options of the CPU's schedule, or a schedule of its own
+Schedule: TypeAlias = Options | Callable[[Kernel], Kernel]  # options of the CPU's schedule, or another schedule
 
 
 class TextPrinter(Protocol):
-    """The text of several kernels, whose names differ, under a comment."""
+    """Protocol of a function that prints kernels with distinct names as one text, headed by a comment."""
 
     def __call__(self, kernels: Sequence[Kernel], comment: str = "") -> str: ...
 
@@ -46,9 +46,9 @@ class Grid(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Generation:
-    """The generation of kernels: `schedule` and `printer`; `deterministic`: the schedule for the same bits in each run,
-    where the other one has not that; `reserved`: names that the printed text needs for itself; `shares_scans`: whether
-    threads share a running result, which elsewhere each row has one thread for."""
+    """The generation of kernels in a language, by `schedule` and `printer`. `deterministic`: a schedule with the same
+    bits in each run, if `schedule` does not ensure that; `reserved`: names that the printed text itself needs;
+    `shares_scans`: threads share a scan, for which other languages use one thread a row."""
 
     printer: TextPrinter
     schedule: Schedule
@@ -62,13 +62,12 @@ class Generation:
 class Language:
     """A language of kernels.
 
-    `suffixes`: of files of its texts, none where a kernel is a function of Python; `packages` that it needs;
-    `decorators`: a pattern of the types that its decorators make; `flags` that tell the C compiler which language a
-    text is in; `is_native`: a kernel is built into a library with the interface of noyau.h, which every host can call;
-    `is_jit`: it compiles at the first call, for seconds; `is_threaded`: a kernel may run in several threads;
-    `thread_pool`: the package whose threads these are; `scalar_bits`: of the numbers that it is given; `widening`: the
-    remedy for an index beyond int32; `generation`: None where only users write it; `require_compiler` raises BuildError
-    where nothing could build a printed text."""
+    `suffixes`: of its text files, empty if a kernel is a Python function; `packages`: required ones; `decorators`: a
+    pattern of the types that its decorators make; `flags`: by which the C compiler selects the language; `is_native`:
+    kernels are built into a library with the interface of noyau.h, which every host can call; `is_jit`: it compiles at
+    the first call, for seconds; `is_threaded`: a kernel may run in several threads; `thread_pool`: the package that
+    owns these threads; `scalar_bits`: of scalar arguments; `widening`: the remedy for an index beyond int32;
+    `generation`: None if only users write it; `require_compiler`: raises BuildError if nothing can build a text."""
 
     name: str
     suffixes: tuple[str, ...] = ()
@@ -144,5 +143,5 @@ GENERATIONS: Mapping[str, Generation] = MappingProxyType({e.name: e.generation f
 
 
 def languages_for(*, gpu: bool) -> tuple[str, ...]:
-    """The languages that kernels are generated in for a GPU, or for the CPU, the first choice first."""
+    """The generated languages for a GPU, or for the CPU, in order of preference."""
     return tuple(name for name in GENERATIONS if LANGUAGES[name].on_gpu is gpu)

@@ -1,4 +1,4 @@
-"""Groups into kernels: equal groups are one kernel, named after what it computes and a digest of its text."""
+"""Plan of kernels from groups: equal groups share a kernel, named after its operations and a digest of its text."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from noyau.ir.operators import OPERATORS
 from noyau.text import printable
 
 _WIDTH = 110  # of a line of a certificate
-COSTLY = 4  # flops from which a function says what a kernel is about
+COSTLY = 4  # least flops of a function that is part of a kernel's name
 
 
 @dataclass(frozen=True, slots=True)
 class GridTwin:
-    """A planned kernel for a GPU: scheduled for one, and its text in language `cuda`. `architectures`: those that its
-    code is for, ("sm_90", "compute_90"), the last one as PTX."""
+    """The twin of a planned kernel for GPUs: scheduled for a GPU, with its text in language `cuda`. `architectures`:
+    those of its code, ("sm_90", "compute_90"), the last one as PTX."""
 
     kernel: Kernel
     text: str
@@ -42,8 +42,8 @@ class GridTwin:
 
 @dataclass(frozen=True, slots=True)
 class PlannedKernel:
-    """A kernel and the groups that it computes; `operator` is its name in a runtime, `text` its source in `language`,
-    or in C beside a `twin` for GPUs; `by_hand`: it is an op's own kernel, of which noyau knows the ends alone."""
+    """A kernel and the groups that it computes. `operator`: its name in a runtime; `text`: its source in `language`, or
+    in C beside a `twin` for GPUs; `by_hand`: it is a user kernel, of which noyau knows only inputs and outputs."""
 
     operator: str
     kernel: Kernel
@@ -57,11 +57,11 @@ class PlannedKernel:
 
     @property
     def both_texts(self) -> str:
-        """The text, and that for a GPU behind it."""
+        """The text, followed by that for a GPU."""
         return self.text + (self.twin.text if self.twin else "")
 
     def explain(self, certificate: str = "") -> str:
-        """The text, opened by a comment: the nodes it replaces, bytes and flops, its certificate."""
+        """The text, headed by a comment: the nodes that it replaces, bytes and flops, its certificate."""
         if self.by_hand:
             return f"{comment_text(describe(self, certificate))}\n\n{self.text}"
         kernel = self.kernel if self.twin is None else self.twin.kernel
@@ -70,7 +70,7 @@ class PlannedKernel:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The kernels of a model, and the groups that the language cannot spell, with the reasons."""
+    """The kernels of a model, and the groups that the language cannot express, with the reasons."""
 
     kernels: tuple[PlannedKernel, ...]
     refused: tuple[tuple[Group, str], ...] = ()
@@ -78,8 +78,8 @@ class Plan:
 
 @dataclass(slots=True)
 class Shelf:
-    """Kernels in C by the digest of what they compute: each is made once, whichever graph wants it. So many `letters`
-    of the digest are in its name, after its number where kernels are `numbered`."""
+    """Memoised kernels in C by the digest of their computation, shared by all graphs. `letters`: of the digest in a
+    kernel's name; `numbered`: a number precedes the digest."""
 
     letters: int
     numbered: bool = False
@@ -88,7 +88,7 @@ class Shelf:
     lock: Lock = field(default_factory=Lock)
 
     def kernel(self, group: Group, target: str, options: Options = USUAL) -> tuple[Kernel, str]:
-        """The kernel of a group under its lasting name, and its text. UnsupportedError where the language lacks it."""
+        """The kernel of a group under its final name, and its text. UnsupportedError where C cannot express it."""
         bare = nameless(group.graph), target
         kernel = schedule(group.kernel, options) if bare not in self.digests else None
         if kernel is not None:
@@ -104,7 +104,7 @@ class Shelf:
 
 
 def plan(groups: Iterable[Group], operators: Sequence[str], target: str, options: Options = USUAL) -> Plan:
-    """One kernel in C for each kind of group. `operators` are the operator types of the model by position."""
+    """Plan one kernel in C for equal groups. `operators`: the operator types of the model by position."""
     shelf = Shelf(8, numbered=True)
     return plan_by(groups, operators, lambda group: shelf.kernel(group, target, options))
 
@@ -116,8 +116,8 @@ def plan_by(
     language: str = "c",
     graph_of: Callable[[Group], Graph] = attrgetter("graph"),
 ) -> Plan:
-    """One kernel for each kind of group, and the groups that the language cannot spell: `spell` gives the kernel of a
-    group, named after its kind, and its text."""
+    """Plan one kernel for equal groups. `spell` returns the kernel of a group, whose name is equal for equal groups,
+    and its text; a group for which it raises UnsupportedError is refused."""
     kinds, refused = dict[str, tuple[Kernel, str, list[Group]]](), list[tuple[Group, str]]()
     for group in groups:
         try:
@@ -133,8 +133,8 @@ def plan_by(
 
 
 def with_twins(plan: Plan, architectures: tuple[str, ...]) -> Plan:
-    """The plan of which each kernel has a twin for GPUs; those that language `cuda` cannot spell, or that do not run on
-    each architecture, are among the refused."""
+    """The plan with a twin for GPUs for each kernel; kernels that language `cuda` cannot express, or that do not run on
+    each architecture, become refused."""
     kernels, refused = [], list[tuple[Group, str]]()
     for kernel in plan.kernels:
         try:
@@ -148,7 +148,7 @@ def with_twins(plan: Plan, architectures: tuple[str, ...]) -> Plan:
 
 
 def without(plan: Plan, refused: Sequence[tuple[Group, str]]) -> Plan:
-    """The plan without some places, which are among the refused; a kernel without a place goes."""
+    """The plan without some groups, which become refused; a kernel without groups is dropped."""
     gone = {group.positions for group, _ in refused}
     pairs = [(each, tuple(group for group in each.groups if group.positions not in gone)) for each in plan.kernels]
     kernels = (k if left == k.groups else replace(k, graph=left[0].graph, groups=left) for k, left in pairs if left)
@@ -156,8 +156,8 @@ def without(plan: Plan, refused: Sequence[tuple[Group, str]]) -> Plan:
 
 
 def kernel_named(name: str, kernels: Iterable[PlannedKernel], like: Iterable[str] = ()) -> PlannedKernel:
-    """The kernel of this name, or the only one whose name begins with it. InputError with the kernels there are, and
-    with values that are like the name."""
+    """The kernel of this name, or the only one whose name begins with it. InputError lists the kernels, and the values
+    `like` the name."""
     by_name = {kernel.operator: kernel for kernel in kernels}
     begin = [name] if name in by_name else [each for each in by_name if name and each.startswith(name)]
     if len(begin) == 1:
@@ -170,13 +170,13 @@ def kernel_named(name: str, kernels: Iterable[PlannedKernel], like: Iterable[str
 
 
 def digest(kernel: Kernel, target: str) -> str:
-    """The identity of a kernel of a group without names: its text, names in it replaced by numbers, and the target."""
+    """The digest of a kernel independent of names: of its text with names replaced by numbers, and of the target."""
     text = c_printer.source(replace(kernel, name="kernel"), anonymous=True)
     return hashlib.sha256(f"{target}\n{text}".encode()).hexdigest()
 
 
 def title(graph: Graph) -> str:
-    """A name from what costs most: reductions and costly functions in order, else the plain functions, else "copy"."""
+    """A name from the costly operations: reductions and COSTLY functions in order, else other functions, or "copy"."""
     words = [word for node in graph.nodes for word in _words(node.kind)]
     plain = [node.kind.function for node in graph.nodes if isinstance(node.kind, Map)]
     chosen = words or [word for word in plain if word not in ("cast", "identity")] or ["copy"]
@@ -209,7 +209,7 @@ def describe(planned: PlannedKernel, certificate: str = "") -> str:
 
 
 def spell(buffer: Buffer) -> str:
-    """A buffer in words: its name in the text and in the model, its dtype and shape."""
+    """A buffer as text: its name in the kernel and in the model, its dtype and shape."""
     shape = ", ".join(map(str, buffer.shape))
     called = "" if buffer.name == buffer.source else f" ({buffer.source})"
     return f"{buffer.name}{called}: {buffer.dtype.value}[{shape}]"

@@ -1,5 +1,5 @@
-"""Statements of a launch and expressions as lines of text: the walks that languages share that run loops one by one,
-and the idioms of both. Each language says what it spells otherwise."""
+"""Printers of statements and expressions that are common to languages whose loops run one by one, with the idioms of
+both; a subclass for each language prints the rest."""
 
 from __future__ import annotations
 
@@ -23,62 +23,62 @@ INDENT = "    "
 
 
 class Statements(ABC):
-    """The statements of one launch being printed."""
+    """Printer of the statements of one launch."""
 
-    opens: ClassVar[str]  # a branch, with a place for its condition
-    turns: ClassVar[str]  # to the other one
-    closes: ClassVar[tuple[str, ...]]  # both
-    ends: ClassVar[str]  # a statement
-    empty: ClassVar[tuple[str, ...]]  # a block
+    opens: ClassVar[str]  # text that opens a branch, with a place for its condition
+    turns: ClassVar[str]  # text between a branch and its else
+    closes: ClassVar[tuple[str, ...]]  # lines that close a branch
+    ends: ClassVar[str]  # text at the end of a statement
+    empty: ClassVar[tuple[str, ...]]  # lines of an empty block
     names: Scopes
     expressions: Expressions
     parallel: bool = False  # whether the launch has loops on threads
 
     @abstractmethod
     def variable(self, alloc: ir.Alloc, text: str) -> str:
-        """The declaration of memory of one cell."""
+        """The declaration of memory of one cell, initialised by `text`."""
 
     @abstractmethod
     def constant(self, name: str, wish: str, dtype: DType, text: str) -> str:
-        """The declaration of a value that does not change."""
+        """The declaration of a constant value."""
 
     @abstractmethod
     def alloc(self, alloc: ir.Alloc) -> Iterator[str]:
-        """Memory of the thread."""
+        """The declaration of memory of the thread."""
 
     @abstractmethod
     def prefetch(self, prefetch: ir.Prefetch) -> Iterator[str]:
-        """A hint to fetch a cell."""
+        """The hint to prefetch a cell."""
 
     @abstractmethod
     def refuse(self, index: str, extent: str) -> Iterator[str]:
-        """The end of the launch where an index is not inside."""
+        """The lines that end the launch if an index is out of bounds."""
 
     @abstractmethod
     def stream(self, store: ir.StreamStore) -> str:
-        """The copy of a tile to its place in an output, around the caches."""
+        """The copy of a tile to an output by non-temporal stores."""
 
     @abstractmethod
     def rounds(self, loop: ir.Loop) -> Iterator[str]:
-        """A loop whose rounds come one after the other, or side by side in lanes."""
+        """A serial loop, or a loop over lanes."""
 
     @abstractmethod
     def signs(self, dtype: DType) -> Mapping[str, str]:
-        """The functions of which a cell of a dtype may be an operand and the result, to their signs."""
+        """The signs of the functions that have compound assignments, such as +=, to a cell of a dtype."""
 
     @abstractmethod
     def note(self, let: ir.Let) -> None:
-        """Notes what is to be known of an index or a length that has a name."""
+        """Record facts about a named index or length."""
 
     def block(self, statements: Iterable[ir.Statement]) -> Iterator[str]:
-        """Statements in a scope that is open already."""
+        """The lines of statements in the current scope."""
         left = list(statements)
         while left:
             lines, left = self.first(left)
             yield from lines
 
     def first(self, left: list[ir.Statement]) -> tuple[Iterator[str], list[ir.Statement]]:
-        """The lines of the first statement, or of several that are told as one, and the statements after it."""
+        """The lines of the first statement, or of several that are printed as one, and the remaining statements."""
         statement, *left = left
         if isinstance(statement, ir.Let) and left and is_only_stored(statement, left):
             store, *left = left
@@ -92,13 +92,13 @@ class Statements(ABC):
         return self.statement(statement, last=not left), left
 
     def inner(self, statements: Iterable[ir.Statement]) -> Iterator[str]:
-        """A block of its own."""
+        """The indented lines of statements in a new scope."""
         with self.names.block():
             lines = list(self.block(statements))
         return (f"{INDENT}{line}" for line in lines or self.empty)
 
     def either(self, this: ir.If, other: Sequence[ir.Statement] = ()) -> Iterator[str]:
-        """A branch, or one of two."""
+        """The lines of a branch, with an else if `other` has statements."""
         yield self.opens.format(self.expressions.top(this.condition))
         yield from self.inner(this.body)
         if other:
@@ -107,7 +107,7 @@ class Statements(ABC):
         yield from self.closes
 
     def statement(self, statement: ir.Statement, *, last: bool) -> Iterator[str]:
-        """The lines of a statement, which may be the last of its block."""
+        """The lines of a statement; `last`: it is the last of its block."""
         match statement:
             case ir.Let():
                 yield self.let(statement)
@@ -133,14 +133,14 @@ class Statements(ABC):
                 assert_never(statement)
 
     def variables(self, memory: Sequence[ir.Statement], first: ir.Statement) -> Iterator[str]:
-        """Memory of one cell each, with what is in it first."""
+        """The declarations of variables, initialised by a Store."""
         assert isinstance(first, ir.Store)
         for alloc, value in zip(memory, first.values, strict=True):
             assert isinstance(alloc, ir.Alloc)
             yield self.variable(alloc, self.expressions.text_as(alloc.dtype, value))
 
     def let(self, let: ir.Let) -> str:
-        """A value under the name that the model gives it; a cell of a buffer `x` is `x_i`."""
+        """The declaration of a Let, named as in the model; a loaded cell of a buffer `x` is named `x_i`."""
         text = self.expressions.top(let.value)
         wish = let.origin[0] if let.origin else let.name.removeprefix("#")
         if isinstance(let.value, ir.Load) and isinstance(self.expressions.memory[let.value.buffer], ir.Buffer):
@@ -187,7 +187,7 @@ class Statements(ABC):
     def at_once(
         self, buffers: Sequence[str], places: Sequence[str], values: Sequence[ir.Expr], *, last: bool
     ) -> Iterator[str]:
-        """States of several values: what is used twice has a name, and all are computed before one changes."""
+        """Update several states at once: common subexpressions get names; all new values are computed first."""
         with self.names.block():
             yield from self.compute_first(buffers, places, values)
 
@@ -206,11 +206,11 @@ class Statements(ABC):
         yield from (f"{place} = {final}{self.ends}" for place, final in zip(places, finals, strict=True))
 
 
-LONG = 7  # parts of an expression that gets a name of its own in a merge
+LONG = 7  # least number of nodes of an expression that gets its own name in a merge
 
 
 def steps_of(values: Sequence[ir.Expr]) -> list[ir.Expr]:
-    """The calls in expressions that deserve a name, each after those in it: those that occur twice, and long ones."""
+    """The calls in expressions that get names, in order of dependence: those that occur twice, and long ones."""
     counts: dict[ir.Expr, int] = {}
 
     def count(expr: ir.Expr) -> None:
@@ -228,7 +228,7 @@ def steps_of(values: Sequence[ir.Expr]) -> list[ir.Expr]:
 
 
 def one_by_one(buffers: Sequence[str], values: Sequence[ir.Expr]) -> bool:
-    """Whether no value reads what an earlier one has changed, and none is long."""
+    """Whether buffers can be stored one after the other: no value reads a buffer that is stored before it."""
     reads = ({load.buffer for load in loads_of((ir.Let("", value),))} for value in values)
     return not any(read & set(buffers[:position]) for position, read in enumerate(reads))
 
@@ -238,7 +238,7 @@ def size_of(expr: ir.Expr) -> int:
 
 
 def is_only_stored(let: ir.Let, after: Sequence[ir.Statement]) -> bool:
-    """Whether a value is stored by the next statement, and nothing else reads it."""
+    """Whether a value is only stored, by the next statement, and not read otherwise."""
     store, *rest = after
     if not isinstance(store, ir.Store) or store.merge or store.values != (ir.Var(let.name, let.value.dtype),):
         return False
@@ -246,7 +246,7 @@ def is_only_stored(let: ir.Let, after: Sequence[ir.Statement]) -> bool:
 
 
 def count_allocated(statements: Sequence[ir.Statement]) -> int:
-    """The number of variables that are allocated at once and then set, all by one Store; 0 where there are none."""
+    """The number of leading allocations of variables that the next statement, a Store, initialises all; else 0."""
     count = next((at for at, s in enumerate(statements) if not (isinstance(s, ir.Alloc) and is_variable(s))), 0)
     names = tuple(s.name for s in statements[:count] if isinstance(s, ir.Alloc))
     store = statements[count] if count else None
@@ -254,7 +254,7 @@ def count_allocated(statements: Sequence[ir.Statement]) -> int:
 
 
 def otherwise(this: ir.Statement, after: ir.Statement) -> tuple[ir.Statement, ...]:
-    """The body of the next statement, if that runs where this one, whose condition reads no memory, does not."""
+    """The body of the next statement, if it is the else of this one and the condition reads no memory; else empty."""
     match this, after:
         case ir.If(condition), ir.If(ir.Call("logical_not", (opposite,)), body) if condition == opposite:
             return () if loads_of((ir.Let("", condition),)) else body
@@ -263,7 +263,7 @@ def otherwise(this: ir.Statement, after: ir.Statement) -> tuple[ir.Statement, ..
 
 
 class Expressions(ABC):
-    """The expressions of one kernel: what is in scope, and which scalar functions the text calls.
+    """Printer of the expressions of one kernel, which records the functions that the text calls.
 
     `functions`: names of codegen/cmath; `integers`: keys of `integer_function`; `preludes`: of the language's table."""
 
@@ -274,8 +274,8 @@ class Expressions(ABC):
     def __init__(self, kernel: ir.Kernel, names: Scopes) -> None:
         self.names = names
         self.memory: dict[str, ir.Buffer | ir.Alloc] = {buffer.name: buffer for buffer in kernel.buffers}
-        self.extents: dict[str, Dim] = {}  # of the loops that are open: they run
-        self.required: dict[str, Dim] = {}  # of indices that were looked up, and are inside where they are used
+        self.extents: dict[str, Dim] = {}  # of the enclosing loops, which are therefore not empty
+        self.required: dict[str, Dim] = {}  # extents that looked-up indices are known to be within
         self.functions: set[str] = set()
         self.integers: set[tuple[str, str]] = set()
         self.preludes: set[str] = set()
@@ -283,45 +283,45 @@ class Expressions(ABC):
     @staticmethod
     @abstractmethod
     def const(value: float | int | bool, dtype: DType) -> str:
-        """A number, as an operand of anything."""
+        """A number as text that can be any operand."""
 
     @abstractmethod
     def cell(self, name: str, index: Shape) -> str:
-        """One cell of a buffer or of memory; memory of one cell is a variable."""
+        """A cell of a buffer or of memory; memory of one cell is a variable."""
 
     @abstractmethod
     def select(self, condition: str, value: str, other: str) -> str:
-        """One of two values, as an operand."""
+        """The choice of one of two values, as an operand."""
 
     @staticmethod
     @abstractmethod
     def narrow(text: str, dtype: DType) -> str:
-        """A value that the language has computed in a type of its own choice, as an operand of its dtype."""
+        """A value that the language may have computed in a wider type, converted to its dtype, as an operand."""
 
     @abstractmethod
     def convert(self, operand: ir.Expr, dtype: DType) -> str:
-        """A cast of what has another dtype; neither is a float8."""
+        """A cast to another dtype; neither is a float8."""
 
     @abstractmethod
     def operate(self, op: DimOp, left: str, right: str) -> str:
-        """A quotient, a rest, a maximum or a minimum in an index."""
+        """A quotient, a remainder, a maximum or a minimum in an index."""
 
     def own(self, function: str, operands: tuple[ir.Expr, ...]) -> str | None:
-        """A call that this language spells in its own way, or None."""
+        """The text of a call that this language prints specially, or None."""
         return None
 
     def in_whole_lines(self, tile: ir.InWholeLines) -> str:
-        """Whether a tile begins with lines of memory."""
+        """The condition that a tile consists of whole cache lines."""
         raise UnsupportedError(f"{self.language} does not ask where memory lies: schedule without lines")
 
     def until_aligned(self, place: ir.CellsToAlignment) -> str:
-        """The cells until a vector may begin."""
+        """The number of cells up to the alignment of a vector."""
         raise UnsupportedError(f"{self.language} does not ask where memory lies: schedule without vectors")
 
     # Values.
 
     def top(self, expr: ir.Expr) -> str:
-        """An expression without the parentheses around it."""
+        """An expression without enclosing parentheses."""
         return unwrap(self.expr(expr))
 
     def expr(self, expr: ir.Expr) -> str:
@@ -361,12 +361,12 @@ class Expressions(ABC):
         return self.select(self.condition(load.where), cell, self.expr(load.other))
 
     def widen(self, cell: str, stored: DType) -> str:
-        """A cell of half a float's width as float32."""
+        """A cell of a 16-bit float as float32."""
         self.functions.add(name := f"noyau_{stored.value}_to_f32")
         return f"{name}({cell})"
 
     def condition(self, expr: ir.Expr) -> str:
-        """An expression that is asked for a choice."""
+        """An expression as the condition of a choice."""
         chooses = (isinstance(expr, ir.Call) and expr.function == "where") or (isinstance(expr, ir.Load) and expr.where)
         return self.expr(expr) if chooses else self.top(expr)
 
@@ -411,12 +411,12 @@ class Expressions(ABC):
     def cast(self, operand: ir.Expr, dtype: DType) -> str:
         if dtype is operand.dtype or not any(each.is_float8 or each.is_half for each in (dtype, operand.dtype)):
             return self.convert(operand, dtype)
-        if DType.F32 not in (operand.dtype, dtype):  # by way of it
+        if DType.F32 not in (operand.dtype, dtype):  # convert through float32
             return self.cast(ir.Call("cast", (operand,), DType.F32), dtype)
         return self.function(f"noyau_{operand.dtype.value}_to_{dtype.value}", (operand,))
 
     def dim(self, dim: Dim) -> str:
-        """An index or an extent, int64, without parentheses around it. UnsupportedError of larger numbers."""
+        """An index or an extent, int64, without enclosing parentheses. UnsupportedError for larger numbers."""
         text = unwrap(dim_text(dim, self.names.atom, self.operate))
         if any(int(number) >= 2**63 for number in re.findall(r"\b\d{19,}\b", text)):
             reason = "more than 64 bits; no array has so many cells"
@@ -425,24 +425,24 @@ class Expressions(ABC):
 
 
 def is_variable(memory: ir.Buffer | ir.Alloc) -> bool:
-    """Whether it is memory of one cell, in registers."""
+    """Whether memory is one cell in a register."""
     return isinstance(memory, ir.Alloc) and memory.space is ir.Space.REGISTER and memory.shape == (Dim.of(1),)
 
 
 def rounds_apart(launches: Iterable[ir.Launch]) -> bool:
-    """Whether a value is rounded before others are made of it (see compiler/passes/normal_form.py): then nothing is
-    fused in the whole kernel, for its maximum may be taken in another launch than the one that subtracts it."""
+    """Whether a value is rounded before its uses (see compiler/passes/normal_form.py). Multiplications and additions
+    are then not fused in the whole kernel, since a maximum may be in another launch than the subtraction of it."""
     every = (expr for launch in launches for expr in every_expression(launch.body))
     return any(isinstance(expr, ir.Call) and expr.function == "rounded" for expr in every)
 
 
-# Rows of words copied to columns, for which a language may have a call that does tiles in registers: where lines become
-# columns, and how far these are apart; where they lie, how far apart; how many; cells of each.
+# A transposing copy of 4-byte words, for which a language may have a call that transposes tiles in registers: target,
+# its first cell and stride; source, its first cell and stride; the number of lines; the cells of each.
 TurnedCopy: TypeAlias = tuple[str, Dim, Dim, str, Dim, Dim, Dim, Dim]
 
 
 def turned_copy(loop: ir.Loop, memory: Mapping[str, ir.Buffer | ir.Alloc]) -> TurnedCopy | None:
-    """The copy that a loop with one in it makes, and nothing else; None of other cells than words."""
+    """The transposing copy that a nest of two loops makes; None for any other nest, or cells that are not 4 bytes."""
     if len(loop.body) != 1 or not isinstance(inner := loop.body[0], ir.Loop):
         return None
     match inner.body:

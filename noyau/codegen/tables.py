@@ -1,4 +1,4 @@
-"""Spellings that the C family and Python share: operators, and Dims as text, for they agree on integers >= 0."""
+"""Text common to the C family and Python: operators, and Dims, on which they agree for integers >= 0."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ Term = tuple[Monomial, int]
 Name = Callable[[str], str]
 Operate = Callable[[DimOp, str, str], str]  # the text of a floordiv, mod, max or min of two texts
 
-# Scalar functions that the C family and Python write between their operands.
+# Scalar functions that are infix operators in the C family and Python.
 INFIX = {
     "add": "+", "subtract": "-", "multiply": "*", "divide": "/",
     "equal": "==", "not_equal": "!=", "less": "<", "less_equal": "<=", "greater": ">", "greater_equal": ">=",
     "logical_and": "&", "logical_or": "|", "logical_xor": "!=",
     "bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^",
 }  # fmt: skip
-FLAT = {"is_nan": "({0} != {0})", "identity": "{0}"}  # texts that both spell alike
-_TEXTS = {*INFIX, *FLAT, "negative", "is_inf", "where", "cast"}  # functions of floats that are no calls
+FLAT = {"is_nan": "({0} != {0})", "identity": "{0}"}  # the same text in both
+_TEXTS = {*INFIX, *FLAT, "negative", "is_inf", "where", "cast"}  # functions of floats that are not printed as calls
 _OTHER_NAMES = {"power": "pow", "truncate": "trunc"}
 
 # functions of the operator table -> names in codegen/cmath, for floats
@@ -37,46 +37,46 @@ SCALARS = {
 
 @cache
 def snippets(path: Path, opening: str = r"^def (\w+)") -> Mapping[str, str]:
-    """The functions of a text, two lines apart, by their names, which stand in the line that opens each."""
+    """The functions of a text, separated by two empty lines, by the names that `opening` finds in them."""
     texts = path.read_text("ascii").rstrip("\n").split("\n\n\n")
     return {re.findall(opening, each, re.MULTILINE)[0]: each for each in texts}
 
 
 def by_sign(texts: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Functions of integers by name, `abs_int` and `abs_uint`: that of signed ones, and that of unsigned ones, which is
-    the same where there is no other."""
+    """Integer functions by name, from `abs_int` and `abs_uint`: pairs for signed and unsigned integers, which are the
+    same if there is no function for unsigned ones."""
     names = {name.removesuffix("_int"): name.removesuffix("_int") for name in texts if name.endswith("_int")}
     names |= {"fmax": "maximum", "fmin": "minimum"}
     return {name: (own := texts[f"{like}_int"], texts.get(f"{like}_uint", own)) for name, like in names.items()}
 
 
 def parameters_of(function: str) -> str:
-    """The letters of the parameters of a scalar function: one or two."""
+    """The parameter letters of a scalar function: one or two."""
     return "ab"[: OPERATORS[function].arity]
 
 
 def short_float32(value: float) -> float:
-    """A number of few digits that means the same float32; beyond its range it is infinite."""
+    """A number with the fewest digits that denote the same float32; infinite beyond its range."""
     with np.errstate(over="ignore"):
         return float(str(np.float32(float(value))))
 
 
 def dim_text(dim: Dim, name: Name, operate: Operate) -> str:
-    """The Dim as an expression, nested as Horner has it: ((i * n) + j) * m + k. `name` spells a size or an index.
+    """The Dim as an expression in Horner form: ((i * n) + j) * m + k. `name`: the text of a size or an index.
 
-    The order of terms follows from their texts: Dims that are equal up to names then have texts equal up to names."""
+    Terms are sorted by their texts, so that Dims that are equal up to names have texts equal up to names."""
     return _sum(dim.terms, name, operate) if dim.constant is None else str(dim.constant)
 
 
 def as_operand(text: str) -> str:
-    """A text that can be an operand of anything: a word, a call, or what stands in parentheses."""
+    """A text that can be any operand: a word, a call, or an expression in parentheses."""
     called = re.match(r"\w*", text)
     bare = text.isidentifier() or text.isdigit() or is_closed(text[called.end() :] if called else text)
     return text if bare else f"({text})"
 
 
 def is_closed(text: str) -> bool:
-    """Whether its first parenthesis closes at the very end."""
+    """Whether a text begins with a parenthesis that closes at its end."""
     depth = 0
     for at, char in enumerate(text):
         depth += (char == "(") - (char == ")")
@@ -86,12 +86,12 @@ def is_closed(text: str) -> bool:
 
 
 def unwrap(text: str) -> str:
-    """A text without the parentheses around it."""
+    """A text without enclosing parentheses."""
     return text[1:-1] if is_closed(text) else text
 
 
 def _sum(terms: Sequence[Term], name: Name, operate: Operate) -> str:
-    parts: list[tuple[bool, str]] = []  # whether it is subtracted, and its text
+    parts: list[tuple[bool, str]] = []  # for each part whether it is subtracted, and its text
     left = list(terms)
     while (size := _common_size(left, name)) is not None:
         inside = [(_without(monomial, size), factor) for monomial, factor in left if size in monomial]

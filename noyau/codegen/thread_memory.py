@@ -1,5 +1,5 @@
-"""Statements and expressions of languages of GPU threads: memory of as many cells as a block has threads is a variable
-of each thread, and what is looked up asks whether it is inside."""
+"""Printers for languages of GPU threads: memory with a cell for each thread of a block is a variable of each thread,
+and accesses at looked-up indices are predicated on their bounds."""
 
 from __future__ import annotations
 
@@ -15,49 +15,49 @@ from noyau.ir import loops as ir
 from noyau.ir.dims import Dim, Shape
 from noyau.ir.walk import every_expression
 
-# Functions that CUDA has itself, within 2 ulp or so, in CUDA C++ and in Python's math alike.
+# Functions of CUDA itself, accurate to about 2 ulp, with the same names in CUDA C++ and Python's math.
 MATH = "exp expm1 log log2 log10 log1p sin cos tan sinh cosh tanh asin acos atan asinh acosh atanh erf sqrt".split()
 
 
 class ThreadExpressions(Expressions):
-    """The expressions of one kernel. `lanes`: the memory that is a variable of each thread; `lane`: the variable of the
-    loop in lanes that is open; `inside`: whether an index that was looked up is inside."""
+    """Printer of the expressions of one kernel. `lanes`: memory that is a variable of each thread; `lane`: the variable
+    of the enclosing loop over lanes; `inside`: the flag of a looked-up index that is within bounds."""
 
-    both: ClassVar[str]  # stands between conditions that all hold
+    both: ClassVar[str]  # the operator of a conjunction
 
     def __init__(self, kernel: ir.Kernel, names: Scopes) -> None:
         super().__init__(kernel, names)
         self.lanes, self.lane, self.inside = set[str](), "", dict[str, str]()
 
     def own_cell(self, name: str, index: Shape) -> str:
-        """The variable of a thread. UnsupportedError for a cell of another one."""
+        """The variable of the thread. UnsupportedError for the cell of another thread."""
         if index != (Dim.of(self.lane or 0),):
             raise UnsupportedError(f"{self.language}: a thread cannot reach cell {index[0]} of {name}, another's")
         return self.names.value(name)
 
     def load(self, load: ir.Load) -> str:
-        """As of the language for processors; what lies outside is not read, and is 0."""
+        """The load, predicated on the bounds of looked-up indices; 0 out of bounds."""
         cell, inside = super().load(load), self.all_inside(load.index)
         return self.select(inside, cell, self.const(0, load.dtype)) if inside else cell
 
     def all_inside(self, index: Shape) -> str:
-        """The condition that what is looked up in an index is inside, or nothing."""
+        """The condition that looked-up indices are within bounds; empty if there are none."""
         flags = (self.inside[name] for dim in index for name in dim.names if name in self.inside)
         return self.both.join(dict.fromkeys(flags))
 
 
 class ThreadStatements(Statements):
-    """The statements of one launch."""
+    """Printer of the statements of one launch."""
 
     expressions: ThreadExpressions
-    unless: ClassVar[str]  # a condition does not hold, with a place for it as an operand and one for it alone
-    within: ClassVar[str]  # an index lies inside
-    flag: ClassVar[str] = ""  # before the declaration of whether it does
-    alone = ""  # whether a thread is the first of those that compute the same
+    unless: ClassVar[str]  # "not condition or ", with places for the condition as an operand and without parentheses
+    within: ClassVar[str]  # the condition that an index is within bounds
+    flag: ClassVar[str] = ""  # text before the declaration of the flag of that condition
+    alone = ""  # the condition that a thread is the first of those that compute the same
 
     @abstractmethod
     def merge_lanes(self, merge: ir.MergeLanes) -> Iterator[str]:
-        """The states of all threads of a block, merged; each thread has the result."""
+        """The lines that merge the states of all threads of a block; each thread gets the result."""
 
     def statement(self, statement: ir.Statement, *, last: bool) -> Iterator[str]:
         texts = self.expressions
@@ -77,18 +77,18 @@ class ThreadStatements(Statements):
                 yield from super().statement(statement, last=last)
 
     def of_one(self, store: ir.Store) -> str:
-        """The condition that one thread stores what all of a block have computed alike, or nothing."""
+        """The condition by which only one thread stores a value that all threads of a block compute; else empty."""
         texts = self.expressions
         is_alike = not texts.lane and any(isinstance(texts.memory[name], ir.Buffer) for name in store.buffers)
         return self.alone if is_alike else ""
 
     def of_updates(self, store: ir.Store) -> str:
-        """The condition that what a store names as an index was looked up inside, or nothing."""
+        """The condition that the looked-up indices in a store are within bounds; empty if there are none."""
         dims = [expr.dim for expr in every_expression((store,)) if isinstance(expr, ir.Index)]
         return self.expressions.all_inside((*store.index, *dims))
 
     def note_inside(self, require: ir.Require, otherwise: str) -> str:
-        """Whether an index lies inside, or need not: what is loaded there asks."""
+        """The declaration of the flag that an index is within bounds, or need not be; loads at it test the flag."""
         flag, texts = f"inside {require.index}", self.expressions
         text = otherwise + self.within.format(texts.dim(require.index), texts.dim(require.extent))
         declared = self.flag + self.constant(flag, "inside", DType.BOOL, text)

@@ -1,9 +1,9 @@
-"""Parquet, CSV and Arrow IPC files as a source, by pyarrow's datasets: folders, globs, compressed, on any file system
-that pyarrow or fsspec opens. Columns and conditions are pushed to the files. And rows as a sink: a folder of Parquet
-files, each there as a whole or not at all; or lines of a CSV file.
+"""Parquet, CSV and Arrow IPC files as a source, by pyarrow's datasets: folders, globs, compressed files, on any file
+system of pyarrow or fsspec. Columns and conditions are pushed down to the files. Sinks of rows: a folder of Parquet
+files, each written atomically, or lines of a CSV file.
 
-Arrow's batches become columns of NumPy without a copy where there are no nulls, texts as objects. Conditions on rows
-are texts, `price > 3 and shop in ('a', 'b')`: read as Python's syntax, never run."""
+Arrow's batches become NumPy columns, without a copy if there are no nulls; texts become objects. Conditions on rows are
+texts, `price > 3 and shop in ('a', 'b')`, which are parsed as Python but never evaluated."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from noyau.engines.reading import Chunk, Reading, flatten_columns, require_colum
 from noyau.engines.sinks import CHUNKS, Piece, Progress, replace_file, writing
 from noyau.errors import InputError, NoyauError
 
-_BLOCK = 1 << 16  # of text, for names and types
-_BUFFER = 1 << 18  # of a column of a Parquet file, of each reader
+_BLOCK = 1 << 16  # bytes of text that are read for names and types
+_BUFFER = 1 << 18  # bytes buffered for a column of a Parquet file by each reader
 _RANGE = 1 << 25  # bytes of a part of a text that is cut
-_OPEN = 16  # files that are opened at once, for their schemas
+_OPEN = 16  # files that are opened at once for their schemas
 FORMATS = {".parquet": "parquet", ".csv": "csv", ".tsv": "csv", ".arrow": "ipc", ".feather": "ipc"}
 _COMPRESSED = (".gz", ".bz2", ".zstd", ".lz4")
 Handler = Callable[[Any], str]
@@ -46,8 +46,8 @@ Handler = Callable[[Any], str]
 
 @dataclass(frozen=True, slots=True)
 class ArrowFile:
-    """A file, a row group of one, or the lines of a text that begin in a range of its bytes. `schema`: of the wanted
-    columns in all files, once known; `footer`: of a Parquet file, for its row groups; `idle`: readers that wait."""
+    """A file, a row group of a file, or the lines of a text that begin in a byte range (`span`). `schema`: of the
+    columns common to all files, once known; `footer`: of a Parquet file; `idle`: memory-mapped readers for reuse."""
 
     path: str
     filesystem: Any
@@ -74,7 +74,7 @@ class ArrowFile:
         with self.errors():
             for batch in self.batches(reading, None if reading.bad_lines is None else skip):
                 yield from chunks_of(batch, reading, self.label)
-        if lines and reading.bad_lines is not None:  # beside each other, so that a second reading repeats none
+        if lines and reading.bad_lines is not None:  # a file for each part, so that a second reading replaces it
             reading.counts["bad lines"] += len(lines)
             place = reading.bad_lines / f"{Path(self.path).name}-{hashlib.sha256(self.label.encode()).hexdigest()[:8]}"
             with writing(place):
@@ -82,8 +82,8 @@ class ArrowFile:
             replace_file(place, "\n".join([*lines, ""]).encode())
 
     def batches(self, reading: Reading, handler: Handler | None) -> Iterator[Any]:
-        """The wanted columns, some rows at a time. Of a Parquet file without a condition pages are decoded as they are
-        read, those of a row group that memory holds at once; scanners of datasets take twice as long."""
+        """Batches of the wanted columns. A Parquet file without a condition is decoded while it is read, a small row
+        group as one batch; a dataset's scanner would take twice as long."""
         names = list(reading.columns)
         if self.format == "parquet" and reading.where is None:
             with self._reader(names, reading.mapped) as file:
@@ -103,8 +103,8 @@ class ArrowFile:
 
     @contextmanager
     def _reader(self, names: Sequence[str], mapped: int) -> Iterator[Any]:
-        """A reader of the Parquet file, of a map where these columns have so few bytes. One of a map is kept: to make
-        it takes as long as some 50,000 rows."""
+        """A reader of the Parquet file, memory-mapped if these columns have at most `mapped` bytes. A mapped reader is
+        kept for reuse: to make one takes as long as reading some 50,000 rows."""
         footer = self.footer
         if isinstance(self.filesystem, LocalFileSystem):
             try:
@@ -116,15 +116,15 @@ class ArrowFile:
             footer = file.metadata
             if self._extent(footer, names)[1] <= mapped:
                 yield file
-                if hasattr(mmap, "MADV_DONTNEED"):  # Windows has it not
-                    memory.madvise(mmap.MADV_DONTNEED)  # what was read of it counts as memory of the process until then
+                if hasattr(mmap, "MADV_DONTNEED"):  # absent on Windows
+                    memory.madvise(mmap.MADV_DONTNEED)  # pages that were read count as the process's memory until now
                 self.idle.append((memory, file))
                 return
         with self.filesystem.open_input_file(self.path) as stream:
             yield parquet.ParquetFile(stream, metadata=footer, buffer_size=_BUFFER, pre_buffer=False)
 
     def head(self) -> tuple[Any, int | None, Any]:
-        """The schema, the number of rows where the file says it, and the footer of a Parquet file."""
+        """The schema, the number of rows (None for texts), and the footer of a Parquet file (else None)."""
         with self.errors():
             if self.format == "parquet":
                 footer = parquet.read_metadata(self.path, filesystem=self.filesystem)
@@ -133,7 +133,7 @@ class ArrowFile:
             return fragment.physical_schema, None if self.format == "csv" else fragment.count_rows(), None
 
     def _extent(self, footer: Any, names: Sequence[str]) -> tuple[int, int]:
-        """The rows of a Parquet file, or of its row group, and the bytes that these columns have there."""
+        """The rows of a Parquet file, or of its row group, and the compressed bytes of these columns in it."""
         numbers = range(footer.num_row_groups) if self.group is None else [self.group]
         groups = [footer.row_group(at) for at in numbers]
         parts = (group.column(at) for group in groups for at in range(group.num_columns))
@@ -141,8 +141,8 @@ class ArrowFile:
         return max(1, sum(group.num_rows for group in groups)), sum(part.total_compressed_size for part in wanted)
 
     def _lines(self, file: Any, block: int, handler: Handler | None) -> Any:
-        """A reader of the lines that begin in the range. InputError where a value goes on beyond it: the quotes in
-        each range are then not even, and a text of which all are even is cut nowhere within quotes."""
+        """A reader of the lines that begin in the range. InputError where a quoted value crosses its end: the number of
+        quotes is then odd in some range; if it is even in all, no cut is within quotes."""
         start, stop = (_line_after(file, at) for at in self.span or ())
         text, quotes = file.get_stream(start, stop - start), 0
         while piece := text.read(block):
@@ -158,8 +158,8 @@ class ArrowFile:
         return csv.open_csv(file.get_stream(start, stop - start), reading, parsing, converting)
 
     def _text_options(self, handler: Handler | None) -> tuple[Any, Any]:
-        """The parsing of a text, by the delimiter that its first line has most of, and its types."""
-        compression = "zstd" if self.path.endswith(".zstd") else "detect"  # which knows that by .zst alone
+        """The options for parsing a text, with the most frequent delimiter of its first line, and for its types."""
+        compression = "zstd" if self.path.endswith(".zstd") else "detect"  # which detects only the suffix .zst
         with self.filesystem.open_input_stream(self.path, compression) as stream:
             head = stream.read(_BLOCK).split(b"\n")[0].decode("utf-8", "replace")
         types = {field.name: field.type for field in self.schema or ()}
@@ -167,7 +167,7 @@ class ArrowFile:
         return parsing, csv.ConvertOptions(column_types=types, strings_can_be_null=True)
 
     def fragment(self, block: int = _BLOCK, handler: Handler | None = lambda row: "skip") -> Any:
-        """The file, or its row group, as pyarrow reads it."""
+        """The pyarrow fragment of the file, or of its row group."""
         kind: Any = self.format
         if kind == "csv":
             parsing, converting = self._text_options(handler)
@@ -181,7 +181,7 @@ class ArrowFile:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """A block in which what pyarrow says of the file is an InputError."""
+        """A block in which pyarrow's errors on the file become InputErrors."""
         try:
             yield
         except (pa.ArrowException, OSError, UnicodeDecodeError) as fault:
@@ -194,7 +194,7 @@ class ArrowFile:
 
 
 def _line_after(file: Any, at: int) -> int:
-    """The place of the first line that begins at a place or behind it."""
+    """The offset of the first line that begins at the offset `at` or after it."""
     if at == 0:
         return 0
     file.seek(at - 1)
@@ -212,10 +212,10 @@ class ArrowFiles:
 
     @cached_property
     def heads(self) -> list[tuple[Any, int | None, int]]:
-        """The schema of each file, its numbers of rows and of row groups. Equal schemas in a row are one object."""
+        """The schema, the rows and the number of row groups of each file. Equal successive schemas are one object."""
         heads, last = list[tuple[Any, int | None, int]](), None
         with ThreadPoolExecutor(_OPEN) as pool:
-            # Of many files few footers are there at once.
+            # Only a few footers of many files are in memory at once.
             for future in with_ahead((pool.submit(ArrowFile.head, file) for file in self.files), _OPEN):
                 schema, rows, footer = future.result()
                 last = last if schema == last else schema
@@ -237,7 +237,7 @@ class ArrowFiles:
 
     @property
     def estimate(self) -> int:
-        """About how many rows texts have, at eight bytes a value."""
+        """An estimate of the rows of texts, by eight bytes a value."""
         infos = (each.filesystem.get_file_info(each.path) for each in self.files)
         return int(sum(each.size or 0 for each in infos) // (8 * len(self.names)))
 
@@ -259,17 +259,17 @@ class ArrowFiles:
             yield from (replace(file, schema=schema, group=at, footer=footer, idle=idle) for at in groups)
 
     def cut_parts(self, columns: Sequence[str]) -> Iterator[ArrowFile]:
-        """As `parts`, with large texts in ranges of lines, for workers that each take some."""
+        """The `parts` for several workers: large uncompressed texts are cut into ranges of lines."""
         for part in self.parts(columns):
             is_whole = part.format != "csv" or part.path.endswith(_COMPRESSED)
             size = 0 if is_whole else part.filesystem.get_file_info(part.path).size or 0
             starts = range(0, size, _RANGE) if size > _RANGE else ()
             yield from (replace(part, span=(start, min(start + _RANGE, size))) for start in starts)
             if not starts:
-                yield replace(part, footer=None)  # which is as long as all row groups together
+                yield replace(part, footer=None)  # the footer of a file grows with its row groups: too long to send
 
     def _common(self, columns: Sequence[str]) -> Any:
-        """The types of the columns in all files. InputError where a file lacks one, or has it as another kind."""
+        """The schema of the columns in all files. InputError where a file lacks one, or has it in an unfit type."""
         common = last = None
         for file, (schema, _, _) in zip(self.files, self.heads, strict=True):
             if schema is last:
@@ -286,7 +286,7 @@ class ArrowFiles:
 
 
 def open_files(location: str) -> ArrowFiles:
-    """The files that a path, a folder, a glob or a URL names. InputError where there are none, or of no format."""
+    """The files of a path, a folder, a glob or a URL. InputError where there are none, or not of one known format."""
     usage = "name files of one format, Parquet, CSV (also .gz, .bz2, .lz4 or .zstd) or Arrow (.arrow)"
     try:
         filesystem, place = None, unquote(location[7:]) if location.startswith("file://") else location
@@ -309,7 +309,7 @@ def open_files(location: str) -> ArrowFiles:
 
 
 def even(batches: Iterable[Any], rows: int) -> Iterator[Any]:
-    """The rows of batches in batches of so many, the last apart."""
+    """The rows of batches, in batches of `rows` rows; the last may be shorter."""
     held: list[Any] = []
     for batch in batches:
         held.append(batch)
@@ -323,9 +323,9 @@ def even(batches: Iterable[Any], rows: int) -> Iterator[Any]:
 
 
 def chunks_of(value: Any, reading: Reading, label: str) -> Iterator[Chunk]:
-    """The columns of what speaks Arrow's interface, batch by batch, nulls as the reading has them. InputError for a
-    null that it refuses, and for a column that is neither numbers, texts nor times."""
-    batches = [value]  # as they are: to go through Arrow's interface takes longer than all that follows
+    """The columns of a value with Arrow's C interface, batch by batch; `reading.nulls` decides on nulls. InputError for
+    a refused null, and for a column that is neither numbers, texts nor times."""
+    batches = [value]  # a RecordBatch skips Arrow's C interface, which takes longer than all that follows
     if not isinstance(value, pa.RecordBatch):
         is_many = hasattr(value, "__arrow_c_stream__")
         batches = pa.RecordBatchReader.from_stream(value) if is_many else [pa.record_batch(value)]
@@ -344,13 +344,13 @@ def chunks_of(value: Any, reading: Reading, label: str) -> Iterator[Chunk]:
 
 
 def column_of(column: Any, name: str, label: str) -> np.ndarray:
-    """A column as an array."""
+    """A column as a NumPy array. InputError for nested types other than lists of a fixed size."""
     kind = column.type
     if isinstance(column, pa.ChunkedArray):
         column = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], kind)
     if pa.types.is_fixed_size_list(kind):
         return np.asarray(column.flatten().to_numpy(zero_copy_only=False).reshape(len(column), kind.list_size))
-    if pa.types.is_null(kind) and not len(column):  # of a file without rows, whose types nothing tells
+    if pa.types.is_null(kind) and not len(column):  # of a file without rows, whose types are unknown
         return np.empty(0, bool)
     if pa.types.is_nested(kind) or pa.types.is_null(kind):
         raise InputError(f"{label}: the column {name} is {kind}: choose columns of numbers, texts or times")
@@ -371,7 +371,7 @@ _USAGE = "compare columns with numbers or texts, as in \"price > 3 and shop in (
 
 
 def condition(text: str) -> Any:
-    """The expression of pyarrow's that a text is: names are columns. InputError for what is no comparison."""
+    """Parse a text to a pyarrow expression, in which names are columns. InputError where it is no condition."""
     try:
         expression = _expression(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, ValueError, TypeError, KeyError, AttributeError, RecursionError, pa.ArrowException) as fault:
@@ -397,7 +397,7 @@ def _expression(node: ast.expr) -> Any:
             return reduce(_BINARY[type(node.op)], map(_expression, node.values))
         case ast.BinOp():
             left = _expression(node.left)
-            left = left if isinstance(left, ds.Expression) else ds.scalar(left)  # a number adds none
+            left = left if isinstance(left, ds.Expression) else ds.scalar(left)  # int + Expression is not defined
             return _BINARY[type(node.op)](left, _expression(node.right))
         case ast.Compare():
             sides = [_expression(each) for each in (node.left, *node.comparators)]
@@ -411,8 +411,8 @@ _NAME = re.compile(r"(?:\.[0-9a-f]+-)?part-(\d{5})-(\d{6})\.parquet")
 
 
 class ParquetFolder:
-    """The folder. What is being written bears a hidden name; after an end at any moment it is written again.
-    `progress`: None where another process keeps it, as that of an engine's worker."""
+    """Sink of a folder of Parquet files. A file in progress has a hidden name, and is written again after a crash.
+    `progress`: None in a worker of an engine, whose caller keeps it."""
 
     def __init__(self, progress: Progress | None, path: Path = Path()) -> None:
         self.progress = progress
@@ -434,7 +434,7 @@ class ParquetFolder:
                 table = pa.table(flatten_columns(content))
                 if self.writer is None:
                     self.place = self.path / f"part-{piece[0]:05d}-{piece[1]:06d}.parquet"
-                    self.hidden = self.path / f".{secrets.token_hex(4)}-{self.place.name}"  # two may write the same
+                    self.hidden = self.path / f".{secrets.token_hex(4)}-{self.place.name}"  # unique to this writer
                     self.writer = parquet.ParquetWriter(self.hidden, table.schema)
                 self.writer.write_table(table)
             if content is None or piece[1] % CHUNKS == CHUNKS - 1:
@@ -454,7 +454,7 @@ class ParquetFolder:
 
 
 def csv_rows(columns: Chunk, first: bool) -> bytes:
-    """Lines of a CSV file, the first of which has the names."""
+    """The bytes of lines of a CSV file; `first`: after a line of the names."""
     content = io.BytesIO()
     csv.write_csv(pa.table(flatten_columns(columns)), content, csv.WriteOptions(include_header=first))
     return content.getvalue()

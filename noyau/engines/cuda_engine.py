@@ -1,8 +1,8 @@
-"""The GPUs of this machine as an engine: chunks go to them in turn, through pinned memory, two threads for each: one
-copies while the kernels of the other run. States are merged here, in the order of the rows, as those of threads are.
+"""The GPUs of this machine as an engine: chunks go to them in turn, through pinned memory, with two threads for each
+GPU, so that one copies while the kernels of the other run. States are merged on the host, in the order of the rows.
 
-Beside it `noyau.split`, for rows that lie on GPUs already, and `noyau.overlap`: chunks of the host on one of a few
-streams in turn, so that the copies of some run beside the kernels of others."""
+Also `noyau.split`, for rows that are on GPUs already, and `noyau.overlap`: chunks of host memory on a few streams in
+turn, so that copies of some chunks overlap with kernels of others."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from noyau.ops.torch.fast_entries import is_captured
 from noyau.ops.torch.graph_kernels import GraphKernels, draw_graph
 from noyau.verify.lookup_tables import lookups
 
-THREADS = 2  # of a device
-MOST_REPLAYS = 64  # kinds of calls of an op over devices that are kept
+THREADS = 2  # for each device
+MOST_REPLAYS = 64  # replays that a split op keeps, by the layouts of its arguments
 
 
 @dataclass
 class DeviceWork(Work):
-    """The work with its kernels on devices. UnsupportedError for a reduction in Python."""
+    """Work whose kernels run on devices. UnsupportedError for a reduction in Python."""
 
     devices: Sequence[torch.device] = ()
     kernels: DeviceKernels = field(init=False)
@@ -61,8 +61,8 @@ class DeviceWork(Work):
 
 
 class DeviceKernels(ChunkKernels):
-    """A graph as kernels of some devices, of which each takes the next call in turn. OutsideError where an index is
-    outside of what it looks up: kernels of a GPU leave such cells out."""
+    """A graph as kernels on several devices, which take the calls in turn. OutsideError where an index leaves the axis
+    that it looks into: GPU kernels skip such cells, so the least and largest indices are computed beside."""
 
     def __init__(self, graph: Graph, name: str, devices: Sequence[torch.device]) -> None:
         super().__init__(graph, name, "")
@@ -83,9 +83,9 @@ class DeviceKernels(ChunkKernels):
         return results
 
     def on(self, device: torch.device, run: GraphKernels, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The outputs by one device, through pinned memory, on a CUDA stream of this thread and device."""
+        """The outputs, computed on one device through pinned memory, on a CUDA stream of this thread and device."""
         is_gpu = device.type == "cuda"
-        own = vars(self.streams).setdefault(device, torch.cuda.Stream(device)) if is_gpu else None  # of a pool
+        own = vars(self.streams).setdefault(device, torch.cuda.Stream(device)) if is_gpu else None  # of torch's pool
         with guard(device), torch.cuda.stream(own):
             staged = [_stage(node, array, is_gpu) for node, array in zip(self.graph.inputs, arrays, strict=True)]
             results = run(*(each.to(device, non_blocking=True) for each in staged))
@@ -104,7 +104,7 @@ def _stage(node: Node, array: np.ndarray, pinned: bool) -> torch.Tensor:
 
 
 def devices_of(address: str) -> list[torch.device]:
-    """The devices "0,1", or all that there are. InputError where one is none."""
+    """The devices of an address such as "0,1", or all devices. InputError where one does not exist."""
     numbers = address.split(",") if address else [str(at) for at in range(torch.cuda.device_count())] or ["0"]
     if not all(number.isdecimal() for number in numbers):
         raise InputError(f"cuda: {address!r} are no devices: say 'cuda', or 'cuda:0,1'")
@@ -115,24 +115,24 @@ def devices_of(address: str) -> list[torch.device]:
 
 
 def over(work: Work, parts: Iterable[Any], sink: Any, address: str) -> Iterator[int]:
-    """Run the work on each part that the sink has not; yield each number of rows done."""
+    """Run the work on each part that the sink lacks; yield each number of rows done."""
     devices = devices_of(address)
     wishes = work.value, work.columns, work.arguments, work.keep, work.reading, work.sample, work.engine
     return DeviceWork(*wishes, devices=devices).over(parts, sink, THREADS * len(devices))
 
 
 class SplitOp:
-    """An op over the devices of a machine, each of which computes its rows. `split` says how it is called."""
+    """An op over several devices, each of which computes its own rows; see `split` for its calls."""
 
     def __init__(self, op: Op[..., Any], devices: Sequence[torch.device]) -> None:
         self.op, self.devices, self.names = op, list(devices), op.description.reference.parameters
         self.plans: dict[Any, Callable[[Sequence[Sequence[Any]]], Any]] = {}
-        self.replays: dict[Any, Callable[[Sequence[int]], Any] | Literal[False] | None] = {}  # None: from the next on
+        self.replays: dict[Any, Callable[[Sequence[int]], Any] | Literal[False] | None] = {}  # None: record at the next
         self.read: Callable[[Sequence[Any]], tuple[Any, Sequence[int]]] = lambda arguments: (None, ())
 
     def __call__(self, *arguments: Any) -> Any:
-        """The results: of a map a list with those of each device; of a reduction the value, on the first device.
-        InputError where shards are not one a device, or do not lie there."""
+        """Call it: a map returns a list with the results of each device, a reduction its value on the first device.
+        InputError where a list has not one shard on each device, in order."""
         if len(self.devices) > 1 and is_captured(self.devices[0]):
             remedy = "and a CUDA graph that is captured has one device; call it outside of the capture"
             raise UnsupportedError(f"{self.op.name} is split, {remedy}")
@@ -153,7 +153,7 @@ class SplitOp:
         return results
 
     def spread(self, name: str, each: Any) -> Sequence[Any]:
-        """An argument for each device: its shard, or a number."""
+        """The argument of each device: its shard, or a number for all."""
         if not isinstance(each, list | tuple):
             return [each] * len(self.devices)
         if [getattr(shard, "device", None) for shard in each] != self.devices:
@@ -162,7 +162,7 @@ class SplitOp:
         return each
 
     def plan(self, first: Sequence[Any]) -> Callable[[Sequence[Sequence[Any]]], Any]:
-        """The function that is called for shards of these dtypes and ranks."""
+        """The function that computes shards of these dtypes and ranks."""
         signed = [getattr(term.element, "numpy", None) for term in self.op.require_signature().inputs]
         pairs = zip(first, signed, strict=True)
         arrays = [array_like(e) if isinstance(e, torch.Tensor) else np.asarray(e, dtype) for e, dtype in pairs]
@@ -179,11 +179,11 @@ class SplitOp:
 
 
 def split(op: Op[..., Any], devices: Sequence[str | int | torch.device] | None = None) -> SplitOp:
-    """An op over several GPUs, for rows that lie on them already: it takes a list of tensors in the place of each
-    tensor, one on each device, and computes where they are. A map gives such a list; folds are merged on the first
-    device, in the order of all. `devices`: all that there are, where nothing is said.
+    """Make an op for rows that are on several GPUs already: it takes a list of tensors, one on each device, in place of
+    each tensor, and computes on their devices. A map returns such a list; folds are merged on the first device, in the
+    order of the devices. `devices`: by default all GPUs.
 
-    InputError for a device that is none; UnsupportedError, with the value, for an op that needs all rows at once."""
+    InputError for a missing device; UnsupportedError of a call, with the value, if the op needs all rows at once."""
     numbers = range(max(torch.cuda.device_count(), 1)) if devices is None else devices
     places = [torch.device("cuda", each) if isinstance(each, int) else torch.device(each) for each in numbers]
     for fault in filter(None, map(missing_device, places)):
@@ -192,17 +192,17 @@ def split(op: Op[..., Any], devices: Sequence[str | int | torch.device] | None =
 
 
 STREAMS = 3  # a copy to the GPU, kernels and a copy back run at once
-AHEAD = 2  # chunks of a stream that are asked for: the next one begins as soon as the last one has ended
+AHEAD = 2  # chunks queued on each stream, so that the next begins as soon as the last has ended
 STAGES = ("copy to the GPU", "kernels", "copy back")
 
 
 class PageableWarning(UserWarning):
-    """Memory that the system may move: the driver copies it by way of a buffer of its own, while nothing else runs."""
+    """Warning about pageable memory: the driver copies it through a staging buffer, without any overlap."""
 
 
 @dataclass(slots=True)
 class ChunkRun:
-    """A chunk under way. `marks`: events before and behind each stage."""
+    """A chunk in flight. `lane`: its stream; `marks`: events before and after each stage."""
 
     number: int
     lane: int
@@ -213,7 +213,7 @@ class ChunkRun:
 
 @dataclass(slots=True)
 class Overlap:
-    """The pipeline of `overlap`."""
+    """The pipeline of `overlap`. `lanes`: its streams; `offset`: filled rows of `out`; `events`: of the trace."""
 
     op: Op[..., Any]
     device: torch.device
@@ -225,7 +225,7 @@ class Overlap:
     events: list[dict[str, Any]] = field(default_factory=list)
 
     def start(self, number: int, chunk: Any) -> ChunkRun:
-        """Ask for the copies and the kernels of a chunk; nothing is waited for."""
+        """Enqueue the copies and the kernels of a chunk without waiting."""
         inputs = chunk if isinstance(chunk, tuple) else (chunk,)
         is_numpy = any(isinstance(each, np.ndarray) for each in inputs)
         lane = number % len(self.lanes)
@@ -244,7 +244,7 @@ class Overlap:
         return ChunkRun(number, lane, marks, results, is_numpy)
 
     def stage(self, each: Any, number: int) -> Any:
-        """An input in pinned memory: as it is, or copied there, of which a warning tells once."""
+        """An input in pinned memory, copied if it is pageable, with a warning the first time."""
         if not isinstance(each, np.ndarray | torch.Tensor):
             return each
         if isinstance(each, torch.Tensor) and each.device.type != "cpu":
@@ -260,7 +260,7 @@ class Overlap:
         return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor)
 
     def room(self, results: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """Memory of the host for the results of a chunk: the next rows of `out`, where that is pinned."""
+        """Host memory for the results of a chunk: the next rows of `out`, or new pinned memory."""
         if self.out is None:
             return [torch.empty(each.shape, dtype=each.dtype, pin_memory=True) for each in results]
         rows = len(results[0]) if results[0].dim() else 1
@@ -273,7 +273,7 @@ class Overlap:
         return rooms
 
     def finish(self, run: ChunkRun) -> Any:
-        """Wait for a chunk, and give its results as its inputs were: arrays of NumPy, or tensors."""
+        """Wait for a chunk, and return its results as NumPy arrays if its inputs were, else as tensors."""
         run.marks[-1].synchronize()
         for stage, begin, end in zip(STAGES, run.marks, run.marks[1:], strict=False):
             us = {"ts": 1e3 * self.began.elapsed_time(begin), "dur": 1e3 * begin.elapsed_time(end)}
@@ -292,14 +292,14 @@ def overlap(
     streams: int = STREAMS,
     trace: str | Path | None = None,
 ) -> Any:
-    """Run an op on chunks of the host's memory, arrays of NumPy or tensors, or tuples of those and of numbers, one for
-    each input: an iterator of the results in order, in pinned memory, as arrays or tensors. Chunks go to the streams in
-    turn, two to each at most: between the copies of a chunk and its kernels no event is needed.
+    """Run an op on chunks of host memory: NumPy arrays or tensors, or tuples of these and of numbers, one for each
+    input. Returns an iterator of the results in order, in pinned memory, as arrays or tensors. Chunks go to the streams
+    in turn, at most two to each; a chunk's copies and kernels share a stream, so they need no event between them.
 
-    `out`: an array or a tensor of all rows, or a tuple of such, one for each result, which is filled and given back.
-    `trace`: a file for the timeline of copies and kernels by CUDA's events, as chrome://tracing and Perfetto read it.
-    A PageableWarning, once, where a chunk is not in pinned memory. DeviceError without a GPU; SignatureError for what
-    is no op; InputError where `out` does not fit, or a chunk lies on a device already."""
+    `out`: an array or tensor for all rows, or a tuple of one for each result; it is filled and returned. `trace`: a
+    file for the timeline of copies and kernels by CUDA events, in the format of chrome://tracing and Perfetto. Warns
+    once, by PageableWarning, if a chunk is not in pinned memory. DeviceError without a GPU; SignatureError if `op` is
+    no op; InputError where `out` does not fit, or a chunk is on a device already."""
     if not isinstance(op, Op):
         raise SignatureError(f"noyau.overlap takes an op, and this is of the type {type(op).__name__}")
     if streams < 1:
@@ -310,7 +310,7 @@ def overlap(
     results = _results(op, chunks, out, place, streams, trace)
     if out is None:
         return results
-    deque(results, maxlen=0)  # to the end
+    deque(results, maxlen=0)  # run to the end
     return out
 
 

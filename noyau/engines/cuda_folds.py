@@ -1,4 +1,4 @@
-"""A reduction over the devices of a machine, whose shards lie on them: each device folds its own, the first merges."""
+"""A reduction over several devices, each with a shard of the rows: each folds its own, and the first one merges."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from noyau.ops.torch.graph_kernels import GraphKernels, as_tensor, draw_graph
 
 
 class DeviceFolds:
-    """A reduction over devices: `folds(shards)` gives its results on the first one, and the host does not wait.
+    """A reduction over devices: `folds(shards)` returns its results on the first device without waiting for them.
 
-    The partial results of the others are copied there; in a replay, their kernels write them there."""
+    Partial results of the others are copied to the first; in a replay, their kernels write to it directly."""
 
     def __init__(self, plan: OpReduction, devices: Sequence[torch.device]) -> None:
         self.devices, self.inputs = devices, plan.before.graph.inputs
@@ -40,14 +40,14 @@ class DeviceFolds:
         return self.runs[-1](*self.parts(self.tensors(shards)))
 
     def tensors(self, shards: Sequence[Sequence[Any]]) -> list[list[torch.Tensor]]:
-        """The inputs of each device, on it, their cells as memory has them."""
+        """The inputs of each device, on that device, without lazy negations or zeros."""
         return [
             [in_memory(as_tensor(each, node.dtype)).to(device) for each, node in zip(mine, self.inputs, strict=True)]
             for mine, device in zip(shards, self.devices, strict=True)
         ]
 
     def parts(self, own: Sequence[Sequence[torch.Tensor]]) -> list[torch.Tensor]:
-        """The inputs of the merge: those of the first device, then partial results of each, and the number of rows."""
+        """The inputs of the merge: those of the first device, then for each device its results and number of rows."""
         results, home = [run(*tensors) for run, tensors in zip(self.runs, own, strict=False)], self.devices[0]
         parts = list(own[0])
         for each, tensors in zip(results, own, strict=True):
@@ -56,7 +56,7 @@ class DeviceFolds:
         return parts
 
     def replay(self, shards: Sequence[Sequence[Any]]) -> Callable[[Sequence[int]], Any] | None:
-        """The same call for other tensors that lie alike; None where it is more than launches."""
+        """A function that repeats the call on other tensors of these layouts; None if it is more than launches."""
         from noyau.hosts.torch.cuda.peer_replay import PeerReplay, is_replayed
 
         own, devices = self.tensors(shards), self.devices
@@ -75,7 +75,7 @@ class DeviceFolds:
 
 
 def _record(run: GraphKernels, tensors: Sequence[torch.Tensor]) -> Any:
-    """A recorded call with such tensors, or None."""
+    """A recording of the call on these tensors; None if no fast call can be recorded."""
     for each in run.fast_calls:
         if isinstance(each, DeviceFastCall) and each.repeats and not each.looks_up and each(tuple(tensors)) is not MISS:
             return each.run.follow(tensors)[1]
@@ -83,8 +83,8 @@ def _record(run: GraphKernels, tensors: Sequence[torch.Tensor]) -> Any:
 
 
 def merge_graph(plan: OpReduction, before: Graph, devices: int) -> Graph:
-    """The graph from the inputs of the first device, and then what `before` gives on each and the number of its rows,
-    to the results. UnsupportedError where these ask for more of the rows than their number."""
+    """The graph that merges: from the inputs of the first device, and for each device the outputs of `before` and the
+    number of rows, to the results. UnsupportedError where a result depends on more than the total number of rows."""
     size, builder, states = plan.plan.size, GradientBuilder(replace(before, nodes=before.inputs)), list[Any]()
     builder.taken.update(node.output for node in plan.plan.graph.nodes)
     for _ in range(devices):

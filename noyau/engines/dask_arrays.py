@@ -1,12 +1,12 @@
-"""Ops on arrays of Dask, which give such arrays: `blockwise` makes a cell of each block of rows, its results or the
-state of its folds, and `da.reduction` merges states as a tree of neighbours. Nothing is computed yet."""
+"""Ops on Dask arrays, which return lazy Dask arrays: `blockwise` maps each block of rows to one object cell, its
+results or the state of its folds, and `da.reduction` merges states in a tree of neighbours."""
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -20,17 +20,15 @@ from noyau.errors import InputError, SignatureError, warn
 from noyau.ir.dims import Dim
 from noyau.ir.graph_interpreter import Evaluator
 from noyau.ir.sizes import bind
-
-if TYPE_CHECKING:
-    from noyau.ops.op import Op
+from noyau.ops.op import Op
 
 _FAN = 16  # states that one merge takes
-_CELLS: Any = np.empty((0,), object)  # what Dask is told of arrays of cells
+_CELLS: Any = np.empty((0,), object)  # Dask's `meta` of arrays of object cells
 
 
 def call(op: Op[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """The results of an op. SignatureError for options of a call, InputError for arguments that do not fit;
-    UnsupportedError where its reference needs all rows at once."""
+    """Call an op on Dask arrays. SignatureError for constants or out=, InputError for arguments that do not fit,
+    UnsupportedError where the reference needs all rows at once."""
     arguments, constants = op.arguments(args, {name: value for name, value in kwargs.items() if name != "out"})
     if constants or kwargs.get("out") is not None:
         remedy = "give the parameter that default, or use da.map_blocks"
@@ -49,7 +47,7 @@ def call(op: Op[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> An
 
 
 def _one_chunk(value: Any) -> Any:
-    """The array with all but its rows in one chunk."""
+    """The array rechunked so that only its rows are split."""
     array = value if isinstance(value, da.Array) else da.from_array(np.asarray(value))
     return array.rechunk(dict.fromkeys(range(1, array.ndim), -1))
 
@@ -83,7 +81,7 @@ def _results(task: Task, blocks: Sequence[Any]) -> Any:
 
 
 def _column(cells: Any, at: int, chunks: tuple[Any, ...], dtype: np.dtype) -> Any:
-    """A result that has rows, of the cells of all results."""
+    """The Dask array of result `at`, which has rows, from cells that contain all results of a block."""
     added, meta = list(range(1, len(chunks))) or None, np.empty((0,) * len(chunks), dtype)
     return da.map_blocks(lambda cell: list(cell[0].values())[at], cells, chunks=chunks, new_axis=added, meta=meta)
 
@@ -95,7 +93,7 @@ def _cell_of(value: Any, rank: int) -> np.ndarray:
 
 
 def _cell(content: bytes, *blocks: np.ndarray) -> np.ndarray:
-    """The cell of a block: the state of its rows, or their results."""
+    """The object cell of a block: the state of its rows, or their results."""
     task = pickle.loads(content)  # noqa: S301  of the process that asks
     with task.settle() as notes:
         for note in notes:

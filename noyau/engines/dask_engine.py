@@ -1,5 +1,5 @@
-"""Dask as an engine: parts as delayed tasks, whose states are merged as a tree of neighbours; and what Dask collects as
-a source. It runs on the client in use, else on Dask's own scheduler in this process."""
+"""Dask as an engine: parts are delayed tasks, whose states are merged in a tree of neighbours; Dask's collections are
+sources. It runs on the default client, else on Dask's scheduler in this process."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _PATIENCE_S = 10
 
 
 def run(task: Task, parts: Iterable[tuple[int, Any]], address: str, count: int) -> Iterator[Answer]:
-    """The answers of all parts in order, of neighbours at once where these have a state: as soon as a cluster has them,
-    else after some for each processor."""
+    """The answers of all parts in order, merged for neighbours if they have states; by a client as they finish, without
+    one in batches of _FAN parts for each processor."""
     client, content = _client(address), delayed(pickle.dumps(task), pure=False)
     rest = iter(parts)
     try:
@@ -41,7 +41,7 @@ def run(task: Task, parts: Iterable[tuple[int, Any]], address: str, count: int) 
 
 
 def _level(task: Task, content: Delayed, parts: Iterable[tuple[int, Any]]) -> list[Delayed]:
-    """The answers of parts, those of neighbours merged as a tree. A delayed part comes as its value."""
+    """Delayed answers of parts, merged in a tree if they have states. Dask passes a delayed part as its value."""
     do = delayed(_call, pure=False)
     level = [do(content, "run_value" if isinstance(part, Delayed) else "run", at, part) for at, part in parts]
     while task.work.reduction is not None and len(level) > _FAN:
@@ -50,19 +50,19 @@ def _level(task: Task, content: Delayed, parts: Iterable[tuple[int, Any]]) -> li
 
 
 def _call(content: bytes, method: str, *arguments: Any) -> Any:
-    """The result of a method of a pickled task: Dask, which moves tasks about, need not open them."""
+    """Call a method of a pickled task, which Dask's scheduler transports as bytes without unpickling it."""
     return getattr(pickle.loads(content), method)(*arguments)  # noqa: S301  of the process that asks
 
 
 def _client(address: str) -> Any:
-    """The client of an address, else the one in use, else None. InputError where its scheduler cannot be reached."""
+    """A client for an address, else the default one, else None. InputError where its scheduler cannot be reached."""
     try:
         from distributed import Client, default_client
-    except ImportError:  # without it, Dask's own scheduler runs all
+    except ImportError:  # Dask's scheduler in this process then runs all tasks
         return None
     try:
         client = Client(address, timeout=_PATIENCE_S, set_as_default=False) if address else default_client()
-    except (OSError, ValueError) as fault:  # without a client, Dask says ValueError
+    except (OSError, ValueError) as fault:  # default_client raises ValueError if there is none
         if not address:
             return None
         raise InputError(f"dask: no scheduler can be reached at {address}: {fault}; start one") from fault
@@ -73,7 +73,7 @@ def _client(address: str) -> Any:
 
 @dataclass(frozen=True)
 class DaskParts:
-    """A DataFrame, a bag, an array or delayed partitions as a source."""
+    """A Dask DataFrame, bag or array, or delayed partitions, as a source; `first`: a chunk with its columns."""
 
     collection: Any
     first: Chunk
@@ -97,8 +97,8 @@ class DaskParts:
 
 
 def open_collection(source: Any, columns: Sequence[str]) -> DaskParts:
-    """The source that a collection of Dask is; an array is the first of `columns`. Of a bag and of delayed partitions
-    the first one is computed, for its columns."""
+    """Make a source of a Dask collection; an array is the first of `columns`. The first partition of a bag or of
+    delayed partitions is computed to find the columns."""
     if isinstance(source, list):  # of delayed partitions
         return DaskParts([delayed(_table)(each) for each in source], _table(source[0].compute()))
     if hasattr(source, "columns"):
@@ -111,7 +111,7 @@ def open_collection(source: Any, columns: Sequence[str]) -> DaskParts:
 
 
 def _table(value: Any) -> Any:
-    """A partition as a chunk: records of a bag as columns."""
+    """A partition as a chunk; the records of a bag become columns."""
     if isinstance(value, Mapping) or hasattr(value, "columns") or hasattr(value, "dtype"):
         return value
     records = list(value)

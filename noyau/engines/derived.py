@@ -1,7 +1,7 @@
-"""Reductions that noyau derives from an op: what its reference folds are monoids of the table, and the rest follows.
+"""Reductions derived from ops whose references fold their rows by monoids of `ir/monoids.py`.
 
-The graph is followed along its rows, and cut at its folds. What stands before them has kernels, which run on each
-chunk; states are merged as lanes and threads merge theirs, by `ir/monoids.py`; what stands behind is evaluated once."""
+The graph is cut at its folds. The part before them has kernels, which run on each chunk; states are merged by the
+monoids, as those of lanes and threads are; the part after them is evaluated once."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ from noyau.ops.op import Op
 
 @dataclass
 class RowPlan:
-    """The values of a graph by what they hang on. `axes`: of those with rows, the axis that these lie along; `late`:
-    those that hang on all rows, or on their number; `folds`: the monoid of each value that ends the rows."""
+    """The values of a graph by their dependence on rows. `axes`: the axis of rows, by name of a value with rows;
+    `late`: values that depend on all rows, or on their number; `folds`: the monoid of each value that folds rows."""
 
     graph: Graph
     size: str
@@ -47,11 +47,11 @@ class RowPlan:
 
     @property
     def is_map(self) -> bool:
-        """Whether each output has a row for each of the input's."""
+        """Whether each output has a row, along its first axis, for each row of the inputs."""
         return all(self.axes.get(name) == 0 for name in self.graph.outputs)
 
     def add(self, node: Node) -> None:
-        """Look at one value, after all that it reads. UnsupportedError where its rows cannot come in chunks."""
+        """Classify a value, after its operands. UnsupportedError where its rows cannot come in chunks."""
         rows = {name: self.axes[name] for name in node.inputs if name in self.axes}
         spread = [axis for axis, dim in enumerate(node.shape) if self.size in dim.names]
         is_late = not self.late.isdisjoint(node.inputs)
@@ -66,7 +66,7 @@ class RowPlan:
             self.axes[node.output] = self.begin(node, spread)
 
     def begin(self, node: Node, spread: Sequence[int]) -> int:
-        """The axis of the rows of an input, or of a value that is the same in each row."""
+        """The axis of rows of an input, or of a value that is equal in each row."""
         axis, *others = spread
         index = (node.kind.index,) if isinstance(node.kind, nodes.Iota) else getattr(node.kind, "index", ())
         numbered = any(index_name(axis) in dim.names for dim in index if isinstance(dim, Dim))
@@ -75,7 +75,7 @@ class RowPlan:
         return axis
 
     def move(self, node: Node, rows: Mapping[str, int]) -> int | None:
-        """The axis of the rows in a value that reads some; None where it folds them."""
+        """The axis of rows of a value whose operands have `rows`; None if it folds them."""
         axes = {self._axis(node, name, axis) for name, axis in rows.items()}
         if self._folds(node, axes):
             self.late.add(node.output)
@@ -110,7 +110,7 @@ class RowPlan:
         return ways.pop() if len(ways) == 1 else None
 
     def _place(self, index: Sequence[Dim], axis: int, node: Node) -> int | None:
-        """The axis of a value of which the rows are those of the operand, one by one."""
+        """The axis of a value along which its rows are the operand's, one by one; None if there is none."""
         for at, dim in enumerate(node.shape):
             alone = index[axis] == Dim.of(index_name(at)) and dim == Dim.of(self.size)
             if alone and sum(index_name(at) in each.names for each in index) == 1:
@@ -118,7 +118,7 @@ class RowPlan:
         return None
 
     def _folds(self, node: Node, axes: set[int | None]) -> bool:
-        """Whether a value merges all rows, and by which monoid."""
+        """Whether a value folds all rows by a monoid, which is then noted in `folds`."""
         match node.kind:
             case nodes.Reduce(monoid, along) if axes == {None} and self.axes[node.inputs[0]] in along:
                 several = monoid.startswith("arg") and len(along) > 1
@@ -131,7 +131,7 @@ class RowPlan:
                     self.folds[node.output] = "sum"
             case nodes.Scatter(index, monoid) if monoid is not None and self._is_neutral(node.inputs[0], monoid):
                 at, updates = (self.axes.get(name) for name in node.inputs[1:])
-                rows = self.graph[node.inputs[2]]  # whose axes the lookups count
+                rows = self.graph[node.inputs[2]]  # the indices of a Scatter run over its updates
                 lookups = [each.at for each in index if isinstance(each, Lookup)]
                 if at is not None and updates is not None and {self._place(x, at, rows) for x in lookups} == {updates}:
                     self.folds[node.output] = monoid
@@ -140,7 +140,7 @@ class RowPlan:
         return node.output in self.folds
 
     def _is_neutral(self, name: str, monoid: str) -> bool:
-        """Whether a value is that of no rows in each cell, so that it may stand in every chunk."""
+        """Whether a value is the monoid's identity in each cell, so that each chunk may start from it."""
         node = self.graph[name]
         if isinstance(node.kind, nodes.View):
             return self._is_neutral(node.inputs[0], monoid)
@@ -153,7 +153,7 @@ class RowPlan:
 
 
 def plan_rows(graph: Graph, size: str) -> RowPlan:
-    """The way of the rows, of which there are `size`. UnsupportedError where chunks of rows cannot do."""
+    """The RowPlan of a graph whose rows are counted by `size`. UnsupportedError where rows cannot come in chunks."""
     plan = RowPlan(graph, size)
     for node in graph.nodes:
         plan.add(node)
@@ -162,15 +162,15 @@ def plan_rows(graph: Graph, size: str) -> RowPlan:
     return plan
 
 
-_ARG = "arg"  # of which a state has the place too
+_ARG = "arg"  # prefix of monoids whose states contain a position too
 ALGEBRA = Numeric()
-_TRIED = 4096  # rows of the first chunk
+_TRIED = 4096  # rows of the first chunk on which kernels are tried
 Arrays = Sequence[np.ndarray]
 
 
 class ChunkKernels:
-    """A graph as kernels in C. On the first rows that come they must agree with float64 to half of their digits, else,
-    as where there is no compiler, the graph is evaluated by NumPy."""
+    """A graph as kernels in C. On the first rows they must agree with float64 to half of their digits; otherwise, or
+    without a compiler, NumPy evaluates the graph."""
 
     def __init__(self, graph: Graph, name: str, size: str) -> None:
         self.graph, self.name, self.size = graph, name, size
@@ -192,7 +192,7 @@ class ChunkKernels:
         return list(evaluate(self.graph, dict(zip(names, arrays, strict=True)), wide=wide).values())
 
     def _try(self, arrays: Arrays) -> Callable[..., Any]:
-        """The kernels, or what stands in for them."""
+        """The kernels if they can be built and are right, else `evaluate`."""
         shapes = [node.shape for node in self.graph.inputs]
         rows = [bool(shape) and shape[0] == Dim.of(self.size) for shape in shapes]
         first = [array[:_TRIED] if has else array for has, array in zip(rows, arrays, strict=True)]
@@ -207,9 +207,9 @@ class ChunkKernels:
 
 @dataclass(frozen=True)
 class OpReduction(Reduction):
-    """An op as a reduction. `before`: the kernels of a chunk, which give each of `values`; `after`: the graph from the
-    folds to the results; `others`: the inputs that have no rows; `sizes`: all but the number of rows. A state is that
-    number, then the state of each fold, as exact as the monoid has it and in float64 where it has floats."""
+    """An op as a reduction. `before`: the kernels of a chunk, which compute `values`; `after`: the graph from the folds
+    to the results; `others`: the inputs without rows; `sizes`: all but the number of rows. A state is the number of
+    rows, then the state of each fold, with floats in float64."""
 
     op: Op[..., Any]
     plan: RowPlan
@@ -218,7 +218,7 @@ class OpReduction(Reduction):
     after: Graph
     others: Mapping[str, np.ndarray]
     sizes: Mapping[str, int]
-    in_order: bool  # a place among all rows is part of the result
+    in_order: bool  # a position among all rows is part of the result
 
     @property
     def name(self) -> str:
@@ -234,7 +234,7 @@ class OpReduction(Reduction):
 
     @cached_property
     def nothing(self) -> Any:
-        """The state of no rows. No step and no merge changes a state in place."""
+        """The state of no rows, shared: steps and merges do not modify states in place."""
         shape = Evaluator(False, self.sizes).shape
         folds = [(shape(node), zip(m.init(_of(node)), state_dtypes(node, m), strict=True)) for node, m in self.folds]
         return np.array(0), *(np.full(cells, part, dtype.numpy) for cells, pairs in folds for part, dtype in pairs)
@@ -251,14 +251,14 @@ class OpReduction(Reduction):
         if wide := [node for node, _ in self.folds if not self._is_safe(node, values, len(columns[0]))]:
             if len(columns[0]) == 1:
                 raise overflow(self.name, wide[0].dtype.numpy)
-            half = len(columns[0]) // 2  # until their sums cannot wrap: those of two halves are looked at
+            half = len(columns[0]) // 2  # halve the chunk until no sum can wrap; merges check their own sums
             lower, upper = ([column[part] for column in columns] for part in (slice(half), slice(half, None)))
             return self.merge(state, self.merge(self.step(self.zero(), *lower), self.step(self.zero(), *upper)))
         chunk = self.lift(len(columns[0]), {name: np.asarray(each) for name, each in values.items()}, ALGEBRA)
         return self.merge(state, tuple(np.asarray(e, none.dtype) for e, none in zip(chunk, self.nothing, strict=True)))
 
     def lift(self, rows: Any, values: Mapping[str, Any], algebra: Algebra) -> list[Any]:
-        """The state of so many rows, which fold to these values of an algebra."""
+        """The state of `rows` rows whose folds are `values`, in an algebra."""
         pairs = [(values[node.output], node, monoid) for node, monoid in self.folds]
         states = [monoid.lift(algebra, values.get(best_of(node), place), place) for place, node, monoid in pairs]
         return [rows, *itertools.chain.from_iterable(states)]
@@ -269,17 +269,17 @@ class OpReduction(Reduction):
         return self.join(a, b, ALGEBRA)
 
     def join(self, a: Any, b: Any, algebra: Algebra) -> Any:
-        """Two states of some rows as one, of an algebra whose values they are."""
+        """Merge two states that are not empty, in an algebra."""
         merged = [algebra.call("add", a[0], b[0])]
         for monoid, left, right in zip((m for _, m in self.folds), self._parts(a), self._parts(b), strict=True):
-            if monoid.name.startswith(_ARG):  # places of the later chunk begin where the earlier one ends
+            if monoid.name.startswith(_ARG):  # positions of the later state begin after the earlier one's rows
                 right = right[0], algebra.call("add", right[1], a[0])
             is_sum = monoid.name == "sum" and algebra is ALGEBRA
             merged += [add_exactly(left[0], right[0], self.name)] if is_sum else monoid.merge(algebra, left, right)
         return tuple(merged)
 
     def _is_safe(self, node: Node, values: Mapping[str, np.ndarray], rows: int) -> bool:
-        """Whether no sum of a chunk can wrap around, by the least and the largest of what is summed."""
+        """Whether no sum of a chunk can wrap around, by the least and the largest summand."""
         low, high = (values.get(f"{node.output}_{end}") for end in ("min", "max"))
         if low is None or high is None:
             return True
@@ -287,7 +287,7 @@ class OpReduction(Reduction):
         return fits(low, high, math.prod(shape), node.dtype.numpy)
 
     def _parts(self, state: Any) -> Iterator[Any]:
-        """The state of each fold, of the arrays that follow the number of rows."""
+        """The state of each fold: slices of the arrays that follow the number of rows."""
         rest = iter(state[1:])
         return (tuple(itertools.islice(rest, len(monoid.init(_of(node))))) for node, monoid in self.folds)
 
@@ -307,17 +307,17 @@ class OpReduction(Reduction):
 
 
 def _of(node: Node) -> DType:
-    """The dtype in which a fold starts: a place has that of numbers."""
+    """The dtype in which a fold starts: float64 for floats."""
     return DType.F64 if node.dtype.is_float else node.dtype
 
 
 def state_dtypes(node: Node, monoid: Monoid) -> list[DType]:
-    """The dtypes of a state: floats are merged in float64, whatever a chunk gives."""
+    """The dtypes of a fold's state; floats of any width are merged in float64."""
     return [DType.F64 if dtype.is_float else dtype for dtype in monoid.states(_of(node))]
 
 
 def _ends(graph: Graph, node: Node) -> list[Node]:
-    """The least and the largest of the integers that a fold sums, where these are as wide as their sum."""
+    """Nodes of the least and the largest integer that a fold sums, if the integers are as wide as their sum."""
     source = graph[node.inputs[-1]]
     sums = isinstance(node.kind, Reduce | Scatter) and node.kind.monoid == "sum" and node.dtype.numpy.kind in "iu"
     if not sums or source.dtype.numpy.kind not in "iu" or source.dtype.numpy.itemsize < node.dtype.numpy.itemsize:
@@ -326,7 +326,7 @@ def _ends(graph: Graph, node: Node) -> list[Node]:
 
 
 def ends_of(values: Node, name: str) -> list[Node]:
-    """The least and the largest of some values, called by a name."""
+    """Nodes `NAME_min` and `NAME_max` of the least and the largest of some values."""
     axes = tuple(range(len(values.shape)))
     return [Node(f"{name}_{end}", Reduce(end, axes), (values.output,), values.dtype, ()) for end in ("min", "max")]
 
@@ -336,7 +336,7 @@ def best_of(node: Node) -> str:
 
 
 def rows_of(op: Op[..., Any]) -> str:
-    """The name of the size that rows count: that of the first axis of the first array. SignatureError without one."""
+    """The size that counts the rows: that of the first axis of the first array. SignatureError without one."""
     for term in op.require_signature().inputs:
         first = term.dims[0] if term.dims else None
         for name in first.names if isinstance(first, Dim) else ():
@@ -346,8 +346,8 @@ def rows_of(op: Op[..., Any]) -> str:
 
 
 def derive(op: Op[..., Any], columns: Mapping[str, np.ndarray]) -> OpReduction | RowPlan:
-    """The reduction that an op is, for columns and other inputs like these; or, where it gives a result for each row,
-    the way of these. UnsupportedError where its reference needs all rows at once, with the value that does."""
+    """Derive the reduction of an op, for columns and other inputs like these; for an op with a result for each row, its
+    RowPlan. UnsupportedError, with the value, where the reference needs all rows at once."""
     names = op.description.reference.parameters
     arrays = [np.asarray(columns[name]) for name in names]
     dtypes = [from_numpy(array.dtype) for array in arrays]

@@ -1,5 +1,5 @@
-"""The laws of a reduction, tested on random states: zero is an identity, merges associate, chunks give what one pass
-does wherever they end, states survive as bytes; and neighbours may change places, unless order is part of it."""
+"""The laws of a reduction, tested on random states: zero is an identity, merge is associative, any chunks give the
+result of one pass, states survive packing; and merge is commutative, unless the reduction is `in_order`."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from noyau.verify.findings import Finding
 from noyau.workers.import_path import run_file
 
 ROUNDS, _ROWS = 12, (1, 2, 7, 64, 301)
-_NEAR = 2.0**-32  # of the largest: merges round in another order, and a wrong law is wrong in the first digits
+_NEAR = 2.0**-32  # least tolerance, relative to the largest: merges round in another order; wrong laws err far more
 Columns = tuple[np.ndarray, ...]
 Bare = Callable[[], Any]
 
 
 class LawCheck(OpCheck):
-    """The check of a reduction, whose laws stand where an op has kernels."""
+    """The check of a reduction, with its laws in place of an op's kernels."""
 
     @property
     def is_verified(self) -> bool:
@@ -32,7 +32,7 @@ class LawCheck(OpCheck):
 
 
 def check_laws(reduction: Reduction, seed: int = 0) -> LawCheck:
-    """Test each law on states of random columns. SignatureError where no columns can be made for a step."""
+    """Test each law on states of random columns. SignatureError where `inputs` lacks a column of a step."""
     fault = _broken_law(reduction, np.random.default_rng(seed))
     code = type(reduction).step.__code__
     place = f"{code.co_filename}:{code.co_firstlineno}"
@@ -44,13 +44,13 @@ def check_laws(reduction: Reduction, seed: int = 0) -> LawCheck:
 
 
 def require_laws(reduction: Reduction) -> None:
-    """CheckError where a reduction that is to be merged breaks a law."""
+    """CheckError where a reduction breaks a law that merging relies on."""
     for finding in check_laws(reduction).findings:
         raise CheckError(f"{reduction.name} is no monoid: {finding.message}; {finding.mend}, or stream(in_order=True)")
 
 
 def _broken_law(one: Reduction, rng: np.random.Generator) -> str:
-    """The first law that a reduction breaks, and how."""
+    """A text on the first law that a reduction breaks; empty if it breaks none."""
     for _ in range(ROUNDS):
         a, b, c = (_columns(one, rng, int(rng.choice(_ROWS))) for _ in range(3))
         for law, *sides in _laws(one, a, b, c):
@@ -66,7 +66,7 @@ def _broken_law(one: Reduction, rng: np.random.Generator) -> str:
 
 
 def _laws(one: Reduction, a: Columns, b: Columns, c: Columns) -> Sequence[tuple[str, Bare, Bare]]:
-    """Each law with its two sides, of fresh states: a merge may change its first one."""
+    """Each law with its two sides as functions that make fresh states, since merge may modify its first argument."""
 
     def of(*chunks: Columns) -> Any:
         state = one.zero()
@@ -94,7 +94,7 @@ def _laws(one: Reduction, a: Columns, b: Columns, c: Columns) -> Sequence[tuple[
 
 
 def _columns(one: Reduction, rng: np.random.Generator, rows: int) -> Columns:
-    """Random columns of so many rows: by `inputs(rng, n)` of the reduction, else normal numbers."""
+    """Random columns of `rows` rows, by `inputs(rng, n)` of the reduction if it has that, else normal numbers."""
     maker = getattr(one, "inputs", None)
     columns = maker(rng, rows) if callable(maker) else {name: rng.normal(size=rows) for name in one.columns}
     if (missing := next((name for name in one.columns if name not in columns), None)) is not None:
@@ -103,7 +103,7 @@ def _columns(one: Reduction, rng: np.random.Generator, rows: int) -> Columns:
 
 
 def is_near(got: Any, want: Any) -> bool:
-    """Whether two results are equal; numbers that are rounded, to half of their digits."""
+    """Whether two results are equal, floats up to half of their digits."""
     if isinstance(got, tuple | list | dict):
         pairs = zip(*(x.values() if isinstance(x, dict) else x for x in (got, want)), strict=True)
         return len(got) == len(want) and all(is_near(*pair) for pair in pairs)
@@ -120,14 +120,14 @@ def _brief(value: Any) -> str:
 
 
 def load_target(target: str, parameters: Mapping[str, Any] | None = None) -> Any:
-    """The op or the reduction, of these parameters, of "path.py::name". InputError as from `load_op`."""
+    """Load the op or the reduction, with these parameters, of "path.py::name". InputError as from `load_op`."""
     place, _, name = target.partition("::")
     values = run_file(Path(place)) if name and Path(place).is_file() else {}
     return as_reduction(values.get(name), parameters) or load_op(target, values or None)
 
 
 def load_checked(target: str) -> tuple[list[Op[..., Any]], list[Reduction]]:
-    """The ops and the reductions of "path.py", or the one of "path.py::name". InputError as from `load_ops`."""
+    """Load the ops and reductions of "path.py", or the one of "path.py::name". InputError as from `load_ops`."""
     place, _, name = target.partition("::")
     values = run_file(Path(place)) if Path(place).suffix == ".py" and Path(place).is_file() else {}
     kinds = [value for key, value in values.items() if key == name or (not name and isinstance(value, type))]

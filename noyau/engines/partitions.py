@@ -1,6 +1,6 @@
-"""A partition as an engine runs it: in whichever process, by one thread, for the CPU that the work names.
+"""The task of an engine on one part of a source: in any process, by one thread, for the CPU level of the work.
 
-An engine is a function `run(task, parts, address, count)`: it yields the answers of all parts, or of neighbours."""
+An engine is a function `run(task, parts, address, count)` that yields the answers of all parts, or of neighbours."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from noyau.toolchain.c import compiler as c_compiler
 
 @dataclass(frozen=True)
 class Partition:
-    """Chunks that an engine hands over, as a part of a source: DataFrames, Arrow batches, arrays, dicts of them."""
+    """A part of a source whose chunks an engine provides: DataFrames, Arrow batches, arrays, dicts of arrays."""
 
     label: str
     values: Iterable[Any]
@@ -37,10 +37,10 @@ class Partition:
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer of a part, or of neighbours. `last`: the number of the last one; `state`: packed where the task
-    says so, None for rows that were written; `counts`: what was left out; `parts`: the label, the rows and the seconds
-    of each; `compiled`: runs of a compiler; `notes`: to tell the caller; `error`: in place of it, which no engine then
-    repeats, rewords or logs."""
+    """The answer of a part, or of neighbouring parts. `last`: the number of the last part; `state`: packed if the task
+    `packs`, None for rows that were written; `counts`: rows and lines left out; `parts`: label, rows and seconds of
+    each; `compiled`: runs of a compiler; `notes`: warnings for the caller; `error`: a failure as data, so that no
+    engine retries, rewords or logs it."""
 
     last: int
     state: Any = None
@@ -53,8 +53,8 @@ class Answer:
 
 @dataclass(frozen=True)
 class Task:
-    """The work on each part. `folder`: where its rows go; `threads`: of a part; `home`: the process that asks;
-    `packs`: whether states go to another one."""
+    """The work on each part. `folder`: the folder of its rows; `threads`: of a part; `home`: the calling process;
+    `packs`: states are packed for another process."""
 
     work: Work
     folder: Path | None = None
@@ -63,13 +63,13 @@ class Task:
     packs: bool = True
 
     def run(self, number: int, part: Any) -> Answer:
-        """The answer of one part. Errors in it say which rows."""
+        """The answer of one part; an error, which names the rows, is part of the answer."""
         label = f"{self.work.engine}: "
         try:
             return self._run(number, part)
         except NoyauError as fault:
             error = fault if str(fault).startswith(label) else fault.reword(f"{label}{fault}")
-        except Exception as fault:  # noqa: BLE001  of what reads, or of a merge; the caller raises it
+        except Exception as fault:  # noqa: BLE001  of reading or merging; the caller raises it
             message = f"raised {type(fault).__name__}: {fault} on {part.label}"
             error = RaisedError(f"{label}{self.work.value.name} {message}")
         return Answer(number, error=error)
@@ -87,12 +87,12 @@ class Task:
         return Answer(number, state, reading.counts, done, c_compiler.runs[0] - compiled, notes)
 
     def run_value(self, number: int, value: Any) -> Answer:
-        """As `run`, of what a partition of an engine holds: a DataFrame, an array, columns."""
-        is_empty = isinstance(value, Mapping) and not value  # of a bag, whose records alone name columns
+        """The answer of a partition that an engine holds: a DataFrame, an array, columns."""
+        is_empty = isinstance(value, Mapping) and not value  # of a bag, whose columns are known from records only
         return self.run(number, Partition(f"partition {number}", [] if is_empty else [value]))
 
     def merge(self, answers: Sequence[Answer]) -> Answer:
-        """The answer of neighbours, or the first error among them."""
+        """Merge the answers of neighbours; the first error among them replaces the answer."""
         one, counts = self.work.reduction, Counter[str]()
         state = one and one.zero()
         for each in answers:
@@ -114,8 +114,8 @@ class Task:
 
     @contextmanager
     def settle(self) -> Iterator[frozenset[str]]:
-        """A block in which this is a worker of the task, by its CPU level and its threads; notes on what is lacking."""
-        if os.getpid() != self.home:  # a process of the engine's own
+        """A block with the CPU level and the threads of the task; yields notes, if the reference replaces kernels."""
+        if os.getpid() != self.home:  # a worker process of the engine
             threads(self.threads)
         with ExitStack() as stack:
             notes = frozenset[str]()
@@ -130,7 +130,7 @@ class Task:
 def over(
     task: Task, run: Callable[..., Iterable[Answer]], parts: Iterable[Any], sink: Any, answers: list[Answer]
 ) -> Iterator[int]:
-    """Run a task on each part that the sink has not, write what comes out, keep the answers; yield the rows of each."""
+    """Run a task on each part that the sink lacks, write the results, append the answers; yield the rows of each."""
     left = ((number, part) for number, part in enumerate(parts) if not sink.has((number, END)))
     notes = set[str]()
     for answer in run(task, left):

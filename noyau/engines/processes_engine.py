@@ -1,6 +1,6 @@
-"""Spawned processes of this machine as an engine, of one thread each; what one leaves undone, another does again.
+"""Spawned processes of this machine as an engine, of one thread each; the part of a crashed process is repeated.
 
-The choice between them and threads, by a trial on the first rows, whose results are thrown away."""
+The choice between processes and threads, by a trial on the first rows, whose results are discarded."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from noyau.errors import CheckError, FindingKind, RaisedError
 from noyau.workers.worker import Worker
 
 ATTEMPTS = 3  # at a part
-# Libraries of linear algebra read them when they are loaded.
+# Environment variables that libraries of linear algebra read when they are loaded.
 _ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
-IDLE: dict[int, list[Worker]] = {}  # of a process, for its next stream: to start one takes a second
+IDLE: dict[int, list[Worker]] = {}  # by process, workers for its next stream, since starting one takes a second
 
 
 def run(task: Task, parts: Iterable[tuple[int, Any]], address: str, count: int) -> Iterator[Answer]:
-    """The answers of all parts by so many processes."""
+    """The answers of all parts, in order, by `count` processes."""
     kept, workers, idle = IDLE.setdefault(os.getpid(), []), list[Worker](), SimpleQueue[Worker]()
     stop = Event()
     with ThreadPoolExecutor(count, "noyau-processes") as pool:
@@ -44,7 +44,7 @@ def run(task: Task, parts: Iterable[tuple[int, Any]], address: str, count: int) 
             for answer in with_ahead(answers, 2 * count):
                 yield answer.result()
             kept += workers
-        except BaseException:  # what is left would be done for nobody
+        except BaseException:  # nobody would use the results of the remaining parts
             stop.set()
             pool.shutdown(wait=False, cancel_futures=True)
             for worker in workers:
@@ -53,7 +53,7 @@ def run(task: Task, parts: Iterable[tuple[int, Any]], address: str, count: int) 
 
 
 def _answer(idle: SimpleQueue[Worker], stop: Event, task: Task, number: int, part: Any) -> Answer:
-    """The answer of a part, by the worker that has been idle for longest."""
+    """The answer of a part by the worker that has been idle the longest; up to ATTEMPTS times if it crashes."""
     worker = idle.get()
     try:
         for _ in range(ATTEMPTS):
@@ -69,15 +69,15 @@ def _answer(idle: SimpleQueue[Worker], stop: Event, task: Task, number: int, par
         idle.put(worker)
 
 
-START_S = 2.0  # of a process: Python, the packages, the kernels
-_STEP_S = 0.003  # of a measured step at least, where the first chunk has so many rows
-_ROUNDS, _FIRST = 3, 256  # the best of these is taken; rows of the first step
+START_S = 2.0  # to start a process: Python, the packages, the kernels
+_STEP_S = 0.003  # least time of a measured step, if the first chunk has enough rows
+_ROUNDS, _FIRST = 3, 256  # rounds of which the fastest counts; rows of the first step
 _BUSY, _GAIN = 1.5, 1.25
-_FREE = bytes(1 << 22)  # hashed without the interpreter
+_FREE = bytes(1 << 22)  # hashed without holding the interpreter's lock
 
 
 def choose(work: Work, parts: Sequence[Any], size: Callable[[], int], workers: int, start_s: float) -> tuple[str, str]:
-    """ "threads" or "processes", and why. `parts`: two of the source, or the only one; `size`: rows in all."""
+    """Choose "threads" or "processes", with the reason. `parts`: the first two of the source; `size`: all rows."""
     if workers < 2 or len(parts) < 2:
         return "threads", "one worker" if workers < 2 else "the source is one part"
     if not hasattr(parts[0], "path") or not parts[0].path:
@@ -86,7 +86,7 @@ def choose(work: Work, parts: Sequence[Any], size: Callable[[], int], workers: i
         reading = replace(work.reading, counts=Counter())
         chunk: Chunk = next(filter(rows_in, parts[0].chunks(reading)), {})
         return _choose_by_measure(work, chunk, size(), workers, start_s)
-    except Exception as fault:  # noqa: BLE001  the work itself says where it fails, and how
+    except Exception as fault:  # noqa: BLE001  the work itself will report it with its place
         return "threads", f"the trial failed: {fault}"
 
 
@@ -114,9 +114,9 @@ def _choose_by_measure(work: Work, chunk: Chunk, size: int, workers: int, start_
 
 
 def _seconds(calls: Sequence[Callable[[], Any]]) -> float:
-    """Seconds that these calls take, each in a thread."""
+    """The seconds that these calls take together, each in its own thread."""
     with ThreadPoolExecutor(len(calls)) as pool:
-        wait([pool.submit(time.sleep, 0) for _ in calls])  # threads are there before
+        wait([pool.submit(time.sleep, 0) for _ in calls])  # start the threads before the measurement
         begin_s = time.perf_counter()
         for each in [pool.submit(call) for call in calls]:
             each.result()

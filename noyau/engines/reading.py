@@ -1,4 +1,4 @@
-"""The wishes of a reading, and chunks of columns, which it yields."""
+"""The options of reading a source, and chunks of columns."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ T = TypeVar("T")
 
 @dataclass
 class Reading:
-    """The wishes of a reading. `columns`: the ones to yield; `rows`: of a chunk, the last of a part apart; `where`: an
-    expression of pyarrow's; `nulls`: "refuse", "skip" the rows with one, or "nan"; `bad_lines`: the folder for lines
-    that are no rows, None where one is an error; `block`: bytes of text at once; `whole`: rows of the largest row group
-    that is one chunk; `threads`: whether Arrow's own decode, False where each part has one; `mapped`: bytes of a part
-    of a file that may lie in memory. `counts`: what was left out."""
+    """The options of reading a source. `columns`: to yield; `rows`: of a chunk, except the last of a part; `where`: a
+    pyarrow expression, or SQL text; `nulls`: "refuse", "skip" rows with one, or "nan"; `bad_lines`: the folder for
+    malformed lines, None if one is an error; `block`: bytes of text parsed at once; `whole`: rows of the largest row
+    group that is read as one chunk; `threads`: decode with Arrow's threads, False if each part has its own thread;
+    `mapped`: the most bytes of a part of a file that may be memory-mapped. `counts`: rows and lines left out."""
 
     columns: tuple[str, ...]
     rows: int
@@ -39,14 +39,14 @@ class Reading:
 
 
 def require_columns(names: Sequence[str], wanted: Iterable[str], place: str) -> None:
-    """InputError where a column is not there."""
+    """InputError where a column is missing."""
     if missing := [name for name in wanted if name not in names]:
         remedy = "say columns={'argument': 'column'} where they are called otherwise"
         raise InputError(f"{place} has no column {', '.join(missing)}; it has {few(names, 12)}; {remedy}")
 
 
 def with_ahead(items: Iterable[T], count: int) -> Iterator[T]:
-    """Yield each item once so many later ones are begun: chunks that are computed meanwhile."""
+    """Yield the items in order, `count` items behind their creation, so that later ones are computed meanwhile."""
     waiting = deque[T]()
     for item in items:
         waiting.append(item)
@@ -60,7 +60,7 @@ def rows_in(chunk: Chunk) -> int:
 
 
 def cast_column(array: np.ndarray, dtype: np.dtype | None, place: str, column: object) -> np.ndarray:
-    """The column in the dtype that is signed. InputError where its values have no place there."""
+    """The column in the dtype of the signature. InputError where its values do not fit."""
     if dtype is None or array.dtype == dtype:
         return array
     if not np.can_cast(array.dtype, dtype, "same_kind"):
@@ -73,7 +73,7 @@ def cast_column(array: np.ndarray, dtype: np.dtype | None, place: str, column: o
 
 
 def flatten_columns(columns: Chunk) -> dict[str, np.ndarray]:
-    """The columns of a table: those of a matrix are called x_0, x_1..."""
+    """The columns of a table; those of a matrix x are named x_0, x_1..."""
     flat: dict[str, np.ndarray] = {}
     for name, column in columns.items():
         cells = column.reshape(len(column), math.prod(column.shape[1:])).T

@@ -1,6 +1,6 @@
-"""`@noyau.reduction`: a monoid {zero, step, merge, finish}, whose states are arrays that travel as bytes.
+"""`@noyau.reduction`: a monoid {zero, step, merge, finish}, whose states are arrays that can be packed into bytes.
 
-Threads, files and machines fold their own rows from `zero` on, and merge what they have, the earlier first."""
+Threads, files and machines fold their own rows from `zero`, and their states are merged, the earlier first."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from noyau.ops import portable
 
 C = TypeVar("C", bound=type)
 Bare = Callable[..., Any]
-_HEAD = "noyau"  # the array of a state that says of what it is
+_HEAD = "noyau"  # the array of a packed state that names its reduction, version and kind
 
 
 class Reduction:
     """A reduction of rows. `zero()` is the state of no rows, `step(state, *columns)` takes in a chunk of rows,
-    `merge(a, b)` joins two states, the earlier first, and `finish(state)` gives the result. A step may change its state
-    in place, a merge its first one.
+    `merge(a, b)` joins two states, the earlier first, and `finish(state)` returns the result. A step may modify its
+    state in place, and a merge its first one.
 
-    `version`: of its states; `in_order`: merges are of neighbours alone; `sequential`: states are never merged, the
+    `version`: of its states; `in_order`: only neighbours are merged; `sequential`: states are never merged, and the
     rows go through `step` one chunk after the other."""
 
     version, in_order, sequential = 1, False, False
@@ -41,21 +41,21 @@ class Reduction:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The columns that a step takes, by the names of its parameters."""
+        """The columns that a step takes: the names of its parameters."""
         return tuple(inspect.signature(self.step).parameters)[1:]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled as the texts of its methods and what they read, and its own attributes."""
+        """Pickle its attributes, and its class by the sources of the methods and the globals that they use."""
         kind = type(self)
         return _instance, (portable.dumps((kind, vars(self)), self.name, kind.__module__),)
 
     def over(self, *columns: Any) -> Any:
-        """The result for columns in memory."""
+        """The result for all rows of columns in memory."""
         return self.finish(self.step(self.zero(), *columns))
 
     def pack(self, state: Any) -> bytes:
-        """A state as bytes: its arrays, little-endian, as an .npz file that names the reduction and the version.
-        SignatureError where a part is no array of numbers."""
+        """A state as bytes: its little-endian arrays in an .npz file that names the reduction and the version.
+        SignatureError where a part of it contains Python objects."""
         parts = state.items() if isinstance(state, dict) else enumerate(state if isinstance(state, tuple) else [state])
         arrays = {f"{key}": np.asarray(part) for key, part in parts}
         if (strange := next((key for key, array in arrays.items() if array.dtype.hasobject), None)) is not None:
@@ -66,7 +66,7 @@ class Reduction:
         return content.getvalue()
 
     def unpack(self, content: bytes) -> Any:
-        """The state of these bytes. InputError where they are torn, or of another reduction or version."""
+        """The state of these bytes. InputError where they are corrupt, or of another reduction or version."""
         try:
             with np.load(io.BytesIO(content), allow_pickle=False) as file:
                 arrays = {key: file[key].astype(file[key].dtype.newbyteorder("="))[()] for key in file.files}
@@ -90,7 +90,7 @@ def reduction(kind: C) -> C: ...
 @overload
 def reduction(*, version: int = 1, in_order: bool = False, sequential: bool = False) -> Callable[[C], C]: ...
 def reduction(kind: Any = None, **facts: Any) -> Any:
-    """Make a reduction of a class with the methods zero, step, merge and finish: see `Reduction`, whose facts it takes.
+    """Make a reduction of a class with the methods zero, step, merge and finish; see `Reduction`, also for the options.
     A state is an array, or a tuple or a dict of arrays.
 
         @noyau.reduction
@@ -100,8 +100,8 @@ def reduction(kind: Any = None, **facts: Any) -> Any:
             def merge(self, a, b): return min(a[0], b[0]), max(a[1], b[1])
             def finish(self, state): return state[1] - state[0]
 
-    `noyau.check(Extent)` tests its laws on random states; a method `inputs(rng, n)` makes the columns, a dict, where
-    normal numbers will not do. SignatureError where a method is missing."""
+    `noyau.check(Extent)` tests its laws on random states; a method `inputs(rng, n)` returns a dict of columns for it,
+    if normal numbers do not suit. SignatureError where a method is missing."""
     if kind is None:
         return lambda each: reduction(each, **facts)
     parts = ("zero", "step", "finish", *(() if facts.get("sequential") else ("merge",)))
@@ -110,11 +110,11 @@ def reduction(kind: Any = None, **facts: Any) -> Any:
         fault = f"it has no {missing[0]}" if isinstance(kind, type) else "it is no class"
         raise SignatureError(f"{kind!r} is no reduction: {fault}; write a class with zero, step, merge and finish")
     place = {name: getattr(kind, name) for name in ("__module__", "__qualname__", "__doc__")}
-    return type(kind.__name__, (kind, Reduction), {**place, **facts})  # under its own name, by which it is pickled
+    return type(kind.__name__, (kind, Reduction), {**place, **facts})  # pickle needs the name of the user's class
 
 
 def as_reduction(value: Any, parameters: Mapping[str, Any] | None = None) -> Reduction | None:
-    """The reduction that a value is, or that its class makes; None for others. SignatureError for unfit parameters."""
+    """A reduction itself, an instance of a class of reductions, else None. SignatureError for unfit parameters."""
     if isinstance(value, type) and issubclass(value, Reduction):
         try:
             return value(**parameters or {})
@@ -124,14 +124,14 @@ def as_reduction(value: Any, parameters: Mapping[str, Any] | None = None) -> Red
 
 
 def numbers(x: Any, name: str) -> np.ndarray:
-    """A column of numbers, or of times. InputError for texts, which the reduction of this name does not take."""
+    """A column of numbers or times as an array. InputError for texts, with the reduction's name."""
     if (column := np.asarray(x)).dtype.kind in "OUS":
         raise InputError(f"{name} takes numbers, and its column is of texts")
     return column
 
 
 def add_exactly(a: Any, b: Any, name: str) -> np.ndarray:
-    """The sum of two arrays. InputError where one of integers wraps around."""
+    """The sum of two arrays. InputError where a sum of integers wraps around."""
     x, y = np.asarray(a), np.asarray(b)
     total = np.asarray(x + y)
     if total.dtype.kind in "iu" and np.any(total < x if total.dtype.kind == "u" else ((x ^ total) & (y ^ total)) < 0):
@@ -144,6 +144,6 @@ def overflow(name: str, dtype: np.dtype) -> InputError:
 
 
 def fits(low: Any, high: Any, count: int, dtype: np.dtype) -> bool:
-    """Whether no sum of so many integers from low to high can wrap around."""
+    """Whether no sum of `count` integers from `low` to `high` can wrap around."""
     limits = np.iinfo(dtype)
     return count * min(int(low), 0) >= limits.min and count * max(int(high), 0) <= limits.max

@@ -1,6 +1,6 @@
-"""Sinks: each holds, whatever ends the work, whole pieces in their order, and goes on from there. `has(piece)`: it need
-not be computed again; `write(piece, content)`, of None at the end of a part; `finish()`; `close()`, whatever ends the
-work. `output`: the place where it goes."""
+"""Sinks: whenever the work is interrupted, a sink holds complete pieces in order, and a later run resumes after them.
+`has(piece)`: the piece is stored already; `write(piece, content)`: content is None at the end of a part; `finish()`;
+`close()`: called however the work ends; `output`: the path or table."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from noyau.engines.reading import Chunk
 from noyau.engines.reduction import Reduction
 from noyau.errors import InputError, OutputError
 
-Piece = tuple[int, int]  # the number of a part of the source, and that of a chunk in it
-END = 1 << 60  # the number of a piece that stands for the end of its part
-PAUSE_S = 2.0  # between two records of a state
-CHUNKS = 16  # between two records of rows
+Piece = tuple[int, int]  # the number of a part of the source, and of a chunk in it
+END = 1 << 60  # the chunk number that marks the end of a part
+PAUSE_S = 2.0  # between two checkpoints of a state
+CHUNKS = 16  # between two checkpoints of rows
 
 
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """A block that writes to `path`. OutputError where it cannot; what is whole so far stays, and is gone on with."""
+    """A block that writes to `path`. OutputError where that fails; complete pieces stay, and a later run resumes."""
     try:
         yield
     except OSError as fault:
@@ -36,7 +36,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file at once: whoever looks, also after an end at any moment, sees the old one or the new one."""
+    """Replace a file atomically: at any moment, also after a crash, it is the old one or the new one."""
     temporary = path.with_name(f".{path.name}.new")
     with writing(path):
         temporary.write_bytes(content)
@@ -44,7 +44,7 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 class Progress:
-    """The record beside a sink of how far it has come. `plan`: the digest of the work that it is of."""
+    """The checkpoint file beside a sink. `plan`: the digest of the work."""
 
     def __init__(self, sink: Path, plan: str, *, resume: bool) -> None:
         self.sink, self.path = sink, sink.with_name(f"{sink.name}.progress")
@@ -62,14 +62,14 @@ class Progress:
         return piece <= tuple(self.state["piece"])
 
     def note(self, piece: Piece, **more: Any) -> None:
-        """Note the last piece that is written, and what else the sink must know to go on."""
+        """Record the last written piece, and other facts that the sink needs to resume."""
         self.state |= {"piece": list(piece), **more}
         replace_file(self.path, json.dumps(self.state).encode())
 
 
 class Fold:
-    """The state of a reduction: each part is folded from zero, then merged, in their order, so that it depends on no
-    engine; with `progress`, written down now and then."""
+    """Sink of a reduction: each part is folded from zero, then parts are merged in order, so that the result does not
+    depend on the engine. With `progress`, the state is checkpointed every PAUSE_S."""
 
     def __init__(self, reduction: Reduction, progress: Progress | None) -> None:
         self.reduction, self.progress, self.output = reduction, progress, progress and progress.sink
@@ -82,7 +82,7 @@ class Fold:
         return self.progress is not None and self.progress.has(piece)
 
     def write(self, piece: Piece, content: Any) -> None:
-        """Take in the state of a piece, at an end of the whole part, or columns that go through the steps in order."""
+        """Take in the state of a chunk, or with END that of the whole part; or columns for a sequential reduction."""
         one = self.reduction
         if content is not None and one.sequential:
             self.state = one.step(self.state, *content)
@@ -104,8 +104,8 @@ class Fold:
 
 
 class RowFile:
-    """A file of rows one behind the other, under a hidden name until it is whole. `encode(columns, first)`: the bytes
-    of a piece; `seal(file)`: what is left to do in the whole one."""
+    """Sink of a file of consecutive rows, under a hidden name until it is complete. `encode(columns, first)`: the bytes
+    of a piece; `seal(file)`: the last change of the complete file."""
 
     def __init__(
         self,

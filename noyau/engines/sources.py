@@ -1,7 +1,7 @@
-"""Sources: arrays, .npy files, files by Arrow, and whatever yields DataFrames, Arrow batches or dicts of arrays.
+"""Sources: arrays, .npy files, files by Arrow, and iterables of DataFrames, Arrow batches or dicts of arrays.
 
-A source has `names` and the `size` of its rows, None where nobody knows, an `identity` that tells it from others, a
-`sample` of its columns, and `parts` in order, each of which has a `label` and yields `chunks`."""
+A source has the `names` of its columns, the `size` in rows (None if unknown), an `identity` as text, a `sample` of its
+columns, and `parts` in order, each of which has a `label` and yields `chunks`."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from noyau.engines.reading import Chunk, Reading, require_columns
 from noyau.engines.sql.places import place_of
 from noyau.errors import InputError, MissingExtraError
 
-ROWS = 1 << 20  # of a part of arrays, and of a batch that a relation of DuckDB gives
+ROWS = 1 << 20  # of a part of arrays, and of a batch of a DuckDB relation
 
 
 @dataclass(frozen=True)
 class Arrays:
-    """Columns that are arrays, in memory or mapped, from row `start` on. `path`: of the .npy file that is mapped."""
+    """Columns as arrays, in memory or mapped, from row `start` on. `path`: of a mapped .npy file."""
 
     columns: Chunk
     label: str
@@ -57,7 +57,7 @@ class Arrays:
         return (Arrays(self.columns, label, start, self.path) for label, start in zip(labels, starts, strict=True))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """A part goes to another process as its rows, or as the path of its file."""
+        """Pickle a part as its rows, or as the path of its file."""
         if self.path:
             return _map_file, (self.path, next(iter(self.columns)), self.label, self.start)
         own = {name: array[self.start : self.start + ROWS] for name, array in self.columns.items()}
@@ -70,7 +70,7 @@ class Arrays:
 
 
 class Chunks:
-    """Chunks that come one after the other, once: they are a part of their own."""
+    """Chunks of an iterable, which can be read once only: a source and its only part."""
 
     size, label = None, "chunks"
 
@@ -98,7 +98,7 @@ class Chunks:
 
 
 def columns_of(piece: Any, reading: Reading, label: str) -> Iterator[Chunk]:
-    """The columns of a chunk, whatever it is; an array alone is the first one."""
+    """The columns of a chunk: Arrow data, a DataFrame, a dict of arrays, or one array as the first column."""
     if hasattr(piece, "__arrow_c_stream__") or hasattr(piece, "__arrow_c_array__"):
         from noyau.engines.arrow_files import chunks_of
 
@@ -124,7 +124,7 @@ def _map_file(path: str, column: str, label: str, start: int = 0) -> Arrays:
 
 
 def open_source(source: Any, columns: Sequence[str]) -> Any:
-    """The source that a value is; an array alone is the first of `columns`. InputError for what is none,
+    """Make a source of a value; a lone array is the first of `columns`. InputError where it cannot be a source,
     MissingExtraError where its format needs pyarrow."""
     if (table := place_of(source)) is not None:
         from noyau.engines.sql.adbc_tables import TableSource

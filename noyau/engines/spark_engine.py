@@ -1,5 +1,5 @@
-"""Spark as an engine: parts, or the partitions of a DataFrame, go through `mapInArrow` into rows of a number and an
-answer, whose states are merged as a tree of neighbours. It runs on the session in use."""
+"""Spark as an engine: `mapInArrow` maps parts, or the partitions of a DataFrame, to rows (number, answer), whose states
+are merged in a tree of neighbours. It runs on the active session."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ Batches = Iterator[pa.RecordBatch]
 
 
 def run(task: Task, parts: Iterable[tuple[int, Any]], address: str, count: int) -> Iterator[Answer]:
-    """The answers of all parts, of neighbours at once where these have a state. Files go in jobs of some parts each,
-    whose answers are kept when the next one begins."""
+    """The answers of all parts, merged for neighbours if they have states. Files run in jobs of _JOB parts, so that the
+    answers of a job are stored before the next one begins."""
     left = list(parts)
     for _, part in left:
         if isinstance(part, FrameParts):
@@ -42,11 +42,11 @@ def run(task: Task, parts: Iterable[tuple[int, Any]], address: str, count: int) 
 
 
 def _collect(task: Task, rows: Any, *, is_many: bool) -> list[Answer]:
-    """The answers that a job gives, in order."""
+    """Run a job and return its answers in order."""
     try:
         if task.work.reduction is not None and is_many:
             neighbours = rows.groupBy((rows.number / _FAN).cast("long"))
-            rows = neighbours.applyInArrow(lambda table: _merge(task, table), _TYPES)  # it reads hints of others
+            rows = neighbours.applyInArrow(lambda table: _merge(task, table), _TYPES)  # Spark inspects type hints
         collected = sorted((number, bytes(content)) for number, content in rows.collect())
     except PySparkException as fault:
         message = str(fault).strip().split("\n", maxsplit=1)[0]
@@ -55,7 +55,7 @@ def _collect(task: Task, rows: Any, *, is_many: bool) -> list[Answer]:
 
 
 def session(master: str = "") -> SparkSession:
-    """The session in use, or a new one. InputError where none can be had: it needs Java."""
+    """The active session, or a new one. InputError where none can be created, as without Java."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers of this machine have the same packages
     try:
         builder = SparkSession.builder.master(master) if master else SparkSession.builder
@@ -74,7 +74,7 @@ def _of_parts(task: Task, parts: Sequence[tuple[int, Any]], batches: Batches) ->
 
 def _of_partition(task: Task, batches: Batches) -> Batches:
     number = TaskContext.get().partitionId()
-    part = Partition(f"partition {number}", even(batches, task.work.reading.rows))  # Spark's own have 10,000
+    part = Partition(f"partition {number}", even(batches, task.work.reading.rows))  # Spark's batches have 10,000 rows
     yield _row(task.run(number, part))
 
 
@@ -91,7 +91,7 @@ def _row(answer: Answer) -> pa.RecordBatch:
 
 @dataclass(frozen=True)
 class FrameParts:
-    """A DataFrame of Spark as a source. It is its one part: how many partitions it has, Spark decides as it runs."""
+    """A Spark DataFrame as a source of one part: Spark determines the number of its partitions at run time."""
 
     frame: Any
 

@@ -1,4 +1,4 @@
-"""`noyau.stream`: an op or a reduction over data larger than memory, by an engine that is named or that collects it."""
+"""`noyau.stream`: an op or a reduction over data larger than memory, by a named engine or that of the collection."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ from noyau.text import TextRecord
 from noyau.workers.resources import processors
 
 NAMES = ("local", "threads", "processes", "cuda", "dask", "spark")
-_HERE = ("local", "threads", "cuda")  # of this process; each of the others is a file, NAME_engine.py
+_HERE = ("local", "threads", "cuda")  # engines of this process; each of the others is a module NAME_engine.py
 _PACKAGES = {"dask": ("dask", "dask"), "spark": ("pyspark", "spark"), "cuda": ("torch", "torch")}  # with their extras
-_FEW = 2  # parts of a thread, so that each thread reads parts of its own
-CHUNK, CHUNKS = 1 << 21, {"cuda": 1 << 25}  # bytes of the largest chunk: what the cache of a core keeps, or more
+_FEW = 2  # parts for each thread, at least, if threads are to read parts of their own
+CHUNK, CHUNKS = 1 << 21, {"cuda": 1 << 25}  # bytes of the largest chunk, which fits the cache of a core; by engine
 
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """An engine. `address`: of its scheduler; `is_own`: the source is a collection of it; `why`: it was chosen."""
+    """An engine. `address`: of its scheduler; `is_own`: the source is its collection; `why`: reason of the choice."""
 
     name: str
     address: str = ""
@@ -54,7 +54,7 @@ class Engine:
     why: str = ""
 
     def open(self, source: Any, columns: Sequence[str]) -> Any:
-        """The source that a value is. InputError for one that comes once, in this process."""
+        """Make a source of a value. InputError for chunks of an iterable, which other processes cannot read."""
         if self.is_own:
             return self._module.open_collection(source, columns)
         if self.name in _HERE:
@@ -68,19 +68,19 @@ class Engine:
         raise InputError(f"{self.name}: chunks that come one after the other cannot go to other processes; {remedy}")
 
     def settle(self, work: Work, origin: Any, size: int | None, sink: Any, workers: int | None) -> Engine:
-        """Threads or processes in the place of "local", as a trial has it. `size`: the rows, where they are known."""
+        """The engine; "local" becomes threads or processes by a trial. `size`: the number of rows, if known."""
         one, count = work.reduction, workers or processors()
         is_one_process = one.sequential if one else Path(sink.output).suffix != ".parquet"
         if self.name != "local" or is_one_process:
             return self
-        start_s = START_S / (10 if len(IDLE.get(os.getpid(), ())) >= count else 1)  # a trial takes a while too
+        start_s = START_S / (10 if len(IDLE.get(os.getpid(), ())) >= count else 1)  # idle workers still take some time
         first = list(islice(origin.parts(work.reading.columns), 2))
         name, why = choose(work, first, lambda: size or origin.size or origin.estimate, count, start_s)
         return replace(self, name=name, why=f"{name}: {why}")
 
     def run(self, work: Work, origin: Any, sink: Any, workers: int | None, answers: list[Answer]) -> Iterator[int]:
-        """Run the work on each part; yield each number of rows done. CheckError where states cannot be merged,
-        InputError for a sink that one process alone writes, or a source that cannot be cut."""
+        """Run the work on each part; yield each number of rows done. CheckError for a sequential reduction on several
+        processes, InputError there for a sink that only one process can write, or a source that cannot be cut."""
         count, one = workers or processors(), work.reduction
         cuts = self.name not in _HERE and not self.why and hasattr(origin, "cut_parts")  # parts are those of threads
         parts: Iterator[Any] = iter((origin.cut_parts if cuts else origin.parts)(work.reading.columns))
@@ -90,7 +90,7 @@ class Engine:
             first = list(islice(parts, _FEW * count))
             parts = chain(first, parts)
             is_many = len(first) == _FEW * count and all(getattr(part, "format", "csv") != "csv" for part in first)
-            if one is None or one.sequential or not is_many:  # a text is parsed by threads of Arrow's
+            if one is None or one.sequential or not is_many:  # Arrow's own threads parse texts
                 return work.over(parts, sink, count)
             return over(Task(work, packs=False), partial(in_threads, count=count), parts, sink, answers)
         if one is not None and one.sequential:
@@ -109,8 +109,8 @@ class Engine:
 
 
 def in_threads(task: Task, parts: Iterable[tuple[int, Any]], count: int) -> Iterator[Answer]:
-    """The answers of all parts, each read and folded by one thread: what it reads is in the cache of its core."""
-    if count == 1:  # another thread would be as many turns more as there are parts
+    """The answers of all parts, each read and folded by one thread, so that its data stays in the cache of a core."""
+    if count == 1:  # a second thread would only add a switch for each part
         yield from (task.run(number, part) for number, part in parts)
         return
     with ThreadPoolExecutor(count, "noyau-stream") as pool:
@@ -122,8 +122,8 @@ def in_threads(task: Task, parts: Iterable[tuple[int, Any]], count: int) -> Iter
 
 
 def choose_engine(engine: str | None, source: Any) -> Engine:
-    """The engine of this name, `"dask:ADDRESS"` with its scheduler; without one that of the source. InputError where
-    there is no such engine, or it does not read the source; MissingExtraError where it is not installed."""
+    """The engine of a name, `"dask:ADDRESS"` with its scheduler; without a name that of the source. InputError for an
+    unknown engine, or one that does not read the source; MissingExtraError where it is not installed."""
     first = source[0] if isinstance(source, list) and source else source
     own = {"dask": "dask", "pyspark": "spark"}.get(type(first).__module__.partition(".")[0], "")
     name, _, address = (engine or own or "local").partition(":")
@@ -137,17 +137,17 @@ def choose_engine(engine: str | None, source: Any) -> Engine:
     return Engine(name, address, bool(own))
 
 
-_IN_FLIGHT = 24  # chunks that exist at once, with the copies that their columns have on the way
-_TEXT_BYTES = 96  # of a text as an object
+_IN_FLIGHT = 24  # chunks that exist at once, counting the intermediate copies of their columns
+_TEXT_BYTES = 96  # of a text as a Python object
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "KI": 2**10, "MI": 2**20, "GI": 2**30}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class StreamResult(TextRecord):
-    """The result of a stream. `value`: of a reduction; `output`: where it, or the rows, went; `rows`: that came
-    through; `chunk_rows`: as the memory had it; `counts`: what was left out, by its name; `parts`: the label, the rows
-    and the seconds of each that an engine ran; `compiled`: how often its workers ran a compiler; `engine`: the one that
-    ran, and why where it was chosen."""
+    """The result of a stream. `value`: of a reduction; `output`: the place of the value or the rows; `rows`: processed;
+    `chunk_rows`: rows of a chunk by the memory limit; `counts`: rows and lines left out, by kind; `parts`: label, rows
+    and seconds of each part that an engine ran; `compiled`: runs of a compiler by its workers; `engine`: its name, with
+    the reason if it was chosen by a trial."""
 
     value: Any
     output: Path | str | None
@@ -169,7 +169,7 @@ class StreamResult(TextRecord):
 
 
 def skew(parts: Sequence[tuple[str, int, float]]) -> str:
-    """A line on how unequal the parts were, by the longest one."""
+    """A line on the imbalance of the parts, by the slowest one."""
     label, rows, time_s = max(parts, key=lambda part: part[2])
     ratio = time_s * len(parts) / max(1e-9, sum(part[2] for part in parts))
     return f"{len(parts)} parts; the longest, {label} ({rows} rows), took {ratio:.1f} times the mean"
@@ -193,11 +193,11 @@ def stream(
     resume: bool = True,
     tell: Callable[[int, int | None], object] = lambda rows, size: None,
 ) -> StreamResult:
-    """Run an op or a reduction over a source that need not fit into memory; docs/streams.md has each option.
+    """Run an op or a reduction over a source that need not fit into memory; docs/streams.md describes each option.
 
-    A reduction, or an op whose reference folds its rows, gives `.value`; an op with a result for each row writes it to
-    the sink, .parquet, .csv, .npy or URL::TABLE, and a reduction to .npz or .json. `tell`: is called with each number
-    of rows done, and of all. InputError, CheckError, RaisedError, OutputError: what does not fit, fails, lacks room."""
+    A reduction, or an op whose reference folds its rows, gives `.value`, and may write it to .npz or .json; an op with
+    a result for each row writes it to .parquet, .csv, .npy or URL::TABLE. `tell` is called with each number of rows
+    done, and of all if known. InputError: arguments; CheckError: laws; RaisedError: steps; OutputError: the sink."""
     begin_s, value, runner = time.perf_counter(), _value(op, arguments, in_order), choose_engine(engine, source)
     bound, every = _columns(value, columns, arguments or {}, keep)
     origin = runner.open(source, every)
@@ -224,7 +224,7 @@ def _result(
 
 
 def _work(make: Callable[..., Work], origin: Any, columns: Sequence[str]) -> Work:
-    """The work. InputError, with the source, where its columns are of other dtypes than the op takes."""
+    """Make the work. InputError, with the source, where the dtypes of its columns do not fit the op."""
     sample = origin.sample(columns)
     try:
         return make(sample=sample)
@@ -235,7 +235,7 @@ def _work(make: Callable[..., Work], origin: Any, columns: Sequence[str]) -> Wor
 def _reading(
     origin: Any, columns: tuple[str, ...], where: Any, room: tuple[int, int, Any], nulls: str, bad_lines: Any
 ) -> Reading:
-    """The wishes of a reading. `room`: bytes in all, and of a chunk; workers. InputError for what a source has not."""
+    """The options of reading. `room`: bytes in all and of a chunk, and workers. InputError where they do not fit."""
     memory, chunk, workers = room
     if workers is not None and workers < 1:
         raise InputError(f"workers={workers} is no number of workers: say 1 or more")
@@ -254,13 +254,13 @@ def _reading(
     share = memory // _IN_FLIGHT
     rows, whole = (max(256, each // size) for each in (min(share, chunk), share))
     block = max(1 << 16, min(1 << 21, share // 4))
-    mapped = memory // (3 * (workers or processors()))  # beside two thirds, the chunks of 16 threads
+    mapped = memory // (3 * (workers or processors()))  # a third; chunks of 16 threads take the rest
     aside = None if bad_lines is None else Path(bad_lines)
     return Reading(columns, rows, where, nulls, aside, block, whole, mapped=mapped)
 
 
 def _value(op: Any, parameters: Any, in_order: bool) -> Op[..., Any] | Reduction:
-    """The op or the reduction, its laws tested. SignatureError for what is neither."""
+    """The op, or the reduction after a test of its laws. SignatureError for anything else."""
     if isinstance(op, Op):
         return op
     if (reduction := as_reduction(op, parameters)) is None:
@@ -276,7 +276,7 @@ def _value(op: Any, parameters: Any, in_order: bool) -> Op[..., Any] | Reduction
 def _columns(
     value: Op[..., Any] | Reduction, columns: Any, arguments: Mapping[str, Any], keep: Sequence[str]
 ) -> tuple[dict[str, str | Sequence[str]], tuple[str, ...]]:
-    """The columns of each argument that has rows; and all that are read, each once."""
+    """The columns of each argument with rows; and all columns to read, without repetition."""
     inputs = () if isinstance(value, Reduction) else value.require_signature().inputs
     open_terms = [term for term in inputs if term.name not in arguments]
     names = [*getattr(value, "columns", ()), *(term.name for term in open_terms if term.dims)]
@@ -288,7 +288,7 @@ def _columns(
 
 
 def bytes_of(memory: int | str) -> int:
-    """Bytes of a number or a text: 500_000_000, "500M", "2Gi". InputError for what is none."""
+    """The bytes of a number or a text: 500_000_000, "500M", "2Gi". InputError for anything else."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?I?)B?", str(memory).upper())
     if match is None or match[2] not in _UNITS or not float(match[1]):
         raise InputError(f"memory={memory!r} is no size: say 500_000_000, '500M' or '2G'")
@@ -296,7 +296,7 @@ def bytes_of(memory: int | str) -> int:
 
 
 def _sink(work: Work, sink: str | Path | None, origin: Any, resume: bool) -> Any:
-    """The sink of a path, or of a table. InputError where the work needs one, it is of none, or what is read."""
+    """The sink of a path or a table. InputError where it is missing, of an unfit kind, or what is read."""
     if sink is None and work.reduction:
         return Fold(work.reduction, None)
     if twice := set(work.keep) & set(work.outputs):
@@ -335,7 +335,7 @@ def _sink(work: Work, sink: str | Path | None, origin: Any, resume: bool) -> Any
 
 
 def _finish(work: Work, target: Any, sink: str | Path | None, *, is_empty: bool) -> Any:
-    """Finish the sink, and give the result of a reduction, which is written at once; of no rows the columns are."""
+    """Finish the sink; write and return the result of a reduction. Without rows a map writes its empty columns."""
     one, content = work.reduction, io.BytesIO()
     if one is None and is_empty:
         target.write((0, 0), work.run({name: array[:0] for name, array in work.sample.items()}))
@@ -355,13 +355,13 @@ def _finish(work: Work, target: Any, sink: str | Path | None, *, is_empty: bool)
 
 
 def npy_rows(columns: Chunk, first: bool) -> bytes:
-    """Rows of an .npy file, the first behind a header that says 0 rows."""
+    """The bytes of rows in an .npy file; the first follow a header with 0 rows."""
     (column,) = columns.values()
     return (_npy_head(column.dtype, (0, *column.shape[1:])) if first else b"") + column.tobytes()
 
 
 def count_rows(file: Any) -> None:
-    """Write the number of rows into the header of an .npy file, which is as long for each."""
+    """Write the number of rows into the header of an .npy file, whose length does not depend on it."""
     if not file.tell():
         file.write(npy_rows({"": np.zeros(0)}, True))
     file.seek(np.lib.format.MAGIC_LEN)

@@ -1,6 +1,6 @@
-"""The work on a stream: columns become arguments, an op or a step runs on each chunk, and whatever fails says where.
+"""The work on a stream: columns become arguments, an op or a step runs on each chunk, and errors name the rows.
 
-Arrow's threads read ahead, some of a pool compute, and the caller's writes, in order: the same bits for any number."""
+Arrow's threads read ahead, a pool computes, the caller's thread writes in order: the same bits for any thread count."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from noyau.errors import NoyauError, RaisedError
 from noyau.ops.op import Op
 from noyau.toolchain.c import compiler as c_compiler
 
-AHEAD = 1  # chunks that are read and wait
-_KEPT = 8  # works of other processes that this one keeps
+AHEAD = 1  # chunks that are read ahead
+_KEPT = 8  # unpickled works that a worker process memoises
 
 
 @dataclass
 class Work:
-    """An op or a reduction with its columns. `columns`: one, or several side by side, of each argument that has rows;
-    `arguments`: the others; `keep`: columns that go into the sink as they are; `sample`: a few rows, or none. `engine`:
-    as errors name it; `level`: the CPU that its kernels are for, wherever they run."""
+    """An op or a reduction with its columns. `columns`: the column, or columns side by side, of each argument with
+    rows; `arguments`: the others; `keep`: columns copied to the sink; `sample`: a few rows, or none; `engine`: its name
+    in errors; `level`: the CPU level of its kernels in every process."""
 
     value: Op[..., Any] | Reduction
     columns: Mapping[str, str | Sequence[str]]
@@ -53,7 +53,7 @@ class Work:
         self.graph = None if self.reduction else plan.graph
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickled as what it was made of; a process makes it once, with its kernels."""
+        """Pickle the arguments of its constructor; a process makes it once, with its kernels."""
         return _work_of, (self.content,)
 
     @cached_property
@@ -64,7 +64,7 @@ class Work:
 
     @cached_property
     def taken(self) -> tuple[str, ...]:
-        """The columns that the reduction takes, in order; asked once, for a signature takes as long as many rows."""
+        """The columns of the reduction, in order; cached, since reading a signature takes as long as many rows."""
         return self.reduction.columns if self.reduction else ()
 
     @property
@@ -73,7 +73,7 @@ class Work:
         return [term.name for term in self.value.require_signature().outputs] if isinstance(self.value, Op) else []
 
     def bound(self, chunk: Chunk) -> dict[str, np.ndarray]:
-        """The arguments that have rows, each of the dtype that is signed."""
+        """The arguments with rows, each in the dtype of the signature."""
         inputs = self.value.require_signature().inputs if isinstance(self.value, Op) else ()
         signed = {term.name: term.element.numpy for term in inputs if isinstance(term.element, DType)}
         arrays = {}
@@ -83,7 +83,7 @@ class Work:
         return arrays
 
     def run(self, chunk: Chunk) -> Any:
-        """The state of a chunk; its columns, where a reduction takes them in order; or the results of its rows."""
+        """The state of a chunk; for a sequential reduction its columns; for a map the results of its rows."""
         arrays = self.bound(chunk)
         if self.reduction is not None:
             columns = [arrays[name] for name in self.taken]
@@ -92,13 +92,13 @@ class Work:
         return {**{name: chunk[name] for name in self.keep}, **outputs}
 
     def results(self, arrays: dict[str, np.ndarray]) -> Sequence[np.ndarray]:
-        """The results of an op for some rows, in order."""
+        """The results of an op for some rows, in the order of the signature."""
         assert isinstance(self.value, Op)
         results = self.value(**self.arguments, **arrays)
         return results if len(self.outputs) > 1 else [results]
 
     def run_at(self, chunk: Chunk, part: Any, start: int) -> Any:
-        """As `run`. What it raises says, once, on which rows of which file."""
+        """Run it on a chunk; errors name the engine, the file and the rows."""
         place = f"{part.label}, rows {start} to {start + rows_in(chunk)}"
         try:
             return self.run(chunk)
@@ -109,7 +109,7 @@ class Work:
             raise RaisedError(f"{self.engine}: {self.value.name} {message} on {place}") from error
 
     def over(self, parts: Iterable[Any], sink: Any, workers: int) -> Iterator[int]:
-        """Run it on each part that the sink has not, and write what comes out; yield each number of rows done."""
+        """Run it on each part that the sink lacks, and write the results; yield each number of rows done."""
         with ThreadPoolExecutor(workers, "noyau-stream") as pool:
             results = (
                 (piece, rows_in(chunk), None if piece[1] == END else pool.submit(self.run_at, chunk, part, start))
@@ -136,6 +136,6 @@ _works = lru_cache(_KEPT)(lambda content: Work(*pickle.loads(content)))  # noqa:
 
 
 def _work_of(content: bytes) -> Work:
-    """The work of this process that these bytes are of, made at the first time, and kept while few others come."""
+    """The work of these bytes in this process, unpickled once and kept in an LRU cache of _KEPT."""
     with _MAKING:
         return _works(content)

@@ -1,1 +1,1 @@
-"""The jobs that users run, one folder each: optimize, check, bench, profile, show, extract, machine."""
+"""The jobs that users run, a folder for each: optimize, check, bench, stream, profile, show, diff, extract, machine."""

@@ -27,7 +27,7 @@ from noyau.workers.signals import Termination, raise_on_signals
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the result is the exit status. Errors of noyau are one line on stderr."""
+    """Run one command and return its exit status. Errors of noyau are printed as one line on stderr."""
     _open_ends()
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
@@ -46,16 +46,16 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _open_ends() -> None:
-    """Let a closed stdin, stdout or stderr be the null device, before a file takes its number and prints go into it."""
+    """Open the null device for a closed stdin, stdout or stderr, before another file takes its number."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             with contextlib.suppress(OSError):
-                end = os.open(os.devnull, os.O_RDWR)  # the least number that is free
+                end = os.open(os.devnull, os.O_RDWR)  # takes the least free number
                 setattr(sys, name, os.fdopen(number if end == number else end, "w" if number else "r", closefd=False))
 
 
 def _drop_stdout() -> None:
-    """Drop what is still to be printed: Python's own flush at exit would complain of it again."""
+    """Discard buffered output, so that Python's flush at exit does not report the error again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -67,7 +67,7 @@ def _run(argv: Sequence[str] | None) -> int:
     except SystemExit as stop:  # argparse has printed its message, or the help
         return int(stop.code or 0)
     try:
-        os.environ.update(command_line.color_words(arguments.color))  # which rich reads, and compilers that run
+        os.environ.update(command_line.color_words(arguments.color))  # read by rich and by compilers
         status = COMMANDS[arguments.command].run(arguments)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader went away (`noyau show | head`)
@@ -98,29 +98,29 @@ def _parser() -> argparse.ArgumentParser:
 
 
 class _CommandParser(argparse.ArgumentParser):
-    """The parser of a command, whose options may stand before, between and behind its arguments."""
+    """The parser of a command, whose options may stand before, between and after its arguments."""
 
     is_inner = False
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         if self.is_inner:
             return super().parse_known_args(args, namespace)
-        self.is_inner = True  # parse_known_intermixed_args parses twice, by this very function
+        self.is_inner = True  # parse_known_intermixed_args calls this function twice
         try:
-            read, left = super().parse_known_args(args, namespace)  # all that stands first behind -- is an argument
+            read, left = super().parse_known_args(args, namespace)  # keeps words after -- as arguments
             return self.parse_known_intermixed_args(args, namespace) if left else (read, left)
         finally:
             self.is_inner = False
 
 
 def _complain(message: str, status: int) -> int:
-    """Say it on one line, and pass the status on."""
+    """Print a message as one line on stderr, and return the status."""
     print(f"noyau: {command_line.plain(message)}", file=sys.stderr)
     return status
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
-    """As warnings.showwarning, without the line of the source that warns."""
+    """Print a warning without its source line, in place of warnings.showwarning."""
     _complain(f"warning: {message}", 0)
 
 

@@ -1,4 +1,4 @@
-"""The record of a command, the arguments that several commands have, and sizes as they are typed."""
+"""The record of a command, arguments common to several commands, and the syntax of sizes."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ COLORS = {"always": {"FORCE_COLOR": "1", "NO_COLOR": ""}, "never": {"FORCE_COLOR
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A sub-command: one line of help, the function that declares its arguments, the one that runs it.
+    """A sub-command: one line of help, the function that declares its arguments, and the function that runs it.
 
-    `run` returns the exit status, and imports what takes long to import, so that Ctrl-C is answered from the start."""
+    `run` returns the exit status; slow imports belong there, so that Ctrl-C works from the start."""
 
     summary: str
     declare: Callable[[argparse.ArgumentParser], None]
@@ -30,7 +30,7 @@ class Command:
 
 
 def target_of(text: str) -> str:
-    """A target: "noyau.reductions" in front stands for the file of noyau's own reductions."""
+    """A target, with a leading "noyau.reductions" replaced by the file of noyau's own reductions."""
     place, mark, name = text.partition("::")
     own = Path(__file__).parent.parent / "engines" / "reductions" / "__init__.py"
     return f"{own}{mark}{name}" if place == "noyau.reductions" else text
@@ -42,7 +42,7 @@ def declare_color(parser: argparse.ArgumentParser) -> None:
 
 
 def color_words(choice: str) -> Mapping[str, str]:
-    """The words for a choice of --color; CLICOLOR and CLICOLOR_FORCE choose where NO_COLOR and FORCE_COLOR do not."""
+    """Environment variables for --color; CLICOLOR and CLICOLOR_FORCE decide if NO_COLOR and FORCE_COLOR are unset."""
     says = os.environ.get
     if choice == "auto" and not says("NO_COLOR") and not says("FORCE_COLOR"):
         is_forced = says("CLICOLOR_FORCE", "0") not in ("", "0")
@@ -51,7 +51,7 @@ def color_words(choice: str) -> Mapping[str, str]:
 
 
 def declare_inputs(parser: argparse.ArgumentParser, doing: str, sizes: str) -> None:
-    """`--inputs` and `--dim`: what the command does with them, as in "run", and what `--dim` gives beyond one size."""
+    """Declare `--inputs` and `--dim`; `doing`: the command's verb, such as "run"; `sizes`: help on several sizes."""
     add = parser.add_argument
     arrays = "these arrays, or with each dict of arrays that `inputs` of F.py yields (default: made-up ones)"
     add("--inputs", type=Path, metavar="F.npz|F.py", help=f"{doing} with {arrays}")
@@ -59,14 +59,14 @@ def declare_inputs(parser: argparse.ArgumentParser, doing: str, sizes: str) -> N
 
 
 def declare_between(parser: argparse.ArgumentParser, what: str = "work on {} alone", *, required: bool = False) -> None:
-    """`--between`: what the command does with a path, in words."""
+    """Declare `--between`; `what`: the help, with {} for the path."""
     path = what.format("the path from the values A and B to C")
     name = "(a \\ before a comma or colon: it is part of a name)"
     parser.add_argument("--between", required=required, metavar="A,B:C", help=f"{path} {name}")
 
 
 def declare_record(parser: argparse.ArgumentParser, detail: str = "", *, page: bool = False) -> None:
-    """`--quiet`, `--json`, and `--html` where there is a `page`; `detail`: how far the record goes."""
+    """Declare `--quiet` and `--json`, and with `page` `--html`; `detail`: the level of detail of the record."""
     message = f"write the full record here{f', {detail}' if detail else ''}"
     parser.add_argument("--json", type=Path, metavar="F", help=message)
     parser.add_argument("--quiet", action="store_true", help="print the verdict, in a line, and errors alone")
@@ -75,12 +75,12 @@ def declare_record(parser: argparse.ArgumentParser, detail: str = "", *, page: b
 
 
 def is_stream(path: Path) -> bool:
-    """Whether it is there, and is neither a file nor a folder: /dev/stdout, say, which no file may replace."""
+    """Whether a path exists and is neither a file nor a folder, such as /dev/stdout, which no file may replace."""
     return path.exists() and not path.is_file() and not path.is_dir()
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder for what is to be written, and those that it lies in. OutputError where that cannot be."""
+    """Create a folder and its parents. OutputError where that fails."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -89,7 +89,7 @@ def make_folder(folder: Path) -> None:
 
 
 def require_record_places(model: Path, *records: Path | None) -> None:
-    """OutputError, before any work, where a record that is asked for has no place, or would go over the model."""
+    """Check before any work that records can be written; OutputError where one cannot, or would replace the model."""
     for record in filter(None, records):
         if os.path.realpath(record) == os.path.realpath(model):
             raise OutputError(f"the record would go to {record}, which is the model itself: name another file")
@@ -101,7 +101,7 @@ def require_record_places(model: Path, *records: Path | None) -> None:
 
 
 class Step(str):
-    """A step of some work in words, of which so many of `total` parts are done."""
+    """A step of some work as text, with `done` of `total` parts finished before it."""
 
     done: int
     total: int
@@ -114,8 +114,8 @@ class Step(str):
 
 @contextlib.contextmanager
 def progress(say: Callable[[str], None] | None = None, *, quiet: bool = False) -> Iterator[Callable[[str], None]]:
-    """Yield a function that tells of each step: `say`, or one line on stderr that changes in a terminal, with the time
-    that has passed and, once a `Step` is done, about that which is left; elsewhere, and where `quiet`, nothing."""
+    """Yield a function that reports each step: `say`, or in a terminal one changing line on stderr, with the elapsed
+    time and, for a `Step`, an estimate of the remaining time; else, or if `quiet`, a function that does nothing."""
     if say is not None or quiet or sys.stderr is None or not sys.stderr.isatty():
         yield say or (lambda step: None)
         return
@@ -124,7 +124,7 @@ def progress(say: Callable[[str], None] | None = None, *, quiet: bool = False) -
 
     times = (SpinnerColumn(), TimeElapsedColumn(), TextColumn("passed, left"), TimeRemainingColumn())
     looks, console = (*times, TextColumn("{task.description}", markup=False)), Console(stderr=True)
-    with Progress(*looks, console=console, transient=True, refresh_per_second=4) as shown:  # nothing a clock would see
+    with Progress(*looks, console=console, transient=True, refresh_per_second=4) as shown:  # too rare to disturb clocks
         task = shown.add_task("starting", total=None)
 
         def tell(step: str) -> None:
@@ -136,12 +136,12 @@ def progress(say: Callable[[str], None] | None = None, *, quiet: bool = False) -
 
 
 def plain(text: str) -> str:
-    """The text as one line that is safe to print, whatever a hostile file has put into it."""
+    """The text as one line that is safe to print, even if it comes from a hostile file."""
     return "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
 
 
 def sizes_of(texts: list[str], option: str = "--dim") -> dict[str, list[int]]:
-    """`["sequence=1,128"]` as a mapping; InputError for what is no NAME=N[,N...] from 0 or sweep, or is there twice."""
+    """`["sequence=1,128"]` as a mapping; InputError where one is no NAME=N[,N...] or sweep, or is repeated."""
     by_name = dict[str, list[int]]()
     for text in texts:
         name, _, values = text.rpartition("=")
@@ -156,7 +156,7 @@ def sizes_of(texts: list[str], option: str = "--dim") -> dict[str, list[int]]:
 
 
 def _number(text: str) -> int | None:
-    """A size: 1000, or 1e3 where that is whole; None for what is none."""
+    """A size, 1000 or 1e3; None for anything else."""
     if match := re.fullmatch(r"([0-9]{1,18})(?:[eE]\+?([0-9]{1,2}))?", text, re.ASCII):
         value = int(match[1]) * 10 ** int(match[2] or 0)
         return value if value < 10**18 else None
@@ -164,7 +164,7 @@ def _number(text: str) -> int | None:
 
 
 def _sweep(text: str) -> list[int | None]:
-    """The numbers of `A:B:log` and `A:B:lin`, whole, each once: one a decade, or five, unless a count follows."""
+    """The distinct integers of a sweep, `A:B:log[:K]` (default: one a decade) or `A:B:lin[:K]` (default: five)."""
     first, last, kind, count = (*text.split(":"), "", "")[:4] if text.count(":") in (2, 3) else ("",) * 4
     low, high = _number(first), _number(last)
     if low is None or high is None or low >= high or kind not in ("log", "lin") or (kind == "log" and not low):
@@ -178,7 +178,7 @@ def _sweep(text: str) -> list[int | None]:
 
 
 def share_of(text: str, option: str) -> float:
-    """`5%` as 0.05. InputError for what is no share, in percent, from 0 on."""
+    """`5%` as 0.05. InputError for anything but a percentage >= 0."""
     match = re.fullmatch(r"([0-9]{1,4}(?:\.[0-9]{1,6})?)%", text, re.ASCII)
     if match is None:
         raise InputError(f"{option} {text} is no share of the time: {option} 5%")
@@ -186,7 +186,7 @@ def share_of(text: str, option: str) -> float:
 
 
 def size_of_each(texts: list[str], option: str = "--dim") -> dict[str, int]:
-    """One number for each size. InputError for several, where only one can be meant."""
+    """One number for each size. InputError for several."""
     by_name = sizes_of(texts, option)
     for name, values in by_name.items():
         if len(values) > 1:

@@ -7,7 +7,7 @@ import argparse
 from noyau.errors import dependency
 from noyau.jobs.command_line import Command
 
-# Where each shell looks for it.
+# The command that installs the script for each shell.
 _PLACES = {
     "bash": "noyau completion bash > ~/.local/share/bash-completion/completions/noyau",
     "zsh": "noyau completion zsh > ~/.zfunc/_noyau, with fpath+=~/.zfunc before compinit in ~/.zshrc",
@@ -25,7 +25,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def completion(parser: argparse.ArgumentParser, shell: str) -> str:
-    """The script of a shell: what takes a value without choices is a file; MissingExtraError without shtab."""
+    """The script of a shell; values without choices complete as files. MissingExtraError without shtab."""
     with dependency("noyau completion needs shtab, which", "noyau-kernels[completion]"):
         import shtab
     (commands,) = (each.choices.values() for each in parser._actions if isinstance(each, argparse._SubParsersAction))

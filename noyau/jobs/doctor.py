@@ -1,4 +1,4 @@
-"""The commands on this machine: `noyau doctor` (what is found), `cache` (what is kept), `machine` (how fast it is)."""
+"""The commands on this machine: `noyau doctor` (installed tools), `cache` (built kernels), `machine` (its rates)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from noyau.text import several
 from noyau.version import __version__
 
 _PACKAGES = tuple("numpy ml-dtypes rich onnx onnxruntime torch numba numba-cuda triton ziglang".split())
-_NONE = "-"  # in the table of releases: the set does without
+_NONE = "-"  # in the table of releases: the set lacks the package
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -54,11 +54,11 @@ def _release(package: str) -> str:
 
 
 def release_text(package: str, release: str) -> str:
-    """A release, and whether it is one of those that were tried: `0.68.1: tried`."""
+    """A release, and whether it is among those tested: `0.68.1: tried`."""
     tried = sorted(tried_releases().get(package, ()), key=_numbers)
     if not tried:
         return release
-    # Of Python the table has the minor releases alone.
+    # For Python the table has only minor releases.
     own = _numbers(release)[: 2 if package == "python" else None]
     older, newer = ([each for each in tried if before(_numbers(each), own)] for before in (operator.lt, operator.gt))
     if len(older) + len(newer) < len(tried):
@@ -77,7 +77,7 @@ def tried_releases() -> dict[str, set[str]]:
 
 
 def _numbers(release: str) -> tuple[int, ...]:
-    """The numbers of a release, by which it comes before or after others; not those of a build, as in 2.13.0+cpu."""
+    """The numbers of a release, for sorting, without those of a local version, as in 2.13.0+cpu."""
     return tuple(map(int, re.findall(r"\d+", release.partition("+")[0])))
 
 

@@ -69,13 +69,13 @@ class Tools:
             record = Path(folder, "record.json")
             words = [sys.executable, "-m", "noyau", command, *options, "--json", str(record), "--", target]
             pipe, none = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
-            # A process of its own: what kernels print is not the protocol's, and a crash or a hang ends nothing else.
+            # Use a separate process: output of kernels stays out of the protocol, and a crash or hang is isolated.
             process = await asyncio.create_subprocess_exec(*words, stdin=none, stdout=pipe, stderr=pipe)
             try:
                 out, err = await asyncio.wait_for(process.communicate(), self.limit_s)
             except TimeoutError:
                 return {"exit_status": None, "meaning": "ended", "error": f"it took longer than {self.limit_s:g} s"}
-            finally:  # a client that takes its call back ends the command, too
+            finally:  # a client that cancels its call ends the command too
                 if process.returncode is None:
                     process.terminate()
             status, text = process.returncode or 0, out.decode("utf-8", "replace")[-_LONGEST:]
@@ -90,7 +90,7 @@ def _options(values: dict[str, str]) -> list[str]:
 
 
 def _brief(value: Any) -> Any:
-    """A record without its long lists of numbers: samples, which nobody reads."""
+    """A record with its long lists of numbers, such as samples, replaced by their lengths."""
     if isinstance(value, dict):
         return {name: _brief(each) for name, each in value.items()}
     if not isinstance(value, list):
@@ -100,7 +100,7 @@ def _brief(value: Any) -> Any:
 
 
 def server(limit_s: float) -> Any:
-    """The server, with its tools; each call may take so many seconds. MissingExtraError without the package mcp."""
+    """The server with its tools, whose calls may take `limit_s`. MissingExtraError without the package mcp."""
     with dependency("noyau mcp needs the package mcp, which", "noyau-kernels[mcp]"):
         from mcp.server import MCPServer
     tools, serving = Tools(limit_s), MCPServer("noyau", instructions=_INSTRUCTIONS, version=__version__)
@@ -110,8 +110,8 @@ def server(limit_s: float) -> Any:
 
 
 class _Requests(io.RawIOBase):
-    """Lines that hold requests. One that is no JSON, or no object of JSON-RPC, is answered here: the package mcp passes
-    over it, and a client would wait."""
+    """Input stream of request lines. A line that is no JSON, or no JSON-RPC object, is answered here with an error: the
+    package mcp ignores it, and a client would wait."""
 
     def __init__(self, lines: BinaryIO, answers: int) -> None:
         self.lines, self.answers, self.left = lines, answers, b""
@@ -140,7 +140,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    serving, answers = server(arguments.time), os.dup(1)  # which the server diverts
+    serving, answers = server(arguments.time), os.dup(1)  # a copy, since the server redirects stdout
     sys.stdin = io.TextIOWrapper(io.BufferedReader(_Requests(sys.stdin.buffer, answers)), "utf-8", "replace")
     serving.run("stdio")
     return 0

@@ -1,1 +1,1 @@
-"""Kernels that people write: how their parameters are read, how they are called, and what they may do wrong."""
+"""User kernels and generated programs: parameters, calls, references, trust and certificates."""

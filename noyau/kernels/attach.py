@@ -26,7 +26,7 @@ _LARGEST_TEXT = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class KernelText:
-    """A text of a kernel: its language, its file, the function that is meant, where that is said, its first line."""
+    """A kernel's source text; `place`: its file; `entry`: the function, if the user names it; `line`: the first."""
 
     text: str
     language: str
@@ -39,8 +39,8 @@ _PARSING = threading.Lock()
 
 
 def line_of(text: str, source: str) -> int | None:
-    """The line of a source of Python on which a text begins that it has once: as it is, or as a literal with escapes
-    whose lines are those of the text. None where there is none."""
+    """The line of a Python source on which a text begins, if it occurs there exactly once: verbatim, or as a literal
+    with escapes that has as many lines as the text. None otherwise."""
     before, match, after = source.partition(text)
     if match:
         return before.count("\n") + 1 if text not in after else None
@@ -53,8 +53,8 @@ def line_of(text: str, source: str) -> int | None:
 
 
 def read_text(what: str | Path, language: str | None, entry: str | None, file: Path | None, label: str) -> KernelText:
-    """A file, by its path from the op's own file, or with a language a text, of that file where it is found there.
-    InputError where the file cannot be read."""
+    """Read a kernel from a file, whose path is relative to the op's own file; with `language`, `what` may be the text
+    itself, whose place is `file` if it stands there. InputError if the file cannot be read."""
     if language is not None:
         if not user_kernel.language_named(language, label).is_text:
             texts = ", ".join(name for name, each in LANGUAGES.items() if each.is_text)
@@ -82,7 +82,7 @@ def read_text(what: str | Path, language: str | None, entry: str | None, file: P
 
 
 def attach_text(text: KernelText, usage: Usage, target: Target, name: str | None, names: Iterable[str]) -> UserKernel:
-    """A kernel by its text. SignatureError where its function, or what is said of it, does not fit the op."""
+    """Make a kernel of a text. SignatureError where its function or its usage does not fit the op."""
     _require_signature(target)
     entry = text.entry or _only_function(text, target)
     kernel_name = name or entry
@@ -100,7 +100,7 @@ def attach_text(text: KernelText, usage: Usage, target: Target, name: str | None
 def attach_function(
     function: Callable[..., Any], usage: Usage, target: Target, name: str | None, names: Iterable[str]
 ) -> UserKernel:
-    """A kernel that Python calls. SignatureError where what is said of it does not fit the op."""
+    """Make a kernel of a function that Python calls. SignatureError where its usage does not fit the op."""
     plain, language = user_kernel.python_function(function), user_kernel.language_of(function)
     entry = getattr(plain, "__name__", type(plain).__name__)
     kernel_name = name or entry
@@ -126,7 +126,7 @@ def attach_function(
 
 
 def _with_parameters(kernel: UserKernel, plain: Callable[..., Any]) -> UserKernel:
-    """The kernel with what its function takes by name. SignatureError where it asks for what nothing gives."""
+    """The kernel with its parameter names set. SignatureError for a keyword-only parameter that nothing provides."""
     try:
         parameters = user_kernel.parameters_of(plain, kernel.title).values()
     except SignatureError:
@@ -146,7 +146,7 @@ def _with_parameters(kernel: UserKernel, plain: Callable[..., Any]) -> UserKerne
 
 
 def _require_taken(kernel: UserKernel) -> None:
-    """SignatureError for a constant of its own that nobody asks for."""
+    """Require that each of the kernel's own constants is a parameter of the kernel or of a function of the author."""
     usage, label = kernel.usage, kernel.title
     functions = [each for each in (usage.launch, usage.args, usage.init) if callable(each)]
     parameters = {name for function in functions for name in user_kernel.parameters_of(function, label)}
@@ -173,7 +173,7 @@ def _require_signature(target: Target) -> None:
 
 
 def _free_label(name: str, names: Iterable[str], target: Target) -> str:
-    """The label of a new kernel. SignatureError where the name is none, or taken."""
+    """The label of a new kernel. SignatureError where the name is invalid or already used."""
     user_kernel.require_name(name, f"a kernel of {target.op}")
     if name in names:
         raise SignatureError(f"{target.op} has a kernel {name} already; give another one with name=")
@@ -192,7 +192,7 @@ def _check_options(usage: Usage, label: str) -> None:
 
 
 def _require_of_use(usage: Usage, language: str, label: str) -> None:
-    """SignatureError for what would be said of a function in vain."""
+    """SignatureError for a launch or options that have no effect on a Python function."""
     if usage.launch is not None and not LANGUAGES[language].on_gpu:
         reason = "it is called as any function of Python is, without a grid"
         raise SignatureError(f"launch= of {label}: {reason}; leave it out")
@@ -201,7 +201,7 @@ def _require_of_use(usage: Usage, language: str, label: str) -> None:
 
 
 def _returns(plain: Callable[..., Any], usage: Usage, target: Target, label: str) -> bool:
-    """Whether it returns its results, told by the number of its parameters."""
+    """Whether the function returns its results, inferred from the number of its parameters."""
     if target.signature is None:
         return True
     if usage.args is not None or usage.updates:

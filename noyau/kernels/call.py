@@ -1,8 +1,8 @@
-"""Hand-written kernels called on arrays of NumPy, plainly and between guards; and the callers of each language that
-runs here: how a kernel is built, and which arrays it takes.
+"""Hand-written kernels called on NumPy arrays, directly and between guard zones; and a caller for each language that
+runs here, which builds its kernels and knows the layouts that they take.
 
-A language without a caller, such as C++, runs under the sanitizer alone; so do CUDA C++ and Numba-CUDA without a GPU.
-What Python runs in place of a GPU has errors of its own: `error_of` says whether they are the kernel's.
+A language without a caller, such as C++, runs only under the sanitizer; so do CUDA C++ and Numba-CUDA without a GPU.
+Python's stand-ins for a GPU raise errors of their own: `error_of` decides whether an error is the kernel's.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ from noyau.toolchain.c.library import Native
 from noyau.toolchain.guard_zones import LAYOUTS, End, Guards, Order, how_to_run
 from noyau.workers.nvml import has_driver
 
-_OWN = (AssertionError, NameError, ZeroDivisionError)  # wherever they come from, the kernel says or does it
-_STAND_INS = ("noyau", "triton", "numba", "numba.cuda", "numpy", "torch")  # packages that run kernels without one
-_COMPILER = "triton/language/"  # what refuses a kernel there, refuses it on a GPU as well
+_OWN = (AssertionError, NameError, ZeroDivisionError)  # errors of the kernel, whichever frame raises them
+_STAND_INS = ("noyau", "triton", "numba", "numba.cuda", "numpy", "torch")  # packages that run kernels without a GPU
+_COMPILER = "triton/language/"  # an error that is raised in it is raised on a GPU as well
 
 
-INTERPRETED = "in Triton's interpreter"  # the place where kernels run, as a report says it
+INTERPRETED = "in Triton's interpreter"  # the place where kernels run, as words of a report
 
 
 def interpreter_version() -> str:
-    """Triton's interpreter as the machine that a check depends on."""
+    """Triton's version, as the machine of a check in its interpreter."""
     return f"triton {import_module('triton').__version__}, interpreted"
 
 
 def first_cause(fault: BaseException) -> BaseException:
-    """The error that was raised first, of which Triton's interpreter raises its own."""
+    """The first error of a chain of causes; Triton's interpreter wraps it in an error of its own."""
     while fault.__cause__ is not None and fault.__cause__.__traceback__ is not None:
         fault = fault.__cause__
     return fault
 
 
 def error_of(called: str, fault: BaseException) -> NoyauError:
-    """The error to raise in place of one that a kernel raised where Python runs it.
+    """Translate an error of a kernel that Python runs in place of a GPU.
 
-    RaisedError where the kernel raises it by itself (`raise`, `assert`, an unknown name) or its compiler would refuse
-    it too. UnsupportedError for all else: it comes of what stands in for the GPU, and says nothing of the kernel."""
+    RaisedError if the kernel itself raises it (`raise`, `assert`, an unknown name) or its compiler would raise it too.
+    UnsupportedError otherwise: the stand-in for the GPU is at fault, which says nothing about the kernel."""
     root = first_cause(fault)
     frames = traceback.extract_tb(root.__traceback__)
     last = frames[-1]
@@ -66,7 +66,7 @@ def error_of(called: str, fault: BaseException) -> NoyauError:
     text = "" if own is None else (own.line or linecache.getline(own.filename, own.lineno or 0)).strip()
     is_raised = own is last and text.startswith(("raise ", "assert "))
     summary = f"raised {type(root).__name__}: {' '.join(str(root).split())}".rstrip(": ")
-    is_lacking = isinstance(root, AttributeError)  # a word that its stand-in does not have, or not with such arguments
+    is_lacking = isinstance(root, AttributeError)  # the stand-in lacks a function, or does not take these arguments
     if is_raised or isinstance(root, _OWN) or (_COMPILER in last.filename and not is_lacking):
         return RaisedError(f"{called} {summary}")
     place = "" if own is None else f" at {Path(own.filename).name}:{own.lineno}, {text!r}"
@@ -76,11 +76,11 @@ def error_of(called: str, fault: BaseException) -> NoyauError:
 
 
 Array = np.ndarray
-_LINES = 4  # of what a kernel raised, in a message
+_LINES = 4  # of a kernel's error that a message quotes
 Constants = tuple[tuple[str, Any], ...]
 Launch = Callable[[user_kernel.UserKernel, Instance, Mapping[str, Any], Sequence[Array], Sequence[Array]], None]
 Prepare = Callable[[user_kernel.UserKernel, Instance, Mapping[str, Any]], Any]
-SYMBOL = "noyau_hand"  # of the one kernel in a library of its own
+SYMBOL = "noyau_hand"  # prefix of the symbols of a library's only kernel
 
 
 _native = lru_cache(maxsize=256)(Native)
@@ -89,7 +89,7 @@ _native = lru_cache(maxsize=256)(Native)
 def call_kernel(
     kernel: user_kernel.UserKernel, instance: Instance, arrays: Sequence[Array], constants: Mapping[str, Any]
 ) -> list[Array]:
-    """The results of a kernel, in this process. UnsupportedError for one that needs a GPU."""
+    """Run a kernel in this process and return its results. UnsupportedError where nothing here runs its language."""
     if LANGUAGES[kernel.language].is_native:
         return _native(*library_of(kernel, instance, constants))(*arrays)
     return FunctionKernel(kernel, instance, constants)(*arrays)
@@ -97,7 +97,7 @@ def call_kernel(
 
 @dataclass(frozen=True, slots=True)
 class FunctionKernel:
-    """A kernel that Python calls, for one instance; between guards, its inputs lie as `layout` has it."""
+    """A kernel that Python calls, for one instance. `layout`: of its inputs in a guarded call."""
 
     kernel: user_kernel.UserKernel
     instance: Instance
@@ -105,14 +105,14 @@ class FunctionKernel:
     layout: str = "contiguous"
 
     def __call__(self, *arrays: Array) -> list[Array]:
-        """Its results; inputs that it updates are copied before."""
+        """Call it on these arrays, and copies of the inputs that it updates; returns its results."""
         return self.guards(arrays).fitting(self.run(arrays, empty_outputs(self.instance, arrays)))
 
     def call_guarded(self, *arrays: Array, pieces: int = 1, order: Order = range) -> list[Array]:
-        """As a call, on copies between guard zones, the outputs poisoned before; it is never cut into pieces.
+        """Call it on copies between guard zones, with poisoned outputs; the call is never cut into pieces.
 
-        `pieces` beyond 1: the poison of floats is a number, as Native has it. CheckError where a guard was
-        overwritten, an input was changed, or a cell of an output was never written."""
+        `pieces` > 1: the poison of floats is a number instead of a NaN, as for Native. CheckError where a guard was
+        overwritten, an input changed, or a cell of an output was not written."""
         return self.guards(arrays).run(arrays, replace(how_to_run(pieces), layout=self.layout))
 
     def guards(self, arrays: Sequence[Array]) -> Guards:
@@ -124,7 +124,7 @@ class FunctionKernel:
         return Guards(self.run, self.kernel.title, tuple(inputs), tuple(outputs), fills)
 
     def run(self, arrays: Sequence[Array], outputs: Sequence[Array]) -> list[Array]:
-        """One call. RaisedError where it raises."""
+        """Call it once on prepared memory. RaisedError where it raises."""
         function, caller = self.kernel.function, CALLERS.get(self.kernel.language)
         if caller is None or not caller.runs_here() or (function is None and caller.launch is None):
             where = f"{self.kernel.title} is in {self.kernel.language}"
@@ -143,8 +143,8 @@ class FunctionKernel:
         return self.parts(returned) if self.kernel.usage.returns else self.results(before, outputs)
 
     def call(self, function: Callable[..., Any], inputs: Sequence[Array], outputs: Sequence[Array]) -> Any:
-        """Call the function. A function of Numba that has signatures of its own, none for arrays that lie so, or that
-        Numba fails to compile for such arrays, gets packed copies of inputs that it does not update."""
+        """Call the function. If a Numba function has explicit signatures without these strides, or Numba fails to
+        compile it for them, it is called again with packed copies of the inputs, provided that it updates none."""
         positional, named = self.arguments(inputs, outputs)
         try:
             return function(*positional, **named)
@@ -156,7 +156,7 @@ class FunctionKernel:
         return function(*positional, **named)
 
     def parts(self, returned: Any) -> list[Array]:
-        """The returned values as arrays. CheckError where it is none, or of another number."""
+        """The returned values as arrays. CheckError where one is None or their number is wrong."""
         values = self.instance.outputs
         parts = list(returned) if isinstance(returned, tuple | list) and len(values) > 1 else [returned]
         if len(parts) != len(values) or any(part is None for part in parts):
@@ -166,12 +166,12 @@ class FunctionKernel:
         return [_as_array(part, value) for part, value in zip(parts, values, strict=True)]
 
     def results(self, prepared: Sequence[Array], outputs: Sequence[Array]) -> list[Array]:
-        """The results: in its inputs, where it updates these, else in its outputs."""
+        """The results: the updated inputs if there are any, else the outputs."""
         names = [value.name for value in self.instance.inputs]
         return [prepared[names.index(name)] for name in self.kernel.usage.updates] or list(outputs)
 
     def prepare(self, arrays: Sequence[Array], outputs: Sequence[Array]) -> list[Array]:
-        """The inputs, copied where they are updated; outputs then hold what `init` says."""
+        """Copy updated inputs, write the initial values into the outputs, and return the inputs."""
         updates, values = self.kernel.usage.updates, self.instance.inputs
         inputs = [np.array(a) if v.name in updates else a for v, a in zip(values, arrays, strict=True)]
         named = dict(zip((value.name for value in values), inputs, strict=True))
@@ -187,13 +187,13 @@ class FunctionKernel:
         return user_kernel.initial_values(self.kernel, lambda: self.offers(arrays, outputs))
 
     def unset(self, arrays: Sequence[Array], outputs: Sequence[Array]) -> set[str]:
-        """The outputs that hold nothing before and are its to fill."""
+        """The outputs without initial values, which the kernel must fill."""
         if self.kernel.usage.updates:
             return set()
         return {value.name for value in self.instance.outputs} - set(self.init(arrays, outputs))
 
     def arguments(self, arrays: Sequence[Array], outputs: Sequence[Array]) -> tuple[list[Any], dict[str, Any]]:
-        """The arguments of a call: by `args=`, or the inputs, then the outputs; and the constants that differ."""
+        """The positional arguments of a call (of `args=`, or inputs, then outputs) and the constants by name."""
         passed = [a[()] if v.scalar else a for a, v in zip(arrays, self.instance.inputs, strict=True)]
         if self.kernel.usage.args is None:
             filled = [] if self.kernel.usage.returns or self.kernel.usage.updates else outputs
@@ -204,7 +204,7 @@ class FunctionKernel:
         return arguments, self.beside(len(positional))
 
     def beside(self, count: int) -> dict[str, Any]:
-        """The kernel's own constants that `args=`, which gave so many arguments, leaves to be taken by name."""
+        """The kernel's own constants to pass by name beside `count` positional arguments of `args=`."""
         own = self.kernel.usage.constants
         if not own or self.kernel.taken is None or self.kernel.function is None:
             return {}
@@ -215,15 +215,15 @@ class FunctionKernel:
         return {name: numbers[name] for name in own if name in left}
 
     def constants_by_name(self) -> dict[str, Any]:
-        """The constants that it takes by name: its own, those that it has no default for, and of the op's those that
-        are not at their defaults, which must be taken."""
+        """The constants to pass by name: the kernel's own, those without a default in its function, and those of the op
+        that differ from the op's defaults."""
         target, own = self.kernel.target, self.kernel.usage.constants
         numbers = self.kernel.numbers(self.constants)
         changed = [name for name, value in target.constants.items() if numbers[name] != value]
         return {name: numbers[name] for name in (*own, *self.kernel.required, *changed)}
 
     def offers(self, arrays: Sequence[Array], outputs: Sequence[Array]) -> dict[str, Any]:
-        """The values that `launch=`, `args=` and `init=` may ask for."""
+        """The values by name for functions of `launch=`, `args=` and `init=`."""
         pairs = zip(self.instance.ends, (*arrays, *outputs), strict=True)
         known = {value.name: user_view(value, array) for value, array in pairs}
         sizes = bind_sizes(self.instance, arrays)
@@ -232,8 +232,8 @@ class FunctionKernel:
 
 
 def user_view(value: Value, array: Array) -> Any:
-    """An input or an output as a function of the author sees it: a Buffer, or the number of a run-time scalar, of
-    Python where it is whole, so that arithmetic on it does not wrap."""
+    """The value of an input or output for a function of the author: a Buffer, or the number of a run-time scalar, as a
+    Python int if it is an integer, so that arithmetic does not wrap."""
     if not value.scalar:
         return user_kernel.buffer_of(value.name, array)
     number = np.asarray(array)[()]
@@ -241,7 +241,7 @@ def user_view(value: Value, array: Array) -> Any:
 
 
 def _wants_packed(fault: TypeError | AssertionError, inputs: Sequence[Array]) -> bool:
-    """Whether packed copies may do: Numba has no signature for how these lie, or trips over it as it compiles (a
+    """Whether packed copies may help: Numba has no signature for these strides, or its compiler fails on them (a
     stencil of a transposed array), before the kernel has begun."""
     if isinstance(fault, TypeError):
         return str(fault).startswith("No matching definition")
@@ -249,21 +249,21 @@ def _wants_packed(fault: TypeError | AssertionError, inputs: Sequence[Array]) ->
 
 
 def _describe(fault: BaseException) -> str:
-    """The error of a kernel in a line, and where it came from if it says nothing: what Numba cannot compile it says in
-    dozens, what and where in the first of them."""
+    """The error of a kernel on one line, with its place if it has no message. Numba's errors have dozens of lines, of
+    which the first name the fault and its place."""
     lines = [" ".join(line.split()) for line in str(fault).splitlines() if line.strip()]
     message = " | ".join([*lines[:_LINES], "..."] if len(lines) > _LINES else lines)
     return f"{type(fault).__name__}: {message}" if message else f"{type(fault).__name__} in {_place(fault)}"
 
 
 def _place(fault: BaseException) -> str:
-    """The module and the line that raised; the file, where it is no module's: Numba's own frames have no names."""
+    """The module and the line that raised; the file where the frame names no module, as frames of Numba do not."""
     frame, line = list(traceback.walk_tb(fault.__traceback__))[-1]
     return f"{frame.f_globals.get('__name__') or frame.f_code.co_filename}, line {line}"
 
 
 def _as_array(part: Any, value: Value) -> Array:
-    """A result as an array; a number of Python, as Numba makes every scalar, in the result's dtype if of that kind."""
+    """A result as an array; a Python number, Numba's form of every scalar, in the result's dtype if of that kind."""
     if type(part) is float and value.dtype.is_float:
         with np.errstate(over="ignore"):
             return np.asarray(part).astype(value.dtype.numpy)
@@ -277,10 +277,10 @@ def _as_array(part: Any, value: Value) -> Array:
 class KernelCaller:
     """The calling convention of user kernels of a language.
 
-    `prepare` builds one for an instance and the op's constants: BuildError as the compiler says, SignatureError where
-    it does not take the instance; `layouts`: of the arrays that it takes beside packed ones; `compiler`: the version of
-    what builds it, as far as a check depends on it; `launch` runs it on arrays, where Python does not call it, and
-    `on_tensors` makes a function of tensors of it; `runs_here`: whether anything on this machine runs it."""
+    `prepare` builds one for an instance and the op's constants: BuildError where the compiler fails, SignatureError
+    where it does not take the instance; `layouts`: those it takes beside packed arrays; `compiler`: the version of the
+    toolchain, as part of a check's key; `launch` runs it on arrays, if it is not a Python call; `on_tensors` makes a
+    function of tensors of it; `runs_here`: whether this machine can run it."""
 
     prepare: Prepare = lambda kernel, instance, constants: None
     layouts: Callable[[user_kernel.UserKernel], tuple[str, ...]] = lambda kernel: tuple(LAYOUTS)
@@ -291,14 +291,14 @@ class KernelCaller:
 
 
 def library_of(kernel: user_kernel.UserKernel, instance: Instance, constants: Mapping[str, Any]) -> tuple[Path, str]:
-    """The library of a kernel in C, from the cache or built, and the symbol of its table. BuildError as the compiler
-    says, SignatureError where it does not take the instance."""
+    """The library of a kernel in C, built or from the cache, and the symbol of its table. BuildError where the compiler
+    fails, SignatureError where the kernel does not take the instance."""
     return cached_library(kernel, instance, tuple(sorted(constants.items())))
 
 
 @lru_cache(maxsize=256)
 def cached_library(kernel: user_kernel.UserKernel, instance: Instance, constants: Constants) -> tuple[Path, str]:
-    """As `library_of`, of constants that are sorted."""
+    """Memoised `library_of`, for sorted constants."""
     text = c_source(kernel, instance, SYMBOL, dict(constants))
     options = c_compiler.CompilerOptions(extra=c_flags(kernel), authored=True)
     return c_compiler.compile_library([text], options), f"{SYMBOL}_kernel"
@@ -315,17 +315,17 @@ _NOT_FLIPPED = tuple(name for name in LAYOUTS if name != "flipped")  # torch has
 
 
 def _gpu_place() -> str:
-    """The machine that a check of a kernel for a GPU depends on; torch is asked only where there may be one."""
+    """The machine of a check of a GPU kernel, as part of its key; without a driver torch is not imported for it."""
     return str(import_module("noyau.kernels.cuda_grids").where()) if has_driver() else ""
 
 
 def _triton() -> Any:
-    """The module that calls kernels in Triton: it needs triton and torch, which take seconds to import."""
+    """The module that calls kernels in Triton, imported late: triton and torch take seconds."""
     return import_module("noyau.kernels.triton.calls")
 
 
 def _on_cuda(kind: str, layouts: tuple[str, ...]) -> KernelCaller:
-    """The caller of kernels of a class of that module."""
+    """The caller of kernels for which `kind` names a class of `cuda_grids`."""
 
     @lru_cache(maxsize=256)
     def cached(kernel: user_kernel.UserKernel, instance: Instance, constants: Constants) -> Any:
@@ -360,28 +360,28 @@ CALLERS: Mapping[str, KernelCaller] = {
 
 
 def is_launched_here(kernel: user_kernel.UserKernel) -> bool:
-    """Whether a kernel is launched over a grid by something on this machine, a GPU or Triton's interpreter."""
+    """Whether this machine launches a kernel over a grid, by a GPU or Triton's interpreter."""
     caller = CALLERS.get(kernel.language)
     return caller is not None and caller.launch is not None and caller.runs_here()
 
 
 def caller_of(kernel: user_kernel.UserKernel, *, gpu: bool = False) -> KernelCaller | None:
-    """The caller of a kernel on arrays of NumPy, or on tensors of a GPU; None where it takes none."""
+    """The caller of a kernel on NumPy arrays, or on tensors of a GPU; None if its language does not take them."""
     return CALLERS.get(kernel.language) if LANGUAGES[kernel.language].on_gpu is gpu else None
 
 
 class Memory(NamedTuple):
-    """The device of an array of NumPy, by the words of torch."""
+    """The device of a NumPy array, with the attribute of `torch.device`."""
 
     type: str = "cpu"
 
 
 class HostTensor:
-    """An array of NumPy as a tensor of the CPU, on the same memory; what may not be written is copied. What else is
-    asked of it, a tensor of torch says."""
+    """A NumPy array as a tensor of the CPU that shares its memory; a read-only array is copied. Other attributes are
+    those of a torch tensor on the same memory."""
 
     def __init__(self, array: Array) -> None:
-        if not array.flags.writeable:  # as many cells as it has; where strides are 0, once
+        if not array.flags.writeable:  # copy each distinct cell once: axes of stride 0 stay broadcast
             once = array[tuple(slice(0, 1) if step == 0 else slice(None) for step in array.strides)]
             array = np.broadcast_to(np.array(once), array.shape)
         self.array, self.dtype, self.shape, self.device = array, array.dtype, array.shape, Memory()

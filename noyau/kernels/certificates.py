@@ -1,6 +1,6 @@
-"""Certificates made in processes of their own, several at once, and kept, as timings are, from one run to the next.
+"""Certificates made in worker processes, several at once; a disk cache of certificates and timings.
 
-A crash or a hang of such a process is one clear reason here. Results hold until text, machine, versions or code change.
+A crash or a hang of a worker is reported as an error. Entries are valid until text, machine, versions or code change.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Item = TypeVar("Item")
 Made = TypeVar("Made")
 
 PATIENCE_S = 180.0  # for one certificate; most take a second or two
-MOST_AT_ONCE = 8  # each is a process with arrays of its own
+MOST_AT_ONCE = 8  # workers, each with its own arrays
 Array = np.ndarray
 _JUDGES = ("verify", "ir", "toolchain/c/library.py", "toolchain/guard_zones.py", "dtypes.py")
 _CLOCKS = ("timing",)
@@ -61,7 +61,7 @@ _CLOCKS = ("timing",)
 
 @dataclass(frozen=True, slots=True)
 class OriginalInputs:
-    """A built kernel that takes the inputs of the original graph: scalars that are constants there are given to it."""
+    """Adapter of a built kernel to the original graph's inputs; that graph's scalar constants are kernel inputs."""
 
     native: GuardedKernel
     original: Graph
@@ -76,8 +76,8 @@ class OriginalInputs:
 
 @dataclass(frozen=True, slots=True)
 class CertificateTask:
-    """A built kernel to be judged: its library, its graph as it is written and in normal form, activations of a model,
-    usual sizes, what draws the awkward inputs, and how many of them are tried."""
+    """A built kernel to certify. `original` and `graph`: its graph as imported and in normal form; `captured`:
+    activations of a model; `sizes`: usual ones; `seed` and `effort`: of the adversarial inputs."""
 
     operator: str
     library: Path
@@ -100,13 +100,13 @@ class CertificateTask:
 
 
 def judge(task: CertificateTask) -> Certificate:
-    """The certificate of a kernel, made in this process."""
+    """Make the certificate of a kernel in this process."""
     kernel = OriginalInputs(Native(task.library, f"{task.operator}_kernel"), task.original, task.graph)
     few = few_rows(task.original) if task.effort.few and not task.captured else None
     if few is not None and task.effort.few is not None:
         repeated = RepeatedRows(kernel, few, np.random.default_rng(task.seed))
         certificate = _judge(few.graph, repeated, task, task.effort.few)
-        if not certificate.ok or repeated.alike:  # wrong for a few rows is wrong; what mixes rows is seen by all
+        if not certificate.ok or repeated.alike:  # a kernel that mixes rows is tried with all rows too
             return certificate
     return _judge(task.original, kernel, task, task.effort)
 
@@ -117,7 +117,7 @@ def _judge(graph: Graph, kernel: GuardedKernel, task: CertificateTask, effort: E
 
 
 class Certifiers(AbstractContextManager["Certifiers"]):
-    """Processes that make certificates: those given, and those missing, which the end of its `with` ends."""
+    """A pool of `count` worker processes for certificates; `__exit__` ends only those that it created itself."""
 
     def __init__(self, workers: Sequence[Worker], count: int, patience_s: float = PATIENCE_S) -> None:
         self.more = [Worker("its process") for _ in range(count - len(workers))]
@@ -131,12 +131,12 @@ class Certifiers(AbstractContextManager["Certifiers"]):
             worker.end()
 
     def start(self) -> None:
-        """Start the processes that are missing, and do not wait for them."""
+        """Start its own processes without waiting for them."""
         for worker in self.more:
             worker.start()
 
     def each(self, step: Callable[[Item], Made], items: Iterable[Item]) -> Iterator[Made]:
-        """A step with each item, in their order, as many at once as there are processes."""
+        """Map `step` over the items, as many at once as there are processes; the results keep the items' order."""
         pool = ThreadPoolExecutor(self.count)
         try:
             yield from pool.map(step, items)
@@ -144,9 +144,9 @@ class Certifiers(AbstractContextManager["Certifiers"]):
             pool.shutdown(cancel_futures=True)
 
     def certificate(self, task: CertificateTask) -> Certificate:
-        """The certificate of a kernel: the one that is kept, else a new one, which is kept.
+        """The certificate of a kernel, from the cache or made now and stored.
 
-        CheckError where the process crashes, or does not answer in time."""
+        CheckError where the process crashes or does not answer in time."""
         return recall_certificate(task.key, task.name, lambda: self._judge(task))
 
     def _judge(self, task: CertificateTask) -> Certificate:
@@ -159,56 +159,36 @@ class Certifiers(AbstractContextManager["Certifiers"]):
             self.idle.put(worker)
 
 
-class IsolatedLibrary(AbstractContextManager["IsolatedLibrary"]):
-    """A kernel of a built library, run in a process of its own; use it in a `with`.
-
-    `name` is its name in messages; `patience_s`: how long one run may take. After a crash the process starts anew."""
-
-    def __init__(self, library: Path, symbol: str, name: str, patience_s: float = 20.0) -> None:
-        self.library, self.symbol, self.worker = library, symbol, Worker(name, patience_s)
-
-    def __exit__(self, *_: object) -> None:
-        self.worker.end()
-
-    def call_guarded(self, *arrays: Array, pieces: int = 1, order: Order = range) -> list[Array]:
-        """As Native.call_guarded. CheckError where it crashes, does not answer in time, or touches what it may not."""
-        indices = [int(piece) for piece in order(pieces)]
-        return self.worker.ask(call_guarded, self.library, self.symbol, pack(arrays), pieces, indices)
-
-
 def pack(arrays: Sequence[Array]) -> list[Array]:
-    """The arrays for another process, each in C order. UnsupportedError for what has no dtype."""
+    """The arrays for another process, each in C order. UnsupportedError for a dtype that noyau does not have."""
     for array in arrays:
         if from_numpy(array.dtype) in (None, DType.OTHER):
             raise UnsupportedError(f"an array of {array.dtype} cannot go to another process")
     return [np.asarray(array, order="C") for array in arrays]
 
 
-def call_guarded(
-    library: Path, symbol: str, arrays: Sequence[Array], pieces: int, indices: Sequence[int]
-) -> list[Array]:
-    """In the worker: one run between guards."""
-    native = Native(library, symbol)
-    return native.call_guarded(*arrays, pieces=pieces, order=lambda count: [at for at in indices if at < count])
+def call_guarded(library: Path, symbol: str, arrays: Sequence[Array]) -> list[Array]:
+    """Run a kernel once between guard zones; runs in the worker."""
+    return Native(library, symbol).call_guarded(*arrays)
 
 
 @dataclass(frozen=True, slots=True)
 class CachedTiming:
-    """A comparison of an earlier run, and the day that it was made on."""
+    """A comparison of an earlier run, and the day of its measurement."""
 
     comparison: Comparison
     timed_on: str
 
 
 def certificate_key(library_key: str, graph: Graph, captured: Sequence[Case], made_up: bool, seed: int) -> str:
-    """The key of a certificate: what was built, the graph and the cases that judge it, and the code that judges."""
+    """The cache key of a certificate: the library, the graph, the cases, and noyau's code that judges them."""
     cases = (part for case in captured for part in (case.label, *map(_digest, case.inputs)))
     judge = _code(_JUDGES), np.__version__, this_machine().cpu
     return toolchain_cache.digest("certificate", *judge, library_key, _graph(graph), str((made_up, seed)), *cases)
 
 
 def recall_certificate(key: str, name: str, make: Callable[[], Certificate]) -> Certificate:
-    """The certificate that was kept, under the name that the kernel has now; else a new one, which is kept."""
+    """The cached certificate, under the kernel's present name; else the result of `make`, which is stored."""
     certificate: Certificate | None = toolchain_cache.recall_as(key, partial(from_json, Certificate))
     if certificate is not None:
         return dataclasses.replace(certificate, name=name)
@@ -218,16 +198,16 @@ def recall_certificate(key: str, name: str, make: Callable[[], Certificate]) -> 
 
 
 def timing_key(parts: Iterable[str | bytes], arrays: Mapping[str, np.ndarray], threads: int) -> str:
-    """The key of a timing: the texts and models of both sides, the shapes of what they read, the machine and its
-    versions, the threads, and the code that times."""
+    """The cache key of a timing: the texts and models of both sides (`parts`), the shapes of their inputs, the machine
+    and its versions, the threads, and noyau's code that times."""
     where = map(str, this_machine().to_json().values())
     shapes = (f"{name}: {array.dtype}{array.shape}" for name, array in sorted(arrays.items()))
     return toolchain_cache.digest("timing", _code(_CLOCKS), *where, str(threads), *parts, *shapes)
 
 
 def recall_timing(key: str, ambiguous: bool = False) -> CachedTiming | None:
-    """The comparison that was kept, unless it is of more than 30 days ago, or AMBIGUOUS because the machine was noisy:
-    another moment may tell. `ambiguous`: such a one is taken as well."""
+    """The cached comparison; None if it is older than 30 days, or AMBIGUOUS because of noise, which another measurement
+    may resolve. `ambiguous`: return the latter too."""
     timing: CachedTiming | None = toolchain_cache.recall_as(key, partial(from_json, CachedTiming))
     if timing is None or not toolchain_cache.is_recent(timing.timed_on):
         return None
@@ -237,12 +217,12 @@ def recall_timing(key: str, ambiguous: bool = False) -> CachedTiming | None:
 
 
 def keep_timing(key: str, comparison: Comparison) -> None:
-    """Keep a comparison in place of what the key had; an AMBIGUOUS one too, so that an older verdict goes."""
+    """Store a comparison, which replaces that of the key; an AMBIGUOUS one too, so that no older verdict stays."""
     toolchain_cache.keep(key, {"timed_on": today(), "comparison": dataclasses.asdict(comparison)})
 
 
 def recall_late(key: str, limit_s: float) -> bool:
-    """Whether what has this key would take longer than so many seconds, as was kept at most 30 days ago."""
+    """Whether the runs of this key take longer than `limit_s`, by a record of at most 30 days ago."""
 
     def is_late(record: Any) -> bool:
         return limit_s < float(record["runs_s"]) and toolchain_cache.is_recent(record["timed_on"])
@@ -251,12 +231,12 @@ def recall_late(key: str, limit_s: float) -> bool:
 
 
 def keep_late(key: str, runs_s: float) -> None:
-    """Keep that the runs of what has this key would take so many seconds."""
+    """Record that the runs of this key would take `runs_s` seconds."""
     toolchain_cache.keep(toolchain_cache.digest("late", key), {"timed_on": today(), "runs_s": runs_s})
 
 
 def _graph(graph: Graph) -> str:
-    """A graph in full, with the bits of its constants; of what noyau does not look into, the name alone."""
+    """The complete text of a graph, with digests of its constants; of an Opaque node only the name."""
     nodes = (
         f"{node.output} {_digest(node.kind.value) if isinstance(node.kind, Constant) else node.kind} "
         f"{node.inputs} {node.dtype.value} {tuple(map(str, node.shape))}"
@@ -270,13 +250,13 @@ def _digest(array: np.ndarray) -> str:
 
 
 def prepare() -> None:
-    """Find out what the keys of all certificates and timings hold, once in a process."""
+    """Compute the memoised parts of all keys: the digests of noyau's code and the machine."""
     _code(_JUDGES), _code(_CLOCKS), this_machine()
 
 
 @cache
 def _code(names: tuple[str, ...]) -> str:
-    """A digest of the files of noyau that something depends on."""
+    """A digest of files and folders of noyau, by their paths in the package."""
     total = hashlib.sha256()
     for name in names:
         for path in _files(files("noyau").joinpath(*name.split("/"))):
@@ -290,28 +270,28 @@ def _files(place: Traversable) -> Iterable[Traversable]:
     return [path for each in sorted(place.iterdir(), key=lambda each: each.name) for path in _files(each)]
 
 
-Inputs = tuple[str, list[Array]]  # and what they are
+Inputs = tuple[str, list[Array]]  # with their description
 Plan = Iterable[tuple[Sizes, Pattern]]
 Program: TypeAlias = "GeneratedProgram | None"
-ENOUGH_S = 0.1  # after which no further case is begun
+ENOUGH_S = 0.1  # after which no further case begins
 MOST = 8
 CELLS = 1 << 13  # of the largest array
-RENAMED = 24  # ways in which sizes may be those of other names
-MADE = 1 << 20  # of what a maker of inputs is asked for beyond its usual sizes
+RENAMED = 24  # attempts to match sizes of the graph to parameters of the maker with other names
+MADE = 1 << 20  # the largest product of sizes requested of a maker of inputs
 NO_SIZES: Sizes = MappingProxyType({})
-EDGES = (33, 1, 16, 5)  # of all sizes: beyond a block of lanes, one, a whole block, a few
+EDGES = (33, 1, 16, 5)  # for all sizes: beyond a block of lanes, one, a whole block, a few
 
 
-def smoke(description: Description, program: BuiltProgram, seed: int = 0) -> Certificate:
-    """The certificate of a built program against the op's reference in float64, on a few small inputs; first
-    on those of sizes at which launches run that do not run at the first ones."""
+def smoke(description: Description, program: BuiltProgram) -> Certificate:
+    """Certify a built program against the op's reference in float64, on a few small inputs, after inputs of sizes at
+    which launches run that the small ones do not reach."""
     generated, wanted = program.generated, program.generated.wanted
     judged_by = graph_of(description.reference, wanted.instance, wanted.constants)
     with np.errstate(all="ignore"):
-        small = _small_inputs(description, generated, seed)
+        small = _small_inputs(description, generated)
         first = list(islice(small, 1))
         tried = [generated.graph.bind([array.shape for array in arrays]) for _, arrays in first]
-        longer = _of_launches(description, generated, seed, sizes_missed(generated, tried))
+        longer = _of_launches(description, generated, sizes_missed(generated, tried))
         inputs = chain(longer, first, islice(_until(ENOUGH_S, small), MOST - 1))
         cases = (Case(label, tuple(arrays)) for label, arrays in inputs)
         how = partial(certify_native, traced=lambda: generated.graph, is_deterministic=generated.is_deterministic)
@@ -319,7 +299,7 @@ def smoke(description: Description, program: BuiltProgram, seed: int = 0) -> Cer
 
 
 def _until(limit_s: float, inputs: Iterator[Inputs]) -> Iterator[Inputs]:
-    """The inputs that are asked for within a time; the first ones in any case."""
+    """The inputs up to the first that ends after the time limit; at least one."""
     end_s = time.monotonic() + limit_s
     for each in inputs:
         yield each
@@ -327,51 +307,49 @@ def _until(limit_s: float, inputs: Iterator[Inputs]) -> Iterator[Inputs]:
             return
 
 
-def _small_inputs(description: Description, generated: GeneratedProgram, seed: int) -> Iterator[Inputs]:
-    """Small inputs of the key: by the op's maker where the program holds for them, else such as the graph takes."""
-    own = maker_inputs(description, generated.wanted, seed, generated)
+def _small_inputs(description: Description, generated: GeneratedProgram) -> Iterator[Inputs]:
+    """Small inputs of the program's key: of the op's maker if the program is valid for them, else random ones."""
+    own = maker_inputs(description, generated.wanted, generated)
     first = next(own, None)
-    return _draw_inputs(generated, seed) if first is None else chain([first], own)
+    return _draw_inputs(generated) if first is None else chain([first], own)
 
 
 def sizes_missed(generated: GeneratedProgram, tried: Sequence[Sizes]) -> list[dict[str, int]]:
-    """Sizes at which launches run that do not at those that are tried: on a GPU, those that the call has."""
+    """Sizes at which launches run that do not run at the `tried` ones; on a GPU only launches of the call's sizes."""
     graph, kernels = generated.graph, generated.program.kernels
     if LANGUAGES[generated.language].on_gpu:
         return covering(kernels, graph, tried, generated.wanted.sizes)
     return covering(kernels, graph, tried, most=CELLS)
 
 
-def _of_launches(
-    description: Description, generated: GeneratedProgram, seed: int, missed: Iterable[Sizes]
-) -> Iterator[Inputs]:
-    """Inputs of sizes at which launches run that do not run otherwise; of an op's own maker, where it takes such."""
+def _of_launches(description: Description, generated: GeneratedProgram, missed: Iterable[Sizes]) -> Iterator[Inputs]:
+    """Inputs of the `missed` sizes: of the op's maker if it has one, else random ones."""
     for sizes in missed:
-        inputs = _draw_inputs(generated, seed, [(sizes, NORMAL)])
+        inputs = _draw_inputs(generated, [(sizes, NORMAL)])
         if description.inputs is not None:
-            inputs = maker_inputs_at(description, generated.wanted, generated.graph, sizes, seed, generated)
+            inputs = maker_inputs_at(description, generated.wanted, generated.graph, sizes, generated)
         yield from inputs
 
 
 def maker_inputs_at(
-    description: Description, wanted: Specialization, graph: Graph, sizes: Sizes, seed: int = 0, of: Program = None
+    description: Description, wanted: Specialization, graph: Graph, sizes: Sizes, of: Program = None
 ) -> Iterator[Inputs]:
-    """Inputs by the op's maker for some sizes, also where it has other names for them; of as many of these as it knows
-    by name where it makes none of all; nothing where it does not take them."""
+    """Inputs of `sizes` by the op's maker, trying its other parameter names for sizes that it does not know by name. If
+    no assignment gives all sizes, only those that it knows by name are passed; nothing if that fails too."""
     takes = sizes_of(description.inputs) if description.inputs is not None else []
     others, free = [size for name, size in sizes.items() if name not in takes], [n for n in takes if n not in sizes]
     renamed = (dict(zip(names, others, strict=False)) for names in permutations(free, min(len(others), len(free))))
     for more in [*(islice(renamed, RENAMED) if others else ()), None]:
         with contextlib.suppress(Exception):  # of a user's function
-            for label, arrays in islice(maker_inputs(description, wanted, seed, of, {**sizes, **(more or {})}), 1):
+            for label, arrays in islice(maker_inputs(description, wanted, of, {**sizes, **(more or {})}), 1):
                 if more is None or sizes.items() <= graph.bind([array.shape for array in arrays]).items():
                     yield label, arrays
                     return
 
 
-def _draw_inputs(generated: GeneratedProgram, seed: int, plan: Plan | None = None) -> Iterator[Inputs]:
+def _draw_inputs(generated: GeneratedProgram, plan: Plan | None = None) -> Iterator[Inputs]:
     graph, integers = generated.graph, generated.wanted.integers
-    maker = CaseMaker(graph, np.random.default_rng(seed))
+    maker = CaseMaker(graph, np.random.default_rng(0))
     for sizes, pattern in _plan(graph, maker, generated.wanted.sizes) if plan is None else plan:
         inputs = maker.inputs(sizes, pattern)
         if inputs is not None:
@@ -380,7 +358,7 @@ def _draw_inputs(generated: GeneratedProgram, seed: int, plan: Plan | None = Non
 
 
 def _plan(graph: Graph, maker: CaseMaker, called: Mapping[str, int]) -> Iterator[tuple[Mapping[str, int], Pattern]]:
-    """Usual sizes, all sizes at an edge as far as the arrays stay small, then other numbers."""
+    """Usual sizes, all sizes at an edge while the arrays stay small, then other sizes and patterns."""
     patterns = schedule(graph, hint(graph, called), False, maker.has_floats)
     yield from islice(patterns, 1)
     yield from ((sizes, NORMAL) for sizes in sizes_at_edges(graph, usual_sizes(graph, {}), CELLS))
@@ -388,23 +366,23 @@ def _plan(graph: Graph, maker: CaseMaker, called: Mapping[str, int]) -> Iterator
 
 
 def hint(graph: Graph, called: Mapping[str, int]) -> Mapping[str, int]:
-    """The sizes that a graph is called with, where it does not hold for usual ones and these are small; else none."""
+    """The sizes of the call, if the graph is not valid for usual ones and the call is small; else none."""
     return {} if fits(graph, usual_sizes(graph, {})) or not called or cells(graph, called) > MADE else called
 
 
 def sizes_at_edges(graph: Graph, usual: Mapping[str, int], cells: int) -> list[dict[str, int]]:
-    """All sizes at an edge as far as no array has more cells, where the graph can have that."""
+    """Assignments of all sizes at an edge, shrunk to at most `cells` cells an array, that are valid for the graph."""
     last = next(iter(list(usual)[-1:]), None)
     edges = [shrunk(graph, dict.fromkeys(usual, edge), cells, last) for edge in EDGES]
     return [sizes for sizes in edges if fits(graph, sizes)]
 
 
 def maker_inputs(
-    description: Description, wanted: Specialization, seed: int, of: Program = None, sizes: Sizes = NO_SIZES
+    description: Description, wanted: Specialization, of: Program = None, sizes: Sizes = NO_SIZES
 ) -> Iterator[Inputs]:
     """Inputs by the op's maker for these dtypes and ranks, each with its seed; nothing without a maker.
-    `of`: of sizes that this holds for, those that it was specialised to asked for by name; nothing where these are
-    large. `sizes`: those that are asked for besides."""
+    `of`: only inputs for which this program is valid; its specialised sizes are requested by name, and nothing is made
+    if these are large. `sizes`: requested besides."""
     maker, signature = description.inputs, description.signature
     if maker is None or signature is None:
         return
@@ -414,7 +392,7 @@ def maker_inputs(
         return
     demand |= {name: size for name, size in sizes.items() if name in sizes_of(maker)}
     for number in range(MOST):
-        rng = np.random.default_rng([seed, number])
+        rng = np.random.default_rng([0, number])
         arguments = draw_inputs(maker, rng, demand, description.reference.parameters, description.name)
         arguments = in_dtypes(arguments, signature, wanted.instance.dtypes)
         bound = bind(signature, arguments, known, f"inputs= of {description.name}")
@@ -423,8 +401,8 @@ def maker_inputs(
 
 
 def maker_sizes(maker: Maker, specialised: Mapping[str, int]) -> dict[str, int]:
-    """The sizes that a maker is asked for: those that a program is for, and where an array of all sizes had more cells
-    than MADE, the others too, halved from what they usually are."""
+    """The sizes to request of a maker: the specialised ones of a program and, if an array of all sizes would have more
+    cells than MADE, its other sizes too, halved from their defaults."""
     result = {name: specialised[name] for name in sizes_of(maker) if name in specialised}
     defaults = {name: each.default for name, each in inspect.signature(maker).parameters.items()}
     others = {name: size for name, size in defaults.items() if isinstance(size, int) and name not in result}

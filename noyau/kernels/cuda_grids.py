@@ -1,8 +1,8 @@
-"""Hand-written kernels over a grid, on tensors: launched on the current stream of their device. A language says how its
-kernels are bound, compiled and launched; the rest is alike. CUDA C++ and Numba-CUDA are compiled once for the
+"""Hand-written kernels over a grid, launched on tensors, on the current stream of their device. A subclass for each
+language binds, compiles and launches; the rest is common. CUDA C++ and Numba-CUDA are compiled once for the
 architecture; a launch beyond a limit of the device is refused with the limit and the value.
 
-Arrays of NumPy between guard zones are launched on by a copy of all their memory, zones too, that is copied back."""
+NumPy arrays between guard zones are copied to the device with their zones before a launch, and back after it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from noyau.workers.import_path import LazyModule
 if TYPE_CHECKING:
     import torch
 else:
-    torch = LazyModule("torch")  # without it the import of device above has ended with the remedy
+    torch = LazyModule("torch")  # where torch is missing, the import of device above has raised already
 
 MOST_PLANS = 256
 Array = np.ndarray
@@ -41,15 +41,15 @@ Array = np.ndarray
 
 @dataclass(frozen=True, slots=True)
 class ArrayArgument:
-    """In the arguments of a launch: the input or output of that number."""
+    """Placeholder in the arguments of a launch for the input or output with this number."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchPlan:
-    """The plan of a call whose shapes are known: `init` by number of the output; `arguments` with an ArrayArgument for
-    each array; `grid` as the language launches it; `offers`: what functions of the author may ask for."""
+    """The plan of a call with known shapes. `init`: initial values by number of the output; `arguments`: with an
+    ArrayArgument for each array; `grid`: in the language's form; `offers`: values for functions of the author."""
 
     shapes: tuple[tuple[int, ...], ...]
     init: Mapping[int, Any]
@@ -60,9 +60,9 @@ class LaunchPlan:
 
 
 class GridKernel(ABC):
-    """A kernel for one instance, on tensors and numbers as a call has them."""
+    """A kernel over a grid for one instance, on the tensors and numbers of a call."""
 
-    takes_strides = False  # else it takes packed tensors
+    takes_strides = False  # False: it takes packed tensors only
 
     def __init__(self, kernel: user_kernel.UserKernel, instance: Instance, constants: Mapping[str, Any]) -> None:
         self.kernel, self.instance, self.constants = kernel, instance, constants
@@ -73,15 +73,15 @@ class GridKernel(ABC):
 
     @abstractmethod
     def launching(self, offers: Mapping[str, Any], device: Any) -> tuple[tuple[Any, ...], Mapping[str, Any], Any]:
-        """The arguments by position and by name, and the grid, of calls that offer these. SignatureError where
-        something does not fit, DeviceError for a launch beyond a limit of the device."""
+        """The arguments by position and by name, and the grid, of calls with these `offers`. SignatureError where an
+        argument does not fit, DeviceError for a launch beyond a limit of the device."""
 
     @abstractmethod
     def launch(self, plan: LaunchPlan, arrays: Sequence[Any]) -> None:
         """Launch on inputs and outputs, on the current stream."""
 
     def __call__(self, *arguments: Any) -> list[torch.Tensor]:
-        """Its results, in new tensors; updated inputs are copied. UnsupportedError where it cannot run on such."""
+        """Run it with new tensors for results and copies of updated inputs. UnsupportedError on an unfit device."""
         from noyau.frontends.torch.tensors import TO_TORCH
 
         device = self.device_of(arguments)
@@ -95,14 +95,14 @@ class GridKernel(ABC):
             return self.fill(plan, inputs, empty)
 
     def into(self, arguments: Sequence[Any], outputs: Sequence[Any]) -> None:
-        """One launch on arrays that are prepared: what is updated was copied, outputs hold what they should."""
+        """Launch once on prepared arrays: updated inputs are copies already, and outputs hold their initial values."""
         device = self.device_of(arguments)
         plan = self.plan(arguments, device)
         with guard(device) if device.type == "cuda" else nullcontext():
             self.launch(plan, (*arguments, *outputs))
 
     def fill(self, plan: LaunchPlan, inputs: list[Any], outputs: list[torch.Tensor]) -> list[torch.Tensor]:
-        """The results, once what they hold before is there."""
+        """Copy updated inputs, set the initial values of outputs, launch, and return the results."""
         names = [value.name for value in self.instance.inputs]
         updated = [names.index(name) for name in self.kernel.usage.updates]
         for at in updated:
@@ -116,7 +116,7 @@ class GridKernel(ABC):
         return [inputs[at] for at in updated] or outputs
 
     def plan(self, arguments: Sequence[Any], device: Any) -> LaunchPlan:
-        """The plan of a call with these shapes, made once."""
+        """The plan of a call with these shapes, memoised."""
         key = (device, *map(_key, arguments), *self.run_time_scalars(arguments).items())
         plan = self.plans.get(key)
         if plan is None:
@@ -146,27 +146,27 @@ class GridKernel(ABC):
     def buffers(
         self, arguments: Sequence[Any], shapes: Sequence[tuple[int, ...]], device: user_kernel.DeviceProperties
     ) -> dict[str, user_kernel.Buffer]:
-        """The inputs and the outputs as the author's functions see them."""
+        """The Buffers that the author's functions get for inputs and outputs."""
         lies = [(tuple(e.shape), tuple(e.stride())) if is_tensor(e) else ((), ()) for e in arguments]
         lies += [(shape, packed_strides(shape)) for shape in shapes]
         pairs = zip(self.instance.ends, lies, strict=True)
         return {v.name: user_kernel.Buffer(v.name, *each, v.dtype.numpy, device) for v, each in pairs}
 
     def place(self, values: Sequence[Any]) -> tuple[Any, ...]:
-        """Arguments with the places of arrays in the stead of Buffers."""
+        """The arguments with each Buffer replaced by an ArrayArgument."""
         names = [value.name for value in self.instance.ends]
         buffers = user_kernel.Buffer
         return tuple(ArrayArgument(names.index(each.name)) if isinstance(each, buffers) else each for each in values)
 
     def launch_of(self, offers: Mapping[str, Any]) -> Any:
-        """The launch that the author says for calls that offer these. SignatureError where nothing says one."""
+        """The author's launch configuration for calls with these `offers`. SignatureError where there is none."""
         launch, label = self.kernel.usage.launch, self.kernel.title
         if launch is None or isinstance(launch, str):
             raise SignatureError(f"{label} runs over a grid; say with launch=(grid, block) over which one")
         return user_kernel.ask(launch, offers, f"launch= of {label}") if callable(launch) else launch
 
     def device_of(self, arguments: Sequence[Any]) -> Any:
-        """The device of the tensors. UnsupportedError where it cannot run there."""
+        """The device of the tensors. UnsupportedError where the kernel cannot run there."""
         device = next((each.device for each in arguments if is_tensor(each)), None)
         if device is None or device.type == "cpu":
             label, language = self.kernel.title, self.kernel.language
@@ -176,7 +176,7 @@ class GridKernel(ABC):
 
 @cache
 def device_properties(device: Any) -> user_kernel.DeviceProperties:
-    """A device as `launch=` sees it; where Triton interprets, the GPU that is assumed."""
+    """The properties of a device for `launch=`; on the CPU, those of an assumed GPU, for Triton's interpreter."""
     if device.type != "cuda":
         return user_kernel.GPU
     properties = torch.cuda.get_device_properties(device)
@@ -188,7 +188,7 @@ def device_properties(device: Any) -> user_kernel.DeviceProperties:
 
 
 def where() -> str:
-    """The machine that a check of a kernel depends on: the GPU, its driver and Triton, or Triton's interpreter."""
+    """The machine of a check, as part of its key: the GPU, its driver and Triton, or Triton's interpreter."""
     if not torch.cuda.is_available():
         return interpreter_version()
     from noyau.hosts.torch.cuda.clock import device_text
@@ -202,30 +202,30 @@ def variables() -> dict[str, str]:
 
 
 def note() -> str:
-    """The place where kernels run, as a report says it."""
+    """The place where kernels run, as words of a report."""
     return f"on {torch.cuda.get_device_name()}" if torch.cuda.is_available() else INTERPRETED
 
 
 def is_tensor(each: Any) -> bool:
-    """Whether an argument is a tensor, or stands in for one: numbers and arrays of NumPy have no such method."""
+    """Whether an argument is a tensor or a stand-in; numbers and NumPy arrays have no method `stride`."""
     return hasattr(each, "stride")
 
 
 def _key(each: Any) -> Any:
-    """The key of an argument: where a number is a size, its value."""
+    """The key of an argument: of a tensor shape, strides and dtype, of an integer its value, else the type."""
     if is_tensor(each):
         return each.shape, each.stride(), each.dtype
     return each if isinstance(each, int) else type(each)
 
 
 def number_of(value: Value, each: Any) -> Any:
-    """A run-time scalar as a number of Python."""
+    """A run-time scalar as a Python number."""
     number = each.item() if hasattr(each, "item") else each
     return float(number) if value.dtype.is_float else bool(number) if value.dtype.value == "bool" else int(number)
 
 
 def launch_on_copies(launcher: GridKernel, arrays: Sequence[Array], outputs: Sequence[Array]) -> None:
-    """One launch on the GPU, on copies of prepared arrays and of what lies around them, which are copied back."""
+    """Launch once on the GPU, on copies of prepared arrays and of the memory around them, and copy that back."""
     scalars = [value.scalar for value in launcher.instance.inputs]
     copies = [None if s else DeviceCopy(a) for a, s in zip(arrays, scalars, strict=True)]
     results = [DeviceCopy(each) for each in outputs]
@@ -238,7 +238,7 @@ def launch_on_copies(launcher: GridKernel, arrays: Sequence[Array], outputs: Seq
 
 
 class DeviceCopy:
-    """An array on the GPU, with all of the memory that it is a view of."""
+    """A copy on the GPU of an array, together with the whole memory that the array is a view of."""
 
     def __init__(self, array: Array) -> None:
         from noyau.hosts.torch.tensors import tensor_of
@@ -257,7 +257,7 @@ class DeviceCopy:
         self.tensor = cells.as_strided(array.shape, strides, start // size)
 
     def back(self) -> None:
-        """Copy the memory to the host, as far as that may be written."""
+        """Copy the memory back to the host, unless that is read-only."""
         if self.host.flags.writeable:
             self.host[...] = self.memory.cpu().numpy()
 
@@ -268,29 +268,29 @@ OPTIONS = ("flags", "shared_bytes", "cluster")
 class CudaTextKernel(GridKernel):
     """A `__global__` function of a text in CUDA C++.
 
-    SignatureError where its parameters do not fit the op; UnsupportedError for a function of the host."""
+    SignatureError where its parameters do not fit the op; UnsupportedError for a host function or a template."""
 
     def __init__(self, kernel: user_kernel.UserKernel, instance: Instance, constants: Mapping[str, Any]) -> None:
         super().__init__(kernel, instance, constants)
         _require_kernel(kernel)
         self.prototype = prototype(kernel)
-        usage = replace(kernel.usage, launch=None)  # which a function in C has another use for
+        usage = replace(kernel.usage, launch=None)  # roles_of would read it as the range of begin and end
         self.roles = roles_of(self.prototype, usage, kernel.target, kernel.title)
-        place = kernel.place.replace("\\", "/").replace('"', "")  # in which the tools of CUDA name its lines
+        place = kernel.place.replace("\\", "/").replace('"', "")  # the file of its lines for CUDA's tools
         self.text = f'{constant_macros(kernel, constants)}#line {kernel.line} "{place}"\n{kernel.text}'
 
     def ready(self) -> None:
-        """Build it for the current device. BuildError as the compiler says."""
+        """Build it for the current device. BuildError with the compiler's message."""
         self.compile(torch.cuda.get_device_capability())
 
     def compile(self, capability: tuple[int, int]) -> Any:
-        """The kernel for a compute capability, from the cache or built. BuildError as the compiler says."""
+        """The kernel for a compute capability, built or from the cache. BuildError with the compiler's message."""
         flags = tuple(self.kernel.usage.options.get("flags", ()))
         code = compiler.load(self.text, f"sm_{capability[0]}{capability[1]}", flags)
         return code.get_kernel(compiler.symbol_of(code.code, plain_name(self.kernel.entry)))
 
     def launching(self, offers: Mapping[str, Any], device: Any) -> tuple[tuple[Any, ...], Mapping[str, Any], Any]:
-        """As every kernel of a grid has it; the grid is None where it has no blocks."""
+        """See GridKernel; the grid is None if it is empty."""
         properties, options, label = offers["device"], self.kernel.usage.options, self.kernel.title
         config = config_of(self.launch_of(offers), f"launch= of {label}", int(options.get("shared_bytes", 0)))
         config = replace(config, cluster=int(options.get("cluster", 1)))
@@ -303,8 +303,8 @@ class CudaTextKernel(GridKernel):
         return self.arguments_of(offers), {}, grid
 
     def arguments_of(self, offers: Mapping[str, Any]) -> tuple[tuple[Any, Any], ...]:
-        """The arguments in the order of the parameters, each with the type of its number, None for a pointer.
-        SignatureError for one that does not fit."""
+        """The arguments in the order of the parameters, each with its number type, or None for a pointer.
+        SignatureError where their count or a number does not fit."""
         parameters, label = self.prototype.parameters, self.kernel.title
         if self.roles.names is None:
             values = user_kernel.arguments_by_author(self.kernel, offers)
@@ -324,7 +324,7 @@ class CudaTextKernel(GridKernel):
 
 
 def _require_kernel(kernel: user_kernel.UserKernel) -> None:
-    """Require a function of a grid, and options that there are."""
+    """Require a `__global__` function that is no template, and known options."""
     unknown = next((name for name in kernel.usage.options if name not in OPTIONS), None)
     if unknown is not None:
         raise SignatureError(f"options= of {kernel.title} has {unknown!r}; in CUDA C++ there are {', '.join(OPTIONS)}")
@@ -345,16 +345,16 @@ def _number(parameter: Parameter, label: str) -> Callable[[Any], Any]:
 
 
 class NumbaGridKernel(GridKernel):
-    """A kernel of `numba.cuda.jit`, which takes arrays as they lie."""
+    """A kernel of `numba.cuda.jit`, which takes arrays of any strides."""
 
     takes_strides = True
 
     def ready(self) -> None:
-        """Nothing: Numba compiles for the arguments that come."""
+        """Do nothing: Numba compiles at the first call."""
         return
 
     def launching(self, offers: Mapping[str, Any], device: Any) -> tuple[tuple[Any, ...], Mapping[str, Any], Any]:
-        """As every kernel of a grid has it."""
+        """See GridKernel."""
         kernel, usage = self.kernel, self.kernel.usage
         config = config_of(self.launch_of(offers), f"launch= of {kernel.title}")
         require_limits(config, offers["device"], kernel.title)
@@ -368,7 +368,7 @@ class NumbaGridKernel(GridKernel):
         return (*self.place(values), *named.values()), {}, config
 
     def launch(self, plan: LaunchPlan, arrays: Sequence[Any]) -> None:
-        """BuildError where Numba does not compile it for such arguments."""
+        """Launch the kernel. BuildError where Numba does not compile it for these arguments."""
         from noyau.hosts.torch.cuda.numba_cuda_kernel import launch
 
         pairs = zip(self.instance.ends, arrays, strict=True)

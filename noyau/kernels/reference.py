@@ -1,4 +1,4 @@
-"""An op's description, and its reference: evaluated as it is, in float64, and as the graph of the certificate."""
+"""An op's description and its reference, which is evaluated at its own dtypes, in float64, and as an opaque graph."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _UNWARNED: ContextVar[bool] = ContextVar("noyau_unwarned", default=False)
 
 @contextmanager
 def reference() -> Iterator[None]:
-    """Within the block every op runs as it is written, as its reference: to bisect. Holds for this thread alone."""
+    """Run every op by its reference within the block, to bisect a fault. Applies to this thread only."""
     token = _AS_WRITTEN.set(True)
     try:
         yield
@@ -41,8 +41,8 @@ def reference() -> Iterator[None]:
 
 
 class _AnyPattern:
-    """The pattern that a warning is to match, as a filter asks it: every one does within `without_warnings`, in that
-    thread. The filters of warnings are those of the process, so the one filter stays and asks each time."""
+    """Pattern of a warning filter that matches every text within `without_warnings` of the current thread, and none
+    outside. Warning filters are global to the process, so one filter stays installed and asks at each warning."""
 
     def match(self, text: str) -> bool:
         return _UNWARNED.get()
@@ -53,14 +53,14 @@ _FILTER: Any = ("ignore", _AnyPattern(), RuntimeWarning, None, 0)
 
 @contextmanager
 def without_warnings() -> Iterator[None]:
-    """A block in which NumPy warns of no number: sizes of 0, infinities and NaN are given on purpose where a kernel is
-    judged. Holds for this thread alone."""
-    if getattr(sys.flags, "context_aware_warnings", False):  # then a thread has filters of its own
+    """Suppress NumPy's numerical warnings within the block: cases contain sizes of 0, infinities and NaN on purpose.
+    Applies to this thread only."""
+    if getattr(sys.flags, "context_aware_warnings", False):  # each thread then has its own filters
         with warnings.catch_warnings(action="ignore", category=RuntimeWarning), np.errstate(all="ignore"):
             yield
         return
     filters: Any = warnings.filters
-    if filters[:1] != [_FILTER]:  # before those that were set since
+    if filters[:1] != [_FILTER]:  # put it before filters that were added since
         with suppress(ValueError):
             filters.remove(_FILTER)
         filters.insert(0, _FILTER)
@@ -73,20 +73,20 @@ def without_warnings() -> Iterator[None]:
 
 
 def empty_outputs(instance: Instance, arrays: Sequence[Array]) -> list[Array]:
-    """Memory for the outputs of a call on these inputs, which holds nothing yet."""
+    """Uninitialised memory for the outputs of a call on these inputs."""
     shapes = shapes_of(instance.outputs, bind_sizes(instance, arrays))
     return [np.empty(shape, value.dtype.numpy) for shape, value in zip(shapes, instance.outputs, strict=True)]
 
 
 def runs_as_written() -> bool:
-    """Whether a `with noyau.reference()` is around."""
+    """Whether a `with noyau.reference()` is active in this thread."""
     return _AS_WRITTEN.get()
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A function written in NumPy. `parameters` take inputs; `constants` are the keyword-only ones with their defaults;
-    `outputs` those that it fills: none where it returns its results. `defaults`: of inputs that may be left out."""
+    """A function written in NumPy. `parameters`: its inputs; `constants`: its keyword-only parameters and their
+    defaults; `outputs`: parameters that it fills, empty if it returns its results; `defaults`: of optional inputs."""
 
     function: Callable[..., Any]
     parameters: tuple[str, ...]
@@ -95,15 +95,15 @@ class Reference:
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
     def run(self, instance: Instance, arrays: Sequence[Array], constants: Mapping[str, Any]) -> list[Array]:
-        """Its results, as arrays, one for each output, on copies of the inputs.
+        """Evaluate it on copies of the inputs; returns an array for each output.
 
-        SignatureError where it returns something else than it is signed to, floats of any width taken as alike."""
+        SignatureError where the results do not match the signature; a float of any width matches any other."""
         copies = [np.array(array) for array in arrays]
         arguments = [array[()] if value.scalar else array for array, value in zip(copies, instance.inputs, strict=True)]
         shapes = shapes_of(instance.outputs, bind_sizes(instance, arrays))
         wide = _are_wide(instance, arguments)
         pairs = list(zip(instance.outputs, shapes, strict=True)) if self.outputs else []
-        outputs = [_poison(value, shape, wide) for value, shape in pairs]  # that it fills
+        outputs = [_poison(value, shape, wide) for value, shape in pairs]
         before = [array.tobytes() for array in outputs]
         with widen_floats(wide):
             returned = self.function(*arguments, *outputs, **constants)
@@ -125,10 +125,10 @@ class Reference:
 
 
 def reference_of(function: Callable[..., Any], signature: Callable[[Sequence[str]], Signature] | None) -> Reference:
-    """The reference that a function is; `signature` gives the op's signature for names of inputs.
+    """Make a Reference of a function; `signature` maps names of inputs to the op's signature.
 
-    Parameters beyond the inputs that are named like the results are outputs that it fills. SignatureError for what is
-    no plain function, or has parameters that no input can be."""
+    Trailing parameters with the names of the results are outputs that it fills. SignatureError if it is no plain
+    function, or has parameters that cannot be inputs."""
     if not isinstance(function, FunctionType):
         raise SignatureError(f"the reference of an op is a function, def or lambda, not {function!r}")
     positional, constants, defaults = [], {}, {}
@@ -152,7 +152,7 @@ def reference_of(function: Callable[..., Any], signature: Callable[[Sequence[str
 
 
 def _filled_names(positional: Sequence[str], signature: Callable[[Sequence[str]], Signature]) -> tuple[str, ...]:
-    """The last parameters, where they are named like the results and the others fit the signature alone."""
+    """The last parameters, if they have the names of the results and the others alone fit the signature; else none."""
     for count in range(1, len(positional) + 1):
         try:
             attempt = signature(positional[:-count])
@@ -165,16 +165,16 @@ def _filled_names(positional: Sequence[str], signature: Callable[[Sequence[str]]
 
 
 def bind_sizes(instance: Instance, arrays: Sequence[Array]) -> dict[str, int]:
-    """The sizes of an instance, from its inputs. InputError where they do not fit."""
+    """The sizes of an instance, bound by its inputs. InputError where the shapes do not fit."""
     names = [value.name for value in instance.inputs]
     return bind([value.shape for value in instance.inputs], [np.shape(array) for array in arrays], names)
 
 
 def graph_of(written: Reference, instance: Instance, constants: Mapping[str, Any]) -> Graph:
-    """A reference as a graph: what it computes is one Opaque, evaluated at the width of its inputs. Ops that it calls
-    run as they are written, too: no kernel says what is right.
+    """The reference as a graph of one Opaque node, evaluated at the dtypes of its inputs. Ops that the reference calls
+    run by their references too, so no kernel is part of the truth.
 
-    Inputs on which the reference fails, or that leave no shape for a result, are refused with an InputError."""
+    Its evaluation raises InputError for inputs on which the reference fails, or that leave a result without a shape."""
 
     def evaluate(*arrays: Array) -> tuple[Array, ...]:
         try:
@@ -196,7 +196,7 @@ def graph_of(written: Reference, instance: Instance, constants: Mapping[str, Any
 def opaque_graph(
     inputs: Sequence[Node], outputs: Sequence[Value], name: str, evaluate: Callable[..., tuple[Array, ...]]
 ) -> Graph:
-    """A graph of one value, or its parts, which a function evaluates."""
+    """A graph of one Opaque node that a function evaluates, and with several outputs a Part node for each."""
     names = tuple(node.output for node in inputs)
     kind, (first, *others) = Opaque(name, evaluate), outputs
     if not others:
@@ -207,7 +207,7 @@ def opaque_graph(
 
 
 def as_signed(result: Array, value: Value, name: str) -> Array:
-    """A result of a run that is as written. SignatureError where its dtype is not the one that is signed."""
+    """The result of a run of the reference. SignatureError where its dtype is not the declared one."""
     if result.dtype != value.dtype.numpy:
         dtype = from_numpy(result.dtype)
         actual = dtype.value if dtype else str(result.dtype)
@@ -217,7 +217,7 @@ def as_signed(result: Array, value: Value, name: str) -> Array:
 
 
 def _result(returned: Any, value: Value, shape: tuple[int, ...], name: str) -> Array:
-    """A result as an array of its kind and shape."""
+    """A result as an array. SignatureError where its dtype (floats of any width are alike) or shape is another one."""
     array = np.asarray(returned)
     dtype = None if returned is None else from_numpy(array.dtype)
     if dtype is None or dtype is DType.OTHER:
@@ -232,7 +232,7 @@ def _result(returned: Any, value: Value, shape: tuple[int, ...], name: str) -> A
 
 
 def _are_wide(instance: Instance, arguments: Sequence[Any]) -> bool:
-    """Whether the inputs are those of a run in float64."""
+    """Whether a float input has another dtype than declared, as in a run in float64."""
     pairs = zip(instance.inputs, arguments, strict=True)
     return any(value.dtype.is_float and np.asarray(array).dtype != value.dtype.numpy for value, array in pairs)
 
@@ -247,8 +247,8 @@ def _poison(value: Value, shape: tuple[int, ...], wide: bool) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """An op. `sizes`: dims that no input binds; `inputs`: makes inputs; `file`, `line`: of its reference;
-    `is_deterministic`: its kernels give the same bits in every run, on a GPU too."""
+    """The description of an op. `sizes`: dims that no input binds; `inputs`: a function that makes inputs; `file` and
+    `line`: of its reference; `is_deterministic`: its kernels give the same bits in every run, on a GPU too."""
 
     name: str
     reference: Reference
@@ -262,7 +262,7 @@ class Description:
     is_deterministic: bool = False
 
     def __post_init__(self) -> None:
-        """SignatureError for a name that is none."""
+        """Check the name; SignatureError for an invalid one."""
         require_name(self.name, f"the op of {self.reference.name}")
 
     @property

@@ -1,6 +1,6 @@
-"""The trust in user kernels: those may run that were checked as they are, on this machine, or are trusted.
+"""Trust in user kernels: a kernel may run if a check passed for its present text on this machine, or with trust=True.
 
-A function is known by its fingerprint: its text, and what it reads around itself."""
+A function is identified by its fingerprint: its text and everything that it refers to."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ from noyau.toolchain.c import compiler as c_compiler
 
 _SUFFIX = ".json"
 _WRONG = "wrong"  # the fact that a check found an error
-_SEEN: set[str] = set()  # keys that were found on disk; what is checked stays so for as long as a process lasts
-_FAULTS: dict[str, str] = {}  # what checks found wrong, or nothing, by key, where the disk does not take it
+_SEEN: set[str] = set()  # keys of passed checks, from the disk or this process; they stay valid while it lasts
+_FAULTS: dict[str, str] = {}  # by key, the faults that could not be written to the disk
 
-# Where functions lie that change with a version alone: of Python, of what is installed, of noyau itself.
+# Folders whose functions change only with a version: of Python, of an installed package, of noyau itself.
 _INSTALLED = tuple(str(Path(sysconfig.get_path(name))) for name in ("stdlib", "purelib", "platlib"))
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, np.generic, np.dtype, type(Ellipsis), slice, range)
 
@@ -43,7 +43,7 @@ _PLAIN = (type(None), bool, int, float, complex, str, bytes, np.generic, np.dtyp
 def ineligible(
     kernel: UserKernel, reference: Reference, instance: Instance, constants: Mapping[str, Any], device: str = "cpu"
 ) -> str:
-    """The reason why a kernel may not run for an instance, whose arrays lie on a device, or nothing."""
+    """The reason why a kernel may not run for an instance whose arrays lie on `device`; empty if it may."""
     caller = caller_of(kernel, gpu=device != "cpu")
     if caller is None:
         lies = "which NumPy arrays cannot be given to" if device == "cpu" else f"and the tensors lie on {device}"
@@ -53,7 +53,7 @@ def ineligible(
     if missed:
         return f"it does not take the constant {missed[0]}, which is not at its default"
     if not kernel.usage.trust and not is_checked(kernel, reference, instance):
-        # The reason why a kernel that is not checked for an instance may not run
+        # Say why the check does not cover this instance.
         if fault := _fault(kernel, reference):
             return f"noyau.check finds it wrong: {fault}"
         missing = [fact for fact in _facts(kernel, instance) if not _is_known(kernel, reference, fact)]
@@ -69,20 +69,20 @@ def ineligible(
 
 
 def is_checked(kernel: UserKernel, reference: Reference, instance: Instance) -> bool:
-    """Whether a check passed on this text and machine, of such dtypes and ranks, and none found it wrong since."""
+    """Whether a check of this text on this machine passed for these dtypes and ranks, and no later one failed."""
     facts = _facts(kernel, instance)
     return not _fault(kernel, reference) and all(_is_known(kernel, reference, fact) for fact in facts)
 
 
 def note(kernel: UserKernel, reference: Reference) -> None:
-    """Take them as they are now, before a check runs them: what counts its calls would be another function then."""
+    """Memoise the fingerprints before a check runs the functions: one that counts its calls would change its own."""
     _key(kernel, reference, "")
 
 
 def remember(
     kernel: UserKernel, reference: Reference, instances: Iterable[Instance], certificate: Mapping[str, Any]
 ) -> None:
-    """Note that a check with these dtypes and ranks passed; for this process alone where no cache can be written."""
+    """Record that a check with these dtypes and ranks passed; in this process only if the cache cannot be written."""
     text = json.dumps(certificate)
     for fact in dict.fromkeys(fact for instance in instances for fact in _facts(kernel, instance)):
         key = _key(kernel, reference, fact)
@@ -93,18 +93,18 @@ def remember(
 
 
 def revoke(kernel: UserKernel, reference: Reference, fault: str) -> None:
-    """Note what a check found wrong, whatever others show; for this process alone where no cache can be written."""
+    """Record a fault, which overrides all passed checks; in this process only if the cache cannot be written."""
     key = _key(kernel, reference, _WRONG)
     try:
         cache.keep(key, {"fault": fault})
     except OutputError:
         _FAULTS[key] = fault
     else:
-        _FAULTS.pop(key, None)  # copies of this process check too, and leave word on the disk alone
+        _FAULTS.pop(key, None)  # forked copies of this process check too, and share results by the disk only
 
 
 def _fault(kernel: UserKernel, reference: Reference) -> str:
-    """The fault that the last check found, or nothing."""
+    """The fault that the last check found, or an empty text."""
     key = _key(kernel, reference, _WRONG)
     if key not in _FAULTS:
         record = cache.recall(key)
@@ -113,9 +113,9 @@ def _fault(kernel: UserKernel, reference: Reference) -> str:
 
 
 def _facts(kernel: UserKernel, instance: Instance) -> list[str]:
-    """The facts that a check shows of a kernel by running it on such inputs, in words: that it was checked at all;
-    their dtypes; and how many axes stand for each `*batch`: a loop over two axes gives other numbers on three. What was
-    shown of dtypes with some ranks, and of ranks with some dtypes, holds for both."""
+    """The facts that a check on such inputs establishes, as texts: "" (it was checked at all), the dtypes, and the
+    number of axes of each `*batch`, since a loop over two axes fails on three. Dtypes and axes count independently:
+    dtypes checked with some ranks, and ranks checked with other dtypes, hold together."""
     axes = axes_of(kernel.target.signature, instance.ranks) if kernel.target.signature else {}
     return ["", ", ".join(dtype.value for dtype in instance.dtypes), *([spell_axes(axes)] if axes else [])]
 
@@ -128,7 +128,7 @@ def _is_known(kernel: UserKernel, reference: Reference, fact: str) -> bool:
 
 
 def _key(kernel: UserKernel, reference: Reference, fact: str) -> str:
-    """The key of a check that showed something: all that it depends on, as that was when this was asked first."""
+    """The cache key of a fact: a digest of all that the check depends on, with memoised fingerprints of functions."""
     usage = kernel.usage
     facts: list[Any] = [usage.launch, usage.args, usage.init, usage.constants, usage.returns, usage.updates]
     facts += [usage.options, reference.constants, kernel.function, reference.function, kernel.target.input_maker]
@@ -139,34 +139,27 @@ def _key(kernel: UserKernel, reference: Reference, fact: str) -> str:
     return cache.digest("checked", *parts, c_compiler.level(), caller.compiler() if caller else "")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Same:
-    """A function as a key, of kinds too that have no hash."""
-
-    function: Callable[..., Any]
-
-    def __hash__(self) -> int:
-        return id(self.function)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and self.function is other.function
+_MOST = 1024
+_FINGERPRINTS: dict[int, tuple[Any, str]] = {}  # with the functions, whose ids stay valid while they are kept
 
 
 def fingerprint(value: Any) -> str:
-    """The fingerprint of a value, as text, equal in each process: of a function its source, and the same of what it
-    calls, its closure, its defaults and the globals that it names; of what has no source, its name and its library.
+    """The fingerprint of a value, a text that is equal in each process. A function's contains its source and the
+    fingerprints of its closure, its defaults and the globals that it names; without a source, its name and its library.
 
-    Of a function as it is when it is asked first: what counts its calls would make another one of it with each."""
-    return _function_fingerprint(_Same(value)) if callable(value) else "\n".join(_Fingerprint().of(value))
-
-
-@functools.lru_cache(maxsize=1024)
-def _function_fingerprint(same: _Same) -> str:
-    return "\n".join(_Fingerprint().of(same.function))
+    A function's is memoised at the first request: a function that counts its calls would change it with each."""
+    if (known := _FINGERPRINTS.get(id(value))) is not None:
+        return known[1]
+    text = "\n".join(_Fingerprint().of(value))
+    if callable(value):
+        if len(_FINGERPRINTS) >= _MOST:
+            _FINGERPRINTS.clear()
+        _FINGERPRINTS[id(value)] = value, text
+    return text
 
 
 def source_of(function: Callable[..., Any]) -> str:
-    """The text of a function; where it has none, or shares its line with others, what it was compiled to."""
+    """The source of a function, its bytecode if it has none, and both for a lambda, whose line may hold others."""
     code = getattr(function, "__code__", None)
     compiled = "\n".join(_code_lines(code)) if code else ""
     try:
@@ -177,7 +170,7 @@ def source_of(function: Callable[..., Any]) -> str:
 
 
 def _code_lines(code: CodeType) -> Iterator[str]:
-    """The lines of what was compiled."""
+    """A code object as text, with the code objects within it."""
     yield f"{code.co_code!r} {code.co_names!r} {code.co_varnames!r}"
     for constant in code.co_consts:
         yield from _code_lines(constant) if isinstance(constant, CodeType) else (repr(constant),)
@@ -185,7 +178,7 @@ def _code_lines(code: CodeType) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Fingerprint:
-    """One text. `seen`: what stands in it, by its place in memory, with its number; kept, so that places stay."""
+    """Visitor of one fingerprint. `seen`: by `id`, the number of a value and the value, which keeps its `id` in use."""
 
     seen: dict[int, tuple[int, Any]] = field(default_factory=dict)
 
@@ -199,7 +192,7 @@ class _Fingerprint:
             yield from self.anew(value)
 
     def anew(self, value: Any) -> Iterator[str]:
-        """The lines of what is no plain value, met for the first time."""
+        """The lines of a value that is not plain and is met for the first time."""
         inner = value
         if LANGUAGES[language_of(value)].packages:
             inner = python_function(value)
@@ -228,7 +221,7 @@ class _Fingerprint:
                 yield from self.thing(inner)
 
     def settings(self, function: Any) -> Iterator[str]:
-        """The settings of Numba and Triton beside the function: options, configurations of a tuner, heuristics."""
+        """The settings of decorators of Numba and Triton: options, configurations of a tuner, heuristics."""
         yield from self.of(getattr(function, "targetoptions", None))
         while function is not None:
             yield from map(str, getattr(function, "configs", ()))
@@ -240,7 +233,7 @@ class _Fingerprint:
             yield from self.of(value)
 
     def function(self, function: FunctionType) -> Iterator[str]:
-        """A function in Python: of a user's its text and what that names; of what is installed the name."""
+        """The lines of a function: its name; a user's source and all that it refers to; an installed root's source."""
         yield f"{function.__module__}.{function.__qualname__}"
         is_installed = _is_installed(function.__code__.co_filename)
         if not is_installed or len(self.seen) == 1:
@@ -259,7 +252,7 @@ class _Fingerprint:
         yield from self.all((function.__defaults__, function.__kwdefaults__))
 
     def member(self, value: Any, names: Iterable[str]) -> Iterator[str]:
-        """A global; of a user's own module, what is named of it."""
+        """The lines of a global; for a user's own module also of its attributes among `names`."""
         yield from self.of(value)
         if isinstance(value, ModuleType) and not _is_installed(value.__dict__.get("__file__") or ""):
             for name in names:
@@ -267,24 +260,24 @@ class _Fingerprint:
                     yield from self.of(vars(value)[name])
 
     def kind(self, kind: type) -> Iterator[str]:
-        """A class: of a user's its functions and what else it holds."""
+        """The lines of a class: its name and, for a user's, its bases and attributes."""
         yield f"{kind.__module__}.{kind.__qualname__}"
         if not _is_installed(_file_of(kind)):
             yield from self.all(kind.__bases__)
-            # Python adds other names, some with places in memory.
+            # Python adds other names, some with addresses.
             own = [name for name in vars(kind) if name in ("__init__", "__call__") or not name.startswith("__")]
             yield from self.all(part for name in own for part in (name, vars(kind)[name]))
 
     def thing(self, value: Any) -> Iterator[str]:
-        """An object: of an op its reference and signature, of a user's its class and what it holds; of what C made, its
-        name and the library that it is in; of what else is installed, its cells."""
+        """The lines of any other object. An op: its signature and reference. Others: class and name, the digest of the
+        library of a C function, the attributes of a user's object, and the cells of an installed library's array."""
         if type(value).__module__.startswith("noyau.") and callable(getattr(value, "reference", None)):
             yield from self.all((str(value.signature), value.reference))
             return
         yield from self.kind(type(value))
         yield str(getattr(value, "__qualname__", None) or getattr(value, "__name__", ""))
-        # Digest the files of a function that is no Python: the module that it is from, or ctypes' library
-        held = getattr(value, "_objects", None)  # of ctypes: what keeps the library open
+        # Digest the file of a function that is not in Python: its extension module, or the library of ctypes.
+        held = getattr(value, "_objects", None)  # of ctypes: the objects that keep the library open
         paths = [str(getattr(each, "_name", "")) for each in held.values()] if isinstance(held, dict) else []
         paths.append(_file_of(value))
         own = [Path(path) for path in paths if not _is_installed(path)]
@@ -296,24 +289,24 @@ class _Fingerprint:
 
 
 def _cells(value: Any) -> Any:
-    """An array of another library as one of NumPy, where it lies in this machine's memory."""
+    """An array of another library as a NumPy array; None if its memory is not the host's."""
     with suppress(TypeError, ValueError, RuntimeError):
         return np.asarray(value)
 
 
 def _file_of(value: Any) -> str:
-    """The file of the module that a class or a function names as its own; of a session, none that is installed."""
+    """The file of the module of a class or a function; "<session>", which is not installed, for an interactive one."""
     module = getattr(value, "__module__", None) or ""
     return getattr(sys.modules.get(module), "__file__", None) or ("<session>" if module == "__main__" else "")
 
 
 def _is_installed(file: str) -> bool:
-    """Whether a file changes with a version alone: so does what has none, a module within Python."""
+    """Whether a file changes only with a version; true for no file, since such modules are built into Python."""
     return not file or file.startswith((*_INSTALLED, str(Path(__file__).parents[1])))
 
 
 def global_names(code: CodeType) -> Iterator[str]:
-    """The names that a function asks for, and those within it."""
+    """The global and attribute names in a function's code, including functions nested in it."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -321,6 +314,6 @@ def global_names(code: CodeType) -> Iterator[str]:
 
 
 def cell_content(cell: Any) -> Any:
-    """The value that a cell of a closure holds; None where it holds none yet."""
+    """The value in a closure cell; None while the cell is empty."""
     with suppress(ValueError):
         return cell.cell_contents

@@ -1,7 +1,7 @@
 """A user kernel as data, validated against the op that it is attached to; the arguments of its author's functions.
 
-Functions of a user say by the names of their parameters what they want to know: of arrays for `launch=`, `args=` and
-`init=` a view, the same for every runtime, also without a GPU."""
+Functions of a user request values by the names of their parameters; `launch=`, `args=` and `init=` get arrays as
+Buffers, which are the same for every runtime, also without a GPU."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Arguments: TypeAlias = Callable[..., tuple[Any, ...]]
 Init: TypeAlias = Mapping[str, Number | str] | Callable[..., Mapping[str, Number | str]]
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 
-# What an author says of a kernel, in words, and whether a value is such a thing.
+# The form of each option of a kernel in words, and the predicate that checks a value.
 _KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "args": ("a function that gives a tuple of all arguments", lambda value: value is None or callable(value)),
     "init": ("{'out': 0}, or a function that does", lambda value: callable(value) or isinstance(value, Mapping)),
@@ -38,7 +38,7 @@ _KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
     "updates": ("names of inputs: ('p', 'm')", lambda value: all(isinstance(name, str) for name in value)),
 }
 
-# Where a decorator keeps the function that it was given: njit and jit, Triton's, vectorize, guvectorize, stencil.
+# Attributes in which decorators keep the original function: njit and jit, Triton's, vectorize, guvectorize, stencil.
 _WITHIN = ("py_func", "fn", "_dispatcher.py_func", "gufunc_builder.py_func", "kernel_ir.func_id.func")
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -46,14 +46,14 @@ _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """The usage that the author states beside a kernel's text.
+    """The options that the author states beside a kernel's text.
 
-    `launch`: the grid and the block, as a tuple or a function; of a function in C that takes `begin` and `end`, how far
-    they go, as the name of a size or a function (None: over the first dim of the first output); `args`: a function that
-    gives the arguments; `init`: what an output holds before, a number or the name of an input to copy; `constants`: a
-    value for each name, or a list of values to choose from; `returns`: it returns its outputs (None: found from its
-    parameters); `updates`: inputs that it writes its results over, in the order of the outputs; `options`: of its
-    language; `trust`: it runs without a check."""
+    `launch`: the grid and the block, as a tuple or a function; for a function in C with `begin` and `end`, the extent
+    of their range, as the name of a size or a function (None: the first dim of the first output); `args`: a function
+    that returns the arguments; `init`: initial values of outputs, a number or the name of an input to copy;
+    `constants`: a value for each name, or a list of values to choose from; `returns`: it returns its outputs (None:
+    inferred from its parameters); `updates`: inputs that its results overwrite, in the order of the outputs; `options`:
+    of its language; `trust`: it runs without a check."""
 
     launch: Launch | None = None
     args: Arguments | None = None
@@ -66,7 +66,7 @@ class Usage:
 
 
 def usage_of(keywords: Mapping[str, Any], label: str) -> Usage:
-    """The usage of a kernel's author. SignatureError for one that there is not."""
+    """Make a Usage of keyword arguments. SignatureError for an unknown one."""
     unknown = next((name for name in keywords if name not in Usage.__dataclass_fields__), None)
     if unknown is not None:
         choices = ("name", "language", "entry", *Usage.__dataclass_fields__)
@@ -78,7 +78,7 @@ def usage_of(keywords: Mapping[str, Any], label: str) -> Usage:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The target of a kernel: the op's name, its signature if it has one, its constants, and what makes its inputs."""
+    """The op that a kernel is attached to: its name, its signature if any, its constants and its maker of inputs."""
 
     op: str
     signature: Signature | None
@@ -99,16 +99,16 @@ class Target:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Inputs, outputs, sizes, constants."""
+        """The names of inputs, outputs, sizes and constants."""
         ends = (term.name for term in (*self.inputs, *self.outputs))
         return tuple(dict.fromkeys((*ends, *self.sizes, *self.constants)))
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class UserKernel:
-    """One hand-written kernel. `text` is its source, `entry` its function there, `function` what is called where it is
-    Python; `place`: the file and the line, as far as they are known. `prototype`: of a text in C. `taken`: the names of
-    the function's parameters, None if unknown; `required`: constants without a default; `line`: the first."""
+    """A hand-written kernel. `text`: its source; `entry`: the function in it; `function`: the callable of a kernel in
+    Python; `place`: the file and line, if known; `prototype`: of a text in C; `taken`: the names of the function's
+    parameters, None if unknown; `required`: constants without a default; `line`: the first line of the text."""
 
     name: str
     language: str
@@ -133,41 +133,41 @@ class UserKernel:
 
     @property
     def padded(self) -> str:
-        """The text, on the lines that it has in its file."""
+        """The text after as many empty lines as precede it in its file, so that line numbers agree."""
         return "\n" * (self.line - 1) + self.text
 
     def takes(self, name: str) -> bool:
-        """Whether one of its parameters bears a name, as far as is known."""
+        """Whether one of its parameters has this name; true if its parameters are unknown."""
         if self.prototype is not None:
             return any(parameter.name == name for parameter in self.prototype.parameters)
         return self.taken is None or name in self.taken
 
     @property
     def asks_strides(self) -> bool:
-        """Whether what its author says of it asks for strides: else it takes packed arrays."""
+        """Whether `args=` or `launch=` uses strides; otherwise the kernel takes packed arrays."""
         functions = [each for each in (self.usage.args, self.usage.launch) if inspect.isfunction(each)]
         return any({"stride", "strides"} & set(function.__code__.co_names) for function in functions)
 
     def numbers(self, constants: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """The op's constants, as a call has them or by default, and the kernel's own, of a list the first."""
+        """The op's constants, of a call or by default, and the kernel's own; of a list of values the first."""
         own = {name: value[0] if isinstance(value, list) else value for name, value in self.usage.constants.items()}
         return {**self.target.constants, **(constants or {}), **own}
 
 
 def require_name(name: object, label: str) -> None:
-    """SignatureError for what is no name: it stands in messages, in comments of texts and on a line of a record."""
+    """SignatureError for an invalid name; a name is printed in messages, comments of texts and lines of records."""
     if not isinstance(name, str) or not name.isprintable() or not name.strip():
         raise SignatureError(f"{label} is named {name!r}; a name is a text of letters that print, on one line")
 
 
 def choose_constants(kernel: UserKernel, constants: Sequence[tuple[str, Any]]) -> UserKernel:
-    """The kernel with these of its constants chosen."""
+    """The kernel with these values chosen for constants."""
     chosen = {**kernel.usage.constants, **dict(constants)}
     return replace(kernel, usage=replace(kernel.usage, constants=chosen)) if constants else kernel
 
 
 def validate(usage: Usage, target: Target, label: str, extra: Iterable[str] = ()) -> None:
-    """SignatureError where what an author says names what the op does not have; `extra` are further names."""
+    """SignatureError where an option is malformed or uses a name that the op does not have; `extra`: further names."""
     for what, (wanted, is_such) in _KINDS.items():
         if not is_such(value := getattr(usage, what)):
             raise SignatureError(f"{what}= of {label} is {value!r}; give {wanted}")
@@ -187,7 +187,7 @@ def validate(usage: Usage, target: Target, label: str, extra: Iterable[str] = ()
 
 
 def check_init(init: Mapping[str, Any], target: Target, label: str) -> None:
-    """SignatureError where `init` names no output, or gives it what it cannot hold."""
+    """SignatureError where `init` names no output, or its value is neither a number nor an input like the output."""
     outputs = {term.name: term for term in target.outputs}
     inputs = {term.name: term for term in target.inputs}
     for name, value in init.items():
@@ -234,7 +234,7 @@ def _require_alike(source: Term, output: Term, label: str) -> None:
 
 
 def language_of(function: Callable[..., Any]) -> str:
-    """The language of a callable, told by the package that its type comes from; nothing is imported for it."""
+    """The language of a callable, by the package that defines its type; nothing is imported."""
     kind = type(function)
     origin = f"{kind.__module__}.{kind.__qualname__}"
     made_by = (each.name for each in LANGUAGES.values() if each.decorators and re.match(each.decorators, origin))
@@ -242,7 +242,7 @@ def language_of(function: Callable[..., Any]) -> str:
 
 
 def python_function(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The plain function in what a decorator of numba or triton made, else the callable itself."""
+    """The plain function within a wrapper of Numba or Triton; else the callable itself."""
     for name in _WITHIN:
         inner: Any = function
         for part in name.split("."):
@@ -253,14 +253,14 @@ def python_function(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def language_named(language: str, label: str) -> Language:
-    """The language of a name. UnsupportedError where there is none of it."""
+    """The language with this name. UnsupportedError where there is none."""
     if language not in LANGUAGES:
         raise UnsupportedError(f"{label}: there is no language {language!r}; there are {', '.join(LANGUAGES)}")
     return LANGUAGES[language]
 
 
 def number_text(value: Number) -> str:
-    """A number as C has it, at its full width."""
+    """A number as a C literal, exact."""
     if isinstance(value, bool | int):
         return str(int(value))
     if math.isnan(value):
@@ -273,7 +273,7 @@ def _list(names: Iterable[str]) -> str:
 
 
 def requested_names(function: Callable[..., Any], offered: Iterable[str], label: str) -> tuple[str, ...]:
-    """The names that a function asks for. SignatureError for one that is not offered and has no default."""
+    """The offered names among a function's parameters. SignatureError for any other parameter without a default."""
     choices, requested = list(offered), []
     for name, parameter in parameters_of(function, label).items():
         if parameter.kind not in _NAMED:
@@ -286,12 +286,12 @@ def requested_names(function: Callable[..., Any], offered: Iterable[str], label:
 
 
 def ask(function: Callable[..., Any], offered: Mapping[str, Any], label: str) -> Any:
-    """Call a function with what it asks for by name."""
+    """Call a function with the offered values that its parameters name."""
     return function(**{name: offered[name] for name in requested_names(function, offered, label)})
 
 
 def initial_values(kernel: UserKernel, offers: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
-    """The initial values of outputs, by name. SignatureError where a function of `init=` gives anything else."""
+    """The initial values of outputs, by name. SignatureError where a function `init=` returns invalid ones."""
     init = kernel.usage.init
     if not callable(init):
         return init
@@ -301,7 +301,7 @@ def initial_values(kernel: UserKernel, offers: Callable[[], Mapping[str, Any]]) 
 
 
 def arguments_by_author(kernel: UserKernel, offers: Mapping[str, Any]) -> tuple[Any, ...]:
-    """The arguments that `args=` of a kernel gives. SignatureError where that is no tuple."""
+    """The arguments that `args=` of a kernel returns. SignatureError where it returns no tuple."""
     assert kernel.usage.args is not None
     where = f"args= of {kernel.title}"
     arguments = ask(kernel.usage.args, offers, where)
@@ -311,7 +311,7 @@ def arguments_by_author(kernel: UserKernel, offers: Mapping[str, Any]) -> tuple[
 
 
 def parameters_of(function: Callable[..., Any], label: str) -> Mapping[str, inspect.Parameter]:
-    """The parameters of a function. SignatureError where Python cannot tell."""
+    """The parameters of a function. SignatureError where Python cannot determine them."""
     try:
         return inspect.signature(function).parameters
     except (TypeError, ValueError):
@@ -321,8 +321,8 @@ def parameters_of(function: Callable[..., Any], label: str) -> Mapping[str, insp
 
 @dataclass(frozen=True, slots=True)
 class DeviceProperties:
-    """The device that a kernel runs on: `cpu`, or `cuda:0`; `sm_count` multiprocessors, which are the cores of a CPU.
-    Of a GPU also its `model`, and the bytes of its L2, of the memory that a block may share, and of its own memory."""
+    """The device that a kernel runs on: `cpu` or `cuda:0`. `sm_count`: multiprocessors of a GPU or cores of a CPU; of a
+    GPU also the `model`, and the bytes of its L2, of the shared memory of a block, and of its memory."""
 
     name: str
     sm_count: int
@@ -340,13 +340,13 @@ class DeviceProperties:
 
 CPU = DeviceProperties("cpu", os.cpu_count() or 1)
 
-# What `device` is to a kernel for a GPU where there is none: by NVIDIA's data sheet of the H100 (SXM5).
+# The `device` of kernels for a GPU where there is none. Source: NVIDIA's data sheet of the H100 (SXM5).
 GPU = DeviceProperties("cuda:0", 132, "NVIDIA H100 (assumed: no GPU is here)", 50 << 20, 227 << 10, 80 << 30, (9, 0))
 
 
 @dataclass(frozen=True, slots=True)
 class Buffer:
-    """An input or an output as `launch=`, `args=` and `init=` get it: what is known of the array, not its cells.
+    """The metadata of an input or output for `launch=`, `args=` and `init=`, without its cells.
 
     `strides` are in elements. In `args=` a Buffer stands for the array itself."""
 
@@ -370,7 +370,7 @@ class Buffer:
         return self.size
 
     def stride(self, axis: int) -> int:
-        """Elements between neighbours along an axis."""
+        """The stride along an axis, in elements."""
         return self.strides[axis]
 
 
@@ -381,19 +381,19 @@ def buffer_of(name: str, array: np.ndarray) -> Buffer:
 
 Three: TypeAlias = tuple[int, int, int]
 EXTENTS_MOST = {"block": (1024, 1024, 64), "grid": (2**31 - 1, 65535, 65535)}  # along each axis
-CLUSTER_MOST = 8  # blocks of a cluster, that every device of compute capability 9.0 takes
-STATIC_BYTES = 48 << 10  # of shared memory, that a kernel has without being asked
+CLUSTER_MOST = 8  # blocks of a cluster that every device of compute capability 9.0 supports
+STATIC_BYTES = 48 << 10  # of shared memory that a kernel may use without opting in to more
 
 
 def three(extents: Any) -> Three:
-    """One to three extents as three."""
+    """One to three extents padded to three."""
     x, y, z = (*map(int, extents if isinstance(extents, tuple | list) else (extents,)), 1, 1)[:3]
     return x, y, z
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchConfig:
-    """A grid of CUDA: blocks, threads of a block, bytes of shared memory that a block asks for, blocks of a cluster."""
+    """A launch configuration of CUDA: blocks, threads of a block, dynamic shared bytes of a block, blocks a cluster."""
 
     grid: Three = (1, 1, 1)
     block: Three = (1, 1, 1)
@@ -406,7 +406,7 @@ class LaunchConfig:
 
 
 def short(extents: Three) -> str:
-    """Extents as one writes them: `4`, `(4, 2)`."""
+    """Extents without trailing ones: `4`, `(4, 2)`."""
     axes = max((axis for axis, extent in enumerate(extents, 1) if extent != 1), default=1)
     return str(extents[0] if axes == 1 else extents[:axes])
 
@@ -423,8 +423,8 @@ def config_of(config: Any, where: str, shared_bytes: int = 0) -> LaunchConfig:
 
 
 def require_limits(config: LaunchConfig, device: DeviceProperties, label: str, threads_most: int = 0) -> None:
-    """DeviceError, with the limit and the value, for a launch that the device does not take; `threads_most`: of a
-    block, for the registers that the kernel has, where that is known."""
+    """DeviceError, with the limit and the value, for a launch that exceeds the device; `threads_most`: the limit of
+    threads a block by the kernel's registers, 0 if unknown."""
     demands = [
         (f"a {name} of {extent} along {axis}", extent, most)
         for name in ("grid", "block")

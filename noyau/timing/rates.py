@@ -379,10 +379,13 @@ _ROUNDS = 4  # in which a floor is measured again before a time is rejected
 
 
 def floor_s(read_bytes: int, written_bytes: int, threads: int) -> float:
-    """The least seconds for so many bytes here: excess reads at the rate of reads, all else at that of copies."""
+    """The least seconds for so many bytes here: excess reads at the rate of reads, or at that of
+    copies where no compiler is there to measure it; all else at that of copies."""
     moved, alone = read_bytes + written_bytes, abs(read_bytes - written_bytes)
-    rate = read_rate if read_bytes > written_bytes else copy_rate
-    return (moved - alone) / copy_rate(moved, threads) + (alone / rate(moved, threads) if alone else 0.0)
+    rate = copies = copy_rate(moved, threads)
+    with suppress(BuildError):
+        rate = read_rate(moved, threads) if read_bytes > written_bytes else copies
+    return (moved - alone) / copies + alone / rate
 
 
 def mistake(

@@ -196,17 +196,9 @@ class Contender:
     gives: Callable[[object], object] = lambda result: result
 
 
-@dataclass(frozen=True, slots=True)
-class First:
-    """A candidate's first calls: the first compiles; `peak_bytes`: allocations of Python and NumPy in the second."""
-
-    first_s: float
-    peak_bytes: int
-    outputs: Arrays
-
-
-def first_run(candidate: Contender, inputs: Sequence[np.ndarray]) -> First:
-    """Time the first call, which compiles, and measure the memory of a second one."""
+def first_run(candidate: Contender, inputs: Sequence[np.ndarray]) -> tuple[Arrays, float, int]:
+    """The outputs and the seconds of a first call, which compiles, and the allocations of Python and NumPy in a second
+    one, in bytes."""
     start_s = seconds()
     outputs = call_once(candidate, inputs)
     first_s = seconds() - start_s
@@ -216,7 +208,7 @@ def first_run(candidate: Contender, inputs: Sequence[np.ndarray]) -> First:
         peak_bytes = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    return First(first_s, peak_bytes, outputs)
+    return outputs, first_s, peak_bytes
 
 
 def call_once(candidate: Contender, inputs: Sequence[np.ndarray], out: Sequence[np.ndarray] = ()) -> Arrays:

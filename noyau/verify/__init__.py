@@ -1,1 +1,1 @@
-"""Is it right? Truth in float64, certificates, adversarial inputs, findings."""
+"""Verification of kernels: truth in float64, certificates, adversarial inputs, findings."""

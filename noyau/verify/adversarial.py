@@ -1,4 +1,4 @@
-"""Inputs made to show a wrong kernel: awkward sizes, numbers at the ends of their range, sizes of each launch."""
+"""Adversarial inputs, which expose wrong kernels: awkward sizes, extreme numbers, sizes that reach each launch."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from noyau.verify.failures import Case
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """The bounds of a search: at most `most` cases, and none once `total` cells were tried in `fewest` of them. `few`:
-    those of few different rows in the place of many that nothing connects (noyau.verify.trial)."""
+    """The bounds of a search: at most `most` cases, and no further case after `fewest` of them with `total` cells in
+    all. `few`: the bounds where a few rows stand for many independent ones (FewRows in noyau.verify.trial)."""
 
     fewest: int = 3
     most: int = 30
@@ -30,7 +30,7 @@ class Effort:
 
 
 FULL = Effort()
-SMOKE = Effort(1, total=1 << 17, few=Effort(2, total=1 << 14))  # where somebody waits for a result
+SMOKE = Effort(1, total=1 << 17, few=Effort(2, total=1 << 14))  # while a user waits for a result
 NORMAL = Pattern("normal numbers", patterns.normal)
 PATTERNS = (
     Pattern("infinities mixed in", patterns.infinities, "extremes"),
@@ -50,11 +50,11 @@ SIZED = (NORMAL, Pattern("many magnitudes", patterns.magnitudes), Pattern("alter
 
 
 def cases(graph: Graph, sizes_hint: Sizes, rng: np.random.Generator, effort: Effort = FULL) -> Iterator[Case]:
-    """Adversarial inputs for a group's graph: at most 30 cases, fewer where they are large, or as `effort` says.
+    """Adversarial inputs for a graph: with full `effort` at most 30 cases, fewer if they are large.
 
-    Sizes that the shapes of inputs bind take 0, 1, primes, and block sizes with their neighbours; `sizes_hint` has
-    usual values for them. Integers that index tables stay inside, but in one case, of which the label says so. Inputs
-    that the graph refuses, or that divide an integer by zero, are left out. The same `rng` gives the same cases."""
+    Sizes that the inputs bind take 0, 1, primes, and block sizes with their neighbours; `sizes_hint`: usual values.
+    Indices stay inside their tables, except in one case whose label says so. Inputs that the graph refuses, or that
+    divide an integer by zero, are skipped. The same `rng` gives the same cases."""
     maker = CaseMaker(graph, rng)
     count = spent = 0
     for sizes, pattern in schedule(graph, sizes_hint, maker.indexes, maker.has_floats):
@@ -68,12 +68,12 @@ def cases(graph: Graph, sizes_hint: Sizes, rng: np.random.Generator, effort: Eff
 
 
 def spell(pattern: Pattern, sizes: Sizes) -> str:
-    """A case in words: `denormals, rows = 5`."""
+    """The label of a case: `denormals, rows = 5`."""
     return ", ".join([pattern.label, *(f"{printable(name)} = {size}" for name, size in sizes.items())])
 
 
 def schedule(graph: Graph, hint: Sizes, indexes: bool, has_floats: bool) -> Iterator[tuple[Sizes, Pattern]]:
-    """Sizes and patterns in turns: the patterns at usual sizes, the sizes with patterns that hide nothing."""
+    """Alternate between all patterns at usual sizes and all sizes with patterns that hide no error."""
     usual = usual_sizes(graph, hint)
     plain = [NORMAL, *([BEYOND] if indexes else []), *distinct(has_floats)]
     for at, (pattern, sizes) in enumerate(zip_longest(plain, fitting(graph, awkward_sizes(graph, usual)))):
@@ -84,15 +84,15 @@ def schedule(graph: Graph, hint: Sizes, indexes: bool, has_floats: bool) -> Iter
 
 
 def distinct(has_floats: bool) -> tuple[Pattern, ...]:
-    """The patterns; without floats, those that differ in their integers or bools."""
+    """The patterns; without float inputs only one for each style of integers and share of true bools."""
     if has_floats:
         return PATTERNS
     return tuple({(pattern.integers, pattern.true): pattern for pattern in reversed(PATTERNS)}.values())
 
 
 MOST_CELLS = 1 << 21  # of the largest value of a case
-_MOST = 4096  # choices of sizes
-_FEW = (2, 1)  # of what need not be long: two show where a second row begins
+_MOST = 4096  # assignments of sizes that are tried
+_FEW = (2, 1)  # extents of short axes; two rows show where the second begins
 
 
 def covering(
@@ -102,9 +102,9 @@ def covering(
     sizes_of_call: Sizes | None = None,
     most: int = MOST_CELLS,
 ) -> list[dict[str, int]]:
-    """For each launch that runs where a graph is called with some sizes, or for each at all, and at none of those that
-    are `earlier` anyway, the sizes of fewest cells at which it does, each two, a number that it is compared with, or
-    the next one, or multiple of 16; or one, where it takes more than `most` cells otherwise; none if it always does."""
+    """Sizes that make each launch run that runs at none of the `earlier` sizes; with `sizes_of_call`, only launches
+    that run at these. For a launch the sizes of fewest cells are chosen: in its condition 2, a constant that it is
+    compared with, the next number or the next multiple of 16; 1 only if `most` cells do not suffice otherwise."""
     usual, covered = usual_sizes(graph, {}), list[dict[str, int]]()
     for when in chain.from_iterable(map(conditions_of, kernels)):
         is_wanted = sizes_of_call is None or runs(when, sizes_of_call)
@@ -114,10 +114,10 @@ def covering(
 
 
 def _running(when: Expr, usual: Sizes, graph: Graph, most: int) -> Iterator[dict[str, int]]:
-    """Sizes at which a launch runs: those first of which the fewest are one, then those of few cells."""
+    """Sizes at which a launch runs, sorted by the number of sizes that are 1, then by cells."""
     limits = sorted({side.dim.constant for side in _indices(when) if side.dim.constant})
     names = {name for side in _indices(when) for name in side.dim.names} & usual.keys()
-    # The last: the next size at which rows of any dtype follow each other at multiples of 16 bytes
+    # The last choice is the next multiple of 16, at which rows of any dtype are aligned to 16 bytes.
     some = [*_FEW, *(n for limit in limits for n in (limit, limit + 1)), *(n - n % 16 + 16 for n in limits[-1:])]
     choices = [some if n in names else [usual[n]] for n in usual]
     assignments = (dict(zip(usual, each, strict=True)) for each in islice(product(*choices), _MOST))

@@ -1,4 +1,4 @@
-"""Awkward sizes of a graph: 0, 1, primes, block sizes and their neighbours, as far as the graph holds for them."""
+"""Awkward sizes that are valid for a graph: 0, 1, primes, block sizes and their neighbours."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from noyau.ir.dims import Dim
 from noyau.ir.graph import Gather, Graph, Iota, Node, Scatter, Select, View
 from noyau.ir.sizes import Demand, Sizes, plan
 
-CELLS = 1 << 16  # of the largest value of a case, where the fixed sizes leave room for that
+CELLS = 1 << 16  # of the largest value of a case, if the fixed sizes permit
 BLOCKS = (17, 63, 129, 33, 15, 65, 16, 31, 127)
-LONG = {129: (-1, 4099), 65: (0, 1021)}  # after these block sizes, the last and the first size grow long
+LONG = {129: (-1, 4099), 65: (0, 1021)}  # by block size: the position and extent of one long size in the next case
 PRIMES = (5, 3, 7, 2)
-OTHERS, TRIES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 16, 33, 64, 130, 260), 200  # where a graph demands more
+OTHERS, TRIES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 16, 33, 64, 130, 260), 200  # random sizes for more demands
 
 
 def usual_sizes(graph: Graph, hint: Sizes) -> dict[str, int]:
-    """The hinted sizes, or small primes, small enough for every pattern; or the first others that the graph takes."""
+    """The hinted sizes, or small primes, shrunk so that every pattern is cheap; or the first valid random ones."""
     names = [binding.size for binding in plan([node.shape for node in graph.inputs])]
     usual = {name: hint.get(name, PRIMES[at % len(PRIMES)]) for at, name in enumerate(names)}
     small = shrunk(graph, usual, CELLS // 4)
@@ -30,7 +30,7 @@ def usual_sizes(graph: Graph, hint: Sizes) -> dict[str, int]:
 
 
 def fitting(graph: Graph, every: Iterable[Sizes]) -> Iterator[dict[str, int]]:
-    """The sizes that a graph holds for; of the others, once, what `_met` makes of them, if it holds for that."""
+    """Yield the assignments that are valid for the graph; repair invalid ones, and yield each valid repair once."""
     yielded: list[dict[str, int]] = []
     for sizes in every:
         sizes_met = dict(sizes)
@@ -43,8 +43,8 @@ def fitting(graph: Graph, every: Iterable[Sizes]) -> Iterator[dict[str, int]]:
 
 
 def _meet_demands(graph: Graph, sizes: Sizes) -> dict[str, int]:
-    """The sizes, of which one is changed for each demand that does not hold: to where its two ends are equal, the first
-    one with which no value is large."""
+    """The sizes with one changed for each violated demand, so that its two sides are equal; the first size by which no
+    value becomes large, else that of fewest cells."""
     sizes_met = dict(sizes)
     for demand in graph.demands:
         names = sorted((demand.left.names | demand.right.names) & sizes_met.keys())
@@ -57,7 +57,7 @@ def _meet_demands(graph: Graph, sizes: Sizes) -> dict[str, int]:
 
 
 def _where_equal(demand: Demand, sizes: Sizes, name: str) -> int:
-    """The size, from 1 on, at which the ends of a demand are equal if they move apart in even steps; else 0."""
+    """The size >= 1 at which the two sides of a demand, as affine functions of that size, are equal; 0 if none."""
     try:
         one, two = ((demand.left - demand.right).evaluate({**sizes, name: number}) for number in (1, 2))
     except ZeroDivisionError:
@@ -67,7 +67,7 @@ def _where_equal(demand: Demand, sizes: Sizes, name: str) -> int:
 
 
 def awkward_sizes(graph: Graph, usual: Sizes) -> Iterator[Sizes]:
-    """Each size at 0 and at 1, all at 1, then each in turn at block sizes and beyond, among others of that kind."""
+    """Each size at 0 and at 1, all at 1, each in turn at a block size among other block sizes, and a few long ones."""
     names = list(usual)
     few = {name: PRIMES[at % len(PRIMES)] for at, name in enumerate(names)}
     yield from ({**few, name: extent} for name in names[:3] for extent in (0, 1))
@@ -83,7 +83,7 @@ def awkward_sizes(graph: Graph, usual: Sizes) -> Iterator[Sizes]:
 
 
 def shrunk(graph: Graph, sizes: Sizes, limit: int, fixed: str | None = None) -> dict[str, int]:
-    """The sizes, the largest halved until no value of the graph has more cells than the limit; `fixed` last."""
+    """The sizes with the largest halved until no value of the graph exceeds `limit` cells; `fixed` is halved last."""
     smaller = dict(sizes)
     while cells(graph, smaller) > limit:
         large = [name for name in smaller if smaller[name] > 1]
@@ -95,7 +95,7 @@ def shrunk(graph: Graph, sizes: Sizes, limit: int, fixed: str | None = None) -> 
 
 
 def cells(graph: Graph, sizes: Sizes) -> int:
-    """The number of cells of the largest value, needed or not; 0 where an extent would be divided by 0."""
+    """The number of cells of the largest value, byproducts included; 0 where an extent divides by 0."""
     shapes = chain((node.shape for node in graph.nodes), graph.byproducts)
     try:
         return max((math.prod(int(dim.evaluate(sizes)) for dim in shape) for shape in shapes), default=0)
@@ -108,7 +108,7 @@ def extents(node: Node, sizes: Sizes) -> tuple[int, ...]:
 
 
 def fits(graph: Graph, sizes: Sizes) -> bool:
-    """Whether the graph means something at these sizes: no negative extent, view outside or division by 0."""
+    """Whether the graph is valid at these sizes: demands hold, no extent is negative, and no view leaves its bounds."""
     try:
         holds = all(demand.holds(sizes) for demand in graph.demands)
         return holds and all(_fits(graph, node, sizes) for node in graph.nodes)

@@ -25,7 +25,7 @@ Arrays = dict[str, np.ndarray]
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """The numbers of a case: floats; the style of its integers; and the share of bools that are true."""
+    """The numbers of a case: a function for floats, a style of integers, and the share of true bools."""
 
     label: str
     floats: Floats
@@ -37,7 +37,7 @@ BEYOND = Pattern("indices beyond their table", patterns.normal, "beyond")
 
 
 class CaseMaker:
-    """Arrays for the inputs of a graph, of one pattern at a time."""
+    """Maker of arrays for the inputs of a graph, by one pattern at a time."""
 
     def __init__(self, graph: Graph, rng: np.random.Generator) -> None:
         self.graph, self.rng = graph, rng
@@ -49,9 +49,9 @@ class CaseMaker:
         self.has_floats = any(node.dtype.is_float or node.dtype.is_float8 for node in graph.inputs)
 
     def inputs(self, sizes: Sizes, pattern: Pattern) -> Arrays | None:
-        """An array for each input, or None where there are none that the graph takes."""
+        """An array for each input; None where the graph refuses them."""
         maker, arrays = Maker(self.graph, sizes, self.rng, frozenset()), Arrays()
-        # What indexes a table comes last: its range may depend on the other inputs.
+        # Make indices into tables last: their range may depend on the other inputs.
         for node in sorted(self.graph.inputs, key=lambda node: bool(tables_of(maker.uses, node))):
             array = self.array(maker, node, pattern, arrays)
             if array is None:
@@ -62,7 +62,7 @@ class CaseMaker:
         return arrays if pattern is not BEYOND or self.matters(maker, arrays) else None
 
     def matters(self, maker: Maker, beyond: Arrays) -> bool:
-        """Whether any output depends on what is looked up: else a kernel may well look up nothing."""
+        """Whether any output depends on the indices; if not, a kernel need not look anything up, nor refuse."""
         low, high = (self.outputs({**beyond, **self.all_indices(maker, beyond, end)}) for end in ("lowest", "highest"))
         return low is not None and high is not None and low != high
 
@@ -100,7 +100,7 @@ class CaseMaker:
         return define_operands(array, divides=self.divides, shifts=self.shifts)
 
     def indices(self, maker: Maker, node: Node, tables: Tables, style: str, others: Arrays) -> np.ndarray | None:
-        """Integers that each of the tables has; None where one is empty and is looked into."""
+        """Indices of a style that all of the tables have ("beyond": lack); None where an indexed table is empty."""
         shape, extent = extents(node, maker.sizes), min(table.extent for table in tables)
         if not math.prod(shape):
             return np.empty(shape, node.dtype.numpy)
@@ -133,7 +133,7 @@ def whole(style: str, dtype: DType, shape: tuple[int, ...], rng: np.random.Gener
 
 
 def define_operands(array: Array, *, divides: bool, shifts: bool) -> Array:
-    """Integers with which a division or a shift is defined: no zero and no least number; at most 7."""
+    """Replace integers for which an operator is undefined: for a division 0 and the least, for a shift all beyond 7."""
     if shifts:
         return np.asarray(np.abs(array % 8)).astype(array.dtype)
     if not divides:

@@ -1,4 +1,4 @@
-"""The record of how a kernel's values compare with the truth: the outcome of each case, and all cases together."""
+"""The certificate of a kernel: the comparison of its values with the truth, case by case and in total."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from noyau.text import several
 from noyau.verify.failures import Failure, json_number
 from noyau.verify.floats import Errors
 
-MARGIN = 4.0  # times what is allowed, for one cell in SHARE
+MARGIN = 4.0  # one cell in SHARE may have an error of so many times the allowance
 SHARE = 100_000
 _NO_ERRORS = Errors()
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """One case: how many cells it judged, the worst ratio of an error to what is allowed, how many cells are beyond
-    it (`worst_ratio` > 1), the errors of the kernel and of the unfused run, and the first failures."""
+    """The outcome of a case: `cells` judged; `beyond`: cells whose error exceeds the allowance; `worst_ratio` of an
+    error to its allowance; the errors of the kernel and of the unfused run; and the first failures."""
 
     label: str
     captured: bool
@@ -33,7 +33,7 @@ class Outcome:
 
     @property
     def broken(self) -> bool:
-        """Whether it is beyond what one cell in SHARE may be."""
+        """Whether an error exceeds even MARGIN, or the run failed as a whole."""
         return self.worst_ratio > MARGIN or (bool(self.failures) and not self.beyond)
 
     def to_json(self) -> dict[str, Any]:
@@ -44,8 +44,8 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Certificate:
-    """The evidence on a kernel's values. `made_up`: the inputs of the captured cases were made up, not a user's.
-    `order_independent`: whether its bits are the same however its work is cut; None where that was not tried."""
+    """The evidence on a kernel's values. `made_up`: the inputs of captured cases are synthetic, not a user's.
+    `order_independent`: its bits do not depend on how its work is cut into pieces; None if that was not tried."""
 
     name: str
     outcomes: tuple[Outcome, ...]
@@ -54,7 +54,7 @@ class Certificate:
 
     @cached_property
     def ok(self) -> bool:
-        """Whether every cell is allowed, but for one in 100,000 by at most 4 times; never without a case."""
+        """Whether errors are within the allowance, one cell in 100,000 within 4 times that; False without a case."""
         fine = bool(self.outcomes) and not any(outcome.broken for outcome in self.outcomes)
         return fine and self.beyond <= self.cells // SHARE and self.order_independent is not False
 
@@ -68,12 +68,12 @@ class Certificate:
 
     @property
     def captured(self) -> bool:
-        """Whether activations of a model were among the cases."""
+        """Whether activations of a model are among the cases."""
         return any(outcome.captured for outcome in self.outcomes)
 
     @property
     def cases(self) -> Mapping[str, float]:
-        """The worst ratio of an error to what is allowed, by case."""
+        """The worst ratio of an error to its allowance, by case."""
         ratios: dict[str, float] = {}
         for outcome in self.outcomes:
             ratios[outcome.label] = max(ratios.get(outcome.label, 0.0), outcome.worst_ratio)
@@ -85,12 +85,12 @@ class Certificate:
 
     @cached_property
     def kernel(self) -> Errors:
-        """The errors of the kernel: on the captured cases, or else on the first, which is of normal numbers."""
+        """The errors of the kernel on the captured cases; without any, on the first case, of normal numbers."""
         return sum((outcome.kernel for outcome in self._shown), _NO_ERRORS)
 
     @cached_property
     def unfused(self) -> Errors:
-        """The errors of the unfused computation, as it is, on the same cases. In float64 it is the truth itself."""
+        """The errors of the unfused computation on the same cases; 0 in float64, where it is the truth itself."""
         return sum((outcome.unfused for outcome in self._shown), _NO_ERRORS)
 
     @property
@@ -99,26 +99,26 @@ class Certificate:
 
     @property
     def failures(self) -> tuple[Failure, ...]:
-        """The first failures, worst kinds first; empty where `ok` and no cell is beyond."""
+        """The first failures, those of broken cases first; empty if no cell exceeds its allowance and no run failed."""
         outcomes = sorted(self.outcomes, key=lambda outcome: not outcome.broken)
         return tuple(failure for outcome in outcomes for failure in outcome.failures)[:8]
 
     @property
     def where(self) -> str:
-        """`31 cases`, and whether activations are among them."""
+        """The number of cases as text, and whether activations are among them."""
         kinds = "model activations" if self.captured and not self.made_up else "activations of made-up inputs"
         cases = several(len(self.outcomes), "case")
         return f"{cases}, {kinds} among them" if self.captured else cases
 
     @property
     def exactness(self) -> str:
-        """Its exactness, beside that of what it stands for."""
+        """The errors of the kernel as text, beside those of the unfused computation."""
         errors = f"error {self.kernel.worst_relative:.1e}, mean {self.kernel.mean_ulp:.2g} ulp"
         beside = f"unfused {self.unfused.worst_relative:.1e}, {self.unfused.mean_ulp:.2g} ulp"
         return f"{errors} ({beside}); at most {self.worst_ratio:.2f} of what is allowed"
 
     def summary(self) -> str:
-        """One line: on how many cases, how exact, and beside what."""
+        """One line on the cases and the errors, or on the first failure."""
         return f"right on {self.where}: {self.exactness}" if self.ok else f"tried on {self.where}: {self._reason()}"
 
     def raise_if_bad(self) -> None:

@@ -1,5 +1,5 @@
-"""The checks of kernels and of ops, which print themselves and are the records of a report; and the inputs that
-they covered: sizes that ran, numbers of a kernel's own that none was past, its lines that never ran."""
+"""The checks of kernels and ops, which are the records of a report and print themselves; and their coverage: sizes that
+ran, constants of a kernel that no size exceeded, lines that never ran."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from noyau.verify.reports import Groups, Report, text_of
 
 @dataclass(slots=True)
 class Coverage:
-    """Sizes by name, the least and the largest that ran; `points`: numbers at which the kernel may begin to behave
-    otherwise, with what they are called; `idle`: its lines that never ran, where that was seen."""
+    """The coverage of a check. `points`: constants beyond which the kernel may behave differently, with a text for
+    each; `sizes`: the least and largest size that ran, by name; `idle`: lines that never ran, if that was recorded."""
 
     points: Mapping[int, str] = field(default_factory=dict)
     sizes: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -33,20 +33,20 @@ class Coverage:
 
     @property
     def never_past(self) -> tuple[str, ...]:
-        """The points that no size was past."""
+        """The texts of the points that no size exceeded."""
         most = max((most for _, most in self.sizes.values()), default=0)
         return tuple(text for number, text in sorted(self.points.items()) if self.sizes and number >= most)
 
     @property
     def spans(self) -> str:
-        """`rows 0 to 33, cols 3 to 513`."""
+        """The ranges of sizes as text: `rows 0 to 33, cols 3 to 513`."""
         spans = ((printable(name), *span) for name, span in self.sizes.items())
         texts = (f"{name} {least} to {most}" if least < most else f"{name} = {least}" for name, least, most in spans)
         return ", ".join(texts)
 
     @property
     def gaps(self) -> tuple[str, ...]:
-        """In words, what was not covered."""
+        """Texts on the points and lines that were not covered."""
         never = [f"never past {', '.join(self.never_past)}"] if self.never_past else []
         return (*never, *([f"{spell_lines(self.idle)} never ran"] if self.idle else []))
 
@@ -56,7 +56,7 @@ class Coverage:
 
 
 def spell_lines(lines: Iterable[int]) -> str:
-    """`lines 14-16, 20`."""
+    """Line numbers as text: `lines 14-16, 20`."""
     numbers = sorted(set(lines))
     runs = [[line for _, line in run] for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])]
     texts = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
@@ -74,10 +74,10 @@ LIMITS = (
 
 @dataclass(frozen=True, slots=True)
 class KernelCheck:
-    """The check of one kernel: its certificate, or why there is none (`skipped`); the `shapes` tried; `notes` on what
-    was not seen; watched `accesses` to memory, or None, and what was `seen` of them; `coverage`: sizes, lines that ran.
+    """The check of one kernel: its certificate, or the reason why there is none (`skipped`); the `shapes` tried;
+    `notes` on gaps; the number of watched memory `accesses`, or None, and texts on them (`seen`); the `coverage`.
 
-    `unverified`: what of a kernel by hand was not checked, and why. It is then neither wrong nor right."""
+    `unverified`: the part of a user kernel that was not checked, and why; it is then neither wrong nor right."""
 
     name: str
     language: str
@@ -97,11 +97,11 @@ class KernelCheck:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing speaks against it; a kernel that cannot run here is neither right nor wrong."""
+        """Whether there is no error; a kernel that cannot run here is neither right nor wrong, and is `ok`."""
         return not self.errors
 
     def verdict(self, op: str, *, everything: bool = False) -> list[str]:
-        """Lines on the inputs that were tried and the accesses that were seen, and on those that were not."""
+        """Lines on the inputs tried, the accesses watched, and the gaps of both."""
         name = f"{op}[{self.name}]"
         if self.skipped:
             return [f"{name}: not checked: {self.skipped}"]
@@ -121,13 +121,13 @@ class KernelCheck:
         return [f"agreed on {self.certificate.where}{spans and ': '}{spans}"]
 
     def _numbers(self, name: str, everything: bool) -> list[str]:
-        """Lines on how exact it is, and on each of its shapes, for those who ask."""
+        """With `everything`, lines on the kernel's errors and on each of its shapes."""
         if not everything or self.certificate is None or not self.certificate.ok:
             return []
         return [f"{name}: {self.certificate.exactness}", *(f"{name}: tried on {shape}" for shape in self.shapes)]
 
     def to_json(self, op: str) -> dict[str, Any]:
-        """The entry of `kernels`, without the findings."""
+        """The entry of `kernels` in the JSON report, without the findings."""
         return {
             "op": op,
             "kernel": self.name,
@@ -140,7 +140,7 @@ class KernelCheck:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class OpCheck(Report):
-    """A check of all kernels of an op. `tolerance`: what a user allowed, or None; `note`: why some are missing."""
+    """A check of all kernels of an op. `tolerance`: by the user, or None; `note`: why some kernels are missing."""
 
     op: str
     place: str
@@ -158,7 +158,7 @@ class OpCheck(Report):
 
     @property
     def is_verified(self) -> bool:
-        """Whether it is `ok`, some kernel was checked, and nothing of a kernel by hand was left unchecked."""
+        """Whether it is `ok`, some kernel was checked, and no user kernel is unverified."""
         checked = any(kernel.certificate is not None for kernel in self.kernels)
         return self.ok and checked and not any(kernel.unverified for kernel in self.kernels)
 
@@ -168,7 +168,7 @@ class OpCheck(Report):
         return [(f"{self.op}[{kernel.name}]", kernel.findings) for kernel in self.kernels]
 
     def verdicts(self, *, everything: bool) -> list[str]:
-        """Lines on what was tried and seen of each kernel."""
+        """The lines of each kernel's verdict, and notes on the op."""
         lines = [line for kernel in self.kernels for line in kernel.verdict(self.op, everything=everything)]
         if not self.kernels:
             lines = [f"{self.op} has no kernel to check: attach one with @{self.op}.kernel"]
@@ -187,13 +187,13 @@ class OpCheck(Report):
 
 
 def report_text(checks: Sequence[OpCheck], *, everything: bool = False) -> str:
-    """The report on ops: first what is wrong with any of their kernels, then what was tried and seen of each."""
+    """The report on ops: first the findings of all kernels, then the verdicts."""
     verdicts = [line for each in checks for line in each.verdicts(everything=everything)]
     return text_of([group for each in checks for group in each.groups], verdicts, everything=everything)
 
 
 def report_json(checks: Sequence[OpCheck]) -> dict[str, Any]:
-    """The record of the ops of a file, as JSON has it."""
+    """The JSON record of the checks of ops."""
     kernels = [(check.op, kernel) for check in checks for kernel in check.kernels]
     return {
         "schema_version": SCHEMA_VERSION,
@@ -211,6 +211,6 @@ def report_json(checks: Sequence[OpCheck]) -> dict[str, Any]:
 
 
 def require_tolerance(tolerance: float | None) -> None:
-    """InputError for what is no tolerance."""
+    """InputError for an invalid tolerance."""
     if tolerance is not None and not (isinstance(tolerance, int | float) and 0 < tolerance < math.inf):
         raise InputError(f"the tolerance is {tolerance!r}; give a number above 0, such as 1e-3")

@@ -1,4 +1,4 @@
-"""The cases that a kernel is tried on, and its failures: wrong cells, their extent, what is wrong with a run."""
+"""The cases that a kernel is tried on, and its failures: wrong cells and their extent, or a fault of a whole run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Arrays = Mapping[str, Array]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Inputs of a group, in the order of its graph's inputs; `captured` where they are activations of a model."""
+    """Inputs in the order of a graph's inputs; `captured`: they are activations of a model."""
 
     label: str
     inputs: tuple[Array, ...]
@@ -32,13 +32,13 @@ def spell(dtype: DType, shape: Sequence[int]) -> str:
 
 
 def inputs_text(graph: Graph, arrays: Sequence[Array]) -> str:
-    """The inputs of a graph, in words: `x: f32[4, 41], w: f32[41]`."""
+    """The inputs of a graph as text: `x: f32[4, 41], w: f32[41]`."""
     pairs = zip(graph.inputs, arrays, strict=True)
     return ", ".join(f"{printable(node.output)}: {spell(node.dtype, array.shape)}" for node, array in pairs)
 
 
 def changed_input(arrays: Sequence[Array], originals: Sequence[Array]) -> str | None:
-    """Name the input that the kernel wrote to, or None."""
+    """A text that names the first input that the kernel wrote to; None if there is none."""
     for number, (after, before) in enumerate(zip(arrays, originals, strict=True)):
         if after.tobytes() != before.tobytes():
             return f"changed its input {number}"
@@ -46,7 +46,7 @@ def changed_input(arrays: Sequence[Array], originals: Sequence[Array]) -> str | 
 
 
 def misfit(graph: Graph, results: Sequence[Array], truth: Mapping[str, Array]) -> str | None:
-    """Compare the number, dtypes and shapes of the results with the truth; None where they fit."""
+    """A text on the first difference of the results from the truth in number, dtype or shape; None if they fit."""
     if len(results) != len(graph.outputs):
         return f"gave {len(results)} outputs, not {len(graph.outputs)}"
     for name, got in zip(graph.outputs, results, strict=True):
@@ -57,12 +57,12 @@ def misfit(graph: Graph, results: Sequence[Array], truth: Mapping[str, Array]) -
     return None
 
 
-PRECISE = 100.0  # times what is allowed: an error up to that is lost precision
+PRECISE = 100.0  # errors up to this multiple of the allowance count as lost precision
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One wrong cell, or what else is wrong with a run; `inputs` and `note` say of what inputs and how far it goes."""
+    """A wrong cell, or with `cell` None another fault of a run; `note`: the extent of wrong cells, or the fault."""
 
     kind: FindingKind
     case: str
@@ -76,7 +76,7 @@ class Failure:
 
     @classmethod
     def of_cell(cls, case: str, inputs: str, note: str, output: str, cell: tuple[int, ...], *numbers: float) -> Failure:
-        """A wrong cell, by what it got, wants and is allowed: lost precision where that is near, else a wrong value."""
+        """A wrong cell with `numbers` got, want, allowed: lost precision if got is near want, else a wrong value."""
         got, want, allowed = numbers
         is_near = math.isfinite(got) and math.isfinite(want) and abs(got - want) <= PRECISE * allowed
         kind = FindingKind.PRECISION if is_near else FindingKind.WRONG_VALUE
@@ -96,18 +96,18 @@ class Failure:
 
 
 def apart(got: float, want: float) -> tuple[str, str]:
-    """Two numbers with as many digits as show that they differ: 9, or all."""
+    """Two numbers as texts of 9 digits, or of 17 where 9 do not show that they differ."""
     short = f"{got:.9g}", f"{want:.9g}"
     return short if short[0] != short[1] or got == want else (f"{got:.17g}", f"{want:.17g}")
 
 
 def json_number(value: float) -> float | str:
-    """The number itself, or its name: JSON has no infinities and no NaN."""
+    """The number itself, or its name as text if it is infinite or NaN, which JSON does not have."""
     return value if math.isfinite(value) else str(value)
 
 
 def extent_of(wrong: Array, shape: Sequence[int]) -> str:
-    """Describe the extent of wrong cells, i64[count, rank]: `all of [:, 40:] is wrong`. Nothing of a single number."""
+    """Describe the extent of wrong cells, i64[count, rank]: `all of [:, 40:] is wrong`. Empty for a scalar output."""
     if not len(shape):
         return ""
     low, high = wrong.min(0, initial=np.iinfo(np.int64).max), wrong.max(0, initial=-1) + 1

@@ -1,4 +1,4 @@
-"""Findings: what is wrong with a kernel, each with its line of the source and a remedy, in words."""
+"""Findings: faults of a kernel, each with its line of the source and a remedy as text."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ FEW = 2  # findings of a kind on a kernel that a report shows in full
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is wrong with a kernel: what kind, where, for which inputs, and what would mend it.
+    """A fault of a kernel: its kind, its place, the inputs (`size`), a message and a remedy.
 
-    `severity`: an error speaks against the kernel, a warning does not. Where every access was watched: `other_place`,
-    the line of the other access; `owners`, who they were; `digest`, of what the lines say; `mend`, what would do.
-    `witnesses`: who has seen it, where that is not noyau alone; `drawing`: lines that show who touches the cell, and
-    when; `change`: what its line becomes once it is mended, where that is known."""
+    `severity`: an error makes the kernel wrong, a warning does not. From the sanitizer: `other_place`, the line of the
+    conflicting access; `owners`, the iterations or threads of both; `digest`, of the text of the lines; `mend`, a
+    specific remedy. `witnesses`: the tools that report it, if not only noyau; `drawing`: lines that show the accesses
+    to the cell in order; `change`: the mended text of its line, where that is known."""
 
     op: str
     kernel: str
@@ -44,7 +44,7 @@ class Finding:
 
     @property
     def id(self) -> str:
-        """The same in each check that finds it."""
+        """An identifier that is the same in each check that finds it."""
         return f"{self.op}[{self.kernel}]:{self.kind}{self.digest and ':'}{self.digest}"
 
     @property
@@ -71,7 +71,7 @@ class Finding:
 
 
 def lines_of(finding: Finding) -> list[str]:
-    """A finding in one line; where every access was watched, with the lines of the source below."""
+    """A finding on one line; one of the sanitizer is followed by its lines of the source."""
     warns = "" if finding.severity == "error" else "warning: "
     if not finding.digest:
         return [f"{warns}{finding}"]
@@ -81,7 +81,7 @@ def lines_of(finding: Finding) -> list[str]:
 
 
 def finding_lines(groups: Iterable[tuple[str, Sequence[Finding]]], *, everything: bool = False) -> list[str]:
-    """Lines on groups of findings, by name: errors, then warnings; the first few of each kind, or `everything`."""
+    """Lines on named groups of findings: errors, then warnings; the first few of each kind unless `everything`."""
     return [line for name, findings in errors_first(groups) for line in _few_lines(name, findings, everything)]
 
 
@@ -103,7 +103,7 @@ def _few_lines(name: str, findings: Sequence[Finding], everything: bool) -> Iter
 
 
 def excerpt(finding: Finding) -> list[str]:
-    """The lines of the source that a finding names, with their numbers, then what would mend it."""
+    """The numbered lines of the source that a finding names, then its remedy and the changed line."""
     shown, width = lines_shown(finding)
     mend = [f"{' ' * width}  = mend: {finding.remedy}"]
     if finding.change:
@@ -113,7 +113,7 @@ def excerpt(finding: Finding) -> list[str]:
 
 
 def lines_shown(finding: Finding) -> tuple[list[str], int]:
-    """The lines of the source that a finding names, and its drawing; and how wide their numbers are."""
+    """The lines of the source that a finding names, and its drawing; and the width of their numbers."""
     places = [place.rpartition(":") for place in (finding.place, finding.other_place) if place]
     numbered = [(file, int(line)) for file, _, line in places if line.isdigit()]
     lines = {place: linecache.getline(*place).rstrip() for place in numbered}
@@ -121,7 +121,7 @@ def lines_shown(finding: Finding) -> tuple[list[str], int]:
     text_lines, before = list[str](), ""
     for (file, line), text in lines.items():
         text_lines += [f"{' ' * width} --> {_CELL.sub('a cell', file)}:{line}"] if file != before else []
-        text_lines += [f" {line:>{width}} | {text}"] if text else []  # of a text that is in no file there is none
+        text_lines += [f" {line:>{width}} | {text}"] if text else []  # a text without a file has no lines
         before = file
     return [*text_lines, *(f" {' ' * width} : {line}" for line in finding.drawing)], width
 

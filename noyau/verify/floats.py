@@ -1,4 +1,4 @@
-"""Floats as numbers and as bits: ulps, moves by one ulp, where a dtype overflows, errors of cells."""
+"""Floats as numbers and as bits: ulps, moves by one ulp, limits of overflow, errors of cells."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 
 from noyau.dtypes import DType
 
-PATTERN = 1 << 16  # moves are drawn so many at a time
+PATTERN = 1 << 16  # random moves that are drawn, and then repeated for larger arrays
 Array = np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A binary float: bits stored of the significand, and the exponents of its least and greatest normal numbers."""
+    """A binary float: the stored bits of its significand, the exponents of its least and greatest normal numbers."""
 
     stored: int
     least: int
@@ -29,7 +29,7 @@ class Format:
 
     @property
     def overflow(self) -> float:
-        """Numbers at least as large round to infinity."""
+        """The least number that rounds to infinity."""
         with np.errstate(over="ignore"):
             return float(np.ldexp(2.0 - 2.0 ** -(self.stored + 1), self.greatest))
 
@@ -39,7 +39,7 @@ FORMATS = {dtype: Format(int(fact.nmant), int(fact.minexp), int(fact.maxexp) - 1
 
 
 def ulp(dtype: DType, magnitude: np.ndarray) -> np.ndarray:
-    """The distance between neighbours of `dtype` at these finite float64 numbers >= 0; the least one at 0."""
+    """The distance between neighbours of `dtype` at finite float64 numbers >= 0; at 0 the least distance."""
     form = FORMATS[dtype]
     exponent = np.frexp(magnitude)[1].astype(np.int64) - 1
     exponent = np.where(magnitude == 0, form.least, np.clip(exponent, form.least, form.greatest))
@@ -52,7 +52,7 @@ def widen(array: np.ndarray) -> np.ndarray:
 
 
 def equal_cells(got: Array, expected: Array) -> Array:
-    """A mask of the cells in which two arrays of one dtype have the same number, or NaN both."""
+    """A mask of the cells in which two arrays of one dtype have the same number, or both have NaN."""
     return np.asarray((got == expected) | (np.not_equal(got, got) & np.not_equal(expected, expected)))
 
 
@@ -71,19 +71,19 @@ def distance(left: Array, right: Array) -> Array:
 
 
 def repeat_block(block: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    """An array of a shape that repeats a block; one of no cells only where there are none."""
+    """An array of a shape that repeats a block; an empty block needs an empty shape."""
     return block.reshape(shape) if block.size == math.prod(shape) else np.resize(block, shape)
 
 
 def move_ulps(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """A float array with each cell moved by -1, 0 or +1 ulp.
 
-    Zeros, infinities and NaN stay, and no move makes one: they are meant, not rounded."""
+    Zeros, infinities and NaN stay, and no move results in one: they are intended, not rounded."""
     return shift_ulps(array, repeat_block(rng.integers(-1, 2, min(array.size, PATTERN), np.int8), array.shape))
 
 
 def shift_ulps(array: np.ndarray, steps: np.ndarray | np.int8) -> np.ndarray:
-    """A float array with each cell moved by so many ulp away from 0, 2 at most, as `move_ulps` has it."""
+    """A float array with each cell moved by `steps` ulp away from 0, at most 2; exceptions are those of `move_ulps`."""
     bits = array.view(np.dtype(f"i{array.dtype.itemsize}"))
     top, most = np.iinfo(bits.dtype).max, np.abs(steps).max(initial=1)
     magnitude = bits & top
@@ -93,7 +93,7 @@ def shift_ulps(array: np.ndarray, steps: np.ndarray | np.int8) -> np.ndarray:
 
 
 def shift_run(run: Array, own: Array, truth: Array) -> Array:
-    """As far from a truth as a run is from its own; where the two truths are of other kinds, the truth."""
+    """The run moved by the difference of `truth` from its own truth; where the two differ in kind, `truth` itself."""
     if run.dtype.kind in "biu":
         return np.where(own == truth, run, truth)
     run, own, truth = widen(run), widen(own), widen(truth)
@@ -103,7 +103,7 @@ def shift_run(run: Array, own: Array, truth: Array) -> Array:
 @dataclass(frozen=True, slots=True)
 class Errors:
     """Errors over the finite cells: in ulp of the output's dtype at the truth (integers: in units), and relative to
-    the largest |truth| of the output, which says more where cells nearly vanish."""
+    the largest |truth| of the output, which is the better measure where cells are near 0."""
 
     worst_ulp: float = 0.0
     total_ulp: float = 0.0
@@ -113,7 +113,7 @@ class Errors:
 
     @classmethod
     def of(cls, ulps: Array, away: Array, truth: Array) -> Errors:
-        """The errors of cells by their distance from the truth, in ulp and as it is."""
+        """The errors of cells with these distances from the truth, in ulp (`ulps`) and absolute (`away`)."""
         relative = away / (float(np.abs(truth).max(initial=0.0)) or 1.0)
         worst_ulp, worst_relative = float(ulps.max(initial=0.0)), float(relative.max(initial=0.0))
         return cls(worst_ulp, float(ulps.sum()), worst_relative, float(relative.sum()), ulps.size)

@@ -1,4 +1,4 @@
-"""Samples of a user's own inputs: one from an .npz file, or each that a script yields."""
+"""Samples of a user's own inputs: one from an .npz file, or those that a script yields."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from noyau.verify.inputs import Inputs, describe, require_memory
 from noyau.verify.lookup_tables import Arrays
 from noyau.workers.import_path import run_file
 
-MOST = 16  # samples that are taken
+MOST = 16  # samples that are used
 _SCRIPT = "a function that yields dicts of arrays, by the names of the model's inputs"
 
 
 def load_samples(path: Path, graph: Graph, without: Collection[str] = (), dims: Collection[str] = ()) -> list[Inputs]:
-    """Samples of the inputs of a graph: one of an .npz file of an array each, by name, never of pickled objects; or
-    those that the function `inputs` of a .py file yields: at most 16, and the next as a sign that there are more.
+    """Load samples of the inputs of a graph: one from an .npz file of arrays by name, without pickled objects, or those
+    that `inputs` of a .py file yields: at most 16, and a 17th to show that there are more.
 
-    Raises InputError that names every array that is missing, unknown, or of another dtype or rank; where `dims` are
-    given too, the file cannot be read, the script fails or yields nothing, or the shapes of a sample disagree."""
+    InputError names every array that is missing, unknown, or of another dtype or rank; it is also raised if `dims` are
+    given, the file cannot be read, the script fails or yields nothing, or the shapes of a sample disagree."""
     if dims:
         raise InputError(f"{path} gives every size: leave out --dim {printable(min(dims))}=N, or the arrays")
     if path.suffix != ".py":
@@ -45,7 +45,7 @@ def load_samples(path: Path, graph: Graph, without: Collection[str] = (), dims: 
 
 
 def note_of(samples: Collection[Inputs], path: Path) -> tuple[str, ...]:
-    """The line of a report on how many samples there are, where these are several."""
+    """The line of a report on the number of samples; none for one sample."""
     if len(samples) < 2:
         return ()
     more = f"; it yields more than the {MOST} that are taken" if len(samples) > MOST else ""
@@ -54,14 +54,14 @@ def note_of(samples: Collection[Inputs], path: Path) -> tuple[str, ...]:
 
 
 def first_sample(path: Path, graph: Graph, without: Collection[str] = (), dims: Collection[str] = ()) -> Inputs:
-    """The first of them, for what runs with one alone; its notes say so where there are others."""
+    """The first sample, for jobs that use only one; its notes say if there are others."""
     first, *others = load_samples(path, graph, without=without, dims=dims)
     more = (f"the first sample of {printable(path.name)}: others are not looked at",) if others else ()
     return replace(first, notes=(*first.notes, *more))
 
 
 def _yield_samples(path: Path) -> Iterator[dict[str, np.ndarray]]:
-    """The arrays of each sample of a script, copied: it may fill the same ones again."""
+    """The arrays of each sample of a script, copied because the script may reuse them."""
     maker: Any = run_file(path).get("inputs")
     if maker is None:
         raise InputError(f"{path} has no `inputs`: name so {_SCRIPT}")
@@ -96,7 +96,7 @@ def _fit(contents: Arrays, graph: Graph, without: Collection[str], place: str, s
 
 
 def _note(node: Node, array: np.ndarray, source: str) -> str:
-    """The origin of an array, and a remark on cells that are NaN or infinite: they may be, but few mean it."""
+    """A line on the origin of an array, with a remark on NaN and infinite cells, which are allowed but rarely meant."""
     count = int(np.count_nonzero(~np.isfinite(array.astype(np.float64)))) if node.dtype.is_float else 0
     strange = f", of which {several(count, 'cell')} {'is' if count == 1 else 'are'} NaN or infinite" if count else ""
     return f"{describe(node, array)}: from {printable(source)}{strange}"
@@ -126,7 +126,7 @@ def _read(path: Path) -> dict[str, np.ndarray]:
 
 
 def _native(array: np.ndarray, dtype: DType) -> np.ndarray:
-    """The array in this machine's byte order; NumPy writes bfloat16 as two raw bytes, so these are taken for it."""
+    """The array in native byte order; two raw bytes become bfloat16, since NumPy writes it so."""
     if dtype is DType.BF16 and array.dtype == np.dtype("V2"):
         return array.view(dtype.numpy)
     return array.astype(array.dtype.newbyteorder("="), copy=False)

@@ -1,4 +1,4 @@
-"""Inputs to run a model with, made up so that they obey the graph."""
+"""Synthetic inputs of a model that satisfy the graph's constraints."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from noyau.verify.uses import Uses
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """An array for each input of a graph, the sizes that they stand for, and a line on where each came from."""
+    """An array for each input of a graph, the sizes of the model, and a line on the origin of each array."""
 
     arrays: Arrays
     sizes: Sizes
@@ -28,19 +28,19 @@ class Inputs:
 
 
 def make_inputs(graph: Graph, sizes: Sizes, rng: np.random.Generator, *, without: Collection[str] = ()) -> Inputs:
-    """Arrays for the inputs of a graph, of the shapes that `sizes` gives them.
+    """Make arrays for the inputs of a graph, with shapes by `sizes`.
 
-    What an input is follows from its uses, never from its name. Floats are standard normal (their absolute values where
-    a root or a logarithm is taken); an integer that indexes tables is drawn below their extents; one that becomes an
-    angle counts along its last axis; one that is compared with other numbers than 0 and 1 is drawn from these; small
-    integers that are no mask fill their range; every other integer and bool, masks among them, is one. Inputs named in
-    `without` are left out: they have their values. Raises InputError where a size is missing or negative, an array
-    would not fit in memory, or an input is of a type that noyau does not have."""
+    The role of an input follows from its uses, never from its name. Floats are standard normal, or their absolute
+    values under a root or logarithm. An integer that indexes tables is drawn below their extents; a position, whose
+    sine or cosine is taken, counts along its last axis; an integer compared with others than 0 and 1 is drawn from
+    these; 8- and 16-bit integers that are no mask fill their range. All other integers and bools, such as masks, are 1.
+    `without`: inputs that have values already. Raises InputError where a size is missing or negative, the arrays would
+    not fit in memory, or an input has a dtype that noyau does not have."""
     maker = Maker(graph, sizes, rng, frozenset(without))
     nodes = [node for node in graph.inputs if node.output not in without]
     maker.require(nodes)
     arrays, notes = dict[str, np.ndarray](), dict[str, str]()
-    # What indexes a table comes last: its range may depend on the other inputs.
+    # Make indices into tables last: their range may depend on the other inputs.
     for node in sorted(nodes, key=lambda node: bool(tables_of(maker.uses, node))):
         arrays[node.output], how = maker.make(node, arrays)
         notes[node.output] = f"{describe(node, arrays[node.output])}: made up, {how}"
@@ -49,13 +49,13 @@ def make_inputs(graph: Graph, sizes: Sizes, rng: np.random.Generator, *, without
 
 
 class Maker:
-    """Arrays for inputs of a graph, one at a time."""
+    """Maker of arrays for the inputs of a graph, one at a time."""
 
     def __init__(self, graph: Graph, sizes: Sizes, rng: np.random.Generator, without: frozenset[str]) -> None:
         self.sizes, self.rng, self.uses = sizes, rng, Uses(graph, sizes, without)
 
     def require(self, nodes: Sequence[Node]) -> None:
-        """InputError for inputs that cannot be made up: of no known type or size, or too large."""
+        """InputError for inputs that cannot be made: of an unknown dtype or size, or too large."""
         strange = [printable(node.output) for node in nodes if node.dtype is DType.OTHER]
         if strange:
             raise InputError(f"{strange[0]} is of a type that cannot be made up: give the inputs with --inputs F.npz")
@@ -72,7 +72,7 @@ class Maker:
         return [int(dim.evaluate(self.sizes)) for dim in node.shape]
 
     def make(self, node: Node, others: Arrays) -> tuple[np.ndarray, str]:
-        """The array of one input and how it was made; `others` are made already."""
+        """The array of one input, and a text on its numbers; `others`: the arrays made before."""
         shape, dtype = self.shape(node), node.dtype.numpy
         if node.dtype.is_float:
             return self.normal(node, shape)
@@ -94,7 +94,7 @@ class Maker:
         return np.ones(shape, dtype), "ones"
 
     def _choices(self, node: Node) -> np.ndarray:
-        """Numbers that an integer is compared with, as far as its dtype has them."""
+        """The numbers that an integer is compared with, those in the range of its dtype."""
         numbers, limits = self.uses.comparison_integers(node), np.iinfo(node.dtype.numpy)
         return numbers[(numbers >= int(limits.min)) & (numbers <= int(limits.max))]
 
@@ -105,7 +105,7 @@ class Maker:
         return np.asarray(numbers, node.dtype.numpy), "standard normal"
 
     def below(self, node: Node, shape: list[int], tables: Tables, others: Arrays) -> tuple[np.ndarray, str]:
-        """Integers that each of the tables has, drawn evenly."""
+        """Uniform random integers that are valid indices of each of the tables."""
         smallest = min(tables, key=lambda table: table.extent)
         if smallest.extent == 0 and 0 not in shape:
             raise InputError(f"{printable(node.output)} indexes {printable(smallest.name)}, which is empty")
@@ -121,5 +121,5 @@ def require_memory(needed_bytes: int, what: str) -> None:
 
 
 def describe(node: Node, array: np.ndarray) -> str:
-    """An input in a report: `ids i64[2, 7]`."""
+    """An input as text of a report: `ids i64[2, 7]`."""
     return f"{printable(node.output)} {node.dtype.value}{list(array.shape)}"

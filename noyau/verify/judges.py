@@ -1,6 +1,6 @@
-"""Judges of the cells of one output: what is allowed of each, and how far a kernel is from the truth.
+"""Judges of the cells of one output: the allowed error of each cell, and the kernel's distance from the truth.
 
-A case is judged in stages: more unfused runs as long as they may allow more."""
+A case is judged in stages, with more unfused runs as long as they may raise the allowance."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from noyau.verify.certificate import Outcome
 from noyau.verify.failures import Array, Case, Failure, extent_of
 from noyau.verify.floats import FORMATS, Errors, distance, equal_cells, kind, ulp, widen
 
-ULPS = 2.0  # allowed anyway
-FACTOR = 8.0  # times what the unfused computation strays
+ULPS = 2.0  # allowed in any case
+FACTOR = 8.0  # multiple of the unfused runs' spread that is allowed
 
 
 def judge_of(node: Node, got: Array, truth: Array, skipped: Array, steps: bool, tolerance: float | None) -> Judge:
@@ -28,7 +28,7 @@ def judge_of(node: Node, got: Array, truth: Array, skipped: Array, steps: bool, 
 
 
 class Judge:
-    """The cells of one output, integers, bools or float8: each is the truth's or that of an unfused run."""
+    """Judge of an output of integers, bools or float8: each cell must equal the truth or an unfused run."""
 
     def __init__(self, node: Node, got: Array, truth: Array, skipped: Array) -> None:
         self.node, self.got, self.truth, self.skipped = node, got, truth, skipped
@@ -36,29 +36,29 @@ class Judge:
         self.first: Array | None = None
 
     def see(self, unfused: Array) -> None:
-        """Take in one unfused run, the one as it is first."""
+        """Take in one unfused run; the first is the one without changed roundings."""
         self.first = unfused if self.first is None else self.first
         self.matched |= equal_cells(self.got, unfused)
 
     @property
     def is_open(self) -> bool:
-        """Whether more runs may allow less."""
+        """Whether more runs may lower the allowance."""
         return False
 
     @cached_property
     def ulp(self) -> Array:
-        """The distance of neighbours at each cell."""
+        """The distance between neighbouring numbers at each cell."""
         return np.ones(())
 
     def allowance(self) -> Array:
         return np.zeros(self.got.shape)
 
     def ratios(self) -> Array:
-        """Each cell's error over what is allowed: up to 1 is right."""
+        """The error of each cell divided by its allowance; up to 1 is right."""
         return np.where(self.matched, 0.0, np.inf)
 
     def errors(self, values: Array) -> Errors:
-        """The distance of finite values from the truth, in ulp of the dtype at the truth, or in units."""
+        """The distances of finite values from the truth, in ulp of the dtype at the truth, or in units."""
         truth = widen(self.truth)
         away = distance(widen(values), truth)
         is_counted = np.isfinite(away) & ~self.skipped
@@ -72,7 +72,7 @@ class Judge:
         return Outcome(case.label, case.captured, ratios.size, beyond, worst, *errors, failures)
 
     def failures(self, ratios: Array, case: Case, inputs: str) -> tuple[Failure, ...]:
-        """The first and the worst cell beyond what is allowed."""
+        """The failures of the first and of the worst cell beyond its allowance."""
         wrong = np.argwhere(ratios > 1)
         if not len(wrong):
             return ()
@@ -83,12 +83,12 @@ class Judge:
 
 
 class FloatJudge(Judge):
-    """The cells of one float output.
+    """Judge of a float output.
 
-    `base` is the truth, or the first finite unfused run where the truth is not finite; `spread` the largest distance of
-    an unfused run from it, `closest` the least; `nearest` the least distance of the kernel's value from any of them.
-    `kinds` has a bit for each of finite, NaN, inf and -inf that the truth or a run shows. `lost`: the truth is finite
-    and an unfused run is not: its way there overflows, and how it ends means nothing. `measured`: a run was finite."""
+    `base`: the truth, or the first finite unfused run where the truth is not finite; `spread` and `closest`: the
+    largest and the least distance of an unfused run from it; `nearest`: the least distance of the kernel's value from
+    any of them; `kinds`: a bit for each of finite, NaN, inf and -inf in the truth or a run; `lost`: the truth is finite
+    and a run is not, so an intermediate overflows and any non-finite result is right; `measured`: a run was finite."""
 
     def __init__(
         self, node: Node, got: Array, truth: Array, skipped: Array, steps: bool, tolerance: float | None = None
@@ -111,7 +111,7 @@ class FloatJudge(Judge):
         np.fmax(self.spread, away, out=self.spread, where=np.isfinite(away))
         if self.steps:
             self.nearest = np.fmin(self.nearest, distance(self.value, run))
-            if unfused.dtype == self.got.dtype:  # one of more bits says nothing of what rounding these takes
+            if unfused.dtype == self.got.dtype:  # a run with more bits does not show this dtype's roundings
                 self.closest = np.fmin(self.closest, away)
 
     @cached_property
@@ -120,22 +120,22 @@ class FloatJudge(Judge):
 
     @property
     def is_open(self) -> bool:
-        """Whether nothing tells how far some cell strays, which is then allowed what others stray at most."""
+        """Whether the spread of some cell is unknown, so that its allowance is the largest of the other cells."""
         return bool((self.lost & ~self.measured).any())
 
     def allowance(self) -> Array:
-        """2 ulp + 8 max(d, r |truth|). Where the value only jumps, d is that of the closest run, and the error is the
-        distance from the nearest: no value between two steps is right. Where every run overflows on its way nothing
-        tells d, and the largest d/|truth| of the other cells takes the place of r. A tolerance counts times |truth|,
-        or 1 where |truth| is less."""
+        """The allowed errors: 2 ulp + 8 max(d, r |truth|), of the spread d and r, the median of d/|truth|. If the value
+        only jumps, d is the distance of the closest run, and the error that from the nearest run: no value between two
+        steps is right. Where every run overflows d is unknown, and r is the largest d/|truth| of other cells. With a
+        tolerance: tolerance * max(1, |truth|)."""
         size, spread = np.where(np.isfinite(self.base), np.abs(self.base), 0.0), self.spread
         if self.tolerance is not None:
             return np.asarray(self.tolerance * np.maximum(1.0, size))
         if self.steps:
             spread = np.where(np.isfinite(self.closest), self.closest, 0.0)
         if self.node.dtype is DType.F64:
-            spread = np.maximum(spread, self.ulp / 2)  # the truth is rounded as the result is
-        is_counted = (size > 0) & np.isfinite(self.truth)  # of others, the first run that is finite has no distance
+            spread = np.maximum(spread, self.ulp / 2)  # the truth itself is rounded to float64
+        is_counted = (size > 0) & np.isfinite(self.truth)  # elsewhere base is a run, whose own distance is 0
         relative = spread[is_counted] / size[is_counted]
         usual, most = (float(np.median(relative)), float(relative.max())) if relative.size else (0.0, 0.0)
         at_least = np.where(self.lost & ~self.measured, most, usual) * size
@@ -147,26 +147,26 @@ class FloatJudge(Judge):
         beyond = np.copysign(1.0, self.value) * self.base + allowed >= FORMATS[self.node.dtype].overflow
         away = self.nearest if self.steps else distance(self.value, self.base)
         near = np.isfinite(self.value) & np.isfinite(self.base)
-        # An infinity that comes of a cancellation, as log(1 - 1), is as far from a run's number as right values reach.
+        # Where the truth is infinite by a cancellation, as log(1 - 1), any finite value beyond a run's is right.
         beyond_run = np.where(self.truth > 0, self.value >= self.base, self.value <= self.base)
         away = np.where(np.isinf(self.truth) & near & beyond_run, 0.0, away)
         return np.where(near, away / allowed, np.where(right | (np.isinf(self.value) & beyond), 0.0, np.inf))
 
 
-MOVED_RUNS, FIRST_RUNS = 8, 2  # the others are made only where the first allow less than the kernel needs
-# Where a difference cancels, all nine runs happen to be near the truth in about one cell of 10^7; where one rounding
-# alone makes it cancel, as that of 1 + tanh(-30), in one of 2^8. So few wrong cells get a second look, with more runs.
+MOVED_RUNS, FIRST_RUNS = 8, 2  # the others run only if the first do not allow the kernel's errors
+# By chance all nine runs are near the truth in about one cell of 10^7 where a difference cancels, and in one of 2^8
+# where a single rounding decides it, as in 1 + tanh(-30). So a few wrong cells are judged again, with more runs.
 RARE, MORE_RUNS = 100, 40
 
 
 def first_runs(jumping: frozenset[str], outputs: Iterable[str]) -> int:
-    """The number of moved runs before a case may be decided; `jumping`: the values that only jump (`step_values`), of
-    which the closest run says what is allowed. There more runs allow less, and all of them are made."""
+    """The number of moved runs before a case may be decided. For an output in `jumping`, the values that only jump
+    (`step_values`), the closest run sets the allowance; more runs lower it, so all of them are made."""
     return FIRST_RUNS if jumping.isdisjoint(outputs) else MOVED_RUNS
 
 
 def is_undecided(outcome: Outcome, judges: Sequence[Judge]) -> bool:
-    """Whether more unfused runs may allow what is wrong so far, or nothing tells yet what some cell may be."""
+    """Whether more unfused runs may allow the cells that are wrong so far, or the spread of some cell is unknown."""
     return is_wrong(outcome, judges) or any(judge.is_open for judge in judges)
 
 
@@ -175,20 +175,20 @@ def is_wrong(outcome: Outcome, judges: Sequence[Judge]) -> bool:
 
 
 def is_rare(outcome: Outcome, judges: Sequence[Judge]) -> bool:
-    """Whether so few cells are wrong that they get a second look."""
+    """Whether so few cells are wrong that they are judged again, with more runs."""
     return 0 < outcome.beyond <= max(1, outcome.cells // RARE)
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Unfused runs, each the arrays of the outputs, that judges see where `wanted` of the outcome so far."""
+    """Unfused runs, each the arrays of all outputs, that the judges take in if the outcome so far is `wanted`."""
 
     runs: Iterable[Sequence[Array]]
     wanted: Callable[[Outcome, Sequence[Judge]], bool] = is_undecided
 
 
 def decide(case: Case, inputs: str, judges: Sequence[Judge], stages: Iterator[Stage]) -> Outcome:
-    """Judge a case by the first stage of unfused runs, and by further ones as long as they may allow more."""
+    """Judge a case by the first stage of unfused runs, and by each further stage that is wanted."""
     outcome = _judge(case, inputs, judges, next(stages).runs)
     for stage in stages:
         if stage.wanted(outcome, judges):
@@ -204,7 +204,7 @@ def _judge(case: Case, inputs: str, judges: Sequence[Judge], runs: Iterable[Sequ
 
 
 def combine_outcomes(case: Case, parts: Sequence[Outcome]) -> Outcome:
-    """The outcome of a case, from those of its outputs."""
+    """The outcome of a case, combined from those of its outputs."""
     cells, beyond = sum(part.cells for part in parts), sum(part.beyond for part in parts)
     worst = max((part.worst_ratio for part in parts), default=0.0)
     errors = sum((part.kernel for part in parts), Errors()), sum((part.unfused for part in parts), Errors())

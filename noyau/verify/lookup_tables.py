@@ -1,4 +1,4 @@
-"""The tables that an integer input indexes, and the range of integers that all have."""
+"""The tables that an integer input indexes, and the range of indices that is valid for all of them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Arrays = Mapping[str, np.ndarray]
 Tables = Sequence["LookupTable"]  # that one input indexes
 SHIFTS = frozenset({"identity", "cast", "add", "subtract", "minimum", "maximum", "floor_mod", "where"})
 INTEGERS = ("int", "uint")
-ROUNDS = 4  # of fitting the range of an input to the tables that it indexes
+ROUNDS = 4  # attempts to fit the range of an input to the tables that it indexes
 
 
 @dataclass(frozen=True, slots=True)
 class LookupTable:
-    """An axis that a value indexes: the value named `index` must be in [0, extent)."""
+    """An axis that a value indexes: the value named `index` must be in [0, extent); `name`: the indexed value."""
 
     index: str
     extent: int
@@ -32,7 +32,7 @@ class LookupTable:
 
 
 def tables_of(uses: Uses, node: Node) -> list[LookupTable]:
-    """Every table that an integer input indexes, shifted, wrapped, sliced or rearranged."""
+    """Every table that an integer input indexes, directly or after a shift, a wrap, a slice or a rearrangement."""
     if node.dtype.kind not in ("int", "uint"):
         return []
     return [table for use in uses.reach(node, _shifts) for table in _lookups(uses, use)]
@@ -59,8 +59,8 @@ def lookups(graph: Graph) -> Iterator[tuple[str, Dim]]:
 def require_inside(
     graph: Graph, sizes: Mapping[str, int], array: Callable[[str], Array], called: str, kinds: Container[str] = INTEGERS
 ) -> None:
-    """OutsideError where an index that inputs of these kinds alone give is outside its axis; `array`: an input, which
-    is read only if it has a part in one."""
+    """OutsideError where an index that depends only on inputs of these kinds is outside its axis; `array` reads an
+    input by name, and is called only for inputs of such indices."""
     for name, dim in lookups(graph):
         part = ancestry(graph, name)
         if part is None or not all(node.dtype.kind in kinds for node in part.inputs):
@@ -73,7 +73,7 @@ def require_inside(
 
 
 def is_searched(graph: Graph, table: Node) -> bool:
-    """Whether comparisons with cells of an input say where to look next, as in a binary search: it has to ascend."""
+    """Whether comparisons with a table's cells select the next index, as in a binary search; it must then be sorted."""
     same, read, decided = {table.output}, set[str](), set[str]()
     for node in graph.nodes if len(table.shape) == 1 else ():
         if isinstance(node.kind, Gather) and node.inputs[0] in same:
@@ -88,7 +88,7 @@ def is_searched(graph: Graph, table: Node) -> bool:
 
 
 def _shifts(use: Use) -> bool:
-    """Whether what comes out is still an index: the same integer, but for an offset, a wrap or a bound."""
+    """Whether the result of a use is still an index: the same integer up to an offset, a wrap or a bound."""
     if use.node.dtype.kind not in ("int", "uint"):
         return False
     match use.node.kind:
@@ -103,7 +103,7 @@ def _shifts(use: Use) -> bool:
 
 
 def index_range(uses: Uses, node: Node, shape: Sequence[int], tables: Tables, others: Arrays) -> tuple[int, int]:
-    """A range whose ends, put through the graph, are inside each table; [0, 1) if none is found."""
+    """A range of input values whose ends become valid indices of each table; [0, 1) if none is found."""
     low, high = 0, min(np.iinfo(node.dtype.numpy).max + 1, *(table.extent for table in tables))
     for _ in range(ROUNDS):
         ends = [np.full(shape, end, node.dtype.numpy) for end in (low, high - 1)]
@@ -117,15 +117,21 @@ def index_range(uses: Uses, node: Node, shape: Sequence[int], tables: Tables, ot
 
 
 def _excess(uses: Uses, tables: Tables, arrays: Arrays) -> int:
-    """The largest distance of an index from its table, of all that can be followed."""
+    """The largest distance of an index outside its table, over the indices that the arrays determine."""
     worst = 0
     for table in tables:
         part = ancestry(uses.graph, table.index)
-        if part is None or any(node.output not in arrays for node in part.inputs):
+        missing = () if part is None else [node for node in part.inputs if node.output not in arrays]
+        if part is None or not all(node.dtype.kind in INTEGERS for node in missing):
             continue
+        # Integers that are drawn later are fitted to those that are there, which leave them 0.
+        later = {
+            each.output: np.zeros([dim.evaluate(uses.sizes) for dim in each.shape], each.dtype.numpy)
+            for each in missing
+        }
         try:
-            index = evaluate(part, arrays, sizes=uses.sizes)[table.index].astype(np.int64)
-        except InputError:  # a table on the way is asked for what it does not have
+            index = evaluate(part, {**arrays, **later}, sizes=uses.sizes)[table.index].astype(np.int64)
+        except InputError:  # an intermediate index leaves its table
             continue
         if index.size:
             worst = max(worst, -int(index.min()), int(index.max()) - table.extent + 1)

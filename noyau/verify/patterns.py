@@ -1,6 +1,6 @@
-"""The numbers that adversarial inputs are made of: each pattern fills an array of a float dtype.
+"""The numbers of adversarial inputs: each pattern fills an array of a float dtype.
 
-A pattern gets the normal numbers that the input would have, so that one under a root or a logarithm stays positive."""
+A pattern gets the standard normal numbers of the input, which are positive under a root or a logarithm."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from noyau.dtypes import DType
 from noyau.verify.floats import FORMATS
 
 Array: TypeAlias = np.ndarray
-Floats: TypeAlias = Callable[[Array, DType, np.random.Generator], Array]  # normal numbers as f64, of a dtype -> as f64
+Floats: TypeAlias = Callable[[Array, DType, np.random.Generator], Array]  # f64 normal numbers, their dtype -> f64
 
 TURNS = (0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 1.5, 2.5, 3.0, -3.0, 20.0, -20.0, math.pi / 2, -math.pi, 3e-4, -3e-4)
-BITS = 8  # of the significand of numbers that are to be equal: their sums and squares are exact for long
+BITS = 8  # of the significand of equal numbers: long sums and squares of them stay exact
 
 
 def normal(numbers: Array, dtype: DType, rng: np.random.Generator) -> Array:
@@ -29,21 +29,20 @@ def zeros(numbers: Array, dtype: DType, rng: np.random.Generator) -> Array:
 
 
 def equal(numbers: Array, dtype: DType, rng: np.random.Generator) -> Array:
-    """One number for the whole array, of so few bits that no sum of it depends on its order."""
+    """One number for the whole array, of so few bits that its sums do not depend on their order."""
     number = float(np.abs(numbers).flat[0]) + 0.1 if numbers.size else 1.0
     unit = 2.0 ** (math.frexp(number)[1] - BITS)
     return np.full_like(numbers, round(number / unit) * unit)
 
 
 def offset(numbers: Array, dtype: DType, rng: np.random.Generator) -> Array:
-    """Far from zero, near one another: a variance as the difference of two squares is lost here."""
+    """Numbers far from zero and near each other: a variance as a difference of squares cancels completely."""
     return np.asarray(numbers + 2.0 ** (FORMATS[dtype].stored // 3 + 3))
 
 
 def alternating(numbers: Array, dtype: DType, rng: np.random.Generator) -> Array:
-    """Pairs of neighbours of opposite sign, so that sums nearly vanish. The signs are those of Thue and Morse: were
-    each first one positive, sums of every second cell, which lanes and threads of right kernels take, would lose most.
-    """
+    """Neighbours of opposite sign, so that sums nearly vanish. The signs are the Thue-Morse sequence: with strictly
+    alternating signs, partial sums of every second cell, as lanes of right kernels make, would lose most precision."""
     values = np.abs(numbers) * 0.01 + 10
     for axis, extent in enumerate(numbers.shape):
         signs = np.ones(1)
@@ -58,27 +57,27 @@ def denormals(numbers: Array, dtype: DType, rng: np.random.Generator) -> Array:
 
 
 def huge(numbers: Array, dtype: DType, rng: np.random.Generator) -> Array:
-    """So large that squares overflow; no sum of them does, for then it would depend on its order whether it does."""
+    """Numbers so large that their squares overflow, but no sum of them, whose overflow would depend on the order."""
     greatest = FORMATS[dtype].greatest
     top = max(greatest - math.log2(max(numbers.size, 1)) - 2, greatest / 2 + 1)
     return np.asarray(np.copysign(np.exp2(rng.uniform(greatest / 2 + 0.5, top, numbers.shape)), numbers))
 
 
 def magnitudes(numbers: Array, dtype: DType, rng: np.random.Generator) -> Array:
-    """Every magnitude alike, as far as squares neither overflow nor vanish."""
+    """Magnitudes uniform in the exponent, in a range where squares neither overflow nor vanish."""
     reach = min(FORMATS[dtype].greatest / 2 - 4, 40.0)
     return np.asarray(np.copysign(np.exp2(rng.uniform(-reach, reach, numbers.shape)), numbers))
 
 
 def outlier(numbers: Array, dtype: DType, rng: np.random.Generator) -> Array:
-    """One number a row so large that exp of the others, less it, is denormal."""
+    """Normal numbers with one per row so large that exp(other - it) is denormal."""
     form, result = FORMATS[dtype], numbers.copy()
     _one_a_row(result, rng, rng.uniform(-form.least, form.stored - form.least, numbers.shape[:-1]) * math.log(2))
     return result
 
 
 def turning(values: Array, dtype: DType, rng: np.random.Generator) -> Array:
-    """Corners and poles of functions, and the ends of their ranges in this dtype."""
+    """Numbers at which functions have corners or poles, or leave their range in this dtype."""
     form = FORMATS[dtype]
     ends = [form.greatest * math.log(2), (form.least - form.stored) * math.log(2), float(2**form.stored), -0.25]
     chosen = rng.choice(np.array([*TURNS, *ends, *(-end for end in ends)]), values.shape)
@@ -96,7 +95,7 @@ def nans(numbers: Array, dtype: DType, rng: np.random.Generator) -> Array:
 
 
 def mask_rows(numbers: Array, dtype: DType, rng: np.random.Generator) -> Array:
-    """-inf from somewhere in each row on, as masks have it; one row has nothing else, and one has none."""
+    """-inf from a random place of each row on, as in a mask; one row has none, and one has nothing else."""
     if numbers.size < 2:
         return numbers
     rows, extent = math.prod(numbers.shape[:-1]), numbers.shape[-1]
@@ -123,7 +122,7 @@ def _one_a_row(cells: Array, rng: np.random.Generator, added: Array | float) -> 
 
 
 def multipliable(values: Array) -> Array:
-    """Numbers near 1 of which long products stay finite: else whether one overflows on its way depends on its order."""
+    """Numbers near 1, whose long products stay finite; otherwise an overflow would depend on the order."""
     return np.asarray(np.copysign(np.abs(values) ** (1 / 64), values))
 
 

@@ -1,4 +1,4 @@
-"""Reports of checks, as text and as HTML for a notebook, first what is wrong, then what was tried and seen; as SARIF.
+"""Reports of checks: as text and HTML for a notebook, with findings first and verdicts after them; as SARIF.
 
 Source: OASIS, Static Analysis Results Interchange Format (SARIF) Version 2.1.0."""
 
@@ -17,18 +17,18 @@ from noyau.text import TextRecord, several
 from noyau.verify.findings import Finding, errors_first, finding_lines, lines_at, lines_shown
 from noyau.version import __version__
 
-Groups = Sequence[tuple[str, Sequence[Finding]]]  # findings, with the name of what they are of
-FINDINGS, LINES = 3, 6  # on what is wrong, and on what was seen, that a notebook shows: the others are a click away
-_COLOURS = {"error": "#d32f2f", "warning": "#c77700"}  # to be read on white and on black
+Groups = Sequence[tuple[str, Sequence[Finding]]]  # the name of a kernel or script, and its findings
+FINDINGS, LINES = 3, 6  # findings and lines of verdicts that a notebook shows unfolded
+_COLOURS = {"error": "#d32f2f", "warning": "#c77700"}  # legible on white and on black
 _ADDED = "#388e3c"
 _CODE = "margin:.2em 0;padding:0;background:none;overflow-x:auto;white-space:pre;line-height:1.25"
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
-SAVERS: list[Callable[[Any, Path], None]] = []  # of a report as a page; jobs, which stands above, puts its own here
+SAVERS: list[Callable[[Any, Path], None]] = []  # hooks that save a report as a page; `jobs`, a higher layer, adds one
 
 
 class Report(TextRecord):
-    """A check that prints itself, in a notebook too: findings in `groups`, then `verdicts`, lines on what was tried."""
+    """Base of checks that print themselves, in a notebook too: findings in `groups`, then the lines of `verdicts`."""
 
     __slots__ = ()
 
@@ -40,19 +40,19 @@ class Report(TextRecord):
     def verdicts(self, *, everything: bool) -> list[str]: ...
 
     def report(self, *, everything: bool = False) -> str:
-        """The text; `everything`: each finding, and how exact each kernel is."""
+        """The text; with `everything` each finding, and the exactness of each kernel."""
         return text_of(self.groups, self.verdicts(everything=everything), everything=everything)
 
     def __str__(self) -> str:
         return self.report()
 
     def save_html(self, path: str | os.PathLike[str]) -> None:
-        """Write it as one HTML page that needs no network; its folder is made. OutputError where that cannot be."""
+        """Write it as one HTML page that needs no network, and create its folder. OutputError where that fails."""
         for save in SAVERS:
             save(self, Path(path))
 
     def _repr_html_(self) -> str:
-        """The report in a notebook, at most a screen of it unfolded."""
+        """The report as HTML for a notebook, of which about a screen is unfolded."""
         return html_of(self.groups, self.verdicts(everything=False))
 
 
@@ -62,7 +62,7 @@ def text_of(groups: Groups, verdicts: Sequence[str], *, everything: bool = False
 
 
 def html_of(groups: Groups, verdicts: Sequence[str]) -> str:
-    """The HTML of a report, whatever its texts hold."""
+    """The HTML of a report; its texts are escaped."""
     shown = [_finding(name, finding) for name, findings in errors_first(groups) for finding in findings]
     lines = [f"<div>{escape(line)}</div>" for line in verdicts]
     parts = [*_fold_away(shown, FINDINGS, "finding"), *_fold_away(lines, LINES, "line")]
@@ -93,7 +93,7 @@ def _finding(name: str, finding: Finding) -> str:
 
 
 def _code(lines: Sequence[str], colours: Sequence[str] = ()) -> str:
-    """Lines as they are, each in its colour where there are some."""
+    """Preformatted lines, each in its colour if there are colours."""
     texts = [escape(line) for line in lines]
     if colours:
         texts = [f'<span style="color:{each}">{text}</span>' for each, text in zip(colours, texts, strict=True)]
@@ -102,7 +102,7 @@ def _code(lines: Sequence[str], colours: Sequence[str] = ()) -> str:
 
 
 def sarif(findings: Sequence[Finding]) -> dict[str, Any]:
-    """One run with a result for each finding; a rule for each kind."""
+    """The findings as SARIF: one run with a rule for each kind and a result for each finding."""
     kinds = sorted({finding.kind for finding in findings})
     rules = [{"id": kind, "shortDescription": {"text": kind}, "help": {"text": kind.remedy}} for kind in kinds]
     driver = {"name": "noyau", "version": __version__, "rules": rules}
@@ -125,7 +125,7 @@ def _result(finding: Finding, kinds: Sequence[FindingKind]) -> dict[str, Any]:
 
 
 def _locations(place: str) -> list[dict[str, Any]]:
-    """A line of a file, as a URI relative to the folder that the check ran in where it lies below that."""
+    """The SARIF locations of `FILE:LINE`, with a URI relative to the current folder if the file is below it."""
     file, _, line = place.rpartition(":")
     if not line.isdigit() or int(line) < 1 or not file:
         return []

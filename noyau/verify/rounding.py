@@ -1,11 +1,11 @@
 """The unfused computation with other, equally right roundings: moved inputs, results up or down, sums in other orders.
 
-Moves of the inputs alone miss what a function or a difference makes of the rounding before it: one right log-softmax in
-10^4 cells of 3 columns is then beyond what is allowed, and every other asin(tanh(x)) in float64. Where a result is
-exact nothing is rounded, so counters and masks in floats stay what they are.
+Moved inputs alone do not show how functions and differences amplify earlier roundings: with them alone, one right
+log-softmax in 10^4 cells of 3 columns exceeds the allowance, and every other asin(tanh(x)) in float64. Exact results
+are not rounded, so counters and masks in floats stay unchanged.
 
-Where a sum overflows on its way, or meets an infinity, it ends as inf, -inf or NaN as the order of its terms has it. No
-order is more right than another, so each of the four that are tried is an unfused run like any other."""
+A sum whose partial sums overflow, or with infinite terms, is inf, -inf or NaN depending on the order of its terms. No
+order is more right than another, so each of the four that are tried counts as an unfused run."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ from noyau.verify.floats import FORMATS, PATTERN, move_ulps, repeat_block, shift
 
 Array = np.ndarray
 Arrays = Mapping[str, np.ndarray]
-Direction = Callable[[Any, Any], Any]  # where a result moves, by itself and by what rounding took from it
+Direction = Callable[[Any, Any], Any]  # (result, lost part) -> mask of cells that move towards the lost part
 DIRECTIONS: tuple[Direction, ...] = (
-    lambda result, lost: lost > 0,  # IEEE 754's own: up, down, away from 0, towards it
+    lambda result, lost: lost > 0,  # the directed roundings of IEEE 754: up, down, and away from 0 and towards it
     lambda result, lost: lost < 0,
     lambda result, lost: (lost > 0) != (result < 0),
     lambda result, lost: (lost > 0) == (result < 0),
 )
-TURNS = 4  # as it is; what is above 0 first; what is below 0 first; each by itself, then both
+TURNS = 4  # orders of a sum: unchanged; positive terms first; negative first; both separately, then their sum
 
 
 def reorder_sum(result: Array, terms: Array, infinite: Array, turn: int) -> Array:
-    """`result`, the sums over the last axis of terms, as they end in another order. `infinite`: terms of infinite
-    operands, which are infinite in every order; others overflow, or do not."""
+    """The sums `result` over the last axis of `terms`, as they are in another order, `turn`. `infinite`: terms of
+    infinite operands, which are infinite in every order; other terms may overflow."""
     turn = turn % TURNS
     if turn == 0 or not may_overflow([terms], terms.shape[-1]):
         return result
@@ -57,7 +57,7 @@ def reorder_sum(result: Array, terms: Array, infinite: Array, turn: int) -> Arra
 
 
 def reorder_contraction(equation: str, result: Array, operands: Sequence[Array], turn: int) -> Array:
-    """`result`, the einsum of two operands, as its sums end in another order."""
+    """The einsum `result` of two operands with its sums in another order, `turn`."""
     (first, second), output = equation.partition("->")[0].split(","), equation.partition("->")[2]
     extents = dict(zip(first + second, chain.from_iterable(x.shape for x in operands), strict=True))
     added = "".join(letter for letter in extents if letter not in output)
@@ -73,7 +73,7 @@ def reorder_contraction(equation: str, result: Array, operands: Sequence[Array],
 
 
 def may_overflow(operands: Sequence[Array], terms: int) -> bool:
-    """Whether sums of so many products of the numbers of some arrays may leave the range of their dtype."""
+    """Whether a sum of `terms` products of cells of the operands may leave the range of their dtype."""
     with np.errstate(all="ignore"):
         most = math.prod(float(np.abs(each).max(initial=0)) for each in operands) * terms
     return not most < float(np.finfo(operands[0].dtype).max)  # NaN is not less
@@ -84,16 +84,16 @@ ENDS = {dtype: (dtype.type(np.inf), dtype.type(-np.inf)) for dtype in LONGER}
 
 
 def otherwise_rounded(graph: Graph, inputs: Arrays, rng: np.random.Generator, turn: int = 0) -> dict[str, np.ndarray]:
-    """The outputs of an unfused run with each float input moved by -1, 0 or +1 ulp, and each float32 or float64 result
-    that is not exact rounded up or down at random. Shorter floats are rounded coarsely enough as it is. `turn`: the
-    order of sums that overflow, or meet an infinity, and of chains of products; 0 is that of the graph. InputError
-    where an index leaves its table."""
+    """The outputs of an unfused run with each float input moved by -1, 0 or +1 ulp, and each inexact float32 or float64
+    result rounded up or down at random. Shorter floats are rounded coarsely enough anyway. `turn`: the order of sums
+    that overflow or have infinite terms, and of chains of products; 0 is the graph's. InputError where an index leaves
+    its table."""
     sizes = graph.bind([np.shape(inputs[node.output]) for node in graph.inputs])
     return RandomRounding(sizes, rng, turn).run(rebracket(graph, turn, sizes), inputs)
 
 
 def move_runs(graph: Graph, inputs: Arrays, seed: int, count: int) -> Iterator[Arrays]:
-    """Unfused runs that are rounded otherwise; without those in which an index leaves its table."""
+    """Unfused runs with other roundings, without those in which an index leaves its table."""
     rng = np.random.default_rng([seed, count])
     for turn in range(count):
         with suppress(InputError):
@@ -101,11 +101,11 @@ def move_runs(graph: Graph, inputs: Arrays, seed: int, count: int) -> Iterator[A
 
 
 def longer_runs(graph: Graph, inputs: Arrays, seed: int, directions: Sequence[Direction | None]) -> Iterator[Arrays]:
-    """Unfused runs that keep more bits than the graph's floats have, as right kernels do: in float32 where there are
-    shorter ones, and in float64, as the truth itself is, so that a cell shows what the truth loses where it cancels.
+    """Unfused runs with more bits than the graph's floats, as right kernels have: in float32 if the graph has shorter
+    ones, and in float64, the width of the truth, which shows the truth's own loss by cancellation.
 
-    One of each width is rounded in each direction: DIRECTIONS show a cancellation that hangs on one rounding or on two
-    that go together; without a direction each result is rounded at random, and inputs move by an ulp of that width."""
+    There is a run for each width and direction. DIRECTIONS show a cancellation that depends on one rounding or on two
+    in the same direction; with None each result is rounded at random, and inputs move by an ulp of the width."""
     rng = np.random.default_rng([seed, len(directions)])
     sizes = graph.bind([np.shape(inputs[node.output]) for node in graph.inputs])
     shortest = shortest_of(graph)
@@ -116,12 +116,12 @@ def longer_runs(graph: Graph, inputs: Arrays, seed: int, directions: Sequence[Di
 
 
 def shortest_of(graph: Graph) -> int:
-    """The bytes of the shortest floats of a graph; of one without, those of the longest."""
+    """The bytes of the shortest float dtype of a graph; without floats those of the longest width."""
     return min((node.dtype.bytes for node in graph.nodes if node.dtype.is_float), default=LONG[-1].bytes)
 
 
 class WideEvaluator(Evaluator):
-    """An evaluation that keeps floats shorter than `width` in as many bits as that has, where it is given."""
+    """Evaluator that keeps floats shorter than `width`, if that is given, in `width`."""
 
     def __init__(self, sizes: Mapping[str, int], width: DType | None = None) -> None:
         super().__init__(False, sizes)
@@ -133,7 +133,7 @@ class WideEvaluator(Evaluator):
 
 
 class RandomRounding(WideEvaluator):
-    """An evaluation that rounds up or down at random, or in a `direction`."""
+    """Evaluator that rounds inexact results up or down at random, or in a `direction`."""
 
     def __init__(
         self,
@@ -145,8 +145,8 @@ class RandomRounding(WideEvaluator):
     ) -> None:
         super().__init__(sizes, width)
         self.rng, self.turn, self.direction = rng, turn, direction
-        self.overflows: dict[str, np.ndarray] = {}  # of products: which cells are infinite for their size alone
-        self.products: dict[str, np.ndarray] = {}  # those products with more bits
+        self.overflows: dict[str, np.ndarray] = {}  # of products: a mask of the cells with finite factors that overflow
+        self.products: dict[str, np.ndarray] = {}  # the products with more bits
 
     def value(self, node: Node, operands: Sequence[Any], inputs: Arrays) -> Any:
         result = self.in_turn(node, super().value(node, operands, inputs), operands)
@@ -154,7 +154,7 @@ class RandomRounding(WideEvaluator):
             return move_ulps(result, self.rng) if self.direction is None else result
         kept = self.dtype(node.dtype)
         if node.kind == Map("cast") and kept == np.float32 and operands[0].dtype == np.float64:
-            return self.round(result, operands[0])  # the cast hides how its operand was moved
+            return self.round(result, operands[0])  # otherwise the cast would hide its operand's move
         if kept not in LONGER or not is_rounded(node, kept):
             return result
         if kept == np.float64 and isinstance(node.kind, Map) and node.kind.function in ("add", "subtract"):
@@ -163,13 +163,13 @@ class RandomRounding(WideEvaluator):
             return self.shift(result, sum_loss(operands[0], node.kind.axes, result))
         exact = Longer(self.sizes, self.width).value(node, [_longer(each) for each in operands], inputs)
         if isinstance(node.kind, Map) and has(node.kind.function, Fact.BELOW_ONE | Fact.LEAVES_ONE):
-            unseen = (exact == result) & np.isfinite(operands[0]) & (operands[0] != 0)  # no such number is exact
+            unseen = (exact == result) & np.isfinite(operands[0]) & (operands[0] != 0)  # inexact beyond these bits
             side = np.where(operands[0] > 0, 2, 0) if has(node.kind.function, Fact.LEAVES_ONE) else 0
             exact = np.where(unseen, exact * np.nextafter(exact.dtype.type(1), np.asarray(side, exact.dtype)), exact)
         return self.round(result, exact)
 
     def in_turn(self, node: Node, result: Any, operands: Sequence[Any]) -> Any:
-        """The result, of sums in the order of this run."""
+        """The result, with sums in the order of this run."""
         if self.turn % TURNS == 0 or self.dtype(node.dtype) not in LONGER:
             return result
         match node.kind:
@@ -191,9 +191,9 @@ class RandomRounding(WideEvaluator):
         return result
 
     def at_once(self, minus: bool, names: Sequence[str], result: Any, operands: Sequence[Any]) -> Any:
-        """A sum or difference to which the first operand, or in another turn the second, is a product, as it ends where
-        it is multiplied and added at once: a product that overflows alone, and one of which what is added leaves
-        nothing but its rounding, as its mean does over an extent of 1."""
+        """The sum or difference with a product as its first operand (in another turn the second), fused to one multiply
+        and add: the product may overflow alone, or the addend may cancel all but its rounding, as the mean of it over
+        an extent of 1 does."""
         at = self.turn % TURNS - 1
         if at > 1 or names[at] not in self.products:
             return result
@@ -204,19 +204,19 @@ class RandomRounding(WideEvaluator):
         return total
 
     def round(self, result: np.ndarray, exact: np.ndarray) -> np.ndarray:
-        """The result, or the neighbour of it on the other side of the exact one."""
+        """The result, or its neighbour on the other side of the exact value."""
         with np.errstate(invalid="ignore"):
             return self.shift(result, np.where(np.isfinite(exact), exact - result, 0))
 
     def shift(self, result: np.ndarray, lost: np.ndarray) -> np.ndarray:
-        """The result, or the neighbour of it on the side of what was lost by rounding it."""
+        """The result, or its neighbour in the direction of `lost`, the part that rounding took from it."""
         if self.direction is None:
             goes = repeat_block(self.rng.random(min(result.size, PATTERN)) < 0.5, result.shape)
         else:
             goes = self.direction(result, lost)
         moves = goes & np.isfinite(result) & np.isfinite(lost) & (lost != 0)
         above = lost > 0
-        bits = result.view(f"i{result.itemsize}")  # the next number away from 0 is the next in bits too
+        bits = result.view(f"i{result.itemsize}")  # away from 0, neighbouring numbers are neighbouring integers
         steps = np.where(above == (bits >= 0), np.int8(1), np.int8(-1))
         shifted = np.asarray(bits + moves * steps).view(result.dtype)
         odd = moves & ((result == 0) | np.isinf(shifted))  # rare
@@ -227,8 +227,8 @@ class RandomRounding(WideEvaluator):
 
 
 def rounding_loss(function: str, operands: Sequence[Any], result: Any) -> Any:
-    """The part that rounding took from a sum or difference, exactly (Knuth's two-sum): more bits do not see what is
-    added to a number that is larger by more than they reach, as the exp(-50) of 1 + exp(-50)."""
+    """The part that rounding took from a sum or difference, exactly (Knuth's two-sum). More bits would not suffice:
+    they lose a far smaller addend, as the exp(-50) of 1 + exp(-50)."""
     one, other = operands[0], -operands[1] if function == "subtract" else operands[1]
     with np.errstate(all="ignore"):
         share = result - one
@@ -236,8 +236,8 @@ def rounding_loss(function: str, operands: Sequence[Any], result: Any) -> Any:
 
 
 def sum_loss(terms: np.ndarray, axes: Sequence[int], result: Any) -> Any:
-    """The part that rounding took from a sum over some axes: what is lost where it is added in pairs, and between that
-    sum and this one."""
+    """The part that rounding took from a sum over some axes: the loss of a pairwise sum, plus the difference between
+    that sum and `result`."""
     count = math.prod(terms.shape[axis] for axis in axes)
     total = np.moveaxis(terms, axes, range(-len(axes), 0)).reshape(*np.shape(result), count)
     lost: Any = np.zeros_like(result)
@@ -253,12 +253,12 @@ def sum_loss(terms: np.ndarray, axes: Sequence[int], result: Any) -> Any:
 
 
 def _longer(array: np.ndarray) -> np.ndarray:
-    """The same numbers with more bits, where there is such a dtype."""
+    """The array in a dtype with more bits, if there is one."""
     return array.astype(LONGER[array.dtype]) if array.dtype in LONGER else array
 
 
 class Longer(WideEvaluator):
-    """An evaluation of one node with more bits than its dtype has, or those in which it is kept."""
+    """Evaluator with more bits than each dtype, or than the width in which it is kept."""
 
     def dtype(self, dtype: DType) -> np.dtype:
         kept = super().dtype(dtype)
@@ -266,7 +266,7 @@ class Longer(WideEvaluator):
 
 
 def is_rounded(node: Node, kept: np.dtype) -> bool:
-    """Whether its result, kept in a dtype, is not exact, and can be had with more bits."""
+    """Whether a node's result in the dtype `kept` is inexact and can be computed with more bits."""
     match node.kind:
         case Map(function):
             return has(function, Fact.ROUNDS) or OPERATORS[function].ulp > 0
@@ -280,18 +280,18 @@ def is_rounded(node: Node, kept: np.dtype) -> bool:
             return False
 
 
-# Chains of products in other brackets multiply other numbers by an infinity in each. No bracketing is more right
-# than another: each that is tried, three of a chain, is an unfused run like any other.
-BRACKETS = 3  # of a chain of products: as it is, from its other side, in pairs
-CELLS = 1 << 22  # of all terms of a product; of more the order is left as it is
-WORK = 1 << 28  # multiplications of a product that another bracketing makes: a tenth of a second
-LONG = (DType.F32, DType.F64)  # which overflow seldom enough: in float16 a product of two usual ones is often infinite
+# In another bracketing, a chain of products multiplies other intermediate results by an infinity. No bracketing is
+# more right than another, so each of the three that are tried counts as an unfused run.
+BRACKETS = 3  # of a chain of products: unchanged, from the other side, in pairs
+CELLS = 1 << 22  # of all terms of a product; larger products keep their order
+WORK = 1 << 28  # multiplications of a product that another bracketing adds: a tenth of a second
+LONG = (DType.F32, DType.F64)  # dtypes that overflow seldom; in float16 a product of two usual numbers often does
 
 
 def rebracket(graph: Graph, turn: int, sizes: Mapping[str, int]) -> Graph:
-    """A graph in which chains of float32 or float64 products, ((a b) c) d, are as they are, a (b (c d)) or (a b) (c d),
-    in turns, and those that begin from the right likewise from the left; the same graph where there are none, or where
-    at these sizes the other bracketing needs a product of more than CELLS cells, or of more work than WORK."""
+    """The graph with chains of float32 or float64 products, ((a b) c) d, unchanged, as a (b (c d)) or as (a b) (c d),
+    by `turn`; chains that begin from the right are mirrored. A chain stays unchanged if at these sizes the other
+    bracketing needs a product of more than CELLS cells or more than WORK multiplications."""
     if turn % BRACKETS == 0:
         return graph
     rewriter = _Bracketing(dict(graph.by_name), sizes, once=turn % BRACKETS == 2)
@@ -301,8 +301,8 @@ def rebracket(graph: Graph, turn: int, sizes: Mapping[str, int]) -> Graph:
 
 @dataclass(slots=True)
 class _Bracketing:
-    """The nodes by name, as they are by now, and those that the last one needs before it. `once`: a product changes
-    places with its operand alone, not with what that has become."""
+    """Rewriter of chains of products. `nodes`: the current nodes by name; `fresh`: new nodes that the last one needs;
+    `once`: rebracket a product only with its original operand, not with a rewritten one."""
 
     nodes: dict[str, Node]
     sizes: Mapping[str, int]
@@ -310,7 +310,7 @@ class _Bracketing:
     fresh: list[Node] = field(default_factory=list)
 
     def with_fresh(self, node: Node) -> list[Node]:
-        """The node, after those that it needs."""
+        """The rewritten node, preceded by the new nodes that it needs."""
         self.fresh = []
         replacement = self.rebracket(node)
         if not self.once:
@@ -318,13 +318,13 @@ class _Bracketing:
         return [*self.fresh, replacement]
 
     def rebracket(self, node: Node) -> Node:
-        """The node, as a product whose left operand is none, or else whose right one is none."""
+        """The node, rewritten so that its left operand is no product; if that fails, its right one."""
         if not isinstance(node.kind, Contract) or node.dtype not in LONG:
             return node
         return self.rightwards(node, lambda each: each) or self.rightwards(node, _mirror) or node
 
     def rightwards(self, node: Node, view: Callable[[Node], Node]) -> Node | None:
-        """(a b) c as a (b c), or mirrored; None where the operand is no product, or the new inner one is too large."""
+        """(a b) c as a (b c), or mirrored by `view`; None if the operand is no product or the new one is too large."""
         outer = view(node)
         left = self.nodes[outer.inputs[0]]
         if not isinstance(left.kind, Contract) or left.dtype is not node.dtype:
@@ -350,7 +350,7 @@ class _Bracketing:
         return view(replace(outer, kind=Contract(f"{first},{inner}->{output}"), inputs=(left.inputs[0], name)))
 
     def is_small(self, extents: Mapping[str, Dim], most: int, *terms: str) -> bool:
-        """Whether the axes of each of some terms together have no more cells; sizes that no input tells are large."""
+        """Whether the extents of the axes of each term multiply to at most `most`; unbound sizes count as large."""
         cells = [product([extents[letter] for letter in dict.fromkeys(term)]) for term in terms]
         is_bound = all(self.sizes.keys() >= each.names for each in cells)
         return is_bound and all(int(each.evaluate(self.sizes)) <= most for each in cells)
@@ -365,8 +365,8 @@ def _mirror(node: Node) -> Node:
 
 
 def three_terms(inner: str, outer: str) -> tuple[str, str, str, str] | None:
-    """The letters of a, b, c and the result of two einsums, of which the first is the left operand of the second, with
-    one name for each axis. None where a term has an axis twice, or there are not enough letters."""
+    """The terms a, b, c and the result of two einsums, the first of which is the left operand of the second, with
+    consistent letters. None where a term has a letter twice, or there are not enough letters."""
     (first, second), middle = inner.partition("->")[0].split(","), inner.partition("->")[2]
     (product, third), output = outer.partition("->")[0].split(","), outer.partition("->")[2]
     if any(len(set(term)) < len(term) for term in (first, second, middle, product, third, output)):
@@ -386,15 +386,15 @@ SHIFTS = (0, -1, 1, -2, 2)  # ulp
 
 
 def step_values(graph: nodes.Graph) -> frozenset[str]:
-    """The values that depend on float inputs only through steps: roundings, comparisons, casts to integers.
+    """The values that depend on float inputs only by steps: roundings, comparisons, casts to integers.
 
-    Between two jumps such a value does not depend on them at all."""
+    Between two jumps such a value is constant."""
     depends = nodes.downstream(graph, [node.output for node in graph.inputs if node.dtype.is_float])
     return frozenset(depends - _smooth(graph))
 
 
 def jumping(graph: nodes.Graph) -> frozenset[str]:
-    """The values that jump where an operand moves with float inputs: roundings, comparisons, casts to integers."""
+    """The roundings, comparisons and casts to integers whose operands vary continuously with float inputs."""
     smooth = _smooth(graph)
     maps = (node for node in graph.nodes if isinstance(node.kind, nodes.Map))
     jumps = (node for node in maps if (set(node.inputs) - set(_continuous(node))) & smooth)
@@ -402,7 +402,7 @@ def jumping(graph: nodes.Graph) -> frozenset[str]:
 
 
 def _smooth(graph: nodes.Graph) -> set[str]:
-    """The values that move with float inputs, also between jumps."""
+    """The values that vary with float inputs between jumps too."""
     names = {node.output for node in graph.inputs if node.dtype.is_float}
     for node in graph.nodes:
         if names.intersection(_continuous(node)):
@@ -411,7 +411,7 @@ def _smooth(graph: nodes.Graph) -> set[str]:
 
 
 def _continuous(node: nodes.Node) -> tuple[str, ...]:
-    """The operands that a value follows without jumps, or between its jumps."""
+    """The operands with which a value varies continuously, or does so between its jumps."""
     match node.kind:
         case nodes.Map("cast"):
             return node.inputs if node.dtype.is_float else ()  # to a float8 it jumps
@@ -434,10 +434,10 @@ def _continuous(node: nodes.Node) -> tuple[str, ...]:
 
 
 def runs_at_jumps(graph: nodes.Graph, inputs: Arrays) -> Iterator[Arrays]:
-    """The outputs of unfused runs in which what jumps, as a rounding, a comparison or a cast to integers does, is given
-    a number that is up to 2 ulp away from its own on either side, as every number may be; so a cell whose argument lies
-    by a jump may be on either side of it. Where there are shorter floats, also of runs that compute in float32 until
-    the end, as a kernel does. None of those in which an index leaves its table."""
+    """The outputs of unfused runs in which the operands of `jumping` values (roundings, comparisons, casts to integers)
+    are moved by up to 2 ulp to either side, so that a cell whose operand is near a jump may be on either side of it. If
+    the graph has floats shorter than float32, also of runs that compute in float32 to the end, as kernels do. Runs in
+    which an index leaves its table are skipped."""
     sizes = graph.bind([np.shape(inputs[node.output]) for node in graph.inputs])
     jumps = jumping(graph)
     is_short = any(node.dtype.is_float and node.dtype.compute is not node.dtype for node in graph.nodes)
@@ -449,8 +449,8 @@ def runs_at_jumps(graph: nodes.Graph, inputs: Arrays) -> Iterator[Arrays]:
 
 
 class ShiftedEvaluator(Evaluator):
-    """An evaluation that gives what jumps another number, so many ulp further from 0. Where not `in_storage`, floats
-    shorter than float32 are rounded as inputs alone."""
+    """Evaluator that moves the first operand of the values `jumps` by `steps` ulp away from 0. Without `in_storage`,
+    floats shorter than float32 are rounded only as inputs."""
 
     def __init__(self, sizes: Mapping[str, int], jumps: Collection[str], steps: int, in_storage: bool) -> None:
         super().__init__(False, sizes)

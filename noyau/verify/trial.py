@@ -1,9 +1,9 @@
 """The trial of a kernel: its values against float64, beside those of the computation that it replaces.
 
-The truth is the graph evaluated with every float widened to float64. What is allowed follows, cell by cell, from how
-far nine runs of the unfused computation stray from it: one as it is, eight with each float input moved by an ulp and
-with other roundings. A reference that is one Opaque is rounded inside as its traced graph says, where that is given:
-what the graph strays from its own truth, the reference may stray from its."""
+The truth is the graph evaluated with every float widened to float64. The allowance follows, cell by cell, from the
+distances of nine runs of the unfused computation from the truth: one unchanged, eight with each float input moved by an
+ulp and with other roundings. The roundings inside a reference (one Opaque) are those of its traced graph, if that is
+given: as far as the graph strays from its own truth, the reference may stray from its truth."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from noyau.verify.rounding import DIRECTIONS, longer_runs, move_runs, runs_at_ju
 from noyau.verify.undefined import undefined_cells
 
 KernelFunction = Callable[[Sequence[Array]], Sequence[Array]]
-LazyGraph = Callable[[], "Graph | None"]  # the graph of a reference, traced when it is asked for
+LazyGraph = Callable[[], "Graph | None"]  # the graph of a reference, traced at the first call
 
 
 class KernelTrial:
-    """A kernel, and the graph that says what is right; `is_check`: a user's kernel, of which each failure is told.
-    `tolerance`: chosen by a user in the place of what follows from unfused runs; `refuses`: whether it can."""
+    """The trial of a kernel against the graph of its truth. `is_check`: a user's kernel, whose failures are reported;
+    `tolerance`: a user's, in place of the allowance by unfused runs; `refuses`: the kernel can refuse inputs."""
 
     def __init__(
         self,
@@ -56,11 +56,11 @@ class KernelTrial:
 
     @cached_property
     def traced(self) -> Graph | None:
-        """The traced graph of the reference; it is traced when a kernel is first found wrong."""
+        """The traced graph of the reference, traced at the first wrong cell."""
         return None if self.lazy_graph is None else self.lazy_graph()
 
     def outcome(self, case: Case, seed: int) -> Outcome:
-        """One case, judged; `seed` draws the moves of its inputs."""
+        """Run and judge a case; `seed` determines the moves of its inputs."""
         inputs = dict(zip((node.output for node in self.graph.inputs), case.inputs, strict=True))
         try:
             truth, as_it_is = evaluate(self.graph, inputs, wide=True), evaluate(self.graph, inputs)
@@ -71,7 +71,7 @@ class KernelTrial:
             results = self.kernel(copies)
         except NoyauError as error:
             if isinstance(error, InputError) and not any(truth[name].size for name in self.graph.outputs):
-                return Outcome(case.label, case.captured)  # NumPy refuses an index that is looked up for nothing, too
+                return Outcome(case.label, case.captured)  # outputs are empty, and NumPy too refuses unused bad indices
             return self.judge_error(case, error)
         unfit, written_to = misfit(self.graph, results, truth), changed_input(copies, case.inputs)
         if unfit:
@@ -82,7 +82,7 @@ class KernelTrial:
         return decide(case, inputs_text(self.graph, case.inputs), judges, self.stages(inputs, truth, as_it_is, seed))
 
     def stages(self, inputs: Arrays, truth: Arrays, as_it_is: Arrays, seed: int) -> Iterator[Stage]:
-        """The unfused runs of a case, the fewest first."""
+        """The stages of unfused runs of a case, the cheapest first."""
         runs = self.in_order(chain([as_it_is], move_runs(self.graph, inputs, seed, MOVED_RUNS)))
         yield Stage(islice(runs, 1 + self.first_runs))
         yield Stage(runs)
@@ -96,7 +96,7 @@ class KernelTrial:
         return ([run[name] for name in self.graph.outputs] for run in runs)
 
     def judges(self, inputs: Arrays, results: Sequence[Array], truth: Arrays) -> list[Judge]:
-        """A judge for each output; what the operator table leaves undefined is skipped."""
+        """A judge for each output; cells that the operator table leaves undefined are skipped."""
         undefined = undefined_cells(self.graph, inputs)
         judges = []
         for name, got in zip(self.graph.outputs, results, strict=True):
@@ -105,8 +105,8 @@ class KernelTrial:
         return judges
 
     def move_traced_runs(self, inputs: Arrays, truth: Arrays, seed: int, count: int) -> Iterator[Arrays]:
-        """Runs of the traced graph that are rounded otherwise, moved by how far its truth is from that of the
-        reference: were it traced wrongly, it could not say what is right. None where nothing was traced."""
+        """Runs of the traced graph with other roundings, moved by the difference between its truth and the reference's,
+        so that a wrong trace does not change the truth. Nothing without a traced graph."""
         if self.traced is None:
             return
         with suppress(InputError):
@@ -116,15 +116,15 @@ class KernelTrial:
                 yield {name: shift_run(run[name], own[name], truth[name]) for name in self.graph.outputs}
 
     def more_runs(self, inputs: Arrays, truth: Arrays, seed: int) -> Iterator[Arrays]:
-        """A second look at few wrong cells."""
+        """More runs, to judge a few wrong cells again."""
         if self.traced is None:
             yield from move_runs(self.graph, inputs, seed, MORE_RUNS)
             yield from longer_runs(self.graph, inputs, seed, [None] * (MORE_RUNS // 2))
         yield from self.move_traced_runs(inputs, truth, seed, MORE_RUNS)
 
     def judge_refusal(self, case: Case, refusal: InputError) -> Outcome:
-        """Judge a kernel on inputs that the graph itself refuses. Where Python or NumPy only has no value for them, as
-        for the maximum of nothing or a quotient by 0, or it cannot refuse, a kernel may have any."""
+        """Judge a kernel on inputs that the graph refuses: it must refuse them too. Any result is right if the kernel
+        cannot refuse, or Python or NumPy has no value, as for the maximum of no cells or a quotient by 0."""
         try:
             self.kernel(tuple(np.copy(array, order="C") for array in case.inputs))
         except InputError:
@@ -136,8 +136,8 @@ class KernelTrial:
         return self.fail(case, FindingKind.WRONG_VALUE, f"accepted what it must refuse: {refusal}")
 
     def judge_error(self, case: Case, error: NoyauError) -> Outcome:
-        """The outcome of a run that raised; a check drops the class of a CheckError. An UnsupportedError of a user's
-        kernel is raised again: noyau cannot run it so, and nothing is said of the kernel."""
+        """The outcome of a run that raised; a check omits the class of a CheckError. An UnsupportedError of a user's
+        kernel is raised again: noyau cannot run it here, which says nothing about the kernel."""
         if self.is_check and isinstance(error, UnsupportedError):
             raise error
         is_plain = self.is_check and isinstance(error, CheckError)
@@ -150,7 +150,7 @@ class KernelTrial:
 
 
 def kind_of(error: NoyauError) -> FindingKind:
-    """The kind of what an error of a kernel shows; of one that is not about its values, a wrong value."""
+    """The kind of finding of a kernel's error: that of a CheckError, else a wrong value."""
     return error.kind if isinstance(error, CheckError) else FindingKind.WRONG_VALUE
 
 
@@ -164,14 +164,14 @@ def certify(
     traced: LazyGraph | None = None,
     refuses: bool = True,
 ) -> Certificate:
-    """Compare the values of a kernel with the truth of its group's graph.
+    """Compare the values of a kernel with the truth of its graph.
 
-    `kernel` maps arrays in the order of the graph's inputs to arrays in the order of its outputs. Inputs that the graph
-    refuses with an InputError (an index outside its table), the kernel must refuse with one, if it `refuses` any: on a
-    GPU it need only keep to its memory. `made_up`: the captured cases come from made-up inputs. `traced` gives the same
-    computation as a graph of the same inputs and outputs, where `graph` is one Opaque. A case of which every cell is
-    allowed after two of the eight moved runs is done with them: more allow no less, but where all runs overflowed so
-    far. The same arguments give the same certificate."""
+    `kernel` maps arrays in the order of the graph's inputs to arrays in the order of its outputs. It must refuse with
+    InputError what the graph refuses so (an index outside its table), if it `refuses` at all; on a GPU it need only
+    access its own memory. `made_up`: the captured cases come from synthetic inputs. `traced` returns the same
+    computation as a graph of the same inputs and outputs, if `graph` is one Opaque. If two of the eight moved runs
+    allow every cell, the others are skipped, since more runs allow no less, unless all runs so far overflowed in some
+    cell. The same arguments give the same certificate."""
     trial = KernelTrial(graph, kernel, traced, refuses=refuses)
     with np.errstate(all="ignore"):
         return Certificate(name, tuple(trial.outcome(case, number) for number, case in enumerate(cases)), made_up)
@@ -181,7 +181,7 @@ PIECES = 3
 
 
 class GuardedKernel(Protocol):
-    """A kernel as `noyau.toolchain.c.library.Native` is one: it runs on copies between guard zones."""
+    """Protocol of a kernel that runs on copies between guard zones, such as `noyau.toolchain.c.library.Native`."""
 
     def call_guarded(self, *arrays: np.ndarray, pieces: int = 1, order: Order = range) -> list[np.ndarray]: ...
 
@@ -197,11 +197,11 @@ def certify_native(
     is_deterministic: bool = True,
     refuses: bool = True,
 ) -> Certificate:
-    """The certificate of a kernel that was built for a group's graph.
+    """Certify a built kernel against its graph.
 
     Each case runs twice between guard zones, on poisoned outputs: whole, and in three pieces, the last first. A kernel
-    that touches what it may not, or leaves a cell unwritten, is wrong; so is one whose two runs differ in a bit, unless
-    it is not `is_deterministic`. `made_up`: captured cases are of made-up inputs; the rest is as in `certify`."""
+    that accesses memory out of bounds or leaves a cell unwritten is wrong; with `is_deterministic` also one whose two
+    runs differ in a bit. The other arguments are those of `certify`."""
     runs = PieceRuns(native)
     certificate = certify(graph, runs, cases, name=name, made_up=made_up, traced=traced, refuses=refuses)
     return replace(certificate, order_independent=runs.is_deterministic if is_deterministic else None)
@@ -209,7 +209,7 @@ def certify_native(
 
 @dataclass(slots=True)
 class PieceRuns:
-    """A kernel as a function that runs it twice; `is_deterministic` until two runs differ."""
+    """A function that runs a kernel twice, whole and in pieces; `is_deterministic`: no two runs differed so far."""
 
     native: GuardedKernel
     is_deterministic: bool = field(default=True, init=False)
@@ -222,20 +222,20 @@ class PieceRuns:
 
 
 def last_first(count: int) -> Iterable[int]:
-    """The order of pieces that is not the usual one."""
+    """The pieces in reverse order."""
     return reversed(range(count))
 
 
-# Rows that nothing connects: a few different ones, repeated in a drawn order, show a kernel all that many would.
+# Independent rows: a few different ones, repeated in a random order, test a kernel as well as many different ones.
 # The truth and the unfused runs are evaluated for the few. The kernel runs on all rows, and each must have the bits
-# of the first that has the same inputs: so every cell is judged, a cell that is taken from another row shows, and
-# so does a row at an end that is computed otherwise.
+# of the first row with the same inputs: so every cell is judged, and a cell taken from another row is found, as is a
+# row at an end that is computed differently.
 Axis = int | None
 
 
 def axes_of(graph: Graph, output: str, axis: int) -> dict[str, Axis] | None:
-    """For each value the axis of rows, None for what all rows share, where an output has them along an axis; None where
-    rows are mixed, or know where they lie."""
+    """The axis of rows of each value, None for a value that all rows share, if `output` has its rows along `axis`; None
+    if rows are mixed or depend on their positions."""
     rows = graph[output].shape[axis]
     axes = _spread(graph, output, axis, rows, {})
     for name in graph.outputs:
@@ -249,7 +249,7 @@ def axes_of(graph: Graph, output: str, axis: int) -> dict[str, Axis] | None:
 
 
 def _spread(graph: Graph, name: str, axis: Axis, rows: Dim, known: Mapping[str, Axis]) -> dict[str, Axis] | None:
-    """The `known` axes of rows, and those of a value and of all that it is made of; None where that cannot be."""
+    """The `known` axes of rows, extended by those of a value and all its ancestors; None on a conflict."""
     axes, waiting = dict(known), [(name, axis)]
     while waiting:
         name, axis = waiting.pop()
@@ -269,7 +269,7 @@ def _spread(graph: Graph, name: str, axis: Axis, rows: Dim, known: Mapping[str, 
 
 
 def _operands(node: nodes.Node, axis: Axis) -> list[Axis] | None:
-    """The axes of rows of a value's operands, where its own are along `axis`; None where none can have them so."""
+    """The axes of rows of a node's operands, if its own is `axis`; None if no operands can have such rows."""
     if axis is None:
         return [None] * len(node.inputs)
     match node.kind:
@@ -301,7 +301,7 @@ def _lookups(index: Sequence[Dim | nodes.Lookup]) -> list[tuple[int, Shape]]:
 
 
 def _merge_axes(node: nodes.Node, index: Sequence[Dim | nodes.Lookup], axis: int) -> list[Axis] | None:
-    """As `_operands`, of a Scatter: the updates have an axis of rows that goes to that of the result as it is."""
+    """The `_operands` of a Scatter: an axis of the updates must map to the result's axis of rows unchanged."""
     own = next((at for at in range(len(index)) if index[axis] == Dim.of(f"#{at}")), None)
     others = [entry for at, entry in enumerate(index) if at != axis and isinstance(entry, Dim)]
     if own is None or any(f"#{own}" in entry.names for entry in others):
@@ -311,7 +311,7 @@ def _merge_axes(node: nodes.Node, index: Sequence[Dim | nodes.Lookup], axis: int
 
 
 def _read_axes(node: nodes.Node, looks: Sequence[tuple[int, Shape]], axis: int) -> list[Axis] | None:
-    """Along which axis each operand has what lies along `axis`, for index maps into some operands."""
+    """The axes of rows of operands by `looks`, index maps into them; None if a map uses more than `axis` itself."""
     own, axes, inputs = Dim.of(f"#{axis}"), list[Axis]([None] * len(node.inputs)), set[int]()
     for operand, index in looks:
         plain = [simplify(dim, node.extents) for dim in index]
@@ -326,14 +326,14 @@ def _read_axes(node: nodes.Node, looks: Sequence[tuple[int, Shape]], axis: int) 
     return axes
 
 
-REPEATS = 4  # times that a row is there on the average, at least: fewer are not worth it
-CELLS = 1 << 13  # of the largest value of the few rows, as far as there are so many rows
+REPEATS = 4  # repetitions of a row on average, at least; fewer do not pay
+CELLS = 1 << 13  # of the largest value with few rows, within MOST_ROWS and FEWEST_ROWS
 MOST_ROWS, FEWEST_ROWS = 8, 4
 
 
 @dataclass(frozen=True, slots=True)
 class FewRows:
-    """A graph with `count` rows in the place of `rows`; the axes of rows of its inputs and outputs, None for none."""
+    """A graph with `count` rows instead of `rows`; the axes of rows of its inputs and outputs, None for none."""
 
     graph: Graph
     count: int
@@ -343,7 +343,7 @@ class FewRows:
 
 
 def few_rows(graph: Graph) -> FewRows | None:
-    """The graph with few rows, where it has many and each of them depends on its own cells alone, wherever it lies."""
+    """The graph with few rows, if it has many that are independent of each other and of their positions; else None."""
     largest = max((graph[name] for name in graph.outputs), key=_cells, default=None)
     if largest is None or graph.demands or any(dim.constant is None for node in graph.nodes for dim in node.shape):
         return None
@@ -369,15 +369,15 @@ def _cells(node: nodes.Node) -> int:
 
 
 def _most(graph: Graph) -> int:
-    """The cells of the largest value that is computed."""
+    """The number of cells of the largest computed value."""
     computed = (node for node in graph.nodes if not isinstance(node.kind, nodes.Input | nodes.Constant))
     return max(map(_cells, computed), default=0)
 
 
 @dataclass(slots=True)
 class RepeatedRows:
-    """A kernel of many rows as one of few, each about equally often, in an order that `rng` draws for each call: rows
-    have other neighbours in the next. `alike` until a row has other bits than the first of the same inputs."""
+    """Adapter of a kernel of many rows to few, each repeated about equally often, in an order that `rng` draws at each
+    call, so that neighbours vary. `alike`: no row has had other bits than the first row of the same inputs."""
 
     kernel: GuardedKernel
     few: FewRows
@@ -385,7 +385,7 @@ class RepeatedRows:
     alike: bool = field(default=True, init=False)
 
     def call_guarded(self, *arrays: np.ndarray, pieces: int = 1, order: Order = range) -> list[np.ndarray]:
-        """The few rows of the results, each the first of its kind."""
+        """The results for the few rows, of each the first repetition."""
         places = self.rng.permutation(np.resize(np.arange(self.few.count), self.few.rows))
         pairs = zip(arrays, self.few.inputs, strict=True)
         inputs = [array if axis is None else np.take(array, places, axis) for array, axis in pairs]

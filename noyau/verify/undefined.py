@@ -1,4 +1,4 @@
-"""Cells that the operator table leaves undefined: found by what they change when undefined results are replaced."""
+"""Output cells that depend on undefined results: those that change when undefined results are replaced."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ def divides_integers(graph: Graph) -> bool:
 
 
 def shifts_integers(graph: Graph) -> bool:
-    """Whether integers are shifted, which users' kernels do by counts within the width, as C has it."""
+    """Whether integers are shifted; users' kernels shift by counts below the width only, as C demands."""
     return any(node.kind in (Map("shift_left"), Map("shift_right")) for node in graph.nodes)
 
 
 def may_be_undefined(graph: Graph) -> bool:
-    """Whether integers are divided, or a float is cast to one."""
+    """Whether integers are divided, or floats are cast to integers."""
     casts = (node for node in graph.nodes if node.kind == Map("cast") and _is_integer(node.dtype))
     return divides_integers(graph) or any(graph[node.inputs[0]].dtype.is_float for node in casts)
 
 
 def undefined_cells(graph: Graph, inputs: Arrays) -> dict[str, np.ndarray]:
-    """For each output, where it depends on an undefined result; {} where the graph has none.
+    """For each output, a mask of the cells that depend on an undefined result; {} where the graph has none.
 
-    An output cell depends on one if it changes when these become other numbers, at either float width."""
+    A cell depends on one if it changes when undefined results get other numbers, at either float width."""
     if not may_be_undefined(graph):
         return {}
     undefined: dict[str, np.ndarray] = {}
@@ -49,7 +49,7 @@ def undefined_cells(graph: Graph, inputs: Arrays) -> dict[str, np.ndarray]:
 
 
 def traps(graph: Graph, inputs: Arrays) -> bool:
-    """Whether integers are divided by zero, or the least one by -1: some processors stop the program there."""
+    """Whether an integer is divided by zero, or the least integer by -1, at which some processors trap."""
     if not divides_integers(graph):
         return False
     replacing = _Replacing(False, _sizes(graph, inputs), 0.0)
@@ -98,7 +98,7 @@ class _Replacing(Evaluator):
 
 
 def _replace_undefined(graph: Graph, inputs: Arrays, *, wide: bool, share: float) -> Mapping[str, np.ndarray | None]:
-    """The outputs; None for each where an index became one that its table does not have."""
+    """The outputs with undefined results replaced; None for all if an index then leaves its table."""
     try:
         with np.errstate(all="ignore"):
             return _Replacing(wide, _sizes(graph, inputs), share).run(graph, inputs)

@@ -1,4 +1,4 @@
-"""Uses of each value of a graph, and what they say of its inputs: masks, positions, numbers under a root."""
+"""The uses of each value of a graph, and the roles of inputs that follow: masks, positions, numbers under a root."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class Use:
 
 
 class Uses:
-    """The uses of each value of a graph. Inputs named in `without` have their values."""
+    """The uses of each value of a graph. `without`: inputs whose values are known."""
 
     def __init__(self, graph: Graph, sizes: Sizes, without: frozenset[str]) -> None:
         self.graph, self.sizes, self.without = graph, sizes, without
 
     def is_positive(self, node: Node) -> bool:
-        """Whether a root or a logarithm is taken of it."""
+        """Whether an input is the operand of a root or a logarithm, directly or shifted by known values."""
         return any(is_under_a_root(use) for use in self.reach(node, self._shifts_by_known))
 
     @cached_property
@@ -48,7 +48,7 @@ class Uses:
 
     @cached_property
     def known(self) -> frozenset[str]:
-        """Every value that no input to make up has a part in."""
+        """The values that do not depend on inputs to be made."""
         names = set(self.without)
         for node in self.graph.nodes:
             if isinstance(node.kind, Constant | Iota) or (node.inputs and names.issuperset(node.inputs)):
@@ -56,7 +56,7 @@ class Uses:
         return frozenset(names)
 
     def is_mask(self, node: Node) -> bool:
-        """Whether it is compared, made a bool, or chooses between values."""
+        """Whether an input is compared, cast to bool, or the condition of a `where`."""
         return any(
             _is_comparison(use)
             or (_function(use) == "cast" and use.node.dtype is DType.BOOL)
@@ -65,18 +65,18 @@ class Uses:
         )
 
     def comparison_integers(self, node: Node) -> np.ndarray:
-        """The integers that it is compared with, i64[n], all of a range, unless they are 0 and 1, as masks' are."""
+        """The distinct integers that an input is compared with, i64[n]; none if all are 0 or 1, as for masks."""
         numbers = [self._constant_operands(use) for use in self.reach(node, self._wraps) if _is_comparison(use)]
         distinct = np.unique(np.concatenate(numbers)) if numbers else np.empty(0, np.int64)
         return distinct if distinct.size and not 0 <= distinct.min() <= distinct.max() <= 1 else distinct[:0]
 
     def _constant_operands(self, use: Use) -> np.ndarray:
-        """The cells of the other operands of a comparison that follow from the graph alone, where they are integers."""
+        """The integer cells of the other operands of a comparison that do not depend on inputs."""
         cells = [np.empty(0, np.int64)]
         for name in set(use.node.inputs) - {use.node.inputs[use.position]}:
             node, part = self.graph[name], ancestry(self.graph, name)
             if isinstance(node.kind, Iota):
-                names = node.kind.index.names  # one cell along each axis that it does not count
+                names = node.kind.index.names  # axes that the Iota does not count need only one cell
                 shape = (dim if index_name(axis) in names else Dim.of(1) for axis, dim in enumerate(node.shape))
                 part = Graph((replace(node, shape=tuple(shape)),), (name,))
             if part is None or part.inputs or not names_of(part) <= self.sizes.keys():
@@ -87,11 +87,11 @@ class Uses:
         return np.concatenate(cells)
 
     def is_position(self, node: Node) -> bool:
-        """Whether sines or cosines are taken of it, times what the graph knows."""
+        """Whether an input, combined only with known values, is the operand of a sine or cosine."""
         return any(_function(use) in WAVES for use in self.reach(node, self._combines_with_known))
 
     def reach(self, node: Node, passes: Callable[[Use], bool]) -> Iterator[Use]:
-        """Every use of a value and, past each use that `passes`, of what it became."""
+        """The uses of a value and, transitively, of the result of each use that `passes` accepts."""
         pending, names = [node.output], {node.output}
         while pending:
             for use in self.by_value[pending.pop()]:
@@ -101,7 +101,7 @@ class Uses:
                     pending.append(use.node.output)
 
     def _alone(self, use: Use) -> bool:
-        """Whether every other operand is known without any input, or is this one again."""
+        """Whether every other operand of the use is known, or is the same value."""
         own = use.node.inputs[use.position]
         return all(name == own or name in self.known for name in use.node.inputs)
 
@@ -109,7 +109,7 @@ class Uses:
         return isinstance(use.node.kind, Map | View | Select | Contract | Opaque) and self._alone(use)
 
     def _wraps(self, use: Use) -> bool:
-        """As `keeps`, or an index that counts from the end made one that counts from the start."""
+        """Whether a use keeps an integer up to a known shift or a `where`, which makes a negative index positive."""
         return self._shifts_by_known(use) or (_function(use) == "where" and use.position > 0)
 
     def _shifts_by_known(self, use: Use) -> bool:
@@ -117,7 +117,7 @@ class Uses:
 
 
 def _function(use: Use) -> str | None:
-    """The scalar function that a value is an operand of, or None."""
+    """The scalar function of a use, or None if its node is no Map."""
     return use.node.kind.function if isinstance(use.node.kind, Map) else None
 
 
@@ -126,16 +126,16 @@ def _is_comparison(use: Use) -> bool:
 
 
 def ancestry(graph: Graph, name: str) -> Graph | None:
-    """The part of the graph that makes a value, or None where a boundary has a part in it."""
+    """The subgraph that computes a value; None if it contains an Opaque, Part or Contract node."""
     part = drop_unused(Graph(graph.nodes, (name,)), inputs_too=True)
     return None if any(isinstance(node.kind, Opaque | Part | Contract) for node in part.nodes) else part
 
 
 def is_under_a_root(use: Use) -> bool:
-    """Whether a root or a logarithm is taken of a value."""
+    """Whether a value is the operand of a root or a logarithm."""
     return isinstance(use.node.kind, Map) and has(use.node.kind.function, Fact.OF_POSITIVES)
 
 
 def keeps(use: Use) -> bool:
-    """Whether what comes out has the same numbers in it."""
+    """Whether the result of a use contains the value's numbers unchanged."""
     return isinstance(use.node.kind, View | Select) or _function(use) in ("cast", "identity")

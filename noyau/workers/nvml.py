@@ -38,7 +38,7 @@ class GpuConditions:
     held_back: str = ""
 
 
-def gpu_conditions(uuid: str, spin_mhz: float | None = None, library: Any = None) -> GpuConditions:
+def gpu_conditions(uuid: str, spin_mhz: float | None, library: Any = None) -> GpuConditions:
     """The current conditions of the GPU of this UUID; takes less than a millisecond once the library is loaded."""
     nvml = library or _nvml()
     handle = None if nvml is None else _value(nvml, nvml.nvmlDeviceGetHandleByUUID, uuid.encode("ascii", "replace"))

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import pickle
 
 import ml_dtypes
@@ -10,10 +9,9 @@ import pytest
 from noyau.dtypes import DType
 from noyau.errors import CheckError, InputError, UnansweredError, UnsupportedError
 from noyau.kernels.call import library_of
-from noyau.kernels.certificates import IsolatedLibrary, call_guarded, pack
-from noyau.kernels.reference import graph_of
-from noyau.verify.failures import Case
-from noyau.verify.trial import certify_native, kind_of
+from noyau.kernels.certificates import call_guarded, pack
+from noyau.verify.trial import kind_of
+from noyau.workers.worker import Worker
 from tests.kernels.written import attached, op_of
 
 DEEDS = """
@@ -37,10 +35,14 @@ def op():
 
 
 @pytest.fixture(scope="module")
-def isolated(op):
-    kernel = attached(op, DEEDS)
-    with IsolatedLibrary(*library_of(kernel, op.instance([DType.F32], [1]), {}), "op[f]", patience_s=3.0) as made:
-        yield made
+def library(op):
+    return library_of(attached(op, DEEDS), op.instance([DType.F32], [1]), {})
+
+
+@pytest.fixture(scope="module")
+def isolated(library):
+    with Worker("op[f]", patience_s=3.0) as worker:
+        yield lambda array: worker.ask(call_guarded, *library, pack([array]))
 
 
 def f32(n: int) -> np.ndarray:
@@ -48,9 +50,8 @@ def f32(n: int) -> np.ndarray:
 
 
 def test_it_runs_elsewhere_and_gives_its_results(isolated):
-    assert np.array_equal(isolated.call_guarded(f32(9))[0], 2 * f32(9))
-    assert isolated.worker._process.pid != os.getpid()
-    assert isolated.call_guarded(f32(0))[0].shape == (0,)
+    assert np.array_equal(isolated(f32(9))[0], 2 * f32(9))
+    assert isolated(f32(0))[0].shape == (0,)
 
 
 @pytest.mark.parametrize(
@@ -66,27 +67,9 @@ def test_it_runs_elsewhere_and_gives_its_results(isolated):
 )
 def test_what_goes_wrong_is_one_reason_and_the_next_run_is_fine(isolated, n, error, told, kind):
     with pytest.raises(error, match=told) as caught:
-        isolated.call_guarded(f32(n))
+        isolated(f32(n))
     assert kind_of(caught.value) == kind
-    assert np.array_equal(isolated.call_guarded(f32(2))[0], 2 * f32(2))
-
-
-def test_the_certificate_takes_it_as_any_kernel(isolated, op):
-    instance = op_of("f32[n] -> f32[n]").instance([DType.F32], [1])
-    double = op_of("f32[n] -> f32[n]")
-    graph = graph_of(double.description.reference, instance, {})
-    found = certify_native(graph, isolated, [Case("one", (f32(9),))], name="op[f]")
-    assert not found.ok  # the reference is x, the kernel 2 x
-    found = certify_native(graph, isolated, [Case("none", (f32(0),))], name="op[f]")
-    assert found.ok
-
-
-def test_the_process_ends_with_the_block(op):
-    kernel = attached(op_of("f32[n] -> f32[n]"), DEEDS)
-    with IsolatedLibrary(*library_of(kernel, op.instance([DType.F32], [1]), {}), "op[f]") as made:
-        made.call_guarded(f32(2))
-        assert made.worker.is_running
-    assert not made.worker.is_running
+    assert np.array_equal(isolated(f32(2))[0], 2 * f32(2))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.bool_, np.int8, ml_dtypes.bfloat16])
@@ -103,8 +86,6 @@ def test_what_cannot_go_to_another_process():
         pack([np.zeros(3, complex)])
 
 
-def test_the_other_end_runs_between_guards(op):
-    kernel = attached(op_of("f32[n] -> f32[n]"), DEEDS)
-    library, symbol = library_of(kernel, op.instance([DType.F32], [1]), {})
-    (doubled,) = call_guarded(library, symbol, [f32(2)], 1, [0])
+def test_the_other_end_runs_between_guards(library):
+    (doubled,) = call_guarded(*library, [f32(2)])
     assert np.array_equal(doubled, 2 * f32(2))

@@ -200,7 +200,7 @@ def test_a_large_size_is_asked_for_beside_small_ones_or_not_at_all():
     assert maker_sizes(maker, {"d": 1024}) == {"d": 1024, "n": 512}
     assert maker_sizes(maker, {}) == {}
     large = replace(generated(scale_op(), numbers(3), 2.0), specialised={"d": 20_000_000})
-    assert list(maker_inputs(replace(scale_op().description, inputs=maker), large.wanted, 0, large)) == []
+    assert list(maker_inputs(replace(scale_op().description, inputs=maker), large.wanted, large)) == []
 
 
 def test_what_holds_for_no_usual_sizes_is_tried_on_those_of_the_call():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from noyau.errors import BuildError
 from noyau.timing import rates
 
 
@@ -15,6 +16,15 @@ def test_the_floor_is_of_copies_and_of_reads(monkeypatch):
     assert rates.floor_s(2_000_000, 0, 2) == pytest.approx(0.05e-3)
     assert rates.floor_s(0, 1_000_000, 1) == pytest.approx(0.1e-3)
     assert rates.floor_s(0, 0, 1) == 0
+
+
+def test_without_a_compiler_the_floor_is_that_of_a_copy(monkeypatch):
+    def missing(*_: object) -> float:
+        raise BuildError("no compiler")
+
+    monkeypatch.setattr(rates, "read_rate", missing)
+    monkeypatch.setattr(rates, "copy_rate", lambda moved, threads: 1e9 * threads)
+    assert rates.floor_s(3000, 1000, 2) == pytest.approx(2e-6)
 
 
 @pytest.fixture

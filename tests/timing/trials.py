@@ -25,7 +25,7 @@ def trial(
     """The hot and the cold comparison, and how many timed runs were verified. CheckError where a side is wrong or
     cheats."""
     watch, rng, verified = Watch(), np.random.default_rng(seed), 0
-    pairs = [(each, first_run(each, draws[-1]).outputs) for each in (before, after)]
+    pairs = [(each, first_run(each, draws[-1])[0]) for each in (before, after)]
     set_bytes = sum(array.nbytes for array in draws[0])
     tracks = [
         [RotatingSide(each, Rotation(draws, sets, rng), like, rng, clock) for each, like in pairs]

@@ -101,6 +101,17 @@ def test_an_offset_downwards_moves_the_range_up():
     assert {made(sketch.graph(), seed=seed).arrays["n"].min() for seed in range(60)} <= set(range(90, 100))
 
 
+def test_indices_whose_sum_is_an_index_stay_inside_together():
+    """Whichever is drawn first leaves room for the offset, though the other is not known yet."""
+    sketch = Sketch()
+    first, second = sketch.input("n", DType.I64, "b", "s"), sketch.input("m", DType.I64, "b", "s")
+    total = sketch.map("add", first, second)
+    outputs = sketch.look_up(total), sketch.look_up(sketch.map("add", total, sketch.full(3, total)), 50)
+    for seed in range(8):
+        arrays = made(sketch.graph(*outputs), seed=seed).arrays
+        assert (arrays["n"] + arrays["m"]).max() < 47 and arrays["n"].max() > 20
+
+
 def test_indices_that_count_down_from_a_constant_stay_inside():
     sketch = Sketch()
     ids = sketch.input("n", DType.I64, "b", "s")

@@ -17,7 +17,7 @@ from noyau.ir.ranges import at_least_one, lowest
 
 
 class CExpressions(statements.Expressions):
-    """The expressions of one kernel in C."""
+    """Printer of the expressions of one kernel in C."""
 
     language = "c"
     prefix, integer_functions = PREFIX, INTEGER_FUNCTIONS
@@ -25,7 +25,7 @@ class CExpressions(statements.Expressions):
 
     def __init__(self, kernel: Kernel, names: Scopes) -> None:
         super().__init__(kernel, names)
-        self.absurd = False  # whether sizes may be so large that arithmetic on them overflows
+        self.absurd = False  # whether sizes are unchecked, so that arithmetic on them may overflow
         self.pairs = Open()
 
     def cell(self, name: str, index: Shape) -> str:
@@ -46,7 +46,7 @@ class CExpressions(statements.Expressions):
         return " && ".join([*whole, *begins])
 
     def half(self, load: Load) -> str | None:
-        """A cell of a pair that was loaded as a word."""
+        """A cell of a pair that was loaded as one word; None for any other cell."""
         place = (load.buffer, load.index)
         for at, name in ((place, "noyau_bf16_low_to_f32"), (beside(place, -1), "noyau_bf16_high_to_f32")):
             if at in self.pairs.words:
@@ -75,8 +75,8 @@ class CExpressions(statements.Expressions):
         return f"({text} != 0)" if dtype is DType.BOOL else f"(({TYPES[dtype]}){text})"
 
     def operate(self, op: DimOp, left: str, right: str) -> str:
-        """C divides towards zero, Dims downwards: one stands for the other only where nothing can be negative. A size
-        that divides may be 0 where nothing makes sure that its loop runs."""
+        """C's division truncates and that of Dims rounds down, so C's is used only if nothing can be negative. A size
+        as a divisor may be 0, unless an enclosing loop over it runs."""
         if op.kind in ("max", "min"):
             return self.integer_call(f"{op.kind}imum", DType.I64, unwrap(left), unwrap(right))
         if self.is_natural(op.left) and self.is_positive(op.right):
@@ -92,7 +92,7 @@ class CExpressions(statements.Expressions):
                 return (dim.constant or 0) > 0 if self.absurd else self.is_natural(dim - 1)
 
     def is_natural(self, dim: Dim) -> bool:
-        """Whether it is surely >= 0 here, where every open loop runs."""
+        """Whether a Dim is certainly >= 0 here, where all enclosing loops run."""
         match dim.terms:
             case (((DimOp(kind="max") as op,), -1),):
                 return self.is_natural(-op.left) and self.is_natural(-op.right)
@@ -105,7 +105,7 @@ class CExpressions(statements.Expressions):
         return low is not None and never_negative(low, running)
 
     def is_rest(self, dim: Dim, name: str, extent: Dim) -> bool:
-        """Whether it is what is left of a length when a loop has come to its tile `name`."""
+        """Whether a Dim is the rest of a length at the tile `name` of a loop over its tiles."""
         step = -dict(dim.terms).get((name,), 0)
         length = dim + Dim.of(name) * step
         return step > 0 and name not in length.names and extent == (length + (step - 1)) // step
@@ -113,7 +113,7 @@ class CExpressions(statements.Expressions):
     # Pairs.
 
     def open_pairs(self, loop: Loop) -> Iterator[str]:
-        """The words of neighbours that a loop reads in pairs; what it stores in pairs is noted."""
+        """The declarations of words with two neighbours that a loop reads; pairs that it stores are recorded."""
         loaded, stored = pairs_of(loop, self.memory)
         self.pairs = Open(stored=frozenset(stored))
         self.preludes |= {"pairs.h"} if loaded or stored else set()
@@ -123,7 +123,7 @@ class CExpressions(statements.Expressions):
             yield f"    const uint32_t {word} = noyau_pair(&{self.cell(name, index)});"
 
     def in_pair(self, store: Store) -> str | None:
-        """The Store of one of two neighbours: the first one waits for the second; None for any other Store."""
+        """The Store of one cell of a pair: the first is held until the second; None for any other Store."""
         place, pairs = (store.buffers[0], store.index), self.pairs
         if not pairs.stored:
             return None

@@ -1,4 +1,4 @@
-"""The table of a C kernel for a runtime: sizes and shapes, extents of launches, and the bytes that an item moves."""
+"""The table of a C kernel for a runtime: sizes and shapes, extents of launches, and the bytes moved for an item."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from noyau.ir.dims import Dim, maximum, product
 from noyau.ir.operators import OPERATORS
 from noyau.ir.walk import every_expression, extent_of, loads_of, targets_of
 
-USUAL = 1024  # what every size is taken to be, where flops are weighed against bytes
-FLOPS_A_BYTE = 3  # that a thread computes while it moves one
+USUAL = 1024  # assumed value of every size in the cost model of flops against bytes
+FLOPS_A_BYTE = 3  # that a thread computes in the time of moving one byte
 
 
 def item_bytes(kernel: ir.Kernel, launch: ir.Launch) -> Dim:
-    """The bytes that one item moves: those of the buffers that the launch touches, over its items, and one more. Of a
-    buffer that is looked into alone, nobody knows. Where what is computed takes as long as several times as many bytes
-    do, it is so many times as many."""
+    """The cost of an item in bytes moved: those of the buffers that the launch touches, without buffers that are only
+    looked up, divided by its items, plus one. If the computation takes several times as long as moving the bytes, the
+    cost is multiplied accordingly."""
     loads = loads_of(launch.body)
     read = {e.buffer for e in loads if not any(name.startswith("#at") for d in e.index for name in d.names)}
     touched = targets_of(launch.body) | read
@@ -30,21 +30,21 @@ def item_bytes(kernel: ir.Kernel, launch: ir.Launch) -> Dim:
 
 
 def _intensity(launch: ir.Launch, total: Dim) -> int:
-    """The time of the flops of a launch over that of its bytes, at usual sizes; at least 1."""
+    """The ratio of the time of a launch's flops to that of its bytes, at usual sizes; at least 1."""
     with contextlib.suppress(ZeroDivisionError):
         return max(1, round(_flops(launch.body, {}) / max(1, FLOPS_A_BYTE * _usual(total, {}))))
     return 1
 
 
 def _flops(body: Iterable[ir.Statement], known: dict[str, int]) -> int:
-    """The flops of statements at usual sizes; `known` are indices that have a name."""
+    """The flops of statements at usual sizes; `known`: values of named indices."""
     total = 0
     for statement in body:
         match statement:
             case ir.Loop(extent=extent, body=inner):
                 total += max(0, _usual(extent, known)) * _flops(inner, known)
             case ir.If(condition=ir.InWholeLines()):
-                pass  # the branch of all other tiles computes the same
+                pass  # counted in the branch of other tiles, which computes the same
             case ir.If(body=inner):
                 total += _flops(inner, known)
             case ir.Let(name, ir.Index(dim)):
@@ -56,7 +56,7 @@ def _flops(body: Iterable[ir.Statement], known: dict[str, int]) -> int:
 
 
 def _usual(dim: Dim, known: Mapping[str, int]) -> int:
-    """A Dim where every size is usual, in the first round of each loop."""
+    """The value of a Dim at usual sizes, in the first round of each loop."""
     return int(dim.evaluate({name: known.get(name, 0 if name.startswith("#") else USUAL) for name in dim.names}))
 
 
@@ -72,14 +72,14 @@ def interface(kernel: ir.Kernel, names: Scopes, expressions: CExpressions) -> st
 
 
 class KernelTable:
-    """The parts of a kernel's table, in names and expressions of C."""
+    """Printer of the parts of a kernel's table."""
 
     def __init__(self, kernel: ir.Kernel, names: Scopes, expressions: CExpressions) -> None:
         self.kernel, self.names, self.expressions = kernel, names, expressions
-        expressions.absurd = True  # a runtime may ask before it looks
+        expressions.absurd = True  # a runtime may call these functions before sizes are checked
 
     def places(self) -> list[str]:
-        """The functions that a runtime asks before a launch: sizes, shapes, bytes of scratch, items."""
+        """The functions that a runtime calls before a launch: sizes, shapes, bytes of scratch, items."""
         launches = self.kernel.launches
         return [
             self.bind(),
@@ -89,7 +89,7 @@ class KernelTable:
         ]
 
     def bind(self) -> str:
-        """The sizes that the inputs give, each input then checked against them."""
+        """The function that binds sizes to the inputs' shapes, and then checks the inputs."""
         lines: list[str] = []
         for at, binding in enumerate(self.kernel.binding):
             extent, name = f"shapes[{binding.input}][{binding.axis}]", self.names.atom(binding.size)
@@ -109,7 +109,7 @@ class KernelTable:
         return _function(head, [*unused, *lines, "return 0;"])
 
     def guard(self, guard: ir.Guard) -> str:
-        """The refusal of sizes that do not obey a guard; the input that it names is one that has such a size."""
+        """The line that refuses sizes that violate a guard, with the number of an input that has such a size."""
         names = guard.left.names | guard.right.names
         inputs = self.kernel.of(ir.Role.INPUT)
         inputs_of = [k for k, buffer in enumerate(inputs) if any(dim.names & names for dim in buffer.shape)]
@@ -128,7 +128,7 @@ class KernelTable:
         return _function(head, [*quiet, *lines])
 
     def cases(self, what: str, parameter: str, values: Sequence[Dim], when: Sequence[ir.Expr | None] = ()) -> str:
-        """A function that gives one of several numbers; 0 where its condition is false."""
+        """A function that returns one of several numbers, or 0 if its condition is false."""
 
         def cases() -> Iterator[str]:
             for k, value in enumerate(values):
@@ -142,7 +142,7 @@ class KernelTable:
         return _function(head, self.with_sizes(cases(), parameter, "return 0"))
 
     def with_sizes(self, cases: Iterator[str], switch: str, otherwise: str) -> list[str]:
-        """A switch, and before it the sizes that its cases name."""
+        """A switch, preceded by the sizes that its cases use."""
         self.names.used.clear()
         kept = list(cases)
         sizes = [
@@ -168,7 +168,7 @@ class KernelTable:
         )
 
     def entries(self, *rest: str) -> str:
-        """The entries of a `noyau_kernel`; `rest`: those behind its extents."""
+        """The entries of a `noyau_kernel`; `rest`: those after its extents."""
         kernel, name = self.kernel, self.kernel.name
         parts = *(kernel.of(role) for role in (ir.Role.INPUT, ir.Role.OUTPUT, ir.Role.SCRATCH)), kernel.launches
         counts = ", ".join(str(len(part)) for part in (*parts, kernel.binding))

@@ -1,6 +1,6 @@
-"""Language `c`: C11 for gcc, clang and zig, against the ABI of noyau.h; the text compiles alone.
+"""Printer of language `c`: C11 for gcc, clang and zig, with the ABI of noyau.h; the text is self-contained.
 
-Kernels of language `c` are one text: what they call stands there once, before them."""
+Several kernels are printed as one text, in which the functions that they call precede them once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from noyau.ir.walk import every_statement, loads_of, on_threads, targets_of
 
 
 def text_of(parts: Sequence[CPrinter], comment: str = "") -> str:
-    """One text of kernels that are printed."""
+    """The text of printed kernels, with all that they need."""
     texts = [part.expressions for part in parts]
     preludes = set[str]().union(*(each.preludes for each in texts))
     pieces = [
@@ -41,37 +41,37 @@ def text_of(parts: Sequence[CPrinter], comment: str = "") -> str:
 
 
 def _file(name: str) -> str:
-    """C text that lies beside this file."""
+    """The C text of a file in this folder."""
     return files("noyau.codegen.c").joinpath(name).read_text("ascii")
 
 
 INCLUDES = "#include <math.h>\n#include <stdbool.h>\n#include <stdlib.h>"
-HEADERS = ("lanes.h", "whole.h", "prefetch.h", "pairs.h", "taken.h", "around.h", "turn.h")  # in their order in a text
-RUNS = {  # of cells of one dtype to another one, and whether they are rounded to float16 in between
+HEADERS = ("lanes.h", "whole.h", "prefetch.h", "pairs.h", "taken.h", "around.h", "turn.h")  # in the order of a text
+RUNS = {  # conversions of runs of cells: the dtypes, and whether they are rounded to float16 in between
     (DType.F16, DType.F32, False): "noyau_widen_f16",
     (DType.F32, DType.F16, False): "noyau_narrow_f16",
     (DType.F32, DType.F32, True): "noyau_round_f16",
     (DType.BOOL, DType.I32, False): "noyau_widen_bool",
 }
-MOST_UNROLLED = 32  # rounds of a loop that gcc may unroll whole before it looks for vectors
-WIDE = 8  # lanes of a loop that is worth vectors
+MOST_UNROLLED = 32  # rounds of a loop that gcc may unroll completely before it vectorises
+WIDE = 8  # least lanes of a loop that is worth vectorising
 ASSIGNED = {"add": "+", "multiply": "*", "bitwise_or": "|", "logical_or": "|", "logical_and": "&"}
 
 
 def source(kernel: ir.Kernel, comment: str = "", *, anonymous: bool = False) -> str:
-    """The text of a kernel: a comment, the ABI, the scalar functions it uses, its launches, its table.
+    """The text of a kernel: a comment, the ABI, the scalar functions that it uses, its launches, its table.
 
-    `anonymous`: with numbers for names, to tell whether two kernels are one."""
+    `anonymous`: numbers instead of names, to compare kernels."""
     return together([kernel], comment, anonymous=anonymous)
 
 
 def together(kernels: Sequence[ir.Kernel], comment: str = "", *, anonymous: bool = False) -> str:
-    """One text of several kernels, whose names differ. GraphError where a name cannot be that of a C function."""
+    """One text of several kernels with distinct names. GraphError where a name cannot be that of a C function."""
     return text_of([print_kernel(kernel, anonymous=anonymous) for kernel in kernels], comment)
 
 
 def print_kernel(kernel: ir.Kernel, *, anonymous: bool = False) -> CPrinter:
-    """A kernel, printed. GraphError as in `together`, UnsupportedError for what C has no spelling of."""
+    """Print a kernel. GraphError as by `together`, UnsupportedError where C cannot express it."""
     if not re.fullmatch(r"(?!noyau)[a-z]\w*", kernel.name, re.ASCII | re.IGNORECASE):
         raise GraphError(f"{kernel.name!r} cannot be the name of a C function: give letters, digits and _")
     printer = CPrinter(kernel, anonymous=anonymous)
@@ -81,7 +81,7 @@ def print_kernel(kernel: ir.Kernel, *, anonymous: bool = False) -> CPrinter:
 
 
 class CPrinter(Statements):
-    """One kernel being printed; `bodies` are its launches and its table, once they are."""
+    """Printer of one kernel; `bodies`: its printed launches and table."""
 
     opens, turns, closes, ends, empty = "if ({}) {{", "} else {", ("}",), ";", ()
     expressions: CExpressions
@@ -91,7 +91,7 @@ class CPrinter(Statements):
         self.names = Scopes(kernel, anonymous=anonymous)
         self.expressions = CExpressions(kernel, self.names)
         self.bodies: list[str] = []
-        self.rows: list[str] = []  # what the launch has taken
+        self.rows: list[str] = []  # memory that the launch has allocated
 
     def launch(self, position: int, launch: ir.Launch) -> str:
         """The function that runs items [begin, end) of a launch."""
@@ -111,7 +111,7 @@ class CPrinter(Statements):
         for at, buffer in enumerate(self.kernel.buffers):
             if ("value", buffer.name) in self.names.used:
                 constant = "const " if buffer.role is ir.Role.INPUT else ""
-                # Bytes that are 0 or 1: gcc makes quicker vectors of them than of bool.
+                # Read bools as bytes that are 0 or 1, which gcc vectorises better.
                 dtype = DType.U8 if constant and buffer.dtype is DType.BOOL else buffer.dtype
                 name, kind = self.names.value(buffer.name), TYPES[dtype]
                 layout = ", strides ".join(self.size_list(d) for d in (buffer.shape, buffer.strides) if d is not None)
@@ -136,7 +136,7 @@ class CPrinter(Statements):
         return text
 
     def take(self, memory: Sequence[ir.Alloc]) -> Iterator[str]:
-        """Memory of the thread, taken once a call."""
+        """The lines that allocate memory of the thread, once a call."""
         self.rows = []
         self.expressions.preludes |= {"taken.h"} if memory else set()
         for alloc in memory:
@@ -181,7 +181,7 @@ class CPrinter(Statements):
         self.expressions.extents = outside
 
     def first_item(self, loops: Sequence[ir.Loop]) -> Iterator[str]:
-        """The variables of several loops at the first item."""
+        """The lines that set the variables of several loops at the first item."""
         if not loops:
             return
         names = [self.names.bind(loop.var, wish_of(loop.var)) for loop in loops]
@@ -196,7 +196,7 @@ class CPrinter(Statements):
         yield f"{INDENT}int64_t {names[0]} = left;"
 
     def next_item(self, loops: Sequence[ir.Loop]) -> Iterator[str]:
-        """The variables of several loops moved to the next item."""
+        """The line that moves the variables of several loops to the next item."""
         if len(loops) < 2:
             return
         text = f"++{self.names.atom(loops[0].var)};"
@@ -215,7 +215,7 @@ class CPrinter(Statements):
                 return super().first(left)
 
     def zeros(self, memory: ir.Alloc) -> Iterator[str]:
-        """Memory that is 0 at first, in its declaration: a loop over it would become a call of memset."""
+        """Memory that is initialised to 0 in its declaration; a loop over it would become a call of memset."""
         self.expressions.memory[memory.name] = memory
         count = self.expressions.dim(product(memory.shape))
         yield f"{TYPES[memory.dtype]} {self.names.bind(memory.name)}[{count}] = {{0}};"
@@ -229,7 +229,7 @@ class CPrinter(Statements):
         return f"const {kind} {self.names.bind(name, wish)} = {text};"
 
     def alloc(self, alloc: ir.Alloc) -> Iterator[str]:
-        if alloc.space is ir.Space.REGISTER:  # the other is taken once a call, by `take`
+        if alloc.space is ir.Space.REGISTER:  # `take` allocates other memory once a call
             self.expressions.memory[alloc.name] = alloc
             count = "" if is_variable(alloc) else f"[{self.expressions.dim(product(alloc.shape))}]"
             yield f"{TYPES[alloc.dtype]} {self.names.bind(alloc.name)}{count};"
@@ -284,7 +284,7 @@ class CPrinter(Statements):
             yield "}"
 
     def reads_runs(self, loop: ir.Loop) -> bool:
-        """Whether a short loop reads values of an earlier stage, in memory of the thread in which it stores none."""
+        """Whether a short loop reads arrays in registers that it does not store to: values of an earlier stage."""
         if (loop.extent.constant or MOST_UNROLLED + 1) > MOST_UNROLLED:
             return False
         read = {load.buffer for load in loads_of(loop.body)} - targets_of(loop.body)
@@ -292,7 +292,7 @@ class CPrinter(Statements):
         return any(isinstance(each, ir.Alloc) and each.space is ir.Space.REGISTER and each.shape for each in allocs)
 
     def run_of(self, loop: ir.Loop) -> str | None:
-        """The call that a loop in lanes becomes which only widens neighbours, narrows them, or rounds them."""
+        """The call that replaces a loop over lanes that only widens, narrows or rounds neighbours; else None."""
         match loop.body if loop.axis is ir.Axis.LANES else ():
             case (ir.Let(name, ir.Load(_, _, _, None) as load), ir.Store((_,), _, (value,), None) as store):
                 rounded = False
@@ -321,7 +321,7 @@ class CPrinter(Statements):
         return f"{function}({target}, {source}, {texts.dim(loop.extent)});"
 
     def turn(self, loop: ir.Loop) -> str | None:
-        """The call that a loop becomes which only copies rows to columns."""
+        """The call that replaces a loop that only transposes; else None."""
         texts = self.expressions
         if (copy := turned_copy(loop, texts.memory)) is None:
             return None
@@ -340,7 +340,7 @@ class CPrinter(Statements):
             yield from super().store(store, last=last)
 
     def signs(self, dtype: DType) -> Mapping[str, str]:
-        return ASSIGNED if dtype is dtype.compute else {}  # of half a float's width it is rounded apart
+        return ASSIGNED if dtype is dtype.compute else {}  # 16-bit floats are rounded by a call
 
     def at_once(
         self, buffers: Sequence[str], places: Sequence[str], values: Sequence[ir.Expr], *, last: bool
@@ -354,9 +354,9 @@ class CPrinter(Statements):
 
 
 def is_in_registers(loop: ir.Loop, memory: Mapping[str, ir.Buffer | ir.Alloc]) -> bool:
-    """Whether a loop of known length stores in registers only: the compiler sees by itself what depends on what.
+    """Whether a loop of known length stores only to registers, so that the compiler sees all dependences itself.
 
-    But not where many lanes read what others hold: it would do them one by one."""
+    Not if many lanes read what others store: the compiler would run them one by one."""
     stored, known = targets_of(loop.body), loop.extent.constant
     registers = all(isinstance(each, ir.Alloc) and each.space is ir.Space.REGISTER for each in map(memory.get, stored))
     is_read = any(load.buffer in stored for load in loads_of(loop.body))

@@ -16,17 +16,17 @@ from noyau.ir.dims import Dim, Shape
 from noyau.ir.loops import Alloc, Axis, Buffer, Load, Loop, Store
 from noyau.ir.walk import every_expression
 
-WIDTH = 116  # of a line that holds a loop and what it does
+WIDTH = 116  # of a line with a loop and its body
 _WORDS = {DType.BOOL: "bool", DType.F32: "float", DType.F64: "double"}
 TYPES = {dtype: _WORDS.get(dtype, f"{dtype.storage.numpy.name}_t") for dtype in CELLS}
 PREFIX = {"negative": "-", "logical_not": "!", "bitwise_not": "~"}
 
-# Functions over T and its unsigned twin U; division by zero gives what division by one does: no trap.
+# Functions over T and its unsigned twin U; a division by zero divides by one instead, so that nothing traps.
 INTEGER_FUNCTIONS = by_sign(snippets(Path(__file__).with_name("integers.c"), r"^static inline T noyau_(\w+)"))
 
 
 def integer_function(function: str, dtype: str) -> str:
-    """The C function of an integer operation, as its text."""
+    """The text of the C function of an integer operation."""
     signed, unsigned = INTEGER_FUNCTIONS[function]
     kind = TYPES[DType(dtype)]
     twin = kind if kind.startswith("u") or kind == "bool" else f"u{kind}"
@@ -51,7 +51,7 @@ def const_text(value: float | int | bool, dtype: DType) -> str:
 
 
 def narrow(text: str, dtype: DType) -> str:
-    """C has computed small integers as int: cut the result back."""
+    """Cast a result back to a small integer dtype, since C computes these as int."""
     return f"(({TYPES[dtype]})({text}))" if dtype.kind in ("int", "uint") and dtype.bytes < 4 else f"({text})"
 
 
@@ -67,7 +67,7 @@ def _float_text(value: float, suffix: str) -> str:
 
 
 def comment_text(text: str) -> str:
-    """The text as a C comment, whatever stands in it."""
+    """The text as a C comment, with unsafe characters replaced."""
     if not text:
         return ""
     safe = "".join(c if c == "\n" or 32 <= ord(c) < 127 else "?" for c in text).replace("\\", "/")
@@ -81,7 +81,7 @@ Place = tuple[str, Shape]
 
 @dataclass(slots=True)
 class Open:
-    """The pairs of the loop that is being printed: the words that were loaded, and the cells whose neighbours come."""
+    """The pairs of the loop in print: loaded words, first cells that wait for their neighbours, and stored pairs."""
 
     words: dict[Place, str] = field(default_factory=dict)
     halves: dict[Place, str] = field(default_factory=dict)
@@ -89,7 +89,7 @@ class Open:
 
 
 def pairs_of(loop: Loop, memory: Mapping[str, Buffer | Alloc]) -> tuple[list[Place], list[Place]]:
-    """The pairs of a loop in lanes over pairs, each by the place of its first cell: those loaded, and those stored."""
+    """The loaded and the stored pairs of a loop over lanes, each by the place of its first cell."""
     if loop.axis is not Axis.LANES:
         return [], []
     loads = dict.fromkeys((e.buffer, e.index) for e in every_expression(loop.body) if isinstance(e, Load))
@@ -100,7 +100,7 @@ def pairs_of(loop: Loop, memory: Mapping[str, Buffer | Alloc]) -> tuple[list[Pla
 
 
 def _begins(place: Place, places: Mapping[Place, None], variable: str, memory: Mapping[str, Buffer | Alloc]) -> bool:
-    """Whether a cell is the first one of a pair, of which both are there."""
+    """Whether a cell is the first of a pair whose second is accessed too."""
     name, index = place
     step = index[-1].replace({variable: Dim.of(variable) + 1}) - index[-1]
     is_bf16 = name in memory and memory[name].dtype is DType.BF16 and len(index) == 1
@@ -108,5 +108,5 @@ def _begins(place: Place, places: Mapping[Place, None], variable: str, memory: M
 
 
 def beside(place: Place, step: int) -> Place:
-    """The cell so many cells behind a place."""
+    """The cell `step` cells after a place."""
     return place[0], (*place[1][:-1], place[1][-1] + step)

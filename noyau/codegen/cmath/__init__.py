@@ -1,9 +1,9 @@
-"""The scalar functions of language `c`: vectorised by the compiler in a plain loop, and right to a promised ulp.
+"""The scalar functions of language `c`: the compiler vectorises them in a plain loop, and each promises its ulp error.
 
-The C text lies beside this file. A snippet is a comment and one function; what it calls is read from its text, and what
-it promises from its comment ("1.0 ulp"), so that text and table cannot disagree. A function without a promise is a part
-of others. All of it is inlined, needs only <math.h> and <stdint.h>, keeps infinities, NaN, -0 and denormals, and is
-right with or without fused multiply-add. benchmarks/minimax.py derives the coefficients."""
+The C text lies beside this file. A snippet is a comment and one function; its calls are read from its text, and its
+promise from its comment ("1.0 ulp"), so that text and table cannot disagree. A function without a promise is a part of
+others. All functions are inlined, need only <math.h> and <stdint.h>, keep infinities, NaN, -0 and denormals, and are
+correct with or without fused multiply-add. benchmarks/minimax.py derives the coefficients."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _HEAD = """\
 
 @dataclass(frozen=True, slots=True)
 class Snippet:
-    """One C function: its text with its comment, the snippets it calls, and its greatest error in ulp, if promised."""
+    """One C function: its text with its comment, the snippets it calls, and its largest error in ulp, if promised."""
 
     name: str
     text: str
@@ -38,7 +38,7 @@ class Snippet:
 
 
 def _snippet(text: str) -> Snippet:
-    """The snippet that a piece of C text is."""
+    """Make a snippet of a piece of C text."""
     (name,) = _FUNCTION.findall(text)
     comment = text[: text.index("NOYAU_INLINE")]
     calls = sorted(set(_NAME.findall(text, len(comment))) - {name})
@@ -79,6 +79,6 @@ def text(names: Iterable[str]) -> str:
 
 
 def snippets(names: Iterable[str]) -> list[str]:
-    """As `text`, without what it opens with, for a language that says that otherwise."""
+    """The functions of `text` without its opening lines, for a language that opens differently."""
     order = callees_first(names, {name: snippet.calls for name, snippet in SNIPPETS.items()}, "c")
     return [SNIPPETS[name].text for name in order]

@@ -1,5 +1,5 @@
-"""Names and expressions of language `cuda`; and its scalar functions, those of language `c`: what a compiler of a host
-alone knows is left out, and what one instruction of a GPU does is that instruction there."""
+"""Names and expressions of language `cuda`, and its scalar functions: those of language `c`, without attributes for
+host compilers, and with instructions of the GPU where one does the work."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from noyau.codegen.thread_memory import MATH, ThreadExpressions
 from noyau.compiler.schedules.gpu.vectors import Place
 from noyau.dtypes import HALVES, DType
 from noyau.ir import loops as ir
-from noyau.ir.dims import Dim, Shape
+from noyau.ir.dims import Shape
 
-OWN = frozenset((*MATH, "exp2", "cbrt", "rsqrt", "floor", "ceil", "trunc"))  # for float with an f at the end
-# What is near enough where a launch may be wrong by 2**-17 of a value.
+OWN = frozenset((*MATH, "exp2", "cbrt", "rsqrt", "floor", "ceil", "trunc"))  # with the suffix f for float
+# Fast functions for launches that may have a relative error of 2**-17.
 LOOSE = {"exp": "noyau_near_exp({0})", "divide": "__fdividef({0}, {1})"}
-# Beyond the words of C: those of C++, and what CUDA and the text call their own.
+# Beside the words of C: keywords of C++, and names of CUDA and of the text itself.
 RESERVED = frozenset(
     """and and_eq asm bitand bitor catch char16_t char32_t char8_t class co_await co_return co_yield compl concept
     const_cast consteval constinit decltype delete dynamic_cast explicit export friend mutable namespace new noexcept
@@ -32,7 +32,7 @@ RESERVED = frozenset(
 
 
 class CudaNames(Scopes):
-    """Names of a kernel to identifiers of CUDA C++."""
+    """The map from names of a kernel to identifiers of CUDA C++."""
 
     def fits(self, name: str) -> bool:
         return name not in RESERVED
@@ -42,9 +42,9 @@ WORDS = re.compile(r"noyau_bf16_to_f32\((\w+(?:\[\w+\])?)\.at\[([a-z]\w*)\]\)")
 
 
 class CudaExpressions(ThreadExpressions, CExpressions):
-    """The expressions of one kernel in CUDA C++. `vector`: the variable of the loop over the cells of vectors that is
-    open; `vectors`: the name of each vector, by its place; `is_loose`: whether a launch may be wrong by
-    2**-17 of a value; `ints`: the indices of 32 bits, or None where a launch has none."""
+    """Printer of the expressions of one kernel in CUDA C++. `vector`: the variable of the enclosing loop over the cells
+    of vectors; `vectors`: the name of each vector, by its place; `is_loose`: the launch may have a relative error of
+    2**-17; `ints`: the 32-bit indices, or None if the launch has none."""
 
     language, both = "cuda", " && "
 
@@ -54,14 +54,13 @@ class CudaExpressions(ThreadExpressions, CExpressions):
         self.is_loose = False
         self.ints: set[str] | None = None
 
-    def are_ints(self, *dims: Dim) -> bool:
-        """Whether indices are of 32 bits."""
-        return self.ints is not None and all(dim.names <= self.ints for dim in dims)
-
     def cell(self, name: str, index: Shape) -> str:
         if own := self.vector_of(name, index):
             return f"{own}.at[{self.names.atom(self.vector)}]"
-        match self.memory[name]:
+        memory = self.memory[name]
+        if isinstance(memory, ir.Alloc) and memory.space is ir.Space.BLOCK:
+            return f"{self.names.value(name)}[{self.dim(index[-1])}]"
+        match memory:
             case ir.Alloc(space=ir.Space.CLUSTER):
                 return self.names.value(name)
             case ir.Alloc(space=ir.Space.LANE):
@@ -71,7 +70,7 @@ class CudaExpressions(ThreadExpressions, CExpressions):
                 return self.own_cell(name, index) if name in self.lanes else super().cell(name, index)
 
     def vector_of(self, name: str, index: Shape) -> str:
-        """The vector that a cell is one of, or nothing."""
+        """The vector that contains a cell, or an empty text."""
         if not self.vector or not any(self.vector in dim.names for dim in index):
             return ""
         return self.vectors.get((name, tuple(dim.replace({self.vector: 0}) for dim in index)), "")
@@ -85,11 +84,11 @@ class CudaExpressions(ThreadExpressions, CExpressions):
         return super().own(function, operands)
 
     def widen(self, cell: str, stored: DType) -> str:
-        """As of language `c`; of two cells at once the upper one needs no shift."""
+        """A 16-bit float as float32; the upper bfloat16 of a word of two needs no shift."""
         return WORDS.sub(r"noyau_bf16_of(\1, \2)", super().widen(cell, stored))
 
     def cell_text(self, name: str, value: ir.Expr) -> str:
-        """As of language `c`; the bits of a half go from memory to memory, and what is rounded to it is so once."""
+        """The text to store; a 16-bit float is copied as bits, and a value is rounded to it only once."""
         match value:
             case ir.Call("cast", (ir.Call("cast", (exact,), half),)) if (
                 exact.dtype is DType.F32 and half is self.memory[name].dtype in HALVES
@@ -105,9 +104,9 @@ class CudaExpressions(ThreadExpressions, CExpressions):
         return f"noyau_until_aligned<{place.cells}>({at}, {self.dim(place.length)})"
 
 
-# What no compiler of the host may know, so that a sum is not fused with a product, has a word of its own here.
+# CUDA's own functions for additions that must not be fused with products, in place of a trick for host compilers.
 UNFUSED = {"x + noyau_minus_zero_f32": "__fadd_rn(x, -0.0f)", "x + noyau_minus_zero_f64": "__dadd_rn(x, -0.0)"}
-# Functions that one instruction does, or two: the result, its constraint, the instruction, its operands.
+# Functions of one or two instructions: the result type, its constraint, the instruction, its operands.
 PTX = {
     "noyau_f32_to_bf16": ("uint16_t", "h", "cvt.rn.bf16.f32 %0, %1;", '"f"(x)'),
     "noyau_f32_to_f16": ("uint16_t", "h", "cvt.rn.f16.f32 %0, %1;", '"f"(x)'),
@@ -120,7 +119,7 @@ HOSTS_OWN = re.compile(r"^__attribute__.*\n", re.MULTILINE)
 
 
 def functions_of(names: Set[str]) -> str:
-    """The text of functions, by their names, and of those that they call."""
+    """The text of the named functions and of all that they call."""
     functions = HOSTS_OWN.sub("", "\n\n".join(cmath.snippets(names)))
     for spelling, own in UNFUSED.items():
         functions = functions.replace(spelling, own)
@@ -131,7 +130,7 @@ def functions_of(names: Set[str]) -> str:
 
 
 def _in_ptx(own: tuple[str, str, str, str], function: re.Match[str]) -> str:
-    """A function by one instruction, where a GPU runs it that has it."""
+    """The function with a body of inline PTX for GPUs that have the instruction, else with its own body."""
     (head, body), (kind, constraint, instruction, operands) = function.groups(), own
     return f"""{head}#if !defined(NOYAU_WATCHED) && __CUDA_ARCH__ >= 800
 {INDENT}{kind} result;

@@ -1,14 +1,15 @@
-"""Language `cuda`: CUDA C++ for NVRTC and nvcc. The text compiles alone; a function of the host launches its kernels.
+"""Printer of language `cuda`: CUDA C++ for NVRTC and nvcc; self-contained, with a host function that launches.
 
-A loop on THREADS is the grid, one on BLOCKS those of a cluster, a loop in lanes the threads of a block; memory of as
-many cells as a block has threads is a variable of each thread, and its merge goes through registers of a warp, then
-through shared memory. Scalar functions are those of language `c`."""
+A loop on THREADS is the grid, one on BLOCKS the blocks of a cluster, a loop over lanes the threads of a block. Memory
+with a cell for each thread of a block is a variable of each thread, merged through registers of a warp, then through
+shared memory. Scalar functions are those of language `c`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
+from itertools import takewhile
 
 from noyau.codegen.c.interface import KernelTable
 from noyau.codegen.c.printer import CPrinter, indent, text_of
@@ -28,12 +29,12 @@ from noyau.ir.loops import Kernel
 from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.walk import dims_in, every_expression, every_statement, extent_of, memory_of, on_threads
 
-WARPS = 8  # of a block in which each has an item of its own
+WARPS = 8  # warps of a block in which each warp has its own item
 
 
 def together(kernels: Sequence[ir.Kernel], comment: str = "") -> str:
-    """One text of several kernels, whose names differ. GraphError where a name cannot be that of a function,
-    UnsupportedError for what CUDA C++ has no spelling of."""
+    """One text of several kernels with distinct names. GraphError where a name cannot be that of a function,
+    UnsupportedError where CUDA C++ cannot express one."""
     parts = [_print_kernel(kernel) for kernel in kernels]
     uses = [part.expressions for part in parts]
     functions = functions_of({name for each in uses for name in each.functions})
@@ -67,7 +68,7 @@ def _print_kernel(kernel: ir.Kernel) -> CudaPrinter:
 
 
 class CudaPrinter(ThreadStatements, CPrinter):
-    """One kernel being printed; `bodies`: its launches, and the function that calls them; `states`: types to merge."""
+    """Printer of one kernel; `bodies`: its launches and the host function; `states`: types of merged states."""
 
     expressions: CudaExpressions
     unless, within, flag = "!({1}) || ", "({0} >= 0 && {0} < {1})", "[[maybe_unused]] "
@@ -78,12 +79,12 @@ class CudaPrinter(ThreadStatements, CPrinter):
         self.expressions = CudaExpressions(kernel, self.names)
         self.bodies: list[str] = []
         self.states: dict[str, str] = {}
-        self.uses_lane = False  # whether the launch names the thread of its block
+        self.uses_lane = False  # whether the launch uses the thread's index in its block
         self.meets = self.has_meetings = False  # whether the launch, or any, merges states of blocks
         self.kinds: dict[str, str] = {}  # the types of indices
 
     def launch(self, position: int, launch: ir.Launch) -> str:
-        """The kernel of a launch."""
+        """The `__global__` function of a launch."""
         block, texts = block_of(launch), self.expressions
         self.alone = "rank == 0 && " * (block.blocks > 1) + "threadIdx.x == 0"
         texts.is_loose = launch.hints.is_loose
@@ -107,14 +108,14 @@ class CudaPrinter(ThreadStatements, CPrinter):
         return "\n".join([f"{head}({', '.join(self.parameters(stored))})", "{", *lines, "}"])
 
     def parameters(self, stored: set[str]) -> Iterator[str]:
-        """Buffers and sizes, as all kernels of the text and the function of the host have them."""
+        """The parameters, buffers and sizes, which all kernels of the text and the host function share."""
         for buffer in self.kernel.buffers:
             constant = "" if buffer.name in stored else "const "
             yield f"{constant}{TYPES[buffer.dtype]} *__restrict__ {self.names.value(buffer.name)}"
         yield from (f"int64_t {self.names.atom(binding.size)}" for binding in self.kernel.binding)
 
     def grid(self, loops: Sequence[ir.Loop], body: tuple[ir.Statement, ...], block: Block) -> Iterator[str]:
-        """The loops on the grid, as one: a block takes so many items, and those that are a grid further."""
+        """The loops on the grid as one grid-stride loop over items; a block takes `block.rows` items at a time."""
         if not loops:
             yield from indent(self.block(body))
             return
@@ -141,7 +142,12 @@ class CudaPrinter(ThreadStatements, CPrinter):
         self.expressions.extents = outside
 
     def first(self, left: list[ir.Statement]) -> tuple[Iterator[str], list[ir.Statement]]:
-        """As of language `c`; states are declared with what is in them first."""
+        """The lines of the first statements; states are declared with their initial values."""
+        merges = [s for s in takewhile(lambda s: isinstance(s, ir.MergeLanes), left) if isinstance(s, ir.MergeLanes)]
+        alike = [s for s in merges if replace(s, buffers=(), dtypes=()) == replace(merges[0], buffers=(), dtypes=())]
+        if alike and alike == merges[: len(alike)]:  # in one, so that threads meet once
+            names, dtypes = tuple(x for s in alike for x in s.buffers), tuple(x for s in alike for x in s.dtypes)
+            return self.merge_lanes(replace(merges[0], buffers=names, dtypes=dtypes)), left[len(alike) :]
         own = (isinstance(s, ir.Alloc) and not is_variable(s) and s.space is not ir.Space.BLOCK for s in left)
         count = next((at for at, is_own in enumerate(own) if not is_own), 0)
         match left[count:]:
@@ -176,11 +182,11 @@ class CudaPrinter(ThreadStatements, CPrinter):
         self.expressions.memory[alloc.name] = alloc
         kind, name = TYPES[alloc.dtype], self.names.bind(alloc.name)
         if alloc.space is ir.Space.BLOCK:
-            yield f"__shared__ {kind} {name}[{product(alloc.shape)}];"
+            yield f"__shared__ {kind} {name}[{alloc.shape[-1]}];"  # each block of a cluster has its own
         elif alloc.space is ir.Space.LANE:
             *_, vectors, cells = alloc.shape
             yield f"noyau_vector<{kind}, {cells}> {name}[{vectors}];"
-        else:  # what each block of a cluster has one of, each thread has
+        else:  # one cell for each block of a cluster is a variable of each thread
             self.expressions.lanes |= {alloc.name} if alloc.space is ir.Space.REGISTER else set()
             yield f"{kind} {name};"
 
@@ -192,11 +198,11 @@ class CudaPrinter(ThreadStatements, CPrinter):
             yield self.variable(memory, self.expressions.const(0, memory.dtype))
 
     def rounds(self, loop: ir.Loop) -> Iterator[str]:
-        """Loops in lanes are over the threads of a block: those that hold states have a thread for each round."""
+        """A loop; over lanes it is over the threads of a block, and with states each round has its own thread."""
         loops = [s for s in every_statement(loop.body) if isinstance(s, ir.Loop)]
         is_innermost = all(inner.axis is ir.Axis.VECTOR for inner in loops)
         if loop.axis is not ir.Axis.LANES:
-            if self.expressions.lane and is_innermost:  # what is in registers is where the compiler sees it
+            if self.expressions.lane and is_innermost:  # registers need constant indices
                 yield "#pragma unroll" if self.keeps(loop.body) else "#pragma unroll 4"
             yield from super().rounds(loop) if loop.step == 1 else self.steps(loop)
             return
@@ -207,12 +213,12 @@ class CudaPrinter(ThreadStatements, CPrinter):
         yield from self.lanes(loop, states or loop.extent == Dim.of(self.block_threads), bool(held), is_innermost)
 
     def keeps(self, body: Sequence[ir.Statement], space: ir.Space = ir.Space.LANE) -> bool:
-        """Whether statements touch vectors of a thread, or other memory."""
+        """Whether statements access memory of a space, by default vectors of a thread."""
         memory = (self.expressions.memory.get(name) for name in memory_of(body))
         return any(isinstance(each, ir.Alloc) and each.space is space for each in memory)
 
     def steps(self, loop: ir.Loop) -> Iterator[str]:
-        """A loop of a thread over every so many-th of some."""
+        """A serial loop with a step."""
         texts, outside = self.expressions, dict(self.expressions.extents)
         start, extent = texts.dim(loop.start), texts.dim(loop.extent)
         texts.extents[loop.var] = loop.extent
@@ -226,9 +232,9 @@ class CudaPrinter(ThreadStatements, CPrinter):
         yield "}"
 
     def kind_of(self, name: str, *dims: Dim) -> str:
-        """The type of an index that is computed of some; it is noted where it is narrow."""
+        """The type of an index computed from Dims; a 32-bit index is recorded."""
         narrow = self.expressions.ints
-        if narrow is None or not (name.startswith(LENGTH) or self.expressions.are_ints(*dims)):
+        if narrow is None or not (name.startswith(LENGTH) or all(dim.names <= narrow for dim in dims)):
             return "int64_t"
         narrow.add(name)
         return "int"
@@ -238,7 +244,7 @@ class CudaPrinter(ThreadStatements, CPrinter):
         return f"const {kind} {self.names.bind(name, wish)} = {text};"
 
     def lanes(self, loop: ir.Loop, whole: bool, held: bool, is_innermost: bool) -> Iterator[str]:
-        """A loop over the threads; `whole`: each has one round, `held`: at most one."""
+        """A loop over the threads of a block; `whole`: each thread has one round; `held`: at most one."""
         extent, outside = self.expressions.dim(loop.extent), dict(self.expressions.extents)
         self.expressions.extents[loop.var] = loop.extent
         with self.names.block():
@@ -258,11 +264,11 @@ class CudaPrinter(ThreadStatements, CPrinter):
             yield f"for (int64_t {name} = threadIdx.x; {name} < {extent}; {name} += blockDim.x) {{"
         yield from body
         yield "}"
-        if self.keeps(loop.body, ir.Space.BLOCK):  # what one thread has done there others see, or overwrite, after this
+        if self.keeps(loop.body, ir.Space.BLOCK):  # order accesses to shared memory by different threads
             yield "__syncthreads();"
 
     def store(self, store: ir.Store, *, last: bool) -> Iterator[str]:
-        """As of language `c`; an atomic merge is a call, of a vector after the loop over its cells."""
+        """The lines of a Store; an atomic merge is a call, for a vector after the loop over its cells."""
         texts = self.expressions
         if not store.is_atomic:
             yield from super().store(store, last=last)
@@ -273,10 +279,10 @@ class CudaPrinter(ThreadStatements, CPrinter):
 
     def of_updates(self, store: ir.Store) -> str:
         is_in_vector = self.expressions.vector_of(store.buffers[0], store.index)
-        return "" if is_in_vector else super().of_updates(store)  # the vector is stored where it is inside
+        return "" if is_in_vector else super().of_updates(store)  # the store of the vector is predicated itself
 
     def atomic(self, store: ir.Store, cell: str, values: str) -> str:
-        """An atomic merge of a value, or of a vector of them."""
+        """The call of an atomic merge of a value or a vector."""
         monoid = str(store.merge)
         if MONOIDS[monoid].function == "add":
             return f"noyau_atomic_add(&{cell}, {values});"
@@ -284,7 +290,7 @@ class CudaPrinter(ThreadStatements, CPrinter):
         return f"noyau_atomic_merge<{state}>(&{cell}, {values});"
 
     def vector(self, loop: ir.Loop) -> Iterator[str]:
-        """A loop over the cells of vectors: these are loaded before, and stored after it."""
+        """A loop over the cells of vectors, which are loaded before it and stored after it."""
         texts, names, after = self.expressions, self.names, list[str]()
         stored = {name: s for s in loop.body if isinstance(s, ir.Store) for name in s.buffers}
         if (whole := self.keep_vector(loop)) is not None:
@@ -315,14 +321,14 @@ class CudaPrinter(ThreadStatements, CPrinter):
             yield from after
 
     def store_vector(self, store: ir.Store, vector: str, kind: str) -> Iterator[str]:
-        """A vector into memory; where what is looked up lies outside, nowhere."""
+        """The store of a vector, predicated on the bounds of looked-up indices."""
         texts = self.expressions
         cell, inside = texts.cell(store.buffers[0], store.index), texts.all_inside(store.index)
         line = self.atomic(store, cell, vector) if store.is_atomic else f"noyau_store{kind}(&{cell}, {vector});"
         yield f"if ({inside}) {line}" if inside else line
 
     def keep_vector(self, loop: ir.Loop) -> str | None:
-        """A vector that a thread keeps as it comes from memory, which is no loop."""
+        """The assignment of a whole vector from memory to one that the thread keeps, instead of a loop; else None."""
         texts = self.expressions
         match loop.body:
             case (ir.Store((kept,), (*around, _), (ir.Load(name, place, _, None),), None),) if (
@@ -336,7 +342,7 @@ class CudaPrinter(ThreadStatements, CPrinter):
                 return None
 
     def vector_at(self, name: str, index: Shape, kind: str) -> str:
-        """A vector in memory; zeros where what is looked up lies outside."""
+        """The load of a vector; zeros if looked-up indices are out of bounds."""
         texts = self.expressions
         loaded, inside = f"noyau_load{kind}(&{texts.cell(name, index)})", texts.all_inside(index)
         return f"{inside} ? {loaded} : noyau_vector{kind}{{}}" if inside else loaded
@@ -358,13 +364,16 @@ class CudaPrinter(ThreadStatements, CPrinter):
         yield from (f"{name} = {both}.s{at};" for at, name in enumerate(names))
 
     def state_of(self, monoid: str, dtypes: Sequence[DType]) -> str:
-        """The name of the type of a state, which is noted with its text."""
+        """The name of the struct of a state, whose text is recorded."""
         kind = "_".join(["noyau", monoid, *(dtype.value for dtype in dtypes)])
         types, parts = [TYPES[dtype] for dtype in dtypes], range(len(dtypes))
         old, new = (tuple(map(ir.Var, (f"{side}{at}" for at in parts), dtypes)) for side in ("s", "other.s"))
         with self.names.block():
             self.names.blocks[-1] |= {("value", part.name): part.name for part in (*old, *new)}
-            texts = [self.expressions.top(value) for value in MONOIDS[monoid].merge(Symbolic(), old, new)]
+            size = len(MONOIDS[monoid].parts or ("",))  # there may be several states
+            states = [(old[at : at + size], new[at : at + size]) for at in parts[::size]]
+            merged = [value for pair in states for value in MONOIDS[monoid].merge(Symbolic(), *pair)]
+            texts = [self.expressions.top(value) for value in merged]
         lines = [f"{types[at]} next{at} = {texts[at]};" for at in parts] + [f"s{at} = next{at};" for at in parts]
         there = [f"state.s{at} = __shfl_sync(0xffffffffu, s{at}, from);" for at in parts]
         members = [f"{types[at]} s{at};" for at in parts]
@@ -375,7 +384,7 @@ class CudaPrinter(ThreadStatements, CPrinter):
         return kind
 
     def let(self, let: ir.Let) -> str:
-        is_looked_up = any(isinstance(each, ir.Load | ir.Var) for each in every_expression((let,)))  # any number then
+        is_looked_up = any(isinstance(each, ir.Load | ir.Var) for each in every_expression((let,)))  # may be any number
         if let.name.startswith("#") and not is_looked_up:
             dims = () if isinstance(let.value, ir.CellsToAlignment) else tuple(dims_in((let,)))
             self.kinds[let.name] = self.kind_of(let.name, *dims)
@@ -391,7 +400,7 @@ class CudaPrinter(ThreadStatements, CPrinter):
         raise UnsupportedError("cuda writes around no caches: schedule without nontemporal stores")
 
     def host(self) -> str:
-        """The function of the host that launches the kernels on a stream."""
+        """The host function that launches the kernels on a stream."""
         kernel, names, dim = self.kernel, self.names, self.expressions.dim
         scratch = kernel.of(ir.Role.SCRATCH)
         own = [names.value(buffer.name) for buffer in scratch]
@@ -410,14 +419,14 @@ class CudaPrinter(ThreadStatements, CPrinter):
             when = "" if launch.when is None else f"{self.expressions.expr(launch.when)} && "
             lines.append(self.call(f"{kernel.name}_{at}", launch, when, arguments))
         lines += [f"cudaFreeAsync({name}, stream);" for name in own]
-        # A function of C++, for CUDA's headers may have one of C with that name, as `norm` and `index`.
+        # Give it C++ linkage, since C functions of CUDA's headers may have its name, such as `norm` and `index`.
         head = f"cudaError_t {kernel.name}({', '.join(outer)}, cudaStream_t stream)"
         about = "/* Launches the kernels on a stream, with arrays of the device. */"
         body = [about, head, "{", *indent([*lines, "return cudaGetLastError();"]), "}"]
         return "\n".join(["#ifndef __CUDACC_RTC__", *body, "#endif"])
 
     def call(self, name: str, launch: ir.Launch, when: str, arguments: str) -> str:
-        """The launch of a kernel where it has items."""
+        """The launch of a kernel, if it has items."""
         items, block = self.expressions.dim(extent_of(launch)), block_of(launch)
         shape = f"dim3({block.threads}, {block.rows})" if block.rows > 1 else str(block.threads)
         grid = f"noyau_blocks({items}, {block.rows})" + (f" * {block.blocks}" if block.blocks > 1 else "")
@@ -426,7 +435,7 @@ class CudaPrinter(ThreadStatements, CPrinter):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Shape of a launch: the threads of a block, the items that it has side by side, the blocks of a cluster."""
+    """The shape of a launch: threads for an item, items side by side in a block (`rows`), blocks of a cluster."""
 
     threads: int
     rows: int
@@ -434,7 +443,7 @@ class Block:
 
 
 def block_of(launch: ir.Launch) -> Block:
-    """Read the shape off a launch."""
+    """The shape of a launch."""
     loops = (s for s in every_statement(launch.body) if isinstance(s, ir.Loop) and s.axis is ir.Axis.BLOCKS)
     blocks = next((loop.extent.constant or 1 for loop in loops), 1)
     threads = launch.threads or BLOCK
@@ -446,8 +455,8 @@ _WIDE = 90  # sm_90 is the first architecture with clusters of blocks
 
 
 def grid_text(kernel: Kernel, codes: Mapping[str, bytes]) -> str:
-    """The text of `NAME_grid` of a scheduled kernel; `codes`: machine code by its architecture ("sm_90"), PTX by what
-    it was compiled for ("compute_90")."""
+    """The C text of `NAME_grid` of a scheduled kernel; `codes`: machine code by architecture ("sm_90"), and PTX by
+    virtual architecture ("compute_90")."""
     printer, name = CPrinter(kernel), kernel.name
     table = KernelTable(kernel, printer.names, printer.expressions)
     blocks = ", ".join(f"{{{b.threads}, {b.rows}, {b.blocks}}}" for b in map(block_of, kernel.launches))
@@ -464,7 +473,7 @@ def grid_text(kernel: Kernel, codes: Mapping[str, bytes]) -> str:
 
 
 def require_architectures(kernel: Kernel, architectures: Sequence[str]) -> None:
-    """UnsupportedError where one of some architectures lacks what a scheduled kernel runs on."""
+    """UnsupportedError where an architecture lacks a feature that a scheduled kernel needs: clusters of blocks."""
     lesser = [each for each in architectures if int(each.partition("_")[2]) < _WIDE]
     if lesser and any(block_of(launch).blocks > 1 for launch in kernel.launches):
         raise UnsupportedError(f"it runs on clusters of blocks, which {lesser[0]} has not; --target sm_90 has")
@@ -474,7 +483,7 @@ def _codes(codes: Mapping[str, bytes]) -> Iterator[str]:
     for architecture, code in codes.items():
         kind, _, number = architecture.partition("_")
         yield f"        {{{number}, {int(kind == 'compute')},"
-        for at in range(0, len(code), _LINE):  # three digits each, so that no digit behind is taken for one of them
+        for at in range(0, len(code), _LINE):  # three octal digits each, so that no following digit is read with them
             digits = "\\".join(f"{byte:03o}" for byte in code[at : at + _LINE])
             yield f'         "\\{digits}"'
         yield "        },"

@@ -1,6 +1,6 @@
 """Expressions of the loop IR in Python for Numba.
 
-An offset is taken apart into an index along each axis where each is certainly inside."""
+An offset becomes an index along each axis if these are certainly within bounds."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from noyau.ir.loops import Alloc, Buffer, Expr, Kernel, Role
 
 
 class NumbaExpressions(statements.Expressions):
-    """The expressions of one kernel in Python for Numba.
+    """Printer of the expressions of one kernel in Python for Numba.
 
-    `flat`: the packed buffers of the launch that one offset indexes, for some index is none along their axes."""
+    `flat`: packed buffers that the launch indexes by offsets, since some offset cannot become an index along axes."""
 
     language = "numba"
     prefix, integer_functions = PREFIX, INTEGER_FUNCTIONS
@@ -27,9 +27,9 @@ class NumbaExpressions(statements.Expressions):
 
     def __init__(self, kernel: Kernel, names: NumbaNames) -> None:
         super().__init__(kernel, names)
-        self.lengths: dict[str, tuple[Dim, Dim]] = {}  # what `tile_of` says of those that have a name
-        self.tiles: dict[str, tuple[Dim, Dim]] = {}  # the same of the loops over them that are open
-        self.threads: frozenset[str] = frozenset()  # the variables of the loops on threads
+        self.lengths: dict[str, tuple[Dim, Dim]] = {}  # `tile_of` of named lengths
+        self.tiles: dict[str, tuple[Dim, Dim]] = {}  # the same for the variables of enclosing loops over tiles
+        self.threads: frozenset[str] = frozenset()  # variables of the loops on threads
         self.flat: set[str] = set()
 
     # Memory.
@@ -47,7 +47,7 @@ class NumbaExpressions(statements.Expressions):
         return f"{self.names.value(name)}[{', '.join(places) or '()'}]"
 
     def axes(self, buffer: Buffer, index: Shape) -> Shape:
-        """The index along each axis of a packed buffer, or the offset into one that is flat in this launch."""
+        """The index along each axis of a packed buffer, or the offset, if the buffer is flat in this launch."""
         if not buffer.shape:
             return () if buffer.role is Role.OUTPUT else index
         indices = None if buffer.name in self.flat else self.unflatten(index[0], buffer.shape)
@@ -57,11 +57,11 @@ class NumbaExpressions(statements.Expressions):
         return indices
 
     def unflatten(self, offset: Dim, shape: Shape) -> Shape | None:
-        """The index along each axis, where it is certain that each but the first is inside."""
+        """The index along each axis, if each but the first is certainly within bounds; else None."""
         indices = []
         for stride in strides_of(shape)[:-1]:
             whole, offset = exact_part(offset, stride)
-            candidates = ((whole, offset), (whole - 1, offset + stride))  # the latter where the axis is flipped
+            candidates = ((whole, offset), (whole - 1, offset + stride))  # the latter for a flipped axis
             inside = [pair for pair in candidates if self.is_inside(pair[1], stride)]
             if not inside:
                 return None
@@ -74,8 +74,8 @@ class NumbaExpressions(statements.Expressions):
         return is_inside(index, extent, extents)
 
     def place(self, dim: Dim, *, last: bool) -> str:
-        """An index along an axis. What may be negative as far as LLVM can see is made unsigned: Numba would count it
-        from the end, which keeps loops from being vectorised."""
+        """An index along an axis. If LLVM cannot prove that it is not negative, it is cast to unsigned: Numba would
+        otherwise add code for indices from the end, which prevents vectorisation."""
         text = self.dim(dim)
         inner = set[Atom](self.extents.keys() - self.threads)
         plain = all(factor > 0 and inner.issuperset(atoms) for atoms, factor in dim.terms)
@@ -90,7 +90,7 @@ class NumbaExpressions(statements.Expressions):
         source = operands[0].dtype
         if function == "is_inf":
             return f"(abs({self.top(operands[0])}) == {const_text(float('inf'), source)})"
-        if function == "rounded":  # as all is in a kernel that fuses nothing
+        if function == "rounded":  # the whole kernel fuses nothing then
             return self.expr(operands[0])
         if source is DType.BOOL and function in OF_BOOLS:
             left, right = map(self.expr, operands)
@@ -106,12 +106,12 @@ class NumbaExpressions(statements.Expressions):
         return f"{KINDS[dtype]}({unwrap(text)})"
 
     def operate(self, op: DimOp, left: str, right: str) -> str:
-        """Python divides downwards, as Dims do."""
+        """Python's division rounds down, as that of Dims."""
         if op.kind in ("max", "min"):
             return f"{op.kind}({unwrap(left)}, {unwrap(right)})"
         return f"({as_operand(left)} {'//' if op.kind == 'floordiv' else '%'} {as_operand(right)})"
 
 
 def is_number(memory: Buffer | Alloc) -> bool:
-    """Whether it is an input without axes, which launches take as a number: in a prange, Numba has it as one."""
+    """Whether memory is an input without axes, which launches take as a number, as Numba demands in a prange."""
     return isinstance(memory, Buffer) and not memory.shape and memory.role is Role.INPUT

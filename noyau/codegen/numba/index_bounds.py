@@ -1,4 +1,4 @@
-"""Proofs that an index is inside its axis, in loops over tiles too."""
+"""Proofs that an index is within its axis, also in loops over tiles."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from noyau.ir.ranges import Extents, at_least_one, highest, lowest
 def is_inside(index: Dim, extent: Dim, extents: Extents) -> bool:
     """Whether 0 <= index < extent is certain within loops of these extents.
 
-    What divides sizes alone, such as n // 64 and n % 64, is taken as a size, with n // 64 * 64 + n % 64 == n known."""
+    Quotients and remainders of sizes, such as n // 64 and n % 64, count as sizes, with n // 64 * 64 + n % 64 == n."""
     values: dict[str, Dim] = {}
     plain = {name: _plain(of, values) for name, of in extents.items()}
     index, extent = _plain(index, values), _plain(extent, values)
@@ -24,9 +24,9 @@ def is_inside(index: Dim, extent: Dim, extents: Extents) -> bool:
 
 
 def tile_of(length: Dim, lengths: Mapping[str, tuple[Dim, Dim]]) -> tuple[Dim, Dim] | None:
-    """The begin and the extent in the length of a tile, min(size, extent - begin).
+    """The begin and the extent of a tile from its length, min(size, extent - begin); None for any other length.
 
-    `lengths` has them for the tiles that it may lie in."""
+    `lengths`: the same for tiles that may contain it."""
     match length.terms:
         case (((DimOp("max", left, right),), -1),):
             for left_over in (-left, -right):
@@ -44,7 +44,7 @@ def _moves(atoms: Sequence[Atom], lengths: Container[str]) -> bool:
 
 
 def out_of_tiles(index: Dim, tiles: Mapping[str, tuple[Dim, Dim]], extents: Extents) -> tuple[Dim, Extents]:
-    """An index by variables that count through whole axes, where it goes through these by tiles; and their extents."""
+    """An index with variables of tiles replaced by variables over whole axes, and the extents with these added."""
     for name, (begin, extent) in tiles.items():
         if name in index.names:
             whole = f"{name}_whole"
@@ -55,7 +55,7 @@ def out_of_tiles(index: Dim, tiles: Mapping[str, tuple[Dim, Dim]], extents: Exte
 
 
 def _plain(dim: Dim, values: dict[str, Dim]) -> Dim:
-    """The Dim with a name for each natural operation on sizes alone; `known` has what each name stands for."""
+    """The Dim with a name for each nonnegative operation on sizes alone; `values` gets the meaning of each name."""
     total = Dim.of(0)
     for atoms, factor in dim.terms:
         part = Dim.of(factor)
@@ -80,7 +80,7 @@ def _least(dim: Dim) -> Dim:
                 total = total + Dim(((atoms, factor),))
     if total != dim:
         return _least(total)
-    for atoms, factor in sorted(dim.terms, key=lambda term: -len(str(term[0]))):  # what others stand in comes later
+    for atoms, factor in sorted(dim.terms, key=lambda term: -len(str(term[0]))):  # outer operations first
         match atoms:
             case (DimOp("floordiv", left, right),) if factor < 0 and right.constant and factor % right.constant == 0:
                 return _least(dim - Dim(((atoms, factor),)) + left * (factor // right.constant))

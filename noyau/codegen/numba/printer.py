@@ -1,11 +1,11 @@
-"""Language `numba`: Python that Numba compiles for the CPU, with loops on threads as prange; the text stands alone.
+"""Printer of language `numba`: Python that Numba compiles for the CPU, with loops on threads as prange; self-contained.
 
-Each launch is a function of items [begin, end), and the kernel one that calls them in parts. float16 and bfloat16 are
-arrays of uint16, their bits.
+Each launch is a function of items [begin, end), and the kernel is a function that calls them in parts. float16 and
+bfloat16 are arrays of uint16, their bits.
 
-A text defines what it uses of intrinsics of LLVM (arrays on the stack, prefetches, non-temporal stores, lanes merged by
-halves: a loop over halves takes Numba a tenth of a second to compile, an intrinsic does not; words.txt) and of scalar
-functions, those of codegen/cmath, which a release translates into functions.txt (tools/numba_functions.py)."""
+A text defines the LLVM intrinsics that it uses (words.txt: arrays on the stack, prefetches, non-temporal stores, lanes
+merged by halves, for which a loop would take Numba a tenth of a second to compile), and the scalar functions, those of
+codegen/cmath, translated to functions.txt at a release (tools/numba_functions.py)."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from noyau.ir.loops import Expr, Load, MergeLanes
 from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.walk import every_statement, extent_of, merge_of, on_threads
 
-STACK_CELLS = 1024  # the most of one array that goes to the stack
+STACK_CELLS = 1024  # most cells of an array on the stack
 FILE, WORDS = (Path(__file__).with_name(name) for name in ("functions.txt", "words.txt"))
-_PLACES = frozenset({"noyau_fetch", "noyau_write_around", "noyau_turn"})  # which ask where a cell lies
+_PLACES = frozenset({"noyau_fetch", "noyau_write_around", "noyau_turn"})  # intrinsics that need addresses of cells
 
 
 def words(names: Collection[str]) -> str:
-    """The text of the named intrinsics and of what they need; no text for none of them."""
+    """The text of the named intrinsics and their dependences; empty if no name is an intrinsic."""
     needed = {"_place"} if _PLACES.intersection(names) else set()
     needed |= {"noyau_written_around"} if "noyau_write_around" in names else set()
     return "\n\n\n".join(text for name, text in snippets(WORDS).items() if name in needed or name in names)
@@ -60,8 +60,8 @@ def functions() -> Mapping[str, str]:
 
 
 def scalar_text(names: Iterable[str]) -> str:
-    """The Python text of the named functions ("noyau_exp_f32") and of all that they call, callees first; no text for
-    no names. UnsupportedError for a name that codegen/cmath does not have."""
+    """The Python text of the named functions ("noyau_exp_f32") and of all that they call, callees first; empty without
+    names. UnsupportedError for a name that codegen/cmath does not have."""
     order = order_of(names)
     casts = [BIT_CASTS[name] for name in sorted(BIT_CASTS.keys() & {*order})]
     parts = [snippets(WORDS)["_bits"], "\n".join(casts)] if casts else []
@@ -74,9 +74,9 @@ def order_of(names: Iterable[str]) -> list[str]:
     return callees_first(names, {**calls, **dict.fromkeys(BIT_CASTS, ())}, "numba")
 
 
-LEAST_LANES = 8  # fewer are merged by statements
+LEAST_LANES = 8  # fewer lanes are merged by statements
 MERGE_PREFIX = "noyau_merge_"
-# What merges two lanes: a word, the first letter of the types that it takes, the function that it is, in LLVM.
+# Merges of two lanes: the name, the first letters of its types, the function of the operator table, and LLVM's code.
 _MERGES = (
     ("add", "f", "add", "builder.fadd(a, b)"),
     ("add", "iu", "add", "builder.add(a, b)"),
@@ -95,7 +95,7 @@ _MERGES = (
 
 
 def merge_words(merge: MergeLanes) -> dict[str, str] | None:
-    """The word that merges the lanes of each array, where there is one for all of them."""
+    """The intrinsic that merges the lanes of each array, if each array has one; else None."""
     arrays = list(zip(merge.buffers, merge.dtypes, strict=True))
     lower, upper = (tuple(Load(name, (Dim.of(lane),), dtype) for name, dtype in arrays) for lane in (0, 1))
     values = MONOIDS[merge.monoid].merge(Symbolic(), lower, upper)
@@ -105,7 +105,7 @@ def merge_words(merge: MergeLanes) -> dict[str, str] | None:
 
 
 def _word(value: Expr, lower: Load, upper: Load) -> str | None:
-    """The word that merges two lanes into this value."""
+    """The intrinsic that merges two lanes into this value, or None."""
     call: Callable[..., Expr] = Symbolic().call
     for word, kinds, function, _ in _MERGES:
         kind = KINDS[lower.dtype]
@@ -116,7 +116,7 @@ def _word(value: Expr, lower: Load, upper: Load) -> str | None:
 
 
 def merge_text(preludes: Iterable[str]) -> str:
-    """The text of the intrinsics of lane merges among those; no text for none of them."""
+    """The text of the lane-merging intrinsics among `preludes`; empty if there are none."""
     merges = (name for name in preludes if name.startswith(MERGE_PREFIX))
     called = sorted(name.removeprefix(MERGE_PREFIX).partition("_") for name in merges)
     lines = [
@@ -130,20 +130,20 @@ def merge_text(preludes: Iterable[str]) -> str:
 
 WIDTH = 118
 
-# Other than language c: more partial states, for each round of a fold waits until the one before has stored them; and
-# one text for rows of any length and for what is left of them, for each takes a while to compile.
+# Unlike language c: more partial states, since each round of a fold waits for the stores of the round before; and one
+# text for rows of any length and for their remainders, since each text takes a while to compile.
 SCHEDULE = Options(lanes=64, short=False, pairs=False, turned="words", rests=False, lines=False)
 
 
 def source(kernel: ir.Kernel, comment: str = "") -> str:
-    """The text of one kernel, as of several."""
+    """The text of one kernel; see `together`."""
     return together([kernel], comment)
 
 
 def together(kernels: Sequence[ir.Kernel], comment: str = "") -> str:
-    """One text of several kernels, whose names differ: a comment, the scalar functions they use, and for each one
-    function of its inputs, then its outputs, that returns 0; 1 where an index is out of bounds; 2 where a shape does
-    not fit. GraphError where a name cannot be that of a function."""
+    """One text of several kernels with distinct names: a comment, the scalar functions that they use, and for each a
+    function of its inputs, then its outputs, that returns 0; 1 if an index is out of bounds; 2 if a shape does not fit.
+    GraphError where a name cannot be that of a function."""
     functions, integers, preludes, bodies = set[str](), set[tuple[str, str]](), set[str](), list[str]()
     for kernel in kernels:
         refuse_name(kernel, RESERVED)
@@ -174,21 +174,21 @@ def _imports(text: str) -> str:
 
 
 def comment_text(text: str) -> str:
-    """The text as Python comments, whatever stands in it."""
+    """The text as Python comments, with unsafe characters replaced."""
     safe = "".join(c if c == "\n" or 32 <= ord(c) < 127 else "?" for c in text)
     lines = [line if len(line) <= 4 * WIDTH else f"{line[: 4 * WIDTH]}..." for line in safe.strip().splitlines()]
     return "\n".join(f"# {line}".rstrip() for line in lines)
 
 
 class NumbaCaller:
-    """The function that a kernel is for its callers: sizes, checks, launches in order."""
+    """Printer of the function of a kernel: sizes, checks, launches in order."""
 
     def __init__(self, kernel: ir.Kernel) -> None:
         self.kernel = kernel
         self.names = NumbaNames(kernel)
         self.expressions = NumbaExpressions(kernel, self.names)
         self.ends = [buffer for buffer in kernel.buffers if buffer.role is not ir.Role.SCRATCH]
-        self.values: dict[str, str] = {}  # what launches are given for an input, where it is not the array
+        self.values: dict[str, str] = {}  # arguments of launches that replace an input's array
 
     def text(self) -> str:
         """The functions of the launches, then the kernel."""
@@ -214,11 +214,11 @@ class NumbaCaller:
             yield f"# {self.names.value(buffer.name)}: {buffer.dtype.value}[{shape}], {buffer.role.value}{layout}"
 
     def sizes(self) -> Iterator[str]:
-        """The sizes that the inputs give."""
+        """The lines that bind the sizes to shapes of inputs."""
         inputs = self.kernel.of(ir.Role.INPUT)
         for binding in self.kernel.binding:
             buffer = inputs[binding.input]
-            if binding.axis < len(buffer.shape):  # the others are strides, which arrays know themselves
+            if binding.axis < len(buffer.shape):  # the others are strides, which arrays contain
                 value = f"{self.names.value(buffer.name)}.shape[{binding.axis}]"
                 if binding.offset != Dim.of(0):
                     value = f"({value} - {as_operand(self.expressions.dim(binding.offset))})"
@@ -226,7 +226,7 @@ class NumbaCaller:
                 yield f"{self.names.atom(binding.size)} = {unwrap(value)}"
 
     def checks(self) -> Iterator[str]:
-        """Shapes that the sizes do not fit end the kernel."""
+        """The lines that end the kernel if a shape does not fit the sizes."""
         bound = {(b.input, b.axis) for b in self.kernel.binding if b.factor == 1 and b.offset == Dim.of(0)}
         for number, buffer in enumerate(self.ends):
             if any((number, axis) not in bound for axis in range(len(buffer.shape))):
@@ -239,7 +239,7 @@ class NumbaCaller:
         return f"({dims or 1},)" if one else f"({dims})"
 
     def numbers(self) -> Iterator[str]:
-        """Inputs without axes, under names of their own."""
+        """The lines that load inputs without axes, under names of their own."""
         for buffer in filter(is_number, self.ends):
             whole = self.names.value(buffer.name)
             self.values[whole] = self.names.fresh(f"{whole}_value")
@@ -251,7 +251,7 @@ class NumbaCaller:
             yield f"{self.names.value(buffer.name)} = np.empty({self.shape(buffer)}, {kind})"
 
     def call(self, position: int, launch: ir.Launch, printer: NumbaPrinter) -> Iterator[str]:
-        """A launch: on one thread, or its items in as many parts as there are threads."""
+        """The call of a launch: on one thread, or its items in as many parts as there are threads."""
         arguments = ", ".join(self.values.get(name, name) for name in printer.parameters)
         call, checked = f"{self.kernel.name}_{position}({arguments}", printer.fails
         if not printer.parallel:
@@ -273,7 +273,7 @@ HALF = "#half"
 
 
 class NumbaPrinter(Statements):
-    """One launch being printed."""
+    """Printer of one launch."""
 
     opens, turns, closes, ends, empty = "if {}:", "else:", (), "", ("pass",)
     names: NumbaNames
@@ -286,10 +286,10 @@ class NumbaPrinter(Statements):
         self.expressions.functions = shared.functions
         self.expressions.integers = shared.integers
         self.expressions.preludes = shared.preludes
-        self.arrays: dict[tuple[str, str, str], str] = {}  # memory of the launch, by its name, type and size
+        self.arrays: dict[tuple[str, str, str], str] = {}  # memory of the launch, by name, type and size
         self.apart = rounds_apart(kernel.launches)
-        self.parameters: list[str] = []  # the buffers and the sizes that it takes
-        self.fails = False  # whether an index is checked in it
+        self.parameters: list[str] = []  # its buffers and sizes
+        self.fails = False  # whether it checks an index
 
     def function(self, position: int, launch: ir.Launch) -> str:
         """The function that runs items [begin, end) of a launch."""
@@ -300,12 +300,12 @@ class NumbaPrinter(Statements):
         lines += ["noyau_written_around()"] if streams else []
         lines += ["return 0"] if self.fails else []
         body = "\n".join(f"{INDENT}{line}" for line in lines or ["pass"])
-        fused = "" if self.apart else ', fastmath={"contract"}'  # products with the sums that they are in, as in C
+        fused = "" if self.apart else ', fastmath={"contract"}'  # fuse multiplications with additions, as in C
         head = f'@numba.njit(error_model="numpy", nogil=True{fused})'
         return f"{head}\ndef {self.kernel.name}_{position}({parameters}):\n{body}"
 
     def lines(self, launch: ir.Launch) -> list[str]:
-        """The statements of a launch; printed again where it turned out which buffers are flat in it."""
+        """The statements of a launch; printed again whenever further buffers turn out to be flat."""
         texts = self.expressions
         while True:
             flat = set(texts.flat)
@@ -317,7 +317,7 @@ class NumbaPrinter(Statements):
                 return lines
 
     def requests(self) -> Iterator[str]:
-        """The buffers and the sizes that the text has asked for."""
+        """The buffers and the sizes that the text uses."""
         for buffer in self.kernel.buffers:
             if ("value", buffer.name) in self.names.used:
                 yield self.names.blocks[0]["value", buffer.name]
@@ -326,7 +326,7 @@ class NumbaPrinter(Statements):
                 yield self.names.atom(binding.size)
 
     def flatten(self, flat: set[str]) -> Iterator[str]:
-        """Buffers that are indexed by an offset, under names of their own."""
+        """The lines that flatten buffers indexed by offsets, under names of their own."""
         for buffer in self.kernel.buffers:
             if buffer.name in flat:
                 whole = self.names.value(buffer.name)
@@ -355,7 +355,7 @@ class NumbaPrinter(Statements):
         yield from (f"{INDENT}{line}" for line in list(self.block(body)) or ["pass"])
 
     def count_items(self, loops: Sequence[ir.Loop], span: str) -> Iterator[str]:
-        """The head of a loop over items of some loops, and what gives these their variables."""
+        """The head of one loop over the items of several, and the lines that compute the variables of these."""
         extents = [as_operand(self.expressions.dim(loop.extent)) for loop in loops[1:]]
         with self.names.of("i64"):
             item = self.names.fresh("item") if len(loops) > 1 else ""
@@ -364,7 +364,7 @@ class NumbaPrinter(Statements):
         yield from (f"{INDENT}{line}" for line in (self.counters(names, extents, item) if item else ()))
 
     def counters(self, names: Sequence[str], extents: Sequence[str], item: str) -> Iterator[str]:
-        """The variables of several loops, from one that counts through all."""
+        """The lines that compute the variables of several loops from the item."""
         for at, name in enumerate(names):
             steps = " * ".join(extents[at:])
             step = f"({steps})" if len(extents) - at > 1 else steps
@@ -372,7 +372,7 @@ class NumbaPrinter(Statements):
             yield f"{name} = {text}{f' % {extents[at - 1]}' if at else ''}"
 
     def memory(self, body: Sequence[ir.Statement]) -> Iterator[str]:
-        """Arrays of the thread, taken once a call: not one for each round of a loop."""
+        """The lines that allocate the arrays of the thread, once a call instead of in each round of a loop."""
         self.arrays = {}
         for alloc in every_statement(body):
             if not isinstance(alloc, ir.Alloc) or is_variable(alloc):
@@ -382,12 +382,12 @@ class NumbaPrinter(Statements):
                 with self.names.of(f"{KINDS[alloc.dtype]} array of one axis"):
                     self.arrays[key] = self.names.bind(f"{alloc.name} of {len(self.arrays)}", alloc.name)
                 kind, count = KINDS[alloc.dtype], product(alloc.shape).constant
-                # On the stack, where it is small, LLVM knows that nothing else is the same memory.
+                # Small arrays are on the stack, where LLVM knows that nothing aliases them.
                 word = self.prelude("noyau_cells" if count is not None and count <= STACK_CELLS else "noyau_row")
                 yield f"{self.arrays[key]} = {word}({key[2]}, {kind if kind in NUMPY else 'np.bool_'})"
 
     def prelude(self, name: str) -> str:
-        """An intrinsic that the text calls, and needs above it."""
+        """Record an intrinsic that the text needs above it; returns its name."""
         self.expressions.preludes.add(name)
         return name
 
@@ -402,7 +402,7 @@ class NumbaPrinter(Statements):
         return super().statement(statement, last=last)
 
     def merge_lanes(self, merge: ir.MergeLanes) -> Iterator[str]:
-        """Lanes merged into lane 0: each loop costs Numba time to compile."""
+        """The lines that merge the lanes into lane 0, by intrinsics if possible, since Numba compiles loops slowly."""
         words = merge_words(merge)
         if words is None:
             yield from self.halves(merge)
@@ -469,7 +469,7 @@ class NumbaPrinter(Statements):
         return f"{self.prelude('noyau_write_around')}({to}, {start}, {cells}, {first}, {count})"
 
     def halves(self, merge: ir.MergeLanes) -> Iterator[str]:
-        """The lanes merged into lane 0: the upper half into the lower one, again and again."""
+        """The loop that merges the lanes into lane 0: the upper half into the lower one, repeatedly."""
         with self.names.block():
             with self.names.of("i64"):
                 half = self.names.blocks[-1]["index", HALF] = self.names.fresh("half")

@@ -1,8 +1,8 @@
 """Spellings of Python for Numba: types, numbers, operators, functions of integers.
 
-Numba computes integers in 64 bits, and a float32 beside a float64 or an integer in float64: every number in the text
-has the type that it is computed in, and results of narrower integers are cut back. No identifier is a word of Python or
-a name of the text itself, or a variable of two types: Numba would make one of it."""
+Numba computes integers in 64 bits, and a float32 with a float64 or an integer in float64: so every number in the text
+has the type of its computation, and results of narrower integers are cast back. No identifier is a keyword of Python, a
+name of the text itself, or a variable of two types, which Numba would unify."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from noyau.codegen.tables import by_sign, parameters_of, short_float32, snippets
 from noyau.dtypes import CELLS, DType
 from noyau.ir.loops import Kernel
 
-# What kernels compute in, by the short names that the text gives to NumPy's types; halves and float8 are bits.
+# Types of computation by dtype, under the text's short names of NumPy's types; 16-bit floats and float8 are bits.
 KINDS = {dtype: dtype.storage.value for dtype in CELLS}
 NUMPY = {
     **{f"{kind[0]}{bits}": f"np.{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
@@ -26,12 +26,12 @@ NUMPY = {
 }
 PREFIX = {"negative": "-", "logical_not": "not ", "bitwise_not": "~"}
 OF_BOOLS = {"maximum": "|", "minimum": "&"}
-# Functions over T, of signed and of unsigned integers; a division by zero is one by one.
+# Functions over T, for signed and for unsigned integers; a division by zero divides by one instead.
 INTEGER_FUNCTIONS = by_sign(snippets(Path(__file__).with_name("integers.txt")))
 
 
 def integer_function(function: str, dtype: str) -> str:
-    """The Python function of an integer operation, as its text."""
+    """The text of the Python function of an integer operation."""
     signed, unsigned = INTEGER_FUNCTIONS[function]
     kind = DType(dtype)
     _, _, body = (signed if kind.kind == "int" else unsigned).partition(":\n")
@@ -40,7 +40,7 @@ def integer_function(function: str, dtype: str) -> str:
 
 
 def const_text(value: float | int | bool, dtype: DType) -> str:
-    """A number in Python, as an operand of anything."""
+    """A number in Python, as text that can be any operand."""
     if dtype.is_float8:
         value = int(np.array(value, dtype.numpy).view(np.uint8))
     text = literal_text(value, KINDS[dtype.compute])
@@ -48,7 +48,7 @@ def const_text(value: float | int | bool, dtype: DType) -> str:
 
 
 def literal_text(value: float, kind: str) -> str:
-    """A number of a kind in Python: float64 and int64 are its own, the others are converted."""
+    """A number of a kind in Python: float64 and int64 are literals, the others are converted."""
     if kind == "bool":
         return str(bool(value))
     if kind not in ("f32", "f64"):
@@ -59,11 +59,11 @@ def literal_text(value: float, kind: str) -> str:
 
 
 def narrow(text: str, dtype: DType) -> str:
-    """Numba has computed small integers in 64 bits: cut the result back."""
+    """Cast a result back to a narrower integer dtype, since Numba computes integers in 64 bits."""
     return f"{KINDS[dtype]}({text})" if dtype.kind in ("int", "uint") else f"({text})"
 
 
-# Beyond those that fitting() knows: what texts call, for the CPU and for CUDA, and what they call their own names.
+# Beside the words of fitting(): functions that texts call, for the CPU and for CUDA, and names that they define.
 RESERVED = frozenset(
     """numba np math types ir cgutils arrayobj intrinsic prange scalar status items parts part range min max abs round
     print exit match case type cuda libdevice thread across down all_across all_down inside stream grid f16
@@ -72,10 +72,10 @@ RESERVED = frozenset(
 
 
 class NumbaNames(Scopes):
-    """Names of a kernel to Python identifiers.
+    """The map from names of a kernel to Python identifiers.
 
-    A Python function has one scope: what a block names is free again after it only for variables of its own type.
-    `kind` is the type of what is bound next."""
+    A Python function has one scope: after a block its identifiers are free only for variables of the same type.
+    `kind`: the type of the next variable."""
 
     def __init__(self, kernel: Kernel) -> None:
         self.kind = ""
@@ -85,18 +85,18 @@ class NumbaNames(Scopes):
 
     @contextmanager
     def of(self, kind: str) -> Iterator[NumbaNames]:
-        """Give names that are bound within this type."""
+        """A block in which bound names have this type."""
         before, self.kind = self.kind, kind
         yield self
         self.kind = before
 
     def forget(self) -> None:
-        """Nothing of what was bound but buffers and sizes is known any more, and nothing has been used."""
+        """Forget all uses, and the types of identifiers."""
         self.used.clear()
         self.kinds = {}
 
     def fresh(self, stem: str) -> str:
-        """An identifier that nothing in sight has, and no variable of another type had."""
+        """An identifier that is unused in this scope, and was not used for a variable of another type."""
         name = super().fresh(f"v_{stem}" if stem in self.reserved else stem)
         self.kinds[name] = self.kind
         return name

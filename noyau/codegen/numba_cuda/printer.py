@@ -1,8 +1,8 @@
-"""Language `numba_cuda`: Python that Numba-CUDA compiles, for those who learn and teach. The text stands alone: the
-kernels, and a function of the host that launches them on arrays of the device. float16 is CUDA's; bfloat16 its bits.
+"""Printer of language `numba_cuda`: Python that Numba-CUDA compiles, for teaching. The text is self-contained: kernels,
+and a host function that launches them on device arrays. float16 is CUDA's; bfloat16 is uint16, its bits.
 
-A loop on THREADS is a grid: of blocks, whose threads are the loops in lanes within, or else, without such, of threads.
-Memory of as many cells as a block has threads is a variable of each thread, and its merge goes through shared memory.
+A loop on THREADS is a grid: of blocks, whose threads are the loops over lanes in it, or without these, of threads.
+Memory with a cell for each thread of a block is a variable of each thread, merged through shared memory.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ THREADS = BLOCK
 TILE = (32, 8)  # threads of a block of two axes
 TYPES = {**KINDS, DType.F16: "f16", DType.BOOL: "np.bool_"}
 LONG_NAMES = {**NUMPY, "f16": "np.float16"}
-# By Python's math, or where that has none or gives integers, by libdevice, for float32 with an f at the end.
+# Functions of Python's math, or if that lacks one or returns integers, of libdevice, with the suffix f for float32.
 FUNCTIONS = {name: f"math.{name}" for name in MATH} | {"abs": "abs", "round_even": "libdevice.rint"}
 FUNCTIONS |= {name: f"libdevice.{name}" for name in ("exp2", "cbrt", "rsqrt", "floor", "ceil", "trunc")}
 BITS = {
@@ -48,8 +48,8 @@ def noyau_blocks(items, threads=1):
 
 
 def together(kernels: Sequence[ir.Kernel], comment: str = "") -> str:
-    """One text of several kernels, whose names differ. GraphError where a name cannot be that of a function,
-    UnsupportedError for what Numba-CUDA has no spelling of."""
+    """One text of several kernels with distinct names. GraphError where a name cannot be that of a function,
+    UnsupportedError where Numba-CUDA cannot express one."""
     functions, integers, merges, bodies = set[str](), set[tuple[str, str]](), dict[str, str](), list[str]()
     for kernel in kernels:
         refuse_name(kernel, RESERVED)
@@ -72,12 +72,12 @@ def together(kernels: Sequence[ir.Kernel], comment: str = "") -> str:
 
 
 def has_blocks(launch: ir.Launch) -> bool:
-    """Whether an item of a launch has a block of threads."""
+    """Whether each item of a launch has a block of threads."""
     return any(isinstance(s, ir.Loop) and s.axis is ir.Axis.LANES for s in every_statement(launch.body))
 
 
 class CudaExpressions(ThreadExpressions, NumbaExpressions):
-    """The expressions of one kernel in Python for Numba-CUDA."""
+    """Printer of the expressions of one kernel in Python for Numba-CUDA."""
 
     language, both = "numba_cuda", " and "
     names: NumbaNames
@@ -102,14 +102,14 @@ class CudaExpressions(ThreadExpressions, NumbaExpressions):
         if spelling is not None:
             single = source is DType.F32 and spelling.startswith("libdevice")
             return f"{spelling}{'f' * single}({self.top(operands[0])})"
-        if function == "rounded":  # a sum that is fused with nothing
+        if function == "rounded":  # an addition that is not fused
             word = f"libdevice.{'f' if source is DType.F32 else 'd'}add_rn"
             return f"{word}({self.top(operands[0])}, {self.const(-0.0, source)})"
         return super().own(function, operands)
 
 
 class HostFunction(NumbaCaller):
-    """The host's function: sizes, checks, scratch, launches in order. `merges`: device functions that merge states."""
+    """Printer of the host function: sizes, checks, scratch and launches. `merges`: device functions for states."""
 
     expressions: CudaExpressions
 
@@ -118,7 +118,7 @@ class HostFunction(NumbaCaller):
         self.expressions, self.merges = CudaExpressions(kernel, self.names), merges
 
     def text(self) -> str:
-        """The kernels of the launches, then the function."""
+        """The kernels of the launches, then the host function."""
         parts, about = list[str](), ['"""Launch the kernels on a stream, on arrays of the device:', ""]
         body = [*about, *self.describe(), '"""', *self.sizes(), *self.checks(), *self.scratch()]
         for position, launch in enumerate(self.kernel.launches):
@@ -134,7 +134,7 @@ class HostFunction(NumbaCaller):
             yield line.removeprefix("# ") + ", as its bits in uint16" * (": bf16[" in line)
 
     def checks(self) -> Iterator[str]:
-        """Shapes that the sizes do not fit are refused, and sizes that do not fit each other."""
+        """The lines that refuse shapes that do not fit the sizes, and sizes that violate guards."""
         for line in super().checks():
             if line.startswith("if "):
                 name, _, wanted = line.removeprefix("if ").removesuffix(":").partition(".shape != ")
@@ -170,7 +170,7 @@ class HostFunction(NumbaCaller):
 
 
 class KernelPrinter(ThreadStatements, NumbaPrinter):
-    """One launch being printed. `flats`: parameters that are arrays of one axis, whatever the array has."""
+    """Printer of one launch. `flats`: parameters that are passed as arrays of one axis."""
 
     names: NumbaNames
     expressions: CudaExpressions
@@ -188,11 +188,11 @@ class KernelPrinter(ThreadStatements, NumbaPrinter):
         return f"@cuda.jit\ndef {self.kernel.name}_{position}({', '.join(self.parameters)}):\n{body}"
 
     def flatten(self, flat: set[str]) -> Iterator[str]:
-        """The host passes them so."""
+        """Nothing: the host passes flat arrays."""
         return iter(())
 
     def memory(self, body: Sequence[ir.Statement]) -> Iterator[str]:
-        """A thread has none but variables."""
+        """Nothing: a thread has only variables."""
         return iter(())
 
     def items(self, loops: Sequence[ir.Loop], body: tuple[ir.Statement, ...]) -> Iterator[str]:
@@ -216,7 +216,7 @@ class KernelPrinter(ThreadStatements, NumbaPrinter):
         yield from (f"{INDENT * len(heads)}{line}" for line in list(self.block(body)) or ["pass"])
 
     def first(self, left: list[ir.Statement]) -> tuple[Iterator[str], list[ir.Statement]]:
-        """As of language numba; a state that is merged is its own result, for nothing changes it any more."""
+        """The lines of the first statements; a merged state serves as its result, since it does not change again."""
         match left[0]:
             case ir.Let(name, ir.Load(memory)) if memory in self.expressions.lanes and not self.expressions.lane:
                 self.names.blocks[-1]["value", name] = self.names.value(memory)
@@ -225,7 +225,7 @@ class KernelPrinter(ThreadStatements, NumbaPrinter):
                 return super().first(left)
 
     def store(self, store: ir.Store, *, last: bool) -> Iterator[str]:
-        """As of language numba; a sum that others add to as well is a call."""
+        """As in language numba; a sum that other threads add to as well is an atomic call."""
         if not store.is_atomic:
             yield from super().store(store, last=last)
             return
@@ -251,11 +251,11 @@ class KernelPrinter(ThreadStatements, NumbaPrinter):
         self.expressions.lanes.add(alloc.name)
         with self.names.of(TYPES[alloc.dtype]):
             self.names.bind(alloc.name)
-        return iter(())  # the first store is its beginning
+        return iter(())  # no line: the first store defines it
 
     def rounds(self, loop: ir.Loop) -> Iterator[str]:
-        """A loop in lanes is one round of each thread of a block, or as many as it takes; where they have memory in
-        common they wait for each other then."""
+        """A loop over lanes: one iteration per thread of a block, or as many as it takes. Where the threads share
+        memory, they wait for each other afterwards."""
         if loop.axis is not ir.Axis.LANES:
             yield from super().rounds(loop)
             return
@@ -274,12 +274,12 @@ class KernelPrinter(ThreadStatements, NumbaPrinter):
         yield from ["cuda.syncthreads()"] * (ir.Space.BLOCK in spaces)
 
     def span(self, loop: ir.Loop) -> str:
-        """As of language numba; of some loops each thread has every so many-th round."""
+        """As in language numba; in a loop with a step, each thread runs every THREADS-th iteration."""
         extent = super().span(loop)
         return extent if loop.step == 1 else f"{self.expressions.dim(loop.start)}, {extent}, THREADS"
 
     def merge(self, merge: ir.MergeLanes) -> str:
-        """The name of the function of the device that merges states of a block, which is noted with its text."""
+        """The name of the device function that merges the states of a block; its text is added to `merges`."""
         name = "_".join(["noyau", merge.monoid, *(dtype.value for dtype in merge.dtypes)])
         if name not in self.merges:
             nothing = replace(self.kernel, buffers=(), binding=(), launches=())
@@ -287,7 +287,7 @@ class KernelPrinter(ThreadStatements, NumbaPrinter):
         return name
 
     def merge_text(self, name: str, merge: ir.MergeLanes) -> str:
-        """The text of such a function, by a printer of no kernel."""
+        """The text of a function for `merge`; call it on a printer of an empty kernel."""
         parts = [f"_{part}" for part in MONOIDS[merge.monoid].parts] or [""]
         kinds, names = dict(zip(parts, merge.dtypes, strict=True)), [f"shared{part}" for part in parts]
         for part, dtype in kinds.items():

@@ -1,4 +1,4 @@
-"""Scalar functions, casts, reductions, running results and products as NumPy writes them."""
+"""Scalar functions, casts, reductions, scans and products as NumPy source."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CALLS = {
 
 
 def map_term(function: str, operands: Sequence[NumpyTerm], node: Node, source: DType) -> NumpyTerm:
-    """A scalar function of operands that broadcast; `source` is the dtype of the last one."""
+    """The term of a scalar function of operands that broadcast; `source`: the dtype of the last one."""
     if function == "cast":
         return cast_term(operands[0], source, node.dtype)
     if function in ("identity", "rounded"):
@@ -53,7 +53,7 @@ def map_term(function: str, operands: Sequence[NumpyTerm], node: Node, source: D
 
 
 def cast_term(operand: NumpyTerm, source: DType, target: DType) -> NumpyTerm:
-    """A value in another dtype: floats stay as wide as they are where the truth is asked for, integers never."""
+    """The term of a cast; `cast` keeps floats wide while the truth is computed, and casts to integers always narrow."""
     text = operand.typed or operand.text
     if source is target:
         return operand
@@ -69,13 +69,13 @@ def cast_term(operand: NumpyTerm, source: DType, target: DType) -> NumpyTerm:
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape:
-    """The common shape, where each axis is as long as the value's, or 1, or missing."""
+    """The common shape of shapes whose axes may be 1 or missing at the front."""
     axes = zip_longest(*(shape[::-1] for shape in shapes), fillvalue=ONE)
     return tuple(next((dim for dim in axis if dim != ONE), ONE) for axis in axes)[::-1]
 
 
 def _with_typed_operand(terms: list[NumpyTerm], chooses: bool) -> list[NumpyTerm]:
-    """The operands, one of them of the dtype, which NumPy then gives to the numbers; a condition apart."""
+    """The operands, one of them with an explicit dtype for the plain numbers; `chooses`: the first is a condition."""
     first = int(chooses)
     if all(term.number for term in terms[first:]):
         terms[first] = NumpyTerm(terms[first].typed, ATOM, ())
@@ -89,7 +89,7 @@ def _call_term(name: str, terms: Sequence[NumpyTerm], shape: Shape) -> NumpyTerm
 
 
 def reduce_term(kind: Reduce, operand: NumpyTerm, source: Node, node: Node, *, keep: bool) -> NumpyTerm:
-    """A reduction of a whole value; `keep`: its axes stay, of length 1."""
+    """The term of a reduction; `keep`: its axes stay, with extent 1."""
     shape = tuple(ONE if axis in kind.axes else dim for axis, dim in enumerate(source.shape)) if keep else node.shape
     where, flag = _axes(kind.axes, len(source.shape)), ", keepdims=True" if keep else ""
     filled = all((source.shape[axis].constant or 0) > 0 for axis in kind.axes)
@@ -109,7 +109,7 @@ def _axes(axes: Sequence[int], rank: int) -> str:
 
 
 def _method(monoid: str, dtype: DType, filled: bool, single: bool) -> tuple[str, str] | None:
-    """The method of an array that is this monoid, and what else it is called with; None where NumPy has none."""
+    """The array method for a monoid, with further arguments as text; None if NumPy has none."""
     match monoid:
         case "sum" | "prod":
             narrow = not dtype.is_float and dtype not in (DType.I64, DType.U64)
@@ -127,7 +127,7 @@ def _method(monoid: str, dtype: DType, filled: bool, single: bool) -> tuple[str,
 
 
 def scan_term(kind: Scan, operand: NumpyTerm, source: Node) -> NumpyTerm:
-    """A running result along an axis."""
+    """The term of a scan along an axis."""
     plain = kind.monoid == "sum" and source.dtype in (DType.F32, DType.F64, DType.I64)
     where = "-1" if kind.axis == len(source.shape) - 1 else str(kind.axis)
     if plain and not kind.exclusive and not kind.reverse:
@@ -137,7 +137,7 @@ def scan_term(kind: Scan, operand: NumpyTerm, source: Node) -> NumpyTerm:
 
 
 def contract_term(equation: str, operands: Sequence[NumpyTerm], node: Node) -> NumpyTerm:
-    """An einsum; short floats are summed in float32."""
+    """The term of an einsum; 16-bit floats are summed in float32."""
     if node.dtype not in HALVES:
         return NumpyTerm(f'np.einsum("{equation}", {", ".join(term.text for term in operands)})', ATOM, node.shape)
     wide = ", ".join(f'cast({term.text}, "f32")' for term in operands)

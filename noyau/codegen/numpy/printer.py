@@ -1,7 +1,7 @@
-"""A graph as NumPy source: one function, its values under the names that they have in the model.
+"""Printer of a graph as NumPy source: one function, with values named as in the model.
 
-Not what kernels are written in, but what they are judged by, to be read and changed. The text needs NumPy and
-`noyau.functions`; given float64 within `noyau.functions.widen_floats()` it gives the truth."""
+Kernels are judged by this text, and users read and edit it. It needs NumPy and `noyau.functions`; on float64 inputs
+within `noyau.functions.widen_floats()` it computes the truth."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from noyau.text import collect
 
 
 def slice_term(steps: Sequence[AxisStep], operand: NumpyTerm, source: Node, node: Node, extents: SizeText) -> NumpyTerm:
-    """Slices, then a transpose, then new axes, then what runs backwards; what is idle is left out."""
+    """The term of a view by slices, then a transpose, new axes and reversed axes; identities are omitted."""
     dims, rank = source.shape[len(source.shape) - len(steps) :], len(node.shape)
     alike = [dim != there for dim, there in zip(dims, operand.shape, strict=True)]
     cells = [
@@ -50,7 +50,7 @@ def slice_term(steps: Sequence[AxisStep], operand: NumpyTerm, source: Node, node
 
 
 def _cell(step: AxisStep, dim: Dim, shape: Shape, extents: SizeText) -> str:
-    """The subscript of one axis; one that runs backwards is sliced forwards, unless it is the whole axis."""
+    """The subscript of one axis; a negative step is sliced forwards, to be reversed later, except for a whole axis."""
     if step.out is None:
         return extents.text(step.start)
     length, size = shape[step.out], abs(step.step)
@@ -64,8 +64,8 @@ def _cell(step: AxisStep, dim: Dim, shape: Shape, extents: SizeText) -> str:
 
 
 def _with_new_axes(pairs: Sequence[tuple[AxisStep, str]], shape: Shape, rank: int) -> list[str]:
-    """The subscripts of the operand's axes, and a new axis for each of the result that none of them is. One of extent 1
-    that goes where a new one comes, stays."""
+    """The subscripts of the operand's axes, with a new axis for each axis of the result that none of them becomes. An
+    axis of extent 1 that is indexed where a new axis is needed serves as that."""
     waiting = list(zip(pairs, shape if len(shape) == len(pairs) else [index_maps.ZERO] * len(pairs), strict=True))
     outs, texts = {step.out for step, _ in pairs}, list[str]()
     for axis in range(rank):
@@ -82,7 +82,7 @@ def _with_new_axes(pairs: Sequence[tuple[AxisStep, str]], shape: Shape, rank: in
 
 
 def _subscript(text: str, cells: Sequence[str]) -> str:
-    """The text with these subscripts, but for whole axes at the end; three dots stand for many at the front."""
+    """The text with subscripts, without whole axes at the end; an ellipsis replaces several at the front."""
     texts = list(cells)
     while texts and texts[-1] == ":":
         texts.pop()
@@ -99,7 +99,7 @@ Grid = Callable[[Shape], Callable[[str], str]]  # names of open grids over a sha
 
 
 def view_term(index: Shape, operand: NumpyTerm, source: Node, node: Node, extents: SizeText, grid: Grid) -> NumpyTerm:
-    """The value of a view: of `source`, which is `operand` in the text, as `node`."""
+    """The term of `node`, a view of `source`, whose term is `operand`."""
     if operand.number or index_maps.is_broadcast(index, source.shape, node.shape):
         return operand
     steps = index_maps.slices_of(index, operand.shape, source.shape, node.shape)
@@ -113,7 +113,7 @@ def view_term(index: Shape, operand: NumpyTerm, source: Node, node: Node, extent
     unsure = [axis for axis, dim in enumerate(index) if not index_maps.is_within(dim, source.shape[axis])]
     if not unsure:
         return lookup_term(packed, texts, read_shape(index, node.shape))
-    # One cell of an axis that may be empty: an error to NumPy, unless there are no cells to be read.
+    # A constant index into an axis that may be empty is an error in NumPy, except if no cells are read.
     idle = " + ".join(names(index_name(axis)) for axis in range(len(node.shape)))
     for axis in unsure:
         texts[axis] = f"0 * ({idle}) + {texts[axis]}"
@@ -121,7 +121,7 @@ def view_term(index: Shape, operand: NumpyTerm, source: Node, node: Node, extent
 
 
 def full(term: NumpyTerm, node: Node, extents: SizeText) -> NumpyTerm:
-    """The term with every axis as long as the value's."""
+    """The term broadcast to the full shape of the value."""
     if term.shape == node.shape and not term.number:
         return term
     shape = extents.shape(node.shape)
@@ -131,12 +131,12 @@ def full(term: NumpyTerm, node: Node, extents: SizeText) -> NumpyTerm:
 
 
 def lookup_term(operand: NumpyTerm, texts: Sequence[str], shape: Shape) -> NumpyTerm:
-    """A cell of the operand for each index."""
+    """The operand indexed by arrays."""
     return NumpyTerm(f"{operand.within(ATOM)}[{', '.join(texts)}]", ATOM, shape) if texts else operand
 
 
 def read_shape(index: Sequence[Dim], shape: Shape) -> Shape:
-    """The shape that indices over open grids have together: 1 along an axis that none of them names."""
+    """The common shape of indices over open grids: 1 along an axis that none of them uses."""
     named = {name for dim in index for name in dim.names if name.startswith("#")}
     if not named:
         return ()
@@ -144,7 +144,7 @@ def read_shape(index: Sequence[Dim], shape: Shape) -> Shape:
 
 
 def gather_term(node: Node, operands: Terms, sources: Sequence[Node], extents: SizeText, grid: Grid) -> NumpyTerm:
-    """The cells of a table that integers name: `table[ids]` where every cell of an axis is looked up whole."""
+    """The term of a Gather: `table[ids]` if whole slices are looked up, else an index array for each axis."""
     assert isinstance(node.kind, Gather)
     packed = [full(term, source, extents) for term, source in zip(operands, sources, strict=True)]
     lookups = [(axis, entry) for axis, entry in enumerate(node.kind.index) if isinstance(entry, Lookup)]
@@ -157,7 +157,7 @@ def gather_term(node: Node, operands: Terms, sources: Sequence[Node], extents: S
 
 
 def cell_texts(index: Sequence[Dim | Lookup], shape: Shape, terms: Terms, extents: SizeText, grid: Grid) -> list[str]:
-    """The index of a cell in each axis, over open grids of a shape; `terms` are the operands of the node."""
+    """The index arrays of each axis as text, over open grids of a shape; `terms`: the operands of the node."""
 
     def text(entry: Dim | Lookup) -> str:
         if isinstance(entry, Lookup):
@@ -176,9 +176,9 @@ _ROOTS = tuple(map(nodes.Map, ("sqrt", "rsqrt", "power", "reciprocal")))
 
 @dataclass(frozen=True, slots=True)
 class NumpyFunction:
-    """A graph as a function. `inputs`, `outputs`, `sizes`: what each is called in the text, by its name in the graph;
-    `constants`: the keyword-only parameters and their defaults, `named`: these by the names of the graph; `imports`:
-    what of `noyau.functions` the text needs."""
+    """A graph as a function. `inputs`, `outputs`, `sizes`: their names in the text, by name in the graph; `constants`:
+    the keyword-only parameters and their defaults; `named`: the constants' names in the text, by name in the graph;
+    `imports`: the functions of `noyau.functions` that the text needs."""
 
     name: str
     text: str
@@ -191,9 +191,9 @@ class NumpyFunction:
 
 
 def write(graph: nodes.Graph, name: str, inputs: Sequence[str] = ()) -> NumpyFunction:
-    """The function that computes a graph; `inputs` says in which order it takes them.
+    """Print the function that computes a graph; `inputs`: the order of its parameters.
 
-    UnsupportedError names a boundary, which has no text, or a size that no shape of an input tells."""
+    UnsupportedError names a boundary, which has no text, or a size that no input's shape determines."""
     return _Printer(graph, name, inputs or [node.output for node in graph.inputs]).run()
 
 
@@ -212,7 +212,7 @@ class Readers:
         return live
 
     def restore_axes(self, node: nodes.Node) -> bool:
-        """Whether it is a reduction of which all readers put its axes back, so that it may keep them."""
+        """Whether a node is a reduction whose readers all restore its axes, so that it may use keepdims."""
         readers = self.of.get(node.output, [])
         if not isinstance(node.kind, nodes.Reduce) or node.output in self.graph.outputs or not readers:
             return False
@@ -245,7 +245,7 @@ class _Printer:
         self.extents = SizeText(lambda name: self.sizes[name], set())
 
     def size_order(self) -> list[str]:
-        """The sizes, in the order of the inputs' shapes. UnsupportedError where no shape tells one."""
+        """The sizes in the order of the inputs' shapes. UnsupportedError for a size that no shape determines."""
         shapes = [self.graph[name].shape for name in self.order]
         bound = {binding.size for binding in plan(shapes)}
         if loose := sorted(nodes.names_of(self.graph) - bound):
@@ -269,7 +269,7 @@ class _Printer:
         return NumpyFunction(self.name, text, self.inputs, outputs, self.sizes, self.constants, self.named, imports)
 
     def size_lines(self) -> Iterator[str]:
-        """Print the lines that bind each size that the text names."""
+        """The lines that bind each size that the text uses."""
         bindings = list(plan([self.graph[name].shape for name in self.order]))
         for binding in reversed(bindings):
             if binding.size in self.extents.used:
@@ -284,7 +284,7 @@ class _Printer:
                 yield f"{self.sizes[binding.size]} = {text}"
 
     def result_name(self, name: str) -> str:
-        """An output, whole, under a name."""
+        """The name of an output, broadcast to its full shape."""
         term, node = self.terms[name], self.graph[name]
         is_number = term.number and node.shape == ()
         whole = NumpyTerm(term.typed, ATOM, ()) if is_number else full(term, node, self.extents)
@@ -294,7 +294,7 @@ class _Printer:
         return whole.text
 
     def bind(self, node: nodes.Node, term: NumpyTerm) -> NumpyTerm:
-        """The value under its name where it is one of the model's, is used twice, or is long; else the expression."""
+        """The value under its name if the model names it, it is used twice, or it is long; else the expression."""
         plain = term.text.isidentifier() or term.number
         inner = "~" in node.output and (self.uses[node.output] == 1 or plain) and len(term.text) <= _SHORT
         if plain or inner or isinstance(node.kind, nodes.Input | nodes.Constant):
@@ -307,7 +307,7 @@ class _Printer:
         return NumpyTerm(name, ATOM, term.shape)
 
     def grid(self, shape: Shape) -> Callable[[str], str]:
-        """The names of open grids over a shape, made when they are first asked for."""
+        """A function that returns the names of open grids over a shape; they are defined at their first use."""
 
         def name(index: str) -> str:
             if shape not in self.grids:
@@ -375,7 +375,7 @@ class _Printer:
         return constant_term(number, node.dtype, name)
 
     def readers_of(self, name: str) -> Iterator[tuple[nodes.Node, str]]:
-        """The readers of a value, also through views of it, each with the name that it reads."""
+        """The readers of a value, directly or through views, each with the name of its operand."""
         for reader in self.readers.of.get(name, ()):
             if isinstance(reader.kind, nodes.View):
                 yield from self.readers_of(reader.output)
@@ -383,7 +383,7 @@ class _Printer:
                 yield reader, name
 
     def role(self, node: nodes.Node) -> str:
-        """The name of a constant: eps where a root is taken of a sum with it, scale for a factor; else the model's."""
+        """The name of a constant by its use: eps in a sum under a root, scale, fill of a choice; else the model's."""
         for reader, _ in self.readers_of(node.output):
             above = (each.kind for each, _ in self.readers_of(reader.output))
             match reader.kind:
@@ -398,7 +398,7 @@ class _Printer:
         return friendly(node.output)
 
     def iota(self, index: Dim, node: nodes.Node) -> NumpyTerm:
-        """An index or a size as a value."""
+        """The term of an index or a size."""
         if not any(name.startswith("#") for name in index.names):
             return self.extents.term(index, node.dtype)
         if len(node.shape) == 1 and index == Dim.of(index_name(0)):
@@ -408,7 +408,7 @@ class _Printer:
         return maps.cast_term(counter, DType.I64, node.dtype)
 
     def scatter(self, kind: nodes.Scatter, node: nodes.Node) -> NumpyTerm:
-        """A copy, in which the updates are merged in statements."""
+        """A copy of the table, into which statements merge the updates."""
         table, _, updates = operands = [self.whole(name) for name in node.inputs]
         copy = self.assign(node, NumpyTerm(f"{table.within(ATOM)}.copy()", ATOM, node.shape))
         cells = cell_texts(kind.index, self.graph[node.inputs[2]].shape, operands, self.extents, self.grid)
@@ -421,7 +421,7 @@ class _Printer:
 
 
 def friendly(name: str) -> str:
-    """The last two parts of a name of the model: `self_attn_Mul`, `input_layernorm_weight`, `layers_3_Add`."""
+    """The last two parts of a model's name: `self_attn_Mul`, `input_layernorm_weight`, `layers_3_Add`."""
     stem, tilde, inner = name.partition("~")
     parts = [part for part in re.split(r"[/.:]+", stem.removesuffix("_output_0")) if part]
     first = len(parts) - 2
@@ -431,7 +431,7 @@ def friendly(name: str) -> str:
 
 
 def head_text(name: str, parameters: Sequence[str]) -> str:
-    """The line that opens a function; one parameter a line where it would be too long."""
+    """The header of a function, with one parameter a line if it would be too long."""
     line = f"def {name}({', '.join(parameters)}):"
     if len(line) <= _LONG:
         return line
@@ -439,12 +439,12 @@ def head_text(name: str, parameters: Sequence[str]) -> str:
 
 
 def _list_text(values: object) -> str:
-    """Nested lists of numbers."""
+    """Nested lists of numbers as text."""
     if isinstance(values, list):
         return f"[{', '.join(map(_list_text, values))}]"
     return number_text(values)  # type: ignore[arg-type]
 
 
 def _is_plain(value: float) -> bool:
-    """Whether it is rather a part of a formula than a setting: a small whole number or a half, infinite, or NaN."""
+    """Whether a number is part of a formula rather than a parameter: a small multiple of 1/2, infinite, or NaN."""
     return not math.isfinite(value) or (abs(value) <= _PLAIN and (2 * value).is_integer())

@@ -1,4 +1,4 @@
-"""Pieces of NumPy source: expressions with their precedence, numbers, dtypes, extents."""
+"""Terms of NumPy source: expressions with their precedence, numbers, dtypes, extents."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from noyau.codegen.tables import as_operand, dim_text, unwrap
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim, DimOp, Shape
 
-OR, XOR, AND, PLUS, TIMES, UNARY, POWER, ATOM = range(1, 9)  # how tightly Python binds an expression
+OR, XOR, AND, PLUS, TIMES, UNARY, POWER, ATOM = range(1, 9)  # Python's precedence levels
 COMPARE = 0
 _SIGNS = {
     PLUS: {"add": "+", "subtract": "-"},
@@ -24,13 +24,13 @@ _SIGNS = {
     XOR: {"logical_xor": "^", "bitwise_xor": "^"},
 }
 INFIX = {name: (sign, level) for level, signs in _SIGNS.items() for name, sign in signs.items()}
-_WHOLE = 1 << 24  # up to here whole floats are written without a point
+_WHOLE = 1 << 24  # integral floats below this are printed without a point
 
 
 @dataclass(frozen=True, slots=True)
 class NumpyTerm:
-    """An expression: its text, how tightly it binds, and its shape as NumPy has it, in which a broadcast axis may be 1
-    or missing at the front. `typed`: of a constant, the text with its dtype, for use without an array beside it."""
+    """An expression: its text, its precedence level, and its NumPy shape, in which a broadcast axis may be 1 or missing
+    at the front. `typed`: of a constant, the text with its dtype, for use where no array operand determines it."""
 
     text: str
     level: int
@@ -42,19 +42,19 @@ class NumpyTerm:
         return bool(self.typed)
 
     def within(self, level: int) -> str:
-        """The text as an operand of what binds so tightly."""
+        """The text as an operand at a precedence level, in parentheses if needed."""
         return self.text if self.level >= level else f"({self.text})"
 
 
 @dataclass(frozen=True, slots=True)
 class SizeText:
-    """The names of sizes in the text. `used` collects those that it has."""
+    """Printer of sizes. `name`: maps a size to its name in the text; `used`: collects the printed sizes."""
 
     name: Callable[[str], str]
     used: set[str]
 
     def text(self, dim: Dim, grid: Callable[[str], str] = str) -> str:
-        """A Dim over sizes, and over indices `#k`, of which `grid` has the name: then arrays are computed with."""
+        """A Dim over sizes, and over indices `#k`, which `grid` maps to names of arrays."""
 
         def name(atom: str) -> str:
             if atom.startswith("#"):
@@ -70,7 +70,7 @@ class SizeText:
         return f"({inner},)" if len(dims) == 1 else f"({inner})"
 
     def term(self, dim: Dim, dtype: DType) -> NumpyTerm:
-        """A size as a number of a dtype."""
+        """The term of a size as a number of a dtype."""
         text = self.text(dim)
         level = ATOM if text.isidentifier() or text.isdigit() else PLUS
         return NumpyTerm(text, level, (), typed=f'cast({text}, "{dtype.value}")')
@@ -88,7 +88,7 @@ def numpy_name(dtype: DType) -> str:
 
 
 def number_text(value: float | int | bool) -> str:
-    """A number as Python writes it; whole floats without their point, but for -0.0 and large ones."""
+    """A number as Python source; integral floats without a point, except -0.0 and large ones."""
     if isinstance(value, bool):
         return str(value)
     if math.isnan(value):
@@ -100,19 +100,19 @@ def number_text(value: float | int | bool) -> str:
 
 
 def constant_term(value: float | int | bool, dtype: DType, name: str = "") -> NumpyTerm:
-    """A number of a dtype; `name`: what it is called in the text."""
+    """The term of a number of a dtype; `name`: its name in the text, if any."""
     text = name or shortest(value, dtype)
     typed = f'cast({text}, "{dtype.value}")'
     if dtype is DType.BF16:
         return NumpyTerm(typed, ATOM, (), typed)
     is_short = dtype.is_float and dtype is not DType.F64 and math.isfinite(value)
-    if is_short and float(shortest(value, dtype)) != value:  # in float64 it would be another number
+    if is_short and float(shortest(value, dtype)) != value:  # the short text denotes another number in float64
         return NumpyTerm(f"{numpy_name(dtype)}({text})", ATOM, (), typed)
     return NumpyTerm(text, UNARY if text.startswith("-") else ATOM, (), typed)
 
 
 def shortest(value: float | int | bool, dtype: DType) -> str:
-    """The fewest digits that are read as this number of the dtype: `1e-06`."""
+    """The text of fewest digits that denotes this number of the dtype: `1e-06`."""
     text = number_text(value)
     if not dtype.is_float or dtype in (DType.F64, DType.BF16) or not math.isfinite(value) or text.lstrip("-").isdigit():
         return text

@@ -1,4 +1,4 @@
-"""Graphs printed as ONNX nodes. MissingExtraError where onnx is not installed."""
+"""Printer of graphs as ONNX nodes. MissingExtraError where onnx is not installed."""
 
 from noyau.frontends.onnx import onnx
 

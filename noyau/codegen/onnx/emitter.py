@@ -1,4 +1,4 @@
-"""ONNX nodes being written: values of fresh names, constants that are shared, sizes as values."""
+"""Emitter of ONNX nodes, with fresh names, shared constants, and sizes as values."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from noyau.ir.graph import Node
 from noyau.ir.sizes import Binding, plan
 
 ONE, ZERO = Dim.of(1), Dim.of(0)
-_LONGEST_RANGE = 4096  # cells of a counted axis that is written down rather than counted as it runs
+_LONGEST_RANGE = 4096  # most cells of an index range that is stored as a constant instead of computed by Range
 
-# In what the CPU kernels of onnxruntime 1.17 and newer calculate: other dtypes are cast to and fro. What wraps in a
-# narrow integer wraps in the cast back; 16-bit floats are computed in float32, as everywhere in noyau.
+# Dtypes in which the CPU kernels of onnxruntime 1.17 and newer compute; others are cast to these and back. Narrow
+# integers wrap in the cast back; 16-bit floats are computed in float32, as everywhere in noyau.
 COMPUTED = {
     **dict.fromkeys((DType.I8, DType.I16, DType.U8, DType.U16), DType.I32),
     **dict.fromkeys((DType.U32, DType.U64), DType.I64),
@@ -32,8 +32,8 @@ COMPUTED = {
 
 @dataclass(frozen=True, slots=True)
 class OnnxTerm:
-    """A value of the model: its name, its dtype, and its shape, where an axis along which it is alike may be 1, or
-    missing at the front, and broadcasts."""
+    """A value of the model: its name, its dtype, and its shape, in which broadcast axes may be 1, or missing at the
+    front."""
 
     name: str
     dtype: DType
@@ -42,18 +42,18 @@ class OnnxTerm:
 
 @dataclass
 class NodeWriter:
-    """The nodes and constants of a model, as they come. `stem` is what unnamed values are named after."""
+    """Writer of the nodes and constants of a model, in order. `stem`: of the names of unnamed values."""
 
     taken: set[str] = field(default_factory=set)
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     initializers: list[onnx.TensorProto] = field(default_factory=list)
     constants: dict[tuple[str, tuple[int, ...], bytes], str] = field(default_factory=dict)
-    numbers: dict[str, np.ndarray] = field(default_factory=dict)  # the constants of one cell
+    numbers: dict[str, np.ndarray] = field(default_factory=dict)  # constants of one cell
     values: dict[tuple[object, ...], str] = field(default_factory=dict)
     stem: str = "value"
 
     def emit(self, operator: str, *inputs: str, **attributes: int | str | Sequence[int]) -> str:
-        """The value that a node makes; equal nodes are one."""
+        """Add a node and return its value; equal nodes are added once."""
         key = (operator, *inputs, *((name, str(value)) for name, value in sorted(attributes.items())))
         if key not in self.values:
             self.values[key] = self.fresh(self.stem)
@@ -61,7 +61,7 @@ class NodeWriter:
         return self.values[key]
 
     def constant(self, value: Any) -> str:
-        """A known array; equal ones are one."""
+        """Add a constant and return its name; equal constants are added once."""
         array = np.asarray(value)
         key = (str(array.dtype), array.shape, array.tobytes())
         if key not in self.constants:
@@ -72,7 +72,7 @@ class NodeWriter:
         return self.constants[key]
 
     def integers(self, *numbers: int) -> str:
-        """Numbers as int64[len(numbers)]."""
+        """A constant int64[len(numbers)]."""
         return self.constant(np.array(numbers, np.int64))
 
     def number(self, value: Any, dtype: DType) -> OnnxTerm:
@@ -80,7 +80,7 @@ class NodeWriter:
             return OnnxTerm(self.constant(np.array(value).astype(dtype.numpy)), dtype, ())
 
     def fresh(self, stem: str) -> str:
-        """A name that nothing has."""
+        """An unused name."""
         name, count = stem, 0
         while name in self.taken:
             count += 1
@@ -89,7 +89,7 @@ class NodeWriter:
         return name
 
     def rename(self, name: str, target: str) -> bool:
-        """Call a value otherwise, where a node makes it."""
+        """Rename a value to `target`; returns False if no node computes it."""
         if not any(name in node.output for node in self.nodes):
             return False
         for node in self.nodes:
@@ -101,7 +101,7 @@ class NodeWriter:
         return True
 
     def number_of(self, name: str) -> int | float | None:
-        """The number that a value is, or None."""
+        """The number of a constant value of one cell, else None."""
         return self.numbers[name].item() if name in self.numbers else None
 
     def cast(self, term: OnnxTerm, dtype: DType) -> OnnxTerm:
@@ -122,7 +122,7 @@ class NodeWriter:
 
 
 class SizeWriter:
-    """Sizes as values, int64 of one cell, calculated where they are needed from the shapes of `nodes`, `called` so."""
+    """Writer of sizes as int64 values, computed on demand from the shapes of `nodes`; `names`: theirs in the model."""
 
     def __init__(self, writer: NodeWriter, nodes: Sequence[Node], names: Mapping[str, str]) -> None:
         self.writer, self.nodes, self.called = writer, nodes, names
@@ -137,13 +137,13 @@ class SizeWriter:
         return self.known[dim]
 
     def scalar(self, dim: Dim) -> str:
-        """The same as int64 of rank 0."""
+        """A Dim without indices, as int64 of rank 0."""
         if dim.constant is not None:
             return self.writer.constant(np.int64(dim.constant))
         return self.writer.emit("Squeeze", self.value(dim))
 
     def shape(self, dims: Sequence[Dim]) -> str:
-        """Several as int64[len(dims)]; numbers side by side are one constant."""
+        """Several Dims as int64[len(dims)]; adjacent constants are joined."""
         pieces = [] if dims else [self.writer.integers()]
         for is_known, run in groupby(dims, lambda dim: dim.constant is not None):
             if is_known:
@@ -153,7 +153,7 @@ class SizeWriter:
         return pieces[0] if len(pieces) == 1 else self.writer.emit("Concat", *pieces, axis=0)
 
     def index_value(self, dim: Dim, shape: Shape) -> OnnxTerm:
-        """A Dim over the indices of a shape: an array, 1 along axes it does not name; of rank 0 if it names none."""
+        """A Dim over the indices of a shape: an array with extent 1 along unused axes; of rank 0 if it uses none."""
         axes = [axis for axis in range(len(shape)) if index_name(axis) in dim.names]
         if not axes:
             return OnnxTerm(self.scalar(dim), DType.I64, ())
@@ -161,7 +161,7 @@ class SizeWriter:
         return OnnxTerm(value, DType.I64, tuple(d if axis in axes else ONE for axis, d in enumerate(shape)))
 
     def calculate(self, dim: Dim, atom: Callable[[str], str]) -> str:
-        """The sum of products that a Dim is; `atom` gives the value of a name."""
+        """The value of a Dim, a sum of products; `atom` returns the value of a name."""
         if dim.constant is not None:
             return self.writer.integers(dim.constant)
         first, *others = sorted(dim.terms, key=lambda term: term[1] < 0)
@@ -190,7 +190,7 @@ class SizeWriter:
         return self.writer.emit("Div", left, right)
 
     def _size(self, name: str) -> str:
-        """One size, from the extent that tells it. UnsupportedError where none does."""
+        """One size, from the extent that determines it. UnsupportedError where there is none."""
         binding = self.bindings.get(name)
         if binding is None:
             raise UnsupportedError(f"the size {name} does not follow from the shapes of the inputs: give it a number")
@@ -203,7 +203,7 @@ class SizeWriter:
         return value
 
     def _index(self, name: str, shape: Shape) -> str:
-        """The index along an axis, over a shape of that rank; or a size."""
+        """The index along an axis of a shape as an array, or a size."""
         if not name.startswith("#"):
             return self.value(Dim.of(name))
         axis, rank = int(name[1:]), len(shape)
@@ -222,6 +222,6 @@ class SizeWriter:
 
 
 def unsqueeze(writer: NodeWriter, name: str, axes: Iterable[int]) -> str:
-    """The value with axes of 1 at these places of the result."""
+    """The value with axes of extent 1 at these positions of the result."""
     axes = list(axes)
     return writer.emit("Unsqueeze", name, writer.integers(*axes)) if axes else name

@@ -1,7 +1,7 @@
-"""Scalar functions as ONNX operators: the meaning is that of the table, NaN and wrapping integers included.
+"""Scalar functions as ONNX operators, with the semantics of the operator table, including NaN and wrapping integers.
 
-An operator stands for a function alone where the CPU kernels of onnxruntime compute it to the table's promise, in the
-dtypes that they have; else it is composed. What neither gives is refused."""
+A function is one operator if the CPU kernels of onnxruntime compute it to the table's accuracy, in the dtypes that they
+support; else it is composed of several. A function that neither way gives is refused."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LARGEST_POWER = 64
 
 @dataclass(frozen=True, slots=True)
 class CellWriter:
-    """Operators on values of one shape, of which each may be broadcast."""
+    """Emitter of elementwise operators on values that broadcast."""
 
     writer: NodeWriter
 
@@ -57,14 +57,14 @@ class CellWriter:
         return self.where(self("Less", x, self.number(0, x)), self("Neg", magnitude), magnitude)
 
     def remainder(self, a: OnnxTerm, b: OnnxTerm) -> tuple[OnnxTerm, OnnxTerm]:
-        """a - b truncate(a / b), exactly, and whether the floored one is larger by b: the signs differ."""
+        """a - b truncate(a / b), exactly, and whether the floored remainder is that plus b: the signs differ."""
         rest = self("Mod", a, b, fmod=1)
         zero = self.number(0, a)
         turned = self("Xor", self("Less", rest, zero), self("Less", b, zero))
         return rest, self("And", self("Not", self("Equal", rest, zero)), turned)
 
     def divisor(self, b: OnnxTerm) -> OnnxTerm:
-        """An integer to divide by: 1 in place of 0, where the result is undefined and the process must not end."""
+        """An integer divisor, with 0 replaced by 1: the result is undefined, but the process must not trap."""
         if self.writer.number_of(b.name):
             return b
         return self.where(self("Equal", b, self.number(0, b)), self.number(1, b), b)
@@ -78,7 +78,7 @@ def _plain(operator: str, **attributes: int | str) -> Spelling:
 
 
 def _sigmoid(cells: CellWriter, x: OnnxTerm) -> OnnxTerm:
-    """Both ways of 1 / (1 + exp(-x)) that do not overflow: onnxruntime's Sigmoid is cut off at 18."""
+    """1 / (1 + exp(-x)) by a form for each sign that does not overflow; onnxruntime's own Sigmoid is clamped at 18."""
     small, one = cells("Exp", cells("Neg", cells("Abs", x))), cells.number(1, x)
     return cells("Div", cells.where(cells("Less", x, cells.number(0, x)), small, one), cells("Add", one, small))
 
@@ -89,7 +89,7 @@ def _softplus(cells: CellWriter, x: OnnxTerm) -> OnnxTerm:
 
 
 def _sign(cells: CellWriter, x: OnnxTerm) -> OnnxTerm:
-    """Sign keeps no NaN everywhere, and of i64 it is wrong in onnxruntime 1.31.1, above 2^31."""
+    """The sign. ONNX's Sign does not keep NaN everywhere, and for i64 above 2^31 it is wrong in onnxruntime 1.31.1."""
     if x.dtype.is_float:
         return cells.where(cells("IsNaN", x), x, cells("Sign", x))
     zero, one, below = (cells.number(value, x) for value in (0, 1, -1))
@@ -98,7 +98,7 @@ def _sign(cells: CellWriter, x: OnnxTerm) -> OnnxTerm:
 
 
 def _extreme(operator: str, cells: CellWriter, a: OnnxTerm, b: OnnxTerm) -> OnnxTerm:
-    """The larger or the smaller one. Max and Min of i64 are wrong in onnxruntime 1.31.1, above 2^31."""
+    """The larger or the smaller operand. Max and Min of i64 above 2^31 are wrong in onnxruntime 1.31.1."""
     match a.dtype:
         case DType.BOOL:
             return cells("Or" if operator == "Max" else "And", a, b)
@@ -160,7 +160,7 @@ def _power(cells: CellWriter, a: OnnxTerm, b: OnnxTerm) -> OnnxTerm:
 
 
 def _cbrt(cells: CellWriter, x: OnnxTerm) -> OnnxTerm:
-    """A power, and a step of Newton's method, which takes away what the rounding of 1/3 adds."""
+    """A power, corrected by a step of Newton's method for the rounding of 1/3."""
     size, three = cells("Abs", x), cells.number(3, x)
     root = cells("Pow", size, cells.number(1 / 3, x))
     beyond = cells("Sub", root, cells("Div", size, cells("Mul", root, root)))
@@ -210,7 +210,7 @@ def _atanh(cells: CellWriter, x: OnnxTerm) -> OnnxTerm:
 
 
 def _atan2(cells: CellWriter, y: OnnxTerm, x: OnnxTerm) -> OnnxTerm:
-    """The angle in the first octants by Atan, then mirrored by the signs of x and of y, which zeros have too."""
+    """The angle in the first quadrant by Atan, then mirrored by the signs of x and y, including signed zeros."""
     height, width, zero = cells("Abs", y), cells("Abs", x), cells.number(0, y)
     corner = cells.where(cells("Equal", height, zero), height, cells.number(math.pi / 4, y))
     first = cells.where(cells("Equal", height, width), corner, cells("Atan", cells("Div", height, width)))
@@ -226,7 +226,7 @@ def _is_negative(cells: CellWriter, x: OnnxTerm) -> OnnxTerm:
 
 
 def _by_width(chosen: Spelling, otherwise: Spelling) -> Spelling:
-    """One spelling in float64, where onnxruntime lacks the operator, and another one in float32."""
+    """A spelling for float64, in which onnxruntime lacks the operator, and another for float32."""
     return lambda cells, x: (chosen if x.dtype is DType.F64 else otherwise)(cells, x)
 
 
@@ -273,7 +273,7 @@ _OF_NO_SIGN: dict[str, Spelling] = {
 
 
 def map_term(cells: CellWriter, function: str, operands: Sequence[OnnxTerm], dtype: DType) -> OnnxTerm:
-    """The function of values, as `dtype`, which is that of the node. UnsupportedError where it has no spelling."""
+    """The term of a function of values, as `dtype`, that of the node. UnsupportedError where ONNX cannot express it."""
     writer, source = cells.writer, operands[-1].dtype
     if function in ("identity", "rounded"):
         return operands[0]
@@ -299,12 +299,12 @@ def map_term(cells: CellWriter, function: str, operands: Sequence[OnnxTerm], dty
 
 
 def _flip_sign_bit(cells: CellWriter, term: OnnxTerm) -> OnnxTerm:
-    """The bits of a u64, in i64 so that the order is that of the u64; and back."""
+    """A u64 in an i64 with the sign bit flipped, so that the order is that of the u64; and back."""
     return cells("Add", term, cells.number(np.iinfo(np.int64).min, term))
 
 
 def cast(cells: CellWriter, term: OnnxTerm, dtype: DType) -> OnnxTerm:
-    """A value in another dtype; bfloat16 goes by way of float32, of which alone all kernels know."""
+    """A value in another dtype; bfloat16 is cast through float32, the only dtype that all kernels support."""
     if DType.BF16 in (term.dtype, dtype) and DType.F32 not in (term.dtype, dtype):
         term = cells.writer.cast(term, DType.F32)
     return cells.writer.cast(term, dtype)
@@ -318,7 +318,7 @@ def _where(cells: CellWriter, condition: OnnxTerm, yes: OnnxTerm, no: OnnxTerm) 
 
 
 def _shift(cells: CellWriter, function: str, value: OnnxTerm, count: OnnxTerm) -> OnnxTerm:
-    """A shift by any count, of which BitShift takes those within the width."""
+    """A shift by any count; BitShift itself takes only counts within the width."""
     last, known = 8 * value.dtype.bytes - 1, cells.writer.numbers.get(count.name)
     if known is not None and 0 <= known.item() <= last:
         return _bit_shift(cells, function, value, count)
@@ -326,13 +326,13 @@ def _shift(cells: CellWriter, function: str, value: OnnxTerm, count: OnnxTerm) -
     low, high = (cells("Less", *pair) for pair in ((wide, cells.number(0, wide)), (cells.number(last, wide), wide)))
     beyond = cells("Or", low, high)
     shifted = _bit_shift(cells, function, value, cells.where(beyond, cells.number(last, wide), wide))
-    if function == "shift_right" and value.dtype.kind == "int":  # the last one leaves the sign
+    if function == "shift_right" and value.dtype.kind == "int":  # a shift by the width - 1 leaves the sign
         return shifted
     return _where(cells, beyond, cells.number(0, value), shifted)
 
 
 def _bit_shift(cells: CellWriter, function: str, value: OnnxTerm, count: OnnxTerm) -> OnnxTerm:
-    """BitShift knows 32 and 64 bits without a sign; one to the right of a negative number shifts its complement."""
+    """A shift by BitShift, which supports unsigned 32 and 64 bits; a negative number shifts right by its complement."""
     dtype, long = value.dtype, value.dtype.bytes == 8
     bare = DType.U64 if long else DType.U32
     if function == "shift_left":

@@ -1,6 +1,6 @@
-"""A graph as ONNX nodes: what the function body of an op is, and what other runtimes can run.
+"""Printer of a graph as ONNX nodes, for the function body of an op and for other runtimes.
 
-A view that is no slice, transpose or reshape looks up each cell."""
+A view that is no slice, transpose or reshape is a Gather of each cell."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from noyau.ir.sizes import Demand
 
 
 def spell(graph: dag.Graph, writer: NodeWriter, names: Mapping[str, str], measured: Iterable[dag.Node] = ()) -> range:
-    """Write the nodes that compute the outputs of a graph; the result are their positions. `names`: those in the model
-    of its inputs and outputs, and of those `measured`, inputs of the whole model that tell sizes too.
+    """Write the nodes that compute the outputs of a graph; returns their positions. `names`: the model's names of its
+    inputs and outputs, and of `measured`, further inputs of the model that determine sizes.
 
-    UnsupportedError, with the name of what it is, where something has no ONNX operator."""
+    UnsupportedError, with the value, where something has no ONNX operator."""
     start = len(writer.nodes)
-    writer.values.clear()  # what is spelled apart shares no nodes
+    writer.values.clear()  # graphs that are written separately share no nodes
     _Speller(graph, writer, names, tuple(measured)).write()
     return range(start, len(writer.nodes))
 
@@ -48,7 +48,7 @@ class _Speller:
         self.sizes = SizeWriter(self.writer, (*self.graph.inputs, *self.measured), self.called)
         self.readers = Readers(self.graph)
         self.terms = {n.output: OnnxTerm(self.called[n.output], n.dtype, n.shape) for n in self.graph.inputs}
-        self.fixed = {term.name for term in self.terms.values()}  # names that stay
+        self.fixed = {term.name for term in self.terms.values()}  # names that must not change
 
     def write(self) -> None:
         live = self.readers.live()
@@ -65,14 +65,14 @@ class _Speller:
             self.finish(name)
 
     def least(self, live: Collection[str]) -> dag.Node | None:
-        """The computed value of the fewest axes: what is asked of the sizes is asked there, for it costs a pass."""
+        """The computed node with the fewest symbolic axes: the demands are checked there, at the cost of a pass."""
         able = (dag.Map, dag.Reduce, dag.Scan, dag.Select, dag.Gather, dag.Scatter, dag.Contract)
         nodes = [node for node in self.graph.nodes if node.output in live]
         computed = [node for node in nodes if isinstance(node.kind, able)] or nodes[-1:]
         return min(computed, key=lambda node: sum(dim.constant is None for dim in node.shape), default=None)
 
     def finish(self, name: str) -> None:
-        """An output, whole, under its name."""
+        """Bind an output, broadcast to its full shape, to its name."""
         self.writer.stem = identifier(name)
         value = whole(self.terms[name], self.graph[name].shape, self.sizes)
         target = self.called[name]
@@ -89,7 +89,7 @@ class _Speller:
     def term(self, node: dag.Node) -> OnnxTerm:
         sources = [self.graph[name] for name in node.inputs]
         operands = [self.terms[name] for name in node.inputs]
-        if ZERO in node.shape:  # it has no cells, whatever makes them
+        if ZERO in node.shape:  # it has no cells
             return self.writer.number(0, node.dtype)
         match node.kind:
             case dag.Input():
@@ -126,12 +126,12 @@ class _Speller:
                 assert_never(node.kind)
 
     def keeps_axes(self, node: dag.Node) -> bool:
-        """Whether it is a reduction that keeps its axes, as 1."""
+        """Whether a node is a reduction that keeps its axes with extent 1."""
         is_place = isinstance(node.kind, dag.Reduce) and node.kind.monoid.startswith("arg")
         return not is_place and self.readers.restore_axes(node)
 
     def demand(self, term: OnnxTerm) -> OnnxTerm:
-        """The value, where all that is demanded of the sizes holds; else an index outside of a table fails the call."""
+        """The value if all demands on sizes hold; else an out-of-bounds Gather makes the call fail."""
         cells = CellWriter(self.writer)
         sure = reduce(partial(cells, "And"), map(self.holds, self.graph.demands))
         place = self.writer.cast(cells("Not", sure), DType.I64)
@@ -157,7 +157,7 @@ LAST = np.iinfo(np.int64).max
 
 
 def whole(term: OnnxTerm, shape: Shape, sizes: SizeWriter) -> OnnxTerm:
-    """The value with every axis as long as it is."""
+    """The value broadcast to its full shape."""
     if term.shape == shape:
         return term
     writer = sizes.writer
@@ -167,7 +167,7 @@ def whole(term: OnnxTerm, shape: Shape, sizes: SizeWriter) -> OnnxTerm:
 
 
 def view_term(index: Shape, operand: OnnxTerm, source: Shape, shape: Shape, sizes: SizeWriter) -> OnnxTerm:
-    """out[i] = operand[index(i)], where the operand has the shape `source` and the result `shape`."""
+    """The term of out[i] = operand[index(i)], with an operand of shape `source` and a result of `shape`."""
     if is_broadcast(index, source, shape):
         return operand
     packed = whole(operand, source, sizes)
@@ -178,7 +178,7 @@ def view_term(index: Shape, operand: OnnxTerm, source: Shape, shape: Shape, size
 
 
 def _slice(steps: Sequence[AxisStep], term: OnnxTerm, shape: Shape, sizes: SizeWriter) -> OnnxTerm:
-    """Slices, those that run backwards once more; then single cells, a transpose, new axes."""
+    """A view by slices, a second slice for reversed axes, then single cells, a transpose and new axes."""
     writer = sizes.writer
     name = _cut(steps, term, shape, sizes)
     for axis in reversed(range(len(steps))):
@@ -193,13 +193,13 @@ def _slice(steps: Sequence[AxisStep], term: OnnxTerm, shape: Shape, sizes: SizeW
 
 
 def _place(start: Dim, dim: Dim, sizes: SizeWriter) -> str:
-    """The place of one cell, from the end where that is a number."""
+    """The index of one cell, counted from the end if that is a constant."""
     behind = (start - dim).constant
     return sizes.writer.constant(np.int64(behind)) if behind is not None and behind < 0 else sizes.scalar(start)
 
 
 def _cut(steps: Sequence[AxisStep], term: OnnxTerm, shape: Shape, sizes: SizeWriter) -> str:
-    """The operand's own axes, each from its start to its end by its step."""
+    """The operand sliced along its own axes by the start, end and step of each."""
     writer, name = sizes.writer, term.name
     starts, ends, axes, strides, turned = list[Dim](), list[Dim](), list[int](), list[int](), list[int]()
     for axis, (step, dim) in enumerate(zip(steps, term.shape, strict=True)):
@@ -223,7 +223,7 @@ def _cut(steps: Sequence[AxisStep], term: OnnxTerm, shape: Shape, sizes: SizeWri
 
 
 def _reshape(term: OnnxTerm, shape: Shape, sizes: SizeWriter) -> OnnxTerm:
-    """The same cells under another shape; one size may be left to the runtime where no other extent can be 0."""
+    """The value reshaped; one symbolic extent is left to the runtime (-1) if no other extent can be 0."""
     writer = sizes.writer
     numbers = [dim.constant for dim in shape]
     if numbers.count(None) == 1 and all(number != 0 for number in numbers):
@@ -234,12 +234,12 @@ def _reshape(term: OnnxTerm, shape: Shape, sizes: SizeWriter) -> OnnxTerm:
 
 
 def _lookup(index: Shape, term: OnnxTerm, shape: Shape, sizes: SizeWriter) -> OnnxTerm:
-    """A cell for each index, counted in the flat operand."""
+    """A Gather of each cell from the flattened operand."""
     writer = sizes.writer
     flat = sum((at * stride for at, stride in zip(index, strides_of(term.shape), strict=True)), ZERO)
     where = sizes.index_value(flat, shape)
     if not all(is_within(at, dim) for at, dim in zip(index, term.shape, strict=True)):
-        where = whole(where, shape, sizes)  # no cell may be read where there are none to be made
+        where = whole(where, shape, sizes)  # with an empty result no cell may be read
     line = writer.emit("Reshape", term.name, writer.integers(-1))
     return replace(term, name=writer.emit("Gather", line, where.name, axis=0), shape=where.shape)
 
@@ -248,7 +248,7 @@ _MERGES = {None: "none", "sum": "add", "prod": "mul", "max": "max", "min": "min"
 
 
 def gather_term(node: Node, operands: Sequence[OnnxTerm], sources: Sequence[Node], sizes: SizeWriter) -> OnnxTerm:
-    """The cells of a table that integers name; one outside of it is an error, also a negative one."""
+    """The term of a Gather; an index out of bounds is an error, also a negative one."""
     assert isinstance(node.kind, Gather)
     writer, index, table = sizes.writer, node.kind.index, whole(operands[0], sources[0].shape, sizes)
     lookups = [(axis, entry) for axis, entry in enumerate(index) if isinstance(entry, Lookup)]
@@ -261,7 +261,7 @@ def gather_term(node: Node, operands: Sequence[OnnxTerm], sources: Sequence[Node
 
 
 def _inside(ids: OnnxTerm, sizes: SizeWriter) -> OnnxTerm:
-    """Indices in which a negative one is too large, for ONNX counts those from the end."""
+    """The indices with negative ones made too large, since ONNX counts these from the end."""
     writer, cells = sizes.writer, CellWriter(sizes.writer)
     unsigned = ids.dtype.kind == "uint" and ids.dtype is not DType.U64
     ids = writer.cast(ids, DType.I64)
@@ -271,7 +271,7 @@ def _inside(ids: OnnxTerm, sizes: SizeWriter) -> OnnxTerm:
 def _cells(
     index: Sequence[Dim | Lookup], shape: Shape, terms: Sequence[OnnxTerm], sources: Sequence[Node], sizes: SizeWriter
 ) -> str:
-    """The coordinates of a cell for each index of a shape: int64[*shape, len(index)]."""
+    """The coordinates of the cell for each index of a shape: int64[*shape, len(index)]."""
     writer, columns = sizes.writer, list[str]()
     for entry in index:
         if isinstance(entry, Lookup):
@@ -283,7 +283,7 @@ def _cells(
 
 
 def scatter_term(node: Node, operands: Sequence[OnnxTerm], sources: Sequence[Node], sizes: SizeWriter) -> OnnxTerm:
-    """A copy of a table in which updates are merged; where none merges them, the last one stays."""
+    """The term of a Scatter: a copy of the table with the updates merged; without a monoid the last update wins."""
     assert isinstance(node.kind, Scatter)
     writer, index = sizes.writer, node.kind.index
     table, _, updates = (whole(t, s.shape, sizes) for t, s in zip(operands, sources, strict=True))
@@ -302,8 +302,8 @@ def scatter_term(node: Node, operands: Sequence[OnnxTerm], sources: Sequence[Nod
 
 
 def reduce_term(kind: Reduce, operand: OnnxTerm, dtype: DType, sizes: SizeWriter, *, keep: bool = False) -> OnnxTerm:
-    """A reduction of a value, every axis of which is whole; with `keep` its axes stay, as 1, which places have no word
-    for. UnsupportedError where it has no spelling."""
+    """The term of a reduction of a value with its full shape; `keep`: its axes stay, with extent 1 (not for argmax and
+    argmin). UnsupportedError where ONNX cannot express it."""
     writer = sizes.writer
     match kind.monoid:
         case "any" | "max" if operand.dtype is DType.BOOL:
@@ -331,7 +331,7 @@ def _reduce(writer: NodeWriter, operator: str, term: OnnxTerm, axes: Sequence[in
 
 
 def _plain_reduce(writer: NodeWriter, kind: Reduce, term: OnnxTerm, *, keep: bool) -> OnnxTerm:
-    """A plain reduction; onnxruntime's largest and least lose NaN, so that is asked for apart."""
+    """A reduction by one operator; onnxruntime's ReduceMax and ReduceMin lose NaN, so that is restored."""
     reduced = _reduce(writer, MONOIDS[kind.monoid].onnx, term, kind.axes, keep=keep)
     if not term.dtype.is_float or kind.monoid in ("sum", "prod"):
         return reduced
@@ -340,7 +340,7 @@ def _plain_reduce(writer: NodeWriter, kind: Reduce, term: OnnxTerm, *, keep: boo
 
 
 def _any_true(writer: NodeWriter, truths: OnnxTerm, axes: Sequence[int], *, keep: bool = False) -> OnnxTerm:
-    """Whether one is true: of none, none is."""
+    """Whether any is true; False without cells."""
     return writer.cast(_reduce(writer, "ReduceSum", writer.cast(truths, DType.I32), axes, keep=keep), DType.BOOL)
 
 
@@ -349,7 +349,7 @@ def _negate(writer: NodeWriter, truths: OnnxTerm) -> OnnxTerm:
 
 
 def _arg_reduce(kind: Reduce, term: OnnxTerm, sizes: SizeWriter) -> OnnxTerm:
-    """The place of the first of the largest, or of the first NaN; several axes become one."""
+    """The position of the first extreme value, or of the first NaN; several axes are merged into one."""
     writer, cells = sizes.writer, CellWriter(sizes.writer)
     flat, axis = _merge_axes(kind.axes, term, sizes)
     shape = flat.shape[:axis] + flat.shape[axis + 1 :]
@@ -365,7 +365,7 @@ def _arg_reduce(kind: Reduce, term: OnnxTerm, sizes: SizeWriter) -> OnnxTerm:
 
 
 def _merge_axes(axes: Sequence[int], term: OnnxTerm, sizes: SizeWriter) -> tuple[OnnxTerm, int]:
-    """The value with these axes as one, and which it is."""
+    """The value with these axes merged, and the position of the merged axis."""
     if len(axes) == 1:
         return term, axes[0]
     writer = sizes.writer
@@ -376,7 +376,7 @@ def _merge_axes(axes: Sequence[int], term: OnnxTerm, sizes: SizeWriter) -> tuple
 
 
 def _logsumexp(writer: NodeWriter, term: OnnxTerm, axes: Sequence[int], *, keep: bool) -> OnnxTerm:
-    """log(sum(exp(x - m))) + m, with m the largest, or 0 where that is infinite."""
+    """log(sum(exp(x - m))) + m, with the maximum m, or 0 if that is infinite."""
     cells = CellWriter(writer)
     top = _reduce(writer, "ReduceMax", term, axes, keep=True)
     top = cells.where(cells("IsInf", top), writer.number(0, term.dtype), top)
@@ -388,11 +388,11 @@ def _logsumexp(writer: NodeWriter, term: OnnxTerm, axes: Sequence[int], *, keep:
 
 
 def _variance(term: OnnxTerm, axes: Sequence[int], sizes: SizeWriter, *, keep: bool) -> OnnxTerm:
-    """The mean of the squared distances from the mean, of values above the least: of equal ones it is 0."""
+    """The mean of the squared distances from the mean, after subtracting the minimum, so that equal values give 0."""
     writer, cells = sizes.writer, CellWriter(sizes.writer)
     number = writer.cast(OnnxTerm(sizes.scalar(product(term.shape[axis] for axis in axes)), DType.I64, ()), term.dtype)
 
-    def mean(of: OnnxTerm, *, keep: bool) -> OnnxTerm:  # ReduceMean of none is 0 in onnxruntime
+    def mean(of: OnnxTerm, *, keep: bool) -> OnnxTerm:  # onnxruntime's ReduceMean of no cells is 0
         return cells("Div", _reduce(writer, "ReduceSum", of, axes, keep=keep), number)
 
     above = cells("Sub", term, _reduce(writer, "ReduceMin", term, axes, keep=True))
@@ -401,7 +401,7 @@ def _variance(term: OnnxTerm, axes: Sequence[int], sizes: SizeWriter, *, keep: b
 
 
 def scan_term(kind: Scan, operand: OnnxTerm, dtype: DType, writer: NodeWriter) -> OnnxTerm:
-    """A running result along an axis. UnsupportedError for all but a sum."""
+    """The term of a scan along an axis. UnsupportedError for all monoids but a sum."""
     if kind.monoid != "sum":
         raise UnsupportedError(f"the running {kind.monoid} has no ONNX operator in onnxruntime")
     wide = writer.widen(operand)
@@ -411,7 +411,7 @@ def scan_term(kind: Scan, operand: OnnxTerm, dtype: DType, writer: NodeWriter) -
 
 
 def contract_term(equation: str, operands: Sequence[OnnxTerm], node: Node, writer: NodeWriter) -> OnnxTerm:
-    """An einsum of two values; MatMul where it is one, once their axes are in order."""
+    """The term of an einsum of two values; a MatMul if it is one after transposing them."""
     if node.dtype is DType.BOOL:
         raise UnsupportedError(f"the product {equation} of bool has no ONNX operator")
     inputs, _, result = equation.replace(" ", "").partition("->")
@@ -424,9 +424,9 @@ def contract_term(equation: str, operands: Sequence[OnnxTerm], node: Node, write
 
 
 def _in_order(first: str, second: str, result: str) -> tuple[str, str]:
-    """The axes of two operands as those of stacks of matrices: what both have and the result keeps, then rows and what
-    is summed over, or that and columns. onnxruntime's Einsum ends the process (by a division by 0) where it has to turn
-    a second operand that has no cells."""
+    """The axes of two operands in the order of stacks of matrices: batch, rows, summed; and batch, summed, columns.
+    onnxruntime's Einsum ends the process (by a division by 0) if it has to transpose a second operand without
+    cells."""
     stack = "".join(axis for axis in first if axis in second and axis in result)
     summed = "".join(axis for axis in first if axis in second and axis not in result)
     rows, columns = ("".join(a for a in one if a not in other) for one, other in ((first, second), (second, first)))
@@ -438,7 +438,7 @@ def _transpose(writer: NodeWriter, term: OnnxTerm, axes: str, target: str) -> st
 
 
 def _is_product(first: str, second: str, result: str) -> bool:
-    """Whether it is a product of matrices, or of stacks of them that are alike or of which the second is one matrix."""
+    """Whether an einsum is a MatMul: of matrices, of equal stacks of them, or of a stack and one matrix."""
     if min(len(first), len(second)) < 2 or len({*first, *second}) != len({*first[:-2]}) + 3:
         return False
     stack, row, column = first[:-2], first[-2], second[-1]

@@ -1,7 +1,7 @@
 """Expressions of the loop IR as text for Triton: tiles, masks, reductions, and the functions that these need.
 
-Rows that begin at no multiple of 16 bytes, are loaded twice, or divided by one value: functions that the text of a
-kernel calls, and what is to be known of a tile that begins before its row."""
+Some rows need functions that the text of a kernel calls: those that begin at no multiple of 16 bytes, are loaded
+twice, or are divided by one value. `LeadTile` describes a tile that begins before its row."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from noyau.ir.operators import OPERATORS
 from noyau.ir.ranges import at_least_one, lowest
 from noyau.ir.walk import rewrite_expression
 
-# The functions of rows.txt by what they are for. A division of a tile by what is one value along it: x is scaled, and
-# multiplied by the inverse of the divisor, which was scaled alike; one step of Newton's makes the result the nearest
-# one (Markstein 1990). Zeros, infinities and NaN are as the multiplication gives them.
+# The functions of rows.txt by their use. "quotient" divides a tile by one value: x is scaled, then multiplied by the
+# inverse of the divisor, which has the same scale; a Newton step makes the result the nearest float (Markstein 1990).
+# Zeros, infinities and NaN are as the multiplication gives them.
 _ROWS = {
     "scale": ("noyau_scale",),
     "quotient": ("noyau_quotient",),
@@ -42,16 +42,16 @@ _ROWS = {
 
 
 def row_functions(used: Collection[str]) -> list[str]:
-    """The texts of the functions that are used."""
+    """The texts of the functions of rows.txt for the uses in `used`."""
     texts = snippets(Path(__file__).with_name("rows.txt"))
     return [texts[function] for name, functions in _ROWS.items() if name in used for function in functions]
 
 
 @dataclass(frozen=True, slots=True)
 class LeadTile:
-    """A tile that begins before a row: where the row begins, the text of the 16 bytes that it begins in, and those of
-    the tile's cells from there, of which are in the row, which lie in whole lines, whether others do, which lie in
-    lines that the row touches, and of where the tile ends in the buffer."""
+    """A tile that begins before its row, where a line of 16 bytes begins. `row`: where the row begins. Texts: `line`,
+    where that line begins; `cells`, counted from there; masks of the cells `inside` the row, in whole `lines` of it,
+    and `near`, in lines that it touches; `at_end`, whether a line is partly outside; `until`, where the tile ends."""
 
     row: Dim
     line: str
@@ -64,7 +64,7 @@ class LeadTile:
 
 
 def guarded_index(condition: Expr) -> str | None:
-    """The index of which a condition says that it is not before its row, or None."""
+    """The index that a condition requires to be >= 0, that is, not before its row; None for other conditions."""
     match condition:
         case Call("greater_equal", (Index(index), Index(zero))) if zero == Dim.of(0) and len(index.names) == 1:
             return next(iter(index.names))
@@ -73,12 +73,12 @@ def guarded_index(condition: Expr) -> str | None:
 
 
 NONE = frozenset[str]()
-EITHER, FIRST, LAST = '""', '"evict_first"', '"evict_last"'  # what leaves the cache
+EITHER, FIRST, LAST = '""', '"evict_first"', '"evict_last"'  # Triton's eviction policies
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """An open tile: the axis of Triton's block that it is, the word for its size, and where its cells are inside."""
+    """An open tile: its axis in Triton's blocks, the word for its size, and the mask of the cells that are inside."""
 
     axis: int
     size: str
@@ -89,14 +89,14 @@ class Lane:
 class TextFunctions:
     """The functions that the text of a file needs above its kernels."""
 
-    functions: set[tuple[str, DType, bool]] = field(default_factory=set)  # and whether loosely
+    functions: set[tuple[str, DType, bool]] = field(default_factory=set)  # the bool: whether loose
     merges: set[tuple[str, DType, bool]] = field(default_factory=set)
-    rows: set[str] = field(default_factory=set)  # of _ROWS
-    host: set[str] = field(default_factory=set)  # functions that choose what a launch is given
+    rows: set[str] = field(default_factory=set)  # keys of _ROWS
+    host: set[str] = field(default_factory=set)  # functions that choose arguments of a launch
 
 
 class TritonExpressions(SizeText):
-    """The expressions of one launch: what is in scope, and along which open tiles each name varies."""
+    """Prints the expressions of one launch; knows what is in scope, and along which open tiles each name varies."""
 
     CDIV = "tl.cdiv"
 
@@ -107,24 +107,24 @@ class TritonExpressions(SizeText):
         self.lanes: dict[str, Lane] = {}  # open tiles, by their variables
         self.along: dict[str, frozenset[str]] = {}  # the tiles that a name varies along
         self.extents: dict[str, Dim] = {}
-        self.inside: dict[str, str] = {}  # the masks of indices that were looked up
-        self.conditions: list[str] = []  # of the Ifs that are open
-        self.hints = loops.Hints()  # of the launch
+        self.inside: dict[str, str] = {}  # the masks of indices that a Require checks
+        self.conditions: list[str] = []  # those of the open Ifs
+        self.hints = loops.Hints()  # those of the launch
         self.passes: dict[str, tuple[str, ...]] = {}  # the loops over tiles that load from each buffer
-        self.passing: str | None = None  # the one that is open
-        self.held: dict[str, str] = {}  # what is held of it, by how it was loaded
+        self.passing: str | None = None  # the open pass
+        self.held: dict[str, str] = {}  # the text of a load to the variable that holds its result
         self.placed: dict[str, Dim] = {}  # the indices along open tiles
-        self.sizes: dict[str, Dim] = {}  # how many cells open tiles have, by their variables
+        self.sizes: dict[str, Dim] = {}  # numbers of cells of open tiles, by their variables
         self.led: dict[str, LeadTile] = {}  # tiles that begin before their rows, by the index along them
-        self.ahead: dict[str, str] = {}  # what is loaded before it is needed, by its buffer
-        self.ends: dict[Dim, None] = {}  # where the buffers end that are loaded in lines
+        self.ahead: dict[str, str] = {}  # variables with what was loaded before it is needed, by buffer
+        self.ends: dict[Dim, None] = {}  # the lengths of the buffers that are loaded in lines
 
     @property
     def reloaded(self) -> frozenset[str]:
-        """The inputs that are loaded again to write with."""
+        """The inputs that are loaded again in the pass that writes the results."""
         return NONE if self.hints.reload is None else self.hints.reload.buffers
 
-    # Which tiles.
+    # Along which tiles an expression varies.
 
     def varies(self, expr: Expr) -> frozenset[str]:
         """The open tiles along which an expression has different values."""
@@ -154,11 +154,11 @@ class TritonExpressions(SizeText):
         return unwrap(self.expr(expr))
 
     def state(self, expr: Expr) -> str:
-        """A part of a state: numbers carry their dtypes, as the parts that they are merged with do."""
+        """A part of a state as text. Constants carry their dtypes, as the parts that they are merged with do."""
         return typed_const(expr) if isinstance(expr, Const) else self.top(expr)
 
     def expr(self, expr: Expr) -> str:
-        """An expression that can be an operand."""
+        """The text of an expression, with parentheses where an operand needs them."""
         match expr:
             case Const(value, dtype):
                 return tables.const_text(value, dtype)
@@ -198,7 +198,7 @@ class TritonExpressions(SizeText):
         return f"{text}.to(tl.float32)" if buffer.dtype in HALVES else text
 
     def again_loaded(self, load: Load, buffer: Buffer) -> str | None:
-        """A cell that was folded, loaded once more where that takes less than to hold it; None of other cells."""
+        """A cell that a fold has read, loaded again where that is cheaper than holding it; None for other cells."""
         if self.passing != WRITTEN or load.buffer not in self.reloaded:
             return None
         with self.pass_of(FOLDED):
@@ -213,13 +213,13 @@ class TritonExpressions(SizeText):
 
     @contextmanager
     def pass_of(self, name: str | None) -> Iterator[None]:
-        """A pass over rows, while it is open."""
+        """Makes `name` the open pass over rows."""
         around, self.passing = self.passing, name
         yield
         self.passing = around
 
     def keeping(self, buffer: str, index: Shape = ()) -> str:
-        """Whether a row that is passed over again stays in the cache, as text."""
+        """The eviction policy of a load, as text: a row that a later pass reads again is to stay in the cache."""
         if self.passing == FOLDED and buffer in self.reloaded:
             return '"evict_last" if AGAIN else ""'
         held, whole = self.memory[buffer], self.lanes.keys() <= self.dim_varies(index)
@@ -230,7 +230,7 @@ class TritonExpressions(SizeText):
         return EITHER if not again else FIRST if self.passing == passes[-1] else LAST
 
     def leaving(self) -> str:
-        """Whether what is written may leave the cache, where rows are to stay in it, as text."""
+        """The eviction policy of a store, as text: results leave the cache first where rows are to stay in it."""
         last = self.passing in {p[-1] for p in self.passes.values() if len(p) > 1}
         return FIRST if self.hints.shares_inputs or last else EITHER
 
@@ -242,7 +242,7 @@ class TritonExpressions(SizeText):
         return f"{name} + {f'({text})' if text.startswith('-') else text}"
 
     def lead_of(self, buffer: Buffer, index: Shape) -> LeadTile | None:
-        """The tile that begins where 16 bytes do, if cells lie along it."""
+        """The tile beginning before its row that these cells lie along; None if there is none."""
         offset = offset_of(buffer, index)
         for name in sorted(offset.names & self.led.keys()):
             if offset - Dim.of(name) == self.led[name].row:
@@ -250,13 +250,13 @@ class TritonExpressions(SizeText):
         return None
 
     def in_lines(self, buffer: Buffer, index: Shape, led: LeadTile) -> tuple[str, str, str]:
-        """The addresses of such cells, which are inside, and which lie in whole lines of the row."""
+        """For cells along `led`: their addresses, the mask of those inside, and of those in whole lines of the row."""
         inside = self.masks(index)
         lines = " & ".join(led.lines if part == led.inside else part for part in inside.split(" & "))
         return f"{self.names.value(buffer.name)} + {led.line} + {led.cells}", inside, lines
 
     def load_lines(self, buffer: Buffer, index: Shape, led: LeadTile) -> str:
-        """Such cells: lines that are in the buffer, whatever row they end in, and what is left at its end."""
+        """A load of cells along `led`: whole lines within the buffer, even past the row, and the rest at its end."""
         cells, inside, _ = self.in_lines(buffer, index, led)
         near = " & ".join(led.near if part == led.inside else part for part in inside.split(" & "))
         total = product(buffer.shape)
@@ -267,7 +267,7 @@ class TritonExpressions(SizeText):
         return f"noyau_load({cells}, {inside}, {near}, {place}, ALIGN, ENDS, {self.keeping(buffer.name, index)})"
 
     def masks(self, index: Shape, where: str | None = None) -> str:
-        """The mask of the cells that may be touched, or nothing where all may."""
+        """The mask of the cells that may be accessed; "" where all may."""
         lanes = [self.lanes[name].mask for name in sorted(self.dim_varies(index)) if name in self.lanes]
         looked_up = [self.inside[name] for dim in index for name in sorted(dim.names) if name in self.inside]
         masks = [mask for mask in [*lanes, *looked_up, *self.conditions, where] if mask]
@@ -280,7 +280,7 @@ class TritonExpressions(SizeText):
         if OPERATORS[function].is_comparison and all(isinstance(operand, Index) for operand in operands):
             left, right = (as_operand(self.dim(o.dim)) for o in operands if isinstance(o, Index))
             return f"({left} {tables.INFIX[function]} {right})"
-        values = operands[1:] if function == "where" else operands  # two numbers would be of Triton's usual dtypes
+        values = operands[1:] if function == "where" else operands  # constants alone would get Triton's default dtypes
         alone = all(isinstance(operand, Const) for operand in values)
         texts = [self.operand(operand, function, alone=alone) for operand in operands]
         if function == "where":
@@ -290,7 +290,7 @@ class TritonExpressions(SizeText):
         return self.call_text(function, source).format(*texts)
 
     def operand(self, operand: Expr, function: str, *, alone: bool) -> str:
-        """An operand. A number carries its dtype where nothing beside it does, and where Triton would round it."""
+        """An operand. A constant carries its dtype where no other operand does, and where Triton would round it."""
         if not isinstance(operand, Const):
             return self.expr(operand)
         exact = operand.dtype is DType.F64 and function not in tables.INFIX
@@ -301,7 +301,7 @@ class TritonExpressions(SizeText):
         return typed_const(operand) if alone or exact or needs_type else self.expr(operand)
 
     def call_text(self, function: str, dtype: DType) -> str:
-        """The text of a call, with a place for each operand."""
+        """The text of a call as a format string with a place for each operand."""
         loose = self.hints.is_loose and dtype is DType.F32
         text = tables.LOOSE.get(function) if loose and function in tables.LOOSE else tables.call_text(function, dtype)
         if text is not None:
@@ -325,14 +325,14 @@ class TritonExpressions(SizeText):
         return f"{text}.to({tables.TYPES[dtype]})"
 
     def index(self, dim: Dim, dtype: DType) -> str:
-        """An index as a value. What loops count is a number of Python's in Triton's interpreter."""
+        """An index as a value. It is cast, since loop counters are Python ints in Triton's interpreter."""
         if dim.constant is None:
             return f"tl.cast({self.dim(dim)}, {tables.TYPES[dtype]})"
         text = tables.typed_number(dim.constant, DType.I64)
         return text if dtype is DType.I64 else f"{text}.to({tables.TYPES[dtype]})"
 
     def operate(self, op: DimOp, left: str, right: str) -> str:
-        """Triton divides towards zero, Dims downwards."""
+        """The text of a division, remainder, max or min. Triton divides towards zero, Dims round down."""
         if op.kind in ("max", "min"):
             word = "maximum" if op.kind == "max" else "minimum"
             return f"tl.{word}({unwrap(left)}, {unwrap(right)})"
@@ -345,7 +345,7 @@ class TritonExpressions(SizeText):
         return rest if op.kind == "mod" else f"(({left} - {rest}) // {right})"
 
     def is_natural(self, dim: Dim) -> bool:
-        """Whether it is surely >= 0 here, where every open loop runs."""
+        """Whether `dim` is surely >= 0 here, given that every open loop has an iteration."""
         low = lowest(dim, self.extents)
         running = NONE.union(*(at_least_one(extent) for extent in self.extents.values()))
         return low is not None and never_negative(low, running)
@@ -355,13 +355,13 @@ def typed_const(operand: Const) -> str:
     return tables.typed_number(operand.value, operand.dtype)
 
 
-WORDS = {"max": "max", "min": "min", "any": "max", "all": "min"}  # of integers and bools
+WORDS = {"max": "max", "min": "min", "any": "max", "all": "min"}  # Triton's reductions of integers and bools
 
 
 def reduce_states(
     monoid: str, states: Sequence[str], axis: int, dtypes: Sequence[DType], rank: int, texts: TritonExpressions
 ) -> str:
-    """The states of a tile merged along an axis, which stays with one cell where there are others."""
+    """The text that merges the states of a tile along an axis; with other axes, it stays as one of length 1."""
     how = f"axis={axis}, keep_dims=True" if rank > 1 else f"axis={axis}"
     dtype, (first, *_) = dtypes[0], states
     if dtype is DType.BOOL:
@@ -377,21 +377,21 @@ def reduce_states(
 def merge_states(
     monoid: str, left: Sequence[str], right: Sequence[str], dtypes: Sequence[DType], texts: TritonExpressions
 ) -> str:
-    """Two states, the earlier first, as one."""
+    """The text that merges two states, the earlier one first."""
     if monoid == "sum":
         return f"{left[0]} + {right[0]}"
     return f"{_merge_of(monoid, dtypes[0], texts)}({', '.join([*left, *right])})"
 
 
 def _merge_of(monoid: str, dtype: DType, texts: TritonExpressions) -> str:
-    """The name of the function that merges two states, which the text needs."""
+    """The name of the function that merges two states; notes that the text needs it."""
     loose = texts.hints.is_loose and monoid == "logsumexp" and dtype is DType.F32
     texts.used.merges.add((monoid, dtype, loose))
     return tables.own_name(f"merge_{monoid}", dtype, loose)
 
 
-def merge_function(monoid: str, dtype: DType, used: TextFunctions, loose: bool = False) -> str:
-    """The function that merges two states."""
+def merge_function(monoid: str, dtype: DType, used: TextFunctions, loose: bool) -> str:
+    """The text of the function that merges two states."""
     sides = [tuple(Var(f"{side}{part}", d) for part, d in enumerate(MONOIDS[monoid].states(dtype))) for side in "ab"]
     names = [var.name for side in sides for var in side]
     values: tuple[Expr, ...] = MONOIDS[monoid].merge(Symbolic(), *sides)

@@ -21,6 +21,7 @@ from noyau.codegen.triton.memory import (
     read,
 )
 from noyau.codegen.triton.tables import const_text
+from noyau.compiler.schedules.gpu.rows import IN_A_ROW
 from noyau.compiler.schedules.gpu.strategies import FOLDED, depth_of, read_for
 from noyau.compiler.schedules.primitives import minimum
 from noyau.dtypes import DType
@@ -30,13 +31,13 @@ from noyau.ir.dims import Dim, DimOp, never_negative, product
 from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.walk import every_statement, on_threads
 
-# For the memory of the launch before. The next one may begin only once all programs are past it, so that what that one
-# loads early was written two launches ago and is in memory.
+# Wait for the results of the launch before. The next launch may begin only once all programs are past this line: what
+# it loads early was written two launches ago, so is in memory.
 WAIT = "if EARLY: tl.extra.cuda.gdc_wait(); tl.extra.cuda.gdc_launch_dependents()"
 
 
 class TritonPrinter(LaunchMemory):
-    """One launch being printed."""
+    """Printer of one launch."""
 
     def __init__(self, kernel: ir.Kernel, position: int, launch: ir.Launch, used: TextFunctions) -> None:
         super().__init__(kernel, used, depth_of(launch.body), launch.tiles)
@@ -46,8 +47,8 @@ class TritonPrinter(LaunchMemory):
         self.name = f"{kernel.name}_{position}"
         self.even = even_tiles(launch)
         self.merged, self.common = merged_memory(launch.body), common_loads(kernel, launch)
-        self.leads: dict[str, Dim] = {}  # how far before a row 16 bytes begin: where the row begins
-        self.staged = list[Dim]()  # bytes that a round loads, of loops of which rounds are loaded ahead
+        self.leads: dict[str, Dim] = {}  # variables with a row's distance from a multiple of 16 bytes: the row's begin
+        self.staged = list[Dim]()  # the bytes that an iteration loads, for each loop that loads iterations ahead
 
     def text(self) -> str:
         for tile in self.tiles:
@@ -56,22 +57,31 @@ class TritonPrinter(LaunchMemory):
         steps = [f"{name}_STEP: tl.constexpr" for name in self.step_sizes()]
         flags = [f"{flag}: tl.constexpr" for flag in self.flags()]
         head = [*self.buffers(), *self.sizes(), *steps, "INDEX: tl.constexpr", *flags]
-        wide = [f"{INDENT}{name} = tl.cast({name}, INDEX){self.step(name)}" for name in self.sizes()]
+        pairs = zip(self.sizes(), map(self.covering, self.bound()), strict=True)
+        wide = [f"{INDENT}{name} = {known}tl.cast({name}, INDEX){self.step(name)}" for name, known in pairs]
         wait = WAIT if self.launch.hints.waits else WAIT.partition(";")[0]
         wide += [f"{INDENT}{wait}"] * self.is_early
         return "\n".join([f"@triton.jit\ndef {self.name}({', '.join(head)}):", *read([*wide, *self.lines])])
+
+    def covering(self, size: str) -> str:
+        """The tile that covers a size, which is a number to Triton, where it is even: of rows of a map that follow each
+        other, whose places are products with that size."""
+        if IN_A_ROW not in self.tiles:
+            return ""
+        covers = {name for name, evens in self.even.items() for e in evens if e.whole == Dim.of(size) and not e.steps}
+        return "".join(f"{name} if {name}_EVEN else " for name in sorted(covers)[:1])
 
     def first_of(self, policy: ir.TilePolicy) -> ir.Tile | None:
         return next((tile for tile in self.tiles if tile.policy is policy), None)
 
     def flags(self) -> list[str]:
-        """The sizes of tiles, and what is known of them and of memory when the launch is compiled."""
+        """The compile-time parameters: the sizes of tiles, and facts about the tiles and the memory."""
         flags = [*(tile.name for tile in self.tiles), *(f"{name}_EVEN" for name in self.even)]
         flags += ["STAGES"] * bool(self.staged) + ["ENDS"] * bool(self.texts.ends) + ["AGAIN"] * bool(self.again())
         return flags + ["AHEAD"] * bool(self.texts.ahead) + ["EARLY"] * self.is_early
 
     def again(self) -> list[str]:
-        """The inputs that are loaded again, where it is so."""
+        """The inputs that the text may load again; empty if it does not."""
         again = self.texts.reloaded if self.texts.held else ()
         return [self.names.blocks[0]["value", b.name] for b in self.kernel.buffers if b.name in again]
 
@@ -79,17 +89,17 @@ class TritonPrinter(LaunchMemory):
         return f" * {size}_STEP" if size in self.step_sizes() else ""
 
     def step_sizes(self) -> list[str]:
-        """The sizes that lines of memory are as long as: given in steps, by which Triton knows what to move at once."""
+        """The sizes in lengths of rows: passed divided by a compile-time step, by which Triton vectorises."""
         ends = [buffer for buffer in self.kernel.buffers if buffer.role is not ir.Role.SCRATCH]
         names = {name for b in ends for dim in (*b.shape[-1:], *(b.strides or ())) for name in dim.names}
         return [self.names.blocks[0]["size", size] for size in self.bound() if size in names]
 
     def bound(self) -> list[str]:
-        """The sizes that the text has asked for, in order."""
+        """The sizes that the text uses, in order."""
         return [each.size for each in self.kernel.binding if ("size", each.size) in self.names.used]
 
     def buffers(self) -> list[str]:
-        """The buffers that the text has asked for, in order."""
+        """The buffers that the text uses, in order."""
         kept = [buffer for buffer in self.kernel.buffers if ("value", buffer.name) in self.names.used]
         return [self.names.blocks[0]["value", buffer.name] for buffer in kept]
 
@@ -97,7 +107,7 @@ class TritonPrinter(LaunchMemory):
         return [self.names.blocks[0]["size", size] for size in self.bound()]
 
     def grid(self, body: tuple[ir.Statement, ...]) -> None:
-        """Programs by their number: the loops on threads, the innermost one counting fastest."""
+        """Print the body; the loops on threads become the program's number, with the innermost one varying fastest."""
         before, loops, inner = on_threads(body)
         if loops:
             self.counters(loops)
@@ -146,7 +156,7 @@ class TritonPrinter(LaunchMemory):
                 inside = self.define(f"({at} >= 0) & ({at} < {self.texts.dim(extent)})", "inside")
                 self.texts.inside |= dict.fromkeys((name for name in index.names if name.startswith("#")), inside)
             case ir.Prefetch():
-                pass  # a hint, for which there is no word
+                pass  # a hint that Triton has no word for
             case ir.Zero() | ir.MergeLanes() | ir.StreamStore():
                 raise UnsupportedError(f"triton has no {statement}: schedules for CPUs make it")
             case _:
@@ -164,13 +174,13 @@ class TritonPrinter(LaunchMemory):
                 self.leads[let.name] = row
         else:
             name = self.define(self.quotient(let.value) or self.texts.top(let.value), fitting(wish))
-        self.texts.along[let.name] = self.texts.varies(let.value)  # of a fold once what it takes in is known
+        self.texts.along[let.name] = self.texts.varies(let.value)  # only here: a fold's body must be known first
         if isinstance(let.value, ir.Load) and self.texts.passing == FOLDED and let.value.buffer in self.texts.reloaded:
             self.texts.held[self.texts.load(let.value)] = name
         self.names.alias(let.name, name)
 
     def quotient(self, value: ir.Expr) -> str | None:
-        """A tile divided by what is one value along one of its axes, which is inverted once; None of other values."""
+        """A tile divided by a value that is the same along one of its axes, and is inverted once; else None."""
         match value:
             case ir.Call("divide", (x, ir.Var() as by), DType.F32) if self.texts.varies(by) < self.texts.varies(x):
                 self.used.rows |= {"scale"} if self.launch.hints.is_loose else {"scale", "quotient"}
@@ -203,9 +213,9 @@ class TritonPrinter(LaunchMemory):
             else:
                 cell = self.texts.cell(buffer, store.index)
                 along = self.texts.dim_varies(store.index)
-                lanes = (along | self.texts.varies(value)) & self.texts.lanes.keys()  # beyond `along` where no cell is
+                lanes = (along | self.texts.varies(value)) & self.texts.lanes.keys()  # not just `along` if no cell is
                 if not lanes <= along or (self.rank > 1 and self.texts.lanes and not along):
-                    cell += f" + tl.zeros({self.block_of(lanes)}, tl.int32)"  # it may be a block of one value
+                    cell += f" + tl.zeros({self.block_of(lanes)}, tl.int32)"  # the value may be a block of one value
                 self.write(f"tl.store({cell}, {text}{options})")
 
     def loop(self, loop: ir.Loop) -> None:
@@ -230,8 +240,8 @@ class TritonPrinter(LaunchMemory):
 
     @contextmanager
     def open_tile(self, variable: str, tile: ir.Tile, left: Dim, body: Sequence[ir.Statement]) -> Iterator[None]:
-        """An open tile: its cells, and where they are inside. Where `body` begins with the index of the cells, the
-        mask says where that is below its end."""
+        """Opens a tile: defines its cells and the mask of those inside. Where `body` begins by defining the index of
+        the cells, the mask compares that index with its end."""
         texts, axis = self.texts, self.axis_of(tile)
         rest = None if left == tile.size else left
         around = ["None"] * self.rank
@@ -265,7 +275,7 @@ class TritonPrinter(LaunchMemory):
         del texts.lanes[variable]
 
     def lead(self, variable: str, lead: str, at: Dim, end: Dim) -> LeadTile:
-        """The masks and places of a tile that begins `lead` cells before a row."""
+        """Define the masks and places of a tile that begins `lead` cells before a row."""
         texts, lane, row = self.texts, self.texts.lanes[variable], self.row_of(lead)
         name, before, extent = texts.names.atom(lead), texts.dim(at + Dim.of(lead)), texts.dim(end)
         assert lane.mask is not None
@@ -282,10 +292,10 @@ class TritonPrinter(LaunchMemory):
             at_end = self.define(f"noyau_at_end({first}, {name}, {extent}, ALIGN, {size})", f"{stem}_at_end")
         inside = texts.placed
         apart = {name for buffer in self.kernel.buffers for step in buffer.strides or () for name in step.names}
-        if row != self.leads[lead] or row.names & apart:  # the tile may end behind the last row, and behind 32 bits
+        if row != self.leads[lead] or row.names & apart:  # the tile may reach past the last row, and past 32 bits
             inside = {name: minimum(index, texts.extents[name] - 1) for name, index in inside.items()}
         place, reach = (row.replace(index) + at + Dim.of(lead) for index in (texts.placed, inside))
-        for other in texts.lanes:  # the farthest cell: of rows that are read backwards, the first one's
+        for other in texts.lanes:  # the farthest cell, which is in the first row where rows are read backwards
             is_first = never_negative(place.replace({other: 0}) - place.replace({other: 1}))
             farthest = {other: 0 if is_first else texts.sizes[other] - 1}
             place, reach = place.replace(farthest), reach.replace(farthest)
@@ -294,7 +304,7 @@ class TritonPrinter(LaunchMemory):
         )
 
     def row_of(self, lead: str) -> Dim:
-        """The begin of the row that a tile begins before: of rows that lie whole lines apart, that of the open tile."""
+        """The begin of the row that a tile begins before; where rows lie whole lines apart, of the open tile's row."""
         row = self.leads[lead]
         for name, at in self.texts.placed.items():
             for own in row.names & at.names:
@@ -303,10 +313,10 @@ class TritonPrinter(LaunchMemory):
         return row
 
     def tile(self, loop: ir.Loop, tile: ir.Tile) -> None:
-        """Cells side by side."""
+        """Print a loop over a tile, whose cells are computed side by side."""
         match loop.body:
             case (ir.Store(buffers, (at,), values, None),) if at == Dim.of(loop.var) and loop.extent == tile.size:
-                self.begin(buffers, values)  # memory of a tile as it is at first
+                self.begin(buffers, values)  # the first values of a tile's memory
             case _:
                 stores = [s for s in every_statement(loop.body) if isinstance(s, ir.Store) and s.merge is None]
                 into = (self.texts.memory[store.buffers[0]] for store in stores)
@@ -318,7 +328,7 @@ class TritonPrinter(LaunchMemory):
                     self.load_ahead(tile, placed[0].name if (placed := index_of(loop.body, loop.var)) else loop.var)
 
     def load_ahead(self, tile: ir.Tile, variable: str) -> None:
-        """While a row is folded, load what all rows have in common and it is written with."""
+        """While a row is being folded, load the inputs common to all rows that the writing pass needs."""
         for (name, place), own in self.common.get(tile, {}).items() if self.texts.passing == FOLDED else ():
             index, buffer = tuple(dim.replace({own: Dim.of(variable)}) for dim in place), self.texts.memory[name]
             assert isinstance(buffer, ir.Buffer)
@@ -328,7 +338,7 @@ class TritonPrinter(LaunchMemory):
             self.used.rows.add("ahead")
 
     def reduction(self, loop: ir.Loop, tile: ir.Tile) -> None:
-        """A tile of states, merged into one."""
+        """Print a loop that merges a tile of states into one."""
         (store,) = loop.body
         if not isinstance(store, ir.Store) or store.merge is None:
             raise _one_by_one(loop)
@@ -345,7 +355,7 @@ class TritonPrinter(LaunchMemory):
         self.write(f"{', '.join(names)} = {text}")
 
     def fold(self, fold: ir.Fold, wish: str) -> str:
-        """A fold over a tile: its result."""
+        """Print a fold over a tile; returns its result."""
         ((variable, extent),) = fold.loops if len(fold.loops) == 1 else ((None, None),)
         if fold.tile is None or variable is None or extent is None:
             raise UnsupportedError("triton reduces tiles only: a schedule for GPUs comes before it prints")
@@ -369,7 +379,7 @@ class TritonPrinter(LaunchMemory):
         return self.define(self.texts.top(monoid.finish(Symbolic(), inner)), fitting(wish))
 
     def keep(self, value: ir.Expr, variable: str, empty: float | int, dtype: DType, alike: frozenset[str]) -> str:
-        """A part of the states of a tile's cells, as a block along these tiles; those outside are empty."""
+        """A part of the states of a tile's cells, as a block along the tiles `alike`; cells outside are empty."""
         text, mask = self.texts.state(value), self.texts.lanes[variable].mask
         if mask is not None:
             text = f"tl.where({mask}, {text}, {const_text(empty, dtype)})"
@@ -379,12 +389,12 @@ class TritonPrinter(LaunchMemory):
 
 
 def end_of(rest: Dim, at: Dim, variable: str) -> Dim:
-    """The end of the cells of a tile, of which so many are left and each lies at such an index."""
+    """The end of the indices of a tile's cells: `rest` cells are left, and `at` is the index of a cell."""
     begin = at.replace({variable: 0})
     step, end = at.replace({variable: 1}) - begin, begin
     for atoms, factor in rest.terms:
         match atoms:
-            case (DimOp("floordiv", left, right),) if right == step and factor == 1:  # as many as begin before an end
+            case (DimOp("floordiv", left, right),) if right == step and factor == 1:  # steps that begin before an end
                 end += left - step + 1
             case _:
                 end += Dim(((atoms, factor),)) * step
@@ -392,7 +402,7 @@ def end_of(rest: Dim, at: Dim, variable: str) -> Dim:
 
 
 def _is_reduced_into(statement: ir.Statement, empty: ir.Store) -> bool:
-    """Whether a tile of states is merged into what a Store has just set to the state of nothing."""
+    """Whether a statement merges a tile of states into memory that the Store before it set to the empty state."""
     match statement:
         case ir.Loop(_, _, ir.Axis.SERIAL, (ir.Store(buffers, _, _, str()),), ir.Tile()):
             return buffers == empty.buffers and empty.merge is None

@@ -1,5 +1,5 @@
-"""The state of a launch being printed in Triton: lines, the names of values, memory, which is blocks of values, and
-facts about the tiles that its text depends on."""
+"""The state of a launch being printed in Triton: lines, names of values, and memory (blocks of values); and facts about
+the tiles of a launch that its text depends on."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from noyau.text import collect
 
 
 def read(lines: Sequence[str]) -> list[str]:
-    """The lines but those of variables that no other line reads."""
+    """The lines without assignments to variables that no other line reads."""
     words = Counter(word for line in lines for word in set(re.findall(r"[A-Za-z_]\w*", line)))
     alone = [re.match(r" *(\w+) = ", line) for line in lines]
     kept = [line for line, name in zip(lines, alone, strict=True) if name is None or words[name[1]] > 1]
@@ -34,8 +34,8 @@ def read(lines: Sequence[str]) -> list[str]:
 
 
 class LaunchMemory:
-    """The lines of a launch, under heads, and the variables in them. Memory is a variable: a block of values, one for
-    each cell of the open tiles and of its own."""
+    """The indented lines of a launch, and the variables in them. A memory is a variable: a block of values, one for
+    each cell of the open tiles and of the memory itself."""
 
     def __init__(self, kernel: ir.Kernel, used: TextFunctions, rank: int, tiles: Sequence[ir.Tile]) -> None:
         self.kernel, self.used = kernel, used
@@ -43,19 +43,19 @@ class LaunchMemory:
         self.texts = TritonExpressions(kernel, self.names, used)
         self.lines: list[str] = []
         self.depth = 1
-        self.known: list[dict[str, str]] = [{}]  # texts that have a name, block by block
+        self.known: list[dict[str, str]] = [{}]  # texts to the variables that hold them, block by block
         self.changing: set[str] = set()  # the variables that are assigned more than once
-        self.waiting: dict[str, str] = {}  # lines that set memory, which need not be written where it is set again
+        self.waiting: dict[str, str] = {}  # lines that set memory, left out if it is set again before a use
         self.rank, self.tiles = rank, tiles
-        self.shapes: dict[str, str] = {}  # of memory
-        self.empty: set[str] = set()  # memory that holds the state of nothing
-        self.merged = frozenset[str]()  # memory of which the cells of a tile are merged, so that those outside matter
+        self.shapes: dict[str, str] = {}  # of memories
+        self.empty: set[str] = set()  # memories that hold the empty state
+        self.merged = frozenset[str]()  # memories whose cells along a tile are merged, so that those outside matter
 
     def write(self, line: str) -> None:
         self.lines.append(INDENT * self.depth + line)
 
     def define(self, text: str, wish: str) -> str:
-        """A variable that holds a text; the one that does already, where there is one."""
+        """A variable that holds the value of a text: a known one if there is one, else a new one."""
         if name := next((block[text] for block in reversed(self.known) if text in block), ""):
             return name
         name = self.names.fresh(wish)
@@ -71,7 +71,7 @@ class LaunchMemory:
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """Lines under a head; what they name is not known after them."""
+        """Indents the lines written inside under a head; variables defined there are not reused afterwards."""
         self.write_waiting()
         self.write(head)
         self.depth += 1
@@ -84,7 +84,7 @@ class LaunchMemory:
         self.depth -= 1
 
     def block_of(self, lanes: Iterable[str], tile: ir.Tile | None = None) -> str:
-        """The shape of a block of values along open tiles, and along one that may be the next."""
+        """The shape of a block of values along open tiles and, if given, along `tile` as the next one."""
         axes = ["1"] * self.rank
         for name in lanes:
             axes[self.texts.lanes[name].axis] = self.texts.lanes[name].size
@@ -93,7 +93,7 @@ class LaunchMemory:
         return f"({', '.join(axes)}{',' if self.rank == 1 else ''})"
 
     def axis_of(self, tile: ir.Tile) -> int:
-        """The axis of Triton's blocks that the next tile is: the last one, where memory of it is kept by all loops."""
+        """The axis of the next tile in Triton's blocks: the last one for a KEPT tile, whose memory all loops keep."""
         return self.rank - 1 if tile.policy is ir.TilePolicy.KEPT else len(self.texts.lanes)
 
     def alloc(self, alloc: ir.Alloc) -> None:
@@ -109,7 +109,7 @@ class LaunchMemory:
         self.changing.add(self.names.bind(alloc.name, fitting(alloc.name)))
 
     def begin(self, buffers: Sequence[str], values: Sequence[ir.Expr]) -> None:
-        """Memory set to numbers."""
+        """Set memory to constants."""
         for buffer, value in zip(buffers, values, strict=True):
             assert isinstance(value, ir.Const)
             dtype = self.texts.memory[buffer].dtype
@@ -117,7 +117,7 @@ class LaunchMemory:
             self.waiting[buffer] = f"{self.names.value(buffer)} = {full}"
 
     def remember(self, store: ir.Store) -> None:
-        """A Store into memory: in the cells that are inside, where the memory has several."""
+        """Print a Store into memory; where the memory has several cells, only those inside change."""
         if all(isinstance(value, ir.Const) for value in store.values) and not store.merge:
             self.begin(store.buffers, store.values)
             return
@@ -148,7 +148,7 @@ class LaunchMemory:
             self.write(f"{name} = {text if shape == '()' else f'tl.broadcast_to({text}, {shape})'}")
 
     def inside(self, mask: str, value: ir.Expr, text: str, empty: str) -> str:
-        """A value where a mask holds, else another one; tiles that begin before their rows ask at their ends alone."""
+        """`text` where the mask holds, else `empty`; tiles that begin before their rows test it only at row ends."""
         at_end = next((led.at_end for led in self.texts.led.values() if led.inside == mask), "True")
         if at_end == "True" or not self.texts.lanes.keys() <= self.texts.varies(value):
             return f"tl.where({mask}, {text}, {empty})"
@@ -156,12 +156,12 @@ class LaunchMemory:
         return f"noyau_of_row({text}, {mask}, {empty}, {at_end}, ALIGN)"
 
     def beside(self, store: ir.Store) -> list[str]:
-        """The open tiles of which a merge into memory takes in all cells, for the memory has one for all of them."""
+        """The open tiles that a merging Store reduces: those along which the memory has a single cell."""
         own = store.index[0].names.union(*(self.texts.along[buffer] for buffer in store.buffers))
         return [name for name in self.texts.lanes if name not in own] if store.merge else []
 
     def spread(self, store: ir.Store, texts: Sequence[str]) -> list[str]:
-        """Values that are merged, as blocks along all tiles."""
+        """The values of a merging Store as blocks along all open tiles."""
         block, alike = self.block_of(self.texts.lanes), self.texts.lanes.keys()
         pairs = zip(texts, store.values, strict=True)
         return [t if alike <= self.texts.varies(v) else f"tl.broadcast_to({t}, {block})" for t, v in pairs]
@@ -169,7 +169,7 @@ class LaunchMemory:
     def reduce(
         self, monoid: str, states: Sequence[str], lane: Lane, dtypes: Sequence[DType], wishes: Sequence[str]
     ) -> list[str]:
-        """The states of a tile merged along it: texts, or the variables that hold several."""
+        """The states of a tile merged along it: the text of a single part, or the variables that hold several."""
         rank, axis = self.rank, lane.axis
         if rank > 1 and all(other is lane for other in self.texts.lanes.values()):
             states, rank, axis = [f"tl.reshape({state}, ({lane.size},))" for state in states], 1, 0
@@ -181,7 +181,7 @@ class LaunchMemory:
         return names
 
     def first(self, store: ir.Store, names: Sequence[str], texts: Sequence[str]) -> None:
-        """A merge into the state of nothing, which is not written."""
+        """A merge into the empty state: a plain assignment, and the empty state is not written."""
         for name, text, buffer, value in zip(names, texts, store.buffers, store.values, strict=True):
             del self.waiting[buffer]
             everywhere = self.texts.lanes.keys() <= self.texts.varies(value) | store.index[0].names
@@ -189,15 +189,15 @@ class LaunchMemory:
 
 
 def merged_memory(body: Iterable[ir.Statement]) -> frozenset[str]:
-    """The memory of which the cells of a tile are merged into one state."""
+    """The memories whose cells along a tile are merged into one state."""
     loops = [s for s in every_statement(body) if isinstance(s, ir.Loop) and s.axis is ir.Axis.SERIAL and s.tile]
     return frozenset(expr.buffer for s in loops for expr in every_expression(s.body) if isinstance(expr, ir.Load))
 
 
 def common_loads(kernel: ir.Kernel, launch: ir.Launch) -> dict[ir.Tile, dict[Place, str]]:
-    """The places of inputs that all rows have in common, which a launch loads to write a row in one tile with, and no
-    fold does: by the tile, each with the index along it. None of a tile whose passes are of several lengths, nor of an
-    input that is loaded at several places."""
+    """Loads that are the same for all rows, by the tile, each with the index along it: of inputs that the pass writing
+    a row loads, and no fold. Left out: tiles whose passes differ in length, and inputs that are loaded at several
+    places."""
     statements = [s for s in every_statement(launch.body) if isinstance(s, ir.Loop)]
     if any(loop.axis is ir.Axis.SERIAL and loop.tile is None for loop in statements):
         return {}
@@ -222,7 +222,7 @@ def common_loads(kernel: ir.Kernel, launch: ir.Launch) -> dict[ir.Tile, dict[Pla
 
 
 def led_row(index: ir.Index) -> Dim | None:
-    """The begin of a row, of the number of cells before it at which 16 bytes begin; None of other indices."""
+    """The begin of a row, from the index of how far back a multiple of 16 bytes is; None for another index."""
     match index:
         case ir.Index(Dim((((DimOp("mod", row),), 1),)), alignment=ir.Tile()):
             return row
@@ -231,7 +231,7 @@ def led_row(index: ir.Index) -> Dim | None:
 
 
 def index_of(body: Sequence[ir.Statement], variable: str) -> tuple[ir.Let, Dim] | None:
-    """The index of the cells of a tile, where a body begins with it."""
+    """The Let at the start of a body that defines the index of a tile's cells, and the index; None without one."""
     match body[:1]:
         case (ir.Let(name, ir.Index(at)) as let,) if name.startswith("#") and variable in at.names:
             return let, at
@@ -241,8 +241,8 @@ def index_of(body: Sequence[ir.Statement], variable: str) -> tuple[ir.Let, Dim] 
 
 @dataclass(frozen=True, slots=True)
 class Even:
-    """The condition that every cell of a tile is inside: where `whole` is a multiple of each of `steps`, or, where
-    there are none, the size of the tile; and, with `led`, rows are aligned."""
+    """The condition for every cell of a tile to be inside: `whole` is a multiple of each of `steps` or, without steps,
+    equal to the size of the tile; with `led`, rows must also be aligned."""
 
     whole: Dim
     steps: tuple[Dim, ...]
@@ -250,12 +250,12 @@ class Even:
 
 
 def is_led(tiles: Iterable[ir.Tile]) -> bool:
-    """Whether tiles begin before their rows."""
+    """Whether the tiles of a launch begin before their rows."""
     return any(tile.policy is ir.TilePolicy.ALIGNMENT for tile in tiles)
 
 
 def tiles_covered(launch: ir.Launch) -> list[tuple[ir.Tile, Dim]]:
-    """The tiles that loops and folds of a launch are over, each with what is left of those, but full tiles."""
+    """The tiles that loops and folds of a launch run over, each with the cells left for it; without full tiles."""
     body = launch.body
     pairs = [(s.tile, s.extent) for s in every_statement(body) if isinstance(s, ir.Loop)]
     pairs += [(expr.tile, expr.loops[-1][1]) for expr in every_expression(body) if isinstance(expr, ir.Fold)]
@@ -263,7 +263,7 @@ def tiles_covered(launch: ir.Launch) -> list[tuple[ir.Tile, Dim]]:
 
 
 def even_tiles(launch: ir.Launch) -> dict[str, list[Even]]:
-    """The tiles of a launch of which sizes tell when every cell is inside, each with when that is."""
+    """The tiles of a launch for which sizes tell whether every cell is inside, each with the conditions for that."""
     sizes = {str(tile.size) for tile in launch.tiles}
     conditions = collect((tile.name, _even(rest, sizes)) for tile, rest in tiles_covered(launch))
     return {name: [even for even in evens if even] for name, evens in conditions.items() if None not in evens}
@@ -287,7 +287,7 @@ def _even(rest: Dim, tile_sizes: Collection[str]) -> Even | None:
 
 
 def bytes_of_round(kernel: ir.Kernel, loop: ir.Loop) -> Dim | None:
-    """The bytes of buffers that the tiles of one round of a loop load; None where it loads none."""
+    """The bytes of buffers that the tiles of one iteration of a loop load; None if it loads none."""
     buffers = {buffer.name: buffer.dtype.bytes for buffer in kernel.buffers}
     sizes: dict[str, Dim] = {}
 

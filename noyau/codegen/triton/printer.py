@@ -1,7 +1,7 @@
 """Language `triton`: kernels that Triton compiles for GPUs, and a Python function that launches them on torch tensors:
-sizes, results, tiles, launches in order.
+it computes the sizes, makes the results, chooses the tiles, and starts the launches in order.
 
-The text stands alone: it needs torch and triton to run, and nothing to be printed."""
+Running the text needs only torch and triton; printing it needs neither."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from noyau.ir.walk import every_statement, on_threads
 
 
 def source(kernel: Kernel, comment: str = "") -> str:
-    """The text of a kernel, scheduled by `grid.on_gpu`: a comment, the functions it uses, its launches, and the
-    function that launches them, of the inputs, which returns the outputs."""
+    """The text of a kernel scheduled by `grid.on_gpu`: a comment, the functions it uses, its launches, and the
+    function that takes the inputs, starts the launches and returns the outputs."""
     return together([kernel], comment)
 
 
 def together(kernels: Sequence[Kernel], comment: str = "") -> str:
-    """One text of several kernels, whose names differ. GraphError where a name cannot be that of a function."""
+    """One text for several kernels of different names. Raises GraphError if a name cannot be that of a function."""
     used, bodies = TextFunctions(), list[str]()
     for kernel in kernels:
         refuse_name(kernel, RESERVED)
@@ -56,29 +56,29 @@ def _key_text(key: tuple[str, object, bool]) -> tuple[str, str, bool]:
     return key[0], str(key[1]), key[2]
 
 
-NEAR = 1 << 15  # bytes of a row that stay in the L1, beside those of other programs
+NEAR = 1 << 15  # the most bytes of a row that stay in the L1, beside rows of other programs
 WARP = 32  # threads
-# No thread of 32 warps has more: ptxas, told so, has a round's loads all on the way before it takes in the first.
-# So are rows of halves that have cells in common. Elsewhere nothing is said: not every backend has such an option.
+# A thread of 32 warps has at most 64 registers. When ptxas is told so, it starts all loads of an iteration before the
+# first is used; the same helps rows of halves that share cells. Else it is left out: some backends lack the option.
 REGISTERS = 'registers = {"maxnreg": 64} if %s else {}'
-FEW = 16384  # bytes of rows: programs that take in fewer at once hide each other's waiting
+FEW = 16384  # bytes of rows: programs that load at most these at once hide each other's waiting
 MOST_AT_ONCE = 16384
-SHORT, MANY = 1024, 32768  # cells of a row, and rows: up to these programs wait, and need not leave registers to others
-OF_LED = 256  # cells of a warp, of growing tiles that begin before their rows, at most
+SHORT, MANY = 1024, 32768  # cells of a row, number of rows: up to these, programs need not save registers for others
+OF_LED = 256  # the most cells per warp of growing tiles that begin before their rows
 SIZED = (TilePolicy.FIXED, TilePolicy.LIMITED, TilePolicy.COVERING, TilePolicy.KEPT)
-# Functions that choose what a launch is given, by their names.
+# Functions that choose arguments of a launch, by name.
 _TEXTS = snippets(Path(__file__).with_name("host.txt"))
 HOST = {name: text.replace("MOST_AT_ONCE", str(MOST_AT_ONCE)) for name, text in _TEXTS.items()}
 
 
 def may_begin_early(tensor: str) -> str:
-    """Text that says whether launches on the device of a tensor can wait by themselves."""
+    """A condition, as text: launches on the device of a tensor may begin early, and wait inside the kernel."""
     least = f"torch.cuda.get_device_capability({tensor}.device) >= (9, 0)"
     return f"{tensor}.is_cuda and not torch.version.hip and {least}"
 
 
 class HostFunction(SizeText):
-    """The Python function that launches a kernel on tensors."""
+    """Printer of the Python function that launches a kernel on tensors."""
 
     CDIV = "triton.cdiv"
 
@@ -113,7 +113,7 @@ class HostFunction(SizeText):
         yield '`tiles` gives sizes of tiles, powers of two, and num_warps by name, in place of the usual ones."""'
 
     def sizes(self) -> Iterator[str]:
-        """The sizes that the inputs give."""
+        """Lines that read the sizes from the inputs."""
         inputs = self.kernel.of(Role.INPUT)
         for binding in self.kernel.binding:
             buffer, name = inputs[binding.input], self.names.atom(binding.size)
@@ -126,7 +126,7 @@ class HostFunction(SizeText):
             yield f"{name} = {unwrap(value if binding.factor == 1 else f'{value} // {binding.factor}')}"
 
     def checks(self) -> Iterator[str]:
-        """Shapes that the sizes do not fit are refused."""
+        """Lines that raise ValueError for shapes that do not fit the sizes, and for guards that do not hold."""
         bound = {(b.input, b.axis) for b in self.kernel.binding if b.factor == 1 and b.offset == Dim.of(0)}
         for number, buffer in enumerate(self.kernel.of(Role.INPUT)):
             if any((number, axis) not in bound for axis in range(len(buffer.shape))):
@@ -140,7 +140,7 @@ class HostFunction(SizeText):
             yield f'{INDENT}raise ValueError(f"{{{left}}} is more than {{{right}}}")'
 
     def pack_inputs(self) -> Iterator[str]:
-        """Inputs that a kernel reads as packed."""
+        """Lines that make inputs contiguous where the kernel reads them as packed."""
         for buffer in self.kernel.of(Role.INPUT):
             if buffer.strides is None and buffer.shape:
                 yield f"{self.value(buffer)} = {self.value(buffer)}.contiguous()"
@@ -166,7 +166,7 @@ class HostFunction(SizeText):
     # Launches.
 
     def start_together(self, printers: Sequence[TritonPrinter]) -> Iterator[str]:
-        """Launches that follow each other: what one has named already is not named again."""
+        """Lines of consecutive launches, without assignments that are still valid from an earlier one."""
         sized, values = dict[str, Tile](), dict[str, str]()
         for printer in printers:
             tiles = [tile for tile in printer.tiles if sized.get(tile.name) != tile]
@@ -178,8 +178,8 @@ class HostFunction(SizeText):
                     values = {one: text for one, text in values.items() if name not in text} | {name: value}
 
     def condition_line(self, when: Expr | None, before: list[Expr]) -> str:
-        """The line above launches that says when they run; nothing where they always do. `before` holds the conditions
-        of others that may run in their place, and then theirs."""
+        """The if, elif or else above launches; "" where they always run. `before` holds the conditions of the
+        alternatives so far, and gets theirs too."""
         if when is None:
             before.clear()
             return ""
@@ -197,7 +197,7 @@ class HostFunction(SizeText):
         return self.value(self.kernel.of(Role.INPUT)[0])
 
     def start(self, printer: TritonPrinter, tiles: Sequence[Tile]) -> Iterator[str]:
-        """A launch, for which sizes of some tiles are to be told."""
+        """Lines that start a launch; `tiles`: those whose sizes are not defined yet."""
         launch = printer.launch
         for tile in tiles:
             yield from self.tile(tile, launch, printer.tiles)
@@ -235,12 +235,12 @@ class HostFunction(SizeText):
         yield f"{INDENT})"
 
     def host(self, function: str) -> str:
-        """A function that the text calls on the host, and needs above it."""
+        """The name of a function of host.txt; notes that the text needs it."""
         self.used.host.add(function)
         return function
 
     def reloading(self, printer: TritonPrinter) -> Iterator[str]:
-        """Whether inputs are loaded again to write with, and whether others are loaded ahead."""
+        """Lines that define AGAIN, whether inputs are loaded again, and AHEAD, whether others are loaded ahead."""
         again, reload = printer.again(), printer.launch.hints.reload
         if reload is not None and again:
             led = "ALIGN == 1 and " if is_led(printer.tiles) else ""
@@ -251,7 +251,7 @@ class HostFunction(SizeText):
             yield f"AHEAD = {' * '.join(tile.name for tile in printer.common)} <= {2 * SHORT}"
 
     def even(self, name: str, even: Even) -> str:
-        """Whether every cell of a tile is inside."""
+        """The condition, as text, for every cell of a tile to be inside."""
         whole = as_operand(self.dim(even.whole))
         texts = [f"{whole} % {as_operand(self.dim(step))} == 0" for step in even.steps] or [f"{whole} == {name}"]
         return " and ".join([*(["ALIGN == 1"] if even.led else []), *texts])
@@ -298,14 +298,14 @@ class HostFunction(SizeText):
                 assert_never(tile.policy)
 
     def limit(self, tile: Tile, launch: Launch) -> str:
-        """The cells of a tile, or as many as cover its loop where these are fewer."""
+        """The size of a LIMITED tile: its number, or as many cells as cover its loop if that is fewer."""
         whole = next(lengths_covered(tile, launch), Dim.of(1))
         if whole.constant is None:
             return f"min({tile.number}, max({WARP}, triton.next_power_of_2({self.dim(whole)})))"
         return str(min(tile.number, max(WARP, 1 << (whole.constant - 1).bit_length())))
 
     def twice(self, tile: Tile, launch: Launch, tiles: Sequence[Tile]) -> str:
-        """The factor of a tile that is twice as large for the longest rows."""
+        """The factor 1 or 2 of a tile that is twice as large for the longest rows; "" for other tiles."""
         if not tile.doubled_from:
             return ""
         led = "ALIGN == 1 and " if is_led(tiles) else ""
@@ -331,10 +331,10 @@ class HostFunction(SizeText):
         more = max([1, *(tile.warp_factor for tile in printer.tiles)])
         return f'tiles.get("num_warps", warps_of({f"{more} * " if more > 1 else ""}{cells}))'
 
-    # SizeText.
+    # Methods of SizeText.
 
     def operate(self, op: DimOp, left: str, right: str) -> str:
-        """Python divides downwards, as Dims do."""
+        """The text of a division, remainder, max or min. Python's division rounds down, as Dims do."""
         if op.kind in ("max", "min"):
             return f"{op.kind}({unwrap(left)}, {unwrap(right)})"
         step = op.right.constant
@@ -343,7 +343,7 @@ class HostFunction(SizeText):
         return f"({as_operand(left)} {'//' if op.kind == 'floordiv' else '%'} {as_operand(right)})"
 
     def condition(self, expr: Expr) -> str:
-        """A bool of the sizes."""
+        """The text of a condition on the sizes."""
         match expr:
             case Const(value):
                 return str(value)
@@ -360,24 +360,24 @@ class HostFunction(SizeText):
 
 
 def smaller(tile: Tile, tiles: Sequence[Tile], usual: str) -> str:
-    """A size of a tile: a part of the usual ones, where rows begin at no multiples of 16 bytes."""
+    """The usual size of a tile, or a part of it where rows do not begin at multiples of 16 bytes."""
     if tile.lead_divisor == 1 or not is_led(tiles):
         return usual
     return f"{usual} // (1 if ALIGN == 1 else {tile.lead_divisor})"
 
 
 def is_of_several(printer: TritonPrinter) -> bool:
-    """Whether a program passes over rows of several arrays at once."""
+    """Whether a program reads rows of several arrays at once."""
     return any(tile.policy is TilePolicy.GROWING and tile.number > MOST_AT_ONCE for tile in printer.tiles)
 
 
 def is_of_tiles(buffer: Buffer) -> bool:
-    """Whether how large it is depends on the tiles of a launch."""
+    """Whether the size of a buffer depends on the tiles of a launch."""
     return any(name.startswith("$") for dim in buffer.shape for name in dim.names)
 
 
 def conjunction(condition: Expr) -> list[Expr]:
-    """Conditions that hold together, one by one."""
+    """The parts of a condition joined by `logical_and`."""
     match condition:
         case Call("logical_and", (left, right)):
             return [*conjunction(left), right]
@@ -392,7 +392,7 @@ def row_of(launch: Launch) -> Dim:
 
 
 def length_of(tile: Tile, launch: Launch) -> Dim:
-    """The length of the loops that a tile of a launch covers; of the rows, where its loops are of full tiles alone."""
+    """The length of the first loop that a tile covers; where it has only full tiles, of a loop of another tile."""
     return next((extent for each in (tile, *launch.tiles) for extent in lengths_covered(each, launch)), Dim.of(1))
 
 

@@ -1,5 +1,5 @@
-"""Attention of few rows as two launches in language `triton`: programs have a row of queries and a part of the keys
-that no mask hides from it; the second merges the parts, of which sizes alone say how many: bits are always the same."""
+"""Attention of few rows as two launches in language `triton`: first, a program has a row of queries and a part of the
+keys that no mask hides; then the parts are merged. Sizes alone decide how many: the bits are always the same."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from noyau.codegen.triton.launch import WAIT
 from noyau.codegen.triton.row_products import power_of_two, with_words
 from noyau.dtypes import DType
 
-_CELLS, _MERGED, _PROGRAMS = 4096, 8192, 1024  # of a tile of keys, of sums that are merged; that have parts of keys
+_CELLS, _MERGED, _PROGRAMS = 4096, 8192, 1024  # most cells of a tile of keys, cells merged at once, programs
 
 
 @dataclass(frozen=True, slots=True)
 class RowAttention:
-    """Softmax of `queries` rows of each head times `length` keys, which `share` heads read; all have `depth` cells.
-    `mask`: the dtype of one, in `steps` the cells from a batch, head and row to the next. Results are [b, q, head]."""
+    """Attention of `queries` rows per head over `length` keys, each read by `share` heads; all have `depth` cells.
+    `mask`: its dtype, if there is one; `steps`: its strides along batch, head and row. Results are [b, q, head]."""
 
     batch: int
     heads: int
@@ -38,12 +38,12 @@ class RowAttention:
 
     @property
     def tile(self) -> int:
-        """Keys of a tile."""
+        """The number of keys in a tile."""
         return max(16, min(_CELLS // power_of_two(self.depth), power_of_two(self.length)))
 
     @property
     def parts(self) -> tuple[int, int]:
-        """Number of parts of the keys of a row, and tiles of each."""
+        """The number of parts of the keys of a row, and of tiles in each part."""
         tiles = -(-self.length // self.tile)
         each = -(-tiles // max(1, min(tiles, _PROGRAMS // self.rows, _MERGED // power_of_two(self.depth))))
         return -(-tiles // each), each

@@ -1,11 +1,11 @@
-"""Products of few rows with weights in few bits, as one launch in language `triton`: x @ w.T + bias of several weights
-that read the same rows, the dequantisation inside.
+"""Products of few rows with weights in few bits, as one launch in language `triton`: x @ w.T + bias for several weights
+that read the same rows, with dequantisation inside.
 
-What bounds them is reading the weights. Cells of 8 bits hold q + 128 with a scale a channel, four in a word where that
-is faster; of 4 bits, byte j of a channel holds q + 8 of the inputs j (low) and j + half (high), with a scale for each
-group of inputs. An unsigned cell becomes a float32 by its bits in the mantissa of 2**23. Sums are in float32: one row
-cell by cell in registers, its weights loaded before a launch waits for the one before (programmatic dependent launch),
-more rows in the matrix unit, which multiplies integers of 8 bits exactly as halves."""
+Reading the weights takes most of the time. A cell of 8 bits holds q + 128, with a scale per channel; four cells share a
+word where that is faster. With 4 bits, byte j of a channel holds q + 8 for the inputs j (low) and j + half (high), with
+a scale per group of inputs. An unsigned cell becomes a float32 as bits in the mantissa of 2**23. Sums are in float32.
+One row is summed in registers, its weights loaded before the launch waits for the previous one (programmatic dependent
+launch); more rows use the matrix unit, which multiplies 8-bit integers exactly as halves."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from noyau.codegen.triton.printer import may_begin_early
 from noyau.dtypes import DType
 from noyau.toolchain.cache import digest
 
-MOST_ROWS = 16  # of the matrix unit; more are a product that uses each weight often, and keeps the one it had
+MOST_ROWS = 16  # rows of the matrix unit; products of more rows keep their usual kernel, which reuses each weight
 
 
 @dataclass(frozen=True, slots=True)
 class WeightForm:
-    """Form of weights: `bits` 8 or 4, or 0 for weights as they were; `group`: inputs that share a scale, 0 for all."""
+    """Form of weights: `bits` 8 or 4, or 0 for unchanged weights; `group`: how many inputs share a scale, 0 for all."""
 
     bits: int = 0
     group: int = 0
@@ -40,8 +40,8 @@ FORMS = (WeightForm(8), *(WeightForm(4, group) for group in (128, 64, 32)))
 @dataclass(frozen=True, slots=True)
 class RowProducts:
     """Products of `rows` x `depth` cells of a dtype with weights of `widths` channels each; `biased`: which of them add
-    a bias. The function takes x, then of each product its weights (cells and scales, or as they were) and its bias.
-    Where they are `gated`, two products have one result: silu of the first times the second."""
+    a bias. The function takes x, then for each product its weights (cells and scales, or unchanged) and its bias.
+    If `gated`, the two products give one result: silu of the first times the second."""
 
     form: WeightForm
     rows: int
@@ -57,28 +57,28 @@ class RowProducts:
 
     @property
     def padded(self) -> int:
-        """Inputs of a channel in memory: of 4 bits, both halves are whole groups."""
+        """The inputs of a channel in memory: with 4 bits, padded so that each half consists of whole groups."""
         return self.depth + (-self.depth % (2 * self.form.group) if self.form.bits == 4 else 0)
 
     @property
     def has_words(self) -> bool:
-        """Whether cells of 8 bits lie in words: cell i of each quarter of a channel in word i."""
+        """Whether cells of 8 bits are packed in words: word i has cell i of each quarter of a channel."""
         return self.form.bits == 8 and self.rows == 1 and self.depth % 2048 == 0
 
     @property
     def span(self) -> int:
-        """Cells of a channel that lie side by side in memory; bytes of 4 bits, or words."""
+        """The length of a channel in memory: in cells; in bytes for 4 bits; in words if it has words."""
         return self.depth // 4 if self.has_words else self.padded // 2 if self.form.bits == 4 else self.depth
 
     @property
     def tile(self) -> tuple[int, int, int]:
-        """Channels and cells of a tile, and warps of a program."""
+        """The channels and the cells of a tile, and the warps of a program."""
         if self.rows > 1:
             longest = self.form.group or 256
             return 32 if sum(self.widths) >= 8192 else 16, max(16, min(longest, power_of_two(self.span))), 4
         channels, cells, warps = {0: (2, 2048, 4), 8: (4, 2048, 4), 4: (8, 1024, 4)}[self.form.bits]
         channels, cells = (8 if self.depth <= 4096 else 4, 512) if self.has_words else (channels, cells)
-        channels = max(2, channels // 2) if self.gated else channels  # cells of both products are held
+        channels = max(2, channels // 2) if self.gated else channels  # a program holds cells of both products
         return channels, max(self.form.group, min(cells, power_of_two(self.span))), warps
 
 
@@ -109,12 +109,12 @@ def source(products: RowProducts) -> tuple[str, str]:
 
 
 def with_words(name: str, words: Mapping[str, object], more: str = "") -> tuple[str, str]:
-    """Name of a function, which ends in a digest, and its text: a file of this folder, and more, with these words."""
+    """The name of a function, which ends in a digest, and its text: a file of this folder and `more`, with `words`."""
     text = Path(__file__).with_name(f"{name}.txt").read_text("ascii") + more
     text = re.sub(r"\b[A-Z]+[0-9]?\b", lambda match: str(words.get(match[0], match[0])), text)
     name = f"{name}_{digest(text)[:12]}"
     return name, text.replace("NAME", name)
 
 
-def power_of_two(count: int) -> int:  # the least one that is not less
+def power_of_two(count: int) -> int:  # the least one >= count
     return 1 << max(count - 1, 0).bit_length()

@@ -1,7 +1,7 @@
 """The spellings of language `triton`: types, operators, functions, sizes, identifiers.
 
-What tiles compute in float32 has the error that the operator table promises: a function of CUDA's libdevice with a
-larger one is computed in float64 and rounded. No identifier is a word of Python, or a name of the text itself."""
+Float32 results keep the error that the operator table promises: where a function of CUDA's libdevice has a larger one,
+it is computed in float64 and rounded. No identifier is a Python keyword, or a name that the text itself uses."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from noyau.dtypes import CELLS, DType
 from noyau.ir.dims import Dim, DimOp
 from noyau.ir.loops import Kernel
 
-# Beyond those that fitting() knows: what the text calls, what it calls its own names, and, in the last two lines, what
-# Triton's own function of a kernel's parameters calls its own, and options of a launch.
+# Reserved beyond those that fitting() knows: names that the text uses or defines and, in the last two lines, names in
+# the function that Triton generates for a kernel's parameters, and options of a launch.
 RESERVED = frozenset(
     """tl triton torch libdevice range min max abs float int sum len tuple match case type print exit item programs
     tiles index_type step_of warps_of warps are_aligned at_once block_of stages_of registers ValueError _
@@ -29,24 +29,24 @@ RESERVED = frozenset(
 
 
 class TritonNames(Scopes):
-    """Names of a kernel to identifiers of one Python function: none is used twice in it."""
+    """Gives the names of a kernel identifiers in one Python function; none is used twice."""
 
     def __init__(self, kernel: Kernel) -> None:
         self.reserved = RESERVED | {f"{kernel.name}_{number}" for number in range(len(kernel.launches))} | {kernel.name}
         super().__init__(kernel)
 
     def fresh(self, stem: str) -> str:
-        """An identifier that nothing in sight has; `n_STEP` is the text's own, of a size `n`."""
+        """An unused identifier; not `n_STEP`, which the text itself uses for a size `n`."""
         stem = stem.lower() if stem.endswith("_STEP") else stem
         return super().fresh(f"v_{stem}" if stem in self.reserved or stem.startswith("noyau") else stem)
 
     def alias(self, name: str, text: str) -> None:
-        """A name of the kernel for an identifier that is there."""
+        """Give a name of the kernel a text that is already defined."""
         self.blocks[-1]["index" if name.startswith("#") else "value", name] = text
 
 
 class SizeText(ABC):
-    """Dims as text: `words` has what stands for a name that has no variable; `CDIV` divides upwards."""
+    """Dims as text. `words`: texts for names that have no variable; `CDIV`: the function that divides rounding up."""
 
     CDIV: ClassVar[str]
 
@@ -59,7 +59,7 @@ class SizeText(ABC):
         return unwrap(dim_text(self._with_ceilings(dim), self.word, self.operate))
 
     def _with_ceilings(self, dim: Dim) -> Dim:
-        """The Dim with a word for each (n - 1) // step + 1."""
+        """The Dim with one (n - 1) // step + 1, if it has any, replaced by a word for the division rounding up."""
         for atoms, factor in dim.terms:
             match atoms:
                 case (DimOp("floordiv", left, right),) if (
@@ -77,7 +77,7 @@ class SizeText(ABC):
 
     @abstractmethod
     def operate(self, op: DimOp, left: str, right: str) -> str:
-        """The text of a floordiv, mod, max or min of two texts."""
+        """The text of the floordiv, mod, max or min `op` of two texts."""
 
 
 def constant_in(dim: Dim) -> int:
@@ -86,10 +86,10 @@ def constant_in(dim: Dim) -> int:
 
 TORCH = {dtype: f"torch.{dtype.numpy.name}" for dtype in CELLS if not dtype.is_float8}
 TYPES = {dtype: word.replace("torch", "tl") for dtype, word in TORCH.items()} | {DType.BOOL: "tl.int1"}
-# Other than in C, quotients are rounded by a function, and bools are blocks of bits.
+# Unlike in C, division is a function, for its rounding, and bools are single bits.
 INFIX = {name: sign for name, sign in codegen_tables.INFIX.items() if name != "divide"} | {"logical_xor": "^"}
 
-# Functions of floats: a text of the operands, or a name below `FUNCTIONS`.
+# Functions of floats: the text, with places for the operands.
 FLOATS = {
     "identity": "{0}",
     "rounded": "{0}",
@@ -112,7 +112,7 @@ FLOATS = {
 _IN_DOUBLE = ("exp2", "log10", "cbrt", "tan", "sinh", "cosh", "asinh", "acosh", "atanh")
 _WIDE = "{0}.to(tl.float64), {1}.to(tl.float64)"
 _OF_TWO = {"power": "pow", "atan2": "atan2", "fmod": "fmod"}
-_AS_IT_IS_NEAR_0 = ("expm1", "log1p", "sin", "asin", "atan")  # where libdevice takes a denormal for 0
+_AS_IT_IS_NEAR_0 = ("expm1", "log1p", "sin", "asin", "atan")  # f(x) = x near 0: libdevice treats a denormal as 0
 OF_F32 = {
     "divide": "tl.div_rn({0}, {1})",
     "reciprocal": "tl.div_rn(1.0, {0})",
@@ -133,9 +133,9 @@ OF_F64 = {
     "ceil": "tl.ceil({0})",
     **{name: f"libdevice.{word}({{0}}, {{1}})" for name, word in _OF_TWO.items()},
 }
-# Within 2**-17 of the value, where halves are made of it.
+# Relative error 2**-17: for results that are rounded to halves.
 LOOSE = {"exp": "tl.exp({0})", "divide": "({0} / {1})", "reciprocal": "(1.0 / {0})"}
-BY_EXP = ("sigmoid", "softplus", "tanh")  # of the functions below
+BY_EXP = ("sigmoid", "softplus", "tanh")  # the functions of `OWN` that call exp
 BOOLS = {"identity": "{0}", "logical_not": "({0} == 0)", "maximum": "({0} | {1})", "minimum": "({0} & {1})"}
 INTEGERS = {
     "identity": "{0}",
@@ -147,12 +147,12 @@ INTEGERS = {
 }
 UNSIGNED = {"abs": "{0}", "negative": "(0 - {0})"}
 
-# Functions of their own text, over x, or over a and b. One text serves all dtypes of a kind.
+# Functions defined in the text, with parameters x, or a and b. One definition serves all dtypes of a kind.
 OWN = snippets(Path(__file__).with_name("functions.txt"))
 
 
 def call_text(function: str, dtype: DType) -> str | None:
-    """The text of a call of what Triton has a word for."""
+    """The text of a call, with places for operands, of a function that Triton has; None for others."""
     tables = {
         "bool": (BOOLS,),
         "int": (INTEGERS,),
@@ -163,12 +163,12 @@ def call_text(function: str, dtype: DType) -> str | None:
 
 
 def is_own(function: str, dtype: DType) -> bool:
-    """Whether it is a function that stands in the text."""
+    """Whether the text itself defines the function for a dtype."""
     return f"{function}_{dtype.kind.removeprefix('u')}" in OWN and call_text(function, dtype) is None
 
 
-def own_function(function: str, dtype: DType, loose: bool = False) -> str:
-    """The text of a function that Triton has no word for."""
+def own_function(function: str, dtype: DType, loose: bool) -> str:
+    """The definition of a function that Triton does not have."""
     text = OWN[f"{function}_{dtype.kind.removeprefix('u')}"]
     _, parameters, body = re.split(r"^def \w+|:\n", text, maxsplit=2, flags=re.MULTILINE)
     if dtype.is_float:
@@ -185,7 +185,7 @@ def own_name(function: str, dtype: DType, loose: bool = False) -> str:
 
 
 def const_text(value: float | int | bool, dtype: DType) -> str:
-    """A number of a dtype, as an operand of anything that has this dtype too."""
+    """A number as an operand beside another operand of the same dtype."""
     if dtype is DType.BOOL:
         return "True" if value else "False"
     if not dtype.is_float:

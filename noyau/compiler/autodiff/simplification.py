@@ -30,7 +30,7 @@ def simplify_gradient(graph: Graph, protected: Collection[str] = (), results: Co
         graph = simpler
 
 
-def drop_rounding(graph: Graph, gradients: Collection[str], results: Collection[str] = ()) -> Graph:
+def drop_rounding(graph: Graph, gradients: Collection[str], results: Collection[str]) -> Graph:
     """Remove casts of gradients to a half type and back where nothing else reads the value between: the program has no
     such cast, and an evaluation step by step is more exact without it. `results` stay."""
     back = downstream(graph, gradients)

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import assert_never
+from typing import assert_never, cast
 
 import numpy as np
 
 from noyau.compiler.lowering.loop_nest import dependence
 from noyau.compiler.lowering.names import Names
+from noyau.compiler.passes.rewrite import view_of
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir import graph as nodes
@@ -223,10 +224,41 @@ class Lowering:
         for piece, where, start, end in pieces:
             if within(simplify(at - start, self.extents), end - start, self.extents):
                 return self.value(piece, where)
+        if pieces and (shown := self.one_view(at, pieces)) is not None:
+            return self.value(*shown)
         by_cells = all(start + 1 == end for _, _, start, end in pieces)
         for _, _, start, _ in pieces[1:]:
             self.cut(at, start, by_cells=by_cells)
         return self.choose(node, at, pieces)
+
+    def one_view(self, at: Dim, pieces: Sequence[tuple[str, Shape, Dim, Dim]]) -> tuple[str, Shape] | None:
+        """The array that all pieces show, and the place in it, which is chosen once a round of an outer loop; None
+        where they show several, or the place differs in the innermost loop."""
+        views = [view_of(self.graph.by_name, piece) for piece, _, _, _ in pieces]
+        heres = [{index_name(axis): dim for axis, dim in enumerate(where)} for _, where, _, _ in pieces]
+        index, base = list[Dim](), self.graph[views[0][0]]
+        for axis, extent in enumerate(base.shape) if len({name for name, _ in views}) == 1 else ():
+            dims = [simplify(v[axis].replace(here), self.extents) for (_, v), here in zip(views, heres, strict=True)]
+            depth, place = self.depth((at, *dims), guarded=False), cast(ir.Expr, ir.Index(dims[-1]))
+            for dim, (_, _, _, end) in zip(dims[-2::-1], pieces[-2::-1], strict=True):
+                before = ir.Call("less", (ir.Index(at), ir.Index(end)), DType.BOOL)
+                place = ir.Call("where", (before, ir.Index(dim), place), DType.I64)
+            if len({*dims}) == 1:
+                index.append(dims[0])
+            elif depth < len(self.scopes) - 1:
+                index.append(self.name_place(depth, (base.output, (at, *dims, extent), place, ()), place, extent))
+        return (base.output, tuple(index)) if index and len(index) == len(base.shape) else None
+
+    def name_place(self, depth: int, key: Key, place: ir.Expr, extent: Dim) -> Dim:
+        """A name that Dims can use for a place along an axis of some extent, at the index of its key."""
+        scope = self.scopes[depth]
+        if key not in scope.known:
+            variable = f"#{self.names.fresh('at')}"
+            scope.statements.append(ir.Let(variable, place))
+            scope.variables.add(variable)
+            self.extents[variable], self.found_at[variable] = extent, self.variables(key[1])
+            scope.known[key] = ir.Index(Dim.of(variable))
+        return cast(ir.Index, scope.known[key]).dim
 
     def cut(self, at: Dim, start: Dim, *, by_cells: bool = False) -> None:
         """Request a cut of the loop where `at` reaches `start`, if a single loop of the nest decides that."""
@@ -273,20 +305,16 @@ class Lowering:
         guard = self.guard_of(at, self.graph[indices].shape, depth, extent.names)
         scope, key = self.scopes[depth], (f"#{indices}", (*at, extent), guard, ())
         if key not in scope.known:
-            variable = f"#{self.names.fresh('at')}"
             wide = place if place.dtype is DType.I64 else ir.Call("cast", (place,), DType.I64)
-            inside: ir.Statement = ir.Require(Dim.of(variable), extent)
+            doubts = self.doubts(at, self.graph[indices].shape, depth, extent.names)
+            wide = wide if guard is None else ir.Call("where", (guard, wide, ir.Const(0, DType.I64)), DType.I64)
+            named = self.name_place(depth, key, wide, extent)
+            inside: ir.Statement = ir.Require(named, extent)
             if guard is not None:
-                self.guarded[variable] = self.doubts(at, self.graph[indices].shape, depth, extent.names)
-                wide = ir.Call("where", (guard, wide, ir.Const(0, DType.I64)), DType.I64)
+                self.guarded[str(named)] = doubts
                 inside = ir.If(guard, (inside,))
-            scope.statements += [ir.Let(variable, wide), inside]
-            scope.variables.add(variable)
-            self.extents[variable], self.found_at[variable] = extent, self.variables(at)
-            scope.known[key] = ir.Index(Dim.of(variable))
-        values = scope.known[key]
-        assert isinstance(values, ir.Index)
-        return values.dim
+            scope.statements.append(inside)
+        return self.name_place(depth, key, place, extent)
 
     def fold(self, node: nodes.Node, monoid: str, axes: tuple[int, ...], index: Shape) -> ir.Fold:
         operand, depth = self.graph[node.inputs[0]], self.depth(index)

@@ -105,9 +105,9 @@ def partition(
     return Partition(tuple(work.groups()), tuple(work.reasons()) if reasons else ())
 
 
-def group_of(model: Model, positions: Iterable[int], def_use: DefUse | None = None) -> Group:
+def group_of(model: Model, positions: Iterable[int], def_use: DefUse) -> Group:
     """The group of some operators of a model. UnsupportedError where they cannot be one kernel."""
-    return with_kernel(_Partitioning(model, def_use or DefUse(model), False).group(frozenset(positions)))
+    return with_kernel(_Partitioning(model, def_use, False).group(frozenset(positions)))
 
 
 @dataclass(slots=True)
@@ -167,16 +167,17 @@ class _Partitioning:
         return len(self.sets) < before
 
     def join_whole(self) -> None:
-        """Join all connected groups where they are one kernel, as in most ops: joining them one by one would lower
-        every set on the way."""
+        """Join all connected groups where they are one kernel, as in most ops, LARGEST operators at a time: joining
+        them one by one would lower every set on the way."""
         linked = {position: {position} for position in self.member}
         for position in self.member:
             for producer in self.def_use.producers(position):
                 if producer in linked and linked[producer] is not linked[position]:
                     linked[position] |= linked[producer]
                     linked.update(dict.fromkeys(linked[position], linked[position]))
-        for together in {id(each): each for each in linked.values()}.values():
-            self.join(together)
+        for together in {id(each): sorted(each) for each in linked.values()}.values():
+            for start in range(0, len(together), LARGEST):
+                self.join(together[start : start + LARGEST])
 
     def join_siblings(self) -> None:
         """Join groups that reduce columns of the same arrays: one kernel reads them once, two read them twice."""

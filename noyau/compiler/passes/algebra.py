@@ -16,6 +16,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import cast
 
 import ml_dtypes
 import numpy as np
@@ -24,7 +25,7 @@ from noyau.compiler.passes.cleanup import drop_unused
 from noyau.compiler.passes.rewrite import Change, Rebuilder, rebuild, through_views
 from noyau.dtypes import DType
 from noyau.ir.builder import GraphBuilder
-from noyau.ir.dims import indices, never_negative
+from noyau.ir.dims import Dim, indices, never_negative, product
 from noyau.ir.graph import Constant, Contract, Gather, Graph, Iota, Map, Node, Reduce, Select, View, constant
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import OPERATORS, Fact, has
@@ -373,12 +374,31 @@ def _holds(wide: DType, narrow: DType) -> bool:
     return bool(np.can_cast(narrow.numpy, wide.numpy, "safe"))
 
 
-def products_as_sums(graph: Graph) -> Graph:
-    """The graph with each product of matrices as a sum of products of cells, for kernels where no library is."""
+MOST_EXTENT = 16  # of a small product: the number of summed products, and the cells of one of its sides
+
+
+def extents_of_product(node: Node, nodes: Mapping[str, Node]) -> tuple[Dim, tuple[Dim, Dim]]:
+    """The number of products that a Contract sums per cell, and the extents that only one of its operands has."""
+    terms, result = cast(Contract, node.kind).equation.split("->")
+    one, other = terms.split(",")
+    extents = dict(zip(one + other, (dim for name in node.inputs for dim in nodes[name].shape), strict=True))
+    left, right = (product(extents[x] for x in each if x in result) for each in ({*one} - {*other}, {*other} - {*one}))
+    return product(extents[x] for x in extents if x not in result), (left, right)
+
+
+def needs_no_library(node: Node, nodes: Mapping[str, Node]) -> bool:
+    """Whether a Contract is of vectors, or of small matrices of known extents: a call of a library takes longer."""
+    summed, sides = extents_of_product(node, nodes)
+    few = [dim.constant in range(MOST_EXTENT + 1) for dim in (summed, *sides)]
+    return sides == (Dim.of(1), Dim.of(1)) or (few[0] and any(few[1:]))
+
+
+def products_as_sums(graph: Graph, *, small: bool = False) -> Graph:
+    """The graph with each product of matrices, or only each `small` one, as a sum of products of cells, for kernels."""
     build = GraphBuilder()
     build.by_name |= {node.output: node for node in graph.nodes}  # no fresh value has one of these names
     for node in graph.nodes:
-        if not isinstance(node.kind, Contract):
+        if not isinstance(node.kind, Contract) or (small and not needs_no_library(node, graph.by_name)):
             build.add(node)
             continue
         inputs, output = node.kind.equation.split("->")

@@ -1,4 +1,4 @@
-"""Reductions of streams, called `noyau.reductions`: monoids, for which chunks, threads and files give one result.
+"""Reductions of streams, public as `noyau.reductions`: monoids, whose results do not depend on chunks, threads, files.
 
 `noyau check noyau.reductions` tests their laws, `noyau stream noyau.reductions::HyperLogLog SOURCE` runs one."""
 

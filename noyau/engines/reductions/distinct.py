@@ -1,4 +1,4 @@
-"""Distinct counts in constant memory, of hashes: values as 64 bits that look random."""
+"""Distinct counts in constant memory, by hashes of 64 pseudorandom bits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 
 def mix_bits(bits: Any, start: Any) -> Any:
-    """Each number by splitmix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014)."""
+    """Hash numbers by splitmix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014)."""
     bits = bits + start
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -33,7 +33,7 @@ def start_of(seed: int) -> np.uint64:
 
 
 def bits_of(values: Any) -> np.ndarray:
-    """64 bits for each value, equal for equal numbers of one kind (-0.0 is 0.0): BLAKE2 of each distinct text."""
+    """64 bits for each value, equal for equal numbers of a kind (-0.0 is 0.0); of texts, the BLAKE2 digest."""
     array = np.asarray(values)
     if array.dtype.kind == "f":
         return (array.astype(np.float64) + 0.0).view(np.uint64)
@@ -45,7 +45,7 @@ def bits_of(values: Any) -> np.ndarray:
 
 
 def hash_values(values: Any, seed: int = 0) -> np.ndarray:
-    """The hash of each value, of which all bits look random."""
+    """The hash of each value, 64 pseudorandom bits."""
     return np.asarray(hashes(np.ascontiguousarray(bits_of(values)), start_of(seed)))
 
 
@@ -59,10 +59,9 @@ def least_rests(bits, start, width, state):  # type: ignore[no-untyped-def]
 
 @reduction
 class HyperLogLog:
-    """The number of distinct values, off by about 1.04 / sqrt(2**bits) of it (a standard deviation: 0.8 % for 14 bits,
-    of 128 kB). Flajolet, Fusy, Gandouet and Meunier, "HyperLogLog", 2007; small counts as there, by empty registers.
-
-    A register keeps the least rest of a hash, whose leading zeros are most: they are counted once, at the end."""
+    """The number of distinct values, with a relative standard deviation of about 1.04 / sqrt(2**bits): 0.8 % for 14
+    bits, which take 128 kB. Flajolet, Fusy, Gandouet and Meunier, "HyperLogLog", 2007, with its correction for small
+    counts by empty registers. A register keeps the least remainder of a hash, which has the most leading zeros."""
 
     merge = staticmethod(np.minimum)
 
@@ -89,10 +88,10 @@ class HyperLogLog:
 
 @reduction
 class DistinctSample:
-    """The number of distinct values, off by more than `eps` of it at most once in three: of the values it keeps those
-    whose hash ends in z zeros, of which there are at most 24 / eps**2, with the least z that does. Bar-Yossef, Jayram,
-    Kumar, Sivakumar and Trevisan, "Counting distinct elements in a data stream", 2002, algorithm 2 (BJKST), with hashes
-    of 64 bits in place of pairwise independent ones: the standard deviation is then eps / 4 or less."""
+    """The number of distinct values, with a relative error above `eps` with probability 1/3 at most. It keeps the
+    hashes that end in z zeros, for the least z with at most 24 / eps**2 of them. Bar-Yossef, Jayram, Kumar, Sivakumar
+    and Trevisan, "Counting distinct elements in a data stream", 2002, algorithm 2 (BJKST), with hashes of 64 bits
+    instead of pairwise independent ones: the relative standard deviation is then at most eps / 4."""
 
     def __init__(self, eps: float = 0.05, seed: int = 0) -> None:
         self.most, self.seed = 24 / eps**2, seed
@@ -102,7 +101,7 @@ class DistinctSample:
 
     def step(self, state: Any, x: Any) -> Any:
         bits = hash_values(x, self.seed)
-        # Of many distinct values few have so many zeros: these are sorted first, and more only as long as they fit.
+        # Few hashes end in many zeros: sort these first, then those of lower levels as long as the sample fits.
         level, sample = max(int(state[0]), int(math.log2(max(1.0, 2 * len(bits) / self.most)))), np.empty(0, np.uint64)
         for lower in range(level, int(state[0]) - 1, -1):
             wider = np.unique(_at_level(bits, lower))
@@ -125,5 +124,5 @@ class DistinctSample:
 
 
 def _at_level(bits: np.ndarray, level: int) -> np.ndarray:
-    """The hashes that end in so many zeros."""
+    """The hashes that end in at least `level` zeros."""
     return np.asarray(bits[bits & np.uint64((1 << level) - 1) == 0])

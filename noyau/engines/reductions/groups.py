@@ -1,4 +1,4 @@
-"""Counts, sums, means and variances, of all rows or by group."""
+"""Counts, sums, means and variances of all rows, or by group."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 from noyau.engines.reduction import add_exactly, fits, numbers, overflow, reduction
 from noyau.ops.op import op
 
-_DIRECT = 1 << 16  # groups that may be numbered by their keys, however few rows there are
+_DIRECT = 1 << 16  # the range of integer keys that may number groups directly, however few rows there are
 
 
 @op("i64[n], f64[n], f64[groups] -> count: i64[groups], total: f64[groups], squares: f64[groups]")
@@ -18,7 +18,7 @@ def moments_by_group(code, x, zeros):  # type: ignore[no-untyped-def]
     total, squares = zeros.copy(), zeros.copy()
     np.add.at(count, code, 1)
     np.add.at(total, code, x)
-    rest = x - (total / np.maximum(count, 1))[code]  # about the mean: sums of squares alone would cancel
+    rest = x - (total / np.maximum(count, 1))[code]  # relative to the mean, since plain sums of squares cancel
     np.add.at(squares, code, rest * rest)
     return count, total, squares
 
@@ -39,10 +39,10 @@ def totals_by_group(code, x, zeros):  # type: ignore[no-untyped-def]
 
 @reduction
 class GroupMoments:
-    """The rows, the sum, the mean and the variance (of all, as np.var) of each group, by the group's key: an integer, a
-    text or a time. Sums of integers are exact, and one that overflows is an error; of floats, a chunk's sum is off by
-    at most rows * 2**-53 of the sum of magnitudes. Variances are merged as in Chan, Golub and LeVeque, "Updating
-    formulae and a pairwise algorithm for computing sample variances", 1979. Memory: 32 bytes and a key for a group."""
+    """The rows, sum, mean and variance (with divisor n, as np.var) of each group, by its key: an integer, a text or a
+    time. Sums of integers are exact, and an overflow is an error; the error of a chunk's float sum is at most
+    rows * 2**-53 times the sum of magnitudes. Variances are merged as in Chan, Golub and LeVeque, "Updating formulae
+    and a pairwise algorithm for computing sample variances", 1979. Memory: 32 bytes and a key for each group."""
 
     def zero(self) -> Any:
         return np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0)
@@ -51,10 +51,10 @@ class GroupMoments:
         return self.step_by(state, *_codes(np.asarray(key)), x)
 
     def step_by(self, state: Any, keys: np.ndarray, code: np.ndarray, x: Any) -> Any:
-        """As `step`, of rows that have the numbers of their groups, which nobody reads where there is one."""
+        """Take in rows with their group numbers `code`, which are ignored if there is only one group."""
         values = numbers(x, "GroupMoments")
         reals = np.ascontiguousarray(values, np.float64)
-        if len(keys) == 1:  # where they are scattered, each add waits for the last
+        if len(keys) == 1:  # a scatter to one cell would serialise the additions
             count, (total, squares) = np.full(1, len(reals)), moments_of_all(reals)
         else:
             count, total, squares = moments_by_group(code, reals, np.zeros(len(keys)))
@@ -99,12 +99,12 @@ class Moments:
 
 
 def _codes(key: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The groups, some of them perhaps without rows, and the number of each row's."""
+    """The keys of the groups, some perhaps without rows, and the group number of each row."""
     if key.dtype.kind in "iub" and len(key):
         low, high = int(key.min()), int(key.max())
         if high - low < max(_DIRECT, 2 * len(key)) and high < 1 << 62 and low > -(1 << 62):
             return np.arange(low, high + 1), np.subtract(key, low, dtype=np.int64)
-    if key.dtype.hasobject:  # texts as objects are hashed once a row, and only the distinct ones are sorted
+    if key.dtype.hasobject:  # hash each text object once, and sort only the distinct ones
         numbers: dict[Any, int] = {}
         code = np.array([numbers.setdefault(each, len(numbers)) for each in key.tolist()], np.int64)
         groups, place = np.unique(np.array(list(map(str, numbers))), return_inverse=True)
@@ -114,7 +114,7 @@ def _codes(key: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _totals(code: np.ndarray, x: np.ndarray, groups: int) -> np.ndarray:
-    """Exact sums by group. InputError where one overflows: halves that may are added with a look at it."""
+    """Exact sums by group. InputError where one overflows: if that is possible, halves are summed and checked."""
     if fits(x.min(initial=0), x.max(initial=0), len(x), x.dtype):
         return np.asarray(totals_by_group(code, x, np.zeros(groups, np.int64)) if groups > 1 else x.sum(keepdims=True))
     half = len(x) // 2
@@ -122,7 +122,7 @@ def _totals(code: np.ndarray, x: np.ndarray, groups: int) -> np.ndarray:
 
 
 def _spread(state: Any, keys: np.ndarray) -> Any:
-    """The state for these keys, of which it has some."""
+    """The state expanded to these keys, a superset of its own."""
     if len(state[0]) == len(keys):
         return state[1:]
     places = np.searchsorted(keys, state[0])

@@ -1,4 +1,4 @@
-"""Statistics of numbers: a histogram and quantiles, from counts by bins; QR of tall matrices, and least squares."""
+"""Statistics of numbers: a histogram and quantiles by counts of bins; QR of tall matrices, and least squares."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from noyau.ops.op import op
 def count_bins(x, edges, per_unit, state):  # type: ignore[no-untyped-def]
     last, is_nan = edges.shape[0] - 2, np.isnan(x)
     near = np.where(is_nan, 0, np.clip(np.floor((x - edges[0]) * per_unit), 0, last)).astype(np.int64)
-    place = near - (x < edges[near]) + (x >= edges[near + 1]) - (x == edges[-1])  # the product is rounded, edges decide
+    place = near - (x < edges[near]) + (x >= edges[near + 1]) - (x == edges[-1])  # compare with edges: near is rounded
     out = state.copy()
     np.add.at(out, np.where(is_nan, last + 3, place + 1), 1)
     return out
@@ -23,8 +23,8 @@ def count_bins(x, edges, per_unit, state):  # type: ignore[no-untyped-def]
 
 @reduction
 class Histogram:
-    """The numbers in `bins` of equal width from `low` to `high`, exact, as np.histogram has them: the last bin has both
-    of its edges. What lies below, above and NaN are counted by themselves."""
+    """The exact counts of numbers in `bins` of equal width from `low` to `high`, as of np.histogram: the last bin
+    includes both edges. Numbers below, numbers above and NaN have counts of their own."""
 
     def __init__(self, low: float = 0.0, high: float = 1.0, bins: int = 10) -> None:
         self.edges, self.per_unit = np.linspace(low, high, bins + 1), bins / (high - low)
@@ -51,9 +51,9 @@ def count_prefixes(bits, state):  # type: ignore[no-untyped-def]
 
 @reduction
 class Quantiles:
-    """Quantiles of numbers, each within 2**-8 of its value (0.4 %), in 512 kB: numbers are counted by their first 16
-    bits as float32, which are their sign, their exponent and 7 bits. NaN is none; beyond float32's range are infinities
-    and zero. As of sketches of relative error: Masson, Rim and Lee, "DDSketch", 2019, with bins of a float's own."""
+    """Quantiles of numbers with a relative error of at most 2**-8 (0.4 %), in 512 kB. Numbers are counted by the first
+    16 bits of their float32: sign, exponent and 7 bits; NaN is ignored, and numbers beyond float32's range become
+    infinities or zero. The idea is that of Masson, Rim and Lee, "DDSketch", 2019, with a float's own bins."""
 
     def __init__(self, at: Sequence[float] = (0.25, 0.5, 0.75)) -> None:
         self.at = tuple(at)
@@ -69,9 +69,9 @@ class Quantiles:
         return np.asarray(count_prefixes(bits, state))
 
     def finish(self, state: np.ndarray) -> np.ndarray:
-        """Each quantile by np.quantile's method "inverted_cdf", in the middle of its bin; NaN of no numbers."""
+        """Each quantile by np.quantile's method "inverted_cdf", as the middle of its bin; NaN without numbers."""
         prefixes = np.flatnonzero(state).astype(np.uint32)
-        whole = np.isin(prefixes & 0x7FFF, (0, 0x7F80))  # zero and infinities are no middle
+        whole = np.isin(prefixes & 0x7FFF, (0, 0x7F80))  # bins of zero and infinities are exact
         middle = np.where(whole, 0, 1 << 15).astype(np.uint32)
         values = ((prefixes << np.uint32(16)) | middle).view(np.float32).astype(np.float64)
         order = np.argsort(values)[: np.count_nonzero(~np.isnan(values))]
@@ -84,10 +84,10 @@ class Quantiles:
 
 @reduction
 class TallQR:
-    """The triangle R of x = Q R, its diagonal not negative, of all rows of x: that of Gram and Schmidt, without storing
-    Q. A chunk's R stands for the chunk: those of two, one above the other, have the R of both. Backward stable: R is
-    that of x changed by some k**1.5 * 2**-53 * log2(chunks) of its norm. Demmel, Grigori, Hoemmen and Langou,
-    "Communication-optimal parallel and sequential QR and LU factorizations", 2012."""
+    """The triangular factor R, with a nonnegative diagonal, of x = Q R over all rows of x; Q is not stored. The R of a
+    chunk replaces the chunk: two stacked R have the R of both chunks. Backward stable: R is exact for an x changed by
+    about k**1.5 * 2**-53 * log2(chunks) of its norm. Demmel, Grigori, Hoemmen and Langou, "Communication-optimal
+    parallel and sequential QR and LU factorizations", 2012."""
 
     def zero(self) -> np.ndarray:
         return np.empty((0, 0))
@@ -110,14 +110,14 @@ def _triangle(rows: np.ndarray) -> np.ndarray:
     return np.asarray(r * np.where(np.diagonal(r) < 0, -1.0, 1.0)[:, None])
 
 
-_QR, _ROUNDED = TallQR(), 2.0**-44  # of y: what is left of an exact solution
+_QR, _ROUNDED = TallQR(), 2.0**-44  # relative to y, the residual of an exact solution by rounding
 
 
 @reduction
 class LeastSquares:
-    """The coefficients b for which x b is nearest to y over all rows, with a constant before them where `constant`,
-    and the norm of what is left, 0 where that is rounding. From R of [x y], which is merged as in `TallQR`: off by some
-    cond(x) * 2**-53, where normal equations, x.T @ x, have its square."""
+    """The coefficients b that minimise |x b - y| over all rows, preceded by a constant term if `constant`, and the norm
+    of the residual, 0 if it is only rounding. They are computed from R of [x y], merged as in `TallQR`: the error is
+    about cond(x) * 2**-53, where that of the normal equations grows with its square."""
 
     def __init__(self, constant: bool = True) -> None:
         self.constant = bool(constant)

@@ -1,4 +1,4 @@
-"""Some rows of all: the largest, a sample, the nearest."""
+"""Selections of rows: the largest, a random sample, the nearest."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from noyau.engines.reduction import numbers, reduction
 from noyau.engines.reductions.distinct import hash_values
 from noyau.ops.op import op
 
-_CELLS = 1 << 20  # of distances at once
-_SPARSE = 64  # values of which one is looked at, for a bound
+_CELLS = 1 << 20  # distances that are computed at once
+_SPARSE = 64  # one of so many values is used for a lower bound
 
 
 @reduction
 class Top:
-    """The `count` largest values, the largest first; exact. NaN is none."""
+    """The `count` largest values, the largest first; exact. NaN is ignored."""
 
     def __init__(self, count: int = 10) -> None:
         self.count = count
@@ -32,7 +32,7 @@ class Top:
         some = some[~np.isnan(some)]
         if len(some) < self.count:
             return self.merge(state, values[~np.isnan(values)])
-        return self.merge(state, values[values >= self.merge(some[:0], some).min()])  # all of the largest are
+        return self.merge(state, values[values >= self.merge(some[:0], some).min()])  # includes all of the largest
 
     def merge(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         every = np.concatenate([a, b]) if len(a) and len(b) else a if len(a) else b
@@ -44,9 +44,9 @@ class Top:
 
 @reduction
 class Reservoir:
-    """A sample of `count` rows, each as likely as any other, without repetition: those with the least random keys, as
-    of Vitter's reservoir ("Random sampling with a reservoir", 1985). `key` is a column that names a row, whose hash is
-    its random key, so that chunks, workers and runs give one sample, and rows of equal keys count once."""
+    """A uniform sample of `count` rows without replacement: those with the least random keys, which have the
+    distribution of Vitter's reservoir ("Random sampling with a reservoir", 1985). The random key is the hash of `key`,
+    a column that identifies rows, so that any chunks and workers give the same sample; equal keys count once."""
 
     def __init__(self, count: int = 100, seed: int = 0) -> None:
         self.count, self.seed = count, seed
@@ -56,7 +56,7 @@ class Reservoir:
 
     def step(self, state: Any, key: Any, x: Any) -> Any:
         keys, rows = hash_values(key, self.seed), np.asarray(x)
-        # Four times as many as are wanted lie below this, most likely: the others need not be sorted.
+        # About 4 * count keys are below this bound, most likely enough that the others need not be sorted.
         low = keys < np.uint64(min(4 * self.count / len(keys), 0.999) * 2.0**64)
         first = self.merge(state, (keys[low], rows[low]))
         return first if len(first[0]) == self.count else self.merge(state, (keys, rows))
@@ -85,9 +85,9 @@ def square_distances(x, queries):  # type: ignore[no-untyped-def]
 
 @reduction
 class Nearest:
-    """The `count` rows nearest to each of `queries` (Euclid's distance), exact, by `key`, a column that names a row;
-    of rows at one distance, those with the lesser keys. Distances are off by (d + 2) * 2**-53 of themselves: squares
-    are of differences, never multiplied out."""
+    """The `count` rows nearest to each of `queries` (Euclidean distance), exact, by `key`, a column that identifies
+    rows; at equal distances, those with the lesser keys. The relative error of distances is (d + 2) * 2**-53, since
+    differences are squared, never expanded."""
 
     def __init__(self, queries: Any = ((0.0,),), count: int = 5) -> None:
         self.queries, self.count = np.atleast_2d(np.asarray(queries, np.float64)), count
@@ -101,7 +101,7 @@ class Nearest:
         for start in range(0, len(rows), block):
             part, names = np.ascontiguousarray(rows[start : start + block]), keys[start : start + block]
             squares = np.asarray(square_distances(part, self.queries))
-            if len(part) > self.count:  # all as near as the last that counts, of any query
+            if len(part) > self.count:  # keep rows within the count-th distance of any query
                 bounds = np.partition(squares, self.count - 1, axis=1)[:, self.count - 1 : self.count]
                 near = np.flatnonzero((squares <= bounds).any(axis=0))
                 squares, names = squares[:, near], names[near]

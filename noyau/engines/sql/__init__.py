@@ -1,1 +1,1 @@
-"""Ops as functions of databases: of SQLite in Python, of DuckDB in C."""
+"""Ops as SQL functions, in Python for SQLite and in C for DuckDB; tables as sources and sinks."""

@@ -1,4 +1,4 @@
-"""Tables of PostgreSQL, SQLite and DuckDB as a source and as a sink, by ADBC: columns travel as Arrow's batches."""
+"""Tables of PostgreSQL, SQLite and DuckDB as sources and sinks, by ADBC, which transfers columns as Arrow batches."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from noyau.engines.sinks import CHUNKS, Piece
 from noyau.engines.sql.places import Place, quote_name
 from noyau.errors import InputError, NoyauError, OutputError
 
-# Rows then come in one order whenever the table is read: work that goes on skips those that it has done.
+# Settings that make the order of rows reproducible: resumed work skips the rows that are done.
 _STEADY = {"postgresql": ("SET synchronize_seqscans = off", "SET max_parallel_workers_per_gather = 0")}
 
-_CUT = 1 << 20  # rows of a part of a table that is cut, about
+_CUT = 1 << 20  # approximate rows of a part of a table that is cut
 
 
 def connect(place: Place, *, is_shared: bool = False) -> Any:
     """A connection to the database of a place, in a transaction; `is_shared`: with readers in other processes.
     InputError where it cannot be reached."""
-    if place.kind == "duckdb":  # whose library is a driver too
+    if place.kind == "duckdb":  # its library is its ADBC driver
         spec = find_spec(place.driver)
         settings = {"path": place.path, **({"access_mode": "read_only"} if is_shared else {})}
         options = {"driver": spec and spec.origin, "entrypoint": "duckdb_adbc_init", "db_kwargs": settings}
@@ -45,7 +45,7 @@ def connect(place: Place, *, is_shared: bool = False) -> Any:
 
 @contextlib.contextmanager
 def _errors(place: Place, kind: type[NoyauError], fault: str) -> Iterator[None]:
-    """A block in which what a driver says is one error, and the one that it was is not shown: it may have the URL."""
+    """A block in which a driver's error becomes one of `kind`, without its cause, which may contain the URL."""
     try:
         yield
     except dbapi.Error as error:
@@ -54,8 +54,8 @@ def _errors(place: Place, kind: type[NoyauError], fault: str) -> Iterator[None]:
 
 
 class TableSource:
-    """A table or a query. It is read as a whole, once, in chunks of as many rows as the reading says. `span`: the
-    condition of the rows of a part, in SQL."""
+    """A table or a query as a source, read once by one statement, in chunks of `reading.rows` rows. `span`: the SQL
+    condition of the rows of a part."""
 
     condition: type | tuple[type, ...] = str
     span = ""
@@ -73,7 +73,7 @@ class TableSource:
     def sample(self, columns: tuple[str, ...]) -> Chunk:
         chosen = self._column_list(columns)
         table = self._tables(f"SELECT {chosen} FROM {self.place.sql} LIMIT 64")[0] if "CAST" in chosen else self.head
-        table = table.select(columns).drop_null()  # integers with nulls would be floats
+        table = table.select(columns).drop_null()  # integers with nulls would become floats
         return {name: column_of(table.column(name), name, self.label) for name in columns}
 
     def parts(self, columns: Sequence[str]) -> list[TableSource]:
@@ -81,7 +81,7 @@ class TableSource:
         return [self]
 
     def cut_parts(self, columns: Sequence[str]) -> list[TableSource]:
-        """The table in ranges of rowid, or of PostgreSQL's blocks. InputError where nothing numbers its rows."""
+        """The table in ranges of rowid, or of PostgreSQL's blocks. InputError where its rows have no numbers."""
         low, high = self._numbers()
         count = max(1, -(-(self.size or 0) // _CUT))
         ends = [low + (high + 1 - low) * at // count for at in range(count + 1)]
@@ -94,7 +94,7 @@ class TableSource:
         return parts
 
     def _numbers(self) -> tuple[int, int]:
-        """The least and the largest number of a row, or of a block."""
+        """The least and the largest rowid, or block of PostgreSQL."""
         query = f"SELECT min(rowid) AS low, max(rowid) AS high FROM {self.place.sql}"
         if self.place.kind == "postgresql":
             name = self.place.sql.replace("'", "''")
@@ -113,14 +113,14 @@ class TableSource:
         chosen = self._column_list(reading.columns)
         reads = _errors(self.place, InputError, "cannot be read")
         with reads, connect(self.place, is_shared=bool(self.span)) as connection, connection.cursor() as cursor:
-            if self.place.kind == "sqlite":  # whose types are those of the rows of a batch
+            if self.place.kind == "sqlite":  # its driver infers types from the rows of a batch
                 cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(reading.rows)})
             cursor.execute(f"SELECT {chosen} FROM {self.place.sql}{where}")
             for batch in even(cursor.fetch_record_batch(), reading.rows):
                 yield from chunks_of(batch, reading, self.label)
 
     def _column_list(self, columns: Sequence[str]) -> str:
-        """The columns in SQL: a NUMERIC of PostgreSQL, which travels as a text, as a float."""
+        """The columns as SQL, with PostgreSQL's NUMERIC, which is transferred as text, cast to a float."""
         numeric = [name for name in columns if "numeric" in str(self.schema.field(name).type)]
         cast = "CAST({0} AS DOUBLE PRECISION) AS {0}"
         return ", ".join(cast.format(quote_name(name)) if name in numeric else quote_name(name) for name in columns)
@@ -136,8 +136,8 @@ class TableSource:
 
 
 class TableSink:
-    """A table that rows go into. Beside it, until the work is done, stands a table that says how far it has come: both
-    change in one transaction, so that what ends the work at any moment neither loses rows nor repeats them."""
+    """A table as a sink. Until the work is done, a second table records the progress; both change in one transaction,
+    so that an interruption at any moment neither loses nor repeats rows."""
 
     def __init__(self, place: Place, plan: str, *, resume: bool) -> None:
         if place.is_query:
@@ -175,7 +175,7 @@ class TableSink:
         self._run(f"DROP TABLE {quote_name(self.record)}")
 
     def close(self) -> None:
-        """Leave the database; what is not committed is undone."""
+        """Disconnect; the database rolls back what is not committed."""
         self.open.close()
 
     def _run(self, *statements: str) -> None:
@@ -185,7 +185,7 @@ class TableSink:
             self.open.commit()
 
     def _rows(self, query: str) -> Any:
-        """The rows of a query, None where there is no such table."""
+        """The rows of a query; None if it fails, as without the table."""
         try:
             with self.open.cursor() as cursor:
                 cursor.execute(query)

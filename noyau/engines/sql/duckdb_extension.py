@@ -1,6 +1,6 @@
-"""An op as a function of DuckDB: kernels and what calls them as one extension in C, which the connection loads.
+"""An op as a function of DuckDB: its kernels and their caller as an extension in C, which the connection loads.
 
-A connection of the Python package cannot be reached from C; whoever loads an extension is handed its database."""
+C code cannot access a connection of the Python package, but an extension gets the database when it is loaded."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ from noyau.toolchain.c import compiler
 from noyau.verify.inputs import make_inputs
 
 _TYPES = "bool i8 i16 i32 i64 u8 u16 u32 u64 f32 f64"
-_NUMBERS = {DType(name): at for at, name in enumerate(_TYPES.split(), 1)}  # of duckdb_type
+_NUMBERS = {DType(name): at for at, name in enumerate(_TYPES.split(), 1)}  # values of the enum duckdb_type
 _UNSIGNED = {"allow_unsigned_extensions": True}
 _TRIED = 257  # rows
-_API = "v1.2.0"  # the oldest that has aggregates; later ones are called alike
-MOST, RANK = 64, 8  # values of a program, their axes: as in extension.c
+_API = "v1.2.0"  # the oldest C API with aggregates; later ones are compatible
+MOST, RANK = 64, 8  # limits of values of a program and their axes, as in extension.c
 
 
 def load_function(connection: Any, name: str, plan: Any, others: Mapping[str, Any]) -> None:
-    """Make a function of this name in the database of a connection, once it is right in one of its own.
-    SignatureError for a reduction in Python, UnsupportedError for what has no kernels in C, InputError where the
-    connection loads no extension or the name is taken, CheckError where the function is wrong."""
+    """Create a function in the database of a connection, after a check in a separate database. SignatureError for a
+    reduction in Python, UnsupportedError where C kernels are impossible, InputError where the connection does not load
+    extensions or the name exists, CheckError where the function is wrong."""
     if not isinstance(plan, OpReduction | RowPlan):
         remedy = f"write its folds as an op, or stream the rows: noyau.stream({name}, connection.sql('SELECT ...'))"
         raise SignatureError(f"{name}: DuckDB runs C, and its steps are Python: {remedy}")
@@ -56,8 +56,8 @@ def load_function(connection: Any, name: str, plan: Any, others: Mapping[str, An
     entry = f"noyau_{name}".lower()
     built = compiler.shared_library([compiler.compile_object(f"#define ENTRY {entry}_init_c_api\n{text}")])
     ((platform,),) = connection.execute("PRAGMA platform").fetchall()
-    fields = ["4", platform, _API, "1", "C_STRUCT", "", "", ""]  # the end of the file: these, the last first
-    footer = b"".join(field.encode().ljust(32, b"\0") for field in reversed(fields)) + bytes(256)  # no signature
+    fields = ["4", platform, _API, "1", "C_STRUCT", "", "", ""]  # DuckDB's metadata, stored in reverse order
+    footer = b"".join(field.encode().ljust(32, b"\0") for field in reversed(fields)) + bytes(256)  # empty signature
     with tempfile.TemporaryDirectory(prefix="noyau-") as folder, duckdb.connect(config=_UNSIGNED) as trial:
         path = Path(folder) / f"{entry}.duckdb_extension"
         path.write_bytes(built.read_bytes() + footer)
@@ -72,7 +72,7 @@ def load_function(connection: Any, name: str, plan: Any, others: Mapping[str, An
 
 
 def _try(connection: Any, name: str, plan: OpReduction | RowPlan, others: Mapping[str, Any]) -> None:
-    """CheckError where the function is not what the graph is in float64, on some rows."""
+    """CheckError where the function differs on synthetic rows from the graph evaluated in float64."""
     whole, sizes = (plan.plan, plan.sizes) if isinstance(plan, OpReduction) else (plan, {})
     graph = bind_graph(whole.graph, others, {key: size for key, size in sizes.items() if key != whole.size})
     arrays = make_inputs(graph, {whole.size: _TRIED}, np.random.default_rng(0)).arrays
@@ -86,7 +86,7 @@ def _try(connection: Any, name: str, plan: OpReduction | RowPlan, others: Mappin
 
 
 def extension_text(name: str, plan: OpReduction | RowPlan, others: Mapping[str, Any]) -> str:
-    """The text in C of an extension with one function. UnsupportedError for what is none of DuckDB."""
+    """The C text of an extension with one function. UnsupportedError for types or results that DuckDB cannot have."""
     is_fold = isinstance(plan, OpReduction)
     graphs = (
         graphs_of(plan) if isinstance(plan, OpReduction) else (products_as_sums(bind_graph(plan.graph, others, {})),)
@@ -112,8 +112,8 @@ def extension_text(name: str, plan: OpReduction | RowPlan, others: Mapping[str, 
 
 
 def _table(name: str, program: Program, size: str) -> str:
-    """A program as tables of C: its values (inputs, constants, results of kernels), and those that each kernel takes.
-    UnsupportedError where it needs a library. An extent of -1 is that of the rows."""
+    """A program as C tables: its values (inputs, constants, results of kernels), and the operands of each kernel. The
+    extent -1 stands for the number of rows. UnsupportedError where it needs a library call."""
     constants = [node for node in program.graph.nodes if isinstance(node.kind, Constant)]
     nodes = {node.output: node for node in [*program.graph.inputs, *constants]}
     places, lines, steps, values = dict[str, int](), list[str](), list[str](), list[str]()

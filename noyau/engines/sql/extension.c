@@ -1,9 +1,9 @@
-/* An extension of DuckDB with one function. Before this text stand the kernels and the words in capitals, behind it the
-   tables of its programs. It is written against the stable C API, version 1.2.0, whose functions have fixed places. */
+/* An extension of DuckDB with one function. The kernels and the macros in capitals precede this text, the tables of its
+   programs follow it. It uses the stable C API, version 1.2.0, whose functions have fixed indices. */
 #include <stdio.h>
 #include <string.h>
 
-enum { MOST = 64, RANK = 8, OVERFLOW = -1 }; /* values of a program, or buffers and sizes of a kernel; axes; a status */
+enum { MOST = 64, RANK = 8, OVERFLOW = -1 }; /* limits: values of a program, buffers and sizes; axes. A status. */
 
 typedef struct {
     void *data;
@@ -14,7 +14,7 @@ typedef struct {
 
 typedef struct {
     const noyau_kernel *kernel;
-    const int32_t *places; /* of the inputs among the values, then of the outputs */
+    const int32_t *places; /* indices into the values: of the inputs, then of the outputs */
 } program_step;
 
 typedef struct {
@@ -55,10 +55,10 @@ static void set_null(handle vector, uint64_t row) {
 }
 
 static void *results_of(handle vector) {
-    return data_of(RESULT_CELLS ? API(204, handle, handle)(vector) : vector); /* of an array, its cells */
+    return data_of(RESULT_CELLS ? API(204, handle, handle)(vector) : vector); /* an ARRAY's cells are in its child */
 }
 
-/* ---- memory until a callback ends ---- */
+/* ---- an arena, freed at the end of a callback ---- */
 
 enum { BLOCK_BYTES = 1 << 16, LINE_BYTES = 64 };
 
@@ -85,7 +85,7 @@ static void *take(room *from, uint64_t bytes) {
     return from->last->bytes + from->used - bytes;
 }
 
-/* Frees what was taken since `mark` was what `from` is. */
+/* Frees the memory taken since `mark`, an earlier copy of `*from`. */
 static void give_back(room *from, room mark) {
     while (from->last != mark.last) {
         block *before = from->last->before;
@@ -133,7 +133,7 @@ static int32_t run_step(const program_step *step, value *values, room *memory) {
     return NOYAU_OK;
 }
 
-/* Runs a program on `rows` rows, an extent of -1 in its table. */
+/* Runs a program on `rows` rows, which replace each extent of -1 in its table. */
 static int32_t run(const program *which, void *const *inputs, int64_t rows, void *const *outputs, room *memory) {
     value values[MOST];
     memcpy(values, which->values, (size_t)which->count * sizeof *values);
@@ -147,7 +147,7 @@ static int32_t run(const program *which, void *const *inputs, int64_t rows, void
         const int32_t status = run_step(&which->steps[at], values, memory);
         if (status) return status;
     }
-    for (int32_t at = 0; at < which->outputs; at++) { /* an input, a constant, or one that is a result twice */
+    for (int32_t at = 0; at < which->outputs; at++) { /* copy inputs, constants and repeated results */
         const value *result = &values[which->results[at]];
         if (result->data != outputs[at]) memcpy(outputs[at], result->data, bytes_of(result));
     }
@@ -168,8 +168,8 @@ static const char *failure(int32_t status) {
     return status == NOYAU_INDEX_OUT_OF_BOUNDS ? NAME ": an index is outside of what it looks up" : NAME ": out of memory";
 }
 
-/* Columns of a chunk without rows that have a null. Returns the number of rows, or -1 for want of memory; `order` has
-   their numbers, in the order of `place` where there is one, else is NULL where all are there. */
+/* Packs the cells of the `rows` rows that `order` lists into new memory, for each column. Returns the number of rows,
+   or -1 if out of memory. */
 static int64_t gather(handle chunk, void **columns, const uint32_t *order, int64_t rows, room *memory) {
     for (int32_t at = 0; at < COLUMNS; at++) {
         const char *cells = data_of(column_of(chunk, (uint64_t)at));
@@ -185,7 +185,7 @@ static int64_t gather(handle chunk, void **columns, const uint32_t *order, int64
     return rows;
 }
 
-/* The rows without a null. */
+/* Writes the numbers of the rows without a null to `order`, and returns their count. */
 static int64_t valid_rows(handle chunk, uint32_t *order) {
     const uint64_t *validities[COLUMNS];
     const int64_t size = (int64_t)size_of(chunk);
@@ -201,11 +201,11 @@ static int64_t valid_rows(handle chunk, uint32_t *order) {
 }
 
 #if AGGREGATE
-/* ---- an aggregate: a state is a number of rows, then its parts, on whole words ---- */
+/* ---- an aggregate: a state is the number of rows, then its parts, each padded to whole words ---- */
 
 enum { WORD = 8 };
 
-/* The places of the parts, and the bytes of a state. */
+/* Writes the addresses of the parts to `parts`, and returns the bytes of a state. */
 static uint64_t parts_of(char *state, void **parts) {
     uint64_t end = WORD;
     for (int32_t at = 0; at < step_program.outputs; at++) {
@@ -257,7 +257,7 @@ static int32_t take_in(char *state, void *const *columns, int64_t rows, room *me
 
 static void initialise(handle info, char *state) { memset(state, 0, state_size(info)); }
 
-/* Rows of one state side by side, in the order in which they came: kernels then run on slices. */
+/* Sorts the rows by state, stably: kernels run on slices up to `ends`. Returns the states, or -1 if out of memory. */
 static int64_t sort_by_state(uint32_t *order, int64_t rows, char **states, int64_t *ends, room *memory) {
     uint64_t slots = 4;
     while (slots < 2 * (uint64_t)rows) slots *= 2;
@@ -335,7 +335,7 @@ static void finalize(handle info, char **states, handle result, uint64_t count, 
         room memory = EMPTY;
         void *inputs[MOST], *outputs[1] = {results + (offset + at) * result_bytes()};
         parts_of(states[at], inputs);
-        const int32_t parts = step_program.outputs - SUMS; /* the last says whether a sum has wrapped around */
+        const int32_t parts = step_program.outputs - SUMS; /* the last part is the flag that a sum has wrapped */
         const int has_wrapped = SUMS && *(const unsigned char *)inputs[parts];
         inputs[parts] = states[at]; /* the number of rows */
         int64_t rows;

@@ -1,4 +1,4 @@
-"""`noyau.create_function`: an op or a reduction as a function of SQL. SQLite's rows wait here for a whole chunk."""
+"""`noyau.create_function`: an op or a reduction as a function of SQL. Rows of SQLite are buffered to whole chunks."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from noyau.ops.op import Op
 from noyau.signatures.types import Family
 from noyau.text import TextRecord
 
-BATCH = 4096  # rows that wait
+BATCH = 4096  # rows that are buffered
 _TYPECODES = "bBhHiIlLqQfd"
 Arrays = Mapping[str, Any]
 
 
 @dataclass(slots=True, repr=False)
 class SqlFunction(TextRecord):
-    """A function of a database. `kind`: "scalar", "aggregate", or "aggregate and window"; `note`: how it runs; `fault`:
-    why the last call failed, where the database does not say."""
+    """A function of a database. `kind`: "scalar", "aggregate", or "aggregate and window"; `note`: on its execution;
+    `fault`: the error of the last failed call, which sqlite3 hides."""
 
     name: str
     kind: str
@@ -43,7 +43,7 @@ class SqlFunction(TextRecord):
         return f"{self.name}({', '.join(self.parameters)}): {self.kind} function; {self.note}"
 
     def noting(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """A function of it, which notes why it failed: sqlite3 does not say it."""
+        """Wrap a callback so that its error is kept in `fault`: sqlite3 does not report it."""
 
         @wraps(call)
         def noting(*values: Any) -> Any:
@@ -64,15 +64,15 @@ def create_function(
     arguments: Arrays | None = None,
     window: bool = True,
 ) -> SqlFunction:
-    """Make an op a function of SQL in a connection of sqlite3 or duckdb, its name that of the op if none is given.
+    """Make an op a function of SQL in a connection of sqlite3 or duckdb, by default with the op's name.
 
     An op with a result for each row is a scalar function; one whose reference folds the rows, or a reduction, is an
-    aggregate function, in windows too. Its parameters are those of the op that have rows, in order; `arguments` has the
-    others. Rows with a null are left out, or give null; a group without rows gives null. An array is a JSON text in
-    SQLite, an ARRAY in DuckDB. `window=False`: SQLite keeps no rows of a group, and the function is of no window.
+    aggregate function, also in windows. Its parameters are the op's with rows, in order; `arguments` has the others.
+    A row with a null gives null, or is skipped by an aggregate; a group without rows gives null. An array is a JSON
+    text in SQLite, an ARRAY in DuckDB. `window=False`: SQLite keeps no rows, and the function works in no window.
 
-    SignatureError, UnsupportedError, InputError, CheckError: what fits no row of numbers, has no kernel in C (DuckDB),
-    is no such connection or loads no extension, breaks a law."""
+    SignatureError: it does not take numbers by rows; UnsupportedError: DuckDB needs kernels in C; InputError: the
+    connection is of another kind or does not load extensions, or the name is invalid; CheckError: a law is broken."""
     package, others = type(connection).__module__.partition(".")[0].lstrip("_"), arguments or {}
     if package not in ("duckdb", "sqlite3"):
         raise InputError(f"a {type(connection).__name__} is no connection of sqlite3 or duckdb, which take functions")
@@ -97,8 +97,8 @@ def create_function(
 
 
 def columns_of(op: Op[..., Any], others: Arrays) -> Arrays:
-    """A column without rows for each parameter that `others` lacks: f64 where the op is of any float. SignatureError
-    for one that is no number a row."""
+    """An empty column for each parameter that `others` lacks; f64 for any family but integers. SignatureError for a
+    parameter that is not one number a row."""
     columns = {}
     for term in op.require_signature().inputs:
         if term.name not in others:
@@ -111,7 +111,7 @@ def columns_of(op: Op[..., Any], others: Arrays) -> Arrays:
 
 
 def _create_scalar(connection: Any, function: SqlFunction, op: Any, columns: Arrays, others: Arrays) -> None:
-    """Make a function of one row at a time; a null gives null."""
+    """Create a function that is called for each row; a null gives null."""
     every, rest = [*columns, *others], list(others.values())
     places = [every.index(name) for name in op.description.reference.parameters]
     dtypes = [column.dtype for column in columns.values()]
@@ -128,7 +128,7 @@ def _create_scalar(connection: Any, function: SqlFunction, op: Any, columns: Arr
 
 def _create_aggregate(connection: Any, function: SqlFunction, one: Reduction, columns: Arrays, window: bool) -> None:
     if isinstance(one, OpReduction):
-        with suppress(UnsupportedError):  # NumPy then does what stands behind the folds
+        with suppress(UnsupportedError):  # NumPy then evaluates the part after the folds
             one = KernelReduction(one)
     elif not one.sequential:
         require_laws(one)
@@ -144,8 +144,8 @@ def _create_aggregate(connection: Any, function: SqlFunction, one: Reduction, co
 
 
 class Rows:
-    """The rows of a group, or of a frame that slides. Rows with a null are left out; no rows give null. `take_out`: the
-    inverse of the reduction, if it has one; `keeps`: whether rows may leave the frame."""
+    """The rows of a group, or of a sliding window frame. Rows with a null are skipped; no rows give null. `take_out`:
+    the inverse of the reduction, if it has one; `keeps`: rows may leave the frame, so they are kept."""
 
     one: Reduction
     dtypes: Sequence[Any]
@@ -156,7 +156,7 @@ class Rows:
         codes = ["" if dtype is None else np.dtype(dtype).char for dtype in self.dtypes]
         self.columns: list[Any] = [array(code) if code and code in _TYPECODES else [] for code in codes]
         self.state: Any = self.one.zero()
-        self.rows = self.done = self.gone = 0  # of the frame; of the columns, in the state, and before the frame
+        self.rows = self.done = self.gone = 0  # rows of the frame; of the columns, those in the state, those to drop
 
     def step(self, *values: Any) -> None:
         if None not in values:
@@ -167,7 +167,7 @@ class Rows:
                 self.fold()
 
     def inverse(self, *values: Any) -> None:
-        """Take the first row out of the frame: by the reduction's inverse, else the next value begins anew."""
+        """Remove the first row of the frame by the reduction's inverse; without one the next value is folded anew."""
         if None in values:
             return
         self.rows -= 1
@@ -182,7 +182,7 @@ class Rows:
             self.drop()
 
     def fold(self) -> None:
-        """Take the rows that wait into the state."""
+        """Fold the buffered rows into the state."""
         if len(self.columns[0]) > self.done:
             pairs = zip(self.columns, self.dtypes, strict=True)
             self.state = self.one.step(self.state, *(np.array(column[self.done :], dtype) for column, dtype in pairs))
@@ -192,7 +192,7 @@ class Rows:
             self.drop()
 
     def drop(self) -> None:
-        """Forget the rows that nothing needs again."""
+        """Delete the rows that are no longer needed."""
         for column in self.columns:
             del column[: self.gone]
         self.done, self.gone = self.done - self.gone, 0
@@ -205,7 +205,7 @@ class Rows:
 
 
 def _value(result: Any) -> Any:
-    """A result as SQLite has it: a number, a text, or JSON."""
+    """A result as a value of SQLite: a number, a text, or JSON."""
     if isinstance(result, dict | tuple | list) or np.ndim(result):
         return json.dumps(result, default=lambda part: np.asarray(part).tolist())
     return result.item() if isinstance(result, np.generic | np.ndarray) else result

@@ -1,6 +1,6 @@
-"""A reduction that noyau derives, as three graphs that have kernels: of the rows of a chunk, of two states, of a state.
-A state is the number of rows, then the parts of the folds; of no rows, the number alone. Where integers are summed, its
-last part says whether a sum has overflowed: kernels wrap around."""
+"""A derived reduction as three graphs with kernels: step (rows of a chunk), merge (two states) and finish (a state).
+A state is the number of rows, then the parts of the folds; the state of no rows is the number alone. If integers are
+summed, its last part is a flag for an overflow, since sums of kernels wrap around."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from noyau.ir.monoids import Monoid
 
 
 class KernelReduction(Reduction):
-    """The reduction, for many small groups. UnsupportedError where a place among the rows is part of it."""
+    """A derived reduction for many small groups. UnsupportedError where its result has a position among the rows."""
 
     def __init__(self, one: OpReduction) -> None:
         self.kernels = [ChunkKernels(graph, one.name, one.plan.size) for graph in graphs_of(one)]
@@ -51,7 +51,7 @@ class KernelReduction(Reduction):
 
 
 def graphs_of(one: OpReduction) -> tuple[Graph, Graph, Graph]:
-    """The graphs. UnsupportedError as above."""
+    """The graphs of step, merge and finish. UnsupportedError where a result has a position among the rows."""
     if one.in_order:
         raise UnsupportedError("it looks for a place among the rows, and those of a table have no order")
     sizes = {name: size for name, size in one.sizes.items() if name != one.plan.size}
@@ -87,7 +87,7 @@ def _merge(one: OpReduction, before: Graph) -> Graph:
 
 
 def _with_flag(build: GraphBuilder, parts: Sequence[Node], flags: Sequence[Node]) -> Graph:
-    """The graph of the parts of a state, and of whether any sum of integers has wrapped around, if there are any."""
+    """The graph of the parts of a state, and of the flag that a sum of integers has wrapped, if there are `flags`."""
     whole = [*parts, reduce(partial(build.call, "logical_or"), flags)] if flags else parts
     return Graph(tuple(build.nodes), tuple(node.output for node in whole))
 
@@ -106,7 +106,7 @@ def _in_floats(build: GraphBuilder, fold: Node) -> Node:
 
 
 def _strays(build: GraphBuilder, total: Node, wide: Node) -> Node:
-    """Whether any sum of integers is not what it is in floats: it wraps by a power of 2 that no rounding comes near."""
+    """Whether an integer of `total` has wrapped: it differs from `wide`, the sum in floats, far beyond rounding."""
     distance = build.call("abs", build.call("subtract", wide, build.cast(total, DType.F64)))
     limit = build.constant(2.0 ** (8 * total.dtype.bytes - 2), DType.F64)
     return build.reduce("any", build.call("greater", distance, limit), range(len(total.shape)))
@@ -114,7 +114,7 @@ def _strays(build: GraphBuilder, total: Node, wide: Node) -> Node:
 
 def _finish(one: OpReduction, before: Graph, after: Graph) -> Graph:
     build, folds = GraphBuilder(), {node.output for node, _ in one.folds}
-    build.by_name |= {node.output: node for node in after.nodes}  # no fresh value has one of these names
+    build.by_name |= {node.output: node for node in after.nodes}  # reserve these names
     states, rows = _inputs(one, before, build, "state"), build.add_input("rows", DType.I64, ())
     for (node, monoid), state in zip(one.folds, states, strict=True):
         result = build.cast(monoid.finish(build, state), node.dtype)
@@ -126,7 +126,7 @@ def _finish(one: OpReduction, before: Graph, after: Graph) -> Graph:
 
 
 def _count_rows(node: Node, size: str, rows: Node, build: GraphBuilder) -> Node:
-    """A node that may be the number of rows, a multiple of it, or one that is larger or less by a number."""
+    """The node, computed from `rows` if it is affine in their number. UnsupportedError for another function of it."""
     if not isinstance(node.kind, Iota) or size not in node.kind.index.names:
         return node
     index = node.kind.index

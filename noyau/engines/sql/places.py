@@ -1,4 +1,4 @@
-"""Tables and queries of databases by their URL, `sqlite:///x.db::sales`, with credentials for the database alone."""
+"""Tables and queries of databases by URL, `sqlite:///x.db::sales`; credentials are sent to the database only."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SECRETS = re.compile(r"(?i)\b(password|sslpassword|passfile|sslkey)=([^&\s]*)")
 
 @dataclass(frozen=True)
 class Place:
-    """A table, or a query, of a database."""
+    """A table or a query (`what`) of a database."""
 
     url: str
     what: str
@@ -28,7 +28,7 @@ class Place:
 
     @property
     def driver(self) -> str:
-        """The module that brings what connects."""
+        """The module that contains the driver."""
         return _DRIVERS[self.kind]
 
     @property
@@ -38,7 +38,7 @@ class Place:
 
     @property
     def absolute(self) -> Place:
-        """The same, from whatever folder."""
+        """The place with an absolute path, which is valid in any working folder."""
         return self if self.kind == "postgresql" else replace(self, url=f"{self.kind}:///{Path(self.path).absolute()}")
 
     @property
@@ -47,16 +47,16 @@ class Place:
 
     @property
     def label(self) -> str:
-        """The place as it may be printed."""
+        """The place as text without secrets."""
         return self.without_secrets(f"{self.url}::{self.what}")
 
     @property
     def sql(self) -> str:
-        """The text behind FROM."""
+        """The SQL text after FROM."""
         return f"({self.what}) AS source" if self.is_query else quote_name(self.what)
 
     def without_secrets(self, text: str) -> str:
-        """A text without the user and the password of the URL, in whatever spelling."""
+        """A text without the user and the password of the URL, quoted or not."""
         parts = urlsplit(self.url)
         if "@" in parts.netloc:
             text = text.replace(f"{parts.netloc.rpartition('@')[0]}@", "")
@@ -69,13 +69,13 @@ class Place:
 
 
 def quote_name(name: str) -> str:
-    """The name of a table or a column, `schema.table` too, as SQL has it."""
+    """The quoted SQL name of a table or a column, also of `schema.table`."""
     return ".".join('"' + part.replace('"', '""') + '"' for part in name.split("."))
 
 
 def place_of(text: Any) -> Place | None:
-    """The place that a text names, None where it is no URL of a database. InputError without a table,
-    MissingExtraError without what connects to it."""
+    """The place that a text names; None if it is no URL of a database. InputError if it names no table,
+    MissingExtraError if a driver is not installed."""
     url, _, what = str(text).partition("::")
     place = Place(url, what.strip())
     if not isinstance(text, str) or "://" not in url or place.kind not in _DRIVERS:

@@ -1,1 +1,1 @@
-"""`noyau.bench`: the ways to compute one thing, timed side by side against each other and against the machine."""
+"""`noyau.bench`: several implementations of one computation, timed against each other and against the machine."""

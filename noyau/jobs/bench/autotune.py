@@ -1,4 +1,4 @@
-"""`noyau.tune`: which kernel of an op, and which of its constants, is the fastest here, timed and recorded."""
+"""`noyau.tune`: autotuning; the fastest kernel of an op and its best constants are measured and recorded."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from noyau.text import TextRecord, as_json
 from noyau.timing.verdict import spell_s
 
 _MOST_VARIANTS = 256
-_TRIAL_S = 0.05  # of a choice in a search
+_TRIAL_S = 0.05  # of timing for each choice in a search
 _CHECK_S = 5.0
-Choice = tuple[int, ...]  # a place in each list
-_FEW = 16  # choices that are all tried
-_SHARE = 0.25  # of more of them
-_CELLS = (1 << 10, 1 << 14, 1 << 18, 1 << 22)  # of the largest input, where nobody says sizes
+Choice = tuple[int, ...]  # an index into each list
+_FEW = 16  # up to so many choices, all are tried
+_SHARE = 0.25  # of more choices, the share that is tried
+_CELLS = (1 << 10, 1 << 14, 1 << 18, 1 << 22)  # of the largest input, if no sizes are given
 
 
 def with_variants(
     op: Op[..., Any], bound: Bound, say: Say, device: str, time_of: Callable[[UserKernel], float]
 ) -> tuple[Op[..., Any], dict[str, str]]:
-    """The op with those attached kernels that may run, one for each choice of their constants, of many the one that a
-    search by `time_of` finds; why others may not."""
+    """The op with its eligible attached kernels, as one variant for each choice of constants, or of many choices the
+    one found by a search that minimises `time_of`; and the reasons why other kernels are left out."""
     reference, kernels, left_out = op.description.reference, [], {}
 
     def is_right(variant: UserKernel) -> bool:
@@ -67,12 +67,12 @@ def with_variants(
 
 
 def lists_of(kernel: UserKernel) -> dict[str, list[Any]]:
-    """The constants of a kernel that are lists, to choose from."""
+    """The constants of a kernel that are lists of values to choose from."""
     return {name: value for name, value in kernel.usage.constants.items() if isinstance(value, list)}
 
 
 def variants(kernel: UserKernel) -> list[UserKernel]:
-    """A kernel with each choice of those of its constants that are lists, named by them; itself where none is."""
+    """A variant of a kernel, named by its constants, for each choice from its lists; the kernel itself without any."""
     lists = lists_of(kernel)
     choices = list(itertools.product(*lists.values()))
     if len(choices) > _MOST_VARIANTS:
@@ -85,9 +85,9 @@ def variants(kernel: UserKernel) -> list[UserKernel]:
 
 
 def search(extents: Sequence[int], cost: Callable[[Choice], float], most: int) -> Choice:
-    """The cheapest choice that a descent along the lists finds in `most` trials: from the middle of each it goes where
-    it is cheaper, a list at a time, first far and then near; then again from the choice that is farthest from all that
-    were tried. Values in a list stand in an order in which neighbours are alike, as sizes do."""
+    """The cheapest choice found by pattern search in `most` trials: from the middle of each list it moves along one
+    list at a time while that is cheaper, halving the step; then it restarts at the choice farthest from all tried ones.
+    Neighbours in a list are expected to have similar costs, as sizes do."""
     costs: dict[Choice, float] = {}
     every = list(itertools.product(*map(range, extents)))
 
@@ -116,7 +116,7 @@ def search(extents: Sequence[int], cost: Callable[[Choice], float], most: int) -
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TuneRecord(TextRecord):
-    """The bench and the winner of each set of sizes; prints itself. `left_out`: why a kernel was not timed."""
+    """The bench and the winner at each set of sizes; prints itself. `left_out`: why a kernel was not timed."""
 
     benched: tuple[BenchRecord, ...]
     winners: tuple[Winner, ...]
@@ -151,15 +151,15 @@ def tune(
     say: Say | None = None,
     device: str = "",
 ) -> TuneRecord:
-    """Time every kernel of an op that may run, generated and attached, and its reference, and record the fastest for
-    calls of this kind: these dtypes, ranks, constants and layouts, by how many cells the largest array has.
+    """Time the reference of an op and its eligible kernels, generated and attached, and record the fastest for calls of
+    this kind: these dtypes, ranks, constants and layouts, by the number of cells of the largest array.
 
-    On the inputs that are given; else on made-up ones of the `sizes`, each with each; else at four sizes, from a
-    thousand to four million cells. Constants that are lists are tried each with each, once such a kernel has passed its
-    check; of more than 16 choices a search tries a quarter, along lists in which neighbours are alike. What is not
-    faster than what runs by default does not take its place. Tensors on a GPU are timed there, and made-up inputs where
-    `device` says "cuda": then the generated kernel is tried with a few sizes of tiles and numbers of warps.
-    SignatureError for an op without a signature, or inputs that do not fit; InputError for over 256 variants."""
+    Times on the given inputs; else on synthetic ones at each combination of `sizes`; else at four sizes, from a
+    thousand to four million cells. All combinations of constants that are lists are tried, after a check of each such
+    variant; of more than 16 a search tries a quarter, which expects neighbours in a list to be similar. A kernel
+    replaces the default one only if it is faster. Tensors on a GPU are timed there, as are synthetic inputs with
+    `device="cuda"`; the generated kernel is then tried with several tile sizes and numbers of warps.
+    SignatureError for an op without a signature, or unfit inputs; InputError for more than 256 variants."""
     if not isinstance(op, Op):
         raise SignatureError(f"noyau.tune takes an op, no {type(op).__name__}; put @noyau.op on a function")
     op.require_signature()
@@ -184,14 +184,14 @@ def tune(
 
 
 def _time_of(op: Op[..., Any], place: str, options: BenchOptions, say: Say, variant: UserKernel) -> float:
-    """The time of a call by one kernel, roughly; infinite where it does not run."""
+    """A rough time of a call of one kernel; infinite if it does not run."""
     one: Op[..., Any] = Op(replace(op.description, kernels=(variant,)))
     options = replace(options, budget_s=_TRIAL_S, searches=False)
     return time_target(one, place, options, say, record=False).at[0].time_s(variant.name) or math.inf
 
 
 def _winners(op: Op[..., Any], form: Op[..., Any], at: BenchPoint, bound: Bound, place: str) -> Iterator[Winner]:
-    """Yield the winner at one set of sizes, if there is one, once it is recorded; on a GPU it is already."""
+    """Record and yield the winner at one set of sizes, if there is one; on a GPU it is recorded already."""
     if not place:
         request = specialization_of(op.require_signature(), bound, op.description.reference.constants)
         winner = winner_of(form, at, request, bound.largest)
@@ -202,7 +202,7 @@ def _winners(op: Op[..., Any], form: Op[..., Any], at: BenchPoint, bound: Bound,
 
 
 def _wishes(op: Op[..., Any], args: Sequence[Any], sizes: Numbers | None) -> Iterator[tuple[Any, dict[str, int]]]:
-    """The inputs that are given, or the sizes, of each set that is to be timed."""
+    """Pairs (inputs, sizes), one of them empty, for each measurement."""
     if args and sizes:
         raise InputError(f"{op.name}: both inputs and sizes are given; the sizes are those of the inputs")
     if args:

@@ -41,7 +41,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    """0 where every candidate that runs is right, and none slower than asked; else 1."""
+    """Run the command. Returns 0 if every candidate that runs is right and none is slower than the limit, else 1."""
     from noyau.jobs.bench.render import EXPORTS
     from noyau.jobs.report.text import print_record, write_text
 
@@ -71,7 +71,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _time(arguments: argparse.Namespace, limit: float, say: Callable[[str], None]) -> BenchRecord | ChangeRecord:
-    """A bench, kept as a baseline where that is asked; or the present text beside that of a baseline."""
+    """Run a bench, and save it as a baseline with --save; with --compare, time the baseline's text beside this one."""
     from noyau.jobs.bench.baseline.run import compare, save
     from noyau.jobs.bench.baseline.sources import read_baseline
     from noyau.jobs.bench.peers import named_peers
@@ -95,7 +95,7 @@ def _time(arguments: argparse.Namespace, limit: float, say: Callable[[str], None
 
 
 def _arrays(path: Path) -> list[Any]:
-    """The arrays of a file of NumPy's, in its order. InputError where it is none."""
+    """The arrays of an .npz file, in its order. InputError where it cannot be read."""
     import numpy as np
 
     try:

@@ -1,4 +1,4 @@
-"""Inputs that candidates are timed on, several draws of the same shapes, and how they lie in memory."""
+"""Inputs for timing candidates: several draws of the same shapes, and their layouts in memory."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ Arrays = tuple[Array, ...]
 Sizes = dict[str, int]
 
 DRAWS = 3
-USUAL_CELLS = 1 << 20  # of the largest input, where nobody asks for sizes
-_SHRINK = 2.0**-6  # how much smaller a number of a user's is made at most
+USUAL_CELLS = 1 << 20  # of the largest input, if no sizes are given
+_SHRINK = 2.0**-6  # largest relative change of a user's number towards 0
 
 
 @dataclass(frozen=True, slots=True)
 class InputView:
-    """The layout of one argument in memory: `order` are its axes from the outermost in memory to the innermost, `shape`
-    is what it is expanded to, along the axes that are `repeated`."""
+    """The layout of one argument in memory. `order`: its axes from the outermost in memory to the innermost; `shape`:
+    after broadcasting along the `repeated` axes."""
 
     order: tuple[int, ...]
     shape: tuple[int, ...]
@@ -37,7 +37,7 @@ class InputView:
         return turned if turned.shape == self.shape else np.broadcast_to(turned, self.shape)
 
     def memory(self, argument: Array) -> Array:
-        """The memory that an argument looks at: without what is repeated, in the order in which it lies."""
+        """The packed array of which an argument is a view: without repetition, with axes in memory order."""
         once = argument[tuple(slice(0, 1) if each else slice(None) for each in self.repeated)]
         return once.transpose(self.order) if self.order else argument
 
@@ -47,13 +47,13 @@ Argument = Callable[[InputView, Any], Any]
 
 @dataclass(frozen=True, slots=True)
 class Views:
-    """From packed arrays, which rotate in memory, to arguments: `fixed` has those that are no arrays."""
+    """The views that make arguments of packed arrays, which rotate in memory; `fixed`: arguments that are no arrays."""
 
     views: tuple[InputView | None, ...]
     fixed: tuple[Any, ...]
 
     def memory_as_given(self, arrays: Sequence[Any], argument: Argument = InputView.argument) -> tuple[Any, ...]:
-        """The arrays as they are given, without what is no array; `argument`: of a view of memory."""
+        """The array arguments as views of packed arrays; `argument`: makes an argument of a view and its memory."""
         views = [view for view in self.views if view is not None]
         return tuple(argument(view, memory) for view, memory in zip(views, arrays, strict=True))
 
@@ -65,7 +65,7 @@ class Views:
 
 @dataclass(frozen=True, slots=True)
 class InputMaker:
-    """Several draws of the arrays in memory, and their way to arguments. `notes`: what is not as it was given."""
+    """Several draws of the arrays in memory, and the views that make arguments. `notes`: deviations from the user's."""
 
     draws: tuple[Arrays, ...]
     views: Views
@@ -82,7 +82,7 @@ class InputMaker:
 
 
 def as_arguments(args: Any) -> Any:
-    """The arguments of a call, or what makes them: one array or tensor is the only argument. InputError for neither."""
+    """The arguments of a call, or their maker; a lone array or tensor is the only argument. InputError for others."""
     if args is None or callable(args) or isinstance(args, tuple | list):
         return args
     if hasattr(args, "shape") or is_foreign(args):
@@ -91,21 +91,21 @@ def as_arguments(args: Any) -> Any:
 
 
 def draw_by(maker: Callable[[int], Sequence[Any]]) -> InputMaker:
-    """Draws of a function of a seed. What is no array, or an array without axes, is that of the first draw in all."""
+    """Draws by a function of a seed. Arguments that are no arrays, or have no axes, are the first draw's in all."""
     first, *others = (tuple(map(_array, maker(seed))) for seed in range(DRAWS))
     return _draw(first, [tuple(map(_array, other)) for other in others])
 
 
 def vary(arguments: Sequence[Any], seed: int) -> InputMaker:
-    """Draws like the arrays that a user gives: in the others, floats are up to 1.6 % nearer to 0, for a call on what
-    was seen before may be a look-up. Integers and bools, which may be indices and masks, stay."""
+    """Draws like a user's arrays: the first is theirs, and in the others floats are up to 1.6 % nearer to 0, so that a
+    candidate cannot look up earlier results. Integers and bools, which may be indices and masks, stay."""
     first = tuple(map(_array, arguments))
     rng = np.random.default_rng(seed)
     return _draw(first, [tuple(_nearer(each, rng) for each in first) for _ in range(DRAWS - 1)])
 
 
 def usual_numbers(signature: Signature, bound: Sizes, requested: Sizes, cells: int = USUAL_CELLS) -> Sizes:
-    """A number for each size of a signature: a wanted one, or such that the largest input has about so many cells."""
+    """A number for each size of a signature: the requested one, or one that gives the largest input about `cells`."""
     bound = {**bound, **integers_of(signature, requested)}
     instance = usual_instance(signature, bound)
     usual = round(cells ** (1 / max((1, *(len(value.shape) for value in instance.inputs)))))
@@ -129,14 +129,14 @@ def _draw(first: Sequence[Any], others: Sequence[Sequence[Any]]) -> InputMaker:
 
 
 def _view_of(array: Array) -> InputView | None:
-    """The view that an argument is of packed memory, or None."""
+    """The view of packed memory that equals the argument; None if its memory has gaps."""
     order = sorted(range(array.ndim), key=lambda axis: -abs(array.strides[axis]))
     view = InputView(tuple(order), array.shape, tuple(stride == 0 for stride in array.strides))
     return view if view.memory(array).flags.c_contiguous else None
 
 
 def _array(argument: Any) -> Any:
-    """An argument as an array where it is one, of whatever package, or a number of NumPy's."""
+    """An argument, with an array of another package as a NumPy array."""
     return as_array(argument) if is_foreign(argument) else argument
 
 

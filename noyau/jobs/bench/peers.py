@@ -1,4 +1,4 @@
-"""Peers by name: the reference of an op, or a function, as torch.compile, Numba and numexpr run it."""
+"""Peers by name: an op's reference, or a function, compiled by torch.compile, Numba or numexpr."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ _FORMS = {"identity": "{}", "negative": "(-{})", "reciprocal": "(1 / {})", "rsqr
 
 
 def named_peers(names: Sequence[str], what: BenchTarget) -> dict[str, Function]:
-    """The peers of these names, each of the op's reference, or of the first of the functions.
+    """The peers of these names, each made of the op's reference, or of the first function.
 
-    InputError for a name that there is not, MissingExtraError where its package is not installed."""
+    InputError for an unknown name, MissingExtraError where its package is not installed."""
     peers = dict[str, Function]()
     for name in names:
         if name not in _PACKAGES:
@@ -47,7 +47,7 @@ def named_peers(names: Sequence[str], what: BenchTarget) -> dict[str, Function]:
 
 
 def _compile(name: str, package: Any, what: BenchTarget) -> Function:
-    """The function as a compiler of NumPy's calls makes it; tensors, as torch's peers are given, become arrays."""
+    """The function compiled by a compiler of NumPy calls; tensors, which torch's peers get, become arrays."""
     if isinstance(what, Op) and what.description.reference.outputs:
         raise InputError(f"{what.name} fills its outputs; --against needs a reference that returns them")
     function = what.reference if isinstance(what, Op) else next(iter(what.values()))
@@ -57,7 +57,7 @@ def _compile(name: str, package: Any, what: BenchTarget) -> Function:
 
 
 def _numexpr(numexpr: Any, what: BenchTarget) -> Function:
-    """The reference as traced, in one expression. InputError for plain functions, which are not traced."""
+    """The traced reference as one numexpr expression. InputError for plain functions, which are not traced."""
     if not isinstance(what, Op):
         raise InputError("--against numexpr writes an expression of a traced reference: time an op, under @noyau.op")
     reference, signature = what.description.reference, what.require_signature()
@@ -76,8 +76,8 @@ def _numexpr(numexpr: Any, what: BenchTarget) -> Function:
 
 
 def numexpr_text(graph: Graph) -> tuple[str, dict[str, Any]]:
-    """An expression of numexpr, with the inputs as x0, x1, ..., and the numbers in it by name. UnsupportedError for
-    what it has no word for: views that do not broadcast, reductions within, several results."""
+    """An expression of numexpr, with the inputs as x0, x1, ..., and its constants by name. UnsupportedError for views
+    that do not broadcast, reductions within the expression, several results, or functions that numexpr lacks."""
     texts, numbers = dict[str, str](), dict[str, Any]()
     last = next((node.output for node in reversed(graph.nodes) if node.kind != Map("identity")), "")
     for node in graph.nodes:
@@ -101,7 +101,7 @@ def numexpr_text(graph: Graph) -> tuple[str, dict[str, Any]]:
 
 
 def _call(function: str, operands: Sequence[str], node: Node, graph: Graph) -> str:
-    """A scalar function of operands. UnsupportedError where numexpr has none."""
+    """The call of a scalar function as text. UnsupportedError where numexpr lacks it."""
     idle = function == "cast" and graph[node.inputs[0]].dtype is node.dtype
     if form := _FORMS.get("identity" if idle else function):
         return form.format(*operands)

@@ -1,4 +1,4 @@
-"""The work of a call, and the record of a race of candidates and their times, hot or cold, which prints itself."""
+"""The work of a call, and the record of a race of candidates, with hot and cold times, which prints itself."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from noyau.timing.rates import copy_rate, floor_s, mistake
 from noyau.timing.rounds import Series
 from noyau.timing.verdict import Comparison, Latency, Verdict, latency_of
 
-_BEYOND = 4  # times the last-level cache: what is no more in it
-_PLAIN = 4  # in float32 additions: a division counts as one flop, an exponential does not
+_BEYOND = 4  # bytes of so many last-level caches are in no cache
+_PLAIN = 4  # cost in float32 additions up to which a function counts as one flop: a division, but no exponential
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """The work of one call. `exact`: the bytes are known to be those that any implementation moves; else they are of
-    whole inputs and outputs. `flops`: additions, multiplications and the like, or None where they are not known."""
+    """The work of one call. `exact`: any implementation must move these bytes; else they are those of whole inputs and
+    outputs. `flops`: additions, multiplications and the like, or None if unknown."""
 
     read_bytes: int
     written_bytes: int
@@ -44,19 +44,16 @@ class Workload:
         return self.read_bytes + self.written_bytes
 
     def floor_s(self, threads: int, *, cold: bool = False) -> float | None:
-        """The least seconds in which this machine moves the bytes, again and again, or from no cache; None for none."""
+        """The least seconds in which this machine moves the bytes, hot, or `cold` from no cache; None for no bytes."""
         if not self.bytes_moved:
             return None
         times = max(1, math.ceil(_BEYOND * last_level_bytes() / self.bytes_moved)) if cold else 1
         read, write_bytes = times * self.read_bytes, times * self.written_bytes
-        copied_s = (read + write_bytes) / copy_rate(read + write_bytes, threads)  # reads alone take no longer
-        try:
-            return min(floor_s(read, write_bytes, threads), copied_s) / times
-        except BuildError:
-            return copied_s / times
+        copied_s = (read + write_bytes) / copy_rate(read + write_bytes, threads)  # an upper bound for reads only
+        return min(floor_s(read, write_bytes, threads), copied_s) / times
 
     def mistake(self, time_s: float, threads: int, again: Callable[[], float] | None = None) -> str:
-        """Why a time cannot be, or nothing; `again` is as in `rates.mistake`."""
+        """Why a time is impossible, or an empty text; `again` is as in `rates.mistake`."""
         with suppress(BuildError):
             if self.bytes_moved:
                 return mistake(time_s, self.read_bytes, self.written_bytes, threads, again)
@@ -64,20 +61,20 @@ class Workload:
 
 
 def work_of_arrays(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], flops: float | None = None) -> Workload:
-    """All inputs read once, what is only repeated counted once, and all outputs written once."""
+    """The work of reading all inputs once, broadcast cells counted once, and writing all outputs once."""
     own = (math.prod(n for n, stride in zip(a.shape, a.strides, strict=True) if stride) * a.itemsize for a in inputs)
     return Workload(sum(own), sum(each.nbytes for each in outputs), flops)
 
 
 def work_of_graph(graph: Graph, sizes: Sizes) -> Workload:
-    """The bytes that a traced graph must read and write, and its flops where all of them are plain arithmetic."""
+    """The bytes that a traced graph must read and write, and its flops if all of it is plain arithmetic."""
     moved = traffic(graph, sizes, repeated=True)
     return Workload(moved.read_bytes, moved.written_bytes, flops_of(graph, sizes), exact=True)
 
 
 def flops_of(graph: Graph, sizes: Sizes) -> float | None:
-    """Additions, multiplications, comparisons...: one each; None where a function is dearer than that, for then how
-    many it takes is a matter of how it is computed."""
+    """The number of additions, multiplications, comparisons and the like; None if a function is dearer, since its flops
+    depend on the implementation."""
     known = [flops for node in graph.nodes if (flops := _flops(graph, node, sizes)) is not None]
     return (sum(known) or None) if len(known) == len(graph.nodes) else None
 
@@ -94,22 +91,22 @@ def _flops(graph: Graph, node: Node, sizes: Sizes) -> float | None:
             terms = zip(equation.partition("->")[0].split(","), node.inputs, strict=True)
             pairs = (zip(term.strip(), graph[name].shape, strict=False) for term, name in terms)
             extents = {letter: int(dim.evaluate(sizes)) for pair in pairs for letter, dim in pair}
-            return 2.0 * math.prod(extents.values())  # of each product the sum, too
+            return 2.0 * math.prod(extents.values())  # a multiplication and an addition each
         case _:
             return 0.0
 
 
-RETURNING, FILLING = "returns", "out="  # the ways in which a candidate is called
+RETURNING, FILLING = "returns", "out="  # the ways of calling a candidate
 HOT, COLD = "hot", "cold"
 RotatingSide = tuple[str, str]  # a candidate's name, and a way of calling it
 
 
 @dataclass(frozen=True, slots=True)
 class CandidateTimes:
-    """The row of a candidate. `language`: of a kernel, else nothing; `fault`: what is wrong with it; `skipped`: why it
-    cannot run here; either keeps it out of the ranking. `notes`: what makes its times doubtful; `first_s`: of its first
-    call, which is what compiles; `peak_bytes`: what a call allocates through Python and NumPy, or on a GPU; `verified`:
-    how many of the runs that were timed were checked; `host_s`: on a GPU, what Python takes to launch a call."""
+    """The row of a candidate. `language`: of a kernel, else empty; `fault`: why it is wrong, and `skipped`: why it
+    cannot run here, either of which excludes it from the ranking. `notes`: reasons to doubt its times; `first_s`:
+    seconds of its first call, which compiles; `peak_bytes`: allocated by a call through Python and NumPy, or on a GPU;
+    `verified`: the number of timed runs that were checked; `host_s`: on a GPU, Python's time to launch a call."""
 
     name: str
     language: str = ""
@@ -123,7 +120,7 @@ class CandidateTimes:
 
     @property
     def out(self) -> str:
-        """Why it is not ranked, or nothing."""
+        """Why it is not ranked, or an empty text."""
         return self.fault or self.skipped
 
     @property
@@ -133,7 +130,7 @@ class CandidateTimes:
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """The series of a race, round by round: each candidate in each of the ways in which it can be called."""
+    """The series of a race, round by round, of each candidate in each way of calling it."""
 
     sides: tuple[RotatingSide, ...]
     series: Series
@@ -151,11 +148,10 @@ class Race:
 
 @dataclass(frozen=True)
 class BenchPoint:
-    """The results at one set of sizes. `races`: hot, on inputs that stay in a core's cache where they fit, and cold, on
-    inputs that went through twice the last-level cache, where that was timed too; none where no candidate is right.
-    `against`: the candidate that all are compared with, the first that is right. `floor_s`: of the usual
-    temperature, None where it cannot be measured. `notes`: on the inputs. `request`, `cells`: of an op, what its
-    kernels were made for, and how many cells the largest array has."""
+    """The results at one set of sizes. `races`: hot, on inputs that stay in a core's cache if they fit, and, if timed,
+    cold, on inputs evicted by twice the last-level cache; empty if no candidate is right. `against`: the baseline, the
+    first candidate that is right. `floor_s`: at the usual temperature, None if it cannot be measured. `notes`: on the
+    inputs. `request`, `cells`: of an op, the specialization of its kernels and the cells of the largest array."""
 
     sizes: Mapping[str, int]
     inputs: tuple[str, ...]
@@ -180,47 +176,47 @@ class BenchPoint:
 
     @property
     def best(self) -> str:
-        """The fastest candidate, as users call it; nothing where none is right."""
+        """The fastest candidate, as users call it; empty if none is right."""
         return self.ranked[0].name if self.ranked else ""
 
     @property
     def doubts(self) -> str:
-        """The changes of the machine meanwhile that make times doubtful, or nothing."""
+        """Changes of the machine during the race that make times doubtful, or an empty text."""
         return unsteady(*self.conditions, self.cores)
 
     @property
     def usual(self) -> str:
-        """The temperature that times are told at: cold where that was timed, for no cache is promised to a user."""
+        """The temperature of reported times: cold if that was timed, since users cannot rely on caches."""
         return COLD if COLD in self.races else HOT
 
     def time_s(self, name: str, way: str = RETURNING, temperature: str = "") -> float | None:
-        """The median seconds of a call, or None where it was not timed so."""
+        """The median seconds of a call; None if it was not timed in this way and temperature."""
         race = self.races.get(temperature or self.usual)
         return None if race is None else race.median_s((name, way))
 
     def latency(self, name: str) -> Latency | None:
-        """The latency of a candidate as users call it, or None where it was not timed."""
+        """The latency of a candidate as users call it; None if it was not timed."""
         race = self.races.get(self.usual)
         return None if race is None else race.latency((name, RETURNING))
 
     def least_s(self, name: str, temperature: str = "") -> float | None:
-        """The median seconds of the faster of the ways in which it was called."""
+        """The median seconds of a call in the faster way."""
         times = [self.time_s(name, way, temperature) for way in (RETURNING, FILLING)]
         return min((each for each in times if each is not None), default=None)
 
     def comparison(self, name: str, against: str = "", *, way: str = RETURNING, temperature: str = "") -> Comparison:
-        """The comparison of two candidates, called alike; KeyError or ValueError where one was not timed so."""
+        """The comparison of two candidates, called in one way; KeyError or ValueError if one was not timed so."""
         return self.races[temperature or self.usual].comparison((against or self.against, way), (name, way))
 
     def deciding(self, name: str) -> tuple[str, Comparison]:
-        """The temperature that a verdict rests on, the usual one, or hot where it is AMBIGUOUS; and the comparison."""
+        """The temperature that decides a verdict, cold unless only hot is clear, and the comparison at it."""
         comparisons = {each: self.comparison(name, temperature=each) for each in (COLD, HOT) if each in self.races}
         clear = [each for each, comparison in comparisons.items() if comparison.verdict is not Verdict.AMBIGUOUS]
         temperature = (clear or list(comparisons))[0]
         return temperature, comparisons[temperature]
 
     def verdict(self, name: str) -> Verdict:
-        """The verdict on a candidate against the one that all are compared with."""
+        """The verdict on a candidate against the baseline."""
         return self.deciding(name)[1].verdict
 
     def to_json(self) -> dict[str, Any]:
@@ -246,8 +242,8 @@ class BenchPoint:
 
 @dataclass(frozen=True, repr=False)
 class BenchRecord(PagedRecord):
-    """Candidates timed side by side, at each of some sizes; prints itself. `threads`: of each pool that is loaded;
-    `gpu`: the one that they ran on, with its clocks before and after, None where that was the processor."""
+    """Candidates timed side by side, at each set of sizes; prints itself. `threads`: of each loaded thread pool; `gpu`:
+    the GPU that they ran on, with its clocks before and after, None for the CPU."""
 
     name: str
     machine: Machine
@@ -271,6 +267,6 @@ class BenchRecord(PagedRecord):
             raise CheckError(f"{self.name}: {row.title} is not ranked: {row.fault}")
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data in a fixed order, with every sample; a number that is not known, or not finite, is None."""
+        """The record as plain data in a fixed order, with every sample; unknown and non-finite numbers are None."""
         names = ("schema_version", "name", "ok", "machine", "threads", *(() if self.gpu is None else ("gpu",)), "at")
         return {name: as_json(getattr(self, name)) for name in names}

@@ -1,4 +1,4 @@
-"""A bench as text, as a page, as Markdown, JUnit and CSV: at all sizes the fastest first; who is not ranked."""
+"""A bench as text, page, Markdown, JUnit and CSV: at each set of sizes the fastest first, then unranked candidates."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from noyau.timing.verdict import Comparison, Verdict, spell_s
 _GIGA = 1e9
 HOST = "host"
 _FLOPS = "GFLOP/s"
-_LONGEST_RIVAL = 15  # as wide as an AMBIGUOUS beside its ratio
-_SLOW_START_S = 0.05  # of a first call, from which it is worth a word
+_LONGEST_RIVAL = 15  # letters, as many as of "AMBIGUOUS" beside its ratio
+_SLOW_START_S = 0.05  # a first call that takes longer is mentioned
 
 
 def render(record: BenchRecord, width: int, *, ascii_only: bool = False) -> Iterator[RenderableType]:
-    """The record in the order in which it is read, for a terminal of so many columns."""
+    """The renderables of the record in reading order, for a terminal of `width` columns."""
     show = show_of(ascii_only=ascii_only)
     threads = ", ".join(f"{name} {count}" for name, count in record.threads.items() if name != "cores")
     facts = f"{record.machine.text}{f'; threads: {threads}' if threads else ''}"
@@ -58,7 +58,7 @@ def _at(name: str, at: BenchPoint, width: int, show: Show) -> Iterator[Renderabl
 
 
 def floor_text(at: BenchPoint) -> str:
-    """The bytes and the floor, and what the bytes are of."""
+    """A text on the bytes that must move and the floor of their time."""
     what = "must move" if at.work.exact else "in inputs and outputs"
     text = f"{_bytes(at.work.bytes_moved)} {what}"
     if not at.floor_s:
@@ -68,7 +68,7 @@ def floor_text(at: BenchPoint) -> str:
 
 
 def _cells(row: CandidateTimes, at: BenchPoint) -> tuple[str, ...]:
-    """The cells of a candidate; nothing in those of a way or a temperature in which it was not timed."""
+    """The table cells of a candidate; empty for a way or a temperature in which it was not timed."""
     best_s = at.least_s(row.name) or float("nan")
     return (
         _spell(at.time_s(row.name)),
@@ -88,7 +88,7 @@ def verdict_text(row: CandidateTimes, at: BenchPoint) -> str:
 
 
 def remark(row: CandidateTimes, at: BenchPoint) -> str:
-    """The interval and what else is worth a word."""
+    """A text with the interval, notes, the latency and a slow first call."""
     interval = first = ""
     if row.name != at.against:
         temperature, comparison = at.deciding(row.name)
@@ -143,7 +143,7 @@ def _winner(point: BenchPoint) -> str:
 
 def _row(row: CandidateTimes, point: BenchPoint) -> dict[str, Any]:
     compared = None if row.out or row.name == point.against else point.deciding(row.name)[1]
-    name = "" if row.out else row.name  # of what is not ranked no time is shown
+    name = "" if row.out else row.name  # an unranked candidate has no times
     least_s, latency = point.least_s(name), point.latency(name)
     return {
         "sizes": sizes_text(point.sizes),
@@ -161,7 +161,7 @@ def _row(row: CandidateTimes, point: BenchPoint) -> dict[str, Any]:
 
 
 def _time(point: BenchPoint, row: CandidateTimes, size: str) -> SizedTime:
-    """The faster way to call a candidate, with cold caches where that was timed; at a size, or at the bytes to move."""
+    """The time of a candidate in its faster way, at the usual temperature; by the size, or by the bytes to move."""
     race = point.races[point.usual]
     samples = {k: seconds for k, seconds in enumerate(race.series.seconds) if race.sides[k][0] == row.name}
     middle, low, high = map(float, np.quantile(min(samples.values(), key=np.median), (0.5, 0.1, 0.9)))
@@ -170,14 +170,14 @@ def _time(point: BenchPoint, row: CandidateTimes, size: str) -> SizedTime:
 
 
 Timed = BenchRecord | ChangeRecord
-# `ratio`: against_s over median_s, above 1 where it is faster than what it is timed against.
+# `ratio`: against_s / median_s, above 1 if the candidate is faster than its baseline.
 _PLACE = ("name", "sizes", "candidate", "temperature", "way", "median_s")
 _JUDGED = ("against", "verdict", "against_s", "ratio", "ratio_low", "ratio_high")
-_COLUMNS = (*_PLACE, *_JUDGED, "fault", "is_bad")  # is_bad: a pipeline should stop for it
+_COLUMNS = (*_PLACE, *_JUDGED, "fault", "is_bad")  # is_bad: a CI pipeline should fail
 
 
 def export_rows(record: Timed) -> Iterator[dict[str, Any]]:
-    """Every timing of a record, and what is wrong, by `_COLUMNS`."""
+    """A row of `_COLUMNS` for every timing and every fault of a record."""
     if isinstance(record, ChangeRecord):
         yield from (_line((record.name, "", name), fault=fault, is_bad=True) for name, fault in record.faults.items())
         for each in record.changes:
@@ -209,7 +209,7 @@ def _ratio(comparison: Comparison) -> tuple[float, float, float, float]:
 
 
 def csv_text(record: Timed) -> str:
-    """CSV (RFC 4180) with a heading; seconds and ratios in full."""
+    """The rows as CSV (RFC 4180) with a header; seconds and ratios are not rounded."""
     text = io.StringIO()
     writer = csv.DictWriter(text, _COLUMNS)
     writer.writeheader()
@@ -218,7 +218,7 @@ def csv_text(record: Timed) -> str:
 
 
 def markdown(record: Timed) -> str:
-    """GitHub-flavoured Markdown: the verdict, a table, and what is wrong."""
+    """The record as GitHub-flavoured Markdown: the verdict, a table, and the faults."""
     plain = f"{record.name}: {'every candidate is right' if record.ok else 'WRONG'}"
     verdict, notes = (record.summary, [*record.notes]) if isinstance(record, ChangeRecord) else (plain, list[str]())
     lines = ["| candidate | sizes | inputs | time | against | ratio | interval | |", f"|{'---|' * 8}"]
@@ -235,13 +235,13 @@ def markdown(record: Timed) -> str:
 
 
 def _cell(text: str) -> str:
-    """A text that Markdown and HTML take as it is, on one line."""
+    """A text on one line, escaped for Markdown and HTML."""
     escaped = printable(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return "".join(f"\\{letter}" if letter in "\\|`*_" else letter for letter in escaped)
 
 
 def junit(record: Timed) -> str:
-    """JUnit's XML: a test case for each timing, a failure where it is wrong or too slow."""
+    """The record as JUnit XML: a test case for each timing, which fails if it is wrong or too slow."""
     rows, suites = list(export_rows(record)), xml.Element("testsuites")
     skipped = sum(bool(row["fault"]) and not row["is_bad"] for row in rows)
     counts = {"tests": len(rows), "failures": sum(row["is_bad"] for row in rows), "skipped": skipped}

@@ -1,4 +1,4 @@
-"""`noyau.bench`: what is to be timed, at which sizes and where; the races and the record."""
+"""`noyau.bench`: candidates, sizes and devices are validated and timed; the result is a record of races."""
 
 from __future__ import annotations
 
@@ -36,22 +36,21 @@ def bench(
     record: bool = True,
     device: str = "",
 ) -> BenchRecord:
-    """Time the ways to compute one thing against each other, in rounds, and against the floor: the bytes that must move
-    at the rate at which this machine copies and reads as many.
+    """Time several implementations of one computation against each other, in rounds, and against the floor: the time in
+    which this machine copies or reads the bytes that must move.
 
-    `what`: an op, whose reference as it is written, attached kernels and generated kernels are timed, and `peers`
-    besides; or plain functions by name, the first of which is what the others are compared with and judged by.
-    `args`: the inputs, or a function of `rng` and sizes that makes them (where it is one, the clock finds out what
-    remembers earlier calls); of an op they are made from its signature where none are given, and `sizes` are theirs.
-    Several numbers of a size are taken in turn, each with each. A peer whose name begins with `torch` is given tensors.
-    `budget_s`: seconds of timing at each sizes, which slow candidates overrun: six calls of each are timed. `cold`:
-    whether to time on inputs in no cache too (default: where it may differ). `flops`: of a call of plain functions.
-    `say`: takes a line for each step; else stderr does, if it is a terminal. `record`: later calls of the op that are
-    like these run what was surely the fastest kernel of those that may run. `device`: "cuda" or "cuda:1", where inputs
-    are copied to; tensors that lie there are timed there anyway, and peers are given such.
+    `what`: an op, whose reference, attached kernels and generated kernels are timed, and `peers` besides; or plain
+    functions by name, the first of which is the baseline and the truth of the others. `args`: the inputs, or a function
+    of `rng` and sizes that makes them (candidates that cache results are then detected); an op's are made from its
+    signature by default, with `sizes`. Several numbers of sizes are combined, each with each. A peer whose name begins
+    with `torch` gets tensors. `budget_s`: seconds of timing at each set of sizes, which slow candidates exceed, since
+    six calls of each are timed. `cold`: time also on inputs in no cache (default: if it may differ). `flops`: of a call
+    of plain functions. `say`: receives a line for each step (default: stderr, if it is a terminal). `record`: later
+    similar calls of the op run the eligible kernel that was certainly the fastest. `device`: "cuda" or "cuda:1", to
+    which inputs are copied; tensors on a GPU are timed there anyway, and peers get tensors there.
 
-    Each candidate is verified: on a first call, and on runs that were timed, chosen at random; what is wrong is told
-    and not ranked. InputError where inputs do not fit, or nothing is given to time; SignatureError as of a call."""
+    Each candidate is verified on its first call, and on random timed runs; a wrong one is reported and not ranked.
+    InputError where inputs do not fit, or there is nothing to time; SignatureError as by a call."""
     numbers, place = _requests(sizes, budget_s, peers), device_of(args := as_arguments(args), device)
     wishes = BenchOptions(args, numbers, budget_s, cold, flops, seed, peers=peers or {})
     with progress(say) as report:
@@ -59,7 +58,7 @@ def bench(
 
 
 def time_target(what: BenchTarget, place: str, wishes: BenchOptions, say: Say, *, record: bool) -> BenchRecord:
-    """As `bench`, here or on a GPU."""
+    """Run a bench with validated options, on this CPU or on the GPU `place`."""
     if place:
         from noyau.jobs.bench.torch.run import bench_on_device
 
@@ -78,7 +77,7 @@ def time_target(what: BenchTarget, place: str, wishes: BenchOptions, say: Say, *
 
 
 def _numbers(name: str, numbers: object) -> Iterator[int]:
-    """The numbers of a size, one or several. InputError for what is no integer from 0."""
+    """The numbers of a size, one or several. InputError for anything but integers >= 0."""
     for value in numbers if isinstance(numbers, Iterable) and not isinstance(numbers, str) else (numbers,):
         if isinstance(value, bool) or not isinstance(value, SupportsIndex) or operator.index(value) < 0:
             raise InputError(f"{name} is {value!r}, and a size is an integer from 0")
@@ -86,7 +85,7 @@ def _numbers(name: str, numbers: object) -> Iterator[int]:
 
 
 def _requests(sizes: Numbers | None, budget_s: object, peers: object) -> list[dict[str, int]]:
-    """The sizes in turn. InputError for what is none, for what is no time, and for peers without names."""
+    """The combinations of sizes. InputError for invalid sizes or times, and for peers without names."""
     if isinstance(budget_s, bool) or not isinstance(budget_s, int | float) or not budget_s > 0:
         raise InputError(f"budget_s={budget_s!r} is no number of seconds above 0: budget_s=1")
     if peers is not None and not isinstance(peers, Mapping):
@@ -95,7 +94,7 @@ def _requests(sizes: Numbers | None, budget_s: object, peers: object) -> list[di
 
 
 def device_of(args: Arguments | None, device: str) -> str:
-    """The GPU to time on, or nothing. InputError for a device that there is not."""
+    """The GPU to time on, empty for the CPU. InputError for an invalid device, BuildError for a missing one."""
     if device not in ("", "cpu") and not re.fullmatch(r"cuda(:\d{1,3})?", device):
         raise InputError(f"device={device!r}: what can be timed on is cpu, cuda, or cuda:1 and the like")
     arguments = args if isinstance(args, list | tuple) else ()
@@ -111,7 +110,7 @@ def device_of(args: Arguments | None, device: str) -> str:
 
 
 def combinations(sizes: Numbers) -> list[dict[str, int]]:
-    """All combinations of the numbers of each size. InputError for what is no size."""
+    """All combinations of the numbers of each size. InputError for invalid sizes, or too many combinations."""
     if not isinstance(sizes, Mapping):
         raise InputError(f"sizes={sizes!r} names no size: give {{'n': 1024}}, or several numbers of each")
     several = [list(_numbers(*each)) for each in sizes.items()]

@@ -1,6 +1,6 @@
-"""The tasks of a bench, one for each set of sizes: inputs, candidates as the clock calls them, and their check.
+"""The tasks of a bench, one for each set of sizes: inputs, candidates in the form that is timed, and their check.
 
-Candidates are plain functions, or of an op its reference as it is written and its kernels."""
+Candidates are plain functions, or the reference and the kernels of an op."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from noyau.signatures.types import Instance
 from noyau.timing.sides import Check, Contender, arrays_of, by_graph, by_reference, call_once, is_float
 
 Function = Callable[..., object]
-BenchTarget = Op[..., Any] | Mapping[str, Function]  # what is timed: an op, or functions by name
+BenchTarget = Op[..., Any] | Mapping[str, Function]  # an op, or functions by name
 
 
 def one_or_all(arrays: Arrays) -> Any:
@@ -44,10 +44,10 @@ def one_or_all(arrays: Arrays) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A participant of a race. `returning`: called as users call it; `filling`: called with `out=`, where it takes
-    that; `other`: called on tensors instead, where it does not take arrays; `skipped`: why it cannot run here; `fault`:
-    why it cannot be built; `is_peer`: it is timed where its values are wrong, too, and not ranked; `is_judge`: its
-    values are what the others are judged by; `note`: why it is tried."""
+    """A participant of a race. `returning`: its call as by users; `filling`: its call with `out=`, if it takes that;
+    `other`: an alternative on tensors, if it does not take arrays; `skipped`: why it cannot run here; `fault`: why it
+    cannot be built; `is_peer`: it is timed even if its values are wrong, but then not ranked; `is_judge`: its values
+    are the truth for the others; `note`: why it is tried."""
 
     name: str
     language: str = ""
@@ -62,7 +62,7 @@ class Entry:
 
 
 def build_entry(name: str, language: str, make: Callable[[], Entry]) -> Entry:
-    """The participant that a kernel is; without a clock where it does not take the inputs, or cannot be built."""
+    """The Entry of a kernel; not to be timed if it does not take the inputs, or cannot be built."""
     try:
         return make()
     except SignatureError as error:
@@ -73,27 +73,27 @@ def build_entry(name: str, language: str, make: Callable[[], Entry]) -> Entry:
 
 @dataclass(frozen=True, slots=True)
 class CandidateCall:
-    """The way from arrays to arguments. `views`: from memory to arguments; `scalars`: which are given as numbers;
-    `dtypes`: of the results, for Python's own numbers."""
+    """The conversion between arrays and arguments or results. `views`: make arguments of memory; `scalars`: whether
+    each argument is passed as a number; `dtypes`: of results that are Python numbers."""
 
     views: Views
     scalars: tuple[bool, ...]
     dtypes: tuple[np.dtype[Any], ...] = ()
 
     def plain(self, arrays: Arrays) -> tuple[Any, ...]:
-        """The arguments as users give them."""
+        """The arguments of a call by a user."""
         arguments = self.views.arguments(arrays)
         return tuple(g[()] if s and isinstance(g, Array) else g for g, s in zip(arguments, self.scalars, strict=True))
 
     def gives(self, result: object) -> object:
-        """Results as arrays: numbers and arrays of other packages become such; all else stays what it is."""
+        """Results as a tuple of arrays, converted from numbers and arrays of other packages; other objects stay."""
         parts = result if isinstance(result, tuple | list) else (result,)
         dtypes = self.dtypes if len(self.dtypes) == len(parts) else (None,) * len(parts)
         return tuple(_as_array(*each) for each in zip(parts, dtypes, strict=True))
 
 
 def of_functions(functions: Mapping[str, Function], calling: CandidateCall) -> Iterator[Entry]:
-    """Plain functions: on tensors where a name begins with `torch`, or it takes no arrays while torch is loaded."""
+    """Entries of plain functions; on tensors if the name begins with `torch`, or arrays fail while torch is loaded."""
     for name, function in functions.items():
         usual, tensors = (_entry(name, function, calling, tensors=each) for each in (False, True))
         yield tensors if name.startswith("torch") else replace(usual, other=tensors if "torch" in sys.modules else None)
@@ -111,7 +111,7 @@ def _entry(name: str, function: Function, calling: CandidateCall, *, tensors: bo
 
 
 def takes_an_out(function: Function) -> bool:
-    """Whether a function has a parameter `out`, as far as it can be told."""
+    """Whether a function has a parameter `out`; False if its signature is unknown."""
     if isinstance(function, np.ufunc | Op):
         return True
     try:
@@ -129,7 +129,7 @@ def _as_array(part: object, dtype: np.dtype[Any] | None) -> object:
 
 
 def of_op(op: Op[..., Any], bound: Bound, constants: Mapping[str, Any], calling: CandidateCall) -> Iterator[Entry]:
-    """An op's reference as it is written, then each attached kernel, then each generated one."""
+    """The entries of an op's reference, then of each attached kernel, then of each generated one."""
     yield _reference(op, bound.instance, constants, calling)
     request = specialization_of(op.require_signature(), bound, constants)
     for kernel in op.kernels.values():
@@ -163,7 +163,7 @@ def _reference(op: Op[..., Any], instance: Instance, constants: Mapping[str, Any
 
 
 def _own(result: Any, arguments: Sequence[Any]) -> Any:
-    """The results of a reference, views of its arguments copied: an op gives memory of its own."""
+    """The results of a reference, with views of its arguments copied, since an op returns memory of its own."""
     if isinstance(result, tuple | list):
         return tuple(_own(part, arguments) for part in result)
     arrays = [each for each in arguments if isinstance(each, Array)]
@@ -172,7 +172,7 @@ def _own(result: Any, arguments: Sequence[Any]) -> Any:
 
 
 def _fast_entry(op: Op[..., Any], name: str, choice: Choice, request: Specialization, calling: CandidateCall) -> Entry:
-    """A kernel as a call of the op runs it."""
+    """The entry of a kernel, called through the op's fast entry."""
     fast_call = entry(op.name, op.require_signature(), Selection(request, ((choice, math.inf),), ()))
     assert fast_call is not None
 
@@ -186,7 +186,7 @@ def _fast_entry(op: Op[..., Any], name: str, choice: Choice, request: Specializa
 def _attached_entry(
     op: Op[..., Any], kernel: UserKernel, request: Specialization, bound: Bound, calling: CandidateCall
 ) -> Entry:
-    """An attached kernel: in C as a call of the op runs it, in Python as it is. BuildError, SignatureError as built."""
+    """The entry of an attached kernel: in C by the op's fast entry, else by a direct call. Errors are its build's."""
     if caller_of(kernel) is None:
         return Entry(kernel.name, kernel.language, skipped=f"it is in {kernel.language}, which needs a GPU")
     if LANGUAGES[kernel.language].is_native:
@@ -208,7 +208,7 @@ def _attached_entry(
 
 
 def _direct(call_once: FunctionKernel) -> Function | None:
-    """The kernel's own function on inputs, then outputs, where nothing else is said of it: as quick as it is."""
+    """The kernel's bare function on inputs, then outputs, without overhead; None if its usage needs more than that."""
     usage, function = call_once.kernel.usage, call_once.kernel.function
     scalars = any(value.scalar for value in call_once.instance.inputs)
     if function is None or usage.args is not None or usage.init or scalars or call_once.constants_by_name():
@@ -222,7 +222,7 @@ Arguments: TypeAlias = Sequence[Any] | Callable[..., Sequence[Any]]
 
 @dataclass(frozen=True, slots=True)
 class BenchOptions:
-    """Options of a bench, as of `noyau.bench`, each of `sizes` in turn; `searches`: on a GPU other tiles are tried."""
+    """The options of `noyau.bench`, with the combinations of `sizes`; `searches`: try other tile sizes on a GPU."""
 
     args: Arguments | None
     sizes: Sequence[dict[str, int]]
@@ -236,9 +236,9 @@ class BenchOptions:
 
 @dataclass(frozen=True, slots=True)
 class BenchTask:
-    """The inputs, the candidates and the check at one set of sizes. `work`: None where it follows from inputs and
-    outputs, with `flops`, if the user gives them. `request`, `cells`: of an op, what its kernels were made for, and how
-    many cells the largest array has."""
+    """The inputs, the candidates and the check at one set of sizes. `work`: None if it is that of inputs and outputs,
+    with the user's `flops`. `request`, `cells`: of an op, the specialization of its kernels and the cells of the
+    largest array."""
 
     sizes: Mapping[str, int]
     drawn: InputMaker
@@ -251,12 +251,12 @@ class BenchTask:
 
 
 def tasks_of(what: object, wishes: BenchOptions) -> Iterator[BenchTask]:
-    """The tasks of an op, or of functions by name. Errors as of `op_tasks`, `functions_of` and `function_tasks`."""
+    """The tasks of an op, or of functions by name. Errors are those of the functions below."""
     return op_tasks(what, wishes) if isinstance(what, Op) else function_tasks(functions_of(what, wishes), wishes)
 
 
 def functions_of(what: object, wishes: BenchOptions) -> dict[str, Function]:
-    """Plain functions by name, the peers last. InputError where there are none, or what is given is something else."""
+    """Plain functions by name, the peers last. InputError if there are none, or `what` is no mapping."""
     if not isinstance(what, Mapping):
         problem = f"and this is of the type {type(what).__name__}"
         raise InputError(f"noyau.bench takes an op, or functions by name, {problem}: bench({{'a': f, 'b': g}}, args)")
@@ -281,7 +281,7 @@ def function_tasks(functions: Mapping[str, Function], wishes: BenchOptions) -> I
 def plain_inputs(
     numbers: dict[str, int], wishes: BenchOptions, as_array: Callable[[Any], Any] = lambda argument: argument
 ) -> InputMaker:
-    """Draws for plain functions. InputError where sizes are those of arrays that are given."""
+    """Draws for plain functions. InputError for sizes beside given arrays."""
     args, seed = wishes.args, wishes.seed
     if callable(args):
         return draw_by(lambda number: tuple(map(as_array, args(np.random.default_rng(seed + number), **numbers))))
@@ -291,7 +291,7 @@ def plain_inputs(
 
 
 def _judge(entry: Entry, inputs: tuple[np.ndarray, ...]) -> tuple[Contender, list[np.ndarray]]:
-    """The first of some functions, called once: what the others are judged by. On tensors, where it takes no arrays."""
+    """Call the first function once, on tensors if it refuses arrays; returns it as the judge, with its results."""
     candidate = entry.returning
     assert candidate is not None
     try:
@@ -312,7 +312,7 @@ def no_judge(name: str, problem: str) -> InputError:
 
 
 def by_function(judge: Contender, dtypes: Sequence[np.dtype[Any]]) -> Check:
-    """Against a plain function: in float64 or longer, as far as it takes that, for the truth; as it is for the rest."""
+    """A check against a plain function: in wider floats, if it takes them, for the truth; unchanged for the spread."""
 
     def results(*arrays: np.ndarray) -> list[np.ndarray]:
         return arrays_of(judge.gives(judge.run(*judge.takes(arrays))))
@@ -321,7 +321,7 @@ def by_function(judge: Contender, dtypes: Sequence[np.dtype[Any]]) -> Check:
         def truth(*widened: np.ndarray) -> list[np.ndarray]:
             longer = any(array.dtype == np.float64 for array in inputs)
             wide = [array.astype(np.longdouble) if longer and is_float(array.dtype) else array for array in widened]
-            with suppress(NoyauError):  # where it takes no wider floats
+            with suppress(NoyauError):  # if it does not take wider floats
                 wide_results = call_once(judge, wide)
                 return [each.astype(np.float64) if each.dtype == np.longdouble else each for each in wide_results]
             return results(*(array.copy() for array in inputs))
@@ -332,7 +332,7 @@ def by_function(judge: Contender, dtypes: Sequence[np.dtype[Any]]) -> Check:
 
 
 def of_dtypes(check: Check, dtypes: Sequence[np.dtype[Any]]) -> Check:
-    """The check of as many results as there are dtypes, of floats in these, whatever floats come."""
+    """A check that requires a result for each dtype, and casts results of any float dtype to it."""
 
     def narrowed(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> str:
         if len(outputs) != len(dtypes):
@@ -344,8 +344,8 @@ def of_dtypes(check: Check, dtypes: Sequence[np.dtype[Any]]) -> Check:
 
 
 def op_tasks(op: Op[..., Any], wishes: BenchOptions, *, judge_alone: bool = False) -> Iterator[BenchTask]:
-    """Tasks of an op, and of its peers; `judge_alone`: with its reference as the only candidate. SignatureError where
-    it has no signature, or inputs do not fit it, InputError where two candidates have one name."""
+    """Tasks of an op and its peers; `judge_alone`: with its reference as the only candidate. SignatureError if it has
+    no signature, or inputs do not fit it; InputError if two candidates have one name."""
     constants = op.description.reference.constants
     for numbers in wishes.sizes:
         inputs, bound = _op_inputs(op, numbers, wishes)
@@ -362,7 +362,7 @@ def op_tasks(op: Op[..., Any], wishes: BenchOptions, *, judge_alone: bool = Fals
 
 
 def _op_check(op: Op[..., Any], judge: Entry, bound: Bound, request: Specialization, calling: CandidateCall) -> Check:
-    """By the certificate; in float64, where the reference itself would be the truth, against a longer one."""
+    """The check of an op: the certificate's; with float64 inputs, against the reference in longer floats."""
     assert judge.returning is not None
     if any(value.dtype is DType.F64 for value in bound.instance.inputs):
         return by_function(judge.returning, calling.dtypes)
@@ -376,7 +376,7 @@ def _op_check(op: Op[..., Any], judge: Entry, bound: Bound, request: Specializat
 
 
 def _op_inputs(op: Op[..., Any], numbers: dict[str, int], wishes: BenchOptions) -> tuple[InputMaker, Bound]:
-    """Draws for an op, and what they bind."""
+    """Draws for an op, and the first draw bound to its signature."""
     signature, args, seed = op.require_signature(), wishes.args, wishes.seed
     constants = op.known_sizes(op.description.reference.constants)
     bound = partial(bind, signature, known=constants, called=op.name)
@@ -396,7 +396,7 @@ def _op_inputs(op: Op[..., Any], numbers: dict[str, int], wishes: BenchOptions) 
 
 
 def _op_work(op: Op[..., Any], request: Specialization, bound: Bound) -> Workload:
-    """From the traced graph; where it cannot be traced, all inputs and outputs of the signature."""
+    """The work of the traced graph; if it cannot be traced, that of all inputs and outputs of the signature."""
     try:
         return work_of_graph(trace_reference(op.description.reference, request), bound.sizes)
     except NoyauError:

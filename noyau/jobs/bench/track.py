@@ -1,4 +1,4 @@
-"""The race of candidates: each is right before it starts, timed in rounds on a track, and judged by its runs."""
+"""The race of candidates: each is verified by a first call, timed in rounds on a track, and verified by timed runs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from noyau.jobs.bench.tasks import BenchTarget, BenchTask, Entry
 from noyau.ops.op import Op
 from noyau.timing.comparison import compare_all
 from noyau.timing.conditions import conditions, last_level_bytes
-from noyau.timing.rounds import Series
+from noyau.timing.rounds import SAMPLE_S, Series
 from noyau.timing.sides import (
     HOT_BYTES,
     VERIFIED,
@@ -43,13 +43,13 @@ from noyau.timing.sides import (
 )
 from noyau.workers.tamper_detection import Watch, poison, seconds
 
-_LONG_S = 0.1  # a check that takes longer is made of one timed run a side alone
+_LONG_S = 0.1  # if a check takes longer, only one timed run of a candidate is verified
 Say = Callable[[str], None]
 
 
 @dataclass(slots=True)
 class ResultJudge:
-    """The judge of first calls, on one draw: outputs that have the bits of those that were right before are right."""
+    """The judge of first calls on one draw; outputs with the same bits as earlier right ones are right."""
 
     check: Check
     inputs: Arrays
@@ -58,7 +58,7 @@ class ResultJudge:
 
     @property
     def affordable(self) -> int:
-        """The number of timed runs of a side that are verified; 1: of a candidate."""
+        """The number of timed runs of each side to verify; 1 means one for each candidate."""
         return 1 if self.took_s > _LONG_S else VERIFIED
 
     def fault(self, outputs: Sequence[np.ndarray], is_judge: bool = False) -> str:
@@ -76,7 +76,7 @@ class ResultJudge:
 
 @dataclass(slots=True)
 class Entrant:
-    """A candidate that is right so far, and what its first call told: its outputs (`like`), seconds and memory."""
+    """A candidate that takes part in the race, with the outputs (`like`), seconds and memory of its first call."""
 
     entry: Entry
     like: Sequence[Any]
@@ -97,12 +97,12 @@ Entrants = Sequence[Entrant]
 
 
 class TimedSide(SelfTimedSide, Protocol):
-    """A candidate on a rotation of inputs, which keeps some of its timed runs."""
+    """Protocol of a candidate on a rotation of inputs that keeps snapshots of some timed runs."""
 
     snapshots: list[Any]
 
     def refuse(self, check: Check) -> None:
-        """CheckError where one of the kept runs was wrong."""
+        """CheckError where a kept run was wrong."""
 
 
 SideT = TypeVar("SideT", bound=TimedSide)
@@ -110,41 +110,47 @@ Sides = Mapping[tuple[str, str], SideT]
 
 
 class Track(Protocol[SideT]):
-    """The place where candidates run: NumPy's arrays, or the tensors of a GPU."""
+    """Protocol of the place where candidates run: on NumPy arrays, or on tensors of a GPU."""
 
     task: BenchTask
-    machine: str  # as messages call it
+    seed: int
+    machine: str  # its name in messages
+    sample_s: ClassVar[float] = SAMPLE_S  # seconds of a sample of several calls; 0 for one call
 
     def first(self, entry: Entry, judge: ResultJudge) -> Entrant | CandidateTimes:
-        """A candidate that was called and is right, or why it is not timed."""
+        """Call a candidate once: an Entrant if it may be timed, else its row with the reason."""
 
     def temperatures(self) -> tuple[str, ...]:
-        """Hot, and cold where that may differ; none where nothing can be timed."""
+        """The temperatures to time at: hot, and cold if that may differ; none if nothing can be timed."""
 
     def sides(self, runners: Entrants, temperature: str, judge: ResultJudge, *, last: bool) -> Sides[SideT]:
-        """Every candidate, in each way that it is called, on one rotation of inputs."""
+        """Every candidate, in each way of calling it, on one rotation of inputs."""
 
     def compare(self, sides: Sequence[SideT], budget_s: float) -> Series:
-        """All sides timed in rounds."""
+        """Time all sides in rounds."""
+        return compare_all(sides, budget_s=budget_s, seed=self.seed, sample_s=self.sample_s, clock=seconds)
 
     def look(self, side: SideT, runner: Entrant) -> None:
-        """Note what the runs of a side tell beside their seconds. CheckError where they were tampered with."""
+        """Note facts of a side's runs beside their seconds. CheckError where they were tampered with."""
+        return
 
     def check(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> str:
-        """The fault of a timed run, or nothing."""
+        """The fault of a timed run, or an empty text."""
+        return self.task.check(inputs, outputs)
 
     def outputs(self, runner: Entrant) -> Sequence[np.ndarray]:
         """The outputs of a first call as arrays."""
+        return runner.like
 
     def floor_s(self, work: Workload, *, cold: bool) -> float | None:
-        """The least seconds in which the machine moves what a call moves; None where that is nothing."""
+        """The least seconds in which the machine moves the bytes of a call; None if there are none."""
 
     def mistake(self, row: CandidateTimes, at: BenchPoint, sides: Mapping[str, Sides[SideT]]) -> str:
-        """Why the time of a candidate cannot be, or nothing."""
+        """Why the time of a candidate is impossible, or an empty text."""
 
 
 def shorten(message: str, name: str) -> str:
-    """The first line of a fault, without the name that the row has already."""
+    """The first line of a fault, without the name, which the row contains already."""
     for prefix in (f"{name} is wrong: ", f"{name} was wrong ", f"{name} is ", f"{name} "):
         message = message.removeprefix(prefix)
     return message.partition("\n")[0]
@@ -181,14 +187,14 @@ def race(track: Track[SideT], entries: Sequence[Entry], *, budget_s: float, core
 
 
 def _verify(track: Track[SideT], sides: Sides[SideT], runners: Entrants, watch: Watch) -> None:
-    """Judge the runs that were kept; what is wrong is the runner's fault."""
+    """Verify the snapshots of timed runs, and record faults in the runners."""
     by_name = {runner.entry.name: runner for runner in runners}
     for (name, _), side in sides.items():
         runner = by_name[name]
         try:
             watch.refuse(name)
             track.look(side, runner)
-            # The judge, in another order of memory, may lose more than where it judges: that is no fault.
+            # In another memory layout the judge itself may lose more precision, which is no fault.
             side.refuse((lambda *_: "") if runner.entry.is_judge else track.check)
         except CheckError as error:
             runner.fault = runner.fault or shorten(str(error), name)
@@ -198,7 +204,7 @@ def _verify(track: Track[SideT], sides: Sides[SideT], runners: Entrants, watch: 
 def _possible(
     row: CandidateTimes, at: BenchPoint, track: Track[SideT], timed_sides: Mapping[str, Sides[SideT]]
 ) -> CandidateTimes:
-    """The row; with a fault where it took less time than can be, or a doubt where it may not touch all bytes."""
+    """The row, with a fault if its time is impossible, or only a doubt if it may not touch all bytes."""
     mistake = "" if row.out else track.mistake(row, at, timed_sides)
     doubt = f"faster than this {track.machine} moves its inputs and outputs: it may not touch all of them"
     if mistake and not at.work.exact:
@@ -207,12 +213,12 @@ def _possible(
 
 
 def name_of(what: BenchTarget) -> str:
-    """The name of a record: that of the op, or those of the functions."""
+    """The name of a record: the op's, or those of the functions."""
     return what.name if isinstance(what, Op) else ", ".join(what)
 
 
 def pools() -> dict[str, int]:
-    """The threads of each pool that candidates may use, as far as it is loaded."""
+    """The threads of each loaded pool that candidates may use."""
     counts = {name: getattr(sys.modules.get(name), "get_num_threads", None) for name in ("torch", "numba", "numexpr")}
     sizes = {name: int(count()) for name, count in counts.items() if callable(count)}
     wished = os.environ.get("OMP_NUM_THREADS", "")
@@ -220,8 +226,8 @@ def pools() -> dict[str, int]:
 
 
 @dataclass(slots=True)
-class NumpyTrack:
-    """A `Track`: a task on this machine's cores. `cold`: as a user asked for it, or None."""
+class NumpyTrack(Track[RotatingSide]):
+    """The `Track` of a task on this machine's cores. `cold`: the user's choice, or None."""
 
     task: BenchTask
     cold: bool | None
@@ -232,25 +238,25 @@ class NumpyTrack:
     def first(self, entry: Entry, judge: ResultJudge) -> Entrant | CandidateTimes:
         assert entry.returning is not None
         try:
-            first = first_run(entry.returning, judge.inputs)
+            outputs, first_s, peak_bytes = first_run(entry.returning, judge.inputs)
         except NoyauError as error:
             if entry.other is not None and isinstance(error.__cause__, TypeError | AttributeError):
                 return self.first(replace(entry.other, is_peer=entry.is_peer, is_judge=entry.is_judge), judge)
             why = shorten(str(error), entry.name)
             return CandidateTimes(entry.name, entry.language, *(("", why) if entry.is_peer else (why,)))
-        fault = judge.fault(first.outputs, entry.is_judge)
+        fault = judge.fault(outputs, entry.is_judge)
         if fault and not entry.is_peer:
-            return CandidateTimes(entry.name, entry.language, fault, first_s=first.first_s)
-        return _filling(entry, Entrant(entry, first.outputs, first.first_s, first.peak_bytes, fault), judge)
+            return CandidateTimes(entry.name, entry.language, fault, first_s=first_s)
+        return _filling(entry, Entrant(entry, outputs, first_s, peak_bytes, fault), judge)
 
     def temperatures(self) -> tuple[str, ...]:
-        """Both where they may differ, unless a user says otherwise: what stays in a core's cache is timed hot alone,
-        and what is in no cache has one time."""
+        """Both if they may differ, unless the user chose: inputs that fit a core's cache are timed hot only, and inputs
+        beyond all caches have only one time."""
         differ = HOT_BYTES < self.task.drawn.draw_bytes < 2 * last_level_bytes()
         return (HOT, COLD) if (differ if self.cold is None else self.cold) else (HOT,)
 
     def sides(self, runners: Entrants, temperature: str, judge: ResultJudge, *, last: bool) -> Sides[RotatingSide]:
-        """Every candidate in every way, on one rotation of inputs and one of outputs."""
+        """Every candidate in every way of calling it, on one rotation of inputs and one of outputs."""
         rng, sets_of = np.random.default_rng(self.seed), hot_sets if temperature == HOT else cold_sets
         rotation = Rotation(self.task.drawn.draws, sets_of(self.task.drawn.draw_bytes), rng)
         memory, sides = dict[tuple[str, ...], list[Arrays]](), {}
@@ -263,7 +269,7 @@ class NumpyTrack:
         return sides
 
     def _choose(self, sides: Sides[RotatingSide], runners: Entrants, verified: int) -> None:
-        """Set how many runs of each side are verified; where it is one, one of each candidate, in a random way."""
+        """Set the number of verified runs of each side; if it is one, only one random side of each candidate has it."""
         rng = np.random.default_rng([self.seed, len(sides)])
         for runner in runners:
             own = [side for (name, _), side in sides.items() if name == runner.entry.name]
@@ -271,24 +277,11 @@ class NumpyTrack:
                 side.verified = 0 if verified == 1 else verified
             own[int(rng.integers(len(own)))].verified = verified
 
-    def compare(self, sides: Sequence[RotatingSide], budget_s: float) -> Series:
-        """All sides timed in rounds, in samples of several calls."""
-        return compare_all(sides, budget_s=budget_s, seed=self.seed, clock=seconds)
-
-    def look(self, side: RotatingSide, runner: Entrant) -> None:
-        """Do nothing: runs tell their seconds alone."""
-
-    def check(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> str:
-        return self.task.check(inputs, outputs)
-
-    def outputs(self, runner: Entrant) -> Sequence[np.ndarray]:
-        return runner.like
-
     def floor_s(self, work: Workload, *, cold: bool) -> float | None:
         return work.floor_s(self.cores, cold=cold)
 
     def mistake(self, row: CandidateTimes, at: BenchPoint, sides: Mapping[str, Sides[RotatingSide]]) -> str:
-        """Why the faster of its ways cannot be that fast, or nothing; it is timed again before that is said."""
+        """Why the time of its faster way is impossible, or an empty text; it is timed again before that verdict."""
         least_s = at.least_s(row.name, HOT)
         if least_s is None:
             return ""
@@ -298,7 +291,7 @@ class NumpyTrack:
 
 
 def _filling(entry: Entry, runner: Entrant, judge: ResultJudge) -> Entrant:
-    """Without its way with `out=` where that is not taken."""
+    """The runner, without the way `out=` if that is wrong or fails."""
     if entry.filling is None:
         return runner
     outputs = tuple(np.empty_like(each) for each in runner.like)
@@ -314,7 +307,7 @@ def _filling(entry: Entry, runner: Entrant, judge: ResultJudge) -> Entrant:
 
 
 def _memory(memory: dict[tuple[str, ...], list[Arrays]], like: Sequence[np.ndarray], sets: int) -> list[Arrays]:
-    """Outputs for each set of inputs, of these shapes and dtypes: made once."""
+    """Poisoned outputs for each set of inputs, memoised by shapes and dtypes."""
     key = tuple(f"{array.dtype}{array.shape}" for array in like)
     if key not in memory:
         memory[key] = packed_sets(sets, like)

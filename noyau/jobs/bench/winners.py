@@ -1,7 +1,7 @@
-"""The winner of a race among an op's kernels, recorded for later calls; and the tiles that are worth a try on a GPU.
+"""The winner of a race among an op's kernels, recorded for later calls; and the tile sizes to try on a GPU.
 
-The rules of thumb are CUDA's own (Best Practices Guide, "Execution configuration"): blocks of whole warps, 128 to 512
-threads, two to four blocks and more for each multiprocessor; and 16 bytes a load with a few loads in flight a thread.
+The heuristics are CUDA's (Best Practices Guide, "Execution configuration"): blocks of whole warps, 128 to 512 threads,
+at least two to four blocks for each multiprocessor; and loads of 16 bytes, a few of them in flight for each thread.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ WARP = 32
 SIZED = (TilePolicy.FIXED, TilePolicy.LIMITED)
 WARPS = (4, 8, 16)  # 128 to 512 threads
 CELLS_A_THREAD = (4, 64)
-LEAST_BLOCKS = 2  # of a multiprocessor
+LEAST_BLOCKS = 2  # for each multiprocessor
 MOST = 12
 _FACTORS = (0.25, 0.5, 1, 2, 4)
 
 
 def record_winner(op: object, at: BenchPoint) -> None:
-    """Let calls of an op like the one that was timed run what won, unless the cache cannot be written."""
+    """Record the winner for similar calls of the op, unless the cache cannot be written."""
     if isinstance(op, Op) and at.request and any(is_able(row.name, op, at.request) for row in at.ranked):
         with contextlib.suppress(OutputError):
             record(op.description, at.request, [winner_of(op, at, at.request, at.cells)])
@@ -40,13 +40,13 @@ def record_winner(op: object, at: BenchPoint) -> None:
 
 
 def is_able(name: str, op: Op[..., Any], request: Specialization) -> bool:
-    """Whether calls may run a candidate; a generated one with other sizes of tiles is one as well."""
+    """Whether calls may run a candidate; on a GPU also a generated one with other tile sizes."""
     own = name.partition(" (")[0] if request.device != CPU and name.startswith("generated ") else name
     return own in [REFERENCE, *by_default(op, request)]
 
 
 def winner_of(op: Op[..., Any], at: BenchPoint, request: Specialization, cells: int) -> Winner:
-    """The fastest kernel that may run, where it is surely faster than what runs by default; else that one."""
+    """The fastest eligible kernel, if it is certainly FASTER than the default one; else the default one."""
     names = [row.name for row in at.ranked if is_able(row.name, op, request)]
     usual = next((name for name in (*by_default(op, request), REFERENCE) if name in names), names[-1])
     best = names[0] if at.comparison(names[0], usual).verdict is Verdict.FASTER else usual
@@ -63,7 +63,7 @@ def winner_of(op: Op[..., Any], at: BenchPoint, request: Specialization, cells: 
 
 
 def by_default(op: Op[..., Any], request: Specialization) -> Iterator[str]:
-    """Candidates that may run, in the order in which a call takes them where nothing was timed."""
+    """The eligible kernels, in the order of preference of a call without a recorded winner."""
     key = (op.description.reference, request.instance, request.constants, request.device)
     able = [each for each in op.kernels.values() if not ineligible(each, *key)]
     yield from (kernel.name for kernel in able if kernel.usage.trust)
@@ -72,21 +72,21 @@ def by_default(op: Op[..., Any], request: Specialization) -> Iterator[str]:
 
 
 def tilings(generated: GeneratedProgram, cells: int, sm_count: int) -> list[tuple[dict[str, int], str]]:
-    """Sizes of tiles and numbers of warps for the kernels of a program, by name, each with its reason; `cells` of the
-    largest array. Those that leave multiprocessors idle come only where all do; none where nothing can be chosen."""
+    """Tile sizes and numbers of warps to try for a program, by name, each with its reason; `cells`: of the largest
+    array. Those that leave multiprocessors idle are used only if all do; empty if nothing can be chosen."""
     candidates = sorted(_candidates(chosen_tiles(generated), cells, sm_count), key=lambda each: each[0])
     busy = [each for each in candidates if each[2] >= LEAST_BLOCKS] or candidates
     return [(sizes, name) for _, name, _, sizes in busy[:MOST]]
 
 
 def chosen_tiles(generated: GeneratedProgram) -> list[Tile]:
-    """The tiles whose size whoever launches may choose."""
+    """The tiles whose sizes may be chosen at the launch."""
     tiles = (tile for kernel in generated.program.kernels for launch in kernel.launches for tile in launch.tiles)
     return list({tile.name: tile for tile in tiles if tile.policy in (*SIZED, TilePolicy.SHARING)}.values())
 
 
 def _candidates(tiles: list[Tile], cells: int, sm_count: int) -> Iterator[tuple[float, str, float, dict[str, int]]]:
-    """All choices: the distance from the usual one, the reason, the blocks of a multiprocessor, and the sizes."""
+    """All choices: the distance from the default, the reason, the blocks for each multiprocessor, and the sizes."""
     sized = [tile for tile in tiles if tile.policy in SIZED]
     for factors in itertools.product(_FACTORS, repeat=len(sized)) if sized else ():
         sizes = {tile.name: int(tile.number * factor) for tile, factor in zip(sized, factors, strict=True)}
@@ -102,6 +102,6 @@ def _candidates(tiles: list[Tile], cells: int, sm_count: int) -> Iterator[tuple[
 
 
 def read_tiles(named: str) -> Mapping[str, int]:
-    """The sizes in a candidate's name: `generated triton (TILE=1024, num_warps=4)`."""
+    """The tile sizes in a candidate's name: `generated triton (TILE=1024, num_warps=4)`."""
     pairs = (each.partition("=") for each in named.partition(" (")[2].removesuffix(")").split(", ") if each)
     return {name: int(value) for name, _, value in pairs if value.isdecimal()}

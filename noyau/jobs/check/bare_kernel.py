@@ -14,7 +14,7 @@ from noyau.errors import CheckError, FindingKind, InputError, NoyauError, Signat
 from noyau.ir.dims import shape_of
 from noyau.ir.graph import Graph
 from noyau.jobs.check.sanitized_runs import SanitizedRuns, explain_findings
-from noyau.kernels.c.parameters import TextFunction, is_named, parameters, text_function
+from noyau.kernels.c.parameters import TextFunction, is_named, text_function
 from noyau.kernels.programs.generate import Specialization, lazy_graph
 from noyau.kernels.reference import Reference, graph_of
 from noyau.kernels.user_kernel import POSITIONAL, python_function
@@ -213,7 +213,7 @@ class _Bare:
     @property
     def names(self) -> list[str]:
         if isinstance(self.function, TextFunction):
-            return list(parameters(self.function))
+            return [each.name for each in self.function.prototype().parameters]
         return list(inspect.signature(python_function(self.function)).parameters)
 
     @property

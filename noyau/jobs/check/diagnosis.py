@@ -59,9 +59,9 @@ class Smallest:
     sizes: Sizes
 
 
-def shrink(first: Smallest, failure_at: FailureAt, seconds: float = SHRINK_S) -> Smallest:
+def shrink(first: Smallest, failure_at: FailureAt) -> Smallest:
     """The failure at the smallest sizes that were found to show one of its kind; each size is bisected in turn."""
-    smallest, end_s, trials = first, time.monotonic() + seconds, 0
+    smallest, end_s, trials = first, time.monotonic() + SHRINK_S, 0
     kind = _kind(first.failure)
     for name in list(first.sizes) * 2:
         low, high = -1, smallest.sizes[name]  # right at `low`, wrong at `high`
@@ -396,7 +396,7 @@ def _launch(situation: Situation, *, is_meant: bool) -> list[Diagnostic]:
 
 def _resources(kernel: UserKernel) -> tuple[int, int]:
     """Registers and bytes of shared memory of a kernel in CUDA C++; 0 if it cannot be compiled here."""
-    text, flags = constant_macros(kernel, {}) + kernel.text, tuple(kernel.usage.options.get("flags", ()))
+    text, flags = constant_macros(kernel) + kernel.text, tuple(kernel.usage.options.get("flags", ()))
     try:
         cubin = cubin_of(text, ARCHITECTURE, flags)
         return resources_in(cubin)[symbol_of(cubin, kernel.entry)]

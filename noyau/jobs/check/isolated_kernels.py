@@ -17,7 +17,7 @@ from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from noyau.kernels.call import INTERPRETED, SYMBOL, FunctionKernel, is_launched_
 from noyau.kernels.certificates import pack
 from noyau.kernels.trust import cell_content
 from noyau.kernels.user_kernel import UserKernel
+from noyau.ops.op import Op
 from noyau.ops.op_homes import Home, home_of, runs_as_script
 from noyau.sanitizer.triton.kernel import kernel_and_call, plain_values
 from noyau.sanitizer.triton.worker import InterpreterWorker, interpreter_of, load
@@ -37,9 +38,6 @@ from noyau.verify.trial import last_first
 from noyau.workers.nvml import has_driver
 from noyau.workers.resources import wait_factor
 from noyau.workers.worker import ForkedWorker, Worker
-
-if TYPE_CHECKING:
-    from noyau.ops.op import Op
 
 Array = np.ndarray
 Ends = tuple[tuple[End, ...], tuple[End, ...], bool]  # the inputs and the outputs, and whether these are filled

@@ -8,13 +8,13 @@ import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from noyau.codegen.language import LANGUAGES
 from noyau.errors import CheckError, FindingKind, NoyauError
-from noyau.jobs.check.attempts import PAST, Budget, Costs, usual_case, volume
+from noyau.jobs.check.attempts import PAST, Attempt, Budget, Costs, usual_case, volume
 from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.op import Op
 from noyau.sanitizer.access_map import AccessMap
@@ -28,13 +28,10 @@ from noyau.verify.findings import Finding
 from noyau.workers.array_files import write_arrays
 from noyau.workers.worker import spent_s
 
-if TYPE_CHECKING:
-    from noyau.jobs.check.attempts import Attempt
-
 _APART = "Triton compiles here; TRITON_INTERPRET=1 in the environment has it interpret, which a map needs"
 Array = np.ndarray
-Inputs = Callable[["Attempt"], Sequence[Array] | None]
-Watch = Callable[["Attempt", Sequence[Array], str], WatchedRun]  # a run on arrays, with the sizes as text
+Inputs = Callable[[Attempt], Sequence[Array] | None]
+Watch = Callable[[Attempt, Sequence[Array], str], WatchedRun]  # a run on arrays, with the sizes as text
 SMALL = (0, 1, 2, 3, 4, 5, 8, 9, 17, 33, 65)  # values that all sizes take at once
 CELLS = 20_000  # the most cells of an attempt's inputs; a larger attempt is left out
 CELLS_NAMED = 1 << 20  # the most at sizes that a user names

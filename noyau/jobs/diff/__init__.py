@@ -1,1 +1,1 @@
-"""The difference of two models, whoever made them: nodes, weights, values."""
+"""The difference of two models from any source: nodes, weights, values."""

@@ -17,7 +17,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    """0 where nothing differs but names, 1 where something does."""
+    """Run the command. Returns 0 if only names differ, else 1."""
     from noyau.jobs.diff.run import diff
     from noyau.jobs.report.text import print_record
 

@@ -1,4 +1,4 @@
-"""The nodes of two models that are the same, by what they compute and where they stand, whatever they are called."""
+"""Pairs of equal nodes of two models, by their computation and their neighbours, independent of names."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Meanings: TypeAlias = tuple[dict[str, Hashable], dict[str, Hashable]]
 
 
 def match(one: ModelSide, other: ModelSide) -> dict[int, int]:
-    """Pairs of nodes, by their places in `nodes`: first those that compute the same of the same inputs, then those that
-    the outputs use alike, then neighbours of pairs, then what is left of the same operator, parameters and weights."""
+    """Pairs of nodes, by their places in `nodes`: first those that compute the same from the inputs, then those of
+    which the outputs compute the same, then neighbours of pairs, then nodes of equal operator, parameters, weights."""
     by_name = set(one.inputs) == set(other.inputs)
     forward = _source_keys(one, by_name), _source_keys(other, by_name)
     backward = _use_keys(one), _use_keys(other)
@@ -35,7 +35,7 @@ def match(one: ModelSide, other: ModelSide) -> dict[int, int]:
 
 
 def _zip(keys: tuple[Keys, Keys], pairs: dict[int, int]) -> None:
-    """Pair the nodes of equal keys that have no partner, in order."""
+    """Pair the nodes with equal keys that have no partners yet, in order."""
     taken, free = set(pairs.values()), defaultdict[Hashable, list[int]](list)
     for place in reversed(range(len(keys[1]))):
         if place not in taken:
@@ -46,7 +46,7 @@ def _zip(keys: tuple[Keys, Keys], pairs: dict[int, int]) -> None:
 
 
 def _spread(keys: tuple[Keys, Keys], pairs: dict[int, int], graphs: tuple[_Neighbours, _Neighbours]) -> None:
-    """Pair the neighbours of pairs, at the same operand, where their keys are equal."""
+    """Pair the neighbours of pairs at the same operand, if their keys are equal."""
     taken, waiting = set(pairs.values()), list(pairs.items())
     while waiting:
         ends = waiting.pop()
@@ -62,7 +62,7 @@ def _spread(keys: tuple[Keys, Keys], pairs: dict[int, int], graphs: tuple[_Neigh
 
 
 class _Neighbours:
-    """The nodes before and after each node, each with the operand that joins the two."""
+    """The nodes before and after each node, each with the operand that connects the two."""
 
     def __init__(self, side: ModelSide) -> None:
         makers = {name: place for place, node in enumerate(side.nodes) for name in node.outputs}
@@ -86,7 +86,7 @@ def _plain(node: ComparedNode) -> tuple[Hashable, ...]:
 
 
 def _source_keys(side: ModelSide, by_name: bool) -> Keys:
-    """A key of each node that says all that its first output is computed of."""
+    """A key for each node by the whole computation of its outputs from inputs and constants."""
     values: dict[str, int] = {name: hash(each.digest) for name, each in side.constants.items()}
     values |= {name: hash(("input", name if by_name else place)) for place, name in enumerate(side.inputs)}
     keys = []
@@ -99,7 +99,7 @@ def _source_keys(side: ModelSide, by_name: bool) -> Keys:
 
 
 def _use_keys(side: ModelSide) -> Keys:
-    """A key of each node that says all that becomes of its outputs, but for weights, which may have changed."""
+    """A key for each node by all further uses of its outputs, without weights, which may have changed."""
     uses, keys = defaultdict[str, list[int]](list), [0] * len(side.nodes)
     for place, name in enumerate(side.outputs):
         uses[name].append(hash(("output", place)))
@@ -111,7 +111,7 @@ def _use_keys(side: ModelSide) -> Keys:
 
 
 def _drop_doubtful(one: ModelSide, other: ModelSide, pairs: dict[int, int], certain: frozenset[int]) -> None:
-    """Part the pairs that stand beside each other alone and read other things: they are other nodes."""
+    """Drop the uncertain pairs whose nodes read different values: they are different nodes."""
     meanings = meanings_of(one, other, pairs)
     for place, partner in sorted(pairs.items()):
         node, twin = one.nodes[place], other.nodes[partner]
@@ -123,7 +123,7 @@ def _drop_doubtful(one: ModelSide, other: ModelSide, pairs: dict[int, int], cert
 
 
 def meanings_of(one: ModelSide, other: ModelSide, pairs: Mapping[int, int]) -> Meanings:
-    """The meaning of each value, alike on both sides where they agree; None of what a node without a partner makes."""
+    """The meaning of each value, equal on both sides if they agree; None for a value of a node without a partner."""
     result: Meanings = {}, {}
     numbers = {place: place for place in pairs}, {partner: place for place, partner in pairs.items()}
     for side, number, meanings in zip((one, other), numbers, result, strict=True):
@@ -136,7 +136,7 @@ def meanings_of(one: ModelSide, other: ModelSide, pairs: Mapping[int, int]) -> M
 
 
 def unlike(node: ComparedNode, twin: ComparedNode, meanings: Meanings) -> list[tuple[str, str]]:
-    """The operands of two nodes that mean other things; of operators that commute, in the better order."""
+    """The pairs of operands of two nodes with different meanings; of commutative operators, in the better order."""
 
     def apart(theirs: Sequence[str]) -> list[tuple[str, str]]:
         every = [(a, b, meanings[0].get(a), meanings[1].get(b)) for a, b in zip(node.operands, theirs, strict=False)]

@@ -1,4 +1,4 @@
-"""A model as it is compared: nodes without names, with their parameters, and constants by what they hold."""
+"""A model in the form that is compared: nodes with their parameters, independent of names, and constants by digest."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from noyau.frontends import onnx as frontend
 from noyau.frontends.onnx_messages import reads, subgraphs
 
 COMMUTATIVE = frozenset("Add Mul And Or Xor Equal Max Min Sum Mean".split())
-_IMPLIED = {"strides": 1, "dilations": 1, "pads": 0, "output_padding": 0}  # defaults that no schema has
-FEW = 64  # cells of a constant that is a parameter of its node rather than a weight
+_IMPLIED = {"strides": 1, "dilations": 1, "pads": 0, "output_padding": 0}  # defaults that the schemas lack
+FEW = 64  # most cells of a constant that counts as a parameter of its node rather than a weight
 
 
 @dataclass(frozen=True, slots=True)
 class ConstantValue:
-    """A constant: its element type and shape in words, a digest of all of it, and the tensor itself."""
+    """A constant: its element type and shape as text (`kind`), a digest of these and its cells, and the tensor."""
 
     kind: str
     digest: str
@@ -37,8 +37,8 @@ class ConstantValue:
 
 @dataclass(frozen=True, slots=True)
 class ComparedNode:
-    """A node: `parameters` are its attributes, defaults included, and its small constant operands by what the operator
-    calls them, so that an attribute that became an operand is no difference; `operands`: the other values it reads."""
+    """A node. `parameters`: its attributes, including defaults, and its small constant operands by their formal names,
+    so that an attribute that became an operand is no difference; `operands`: the other values that it reads."""
 
     position: int
     operator: str
@@ -54,7 +54,7 @@ class ComparedNode:
 
 @dataclass(frozen=True, slots=True)
 class ModelSide:
-    """A model to compare. `inputs` and `outputs`: their types, by name, sizes numbered in the order of their names."""
+    """A model to compare. `inputs` and `outputs`: types as text by name, with symbolic sizes numbered in order."""
 
     path: Path
     model: onnx.ModelProto
@@ -66,7 +66,7 @@ class ModelSide:
 
 
 def read_side(path: Path) -> ModelSide:
-    """The model of a file. ModelError where it is none, or a tensor of it cannot be read."""
+    """Read the model of a file. ModelError where it is no model, or a tensor of it cannot be read."""
     model, constants = frontend.parse(path), dict[str, ConstantValue]()
     graph, opsets = model.graph, {each.domain or "ai.onnx": each.version for each in model.opset_import}
     try:
@@ -119,7 +119,7 @@ def _comparison_of(
 
 
 def _text(attribute: onnx.AttributeProto) -> str:
-    """An attribute in words; of a graph its nodes, with numbers for names."""
+    """An attribute as text; of a graph its nodes, with numbers instead of names."""
     value: Any = onnx.helper.get_attribute_value(attribute)
     if isinstance(value, onnx.GraphProto):
         numbers: dict[str, int] = {}
@@ -138,7 +138,7 @@ def _text(attribute: onnx.AttributeProto) -> str:
 
 
 def _type_of(value: onnx.ValueInfoProto, sizes: dict[str, str]) -> str:
-    """A type in words; `sizes`: the numbers of the names of sizes, so that renaming them is no difference."""
+    """A type as text; `sizes`: numbers for symbolic sizes, so that renaming them is no difference."""
     tensor = value.type.tensor_type
     if not value.type.HasField("tensor_type"):
         return str(value.type.WhichOneof("value"))

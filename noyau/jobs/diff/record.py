@@ -12,7 +12,7 @@ from noyau.text import fields_json
 
 @dataclass(frozen=True, slots=True)
 class ChangedNode:
-    """A node of both models that differs, with what differs in words."""
+    """A node of both models that differs, with the differences as texts."""
 
     node: str
     twin: str
@@ -21,8 +21,8 @@ class ChangedNode:
 
 @dataclass(frozen=True, slots=True)
 class ValueGap:
-    """A value of both models on the same inputs: how far they are apart at most, over the largest; `differs` where that
-    is more than rounding, or where they have other shapes, as `note` then says."""
+    """A value of both models on the same inputs. `error`: the largest difference, relative to the largest cell;
+    `differs`: that exceeds rounding, or shapes or dtypes differ, which `note` then tells."""
 
     value: str
     made_by: str
@@ -34,9 +34,9 @@ class ValueGap:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ModelsDiff(PagedRecord):
-    """The difference of two models, which prints itself. `facts`: of inputs, outputs and opsets; `added` and `removed`:
-    nodes of the second alone and of the first alone; `values`: that were compared, in the order of the first, empty
-    where they did not run, as `notes` say; `is_renamed`: names alone differ. `sides`, `pairs`: for a page."""
+    """The difference of two models; prints itself. `facts`: differences of inputs, outputs and opsets; `added` and
+    `removed`: nodes of only the second and only the first; `values`: the compared values in the order of the first,
+    empty if the models did not run (see `notes`); `is_renamed`: names differ; `sides`, `pairs`: for a page."""
 
     model: str
     against: str
@@ -53,7 +53,7 @@ class ModelsDiff(PagedRecord):
 
     @property
     def same(self) -> bool:
-        """Whether nothing differs but names."""
+        """Whether at most names differ."""
         return not (self.facts or self.added or self.removed or self.changed or self.apart)
 
     @property

@@ -1,4 +1,4 @@
-"""The difference of two models as text and as a page: what differs at all, then nodes and weights, then values."""
+"""The difference of two models as text and as a page: a summary, then nodes and weights, then values."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NOTE = "Red nodes are of the first model alone, green ones of the second, yello
 
 
 def headline(diff: ModelsDiff) -> str:
-    """The answer in one line."""
+    """The result in one line."""
     if diff.same:
         return "the same model" + (", but for names" if diff.is_renamed else "")
     counts = {"added": len(diff.added), "removed": len(diff.removed), "changed": len(diff.changed)}
@@ -31,7 +31,7 @@ def headline(diff: ModelsDiff) -> str:
 
 
 def values_text(diff: ModelsDiff) -> str:
-    """Result of running both, in one line; nothing where they did not run."""
+    """The result of running both, in one line; empty if they did not run."""
     if not diff.values:
         return ""
     worst = max((each.error or 0.0 for each in diff.values), default=0.0)
@@ -45,7 +45,7 @@ def values_text(diff: ModelsDiff) -> str:
 
 
 def render(diff: ModelsDiff, width: int, *, ascii_only: bool = False) -> Iterator[RenderableType]:
-    """The difference in the order in which it is read, for a terminal of so many columns."""
+    """The renderables of the difference in reading order, for a terminal of `width` columns."""
     show = show_of(ascii_only=ascii_only)
     yield from hanging(Text(show(f"{diff.model} and {diff.against}: {headline(diff)}"), style="bold"), width, rest="  ")
     changed = [f"{each.node}: {'; '.join(each.changes)}" for each in diff.changed]
@@ -75,7 +75,7 @@ def page(diff: ModelsDiff) -> Page:
 
 
 def _drawing(diff: ModelsDiff, number: int, side: ModelSide) -> Section:
-    """The graph of the first model or of the second."""
+    """The drawing of the first model (`number` 0) or of the second (1)."""
     title, alone, tone = ((diff.model, diff.removed, "removed"), (diff.against, diff.added, "added"))[number]
     tones = {(each.node, each.twin)[number]: "changed" for each in diff.changed} | dict.fromkeys(alone, tone)
     changes = {(each.node, each.twin)[number]: each.changes for each in diff.changed}

@@ -19,14 +19,14 @@ from noyau.jobs.diff.onnx_sides import ConstantValue, ModelSide, read_side
 from noyau.jobs.diff.record import ChangedNode, ModelsDiff, ValueGap
 from noyau.text import printable, several
 
-ROUNDINGS = 4096  # of the dtype at the largest value: what is less apart differs by rounding
+ROUNDINGS = 4096  # units of rounding at the largest value; smaller differences count as rounding
 
 
 def diff(
     model: str | Path, against: str | Path, *, dims: Dims | None = None, inputs: str | Path | None = None, seed: int = 0
 ) -> ModelsDiff:
-    """Compare two models, whoever made them: nodes and weights by what they compute and where, never by names, and
-    their values in onnxruntime on the same inputs, made up or of a file. ModelError where a file is no model."""
+    """Compare two models from any source: nodes and weights by their computation and position, never by names, and
+    their values in onnxruntime on the same inputs, synthetic or of a file. ModelError where a file is no model."""
     one, other = read_side(Path(model)), read_side(Path(against))
     pairs, notes = match(one, other), list[str]()
     changes, taken = _differences(one, other, pairs), set(pairs.values())
@@ -54,8 +54,8 @@ def diff(
 
 
 def _differences(one: ModelSide, other: ModelSide, pairs: Mapping[int, int]) -> dict[int, list[str]]:
-    """The differences of the nodes of each pair, in words, by the place of the first: parameters, weights, and what
-    they read. An operand that a node without a partner makes is none, for that node is told."""
+    """The differences of each pair as texts, by the place of the first node: parameters, weights and operands. An
+    operand of a node without a partner is no difference, since that node is reported itself."""
     meanings, result = meanings_of(one, other, pairs), {}
     names = {meaning: name for name, meaning in meanings[0].items() if meaning}  # of the first model, for both
     for place, partner in pairs.items():
@@ -77,7 +77,7 @@ def _differences(one: ModelSide, other: ModelSide, pairs: Mapping[int, int]) -> 
 
 
 def _weight_text(one: ConstantValue, other: ConstantValue, sides: tuple[ModelSide, ModelSide]) -> str:
-    """The difference of two constants, in words."""
+    """The difference of two constants as text."""
     if one.kind != other.kind:
         return f"{one.kind} -> {other.kind}"
     before, after = (each.array(side.path.parent) for each, side in zip((one, other), sides, strict=True))
@@ -94,7 +94,7 @@ def _facts(one: ModelSide, other: ModelSide) -> Iterator[str]:
         for (name, before), after in zip(ours.items(), theirs.values(), strict=False):
             if before != after:
                 yield f"{word} {printable(name)}: {before} -> {after}"
-    for domain in (each for each in one.opsets if each in other.opsets):  # nodes of others are of one model alone
+    for domain in (each for each in one.opsets if each in other.opsets):  # others have nodes in one model only
         old, new = one.opsets[domain], other.opsets[domain]
         if old != new and not is_own(domain):
             yield f"opset of {printable(domain)}: {old} -> {new}"
@@ -103,7 +103,7 @@ def _facts(one: ModelSide, other: ModelSide) -> Iterator[str]:
 def _values(
     one: ModelSide, other: ModelSide, pairs: Mapping[int, int], dims: Dims, inputs: str | Path | None, seed: int
 ) -> Iterator[ValueGap]:
-    """The outputs of both, and what pairs of nodes make."""
+    """The gaps of values of paired nodes and of outputs. InputError where inputs or outputs differ in number."""
     if len(one.inputs) != len(other.inputs) or len(one.outputs) != len(other.outputs):
         raise InputError("they take other inputs or give other outputs")
     arrays, _, _ = next(iter(feeds(open_model(one.path).feed_model, dims, inputs, seed)))
@@ -121,7 +121,7 @@ def _values(
 
 
 def _run(side: ModelSide, arrays: Mapping[str, np.ndarray], names: list[str]) -> dict[str, np.ndarray]:
-    """Some values of a model in one run, with its library where noyau has written it and it lies beside."""
+    """Some values of a model in one run; a model by noyau runs with its library if that is beside it."""
     model = type(side.model)()
     model.CopyFrom(side.model)
     known = {each.name for each in model.graph.output}

@@ -1,1 +1,1 @@
-"""One path through a model: what lies between some of its values, and one's own kernel in its place."""
+"""`noyau extract`: the path between some values of a model as an op, to replace it by a user kernel."""

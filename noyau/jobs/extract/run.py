@@ -1,4 +1,4 @@
-"""A path of a model as an op in a file of its own: its reference in NumPy, what flows there, a kernel to begin with."""
+"""A path of a model as an op in a separate file: its reference in NumPy, its captured inputs, and an initial kernel."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ from noyau.text import printable
 from noyau.version import __version__
 
 WIDTH = 110  # of a line of the files
-OUT = "out"  # the only result of an op bears no name, and is called so
+OUT = "out"  # the name of an op's only result
 _HEAD = """The kernel that noyau generates for this path: the last function. Change it, or write another one.
 Its parameters bear the names of the op's inputs, outputs, sizes and constants; arrays are packed, in C order."""
 _PIECES = """
 Each call is for the items from begin to end: disjoint pieces, in any order, on any threads."""
-_PLAIN = Options(short=False, pairs=False)  # rows, and no tiles of them: that is easier to change
-_ASKED = ("bind", "shape", "item_bytes")  # functions of a runtime alone
+_PLAIN = Options(short=False, pairs=False)  # single rows instead of tiles, which are harder to edit
+_ASKED = ("bind", "shape", "item_bytes")  # functions that only a runtime needs
 _WHOLE = (*_ASKED, "extent", "scratch_bytes")
 
 
 @dataclass(frozen=True, slots=True)
 class Extraction:
-    """A path as an op, before it is written. `graph`: what it computes; `arrays`: what it reads, as `notes` say."""
+    """A path as an op, before it is written. `graph`: its computation; `arrays`: its inputs, described by `notes`."""
 
     model: str
     path: Path
@@ -62,10 +62,10 @@ class Extraction:
     notes: tuple[str, ...]
 
     def save(self, path: str | File, *, force: bool = False) -> tuple[File, ...]:
-        """Write path.py, path.npz beside it, and path.c where a kernel could be generated: all of them, or none.
+        """Write path.py, path.npz beside it, and path.c if a kernel could be generated: all of them, or none.
 
-        The op is called as the file is. OutputError where a file is there already (unless `force`: they are replaced),
-        or where they cannot be written; UnsupportedError where the path has no text in NumPy."""
+        The op has the name of the file. OutputError where a file exists (`force` replaces it) or cannot be written;
+        UnsupportedError where the path cannot be written in NumPy."""
         file = File(path)
         require_room(file, force=force)
         contents = self.contents(file)
@@ -83,7 +83,7 @@ class Extraction:
         return files if reason else files | {file.with_suffix(".c"): kernel.encode("ascii")}
 
     def write(self, name: str) -> NumpyFunction:
-        """The reference. UnsupportedError where the path has no text, or no signature."""
+        """The reference as NumPy text. UnsupportedError where the path has no such text, or no signature."""
         ends = self.path.ends.sources
         others = [node.output for node in self.graph.inputs if node.output not in ends]
         written = write(self.graph, name, [*ends, *others])
@@ -94,7 +94,7 @@ class Extraction:
         return written
 
     def signature(self, written: NumpyFunction) -> str:
-        """`f32[batch, n], f32[n] -> f32[batch, n]`, in the names of the reference."""
+        """The signature with the reference's names: `f32[batch, n], f32[n] -> f32[batch, n]`."""
         extents = SizeText(lambda name: written.sizes[name], set())
 
         def term(name: str) -> str:
@@ -106,7 +106,7 @@ class Extraction:
         return f"{', '.join(map(term, written.inputs))} -> {', '.join(results)}"
 
     def pack(self, written: NumpyFunction) -> bytes:
-        """The arrays as an .npz file, under the names of the op's inputs."""
+        """The content of an .npz file of the arrays, by the names of the op's inputs."""
         buffer = io.BytesIO()
         with zipfile.ZipFile(buffer, "w") as archive:
             for name, called in written.inputs.items():
@@ -143,7 +143,7 @@ class Extraction:
         return "\n".join([*lines, ""])
 
     def advice(self, name: str, file: File, unfused: str, launch: str) -> list[str]:
-        """Lines that say how a kernel is attached, and what to do next."""
+        """Lines of the file on attaching a kernel, and on the next commands."""
         model, script, kernel = (_comment(each)[2:] for each in (self.model, file.name, file.stem + ".c"))
         far = f", launch={launch}" if launch else ""
         start = f"# {kernel} has the kernel that noyau generates; change it, or attach another one."
@@ -170,11 +170,11 @@ def extract(
     inputs: str | File | None = None,
     seed: int = 0,
 ) -> Extraction:
-    """The path between some values of an ONNX model as an op, with what it reads in one run of the model.
+    """Extract the path between some values of an ONNX model as an op, with its inputs captured in one run of the model.
 
-    `dims` are sizes to run it with, `inputs` an .npz file of arrays; else they are made up. ModelError where the file
-    is no model, InputError where the ends enclose no graph or the model does not run, UnsupportedError for a path with
-    an operator that noyau does not look into."""
+    `dims`: sizes of the run; `inputs`: an .npz file of arrays instead of synthetic ones. ModelError where the file is
+    no model, InputError where the ends enclose no graph or the model does not run, UnsupportedError for a path with an
+    operator that is opaque to noyau."""
     original = open_model(File(model), flat=True)
     path = path_between(original, between)
     graph = path_graph(wires_of(original), path)
@@ -182,7 +182,7 @@ def extract(
         raise UnsupportedError(f"{printable(strange)} is of a type that no op takes")
     feeds = model_inputs(original.feed_model, [graph], dims or {}, inputs, seed)
     extraction = Extraction(original.name, path, graph, {}, ())
-    extraction.write("path")  # what has no text is refused before the model runs
+    extraction.write("path")  # refuse a path without text before the model runs
     names = [node.output for node in graph.inputs]
     flow = look(original, names, feeds.full, capture_of(original), feeds.made_up)
     for missing in (name for name in names if name not in flow.arrays):
@@ -192,12 +192,12 @@ def extract(
 
 
 def op_name(file: File) -> str:
-    """Name of the op in a file: that of the file, as far as that is an identifier."""
+    """The name of the op in a file: the stem of the file as an identifier."""
     return identifier(file.stem)
 
 
 def require_room(file: File, *, force: bool) -> None:
-    """OutputError where the files of a path cannot be written to a place: it is taken, or in no folder that can be."""
+    """Check that the files of a path can be written; OutputError where one exists, or the folder cannot be created."""
     if file.suffix != ".py" or not file.stem:
         raise OutputError(f"{printable(str(file))} is not the name of a Python file: end it in .py")
     for place in (file, file.with_suffix(".npz"), file.with_suffix(".c")):
@@ -211,7 +211,7 @@ def wires_of(original: SourceModel) -> DefUse:
 
 
 def path_graph(wires: DefUse, path: Path) -> Graph:
-    """Graph of a path, as the model spells it: from its sources, in its own sizes."""
+    """The graph of a path as in the model, from its sources, with sizes of its own."""
     read = frozenset(path.ends.sources)
     while True:
         collected = replace(wires.collect(path.positions, read), outputs=path.ends.results)
@@ -223,25 +223,25 @@ def path_graph(wires: DefUse, path: Path) -> Graph:
 
 
 def _decorator(signature: str) -> str:
-    """The line, or the lines, that make an op of the function."""
+    """The decorator that makes an op of the function, on one line or several."""
     line, (inputs, _, results) = f'@noyau.op("{signature}", inputs=captured)', signature.partition(" -> ")
     lines = f'@noyau.op(\n    "{inputs}"\n    " -> {results}",\n    inputs=captured,\n)'
     return line if len(line) <= WIDTH else lines
 
 
 def _quote(name: str) -> str:
-    """A name of the model as a string of Python, in ASCII, which ends no other string."""
+    """A name of the model as an ASCII string literal of Python, with quotes escaped."""
     return '"' + ascii(name)[1:-1].replace("\\'", "'").replace('"', '\\"') + '"'
 
 
 def _comment(text: str) -> str:
-    """A line of text as a comment, in ASCII."""
+    """A line of text as an ASCII comment."""
     return f"# {ascii(text)[1:-1]}"
 
 
 def start_of(graph: Graph, written: NumpyFunction) -> tuple[str, str]:
-    """The C text of a function `written.name` that computes the graph; what it is given is called as in `written`. And
-    what the op has to say of how far `begin` and `end` go, as Python; "" where that need not be said.
+    """The C text of a function `written.name` that computes the graph, with parameters named as in `written`; and the
+    op's `launch=`, the extent of `begin` and `end`, as Python text, "" if the default is right.
 
     UnsupportedError, with the reason, where the path does not become one kernel."""
     kernel = schedule(lower(normalise(graph), f"{written.name}_generated"), _PLAIN)
@@ -254,8 +254,8 @@ def start_of(graph: Graph, written: NumpyFunction) -> tuple[str, str]:
 
 
 def _items(graph: Graph, kernel: Kernel, written: NumpyFunction) -> str | None:
-    """Extent of the pieces of the kernel, as `launch=` has it, "" where that is the first dim of the first output; None
-    for a kernel of several launches, of a fixed number of items, or of one that needs more than arithmetic."""
+    """The extent of the kernel's range as text for `launch=`, "" if it is the first dim of the first output; None for a
+    kernel of several launches, of a fixed number of items, or whose extent needs more than arithmetic."""
     extent, names = extent_of(kernel.launches[0]), set[str]()
     if len(kernel.launches) > 1 or extent.constant is not None or not extent.names <= written.sizes.keys():
         return None
@@ -269,13 +269,13 @@ def _items(graph: Graph, kernel: Kernel, written: NumpyFunction) -> str | None:
 
 
 def outputs_of(written: NumpyFunction) -> dict[str, str]:
-    """Names that the op gives its results, by their names in the graph."""
+    """The op's names of its results, by their names in the graph."""
     names = dict(written.outputs)
     return names if len(names) > 1 else dict.fromkeys(names, OUT)
 
 
 def _function(graph: Graph, kernel: Kernel, written: NumpyFunction, *, in_pieces: bool) -> str:
-    """The function that runs each launch once, on all of its items, or the only one on some."""
+    """The text of the function that runs each launch on all of its items, or, in pieces, the only launch on some."""
     outputs = outputs_of(written)
     known = {**written.inputs, **outputs, **{name: f"&{names}" for name, names in written.named.items()}}
     parameters = [

@@ -1,1 +1,1 @@
-"""`noyau machine`: what this machine can do, measured."""
+"""`noyau machine`: the measured rates of this machine."""

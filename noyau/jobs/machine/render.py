@@ -14,7 +14,7 @@ from noyau.timing.rates import MachineRates
 
 
 def machine_tables(rates: MachineRates) -> Iterator[RenderableType]:
-    """The record for a terminal."""
+    """The renderables of the rates, for a terminal."""
     machine = rates.machine
     caches = ", ".join(f"{name} {spell_bytes(size, 4)}" for name, size in rates.caches.items()) or "unknown"
     facts = {
@@ -42,7 +42,7 @@ def versions_text(versions: Mapping[str, str]) -> str:
 
 
 def levels(caches: Mapping[str, int], sizes: tuple[int, ...]) -> dict[str, int]:
-    """A size that stands for each level: the largest that fills at most half of it, and for DRAM the largest at all."""
+    """A size that represents each cache level: the largest that fills at most half of it; for DRAM the largest size."""
     known = [(name, caches[name]) for name in ("L1", "L2", "L3") if name in caches]
     fitting = {name: max((each for each in sizes if 2 * each <= size), default=sizes[0]) for name, size in known}
     return {**fitting, "DRAM": sizes[-1]}
@@ -51,7 +51,7 @@ def levels(caches: Mapping[str, int], sizes: tuple[int, ...]) -> dict[str, int]:
 def _ladder(rates: MachineRates) -> Table:
     threads, rows = sorted(rates.copy), []
     for level, size in levels(rates.caches, tuple(rates.copy[1])).items():
-        # What is in the caches of all cores together is that much larger; each has its own part.
+        # The private caches of several cores together hold proportionally more, each its own part.
         at = {count: min(size * count if level in ("L1", "L2") else size, max(rates.copy[1])) for count in threads}
         at = {count: max(each for each in rates.copy[1] if each <= at[count]) for count in threads}
         rows.append((level, *(_rate(curve[at[n]]) for n in threads for curve in (rates.copy[n], rates.read[n]))))
@@ -70,7 +70,7 @@ def _headings(threads: Sequence[int]) -> list[str]:
 
 
 def number_table(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """A table of numbers, to the right, but those of a column without a heading."""
+    """A table of right-aligned columns; those without a heading are left-aligned."""
     table = Table(box=None, title=title, title_justify="left")
     for name in headings:
         table.add_column(name, justify="right" if name else "left")
@@ -84,7 +84,7 @@ def facts_text(facts: Mapping[str, str]) -> Iterator[Text]:
 
 
 def _rates(rates: Mapping[str, float]) -> Iterator[RenderableType]:
-    """Functions by row and dtypes by column, then conversions from the dtype of a row to that of a column."""
+    """Tables of functions (rows) by dtype (columns), and of conversions from the dtype of a row to that of a column."""
     functions = {name: rate for name, rate in rates.items() if not name.rpartition("_")[0].endswith("_to")}
     yield Text("billions of values per second, one thread, in a cache", style="table.title")
     yield _by_dtype("", functions)

@@ -1,4 +1,4 @@
-"""`noyau machine`: what this machine can do, its processor and its GPU, as tables or as JSON."""
+"""`noyau machine`: the measured rates of the processor and the GPU, as tables or JSON."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from noyau.workers.nvml import GpuConditions, has_driver
 
 
 def gpu_tables(rates: GpuRates) -> Iterator[RenderableType]:
-    """The record of a GPU for a terminal."""
+    """The renderables of a GPU's rates, for a terminal."""
     gpu = rates.gpu
     facts = {
         "GPU": f"{gpu.name}, {gpu.sm_count} SMs, compute capability {gpu.capability}",
@@ -69,7 +69,7 @@ def _by_size(title: str, columns: Mapping[str, Curve], sizes: Iterable[int]) -> 
 
 
 def run_machine(arguments: argparse.Namespace) -> int:
-    """The processor, and the first CUDA device where there is one; `--device` says which alone."""
+    """Measure and print the processor, and the first CUDA device if there is one; or only the one of `--device`."""
     device = require_device(arguments.device)
     rates = None if device.startswith("cuda") else _processor(refresh=arguments.refresh)
     gpu = None if device == "cpu" else _gpu(device, refresh=arguments.refresh)
@@ -84,7 +84,7 @@ def run_machine(arguments: argparse.Namespace) -> int:
 
 
 def require_device(wish: str | None) -> str:
-    """The device that is asked for, or nothing. InputError for one that cannot be measured."""
+    """The requested device, or an empty text. InputError for one that cannot be measured."""
     if wish is None or re.fullmatch(r"cpu|cuda(:\d{1,3})?", wish):
         return wish or ""
     raise InputError(f"--device {printable(wish)}: what can be measured is cpu, cuda, or cuda:1 and the like")
@@ -99,7 +99,7 @@ def _processor(*, refresh: bool) -> MachineRates:
 
 
 def _gpu(device: str, *, refresh: bool) -> GpuRates | None:
-    """The GPU, None where nobody asks for it and there is none; else BuildError. MissingExtraError without torch."""
+    """The rates of a GPU; without one None, or BuildError if it was requested. MissingExtraError without torch."""
     if not device and not (has_driver() and importlib.util.find_spec("torch")):
         return None
     with dependency("a GPU is measured with torch, which", "torch"):

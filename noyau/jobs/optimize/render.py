@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.cells import cell_len
 from rich.console import RenderableType
@@ -17,14 +17,11 @@ from noyau.hosts.onnxruntime.inputs import spell
 from noyau.jobs.optimize.pipeline import Candidate
 from noyau.jobs.optimize.record import BindingRecord, Evidence, KernelRecord, ProductRecord, Report
 from noyau.jobs.page import document
-from noyau.jobs.page.document import Page, Section, SizedTime
+from noyau.jobs.page.document import Node, Page, Section, SizedTime
 from noyau.jobs.report import text as report_text
 from noyau.jobs.report.text import WIDE, Show, TableRow, hanging, list_lines, shorten, show_of, spell_bytes, table
 from noyau.text import collect, count_text, fields_json, printable, several
 from noyau.timing.verdict import Verdict, spell_s
-
-if TYPE_CHECKING:
-    from noyau.jobs.page.document import Node
 
 _STYLES = {Verdict.FASTER: "green", Verdict.SAME: "default", Verdict.SLOWER: "red", Verdict.AMBIGUOUS: "yellow"}
 _LONGEST_NAME = 36

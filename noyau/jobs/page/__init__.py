@@ -1,1 +1,1 @@
-"""Pages: what a job has found, as one HTML file that needs no network."""
+"""Pages: the results of a job as one HTML file that needs no network."""

@@ -1,7 +1,7 @@
-"""The document of a page: sections of a few kinds, which one script draws, and the sources that they lead to.
+"""The document of a page: sections of a few kinds, which one script draws, and the kernel sources that they link to.
 
-It is plain data, built from the records of jobs, and lies in the page as JSON; docs/report.md names the kinds. Numbers
-stay numbers: the script spells them by the unit in the name of their column (`after_s`, `bytes`, `error`)."""
+It is plain data, built from the records of jobs, and embedded in the page as JSON; docs/report.md lists the kinds.
+Numbers stay numbers: the script formats them by the unit in the name of their column (`after_s`, `bytes`, `error`)."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from noyau.timing.rates import recall_rates
 from noyau.verify.certificate import Certificate
 from noyau.version import __version__
 
-FORMAT = 1  # of the document: the script draws no other
-TEXT_MOST = 1_000_000  # letters of all sources together: a page stays below 2 MB
+FORMAT = 1  # version of the document; the script draws no other
+TEXT_MOST = 1_000_000  # letters of all sources together, so that a page stays below 2 MB
 LEFT_OUT = "(left out, for the page would be too large: noyau show --kernel prints it)"
 
-MOST = 1_500  # nodes of a drawing: what a browser lays out in seconds
+MOST = 1_500  # nodes of a drawing that a browser lays out in seconds
 _COLOURS = "A colour is a kernel. A dashed edge is a cut between two: choose one of its ends to read why."
 
 Section = dict[str, Any]
-Node = dict[str, Any]  # of a drawing: lines; and as wanted name, group, tone, facts, source
+Node = dict[str, Any]  # of a drawing: lines, and optionally name, group, tone, facts, source
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page: its title, the command that made it, its sections in order, and by name the sources they lead to."""
+    """A page: its title, its command, its sections in order, and the kernel sources that they link to, by name."""
 
     title: str
     command: str
@@ -56,24 +56,24 @@ class Page:
         return html.html_of(self.to_json(), f"{self.title} - noyau {self.command}")
 
     def save(self, path: Path) -> None:
-        """Write the page, whole or not at all; its folder is made. OutputError where that cannot be."""
+        """Write the page atomically, and create its folder. OutputError where that fails."""
         make_folder(path.parent)
         write_text(self.html(), path)
 
     def notebook(self) -> str:
-        """The page as the output of a cell, in a frame of its own."""
+        """The page as the output of a notebook cell, in a separate frame."""
         return html.frame_page(self.html())
 
 
 def summary(headline: str, state: str, lines: Iterable[str] = (), facts: Mapping[str, str] | None = None) -> Section:
-    """The answer in one line, and lines and facts on it; `state`: good, bad, doubt or plain."""
+    """A section with the result in one line, further lines and facts; `state`: good, bad, doubt or plain."""
     head = {"kind": "summary", "title": "Summary", "headline": headline, "state": state}
     return {**head, "lines": list(lines), "facts": facts or {}}
 
 
 def table(title: str, rows: Iterable[Mapping[str, Any]], note: str = "") -> Section:
-    """A table that a click sorts. A row has a cell for each column: a text, texts, a number, or a number with the ends
-    of its interval; a text that names a source opens it. Columns that are empty in every row are left out."""
+    """A section with a sortable table. A cell is a text, several texts, a number, or a number with the ends of its
+    interval; a text that is the name of a source links to it. Columns that are empty in every row are omitted."""
     every = list(rows)
     names = dict.fromkeys(name for row in every for name in row)
     columns = [name for name in names if any(row.get(name) not in (None, "", [], ()) for row in every)]
@@ -82,7 +82,7 @@ def table(title: str, rows: Iterable[Mapping[str, Any]], note: str = "") -> Sect
 
 
 def graphs(title: str, drawings: Sequence[Section], note: str = _COLOURS) -> Section:
-    """Drawings side by side; a node that is chosen in one shows its group in all."""
+    """A section with drawings side by side; selecting a node in one highlights its group in all."""
     return {"kind": "graphs", "title": title, "drawings": drawings, "note": note}
 
 
@@ -92,7 +92,7 @@ def lines(title: str, texts: Iterable[str]) -> Section:
 
 @dataclass(frozen=True, slots=True)
 class SizedTime:
-    """A time at a size, with its interval, and what moved and was computed meanwhile, where that is known."""
+    """A time at a size, with its interval, and the bytes moved and flops, if known."""
 
     size: float
     time_s: float
@@ -103,9 +103,9 @@ class SizedTime:
 
 
 def sweeps(title: str, size: str, times: Mapping[str, Sequence[SizedTime]]) -> Section:
-    """Plots of times by the name of what was timed: against `size`, as rates below those of this machine, and in its
-    roofline. The ceilings are those that `noyau machine` has measured with one thread: copies and reads by bytes, and
-    of all scalar functions the one with the most flops a second, as kernels count them."""
+    """A section with plots of named series of times: against `size`, as rates beside those of this machine, and in its
+    roofline. The ceilings are those measured by `noyau machine` with one thread: copies and reads by bytes, and the
+    scalar function with the most flops a second, as kernels count flops."""
     known, machine = recall_rates(), None
     if known is not None:
         rates = {name.rpartition("_")[0]: rate for name, rate in known.rates.items() if name.endswith("_f32")}
@@ -118,5 +118,5 @@ def sweeps(title: str, size: str, times: Mapping[str, Sequence[SizedTime]]) -> S
 
 
 def source_of(planned: PlannedKernel, evidence: str, certificate: Certificate | None = None) -> Mapping[str, Any]:
-    """The text of a kernel, what it replaces, and its certificate or why there is none."""
+    """The source entry of a kernel: its text, what it replaces, and its certificate, or `evidence` without one."""
     return {"text": planned.text, "evidence": evidence, "about": describe(planned), "certificate": certificate}

@@ -1,4 +1,4 @@
-"""Drawings of graphs of operators. Large ones are collapsed by the scopes in the names of their nodes."""
+"""Drawings of operator graphs; large ones are collapsed by the scopes in the names of their nodes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from noyau.text import collect, printable, several
 if TYPE_CHECKING:
     import onnx
 
-FEWEST = 24  # scopes that say enough about a large graph
-_SCOPES = "pkg.torch.onnx.name_scopes"  # where torch.export leaves them
+FEWEST = 24  # least number of scopes that describe a large graph
+_SCOPES = "pkg.torch.onnx.name_scopes"  # key of torch.export's scopes in the metadata of a node
 
 Key = tuple[str | int, ...]
 
 
 def plan_drawing(title: str, model: SourceModel, cuts: Iterable[Cut], plan: Plan, extra: Mapping[int, Node]) -> Section:
-    """A model as it came, its nodes in the colours of their kernels. `extra`: what else nodes have, by position."""
+    """The drawing of a source model, its nodes in the colours of their kernels. `extra`: further facts by position."""
     kernels = {position: each.operator for each in plan.kernels for g in each.groups for position in g.positions}
     whole = {cut.producer: cut.reason for cut in cuts if cut.consumer is None}
     whole |= {position: reason for group, reason in plan.refused for position in group.positions}
@@ -47,7 +47,7 @@ def plan_drawing(title: str, model: SourceModel, cuts: Iterable[Cut], plan: Plan
 
 
 def model_drawing(title: str, model: onnx.ModelProto, show: Callable[[int, Node], Node]) -> Section:
-    """A model as its file has it; noyau's own nodes are in the colours of their kernels."""
+    """The drawing of a model file; nodes by noyau have the colours of their kernels."""
 
     def shown(position: int, node: Node) -> Node:
         own = is_own(model.graph.node[position].domain)
@@ -63,8 +63,8 @@ def draw(
     types: Mapping[str, str] | None = None,
     reasons: Mapping[tuple[int, int], str] | None = None,
 ) -> Section:
-    """The drawing of a graph, collapsed where it has more nodes than a browser lays out. `show`: a node as it is drawn,
-    or none, as of constants; `types`: of values; `reasons`: why two neighbours are apart, by their positions."""
+    """The drawing of a graph, collapsed if it has more nodes than a browser lays out. `show`: maps a node to its drawn
+    form, or None to hide it; `types`: of values; `reasons`: why two neighbours are cut apart, by their positions."""
     shown = {}
     for position, each in enumerate(graph.node):
         name = printable(each.name)
@@ -83,7 +83,7 @@ def draw(
 def _edges(
     graph: onnx.GraphProto, place: Mapping[int, int], nodes: list[Node], types: Mapping[str, str]
 ) -> dict[tuple[int, int], str]:
-    """Edges between nodes, each with its first value; the inputs and outputs of the graph become nodes too."""
+    """The edges between nodes, each with its first value; inputs and outputs of the graph are appended as nodes."""
     makers = {name: number for position, number in place.items() for name in graph.node[position].output if name}
     stored = {each.name for each in graph.initializer}
     for name in (each.name for each in graph.input if each.name not in stored):
@@ -101,10 +101,10 @@ def _edges(
 
 
 def clusters(scopes: Mapping[int, tuple[str, ...]]) -> tuple[dict[int, Key], str]:
-    """The key of the node that stands for each position, and a line on what was collapsed.
+    """The key of the drawn node for each position, and a line on what was collapsed.
 
-    Scopes are cut at the greatest depth at which they are no more than a browser lays out; where that leaves few or
-    there are none, runs of nodes one after the other are collapsed too."""
+    Scopes are cut at the greatest depth at which there are at most MOST; if too few remain, runs of successive nodes
+    are collapsed too."""
     if len(scopes) <= MOST:
         return {position: (position,) for position in scopes}, ""
     keys: dict[int, Key] = dict.fromkeys(scopes, ())
@@ -122,7 +122,7 @@ def clusters(scopes: Mapping[int, tuple[str, ...]]) -> tuple[dict[int, Key], str
 
 
 def _join(key: Key, nodes: Sequence[Node]) -> Node:
-    """The node itself, or one that stands for several."""
+    """The node itself, or a node that represents several."""
     if len(nodes) == 1:
         return nodes[0]
     kinds = ", ".join(f"{count} {kind}" for kind, count in Counter(each["lines"][0] for each in nodes).most_common(5))
@@ -135,7 +135,7 @@ def _join(key: Key, nodes: Sequence[Node]) -> Node:
 
 
 def scope_of(node: onnx.NodeProto) -> tuple[str, ...]:
-    """The modules that a node is of, outermost first: as torch.export notes them, or from its name."""
+    """The modules that contain a node, outermost first, from torch.export's metadata or from its name."""
     for each in node.metadata_props:
         if each.key == _SCOPES:
             with suppress(ValueError, SyntaxError, MemoryError, RecursionError):

@@ -1,7 +1,7 @@
-"""The HTML of a page: the template with style, scripts and the document in it; nothing is loaded from anywhere.
+"""The HTML of a page: the template with embedded style, scripts and document; nothing is loaded from elsewhere.
 
-Names in the document come from model files. It is JSON without a letter that HTML knows, the script sets texts alone,
-and the policy of the page admits the scripts of noyau by their digests, and no network."""
+Names in the document come from model files. So its JSON contains no HTML special characters, the script only sets text
+nodes, and the page's content security policy admits only noyau's scripts, by their digests, and no network."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from importlib.resources import files
 from typing import Any
 
 _STYLES, _SCRIPTS = ("uplot.min.css", "page.css"), ("dagre.min.js", "uplot.min.js", "page.js")
-_ESCAPES = {letter: f"\\u{ord(letter):04x}" for letter in "<>&"}  # others beyond ASCII are escaped by json
+_ESCAPES = {letter: f"\\u{ord(letter):04x}" for letter in "<>&"}  # json escapes letters beyond ASCII
 _PLACE = re.compile(r"\{\{(\w+)\}\}")
 
 
@@ -27,11 +27,11 @@ def html_of(document: Mapping[str, Any], title: str) -> str:
         "document": embed_json(document),
         **_parts(),
     }
-    return _PLACE.sub(lambda place: parts[place[1]], _file("page.html"))  # one pass: no part is looked into
+    return _PLACE.sub(lambda place: parts[place[1]], _file("page.html"))  # one pass: no replacement within parts
 
 
 def embed_json(document: Mapping[str, Any]) -> str:
-    """The document as JSON that can lie in a script element, whatever its texts hold."""
+    """The document as JSON that is safe within a script element."""
     text = json.dumps(document, allow_nan=False, separators=(",", ":"))
     return re.sub("[<>&]", lambda letter: _ESCAPES[letter[0]], text)
 
@@ -44,7 +44,7 @@ def frame_page(page: str) -> str:
 
 @cache
 def _parts() -> dict[str, str]:
-    """The parts that are alike in every page."""
+    """The parts that are the same in every page."""
     style = "\n".join(map(_file, _STYLES))
     texts = {name.partition(".")[0]: _file(name) for name in _SCRIPTS}
     own = " ".join([*map(_digest, texts.values()), "blob:"])  # the layout runs in a worker of a blob

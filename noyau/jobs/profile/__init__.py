@@ -1,1 +1,1 @@
-"""The profile of a model in onnxruntime, and the most that fusing could gain, before anything is compiled."""
+"""The profile of a model in onnxruntime, and an upper bound of the gain by fusion, before anything is compiled."""

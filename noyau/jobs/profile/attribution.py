@@ -1,8 +1,8 @@
-"""The nodes of the file that each node of the optimized model stands for, by names of our own and by values.
+"""The nodes of the file that each node of the optimized model stands for, found by noyau's node names and by values.
 
-Before onnxruntime sees the model, each node is named after its position. What its optimizer keeps, keeps that name.
-What it makes of several nodes still makes a value of the model: it stands for all nodes between that value and those
-that the optimized model still has."""
+Before onnxruntime gets the model, each node is named after its position. A node that the optimizer keeps has that name.
+A node that it makes of several still computes a value of the model: it stands for all nodes between that value and the
+values that the optimized model still has."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _NAME = re.compile(r"n(\d{1,9})(?!\d)")
 
 
 def with_numbers(model: onnx.ModelProto, bodies: Sequence[Body] = ()) -> onnx.ModelProto:
-    """The model with its nodes named n0, n1..., those of `bodies` by their positions in the flat model; those of other
-    graphs in node 3 are n3_0, n3_1... Such a name says nothing else, so no text of a hostile file passes through it."""
+    """The model with its nodes named n0, n1..., those of `bodies` by their positions in the flat model; nodes of other
+    graphs in node 3 are named n3_0, n3_1... Such names contain no text of a hostile file."""
     copied = type(model)()
     copied.CopyFrom(model)
     _number(copied.graph, "n")
@@ -44,8 +44,8 @@ def _number(graph: onnx.GraphProto | onnx.FunctionProto, prefix: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Attribution:
-    """A node of the optimized model: the positions of the nodes of the file that it stands for (none: not known), the
-    values that it makes, and whether onnxruntime's optimizer made it."""
+    """A node of the optimized model: the positions of the file's nodes that it stands for (empty if unknown), the
+    values that it computes, and whether onnxruntime's optimizer created it."""
 
     positions: Positions
     outputs: tuple[str, ...]
@@ -55,15 +55,15 @@ class Attribution:
 def attributions_of(
     original: onnx.ModelProto, optimized: onnx.ModelProto, bodies: Sequence[Body] = ()
 ) -> dict[str, Attribution]:
-    """Each node of the optimized model by name, but those of subgraphs outside `bodies`; `original` is `numbered`."""
+    """Attributions by node name of the optimized model, without subgraphs outside `bodies`; `original` is numbered."""
     twins = {node.name: node for node in every_node(optimized.graph.node)}
-    graphs = [(original.graph, optimized.graph, 0, "")]  # with the number of the first node, and how values begin
+    graphs = [(original.graph, optimized.graph, 0, "")]  # with the number of the first node, and the prefix of values
     for body, graph in graphs_of(original, bodies):
         twin = twins[f"n{body.place}"].attribute if f"n{body.place}" in twins else ()
         graphs += [(graph, each.g, body.operators.start, body.prefix) for each in twin if each.name == body.attribute]
     attributions: dict[str, Attribution] = {}
     for graph, other, first, prefix in graphs:
-        walk, by_value = _DefUseWalk(graph, other, first), dict[str, set[int]]()  # what readers of a value stand for
+        walk, by_value = _DefUseWalk(graph, other, first), dict[str, set[int]]()  # positions of each value's readers
         for node in reversed(other.node):  # readers come first
             if not (positions := frozenset(first + position for position in walk.stands_for(node))):
                 positions = frozenset[int]().union(*(by_value.get(name, ()) for name in node.output))
@@ -75,13 +75,13 @@ def attributions_of(
 
 
 def with_subgraphs(graph: onnx.GraphProto) -> Iterator[str]:
-    """The names of the nodes that hold subgraphs, at any depth."""
+    """The names of the nodes with subgraphs, at any depth."""
     return (node.name for node in every_node(graph.node) if any(subgraphs(node)))
 
 
 class _DefUseWalk:
-    """`makers` has the position of each value's node, `there` the values that the optimized model has, `fixed` the
-    positions of nodes that depend on nothing but tensors of the model."""
+    """Def-use walk of one graph. `makers`: the position of each value's node; `there`: the values that the optimized
+    model still has; `fixed`: the positions of constant nodes, which depend only on stored tensors."""
 
     def __init__(self, original: onnx.GraphProto, optimized: onnx.GraphProto, first: int) -> None:
         self.original, self.first = original, first  # the number in the name of its first node
@@ -98,7 +98,7 @@ class _DefUseWalk:
         self.there.update(name for node in optimized.node for name in node.output)
 
     def stands_for(self, node: onnx.NodeProto) -> Positions:
-        """By the values of the model that it makes and by its name; that of a node that was fused begins with it."""
+        """The positions that a node stands for, by its values and its name; a fused node's name begins with such."""
         positions = self.behind(name for name in node.output if name in self.makers)
         if node.name in self.names:
             return positions | {self.names[node.name]}
@@ -107,7 +107,7 @@ class _DefUseWalk:
         return positions or frozenset({hint} & set(range(len(self.original.node))))
 
     def behind(self, values: Iterable[str]) -> Positions:
-        """The nodes that make some values, back to values that the optimized model has."""
+        """The nodes that compute some values, back to values that the optimized model still has."""
         waiting, positions = [self.makers[name] for name in values], set[int]()
         while waiting:
             position = waiting.pop()

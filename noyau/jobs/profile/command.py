@@ -1,4 +1,4 @@
-"""`noyau profile`: its arguments, and what it does."""
+"""The command `noyau profile`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from noyau.jobs.command_line import sizes_of
 if TYPE_CHECKING:
     from noyau.jobs.profile.record import Profile, ScriptProfile, Wall
 
-_REPORTS = (".sqlite", ".csv", ".nsys-rep", ".qdrep", ".ncu-rep")  # of Nsight, as it writes and exports them
+_REPORTS = (".sqlite", ".csv", ".nsys-rep", ".qdrep", ".ncu-rep")  # reports and exports of Nsight
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
@@ -74,7 +74,7 @@ def _profile(arguments: argparse.Namespace, path: Path, say: Callable[[str], Non
 
 
 def _finish(arguments: argparse.Namespace, result: Profile | Wall | ScriptProfile, status: int) -> int:
-    """Write the record, the page and the timeline, where they are wanted, and print a profile."""
+    """Write the record, the page and the timeline, if requested, and print the profile."""
     from noyau.jobs.profile.timeline import write_trace
     from noyau.jobs.report.text import print_record
 
@@ -88,7 +88,7 @@ def _finish(arguments: argparse.Namespace, result: Profile | Wall | ScriptProfil
 
 
 def _run_script(arguments: argparse.Namespace, path: Path) -> int:
-    """The exit status of the script; its profile is printed however it ends. Or print what a report of Nsight says."""
+    """Profile a script, or read a report of Nsight, and print that. Returns the exit status of the script."""
     time_s = math.inf if arguments.time is None else arguments.time
     if arguments.time == math.inf or not time_s > 0:
         raise InputError(f"--time {arguments.time:g} is no limit: give a number of seconds above 0")

@@ -1,4 +1,4 @@
-"""Reports of NVIDIA's Nsight: of Nsight Systems as SQLite, of Nsight Compute as CSV."""
+"""Reader of NVIDIA's Nsight reports: of Nsight Systems as SQLite, of Nsight Compute as CSV."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PER_UNIT = {"n": 1e-3, "u": 1.0, "m": 1e3, "s": 1e6}  # microseconds, by the fi
 _STRING = "(SELECT value FROM StringIds WHERE StringIds.id = {})"
 _DEVICE, _THREAD = "deviceId, streamId", "(globalTid >> 24) & 0xffffff, globalTid & 0xffffff"
 _KINDS = "WHEN 1 THEN 'HtoD' WHEN 2 THEN 'DtoH' WHEN 8 THEN 'DtoD' WHEN 10 THEN 'PtoP' ELSE 'of kind ' || copyKind"
-# The category, names, places and bytes of what is in a table; by NVIDIA's "SQLite Export Schema Reference".
+# The category, and the SQL of name, place and bytes, of each table. Source: NVIDIA, "SQLite Export Schema Reference".
 _TABLES = {
     "CUPTI_ACTIVITY_KIND_KERNEL": ("kernel", _STRING.format("shortName"), _DEVICE, "NULL"),
     "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": ("kernel", "'CUDA graph ' || graphId", _DEVICE, "NULL"),
@@ -32,7 +32,7 @@ _TABLES = {
 
 
 def profile_report(path: Path, top: int) -> ScriptProfile:
-    """The profile of what a report has seen. InputError for a file that is none, is not exported, or has no events."""
+    """The profile of a report's events. InputError where the file is no export of Nsight, or has no events."""
     is_compute = path.suffix in (".csv", ".ncu-rep")
     what, tool, ways = _COMPUTE if is_compute else _SYSTEMS
     try:
@@ -53,15 +53,15 @@ def _systems_events(path: Path) -> Iterator[Event]:
     with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)) as database:
         tables = {name for (name,) in database.execute("SELECT name FROM sqlite_master")}
         for table, (category, name, place, size) in _TABLES.items():
-            # One that would have no rows is not there; a mark of NVTX has no end.
+            # A table without rows is absent; a mark of NVTX has no end.
             query = f"SELECT {name}, start, end, {place}, {size} FROM {table} WHERE end >= start"  # noqa: S608
             for title, begin, end, pid, tid, moved in database.execute(query) if table in tables else ():
                 yield span(title or category, 1e-3 * begin, 1e-3 * end, pid, tid, category, bytes=moved)
 
 
 def _compute_events(path: Path) -> Iterator[Event]:
-    """Kernels one after the other, for the report does not say when they began."""
-    # Before the table is what the program has printed; two sections of a kernel may have its time.
+    """Kernels one after the other, since the report has no start times."""
+    # The program's output precedes the table; a kernel may have its duration in two sections.
     rows = csv.DictReader(dropwhile(lambda line: not line.startswith('"ID"'), path.read_text("utf-8").splitlines()))
     timed = {row["ID"]: row for row in rows if row.get("Metric Name") in ("Duration", "gpu__time_duration.sum")}
     until_us = 0.0

@@ -1,8 +1,8 @@
 """The overhead of onnxruntime's profiler on the time of a node.
 
-It writes out shapes and counts memory while its clock runs. That is some microseconds a node, more than a small node
-takes. How it goes by inputs, outputs and dimensions is measured on chains of nodes that do nothing; how much it is in
-all, on the model too."""
+The profiler writes shapes and counts memory while its clock runs, which takes some microseconds a node, more than a
+small node itself. Its dependence on inputs, outputs and dimensions is measured on chains of nodes that do nothing; its
+total is measured on the model too."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ LENGTH = 64  # nodes of a chain
 CHAINS = ((1, 0), (1, 4), (8, 0), (8, 4))  # inputs, dimensions
 _BUDGET_S = 0.08
 _FACTORS = 0.5, 2.0
-_NOISE = 0.1  # of what is known, from which on the median says nothing
+_NOISE = 0.1  # relative to the expected overhead, the noise beyond which the median is not used
 _CLOSE = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """Seconds that the profiler adds: to what it says of a node, for the node, for each of its inputs and outputs, and
-    for each extent of their shapes; `after_s` to what comes after a node, and `run_s` once a run. `entry_s` is what a
-    run takes outside of its nodes, also without the profiler."""
+    """Seconds that the profiler adds: to the reported time of a node, for the node itself (`node_s`), each of its
+    inputs and outputs (`tensor_s`) and each extent of their shapes; after a node (`after_s`); and once a run (`run_s`).
+    `entry_s`: seconds of a run outside its nodes without the profiler."""
 
     node_s: float = 0.0
     tensor_s: float = 0.0
@@ -41,23 +41,23 @@ class Overhead:
     entry_s: float = 0.0
 
     def overhead_s(self, node: NodeRuns) -> float:
-        """Seconds of one run of the model that are not the node's, nor another node's, though the profiler says so."""
+        """Seconds of one run of the model that the profiler reports for the node but causes itself."""
         each_s = self.node_s + node.tensors * self.tensor_s + node.extents * self.extent_s
         return node.calls * each_s + node.inner * self.after_s
 
     def outside_s(self, nodes: Sequence[NodeRuns]) -> float:
-        """Seconds that it adds to one run of the model outside of all nodes."""
+        """Seconds that the profiler adds to one run of the model outside all nodes."""
         return self.run_s + self.after_s * sum(node.calls - node.inner for node in nodes)
 
     def own_s(self, node: NodeRuns) -> float:
-        """Seconds of a node in one run of the model, its dispatch by onnxruntime included."""
+        """Seconds of a node in one run of the model, including its dispatch by onnxruntime."""
         return max(node.median_us * 1e-6 - self.overhead_s(node), 0.0)
 
     def fit_to(self, model: Comparison, nodes: Sequence[NodeRuns]) -> Overhead:
-        """The overhead with every part multiplied by one factor, for the caches of a model are not those of a chain.
+        """The overhead scaled by one factor, since a model uses caches otherwise than a chain.
 
-        The factor is between 1 and that which makes up for what the profiler adds to a run of the model, where that is
-        not lost in noise; of these the one with which the nodes come nearest to a run."""
+        The factor is between 1 and the one that explains the profiler's total overhead on a run of the model, if noise
+        does not hide that; among these, the one by which the nodes' times add up best to a run."""
         overhead_s = np.array([self.overhead_s(node) for node in nodes])
         lasted_s = np.array([node.median_us * 1e-6 for node in nodes])
         low, high = sorted((1.0, self._factor(model, nodes)))
@@ -80,8 +80,8 @@ class Overhead:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredChain:
-    """A chain: the seconds of a node by the profiler, and those of a run with the profiler on and without it, each over
-    the number of nodes; what a run takes besides is little beside many nodes."""
+    """A measured chain: the seconds of a node by the profiler, and the seconds of a run with the profiler and without
+    it, divided by the number of nodes; the rest of a run is negligible beside many nodes."""
 
     node: NodeRuns
     profiled_s: float
@@ -102,8 +102,8 @@ def _measure(bench: SessionBench, inputs: int, rank: int, length: int) -> Measur
 
 
 def fit(chains: Sequence[MeasuredChain], one: MeasuredChain) -> Overhead:
-    """The least-squares fit to chains, none of it below zero; `one` is a chain of one node. A node is taken to last as
-    long with the profiler on as without it."""
+    """The least-squares fit to chains, with no part below zero; `one`: a chain of one node. It assumes that the
+    profiler does not slow down the work of a node itself."""
     rows = np.array([[1.0, each.node.tensors, each.node.extents] for each in chains])
     added_s = np.array([each.profiled_s - each.plain_s for each in chains])
     node_s, tensor_s, extent_s = map(float, np.maximum(np.linalg.lstsq(rows, added_s, rcond=None)[0], 0.0))
@@ -114,7 +114,7 @@ def fit(chains: Sequence[MeasuredChain], one: MeasuredChain) -> Overhead:
 
 
 def chain(inputs: int, rank: int, length: int = LENGTH) -> onnx.ModelProto:
-    """A chain of nodes that each read so many values of one number, of so many dimensions: x: f32[1, ...] -> y."""
+    """A chain of nodes with `inputs` operands each, all of one number with `rank` dimensions: x: f32[1, ...] -> y."""
     operator, names = ("Identity" if inputs == 1 else "Sum"), ["x", *(f"v{k}" for k in range(length - 1)), "y"]
     pairs = itertools.pairwise(names)
     nodes = [helper.make_node(operator, [source, *["x"] * (inputs - 1)], [result]) for source, result in pairs]

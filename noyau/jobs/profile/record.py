@@ -1,4 +1,4 @@
-"""The records of a profile, a script and the split of a call, as `--json` writes them and the terminal shows them."""
+"""The records of the profiles of a model, a call and a script, for `--json` and the terminal."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from noyau.jobs.profile.run import ProfiledModel
 
 _MOST_NAMES = 6  # of a path
-_WORTH = 0.02  # share of the wall from which on a path is worth a word
-_MANY = 0.3  # share of the wall from which on something is what would help
+_WORTH = 0.02  # least share of the wall time of a path that is mentioned
+_MANY = 0.3  # least share of the wall time of an item that is the first advice
 HELP = {
     "gaps": "fewer and larger kernels or operators; on a GPU, launches recorded as one graph (the option graphs)",
     "synchronisation": "a step in which the host waits for no value of the device",
@@ -33,9 +33,9 @@ HELP = {
 
 @dataclass(frozen=True, slots=True)
 class CallTime:
-    """A function or a kernel: its file, its calls (None: it was sampled), the seconds in itself and with all that it
-    calls, the bytes that it allocates or copies where that is known, where it runs, and where it was sampled the
-    seconds in itself and in the native functions that it calls."""
+    """The time of a function or a kernel. `calls`: None if it was sampled; `self_s` and `total_s`: without and with its
+    callees; `bytes`: allocated or copied, if known; `where`: host, threads or gpu; `python_s`: if it was sampled, the
+    seconds in itself and its native callees."""
 
     name: str
     file: str
@@ -66,9 +66,9 @@ def call_lines(
 
 @dataclass(frozen=True, slots=True)
 class NodeTime:
-    """A node that onnxruntime ran. `stands_for`: the nodes of the file, as Operator#position, none where that is not
-    known; `made_by_optimizer`: it is not of the file; `time_s`: of one run of the model, its dispatch included, with
-    what the profiler adds taken off; `kernel`: of the path that it is in, if any."""
+    """A node that onnxruntime ran. `stands_for`: the file's nodes, as Operator#position, empty if unknown;
+    `made_by_optimizer`: it is not in the file; `time_s`: in one run of the model, with its dispatch and without the
+    profiler's overhead; `kernel`: that of the path that contains it, if any."""
 
     operator: str
     stands_for: tuple[str, ...]
@@ -80,7 +80,7 @@ class NodeTime:
 
 @dataclass(frozen=True, slots=True)
 class OperatorTime:
-    """All nodes of an operator type: seconds of a run together, and the median of a node; whether it is of the file."""
+    """All nodes of an operator type: their seconds in a run, the median of a node, whether the file has the type."""
 
     operator: str
     nodes: int
@@ -91,9 +91,9 @@ class OperatorTime:
 
 @dataclass(frozen=True, slots=True)
 class PathTime:
-    """A fusable path: all `places` of one kernel together. `replaces` has its operators in one place, `runs_as` those
-    that onnxruntime runs for them today. `bytes` is what must move, `floor_s` how long this machine copies that, and
-    `gain_s` what fusing can gain at most; None where a size is not known, and nothing is then said to be gained."""
+    """A fusable path: all `places` of one kernel together. `replaces`: its operators in one place; `runs_as`: the
+    operators that onnxruntime runs for them today; `bytes`: that must move; `floor_s`: the time in which this machine
+    copies them; both None if a size is unknown; `gain_s`: the most that fusion can gain, 0 for unknown sizes."""
 
     kernel: str
     places: int
@@ -108,7 +108,7 @@ class PathTime:
 
 @dataclass(frozen=True, slots=True)
 class LargeValue:
-    """A value that onnxruntime made: its name, "" where its optimizer named it; `dtype` in onnxruntime's words."""
+    """A value that onnxruntime computed. `name`: empty if the optimizer made it; `dtype`: onnxruntime's name."""
 
     name: str
     dtype: str
@@ -118,9 +118,9 @@ class LargeValue:
 
 @dataclass(frozen=True, slots=True)
 class NodeMemory:
-    """Bytes. `weights`: of the tensors in the file; resident memory of a process that does nothing else: `started`
-    before the model was opened, `opened` after, and the most while it was opened and while it ran; None where the
-    system does not say. `largest`: the largest values."""
+    """Bytes of memory. `weights`: of the tensors in the file. Resident memory of a process that does nothing else, None
+    if the system does not report it: `started` before the model is opened, `opened` after; the peaks `opening` and
+    `running`. `largest`: the largest values."""
 
     weights: int
     started: int | None = None
@@ -140,9 +140,9 @@ class NodeMemory:
 
 @dataclass(frozen=True, slots=True)
 class ProfiledSize:
-    """The model with some sizes. `run_s`, `low_s` and `high_s`: the median, p10 and p90 of a run; `traced_s`: with
-    onnxruntime's profiler on, whose part is taken off from the nodes; `between_s`: what is in no node; `scaled`: the
-    factor of the nodes' times with which all adds up to a run; `removed`: nodes of the file that do not run."""
+    """The profile at some sizes. `run_s`, `low_s` and `high_s`: the median, p10 and p90 of a run; `traced_s`: with
+    onnxruntime's profiler, whose overhead is subtracted from the nodes; `between_s`: outside all nodes; `scaled`: the
+    factor of the nodes' times by which all adds up to a run; `removed`: count of the file's nodes that do not run."""
 
     sizes: Mapping[str, int]
     run_s: float
@@ -165,13 +165,13 @@ class ProfiledSize:
 
     @property
     def outside(self) -> dict[str, float]:
-        """The seconds of each operator type outside of all paths, the longest first."""
+        """The seconds of each operator type outside all paths, the longest first."""
         rows = by_name((node.operator, node.time_s) for node in self.nodes if not node.kernel)
         return {name: sum(times) for name, times in rows}
 
     @property
     def ceiling(self) -> float | None:
-        """The greatest speed-up of the whole, with every path at its floor; None above 20 times."""
+        """The greatest possible speed-up of a run, with every path at its floor; None above 20."""
         return ceiling(self.run_s, (path.gain_s for path in self.paths))
 
     def to_json(self) -> Any:
@@ -184,8 +184,8 @@ class ProfiledSize:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Profile(PagedRecord):
-    """The profile of a model; prints itself. `nodes`: of the file; `top`: rows of a table that are shown; `subject`:
-    the model itself, for a page alone; `events`: the timeline of some runs, for a file of its own."""
+    """The profile of a model; prints itself. `nodes`: of the file; `top`: rows of a table to show; `subject`: the model
+    itself, only for a page; `events`: the timeline of some runs, for a separate file."""
 
     machine: Machine
     model: str
@@ -202,10 +202,10 @@ class Profile(PagedRecord):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Wall(PagedRecord):
-    """Shares of the `wall_s` of a call: `kernels`, of which `products` are a part, `gaps` with no kernel, and
-    `synchronisation`, in which the host waits though a kernel is not all that runs. `longest`: the kernels and
-    operators that take most; `hottest`: the neighbours without a product among them that take most together, and their
-    seconds; `events`: the timeline of some calls, for a file of its own."""
+    """Shares of the wall time `wall_s` of a call: `kernels`, with `products` as a part; `gaps` without a kernel; and
+    `synchronisation`, in which the host waits beyond the kernels' time. `longest`: the kernels and operators that take
+    most; `hottest`: the neighbouring kernels without products that together take most, and their seconds; `events`: the
+    timeline of some calls, for a separate file."""
 
     wall_s: float
     kernels: float
@@ -223,15 +223,15 @@ class Wall(PagedRecord):
 
     @property
     def next(self) -> str:
-        """Most helpful next step: what takes the largest share."""
+        """The advice for the item with the largest share."""
         others = self.gaps - self.synchronisation, self.synchronisation, self.kernels - self.products
         shares = dict(zip(HELP.values(), (*others, self.products), strict=True))
-        large = (text for text, share in shares.items() if share >= _MANY)  # products last: nobody closes them soon
+        large = (text for text, share in shares.items() if share >= _MANY)  # products last: they are hard to improve
         return next(large, max(shares, key=shares.__getitem__))
 
     @property
     def remarks(self) -> Iterator[str]:
-        """Advice on what would help."""
+        """Lines of advice."""
         path, path_s = self.hottest
         if len(path) > 1 and path_s > _WORTH * self.wall_s:
             gain = f"{few(path, _MOST_NAMES)}: {gain_text(self.wall_s, path_s)}"
@@ -255,8 +255,8 @@ class Wall(PagedRecord):
 
 @dataclass(frozen=True, repr=False)
 class ScriptProfile(PagedRecord):
-    """The profile of a script; prints itself. `end`: why it ended early, or nothing; `status`: its exit status;
-    `events`: its ranges of time, as Chrome's trace format has them."""
+    """The profile of a script; prints itself. `end`: why it ended early, or empty; `status`: its exit status; `events`:
+    its time ranges in Chrome's trace format."""
 
     script: str
     wall_s: float
@@ -271,20 +271,20 @@ class ScriptProfile(PagedRecord):
         return {"schema_version": self.schema_version, **fields_json(self, without=("top", "events"))}
 
     def headline(self) -> str:
-        """The time and the memory of the script, and why it ended early."""
+        """The time and the memory of the script, and why it ended early, if it did."""
         memory = "" if self.peak_bytes is None else f", at most {spell_bytes(self.peak_bytes)}"
         early = f"; it ended early: {self.end}" if self.end else ""
         return f"{self.script} ran for {spell_s(self.wall_s)}{memory}{early}"
 
     @property
     def longest(self) -> Sequence[CallTime]:
-        """Its functions, those that take longest in themselves first, those of other threads last."""
+        """Its functions by descending own time, those of other threads last."""
         return sorted(self.functions, key=lambda each: (each.where == "threads", -each.self_s))
 
     @property
     def remarks(self) -> Iterator[str]:
-        """The most that fusing the hottest function of its own folder gains."""
-        own, texts = Path(self.script).resolve().parent, (".py", "]")  # of cells, too
+        """A line on the most that fusing the hottest function of the script's folder can gain."""
+        own, texts = Path(self.script).resolve().parent, (".py", "]")  # "]" ends the names of notebook cells
         whose = (each for each in self.functions if each.file.endswith(texts) and not each.name.startswith("<module>"))
         host = (each for each in whose if each.where == "host" and Path(each.file).resolve().is_relative_to(own))
         inside = ((each.python_s or each.self_s, each.name) for each in host)
@@ -297,5 +297,5 @@ class ScriptProfile(PagedRecord):
 
 
 def by_name(rows: Iterable[tuple[str, float]]) -> list[tuple[str, list[float]]]:
-    """The seconds of each name, the name that takes longest first."""
+    """The seconds of each name, the name with the largest sum first."""
     return sorted(collect(rows).items(), key=lambda row: -sum(row[1]))

@@ -1,6 +1,6 @@
 """A profile as text and as a page: time by operator type and by fusable path, the ceiling, memory.
 
-Names come from model files: what would not print is escaped."""
+Names come from model files, so unprintable characters are escaped."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from noyau.jobs.report.text import WIDE, Show, TableRow, hanging, list_lines, sh
 from noyau.text import differing, few, fields_json, printable, several
 from noyau.timing.verdict import spell_s
 
-_DRIFT = 0.05  # that is worth a word
-_OUTSIDE = 4  # operator types that the ceiling names
-_MOST_OPERATORS = 12  # that a path names
+_DRIFT = 0.05  # least deviation of a scale factor from 1 that is mentioned
+_OUTSIDE = 4  # operator types that the line on the ceiling names
+_MOST_OPERATORS = 12  # operator types that the line of a path names
 _MOST_ROWS = 1000  # of a page
 BETWEEN = "(outside nodes)"
 UNTRIED = "Not made yet: noyau optimize makes it, certifies it and times it."
@@ -29,7 +29,7 @@ _NOTE = "A time is of one run; nodes that onnxruntime joins show the time of all
 
 
 def render(profile: Profile, width: int, *, ascii_only: bool = False) -> Iterator[RenderableType]:
-    """The profile in the order in which it is read, for a terminal of so many columns."""
+    """The renderables of the profile in reading order, for a terminal of `width` columns."""
     show = show_of(ascii_only=ascii_only)
     yield from header(profile, width, show)
     yield Text()
@@ -71,7 +71,7 @@ def run_text(at: ProfiledSize, show: Show) -> str:
 
 
 def ceiling_text(at: ProfiledSize, where: str, show: Show) -> Text:
-    """The most that fusing can gain, and the reason that it is no more."""
+    """A text on the most that fusing can gain, and on the time outside fusable paths."""
     if not at.paths:
         return Text(f"Fusing could gain nothing {where}.")
     most = "more than 20x" if at.ceiling is None else f"at most {at.ceiling:.2f}x"
@@ -99,7 +99,7 @@ def _value(value: LargeValue, show: Show) -> str:
 
 
 def labels(profile: Profile, show: Show) -> list[str]:
-    """For each column the sizes in which the columns differ."""
+    """The heading of each column: the sizes in which the columns differ."""
     if len(profile.at) == 1:
         return ["time"]
     every = [at.sizes for at in profile.at]
@@ -142,7 +142,7 @@ def _sums(name: str, times_s: Sequence[float], every: Sequence[ProfiledSize]) ->
 
 
 def _rank_names(shares: Iterable[tuple[str, float]]) -> list[str]:
-    """Names by their largest share."""
+    """The names by their largest share, in descending order."""
     most: dict[str, float] = {}
     for name, share in shares:
         most[name] = max(most.get(name, 0.0), share)
@@ -150,7 +150,7 @@ def _rank_names(shares: Iterable[tuple[str, float]]) -> list[str]:
 
 
 def path_table(profile: Profile, width: int, show: Show) -> Iterator[Text]:
-    """Rows of fusable paths; with one column of sizes also the bytes, the floor and the gain, else the gain alone."""
+    """Rows of fusable paths; with one column of sizes also the bytes, the floor and the gain, else only the gain."""
     alone = len(profile.at) == 1
     if not (most := _rank_names((path.kernel, path.gain_s / at.run_s) for at in profile.at for path in at.paths)):
         yield Text("No fusable path: nothing in this model could become a kernel.")
@@ -179,13 +179,13 @@ def _path(name: str, every: Sequence[ProfiledSize], show: Show) -> TableRow:
 
 
 def _few(operators: Sequence[str], show: Show) -> str:
-    """Operator types in their order, each with how often it is there."""
+    """Operator types in order, each with its count."""
     counts = Counter(operators).items()
     return few([f"{count} {show(name)}" if count > 1 else show(name) for name, count in counts], _MOST_OPERATORS)
 
 
 def headline(profile: Profile) -> str:
-    """The most that fusing could gain, a line for each of the sizes."""
+    """The most that fusing could gain, one line for each set of sizes."""
     return "\n".join(ceiling_text(each, _where(each), printable).plain for each in profile.at)
 
 
@@ -194,7 +194,7 @@ def _where(at: ProfiledSize) -> str:
 
 
 def page(profile: Profile | Wall | ScriptProfile) -> Page:
-    """The page of a profile, size by size; of a call, a script or a report, its kernels or functions."""
+    """The page of a profile: of a model, size by size; of a call, a script or a report, its kernels or functions."""
     if not isinstance(profile, Profile):
         name, early = (profile.name, "") if isinstance(profile, Wall) else (profile.script, profile.end)
         most, wall_s, unsaid = profile.longest[:_MOST_ROWS], profile.wall_s, ("file", "python_s")
@@ -218,7 +218,7 @@ def page(profile: Profile | Wall | ScriptProfile) -> Page:
 
 
 def _at(profile: Profile, size: ProfiledSize, where: str) -> Iterator[Section]:
-    """The sections of one size; `where`: the size in words, where there are several."""
+    """The sections of one set of sizes; `where`: the sizes as text, if there are several sets."""
     if profile.subject is not None:
         subject = profile.subject
         extra = _time_by_position(size, subject.original.labels)
@@ -237,7 +237,7 @@ def _at(profile: Profile, size: ProfiledSize, where: str) -> Iterator[Section]:
 
 
 def _time_by_position(size: ProfiledSize, labels: tuple[str, ...]) -> dict[int, Node]:
-    """The time of each node of the file, by its position: that of the node that ran for it."""
+    """The time of each node of the file, by position: that of the executed node that stands for it."""
     positions = {name: position for position, name in enumerate(labels) if name}
     result: dict[int, Node] = {}
     for node in size.nodes:

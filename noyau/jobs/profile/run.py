@@ -1,4 +1,4 @@
-"""`noyau.profile`: where the time of an ONNX model goes, and what fusing could gain at most."""
+"""`noyau.profile`: the time of an ONNX model by node and operator, and the most that fusion could gain."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from noyau.codegen.plan import Plan, plan
 from noyau.compiler.partition.cut import Cut, Group
 from noyau.compiler.partition.traffic import Traffic, traffic
 from noyau.dtypes import DType, from_onnx
-from noyau.errors import BuildError, InputError, ModelError
+from noyau.errors import InputError, ModelError
 from noyau.frontends.onnx_messages import every_node
 from noyau.hosts.onnxruntime.inputs import model_names, sizes_for, spell, unrunnable
 from noyau.hosts.onnxruntime.path_ends import Between
@@ -50,7 +50,7 @@ from noyau.text import printable, several
 from noyau.timing.conditions import conditions, unsteady
 from noyau.timing.machine import this_machine
 from noyau.timing.ranges import Event
-from noyau.timing.rates import copy_rate, floor_s, gain_s
+from noyau.timing.rates import floor_s, gain_s
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.verify.input_files import first_sample
 from noyau.verify.inputs import Inputs, make_inputs
@@ -63,10 +63,10 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class ProfileOptions:
-    """The options of `profile`. `dims` are sizes, each a number or several: the model then runs with the first of
-    each, with the second of each, and so on; `inputs` an .npz file of arrays instead; `threads` of onnxruntime, 0:
-    as many as it likes; `between` the ends of the only path to look at; `budget_s` for the clock, each of the sizes;
-    `top` rows of a table are shown."""
+    """The options of `profile`. `dims`: sizes, each a number or several, of which the model runs with the first of each
+    size, then with the second of each, and so on; `inputs`: an .npz file of arrays instead; `threads`: of onnxruntime,
+    0 for its own choice; `between`: the ends of the only path to consider; `budget_s`: of timing, for each set of
+    sizes; `top`: rows of a table to show."""
 
     dims: Dims = field(default_factory=dict)
     inputs: str | Path | None = None
@@ -90,7 +90,7 @@ class ProfileKeywords(TypedDict, total=False):
 
 
 def check(wishes: ProfileOptions) -> None:
-    """InputError for a wish that means nothing; MissingExtraError without onnxruntime."""
+    """InputError for invalid options; MissingExtraError without onnxruntime."""
     if wishes.threads < 0 or wishes.budget_s < 0:
         raise InputError(f"threads={wishes.threads} and budget_s={wishes.budget_s} must not be negative")
     if wishes.top < 1:
@@ -99,8 +99,8 @@ def check(wishes: ProfileOptions) -> None:
 
 
 def bindings(dims: Dims) -> list[dict[str, int]]:
-    """The sizes of each run: of each size the first value, then the second... InputError where some have several
-    values and others another number of them."""
+    """The sizes of each run: the first value of each size, then the second... InputError where sizes with several
+    values have different numbers of them."""
     lists = {name: [value] if isinstance(value, int) else list(value) for name, value in dims.items()}
     counts = {name: len(values) for name, values in lists.items() if len(values) != 1}
     if len(set(counts.values())) > 1 or 0 in counts.values():
@@ -111,7 +111,7 @@ def bindings(dims: Dims) -> list[dict[str, int]]:
 
 
 def inputs_for(original: SourceModel, dims: Mapping[str, int], wishes: ProfileOptions) -> Inputs:
-    """Arrays for every input of the model. InputError where one cannot be made up, or does not fit."""
+    """Arrays for every input of the model. InputError where one cannot be synthesised, or does not fit."""
     imported, names = original.feed_model, frozenset(original.imported.initializers)
     if wishes.inputs is None:
         return make_inputs(imported.graph, sizes_for(imported, dims), np.random.default_rng(wishes.seed), without=names)
@@ -122,10 +122,10 @@ _USUAL = ProfileOptions()
 
 
 def profile(path: str | Path, wishes: ProfileOptions = _USUAL, say: Say = log.info) -> Profile:
-    """Run a model in onnxruntime as it would run, and tell where its time and its memory go; nothing is compiled.
+    """Profile the time and memory of a model in onnxruntime, as it runs for its user; nothing is compiled.
 
-    `say` is told of each step. ModelError for a file that is no model, or that onnxruntime does not run; InputError for
-    wishes or inputs that do not fit; OutputError where there is no room for what onnxruntime's profiler writes;
+    `say` receives a line for each step. ModelError for a file that is no model, or that onnxruntime does not run;
+    InputError for unfit options or inputs; OutputError where onnxruntime's profiler has no room for its files;
     CheckError where the model crashes onnxruntime; MissingExtraError without onnx or onnxruntime."""
     check(wishes)
     say(f"reading {Path(path).name}")
@@ -150,7 +150,7 @@ def profile(path: str | Path, wishes: ProfileOptions = _USUAL, say: Say = log.in
 
 
 def subject_of(original: SourceModel, between: Between | None) -> ProfiledModel:
-    """The model with its kernels, as `noyau optimize` would make them, by the names that it would give them."""
+    """The model with the kernels that `noyau optimize` would plan, under the same names."""
     cut = cut_of(original, between)
     kernels = plan(cut.groups, original.operators, c_compiler.resolve_target("native"))
     fitted = installable(kernels, original.model, original.folder)
@@ -160,11 +160,11 @@ def subject_of(original: SourceModel, between: Between | None) -> ProfiledModel:
 def profile_size(
     subject: ProfiledModel, inputs: Inputs, overhead: Overhead, bench: SessionBench, wishes: ProfileOptions
 ) -> tuple[ProfiledSize, list[Event]]:
-    """The model with these inputs, and the timeline of some runs."""
+    """The profile of the model with these inputs, and the timeline of some runs."""
     original, before, arrays = subject.original, conditions(), inputs.arrays
     how: dict[str, Any] = {each: getattr(original, each) for each in ("folder", "prepacked", "bodies")}
     try:
-        # First the file itself, so that what onnxruntime may complain of has the names of the file.
+        # Run the file itself first, so that errors of onnxruntime contain the file's names.
         steps = bench.weigh(original.path, arrays, original.prepacked)
         ran = bench.run(original.runnable, arrays, wishes.budget_s, **how)
     except InputError as error:
@@ -197,18 +197,18 @@ def remarks(original: SourceModel, nodes: Sequence[NodeTime], unrun: int, doubt:
 
 
 def weights_bytes(original: SourceModel) -> int:
-    """The bytes of the tensors of the model, those in other files too."""
+    """The bytes of the model's tensors, including external ones."""
     tensors = ((each, from_onnx(each.data_type)) for each in original.model.graph.initializer)
     return sum(len(e.raw_data) if dtype is None else math.prod(e.dims) * dtype.bytes for e, dtype in tensors)
 
 
 Shapes = Mapping[str, Sequence[int]]
-Spot = tuple[int, int]  # a kernel of a plan, and one of its places
+Spot = tuple[int, int]  # the number of a kernel in a plan, and of one of its places
 
 
 @dataclass(frozen=True, slots=True)
 class TimedNodes:
-    """A node that ran: its record, and the positions that it stands for."""
+    """A node that ran: its record, and the positions of the file's nodes that it stands for."""
 
     record: NodeTime
     positions: Positions
@@ -216,7 +216,7 @@ class TimedNodes:
 
 @dataclass(frozen=True)
 class ProfiledModel:
-    """A model to profile, and its kernels as `noyau optimize` would make them."""
+    """A model to profile, with the kernels that `noyau optimize` would plan."""
 
     original: SourceModel
     plan: Plan
@@ -230,8 +230,8 @@ class ProfiledModel:
         return {position: spot for spot, group in groups for position in group.positions}
 
     def spot_of(self, positions: Positions) -> Spot | None:
-        """The place of a kernel that holds most of some nodes; none where one of them is in no path, for a node that
-        onnxruntime runs for both stays."""
+        """The spot that contains most of some nodes; None if one of them is in no path, since a node that onnxruntime
+        runs for it too cannot be replaced."""
         places = [self.spots.get(position) for position in sorted(positions - self.free)]
         return Counter(places).most_common(1)[0][0] if places and None not in places else None
 
@@ -239,7 +239,7 @@ class ProfiledModel:
 def paths(
     subject: ProfiledModel, nodes: Sequence[TimedNodes], inputs: Inputs, shapes: Shapes, threads: int
 ) -> Iterator[PathTime]:
-    """The fusable paths of the planned kernels, in the order of their possible gain."""
+    """The fusable paths of the planned kernels, by descending gain."""
     at = defaultdict[Spot | None, list[NodeTime]](list)
     for node in nodes:
         at[subject.spot_of(node.positions)].append(node.record)
@@ -250,7 +250,7 @@ def paths(
         moved = [traffic_of(group, inputs.sizes, shapes) for group in kernel.groups]
         calls = [max((node.calls for node in place), default=1) for place in places]  # of a Loop, its iterations
         known = [(n, each, time_s) for n, each, time_s in zip(calls, moved, times_s, strict=True) if each is not None]
-        floors_s = [n * least_s(each, threads) for n, each, _ in known]
+        floors_s = [n * floor_s(each.read_bytes, each.written_bytes, threads) for n, each, _ in known]
         whole, runs_as = None not in moved, tuple(node.operator for node in max(places, key=len))
         gain = sum(gain_s(time_s, floor) for (_, _, time_s), floor in zip(known, floors_s, strict=True))
         ends = (kernel.operator, len(places), kernel.replaces, runs_as, sum(map(len, places)), sum(times_s))
@@ -260,7 +260,7 @@ def paths(
 
 
 def traffic_of(group: Group, sizes: Mapping[str, int], shapes: Shapes) -> Traffic | None:
-    """The bytes that a group must move, or None where a size is not known."""
+    """The bytes that a group must move; None if a size is unknown."""
     read = [node for node in group.original.inputs if node.output in shapes]
     names, actual = [node.output for node in read], [shapes[node.output] for node in read]
     try:
@@ -270,15 +270,7 @@ def traffic_of(group: Group, sizes: Mapping[str, int], shapes: Shapes) -> Traffi
         return None
 
 
-def least_s(moved: Traffic, threads: int) -> float:
-    """The floor of so much traffic, as reports have it; without a compiler to measure reads with, that of a copy."""
-    try:
-        return floor_s(moved.read_bytes, moved.written_bytes, threads)
-    except BuildError:
-        return moved.bytes / copy_rate(moved.bytes, threads)
-
-
-# In bytes, by the names that onnxruntime has for element types: NumPy's, but for two.
+# Bytes by onnxruntime's names of element types, which are NumPy's except for two.
 _ELEMENTS = {dtype.numpy.name: dtype.bytes for dtype in DType} | {"float": 4, "double": 8}
 _MOST_VALUES = 5
 
@@ -287,8 +279,8 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class BrokenDown:
-    """The nodes that ran, the fusable paths, the seconds of a run that are in no node, and what the times of the nodes
-    were multiplied by, so that all add up to a run; the nodes of the file by the name of the node that ran."""
+    """The nodes that ran, the fusable paths, the seconds of a run outside all nodes, and the factor of the nodes' times
+    by which all adds up to a run. `labels`: the file's nodes by the name of the node that ran for them."""
 
     nodes: tuple[TimedNodes, ...]
     paths: tuple[PathTime, ...]
@@ -300,7 +292,7 @@ class BrokenDown:
 def break_down(
     subject: ProfiledModel, inputs: Inputs, ran: TimedSession, overhead: Overhead, threads: int
 ) -> BrokenDown:
-    """The times of a model, sorted; they add up to a run."""
+    """Break the time of a run down into nodes and paths; the parts add up to a run."""
     standing, runs = attributions_of(ran.numbered, ran.optimized, subject.original.bodies), ran.nodes()
     own_s, between_s, scaled = share_out(ran, runs, overhead)
     labels, nodes = subject.original.labels, []
@@ -320,10 +312,10 @@ def break_down(
 
 
 def share_out(ran: TimedSession, runs: Sequence[NodeRuns], overhead: Overhead) -> tuple[list[float], float, float]:
-    """The seconds of each node, those in no node, and what the former have to be multiplied by to add up to a run.
+    """The seconds of each node, the seconds outside all nodes, and the factor of the former by which all adds up.
 
-    What is in no node is seen in two ways, and the lesser one counts: a run less its nodes, which a machine that drifts
-    spoils in long runs; and, with the profiler on, a run less its nodes, which the profiler spoils in short ones."""
+    The time outside all nodes is the lesser of two estimates: a run without the profiler minus its nodes, in which
+    drift of the machine distorts long runs; and a run with it minus its nodes, in which it distorts short ones."""
     comparison, overhead = ran.comparison, overhead.fit_to(ran.comparison, runs)
     if not runs:
         return [], comparison.before_median_s, 1.0
@@ -331,7 +323,7 @@ def share_out(ran: TimedSession, runs: Sequence[NodeRuns], overhead: Overhead) -
     profiled_s = np.sum([node.own_us for node in runs], axis=0) * 1e-6
     if len(profiled_s) == comparison.pairs * comparison.calls:
         profiled_s = profiled_s.reshape(comparison.pairs, -1).mean(1)
-    else:  # the profiler was full before the end
+    else:  # the profiler's buffer was full before the end
         profiled_s = np.full(comparison.pairs, np.median(profiled_s))
     traced_s = float(np.median(np.asarray(comparison.after_s) - profiled_s)) - overhead.outside_s(runs)
     run_s, nodes_s = comparison.before_median_s, sum(own_s)
@@ -340,23 +332,23 @@ def share_out(ran: TimedSession, runs: Sequence[NodeRuns], overhead: Overhead) -
 
 
 def by_operator(nodes: Iterable[NodeTime], operators: Iterable[str]) -> tuple[OperatorTime, ...]:
-    """Operator types, the one that takes longest first; `known` are those of the file."""
+    """Operator types by descending time; `operators`: the types in the file."""
     own, rows = set(operators), by_name((node.operator, node.time_s) for node in nodes)
     return tuple(OperatorTime(name, len(s), sum(s), statistics.median(s), name in own) for name, s in rows)
 
 
 def source_shapes(original: SourceModel, inputs: Inputs) -> dict[str, Sequence[int]]:
-    """The shapes of the values that the sizes of the inputs are enough for."""
+    """The shapes of the values that the sizes of the inputs determine."""
     shapes: dict[str, Sequence[int]] = {}
     for node in original.imported.graph.nodes:
         if all(dim.names <= inputs.sizes.keys() for dim in node.shape):
-            with suppress(ZeroDivisionError):  # such a size makes no sense of this value
+            with suppress(ZeroDivisionError):  # the value has no shape at this size
                 shapes[node.output] = [int(dim.evaluate(inputs.sizes)) for dim in node.shape]
     return shapes
 
 
 def run_values(runs: Iterable[NodeRuns], standing: Mapping[str, Attribution]) -> Iterator[tuple[str, str, Shape]]:
-    """Each tensor that a node made that is known: its name, its element type, its shape."""
+    """The name, element type and shape of each tensor of a node whose values are known."""
     for node in runs:
         names = [name for name in standing[node.name].outputs if name] if node.name in standing else []
         if len(names) == len(node.outputs):
@@ -364,7 +356,7 @@ def run_values(runs: Iterable[NodeRuns], standing: Mapping[str, Attribution]) ->
 
 
 def largest_values(ran: TimedSession) -> tuple[LargeValue, ...]:
-    """The largest tensors that onnxruntime made, with the name that the model has for them, if any."""
+    """The largest tensors that onnxruntime computed, with the model's names for them, if any."""
     names = {name for node in ran.numbered.graph.node for name in node.output}
     standing = attributions_of(ran.numbered, ran.optimized)
     known = (value for value in run_values(ran.nodes(), standing) if value[1] in _ELEMENTS)

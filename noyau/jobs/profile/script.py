@@ -1,4 +1,4 @@
-"""A script of a user's under Python's profiler: where its time goes, also where it fails or is interrupted."""
+"""A user's script under a profiler, also if it fails or is interrupted."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ from noyau.workers.import_path import import_path, when_imported
 from noyau.workers.resources import peak_bytes
 from noyau.workers.signals import INTERRUPTED, TimeIsUp, time_limit, wait_or_end
 
-_START_S = 10.0  # for Python to start, and for what stands in C to end
+_START_S = 10.0  # for Python to start, and for native code to end
 
 
 def profile_script(
     path: Path, arguments: Sequence[str], top: int, *, time_s: float = math.inf, native: bool | None = None
 ) -> ScriptProfile:
-    """Profile a script or notebook in a process of its own: by py-spy, which sees native functions and threads, where
-    it is there, unless `native` says no; else the main thread by cProfile. `time_s`: end it after so long. InputError
-    without the script, MissingExtraError without a py-spy that `native` asks for, OutputError where nothing is left."""
+    """Profile a script or notebook in a separate process: by py-spy, which sees native functions and threads, if it is
+    installed and `native` is not False; else the main thread by cProfile. `time_s`: time limit. InputError without the
+    script, MissingExtraError if `native` and py-spy is missing, OutputError if the script leaves no profile."""
     if not path.is_file():
         raise InputError(f"there is no script {path}")
     if path.suffix == ".ipynb":
-        cells_of(path)  # an error of a file that is no notebook
+        cells_of(path)  # raises for a file that is no notebook
     places = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", "")))
     spy = None if native is False else shutil.which("py-spy", path=places)
     if native and spy is None:
         raise MissingExtraError("--native needs py-spy, which is not installed; run: pip install py-spy")
     with tempfile.TemporaryDirectory(prefix="noyau-") as folder:
         trace, record, log = (Path(folder) / name for name in ("trace.json", "run.json", "log.txt"))
-        ends = os.dup(1), os.dup(2)  # of the script: on its own py-spy says what it does
+        ends = os.dup(1), os.dup(2)  # outputs of the script, separate from py-spy's messages
         line = [sys.executable, "-m", __name__, str(record), "" if spy else "1", str(time_s), *map(str, ends)]
         line += [str(path), *arguments]
         if spy is not None:
@@ -68,7 +68,7 @@ def profile_script(
         try:
             if record.exists():
                 ran = from_json(ScriptProfile, json.loads(record.read_text("utf-8")))
-            else:  # it was ended, and py-spy has seen it
+            else:  # the process was ended, but py-spy has its samples
                 ran = ScriptProfile(str(path), time.perf_counter() - start_s, cut, 1, None, (), ())
             samples = [] if spy is None else json.loads(trace.read_text("utf-8"))
         except (OSError, ValueError) as error:
@@ -78,7 +78,7 @@ def profile_script(
 
 
 def _with_samples(ran: ScriptProfile, samples: Sequence[Mapping[str, Any]]) -> ScriptProfile:
-    """The run with the functions of its samples; both begin at the same moment, but for a sample."""
+    """The run with the functions of its samples; both begin at the same time, up to one sample."""
     events, functions = stack_events(samples, ran.script)
     starts_us = (each["ts"] for each in events if each["ph"] == "X")
     begin_us = min(starts_us, default=0.0) - (ran.events[0]["ts"] if ran.events else 0.0)
@@ -89,7 +89,7 @@ def _with_samples(ran: ScriptProfile, samples: Sequence[Mapping[str, Any]]) -> S
 def run_script(
     path: Path, arguments: Sequence[str], limit_s: float, profiler: cProfile.Profile | None
 ) -> ScriptProfile:
-    """Run a script in this process, however it ends, for so long at most, under `profiler` and, on a GPU, torch's."""
+    """Run a script in this process, for `limit_s` at most, under `profiler` and, on a GPU, torch's; errors end it."""
     end, status, script = "", 0, partial(runpy.run_path, str(path), run_name="__main__")
     run = partial(run_cells, cells_of(path), str(path)) if path.suffix == ".ipynb" else script
     sys.argv = [str(path), *arguments]
@@ -98,7 +98,7 @@ def run_script(
         def begin() -> None:
             from noyau.jobs.profile.torch_wall import device_events
 
-            if threading.current_thread() is threading.main_thread():  # where torch's profiler begins, it must end
+            if threading.current_thread() is threading.main_thread():  # torch's profiler must end in its own thread
                 recording.enter_context(device_events(events))
 
         recording.enter_context(when_imported("torch", lambda: sys.modules["torch"].cuda._lazy_call(begin)))
@@ -112,7 +112,7 @@ def run_script(
             end, status = INTERRUPTED, 130
         except TimeIsUp:
             end, status = f"it did not end within {limit_s:g} s", 1
-        except Exception as fault:  # noqa: BLE001  whatever a script raises
+        except Exception as fault:  # noqa: BLE001  any error of the script
             end, status = f"{type(fault).__name__}: {fault}", 1
         end_s = time.perf_counter()
     spans = (event(path.name, start_s, end_s), *events, label("process_name", path.name, os.getpid()))

@@ -1,4 +1,4 @@
-"""A model run in processes of its own: with onnxruntime's profiler and without it, in turn, and once alone, weighed."""
+"""A model run in worker processes: alternately with and without onnxruntime's profiler, and once to measure memory."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     import onnx
 
 Arrays = Mapping[str, np.ndarray]
-_PATIENCE_S = 600.0  # for a large model to be opened
+_PATIENCE_S = 600.0  # to open a large model
 
 
 def parse(kind: type[onnx.ModelProto], path: Path) -> onnx.ModelProto:
-    """The model of a file that onnxruntime wrote; OutputError where it is not whole."""
+    """The model of a file that onnxruntime wrote; OutputError where it is incomplete."""
     try:
         return kind.FromString(path.read_bytes())
     except Exception as error:
@@ -42,7 +42,7 @@ def parse(kind: type[onnx.ModelProto], path: Path) -> onnx.ModelProto:
 
 @contextlib.contextmanager
 def writing() -> Iterator[None]:
-    """OutputError where files for the profile cannot be written."""
+    """A block that raises OutputError where files for the profile cannot be written."""
     try:
         yield
     except OutputError:
@@ -54,8 +54,8 @@ def writing() -> Iterator[None]:
 
 @contextlib.contextmanager
 def discard(path: Path) -> Iterator[None]:
-    """A link to nowhere in place of a file: what is written to it takes no room, be it gigabytes of weights."""
-    with contextlib.suppress(OSError):  # a system without such links
+    """A block in which a path links to the null device, so that gigabytes of weights written there take no room."""
+    with contextlib.suppress(OSError):  # of a system without symbolic links
         path.symlink_to(os.devnull)
     try:
         yield
@@ -65,8 +65,8 @@ def discard(path: Path) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class TimedSession:
-    """A model that ran. `comparison` has the seconds of a run, before without the profiler, after with it; `runs` are
-    those that were timed with it; `optimized` is what onnxruntime made of the model, `numbered` what it was given."""
+    """A timed model. `comparison`: the seconds of a run without (before) and with the profiler (after); `runs`: the
+    timed runs with it; `numbered`: the model that onnxruntime got; `optimized`: the model that it made of that."""
 
     comparison: Comparison
     runs: list[list[TraceEvent]]
@@ -74,12 +74,12 @@ class TimedSession:
     optimized: onnx.ModelProto
 
     def nodes(self) -> list[NodeRuns]:
-        """Each node of the optimized model that ran."""
+        """The nodes of the optimized model that ran."""
         return node_runs(self.runs, frozenset(with_subgraphs(self.optimized.graph)))
 
 
 class SessionBench:
-    """A bench for models, with so many threads of onnxruntime (0: as many as it likes). Use it in a `with`."""
+    """Runner of models with `threads` threads of onnxruntime (0: its own choice); use it in a `with`."""
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
@@ -107,9 +107,9 @@ class SessionBench:
         prepacked: bool = True,
         bodies: Sequence[Body] = (),
     ) -> TimedSession:
-        """Run a model with and without the profiler, in turn, for about so long; `folder` is where its tensors lie that
-        are not in it, `bodies` are those of which each node has a position. ModelError or InputError where onnxruntime
-        refuses it, CheckError where it crashes or hangs, OutputError where there is no room."""
+        """Run a model alternately with and without the profiler, for about `budget_s`. `folder`: of external tensors;
+        `bodies`: subgraphs whose nodes have positions. ModelError or InputError where onnxruntime refuses it,
+        CheckError where it crashes or hangs, OutputError where there is no room."""
         numbered, tensors = with_numbers(model, bodies), None if folder is None else folder.absolute()
         options = {"folder": tensors, "threads": self.threads, "prepacked": prepacked, "optimized": optimized}
         pin(self.sides, self.threads)
@@ -126,7 +126,7 @@ class SessionBench:
         return TimedSession(comparison, timed_runs(runs, comparison), numbered, graph)
 
     def weigh(self, path: Path, arrays: Arrays, prepacked: bool) -> dict[str, int | None]:
-        """The bytes of memory at each step of `weighed`, in a process that does nothing else."""
+        """The bytes of memory at each step of `weigh_runs`, in a process that does nothing else."""
         with writing(), tempfile.TemporaryDirectory(dir=self.folder) as name:
             inputs = write_arrays(arrays, Path(name))
             with Worker("the process that runs the model", _PATIENCE_S) as worker:
@@ -134,7 +134,7 @@ class SessionBench:
 
 
 def timed_runs(runs: list[list[TraceEvent]], comparison: Comparison) -> list[list[TraceEvent]]:
-    """The runs that were timed, of all that the profiler has seen: the last ones. Where it was full before the end, for
-    it keeps a million events, the later half of what it has."""
+    """The timed runs among all that the profiler recorded: the last ones. If its buffer of a million events was full
+    before the end, the later half of its runs."""
     calls = comparison.pairs * comparison.calls
     return runs[-calls:] if len(runs) >= calls else runs[len(runs) // 2 :]

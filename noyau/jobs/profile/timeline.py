@@ -1,5 +1,5 @@
-"""Timelines in Chrome's trace format, which Perfetto opens: events of nodes, samples of stacks, gaps in which the host
-does something else. Times are in microseconds."""
+"""Timelines in Chrome's trace format, which Perfetto opens: events of nodes, samples of stacks, and gaps between
+kernels or nodes. Times are in microseconds."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from noyau.jobs.profile.session_runs import TimedSession
 
 NODES, GAPS = 1, 2  # the threads of the timeline of a model
-ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")  # the categories of what a GPU does
+ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")  # categories of events on a GPU
 _MOST_RUNS = 5  # of a model, in a timeline
-_STACKS = 1 << 21  # the first of the threads of a timeline that are rows of stacks
-_PYTHON = (".py", "]", ">")  # ends of the names of files, of cells of notebooks, and of modules that are frozen
+_STACKS = 1 << 21  # number of the first thread of a timeline that shows stacks
+_PYTHON = (".py", "]", ">")  # ends of the names of files, notebook cells and frozen modules
 _Frame = tuple[str, str]
-_Call = tuple[_Frame, str]  # and where it runs
+_Call = tuple[_Frame, str]  # with the place where it runs
 
 
 def write_trace(events: Iterable[Event], path: Path) -> None:
-    """Write events as a timeline, whole or not at all. OutputError where that cannot be."""
+    """Write events as a timeline, atomically. OutputError where that fails."""
     write_json({"traceEvents": list(events), "displayTimeUnit": "ms"}, path)
 
 
@@ -37,12 +37,12 @@ def span(name: str, start_us: float, end_us: float, pid: int, tid: int, cat: str
 
 
 def label(kind: str, name: str, pid: int, tid: int = 0) -> Event:
-    """The name of a process or a thread: `kind` is process_name or thread_name."""
+    """The event that names a process or a thread; `kind`: process_name or thread_name."""
     return {"name": kind, "ph": "M", "ts": 0.0, "pid": pid, "tid": tid, "args": {"name": name}}
 
 
 def gaps(spans: Iterable[tuple[float, float]], pid: int, tid: int) -> Iterator[Event]:
-    """The times between some spans, in which none of them runs."""
+    """The gaps between spans, in which none of them runs."""
     until = None
     for start, end in sorted(spans):
         if until is not None and start > until:
@@ -51,14 +51,14 @@ def gaps(spans: Iterable[tuple[float, float]], pid: int, tid: int) -> Iterator[E
 
 
 def gap_threads(busy: Sequence[Event], what: str) -> Iterator[Event]:
-    """The gaps between events of each process or GPU, on a thread of its own."""
+    """The gaps between events of each process or GPU, on a separate thread."""
     for pid in {each["pid"] for each in busy}:
         yield label("thread_name", f"gaps between {what}", pid, 1 << 20)
         yield from gaps(((each["ts"], each["ts"] + each["dur"]) for each in busy if each["pid"] == pid), pid, 1 << 20)
 
 
 def call_rows(events: Iterable[Event]) -> Iterator[CallTime]:
-    """The times of events by name, none of which has another one within it, and the bytes that they copy or set."""
+    """The times of events by name, and the bytes that they copy or set; events must not be nested."""
     rows = defaultdict[tuple[str, str], list[tuple[float, int]]](list)
     for each in events:
         spent = 1e-6 * each["dur"], each["args"].get("bytes") or 0
@@ -69,7 +69,7 @@ def call_rows(events: Iterable[Event]) -> Iterator[CallTime]:
 
 
 def short_name(name: str) -> str:
-    """The name of a kernel without its namespaces and types, with the function that it computes, where C++ says so."""
+    """The name of a kernel without namespaces and types, with the function that it computes if its C++ name has one."""
     if ("<" not in name and "(" not in name) or name.startswith("Mem"):
         return name
     functions = re.findall(r"\w*(?:Functor\w*|KernelImpl|_kernel_cuda)\b", name)
@@ -78,7 +78,7 @@ def short_name(name: str) -> str:
 
 
 def model_events(ran: TimedSession, labels: Mapping[str, Sequence[str]], name: str, pid: int) -> Iterator[Event]:
-    """The last runs of a model in onnxruntime: its nodes, with the file's nodes that each stands for, and the gaps."""
+    """Events of the last runs of a model in onnxruntime: its nodes, with the file's nodes in `labels`, and the gaps."""
     yield label("process_name", name, pid)
     yield from (label("thread_name", each, pid, tid) for tid, each in ((NODES, "nodes"), (GAPS, "gaps between nodes")))
     for run in ran.runs[-_MOST_RUNS:]:
@@ -92,9 +92,9 @@ def model_events(ran: TimedSession, labels: Mapping[str, Sequence[str]], name: s
 
 
 def stack_events(samples: Iterable[Mapping[str, Any]], script: str) -> tuple[list[Event], list[CallTime]]:
-    """The spans and the times of functions, native ones too, from the samples of stacks that py-spy writes: of the
-    script's own thread what its module, or cells of a notebook, call; of other threads all. Each thread has a row of
-    its own in the timeline, for samples fall between the ends of ranges."""
+    """The spans and the times of functions, including native ones, from py-spy's samples of stacks: of the script's own
+    thread the callees of its module or notebook cells, of other threads all. Samples of a thread have their own row in
+    the timeline, since they do not nest with its ranges."""
     events, (self_us, total_us, python_us) = list[Event](), (defaultdict[_Call, float](float) for _ in range(3))
     threads = defaultdict[int, list[Mapping[str, Any]]](list)
     for sample in samples:
@@ -127,13 +127,13 @@ def stack_events(samples: Iterable[Mapping[str, Any]], script: str) -> tuple[lis
 
 
 def _is_body(frame: _Frame, script: str) -> bool:
-    """Whether it is the module of a script, or a cell of a notebook."""
+    """Whether a frame is the module of the script, or a cell of the notebook."""
     name, file = frame
     return name.startswith("<module>") and (file == script or file.startswith(f"{script}[cell "))
 
 
 def _frame(sample: Mapping[str, Any]) -> _Frame:
-    """The name of a function with its place, and its file."""
+    """The name of a sample's function with its place, and its file."""
     name, file, line = sample["name"], sample["args"]["filename"], sample["args"]["line"]
     if file.endswith(_PYTHON):
         return f"{name} ({Path(file).name}:{line})", file

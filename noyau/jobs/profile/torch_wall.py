@@ -1,6 +1,6 @@
-"""Split of the wall time of a call of torch's: kernels, products among them, gaps between kernels, waiting.
+"""The wall time of a torch call, split into kernels, matrix products among them, gaps between kernels, and waiting.
 
-On a GPU a kernel is one of the device, on the CPU an operator of torch's or noyau's."""
+On a GPU kernels are those of the device, on the CPU operators of torch or noyau."""
 
 from __future__ import annotations
 
@@ -26,20 +26,20 @@ from noyau.jobs.profile.record import CallTime, Wall
 from noyau.jobs.profile.timeline import ON_GPU, gap_threads, gaps, short_name
 from noyau.timing.ranges import Event
 
-CALLS, MOST_S = 5, 2.0  # timed without the profiler, which takes time of its own; no more after so many seconds
+CALLS, MOST_S = 5, 2.0  # most calls timed without the profiler, whose overhead counts otherwise, and most seconds
 _PRODUCTS = re.compile(
     "(?i)gemm|cutlass|nvjet|xmma|cublas|fmha|flash|attention|conv|winograd|splitK"
     "|aten::(linear|matmul|addmm|mm|bmm|baddbmm|_scaled_dot)"
 )
-_UNFUSED = re.compile(f"{_PRODUCTS.pattern}|^Mem(cpy|set) ")  # by no kernel with its neighbours
+_UNFUSED = re.compile(f"{_PRODUCTS.pattern}|^Mem(cpy|set) ")  # not fused with their neighbours
 _WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
-_COMPILES = 4.0  # times as long as the shortest call takes one that compiles
-_MOST = 12  # kernels that are named
+_COMPILES = 4.0  # a call that takes so many times the shortest one has compiled something
+_MOST = 12  # kernels that are listed
 
 
 def measure_wall(call: Callable[[], Any], active: int = 1, *, timeline: bool = False) -> Wall:
-    """Split the wall time of a call; it is called some times more: without the profiler, then once unseen, once to warm
-    it up, and `active` times under it, with a `timeline` of these where that is wanted."""
+    """Split the wall time of a call. It is called several times without the profiler, then once unrecorded, once to
+    warm the profiler up, and `active` times under it; `timeline`: return the events of these too."""
     with_gpu = torch.cuda.is_available()
     wait = torch.cuda.synchronize if with_gpu else lambda: None
     call()
@@ -70,8 +70,8 @@ def measure_wall(call: Callable[[], Any], active: int = 1, *, timeline: bool = F
 
 @contextmanager
 def device_events(events: list[Event]) -> Iterator[None]:
-    """Add to `events`, at the end, what a GPU has done within, on the clock of `noyau.range`; no longer than until the
-    program starts a profiler of torch's itself."""
+    """A block whose GPU events are added to `events` at its end, on the clock of `noyau.range`; recording stops early
+    if the program starts torch's profiler itself."""
     every: Any = torch.autograd.profiler.profile  # all interfaces of torch's profiler begin with its _prepare_trace
     with ExitStack() as ours:
 
@@ -87,8 +87,8 @@ def device_events(events: list[Event]) -> Iterator[None]:
 
 
 def timeline_of(seen: profile, zero_s: float | None = None) -> list[Event]:
-    """Events that torch's profiler has seen, in Chrome's trace format, and on a thread of its own the gaps: between
-    kernels of a GPU, where there are any, else between operators. `zero_s`: the zero of times, since 1970."""
+    """The events of torch's profiler in Chrome's trace format, and on a separate thread the gaps between GPU kernels,
+    or without any between operators. `zero_s`: the origin of times, in seconds since 1970."""
     with tempfile.TemporaryDirectory(prefix="noyau-") as folder:
         path = Path(folder) / "trace.json"
         seen.export_chrome_trace(str(path))
@@ -101,7 +101,7 @@ def timeline_of(seen: profile, zero_s: float | None = None) -> list[Event]:
 
 
 def split(wall_s: float, events: Iterable[Any], calls: int = 1) -> Wall:
-    """The wall time of a call by the events of a profiler, of so many calls."""
+    """Split the wall time of a call by a profiler's events of `calls` calls."""
     events, scale_s = [each for each in events if not _is_mark(each)], 1e-6 / calls
     kernels = [each for each in events if each.device_type == DeviceType.CUDA]
     waits_us = sum(each.self_cpu_time_total for each in events if each.name in _WAITS) if kernels else 0.0
@@ -122,7 +122,7 @@ def split(wall_s: float, events: Iterable[Any], calls: int = 1) -> Wall:
 
 
 def _rows(events: Iterable[Any], own: Mapping[int, float], scale_s: float, calls: int) -> tuple[CallTime, ...]:
-    """The kernels and operators by name, those of a GPU and that take longest first; of one call."""
+    """The times of kernels and operators in one call, by name; those of a GPU first, then by descending own time."""
     by_kernel: dict[tuple[str, str], list[tuple[float, float, int]]] = defaultdict(list)
     for each in events:
         if id(each) in own or "::" in each.name:
@@ -138,8 +138,8 @@ def _rows(events: Iterable[Any], own: Mapping[int, float], scale_s: float, calls
 
 
 def _hottest(kernels: Iterable[Any], busy_s: float) -> tuple[tuple[str, ...], float]:
-    """The neighbours in time, without a product or a copy among them and within no other operator, that take most
-    together, and their share of the `busy_s` of one call."""
+    """The sequence of kernels or outermost operators between two products or copies that takes most in total, and its
+    seconds, as a share of the `busy_s` of one call."""
     paths: dict[tuple[str, ...], float] = defaultdict(float)
     whole = [each for each in kernels if "::" not in str(getattr(getattr(each, "cpu_parent", None), "name", ""))]
     running = sorted((each for each in whole if each.time_range.elapsed_us()), key=lambda each: each.time_range.start)
@@ -153,7 +153,7 @@ def _hottest(kernels: Iterable[Any], busy_s: float) -> tuple[tuple[str, ...], fl
 
 
 def _is_mark(event: Any) -> bool:
-    """Whether an event is a user's range, or a note of torch's over kernels, and no kernel or operator itself."""
+    """Whether an event is a user's range or an annotation by torch, and no kernel or operator."""
     if event.name.startswith("noyau::") and event.device_type != DeviceType.CUDA:
         return False
     noted = event.device_type == DeviceType.CUDA and "::" in event.name and "<" not in event.name

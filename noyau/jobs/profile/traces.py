@@ -1,7 +1,7 @@
 """Reader of the traces of onnxruntime's profiler: the times of each node, run by run.
 
-A trace is a list of events in the order in which they ended, whose times are whole microseconds, cut off. A node with a
-subgraph (If, Loop, Scan) has the nodes that ran in it within its own time."""
+A trace is a list of events in the order of their ends, with times truncated to microseconds. The time of a node with a
+subgraph (If, Loop, Scan) includes that of the nodes that ran in it."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from typing import Any
 
 from noyau.errors import OutputError
 
-ADVICE = "TMPDIR=FOLDER names another place"  # where there is no room
+ADVICE = "TMPDIR=FOLDER names another place"  # for errors about lack of room
 _ENDING = "_kernel_time"
 _CUT_OFF = 0.5  # of a microsecond, on average
 
-Tensor = tuple[str, tuple[int, ...]]  # the element type as onnxruntime calls it, and the shape
+Tensor = tuple[str, tuple[int, ...]]  # onnxruntime's name of the element type, and the shape
 
 
 @dataclass(frozen=True, slots=True)
 class TraceEvent:
-    """A node that ran once: from `start_us`, for `lasted_us`."""
+    """One execution of a node: from `start_us`, for `lasted_us`."""
 
     name: str
     operator: str
@@ -37,9 +37,9 @@ class TraceEvent:
 
 @dataclass(slots=True)
 class NodeRuns:
-    """A node over all runs. `own_us` has the microseconds of each run, without those of the nodes that ran in it;
-    `calls` and `inner` count, of the last run, how often it ran and how many nodes ran directly in it; `within` is the
-    node of the model that it ran in, if that is another one."""
+    """A node over all runs. `own_us`: its microseconds in each run, without the nodes that ran in it; `calls`: its
+    executions in the last run; `inner`: the nodes that ran directly in it there; `within`: the outermost node that it
+    ran in, if any."""
 
     name: str
     operator: str
@@ -52,7 +52,7 @@ class NodeRuns:
 
     @property
     def median_us(self) -> float:
-        """Microseconds of a run: the median of grouped data, which finds its place within the microsecond."""
+        """The median of its microseconds in a run, interpolated within the microsecond as for grouped data."""
         return statistics.median_grouped(self.own_us) if self.own_us else 0.0
 
     @property
@@ -66,12 +66,12 @@ class NodeRuns:
 
 
 def unwritten(what: str, path: Path) -> OutputError:
-    """The error of a file that onnxruntime did not write to its end."""
+    """The error for a file that onnxruntime did not write completely."""
     return OutputError(f"onnxruntime did not write {what} to {path.parent}: is there room for it? {ADVICE}")
 
 
 def read_trace(path: Path) -> list[list[TraceEvent]]:
-    """The nodes that ran in each run, in the order in which they ended. OutputError where the file is not whole."""
+    """The executed nodes of each run, in the order of their ends. OutputError where the file is incomplete."""
     runs, current = list[list[TraceEvent]](), list[TraceEvent]()
     for each in _arguments(path):
         name = each.get("name", "")
@@ -88,7 +88,7 @@ def read_trace(path: Path) -> list[list[TraceEvent]]:
 
 
 def _arguments(path: Path) -> Iterator[Mapping[str, Any]]:
-    """The events of a file, which are a line each: there may be a million, which no memory need hold at a time."""
+    """The events of a file, one a line; it is read line by line, since there may be a million."""
     last = ""
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
@@ -104,12 +104,12 @@ def _arguments(path: Path) -> Iterator[Mapping[str, Any]]:
 
 @lru_cache(maxsize=1 << 14)
 def _same(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """The first of those that are equal: they are the same in every run, and a trace may have a million."""
+    """The first of equal tuples, so that equal runs share memory; a trace may have a million events."""
     return tensors
 
 
 def node_runs(runs: Iterable[Sequence[TraceEvent]], outer: Collection[str]) -> list[NodeRuns]:
-    """Each node over the runs, in the order in which they first ended; `outer` names the nodes that have subgraphs."""
+    """Each node over the runs, in the order of their first ends; `outer`: names of the nodes with subgraphs."""
     by_node: dict[tuple[str, str], NodeRuns] = {}
     for number, events in enumerate(runs):
         for node in by_node.values():
@@ -125,10 +125,10 @@ def node_runs(runs: Iterable[Sequence[TraceEvent]], outer: Collection[str]) -> l
 
 
 def nest(events: Sequence[TraceEvent], outer: Collection[str]) -> Iterator[tuple[TraceEvent, float, int, str | None]]:
-    """Each event, its own microseconds, how many ran directly in it, and the outermost node that it ran in, if any."""
+    """Each event with its own microseconds, the count of events directly in it, and its outermost node, if any."""
     own = [event.lasted_us + _CUT_OFF for event in events]
     inner, parents = [0] * len(events), [-1] * len(events)
-    open_ones: list[int] = []  # that no node is known to hold yet, in order
+    open_ones: list[int] = []  # events without a known parent, in order
     for number, event in enumerate(events):
         while event.name in outer and open_ones and events[open_ones[-1]].start_us >= event.start_us:
             child = open_ones.pop()

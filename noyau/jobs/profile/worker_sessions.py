@@ -1,4 +1,4 @@
-"""In a worker: a session that runs as it would for its user, timed, traced or weighed."""
+"""Sessions in a worker, run as for a user: timed, traced, or measured for memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ArrayFiles = Sequence[Mapping[str, Any]]
 
 @dataclass(slots=True)
 class TimedRuns:
-    """A session that runs, with bound ends where they can be; where it is `traced`, onnxruntime's profiler is on."""
+    """A session to be timed, with bound inputs and outputs if possible; `traced`: onnxruntime's profiler is on."""
 
     call: BoundRun | PlainRun
     traced: bool
@@ -33,21 +33,21 @@ class TimedRuns:
         return self_timed([self.call] * calls)
 
     def tell(self) -> dict[str, Any]:
-        """`trace`: the file on when each node ran, if there is one; the profiler is off from then on."""
+        """Stop the profiler; `trace` of the result: its file, or None."""
         return {"trace": self.call.session.end_profiling() if self.traced else None}
 
 
 def time_runs(model: Path, inputs: ArrayFiles, *, trace: Path | None, **options: Any) -> TimedRuns:
-    """A session of a model file, opened with `options` of `open_session` and bound; `trace`: the profiler's folder."""
+    """Open a session of a model file with `options` of `open_session`; `trace`: the folder of the profiler's file."""
     session = open_session(model.read_bytes(), trace=trace, **options)
     return TimedRuns(ends_run(session, read_arrays(inputs)), trace is not None)
 
 
 def weigh_runs(model: Path, inputs: ArrayFiles, threads: int, prepacked: bool) -> dict[str, int | None]:
-    """Run a session of a model file twice on arrays; nothing else is in the process.
+    """Run a session of a model file twice on arrays, in a process that does nothing else.
 
-    The result: the resident bytes before (`started`: Python, onnxruntime and the inputs) and after the session is there
-    (`opened`), and the most meanwhile (`opening`) and in runs (`running`); None where the system does not say."""
+    The result: resident bytes before the session is opened (`started`: Python, onnxruntime and the inputs) and after
+    (`opened`), and the peaks in between (`opening`) and in runs (`running`); None if the system does not report it."""
     arrays, steps = read_arrays(inputs), {"started": resident_bytes()}
     session = open_session(model, threads=threads, prepacked=prepacked)
     steps |= {"opened": resident_bytes(), "opening": peak_bytes()}
@@ -59,9 +59,9 @@ def weigh_runs(model: Path, inputs: ArrayFiles, threads: int, prepacked: bool) -
 
 
 def run_once(session: onnxruntime.InferenceSession, arrays: Mapping[str, np.ndarray]) -> None:
-    """Run it as a user does, whose outputs onnxruntime allocates. InputError where it refuses the arrays."""
+    """Run it as a user does: onnxruntime allocates the outputs. InputError where it refuses the arrays."""
     if not any(is_text(array) for array in arrays.values()):
-        with suppress(UnsupportedError):  # it has run; an output is no tensor
+        with suppress(UnsupportedError):  # it has run, but an output is no tensor
             run(session, arrays)
             return
     PlainRun(session, dict(arrays))()

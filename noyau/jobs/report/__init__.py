@@ -1,1 +1,1 @@
-"""Results as a reader sees them: in the terminal and as JSON."""
+"""Results for readers: in the terminal and as JSON."""

@@ -1,4 +1,4 @@
-"""Text for terminals of any width: paragraphs that hang, tables, records that print themselves; files written whole."""
+"""Text for terminals of any width: hanging paragraphs, tables, records that print themselves; atomic file writes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from noyau.text import TextRecord, printable
 
 Show = Callable[[str], str]
 _CONSOLE = Console(file=io.StringIO(), color_system=None)
-_SOURCE = re.compile(r"\s*(\d+ \||-->)")  # a line of a text, or its place
+_SOURCE = re.compile(r"\s*(\d+ \||-->)")  # a line of a source, or its place
 _GAP = 2
 _LONGEST_NAME, _SHORTEST_NAME = 36, 16
 Cell = str | Text
@@ -36,8 +36,8 @@ WIDE = 1_000_000  # columns: no line is broken
 
 
 def hanging(text: str | Text, width: int, first: str = "", rest: str | None = None, style: str = "") -> Iterator[Text]:
-    """The lines of a paragraph of so many columns, `first` before the first and `rest` before the others (as many
-    spaces unless given). Words that no line holds are cut. Only what `text` holds is styled."""
+    """The lines of a paragraph of `width` columns, with the prefix `first` on the first line and `rest` on the others
+    (default: as many spaces). Words longer than a line are cut. Prefixes are not styled."""
     rest = " " * cell_len(first) if rest is None else rest
     room = max(width - max(cell_len(first), cell_len(rest)), 8)
     body = text if isinstance(text, Text) else Text(text, style=style)
@@ -48,7 +48,7 @@ def hanging(text: str | Text, width: int, first: str = "", rest: str | None = No
 
 
 def list_lines(title: str, texts: Sequence[str], width: int) -> Iterator[Text]:
-    """An empty line, a title, and texts beneath it; nothing where there are none."""
+    """An empty line, a title, and texts below it; nothing without texts."""
     if texts:
         yield Text()
         yield Text(title, style="bold")
@@ -57,21 +57,21 @@ def list_lines(title: str, texts: Sequence[str], width: int) -> Iterator[Text]:
 
 
 def show_of(*, ascii_only: bool) -> Show:
-    """The function that makes a name printable, for a terminal that may have no letters beyond ASCII."""
+    """A function that makes names printable; with `ascii_only`, for a terminal limited to ASCII."""
     if not ascii_only:
         return printable
     return lambda name: printable(name).encode("ascii", "backslashreplace").decode("ascii")
 
 
 def spell_bytes(size: int, digits: int = 3) -> str:
-    """`1.2 MiB`"""
+    """Bytes as text: `1.2 MiB`."""
     counts = ((size / (1 << power), unit) for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)))
     texts = (f"{count:.{digits if count < 1000 else 4}g} {unit}" for count, unit in counts if count >= 1)
     return next(texts, f"{size} B")
 
 
 def print_record(record: TextRecord, *, quiet: bool = False) -> None:
-    """Print a record as a terminal shows it; `quiet`: its verdict alone."""
+    """Print a record for a terminal; `quiet`: only its verdict."""
     if quiet:
         print_lines("\n".join(plain_line(line) for line in record.headline().splitlines()))
     else:
@@ -79,7 +79,7 @@ def print_record(record: TextRecord, *, quiet: bool = False) -> None:
 
 
 def print_lines(text: str) -> None:
-    """Print a report on stdout, safe to print. What a terminal has no room for goes on below, but lines of source."""
+    """Print a report on stdout, with unprintable characters replaced; long lines are wrapped, except source lines."""
     console = Console(soft_wrap=True)
     lines = plain_lines(text).splitlines()
     if console.is_terminal:
@@ -88,7 +88,7 @@ def print_lines(text: str) -> None:
 
 
 def _fold(line: str, width: int) -> Iterator[str]:
-    """The line, as several where it is longer, at words; those after the first lie further in."""
+    """The line, wrapped at words if it is too long; continuation lines are indented further."""
     if cell_len(line) <= width or _SOURCE.match(line):
         yield line
     else:
@@ -98,14 +98,14 @@ def _fold(line: str, width: int) -> Iterator[str]:
 
 
 def plain_lines(text: str) -> str:
-    """The lines of a text, each safe to print, and with the spaces that it has."""
+    """The lines of a text with unprintable characters replaced; spaces are kept."""
     lines = "\n".join(line.expandtabs(4) for line in text.splitlines())
     return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in lines)
 
 
 @dataclass(frozen=True, slots=True)
 class TableRow:
-    """A name, the cells beside it, and a remark under it."""
+    """A row of a table: a name, the cells beside it, and a remark below it."""
 
     name: str
     cells: tuple[Cell, ...]
@@ -120,9 +120,9 @@ def table(
     optional: Sequence[str] = (),
     shortest: int = _SHORTEST_NAME,
 ) -> Iterator[Text]:
-    """The lines of a table with a heading for each cell; nothing where there are no rows. Empty columns are left out,
-    then those that are `optional`, one after the other, until each row is a line. Where that is not enough, names are
-    cut in their middle, to `shortest` at least; and at last the cells of a row stand below its name."""
+    """The lines of a table with a heading for each column; nothing without rows. Empty columns are omitted, then
+    `optional` ones, one after the other, until each row fits a line. If that does not suffice, names are cut in the
+    middle, to `shortest` letters at least; and finally the cells of a row are printed below its name."""
     if not rows:
         return
     longest = max(cell_len(text) for text in (title, *(row.name for row in rows)))
@@ -155,7 +155,7 @@ def table(
 def _has_room(
     title: str, longest: int, headings: Sequence[str], rows: Sequence[TableRow], width: int, shortest: int
 ) -> bool:
-    """Whether each row is a line of so many columns, with names of `shortest` or longer."""
+    """Whether each row fits a line of `width` columns, with names of at least `shortest` letters."""
     room = width - sum(each + _GAP for each in _widths(headings, rows))
     return room >= min(shortest, longest) and room >= cell_len(title)
 
@@ -174,8 +174,8 @@ def _align(cells: Sequence[Cell], widths: Sequence[int], style: str = "") -> Tex
 
 
 def beginnings(names: Sequence[str], longest: int) -> list[str]:
-    """For each name a beginning that no other name has, which commands take for it: without what stands behind its last
-    underscore, and at most so long, where that is enough."""
+    """A unique prefix for each name, which commands accept for it: if possible without the part after the last
+    underscore, and of at most `longest` letters."""
 
     def is_own(text: str) -> bool:
         return text != "" and sum(name.startswith(text) for name in names) == 1
@@ -186,18 +186,18 @@ def beginnings(names: Sequence[str], longest: int) -> list[str]:
 
 
 def shorten(name: str, longest: int) -> str:
-    """The name, without its middle where it is longer."""
+    """The name, with its middle cut out if it exceeds `longest`."""
     head = (longest - 2) // 2
     return name if cell_len(name) <= longest else f"{name[:head]}..{name[head + 2 - longest :]}"
 
 
 def _render_of(record: object) -> Any:
-    """The module that prints and draws a record: `render`, beside its own."""
+    """The module that prints and draws a record: `render` in the folder of the record's own module."""
     return import_module(f"{type(record).__module__.rpartition('.')[0]}.render")
 
 
 class PageRecord:
-    """A record that is a page for a browser, by the function `page` of the module `render` beside the record's own."""
+    """Base of records that have a page for a browser, by the function `page` of the module `render`."""
 
     __slots__ = ()
 
@@ -205,7 +205,7 @@ class PageRecord:
         return _render_of(self).page(self)
 
     def save_html(self, path: str | os.PathLike[str]) -> None:
-        """Write it as one HTML page that needs no network; its folder is made. OutputError where that cannot be."""
+        """Write it as one HTML page that needs no network, and create its folder. OutputError where that fails."""
         self._page().save(Path(path))
 
     def _repr_html_(self) -> str:
@@ -213,25 +213,25 @@ class PageRecord:
 
 
 class Record(TextRecord, ABC):
-    """A record that prints itself, as wide as a terminal or a page, and is plain data."""
+    """Base of records that print themselves, as wide as the terminal, and convert to plain data."""
 
     __slots__ = ()
     schema_version: ClassVar[int] = 1
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]:
-        """Plain data in a fixed order; a number that is not known, or not finite, is None."""
+        """The record as plain data in a fixed order; unknown and non-finite numbers are None."""
 
     def renderables(self, width: int, *, ascii_only: bool) -> Iterator[RenderableType]:
-        """The lines that are printed, of at most `width` columns, by the module `render` beside the record's own."""
+        """The printed lines, of at most `width` columns, by `render` of the module `render`."""
         return iter(_render_of(self).render(self, width, ascii_only=ascii_only))
 
     def headline(self) -> str:
-        """The verdict by `headline` of the module `render` beside the record's own."""
+        """The verdict, by `headline` of the module `render`."""
         return str(_render_of(self).headline(self))
 
     def write(self, path: Path) -> None:
-        """Write it as JSON, whole or not at all; OutputError where the folder is missing, read-only or full."""
+        """Write it as JSON, atomically; OutputError where the folder is missing, read-only or full."""
         write_json(self.to_json(), path)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
@@ -242,12 +242,12 @@ class Record(TextRecord, ABC):
 
 
 class PagedRecord(PageRecord, Record):
-    """A record that is a page, too."""
+    """Base of records that also have a page."""
 
     __slots__ = ()
 
     def write_where(self, record: Path | None, page: Path | None) -> None:
-        """Write it as JSON and as a page, each where a place is given. OutputError where one cannot be written."""
+        """Write it as JSON and as a page, each if its path is not None. OutputError where one cannot be written."""
         if record is not None:
             self.write(record)
         if page is not None:
@@ -255,19 +255,19 @@ class PagedRecord(PageRecord, Record):
 
 
 def write_json(record: Mapping[str, Any], path: Path) -> None:
-    """Write a record as JSON, whole or not at all; OutputError where the folder is missing, read-only or full."""
+    """Write a record as JSON, atomically; OutputError where the folder is missing, read-only or full."""
     write_text(json.dumps(record, indent=2, allow_nan=False) + "\n", path)
 
 
 def write_found(place: Path | None, record: Mapping[str, Any]) -> None:
-    """Write what a command found, where `--json` asks for it. OutputError where that cannot be."""
+    """Write the findings of a command to the path of `--json`, if it is given. OutputError where that fails."""
     if place is not None:
         make_folder(place.parent)
         write_json({"schema_version": 1, **record}, place)
 
 
 def write_text(text: str, path: Path) -> None:
-    """Write a text, whole or not at all, to where a link leads; into a pipe, a terminal or a device as it goes.
+    """Write a text atomically, to the target of a link; into a pipe, a terminal or a device directly.
     OutputError where the folder is missing, read-only or full."""
     if is_stream(path):
         with output_errors(path):
@@ -281,7 +281,7 @@ def write_text(text: str, path: Path) -> None:
 
 @contextlib.contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """Yield the path of a file to write, which then takes a place, where a link leads. OutputError if that fails."""
+    """Yield a temporary path to write, which then replaces `path`, or a link's target. OutputError if that fails."""
     with output_errors(path):
         place = Path(os.path.realpath(path))
         fresh = place.parent / f".noyau-{secrets.token_hex(8)}.tmp"
@@ -294,7 +294,7 @@ def new_file(path: Path) -> Iterator[Path]:
 
 
 def plain(record: object) -> str:
-    """The text of a record without colours, as wide as a page or as the terminal that stdout is."""
+    """The text of a record without colours, at most as wide as a page and as stdout's terminal."""
     room = Console().width if sys.stdout is not None and sys.stdout.isatty() else _PLAIN_WIDTH
     text = io.StringIO()
     Console(file=text, width=min(room, _PLAIN_WIDTH), color_system=None, force_terminal=False).print(record, crop=False)

@@ -1,4 +1,4 @@
-"""`noyau show`: a model's groups, why it is cut where it is, and the source of its kernels."""
+"""`noyau show` of a model: its groups, the reasons of its cuts, and the source of its kernels."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _TRIED = "adversarial inputs alone: noyau optimize tries it on activations of th
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ShownModel(StagedKernels):
-    """View of a model, before anything is compiled; prints itself."""
+    """The view of a model, before anything is compiled; prints itself."""
 
     title: str
     labels: tuple[str, ...]
@@ -44,7 +44,7 @@ class ShownModel(StagedKernels):
     plan: Plan
     target: str
     origin: str = ""
-    original: SourceModel | None = field(default=None, compare=False)  # for a page alone
+    original: SourceModel | None = field(default=None, compare=False)  # only for a page
 
     @property
     def stages(self) -> list[KernelStages]:
@@ -52,21 +52,21 @@ class ShownModel(StagedKernels):
 
     @property
     def count(self) -> str:
-        """The operators that are in kernels, and the kernels, in words."""
+        """The counts of operators in kernels and of kernels, as text."""
         covered = sum(len(group.positions) for kernel in self.plan.kernels for group in kernel.groups)
         return f"{covered} of {sum(map(bool, self.labels))} operators in {several(len(self.plan.kernels), 'kernel')}"
 
     @property
     def left(self) -> list[tuple[str, str]]:
-        """The operators that are apart or in no kernel, and why."""
+        """The operators that are cut apart or in no kernel, and the reasons."""
         refused = self.plan.refused
         places = collect((reason, self.labels[at]) for group, reason in refused for at in group.positions)
         rest = ((few(names, _MOST), reason) for reason, names in places.items())
         return [*reasons(self.partition.cuts, self.labels), *rest]
 
     def source(self, kernel: str, language: str = "c") -> str:
-        """The text of one kernel under its certificate: it is built and tried on adversarial inputs for that.
-        InputError where there is none of that name or language."""
+        """The text of one kernel, headed by its certificate: it is built and tried on adversarial inputs for that.
+        InputError for an unknown kernel or language."""
         if language not in LANGUAGES or not LANGUAGES[language].is_native:
             native = ", ".join(name for name, each in LANGUAGES.items() if each.is_native)
             raise InputError(f"there is no language {printable(language)} yet; the languages are: {native}")
@@ -86,7 +86,7 @@ class ShownModel(StagedKernels):
             yield from hanging(printable(where), options.max_width, "      ", style="dim")
 
     def _page(self) -> Page:
-        """Its graph in the colours of its kernels, their sources, and why the rest is as it is."""
+        """The page: the graph in the colours of its kernels, their sources, and the reasons of cuts."""
         sources = {each.operator: document.source_of(each, TRY) for each in self.plan.kernels}
         return Page(printable(self.title), "show", list(self._sections()), sources)
 
@@ -106,7 +106,7 @@ def _row(kernel: PlannedKernel) -> dict[str, Any]:
 
 
 def _certificate(kernel: PlannedKernel, target: str) -> str:
-    """Evidence on a kernel without a run of the model."""
+    """The evidence on a kernel by adversarial inputs only, without a run of the model."""
     options = c_compiler.CompilerOptions(target=target, export=True)
     try:
         judged = compile_kernels([kernel], options)[0]
@@ -117,7 +117,7 @@ def _certificate(kernel: PlannedKernel, target: str) -> str:
 
 
 def _kernel(kernel: PlannedKernel, width: int) -> Iterator[RenderableType]:
-    """A kernel in a few lines: its name, what it replaces, what it reads and writes."""
+    """A kernel in a few lines: its name, the operators that it replaces, its buffers."""
     group, buffers = kernel.groups[0], [printable(spell(buffer)) for buffer in kernel.kernel.buffers]
     reads, count = len(group.inputs), len(kernel.groups)
     yield Text.assemble("\n", (kernel.operator, "bold"), (f"  {count} places" if count > 1 else "", "dim"))
@@ -127,14 +127,14 @@ def _kernel(kernel: PlannedKernel, width: int) -> Iterator[RenderableType]:
 
 
 def reasons(cuts: tuple[Cut, ...], labels: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """Each reason once, after the operators that it holds for; the most frequent first."""
+    """Each reason of a cut once, preceded by its operators; the most frequent first."""
     ends = ((cut.reason, (cut.producer, cut.consumer)) for cut in cuts)
     places = collect((reason, " -> ".join(labels[at] for at in both if at is not None)) for reason, both in ends)
     yield from ((few(names, _MOST), reason) for reason, names in sorted(places.items(), key=lambda item: -len(item[1])))
 
 
 def show(path: str | Path, *, target: str = "native", between: Between | None = None) -> ShownModel:
-    """The groups, the reasons and the kernels of a model, or of the path `between` some of its values alone.
+    """The groups, cuts and kernels of a model, or only of the path `between` some of its values.
 
     ModelError where the file is no model, InputError where the ends of the path enclose no graph."""
     original = open_model(Path(path), flat=True, wide=between is None)

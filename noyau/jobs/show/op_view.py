@@ -1,4 +1,4 @@
-"""`noyau show` of an op: its steps, why they are not one kernel, and the source of its kernels."""
+"""`noyau show` of an op: its steps, the reasons why they are not one kernel, and the source of its kernels."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from noyau.text import printable
 
 
 def _stages_of_step(generated: GeneratedProgram, step: KernelStep) -> KernelStages:
-    """A kernel of an op; the graph is that of the whole op."""
+    """The stages of a kernel of an op; the stage graph is that of the whole op."""
     program = generated.program
     alone = program if len(program.kernels) == 1 else type(program)(step.graph, (step,))
     loops = partial(kernel_text, step.lowered), partial(kernel_text, step.kernel)
@@ -35,7 +35,7 @@ def _stages_of_step(generated: GeneratedProgram, step: KernelStep) -> KernelStag
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ShownOp(StagedKernels):
-    """View of an op, before anything is compiled; prints itself. `program`: of usual inputs, or why there is none."""
+    """The view of an op, before anything is compiled; prints itself. `program`: for usual inputs, or why it lacks."""
 
     description: Description
     instance: Instance
@@ -51,7 +51,7 @@ class ShownOp(StagedKernels):
     def source(self, kernel: str | None = None, language: str = "c") -> str:
         """The text of an attached kernel, or of the generated ones in a language (`kernel`: one of their names, or "").
 
-        InputError where there is none of that name or language, or the op is not traced."""
+        InputError for an unknown kernel or language, or where the op cannot be traced."""
         attached = {each.name: each.text for each in self.description.kernels}
         if kernel in attached:
             return attached[kernel]
@@ -85,7 +85,7 @@ class ShownOp(StagedKernels):
 
 
 def show_op(description: Description, instance: Instance, language: str = "c") -> ShownOp:
-    """View an op for inputs of these dtypes and ranks, in a language."""
+    """The view of an op for inputs of these dtypes and ranks, in a language."""
     try:
         wanted = Specialization(instance, description.reference.constants, sizes=usual_sizes(instance, {}))
         result: GeneratedProgram | str = generate(description, wanted, language)

@@ -31,20 +31,20 @@ _MARKS = MappingProxyType({"equal": " ", "replace": "|", "delete": "<", "insert"
 
 @dataclass(frozen=True, slots=True)
 class KernelStages:
-    """A kernel, and what prints it at each stage: `STAGES` in order."""
+    """A kernel with its printers for each stage of `STAGES`, in order."""
 
     name: str
     printers: Mapping[str, Callable[[], str]]
 
     def text(self, stage: str) -> str:
-        """The kernel at a stage. InputError for a stage that there is not."""
+        """The text of the kernel at a stage. InputError for an unknown stage."""
         if stage not in self.printers:
             raise InputError(f"there is no stage {printable(stage)}; the stages are: {', '.join(STAGES)}, all")
         return self.printers[stage]()
 
 
 class StagedKernels(PageRecord, TextRecord, ABC):
-    """Holder of kernels whose stages can be seen."""
+    """Base of views of kernels whose stages can be printed."""
 
     __slots__ = ()
 
@@ -57,30 +57,30 @@ class StagedKernels(PageRecord, TextRecord, ABC):
         """The kernels with their stages."""
 
     def stage(self, stage: str, kernel: str | None = None) -> str:
-        """Every kernel, or the one of a name, at a stage: graph (as the user spelt it), normal (one spelling for all),
-        loops (lowered), scheduled, text (the source), or all. InputError where there is no such stage or kernel."""
+        """Every kernel, or the named one, at a stage: graph (as the user wrote it), normal (in normal form), loops
+        (lowered), scheduled, text (the source), or all. InputError for an unknown stage or kernel."""
         names = STAGES if stage == "all" else (stage,)
         parts = [(f"{each.name}: {name}", each.text(name)) for each in self._choose(kernel) for name in names]
         return "\n\n".join(f"==== {head} ====\n{text.rstrip()}" for head, text in parts) + "\n"
 
     def difference(self, stage: str, other: str, kernel: str | None = None) -> Difference:
-        """Two stages of every kernel, or of the one of a name, side by side. InputError as from `stage`."""
+        """Two stages of every kernel, or of the named one, side by side. InputError as from `stage`."""
         chosen = self._choose(kernel)
         return Difference((stage, other), tuple((each.name, each.text(stage), each.text(other)) for each in chosen))
 
     def _page(self) -> Page:
-        """Its text, and the sources of its kernels."""
+        """The page: the view's text, and the sources of its kernels."""
         head, *rest = str(self).splitlines()
         try:
             texts = {each.name: {"text": each.text("text"), "evidence": TRY} for each in self.stages}
-        except InputError:  # nothing is generated, which the lines say
+        except InputError:  # nothing is generated; the text gives the reason
             texts = {}
         rows = ({"kernel": name, "lines": each["text"].count("\n")} for name, each in texts.items())
         sections = [document.summary(head, "plain"), document.table("Kernels", rows), document.lines("Steps", rest)]
         return Page(head.partition(" ")[0], "show", sections, texts)
 
     def _choose(self, kernel: str | None) -> Sequence[KernelStages]:
-        """Every kernel; or that of a name, or the only one whose name begins so. InputError where there is none."""
+        """Every kernel; or the named one, or the only one whose name begins so. InputError where there is none."""
         if kernel is None:
             return self.stages
         begins = [each for each in self.stages if each.name.startswith(kernel)]
@@ -94,7 +94,7 @@ class StagedKernels(PageRecord, TextRecord, ABC):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Difference(TextRecord):
-    """Two stages of kernels side by side; prints itself. `kernels`: a name and two texts each."""
+    """Two stages of kernels side by side; prints itself. `kernels`: the name and the two texts of each."""
 
     stages: tuple[str, str]
     kernels: tuple[tuple[str, str, str], ...]
@@ -115,20 +115,20 @@ class Difference(TextRecord):
 
 
 def align_lines(left: Sequence[str], right: Sequence[str]) -> Iterator[tuple[str, str, str]]:
-    """The lines of two texts in pairs, with a mark: " " equal, "|" changed, "<" on the left alone, ">" on the right."""
+    """The lines of two texts in pairs, with a mark: " " equal, "|" changed, "<" only on the left, ">" on the right."""
     for kind, start, stop, other_start, other_stop in SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
         for one, other in zip_longest(left[start:stop], right[other_start:other_stop]):
             yield _MARKS["insert" if one is None else "delete" if other is None else kind], one or "", other or ""
 
 
 def stages_of(kernel: PlannedKernel) -> KernelStages:
-    """A kernel of a model or a module; of one that a user wrote the graph and the text."""
+    """The stages of a kernel of a model or a module."""
     group = kernel.groups[0]
     texts = (lambda: kernel_text(group.kernel), lambda: kernel_text(kernel.kernel), lambda: kernel.text)
     return kernel_stages(kernel.operator, group.original, group.graph, *texts)
 
 
 def kernel_stages(name: str, graph: Graph, normal: Graph, *texts: Callable[[], str]) -> KernelStages:
-    """A kernel with its graph, as it was spelt and in normal form, and what prints it at the other stages."""
+    """The stages of a kernel, from its graph, the graph in normal form, and printers of the later stages."""
     graphs = partial(graph_text, graph), partial(graph_text, normal)
     return KernelStages(name, dict(zip(STAGES, (*graphs, *texts), strict=True)))

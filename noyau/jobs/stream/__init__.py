@@ -1,1 +1,1 @@
-"""`noyau stream`."""
+"""The job `noyau stream`."""

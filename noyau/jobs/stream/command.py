@@ -1,4 +1,4 @@
-"""`noyau stream`: its arguments, and what it does."""
+"""The command `noyau stream`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from noyau.errors import InputError
 from noyau.jobs import command_line
 from noyau.workers.resources import resident_bytes
 
-_BESIDE = 48 << 20  # what readers, threads and the making of kernels take beside chunks
-_LEAST = 24 << 20  # for chunks
+_BESIDE = 48 << 20  # bytes that readers, threads and the build of kernels take beside chunks
+_LEAST = 24 << 20  # least bytes for chunks
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
@@ -48,10 +48,10 @@ def _value(text: str) -> tuple[str, object]:
 
 
 def _room(memory: str) -> int:
-    """The bytes that are left for the stream. InputError where these are too few for it."""
+    """The bytes that remain for the stream. InputError where they are too few."""
     from noyau.engines.stream import bytes_of
 
-    if find_spec("pyarrow") is not None:  # whose libraries are part of what this process has before it begins
+    if find_spec("pyarrow") is not None:  # load its libraries first, so that they count as resident
         import_module("noyau.engines.arrow_files")
     own = (resident_bytes() or 0) + _BESIDE
     room = bytes_of(memory) - own

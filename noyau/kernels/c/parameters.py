@@ -1,4 +1,4 @@
-"""The parameters of a C function, their roles found by name or position; functions on no op, `FILE.c::FUNCTION`."""
+"""The parameters of a C function and their roles, by name or position; functions without an op, `FILE.c::FUNCTION`."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from noyau.kernels.user_kernel import Target, Usage, UserKernel
 from noyau.signatures.types import Element, Family, Instance
 
 STATUS = ("int", "int32_t")
-RANGE = ("begin", "end")  # of a function that does a piece of its work at a time
+RANGE = ("begin", "end")  # parameters of a function that does one piece of its work per call
 
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """`names`: what each parameter stands for, by name, or None where `args=` says it; `returned`: the output that is
-    its result; `status`: its result says whether it went well; `in_pieces`: it takes `begin` and `end`, and is called
-    over disjoint pieces of a range, in any order and on any threads."""
+    """The roles of a C function's parameters. `names`: what each stands for, or None where `args=` decides; `returned`:
+    the output that is its result; `status`: its result is a status code; `in_pieces`: it takes `begin` and `end` and is
+    called for disjoint pieces of a range, in any order and on any thread."""
 
     names: tuple[str, ...] | None
     returned: str | None = None
@@ -33,12 +33,12 @@ class Roles:
 
 
 def roles_of(prototype: Prototype, usage: Usage, target: Target, label: str) -> Roles:
-    """The roles of a C function's parameters. SignatureError where one does not fit, with its name.
+    """The roles of a C function's parameters. SignatureError names the one that does not fit.
 
-    Where each parameter bears the name of an input, an output, a size or a constant, that is what it stands for, in any
-    order, and sizes and constants may be left out. Else they are the inputs, the outputs, the sizes in the order of the
-    signature, and the constants. `int64_t begin` and `int64_t end`, wherever they stand, are the range that a call is
-    for, unless the op has these names; `args=` leaves them out."""
+    If each parameter has the name of an input, an output, a size or a constant, it stands for that, in any order, and
+    sizes and constants may be missing. Otherwise they are, by position, the inputs, the outputs, the sizes in the order
+    of the signature, and the constants. `int64_t begin` and `int64_t end`, at any position, are the range of a call,
+    unless the op uses these names; `args=` does not give them."""
     in_pieces = _in_pieces(prototype, usage, target, label)
     whole = prototype
     if in_pieces:
@@ -64,7 +64,7 @@ def roles_of(prototype: Prototype, usage: Usage, target: Target, label: str) -> 
 
 
 def misfit(prototype: Prototype, names: Sequence[str], instance: Instance, label: str) -> str:
-    """The reason why a function does not take arrays of the instance's dtypes, or nothing."""
+    """The reason why a function does not take arrays of the instance's dtypes; empty if it does."""
     values = {value.name: value for value in instance.ends}
     for parameter, name in zip(prototype.parameters, names, strict=True):
         value = values.get(name)
@@ -74,7 +74,7 @@ def misfit(prototype: Prototype, names: Sequence[str], instance: Instance, label
 
 
 def _in_pieces(prototype: Prototype, usage: Usage, target: Target, label: str) -> bool:
-    """Whether the function takes a range. SignatureError where it takes half of one, or one that is no int64_t."""
+    """Whether the function takes a range. SignatureError for only one of its ends, or an end that is no int64_t."""
     known = {*target.names, *usage.constants}
     ends = [each for each in prototype.parameters if each.name in RANGE and each.name not in known]
     if known & {*RANGE} or not ends:
@@ -150,7 +150,7 @@ def members(element: Element) -> tuple[DType, ...]:
 
 
 def _check(parameter: Parameter, name: str, target: Target, usage: Usage, label: str) -> None:
-    """SignatureError where a parameter cannot be what it stands for."""
+    """SignatureError where a parameter's type does not fit its role."""
     terms = {term.name: term for term in (*target.inputs, *target.outputs)}
     term, is_output = terms.get(name), any(term.name == name for term in target.outputs)
     where = f"{label}: the parameter {str(parameter)!r}"
@@ -172,7 +172,7 @@ def _check(parameter: Parameter, name: str, target: Target, usage: Usage, label:
 
 
 def _takes(parameter: Parameter, dtype: DType) -> bool:
-    """Whether it holds a dtype: by pointer that very one, by value also narrower integers."""
+    """Whether a parameter holds a dtype: exactly that one behind a pointer; by value narrower integers too."""
     if parameter.is_pointer or dtype.kind not in ("int", "uint"):
         return dtype in parameter.dtypes
     fits = (d for d in parameter.dtypes if d.kind in ("int", "uint"))
@@ -185,7 +185,7 @@ def _range(dtype: DType) -> tuple[int, int]:
 
 
 def narrow_limit(parameter: Parameter) -> int | None:
-    """The largest size that an integer parameter holds, where not every int64 does."""
+    """The largest size that an integer parameter narrower than 64 bits holds; None for any other parameter."""
     whole = [_range(dtype)[1] for dtype in parameter.dtypes if dtype.kind in ("int", "uint") and dtype.bytes < 8]
     return min(whole, default=None)
 
@@ -207,33 +207,28 @@ class TextFunction:
         return plain_name(self.entry)
 
     def prototype(self) -> Prototype:
-        """The parameters and the result of a function. SignatureError where its text defines no such function."""
+        """The parameters and the result of the function. SignatureError where its text does not define it."""
         return prototype_of(self.text, self.name, str(self.path), self.language)
 
     @property
     def line(self) -> int:
-        """The line that it is defined on; 1 where it is not."""
+        """The line of its definition; 1 if the text has none."""
         return next((each.line for each in syntax(self.text, self.language).functions if each.name == self.name), 1)
 
 
 def is_named(target: Any) -> bool:
-    """Whether something is the name of such a function."""
+    """Whether `target` has the form `FILE.c::FUNCTION`."""
     return isinstance(target, str) and "::" in target and Path(target.partition("::")[0]).suffix in BY_SUFFIX
 
 
 def text_function(target: str) -> TextFunction:
-    """The function of that name. InputError where there is no such file."""
+    """The function named `FILE.c::FUNCTION`. InputError where the file cannot be read."""
     file, _, entry = target.partition("::")
     try:
         text = Path(file).read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise InputError(f"{file} cannot be read: {error.strerror}; give FILE.c::FUNCTION") from None
     return TextFunction(Path(file), entry, text)
-
-
-def parameters(function: TextFunction) -> tuple[str, ...]:
-    """The names of what it takes. SignatureError where its text defines no such function."""
-    return tuple(each.name for each in function.prototype().parameters)
 
 
 def prototype(kernel: UserKernel) -> Prototype:

@@ -1,8 +1,8 @@
-"""The syntax of a text in C, C++ or CUDA C++, as tree-sitter reads it: its functions, macros and launches.
+"""The syntax of a text in C, C++ or CUDA C++, parsed by tree-sitter: its functions, macros and launches.
 
-The words that CUDA adds to C++ are blanks to the grammar, and `f<<<grid, block>>>(x)` is `f(((grid, block)))(x)` to it:
-each place of a tree is one of the text. A text that is not whole is read as far as it goes. What is not known of a
-prototype (a typedef, a macro) is left to the compiler, who checks the call that noyau writes."""
+For the grammar, CUDA's keywords are replaced by blanks and `f<<<grid, block>>>(x)` by `f(((grid, block)))(x)`, so that
+offsets in the tree are offsets in the text. An incomplete text is parsed as far as it goes. Unknown types of a
+prototype (a typedef, a macro) are left to the compiler, which checks the call that noyau prints."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _COMMENT = r"/\*.*?\*/ | //[^\n]*"
 _STRING = r""" "(?:\\.|[^"\\\n])*" | '(?:\\.|[^'\\\n])*' """
 _LEXICAL = re.compile(rf"(?P<comment>{_COMMENT}) | {_STRING}", re.DOTALL | re.VERBOSE)
 
-# What CUDA has and C++ does not; they may stand anywhere among the words of a declaration.
+# CUDA's keywords beside those of C++; they may stand anywhere among the words of a declaration.
 _CUDA = re.compile(
     r"\b__(?:global|device|host|shared|constant|managed|grid_constant|forceinline|noinline)__\b|\b__restrict(?:__)?\b"
     r"|\b__(?:launch_bounds|cluster_dims|maxnreg|align)__\s*\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"
 )
-# A call of a macro at the margin, on lines of its own: what follows is a declaration by itself.
+# A macro call at the left margin, on lines of its own; the declaration that follows does not depend on it.
 _MARGIN = re.compile(r"^[A-Z]\w*[ \t]*\((?:[^(){};]|\([^(){};]*\))*\)[ \t]*$(?!\s*\{)", re.MULTILINE)
 _LAUNCH = re.compile(r"<<<(?P<grid>.*?)>>>(?=\s*\()", re.DOTALL)
-_ENDS = frozenset(";{}()")  # before which no word is of the head of a function
+_ENDS = frozenset(";{}()")  # tokens that end the search backwards for the head of a function
 _QUERY = """
 (function_definition) @function
 (ERROR (function_declarator) @cut)
@@ -46,7 +46,7 @@ _QUALIFIERS = frozenset(
 )
 _WORDS = frozenset("void char short int long float double signed unsigned bool _Bool _Float16 __bf16".split())
 
-# C's types, their words sorted, and the dtypes whose cells they hold; `char` and `void` hold any.
+# The dtypes that each C type holds, its words sorted; `char` and `void` are absent, for they hold any.
 _TYPES = {
     "float": (DType.F32,),
     "double": (DType.F64,),
@@ -67,7 +67,7 @@ _TYPES = {
 
 
 def blank_comments(text: str) -> str:
-    """The text without comments and strings; the rest stays in its place."""
+    """The text with comments and strings replaced by blanks, so that offsets stay."""
     return _LEXICAL.sub(_blank, text)
 
 
@@ -93,9 +93,9 @@ def _query(language: str) -> Query:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FunctionSyntax:
-    """A function of a text: the words before its name, `__global__` and its like in `marks`, its parameters, its body.
+    """A function definition: `head`, the words before its name; `marks`, such as `__global__`; parameters and body.
 
-    `body` is None where the text ends in it. The line is that of the name."""
+    `body` is None if the text ends within it. `line` is that of the name."""
 
     name: str
     head: tuple[str, ...]
@@ -106,15 +106,15 @@ class FunctionSyntax:
 
     @property
     def is_on_device(self) -> bool:
-        """Whether it is a kernel, or runs on a GPU alone."""
+        """Whether it is a kernel or runs only on a GPU."""
         return "__global__" in self.marks or ("__device__" in self.marks and "__host__" not in self.marks)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LaunchSyntax:
-    """A launch of a text: its kernel by the plain name, the place of `<<<`, and `grid, block` as text.
+    """A launch in a text: the plain name of its kernel, the offset of `<<<`, and `grid, block` as text.
 
-    `callee` is the name with its template arguments, `arguments` begins at the parenthesis behind `>>>`."""
+    `callee` is the name with its template arguments; `arguments` begins at the parenthesis after `>>>`."""
 
     name: str
     place: int
@@ -140,8 +140,8 @@ _OPEN_ENDED = re.compile(r"(\w+)\s*\[\s*\]((?:\[.*\])?)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class DynamicArray:
-    """`extern __shared__ TYPE NAME[]ROW`: memory that a launch asks for, and its place in the text; `row`: `[N]`, or
-    nothing; `is_local`: to a function."""
+    """`extern __shared__ TYPE NAME[]ROW`: dynamic shared memory, whose size is an argument of the launch. `row`: `[N]`
+    or empty; `start`, `end`: offsets in the text; `is_local`: declared within a function."""
 
     type: str
     name: str
@@ -158,7 +158,7 @@ def syntax(text: str, language: str) -> Syntax:
 
 
 class Syntax:
-    """A text, and the tree of it. Places in the tree are places in the text, for what is no ASCII is one byte there."""
+    """A text and its tree. Byte offsets in the tree are offsets in the text: non-ASCII characters become one byte."""
 
     def __init__(self, text: str, language: str) -> None:
         self.text, self._language, self._grammar = text, language, _grammar(language)
@@ -177,7 +177,7 @@ class Syntax:
         self.root = self._parse(None)
 
     def _parse(self, inside: Node | None) -> Node:
-        """The tree of the text, or of what is inside of a node alone."""
+        """The tree of the text, or only of the text of a node."""
         import tree_sitter
 
         parser = tree_sitter.Parser(self._grammar)
@@ -197,7 +197,7 @@ class Syntax:
 
     @cached_property
     def functions(self) -> tuple[FunctionSyntax, ...]:
-        """The functions that the text defines, but for those inside of others."""
+        """The functions that the text defines, without those nested in other functions."""
         functions, end = list[FunctionSyntax](), 0
         nodes = [*self._capture(self.root, "function"), *self._capture(self.root, "cut")]
         for node in sorted(nodes, key=lambda node: node.start_byte):
@@ -208,7 +208,7 @@ class Syntax:
         return tuple(functions)
 
     def _function(self, node: Node) -> FunctionSyntax | None:
-        """A function by its definition, or by its declarator where the text ends in its body."""
+        """The function of a definition, or of a declarator whose body the text cuts short; None for anything else."""
         body = node.child_by_field_name("body")
         outer = declarator = node.child_by_field_name("declarator") if body else node
         while declarator is not None and declarator.type != "function_declarator":
@@ -219,7 +219,7 @@ class Syntax:
             return None
         behind = outer.next_sibling
         if behind is None or behind.type == "declaration" or (body is None and behind.type != "{"):
-            return None  # declares its parameters behind its name, as C once did, or is no definition
+            return None  # a K&R definition, whose parameters are declared after the name, or no definition
         words = re.findall(r"\w+", re.sub(r"<.*", "", self.source(name), flags=re.DOTALL))
         head = [*_head(outer), *("*" for _ in range(outer.type == "pointer_declarator"))]
         marks = frozenset(re.findall(r"\b__\w+__\b", self.text[_end_before(node) : declarator.start_byte]))
@@ -227,7 +227,7 @@ class Syntax:
 
     @cached_property
     def macros(self) -> tuple[tuple[str, Node], ...]:
-        """The macros that the text defines, but for empty ones, each with the tree of its body."""
+        """The macros that the text defines, without empty ones, each with the tree of its body."""
         macros = []
         for node in self._capture(self.root, "macro"):
             name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
@@ -237,17 +237,17 @@ class Syntax:
 
     @cached_property
     def launches(self) -> tuple[LaunchSyntax, ...]:
-        """The launches of the text, those in macros among them, by their places."""
+        """The launches of the text and of its macros, in the order of the text."""
         return tuple(filter(None, map(self.launch, self._everywhere("call") if self._openings else [])))
 
     def launch_on(self, line: int) -> LaunchSyntax | None:
-        """The launch that is written on a line, or over it; None where there is none, or those of several kernels."""
+        """The launch whose statement covers a line; None if there is none, or more than one."""
         launches = {(each.name, each.line): each for each in self.launches if each.line <= line <= each.last_line}
         return launches.popitem()[1] if len(launches) == 1 else None
 
     @cached_property
     def dynamic_arrays(self) -> tuple[DynamicArray, ...]:
-        """The arrays of the memory that a launch asks for."""
+        """The arrays in dynamic shared memory."""
         arrays = []
         for node in self._everywhere("array"):
             declarator = node.child_by_field_name("declarator")
@@ -262,7 +262,7 @@ class Syntax:
         return tuple(arrays)
 
     def _everywhere(self, name: str) -> list[Node]:
-        """The nodes that are captured in the text and in its macros, by their places."""
+        """The nodes with a capture name in the text and in its macros, in the order of the text."""
         roots = [self.root, *(body for _, body in self.macros)]
         return sorted((node for root in roots for node in self._capture(root, name)), key=lambda node: node.start_byte)
 
@@ -278,7 +278,7 @@ class Syntax:
 
 
 def plain_name(name: str) -> str:
-    """A name without what it is in and without template arguments: of `a::f<int>` f."""
+    """A name without its scopes and template arguments: `f` for `a::f<int>`."""
     return re.sub(r"\s*<.*", "", name, flags=re.DOTALL).rpartition(":")[2].strip()
 
 
@@ -294,12 +294,12 @@ def leaves(node: Node) -> Iterator[Node]:
 
 
 def words(node: Node) -> Iterator[str]:
-    """The texts of the tokens of a node, in order; a word of CUDA is none."""
+    """The texts of the tokens of a node, in order, without CUDA's keywords."""
     return ((each.text or b"").decode("ascii") for each in leaves(node))
 
 
 def _head(declarator: Node) -> list[str]:
-    """The words before the declarator of a function that are of it: none of what ends before."""
+    """The words of a function's declaration before its declarator, back to the last token of _ENDS."""
     head: list[str] = []
     node = declarator.prev_sibling
     while node is not None:
@@ -311,7 +311,7 @@ def _head(declarator: Node) -> list[str]:
 
 
 def _end_before(node: Node) -> int:
-    """The end of what stands before a node."""
+    """The end of the text before a node; 0 at the beginning."""
     while node.prev_sibling is None and node.parent is not None:
         node = node.parent
     return node.prev_sibling.end_byte if node.prev_sibling else 0
@@ -319,7 +319,7 @@ def _end_before(node: Node) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter of a C function: `dtypes` are those that its type holds, none where that is not known."""
+    """A parameter of a C function; `dtypes`: those that its type holds, empty for an unknown type."""
 
     name: str
     type: str
@@ -353,7 +353,7 @@ class Prototype:
 
 
 def prototype_of(text: str, entry: str, label: str, language: str = "c") -> Prototype:
-    """Read the prototype of a function that a text defines. SignatureError where it does not, or cannot be read."""
+    """Read the prototype of a function. SignatureError where the text does not define it, or it cannot be read."""
     defined = _definitions(text, language)
     function = next((each for each in defined if each.name == entry), None)
     if function is None:
@@ -371,17 +371,17 @@ def prototype_of(text: str, entry: str, label: str, language: str = "c") -> Prot
 
 
 def functions_of(text: str, language: str = "c") -> list[str]:
-    """List the functions that a text defines, but for static ones."""
+    """The names of the functions that a text defines, without static ones."""
     return [each.name for each in _definitions(text, language) if "static" not in each.head]
 
 
 def _definitions(text: str, language: str) -> list[FunctionSyntax]:
-    """The functions of a text that return something: others are macros, or constructors."""
+    """The functions of a text that declare a result type; definitions without one are macros or constructors."""
     return [each for each in syntax(text, language).functions if each.head]
 
 
 def _groups(parameters: Node) -> Iterator[list[Node]]:
-    """The nodes of each parameter, between the parentheses and the commas of their list."""
+    """The nodes of each parameter of a parenthesised, comma-separated list."""
     group: list[Node] = []
     for node in parameters.children[1:]:
         if node.type not in (",", ")"):
@@ -392,12 +392,12 @@ def _groups(parameters: Node) -> Iterator[list[Node]]:
 
 
 def _plain(text: str, group: Sequence[Node]) -> str:
-    """A parameter as it is written, on one line."""
+    """The source of a parameter on one line, without comments."""
     return " ".join(blank_comments(text[group[0].start_byte : group[-1].end_byte]).split()) if group else ""
 
 
 def _parameter(group: list[str], where: str, number: int) -> Parameter:
-    """A parameter by its words, some of which the grammar may not know, such as macros."""
+    """Make a Parameter of its words, which may include macros that the grammar does not know."""
     if "(" in group or group[-1:] == ["..."]:
         raise SignatureError(f"{where} is no pointer to cells and no number")
     end = next((at for at, word in enumerate(group) if word in ("[", "=")), len(group))

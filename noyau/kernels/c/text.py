@@ -1,7 +1,7 @@
-"""A kernel in C made fit for noyau's one ABI: the author's text, a launch that calls it, and the table.
+"""Wrapper of a user kernel in C for noyau's one ABI: the author's text, a launch that calls it, and the table.
 
-A function that takes `begin` and `end` is called for pieces of a range, by as many threads as its runtime has; what its
-outputs hold before is then written by launches of their own. Any other function is one launch of one item."""
+A function that takes `begin` and `end` is called for pieces of a range, by as many threads as its runtime has; initial
+values of its outputs are then written by separate launches. Any other function is one launch of one item."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ from noyau.kernels.user_kernel import Buffer, DeviceProperties, Number, UserKern
 from noyau.signatures.types import Instance, Value
 from noyau.toolchain.c.compiler import header_flags
 
-_PREFIX = "own_"  # of sizes and buffers, so that no macro of the author is meant
+_PREFIX = "own_"  # of sizes and buffers, so that no macro of the author replaces them
 _DEVICE = DeviceProperties("cpu", 1)
 
-# Names of the ABI and of the text below that may be macros of the author.
+# Names of the ABI and of the generated text, undefined in case the author has macros of these names.
 _WORDS = (
     "name inputs outputs scratch launches sizes dtypes ranks buffers launch call begin end shapes dims index output"
 )
 _UNDEFINED = "".join(f"#undef {word}\n" for word in _WORDS.split())
 
-# A call whose pointers do not fit the function's parameters is an error with every compiler.
+# Make a call whose pointers do not fit the function's parameters an error with every compiler.
 _ERRORS = ("incompatible-pointer-types", "int-conversion")
 _STRICT = "\n".join(f'#pragma GCC diagnostic error "-W{name}"' for name in _ERRORS)
 
 
 @dataclass(frozen=True, slots=True)
 class NativeCall:
-    """A kernel in C that is to be called for an instance; `numbers` are the constants."""
+    """A kernel in C with the instance and the constants (`numbers`) of a call."""
 
     kernel: UserKernel
     prototype: Prototype
@@ -57,7 +57,7 @@ class NativeCall:
 
     @property
     def passed_values(self) -> dict[str, Value]:
-        """Inputs and outputs by name; an output stands for the input that it is written over."""
+        """Inputs and outputs by name; the name of an updated input maps to the output that is written over it."""
         values = {value.name: value for value in self.instance.ends}
         return {**values, **dict(zip(self.kernel.usage.updates, self.instance.outputs, strict=False))}
 
@@ -67,14 +67,14 @@ class NativeCall:
         return initial_values(self.kernel, self.offers)
 
     def offers(self) -> dict[str, Any]:
-        """The names that functions of the kernel may ask for, where sizes are names."""
+        """The values by name for functions of the kernel's author; sizes are symbolic."""
         sizes = {name: size_of(dim) for name, dim in self.instance.sizes}
         return {**sizes, **{v.name: _symbolic(v) for v in self.instance.ends}, **self.numbers, "device": _DEVICE}
 
 
 @dataclass(frozen=True, slots=True)
 class CallArgument:
-    """An argument of the call: an array (`value`), a number or a Dim over the sizes, or a `place` in the range."""
+    """An argument of the call: an array (`value`), a number or a Dim over the sizes, or a `place`: begin or end."""
 
     value: Value | None = None
     number: Dim | Number | None = None
@@ -82,29 +82,28 @@ class CallArgument:
 
 
 def c_source(kernel: UserKernel, instance: Instance, name: str, constants: Mapping[str, Any] | None = None) -> str:
-    """The whole C text of a hand-written kernel for one instance: it builds alone, and its table is `{name}_kernel`.
+    """The complete C text of a hand-written kernel for one instance; its table is `{name}_kernel`.
 
-    `constants`: the op's, where they are not the default ones. The author's lines keep their numbers. SignatureError
-    where the function does not take what the instance has, UnsupportedError where it is in another language."""
+    `constants`: the op's, if they differ from the defaults. The author's lines keep their numbers. SignatureError where
+    the function does not take the instance, UnsupportedError for a kernel in another language."""
     if not LANGUAGES[kernel.language].is_native or kernel.prototype is None:
         raise UnsupportedError(f"{kernel.title} is in {kernel.language}; only a kernel in c can be called from C")
     roles = roles_of(kernel.prototype, kernel.usage, kernel.target, kernel.title)
     call = NativeCall(kernel, kernel.prototype, roles, instance, kernel.numbers(constants))
-    printed = _Wrapper(call, name)
-    macros = "".join(f"#define {macro} {_literal(value)}\n" for macro, value in printed.macros.items())
+    printed, macros = _Wrapper(call, name), constant_macros(kernel, constants)
     header = files("noyau.codegen.c").joinpath("noyau.h").read_text("ascii")
     author = f"{macros}#line 1\n{kernel.text}" if macros else kernel.text
     return "\n".join([author.rstrip("\n"), "", _UNDEFINED, header, _STRICT, "", printed.text(), ""])
 
 
 def c_flags(kernel: UserKernel) -> tuple[str, ...]:
-    """The flags that a kernel is built with: its own, and those of its headers."""
+    """The compiler flags of a kernel: its own, and those for its headers."""
     flags, place = tuple(kernel.usage.options.get("flags", ())), kernel.place
     return *flags, *header_flags(kernel.text, flags, None if place == "a text" else Path(place).parent)
 
 
 def require_plain_build(kernel: UserKernel) -> None:
-    """InputError where a kernel cannot be built as all those of a model are: of one text, without flags."""
+    """InputError where a kernel has flags or headers: all kernels of a model are built as one text, without flags."""
     if kernel.usage.options.get("flags"):
         raise InputError(f"{kernel.title} asks for flags, and kernels of a model are built alike: leave them out")
     if c_flags(kernel):
@@ -112,7 +111,7 @@ def require_plain_build(kernel: UserKernel) -> None:
 
 
 def _symbolic(value: Value) -> Buffer:
-    """A Buffer of which the extents and the strides may be Sizes."""
+    """A Buffer whose extents and strides may be symbolic Sizes."""
     shape: Any = tuple(map(size_of, value.shape))
     strides: Any = tuple(map(size_of, strides_of(value.shape)))
     return Buffer(value.name, shape, strides, value.dtype.numpy, _DEVICE)
@@ -121,14 +120,14 @@ def _symbolic(value: Value) -> Buffer:
 def c_kernel(
     instance: Instance, name: str, guards: Sequence[Guard] = (), launches: Sequence[Launch] = (Launch(()),)
 ) -> Kernel:
-    """The loop IR that runtimes see of a user kernel: its buffers and sizes, and its launches: one of one item."""
+    """The loop IR of a user kernel for runtimes: buffers, sizes, guards and launches, by default one of one item."""
     inputs = [_buffer(value, Role.INPUT) for value in instance.inputs]
     outputs = [_buffer(value, Role.OUTPUT) for value in instance.outputs]
     return Kernel(name, (*inputs, *outputs), plan([buffer.shape for buffer in inputs]), tuple(launches), tuple(guards))
 
 
 def _over(extent: Dim, values: Sequence[Value]) -> Launch:
-    """A launch of so many items, which together move each cell of these values once: all that runtimes see of it."""
+    """A launch of `extent` items, which for a runtime together load each cell of these values once, and do no more."""
     loads = [Load(f"{_PREFIX}{v.name}", (Dim.of(0),) * len(v.shape), v.dtype) for v in values]
     body = tuple(Let(f"{_PREFIX}{k}", load) for k, load in enumerate(loads))
     return Launch((Loop("#item", _rename(extent), Axis.THREADS, body),))
@@ -161,7 +160,7 @@ def _arguments(call: NativeCall) -> list[CallArgument]:
 
 
 def _arguments_by_author(call: NativeCall) -> list[CallArgument]:
-    """Call `args=` with names for sizes; it gives Buffers, and arithmetic on extents and strides."""
+    """Call `args=` with symbolic sizes; it returns Buffers, and arithmetic on extents and strides."""
     entry, where = call.prototype.entry, f"args= of {call.kernel.title}"
     places = RANGE if call.roles.in_pieces else ()
     parameters = [each for each in call.prototype.parameters if each.name not in places]
@@ -175,7 +174,7 @@ def _arguments_by_author(call: NativeCall) -> list[CallArgument]:
 
 
 def _call_author(function: Callable[..., Any] | None, call: NativeCall, where: str) -> Any:
-    """Call a function of the author with names for sizes. SignatureError where it asks for their numbers."""
+    """Call a function of the author with symbolic sizes. SignatureError where it needs their numbers."""
     assert function is not None
     try:
         return ask(function, call.offers(), where)
@@ -187,7 +186,7 @@ def _call_author(function: Callable[..., Any] | None, call: NativeCall, where: s
 
 
 def _extent(call: NativeCall) -> Dim:
-    """The extent of `begin` and `end`: over the first dim of the first output, or as `launch=` says."""
+    """The extent of the range of `begin` and `end`: of `launch=`, or the first dim of the first output."""
     launch, first, where = call.kernel.usage.launch, call.instance.outputs[0], f"launch= of {call.kernel.title}"
     if launch is None:
         if not first.shape:
@@ -230,7 +229,7 @@ def _argument(value: Any, call: NativeCall, parameter: Parameter, where: str) ->
 
 
 class _Wrapper:
-    """The launch and the table of one kernel, being printed."""
+    """Printer of the launches and the table of one kernel."""
 
     def __init__(self, call: NativeCall, name: str) -> None:
         self.call, self.instance, self.usage = call, call.instance, call.kernel.usage
@@ -240,20 +239,14 @@ class _Wrapper:
         self.expressions = CExpressions(self.kernel, self.scopes)
         self.ends = [value.name for value in self.instance.ends]
 
-    @property
-    def macros(self) -> dict[str, Any]:
-        """Constants of the kernel that are no parameters."""
-        named = set(self.call.roles.names or ())
-        return {name: self.call.numbers[name] for name in self.usage.constants if name not in named}
-
     def guards(self) -> list[Guard]:
-        """Sizes stay within the integers that the function takes them in."""
+        """Guards that keep each size within the integer parameter that takes it."""
         sizes = ((each.number, narrow_limit(parameter)) for parameter, each in self.pairs)
         limits = ((number, limit) for number, limit in sizes if isinstance(number, Dim) and limit is not None)
         return [Guard(Dim.of(1), _rename(number), Dim.of(limit)) for number, limit in limits]
 
     def launches(self) -> list[Launch]:
-        """One of one item; or one for each output that holds something before, cell by cell, and one of the range."""
+        """One launch of one item; or one over the cells of each output with an initial value, and one of the range."""
         if not self.call.roles.in_pieces:
             return [Launch(())]
         before = [self.instance.outputs[position] for position in self.filled]
@@ -261,7 +254,7 @@ class _Wrapper:
 
     @property
     def filled(self) -> list[int]:
-        """The positions of the outputs that hold something before the call."""
+        """The positions of the outputs with initial values."""
         if self.usage.updates:
             return list(range(len(self.instance.outputs)))
         return [position for position, output in enumerate(self.instance.outputs) if output.name in self.call.init]
@@ -274,7 +267,7 @@ class _Wrapper:
         launches = [self.launch(number, part) for number, part in enumerate(parts)]
         table = interface(self.kernel, self.scopes, self.expressions)
         functions = [integer_function(*key) for key in sorted(self.expressions.integers)]
-        new = [each for each in functions if each not in self.call.kernel.text]  # a generated text has some
+        new = [each for each in functions if each not in self.call.kernel.text]  # a text by noyau may define some
         return "\n\n".join([*new, *launches, table])
 
     def launch(self, number: int, part: Callable[[], list[str]]) -> str:
@@ -290,14 +283,14 @@ class _Wrapper:
         return "\n".join([head, "{", *(f"    {line}" for line in lines), "}"])
 
     def pointer(self, name: str, *, constant: bool) -> str:
-        """A buffer of the call, as a pointer to the dtype of its cells."""
+        """The C expression of a buffer of the call, a pointer to the type of its cells."""
         at = self.ends.index(name)
         dtype = self.instance.ends[at].dtype
         kind = "_Bool" if dtype is DType.BOOL else TYPES[dtype]  # the author may have a bool of their own
         return f"({'const ' if constant else ''}{kind} *)call->buffers[{at}]"
 
     def call_lines(self) -> list[str]:
-        """The call of the author's function, and what becomes of its result."""
+        """The call of the author's function, and the use of its result: an output, a status, or nothing."""
         text = f"{self.call.prototype.entry}({', '.join(self.argument_text(*pair) for pair in self.pairs)})"
         if self.call.roles.returned is not None:
             return [f"*({self.pointer(self.call.roles.returned, constant=False)}) = {text};", "return NOYAU_OK;"]
@@ -313,12 +306,12 @@ class _Wrapper:
         typed = self.pointer(argument.value.name, constant=is_input)
         if argument.value.scalar and is_input:
             return f"*({typed})"
-        # A type that the reader does not know is compared with ours by the compiler.
+        # Cast the pointer if the reader does not know the parameter's type, so that the compiler compares the two.
         known = parameter.is_known or parameter.type in ("void", "char")
         return typed.partition(")")[2] if known else typed
 
     def initial(self, position: int) -> list[str]:
-        """The initial value of an output; of a range of cells, a launch of its own."""
+        """The lines that write the initial value of an output; in pieces, over the range of their own launch."""
         output, pieces = self.instance.outputs[position], self.call.roles.in_pieces
         value = self.usage.updates[position] if self.usage.updates else self.call.init[output.name]
         cells = self.expressions.dim(_rename(product(output.shape)))
@@ -334,23 +327,23 @@ class _Wrapper:
         return [line, "return NOYAU_OK;"] if pieces else [line]
 
 
-def constant_macros(kernel: UserKernel, constants: Mapping[str, Any]) -> str:
-    """The constants of a kernel that are none of its parameters, as macros above its text."""
+def constant_macros(kernel: UserKernel, constants: Mapping[str, Any] | None = None) -> str:
+    """The kernel's constants that are not parameters, as macros above its text."""
     numbers = kernel.numbers(constants)
     parameters = {each.name for each in find_prototype(kernel).parameters}
     names = [name for name in kernel.usage.constants if name not in parameters]
-    return "".join(f"#define {name} {number_text(numbers[name])}\n" for name in names)
+    return "".join(f"#define {name} {_literal(numbers[name])}\n" for name in names)
 
 
 def _literal(value: Any) -> str:
-    """A number as C has it."""
+    """A number as a C literal. SignatureError for anything else."""
     if not isinstance(value, bool | int | float | np.number | np.bool_):
         raise SignatureError(f"a kernel in C takes numbers as constants, and {value!r} is none")
     return number_text(value.item() if isinstance(value, np.generic) else value)
 
 
 def _cell(value: Number, dtype: DType) -> str:
-    """A number as a cell of a dtype; 16-bit floats are their bits."""
+    """A number as the C literal of a cell of `dtype`; 16-bit floats by their bits."""
     if dtype.is_half:
         return str(int(np.array(value).astype(dtype.numpy).view(np.uint16)))
     if dtype.is_float:

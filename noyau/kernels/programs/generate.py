@@ -1,6 +1,5 @@
-"""Kernels made of an op's reference: traced, cut into a program, printed in a language, built, and called on arrays.
-
-The key of a call: what kernels are made for, so that calls alike in it run the same one."""
+"""Kernels generated from an op's reference: traced, cut into a program, printed in a language, built, and called on
+arrays. Calls with the same key (dtypes, ranks, constants, layouts, device) run the same kernels."""
 
 from __future__ import annotations
 
@@ -35,19 +34,19 @@ from noyau.toolchain.guard_zones import Empty, Order
 
 CPU = "cpu"
 NONE: Mapping[str, Any] = MappingProxyType({})
-Key = tuple[Any, ...]  # what `key_of` gives
+Key = tuple[Any, ...]  # the result of `key_of`
 T = TypeVar("T")
 Array = np.ndarray
 Call: TypeAlias = "Callable[[BuiltKernel, Sequence[Array]], list[Array]]"
 
 
 def languages_on(device: str) -> tuple[str, ...]:
-    """The languages that kernels for calls are generated in on a device, "cpu" or "cuda:0", the first choice first."""
+    """The languages of generated kernels on a device, "cpu" or "cuda:0", in order of preference."""
     return languages_for(gpu=device != CPU)
 
 
 def in_order(languages: Sequence[str], graph: Callable[[], Graph | None]) -> Sequence[str]:
-    """The languages for a graph, the first choice first: for a running result those whose threads share it."""
+    """The languages for a graph in order of preference: with a Scan, those first whose threads share one."""
     shared = [name for name in languages if GENERATIONS[name].shares_scans]
     whole = graph() if shared else None
     if whole is None or not any(isinstance(node.kind, Scan) for node in whole.nodes):
@@ -57,10 +56,10 @@ def in_order(languages: Sequence[str], graph: Callable[[], Graph | None]) -> Seq
 
 @dataclass(frozen=True, slots=True)
 class Specialization:
-    """The specialization of a program: dtypes and ranks settled, the op's constants, the integer parameters that give a
-    dim as numbers, and how the inputs lie (nothing: packed). `sizes` are those of the call: they answer what a
-    reference asks of sizes (`if n > 4`, `range(n)`), and what it was told then becomes a demand of the graph. `device`:
-    where the inputs lie, "cpu" or "cuda:0"; `is_deterministic`: what is merged has the same bits in every run."""
+    """The specialization of a program. `instance`: dtypes and ranks; `constants`: the op's; `integers`: the values of
+    integer parameters that give a dim; `layouts`: of the inputs (empty: all packed). `sizes`: of the call; they answer
+    a reference's conditions on sizes (`if n > 4`, `range(n)`), and each answer becomes a demand of the graph. `device`:
+    of the inputs, "cpu" or "cuda:0"; `is_deterministic`: merges of threads have the same bits in every run."""
 
     instance: Instance
     constants: Mapping[str, Any] = field(default_factory=lambda: NONE)
@@ -72,7 +71,7 @@ class Specialization:
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """Those that kernels are generated in where the inputs lie."""
+        """The languages of generated kernels on the device."""
         return languages_on(self.device)
 
     def layout(self, at: int) -> Layout:
@@ -82,9 +81,9 @@ class Specialization:
 
 @dataclass(frozen=True, slots=True)
 class GeneratedProgram:
-    """The kernels of an op for one key. `graph`: what was traced, its inputs in the order of a call; `specialised`: the
-    sizes that it took as numbers; `program`: what computes it from arrays that lie as they are wanted to; `text`: all
-    kernels, in one file that stands alone."""
+    """The kernels of an op for one key. `graph`: the traced reference, its inputs in the order of a call;
+    `specialised`: the sizes that it used as numbers; `program`: the steps that compute it from arrays of the layouts in
+    `wanted`; `text`: all kernels in one self-contained file."""
 
     name: str
     language: str
@@ -100,21 +99,21 @@ class GeneratedProgram:
         return f"{self.name}[{self.language}]"
 
     def holds(self, sizes: Mapping[str, int]) -> bool:
-        """Whether it is right for these sizes too."""
+        """Whether it is valid for these sizes: its demands and specialised sizes hold."""
         return holds(self.specialised, self.graph.demands, sizes)
 
     def is_certified_at(self, sizes: Mapping[str, int]) -> bool:
-        """Whether it is right for these sizes too, and its certificate is of what runs there: on a GPU other launches
-        run for long rows than for short ones, and those of the call that it was made for were tried."""
+        """Whether it is valid for these sizes and its certificate covers the launches that run at them. On a GPU long
+        rows run other launches than short ones; the certificate tried those of the call that it was generated for."""
         return self.holds(sizes) and (not self.wanted.sizes or self.launches(sizes) == self.launches(self.wanted.sizes))
 
     @property
     def is_deterministic(self) -> bool:
-        """Whether its results have the same bits in every run: where threads merge no floats in whatever order."""
+        """Whether its results have the same bits in every run: no threads merge floats in arbitrary order."""
         return not any(map(merges_in_any_order, self.program.kernels))
 
     def launches(self, sizes: Mapping[str, int]) -> tuple[bool, ...]:
-        """Tell for each launch that depends on sizes whether it runs at these."""
+        """Whether each launch with a condition on sizes runs at these, in order; empty on a CPU."""
         kernels = self.program.kernels if LANGUAGES[self.language].on_gpu else ()
         return tuple(runs(when, sizes) for kernel in kernels for when in conditions_of(kernel))
 
@@ -122,9 +121,9 @@ class GeneratedProgram:
 def generate(
     description: Description, specialization: Specialization, language: str = "c", options: Schedule | None = None
 ) -> GeneratedProgram:
-    """The kernels of an op's reference in a language, by its own schedule unless `options` say otherwise.
+    """Generate the kernels of an op's reference in a language, by the language's schedule unless `options` is given.
 
-    UnsupportedError, with the line, for what is not traced; or, with the sizes, for what the language lacks."""
+    UnsupportedError, with the line, where tracing fails; or, with the sizes, where the language lacks something."""
     generation = GENERATIONS.get(language)
     if generation is None:
         *others, last = GENERATIONS
@@ -139,7 +138,7 @@ def generate(
     try:
         options = options or schedule_of(language, is_deterministic=is_deterministic)
         name = identifier(description.name)
-        name = f"v_{name}" if name in generation.reserved else name  # which the text has another use for
+        name = f"v_{name}" if name in generation.reserved else name
         kernels = program_in(laid_out(graph, layouts), name, layouts, language, options)
     except UnsupportedError as error:
         raise UnsupportedError(str(error), partial(holds, specialised, graph.demands)) from error
@@ -148,7 +147,7 @@ def generate(
 
 
 def generate_usual(description: Description, instance: Instance, language: str) -> GeneratedProgram:
-    """As `generate`, for default constants; of a reference that asks a size for its number, for usual sizes."""
+    """Generate with default constants; if the reference needs sizes as numbers, with usual ones."""
     specialization = Specialization(instance, description.reference.constants)
     try:
         return generate(description, specialization, language)
@@ -166,7 +165,7 @@ def generate_from_graph(
     *,
     is_deterministic: bool = False,
 ) -> GeneratedProgram:
-    """The kernels of a graph in a language, for such inputs and sizes. UnsupportedError for what has none."""
+    """Generate the kernels of a graph in a language, for inputs of these layouts. UnsupportedError where none exist."""
     values = tuple(Value(node.output, node.dtype, node.shape) for node in graph.inputs)
     results = tuple(Value(name, graph[name].dtype, graph[name].shape) for name in graph.outputs)
     instance = Instance(values, results, ())
@@ -178,7 +177,7 @@ def generate_from_graph(
 
 
 def schedule_of(language: str, *, is_deterministic: bool) -> Schedule:
-    """The schedule of a language, or that for the same bits in every run."""
+    """The schedule of a language; with `is_deterministic` its deterministic one, if it has a separate one."""
     generation = GENERATIONS[language]
     return (generation.deterministic if is_deterministic else None) or generation.schedule
 
@@ -186,8 +185,8 @@ def schedule_of(language: str, *, is_deterministic: bool) -> Schedule:
 def program_in(
     memory: Graph, name: str, layouts: Sequence[Layout], language: str, options: Schedule | None = None
 ) -> Program:
-    """The program of a graph that is laid out so. On a GPU, what no schedule there takes is cut into what some do.
-    UnsupportedError for what has none."""
+    """The program of a graph whose inputs have these layouts. On a GPU, a kernel that no schedule takes is partitioned
+    further, until each part has one. UnsupportedError where that fails."""
     strided, scheduling = strided_names(memory, layouts), options or GENERATIONS[language].schedule
     if not LANGUAGES[language].on_gpu:
         return program(memory, name, strided, scheduling)
@@ -204,22 +203,22 @@ def program_in(
         whole = program(memory, name, strided, scheduling, text_of=text_of, joining=join_rows_and_columns)
         nodes = [node for step in whole.steps if isinstance(step, LibraryStep) for node in step.graph.nodes]
         if not all(isinstance(node.kind, Constant | Contract | Input | Iota | View) for node in nodes):
-            raise  # torch does not compute them on the device
+            raise  # torch computes no other nodes on the device
         return whole
 
 
 def print_program(program: Program, language: str, comment: str) -> str:
-    """The text of all kernels of a program; none gives the comment alone."""
+    """The text of all kernels of a program; only the comment if it has none."""
     return GENERATIONS[language].printer(program.kernels, comment)
 
 
 def trace_reference(reference: Reference, specialization: Specialization) -> Graph:
-    """The graph of a reference, with every input in order. UnsupportedError with the line that cannot be traced."""
+    """Trace a reference to a graph with every input, in order. UnsupportedError with the line that cannot be traced."""
     return trace_with_sizes(reference, specialization)[0]
 
 
 def lazy_graph(reference: Reference, specialization: Specialization) -> Callable[[], Graph | None]:
-    """The graph of a reference, traced when it is first asked for; None where it cannot be."""
+    """A function that traces a reference once, at its first call, and returns the graph; None where tracing fails."""
 
     @cache
     def traced() -> Graph | None:
@@ -232,7 +231,7 @@ def lazy_graph(reference: Reference, specialization: Specialization) -> Callable
 
 
 def trace_with_sizes(reference: Reference, specialization: Specialization) -> tuple[Graph, Mapping[str, int]]:
-    """As `trace_reference`, and the sizes that the reference asked for as numbers."""
+    """Trace a reference to a graph, and the sizes that it used as numbers."""
     if reference.outputs:
         message = "it fills its outputs, so it is evaluated and not traced"
         raise UnsupportedError(f"the reference {reference.name} has no graph: {message}; let it return them")
@@ -247,7 +246,7 @@ def trace_with_sizes(reference: Reference, specialization: Specialization) -> tu
 
 
 def _input(value: Value, integers: Mapping[str, int]) -> Node:
-    """A parameter as tracing takes it: an integer that gives a dim is a number."""
+    """The node of a parameter for tracing: an Input, or a Constant for an integer that gives a dim."""
     if value.scalar and value.name in integers:
         return constant(value.name, np.array(integers[value.name], value.dtype.numpy))
     return Node(value.name, Input(), (), value.dtype, value.shape)
@@ -256,7 +255,7 @@ def _input(value: Value, integers: Mapping[str, int]) -> Node:
 def specialization_of(
     signature: Signature, bound: Bound, constants: Mapping[str, Any], device: str = CPU
 ) -> Specialization:
-    """The specialization of a call on `device`. Arrays that no kernel reads where they lie count as packed."""
+    """The specialization of a call on `device`. Arrays whose strides no kernel reads count as packed."""
     names = sizing_integers(signature)
     pairs = zip(bound.instance.inputs, bound.arrays, strict=True)
     integers = {value.name: int(array) for value, array in pairs if value.name in names}
@@ -265,14 +264,14 @@ def specialization_of(
 
 
 def key_of(specialization: Specialization) -> Key:
-    """The key that tells calls apart."""
+    """The cache key of a specialization; sizes are not part of it."""
     numbers = constants_key(specialization.constants), constants_key(specialization.integers)
     place = specialization.layouts, specialization.is_deterministic, specialization.device
     return (specialization.instance, *numbers, *place)
 
 
 def constants_key(constants: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Constants as a key; what cannot be hashed counts by how it is written. 1, 1.0 and True are three."""
+    """Constants as a hashable key; an unhashable value counts by its repr. 1, 1.0 and True differ."""
     return tuple((name, type(value), _hashable(value)) for name, value in sorted(constants.items()))
 
 
@@ -287,7 +286,7 @@ def _hashable(value: Any) -> Any:
 
 
 def fit_layouts(arrays: Sequence[np.ndarray], layouts: Sequence[Layout]) -> list[np.ndarray]:
-    """The arrays as kernels of these layouts may read them: packed copies where they lie otherwise."""
+    """The arrays, with packed copies of those that kernels of these layouts cannot read."""
     return [
         array
         if layout_of(array) is not None and (layout is not PACKED or array.flags.c_contiguous)
@@ -297,14 +296,14 @@ def fit_layouts(arrays: Sequence[np.ndarray], layouts: Sequence[Layout]) -> list
 
 
 class Once:
-    """A value made once a key, by one thread while others wait: one lock a key. A forked child has locks of its own,
-    for who held one of its parent's will not let go there."""
+    """Memoisation by key with one lock for each key: one thread makes the value while others wait. Locks belong to a
+    process, since a lock that another thread holds at a fork is never released in the child."""
 
     def __init__(self) -> None:
         self._locks: dict[tuple[int, Hashable], Lock] = {}
 
     def value(self, key: Hashable, known: Callable[[], T | None], make: Callable[[], T]) -> T:
-        """The known value of a key, or one that is made now, which makes it known."""
+        """The known value of a key, or the result of `make`, which has to store it for `known`."""
         value = known()
         if value is None:
             with self._locks.setdefault((os.getpid(), key), Lock()):
@@ -315,7 +314,7 @@ class Once:
 
 
 class BuiltKernel(Protocol):
-    """A kernel that was built: called plainly, and between guard zones."""
+    """Protocol of a built kernel: it is called directly, or between guard zones."""
 
     def __call__(
         self, *arrays: Array, out: Sequence[Array] | None = None, threads: int = 1, empty: Empty | None = None
@@ -326,14 +325,14 @@ class BuiltKernel(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BuiltProgram:
-    """A generated program and its kernels, one for each KernelStep, in order. `library`: of those in C."""
+    """A generated program with its built kernels, one for each KernelStep, in order. `library`: of kernels in C."""
 
     generated: GeneratedProgram
     kernels: tuple[BuiltKernel, ...]
     library: Path | None = None
 
     def __call__(self, *arrays: Array, out: Sequence[Array] | None = None, threads: int = 1) -> list[Array]:
-        """The results for arrays in the order of a call, that lie as they are wanted to."""
+        """Run it on arrays in the order of a call, of the layouts in `generated.wanted`."""
         if self.generated.program.single is not None:
             return self.kernels[0](*self.in_memory(arrays), out=out, threads=threads)
         results = self.run(arrays, lambda kernel, inputs: kernel(*inputs, threads=threads))
@@ -344,24 +343,24 @@ class BuiltProgram:
         return list(out)
 
     def call_guarded(self, *arrays: Array, pieces: int = 1, order: Order = range) -> list[Array]:
-        """As a call of arrays that are laid out as they are wanted to be, each kernel between guard zones."""
+        """Lay the arrays out as `generated.wanted` says and run it, each kernel between guard zones."""
         wanted = self.generated.wanted
         laid = [lie(array, wanted.layout(at)) for at, array in enumerate(arrays)]
         return self.run(laid, lambda kernel, inputs: kernel.call_guarded(*inputs, pieces=pieces, order=order))
 
     def in_memory(self, arrays: Sequence[Array]) -> list[Array]:
-        """The arrays as kernels take them."""
+        """The arrays in the memory order of the kernels' parameters."""
         return [self.generated.wanted.layout(at).in_memory(np.asarray(array)) for at, array in enumerate(arrays)]
 
     def run(self, arrays: Sequence[Array], call: Call) -> list[Array]:
-        """Every step in order."""
+        """Run every step in order."""
         calls = [lambda inputs, sizes, kernel=kernel: call(kernel, inputs) for kernel in self.kernels]
         return ProgramRunner(self.generated.program, calls)(*self.in_memory(arrays))
 
 
 def build(generated: GeneratedProgram, *, runs: bool = True) -> BuiltProgram:
-    """The kernels of a program, from the cache or built. BuildError as the compiler says. Without `runs` one in
-    language numba, which is then not compiled, can only be watched."""
+    """Build the kernels of a program, or load them from the cache. BuildError with the compiler's message. Without
+    `runs` Numba does not compile a kernel, which then runs only under the sanitizer."""
     if not generated.program.kernels:
         return BuiltProgram(generated, ())
     return BUILDERS[generated.language](generated, runs)
@@ -384,7 +383,7 @@ def _in_numba(generated: GeneratedProgram, runs: bool) -> BuiltProgram:
 
 
 def _on_device(generated: GeneratedProgram, module: str = "", name: str = "") -> BuiltProgram:
-    """Kernels as functions of tensors, each of a text and a kernel by a class of a module, or of a text of Triton."""
+    """Build kernels on tensors: by the class `name` of `module`, or without one from a text in Triton."""
     from noyau.hosts.torch.cuda.array_kernels import DeviceKernel
 
     kind = getattr(import_module(f"noyau.hosts.torch.cuda.{module}"), name) if module else lambda text, kernel: None
@@ -393,7 +392,7 @@ def _on_device(generated: GeneratedProgram, module: str = "", name: str = "") ->
     return BuiltProgram(generated, tuple(built))
 
 
-# The toolchain of each language that is generated.
+# The builder of each generated language.
 BUILDERS: Mapping[str, Callable[[GeneratedProgram, bool], BuiltProgram]] = {
     "c": _in_c,
     "numba": _in_numba,

@@ -1,4 +1,4 @@
-"""Library calls between kernels, by NumPy: matrix products by BLAS, and what has no kernel, on views without copies."""
+"""Library calls between kernels, by NumPy: matrix products by BLAS, nodes without a kernel, views without copies."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Step: TypeAlias = Callable[[Sequence[Array], Sizes], Array]
 
 
 def prepare(graph: Graph) -> Callable[[Sequence[Array], Sizes], Array]:
-    """A function that gives the one output of a graph of views, constants and one value: packed, in memory that a
-    caller may write into. What does not depend on arrays and sizes is found out once."""
+    """Compile a graph of views, constants and one other node to a function that returns its one output: packed, in
+    memory that the caller may write. Work that depends on neither arrays nor sizes is done here, once."""
     names = [node.output for node in graph.inputs]
     steps = [(node.output, node.inputs, _step(graph, node)) for node in graph.nodes if not isinstance(node.kind, Input)]
     result = graph.outputs[0]
-    packed = np.array if shows(graph) else np.asarray  # a copy of what is seen of a constant, too
+    packed = np.array if shows(graph) else np.asarray  # np.array copies, so that no view or constant is exposed
 
     def run(arrays: Sequence[Array], sizes: Sizes) -> Array:
         values = dict(zip(names, arrays, strict=True))
@@ -39,7 +39,7 @@ def prepare(graph: Graph) -> Callable[[Sequence[Array], Sizes], Array]:
 
 
 def shows(graph: Graph) -> bool:
-    """Whether the one output of a graph is in the memory of something else: of a view, unless it shows a product."""
+    """Whether the one output of a graph aliases other memory: a constant, or a view of anything but a product."""
     root = graph[graph.outputs[0]]
     while isinstance(root.kind, View):
         root = graph[root.inputs[0]]
@@ -68,7 +68,7 @@ def _evaluate(node: Node, operands: Sequence[Array], sizes: Sizes) -> Array:
 
 
 def transposed_axes(index: Sequence[Dim], shape: Shape, source: Shape) -> tuple[int, ...] | None:
-    """The axes of a view that transposes all of an array; None for any other one."""
+    """The permutation of a view that only transposes the whole array; None for any other view."""
     bare = {Dim.of(f"#{axis}"): axis for axis in range(len(shape))}
     places = [bare.get(dim) for dim in index]
     if sorted(place for place in places if place is not None) != list(range(len(shape))) or len(index) != len(shape):
@@ -89,7 +89,7 @@ def _view_step(index: Sequence[Dim], node: Node) -> Step:
 
 
 def view(array: Array, index: Sequence[Dim], shape: Sequence[int], sizes: Sizes) -> Array | None:
-    """The cells of an array at `index`, over the axes of `shape`, as a view of it; None where no strides say that."""
+    """A strided view of an array's cells at `index`, over the axes of `shape`; None where strides cannot express it."""
     slopes = slopes_of(index, len(shape))
     return None if slopes is None else _as_it_lies(array, index, slopes, shape, sizes)
 
@@ -108,24 +108,24 @@ def _as_it_lies(
 
 
 def slopes_of(index: Sequence[Dim], rank: int) -> list[list[Dim]] | None:
-    """By how much each index grows with that of each axis; None where one of them differs from place to place."""
+    """The slope of each index along each axis; None where an index is not affine."""
     slopes = [[slope_of(dim, axis) for axis in range(rank)] for dim in index]
     known = [[slope for slope in along if slope is not None] for along in slopes]
     return known if known == slopes else None
 
 
 def slope_of(dim: Dim, axis: int) -> Dim | None:
-    """By how much an index grows with that of an axis; None where that differs from place to place."""
+    """The increase of an index per step along an axis; None where it depends on the position."""
     slope = dim.replace({f"#{axis}": Dim.of(f"#{axis}") + 1}) - dim
     return None if any(name.startswith("#") for name in slope.names) else slope
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """An einsum of two operands, no letter twice in one of them, as a product of stacks of matrices: letters that are
-    summed away beforehand; the axes of each operand in the order batch, rows, columns; how many are of the batch, and
-    are rows and columns; the order of the result. An order that is None is the one there is. `is_matmul`: whether
-    np.matmul does it without a reshape, of matrices, stacks of them, or a matrix and a vector."""
+    """An einsum of two operands, no letter twice in one operand, as a batched matrix product. `alone`: for each operand
+    the axes that are summed first; `orders`: the transposition of each operand to batch, rows, columns; `batch`: the
+    number of batch axes; `sides`: for each operand the numbers of row and column axes; `turned`: the transposition of
+    the result; None is the identity. `is_matmul`: np.matmul computes it without a reshape."""
 
     alone: tuple[tuple[int, ...], tuple[int, ...]]
     orders: tuple[tuple[int, ...] | None, tuple[int, ...] | None]
@@ -135,7 +135,7 @@ class Product:
     is_matmul: bool
 
     def matrices(self, at: int, array: Any, permute: Permute) -> tuple[Any, tuple[int, ...], tuple[int, ...]]:
-        """An operand, of NumPy or torch, as a stack of matrices; its extents before the columns, and theirs."""
+        """An operand, of NumPy or torch, as a stack of matrices; its extents of batch and rows, and of columns."""
         if self.alone[at]:
             array = array.sum(self.alone[at], dtype=array.dtype)
         order, middle = self.orders[at], self.batch + self.sides[at][0]
@@ -146,7 +146,7 @@ class Product:
         return array, before, after
 
     def result(self, product: Any, shape: tuple[int, ...], permute: Permute) -> Any:
-        """A product of matrices as the equation has it; `shape`: rows of the first, then columns of the second."""
+        """A matrix product in the equation's layout; `shape`: batch and rows of the first operand, then the columns."""
         if self.sides != ((1, 1), (1, 1)):
             product = product.reshape(shape)
         return product if self.turned is None else permute(product, self.turned)
@@ -197,8 +197,8 @@ def contract(equation: str, operands: Sequence[Array], dtype: np.dtype) -> Array
 
 
 def is_blas_s(array: Array) -> bool:
-    """Whether BLAS takes matrices [..., rows, columns] as they lie. Of any others NumPy adds products up one by one,
-    in one number, which is slower than a copy and loses what BLAS does not."""
+    """Whether BLAS takes matrices [..., rows, columns] with these strides. For others NumPy accumulates the products
+    sequentially in one number, which is slower than a copy and less accurate than BLAS."""
     if array.flags.c_contiguous:
         return True
     rows, columns = array.shape[-2:]

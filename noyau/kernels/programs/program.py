@@ -1,6 +1,6 @@
-"""A traced graph as a program: kernels, and between them what a library does better (a matrix product).
+"""A traced graph as a program: kernels, and library calls between them (a matrix product).
 
-Kernels of a program that are taken together as one: what both read is read once, and is launched from one place."""
+Two kernels may be joined into one, which reads their common operands once and is launched once."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from noyau.codegen.language import Schedule
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.partition.cut import Group, Model, ModelOperator, Speller, partition
 from noyau.compiler.partition.recomputation import repeat_cheap
+from noyau.compiler.passes.algebra import products_as_sums
 from noyau.compiler.passes.cleanup import compose_views, drop_unused, fold_constants, merge_equal
 from noyau.compiler.passes.normal_form import own_sizes
 from noyau.compiler.schedules.cpu.strategy_choice import USUAL, Options, schedule
@@ -26,19 +27,19 @@ from noyau.ir.loops import Kernel, Role
 from noyau.ir.sizes import Sizes
 from noyau.kernels.programs.libraries import contract, prepare, slope_of
 
-Lowered: TypeAlias = tuple[Kernel, Graph]  # a kernel that is not scheduled, and what it computes
-StepRun: TypeAlias = Callable[[list[Any], Sizes], Sequence[Any]]  # what a step reads -> what it makes
+Lowered: TypeAlias = tuple[Kernel, Graph]  # a kernel before its schedule, and the graph that it computes
+StepRun: TypeAlias = Callable[[list[Any], Sizes], Sequence[Any]]  # operands and sizes -> results
 Joining: TypeAlias = Callable[[Kernel, Kernel, Collection[str]], Kernel | None]
 
 
 def join(parts: Sequence[Lowered], tidy: Graph, joining: Joining) -> list[Lowered]:
-    """The kernels of a graph, each two of them as one that `joining` makes one of, told what others need of the first.
-    Two stay apart where one of them waits for what a third makes of the other."""
+    """Merge pairs of kernels that `joining` can fuse; it is passed the outputs of the first that others need.
+    Two stay apart if one of them depends on the other through a third step."""
     rest = list(parts)
     for one in parts:
         for other in parts:
             if one in rest and other in rest and one is not other and not _is_between(one, other, tidy):
-                # The values of the first that others than the second need
+                # The values of the first that steps other than the second need
                 read = {node.output for part in rest if part is not other for node in part[1].inputs}
                 computed = {node.output for part in rest for node in part[1].nodes if not isinstance(node.kind, Input)}
                 library = {name for node in tidy.nodes if node.output not in computed for name in node.inputs}
@@ -50,7 +51,7 @@ def join(parts: Sequence[Lowered], tidy: Graph, joining: Joining) -> list[Lowere
 
 
 def _is_between(one: Lowered, other: Lowered, tidy: Graph) -> bool:
-    """Whether something stands between two kernels, or the second comes first."""
+    """Whether a third step between `one` and `other` depends on `one`, or `one` depends on `other`."""
     needs, inputs = ({node.output for node in part[1].inputs} for part in (other, one))
     outputs = set(one[1].outputs)
     return bool((needs - outputs) & downstream(tidy, outputs)) or bool(inputs & downstream(tidy, other[1].outputs))
@@ -75,7 +76,7 @@ def _graph_of(kernel: Kernel, tidy: Graph) -> Graph:
 
 @dataclass(frozen=True, slots=True)
 class KernelStep:
-    """A scheduled kernel and, in its order, the graph that it computes; `lowered`: the same before its schedule."""
+    """A scheduled kernel, the graph that it computes with operands in its order, and the kernel before its schedule."""
 
     kernel: Kernel
     graph: Graph
@@ -84,7 +85,7 @@ class KernelStep:
 
 @dataclass(frozen=True, slots=True)
 class LibraryStep:
-    """A library call: one value, and the views of it or of its operands. `reason`: why it is no kernel."""
+    """A library call: one node, with views of it or of its operands. `reason`: why it is no kernel."""
 
     graph: Graph
     reason: str
@@ -95,8 +96,8 @@ Step: TypeAlias = KernelStep | LibraryStep
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """Steps in order; `graph` is what they compute, its inputs and outputs in the order of a call. `cuts`: why values
-    are not made in one kernel, each pair of them with the reason."""
+    """Steps in order; `graph`: the graph that they compute, with inputs and outputs in the order of a call. `cuts`:
+    pairs of values that no common kernel computes, as text, each with the reason."""
 
     graph: Graph
     steps: tuple[Step, ...]
@@ -112,7 +113,7 @@ class Program:
 
     @property
     def single(self) -> Kernel | None:
-        """The one kernel that takes what a call gives and makes all that it returns, or None."""
+        """The only kernel, if it takes the inputs of a call and makes all its outputs, in order; else None."""
         match self.steps:
             case (KernelStep(kernel, graph),) if graph.inputs == self.graph.inputs:
                 return kernel if graph.outputs == self.graph.outputs else None
@@ -120,14 +121,14 @@ class Program:
                 return None
 
 
-KEPT_SHAPES = 64  # of the calls of a program
+KEPT_SHAPES = 64  # tuples of shapes whose sizes a program memoises
 
 
 def by_numpy(graph: Graph) -> StepRun:
-    """The call of a library step by NumPy."""
+    """A function that runs a library step by NumPy."""
     match [node for node in graph.nodes if not isinstance(node.kind, Input)]:
         case [Node(kind=Contract(equation), inputs=names, dtype=dtype)] if dtype.compute is dtype:
-            inputs = [node.output for node in graph.inputs]  # one, of a product of an array with itself
+            inputs = [node.output for node in graph.inputs]  # only one if an array is multiplied by itself
             at = [inputs.index(name) for name in names]
             return lambda arrays, sizes: [contract(equation, [arrays[k] for k in at], dtype.numpy)]
         case _:
@@ -136,8 +137,8 @@ def by_numpy(graph: Graph) -> StepRun:
 
 
 class ProgramRunner:
-    """A program on arrays or tensors that lie as it wants them. InputError where their shapes do not fit. `kernels` are
-    the calls of its kernels; `library` makes that of a library step, and `constant` what steps take of a constant."""
+    """Executor of a program on arrays or tensors of its layouts; InputError where their shapes do not fit. `kernels`:
+    the calls of its kernels; `library` makes the call of a library step, `constant` the operand of a constant."""
 
     def __init__(
         self,
@@ -165,7 +166,7 @@ class ProgramRunner:
         self.results = [places[name] for name in program.graph.outputs]
 
     def library_call(self, graph: Graph, program: Program, library: Callable[[Graph], StepRun]) -> StepRun:
-        """A library call; what follows from sizes alone, and leaves the program nowhere, is kept for the next ones."""
+        """A library call; a result that depends on sizes alone and is no output of the program is memoised."""
         call = library(graph)
         if graph.inputs or {*graph.outputs} & {*program.graph.outputs}:
             return call
@@ -193,8 +194,8 @@ class ProgramRunner:
 
 
 def solver(graph: Graph) -> Callable[[Sequence[Any]], Sizes]:
-    """A function that gives the sizes for arrays in the order of the inputs. InputError where they do not fit."""
-    known: dict[tuple[Any, ...], Sizes] = {}  # by the shapes of calls: to ask every demand takes longer than a kernel
+    """A function that binds the sizes to arrays in the order of the inputs. InputError where they do not fit."""
+    known: dict[tuple[Any, ...], Sizes] = {}  # by shapes, since checking every demand takes longer than a kernel
 
     def solve(arrays: Sequence[Any]) -> Sizes:
         shapes = tuple([tuple(array.shape) for array in arrays])
@@ -218,11 +219,11 @@ def program(
     text_of: Speller | None = None,
     joining: Joining | None = None,
 ) -> Program:
-    """The program of a graph, whose kernels are named after `name`; `strided` inputs are as `lower` takes them.
-    `text_of`: as `partition` takes its `spelt`. `joining`: of which two kernels one is made.
+    """The program of a graph, whose kernels are named after `name`. `strided`: layouts of inputs, as for `lower`;
+    `text_of`: the `speller` of `partition`; `joining`: makes one kernel of two, or none.
 
-    UnsupportedError where a size of a kernel does not follow from what it reads."""
-    live = _live(compose_views(_same_as_views(merge_equal(fold_constants(graph)))))
+    UnsupportedError where the operands of a kernel do not determine its sizes."""
+    live = _live(compose_views(_same_as_views(merge_equal(fold_constants(products_as_sums(graph, small=True))))))
     tidy = check(own_sizes(repeat_cheap(_scatters_as_outputs(live))))
     groups_and_cuts = partition(_as_model(tidy), alone_too=True, speller=text_of)
     groups = [group for group in groups_and_cuts.groups if not _is_seen_by_library(group, tidy, groups_and_cuts.groups)]
@@ -243,8 +244,8 @@ def program(
 
 
 def _arrange(lowered: Sequence[Lowered], library: Sequence[Step], tidy: Graph, joining: Joining | None) -> list[Step]:
-    """Kernels that are not scheduled yet, and what a library does, in order; as one those that `joining` makes one of,
-    unless they then wait for each other: each of two joins may be in order where both of them are not."""
+    """Order unscheduled kernels and library calls, with kernels merged by `joining`. If the merges make a cycle, which
+    two merges can do even if each alone does not, no kernels are merged."""
     if joining is not None:
         with suppress(UnsupportedError):
             return _in_order([*_kernel_steps(join(lowered, tidy, joining)), *library], tidy)
@@ -256,7 +257,7 @@ def _kernel_steps(lowered: Sequence[Lowered]) -> list[Step]:
 
 
 def _same_as_views(graph: Graph) -> Graph:
-    """The graph in which what is the same value under another name is a view of it."""
+    """The graph with each identity Map replaced by a View."""
     nodes = [
         replace(node, kind=View(indices(len(node.shape)))) if node.kind == Map("identity") else node
         for node in graph.nodes
@@ -265,8 +266,8 @@ def _same_as_views(graph: Graph) -> Graph:
 
 
 def _scatters_as_outputs(graph: Graph) -> Graph:
-    """The graph in which a Scatter whose one reader shows all of it as an output is that output: nothing else may be in
-    the kernel that merges, so a view would be a copy."""
+    """The graph with each Scatter renamed to the output that is an identity view of it, if nothing else reads it. A
+    kernel with a Scatter contains nothing else, so the view would be a copy."""
     names = dict[str, str]()
     for node in graph.nodes:
         if node.output in graph.outputs and node.kind == View(indices(len(node.shape))):
@@ -279,18 +280,18 @@ def _scatters_as_outputs(graph: Graph) -> Graph:
 
 
 def _is_alone(graph: Graph, name: str) -> bool:
-    """Whether a value is read once, and returned by nothing."""
+    """Whether a value is read exactly once and is no output."""
     return sum(node.inputs.count(name) for node in graph.nodes) == 1 and name not in graph.outputs
 
 
 def _live(graph: Graph) -> Graph:
-    """The graph without the values that no output needs; every input stays."""
+    """The graph without dead values; every input stays."""
     rest = [node for node in drop_unused(graph).nodes if not isinstance(node.kind, Input)]
     return replace(graph, nodes=(*graph.inputs, *rest))
 
 
 def _as_model(graph: Graph) -> Model:
-    """The graph as the partition takes it: each node an operator of its own."""
+    """The graph as a Model for the partition, in which each node is an operator."""
     nodes = _computed_nodes(graph)
     places = [ModelOperator(at, _kind_name(node), node.inputs, (node.output,)) for at, node in enumerate(nodes)]
     return Model(graph, places, {node.output: at for at, node in enumerate(nodes)}, frozenset(), {})
@@ -310,13 +311,13 @@ def schedule_kernel(kernel: Kernel, options: Schedule) -> Kernel:
 
 
 def _lower_group(group: Group, tidy: Graph, name: str, strided: Mapping[str, str], *, whole: bool = False) -> Lowered:
-    # The graph in which numbers stand that the normal form has lifted out of it
+    # Put back the scalar constants that the normal form has made inputs.
     nodes = [
         tidy[node.output] if isinstance(node.kind, Input) and _is_number(tidy, node.output) else node
         for node in group.graph.nodes
     ]
     graph = replace(group.graph, nodes=tuple(nodes))
-    # Inputs in the order in which the whole graph makes them; with `every_input`, those too that nothing needs
+    # Order the inputs as in the whole graph; with `whole`, keep unused ones too.
     own = {node.output: node for node in graph.inputs}
     inputs = [own.get(node.output, node) for node in tidy.inputs if whole or node.output in own]
     inputs += [node for name, node in own.items() if not isinstance(tidy[name].kind, Input)]
@@ -328,19 +329,19 @@ def _lower_group(group: Group, tidy: Graph, name: str, strided: Mapping[str, str
 
 
 def _is_number(graph: Graph, name: str) -> bool:
-    """Whether a value is one number that is known, so that it may stand in a text."""
+    """Whether a value is a scalar constant, which may be printed as a literal."""
     kind = graph[name].kind if name in graph.by_name else None
     return isinstance(kind, Constant) and kind.value.size == 1
 
 
 def _is_whole(group: Group, tidy: Graph) -> bool:
-    """Whether a group reads nothing but what a call gives, and makes all that it returns."""
+    """Whether a group reads only inputs of the program and makes all its outputs."""
     reads_inputs = all(isinstance(tidy[n.output].kind, Input) or _is_number(tidy, n.output) for n in group.graph.inputs)
     return reads_inputs and set(tidy.outputs) <= set(group.outputs)
 
 
 def _is_seen_by_library(group: Group, tidy: Graph, groups: Sequence[Group]) -> bool:
-    """Whether a group only shows values another way, to what no kernel does, or of what no kernel made: views do."""
+    """Whether a group is only strided views that no other kernel reads, and those of outputs are of fresh results."""
     if not all(isinstance(node.kind, Input | Constant) or _is_strided_view(node) for node in group.graph.nodes):
         return False
     read = {node.output for other in groups for node in other.graph.inputs}
@@ -350,7 +351,7 @@ def _is_seen_by_library(group: Group, tidy: Graph, groups: Sequence[Group]) -> b
 
 
 def _is_fresh(tidy: Graph, name: str, outputs: Collection[str]) -> bool:
-    """Whether a value shows what a library makes for it alone."""
+    """Whether a value is, or is a view of, a library result that nothing else uses."""
     while isinstance(tidy[name].kind, View):
         name = tidy[name].inputs[0]
         if not _is_alone(tidy, name):
@@ -359,14 +360,14 @@ def _is_fresh(tidy: Graph, name: str, outputs: Collection[str]) -> bool:
 
 
 def _is_strided_view(node: Node) -> bool:
-    """Whether a value is a view that strides can say."""
+    """Whether a value is a view that strides can express."""
     if not isinstance(node.kind, View):
         return False
     return all(slope_of(dim, axis) is not None for dim in node.kind.index for axis in range(len(node.shape)))
 
 
 def _library_steps(tidy: Graph, groups: Iterable[Group], reasons: Mapping[str, str]) -> list[Step]:
-    """A step for each value that is needed and that no kernel makes; views go along with what reads them."""
+    """A step for each needed value that no kernel makes; views belong to the step that reads them."""
     outputs = {name for group in groups for name in group.outputs}
     names = [*tidy.outputs, *(node.output for group in groups for node in group.graph.inputs)]
     steps: dict[str, Step] = {}
@@ -383,7 +384,7 @@ def _library_steps(tidy: Graph, groups: Iterable[Group], reasons: Mapping[str, s
 
 
 def _with_views(tidy: Graph, name: str, outputs: Collection[str]) -> Graph:
-    """The graph of one value, with the views and constants that it reads, of what others make."""
+    """The graph of one node, with the views and constants that it reads; values of other steps are its inputs."""
     nodes: dict[str, Node] = {}
 
     def enter(value: str, *, inside: bool) -> None:
@@ -400,7 +401,7 @@ def _with_views(tidy: Graph, name: str, outputs: Collection[str]) -> Graph:
 
 
 def _in_order(parts: Sequence[Step], tidy: Graph) -> list[Step]:
-    """Each step after those that make what it reads."""
+    """The steps in topological order. UnsupportedError where they depend on each other in a cycle."""
     names = {node.output for node in tidy.nodes if isinstance(node.kind, Input | Constant)}
     rest, ordered = list(parts), list[Step]()
     while rest:

@@ -1,7 +1,7 @@
 """A hand-written kernel in Triton on tensors: on the current stream of their device, or interpreted on the CPU.
 
-Arrays of NumPy, as a check has them between guard zones, are launched on too: in Triton's interpreter on the very
-memory, without torch, which takes seconds to load."""
+NumPy arrays, which a check places between guard zones, are supported too: Triton's interpreter then works on their
+memory in place, without torch, whose import takes seconds."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _AXES = 3  # of a grid
 
 
 class TritonKernel(GridKernel):
-    """A kernel for one instance, on tensors and numbers as a call has them. `config`: of a tuner's configurations the
-    one that is used; None lets the tuner choose.
+    """A kernel for one instance, on the tensors and numbers of a call. `config`: the index of the tuner's configuration
+    to use, modulo their number; None lets the tuner choose.
 
-    SignatureError where it does not take the instance."""
+    SignatureError where the kernel does not take the instance."""
 
     def __init__(
         self, kernel: UserKernel, instance: Instance, constants: Mapping[str, Any], config: int | None = None
@@ -54,7 +54,7 @@ class TritonKernel(GridKernel):
             self.numbers |= self.chosen
 
     def launch(self, plan: LaunchPlan, arrays: Sequence[Any]) -> None:
-        """CheckError where Triton refuses the kernel, or it raises where it is interpreted; see `error_of`."""
+        """CheckError where Triton does not compile the kernel; `error_of` translates an error of its interpreter."""
         arguments = [arrays[each.number] if isinstance(each, ArrayArgument) else each for each in plan.arguments]
         grid: Any = plan.grid
         if grid is None:
@@ -79,7 +79,7 @@ class TritonKernel(GridKernel):
     def launching(
         self, offers: Mapping[str, Any], device: Any
     ) -> tuple[tuple[Any, ...], Mapping[str, Any], tuple[int, ...] | None]:
-        """As every kernel of a grid has it; the grid is None where a tuner asks for it."""
+        """See GridKernel; the grid is None where it depends on a tuner's or heuristics' choice."""
         options = parameters.options_of(self.kernel.usage)
         named = {name: self.numbers[name] for name in self.binding.named} | self.chosen | options
         is_tuned = bool(set(parameters.meta_names(self.kernel.function)) - self.chosen.keys())
@@ -91,7 +91,7 @@ class TritonKernel(GridKernel):
         return self.place(values), self.by_name(named, values), grid
 
     def by_name(self, named: Mapping[str, Any], arguments: Sequence[Any]) -> dict[str, Any]:
-        """The arguments by name: without `args=` its parameters may stand in any order."""
+        """The named arguments that are not given by position. SignatureError where a constant precedes an array."""
         code = python_function(self.function).__code__
         taken = list(code.co_varnames[: code.co_argcount])
         if self.kernel.usage.args is None:
@@ -102,12 +102,12 @@ class TritonKernel(GridKernel):
         return {name: value for name, value in named.items() if name not in taken[: len(arguments)]}
 
     def grid_of(self, offers: Mapping[str, Any], meta: Mapping[str, Any]) -> tuple[int, ...]:
-        """The grid for what a tuner or heuristics chose."""
+        """The grid for the values that a tuner or heuristics chose."""
         chosen = {name: meta[name] for name in parameters.meta_names(self.kernel.function) if name in meta}
         return as_grid(self.launch_of({**offers, **chosen}), self.kernel.title)
 
     def device_of(self, arguments: Sequence[Any]) -> Any:
-        """The device of the tensors. UnsupportedError where it cannot run there."""
+        """The device of the tensors. UnsupportedError where the kernel cannot run there."""
         device: Any = next((each.device for each in arguments if is_tensor(each)), Memory())
         if device.type == "cpu" and not parameters.is_interpreted(self.kernel.function):
             remedy = "move them to a GPU, or set TRITON_INTERPRET=1 before triton is imported"
@@ -116,7 +116,7 @@ class TritonKernel(GridKernel):
 
 
 def as_grid(launch: Any, label: str) -> tuple[int, ...]:
-    """Programs along each axis. SignatureError for what is none, DeviceError for more than CUDA takes."""
+    """The programs along each axis. SignatureError for an invalid grid, DeviceError for more than CUDA takes."""
     grid = launch if isinstance(launch, tuple | list) else (launch,)
     whole = all(isinstance(each, int | np.integer) and not isinstance(each, bool) and each >= 0 for each in grid)
     if not whole or not 1 <= len(grid) <= _AXES:
@@ -138,7 +138,7 @@ def launch_on_arrays(
     arrays: Sequence[np.ndarray],
     outputs: Sequence[np.ndarray],
 ) -> None:
-    """One launch on prepared arrays. A tuner's configurations take turns by the sizes, alike for the same inputs."""
+    """Launch once on prepared arrays. The sizes pick the tuner's configuration: the same for the same inputs."""
     cells = sum(extent for array in (*arrays, *outputs) for extent in array.shape)
     launcher = TritonKernel(kernel, instance, constants, cells)
     if not parameters.is_interpreted(kernel.function):

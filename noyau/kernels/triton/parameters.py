@@ -1,7 +1,7 @@
-"""The parameters of a kernel in Triton, read from its function; triton need not be installed for it.
+"""The parameters of a kernel in Triton, read from its function; triton need not be installed.
 
-What `triton.autotune` and `triton.heuristics` wrap around a function is told by its attributes: a tuner has `configs`,
-heuristics have `values`, and both have what they wrap as `fn`."""
+The wrappers of `triton.autotune` and `triton.heuristics` are recognised by their attributes: a tuner has `configs`,
+heuristics have `values`, and both hold the wrapped function as `fn`."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from typing import Any
 from noyau.errors import SignatureError
 from noyau.kernels.user_kernel import Target, Usage, UserKernel, parameters_of, python_function
 
-# What a launch takes beside the kernel's own parameters.
+# Keywords of a launch beside the kernel's own parameters.
 _NUMBERS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 OPTIONS = (*_NUMBERS, "enable_fp_fusion", "launch_cooperative_grid", "launch_pdl")
 
 
 @dataclass(frozen=True, slots=True)
 class ParameterBinding:
-    """The parameters of a kernel, in order. `sources`: those that get an input, an output or a size, and its name, by
-    position or by name; `named`: those that get a constant, by name."""
+    """The parameters of a kernel, in order. `sources`: pairs of a parameter and the name of its input, output or size;
+    `named`: parameters that get a constant of the same name."""
 
     sources: tuple[tuple[str, str], ...]
     named: tuple[str, ...]
 
 
 def is_interpreted(function: Any) -> bool:
-    """Whether Triton interprets a kernel: TRITON_INTERPRET=1 was set as it was made."""
+    """Whether Triton interprets a kernel: TRITON_INTERPRET=1 was set when it was decorated."""
     return any(type(layer).__module__ == "triton.runtime.interpreter" for layer in layers(function))
 
 
 def bind_kernel(kernel: UserKernel, constants: Mapping[str, Any]) -> ParameterBinding:
-    """The parameters of a kernel of an op. SignatureError where it does not take them, or does not take a constant of
-    the op that is not at its default."""
+    """The parameters of an op's kernel. SignatureError where they do not fit the op, or where the kernel does not take
+    a constant of the op that has another value than its default."""
     assert kernel.function is not None
     usage, called = kernel.usage, kernel.title
     binding = bind_parameters(kernel.function, usage, kernel.target, called)
@@ -46,7 +46,7 @@ def bind_kernel(kernel: UserKernel, constants: Mapping[str, Any]) -> ParameterBi
 
 
 def layers(function: Any) -> Iterator[Any]:
-    """The layers that decorators of triton made, from the outermost to the kernel's own function."""
+    """The wrappers by Triton's decorators, from the outermost to the kernel's own function."""
     while function is not None:
         yield function
         inner = getattr(function, "fn", None)
@@ -54,7 +54,7 @@ def layers(function: Any) -> Iterator[Any]:
 
 
 def meta_names(function: Any) -> tuple[str, ...]:
-    """The parameters that a tuner's configurations or heuristics give."""
+    """The parameters that a tuner's configurations or heuristics set."""
     names: dict[str, None] = {}
     for layer in layers(function):
         for config in getattr(layer, "configs", None) or ():
@@ -70,7 +70,7 @@ def configs_of(function: Any) -> Sequence[Any]:
 
 
 def without_tuner(function: Any) -> Any:
-    """The same without its tuner: heuristics stay."""
+    """The function without its tuner; its heuristics stay."""
     if getattr(function, "configs", None):
         return function.fn
     inner = getattr(function, "fn", None)
@@ -82,9 +82,9 @@ def without_tuner(function: Any) -> Any:
 
 
 def bind_parameters(function: Callable[..., Any], usage: Usage, target: Target, label: str) -> ParameterBinding:
-    """Bind each parameter: by its name; else the first ones are the inputs, then the outputs.
+    """Bind the parameters by name if all names are known; else the first ones are the inputs, then the outputs.
 
-    SignatureError for an unknown one, an output that is not taken, or a `usage` that kernels in Triton do not have."""
+    SignatureError for an unknown parameter, an output without one, or a `usage` that Triton's kernels do not have."""
     _check_usage(usage, label)
     names = list(parameters_of(python_function(function), label))
     meta, own = meta_names(function), usage.constants
@@ -117,7 +117,7 @@ def bind_parameters(function: Callable[..., Any], usage: Usage, target: Target, 
 
 
 def options_of(usage: Usage) -> dict[str, Any]:
-    """The options of a launch: those that are said so, and constants of their names."""
+    """The options of a launch: the usage's `options`, and its constants with the name of an option."""
     own = {name: value[0] if isinstance(value, list) else value for name, value in usage.constants.items()}
     return {**usage.options, **{name: value for name, value in own.items() if name in OPTIONS}}
 

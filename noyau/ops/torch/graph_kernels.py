@@ -21,6 +21,8 @@ from torch.autograd import forward_ad
 
 from noyau.compiler.autodiff.adjoints import DerivedGradient, derive, gradient_name, with_free_gradients
 from noyau.compiler.lowering.input_layouts import Layout, layout_of
+from noyau.compiler.schedules.gpu.block_rows import sums_rows
+from noyau.compiler.schedules.gpu.rows_and_columns import MOST as LONG
 from noyau.dtypes import DType
 from noyau.errors import BuildError, CheckError, MissingExtraError, NoyauError, OutputError, UnsupportedError
 from noyau.frontends.torch.tensors import TO_TORCH
@@ -57,7 +59,7 @@ def draw_op(
     description: Description, specialization: generate.Specialization, graph: Graph, extra: Sequence[Sizes] = ()
 ) -> Drawn:
     """Inputs of an op: by its own function if that makes some of these dtypes and ranks, else random for its graph."""
-    usual = maker_inputs(description, specialization, 0)
+    usual = maker_inputs(description, specialization)
     first = next(usual, None)
     if first is None:
         yield from draw_graph(graph, specialization.integers, specialization.sizes, extra)
@@ -163,14 +165,22 @@ class GraphKernels:
             return built
 
     def first(self, layouts: tuple[Layout, ...], device: str, sizes: Sizes) -> generate.BuiltProgram:
-        """The kernels in the first language that can be built here."""
+        """The kernels in the first language that can be built here; CUDA C++ first where it reads long rows once."""
         faults: list[UnsupportedError | BuildError | MissingExtraError] = []
         languages = generate.in_order(generate.languages_on(device), lambda: self.graph)
         is_deterministic = torch.are_deterministic_algorithms_enabled()
+
+        def text_in(language: str) -> generate.GeneratedProgram:
+            call = (self.graph, self.called, layouts, language, device, sizes)
+            return generate.generate_from_graph(*call, is_deterministic=is_deterministic)
+
+        if "cuda" in languages and len(self.graph.outputs) > 1 and max(sizes.values(), default=0) > LONG:
+            with contextlib.suppress(UnsupportedError):
+                kernels = text_in("cuda").program.kernels
+                languages = ["cuda", *languages] if any(sums_rows(each, sizes) for each in kernels) else languages
         for language in languages:
             try:
-                call = (self.graph, self.called, layouts, language, device, sizes)
-                return generate.build(generate.generate_from_graph(*call, is_deterministic=is_deterministic))
+                return generate.build(text_in(language))
             except (UnsupportedError, BuildError, MissingExtraError) as error:
                 faults.append(error)
         message = "; ".join(f"{language}: {error}" for language, error in zip(languages, faults, strict=True))

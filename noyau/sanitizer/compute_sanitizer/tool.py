@@ -32,10 +32,10 @@ _SIMULATING = ("TRITON_INTERPRET", "NUMBA_ENABLE_CUDASIM")  # of the environment
 _HOMES = ("/usr/local/cuda/bin", "/opt/cuda/bin")
 
 
-def find_tool(name: str = "compute-sanitizer") -> str | None:
-    """The path of a program of the CUDA toolkit, None where it is not installed."""
+def find_tool() -> str | None:
+    """The path of compute-sanitizer, of the CUDA toolkit; None where it is not installed."""
     homes = [f"{os.environ[each]}/bin" for each in ("CUDA_HOME", "CUDA_PATH") if each in os.environ]
-    return shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", ""), *homes, *_HOMES]))
+    return shutil.which("compute-sanitizer", path=os.pathsep.join([os.environ.get("PATH", ""), *homes, *_HOMES]))
 
 
 def missing() -> str:

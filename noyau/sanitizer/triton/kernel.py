@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,15 +13,13 @@ from noyau.errors import SignatureError, UnsupportedError
 from noyau.kernels.certificates import pack
 from noyau.kernels.triton.parameters import is_interpreted
 from noyau.kernels.user_kernel import UserKernel, choose_constants, python_function
+from noyau.ops.op import Op
 from noyau.ops.op_homes import home_of
 from noyau.sanitizer.access_map import AccessMap
 from noyau.sanitizer.records import WatchedRun
 from noyau.sanitizer.routes import KernelCase
 from noyau.sanitizer.triton.worker import interpreter_of
 from noyau.signatures.instances import Bound, bind
-
-if TYPE_CHECKING:
-    from noyau.ops.op import Op
 
 _PATIENCE_S = 60.0
 _LOCAL = "it is watched in a process of its own, which finds its op as a global of a file; put it into one"

@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import atexit
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from noyau.codegen.language import LANGUAGES, Grid
+from noyau.ops.op import Op
 from noyau.ops.op_homes import Home, reload_op
 from noyau.workers.worker import Worker
-
-if TYPE_CHECKING:
-    from noyau.ops.op import Op
 
 # Products of blocks are small: where other programs run too, two threads take ten times as long as one.
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}

@@ -36,16 +36,9 @@ with dependency("numba", "noyau-kernels[numba]"):
     import numba
 
 Shape = tuple[int, ...]
+# A launch: its number, what it takes by its places in `CallPlan.values`, and its items, where threads share.
+LaunchStep = tuple[int, tuple[int, ...], int | None]
 _KINDS = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)] + ["float32", "float64", "bool_"]
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchStep:
-    """One launch: its number, the places of its arguments in `CallPlan.values`, and its items, if they are shared."""
-
-    launch: int
-    places: tuple[int, ...]
-    items: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +115,7 @@ def _step(
                 places.append(before + numbers.index(place))
             case _:
                 places.append(before + len(numbers) + constants.setdefault(int(each), len(constants)))
-    return LaunchStep(number, tuple(places), items)
+    return number, tuple(places), items
 
 
 def parameters_of(function: Any) -> tuple[str, ...]:
@@ -238,12 +231,12 @@ class NumbaKernel(ArrayKernel):
         if self._as_bits:
             arrays = list(map(bits_of, arrays))
         values = planned.values([*arrays, *(empty(*each) for each in planned.scratch)])
-        for step in planned.steps:
-            call = partial(self._entries[step.launch], *(values[place] for place in step.places))
-            if step.items is None:
+        for launch, places, items in planned.steps:
+            call = partial(self._entries[launch], *(values[place] for place in places))
+            if items is None:
                 self._refuse(call())
-            elif step.items:
-                for status in cut(call, step.items):
+            elif items:
+                for status in cut(call, items):
                     self._refuse(status)
 
     def _plan(self, inputs: Sequence[np.ndarray]) -> CallPlan:

@@ -16,11 +16,17 @@ from noyau.codegen.c.spellings import TYPES
 from noyau.codegen.cuda import printer as cuda_printer
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.passes.normal_form import normalise
+from noyau.compiler.schedules.gpu import block_rows, blocks
+from noyau.compiler.schedules.gpu.block_rows import Share
 from noyau.compiler.schedules.gpu.blocks import in_blocks
+from noyau.compiler.schedules.gpu.rows_and_columns import join_rows_and_columns
 from noyau.compiler.schedules.gpu.scatters import Way
 from noyau.dtypes import DType
 from noyau.ir.loops import Role
+from noyau.kernels.programs.program import program
 from tests.codegen.kernels import GOLDEN, LAYOUTS
+from tests.compiler.schedules.gpu.test_rows_and_columns_grid_both import GRAPHS as NORMS
+from tests.compiler.schedules.gpu.test_rows_and_columns_grid_both import arrays_of
 from tests.compiler.schedules.groups import inputs_of, scattered, scattered_cells
 from tests.judged import Judge
 from tests.sanitizer.c.cases import Wanted, told, watched
@@ -124,3 +130,27 @@ def test_nvcc_compiles_the_text_alone(name, tmp_path):
     command = ["nvcc", "-arch=sm_90", "-Werror", "all-warnings", "-c", "-o", str(tmp_path / "out.o"), str(file)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_sums_of_columns_that_threads_keep_have_no_race(tmp_path, monkeypatch):
+    monkeypatch.setattr(blocks, "SUMMED", (Share(2, 64, 32),))
+    for name, number in {"AT_ONCE": 4, "MOST": 12}.items():
+        monkeypatch.setattr(block_rows, name, number)
+    graph = NORMS["rms_norm"]
+    kernel = program(graph, "back", None, in_blocks, joining=join_rows_and_columns).single
+    file, inputs = tmp_path / "kernels.cu", arrays_of(graph, 3, 136)
+    file.write_text(cuda_printer.together([kernel]) + "\n" + called_from_host(kernel), "ascii")
+    ends = [
+        [f"{b.dtype.value}[{', '.join(map(str, b.shape))}]" for b in kernel.of(role)]
+        for role in (Role.INPUT, Role.OUTPUT)
+    ]
+    outputs = [f"r{at}: {each}" for at, each in enumerate(ends[1])]
+    arrays = tuple(inputs[buffer.source] for buffer in kernel.of(Role.INPUT))
+    parameters = " ".join(buffer.name for buffer in kernel.of(Role.INPUT))
+    signature = f"{', '.join(ends[0])} -> {', '.join(outputs)}"
+    run = watched(file, [Wanted("host_back_0", signature, parameters, arrays)])["host_back_0"]
+    assert told(run) == []
+    judge = Judge(graph, inputs)
+    names = [buffer.source for buffer in kernel.of(Role.OUTPUT)]
+    for output, got in zip(names, run.outputs[-len(names) :], strict=True):
+        assert judge.wrong(output, np.asarray(got)) is None

@@ -84,6 +84,15 @@ def test_rows_of_halves_that_have_cells_in_common_are_told_of_registers(dtype, c
     assert text.count(", **registers\n") == count
 
 
+def test_a_size_that_a_tile_of_rows_in_a_row_covers_is_a_number_to_triton():
+    """Where the tile is even; not where a row is in pieces, nor of rows with folds."""
+    text = generate_usual(nn.rope.description, nn.rope.usual([DType.BF16] * 3, [4, 2, 2]), "triton").text
+    lines = [line.strip() for line in text.splitlines() if line.strip().startswith("k = ") and "INDEX" in line]
+    usual = "tl.cast(k, INDEX) * k_STEP"
+    assert lines == [f"k = COLUMNS if COLUMNS_EVEN else {usual}", f"k = {usual}"]
+    assert "_EVEN else" not in text_of(softmax())
+
+
 def test_the_end_of_a_tile_behind_rows_that_lie_apart_fits_into_32_bits():
     """Rows of a few cells lie far apart: those behind the last one would be behind the last number."""
     graph, layouts = GOLDEN["softmax_inner"][0], LAYOUTS["softmax_inner"]

@@ -339,7 +339,7 @@ def test_pieces_whose_order_only_the_sizes_tell():
             graph(
                 "y",
                 given("x", F32, 40),
-                *(value(f"c{k}", view(at(0) + 2 * k), "x", F32, 2) for k in range(20)),
+                *(value(f"c{k}", view(at(0) + 38 - 2 * k), "x", F32, 2) for k in range(20)),
                 value("y", Select(0, shape_of(range(0, 40, 2))), " ".join(f"c{k}" for k in range(20)), F32, 40),
             ),
             "the loops of y would have to be cut in more than 16 places",

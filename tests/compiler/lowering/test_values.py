@@ -413,3 +413,23 @@ def test_values_that_are_asked_for_again_and_again_are_bounded():
     assert lower(piled(2), "k")
     with pytest.raises(UnsupportedError, match=f"with all that it reads there are over {MOST_VALUES} values a cell"):
         lower(piled(30), "k")
+
+
+def test_rows_that_lie_elsewhere_at_an_edge_are_read_at_one_place():
+    """A roll along the first axis: a row knows where it lies, and no cell asks."""
+    made = graph(
+        "out",
+        given("x", F32, "n", "m"),
+        value("last", view(at(0) + N - 2, at(1)), "x", F32, 2, "m"),
+        value("first", view(at(0), at(1)), "x", F32, N - 2, "m"),
+        value("rolled", Select(0, (Dim.of(0), Dim.of(2))), "last first", F32, "n", "m"),
+        value("out", Map("exp"), "rolled", F32, "n", "m"),
+    )
+    (load,) = found(made, Load)
+    assert load.where is None
+    (outer,) = lowered(made).launches[0].body
+    assert isinstance(outer, Loop)
+    assert [type(statement) for statement in outer.body] == [Let, Loop]
+    calls = [expr for expr in every_expression(outer.body[1].body) if isinstance(expr, Call)]
+    assert [call.function for call in calls] == ["exp"]
+    assert agrees(made, x=np.arange(20, dtype=np.float32).reshape(5, 4) / 9)

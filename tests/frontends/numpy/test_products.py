@@ -113,3 +113,18 @@ def test_an_einsum_spelt_with_numbers():
 def test_an_inner_extent_of_one_is_not_repeated(left, right):
     with pytest.raises(ValueError, match="matmul: Input operand 1 has a mismatch"):
         noyau.op(lambda a, b: a @ b)(np.ones(left), np.ones(right))
+
+
+@pytest.mark.parametrize(
+    ("shapes", "known"),
+    [
+        (((50, 3), (3, 4)), {"x0_1": 3, "x1_1": 4}),  # rows of any number
+        (((50, 3, 3), (50, 3, 2)), {"x0_1": 3, "x0_2": 3, "x1_2": 2}),
+        (((50, 3), (3, 40)), {}),
+        (((50, 30), (30, 4)), {}),
+        (((50,), (50,)), {}),
+    ],
+)
+def test_the_extents_of_a_small_product_are_asked_for(shapes, known):
+    trace = found(lambda a, b: a @ b, *(x(*shape, seed=k) for k, shape in enumerate(shapes)))
+    assert trace.specialised == known

@@ -10,7 +10,7 @@ from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.trace import trace_shapes
 from noyau.ir.dims import Dim
-from noyau.ir.graph import Lookup, Scatter
+from noyau.ir.graph import Lookup, Scatter, Select
 from tests.frontends.numpy.traces import found, traced_only, x
 
 
@@ -276,3 +276,18 @@ def test_numbers_that_a_narrow_array_holds_are_merged():
         return out
 
     found(function, x(4, dtype=np.uint16))
+
+
+@pytest.mark.parametrize("n", [1, 2, 5, 6, 9, 300])
+def test_cells_some_steps_apart(n):
+    for step in (2, 3):
+        for start in range(min(step, n)):
+
+            def apart(a, start=start, step=step):
+                out = a * 2
+                out[:, start::step] = a[:, : (a.shape[1] - start + step - 1) // step] - 1
+                return out
+
+            graph = found(apart, x(2, n)).graph
+            is_cut = any(isinstance(node.kind, Select) for node in graph.nodes)
+            assert not 3 < n < 256 or is_cut == (n % step > 0)

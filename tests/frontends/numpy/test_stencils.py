@@ -7,6 +7,8 @@ import pytest
 from numpy.lib.stride_tricks import sliding_window_view
 
 from noyau.errors import UnsupportedError
+from noyau.ir.dims import Dim
+from noyau.ir.graph import Map, Reduce
 from tests.frontends.numpy.traces import found, x
 
 
@@ -83,3 +85,15 @@ def test_what_is_refused(function, told):
     with pytest.raises(UnsupportedError, match="cannot be traced at line") as refusal:
         trace_shapes(function, {"a": (DType.F32, (4, 5))}, {})
     assert told in str(refusal.value)
+
+
+@pytest.mark.parametrize("mode", ["full", "same"])
+def test_beyond_the_ends_nothing_meets_and_inside_nothing_is_asked(mode):
+    """0 times an infinity would be NaN; and each cell inside sums the products of a window."""
+    taps = np.array([1, np.inf, -2, 0.5], np.float32)
+    graph = found(lambda a, v: np.convolve(a, v, mode), x(9), taps).graph
+    choices = [node.shape for node in graph.nodes if node.kind == Map("where")]
+    inside = [graph[node.inputs[0]].shape for node in graph.nodes if isinstance(node.kind, Reduce)]
+    assert len(choices) == 2
+    assert len(inside) == 3
+    assert [shape for shape in inside if shape not in choices] == [(Dim.of("x0_0") - 3, Dim.of(4))]

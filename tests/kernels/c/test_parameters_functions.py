@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from noyau.errors import InputError, SignatureError
-from noyau.kernels.c.parameters import TextFunction, is_named, parameters, text_function
+from noyau.kernels.c.parameters import TextFunction, is_named, text_function
 
 
 def test_names_of_functions():
@@ -20,6 +20,7 @@ def test_names_of_functions():
 def test_what_a_function_takes():
     text = "// k\ntemplate <class T>\n__global__ void k(const T *x, int n) { x[0]; }\n"
     made = TextFunction(Path("a.cu"), "k<float>", text)
-    assert (made.name, made.language, made.line, parameters(made)) == ("k", "cuda", 3, ("x", "n"))
+    assert (made.name, made.language, made.line) == ("k", "cuda", 3)
+    assert [each.name for each in made.prototype().parameters] == ["x", "n"]
     with pytest.raises(SignatureError, match=r"a\.cu defines no function f; those it defines: k"):
-        parameters(TextFunction(Path("a.cu"), "f", text))
+        TextFunction(Path("a.cu"), "f", text).prototype()

@@ -6,6 +6,7 @@ import pytest
 import noyau
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.partition import cut as partition_cut
+from noyau.ir.graph import Input, Iota, View
 from noyau.kernels.programs.program import KernelStep, LibraryStep, ProgramRunner, by_numpy
 from tests.ops.dispatch.ops import generated, linear_op, numbers, softmax_op
 
@@ -159,11 +160,11 @@ def test_a_result_that_is_a_constant_or_an_input():
 
 @pytest.mark.parametrize("layout", ["packed", "inner", "strided"])
 def test_strided_inputs_of_several_kernels(layout):
-    room = numbers(9, 12)
-    x = {"packed": room[:3, :4].copy(), "inner": room[:3, :4], "strided": room[:9:3, ::3]}[layout]
-    weight, bias = numbers(4, 5), numbers(5)
+    room = numbers(60, 72)
+    x = {"packed": room[:20, :24].copy(), "inner": room[:20, :24], "strided": room[::3, ::3]}[layout]
+    weight, bias = numbers(24, 25), numbers(25)
     linear = linear_op()
-    assert np.allclose(linear(x, weight, bias), linear.reference(x, weight, bias), rtol=1e-5)
+    assert np.allclose(linear(x, weight, bias), linear.reference(x, weight, bias), rtol=1e-5, atol=1e-5)
 
 
 def test_arrays_of_the_function_are_given_to_its_kernels():
@@ -215,3 +216,70 @@ def test_rounds_that_read_back_what_they_write_are_cut_before_they_multiply():
     made = generated(piled, x)
     assert 1 < len(made.program.kernels) <= 2 * 12
     assert np.allclose(piled(x), piled.reference(x), rtol=1e-5)
+
+
+def small_and_large(x, m):
+    h = np.concatenate([x, np.ones((len(x), 1), x.dtype)], 1) @ m.T
+    return h[:, :3] / (1 + h[:, 3:4] ** 2)
+
+
+@pytest.mark.parametrize(("extent", "kinds"), [(4, {"KernelStep"}), (40, {"LibraryStep", "KernelStep"})])
+def test_a_small_product_is_in_the_kernel_of_what_makes_and_reads_it(extent, kinds):
+    op, pair = noyau.op(small_and_large), (numbers(50, extent - 1), numbers(extent, extent))
+    want = small_and_large(*pair)
+    assert np.allclose(op(*pair), want, rtol=1e-4, atol=1e-4)
+    ((signed,),) = op.calls.kinds.values()
+    (chosen,) = next(iter(signed.calls.choosing.chosen.values()))
+    made = chosen.only.runner.generated.program
+    assert {type(step).__name__ for step in made.steps} == kinds
+    assert (made.single is not None) == (extent == 4)
+
+
+def test_products_of_vectors_need_no_library():
+    @noyau.op("f64[n], f64[n] -> f64")
+    def pearson(x, y):
+        x, y = x - x.mean(), y - y.mean()
+        return np.dot(x, y) / np.sqrt(np.dot(x, x) * np.dot(y, y))
+
+    pair = numbers(70).astype("f8"), numbers(70, seed=3).astype("f8")
+    assert steps(pearson, *pair) == ["KernelStep"]
+    assert np.isclose(pearson(*pair), np.corrcoef(*pair)[0, 1])
+
+
+def test_a_table_that_all_rows_read_is_a_kernel_and_the_rest_another():
+    """Rows in pairs that are rotated, and written side by side."""
+
+    def rotate(x):
+        t = np.arange(x.shape[1])[:, None] / 100 ** (np.arange(0, x.shape[2], 2) / x.shape[2])
+        a, b = x[..., ::2], x[..., 1::2]
+        out = np.empty_like(x)
+        out[..., ::2] = a * np.cos(t) - b * np.sin(t)
+        out[..., 1::2] = a * np.sin(t) + b * np.cos(t)
+        return out
+
+    op, x = noyau.op(rotate), numbers(3, 5, 8).astype("f8")
+    assert np.allclose(op(x), rotate(x), rtol=1e-12)
+    ((signed,),) = op.calls.kinds.values()
+    (chosen,) = next(iter(signed.calls.choosing.chosen.values()))
+    made = chosen.only.runner.generated.program
+    assert len(made.kernels) == 2
+    assert [step.graph.outputs for step in made.steps if isinstance(step, KernelStep)][-1] == ("out",)
+    assert all(
+        isinstance(n.kind, Input | Iota | View) for s in made.steps if isinstance(s, LibraryStep) for n in s.graph.nodes
+    )
+
+
+def test_more_operators_than_a_kernel_has_are_joined_many_at_a_time(monkeypatch):
+    @noyau.op("f32[n, m] -> f32[n, m]")
+    def blur(u):
+        out = np.zeros_like(u)
+        for shift in range(30):
+            out += np.exp(-(np.roll(u, shift, axis=0) ** 2))
+        return out
+
+    lowered = []
+    monkeypatch.setattr(partition_cut, "kernel_of_graph", lambda graph: lowered.append(graph) or lower(graph, "kernel"))
+    made = generated(blur, numbers(40, 3)).program
+    assert 1 < len(made.kernels) < 5
+    largest = max(len(graph.nodes) for graph in lowered)
+    assert sum(2 * len(graph.nodes) > largest for graph in lowered) <= 2 * len(made.kernels)

@@ -24,6 +24,7 @@ from noyau.ops.torch import graph_kernels
 from noyau.ops.torch.graph_kernels import draw_back, draw_op
 from noyau.ops.torch_entry import tensor_calls
 from noyau.toolchain.c import compiler as c_compiler
+from tests.compiler.schedules.gpu.test_rows_and_columns_grid_both import GRAPHS as NORMS
 from tests.hosts.torch import kinds
 
 BUILD = graph_kernels.generate.build
@@ -187,3 +188,33 @@ def test_sizes_that_do_not_fit_together_are_refused_before_anything_is_built(mon
     monkeypatch.setattr(graph_kernels.generate, "build", raising(AssertionError))
     with pytest.raises(InputError, match="weight has shape \\(4,\\)"):
         graph_kernels.GraphKernels(graph, "f", draw)(torch.ones(2, 3).bfloat16(), torch.ones(4).bfloat16())
+
+
+@pytest.mark.parametrize(
+    ("rows", "n", "language"),
+    [
+        (1024, 16384, "cuda"),
+        (1024, 8192, "triton"),
+        (16384, 1024, "triton"),
+        (7, 16384, "triton"),
+        (1024, 9001, "triton"),
+    ],
+)
+def test_gradients_of_many_long_rows_are_in_cuda_first(rows, n, language, monkeypatch):
+    """Where a cluster keeps each; where it cannot, in Triton."""
+    monkeypatch.setattr(graph_kernels.generate, "build", lambda generated: generated.language)
+    kernels = graph_kernels.GraphKernels(NORMS["rms_norm"], "back", lambda asked: iter(()))
+    layouts = (PACKED,) * len(NORMS["rms_norm"].inputs)
+    assert kernels.first(layouts, "cuda:0", {"batch_0": rows, "n": n}) == language
+
+
+def test_where_cuda_cannot_be_built_gradients_of_long_rows_are_in_triton(monkeypatch):
+    def built(generated):
+        if generated.language == "cuda":
+            raise MissingExtraError("cuda.core is missing; pip install noyau-kernels[cuda]")
+        return generated.language
+
+    monkeypatch.setattr(graph_kernels.generate, "build", built)
+    kernels = graph_kernels.GraphKernels(NORMS["rms_norm"], "back", lambda asked: iter(()))
+    layouts = (PACKED,) * len(NORMS["rms_norm"].inputs)
+    assert kernels.first(layouts, "cuda:0", {"batch_0": 1024, "n": 16384}) == "triton"

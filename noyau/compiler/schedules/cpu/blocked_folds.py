@@ -72,10 +72,10 @@ def in_two(
     Scratch is in the order of the loops, blocks outside the innermost. `rests`: see `expand_folds`."""
     let, zero = folds.first_fold(body), Dim.of(0)
     at = body.index(let)
-    parts = folds.part_folds(body) if every else folds.PartedBlock(body[:at], (let,), body[at + 1 :])
-    variable, scratch = f"#block_of_{parts.lets[0].name}", list[ir.Buffer]()
+    before, lets, after = folds.part_folds(body) if every else (body[:at], (let,), body[at + 1 :])
+    variable, scratch = f"#block_of_{lets[0].name}", list[ir.Buffer]()
     passes, stores, merges, results = (list[Statements](), list[ir.Store](), list[Statements](), list[ir.Let]())
-    for let in parts.lets:
+    for let in lets:
         blocks, length, fold = folds.in_blocks(fold_of(let), size, variable)
         block = ir.Loop(variable, blocks, ir.Axis.SERIAL, ())
         loops, state = folds.total_of(fold, let.name, lanes, wide=not every, rests=rests)
@@ -89,6 +89,6 @@ def in_two(
         merges.append((*total.memory(1), total.empty(zero), merge))
         results.append(ir.Let(let.name, total.result(zero, fold.dtype), let.origin))
         scratch += saved.buffers(shape)
-    first = (*parts.before, *length, *folds.in_one_pass(passes), *stores)
-    second = (*parts.before, *folds.in_one_pass(merges), *results, *parts.after)
+    first = (*before, *length, *folds.in_one_pass(passes), *stores)
+    second = (*before, *folds.in_one_pass(merges), *results, *after)
     return Two(block, primitives.drop_unused(first), primitives.drop_unused(second), tuple(scratch))

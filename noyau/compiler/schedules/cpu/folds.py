@@ -232,17 +232,9 @@ def first_fold(body: Statements) -> ir.Let:
     return next(let for let in lets_of_folds(body) if not is_ordered(walk.fold_of(let)))
 
 
-@dataclass(frozen=True, slots=True)
-class PartedBlock:
-    """A block in three: the statements that need no fold, the folds, and the statements that need them."""
-
-    before: Statements
-    lets: tuple[ir.Let, ...]
-    after: Statements
-
-
-def part_folds(body: Statements) -> PartedBlock:
-    """Move a block's folds together. Stores, which it does not read, may move behind; checks of indices may not."""
+def part_folds(body: Statements) -> tuple[Statements, tuple[ir.Let, ...], Statements]:
+    """A block in three, its folds moved together: the statements that need no fold, the folds, and the statements that
+    need them. Stores, which it does not read, may move behind; checks of indices may not."""
     lets = lets_of_folds(body)
     waits = {let.name for let in lets}
     before, after = list[ir.Statement](), list[ir.Statement]()
@@ -254,18 +246,18 @@ def part_folds(body: Statements) -> PartedBlock:
         else:
             after.append(statement)
             waits |= {s.name for s in walk.every_statement((statement,)) if isinstance(s, ir.Let)}
-    return PartedBlock(tuple(before), tuple(lets), tuple(after))
+    return tuple(before), tuple(lets), tuple(after)
 
 
 def are_alike(body: Statements) -> bool:
     """Whether the folds of a block run over the same loops, and none depends on another."""
-    parts = part_folds(body)
-    folds = list(map(walk.fold_of, parts.lets))
+    _, lets, after = part_folds(body)
+    folds = list(map(walk.fold_of, lets))
     if len({tuple(extent for _, extent in fold.loops) for fold in folds}) != 1 or any(map(is_ordered, folds)):
         return False
-    late = {s.name for s in walk.every_statement((*parts.lets, *parts.after)) if isinstance(s, ir.Let)}
-    own = {let.name: {s.name for s in walk.every_statement((let,)) if isinstance(s, ir.Let)} for let in parts.lets}
-    return not any((late - own[let.name] | {let.name}) & names_in((let,)) for let in parts.lets)
+    late = {s.name for s in walk.every_statement((*lets, *after)) if isinstance(s, ir.Let)}
+    own = {let.name: {s.name for s in walk.every_statement((let,)) if isinstance(s, ir.Let)} for let in lets}
+    return not any((late - own[let.name] | {let.name}) & names_in((let,)) for let in lets)
 
 
 def levels(body: Statements) -> Statements:
@@ -304,12 +296,12 @@ def names_in(statements: Sequence[ir.Statement]) -> set[str]:
 
 def expand_together(body: Statements) -> Statements:
     """A block whose folds are alike, each with one partial state, as one pass."""
-    parts, passes, results = part_folds(body), [], []
-    for let in parts.lets:
+    (before, lets, after), passes, results = part_folds(body), [], []
+    for let in lets:
         loops, state = total_of(walk.fold_of(let), let.name, 1, wide=False)
         passes.append(loops)
         results.append(ir.Let(let.name, state.result(Dim.of(0), let.value.dtype), let.origin))
-    return (*parts.before, *in_one_pass(passes), *results, *parts.after)
+    return (*before, *in_one_pass(passes), *results, *after)
 
 
 def in_one_pass(parts: Sequence[Statements]) -> Statements:

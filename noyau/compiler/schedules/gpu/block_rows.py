@@ -6,12 +6,13 @@ state to the others. So every cell is loaded from memory once, however long its 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from noyau.compiler.schedules import primitives
 from noyau.compiler.schedules.cpu import folds
 from noyau.compiler.schedules.gpu import vectors
+from noyau.compiler.schedules.gpu.rows_and_columns import MOST, Both, row_with_sums, with_scratch
 from noyau.compiler.schedules.gpu.strategies import is_loose
 from noyau.compiler.schedules.gpu.tiles import is_innermost
 from noyau.compiler.schedules.gpu.vectors import ZERO, Piece, Place, Steps
@@ -24,7 +25,14 @@ from noyau.text import free_name
 
 WARP, BLOCK = 32, 256  # threads
 RESIDENT = 4  # blocks of clusters on a multiprocessor: while one waits for its cluster, others compute
+SUMMING = 6  # the same of blocks that keep sums of columns, of 128 threads
+AT_ONCE = 720  # of these on an H100 or an H200, which has room for them
+MANY = 512  # rows: of fewer the clusters have too little to do
+SHARED = 40 << 10  # bytes of what a block shares, for its sums
+SERIAL, SLOT = ir.Axis.SERIAL, Dim.of("#slot")
 RANK = Dim.of("#rank")  # of a block in its cluster
+Loops = Sequence[tuple[str, Dim]]
+States = Sequence[folds.State]
 LENGTH, UNTIL, VECTORS, ENDS = "#length", "#until", "#vectors", "#ends"  # of its piece of a row, in cells
 
 
@@ -46,6 +54,7 @@ class RowSchedule:
         self.width = vectors.width_of([self.buffers[name] for name in walk.memory_of(row) if name in self.buffers])
         self.is_loose = is_loose(kernel, ir.Launch(row))
         self.tags = set[str]()  # suffixes of names for loops
+        self.resident = RESIDENT
 
     def places(self, variable: str, body: Statements) -> list[Place]:
         """Find the arrays that a pass walks along."""
@@ -63,7 +72,7 @@ class RowSchedule:
     def on_grid(self, row: Statements, when: ir.Expr | None, *, is_narrow: bool) -> ir.Launch:
         """The launch of a row, in the loops around it."""
         body = primitives.bind_all(primitives.nest(self.rows, row))
-        resident = 0 if self.share.blocks == 1 else RESIDENT
+        resident = 0 if self.share.blocks == 1 else self.resident
         hints = ir.Hints(is_loose=self.is_loose, is_narrow=is_narrow, resident=resident)
         return ir.Launch(body, when, hints=hints, threads=self.share.threads)
 
@@ -85,7 +94,7 @@ class RowSchedule:
         for statement in statements:
             match statement:
                 case ir.Let(_, ir.Fold()):
-                    done += self.fold(statement)
+                    done += self.fold([statement])
                 case ir.Loop(var, extent, _, body) if is_innermost(statement):
                     steps, tag = Steps(body), free_name(var.removeprefix("#"), self.tags)
                     self.tags.add(tag)
@@ -96,42 +105,53 @@ class RowSchedule:
                     done.append(statement)
         return tuple(done)
 
-    def fold(self, let: ir.Let) -> Statements:
-        """A fold over the threads, and over the blocks of a cluster. States of a sum of float32 are float64, except
-        within a vector, in a warp, whose threads add few, and where a loose result is allowed."""
-        fold, name, blocks = walk.fold_of(let), let.name, self.share.blocks
-        state = folds.state_of(fold, name, wide=self.is_wide)
-        states = (*state.memory(self.share.threads), *self.states(fold, state, name))
-        if blocks > 1:
-            all_states = state.beside("of_block")
-            own = all_states.store(RANK, state.load(ZERO), merge=False)
-            states = (*all_states.memory(blocks, ir.Space.CLUSTER), *self.in_blocks((*states, own)))
-            states += folds.halves(all_states, blocks, str(RANK))
-            state = all_states
-        return (*states, ir.Let(name, state.result(ZERO, fold.dtype), let.origin))
+    def fold(self, lets: Sequence[ir.Let]) -> Statements:
+        """Folds side by side over the threads, and the blocks of a cluster. States of a sum of float32 are float64,
+        except within a vector, in a warp, whose threads add few, and where a loose result is allowed."""
+        some = [(walk.fold_of(let), let.name) for let in lets]
+        states = [folds.state_of(fold, name, wide=self.is_wide) for fold, name in some]
+        done = (*(s for state in states for s in state.memory(self.share.threads)), *self.states(some, states))
+        if (blocks := self.share.blocks) > 1:
+            own, states = states, [state.beside("of_block") for state in states]
+            stores = [all_.store(RANK, one.load(ZERO), merge=False) for all_, one in zip(states, own, strict=True)]
+            memory = [s for state in states for s in state.memory(blocks, ir.Space.CLUSTER)]
+            done = (*memory, *self.in_blocks((*done, *stores)))
+            done += tuple(s for state in states for s in folds.halves(state, blocks, str(RANK)))
+        pairs = zip(lets, states, strict=True)
+        return (*done, *(replace(let, value=state.result(ZERO, let.value.dtype)) for let, state in pairs))
 
-    def states(self, fold: ir.Fold, state: folds.State, name: str) -> Statements:
-        """The states of all threads, merged into cell 0."""
+    def states(self, some: Sequence[tuple[ir.Fold, str]], states: States) -> Statements:
+        """The states of some folds, each with its name, in all threads, merged into cell 0."""
+        (fold, name), lane = some[0], Dim.of(f"#lane_{some[0][1]}")
         variable, _ = fold.loops[-1]
-        places = [] if len(fold.loops) > 1 else self.places(variable, whole_body(fold))
-        lane, one = Dim.of(f"#lane_{name}"), folds.state_of(fold, f"{name}.of_vector", wide=False)
-        steps = Steps(folds.step(fold, state, lane))
-        if places and fold.monoid == "sum" and fold.dtype.is_float:
-            of_vector = (*one.memory(1), one.empty(ZERO)), folds.step(fold, one, ZERO)
-            steps = replace(steps, of_vector=(*of_vector, (state.store(lane, one.load(ZERO), merge=True),)))
-        return self.merge_rounds(fold.loops, steps, state, name, places)
+
+        def steps(states: States, at: Dim) -> Statements:
+            pairs = [(own, folds.step(own, state, at)) for (own, _), state in zip(some, states, strict=True)]
+            bodies = [walk.substitute(body, {own.loops[-1][0]: Dim.of(variable)}) for own, body in pairs]
+            return bodies[0] if len(bodies) == 1 else folds.fuse(bodies)
+
+        each = Steps(steps(states, lane))
+        places = [] if len(fold.loops) > 1 else self.places(variable, each.of_cell)
+        if places and all(own.monoid == "sum" and own.dtype.is_float for own, _ in some):
+            ones = [folds.state_of(own, f"{name}.of_vector", wide=False) for own, name in some]
+            first = tuple(s for one in ones for s in (*one.memory(1), one.empty(ZERO)))
+            pairs = zip(states, ones, strict=True)
+            last = tuple(state.store(lane, one.load(ZERO), merge=True) for state, one in pairs)
+            each = replace(each, of_vector=(first, steps(ones, ZERO), last))
+        return self.merge_rounds(fold.loops, each, states, name, places)
 
     def merge_rounds(
-        self, loops: Sequence[tuple[str, Dim]], steps: Steps, state: folds.State, name: str, places: Sequence[Place]
+        self, loops: Loops, steps: Steps, states: States, name: str, places: Sequence[Place]
     ) -> Statements:
-        """Loops around steps, which merge into the state of a thread: it runs its part of the rounds of the innermost
+        """Loops around steps, which merge into the states of a thread: it runs its part of the rounds of the innermost
         loop. Then the merge of all states."""
         *around, (variable, extent) = loops
         *before, threads = self.spread(variable, extent, steps, name, places)
         assert isinstance(threads, ir.Loop)
         own = primitives.nest([ir.Loop(*each, ir.Axis.SERIAL, ()) for each in around], threads.body)
-        merge = folds.halves(state, self.share.threads, threads.var)
-        return (*before, replace(threads, body=(state.empty(Dim.of(threads.var)), *own)), *merge)
+        empty = (state.empty(Dim.of(threads.var)) for state in states)
+        merges = (s for state in states for s in folds.halves(state, self.share.threads, threads.var))
+        return (*before, replace(threads, body=(*empty, *own)), *merges)
 
 
 class KeptRow(RowSchedule):
@@ -282,6 +302,90 @@ class KeptRow(RowSchedule):
         cells = ir.Loop(cell, Dim.of(self.width), ir.Axis.VECTOR, walk.substitute(each, {variable: at}), alone=alone)
         body = (ir.If(compare("less", count, Dim.of(VECTORS)), (*first, cells, *last)),)
         return (ir.Loop(f"{variable}_round", Dim.of(self.rounds), ir.Axis.SERIAL, body),)
+
+
+class SummedRow(KeptRow):
+    """The schedule of rows one after the other, as a cluster keeps them, and of what they add to columns: each thread
+    has that of its cells in shared memory, and leaves it in scratch at the end. So a row is read once for both."""
+
+    def __init__(self, kernel: ir.Kernel, both: Both, share: Share) -> None:
+        self.both, self.sums = both, [state.beside("of_thread") for state in both.states]
+        parts = primitives.minimum(Dim.of(AT_ONCE // share.blocks), both.around.extent)
+        self.parts = ir.Loop("#part", parts, SERIAL, ())
+        self.of_parts = [state.beside("of_part") for state in both.states]
+        row = folds.levels(row_with_sums(kernel, both, self.sums, SLOT + Dim.of(both.cells.var)))
+        kernel = with_scratch(kernel, self.of_parts, (parts, both.across.extent))
+        super().__init__(kernel, [both.around], row, share)
+        self.slots = self.rounds * self.width + 1  # of a thread; the last is for a cell at an end
+        self.resident = SUMMING
+
+    def fits(self) -> ir.Condition:
+        """Whether threads keep rows, long ones, and have room for sums, of the same cells of each row."""
+        dtypes = [dtype for state in self.sums for dtype in state.dtypes]
+        has_room = sum(dtype.bytes for dtype in dtypes) * self.slots * self.share.threads <= SHARED
+        if self.extent is None or not has_room or len(dtypes) != len(self.sums):
+            return False
+        is_long = ir.opposite(ir.at_most(self.extent, Dim.of(MOST)))
+        return ir.all_of((is_long, super().fits(), compare("equal", self.extent % self.width, ZERO)))
+
+    def until(self, name: str, place: Place) -> ir.Let:
+        """As of the first row, which all are alike."""
+        return super().until(name, (place[0], tuple(dim.replace({self.both.around.var: ZERO}) for dim in place[1])))
+
+    def from_chip(self, variable: str, body: Statements, what: str, index: Shape) -> Statements:
+        *_, lane, vector, cell = index
+        slot = vector * self.width + cell if what == "kept" else Dim.of(self.slots - 1)
+        at = slot * self.share.threads + lane - Dim.of(variable)
+        return walk.substitute(super().from_chip(variable, body, what, index), {str(SLOT): at})
+
+    def block(self, statements: Statements) -> Statements:
+        lets = folds.lets_of_folds(statements)
+        if len(lets) < 2 or not folds.are_alike(statements):
+            return super().block(statements)
+        at = statements.index(lets[0])
+        before, after = statements[:at], statements[at + len(lets) :]
+        return (*super().block(before), *self.fold(lets), *super().block(after))
+
+    def launch(self, when: ir.Expr | None) -> ir.Launch:
+        around, extent, column = self.both.around, self.both.across.extent, Dim.of("#column")
+        lane, slot, round_ = Dim.of("#lane_sums"), Dim.of("#slot_of_lane"), Dim.of("#round")
+        memory, empty, ends = list[ir.Statement](), list[ir.Statement](), list[ir.Statement]()
+        for state, of_parts in zip(self.sums, self.of_parts, strict=True):
+            shape = (Dim.of(self.share.blocks), Dim.of(self.slots * self.share.threads))
+            pairs = zip(state.names, state.dtypes, strict=True)
+            memory += [ir.Alloc(name, dtype, shape, ir.Space.BLOCK) for name, dtype in pairs]
+            empty.append(state.empty(slot * self.share.threads + lane))
+            place = Dim.of(self.parts.var) * extent + column
+            ends.append(of_parts.store(place, state.load(SLOT + column), merge=False))
+        slots = ir.Loop(str(slot), Dim.of(self.slots), SERIAL, tuple(empty))
+        first = ir.Loop(str(lane), Dim.of(self.share.threads), ir.Axis.LANES, (slots,))
+        row = (*self.memory(), *self.in_blocks(self.copies()), *self.block(self.row))
+        turns = (around.extent - Dim.of(self.parts.var) + (self.parts.extent - 1)) // self.parts.extent
+        count = ir.Let("#rounds", ir.Index(turns))
+        at = ir.Let(around.var, ir.Index(Dim.of(self.parts.var) + round_ * self.parts.extent))
+        rounds = count, ir.Loop(str(round_), Dim.of(count.name), SERIAL, (at, *row))
+        last = self.block((ir.Loop(str(column), extent, SERIAL, tuple(ends)),))
+        body = (*memory, *self.in_blocks((first,)), *rounds, *walk.substitute(last, {around.var: ZERO}))
+        names = {name for state in self.sums for name in state.names}
+        self.rows = [self.parts]
+        own_block = primitives.reindex(body, lambda name, at: (RANK, *at) if name in names else at)
+        return self.on_grid(own_block, when, is_narrow=True)
+
+    def column_values(self) -> Statements:
+        """The values that follow from the sums of a column, over the states that clusters leave."""
+        part, across = Dim.of("#of_part"), self.both.across
+        place = part * across.extent + Dim.of(across.var)
+        lets = []
+        for (name, fold), state in zip(self.both.folds, self.of_parts, strict=True):
+            (value,) = state.load(place)
+            lets.append(ir.Let(name, ir.Fold(fold.monoid, ((str(part), self.parts.extent),), (), value, fold.dtype)))
+        return primitives.drop_unused((*self.both.before, *lets, *self.both.after))
+
+
+def sums_rows(kernel: ir.Kernel, sizes: Mapping[str, int]) -> bool:
+    """Whether clusters sum the columns of long rows that they keep, at these sizes, where there are many."""
+    conditions = [launch.when for launch in kernel.launches if launch.hints.resident == SUMMING]
+    return min(sizes.values(), default=0) >= MANY and any(when and ir.runs(when, sizes) for when in conditions)
 
 
 def whole_body(fold: ir.Fold) -> Statements:

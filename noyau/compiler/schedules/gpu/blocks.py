@@ -18,7 +18,8 @@ from noyau.compiler.schedules.cpu.scatters import merges
 from noyau.compiler.schedules.cpu.strategies import columns
 from noyau.compiler.schedules.cpu.strategy_choice import is_columns
 from noyau.compiler.schedules.cpu.transposes import reads_along
-from noyau.compiler.schedules.gpu.block_rows import BLOCK, LENGTH, WARP, KeptRow, RowSchedule, Share
+from noyau.compiler.schedules.gpu.block_rows import BLOCK, LENGTH, WARP, KeptRow, RowSchedule, Share, SummedRow
+from noyau.compiler.schedules.gpu.rows_and_columns import Both, both_in, with_scratch
 from noyau.compiler.schedules.gpu.scatters import NUMBER, Way, in_lanes, scatter, updates_of, ways_of
 from noyau.compiler.schedules.gpu.strategies import is_loose
 from noyau.compiler.schedules.gpu.vectors import ONE, ZERO, Place, Steps, is_straight
@@ -34,6 +35,8 @@ FEW = 64  # the most values of a fold for one thread
 TILE = 2 * BLOCK  # vectors of a map that one block computes: a thread loads several before it waits for one
 # The shares of rows that are read several times: the first with room for a row is used.
 KEPT = (Share(1, WARP, 64), Share(1, 256, 64), Share(2, 256, 128), Share(4, 256, 128), Share(8, 256, 128))
+# The shares of rows whose columns are summed.
+SUMMED = Share(4, 128, 128), Share(8, 128, 128)
 CHUNK = 1 << 15  # values of a whole array for one block
 ROWS = 256  # rows of a column for one thread
 SIDE = 32  # cells along a side of a tile that is transposed
@@ -67,7 +70,23 @@ class BlockSchedule:
         flat = primitives.flatten(kernel)
         if len(flat.launches) == 2 and merges(flat.launches[1].body):
             return self.scatter(flat)
-        return primitives.each(flat, [launch.body for launch in flat.launches], self.one)
+        bodies = [launch.body for launch in flat.launches]
+        both = both_in(*bodies) if len(bodies) == 2 and self.row is RowSchedule else None
+        return primitives.each(flat, bodies, self.one) if both is None else self.rows_and_columns(flat, both)
+
+    def rows_and_columns(self, kernel: ir.Kernel, both: Both) -> ir.Kernel:
+        """Schedule rows, and folds of columns over them: long ones in one launch, of clusters, and a merge."""
+        others = primitives.each(kernel, [launch.body for launch in kernel.launches], self.one)
+        across, launches = both.across, list[ir.Launch]()
+        left: ir.Condition = True
+        rows = [row for share in SUMMED if (row := SummedRow(kernel, both, share)).fits() is not False]
+        for row in rows:
+            merge = in_lanes(across.var, across.extent, BLOCK, expand_folds(row.column_values(), 1, wide=False))
+            launches += primitives.where(ir.all_of((left, row.fits())), (row.launch(None), merge))
+            left = ir.all_of((left, ir.opposite(row.fits())))
+        if rows:
+            others = with_scratch(others, rows[0].of_parts, (rows[0].parts.extent, across.extent))
+        return replace(others, launches=(*launches, *primitives.where(left, others.launches)))
 
     def scatter(self, kernel: ir.Kernel) -> ir.Kernel:
         """Schedule a kernel that copies and merges."""
@@ -118,10 +137,10 @@ class BlockSchedule:
         state = folds.state_of(fold, let.name, wide=True)
         saved, memory = state.beside("of_block"), state.memory(self.share.threads)
         block = self.row(kernel, [], (), self.share)
-        own = (*memory, *block.states(fold, state, let.name))
+        own = (*memory, *block.states([(fold, let.name)], [state]))
         one = (*before, *length, *own, saved.store(Dim.of(variable), state.load(zero), merge=False))
         taken = Steps((state.store(Dim.of(f"#lane_{let.name}"), saved.load(Dim.of(again)), merge=True),))
-        merged = (*memory, *block.merge_rounds(((again, count),), taken, state, let.name, ()))
+        merged = (*memory, *block.merge_rounds(((again, count),), taken, [state], let.name, ()))
         two = (*block.block(before), *merged, ir.Let(let.name, state.result(zero, fold.dtype), let.origin))
         grid = ir.Loop(variable, count, ir.Axis.THREADS, primitives.drop_unused(one))
         bodies = ((grid,), primitives.drop_unused((*two, *block.block(after))))

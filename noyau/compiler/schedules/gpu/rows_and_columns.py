@@ -58,8 +58,8 @@ def both_in(one: Statements, other: Statements) -> Both | None:
     if rows_ is None or columns is None:
         return None
     (around, of_row), (across, inner) = rows_, columns
-    parts, cells = part_folds(inner), [s for s in of_row if isinstance(s, ir.Loop)]
-    folds = tuple((let.name, fold_of(let)) for let in parts.lets)
+    (before, lets, after), cells = part_folds(inner), [s for s in of_row if isinstance(s, ir.Loop)]
+    folds = tuple((let.name, fold_of(let)) for let in lets)
     extents = {fold.loops for _, fold in folds}
     if not cells or any(len(loops) != 1 or loops[0][1] != around.extent for loops in extents):
         return None
@@ -69,7 +69,7 @@ def both_in(one: Statements, other: Statements) -> Both | None:
     stored = {name for s in every_statement(cells) if isinstance(s, ir.Store) for name in s.buffers}
     if stored & {load.buffer for load in loads_of(inner)}:
         return None
-    both = Both(around, of_row, cells[-1], across, parts.before, folds, parts.after)
+    both = Both(around, of_row, cells[-1], across, before, folds, after)
     return both if _is_at_hand(both) else None
 
 
@@ -123,13 +123,22 @@ def rows_and_columns(kernel: ir.Kernel, both: Both) -> ir.Kernel:
     return replace(kernel, launches=tuple(launches))
 
 
-def _column_terms(both: Both, forward: Mapping[Place, ir.Expr]) -> list[Statements]:
+def row_with_sums(kernel: ir.Kernel, both: Both, states: Sequence[State], at: Dim) -> Statements:
+    """A row whose cells also merge what they add to each column into `states`, `at` a place, and leave scratch out."""
+    terms = _column_terms(both, _of_row(both.of_row), states, at)
+    cells = replace(both.cells, body=fuse([both.cells.body, *terms]))
+    scratch = {buffer.name for buffer in kernel.of(ir.Role.SCRATCH)}
+    own = [s for s in both.of_row if not (isinstance(s, ir.Store) and scratch.issuperset(s.buffers))]
+    return tuple(cells if s is both.cells else s for s in own)
+
+
+def _column_terms(both: Both, forward: Mapping[Place, ir.Expr], states: Sequence[State], at: Dim) -> list[Statements]:
     """For each fold of columns the term of one cell, over the cells' variables: values, and a Store that merges."""
     names = {s.name for s in every_statement(both.of_row) if isinstance(s, ir.Let)}
     added = []
-    for (_, fold), state in zip(both.folds, both.states, strict=True):
+    for (_, fold), state in zip(both.folds, states, strict=True):
         lifted = MONOIDS[fold.monoid].lift(Symbolic(), fold.value, ir.Index(cpu_folds.position(fold)))
-        inner = (*both.before, *fold.body, state.store(Dim.of(both.cells.var), lifted, merge=True))
+        inner = (*both.before, *fold.body, state.store(at, lifted, merge=True))
         row, column = Dim.of(both.around.var), Dim.of(both.cells.var)
         placed = substitute(inner, {fold.loops[0][0]: row, both.across.var: column})
         own = {s.name: f"{s.name}.of_cell" for s in inner if isinstance(s, ir.Let) and s.name in names}
@@ -169,10 +178,7 @@ def _in_one_pass(kernel: ir.Kernel, both: Both) -> tuple[ir.Kernel, list[ir.Laun
     extent, count, lane = both.across.extent, both.around.extent, Dim.of(both.cells.var)
     programs = maximum(Dim.of(1), Dim.of(SIDE) // maximum(Dim.of(BESIDE.number), extent)) * PROGRAMS
     part, parts = Dim.of("#part"), ir.Loop("#part", minimum(programs, count), ir.Axis.THREADS, ())
-    cells = replace(both.cells, body=fuse([both.cells.body, *_column_terms(both, _of_row(both.of_row))]))
-    scratch = {buffer.name for buffer in kernel.of(ir.Role.SCRATCH)}
-    own = [s for s in both.of_row if not (isinstance(s, ir.Store) and scratch.issuperset(s.buffers))]
-    of_row = whole(tuple(cells if s is both.cells else s for s in own), tile=tile)
+    of_row = whole(row_with_sums(kernel, both, both.states, lane), tile=tile)
     start = (part + Dim.of("#round") * programs) * several.size
     beside = tiles.cells_of(replace(both.around, body=of_row), start, several)
     turns = tiles.ceiling(count - part * several.size, programs * several.size)
@@ -185,10 +191,10 @@ def _in_one_pass(kernel: ir.Kernel, both: Both) -> tuple[ir.Kernel, list[ir.Laun
         store = states[-1].store(part * extent + lane, state.load(lane), merge=False)
         after.append(ir.Loop(str(lane), extent, ir.Axis.LANES, (store,), tile))
     first = ir.Launch(tiles.on_grid([parts], (*before, rounds, *after)))
-    return _with_scratch(kernel, states, (parts.extent, extent)), [first, _merging(both, parts, states)]
+    return with_scratch(kernel, states, (parts.extent, extent)), [first, _merging(both, parts, states)]
 
 
-def _with_scratch(kernel: ir.Kernel, states: Sequence[State], shape: tuple[Dim, ...]) -> ir.Kernel:
+def with_scratch(kernel: ir.Kernel, states: Sequence[State], shape: tuple[Dim, ...]) -> ir.Kernel:
     return replace(kernel, buffers=(*kernel.buffers, *(each for state in states for each in state.buffers(shape))))
 
 
@@ -204,9 +210,9 @@ def _merging(both: Both, parts: ir.Loop, states: Sequence[State]) -> ir.Launch:
 
 def _in_two_passes(kernel: ir.Kernel, both: Both) -> tuple[ir.Kernel, list[ir.Launch]]:
     """Folds along rows, with results in scratch; then tiles of columns, written and summed in one pass."""
-    parts, row = part_folds(both.of_row), Dim.of(both.around.var)
+    (before, lets, after), row = part_folds(both.of_row), Dim.of(both.around.var)
     loops = [s for s in both.of_row if isinstance(s, ir.Loop)]
-    late = {s.name: s.value.dtype for s in (*parts.lets, *parts.after) if isinstance(s, ir.Let)}
+    late = {s.name: s.value.dtype for s in (*lets, *after) if isinstance(s, ir.Let)}
     used = sorted(cpu_folds.names_in(loops) & late.keys())
     loads = {name: ir.Load(f"{name}.of_row", (row,), late[name]) for name in used}
     lines = (ir.Buffer(load.buffer, load.dtype, (both.around.extent,), ir.Role.SCRATCH) for load in loads.values())
@@ -216,9 +222,10 @@ def _in_two_passes(kernel: ir.Kernel, both: Both) -> tuple[ir.Kernel, list[ir.La
     launches = list[ir.Launch]()
     if any(isinstance(s, ir.Store) for s in first):
         kernel, launches = _statistics(kernel, both.around, first)
-    before = tuple(s for s in parts.before if isinstance(s, ir.Let))
+    before = tuple(s for s in before if isinstance(s, ir.Let))
     cells = fuse([substitute(loop.body, {loop.var: Dim.of(both.cells.var)}) for loop in loops])
-    block = fuse([(*before, *(ir.Let(name, load) for name, load in loads.items()), *cells), *_column_terms(both, {})])
+    terms = _column_terms(both, {}, both.states, Dim.of(both.cells.var))
+    block = fuse([(*before, *(ir.Let(name, load) for name, load in loads.items()), *cells), *terms])
     few = tiles.all_at_most((both.around.extent,), DEEP)
     if few is not False:
         kernel, last = _cells(kernel, both, block, once=True)
@@ -268,7 +275,7 @@ def _cells(kernel: ir.Kernel, both: Both, block: Statements, *, once: bool) -> t
     pairs = zip(states, both.states, strict=True)
     stores = tuple(one.store(cell, state.load(tiles.ZERO), merge=False) for one, state in pairs)
     first = _tiles(both, [parts], (*inner, *stores))
-    return _with_scratch(kernel, states, (parts.extent, extent)), [first, _merging(both, parts, states)]
+    return with_scratch(kernel, states, (parts.extent, extent)), [first, _merging(both, parts, states)]
 
 
 def _finish_columns(both: Both) -> Statements:

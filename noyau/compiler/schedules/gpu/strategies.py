@@ -118,10 +118,10 @@ def full(kernel: ir.Kernel, body: Statements) -> tuple[ir.Kernel, Statements]:
     fold = walk.fold_of(let)
     step = CHUNK if len(fold.loops) == 1 else 1
     chunks = gpu_tiles.chunks_of(fold, let.name, step)
-    halves = gpu_tiles.partial(fold, let.name, chunks, (), step, CHUNK_TILES)
-    one = ir.Launch(gpu_tiles.on_grid([chunks], primitives.drop_unused((*before, *halves.first.statements))))
-    other = ir.Launch(primitives.drop_unused((*before, *halves.second.statements, *after)))
-    return replace(kernel, buffers=(*kernel.buffers, *halves.scratch), launches=(one, other)), rest
+    first, second, scratch = gpu_tiles.partial(fold, let.name, chunks, (), step, CHUNK_TILES)
+    one = ir.Launch(gpu_tiles.on_grid([chunks], primitives.drop_unused((*before, *first.statements))))
+    other = ir.Launch(primitives.drop_unused((*before, *second.statements, *after)))
+    return replace(kernel, buffers=(*kernel.buffers, *scratch), launches=(one, other)), rest
 
 
 def columns(kernel: ir.Kernel, body: Statements) -> ir.Kernel:

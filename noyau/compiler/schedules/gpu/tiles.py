@@ -182,15 +182,6 @@ def together(passes: Sequence[FoldPass]) -> Statements:
     return (*loops, *(s for one in passes for s in one.after))
 
 
-@dataclass(frozen=True, slots=True)
-class Partial:
-    """A fold in two launches: the states of chunks, stored in scratch; their merge into the result; and the scratch."""
-
-    first: FoldPass
-    second: FoldPass
-    scratch: tuple[ir.Buffer, ...]
-
-
 def chunks_of(fold: ir.Fold, name: str, chunk: int) -> ir.Loop:
     """The loop over chunks of `chunk` rounds of a fold's outermost loop."""
     return ir.Loop(f"#chunk_{name}", ceiling(fold.loops[0][1], Dim.of(chunk)), ir.Axis.THREADS, ())
@@ -198,8 +189,9 @@ def chunks_of(fold: ir.Fold, name: str, chunk: int) -> ir.Loop:
 
 def partial(
     fold: ir.Fold, name: str, chunks: ir.Loop, around: Sequence[ir.Loop], chunk: int, tiles: tuple[ir.Tile, ir.Tile]
-) -> Partial:
-    """A fold over chunks. A sum of float32 is merged in float64."""
+) -> tuple[FoldPass, FoldPass, tuple[ir.Buffer, ...]]:
+    """A fold over chunks in two launches: the states of chunks, stored in scratch; their merge into the result; and the
+    scratch. A sum of float32 is merged in float64."""
     begin = Dim.of(chunks.var) * chunk
     of_chunk = cpu_folds.move_fold(fold, begin, minimum(Dim.of(chunk), fold.loops[0][1] - begin))
     whole, part = fold_cells(of_chunk, name, tiles[0])
@@ -208,7 +200,7 @@ def partial(
     cell = sum((Dim.of(a.var) * product(shape[k + 1 :]) for k, a in enumerate(axes)), ZERO)
     scratch = part.beside("of_chunk")
     first = replace(whole, after=(*whole.after, scratch.store(cell, part.load(ZERO), merge=False)))
-    return Partial(first, merge_parts(fold, name, scratch.load(cell), chunks, tiles[1]), scratch.buffers(shape))
+    return first, merge_parts(fold, name, scratch.load(cell), chunks, tiles[1]), scratch.buffers(shape)
 
 
 def in_chunks(
@@ -221,16 +213,14 @@ def in_chunks(
 ) -> tuple[ir.Kernel, list[ir.Launch]]:
     """The folds of a block, which are alike, in two launches: states of chunks, then their merge. `grid` puts the
     statements of a launch into the loops `around`, and into the loop over chunks."""
-    parts = cpu_folds.part_folds(inner)
-    first = fold_of(parts.lets[0])
-    chunks = chunks_of(first, parts.lets[0].name, chunk)
-    names = [(let.name, rename_loops(fold_of(let), first)) for let in parts.lets]
-    halves = [partial(fold, name, chunks, around, chunk, tiles) for name, fold in names]
-    one = (*parts.before, *together([half.first for half in halves]))
-    other = (*parts.before, *together([half.second for half in halves]), *parts.after)
-    scratch = tuple(buffer for half in halves for buffer in half.scratch)
+    before, lets, after = cpu_folds.part_folds(inner)
+    first = fold_of(lets[0])
+    chunks = chunks_of(first, lets[0].name, chunk)
+    names = [(let.name, rename_loops(fold_of(let), first)) for let in lets]
+    firsts, seconds, scratch = zip(*(partial(f, name, chunks, around, chunk, tiles) for name, f in names), strict=True)
+    one, other = (*before, *together(firsts)), (*before, *together(seconds), *after)
     launches = [ir.Launch(grid([chunks], drop_unused(one))), ir.Launch(grid([], drop_unused(other)))]
-    return replace(kernel, buffers=(*kernel.buffers, *scratch)), launches
+    return replace(kernel, buffers=(*kernel.buffers, *(each for own in scratch for each in own))), launches
 
 
 def merge_parts(fold: ir.Fold, name: str, parts: tuple[ir.Expr, ...], chunks: ir.Loop, tile: ir.Tile) -> FoldPass:

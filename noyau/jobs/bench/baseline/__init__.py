@@ -1,1 +1,1 @@
-"""Baselines of a bench: what was timed before, with its source, to be timed again beside what it has become."""
+"""Baselines of a bench: the saved sources of earlier candidates, which are timed again beside the present ones."""

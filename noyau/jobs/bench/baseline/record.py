@@ -1,4 +1,4 @@
-"""The record of a comparison with a baseline: the verdict of the whole first, then one line a candidate."""
+"""The record of a comparison with a baseline: the overall verdict first, then one line for each candidate."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _HEADINGS = ("before", "now", "change", "interval", "")
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A candidate then (`before`) and now, timed in turns in one run, at one set of sizes and one temperature. `limit`:
-    the share of time by which it may be slower; `races`: the slowdown in each of the races whose pairs are joined."""
+    """A candidate of the baseline (before) and of now, timed alternately in one run, at one set of sizes and one
+    temperature. `limit`: the allowed relative slowdown; `races`: the slowdown in each race whose pairs are joined."""
 
     sizes: Mapping[str, int]
     candidate: str
@@ -38,7 +38,7 @@ class Change:
 
     @property
     def slowdown(self) -> float:
-        """The time now over the time of then, 1.1 for a tenth more: the median over pairs."""
+        """The median over pairs of the time now divided by the time before; 1.1 is a tenth slower."""
         return 1 / self.comparison.speedup
 
     @property
@@ -48,14 +48,14 @@ class Change:
 
     @property
     def is_slower(self) -> bool:
-        """Whether it is slower by more than the limit: the median is beyond it, the whole interval beyond 1, and so are
-        three of four races: where memory happens to lie makes one of them slower by a sixth now and then."""
+        """Whether it is slower by more than the limit: the median exceeds it, and the whole interval and three of four
+        races exceed 1, since the placement of memory occasionally makes a single race slower by a sixth."""
         agree = not self.races or float(np.quantile(self.races, 0.25)) > 1
         return self.slowdown > 1 + self.limit and self.interval[0] > 1 and agree
 
     @property
     def is_sure(self) -> bool:
-        """Whether the interval lies on one side of the limit."""
+        """Whether the whole interval is on one side of the limit."""
         return self.interval[1] <= 1 + self.limit or self.interval[0] > 1 + self.limit
 
     @property
@@ -66,13 +66,13 @@ class Change:
 
     @property
     def cells(self) -> tuple[str, ...]:
-        """Its row in a table, below `_HEADINGS`."""
+        """The cells of its row in a table with `_HEADINGS`."""
         before_s, now_s = self.comparison.medians_s
         interval = "[{:+.1f}, {:+.1f}] %".format(*(100 * (end - 1) for end in self.interval))
         return spell_s(before_s), spell_s(now_s), f"{self.slowdown - 1:+.1%}", interval, self.verdict
 
     def join(self, other: Change) -> Change:
-        """Both as one: the pairs of another race, on other memory, are added."""
+        """The change with the pairs of another race, on other memory, added."""
         mine, more = self.comparison, other.comparison
         pairs = (mine.before_s + more.before_s, mine.after_s + more.after_s)
         races = (*(self.races or (self.slowdown,)), other.slowdown)
@@ -86,8 +86,8 @@ class Change:
 
 @dataclass(frozen=True, repr=False)
 class ChangeRecord(Record):
-    """Candidates of now beside those of a baseline; prints itself. `faults`: what is wrong now, by candidate; `notes`:
-    what was not compared, and what else differs."""
+    """The comparison of present candidates with those of a baseline; prints itself. `faults`: of present candidates, by
+    name; `notes`: on candidates that were not compared, and on other differences."""
 
     name: str
     baseline: str
@@ -100,12 +100,12 @@ class ChangeRecord(Record):
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong, or slower by more than the limit."""
+        """Whether no candidate is wrong or slower by more than the limit."""
         return not self.faults and not any(each.is_slower for each in self.changes)
 
     @property
     def summary(self) -> str:
-        """The verdict of the whole in one sentence."""
+        """The overall verdict in one sentence."""
         against = f"against the baseline {self.baseline} of {self.date}"
         if self.faults:
             return f"{self.name}: WRONG {against}: {several(len(self.faults), 'candidate')} of now"

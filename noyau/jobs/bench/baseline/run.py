@@ -1,7 +1,7 @@
-"""A bench against a baseline: the text that was saved and the text of now, timed in turns in one run.
+"""A bench against a baseline: the saved text and the present text, timed alternately in one run.
 
-Times of another day are of another machine: its clock, its neighbours and its memory have changed. So nothing is judged
-by the times that were saved; both texts run here, pair by pair, with the same inputs, Python and packages."""
+Times of another day are not comparable: clocks, load and memory have changed. So no saved times are used; both texts
+run here, pair by pair, with the same inputs, Python and packages."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from noyau.timing.machine import this_machine
 from noyau.toolchain.cache import today
 from noyau.workers.resources import processors
 
-LEAST, MOST = 3, 6  # races of a pair, until the interval lies on one side of the limit
+LEAST, MOST = 3, 6  # races of a pair, until the interval is on one side of the limit
 _MARK = " before"
 
 
 def save(name: str, target: str, what: object, record: BenchRecord) -> None:
-    """Keep a bench as a baseline."""
+    """Save a bench as a baseline."""
     file, mark, names = target.partition("::")
     place = Path(file).resolve().relative_to(sources.root_of(Path(file))).as_posix()
     texts, folders = sources.sources_of(Path(file), what), sources.folders_of(Path(file))
@@ -45,8 +45,8 @@ def save(name: str, target: str, what: object, record: BenchRecord) -> None:
 
 
 def compare(baseline: Baseline, target: str, what: Any, options: BenchOptions, limit: float, say: Say) -> ChangeRecord:
-    """Time each candidate of now beside the one of the same name in the baseline, at the sizes of `options`, else at
-    those of the baseline. InputError where the baseline is of another machine or target, or its text does not run."""
+    """Time each present candidate beside the one of the same name in the baseline, at the sizes of `options`, else at
+    those of the baseline. InputError if the baseline is of another machine or target, or its text does not run."""
     machine = this_machine()
     baseline.require_machine(machine)
     if target.partition("::")[2] != baseline.target.partition("::")[2]:
@@ -71,7 +71,7 @@ def compare(baseline: Baseline, target: str, what: Any, options: BenchOptions, l
 
 
 def _load(baseline: Baseline, target: str, stack: ExitStack) -> Any:
-    """The op or functions of a baseline. Files stay until `stack` ends, for late compilers; modules of now are back."""
+    """Load the op or functions of a baseline. Its files stay until `stack` ends; the present modules are restored."""
     folder = Path(stack.enter_context(TemporaryDirectory(prefix="noyau-baseline-"))).resolve()
     place, mark, names = baseline.target.partition("::")
     sources.write_sources(baseline.sources, folder)
@@ -83,7 +83,7 @@ def _load(baseline: Baseline, target: str, stack: ExitStack) -> Any:
 
 
 def _pairs(now: Sequence[Entry], then: Sequence[Entry], notes: list[str]) -> Iterator[tuple[Entry, Entry]]:
-    """The candidates of then and of now by name; what has no other half is noted."""
+    """Pairs of a baseline's and a present candidate by name; a note is added for each without a counterpart."""
     old = {entry.name: replace(entry, name=f"{entry.name}{_MARK}", is_peer=True, is_judge=False) for entry in then}
     for entry in now:
         before = old.pop(entry.name, None)
@@ -99,8 +99,8 @@ def _pairs(now: Sequence[Entry], then: Sequence[Entry], notes: list[str]) -> Ite
 
 
 def _changes(task: BenchTask, options: BenchOptions, limit: float, say: Say, faults: dict[str, str]) -> list[Change]:
-    """The changes of one candidate, one a temperature: races until each is sure. The same code is slower by a sixth now
-    and then where its memory happens to lie: each race has other memory, and the two in turn lie first in it."""
+    """The changes of one candidate, one for each temperature, by races until each is sure. Occasionally the placement
+    of memory makes equal code slower by a sixth, so each race has other memory, and the two alternate in order."""
     changes, cores, name = dict[str, Change](), processors(), task.entries[1].name
     sides = (f"{name}{_MARK}", RETURNING), (name, RETURNING)
     moved = list[np.ndarray]()

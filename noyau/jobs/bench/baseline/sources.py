@@ -1,4 +1,4 @@
-"""The file of a baseline: a machine, sizes, and source texts, which are imported again from a folder of their own."""
+"""The file of a baseline: machine, sizes and source texts, which are imported again from a separate folder."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from noyau.timing.machine import Machine
 VERSION = 1
 KIND = "noyau bench baseline"
 _FOLDER = Path(".noyau") / "bench"
-_DECIDES = ("cpu", "cores", "level")  # facts of a machine without which times are of another one
+_DECIDES = ("cpu", "cores", "level")  # facts that identify a machine for timings
 
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """A bench that was saved. `target`: the file, as a path from the root of the project, and the names in it;
-    `sources`: the texts of it and of the files of the project that it imports, by path from the root; `folders`: those
-    beneath the root that imports are looked for in; `sizes`: that were timed. No times: nothing is judged by them."""
+    """A saved bench. `target`: the file, as a path relative to the root of the project, and the names in it; `sources`:
+    the texts of the file and of the project files that it imports, by relative path; `folders`: the import path below
+    the root; `sizes`: those timed. It contains no times, since none would be used."""
 
     name: str
     target: str
@@ -49,13 +49,13 @@ class Baseline:
 
 
 def baseline_path(name: str) -> Path:
-    """The file of a baseline: a name is of one in `.noyau/bench`, anything with a folder or `.json` is a path."""
+    """The file of a baseline: a plain name is in `.noyau/bench`; one with a folder or the suffix `.json` is a path."""
     path = Path(name)
     return path if len(path.parts) > 1 or path.suffix == ".json" else _FOLDER / f"{name}.json"
 
 
 def read_baseline(name: str) -> Baseline:
-    """The baseline of a name or a path. InputError where there is none, or where the file is something else."""
+    """Read the baseline of a name or a path. InputError if there is none, or the file is something else."""
     path = baseline_path(name)
     try:
         data = json.loads(path.read_text("utf-8"))
@@ -76,14 +76,14 @@ def read_baseline(name: str) -> Baseline:
 
 
 def root_of(file: Path) -> Path:
-    """The root of the project of a file: the folder of its repository, else the folder that it lies in."""
+    """The root of the project of a file: the folder of its git repository, else its own folder."""
     folders = file.resolve().parents
     return next((each for each in folders if (each / ".git").exists()), folders[0])
 
 
 def sources_of(file: Path, what: object) -> dict[str, str]:
-    """The texts of a file that has run, of the modules of its project that are loaded, and of kernels that are attached
-    to its op, by path from the root. InputError for a kernel outside of the project."""
+    """The texts of an executed file, of the loaded modules of its project, and of kernels attached to its op, by path
+    relative to the root. InputError for a kernel outside the project."""
     root = root_of(file)
     files = {file.resolve(), *_modules(root).values()}
     for kernel in what.kernels.values() if isinstance(what, Op) else ():
@@ -98,7 +98,7 @@ def sources_of(file: Path, what: object) -> dict[str, str]:
 
 
 def folders_of(file: Path) -> tuple[str, ...]:
-    """The folders beneath the root that imports are looked for in, as paths from it."""
+    """The folders of the import path that are below the root, as relative paths."""
     root, paths = root_of(file), [file.resolve().parent, *(Path(each or ".").resolve() for each in sys.path)]
     return tuple(dict.fromkeys(each.relative_to(root).as_posix() for each in paths if _is_own(each, root)))
 
@@ -108,7 +108,7 @@ def _is_own(path: Path, root: Path) -> bool:
 
 
 def _modules(root: Path) -> dict[str, Path]:
-    """The files of the project's loaded modules (torch has modules of none), by name; noyau is never loaded twice."""
+    """The files of the project's loaded modules, by name, without noyau and `__main__`. Modules may have no file."""
     named = ((name, getattr(module, "__file__", None)) for name, module in list(sys.modules.items()))
     files = {n: Path(file).resolve() for n, file in named if isinstance(file, str) and file.endswith(".py")}
     apart = ("noyau", "__main__")
@@ -116,7 +116,7 @@ def _modules(root: Path) -> dict[str, Path]:
 
 
 def write_sources(sources: Mapping[str, str], folder: Path) -> None:
-    """Write the texts of a baseline into a folder. InputError for paths that lead out of it."""
+    """Write the texts of a baseline into a folder. InputError for paths that leave it."""
     for place, text in sources.items():
         target = folder / inner_path(place)
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -125,8 +125,8 @@ def write_sources(sources: Mapping[str, str], folder: Path) -> None:
 
 @contextmanager
 def imports_from(folder: Path, folders: Sequence[str], root: Path) -> Iterator[None]:
-    """Within, imports are looked for in these folders beneath `folder` first, and the modules of the project at `root`
-    that are loaded are out of sight; they are back afterwards, and those of `folder` live on in what uses them."""
+    """A block in which imports search these folders below `folder` first, and loaded modules of the project at `root`
+    are hidden. Afterwards these are restored, and modules of `folder` are only kept by the objects that use them."""
     hidden, path_before = {name: sys.modules.pop(name) for name in _modules(root)}, list(sys.path)
     sys.path[:0] = [str(folder / inner_path(each)) for each in folders]
     try:
@@ -139,7 +139,7 @@ def imports_from(folder: Path, folders: Sequence[str], root: Path) -> Iterator[N
 
 
 def inner_path(place: str) -> Path:
-    """A path of a baseline. InputError where it leads out of the folder that it is put into."""
+    """A relative path of a baseline. InputError where it leaves the folder."""
     path = PurePosixPath(place)
     if path.is_absolute() or ".." in path.parts or "\\" in place or "\0" in place:
         raise InputError(f"the baseline holds a path that leads elsewhere: {printable(place)}")

@@ -1,4 +1,4 @@
-"""`noyau.bench` on a GPU: its tasks, each with its candidates, their race by the clock of a stream, and the record."""
+"""`noyau.bench` on a GPU: tasks with their candidates, a race by the clock of a stream, and the record."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -33,7 +33,7 @@ from noyau.jobs.bench.tasks import (
     op_tasks,
     plain_inputs,
 )
-from noyau.jobs.bench.track import Entrant, Entrants, ResultJudge, Say, Sides, name_of, race
+from noyau.jobs.bench.track import Entrant, Entrants, ResultJudge, Say, Sides, Track, name_of, race
 from noyau.jobs.bench.winners import tilings
 from noyau.jobs.machine.run import clocks
 from noyau.kernels.call import caller_of
@@ -43,11 +43,9 @@ from noyau.ops.dispatch.choice import REFERENCE, Choice, Selection, Selector
 from noyau.ops.op import Op
 from noyau.ops.torch.fast_entries import entry
 from noyau.text import as_json
-from noyau.timing.comparison import compare_all
 from noyau.timing.gpu_rate_cache import GpuRates
 from noyau.timing.machine import this_machine
 from noyau.timing.queue_clock import BlockedClock
-from noyau.timing.rounds import Series
 from noyau.timing.sides import Contender
 from noyau.workers.nvml import unsteady_gpu
 from noyau.workers.resources import processors
@@ -56,28 +54,28 @@ from noyau.workers.tamper_detection import seconds
 
 @dataclass(frozen=True, slots=True)
 class DeviceCandidate:
-    """The way from draws of arrays to arguments on a device: arrays without axes stay numbers, and rotate not."""
+    """The conversion of draws to arguments on a device; arrays without axes stay numbers, and do not rotate."""
 
     drawn: InputMaker
     device: torch.device
 
     def draws(self) -> list[tuple[torch.Tensor, ...]]:
-        """The draws as tensors there, packed as they lie in memory."""
+        """The draws as packed tensors on the device, with axes in memory order."""
         return [tuple(tensor_of(array).to(self.device) for array in draw if array.ndim) for draw in self.drawn.draws]
 
     def arguments(self, tensors: Sequence[torch.Tensor]) -> tuple[Any, ...]:
-        """All arguments, in order, for the tensors of one set."""
+        """All arguments, in order, as views of the tensors of one set."""
         arguments = self.drawn.views.arguments(self.arrays(tensors), view_of)
         return tuple(each.item() if isinstance(each, np.generic) else each for each in arguments)
 
     def arrays(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
-        """The arrays of a draw in memory, of those of one set: what is judged."""
+        """The packed arrays of a set, for the judge, with arrays without axes inserted."""
         tensors_left = iter(tensors)
         return tuple(next(tensors_left) if memory.ndim else memory for memory in self.drawn.draws[0])
 
 
 def view_of(view: InputView, memory: Any) -> Any:
-    """An argument of packed memory, as `InputView.argument` gives it of an array; a number of an array without axes."""
+    """The `InputView.argument` of a packed tensor; a number of an array without axes."""
     if not memory.ndim:
         return memory.item()
     turned = memory.permute(*map(int, np.argsort(view.order))) if view.order else memory
@@ -85,12 +83,12 @@ def view_of(view: InputView, memory: Any) -> Any:
 
 
 def on_host(argument: Any) -> Any:
-    """A tensor as an array of the same strides, as far as it is dense; all else as it is."""
+    """A tensor as a host array, of the same strides if it is dense; anything else unchanged."""
     return array_of(argument.detach().resolve_neg().cpu()) if isinstance(argument, torch.Tensor) else argument
 
 
 def device_name(args: Any) -> str:
-    """The CUDA device that some arguments lie on, or nothing. InputError where they lie on several."""
+    """The CUDA device of the arguments, or an empty text. InputError where they are on several."""
     devices = {str(each.device) for each in args if isinstance(each, torch.Tensor) and each.is_cuda}
     if len(devices) > 1:
         raise InputError(f"the inputs lie on {', '.join(sorted(devices))}; put them on one device")
@@ -98,7 +96,7 @@ def device_name(args: Any) -> str:
 
 
 def of_op(op: Op[..., Any], task: BenchTask, *, searches: bool) -> Iterator[Entry]:
-    """An op's reference, which is not run, its generated kernels, with other tiles if it `searches`, attached ones."""
+    """The entries of an op: its reference, not run; generated kernels, in several tilings if `searches`; attached."""
     request = task.request
     assert request is not None
     yield Entry(REFERENCE, skipped="it is NumPy's: the others are judged by it, and nothing runs it on a GPU")
@@ -140,7 +138,7 @@ def _by_fast_call(op: Op[..., Any], name: str, choice: Choice, request: Speciali
 
 
 def bench_on_device(what: BenchTarget, device: str, wishes: BenchOptions, say: Say) -> BenchRecord:
-    """As `noyau.bench`, of tensors on a CUDA device: peers and plain functions are given tensors there."""
+    """Run `noyau.bench` on a CUDA device: peers and plain functions get tensors there."""
     require_free("noyau.bench")
     place = torch.device(device if ":" in device else f"cuda:{torch.cuda.current_device()}")
     number = place.index or 0
@@ -180,7 +178,7 @@ def _tasks(what: BenchTarget, wishes: BenchOptions, place: torch.device) -> Iter
 def _function_task(
     name: str, function: Function, numbers: dict[str, int], wishes: BenchOptions, place: torch.device
 ) -> BenchTask:
-    """The first of plain functions of tensors, which the others are judged by: it runs on the device as well."""
+    """The task of plain functions of tensors, judged by the first one, which runs on the device."""
     drawn = plain_inputs(numbers, wishes, on_host)
     on = DeviceCandidate(drawn, place)
 
@@ -202,12 +200,12 @@ def _arrays(result: object) -> tuple[np.ndarray, ...]:
     return tuple(array_of(each.cpu()) for each in tensors)
 
 
-_FEW = 0.9  # the share of calls that must have been on the queue before they began
+_FEW = 0.9  # share of calls that must be queued as a whole before they begin
 
 
 @dataclass(slots=True)
-class CudaTrack:
-    """A `Track`: a task on a GPU by the clock of its stream. `number` is the device, `card` how fast it moves bytes."""
+class CudaTrack(Track[TensorSide]):
+    """The `Track` of a task on a GPU, by the clock of its stream. `number`: the device; `card`: its measured rates."""
 
     task: BenchTask
     on: DeviceCandidate
@@ -216,6 +214,7 @@ class CudaTrack:
     seed: int
     cold: bool
     machine: str = "GPU"
+    sample_s: ClassVar[float] = 0.0
     clock: BlockedClock = field(init=False)
     draws: list[Tensors] = field(init=False)
 
@@ -233,7 +232,7 @@ class CudaTrack:
             torch.cuda.synchronize()
             if fault:
                 raise CheckError(fault)
-        except Exception as error:  # noqa: BLE001  whatever a candidate raises is told of it
+        except Exception as error:  # noqa: BLE001  any error of a candidate is its fault in the record
             problem = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
             return CandidateTimes(entry.name, entry.language, problem)
         runner = Entrant(entry, results, seconds() - begin_s, torch.cuda.max_memory_allocated() - held)
@@ -245,13 +244,13 @@ class CudaTrack:
         return runner
 
     def temperatures(self) -> tuple[str, ...]:
-        """Both, unless a user says otherwise; none where no tensor is given."""
+        """Both, unless the user chose; none if no argument is a tensor."""
         return () if not self.draws[0] else (HOT, COLD) if self.cold else (HOT,)
 
     def sides(self, runners: Entrants, temperature: str, judge: ResultJudge, *, last: bool) -> Sides[TensorSide]:
         rng = np.random.default_rng(self.seed)
         rotation = TensorRotation(self.draws, rng)
-        # Where a check takes long, one timed run of a candidate is judged, among the last ones.
+        # If a check is slow, only one timed run of a candidate is verified, at the last temperature.
         verified = int(last) if judge.affordable == 1 else judge.affordable // 2
         how = (self.clock, temperature == COLD, rng, self.on.arguments, verified)
         called = ((each, each.entry.name, each.entry.returning) for each in runners)
@@ -261,12 +260,8 @@ class CudaTrack:
             if returning is not None
         }
 
-    def compare(self, sides: Sequence[TensorSide], budget_s: float) -> Series:
-        """All sides timed in rounds, call by call."""
-        return compare_all(sides, budget_s=budget_s, seed=self.seed, sample_s=0.0, clock=seconds)
-
     def look(self, side: TensorSide, runner: Entrant) -> None:
-        """The time that Python takes to launch a call; a note where the times may hold it."""
+        """Record Python's time to launch a call, and note if the times may include it."""
         runner.host_s = statistics.median(sample.host_s for sample in side.samples)
         if side.unblocked > (1 - _FEW) * len(side.samples):
             message = f"{side.unblocked} of {len(side.samples)} calls began before all of them was launched"
@@ -283,7 +278,7 @@ class CudaTrack:
         return self.card.floor_s(work.read_bytes, work.written_bytes, usual) if work.bytes_moved else None
 
     def mistake(self, row: CandidateTimes, at: BenchPoint, sides: Mapping[str, Sides[TensorSide]]) -> str:
-        """Why its time at some temperature cannot be, or nothing."""
+        """Why its time at some temperature is impossible, or an empty text."""
         times = ((each, at.time_s(row.name, temperature=each)) for each in at.races)
         work, mistake = at.work, self.card.mistake
         faults = (mistake(took_s, work.read_bytes, work.written_bytes, each) for each, took_s in times if took_s)

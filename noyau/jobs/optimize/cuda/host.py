@@ -119,10 +119,11 @@ class CudaBench:
 
 def plan_for_triton(source: TracedGraph, *, reasons: bool = True) -> tuple[Partition, Plan]:
     """The groups of a graph and their kernels, all of which Triton accepts. The cut is made optimistically and only the
-    resulting kernels are tested; if Triton rejects one (rare), the graph is cut again with a test at every step."""
+    resulting kernels are tested; if Triton rejects one (rare), the graph is cut again with a test at every step. Groups
+    that read no tensor are rejected in every cut, and do not count."""
     cut = modules_groups.cut(source, require_basics, reasons=reasons)
     plan = cuda_candidates.plan(cut.groups, source)
-    if plan.refused:
+    if any(input_names(group) for group, _ in plan.refused):
         cut = modules_groups.cut(source, cuda_candidates.triton_text, reasons=reasons)
         plan = cuda_candidates.plan(cut.groups, source)
     return cut, plan

@@ -8,11 +8,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import onnx
 
 from noyau.codegen.language import LANGUAGES
 from noyau.codegen.plan import PlannedKernel
@@ -34,7 +35,7 @@ from noyau.jobs.optimize.onnx.candidates import activation_cases
 from noyau.jobs.optimize.pipeline import Candidate
 from noyau.kernels.c.syntax import functions_of
 from noyau.kernels.c.text import c_source, require_plain_build
-from noyau.kernels.certificates import IsolatedLibrary
+from noyau.kernels.certificates import call_guarded, pack
 from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.op import Op
 from noyau.ops.op_files import load_op
@@ -42,9 +43,7 @@ from noyau.signatures.types import Instance
 from noyau.text import collect, printable
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.verify.adversarial import cases
-
-if TYPE_CHECKING:
-    import onnx
+from noyau.workers.worker import Worker
 
 WHERE = "BETWEEN"  # the name of the ends of a path in an op's file
 
@@ -89,6 +88,7 @@ def _spell(dtype: DType, rank: int) -> str:
 
 
 PATIENCE_S = 20.0  # the timeout of one call
+Occurrence = tuple[Path, Graph]  # a path and its graph, whose inputs are in the order of an op's arguments
 
 
 def user_kernels_of(original: SourceModel, ops: Sequence[str | Op[Any, Any]], target: str) -> list[PlannedKernel]:
@@ -133,7 +133,7 @@ def _require_linked(kernels: Sequence[PlannedKernel], target: str) -> None:
 
 def _plan(original: SourceModel, op: Op[Any, Any], target: str) -> PlannedKernel:
     places, kernel = places_of(original, path_between(original, ends_of_op(op))), kernel_of(op)
-    graph = places[0].graph
+    graph = places[0][1]
     instance = instance_of(op, graph)
     digest = hashlib.sha256(f"{target}\n{c_source(kernel, instance, 'kernel')}".encode()).hexdigest()[:8]
     operator = f"{identifier(op.name)}_{digest}"
@@ -146,7 +146,7 @@ def _plan(original: SourceModel, op: Op[Any, Any], target: str) -> PlannedKernel
 
 def _group(wires: DefUse, place: Occurrence, operator: str) -> Group:
     """A place as a group: runtimes see the buffers of its kernel, in the model's sizes."""
-    graph = place.graph
+    path, graph = place
     inputs = tuple(node.output for node in graph.inputs)
     roles = {**dict.fromkeys(inputs, Role.INPUT), **dict.fromkeys(graph.outputs, Role.OUTPUT)}
     ends = [(graph[name], role) for name, role in roles.items()]
@@ -154,9 +154,9 @@ def _group(wires: DefUse, place: Occurrence, operator: str) -> Group:
     kernel = Kernel(operator, buffers, plan([graph[name].shape for name in inputs]), (Launch(()),))
     stand_ins: Mapping[str, str] = {}  # for values of which other operators read the shape alone: results of that shape
     with contextlib.suppress(UnsupportedError):
-        stand_ins = wires.ends(place.path.positions)[1]
-    stand_ins = {name: other for name, other in stand_ins.items() if other in place.path.ends.results}
-    return Group(tuple(sorted(place.path.positions)), graph, graph, stand_ins, by_hand=kernel)
+        stand_ins = wires.ends(path.positions)[1]
+    stand_ins = {name: other for name, other in stand_ins.items() if other in path.ends.results}
+    return Group(tuple(sorted(path.positions)), graph, graph, stand_ins, by_hand=kernel)
 
 
 def try_isolated(candidate: Candidate, flow: Activations, options: c_compiler.CompilerOptions, seed: int) -> Candidate:
@@ -166,25 +166,17 @@ def try_isolated(candidate: Candidate, flow: Activations, options: c_compiler.Co
         return candidate
     planned = candidate.planned
     library = c_compiler.compile_library([planned.text], options)
-    with IsolatedLibrary(library, f"{planned.operator}_kernel", planned.operator, PATIENCE_S) as kernel:
+    with Worker(planned.operator, PATIENCE_S) as worker:
         graph = planned.groups[0].original
         made_up = cases(graph, flow.sizes_of(graph), np.random.default_rng(seed))
         for case in chain(activation_cases(planned, flow)[0], made_up):
             try:
-                kernel.call_guarded(*case.inputs)
+                worker.ask(call_guarded, library, f"{planned.operator}_kernel", pack(case.inputs))
             except InputError:  # the certificate decides whether it must refuse these inputs
                 continue
             except NoyauError as fault:
                 return replace(candidate, reason=f"{fault} ({case.label})")
     return candidate
-
-
-@dataclass(frozen=True, slots=True)
-class Occurrence:
-    """A path and its graph, whose inputs are in the order of an op's arguments."""
-
-    path: Path
-    graph: Graph
 
 
 def places_of(original: SourceModel, path: Path) -> list[Occurrence]:
@@ -193,7 +185,7 @@ def places_of(original: SourceModel, path: Path) -> list[Occurrence]:
     Places do not overlap: of two that would, the earlier is taken."""
     wires = wires_of(original)
     first = _order_inputs(path_graph(wires, path), path.ends.sources)
-    places, taken = [Occurrence(path, first)], set(path.positions)
+    places, taken = [(path, first)], set(path.positions)
     for ends in _candidates(original, path):
         try:
             other = path_between(original, ends)
@@ -201,7 +193,7 @@ def places_of(original: SourceModel, path: Path) -> list[Occurrence]:
         except NoyauError:
             continue
         if taken.isdisjoint(other.positions) and nameless(graph) == nameless(first):
-            places.append(Occurrence(other, graph))
+            places.append((other, graph))
             taken |= other.positions
     return places
 

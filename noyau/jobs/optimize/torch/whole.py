@@ -19,7 +19,7 @@ from noyau.jobs.profile.record import Wall
 from noyau.jobs.profile.torch_wall import measure_wall
 from noyau.text import several
 from noyau.timing.comparison import DECIDED, compare
-from noyau.timing.verdict import Comparison, Verdict
+from noyau.timing.verdict import Comparison
 
 log = logging.getLogger("noyau")
 Run = Callable[..., Any]
@@ -32,9 +32,8 @@ _MOST_COMPARED = 1 << 30  # the most bytes of arguments without a version counte
 
 
 def loses(whole: Comparison | None) -> bool:
-    """Whether a timed whole is slower, or may be: in doubt the original wins."""
-    verdict = None if whole is None else whole.verdict
-    return verdict is Verdict.SLOWER or (whole is not None and verdict is Verdict.AMBIGUOUS and whole.speedup < 1)
+    """Whether a timed whole is slower by the median, however little: in doubt the original wins."""
+    return whole is not None and whole.speedup < 1
 
 
 def loss_of(whole: Comparison | None) -> str:

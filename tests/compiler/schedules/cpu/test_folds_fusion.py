@@ -86,7 +86,7 @@ def test_what_is_alike():
     late = Let("late", Call("negative", (Var("one", F32),), F32))
     assert not are_alike((one, late, total(Var("late", F32), "other")))
     found = part_folds((Let("early", load("y", 0)), one, late, other))
-    assert [s.name for s in (*found.before, *found.lets, *found.after)] == ["early", "one", "other", "late"]
+    assert [s.name for part in found for s in part] == ["early", "one", "other", "late"]
     assert [let.name for let in lets_of_folds((one, store("y", Var("one", F32), 0), other))] == ["one", "other"]
 
 

@@ -14,6 +14,7 @@ from noyau.compiler.passes.normal_form import normalise
 from noyau.compiler.schedules.gpu import block_rows, blocks
 from noyau.compiler.schedules.gpu.block_rows import Share
 from noyau.compiler.schedules.gpu.blocks import in_blocks, in_threads
+from noyau.compiler.schedules.gpu.rows_and_columns import join_rows_and_columns
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim, indices
 from noyau.ir.graph import Gather, Lookup
@@ -22,6 +23,9 @@ from noyau.ir.loop_interpreter import run
 from noyau.ir.loop_verifier import check
 from noyau.ir.loops import Alloc, Axis, Loop, Role, Space
 from noyau.ir.walk import every_statement
+from noyau.kernels.programs.program import program
+from tests.compiler.schedules.gpu.test_rows_and_columns_grid_both import GRAPHS as NORMS
+from tests.compiler.schedules.gpu.test_rows_and_columns_grid_both import arrays_of
 from tests.compiler.schedules.groups import inputs_of, log_softmax, residual_rms_norm
 from tests.jobs.check.groups import Group, layer_norm, softmax
 from tests.judged import Judge
@@ -109,3 +113,42 @@ def test_the_threads_share_what_is_looked_up(graph, scheduled):
     arrays = [inputs[buffer.source] for buffer in kernel.of(Role.INPUT)]
     for output, got in zip(graph.outputs, run(kernel, arrays, seed=1), strict=True):
         assert Judge(graph, inputs).wrong(output, np.asarray(got)) is None
+
+
+@pytest.fixture
+def _small(monkeypatch):
+    """Rows of a few cells are long, and few clusters are on the way."""
+    monkeypatch.setattr(blocks, "SUMMED", (Share(2, 8, 32), Share(4, 8, 32)))
+    for name, number in {"AT_ONCE": 12, "MOST": 12, "MANY": 5}.items():
+        monkeypatch.setattr(block_rows, name, number)
+
+
+def norm_kernel(name):
+    return check(program(NORMS[name], "back", None, in_blocks, joining=join_rows_and_columns).single)
+
+
+@pytest.mark.usefixtures("_small")
+@pytest.mark.parametrize("name", NORMS)
+@pytest.mark.parametrize(("rows", "n"), [(1, 16), (11, 20), (7, 64), (9, 60), (5, 7), (4, 132)])
+def test_rows_and_the_sums_of_their_columns_are_right(name, rows, n):
+    kernel, inputs = norm_kernel(name), arrays_of(NORMS[name], rows, n)
+    judge = Judge(NORMS[name], inputs)
+    arrays = [inputs[buffer.source] for buffer in kernel.of(Role.INPUT)]
+    for seed in range(2):
+        for output, got in zip(NORMS[name].outputs, run(kernel, arrays, seed=seed), strict=True):
+            assert judge.wrong(output, got) is None
+
+
+@pytest.mark.usefixtures("_small")
+def test_a_cluster_reads_each_row_once_for_both():
+    first = cuda_printer.together([norm_kernel("layer_norm")]).split('extern "C"')[1]
+    assert [first.count(f"_load<float, 4>(&{name}[") for name in ("grad_out", "x", "weight")] == [1, 1, 2]
+    assert first.count("noyau_merge_blocks<2>(") == 1  # of three sums
+
+
+@pytest.mark.usefixtures("_small")
+@pytest.mark.parametrize(("sizes", "wanted"), [((6, 16), True), ((6, 12), False), ((6, 18), False), ((4, 16), False)])
+def test_sums_of_many_long_rows_are_told(sizes, wanted):
+    """Not of short ones, of those that begin anywhere, and of a few."""
+    kernel = norm_kernel("rms_norm")
+    assert block_rows.sums_rows(kernel, dict(zip(("batch_0", "n"), sizes, strict=True))) is wanted

@@ -8,13 +8,22 @@ import torch
 
 import noyau
 from noyau import nn
+from noyau.codegen.cuda import printer as cuda_printer
 from noyau.codegen.language import GENERATIONS
+from noyau.compiler.schedules.gpu.block_rows import MANY, sums_rows
+from noyau.compiler.schedules.gpu.blocks import in_blocks
+from noyau.compiler.schedules.gpu.rows_and_columns import join_rows_and_columns
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.hosts.torch.cuda.array_kernels import DeviceKernel
 from noyau.hosts.torch.cuda.cuda_kernel import CudaKernel
 from noyau.hosts.torch.cuda.numba_cuda_kernel import NumbaCudaKernel
+from noyau.ir.loops import Role
 from noyau.kernels.programs.generate import build, generate_usual
+from noyau.kernels.programs.program import program
+from tests.compiler.schedules.gpu.test_rows_and_columns_grid_both import GRAPHS as NORMS
+from tests.compiler.schedules.gpu.test_rows_and_columns_grid_both import arrays_of
+from tests.judged import Judge
 from tests.trying import attempt
 
 pytestmark = pytest.mark.gpu
@@ -93,6 +102,23 @@ def test_blocks_of_a_cluster_meet_as_often_as_there_are_rows():
     first = kernel(x)
     torch.testing.assert_close(first.double(), torch.softmax(x.double(), -1), rtol=2**-8, atol=1e-12)
     assert all(torch.equal(kernel(x), first) for _ in range(20))
+
+
+@pytest.mark.parametrize(("name", "rows", "n"), [("rms_norm", 200, 9216), ("layer_norm", 100, 16384)])
+def test_gradients_of_long_rows_and_of_their_weights_are_right(name, rows, n):
+    """More rows than clusters have begun with, and sums of the same bits each time."""
+    graph = NORMS[name]
+    kernel = program(graph, "back", None, in_blocks, joining=join_rows_and_columns).single
+    text = cuda_printer.together([kernel])
+    inputs = arrays_of(graph, rows, n)
+    assert sums_rows(kernel, {"batch_0": MANY, "n": n})
+    arrays = [inputs[buffer.source] for buffer in kernel.of(Role.INPUT)]
+    function = DeviceKernel(text, kernel, "cuda", function=CudaKernel(text, kernel))
+    first, judge = function.call_guarded(*arrays), Judge(graph, inputs)
+    for buffer, got in zip(kernel.of(Role.OUTPUT), first, strict=True):
+        assert judge.wrong(buffer.source, got) is None
+    for _ in range(5):
+        assert all(np.array_equal(a, b) for a, b in zip(function(*arrays), first, strict=True))
 
 
 def nn_softmax(dtype):

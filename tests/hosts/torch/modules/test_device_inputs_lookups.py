@@ -14,19 +14,23 @@ from tests.frontends.torch.exports import graph_of
 WEIGHT, INDEX, FLAGS = torch.randn(8, 4), torch.arange(8), torch.arange(8) % 2 == 0
 
 
-def draw(function, *args):
+def draw(function, *args, seed=0):
     """Inputs of the one group of a function, as its certificate draws them."""
     source = modules_sites.trace_graph(graph_of(function, args))
     (group,) = modules_groups.cut(source).groups
-    return Drawer(group, source, torch.device("cpu")).draw(PATTERNS[0], 0)
+    return Drawer(group, source, torch.device("cpu")).draw(PATTERNS[0], seed)
 
 
-def test_indices_that_are_outside_together_are_no_inputs():
-    def buckets(weight, flags, near, far):
-        return torch.nn.functional.embedding(near + torch.where(flags, far, torch.minimum(near, far)), weight) * 2
+def buckets(weight, flags, near, far):
+    return torch.nn.functional.embedding(near + torch.where(flags, far, torch.minimum(near, far)), weight) * 2
 
-    with pytest.raises(OutsideError, match=r"made-up inputs: an index is .* the axis that it looks into has 8"):
-        draw(buckets, WEIGHT, FLAGS, INDEX // 4, INDEX // 4)
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("flags", [FLAGS, FLAGS[:1].expand(8)])
+def test_indices_are_inside_together(flags, seed):
+    """As a T5 has them: a sum of integers, of which flags choose one. Inputs that are outside would be refused."""
+    drawn = draw(buckets, WEIGHT, flags, INDEX // 4, INDEX // 4, seed=seed)
+    assert sum(bool(each.any()) for each in drawn.values() if each.dtype is torch.int64)
 
 
 def test_an_index_of_floats_that_is_outside_is_none():

@@ -13,6 +13,7 @@ from noyau.hosts.torch.modules.rewrite import rewrite
 from noyau.jobs.optimize import pipeline
 from noyau.jobs.optimize.cuda import certificate as cuda_certification
 from noyau.jobs.optimize.cuda.host import CudaHost, plan_for_triton
+from noyau.jobs.optimize.torch.candidates import input_names
 from noyau.jobs.optimize.torch.graph_hosts import CompiledGraph
 from noyau.jobs.optimize.torch.options import CompileOptions
 from noyau.toolchain.triton.module import interprets
@@ -80,6 +81,26 @@ def test_a_graph_that_scatters_is_cut_once(monkeypatch):
     _, plan = plan_for_triton(modules_sites.trace_graph(graph_of(scattered, args)))
     assert len(seen) == 1 and not plan.refused and plan.kernels
     assert not any("index_put" in str(operator) for kernel in plan.kernels for operator in kernel.replaces)
+
+
+def test_a_graph_of_positions_is_cut_once(monkeypatch):
+    """Positions that are computed from no tensor are no kernel of Triton's, however the graph is cut."""
+    seen, cut = [], modules_groups.cut
+    monkeypatch.setattr(modules_groups, "cut", lambda *args, **words: seen.append(args[0]) or cut(*args, **words))
+
+    def biased(x, table):
+        apart = torch.arange(x.shape[-1])[None, :] - torch.arange(x.shape[-2])[:, None]
+        side, far = (apart > 0).long() * 4, apart.abs()
+        near = far < 2
+        large = 2 + (torch.log(far.float() / 2) / 1.4 * 2).long()
+        bucket = side + torch.where(near, far, torch.minimum(large, torch.full_like(large, 3)))
+        bias = torch.nn.functional.embedding(bucket, table).permute(2, 0, 1)
+        return (x + bias).softmax(-1)
+
+    args = (torch.randn(2, 6, 6), torch.randn(8, 2))
+    _, plan = plan_for_triton(modules_sites.trace_graph(graph_of(biased, args)))
+    assert len(seen) == 1 and plan.kernels
+    assert all(not input_names(group) for group, _ in plan.refused)
 
 
 def test_without_an_interpreter_or_a_gpu_it_says_so(monkeypatch):

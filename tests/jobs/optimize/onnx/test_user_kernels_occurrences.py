@@ -14,7 +14,7 @@ from tests.small_models import NODE, chain, llama, model_of, value, written
 
 
 def places(original, between) -> list[str]:
-    return [str(place.path.ends) for place in places_of(original, path_between(original, between))]
+    return [str(path.ends) for path, _ in places_of(original, path_between(original, between))]
 
 
 @pytest.mark.parametrize(
@@ -40,8 +40,8 @@ def test_layers_of_a_llama_are_alike(between, others):
 def test_places_take_their_inputs_in_one_order(tmp_path):
     original = open_model(written(normed(), tmp_path))
     found = places_of(original, path_between(original, "r,a:n,s"))
-    assert [[node.output for node in place.graph.inputs] for place in found] == [["r", "a", "w1"], ["r2", "s", "w2"]]
-    assert [place.graph.outputs for place in found] == [("n", "s"), ("n2", "s2")]
+    assert [[node.output for node in graph.inputs] for _, graph in found] == [["r", "a", "w1"], ["r2", "s", "w2"]]
+    assert [graph.outputs for _, graph in found] == [("n", "s"), ("n2", "s2")]
 
 
 def test_another_constant_or_operator_is_another_path(tmp_path):

@@ -17,6 +17,7 @@ from noyau.timing.verdict import Comparison
 from tests.jobs.optimize.torch.modules import Block, same
 
 FASTER, SLOWER = Comparison((2.0,) * 20, (1.0,) * 20), Comparison((1.0,) * 20, (2.0,) * 20)
+AS_FAST, A_BIT_SLOWER = Comparison((1.0,) * 20, (1.0,) * 20), Comparison((0.98,) * 20, (1.0,) * 20)
 GAINS = {"a": 3.0, "b": 1.0, "c": 2.0}
 
 
@@ -55,6 +56,9 @@ def third(graph, x):
         ([FASTER], [1, 1, 1], []),
         ([SLOWER, FASTER], [1, 1, 3], [["b", "c"]]),
         ([SLOWER, SLOWER], [1, 1, 2], [["b", "c"]]),  # one kernel is left
+        ([AS_FAST], [1, 1, 1], []),
+        ([A_BIT_SLOWER, FASTER], [1, 1, 3], [["b", "c"]]),
+        ([A_BIT_SLOWER, A_BIT_SLOWER], [1, 1, 2], [["b", "c"]]),
     ],
 )
 def test_what_loses_has_fewer_kernels_and_at_last_none(judged, verdicts, results, without):
