@@ -1,5 +1,5 @@
-"""Exam, beside the model: an op of one's own in onnxruntime
-=========================================================
+"""Exam, beside the model: your own op in onnxruntime
+==================================================
 
 An op written in NumPy becomes an operator of onnxruntime: a model with the operator, a kernel in a library beside it,
 and a body of plain operators for machines without the library. The kernel is generated, or your own; your own kernel

@@ -1,5 +1,5 @@
-"""Exam, by hand: one path of a LLaMA, and a kernel of one's own in its place
-=============================================================================
+"""Exam, by hand: one path of a LLaMA, and your own kernel in its place
+====================================================================
 
 The exam of the course, step by step: extract the path, write the kernel, check it, time it, put it back, and defend the
 gain against its ceiling. The kernel is a residual RMSNorm in C; its broken twin forgets eps.

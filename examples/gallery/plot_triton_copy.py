@@ -27,8 +27,8 @@ def copy(x):
 
 
 # %%
-# The kernel as it was handed out
-# -------------------------------
+# The kernel with both bugs
+# -------------------------
 # `launch=` gives the number of programs; its parameters are sizes, constants, arrays and the `device`, by name. The
 # kernel's own parameters are matched by name, too. Both bugs are in these lines.
 @copy.kernel(launch=lambda n, BLOCK: (n // BLOCK,), constants={"BLOCK": 256})
