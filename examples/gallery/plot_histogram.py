@@ -108,7 +108,7 @@ def by_owners(x, out):
 # ---------------------------
 # Written with np.add.at, the histogram becomes private bins in each block, in several copies, so that each thread of a
 # warp adds in a bank of its own. For sums of floats by position there are two texts. One gives the same bits in every
-# run: it counts the updates, sorts them into a list for each bucket of cells, and the owners of the cells merge them.
+# run: it counts the updates, places them in a list for each bucket of cells, and the owners of the cells merge them.
 @noyau.op("f32[n] -> i32[10]", inputs=normals)
 def by_place(x):
     place = np.floor((x - LOW) * PER_UNIT)

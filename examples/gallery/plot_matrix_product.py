@@ -93,8 +93,8 @@ def main() -> None:
     # The clock
     # ---------
     # i, then k, then j: the inner loop steps from neighbour to neighbour in b and in the result, and vectorises. With i
-    # as the inner loop (j, k, i) each step jumps a row in all three. With b transposed, i, j, k reads both operands
-    # along their rows, but sums into one variable, a chain that does not vectorise.
+    # as the inner loop (j, k, i) each step jumps a row in a and in the result. With b transposed, i, j, k reads both
+    # operands along their rows, but sums into one cell, a chain that does not vectorise.
     for op in (product, product_with_transposed):
         timed = noyau.bench(op, sizes={"m": M, "q": M, "n": M}, budget_s=0.4, cold=False)
         print(timed)
