@@ -26,7 +26,7 @@ static void *shadow_pages(size_t bytes) {
     static char *left, *end;
     if (bytes >= 1 << 16) {
         void *made = pages(bytes);
-        if (made && bytes >= 1 << 22) madvise(made, bytes, MADV_HUGEPAGE); /* threads stride: small pages cause TLB misses */
+        if (made && bytes >= 1 << 22) madvise(made, bytes, MADV_HUGEPAGE); /* threads stride: TLB misses */
         return made;
     }
     if (left + bytes > end) {

@@ -211,8 +211,7 @@ def accesses() -> dict[str, Any]:
 def _within(note: Any) -> Any:
     @numba.njit
     def within(index, extent, axis, s, m, access, site, signed):  # type: ignore[no-untyped-def]
-        """Return the index from the start, or -1; outside 0 .. extent - 1 it is recorded, unless a `signed` one
-        wraps."""
+        """Return the index from the start, or -1; outside 0 .. extent - 1 it is recorded, unless signed and wrapped."""
         if 0 <= index < extent:
             return index
         wraps = -extent <= index < 0

@@ -135,7 +135,7 @@ class _CallRewriter(ast.NodeTransformer):
 
 
 class _Merger(ast.NodeTransformer):
-    """A transformer of reductions: `s += x` becomes `s = run.merge("sum", s, x)`, so an array `s` is not written."""
+    """A transformer of reductions: `s += x` becomes `s = run.merge("sum", s, x)`, and an array `s` stays unwritten."""
 
     def __init__(self, reductions: dict[str, str]) -> None:
         self.reductions = reductions
