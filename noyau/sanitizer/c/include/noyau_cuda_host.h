@@ -412,7 +412,7 @@ union cudaLaunchAttributeValue {
     cudaAccessPolicyWindow accessPolicyWindow;
 };
 struct cudaLaunchAttribute { cudaLaunchAttributeID id; cudaLaunchAttributeValue val; };
-/* Members gridDim and blockDim have these names here only, since build.py writes them so. */
+/* The members gridDim and blockDim, which build.py renames, since the words of CUDA are macros here. */
 struct cudaLaunchConfig_t { dim3 of_gridDim, of_blockDim; size_t dynamicSmemBytes = 0; cudaStream_t stream = nullptr; cudaLaunchAttribute *attrs = nullptr; unsigned numAttrs = 0; };
 template <class... P, class... Given> NOYAU_CALLED cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(P...), Given &&...given) {
     noyau_grid whole(config->of_gridDim, config->of_blockDim, config->dynamicSmemBytes, config->stream);
