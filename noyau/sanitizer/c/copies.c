@@ -41,8 +41,8 @@ void noyau_copy_until(void *to, const void *from, int64_t bytes, const phase_bar
 
 void noyau_copy_commit(void) { now->copy_group += 1; }
 
-/* Finishes copies of a thread: those with this barrier, if their phase is over, as of their begin; without a barrier,
-   those of all groups but the last `left`, as if the thread wrote now. */
+/* Finishes copies of a thread: those of this barrier, if their phase is over, as if written at their start; without a
+   barrier, those of all groups but the last `left`, as if the thread wrote them now. */
 static void finish_copies(fiber *f, const phase_barrier *barrier, unsigned left) {
     copy **at = &f->copies;
     for (copy *c = *at; c; c = *at) {

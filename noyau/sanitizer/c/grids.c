@@ -55,7 +55,7 @@ static int is_launchable(triple grid, triple shape, int64_t shared, int site) {
     if (why) found("launch", READ, site, 0, 0, 0, READ, "%s", why);
     if (why) last_error = shared > MOST_SHARED ? INVALID_VALUE : INVALID_CONFIGURATION;
     else if (is_cooperative && in_all > MOST_FIBERS) last_error = TOO_LARGE_TO_COOPERATE;
-    else if (!in_all) last_error = INVALID_CONFIGURATION; /* refused by a driver, too; what is not written is found */
+    else if (!in_all) last_error = INVALID_CONFIGURATION; /* a driver refuses it too; missing writes are findings */
     else return 1;
     return 0;
 }
@@ -182,7 +182,7 @@ static void run_blocks(uint32_t blocks_in_grid, int threads, void (*run)(void *)
             pass_grid(count, threads), waiting = 0;
         }
         int begun = 0;
-        for (int i = 0; i < room && !is_grid_over; ++i) { /* those that wait for others first, then one more */
+        for (int i = 0; i < room && !is_grid_over; ++i) { /* waiting blocks first, then one more */
             resident *r = residents + i;
             if (i >= count && !begun && !can_begin) break;
             if (r->state == WAITS_GRID || (r->state == ENDED && (begun || !can_begin))) continue;

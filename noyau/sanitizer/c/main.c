@@ -286,7 +286,7 @@ static void add_global(const char *line) {
     if (sscanf(line, "global %llx %lld %d %d %63s", &offset, &bytes, &is_tls, &gap, name) != 5) fatal("a bad global");
     block *b = add_block(&globals, &global_count, &global_room);
     b->start = is_tls ? tls_block.start + offset : (char *)(program_base + offset);
-    b->bytes = bytes, b->gap = gap, b->kind = is_tls ? SHARED : GLOBAL, b->is_fresh = (int8_t)(is_tls && *name != '?'); /* what the compiler guards is none of theirs */
+    b->bytes = bytes, b->gap = gap, b->kind = is_tls ? SHARED : GLOBAL, b->is_fresh = (int8_t)(is_tls && *name != '?'); /* the compiler's own guards hold values */
     snprintf(b->name, sizeof b->name, "%s", name);
 }
 

@@ -25,7 +25,7 @@ from noyau.text import several
 from noyau.verify.findings import Finding
 
 T = TypeVar("T")
-_OF_PROGRAMS = {  # there is no op that could say what an output holds
+_OF_PROGRAMS = {  # no op specifies the contents of outputs
     FindingKind.UNINITIALISED: "write each cell on every path before it is read; wait where another thread writes",
     FindingKind.UNWRITTEN: "let the loop reach the last cells",
 }

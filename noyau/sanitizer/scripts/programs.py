@@ -75,7 +75,7 @@ def check_program(
     runs = [ran]
     if status is not None and not ran.refusal and plans[-1] != plans[0]:
         patience_s = min(time_s, max(SILENT_S, SILENT_TIMES * (monotonic() - begin)))
-        with suppress(CheckError):  # for want of what it reads, as how it ends may be
+        with suppress(CheckError):  # it may lack its input, and so end otherwise
             again, _ = run_whole(program, words, plans[-1], forced, patience_s, is_shown=False, maps=False)
             faults = tuple(each for each in again.faults if each.kind is not FindingKind.CRASH)
             runs.append(replace(again, faults=faults, refusal=""))
@@ -259,7 +259,7 @@ def _diagnostics(launched: LaunchRecord, site: Site, context: ReportContext) -> 
 
 
 def text_of(text: str, name: str) -> str:
-    """Return a kernel's text with the functions that it calls, transitively; without such a kernel, the whole text."""
+    """Return a kernel's text with the functions that it names, transitively; without such a kernel, the whole text."""
     tree = syntax(text, "cuda")
     bodies = [*tree.macros, *((each.name, each.body) for each in tree.functions)]
     texts = {name: tree.source(body) for name, body in bodies if body}
