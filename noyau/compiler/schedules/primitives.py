@@ -328,7 +328,7 @@ def in_turn(
     """The launches of kernels as those of one, with these inputs and outputs; the rest of what they make is scratch.
     `shape_of`: of a source, in the sizes of the inputs. None where a name is that of two sizes or buffers."""
     inputs, own = [each for each in ends if each.role is ir.Role.INPUT], {each.source for each in ends}
-    made = [b for each in kernels for b in each.buffers if b.role is not ir.Role.INPUT and b.source not in own]
+    passed = [b for each in kernels for b in each.buffers if b.role is not ir.Role.INPUT and b.source not in own]
     bindings = {each.size: each for each in plan([each.shape for each in inputs])}
     sizes, known = {size: Dim.of(size) for size in bindings}, frozenset(bindings)
     place, extent = next(((at, each.shape[0]) for at, each in enumerate(inputs) if each.shape), (0, Dim.of(0)))
@@ -341,7 +341,7 @@ def in_turn(
                 bindings.setdefault(each.size, Binding(each.size, place, 0, extent - value, 1))
                 if sizes.setdefault(each.size, value) != value or not value.names <= known:
                     return None
-    buffers = (*ends, *(replace(each, role=ir.Role.SCRATCH) for each in made))
+    buffers = (*ends, *(replace(each, role=ir.Role.SCRATCH) for each in passed))
     launches = tuple(launch for each in kernels for launch in each.launches)
     checks = tuple(guard for each in kernels for guard in each.guards)
     is_named = len({each.name for each in buffers}) == len(buffers)
