@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import inspect
 import io
+import math
 import pickle
 import zipfile
 from collections.abc import Callable, Mapping
@@ -50,7 +51,11 @@ class Reduction:
         return _instance, (portable.dumps((kind, vars(self)), self.name, kind.__module__),)
 
     def over(self, *columns: Any) -> Any:
-        """The result for all rows of columns in memory."""
+        """The result for all rows of columns in memory. InputError where their numbers of rows differ."""
+        if columns[1:] and len(set(rows := [len(column) for column in columns])) > 1:
+            raise InputError(
+                f"{self.name} takes columns of one length, and these have {', '.join(map(str, rows))} rows"
+            )
         return self.finish(self.step(self.zero(), *columns))
 
     def pack(self, state: Any) -> bytes:
@@ -128,6 +133,19 @@ def numbers(x: Any, name: str) -> np.ndarray:
     if (column := np.asarray(x)).dtype.kind in "OUS":
         raise InputError(f"{name} takes numbers, and its column is of texts")
     return column
+
+
+def matrix_of(x: Any) -> np.ndarray:
+    """A column as float64 with one axis beside the rows, also of no rows."""
+    rows = np.asarray(x, np.float64)
+    return rows.reshape(len(rows), math.prod(rows.shape[1:]))
+
+
+def require_count(count: Any, least: int, what: str) -> int:
+    """An integer from `least` on. ValueError for anything else."""
+    if not isinstance(count, int | np.integer) or count < least:
+        raise ValueError(f"{what} is {count!r}; give an integer from {least} on")
+    return int(count)
 
 
 def add_exactly(a: Any, b: Any, name: str) -> np.ndarray:

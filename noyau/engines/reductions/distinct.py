@@ -66,7 +66,7 @@ class HyperLogLog:
     merge = staticmethod(np.minimum)
 
     def __init__(self, bits: int = 14, seed: int = 0) -> None:
-        if not 4 <= bits <= 18:
+        if bits not in range(4, 19):
             raise ValueError(f"HyperLogLog has 4 to 18 bits, not {bits}")
         self.bits, self.seed = bits, seed
 
@@ -94,6 +94,8 @@ class DistinctSample:
     instead of pairwise independent ones: the relative standard deviation is then at most eps / 4."""
 
     def __init__(self, eps: float = 0.05, seed: int = 0) -> None:
+        if not 0 < eps <= 1:
+            raise ValueError(f"eps of DistinctSample is {eps}; give an error above 0, of 1 at most")
         self.most, self.seed = 24 / eps**2, seed
 
     def zero(self) -> Any:
