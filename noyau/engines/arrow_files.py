@@ -114,11 +114,12 @@ class ArrowFile:
                     memory = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
                 file = parquet.ParquetFile(pa.BufferReader(pa.py_buffer(memory)), metadata=footer, pre_buffer=False)
             footer = file.metadata
-            if self._extent(footer, names)[1] <= mapped:
+            if is_small := self._extent(footer, names)[1] <= mapped:
                 yield file
                 if hasattr(mmap, "MADV_DONTNEED"):  # absent on Windows
                     memory.madvise(mmap.MADV_DONTNEED)  # pages that were read count as the process's memory until now
-                self.idle.append((memory, file))
+            self.idle.append((memory, file))
+            if is_small:
                 return
         with self.filesystem.open_input_file(self.path) as stream:
             yield parquet.ParquetFile(stream, metadata=footer, buffer_size=_BUFFER, pre_buffer=False)
