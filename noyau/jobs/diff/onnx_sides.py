@@ -65,8 +65,9 @@ class ModelSide:
     opsets: Mapping[str, int] = field(default_factory=dict)
 
 
-def read_side(path: Path) -> ModelSide:
-    """Read the model of a file. ModelError where it is no model, or a tensor of it cannot be read."""
+def read_side(path: Path, like: ModelSide | None = None) -> ModelSide:
+    """Read the model of a file, with its inputs, and outputs, in the order of `like` where they have the same names.
+    ModelError where it is no model, or a tensor of it cannot be read."""
     model, constants = frontend.parse(path), dict[str, ConstantValue]()
     graph, opsets = model.graph, {each.domain or "ai.onnx": each.version for each in model.opset_import}
     try:
@@ -80,9 +81,16 @@ def read_side(path: Path) -> ModelSide:
     others = ((k, e) for k, e in enumerate(graph.node) if e.op_type != "Constant" or e.output[0] not in constants)
     nodes = tuple(_comparison_of(position, node, constants, opsets, path.parent) for position, node in others)
     sizes: dict[str, str] = {}
-    inputs = {each.name: _type_of(each, sizes) for each in graph.input if each.name not in constants}
-    outputs = {each.name: _type_of(each, sizes) for each in graph.output}
+    given = _in_order([each for each in graph.input if each.name not in constants], like.inputs if like else ())
+    inputs = {each.name: _type_of(each, sizes) for each in given}
+    outputs = {each.name: _type_of(each, sizes) for each in _in_order(graph.output, like.outputs if like else ())}
     return ModelSide(path, model, constants, nodes, inputs, outputs, opsets)
+
+
+def _in_order(values: Iterable[onnx.ValueInfoProto], names: Iterable[str]) -> list[onnx.ValueInfoProto]:
+    """Values in the order of these names, if the names are theirs; else in their own."""
+    by_name = {each.name: each for each in values}
+    return list(map(by_name.__getitem__, names if set(names) == set(by_name) else by_name))
 
 
 def _constant(tensor: onnx.TensorProto, folder: Path) -> ConstantValue:
