@@ -22,7 +22,7 @@ from noyau.kernels import user_kernel
 from noyau.kernels.c.parameters import prototype, roles_of
 from noyau.kernels.c.syntax import Parameter, plain_name, syntax
 from noyau.kernels.c.text import constant_macros
-from noyau.kernels.call import INTERPRETED, FunctionKernel, interpreter_version
+from noyau.kernels.call import INTERPRETED, FunctionKernel
 from noyau.kernels.reference import bind_sizes
 from noyau.kernels.user_kernel import config_of, require_limits
 from noyau.signatures.instances import shapes_of
@@ -188,9 +188,9 @@ def device_properties(device: Any) -> user_kernel.DeviceProperties:
 
 
 def where() -> str:
-    """The machine of a check, as part of its key: the GPU, its driver and Triton, or Triton's interpreter."""
+    """The machine of a check, as part of its key: the GPU, its driver and Triton; empty where torch has no GPU."""
     if not torch.cuda.is_available():
-        return interpreter_version()
+        return ""
     from noyau.hosts.torch.cuda.clock import device_text
 
     return device_text(torch.cuda.current_device())
