@@ -40,7 +40,7 @@ def flatten_later(program: fx.Graph, places: Sequence[int], slowly: Boxed) -> Bo
     `places`: which arguments are the caller's. Where one of them has other strides or another dtype than in the first
     call, `slowly` runs: what is noted are numbers, and nobody else asks. So it does beside the first call, too."""
     module, lock = fx.GraphModule(torch.nn.Module(), program), Lock()
-    slowly = with_device_errors("a compiled graph", slowly)
+    slowly = with_device_errors(slowly)
     known: list[tuple[list[Form], Boxed]] = []
 
     def run(arguments: list[Any]) -> Any:
