@@ -81,8 +81,8 @@ def read_side(path: Path, like: ModelSide | None = None) -> ModelSide:
     others = ((k, e) for k, e in enumerate(graph.node) if e.op_type != "Constant" or e.output[0] not in constants)
     nodes = tuple(_comparison_of(position, node, constants, opsets, path.parent) for position, node in others)
     sizes: dict[str, str] = {}
-    given = _in_order([each for each in graph.input if each.name not in constants], like.inputs if like else ())
-    inputs = {each.name: _type_of(each, sizes) for each in given}
+    entries = _in_order([each for each in graph.input if each.name not in constants], like.inputs if like else ())
+    inputs = {each.name: _type_of(each, sizes) for each in entries}
     outputs = {each.name: _type_of(each, sizes) for each in _in_order(graph.output, like.outputs if like else ())}
     return ModelSide(path, model, constants, nodes, inputs, outputs, opsets)
 
