@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +105,7 @@ def write_answers(wish: Mapping[str, Any], folder: Path) -> None:
             file, name = wish["entry"]
             files = [each for each in wish["files"] if is_compiled(each)]
             owner = extensions.of_files("submission", files, wish["flags"]) if is_compiled(file) else load(folder, file)
-            function = function_of(owner, name)
+            function = _whole(function_of(owner, name), session)
             kind = "call"
             _call_all(wish, partial(_Trial, wish, format_of, function, folder), folder, seen, extensions)
             kind = "done"
@@ -117,6 +117,21 @@ def write_answers(wish: Mapping[str, Any], folder: Path) -> None:
             kind, text = _kind_of(kind, fault, folder)
     seen.write()
     (folder / "ending.json").write_text(json.dumps({"kind": kind, "text": text[:2000]}), "utf-8")
+
+
+def _whole(function: Callable[..., Any], session: ScriptSession) -> Callable[..., Any]:
+    """The function; UnsupportedError where a launch in it was left out, for its results are then not its own."""
+
+    @wraps(function)
+    def call(*arguments: Any) -> Any:
+        session.is_partial = False
+        try:
+            return function(*arguments)
+        finally:
+            if session.is_partial:
+                raise UnsupportedError(next(each.unseen for each in session.kernels.values() if each.unseen))
+
+    return call
 
 
 def _kind_of(stage: str, fault: BaseException, folder: Path) -> tuple[str, str]:
@@ -144,11 +159,16 @@ def _kind_of(stage: str, fault: BaseException, folder: Path) -> tuple[str, str]:
 
 
 def _is_at(fault: BaseException, folder: Path) -> bool:
-    """Whether a line of the submission's own, no kernel, calls what raised: torch then says what it thinks of that."""
+    """Whether a line of the submission's own, no kernel, calls what raised, or its call itself did: torch, or Python,
+    then says what it thinks of that."""
     frames = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(fault.__traceback__)]
     own = [at for at, file in enumerate(frames) if file.startswith(str(folder))]
     below = [Path(file) for file in frames[own[-1] + 1 :] if not file.endswith(_MODES)] if own else []
-    return bool(own) and not any({"triton", "numba", "noyau"} & set(file.parts) for file in below)
+    return (
+        frames[-1].endswith(_MODES)
+        if not own
+        else not any({"triton", "numba", "noyau"} & set(file.parts) for file in below)
+    )
 
 
 def _call_all(
@@ -172,7 +192,7 @@ def _call_all(
                 kind, text = _kind_of("call", fault, folder)
                 if is_stated or kind not in ("raised", "unsupported"):
                     raise
-                (folder / f"refused-{number}-{call}").write_text(text, "utf-8")
+                (folder / f"refused-{number}-{call}").write_text(json.dumps({"kind": kind, "text": text}), "utf-8")
                 break
             finally:
                 seen.take(number, call)
