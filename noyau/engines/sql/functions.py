@@ -116,12 +116,13 @@ def _create_scalar(connection: Any, function: SqlFunction, op: Any, columns: Arr
     every, rest = [*columns, *others], list(others.values())
     places = [every.index(name) for name in op.description.reference.parameters]
     dtypes = [column.dtype for column in columns.values()]
+    constants = {name: each for name, each in others.items() if name in op.description.reference.constants}
 
     def call(*values: Any) -> Any:
         if None in values:
             return None
         arrays = [np.array([value], dtype) for value, dtype in zip(values, dtypes, strict=True)] + rest
-        result = op(*[arrays[place] for place in places])  # by position, the fastest way
+        result = op(*[arrays[place] for place in places], **constants)  # by position, the fastest way
         return _value([each[0] for each in result] if isinstance(result, tuple) else result[0])
 
     function.note = "called row by row, as SQLite does"
