@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import inspect
 import io
-import math
 import pickle
 import zipfile
 from collections.abc import Callable, Mapping
@@ -126,26 +125,6 @@ def as_reduction(value: Any, parameters: Mapping[str, Any] | None = None) -> Red
         except (TypeError, ValueError) as fault:
             raise SignatureError(f"{value.__name__} needs other parameters, {value.__name__}(...): {fault}") from fault
     return value if isinstance(value, Reduction) else None
-
-
-def numbers(x: Any, name: str) -> np.ndarray:
-    """A column of numbers or times as an array. InputError for texts, with the reduction's name."""
-    if (column := np.asarray(x)).dtype.kind in "OUS":
-        raise InputError(f"{name} takes numbers, and its column is of texts")
-    return column
-
-
-def matrix_of(x: Any) -> np.ndarray:
-    """A column as float64 with one axis beside the rows, also of no rows."""
-    rows = np.asarray(x, np.float64)
-    return rows.reshape(len(rows), math.prod(rows.shape[1:]))
-
-
-def require_count(count: Any, least: int, what: str) -> int:
-    """An integer from `least` on. ValueError for anything else."""
-    if not isinstance(count, int | np.integer) or count < least:
-        raise ValueError(f"{what} is {count!r}; give an integer from {least} on")
-    return int(count)
 
 
 def add_exactly(a: Any, b: Any, name: str) -> np.ndarray:
