@@ -187,9 +187,8 @@ def _check_options(usage: Usage, label: str, language: str) -> None:
     least = {"shared_bytes": 0, "cluster": 1} if LANGUAGES[language].on_gpu else {}
     unknown = next((name for name in usage.options if name not in ("flags", *least)), None)
     if unknown is not None:
-        remedy = "a kernel in C has flags, such as ['-funroll-loops']"
-        remedy = f"in CUDA C++ there are {', '.join(('flags', *least))}" if least else remedy
-        raise SignatureError(f"options= of {label} has {unknown!r}; {remedy}")
+        known = f"in CUDA C++ there are flags, {', '.join(least)}" if least else "a kernel in C has flags: ['-O1']"
+        raise SignatureError(f"options= of {label} has {unknown!r}; {known}")
     for name, value in ((name, value) for name, value in usage.options.items() if name in least):
         if not isinstance(value, int | np.integer) or value < least[name]:
             raise SignatureError(f"options= of {label}: {name} is {value!r}; give an integer from {least[name]} on")

@@ -442,8 +442,7 @@ def require_limits(config: LaunchConfig, device: DeviceProperties, label: str, t
     for demand, value, most in demands:
         if value > most:
             raise DeviceError(f"{label}: a launch asks for {demand}, and {device} takes {most}; ask for less")
-    if config.cluster < 1 or config.shared_bytes < 0:
-        demand = f"{config.cluster} blocks a cluster and {config.shared_bytes} bytes of shared memory"
-        raise DeviceError(f"{label}: {config} is no launch, with {demand}: ask for a block and no bytes at least")
-    if min(config.block) < 1 or min(config.grid) < 0 or config.grid[0] % config.cluster:
-        raise DeviceError(f"{label}: {config} is no launch: blocks have a thread at least, and fill whole clusters")
+    is_short = min(*config.block, config.cluster) < 1 or min(*config.grid, config.shared_bytes) < 0
+    if is_short or config.grid[0] % config.cluster:
+        launch = f"{config} in clusters of {config.cluster}"
+        raise DeviceError(f"{label}: {launch} is no launch: blocks have a thread at least, and fill whole clusters")

@@ -141,6 +141,7 @@ class ScriptSession:
     maps: dict[tuple[str, str], AccessMap] | None = None  # by the kernel and its place; None where none are wanted
     keep: Callable[[], None] | None = None  # called where something new is known, since a script may crash
     advice: dict[str, Finding] = field(default_factory=dict)  # on calls that are not watched, by what they are
+    goes_on: bool = True  # after a launch that cannot run here, which is left out; else its error is raised
     is_partial: bool = False  # a launch did not run, so that nothing is known of what the script does afterwards
     lacks: dict[str, str] = field(default_factory=dict)  # why kernels are not checked, by the error of an import
     empties: Any = None  # tensors of torch that began empty, where they are watched

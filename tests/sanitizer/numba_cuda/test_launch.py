@@ -449,26 +449,6 @@ def carved(x, out):
     out[t] = a[31 - t] + b[31 - t]
 
 
-@cuda.jit
-def side_by_side(x, out):
-    a, b = cuda.shared.array(32, float32), cuda.shared.array(32, float64)
-    c, d = (
-        cuda.shared.array(32, float32),
-        cuda.shared.array(32, float32),
-    )
-    t = cuda.threadIdx.x
-    a[t] = b[t] = c[t] = d[t] = x[t]
-    out[t] = b[31 - t]
-
-
-def test_shared_arrays_that_one_line_assigns_have_their_names():
-    x, out = np.arange(32, dtype=np.float32), np.zeros(32, np.float32)
-    launch, seen = seen_of(side_by_side, (1, 32), x, out)
-    names = [each.name for each in launch.recorder.memories.values() if each.name not in ("x", "out")]
-    assert names == ["a", "b", "shared", "shared"]
-    assert {launch.recorder.memories[each.memory].name for each in seen} == {"b"}
-
-
 def test_dynamic_shared_memory_is_one_memory():
     x, out = np.arange(32, dtype=np.float32), np.zeros(32, np.float32)
     launch, seen = seen_of(overlapping, (1, 32, 0, 4 * 32), x, out)

@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
-from functools import partial, wraps
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +90,7 @@ def write_answers(wish: Mapping[str, Any], folder: Path) -> None:
     torch.set_num_threads(1)
     sys.dont_write_bytecode = True  # of what a submission imports: it would be in folders that it may not write to
     tempfile.tempdir, os.environ["XDG_CACHE_HOME"] = str(folder), str(folder / "cache")  # of a compiler
-    session = ScriptSession(wish["called"])
+    session = ScriptSession(wish["called"], goes_on=False)
     extensions = Extensions(session, folder, wish["time_s"])
     seen = _Notes(session, folder)
     session.keep = seen.write
@@ -105,7 +105,7 @@ def write_answers(wish: Mapping[str, Any], folder: Path) -> None:
             file, name = wish["entry"]
             files = [each for each in wish["files"] if is_compiled(each)]
             owner = extensions.of_files("submission", files, wish["flags"]) if is_compiled(file) else load(folder, file)
-            function = _whole(function_of(owner, name), session)
+            function = function_of(owner, name)
             kind = "call"
             _call_all(wish, partial(_Trial, wish, format_of, function, folder), folder, seen, extensions)
             kind = "done"
@@ -117,21 +117,6 @@ def write_answers(wish: Mapping[str, Any], folder: Path) -> None:
             kind, text = _kind_of(kind, fault, folder)
     seen.write()
     (folder / "ending.json").write_text(json.dumps({"kind": kind, "text": text[:2000]}), "utf-8")
-
-
-def _whole(function: Callable[..., Any], session: ScriptSession) -> Callable[..., Any]:
-    """The function; UnsupportedError where a launch in it was left out, for its results are then not its own."""
-
-    @wraps(function)
-    def call(*arguments: Any) -> Any:
-        session.is_partial = False
-        try:
-            return function(*arguments)
-        finally:
-            if session.is_partial:
-                raise UnsupportedError(next(each.unseen for each in session.kernels.values() if each.unseen))
-
-    return call
 
 
 def _kind_of(stage: str, fault: BaseException, folder: Path) -> tuple[str, str]:
