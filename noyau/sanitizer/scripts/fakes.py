@@ -7,6 +7,7 @@ import linecache
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -71,29 +72,32 @@ def patch_allclose(undone: ExitStack, tell: Callable[[str], None]) -> None:
     patch(undone, holder, "isclose", isclose)  # np.allclose itself stays, for Numba knows it
 
 
+@cache  # a loop may compare a thousand times
 def shown_difference(name: str, place: str, script: str) -> list[Finding]:
     """A warning where a comparison that said no, at FILE:LINE, is shown by its script and does nothing else: a loop
     that goes on until two arrays agree, and an assertion, know what to do."""
     file, _, line = place.rpartition(":")
     with suppress(SyntaxError, ValueError, RecursionError):
-        if _is_shown(int(line), ast.parse("".join(linecache.getlines(file)), file)):
+        if _is_shown(int(line), ast.parse("".join(linecache.getlines(file)), file), set()):
             message, mend = f"{name} says no here, and the script only shows it", "look at where the arrays differ"
             remark = Diagnostic(FindingKind.WRONG_VALUE, file, int(line), message, mend)
             return warnings_of([remark], script, "script", HOST)
     return []
 
 
-def _is_shown(line: int, tree: ast.Module) -> bool:
-    """Whether the statement on a line shows what is in it: by a call of print or a log, a branch of such, or a name."""
+def _is_shown(line: int, tree: ast.Module, past: set[int]) -> bool:
+    """Whether the statement on a line shows what is in it: by a call of print or a log, a branch of such, or a name.
+    `past`: the lines of which this was asked before."""
+    past.add(line)
     nodes = [each for each in ast.walk(tree) if isinstance(each, ast.stmt)]  # the inner ones last
     match [each for each in nodes if each.lineno <= line <= (each.end_lineno or 0)][-1:]:
         case [ast.Expr(value=ast.Call(func=function))]:
             return dotted_name(function).rpartition(".")[2] in _SHOWING
         case [ast.If(body=body, orelse=orelse)]:
-            return all(_is_shown(each.lineno, tree) for each in (*body, *orelse))
+            return all(_is_shown(each.lineno, tree, past) for each in (*body, *orelse))
         case [ast.Assign(targets=[ast.Name(id=name)])]:
             names = (each for each in ast.walk(tree) if isinstance(each, ast.Name) and each.id == name)
-            uses = [each.lineno for each in names if isinstance(each.ctx, ast.Load)]
-            return bool(uses) and all(_is_shown(each, tree) for each in uses)
+            uses = {each.lineno for each in names if isinstance(each.ctx, ast.Load)} - {line}
+            return bool(uses) and all(_is_shown(each, tree, past) for each in uses - past)
         case _:
             return False
