@@ -1,1 +1,1 @@
-"""From a model to a Graph: one file a kind of model."""
+"""Importers: Graphs from NumPy functions, ONNX models and torch modules."""

@@ -1,4 +1,4 @@
-"""Walks over the messages of an ONNX model: the graphs in a node, what it reads, every tensor. They need no onnx."""
+"""Walks over an ONNX model's messages: subgraphs, values that a node reads, all tensors. They do not import onnx."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CORE_DOMAINS = ("", "ai.onnx")
 
 
 def core(domain: str) -> str:
-    """A domain by its one name: that of ONNX's own operators has two."""
+    """The canonical name of a domain: ONNX's own operators have two names for theirs."""
     return "" if domain in CORE_DOMAINS else domain
 
 
@@ -25,7 +25,7 @@ def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
 
 
 def every_node(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
-    """Nodes, each before those of its subgraphs."""
+    """All nodes, each before the nodes of its subgraphs."""
     for node in nodes:
         yield node
         for graph in subgraphs(node):
@@ -46,14 +46,14 @@ def captures(node: NodeProto) -> list[str]:
 
 
 def reads(node: NodeProto) -> set[str]:
-    """The values that a node reads, those that its subgraphs take from outside included."""
+    """The values that a node reads, including those that its subgraphs capture."""
     return {*filter(None, node.input), *captures(node)}
 
 
 def tensors_of(graph: GraphProto | FunctionProto) -> Iterator[TensorProto]:
-    """Every tensor that a graph or a function holds, those of its subgraphs too."""
+    """Every tensor of a graph or a function, including those of its subgraphs."""
     attributes = [attribute for node in graph.node for attribute in node.attribute]
-    yield from getattr(graph, "initializer", ())  # which a function has not
+    yield from getattr(graph, "initializer", ())  # a function has no initializers
     for attribute in attributes:
         yield from (attribute.t, *attribute.tensors)
     for sparse in (

@@ -1,1 +1,1 @@
-"""Hosts, the places where kernels run as citizens: NumPy, torch, onnxruntime."""
+"""Hosts, the frameworks that run kernels: NumPy, torch, onnxruntime."""

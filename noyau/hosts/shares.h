@@ -1,14 +1,14 @@
 /* The items of a launch, shared out among threads. Before this text stands noyau.h.
 
-   There is a share for each thread that may come, of items next to each other in memory: a thread begins one and takes
-   piece after piece of it. What it read and wrote in the launch before is then likely in its caches, and a processor
-   sees what it will read next. A thread that finds no share to begin takes pieces of those that are not done, so that
-   nobody waits for one that woke late; where fewer come, they begin several shares, one after the other. */
+   There is a share for each thread that may come, of items next to each other in memory: a thread begins a share and
+   takes piece after piece of it. Data of its former launch is then likely in its caches, and the processor can
+   prefetch. A thread that finds no share to begin takes pieces of shares that are not done, so that no thread waits
+   for one that woke late; where fewer threads come, they begin several shares, one after the other. */
 #include <stdatomic.h>
 
 enum { PIECE_BYTES = 32768, PIECES_A_THREAD = 32, MOST_SHARES = 64, LINE = 64 };
 
-/* What is left of a share. Each lies in a line of its own. */
+/* The rest of a share. Each lies in a cache line of its own. */
 typedef struct {
     _Alignas(LINE) _Atomic int64_t next;
     int64_t end;
@@ -32,7 +32,7 @@ static int64_t piece_items(int64_t extent, int64_t item_bytes, int threads) {
     return items < 1024 ? items : (items + LINE - 1) / LINE * LINE;
 }
 
-/* The work of the launch that `call` names, of so many items of so many bytes each, for so many threads. */
+/* Divides the launch of `call`, of so many items of so many bytes each, among so many threads. */
 static void share_out(launch_work *work, const noyau_kernel *kernel, const noyau_call *call, int64_t extent,
                       int64_t item_bytes, int threads) {
     work->kernel = kernel, work->call = call;
@@ -59,7 +59,7 @@ static void run_rest_of(launch_work *work, launch_share *share) {
     }
 }
 
-/* What each thread does: shares that nobody has begun, then what is left of the others. */
+/* The work of each thread: shares that no thread has begun, then the rest of the others. */
 static void run_shares(launch_work *work) {
     int mine;
     while ((mine = atomic_fetch_add_explicit(&work->begun, 1, memory_order_relaxed)) < work->shares)

@@ -1,1 +1,1 @@
-"""NumPy functions into graphs: they are called once, on arrays that note what is asked of them."""
+"""Tracing of NumPy functions into graphs: a function is called once, on arrays that record the operations on them."""

@@ -1,4 +1,4 @@
-"""NumPy's functions that lay arrays side by side, and those that take them apart."""
+"""NumPy's functions that join, split, repeat, roll and pad arrays, or insert and delete cells."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from noyau.ir.sizes import Size, dim_of
 
 
 def concatenate(arrays: Sequence[Any], axis: Any = 0, out: Any = None, dtype: Any = None, **more: Any) -> TracedArray:
-    """Arrays side by side along an axis; numbers of Python among them are arrays of their own dtype."""
+    """np.concatenate; Python numbers among the arrays are arrays of their own dtype."""
     refuse("concatenate", {**{k: v for k, v in more.items() if k != "casting"}, "out": out})
     tape, pieces = tape_of(arrays), traced_arrays(*arrays)
     target = common_dtype(pieces) if dtype is None else dtype_from(dtype)
@@ -44,7 +44,7 @@ def stack(arrays: Sequence[Any], axis: int = 0, **options: Any) -> TracedArray:
 
 
 def _split(ary: Any, indices_or_sections: Any, axis: int = 0, *, even: bool = True) -> list[Any]:
-    """np.split into equal parts, or at places; np.array_split into parts that need not be even."""
+    """np.split into equal parts, or at given indices; np.array_split (`even` False) into parts that may differ."""
     a = array_of(ary)
     axis = axis_of(axis, a.ndim)
     if not isinstance(indices_or_sections, int | np.integer | Size):
@@ -62,7 +62,7 @@ def _split(ary: Any, indices_or_sections: Any, axis: int = 0, *, even: bool = Tr
 
 
 def _tile(A: Any, reps: Any) -> Any:
-    """np.tile: a copy for each repetition, read by remainders."""
+    """np.tile: a view whose indices are taken modulo the extents of the array."""
     a = array_of(A)
     counts = [reps] if isinstance(reps, int | np.integer | Size) else list(reps)
     rank = max(a.ndim, len(counts))
@@ -74,7 +74,7 @@ def _tile(A: Any, reps: Any) -> Any:
 
 
 def _repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
-    """np.repeat by one number, or by one for each cell of an axis."""
+    """np.repeat by one count, or by a known count for each cell of an axis."""
     a, axis = along(a, axis)
     repeats = repeats[0] if isinstance(repeats, list | tuple | np.ndarray) and np.size(repeats) == 1 else repeats
     if isinstance(repeats, list | tuple | np.ndarray) and not has_traced(repeats):
@@ -89,7 +89,7 @@ def _repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
 
 
 def _resize(a: Any, new_shape: Any) -> Any:
-    """np.resize: the cells in C order, again and again."""
+    """np.resize: the cells in C order, repeated until the new shape is full."""
     flat = call("ravel", array_of(a))
     dims = new_shape if isinstance(new_shape, tuple | list) else (new_shape,)
     if not flat.tape.at_most(1, flat.node.shape[0], usual=True):
@@ -100,7 +100,7 @@ def _resize(a: Any, new_shape: Any) -> Any:
 
 
 def _insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
-    """np.insert before one place."""
+    """np.insert before a single index."""
     a = as_traced(tape_of([arr, values]), arr)
     a, axis = (call("ravel", a), 0) if axis is None else (a, axis_of(axis, a.ndim))
     new = as_traced(a.tape, values).astype(a.dtype)
@@ -111,14 +111,14 @@ def _insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
 
 
 def _delete(arr: Any, obj: Any, axis: Any = None) -> Any:
-    """np.delete of one place."""
+    """np.delete of a single index."""
     a = array_of(arr)
     a, axis = (call("ravel", a), 0) if axis is None else (a, axis_of(axis, a.ndim))
     return concatenate(_around(a, obj, axis, "delete", 1), axis=axis)
 
 
 def _around(a: TracedArray, place: Any, axis: int, name: str, dropped: int) -> list[TracedArray]:
-    """The parts of an axis before a place and behind it."""
+    """The parts of an array before an index of an axis, and from `dropped` cells behind it on."""
     if isinstance(place, bool) or not isinstance(place, int | np.integer | Size):
         raise UnsupportedError(f"np.{name} is traced for one place; use np.concatenate")
     at, extent = dim_of(place), a.node.shape[axis]
@@ -130,7 +130,7 @@ def _around(a: TracedArray, place: Any, axis: int, name: str, dropped: int) -> l
 
 
 def _roll(a: Any, shift: Any, axis: Any = None) -> Any:
-    """np.roll: two pieces of an axis change places."""
+    """np.roll: the two parts of each rolled axis are swapped."""
     a = array_of(a)
     if axis is None:
         return call("reshape", _roll(call("ravel", a), shift, 0), a.shape)
@@ -160,7 +160,7 @@ def _roll_axis(a: TracedArray, by: Any, axis: int) -> Any:
 
 
 def _pad(array: Any, pad_width: Any, mode: Any = "constant", **options: Any) -> Any:
-    """np.pad: constant, edge, wrap, reflect and symmetric by one extent at most."""
+    """np.pad in the modes of `_PADS`; wrap, reflect and symmetric by one extent at most."""
     a, values = array_of(array), options.pop("constant_values", 0)
     if not isinstance(mode, str) or mode not in _PADS or options:
         raise UnsupportedError(f"np.pad is traced with mode= one of {', '.join(_PADS)}, without {', '.join(options)}")
@@ -172,7 +172,7 @@ def _pad(array: Any, pad_width: Any, mode: Any = "constant", **options: Any) -> 
 
 
 def _pairs(widths: Any, rank: int) -> list[tuple[Any, Any]]:
-    """One number, a pair, or a pair for each axis, also by its number, as a pair for each axis."""
+    """A width or a value of np.pad as a pair for each axis: from a number, a pair, a pair for each axis, or a dict."""
     if isinstance(widths, np.ndarray):
         widths = widths.tolist()
     if isinstance(widths, dict):
@@ -205,7 +205,7 @@ def _edge_pad(a: TracedArray, axis: int, width: Any, value: Any) -> tuple[Any, .
 
 
 def _mirror(skip: int, a: TracedArray, axis: int, width: Any, value: Any) -> tuple[Any, Any]:
-    """Pads that mirror the axis, without its last cell or with it."""
+    """Pads that mirror the axis at its ends; with `skip` 1 without the end cells themselves."""
     (before, after), extent = width, a.shape[axis]
     a.tape.demand_at_most(dim_of(max(before, after)) + skip, dim_of(extent))
     first = None if before == 0 else call("flip", cells(a, axis, skip, before + skip), axis)
@@ -214,7 +214,7 @@ def _mirror(skip: int, a: TracedArray, axis: int, width: Any, value: Any) -> tup
 
 
 def _statistic_pad(name: str, a: TracedArray, axis: int, width: Any, value: Any) -> tuple[Any, ...]:
-    """Pads with a mean or an extreme of the axis."""
+    """Pads filled with the mean, the maximum or the minimum of the axis."""
     statistic = call(name, a, axis, keepdims=True)
     statistic = statistic if a.dtype.kind == "f" or name != "mean" else UFUNCS["rint"](statistic)
     return tuple(None if w == 0 else _repeat(statistic.astype(a.dtype), w, axis) for w in width)

@@ -1,4 +1,4 @@
-"""Arrays that a traced function makes: they may be written, and their sizes may have no number yet."""
+"""NumPy's creation functions in a trace: the new arrays may be written, and their sizes may be symbolic."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from noyau.ir.sizes import Size, dim_of
 
 
 def full(tape: Tape, shape: Any, fill_value: Any, dtype: Any = None, order: Any = "C", **options: Any) -> TracedArray:
-    """np.full: cells of one value, or of one that is broadcast."""
+    """np.full: one value, or an array that is broadcast."""
     value = as_traced(tape, fill_value, None if dtype is None else dtype_from(dtype))
     result = TracedArray(tape, tape.expand(value.node, shape_of(shape)))
     result.lies(order)
@@ -35,7 +35,7 @@ def _full_of(value: int, tape: Tape, shape: Any, dtype: Any = None, order: Any =
 
 
 def index_array(tape: Tape, index: Dim, shape: Shape, dtype: Any = np.int64) -> TracedArray:
-    """An index over the axes of a shape, as an array."""
+    """An array of the given shape whose cells hold an index expression over its axes."""
     return TracedArray(tape, tape.cast(tape.iota(index, shape), dtype_from(dtype)))
 
 
@@ -59,7 +59,7 @@ def _is_end(value: Any) -> bool:
 def linspace(
     tape: Tape, start: Any, stop: Any, num: Any = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None
 ) -> Any:
-    """np.linspace along a first axis: the last cell is `stop` itself."""
+    """np.linspace along a new first axis; with `endpoint` the last cell is exactly `stop`."""
     count = dim_of(num)
     parts = count - 1 if endpoint else count
     some = tape.at_most(1, parts, usual=True)
@@ -83,7 +83,7 @@ def tri(tape: Tape, N: Any, M: Any = None, k: Any = 0, dtype: Any = float, **opt
 
 
 def indices(tape: Tape, dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
-    """np.indices: the index along each axis, of the whole shape or of that axis alone."""
+    """np.indices: the index along each axis, in arrays of the whole shape or, with `sparse`, of that axis alone."""
     shape, one = shape_of(tuple(dimensions)), Dim.of(1)
     shapes = [(*[one] * k, dim, *[one] * (len(shape) - 1 - k)) if sparse else shape for k, dim in enumerate(shape)]
     grids = [index_array(tape, Dim.of(index_name(axis)), own, dtype) for axis, own in enumerate(shapes)]
@@ -102,7 +102,7 @@ def prod(tape: Tape, a: Any, *args: Any, **options: Any) -> Any:
     return call("prod", a, *args, **options)
 
 
-ALWAYS: dict[str, Handler] = {  # they may be written
+ALWAYS: dict[str, Handler] = {  # traced even without traced arguments, since the new arrays may be written
     **{name: partial(_full_of, value) for name, value in (("zeros", 0), ("ones", 1), ("empty", 0))},
     "full": full,
 }
@@ -116,7 +116,7 @@ enter(WHERE_SYMBOLIC, arange, linspace, eye, tri, indices, array, prod)
 
 
 def creator(tape: Tape, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of NumPy as traced functions call it: arrays are made on the tape; with sizes the tables are asked."""
+    """Wrap a function of NumPy for traced code: ALWAYS is traced in any case, other tables with traced arguments."""
 
     def create(*args: Any, **kwargs: Any) -> Any:
         if name in ALWAYS:

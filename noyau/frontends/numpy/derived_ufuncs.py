@@ -1,5 +1,5 @@
-"""Ufuncs that the operator table does not have, of functions that it has; the methods outer, at and reduceat of ufuncs;
-and on traced arrays the functions of noyau's tables that NumPy lacks, as `noyau.functions` has them."""
+"""Ufuncs composed of functions of the operator table; the ufunc methods outer, at and reduceat; and the functions of
+`noyau.functions` that NumPy lacks, on traced arrays."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from noyau.ir.monoids import BY_FUNCTION, MONOIDS, highest
 
 
 class Terms:
-    """Scalar functions of a tape by name: `of.sqrt(x)`. Numbers take the dtype of the first operand that has one."""
+    """Scalar functions of a tape by name: `of("sqrt", x)`. Numbers take the dtype of the last node among operands."""
 
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
@@ -47,7 +47,7 @@ def isfinite(of: Terms, x: Node) -> Node:
 
 
 def signbit(of: Terms, x: Node) -> Node:
-    """Below 0, or -0.0, whose reciprocal is -inf. The sign of a NaN is not seen."""
+    """x < 0, or x is -0.0, whose reciprocal is -inf; False for a NaN of either sign."""
     narrow = of.tape.cast(x, DType.F32) if x.dtype is DType.F64 else x  # whose division takes half the time
     below_zero = of("logical_and", of("equal", x, 0), of("less", of("reciprocal", narrow), 0))
     return of("logical_or", of("less", x, 0), below_zero)
@@ -59,7 +59,7 @@ def copysign(of: Terms, a: Node, b: Node) -> Node:
 
 
 def hypot(of: Terms, a: Node, b: Node) -> Node:
-    """In a wider dtype where there is one; else of numbers scaled by the larger. An infinity beats a NaN."""
+    """sqrt(a * a + b * b) in a wider dtype, for float64 scaled by the larger. An infinity beats a NaN."""
     first, second = of("abs", a), of("abs", b)
     if a.dtype is not DType.F64:
         wide = tuple(of.tape.cast(each, DType.F32 if a.dtype is DType.F16 else DType.F64) for each in (first, second))
@@ -73,7 +73,7 @@ def hypot(of: Terms, a: Node, b: Node) -> Node:
 
 
 def logaddexp(two: bool, of: Terms, a: Node, b: Node) -> Node:
-    """log(exp(a) + exp(b)), or that to the base 2, without overflow."""
+    """log(exp(a) + exp(b)), or log2(2**a + 2**b) with `two`, without overflow."""
     more = of("log1p", of("exp2" if two else "exp", of("negative", of("abs", of("subtract", a, b)))))
     more = of("multiply", more, 1 / log(2)) if two else more
     equal = of("add", a, 1.0 if two else log(2))
@@ -95,7 +95,7 @@ def modf(of: Terms, x: Node) -> tuple[Node, Node]:
 
 
 def bitwise_count(of: Terms, x: Node) -> Node:
-    """The ones of |x|, counted in pairs, fours and eights (Hacker's Delight, 5-1)."""
+    """The number of 1 bits of |x|, counted in pairs, fours and eights (Hacker's Delight, 5-1)."""
     word = of.tape.cast(x if x.dtype.kind == "uint" else of("abs", x), DType.U64)
     if x.dtype.kind == "int":
         word = of("bitwise_and", word, int(highest(DType.U64)) >> (64 - 8 * x.dtype.bytes))
@@ -152,7 +152,7 @@ OWN: dict[str, Callable[..., Any]] = {
 
 
 def noyau_function(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of `noyau.functions` as traced functions call it."""
+    """Wrap a function of `noyau.functions` for traced code."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return OWN[name](*args, **kwargs) if has_traced([*args, *kwargs.values()]) else plain(*args, **kwargs)
@@ -161,20 +161,20 @@ def noyau_function(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _outer(name: str, a: Any, b: Any, **options: Any) -> Any:
-    """ufunc.outer: each cell of one with each of the other."""
+    """ufunc.outer: each cell of `a` with each cell of `b`."""
     left, right = traced_arrays(a, b)
     return UFUNCS[name](left[(Ellipsis, *[None] * right.ndim)], right, **options)
 
 
 def _at(monoid: str, name: str, a: Any, indices: Any, b: Any) -> None:
-    """ufunc.at: an array is changed, each of several cells with one place counts."""
+    """ufunc.at: a traced array is changed in place; repeated indices accumulate."""
     if not isinstance(a, TracedArray):
         raise UnsupportedError(f"np.{name}.at writes into an array that was there before the call")
     ufunc_at(monoid, a, indices, b, taken_away=name == "subtract")
 
 
 def _reduceat(name: str, array: Any, indices: Any, axis: int = 0, **options: Any) -> Any:
-    """ufunc.reduceat at known places: each result is of the cells up to the next place, or of one alone."""
+    """ufunc.reduceat at known indices: each result reduces the cells up to the next index, or one if that is less."""
     a = array_of(array)
     if isinstance(indices, TracedArray):
         raise UnsupportedError(f"np.{name}.reduceat is traced for places that are known")

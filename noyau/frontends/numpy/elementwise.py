@@ -1,4 +1,4 @@
-"""NumPy's functions cell by cell that are no ufuncs: choices, bounds, rounding, tolerances, copies."""
+"""NumPy's elementwise functions that are no ufuncs: selection, clipping, rounding, tolerances, copies."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, **optio
 
 
 def _round(a: Any, decimals: int = 0, out: Any = None) -> Any:
-    """np.round: halves to even; integers stay as they are."""
+    """np.round: halves to even; integers change only where `decimals` is below 0."""
     a = array_of(a)
     if not a.node.dtype.is_float:
         if decimals < 0 and a.dtype != bool:
@@ -86,7 +86,7 @@ def _astype(x: Any, dtype: Any, order: Any = "K", casting: Any = "unsafe", **opt
 
 
 def _copy(a: Any, order: Any = "K", *, target: DType | None = None, **options: Any) -> TracedArray:
-    """An array that is new, whose cells lie in an order, or as those of another array; cast, with a target."""
+    """A new array in a memory order ("K": as `a`), cast to `target` if there is one."""
     a = array_of(a)
     array = TracedArray(a.tape, a.node if target is None else a.tape.cast(a.node, target))
     array.lies(order, like=[] if order == "F" else [a])
@@ -94,7 +94,7 @@ def _copy(a: Any, order: Any = "K", *, target: DType | None = None, **options: A
 
 
 def _asarray(a: Any, dtype: Any = None, order: Any = None, *, copy: Any = None, **options: Any) -> Any:
-    """np.asarray: the array itself where its dtype and its order are as wanted."""
+    """np.asarray: the array itself if its dtype and memory order fit."""
     return _array(a, dtype, copy=copy, order=order)
 
 
@@ -108,7 +108,7 @@ def _array(a: Any, dtype: Any = None, *, copy: Any = True, order: Any = "K", ndm
 
 
 def _in_order(a: TracedArray, order: Any) -> TracedArray:
-    """The array itself where its cells lie in an order, else a new one; where that is not known, what is either."""
+    """The array itself if its memory order fits, else a copy; an array that may be either if its order is unknown."""
     gaps = a.gaps() if order == "C" or a.ndim < 2 else None
     if order not in ("C", "F") or gaps == []:
         return a
@@ -121,7 +121,7 @@ def _in_order(a: TracedArray, order: Any) -> TracedArray:
 
 
 def _has_several(a: TracedArray, gaps: Sequence[tuple[Dim, Dim]]) -> bool:
-    """Whether an array has cells, and several along an axis whose neighbours lie further apart than packed ones."""
+    """Whether an array has cells, and several along an axis whose stride is not that of packed cells."""
 
     def more(room: Dim) -> bool:
         return a.tape.at_most(1, room, usual=True)
@@ -131,7 +131,7 @@ def _has_several(a: TracedArray, gaps: Sequence[tuple[Dim, Dim]]) -> bool:
 
 
 def _like(name: str, value: Any, a: Any, *leading: Any, dtype: Any = None, shape: Any = None, **options: Any) -> Any:
-    """zeros_like and its kin: `value` None is the first argument after the array."""
+    """np.zeros_like and its kin; with `value` None (full_like) it is the first argument after the array."""
     refuse(name, {key: v for key, v in options.items() if key not in ("device", "fill_value")})
     a, rest = array_of(a), list(leading)
     number = value if value is not None else options["fill_value"] if "fill_value" in options else rest.pop(0)
@@ -144,7 +144,7 @@ def _like(name: str, value: Any, a: Any, *leading: Any, dtype: Any = None, shape
 
 
 def _isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Any:
-    """np.isclose: |a - b| <= atol + rtol |b|, infinities by being equal."""
+    """np.isclose: |a - b| <= atol + rtol |b|; infinities are close if they are equal."""
     tape = tape_of([a, b, rtol, atol])
     a, b = as_traced(tape, a), as_traced(tape, b)
     if b.node.dtype.kind != "float":
@@ -153,7 +153,7 @@ def _isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bo
 
 
 def _or_nan(alike: Any, a: Any, b: Any, equal_nan: bool) -> Any:
-    """Whether cells are alike, or both NaN where that counts."""
+    """`alike`, or with `equal_nan` both cells NaN."""
     return alike | (UFUNCS["isnan"](a) & UFUNCS["isnan"](b)) if equal_nan else alike
 
 
@@ -197,20 +197,20 @@ def _numbers(a: TracedArray) -> Any:
 
 
 def _without_nan(name: str, instead: float, a: Any, *args: Any, **options: Any) -> Any:
-    """The place of an extreme of the numbers; 0 where NumPy refuses all NaN."""
+    """np.nanargmax and np.nanargmin: NaN is replaced by `instead`; 0 where all cells are NaN, which NumPy refuses."""
     a = array_of(a)
     clean = where(_numbers(a), a, np.array(instead, a.dtype)) if a.dtype.kind == "f" else a
     return call(name, clean, *args, **options)
 
 
 def _over_numbers(name: str, a: Any, *args: Any, **options: Any) -> Any:
-    """A mean or a variance of the numbers alone; NaN where there is none."""
+    """np.nanmean, nanvar and nanstd: over the cells that are no NaN; NaN where there are none."""
     a = array_of(a)
     return call(name, a, *args, **(options if a.dtype.kind != "f" else {**options, "where": _numbers(a)}))
 
 
 def _nan_extreme(name: str, end: float, a: Any, axis: Any = None, out: Any = None, **options: Any) -> Any:
-    """The largest or the least number; NaN where there is none."""
+    """np.nanmax and np.nanmin: over the cells that are no NaN; NaN where there are none."""
     a = array_of(a)
     if a.dtype.kind != "f":
         return call(name, a, axis, out=out, **options)
@@ -221,7 +221,7 @@ def _nan_extreme(name: str, end: float, a: Any, axis: Any = None, out: Any = Non
     return extreme if out is None else UFUNCS["positive"](extreme, out=out)
 
 
-_INSTEAD = {"argmax": -np.inf, "argmin": np.inf}  # of NaN
+_INSTEAD = {"argmax": -np.inf, "argmin": np.inf}  # replaces NaN
 enter(FUNCTIONS, where, _choose, _clip, _round, _astype, _copy, _asarray, _array, _isclose, _array_equal)
 enter(FUNCTIONS, _meshgrid, _cross)
 FUNCTIONS |= {

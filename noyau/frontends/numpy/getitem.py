@@ -1,6 +1,6 @@
 """Subscripts: slices, None, Ellipsis, integers, and arrays of integers or bools.
 
-Arrays of known numbers, which a traced function looks into: a codebook, the rows of np.eye."""
+`ConstantArray` holds known numbers that traced indices select: a codebook, the rows of np.eye."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Indices that need no memory, since they count: `index` over the axes of their shape."""
+    """Indices given by an affine expression, which need no memory: `index` over the axes of `shape`."""
 
     index: Dim
     shape: Shape
@@ -45,9 +45,9 @@ Entry: TypeAlias = Slice | Dim | Node | Count | None
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A subscript: for each entry None (a new axis), a Slice, a place or indices that are looked up;
-    all but None are about the array's axes in order. `together`: the shape of all indices that are looked up; `at`: the
-    axis of the result where it begins."""
+    """A parsed subscript. `entries`: None (a new axis), a Slice, an index, or an index array (Node or Count); all but
+    None consume the array's axes in order. `together`: the broadcast shape of the index arrays; `at`: the axis of the
+    result where it begins; `looked_up`: whether there are index arrays."""
 
     entries: tuple[Entry, ...]
     together: Shape
@@ -56,7 +56,7 @@ class Key:
 
 
 def getitem(array: TracedArray, key: Any) -> Any:
-    """The part of an array that a key names. What a mask picks has no shape beforehand: it is a MaskedArray."""
+    """array[key]. A selection by a traced mask, whose shape is unknown, is a MaskedArray."""
     key = resolve_masks(array, key)
     if is_mask(key):
         return FUNCTIONS["masked"](array, mask_of(array, key))
@@ -69,7 +69,7 @@ def getitem(array: TracedArray, key: Any) -> Any:
 
 
 def is_view(key: Any) -> bool:
-    """Whether NumPy makes a view by a key: it has numbers, which may be cells of arrays, and no arrays."""
+    """Whether NumPy returns a view for a key: it has numbers, which may be cells of arrays, and no arrays."""
     arrays = (each for each in _entries(key) if isinstance(each, list | np.ndarray | TracedArray))
     return all(isinstance(each, TracedArray) and each.scalar for each in arrays)
 
@@ -79,7 +79,7 @@ def _entries(key: Any) -> tuple[Any, ...]:
 
 
 def read(array: TracedArray, plan: Key) -> TracedArray:
-    """The cells that a key names."""
+    """The cells that a key selects."""
     tape, value, shape, index = array.tape, array.node, _result(plan), index_of(plan)
     operands = [value, *(each for each in plan.entries if isinstance(each, Node))]
     if len(operands) > 1:
@@ -89,14 +89,14 @@ def read(array: TracedArray, plan: Key) -> TracedArray:
 
 
 def _result(plan: Key) -> Shape:
-    """The shape of what a key names."""
+    """The shape of the cells that a key selects."""
     axes = [each for each in plan.entries if isinstance(each, Slice | None)]
     shape = [Dim.of(1) if each is None else each.count for each in axes]
     return (*shape[: plan.at], *plan.together, *shape[plan.at :])
 
 
 def index_of(plan: Key) -> list[Dim | Lookup]:
-    """For each axis of the array, where it is read over the indices of the result."""
+    """The index at which each axis of the array is read, over the axes of the result."""
     index, axis, looked_up = list[Dim | Lookup](), 0, 0
     for each in plan.entries:
         place = Dim.of(index_name(axis if axis < plan.at else axis + len(plan.together)))
@@ -117,14 +117,14 @@ def index_of(plan: Key) -> list[Dim | Lookup]:
 
 
 def _lookup_index(shape: Shape, plan: Key) -> Shape:
-    """The index at which indices of this shape are read when they are broadcast to the common shape."""
+    """The index at which an index array of this shape is read, broadcast to the common shape `together`."""
     skipped = len(plan.together) - len(shape)
     ones = [dim == Dim.of(1) and goal != dim for dim, goal in zip(shape, plan.together[skipped:], strict=True)]
     return tuple(Dim.of(0) if one else Dim.of(index_name(plan.at + skipped + k)) for k, one in enumerate(ones))
 
 
 def parse(array: TracedArray, key: Any) -> Key:
-    """A key as what it says of each axis; ends of slices are clamped as NumPy does."""
+    """Parse a subscript; bounds of slices are clamped as in NumPy."""
     tape, shape, axis, entries = array.tape, array.node.shape, 0, list[Entry]()
     for each in _expand_ellipsis(_entries(key), len(shape)):
         entries.append(None if each is None else _entry(tape, each, shape[axis]))
@@ -134,7 +134,7 @@ def parse(array: TracedArray, key: Any) -> Key:
         return Key(tuple(entries), (), 0, False)
     together = tape.broadcast(shapes)
     places = [at for at, each in enumerate(entries) if not isinstance(each, Slice | None)]
-    dots = next((at for at, each in enumerate(_entries(key)) if each is Ellipsis), 0)  # they part even without an axis
+    dots = next((at for at, each in enumerate(_entries(key)) if each is Ellipsis), 0)  # separates even without an axis
     parted = len(entries) < len(_entries(key)) and places[0] < dots <= places[-1]
     side_by_side = not parted and places == list(range(places[0], places[0] + len(places)))
     at = sum(isinstance(each, Slice | None) for each in entries[: places[0]]) if side_by_side else 0
@@ -154,7 +154,7 @@ def _entry(tape: Tape, each: Any, extent: Dim) -> Slice | Dim | Node | Count:
 
 
 def resolve_masks(array: TracedArray, key: Any) -> Any:
-    """A key in which masks that are known are the places where they are true; the array must have their extents."""
+    """Replace known masks in a key by the indices of their True cells, and demand their extents of the array."""
     resolved: list[Any] = []
     entries = [np.asarray(e) if isinstance(e, list) and not has_traced(e) else e for e in _entries(key)]
     axis, rest = 0, array.ndim - sum(map(_spans, entries))
@@ -170,14 +170,14 @@ def resolve_masks(array: TracedArray, key: Any) -> Any:
 
 
 def _spans(entry: Any) -> int:
-    """The number of axes that an entry of a key takes; those of an Ellipsis are not counted."""
+    """The number of axes that an entry of a key consumes; 0 for an Ellipsis."""
     if isinstance(entry, TracedArray | np.ndarray) and entry.dtype == bool:
         return entry.ndim
     return int(entry is not None and entry is not Ellipsis)
 
 
 def is_mask(key: Any) -> bool:
-    """Whether a key is one mask that is only known when it runs."""
+    """Whether a key is one traced mask. UnsupportedError for a traced mask beside other indices."""
     entries = [each for each in _entries(key) if each is not Ellipsis]
     bools = [each for each in entries if isinstance(each, TracedArray) and each.node.dtype is DType.BOOL]
     if bools and len(entries) > 1:
@@ -186,7 +186,7 @@ def is_mask(key: Any) -> bool:
 
 
 def mask_of(array: TracedArray, key: Any) -> Node:
-    """The mask of a key, whose shape is that of the array's first axes."""
+    """The mask of a key. Its shape must be that of the array's first axes."""
     mask: Node = next(each for each in _entries(key) if each is not Ellipsis).node
     if len(mask.shape) > array.ndim:
         raise UnsupportedError(f"a mask of {len(mask.shape)} axes does not fit an array of {array.ndim}")
@@ -196,7 +196,7 @@ def mask_of(array: TracedArray, key: Any) -> Node:
 
 
 def flat_places(array: TracedArray, plan: Key) -> Node:
-    """For each cell that a key names, its place in the array in C order, as an i64."""
+    """The flat index in C order, as an i64, of each cell that a key selects."""
     tape, shape = array.tape, array.node.shape
     return read(TracedArray(tape, tape.reshape(tape.iota("#0", (product(shape),)), shape)), plan).node
 
@@ -221,7 +221,7 @@ def take(array: Any, indices: Any, axis: int | None = None, out: Any = None, mod
 
 
 def _expand_ellipsis(key: Sequence[Any], rank: int) -> list[Any]:
-    """The key with one entry for each axis: what Ellipsis stands for is slices of everything."""
+    """The key with one entry for each axis: full slices stand for an Ellipsis or a missing end."""
     dots = [at for at, each in enumerate(key) if each is Ellipsis]
     count = sum(each is not None and each is not Ellipsis for each in key)
     if len(dots) > 1 or count > rank:
@@ -247,7 +247,7 @@ def _slice(tape: Tape, key: slice, extent: Dim) -> Slice:
 
 
 def _end(tape: Tape, bound: Any, otherwise: Dim, low: Dim, high: Dim, extent: Dim) -> Dim:
-    """An end of a slice, within its axis: one below 0 counts from the end."""
+    """A bound of a slice, clamped to [low, high]; a negative bound counts from the end."""
     if bound is None:
         return otherwise
     if not isinstance(bound, int | Size | np.integer):
@@ -271,7 +271,7 @@ def _place(tape: Tape, key: Any, extent: Dim) -> Dim:
 
 
 def _as_count(tape: Tape, key: Any, extent: Dim) -> Count | None:
-    """Indices as a count, such as np.arange gives, which lies within the axis in this call; None for others."""
+    """Indices such as np.arange's as a Count, if they are within the axis in this call; None for others."""
     if not isinstance(key, TracedArray) or key.node.dtype is not DType.I64:
         return None
     node, at = key.node, indices_of(key.ndim)
@@ -295,7 +295,7 @@ def _as_count(tape: Tape, key: Any, extent: Dim) -> Count | None:
 
 
 def _indices(tape: Tape, key: Any, extent: Dim) -> Node:
-    """Indices as they are looked up: those below 0 count from the end. What is known of them the axis must have."""
+    """An index array as i64, with the extent added to negative indices. Known indices are demanded to be in range."""
     if isinstance(key, np.ndarray) or not (isinstance(key, TracedArray) or has_traced(key)):
         key = np.asarray(key, None if np.size(key) else np.int64)
         if key.size and key.dtype.kind in "iu":
@@ -316,7 +316,7 @@ FUNCTIONS.update({"getitem": getitem, "take": take})
 
 
 class ConstantArray(np.ndarray):
-    """An array of NumPy that traced indices may look into, a constant of the graph then; what is made of it, too."""
+    """A NumPy array that traced indices may select from, then a constant of the graph; arrays derived from it, too."""
 
     def __getitem__(self, key: Any) -> Any:
         if not _holds_traced(key):
@@ -341,10 +341,10 @@ class ConstantArray(np.ndarray):
 
 
 def _holds_traced(key: Any) -> bool:
-    """Whether traced arrays are among what stands between brackets."""
+    """Whether a subscript contains traced arrays."""
     return isinstance(key, TracedArray) or (isinstance(key, tuple | list) and any(map(_holds_traced, key)))
 
 
 def as_table(value: Any) -> Any:
-    """An array of NumPy as a ConstantArray of the same memory, if its class is NumPy's own; anything else as it is."""
+    """A plain np.ndarray as a ConstantArray of the same memory; any other value unchanged."""
     return value.view(ConstantArray) if type(value) is np.ndarray else value

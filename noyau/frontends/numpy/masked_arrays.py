@@ -1,4 +1,4 @@
-"""Arrays under a mask of bools, of which as many cells are picked as is only known when it runs."""
+"""Selections of cells by a traced mask of bools: their number is only known at run time."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ class MaskedArray(NDArrayOperatorsMixin):
 
     @property
     def size(self) -> Number:
-        """The number of cells, as a number of Python."""
+        """The number of selected cells, as a Python number."""
         whole = self.tape.expand(self._wide(), self.cells.node.shape)
         count = self.tape.reduce("sum", self.tape.cast(whole, DType.I64), range(self.cells.ndim))
         return Number(self.tape, count, None)
 
     def _wide(self) -> Node:
-        """The mask with axes of 1 where the array has more."""
+        """The mask with trailing axes of extent 1 up to the array's rank."""
         return self.tape.restore_axes(self.mask, range(len(self.mask.shape), self.cells.ndim))
 
     def reduce(self, name: str, axis: Any, options: dict[str, Any]) -> Any:
-        """A reduction over all cells, or over those that were one axis."""
+        """A reduction over all selected cells, or over axis 0, which the mask's axes become."""
         if axis not in (None, 0):
             raise UnsupportedError(f"np.{name} of what a mask picks is traced over all cells, or over axis 0")
         axes = None if axis is None or self.ndim == 1 else tuple(range(len(self.mask.shape)))
@@ -99,7 +99,7 @@ def _axis(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, dict[str, A
 
 
 def masked_ufunc(ufunc: np.ufunc, operands: Sequence[Any], options: dict[str, Any]) -> MaskedArray | None:
-    """A ufunc of what one mask picks, and of numbers: cell by cell, before it picks. None where no operand is that."""
+    """A ufunc of selections by one mask and other operands, computed on all cells; None without a MaskedArray."""
     masked = [each for each in operands if isinstance(each, MaskedArray)]
     if not masked:
         return None
@@ -121,7 +121,7 @@ def masked_ufunc(ufunc: np.ufunc, operands: Sequence[Any], options: dict[str, An
 
 
 def compress(mask: Any, array: TracedArray, axis: Any = None, out: Any = None) -> MaskedArray:
-    """np.compress and np.extract: of all axes alone."""
+    """np.extract by a traced mask, without axis= and out=."""
     picked = FUNCTIONS["getitem"](array, mask) if axis is None and out is None else None
     if not isinstance(picked, MaskedArray):
         raise UnsupportedError(UNKNOWN)

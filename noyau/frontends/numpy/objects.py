@@ -1,4 +1,4 @@
-"""The object of a method as its function sees it: reads are noted by path, arrays are inputs, numbers constants."""
+"""Proxies of a method's object: reads are recorded by path; arrays become inputs of the trace, numbers constants."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from noyau.errors import UnsupportedError
 
-Path: TypeAlias = tuple[Any, ...]  # from the object on: names of attributes, keys, places
+Path: TypeAlias = tuple[Any, ...]  # from the object: names of attributes, keys, positions
 Kind: TypeAlias = tuple[Any, ...]
 Function: TypeAlias = Callable[[Any], Any]
 _PLAIN = frozenset({bool, int, float, str, type(None)})
@@ -23,9 +23,9 @@ _BY_IDENTITY = (type, Enum, FunctionType, BuiltinFunctionType, ModuleType, np.uf
 
 
 def kind_of(value: Any, path: Path) -> Kind:
-    """The kind that a value must be of again for a trace to hold. UnsupportedError for what may change unseen."""
+    """The kind that a value must have again for a trace to be valid. UnsupportedError where changes would go unseen."""
     kind = type(value)
-    if kind in _PLAIN:  # first, for it is asked at each call
+    if kind in _PLAIN:  # first, since every call checks it
         return "number", kind, repr(value)
     if kind is np.ndarray or hasattr(kind, "__dlpack__"):
         return "array", value.dtype, tuple([extent == 1 for extent in value.shape])
@@ -45,13 +45,13 @@ def kind_of(value: Any, path: Path) -> Kind:
 
 
 def spell(path: Path) -> str:
-    """A path as it is written: self.layers[0].weight."""
+    """A path in Python's notation: self.layers[0].weight."""
     return "self" + "".join(f".{key}" if type(key) is str else f"[{key!r}]" for key in path)
 
 
 class Reads:
-    """The reads of a function of an object. `values` and `kinds`: by path, parents first; `plain`: gives an array as
-    NumPy has it, where more may be read, of the object itself; `replaced`: a function in a trace."""
+    """A function's reads of an object. `values` and `kinds`: by path, parents first. `plain`: converts an array to
+    NumPy's; with it, more paths are read from the object itself. `replaced`: the stand-in of a function in a trace."""
 
     def __init__(self, values: Mapping[Path, Any], kinds: Mapping[Path, Kind], plain: Any = None) -> None:
         self.values, self.kinds, self.plain = dict(values), dict(kinds), plain
@@ -60,19 +60,19 @@ class Reads:
         self.steps = [(path, path[:-1], _getter(kinds, path), kind) for path, kind in kinds.items() if path]
 
     def within(self, replaced: Function) -> Reads:
-        """The same in a trace."""
+        """These reads in a trace, with `replaced` for functions."""
         reads = Reads(self.values, self.kinds)
         reads.replaced = replaced
         return reads
 
     def with_arrays(self, arrays: Mapping[Path, Any]) -> Reads:
-        """The same with arrays in their places."""
+        """These reads with arrays at their paths."""
         reads = self.within(self.replaced)
         reads.values |= arrays
         return reads
 
     def of(self, thing: Any) -> dict[Path, Any] | None:
-        """The values by path of an object of which all is as it was noted; None where something is not."""
+        """An object's values by path, if all kinds are as recorded; else None."""
         values = {(): thing}
         if type(thing) is not self.kinds[()][-1]:
             return None
@@ -107,19 +107,19 @@ class Reads:
 
 
 def _getter(kinds: Mapping[Path, Kind], path: Path) -> Function:
-    """A function that gives what stands at a path of what stands before it."""
+    """The function from the value at the parent of a path to the value at the path: an attribute or an item."""
     return attrgetter(path[-1]) if (kinds[path[:-1]][0] == "object") else itemgetter(path[-1])
 
 
 class Sequence(tuple[Any, ...]):
-    """A tuple or a list of an object, which may be read."""
+    """A read-only tuple or list of an object."""
 
     def __getattr__(self, name: str) -> Any:
         raise UnsupportedError(f".{name} of a list of the object is not traced; it may only be read")
 
 
 class Object:
-    """An object as a function sees it. What its class has, methods and properties, is that of the class."""
+    """Proxy of an object: attributes are read by path; methods and properties come from its class."""
 
     def __init__(self, reads: Reads, path: Path, kind: type) -> None:
         for name, value in (("_reads", reads), ("_path", path), ("_kind", kind)):
@@ -155,7 +155,7 @@ class Object:
 
 
 def unwritable(value: Any) -> Any:
-    """An array that may be read alone, of the same memory; anything else as it is."""
+    """A read-only view of an array; any other value unchanged."""
     if not isinstance(value, np.ndarray):
         return value
     array = value.view()
@@ -164,9 +164,9 @@ def unwritable(value: Any) -> Any:
 
 
 def record_reads(function: FunctionType, thing: Any, args: Any, constants: Mapping[str, Any], plain: Function) -> Reads:
-    """The reads of a function of an object: it is called, and gives what it gives of the object itself.
+    """Record a function's reads of an object, by a call with a proxy whose results must be those with the object.
 
-    `plain`: an array as NumPy has it. UnsupportedError for what may change unseen, or where that is not so."""
+    `plain`: converts an array to NumPy's. UnsupportedError where changes would go unseen, or where results differ."""
     watched = Reads({(): thing}, {(): ("object", type(thing))}, plain=lambda value: unwritable(plain(value)))
     inputs = [unwritable(plain(each)) for each in args]
     try:
@@ -191,7 +191,7 @@ def _cells(results: Any) -> list[Any]:
 
 
 def bound(function: FunctionType, reads: Reads, count: int) -> FunctionType:
-    """A method as a function of its `count` inputs, then of the arrays it reads; its fingerprint has what it holds."""
+    """A method as a function of its `count` inputs, then of the arrays it reads; its fingerprint covers the kinds."""
     paths = reads.arrays
 
     def call(*args: Any, _kinds: Mapping[Path, Kind] = reads.kinds, **constants: Any) -> Any:

@@ -1,5 +1,5 @@
-"""NumPy's functions about places of cells: diagonals, pieces by conditions, the flat array, places as numbers, places
-among cells that lie in order; and those that NumPy writes in Python, whose own text is traced."""
+"""NumPy's functions of positions: diagonals, np.piecewise, flat indices, searches in sorted cells, histograms; and
+functions that NumPy writes in Python, whose own source is traced (DEFINED)."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from noyau.ir.sizes import Size
 
 
 def _diag(v: Any, k: int = 0) -> Any:
-    """np.diag: the diagonal of a matrix, or a matrix of which it is a vector."""
+    """np.diag: the diagonal of a matrix, or a matrix with a vector on its diagonal."""
     v = array_of(v)
     if v.ndim == 2:
         return call("diagonal", v, k)
     if v.ndim != 1:
-        raise ValueError("np.diag takes a vector or a matrix")  # NumPy's own, which np.corrcoef waits for
+        raise ValueError("np.diag takes a vector or a matrix")  # NumPy's own error, which np.corrcoef catches
     square = where(offsets(v.tape, (v.node.shape[0],) * 2) == 0, v, np.zeros((), v.dtype))
     below, right = max(-k, 0), max(k, 0)
     return call("pad", square, ((below, right), (right, below))) if k else square
 
 
 def _fill_diagonal(a: TracedArray, val: Any, wrap: bool = False) -> None:
-    """np.fill_diagonal of matrices, by one number or by as many as it has."""
+    """np.fill_diagonal of matrices, with one number or at least as many as the diagonal has."""
     if wrap or a.ndim != 2:
         raise UnsupportedError("np.fill_diagonal is traced for matrices, without wrap=")
     values = call("ravel", as_traced(a.tape, val)).astype(a.dtype)
@@ -49,7 +49,7 @@ def _fill_diagonal(a: TracedArray, val: Any, wrap: bool = False) -> None:
 
 
 def _piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Any:
-    """np.piecewise: each function sees the cells that its condition picks; the last condition that holds counts."""
+    """np.piecewise: each function gets the cells that its condition selects; the last true condition wins."""
     x = as_traced(tape_of([x, condlist]), x)
     several = _is_array(condlist) and (not x.ndim or _is_array(condlist[0]))
     conditions = [as_traced(x.tape, each).astype(bool) for each in (condlist if several else [condlist])]
@@ -72,14 +72,14 @@ def _is_array(value: Any) -> bool:
 
 
 def _put(a: TracedArray, ind: Any, v: Any, mode: str = "raise") -> None:
-    """np.put by places in C order."""
+    """np.put by flat indices in C order."""
     if mode != "raise":
         raise UnsupportedError("np.put is traced without mode=")
     setitem(call("flat", a), np.asarray(ind) if isinstance(ind, tuple | list) else ind, v)
 
 
 def _put_along_axis(arr: TracedArray, indices: Any, values: Any, axis: Any) -> None:
-    """np.put_along_axis: by NumPy's text along an axis, into all cells for None."""
+    """np.put_along_axis: by NumPy's source along an axis, into the flat array for None."""
     if axis is None:
         setitem(call("flat", arr), indices, values)
     else:
@@ -87,7 +87,7 @@ def _put_along_axis(arr: TracedArray, indices: Any, values: Any, axis: Any) -> N
 
 
 def _ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise", order: str = "C") -> Any:
-    """np.ravel_multi_index of places that are inside; NumPy refuses others."""
+    """np.ravel_multi_index of indices within `dims`; NumPy refuses others."""
     tape = tape_of([multi_index, dims])
     if mode != "raise" or order not in ("C", "F"):
         raise UnsupportedError("np.ravel_multi_index is traced without mode=")
@@ -99,7 +99,7 @@ def _ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise", order: 
 
 
 def _unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Any, ...]:
-    """np.unravel_index of places that are inside; NumPy refuses others."""
+    """np.unravel_index of indices within `shape`; NumPy refuses others."""
     rest: Any = as_traced(tape_of([indices, shape]), indices).astype(np.int64)
     positions, extents = [], extents_of((shape,))
     for extent in extents[::-1] if order == "C" else extents:
@@ -118,7 +118,7 @@ linalg.multi_dot linalg.outer linalg.tensordot linalg.trace linalg.vector_norm""
 
 
 def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
-    """np.searchsorted in as many steps as the number of cells has bits; NaN lies behind all numbers."""
+    """np.searchsorted by bisection, a step for each bit of the number of cells; NaN is larger than all numbers."""
     if side not in ("left", "right"):
         raise UnsupportedError(f"np.searchsorted takes side='left' or 'right', not {side!r}")
     tape = tape_of([a, v, sorter])
@@ -143,7 +143,7 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
 
 
 def clipped_lookup(a: TracedArray, at: Any) -> TracedArray:
-    """Cells of a vector, at places that are drawn to its ends where they are beyond."""
+    """Cells of a vector at indices that are clipped to its ends."""
     inside = UFUNCS["maximum"](UFUNCS["minimum"](at, a.shape[0] - 1), 0)
     index = (Lookup(1, indices(inside.ndim)),)
     return TracedArray(a.tape, a.tape.gather(index, [a.node, inside.node], inside.node.shape))
@@ -155,14 +155,14 @@ def _is_less(a: Any, b: Any) -> Any:
 
 
 def _digitize(x: Any, bins: Any, right: bool = False) -> Any:
-    """np.digitize into bins that are known."""
+    """np.digitize into known bins."""
     if isinstance(bins, TracedArray):
         raise UnsupportedError("np.digitize is traced for known bins; np.searchsorted is traced for any that increase")
     return from_source("digitize")(x, bins, right)
 
 
 def _interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
-    """np.interp: a line between neighbours, the ends beyond them; at a neighbour its very value."""
+    """np.interp: linear between neighbours, constant beyond the ends, and exact at the given points."""
     if period is not None:
         raise UnsupportedError("np.interp is traced without period=, with which it sorts")
     tape = tape_of([x, xp, fp, left, right])
@@ -182,11 +182,11 @@ def _interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, perio
 
 
 def _isin(element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, kind: Any = None) -> Any:
-    """np.isin among elements that are known."""
+    """np.isin among known elements."""
     if not isinstance(element, TracedArray) or isinstance(test_elements, TracedArray):
         raise UnsupportedError("np.isin is traced for elements that are known; compare, and use np.any")
     elements = np.unique(np.asarray(test_elements))
-    if {element.dtype.kind, elements.dtype.kind} <= {"i", "u"}:  # of those that its dtype has
+    if {element.dtype.kind, elements.dtype.kind} <= {"i", "u"}:  # only those that its dtype can hold
         ends = np.iinfo(element.dtype)
         elements = elements[(elements >= ends.min) & (elements <= ends.max)].astype(element.dtype)
     if not elements.size:
@@ -196,7 +196,7 @@ def _isin(element: Any, test_elements: Any, assume_unique: bool = False, invert:
 
 
 def _histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> Any:  # noqa: A002
-    """np.histogram: each cell is counted where it lies between edges, the last of which belongs to its bin."""
+    """np.histogram: each cell within the edges counts in its bin; the last edge belongs to the last bin."""
     if isinstance(bins, str):
         raise UnsupportedError("np.histogram is traced for a number of bins, or their edges")
     tape = tape_of([a, bins, range, weights])
@@ -214,7 +214,7 @@ def _histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, w
 
 
 def _bincount(x: Any, /, weights: Any = None, minlength: Any = 0) -> TracedArray:
-    """np.bincount of whole numbers below `minlength`: of larger ones NumPy's result is longer, and a kernel ends."""
+    """np.bincount of integers below `minlength`. For larger ones NumPy's result is longer, and a kernel stops."""
     if isinstance(minlength, int | np.integer) and minlength < 1:
         raise UnsupportedError("np.bincount is traced with minlength=, below which all numbers are")
     tape = tape_of([x, weights, minlength])
@@ -245,7 +245,7 @@ FUNCTIONS.update({name: from_source(name) for name in DEFINED})
 FUNCTIONS["flat"] = lambda a: TracedArray(a.tape, call("ravel", a).node)
 FUNCTIONS["imag"] = lambda val: call("zeros_like", array_of(val))
 METHODS["put"] = _put
-# What is written into flat is so here.
+# Writes into `flat` are writes into the array.
 ATTRIBUTES.update({name: partial(call, name) for name in ("flat", "imag", "real")})
 ATTRIBUTES |= {"T": partial(call, "transpose"), "mT": partial(call, "matrix_transpose")}
 ATTRIBUTES |= {"itemsize": lambda a: a.dtype.itemsize, "nbytes": lambda a: a.size * a.dtype.itemsize}

@@ -1,4 +1,4 @@
-"""Products of matrices, and sums over letters that operands share, as Contract nodes of two operands."""
+"""Matrix products and np.einsum as Contract nodes of two operands; np.linalg.norm."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from noyau.frontends.numpy.ufuncs import apply, as_node, loop_dtypes, refuse, tr
 
 
 def matmul(a: Any, b: Any, out: Any = None, **options: Any) -> Any:
-    """a @ b: matrices of the last two axes; the others are broadcast. A vector is a row on the left, else a column."""
+    """a @ b over the last two axes; leading axes are broadcast. A vector is a row on the left, else a column."""
     refuse("matmul", options)
     left, right = traced_arrays(a, b)
     if not left.ndim or not right.ndim:
         raise UnsupportedError("a matrix product takes no scalars; use *")
-    # Else an extent of 1 would be repeated, as in np.einsum.
+    # Without this demand an extent of 1 would be broadcast, as in np.einsum.
     left.tape.demand_equal(left.node.shape[-1], right.node.shape[-2 if right.ndim > 1 else -1])
     batch = ascii_letters[3 : 3 + max(left.ndim, right.ndim)]
     first = "B" if left.ndim == 1 else f"{batch[len(batch) - (left.ndim - 2) :] if left.ndim > 2 else ''}AB"
@@ -32,7 +32,7 @@ def matmul(a: Any, b: Any, out: Any = None, **options: Any) -> Any:
 
 
 def product_of(ufunc: np.ufunc, pair: Sequence[Any], equation: str) -> TracedArray:
-    """A sum of products of two operands, in the dtype of a ufunc's loop; bools are and-ed and or-ed."""
+    """Contract two operands in the dtype of a ufunc's loop; for bools `and` is the product and `or` the sum."""
     tape, dtypes = tape_of(pair), loop_dtypes(ufunc, pair)
     nodes = [as_node(tape, *each) for each in zip(pair, dtypes, strict=False)]
     if nodes[0].dtype is DType.BOOL:
@@ -88,7 +88,7 @@ def vecmat(x1: Any, x2: Any, /, **options: Any) -> Any:
 
 
 def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
-    """np.tensordot: as many last axes of `a` with the first of `b`, or two lists of axes."""
+    """np.tensordot over the last `axes` axes of `a` and the first of `b`, or over two lists of axes."""
     left, right = traced_arrays(a, b)
     if isinstance(axes, int):
         pairs = list(range(left.ndim - axes, left.ndim)), list(range(axes))
@@ -103,7 +103,7 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
 
 
 def einsum(equation: Any, *operands: Any, out: Any = None, optimize: Any = False, **options: Any) -> Any:
-    """np.einsum spelt with letters; several operands are contracted from the left, two at a time."""
+    """np.einsum; several operands are contracted from the left, two at a time."""
     dtype = options.pop("dtype", None)
     refuse("einsum", {k: v for k, v in options.items() if (k, v) != ("casting", "safe")})
     if not isinstance(equation, str):
@@ -127,7 +127,7 @@ def einsum(equation: Any, *operands: Any, out: Any = None, optimize: Any = False
 
 
 def _with_letters(operands: Sequence[Any]) -> tuple[Any, ...]:
-    """np.einsum's other form, operands each with a list of numbers, with letters."""
+    """np.einsum's form with lists of axis numbers, converted to the form with letters."""
     numbers, result = operands[1::2], operands[-1] if len(operands) % 2 else None
     terms = ["".join("..." if k is Ellipsis else ascii_letters[k] for k in each) for each in (*numbers, result or ())]
     joined = ",".join(terms[: len(numbers)])
@@ -135,7 +135,7 @@ def _with_letters(operands: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _parse_equation(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
-    """The letters of each operand and of the result, without dots. UnsupportedError where they do not fit."""
+    """The letters of each operand and of the result, also for "...". UnsupportedError where they do not fit."""
     left, arrow, result = equation.replace(" ", "").partition("->")
     terms = left.split(",")
     spare = [letter for letter in ascii_letters[::-1] if letter not in equation]
@@ -153,7 +153,7 @@ def _parse_equation(equation: str, ranks: Sequence[int]) -> tuple[list[str], str
 
 
 def _once(value: Any, term: str) -> tuple[Any, str]:
-    """The operand with its diagonals taken, so that no letter is in it twice."""
+    """Take diagonals of an operand, so that no letter occurs twice."""
     for letter in dict.fromkeys(term):
         while term.count(letter) > 1:
             first = term.index(letter)
@@ -165,7 +165,7 @@ def _once(value: Any, term: str) -> tuple[Any, str]:
 
 
 def _arrange(value: Any, term: str, result: str) -> Any:
-    """The axes of a value in the order of the result, those that it lacks summed."""
+    """Transpose a value to the axes of the result, after a sum over axes that the result lacks."""
     summed = tuple(k for k, letter in enumerate(term) if letter not in result)
     if summed:
         value = call("sum", value, summed, dtype=value.dtype)
@@ -186,7 +186,7 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     """np.linalg.norm of vectors, and of matrices where it takes no singular values."""
     x = array_of(x)
     x = x if x.dtype.kind == "f" else x.astype(np.float64)
-    axes_of(axis, x.ndim)  # also where there are none: np.sum takes axis 0 then, and np.linalg.norm does not
+    axes_of(axis, x.ndim)  # also for scalars, where np.sum takes axis 0, and np.linalg.norm does not
     if isinstance(axis, tuple) and len(axis) not in (1, 2):
         raise UnsupportedError("np.linalg.norm takes a vector or matrices")
     vector = ord is None or isinstance(axis, int) or (axis is None and x.ndim == 1)

@@ -21,7 +21,7 @@ from noyau.ir.sizes import dim_of, is_whole
 
 
 def axes_of(axis: Any, rank: int) -> tuple[int, ...]:
-    """The axes that a reduction names: all of them for None."""
+    """The axes of a reduction, counted from the front: all of them for None."""
     if axis is None:
         return tuple(range(rank))
     several = axis if isinstance(axis, tuple | list) else (axis,)
@@ -39,18 +39,18 @@ def axis_of(axis: Any, rank: int) -> int:
 
 
 def along(a: Any, axis: Any) -> tuple[TracedArray, Any]:
-    """An array, and the axis that a function goes along: all cells in a row for None, and where there are no axes."""
+    """The array and the axis that a function works along: the flat array for axis None or an array without axes."""
     a = array_of(a)
     return call("ravel", a) if axis is None or not a.ndim else a, 0 if axis is None else axis_of(axis, a.ndim or 1)
 
 
 def is_of_none(a: TracedArray, axis: Any) -> bool:
-    """Whether an axis is one of those that NumPy takes for an array without axes: the first and the last."""
+    """Whether an array has no axes, and `axis` is 0 or -1, which NumPy accepts for it."""
     return a.ndim == 0 and type(axis) is int and axis in (0, -1)
 
 
 def array_of(value: Any) -> TracedArray:
-    """The argument of a function as an array: a list with traced arrays in it, too."""
+    """An argument as a traced array; it may be a list that contains traced arrays."""
     return value if isinstance(value, TracedArray) else as_traced(tape_of([value]), value)
 
 
@@ -59,7 +59,7 @@ def is_given(value: Any) -> bool:
 
 
 class _Reduction:
-    """The request of a reduction: its array, axes and the cells that count."""
+    """The arguments of a reduction: array, axes, where=, initial=, keepdims= and out=."""
 
     def __init__(self, name: str, a: Any, axis: Any, options: dict[str, Any]) -> None:
         self.array = array_of(a)
@@ -74,13 +74,13 @@ class _Reduction:
             self.where = self.tape.expand(as_node(self.tape, where, DType.BOOL), self.array.node.shape)
 
     def replace_uncounted(self, value: Node, otherwise: Any) -> Node:
-        """The value where it counts, else what changes nothing."""
+        """The value in cells that count, else `otherwise`, which changes no result."""
         if self.where is None:
             return value
         return apply(self.tape, "where", self.where, value, self.tape.constant(otherwise, value.dtype))
 
     def count(self, dtype: DType, less: Any = 0) -> Node:
-        """The number of cells that count in each result, less degrees of freedom."""
+        """The number of cells that count in each result, minus `less` degrees of freedom."""
         tape, value = self.tape, self.array.node
         if self.where is None and is_whole(less):
             return tape.size(product(value.shape[axis] for axis in self.axes) - dim_of(less), dtype)
@@ -94,7 +94,7 @@ class _Reduction:
         return self.tape.reduce(monoid, value, self.axes, keep=self.keep)
 
     def with_initial(self, monoid: str, result: Node) -> Node:
-        """The result merged with `initial`, where that is given."""
+        """The result merged with `initial`, if there is one."""
         if self.initial is NONE:
             return result
         return apply(self.tape, MONOIDS[monoid].function, result, as_node(self.tape, self.initial, result.dtype))
@@ -104,7 +104,7 @@ class _Reduction:
 
 
 def accumulator_dtype(dtype: DType) -> DType:
-    """The dtype in which NumPy adds up a dtype: bools and short integers in 64 bits."""
+    """The dtype in which NumPy sums a dtype: 64 bits for bools and integers."""
     return {"bool": DType.I64, "int": DType.I64, "uint": DType.U64}.get(dtype.kind, dtype)
 
 
@@ -146,7 +146,7 @@ def _mean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, **option
 
 
 def _mean_dtype(request: _Reduction, dtype: Any) -> DType:
-    """The dtype of a mean: the one that is asked for, that of floats, or float64."""
+    """The dtype of a mean: `dtype`, else that of an array of floats, else float64."""
     own = request.array.node.dtype
     return dtype_from(dtype) if dtype is not None else own if own.is_float else DType.F64
 
@@ -185,7 +185,7 @@ def _arg(monoid: str, a: Any, axis: Any = None, out: Any = None, **options: Any)
 
 
 def put_out(result: TracedArray, out: Any, ufunc: np.ufunc = np.positive) -> Any:
-    """A result, or `out` with it, which is of its shape: nothing is broadcast here."""
+    """Return a result, or write it into `out`, which must have its shape: nothing is broadcast here."""
     target = out[0] if isinstance(out, tuple) else out
     if target is None:
         return result
@@ -212,7 +212,7 @@ _COUNTS_IN_PYTHON = not isinstance(np.count_nonzero(np.ones(1)), np.generic)
 
 
 def count_nonzero(a: Any, axis: Any = None, *, keepdims: Any = False) -> Any:
-    """The number of cells that are not 0; over all axes a number of Python, where this NumPy gives one."""
+    """np.count_nonzero; over all axes a Python number, if the installed NumPy returns one."""
     a = array_of(a)
     count = call("sum", call("astype", a, bool), axis=axis, keepdims=keepdims)
     return Number(a.tape, count.node, None) if axis is None and not keepdims and _COUNTS_IN_PYTHON else count
@@ -231,7 +231,7 @@ def _average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fal
         if w.ndim != 1 or axis is None:
             raise UnsupportedError("np.average takes weights of the array's shape, or along one axis")
         w = call("reshape", w, [-1 if k == axis_of(axis, a.ndim) else 1 for k in range(a.ndim)])
-    a.tape.demand_at_most(1, product(a.node.shape[k] for k in axes_of(axis, a.ndim)))  # of no cells NumPy has none
+    a.tape.demand_at_most(1, product(a.node.shape[k] for k in axes_of(axis, a.ndim)))  # NumPy has no mean of no cells
     dtype = np.result_type(a.dtype, w.dtype) if a.dtype.kind == "f" else np.result_type(a.dtype, w.dtype, "f8")
     total = call("sum", call("broadcast_to", w, a.shape), axis, keepdims=keep, dtype=dtype)
     average = call("sum", UFUNCS["multiply"](a, w, dtype=dtype), axis, keepdims=keep) / total
@@ -241,20 +241,20 @@ def _average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fal
 def _over_ufunc(
     name: str, a: Any, axis: Any = 0, dtype: Any = None, out: Any = None, keepdims: Any = False, **options: Any
 ) -> Any:
-    """ufunc.reduce, which goes over axis 0 where nothing else is said."""
+    """ufunc.reduce, over axis 0 by default."""
     more = options if dtype is None else {"dtype": dtype, **options}
     return call(name, a, axis, keepdims=keepdims, out=out, **more)
 
 
 def _logsumexp(a: Any, axis: Any = 0, **options: Any) -> Any:
-    """np.logaddexp.reduce: by the monoid that does not overflow."""
+    """np.logaddexp.reduce, by the monoid logsumexp, which does not overflow."""
     request = _Reduction("logaddexp.reduce", a, axis, options)
     value = request.tape.cast(request.array.node, loop_dtypes(np.logaddexp, [request.array] * 2)[0])
     return request.give(request.reduce("logsumexp", request.replace_uncounted(value, -np.inf)))
 
 
 def _accumulate(monoid: str, name: str, dtype: Any = None) -> Callable[..., Any]:
-    """ufunc.accumulate, which goes along axis 0 where nothing else is said; of values as a dtype, where one is."""
+    """ufunc.accumulate, along axis 0 by default; with `dtype` the values are cast to it first."""
     scan = partial(_scan, monoid, name)
     return lambda a, axis=0, **options: scan(a if dtype is None else call("astype", a, dtype), axis, **options)
 

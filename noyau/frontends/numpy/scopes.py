@@ -1,4 +1,4 @@
-"""The surroundings of a traced function: numpy, math and the functions that it calls, in its globals and closures."""
+"""The scope of a traced function: stand-ins for numpy, math and called functions in its globals, closure, defaults."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from noyau.ir.dims import maximum
 from noyau.ir.sizes import dim_of, is_whole
 
 RANDOM = "it draws random numbers; draw them outside, and give them as an argument"
-_MATH = {  # functions of the math module, of numbers that follow from sizes
+_MATH = {  # functions of the math module, for numbers calculated from sizes
     **{name: getattr(np, name) for name in "sqrt exp exp2 expm1 log log2 log10 log1p sin cos tan tanh".split()},
     "pow": np.power,
     "fabs": np.fabs,
@@ -48,7 +48,7 @@ class _Array(np.ndarray, metaclass=_ArrayKind):
 
 
 class ReplacedScope:
-    """The tape, and what of a function's surroundings was put in its place before."""
+    """Stand-ins for the values around a traced function, memoised by identity, and the tape of the trace."""
 
     def __init__(self, tape: Tape) -> None:
         self.tape = tape
@@ -59,7 +59,7 @@ class ReplacedScope:
         if id(value) in self.seen:
             return self.seen[id(value)][1]
         replacement = self._replace(value)
-        self.seen[id(value)] = (value, replacement)  # the value too, so that its id stays its own
+        self.seen[id(value)] = (value, replacement)  # keeps the value alive, so that its id is not reused
         return replacement
 
     def _replace(self, value: Any) -> Any:
@@ -86,7 +86,7 @@ class ReplacedScope:
                 return value.within(self.replace)
             case functools.partial():
                 return functools.partial(self.replace(value.func), *value.args, **value.keywords)
-            case _ if isinstance(getattr(value, "py_func", None), FunctionType):  # Numba's, as it was written
+            case _ if isinstance(getattr(value, "py_func", None), FunctionType):  # the source of Numba's dispatcher
                 return self.function(value_.py_func)
             case _ if _is_op(value):
                 return self.replace(value.reference)
@@ -96,7 +96,7 @@ class ReplacedScope:
                 return _Array if value is np.ndarray else as_table(value)
 
     def function(self, function: FunctionType) -> Callable[..., Any]:
-        """A function of the user, taken apart when it is called first."""
+        """The stand-in for a function of the user, rebuilt at its first call."""
         copies: list[FunctionType] = []
 
         @functools.wraps(function)
@@ -108,7 +108,7 @@ class ReplacedScope:
         return called
 
     def rebuilt(self, function: FunctionType) -> FunctionType:
-        """The function with its globals, closure and defaults as a trace has them."""
+        """A copy of the function whose globals, closure and defaults are stand-ins."""
         scope = dict(function.__globals__)
         scope |= {name: self.replace(scope[name]) for name in _names(function.__code__) if name in scope}
         scope["__builtins__"] = {**vars(builtins), **self.builtins()}
@@ -127,7 +127,7 @@ class ReplacedScope:
         return cell if content is value else CellType(content)
 
     def builtins(self) -> dict[str, Any]:
-        """Python's own functions, where they ask for more than a trace knows."""
+        """Stand-ins for Python's builtins that need more than a trace knows."""
         return {
             "len": self.length,
             "max": _larger(max, maximum),
@@ -143,7 +143,7 @@ class ReplacedScope:
         return as_size(self.tape, value.node.shape[0]) if isinstance(value, TracedArray) and value.ndim else len(value)
 
     def arithmetic(self, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
-        """A function of the math module, also of numbers that follow from sizes."""
+        """A function of the math module that also accepts numbers calculated from sizes."""
 
         def calculate(*args: Any) -> Any:
             if name in _MATH and any(isinstance(each, Number | TracedSize) for each in args):
@@ -156,7 +156,7 @@ class ReplacedScope:
 
 
 class Brackets:
-    """np.r_, np.c_, np.mgrid and np.ogrid, of which NumPy's own text is traced."""
+    """np.r_, np.c_, np.mgrid and np.ogrid: NumPy's own source is traced."""
 
     def __init__(self, scope: ReplacedScope, value: Any) -> None:
         self._scope, self._value = scope, value
@@ -165,11 +165,11 @@ class Brackets:
         return self._scope.rebuilt(type(self._value).__getitem__)(self._value, key)
 
 
-_BRACKETS = ("numpy.lib._index_tricks_impl", "numpy.lib.index_tricks")  # where NumPy has them since 2.0, and before
+_BRACKETS = ("numpy.lib._index_tricks_impl", "numpy.lib.index_tricks")  # since NumPy 2.0, and before
 
 
 class Ufunc:
-    """A ufunc, or a method of one, as a traced function sees it: a list with traced arrays in it is an array."""
+    """The stand-in for a ufunc or a method of a ufunc: lists that contain traced arrays become arrays."""
 
     def __init__(self, ufunc: Any) -> None:
         self._ufunc = ufunc
@@ -180,11 +180,11 @@ class Ufunc:
 
     def __getattr__(self, name: str) -> Any:
         value = getattr(self._ufunc, name)
-        return Ufunc(value) if callable(value) and name != "at" else value  # whose places are a tuple
+        return Ufunc(value) if callable(value) and name != "at" else value  # at() takes a tuple of indices
 
 
 class Module:
-    """A module as a traced function sees it: its functions are replaced when they are asked for."""
+    """Proxy of a module in a traced function: attributes are replaced on access."""
 
     def __init__(self, scope: ReplacedScope, module: ModuleType) -> None:
         self._scope, self._module = scope, module
@@ -202,7 +202,7 @@ class Module:
 
 
 def _is_op(value: Any) -> bool:
-    """Whether it is an op: its reference is what a trace goes through."""
+    """Whether a value is an op; a trace follows its reference."""
     return callable(getattr(value, "reference", None)) and hasattr(value, "description")
 
 
@@ -211,7 +211,7 @@ def is_numpy(function: FunctionType) -> bool:
 
 
 def _names(code: CodeType) -> set[str]:
-    """The global names of a function and of those within it."""
+    """The global names of a function and of the functions nested in it."""
     return set(code.co_names).union(*map(_names, [each for each in code.co_consts if isinstance(each, CodeType)]))
 
 
@@ -238,13 +238,13 @@ def _total(values: Any, start: Any = 0) -> Any:
 
 
 def in_scope(function: Callable[..., Any], tape: Tape) -> Callable[..., Any]:
-    """The function as it is traced: what it and those that it calls see of numpy is that of the tape."""
+    """The function with its scope replaced: it and the functions that it calls use stand-ins for numpy on the tape."""
     scope = ReplacedScope(tape)
     return scope.rebuilt(function) if isinstance(function, FunctionType) else scope.replace(function)
 
 
 class Within(ReplacedScope):
-    """The surroundings of NumPy's own text: private names of NumPy, too, are traced or replaced by name."""
+    """The scope of NumPy's own source: NumPy's private functions are traced as well, or replaced by name."""
 
     def _replace(self, value: Any) -> Any:
         name = getattr(value, "__name__", "")
@@ -258,7 +258,7 @@ class Within(ReplacedScope):
 
 
 def from_source(name: str) -> Callable[..., Any]:
-    """A function of NumPy, by its own text."""
+    """A function of NumPy, traced through its own source."""
 
     def trace(*args: Any, **kwargs: Any) -> Any:
         function = attrgetter(name)(np)
@@ -269,7 +269,7 @@ def from_source(name: str) -> Callable[..., Any]:
 
 
 class _Converter:
-    """The stand-in for the converter by which NumPy makes arrays of arguments and wraps results."""
+    """The stand-in for NumPy's converter of arguments to arrays, which also wraps results."""
 
     def __init__(self, *operands: Any) -> None:
         self.arrays = [as_traced(tape_of(operands), each) if not hasattr(each, "node") else each for each in operands]

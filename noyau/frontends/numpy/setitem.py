@@ -1,4 +1,4 @@
-"""Cells that are written: slices, places, arrays of indices and masks on the left of `=`, and in place."""
+"""Writes into arrays: slices, indices, index arrays and masks on the left of `=`, and operations in place."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from noyau.ir.graph import Constant, Lookup, Node
 
 
 def write(target: TracedArray, value: Node) -> None:
-    """Set every cell of an array, which may be a view, to those of a value that is broadcast to it.
+    """Set all cells of an array, which may be a view, to a value that is broadcast to it.
 
-    UnsupportedError where another owns the cells, or where NumPy may have made a copy."""
+    UnsupportedError where the cells have another owner, or where NumPy may have made a copy."""
     tape, memory = target.tape, target.memory
     if memory.owner:
         raise UnsupportedError(f"it writes into {memory.owner}; make a new array: a copy, or np.where")
@@ -33,7 +33,7 @@ def write(target: TracedArray, value: Node) -> None:
 
 
 def fit(tape: Tape, value: Node, shape: Shape) -> Node:
-    """A value broadcast to a shape, to which it must fit; NumPy drops leading axes of 1."""
+    """Broadcast a value to a shape, which it must fit; leading axes of extent 1 are dropped, as in NumPy."""
     while len(value.shape) > len(shape) and value.shape[0] == Dim.of(1):
         value = tape.drop_axes(value, [0])
     if len(value.shape) > len(shape):
@@ -63,7 +63,7 @@ def setitem(array: TracedArray, key: Any, value: Any) -> None:
 
 
 def _is_there(array: TracedArray, plan: Key, value: TracedArray) -> bool:
-    """Whether a value is what it would be written into: `a[k] += 1` has written into the view of a at k."""
+    """Whether a value already is the view that it is assigned to: `a[k] += 1` has written through the view a[k]."""
     window = value.memory
     if not isinstance(window, Window) or window.whole.memory is not array.memory or window.whole.index != array.index:
         return False
@@ -71,7 +71,7 @@ def _is_there(array: TracedArray, plan: Key, value: TracedArray) -> bool:
 
 
 def write_where(array: TracedArray, mask: Any, value: Any) -> None:
-    """array[mask] = value: one number, numbers for the axes that the mask leaves, or what the same mask picks."""
+    """array[mask] = value: a number, an array over the axes behind the mask's, or a selection by the same mask."""
     tape, dtype, condition = array.tape, array.node.dtype, mask_of(array, mask)
     if isinstance(value, MaskedArray):
         if value.mask.output != condition.output or value.cells.ndim != array.ndim:
@@ -87,8 +87,8 @@ def write_where(array: TracedArray, mask: Any, value: Any) -> None:
 
 
 def ufunc_at(monoid: str, array: TracedArray, key: Any, value: Any, *, taken_away: bool = False) -> None:
-    """ufunc.at: each of several cells with one place counts; `taken_away`: a sum of negative values. UnsupportedError
-    where NumPy computes in a wider dtype and rounds after each of them."""
+    """ufunc.at: repeated indices accumulate; with `taken_away`, the values are negated first. UnsupportedError where
+    NumPy computes in a wider dtype and rounds after each cell."""
     tape, dtype = array.tape, array.node.dtype
     plan = parse(array, resolve_masks(array, key))
     updates = as_traced(tape, value).node
@@ -101,7 +101,7 @@ def ufunc_at(monoid: str, array: TracedArray, key: Any, value: Any, *, taken_awa
 
 
 def _merges_alike(monoid: str, dtype: DType, updates: Node) -> bool:
-    """Whether values may be cast to the array's dtype before they are merged, and not after."""
+    """Whether a cast of values to the array's dtype before their merge gives the results of a cast after each merge."""
     if dtype.is_float or updates.dtype is dtype:
         return True
     known = updates.kind.value if isinstance(updates.kind, Constant) else None
@@ -112,7 +112,7 @@ def _merges_alike(monoid: str, dtype: DType, updates: Node) -> bool:
 
 
 def _scatter(tape: Tape, array: TracedArray, plan: Key, value: Node, monoid: str | None) -> Node:
-    """The array's value, `value` merged in where the key looks up: by its one array of indices, else in flat cells."""
+    """The array with `value` merged in at a key: a scatter by its only index array, else by flat indices."""
     places, looked_up = flat_places(array, plan), [each for each in plan.entries if isinstance(each, Node)]
     updates = fit(tape, value, places.shape)
     if len(looked_up) == 1:
@@ -124,7 +124,7 @@ def _scatter(tape: Tape, array: TracedArray, plan: Key, value: Node, monoid: str
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """Along an axis of an array: `count` cells from `start`, `step` apart; `axis` of the value gives them."""
+    """`count` cells along an axis of an array, `step` apart from `start` on; `axis` of the value runs over them."""
 
     start: Dim
     step: int
@@ -133,8 +133,8 @@ class _Span:
 
 
 def overwrite(tape: Tape, whole: Node, index: Shape, part: Node) -> Node:
-    """`whole`, in which the cells at `index` over the axes of `part` are those of `part`. UnsupportedError where a cell
-    is there several times, or lies where no slice of the array does."""
+    """`whole` with the cells at `index`, over the axes of `part`, replaced by `part`. UnsupportedError where a cell
+    occurs several times, or where the cells are no slice of the array."""
     if index == indices(len(whole.shape)) and part.shape == whole.shape:
         return part
     if Dim.of(0) in part.shape:
@@ -153,7 +153,7 @@ def overwrite(tape: Tape, whole: Node, index: Shape, part: Node) -> Node:
 
 
 def _span(dim: Dim, shape: Shape) -> _Span:
-    """The cells along one axis, which the index of a view goes through."""
+    """The cells along one axis that the index of a view visits."""
     axes = [int(name[1:]) for name in dim.names if name.startswith("#")]
     if not axes:
         return _Span(dim, 1, Dim.of(1), None)
@@ -166,7 +166,7 @@ def _span(dim: Dim, shape: Shape) -> _Span:
 
 
 def _place(tape: Tape, whole: Node, value: Node, spans: Sequence[_Span], axis: int) -> Node:
-    """`value` within `whole`, of which it has all cells along the axes before `axis`."""
+    """Put `value` into `whole` from `axis` on; along the axes before, it covers all cells."""
     if axis == len(spans):
         return value
     span, extent = spans[axis], whole.shape[axis]
@@ -188,7 +188,7 @@ def _place(tape: Tape, whole: Node, value: Node, spans: Sequence[_Span], axis: i
 
 
 def _spread(tape: Tape, inner: Node, value: Node, spans: Sequence[_Span], axis: int, start: DimLike = 0) -> Node:
-    """`inner`, of which every step-th cell from `start` is one of `value`."""
+    """`inner`, with every step-th cell along an axis from `start` on replaced by a cell of `value`."""
     step, at = spans[axis].step, indices(len(inner.shape))
     shape = (*inner.shape[:axis], spans[axis].count, *inner.shape[axis + 1 :])
     picked = tape.view(inner, shape, [start + place * step if k == axis else place for k, place in enumerate(at)])
@@ -216,5 +216,5 @@ def _copyto(array: TracedArray, value: Any, casting: str = "same_kind", where: A
 
 FUNCTIONS.update({"setitem": setitem, "write": write, "overwritten": overwrite, "putmask": _putmask, "copyto": _copyto})
 FUNCTIONS.update({"scattered": lambda a, plan, value: _scatter(a.tape, TracedArray(a.tape, a.node), plan, value, None)})
-# One of NumPy's scalars fills a copy, which nobody sees.
+# fill() of a NumPy scalar changes a copy, without effect.
 METHODS["fill"] = lambda array, value: None if surely_scalar(array) else setitem(array, Ellipsis, value)

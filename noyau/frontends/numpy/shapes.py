@@ -1,4 +1,4 @@
-"""NumPy's functions that only say where cells are read: transposes, reshapes, axes put in, dropped and turned."""
+"""NumPy's functions that only change where cells are read: reshapes, transposes, broadcasts, diagonals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from noyau.ir.sizes import Size, dim_of
 
 
 def extents_of(entries: Sequence[Any]) -> list[Any]:
-    """The extents of a shape that is one tuple, or several numbers."""
+    """The extents of a shape that is passed as one tuple, or as several numbers."""
     one = entries[0] if len(entries) == 1 and isinstance(entries[0], tuple | list) else entries
     if any(not isinstance(each, int | np.integer | Size) for each in one):
         raise UnsupportedError(f"{tuple(one)} is no shape of integers and sizes")
@@ -25,17 +25,17 @@ def extents_of(entries: Sequence[Any]) -> list[Any]:
 
 
 def shape_of(extents: Any) -> Shape:
-    """The shape that an argument of NumPy's is: a tuple, or one number."""
+    """The Shape of NumPy's argument for a shape: a tuple, or one number."""
     return tuple(map(dim_of, extents_of((extents,))))
 
 
 def offsets(tape: Tape, shape: Shape) -> TracedArray:
-    """The number of cells by which each cell of a matrix lies to the right of its diagonal."""
+    """For each cell of a matrix, its column minus its row."""
     return TracedArray(tape, tape.iota(Dim.of(index_name(1)) - Dim.of(index_name(0)), shape))
 
 
 def _reshape(a: Any, *shape: Any, order: str = "C", copy: Any = None, **options: Any) -> Any:
-    """np.reshape in C order; in Fortran's it is that of the transposes."""
+    """np.reshape in C order; one in Fortran order is a reshape of the transposes."""
     if copy:
         return call("reshape", call("copy", a), *shape, order=order, **options)
     a = array_of(a)
@@ -51,13 +51,13 @@ def _reshape(a: Any, *shape: Any, order: str = "C", copy: Any = None, **options:
         raise UnsupportedError("np.reshape can infer one extent only")
     if free:
         for each in dims:
-            a.tape.demand_at_most(1, each)  # beside none any extent would do, which NumPy refuses
+            a.tape.demand_at_most(1, each)  # beside an extent of 0, any would fit, which NumPy refuses
         dims[free[0]] = product(a.node.shape) // product(dims)
     return TracedArray(a.tape, a.tape.reshape(a.node, tuple(dims)))
 
 
 def _is_fortran(name: str, order: str, a: TracedArray) -> bool:
-    """Whether an order is Fortran's. UnsupportedError where it is that in which the cells lie, which is not known."""
+    """Whether an order is Fortran's. UnsupportedError for the order of the memory where that is unknown."""
     if order not in ("C", "F") and a.gaps() != []:
         raise UnsupportedError(f"np.{name} is traced in the orders C and F, not {order!r}, as the memory lies")
     return order == "F"

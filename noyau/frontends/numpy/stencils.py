@@ -1,4 +1,4 @@
-"""Cells with their neighbours: sliding windows, correlations and convolutions, slopes."""
+"""Sliding windows, correlations, convolutions and gradients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from noyau.ir.sizes import dim_of
 
 
 def windows(x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False, writeable: bool = False) -> Any:
-    """np.lib.stride_tricks.sliding_window_view: what lies within a window, as last axes."""
+    """np.lib.stride_tricks.sliding_window_view: the cells of a window stand along last axes."""
     x = array_of(x)
     wide = [dim_of(n) for n in (window_shape if isinstance(window_shape, tuple | list) else [window_shape])]
     axes = [axis_of(each, x.ndim) for each in (range(x.ndim) if axis is None else np.atleast_1d(axis).tolist())]
@@ -32,7 +32,7 @@ def windows(x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False,
 
 
 def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
-    """np.correlate: for each place of one vector along the other, the sum of products of cells that meet."""
+    """np.correlate: for each shift of one vector along the other, the sum of products of cells that overlap."""
     tape, pair = tape_of([a, v]), traced_arrays(a, v)
     a, v = (call("atleast_1d", each.astype(common_dtype(pair).numpy)) for each in pair)
     for each in (a, v):
@@ -43,7 +43,7 @@ def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
 
 
 def _convolve(a: Any, v: Any, mode: str) -> Any:
-    """The longer vector with the shorter."""
+    """Correlate the longer vector `a` with the shorter `v`."""
     tape, (short,) = a.tape, v.node.shape
     tape.settle_few(short)
     before = {"valid": Dim.of(0), "same": short // 2, "full": short - 1}.get(mode)
@@ -58,16 +58,16 @@ def _convolve(a: Any, v: Any, mode: str) -> Any:
 
 
 def _head(a: Any, v: Any, count: Dim) -> Any:
-    """The first cells of a convolution, where a part of the shorter vector lies before the longer."""
+    """The first cells of a correlation, where a part of the shorter vector lies before the longer one."""
     near = [a.tape.full(0, a.node.dtype, (count,)), a.tape.slice(a.node, 0, 0, v.node.shape[0] - 1)]
     products = windows(TracedArray(a.tape, a.tape.concat(near, 0)), v.shape[0]) * v
     place = TracedArray(a.tape, a.tape.iota(Dim.of("#0") + Dim.of("#1") - count, products.node.shape))
-    # There nothing meets, and 0 times an infinity is none
+    # In front of the longer vector nothing overlaps, and 0 times an infinity would be NaN
     return call("sum", where(place >= 0, products, np.zeros((), a.dtype)), 1, dtype=a.dtype)
 
 
 def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
-    """np.gradient: differences over both neighbours, and over one side at the ends."""
+    """np.gradient: central differences, one-sided at the ends."""
     f = as_traced(tape_of([f, *varargs]), f)
     axes = axes_of(axis, f.ndim)
     steps = varargs * len(axes) if len(varargs) == 1 and np.ndim(varargs[0]) == 0 else varargs or (1.0,) * len(axes)
@@ -79,7 +79,7 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
 
 
 def _slopes(f: Any, step: Any, axis: int, order: int) -> Any:
-    """The slopes along an axis, of which the cells are `step` apart, or at places."""
+    """The slopes along an axis; `step` is the distance of its cells, or their coordinates."""
     tape, dtype = f.tape, f.dtype if f.dtype.kind == "f" else np.float64
     f = call("moveaxis", f, axis, -1)
     tape.demand_at_most(order + 1, f.node.shape[-1])

@@ -1,4 +1,4 @@
-"""The tape of a NumPy trace: a graph builder that answers questions about sizes, or demands the answers."""
+"""The tape of a NumPy trace: a graph builder that answers questions about sizes, and records answers as demands."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import OPERATORS
 from noyau.ir.sizes import Demand
 
-NUMPY_1 = np.lib.NumpyVersion(np.__version__) < "2.0.0b1"  # its dtypes hang on numbers
-FEW = 257  # cells of an axis, with fewer of which its length may be a part of the key
-MOST_NODES = 5_000  # a loop over cells that is traced step by step would make more
+NUMPY_1 = np.lib.NumpyVersion(np.__version__) < "2.0.0b1"  # its result dtypes depend on numbers
+FEW = 257  # an axis of fewer cells may have its extent in the key of a trace
+MOST_NODES = 5_000  # a loop over cells, which a trace unrolls, would add more
 
 
 class Retrace(BaseException):
-    """The trace begins again with some sizes as numbers, or with one name for two of them. It passes through whatever
-    the function catches, so it is no Exception."""
+    """Restart the trace with numbers, or with other names, for some names of sizes. It is no Exception, so that the
+    function's own handlers do not catch it."""
 
     def __init__(self, numbers: Mapping[str, int | str]) -> None:
         super().__init__()
@@ -35,10 +35,10 @@ class Retrace(BaseException):
 
 
 class Tape(GraphBuilder):
-    """The nodes of a traced function, and what sizes must obey for them to mean what NumPy means.
+    """The nodes of a traced function, and the demands on sizes under which they compute what NumPy computes.
 
-    `sizes`: what they are in the call that is traced for, where that is known. `merging`: two names of one size become
-    one name, instead of a demand. `most_nodes`: how many steps it takes."""
+    `sizes`: the numbers of sizes in the traced call, where they are known. `merging`: two names of one size become one
+    name, instead of a demand. `most_nodes`: the limit of nodes."""
 
     most_nodes = MOST_NODES
 
@@ -46,7 +46,7 @@ class Tape(GraphBuilder):
         super().__init__()
         self.sizes: Mapping[str, int] = sizes or {}
         self.merging = merging
-        self.refused: UnsupportedError | None = None  # the first, also where the function caught it
+        self.refused: UnsupportedError | None = None  # the first refusal, even if the function caught it
 
     def add(self, node: Node) -> Node:
         if len(self.nodes) >= self.most_nodes:
@@ -55,10 +55,10 @@ class Tape(GraphBuilder):
         return super().add(node)
 
     def reduce(self, monoid: str, value: Node, axes: Sequence[int], *, keep: bool = False) -> Node:
-        """A monoid over axes; of a few arrays that are stacked, its function one by one, which needs no loop."""
+        """Reduce over axes; a reduction of a few stacked arrays is a chain of the monoid's function, without a loop."""
         kind, law, names = value.kind, MONOIDS[monoid], value.inputs
         few = isinstance(kind, Select) and (*axes,) == (kind.axis,) and value.shape[kind.axis] == Dim.of(len(names))
-        # The passes know by the Reduce that a product which stands beside its own maximum has to be rounded.
+        # The passes need the Reduce to see that a product beside its own maximum has to be rounded.
         beside = law.chooses and any(isinstance(through_views(self.by_name, name).kind, Map) for name in names)
         fits = law.is_arithmetic and value.dtype.kind in OPERATORS[law.function].accepts & law.accepts
         if not few or len(names) > 64 or beside or not fits or value.dtype.compute is not value.dtype:
@@ -67,8 +67,8 @@ class Tape(GraphBuilder):
         return result if keep else self.drop_axes(result, axes)
 
     def contract(self, equation: str, operands: Sequence[Node]) -> Node:
-        """An einsum; where it is small in this call, the extents that make it so are asked for. Without an axis of both
-        and of the result, one side is enough: what has few columns is traced for any number of rows."""
+        """An einsum; where it is small in this call, the extents that make it small become numbers: those of both sides
+        in a batch, else of one, so that a product with few columns is one trace for any number of rows."""
         node = super().contract(equation, operands)
         summed, sides = extents_of_product(node, self.by_name)
         known = self.number_of(sum(sides, summed)) is not None and sides != (Dim.of(1), Dim.of(1))
@@ -80,7 +80,7 @@ class Tape(GraphBuilder):
         return node
 
     def broadcast_dims(self, dims: Sequence[Dim]) -> Dim:
-        """The extent that NumPy gives several; one that only happens to be 1 in this call becomes a number."""
+        """The broadcast extent of several; a size that only happens to be 1 in this call becomes a number."""
         large = [dim for dim in dims if dim != Dim.of(1)]
         for other in large[1:]:
             pair = self.number_of(large[0]), self.number_of(other)
@@ -94,7 +94,7 @@ class Tape(GraphBuilder):
         numbers = self.number_of(left), self.number_of(right)
         if equal(left, right) is None:
             if None not in numbers and numbers[0] != numbers[1]:
-                self.at_most(left, right)  # what it fails by
+                self.at_most(left, right)  # records the relation that is wrong
                 self.at_most(right, left)
                 both = f"{left} and {right} at once, here {numbers[0]} and {numbers[1]}"
                 raise UnsupportedError(f"shapes do not fit: an extent is {both}")
@@ -102,7 +102,7 @@ class Tape(GraphBuilder):
         super().demand_equal(left, right)
 
     def _merge(self, left: Dim, right: Dim) -> None:
-        """Begin again, where names may be merged, with one name for both, or with the number that a size must be."""
+        """With `merging`, restart the trace with one name for two sizes, or with a number in the place of a name."""
         if not self.merging:
             return
         one, other = (min(dim.names, default="") for dim in (left, right))
@@ -117,13 +117,13 @@ class Tape(GraphBuilder):
         left, right = Dim.of(left), Dim.of(right)
         number = self.number_of(right - left)
         if number is not None and number < 0:
-            self.demands[Demand(right + 1, left, "at most")] = None  # what it fails by
+            self.demands[Demand(right + 1, left, "at most")] = None  # the relation that is wrong
             raise UnsupportedError(f"it needs {left} to be at most {right}")
         super().demand_at_most(left, right)
 
     def at_most(self, left: DimLike, right: DimLike, usual: bool | None = None) -> bool:
-        """Whether `left` is at most `right`. Where that depends on the sizes, it is as in the call that is traced for,
-        or `usual` without one, and becomes a demand. TypeError where nothing tells."""
+        """Whether `left` is at most `right`. If that depends on the sizes, the answer is that of the traced call, or
+        `usual` if its sizes are unknown, and becomes a demand. TypeError without either."""
         left, right = Dim.of(left), Dim.of(right)
         room = right - left
         if room.constant is not None or never_negative(room) or never_negative(-room - 1):
@@ -136,17 +136,17 @@ class Tape(GraphBuilder):
         return answer
 
     def number_of(self, dim: Dim) -> int | None:
-        """Its number in the call that is traced for, where that is known."""
+        """The number of a Dim in the traced call, if its sizes are known."""
         return int(dim.evaluate(self.sizes)) if dim.names <= self.sizes.keys() else None
 
     def settle_few(self, dim: Dim) -> None:
-        """Ask for the number of a size where it is small in the call that is traced for: loops then know it."""
+        """Settle a size that is small in the traced call, so that loops have a constant extent."""
         if (self.number_of(dim) or FEW) < FEW:
             self.settle(dim)
 
     def settle(self, dim: Dim) -> int:
-        """The number that a size is; where it only has a name, the trace begins again with numbers for its names.
-        TypeError where they are not known."""
+        """The number of a size. A symbolic size restarts the trace with numbers for its names; TypeError where these
+        are unknown."""
         if dim.constant is not None:
             return dim.constant
         if not dim.names <= self.sizes.keys():
@@ -155,7 +155,7 @@ class Tape(GraphBuilder):
 
 
 def dtype_from(dtype: Any) -> DType:
-    """The DType of what NumPy takes for one. UnsupportedError where noyau has none."""
+    """The DType for an argument that NumPy takes as a dtype. UnsupportedError where noyau has none."""
     try:
         equivalent = from_numpy(np.dtype(dtype))
     except TypeError:

@@ -1,6 +1,6 @@
-"""A NumPy function into a Graph, by calling it once. What cannot be traced is one clear text with its line.
+"""Tracing of a NumPy function into a Graph, by one call. UnsupportedError names the line that cannot be traced.
 
-What loops add to a trace that holds numbers of a call's sizes: each round is nodes of its own."""
+`BoundedTape` limits the nodes that unrolled loops add to a trace with numbers in the place of sizes."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ from noyau.ir.sizes import Demand
 Function = Callable[..., Any]
 Constants = Mapping[str, Any]
 _NOYAU = Path(__file__).parents[2]
-PACKAGES = tuple(map(str, (Path(np.__file__).parent, _NOYAU / "frontends", _NOYAU / "ir")))  # no lines of the user's
+PACKAGES = tuple(map(str, (Path(np.__file__).parent, _NOYAU / "frontends", _NOYAU / "ir")))  # not the user's files
 MOST_STEPS = 750  # with more, first calls were measured to take longer than about 10 s, and up to minutes
-_WEIGHTS: dict[type[Kind], int] = {Reduce: 5, Scan: 5, Select: 15}  # the time that they take to build, in other nodes
+_WEIGHTS: dict[type[Kind], int] = {Reduce: 5, Scan: 5, Select: 15}  # their build time, in nodes of other kinds
 
 
 class BoundedTape(Tape):
-    """A tape with a limit to the nodes that loops add: those of an instruction of the user's that runs again."""
+    """A tape that limits the nodes of loops: nodes added when an instruction of the user's code runs again."""
 
     def __init__(self, sizes: Mapping[str, int] | None = None, *, merging: bool = False) -> None:
         super().__init__(sizes, merging=merging)
-        self.rounds: Counter[tuple[CodeType, int]] = Counter()  # by the instruction
-        self.last_call: FrameType | None = None  # that an instruction made last
+        self.rounds: Counter[tuple[CodeType, int]] = Counter()  # the calls of each instruction
+        self.last_call: FrameType | None = None  # the last call that an instruction made
         self.steps = 0
 
     def add(self, node: Node) -> Node:
@@ -64,7 +64,7 @@ class BoundedTape(Tape):
 
 
 def _user_frame() -> FrameType:
-    """The call in which the user's code is: the outermost frame that leads here and is NumPy's or noyau's."""
+    """The frame that the user's code called: the outermost one of NumPy or noyau up to here."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_back.f_code.co_filename.startswith(PACKAGES):
         frame = frame.f_back
@@ -73,10 +73,10 @@ def _user_frame() -> FrameType:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A traced function. `inputs`: the arrays that it was given, as Input nodes, used or not; `results`: what it
-    returns, likewise. `specialised`: the sizes that it took as numbers.
+    """A traced function. `inputs`: its parameters that are arrays, as Input nodes, used or not; `results`: its results,
+    likewise. `specialised`: the sizes that are numbers in it.
 
-    It holds for sizes that the shapes of the inputs bind and that meet the graph's demands; for others, trace again."""
+    It is valid for sizes that the shapes of the inputs bind and that meet the graph's demands."""
 
     graph: Graph
     inputs: tuple[Node, ...]
@@ -93,16 +93,16 @@ def follow(
     *,
     merging: bool = False,
 ) -> Trace:
-    """A function of arrays, traced: `inputs` and `results` are its signature, as Input nodes; one of kind Constant is a
-    number that the function is given as it is, and no input of the graph. Without `results`, they are what the function
-    returns: `out`, or `out0`, `out1`...
+    """Trace a function of arrays: `inputs` and `results` are its signature, as Input nodes; a node of kind Constant is
+    a number that is passed as it is, and no input of the graph. Without `results`, the returned values are named `out`,
+    or `out0`, `out1`...
 
-    Sizes stay names; what NumPy would ask of them (that they are equal, that a slice is within its axis) becomes
+    Sizes stay names; NumPy's conditions on them (that they are equal, that a slice is within its axis) become
     demands of the graph. Values bear the names of the function's variables. UnsupportedError names the refused line.
 
-    `sizes`: with them, what a function asks of sizes has an answer, that of these sizes. A comparison (`if n > 4`, a
-    slice that may reach beyond its axis) becomes a demand; where a number is asked for (`int(n)`, `range(n)`, a loop
-    over an axis) the function is traced again with the number in the place of the name."""
+    `sizes`: numbers that answer the function's questions about sizes. A comparison (`if n > 4`, a slice that may reach
+    beyond its axis) becomes a demand; where a number is needed (`int(n)`, `range(n)`, a loop over an axis) the function
+    is traced again with the number in the place of the name."""
     fixed: dict[str, int | str] = {}
     while True:
         arguments = [_substitute(node, fixed) for node in inputs]
@@ -121,16 +121,16 @@ def follow(
 
 
 def holds(specialised: Mapping[str, int], demands: Sequence[Demand], sizes: Mapping[str, int]) -> bool:
-    """Whether what took sizes as these numbers, and found that they meet demands, finds the same of others."""
+    """Whether sizes equal the specialised numbers and meet the demands, so that a trace would have the same outcome."""
     alike = all(sizes.get(name, number) == number for name, number in specialised.items())
     return alike and all(demand.holds(sizes) for demand in demands)
 
 
 def trace_shapes(function: Function, arrays: Mapping[str, tuple[DType, Sequence[int]]], constants: Constants) -> Trace:
-    """A function without a signature, for arrays of these dtypes and shapes, by the names of its parameters.
+    """Trace a function without a signature. `arrays`: dtypes and shapes by the names of its parameters.
 
     An extent of 1 is a number; others get the name of the parameter and the axis (`x_0`), and axes that must be equal
-    share one. UnsupportedError names the line of what cannot be traced."""
+    share one. UnsupportedError names the line that cannot be traced."""
     sizes = {f"{name}_{k}": n for name, (_, shape) in arrays.items() for k, n in enumerate(shape) if n != 1}
     inputs = [
         Node(name, Input(), (), dtype, shape_of(1 if n == 1 else f"{name}_{k}" for k, n in enumerate(shape)))
@@ -170,7 +170,7 @@ def _trace(
 
 
 def _parts(returned: Any, results: Sequence[Node] | None) -> tuple[list[Any], bool]:
-    """The results of a function, one by one. UnsupportedError where it is not as many as are signed, or nothing."""
+    """The results, and whether there are several. UnsupportedError for None, or for another number than is signed."""
     several = isinstance(returned, tuple | list) and (results is None or len(results) > 1)
     parts = list(returned) if several else [returned]
     if not parts or any(part is None for part in parts):
@@ -191,7 +191,7 @@ def _argument(tape: Tape, node: Node) -> Any:
 
 @contextmanager
 def _variables(function: Function, named: dict[str, str]) -> Iterator[None]:
-    """Notes which value each variable of the function has as it returns: the name of the value to the variable's."""
+    """Record which value each variable of the function has as it returns: names of values to names of variables."""
     code: CodeType | None = getattr(function, "__code__", None)
     before = sys.getprofile()
 
@@ -211,7 +211,7 @@ def _variables(function: Function, named: dict[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _pause(profiler: Any) -> Iterator[None]:
-    """Lets a profiler that is no function, as cProfile's before Python 3.12, go on afterwards: only it can begin."""
+    """Suspend a profiler that is no function (cProfile's before Python 3.12): only its own `enable` resumes it."""
     pausable = profiler is not None and not callable(profiler)
     if pausable:
         profiler.disable()
@@ -223,7 +223,7 @@ def _pause(profiler: Any) -> Iterator[None]:
 
 
 def _rename(graph: Graph, named: Mapping[str, str]) -> Graph:
-    """The graph whose values bear the names of variables; inputs, outputs and what is called so already stay."""
+    """Rename values to the names of variables, except inputs and outputs; a name that is taken gets underscores."""
     live = {node.output for node in graph.inputs} | set(graph.outputs)
     names, new = set(live), {}
     for node in graph.nodes:
@@ -237,7 +237,7 @@ def _rename(graph: Graph, named: Mapping[str, str]) -> Graph:
 
 
 def _result_input(tape: Tape, value: Any, position: int, several: bool) -> Node:
-    """A result as a function without a signature returns it."""
+    """The Input node of a result of a function without a signature."""
     node = _value(tape, value)
     name = f"out{position}" if several else "out"
     while name in tape.by_name:
@@ -262,7 +262,7 @@ def _result(tape: Tape, value: Any, wanted: Node) -> Node:
 
 
 def _line(fault: Exception) -> str:
-    """The line of the user's own files that failed: the innermost line that is none of NumPy's or noyau's."""
+    """The innermost line of a traceback outside of NumPy and noyau, as text; empty if there is none."""
     frames = traceback.extract_tb(fault.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith((*PACKAGES, "<"))]
     return f" at line {own[-1].lineno} of {own[-1].filename}" if own else ""

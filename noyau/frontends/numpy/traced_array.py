@@ -1,4 +1,4 @@
-"""Arrays that note what is done to them: NumPy's ufuncs, functions, operators, methods and slices."""
+"""Arrays that record the operations on them: NumPy's ufuncs, functions, operators, methods and subscripts."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from noyau.ir.graph import Node, View
 from noyau.ir.sizes import Size
 
 Handler = Callable[..., Any]
-UFUNCS: dict[str, Handler] = {}  # by the name of the ufunc, and of its method: `ufuncs.py` and others fill it
+UFUNCS: dict[str, Handler] = {}  # by the name of the ufunc or its method (`add.reduce`); `ufuncs.py` and others fill it
 FUNCTIONS: dict[str, Handler] = {}  # by the name of the function of NumPy, without `np.`
-METHODS: dict[str, Handler] = {}  # those that are no functions of NumPy, or other ones
+METHODS: dict[str, Handler] = {}  # methods that are no functions of NumPy, or differ from them
 ATTRIBUTES: dict[str, Handler] = {}
 _SORTS = "it sorts, and there is no such operator; sort outside"
 _COUNTS = "the size of its result depends on the values"
@@ -53,22 +53,22 @@ VIEWS = frozenset(  # functions whose result may share memory with their argumen
     broadcast_to flip flipud fliplr rot90 atleast_1d atleast_2d atleast_3d real diagonal
     flat sliding_window_view linalg.matrix_transpose""".split()
 )
-OWN_METHODS = frozenset("reshape transpose permute_dims swapaxes moveaxis squeeze real".split())  # which scalars have
+OWN_METHODS = frozenset("reshape transpose permute_dims swapaxes moveaxis squeeze real".split())  # scalars for scalars
 READ_ONLY = frozenset({"broadcast_to", "diagonal", "sliding_window_view", "imag"})
-ARRAYS = frozenset(  # functions whose results are arrays, also without axes, which may be changed in place
+ARRAYS = frozenset(  # functions whose results are arrays even without axes, which may be changed in place
     "zeros_like ones_like empty_like full_like where select copy array asarray asanyarray astype tensordot roll".split()
 )
 RESHAPED = frozenset({"reshape", "ravel", "flat"})
-MAYBE = frozenset({"reshape", "ravel", "in_order"})  # a view or a copy, as the memory lies
+MAYBE = frozenset({"reshape", "ravel", "in_order"})  # a view or a copy, depending on the memory layout
 
 
 def enter(table: dict[str, Handler], *handlers: Handler) -> None:
-    """Puts functions into a table under their own names."""
+    """Put functions into a table under their own names."""
     table.update({handler.__name__.strip("_"): handler for handler in handlers})
 
 
 def final(fast_call: Handler) -> Handler:
-    """A function of the front end that notes what it refuses: who catches that has not been traced all the same."""
+    """Wrap an entry point: its refusal is recorded on the tape, so that a trace fails even if user code catches it."""
 
     @wraps(fast_call)
     def enter(*args: Any, **kwargs: Any) -> Any:
@@ -84,7 +84,7 @@ def final(fast_call: Handler) -> Handler:
 
 
 def refusal(message: str) -> Handler:
-    """A function that is not traced, and says why."""
+    """A function that raises UnsupportedError with a message."""
 
     def refuse(*args: Any, **kwargs: Any) -> NoReturn:
         raise UnsupportedError(message)
@@ -96,8 +96,8 @@ METHODS.update(dict.fromkeys(("sort", "partition"), refusal(f"the method .sort c
 
 
 class ArrayMemory:
-    """Cells that several arrays may see, and how often they were written. `owner`: whose they are, where they may not
-    be written. `like`: arrays that they were computed of cell by cell, as which they lie."""
+    """Cells that several arrays may share, and the number of writes. `owner`: the owner of cells that may not be
+    written, as text. `like`: the operands of an elementwise result, whose memory order it has."""
 
     def __init__(self, node: Node, owner: str = "", like: Sequence[TracedArray] = ()) -> None:
         self.node, self.owner, self.version, self.like = node, owner, 0, like
@@ -105,7 +105,7 @@ class ArrayMemory:
 
     @property
     def packed(self) -> bool:
-        """Whether they are known to lie in C order, as those of new arrays of one axis do."""
+        """Whether the cells are known to lie in C order, as those of new arrays of one axis do."""
         if not self.in_order and self.like:
             self.in_order = all(each.gaps() == [] for each in self.like)
             self.like = ()
@@ -117,8 +117,8 @@ class ArrayMemory:
 
 
 class Window:
-    """Cells of an array as memory of arrays that are views of it: under another shape, or at places that are looked up.
-    `read` makes their value of the array, `replaced` that of the array of theirs."""
+    """Memory of views that no index map describes: an array under another shape, or cells at looked-up indices. `read`
+    computes the value of the view from the array, `replaced` that of the array from a new value of the view."""
 
     def __init__(
         self, whole: TracedArray, read: Callable[[], Node], replaced: Callable[[Node], Node], *, packed: bool = False
@@ -141,9 +141,9 @@ class Window:
 class TracedArray(NDArrayOperatorsMixin):
     """A value of the graph, as an array. Operators come from the mixin, which calls ufuncs.
 
-    `memory`: the cells that it sees, at `index` where it is a view. `scalar`: one of NumPy's scalars, which cannot
-    change in place. `fixed`: why it may not be written, or nothing. `sure`: False where NumPy makes a view or a copy,
-    as the memory lies. `looks`: made as a view. `either`: a scalar or, as arguments may be, an array without axes."""
+    `memory`: its cells, at `index` for a view. `scalar`: a NumPy scalar, which cannot change in place. `fixed`: why it
+    is read-only, or "". `sure`: False where NumPy makes a view or a copy, depending on the memory layout. `looks`: it
+    is a view. `either`: a scalar or, as arguments may be, an array without axes."""
 
     __array_priority__ = 1000
     __slots__ = tuple("_dtype _node _seen _shape either fixed index looks memory scalar sure tape".split())  # no others
@@ -157,7 +157,7 @@ class TracedArray(NDArrayOperatorsMixin):
 
     @property
     def node(self) -> Node:
-        """The value now. UnsupportedError where it is not known whether a change is seen."""
+        """The current value. UnsupportedError where the array may or may not see a change of its source."""
         if self._seen != self.memory.version:
             if not self.is_sure:
                 state = "it reads what is a view or a copy in NumPy, as the memory lies, after its source was changed"
@@ -168,11 +168,11 @@ class TracedArray(NDArrayOperatorsMixin):
 
     @property
     def is_sure(self) -> bool:
-        """Whether its value now can be told."""
+        """Whether the current value is known."""
         return self.sure or self._seen == self.memory.version
 
     def look_at(self, other: TracedArray, name: str) -> None:
-        """This array, made of another by views alone, becomes a view of its memory."""
+        """Make this array a view of another's memory, if views alone lead from the other to it."""
         index = _compose_views(self.tape, self._node, other.node)
         if index is None or self._dtype is not other._dtype:
             return
@@ -190,17 +190,17 @@ class TracedArray(NDArrayOperatorsMixin):
         self.fixed = f"what np.{name} gives is read-only" if name in READ_ONLY else other.fixed
 
     def lies(self, order: Any, like: Sequence[TracedArray] = ()) -> None:
-        """Notes of a new array in which order its cells lie, or as those of which arrays."""
+        """Set the memory order of a new array: `order`, or that of the arrays `like`."""
         self.memory = ArrayMemory(self._node, like=like)
         self.memory.in_order = self.memory.in_order or order == "C"
 
     def see(self, memory: Window) -> None:
-        """Becomes all cells of a window."""
+        """Make this array a view of all cells of a window."""
         self.memory, self._seen, self.looks = memory, memory.version, True
 
     def gaps(self) -> list[tuple[Dim, Dim]] | None:
-        """The axes whose neighbours lie further apart than those of packed cells: their extents, and by how much; none
-        where its cells lie in C order. None where that is not known."""
+        """The axes whose strides are not those of packed cells: their extents, and the difference of the strides; empty
+        where the cells lie in C order. None where the order is unknown."""
         steps = strides_of(self.memory.node.shape)
         place = sum((at * step for at, step in zip(self.index, steps, strict=True)), Dim.of(0))
         gaps_ = []
@@ -213,7 +213,7 @@ class TracedArray(NDArrayOperatorsMixin):
         return gaps_ if self.memory.packed else None
 
     def as_array(self) -> TracedArray:
-        """Itself, or of a scalar an array of no axes."""
+        """The array itself; for a scalar, an array without axes."""
         return TracedArray(self.tape, self.node) if self.scalar else self
 
     @property
@@ -239,7 +239,7 @@ class TracedArray(NDArrayOperatorsMixin):
         return call(name_of(function), *args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
-        """Methods are functions of NumPy whose first argument is the array."""
+        """An attribute or a method of the tables, else NumPy's function of that name with the array first."""
         if name.startswith("_"):
             raise AttributeError(name)
         if name in ATTRIBUTES:
@@ -251,7 +251,7 @@ class TracedArray(NDArrayOperatorsMixin):
         return lambda *args, **kwargs: self._like(call(name, self, *args, **kwargs))
 
     def _like(self, array: Any) -> Any:
-        """The result of a method: of a scalar, scalars."""
+        """The result of a method; a method of a scalar has scalars as results."""
         if self.scalar:
             as_scalars(array)
         if isinstance(array, TracedArray):
@@ -273,8 +273,8 @@ class TracedArray(NDArrayOperatorsMixin):
         return (self[k] for k in range(len(self)))
 
     def __pow__(self, other: Any) -> Any:
-        """NumPy's operator takes for arrays a square root for ** 0.5, which differs from np.power at -0.0 and -inf, and
-        a square for ** 2, which of bools is int8."""
+        """NumPy's operator takes a square root for ** 0.5 of arrays, which differs from np.power at -0.0 and -inf, and
+        a square for ** 2, which is int8 for bools."""
         if isinstance(other, float) and other == 0.5 and self._dtype.is_float and (self.either or not self.scalar):
             return UFUNCS["sqrt"](self)
         is_number = type(other) is int or (NUMPY_1 and type(other) is float)
@@ -319,7 +319,7 @@ class TracedArray(NDArrayOperatorsMixin):
 
 
 def _is_split(source: Shape, shape: Shape) -> bool:
-    """Whether a reshape only splits axes, and puts in or drops axes of 1: a view, however the memory lies."""
+    """Whether a reshape only splits axes, and inserts or drops axes of extent 1: a view for any memory layout."""
     rest = [dim for dim in shape if dim.constant != 1]
     for dim in source:
         part = Dim.of(1)
@@ -331,7 +331,7 @@ def _is_split(source: Shape, shape: Shape) -> bool:
 
 
 def _compose_views(tape: Tape, node: Node, source: Node) -> Shape | None:
-    """The index map by which a value that is a view of `source` reads it; None where it is no view."""
+    """The index map by which a view of `source` reads it; None if the value is no view of it."""
     places = zip(node.shape, indices(len(node.shape)), strict=True)
     index = tuple(Dim.of(0) if dim == Dim.of(1) else at for dim, at in places)
     while node.output != source.output:
@@ -343,7 +343,7 @@ def _compose_views(tape: Tape, node: Node, source: Node) -> Shape | None:
 
 
 def surely_scalar(a: TracedArray) -> bool:
-    """Whether it is one of NumPy's scalars. UnsupportedError where it may also be an array of no axes."""
+    """Whether an array is a NumPy scalar. UnsupportedError where it may also be an array without axes."""
     if a.either:
         what = "whether an argument is an array of no axes or one of NumPy's scalars is known when it is given"
         raise UnsupportedError(f"{what}; make a new value, as in x = x + 1")
@@ -363,7 +363,7 @@ def _not_traced(message: str, name: str) -> UnsupportedError:
 
 @final
 def ufunc_call(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: Mapping[str, Any]) -> Any:
-    """A ufunc, or a method of it, by the table."""
+    """Call the handler of a ufunc, or of a method of a ufunc."""
     name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
     if name not in UFUNCS:
         raise _not_traced(f"np.{name} is not among the ufuncs that are traced", name)
@@ -372,11 +372,11 @@ def ufunc_call(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: Map
 
 @final
 def call(name: str, *args: Any, **kwargs: Any) -> Any:
-    """A function of the table; where its result may be a view, it sees the memory of the argument."""
+    """Call the handler of a function; a result that is a view shares the memory of the first argument."""
     if name not in FUNCTIONS:
         raise _not_traced(f"np.{name} is not among the functions that are traced", name)
     result = FUNCTIONS[name](*args, **kwargs)
-    if any(result is each for each in kwargs.values()):  # out=, which stays what it is
+    if any(result is each for each in kwargs.values()):  # out=, which is returned as it is
         return result
     source = args[0] if args and isinstance(args[0], TracedArray) else None
     if name in ARRAYS:
@@ -384,7 +384,7 @@ def call(name: str, *args: Any, **kwargs: Any) -> Any:
     elif name not in VIEWS or (source is not None and source.scalar and not source.either and name in OWN_METHODS):
         return as_scalars(result)
     is_new = isinstance(result, TracedArray) and not (result.scalar or result.looks)
-    if name in VIEWS and source is not None and is_new and (source.either or not source.scalar):  # else it sees a copy
+    if name in VIEWS and source is not None and is_new and (source.either or not source.scalar):  # else it is a copy
         result.look_at(source, name)
         result.sure = result.sure and not source.either
     return result
@@ -396,7 +396,7 @@ def cells(array: Any, axis: int, start: Any, stop: Any) -> Any:
 
 
 def as_scalars(result: Any) -> Any:
-    """The new results of a function; those of no axes are NumPy's scalars."""
+    """The new results of a function; results without axes become NumPy scalars."""
     for each in result if isinstance(result, tuple | list) else (result,):
         if isinstance(each, TracedArray) and not each.ndim:
             each.scalar = True

@@ -1,4 +1,4 @@
-"""Sizes of arrays that are traced, and the numbers that are made of them: both behave as numbers of Python do."""
+"""Sizes of traced arrays, and numbers that are calculated from them: both behave as Python numbers do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from noyau.ir.sizes import Size, dim_of, is_whole
 
 
 def _is_part(value: Any) -> bool:
-    """Whether it makes a Number of a size: one itself, or a float."""
+    """Whether an operand makes the result of an operation with a size a Number: a Number or a float."""
     return isinstance(value, Number | float)
 
 
@@ -27,7 +27,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _operators(ufunc: np.ufunc, fits: Callable[[Any], bool], plain: Any, swapped: Any) -> tuple[Any, Any]:
-    """An operator, and that of swapped operands: of a number that `fits` calculated, else `plain` and `swapped`."""
+    """An operator and its reflected form: calculated by `ufunc` if the other operand `fits`, else `plain`/`swapped`."""
 
     def operate(self: Any, other: Any) -> Any:
         return calculate_number(ufunc, self, other) if fits(other) else plain(self, other)
@@ -43,7 +43,7 @@ def _no_operator(size: Any, other: Any) -> Any:
 
 
 def _comparison(name: str) -> Any:
-    """A comparison with a number is asked for at once, where it follows from sizes."""
+    """A comparison; a Number that follows from sizes settles them before it is compared with a number."""
 
     def compare(self: Any, other: Any) -> Any:
         if _is_number(other) and self.names is not None:
@@ -55,11 +55,11 @@ def _comparison(name: str) -> Any:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TracedSize(Size):
-    """A size of which a trace is made: it can be compared, which becomes a demand, and asked for its number, with which
-    the trace begins again; both if the tape knows the sizes of a call. Divided it is a `Number`."""
+    """A size in a trace. A comparison becomes a demand, and a conversion to a number restarts the trace with it; both
+    need a tape that knows the sizes of a call. True division gives a `Number`."""
 
     tape: Tape
-    strong: bool = False  # one of NumPy's int64, as np.prod gives, which is not weak beside arrays
+    strong: bool = False  # a NumPy int64, as np.prod returns, which is not weak beside arrays
 
     def like(self, dim: Dim) -> Any:
         return as_size(self.tape, dim, self.strong)
@@ -140,7 +140,7 @@ class TracedSize(Size):
         return ufunc_call(ufunc, method, inputs, options)
 
 
-_WHOLE: dict[np.ufunc, Callable[..., Any]] = {  # ufuncs whose results are sizes again, as NumPy's int64
+_WHOLE: dict[np.ufunc, Callable[..., Any]] = {  # ufuncs whose results are sizes again, strong as NumPy's int64
     np.absolute: abs,
     np.add: operator.add,
     np.subtract: operator.sub,
@@ -159,14 +159,14 @@ def as_size(tape: Tape, dim: Dim, strong: bool = False) -> Any:
     return np.int64(dim.constant) if strong else dim.constant
 
 
-FUNCTIONS["sized"] = as_size  # what the shape of a traced array is made of
+FUNCTIONS["sized"] = as_size  # makes the extents of a traced array's shape
 
 
 class Number(TracedArray):
-    """A number of Python that is only known when the graph runs: calculated from sizes, or counted. Beside an array it
-    takes the array's dtype, as NumPy has it of Python's numbers; by itself it is an i64 or an f64.
+    """A Python number that is only known when the graph runs: calculated from sizes, or counted. Beside an array it
+    takes the array's dtype, as Python numbers do in NumPy; by itself it is an i64 or an f64.
 
-    `names` are the sizes that it follows from; None where it depends on what is in an array."""
+    `names`: the sizes that it follows from; None where it depends on cells of an array."""
 
     def __init__(self, tape: Tape, node: Any, names: frozenset[str] | None) -> None:
         super().__init__(tape, node, scalar=True)
@@ -177,7 +177,7 @@ class Number(TracedArray):
         return float if self.node.dtype is DType.F64 else int
 
     def _settle(self, *_: Any) -> Any:
-        """Ask for the number: the trace begins again with numbers for the sizes that it follows from."""
+        """Settle the sizes that the number follows from: the trace restarts with their numbers."""
         if self.names is None:
             self._no_number()
         for name in sorted(self.names or ()):
@@ -204,7 +204,7 @@ class Number(TracedArray):
 
 
 def calculate_number(ufunc: np.ufunc, *operands: Any) -> TracedArray:
-    """A function of Python's numbers, at least one of a tape: whole where Python's is; NumPy's with an int64 of it."""
+    """A ufunc of Python numbers, at least one on a tape: an i64 or f64 as in Python; a NumPy scalar beside an int64."""
     _demand_divisor(ufunc, operands)
     known = [each.number() if isinstance(each, TracedSize) else each for each in operands]
     numbers = [each for each in known if isinstance(each, Number)]
@@ -216,12 +216,12 @@ def calculate_number(ufunc: np.ufunc, *operands: Any) -> TracedArray:
     sources = [each.names for each in numbers]
     names = None if None in sources else frozenset(name for each in sources for name in each or ())
     if any(isinstance(each, np.generic) or (isinstance(each, TracedSize) and each.strong) for each in operands):
-        return TracedArray(tape, number.node, scalar=True)  # one of NumPy's numbers makes it one
+        return TracedArray(tape, number.node, scalar=True)  # a NumPy number among the operands makes it one
     return Number(tape, number.node, names)
 
 
 def _demand_divisor(ufunc: np.ufunc, operands: tuple[Any, ...]) -> None:
-    """Python divides no number by a size of 0: calls with one are told apart. NumPy's int64 may be divided by it."""
+    """Demand a divisor above or below 0, as in this call: Python refuses to divide by 0, a NumPy int64 does not."""
     if any(isinstance(each, TracedSize) and each.strong for each in operands):
         return
     inverted = ufunc is np.power and isinstance(operands[1], int | float) and operands[1] < 0

@@ -20,7 +20,7 @@ from noyau.ir.operators import OPERATORS, Fact, has
 from noyau.ir.sizes import Size
 
 Loop = tuple[DType, ...]  # the dtypes of operands, then of results
-Make = Callable[..., Any]  # of a tape and operands in the dtypes of the loop, a Node or several
+Make = Callable[..., Any]  # from a tape and operands in the dtypes of the loop to a Node or several
 
 SAME = {
     getattr(np, ufunc).__name__: operator.name
@@ -28,15 +28,15 @@ SAME = {
     for ufunc in operator.names.numpy.split()
     if isinstance(getattr(np, ufunc, None), np.ufunc)
 }
-LAYOUT = frozenset({"order", "subok"})  # arguments that say how a result lies, and change no value
-NONE = np._NoValue  # what NumPy's own functions have for an argument that is not given
-ENDS = [2**bits - 1 for bits in (7, 8, 15, 16, 31, 32, 63)]  # beyond each, an integer asks for another dtype
-MASKED: list[Callable[..., Any]] = []  # how a ufunc takes what masks pick: `masked_arrays.py` puts that in
+LAYOUT = frozenset({"order", "subok"})  # arguments about memory order and class, which change no value
+NONE = np._NoValue  # NumPy's default for an argument without a value
+ENDS = [2**bits - 1 for bits in (7, 8, 15, 16, 31, 32, 63)]  # beyond each, an integer needs another dtype
+MASKED: list[Callable[..., Any]] = []  # handlers of ufuncs of MaskedArrays: `masked_arrays.py` fills it
 
 
 def loop_dtypes(ufunc: np.ufunc, operands: Sequence[Any], dtype: DType | None = None) -> Loop:
     """The dtypes of the operands, and of the results, in the loop that NumPy would choose; Python numbers are weak.
-    UnsupportedError where there is no such loop, or it is one of complex numbers or objects."""
+    UnsupportedError where there is no loop, or a loop of complex numbers or objects."""
     operand_dtypes = _by_value(operands) if NUMPY_1 and ufunc.nin > 1 else [_operand_dtype(each) for each in operands]
     signature: Any = {} if dtype is None else {"signature": (*[None] * ufunc.nin, *[dtype.numpy] * ufunc.nout)}
     try:
@@ -47,8 +47,8 @@ def loop_dtypes(ufunc: np.ufunc, operands: Sequence[Any], dtype: DType | None = 
 
 
 def common_dtype(values: Sequence[Any]) -> DType:
-    """The dtype that the installed NumPy gives several together. Numbers of Python are weak; before NumPy 2 what has
-    no axes is as narrow as its number. UnsupportedError where the dtype hangs on the number in an array."""
+    """The common dtype of values in the installed NumPy. Python numbers are weak; before NumPy 2 a value without axes
+    is as narrow as its number. UnsupportedError where the dtype depends on the number in an array."""
 
     def common(end: int) -> np.dtype:
         return np.result_type(*(_sample(each, end) for each in values))
@@ -66,7 +66,7 @@ def common_dtype(values: Sequence[Any]) -> DType:
 
 
 def _sample(value: Any, end: int) -> Any:
-    """The stand-in for a value that NumPy is asked about: without cells, or an `end` where its number is not known."""
+    """A sample of a value for NumPy's promotion: an array without cells, or the number `end` where it is unknown."""
     match value:
         case Size():
             return end if _is_weak(value) else np.int64(end)
@@ -85,15 +85,15 @@ def _sample(value: Any, end: int) -> Any:
 
 
 def _operand_dtype(value: Any) -> Any:
-    """An operand as NumPy is asked about it: numbers of Python, and of sizes, are weak."""
-    if type(value) is TracedArray:  # and no number of an array, which may be weak
-        return value.dtype  # at once, for each op of a trace asks
+    """An operand for NumPy's choice of a loop: a dtype, or `int` or `float` for a weak number."""
+    if type(value) is TracedArray:  # and no Number, which is weak
+        return value.dtype  # early, since each operation of a trace asks
     sample = _sample(value, 0)
     return type(sample) if type(sample) in (int, float) else dtype_from(np.asarray(sample).dtype).numpy
 
 
 def _by_value(operands: Sequence[Any]) -> list[Any]:
-    """The dtypes as which NumPy before 2 takes operands: beside an array, what has no axes takes the dtype of both."""
+    """The dtypes of operands before NumPy 2: beside an array, an operand without axes takes the common dtype."""
     samples = [np.asarray(_sample(each, 0)) for each in operands]
     if not any(each.ndim for each in samples):
         return [each.dtype for each in samples]
@@ -101,7 +101,7 @@ def _by_value(operands: Sequence[Any]) -> list[Any]:
 
 
 def as_node(tape: Tape, value: Any, dtype: DType) -> Node:
-    """An operand as a value of a dtype."""
+    """An operand as a node of a dtype."""
     match value:
         case TracedArray():
             return tape.cast(value.node, dtype)
@@ -116,7 +116,7 @@ def as_node(tape: Tape, value: Any, dtype: DType) -> Node:
 
 
 def as_traced(tape: Tape, value: Any, dtype: DType | None = None) -> TracedArray:
-    """Anything that NumPy takes for an array, as a traced one."""
+    """Any value that NumPy takes for an array, as a traced array."""
     if isinstance(value, tuple | list) and has_traced(value):
         return as_traced(tape, FUNCTIONS["stack"]([as_traced(tape, each) for each in value]), dtype)
     return TracedArray(tape, as_node(tape, value, dtype or dtype_from(np.asarray(_sample(value, 0)).dtype)))
@@ -129,18 +129,18 @@ def traced_arrays(*values: Any) -> list[TracedArray]:
 
 
 def has_traced(values: Any) -> bool:
-    """Whether something traced, or a size, stands in a list."""
+    """Whether traced arrays or sizes are in a list, or in lists within it."""
     return any(isinstance(v, Size | TracedArray) or (isinstance(v, tuple | list) and has_traced(v)) for v in values)
 
 
 def apply(tape: Tape, function: str, *operands: Node) -> Node:
-    """A function of the table, as NumPy has it on bools too."""
+    """A function of the operator table with NumPy's meaning, also on bools and for integers divided by 0."""
     if operands[0].dtype is DType.BOOL and _is_comparison(function) and has(function, Fact.ORDERED):
         operands = tuple(tape.cast(each, DType.U8) for each in operands)
     result = tape.call(OPERATORS[function].on(operands[0].dtype), *operands)
     if function != "floor_divide" or result.dtype.is_float or is_never_0(operands[1]):
         return result
-    nothing = tape.constant(0, result.dtype)  # what NumPy gives of an integer that is divided by 0
+    nothing = tape.constant(0, result.dtype)  # NumPy's result of an integer divided by 0
     return tape.call("where", tape.call("equal", operands[1], nothing), nothing, result)
 
 
@@ -149,7 +149,7 @@ def _is_comparison(function: str) -> bool:
 
 
 def refuse(name: str, options: Mapping[str, Any]) -> None:
-    """UnsupportedError for an argument that is not traced."""
+    """Raise UnsupportedError for an argument that is not traced."""
     unsupported = next((key for key, value in options.items() if not _is_idle(key, value)), None)
     if unsupported is not None:
         raise UnsupportedError(f"np.{name} is traced without {unsupported}=")
@@ -161,7 +161,7 @@ def _is_idle(key: str, value: Any) -> bool:
 
 
 def elementwise(ufunc: np.ufunc, make: Make) -> Callable[..., Any]:
-    """The handler of a ufunc: `make` is given a tape and the operands as the loop takes them."""
+    """The handler of a ufunc; `make` gets a tape and the operands in the dtypes of the loop."""
 
     def call(*operands: Any, out: Any = None, where: Any = True, dtype: Any = None, **options: Any) -> Any:
         if len(operands) > ufunc.nin:
@@ -182,7 +182,7 @@ def elementwise(ufunc: np.ufunc, make: Make) -> Callable[..., Any]:
 
 
 def _like_operands(tape: Tape, node: Node, operands: Sequence[Any]) -> TracedArray:
-    """A result, whose cells lie as those of the arrays that it is computed of."""
+    """A result whose memory order follows from the arrays among the operands."""
     array = TracedArray(tape, node)
     like = [each for each in operands if isinstance(each, TracedArray) and each.ndim]
     if len(node.shape) > 1 and not any(isinstance(each, np.ndarray | list | tuple) for each in operands):
@@ -195,7 +195,7 @@ def _several(value: Any) -> tuple[Any, ...]:
 
 
 def _loop_operands(tape: Tape, ufunc: np.ufunc, operands: Sequence[Any], loop: Loop) -> tuple[list[Node], Loop]:
-    """The operands as the loop takes them, and the loop. What a dtype cannot hold is compared as an infinity."""
+    """The operands in the loop's dtypes, and the loop. A comparison takes a number beyond its dtype as an infinity."""
     for at, (value, dtype) in enumerate(zip(operands, loop, strict=False)):
         side = beyond(tape, value, dtype) if _is_comparison(ufunc.__name__) else 0
         if side:
@@ -205,7 +205,7 @@ def _loop_operands(tape: Tape, ufunc: np.ufunc, operands: Sequence[Any], loop: L
 
 
 def beyond(tape: Tape, value: Any, dtype: DType) -> int:
-    """1 where a number of Python, or a size of this call, is above what a dtype of integers holds, -1 below, else 0."""
+    """1 if a Python integer, or a size of this call, is above the range of an integer dtype, -1 if below, else 0."""
     if dtype.kind not in ("int", "uint") or not (type(value) is int or (_is_weak(value) and dtype.bytes < 8)):
         return 0
     low, high = (int(end) for end in (np.iinfo(dtype.numpy).min, np.iinfo(dtype.numpy).max))
@@ -221,7 +221,7 @@ def _is_weak(value: Any) -> bool:
 
 
 def _put(ufunc: np.ufunc, results: tuple[TracedArray, ...], out: tuple[Any, ...], where: Any) -> tuple[Any, ...]:
-    """Results where they are wanted: by themselves, or written into arrays, everywhere or `where`."""
+    """Return the results, or write them into `out`, everywhere or `where`."""
     if not any(each is not None for each in out):
         if where is not True:
             raise UnsupportedError(f"np.{ufunc.__name__} with where= leaves cells unset; give it out=, or use np.where")
@@ -230,7 +230,7 @@ def _put(ufunc: np.ufunc, results: tuple[TracedArray, ...], out: tuple[Any, ...]
 
 
 def write_out(ufunc: np.ufunc, result: TracedArray, target: Any, where: Any = True) -> Any:
-    """A result in the array that is given for it, which is cast to as NumPy allows; a scalar is not changed."""
+    """Write a result into `target`, cast as NumPy allows; a scalar is not changed, and the result is returned."""
     if not isinstance(target, TracedArray):
         raise UnsupportedError("it writes into an array that was there before the call; assign the result")
     if surely_scalar(target):

@@ -1,4 +1,4 @@
-"""Boundaries: nodes that noyau does not look into, why, and single ones as models, which the interpreter runs."""
+"""Boundaries, the nodes that noyau does not import: the reasons, and models of single nodes for the interpreter."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ LIBRARY = frozenset(
 )
 CONTROL_FLOW = frozenset("If Loop Scan SequenceMap".split())
 _SHORTER = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
-DTYPES = ("to", "dtype", "output_dtype", "output_datatype")  # attributes
+DTYPES = ("to", "dtype", "output_dtype", "output_datatype")  # attributes that hold a dtype
 RANDOM = frozenset("Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike".split())
 ALREADY_FUSED = "already fused by onnxruntime"
-# Of onnxruntime's own domain: what its optimizer makes of library calls with what surrounds them, and of the rest.
+# Operators of onnxruntime's domain that its optimizer emits: library calls fused with their neighbours, and others.
 FUSED_CALLS = frozenset(
     """Attention DecoderMaskedMultiHeadAttention DecoderMaskedSelfAttention DynamicQuantizeMatMul FusedConv FusedGemm
     FusedMatMul FusedMatMulActivation GemmFastGelu GroupQueryAttention LinearAttention MatMulBnb4 MatMulFpQ4
@@ -40,7 +40,7 @@ FUSED_OTHERS = frozenset(
 
 
 def reason_for(node: onnx.NodeProto) -> str:
-    """Why noyau does not look into a node of an operator for which it has no meaning."""
+    """The reason, as text, for which a node without an importer is a boundary."""
     if node.domain in ("", "ai.onnx"):
         kinds = ((LIBRARY, "is a library call"), (CONTROL_FLOW, "is control flow"), (RANDOM, "draws random numbers"))
         reasons = (f"{node.op_type} {reason}" for ops, reason in kinds if node.op_type in ops)
@@ -58,13 +58,13 @@ _FAULTS = (NotImplementedError, RuntimeError, TypeError, ValueError, AttributeEr
 
 
 class Boundary:
-    """Runs one node: by `run` where that is given and can, else by ONNX's reference evaluator."""
+    """Callable for one node: runs it by `run` if that can, else by ONNX's reference evaluator."""
 
     def __init__(self, node: onnx.NodeProto, names: Sequence[str], around: ModelContext, run: Run | None) -> None:
         self._node, self._names, self._around, self._run = node, tuple(names), around, run
 
     def __call__(self, *operands: Any) -> tuple[Any, ...]:
-        """The results of the named outputs; UnsupportedError where nothing here can run the node."""
+        """The results of the named outputs; UnsupportedError if neither can run the node."""
         feeds = dict(zip(self._names, operands, strict=True))
         outputs = [name for name in self._node.output if name]
         if self._node.op_type == "MatMul" and self._node.domain == "":
@@ -80,7 +80,7 @@ class Boundary:
             raise UnsupportedError(f"the interpreter cannot run {self._node.op_type}: {fault}{hint}") from fault
 
     def texts(self, position: int) -> tuple[str, ...]:
-        """The key that tells two boundaries of one operator apart: attributes, and the place where runs may differ."""
+        """The key that distinguishes boundaries of one operator: attributes, and positions where runs may differ."""
         texts = [f"{a.name}:{hashlib.sha256(a.SerializeToString()).hexdigest()[:16]}" for a in self._node.attribute]
         alone = self._node.op_type in RANDOM or self._node.domain not in ("", "ai.onnx") or any(subgraphs(self._node))
         outputs = "".join("1" if name else "0" for name in self._node.output)
@@ -93,7 +93,7 @@ class Boundary:
         return ReferenceEvaluator(self._model({}))
 
     def _model(self, feeds: Mapping[str, np.ndarray]) -> onnx.ModelProto:
-        """The node alone; with the types of the inputs where arrays are given."""
+        """A model of the node alone, with the types of the inputs that `feeds` has."""
         names = dict.fromkeys(self._names)
         inputs = [onnx.helper.make_value_info(name, _array_type(feeds.get(name))) for name in names]
         outputs = [onnx.helper.make_value_info(name, onnx.TypeProto()) for name in self._node.output if name]
@@ -102,7 +102,7 @@ class Boundary:
 
 
 def widen_node(node: onnx.NodeProto) -> onnx.NodeProto:
-    """A copy of a node in whose bodies shorter floats are float64."""
+    """A copy of a node in whose subgraphs shorter floats are float64."""
     result = onnx.NodeProto()
     result.CopyFrom(node)
     for graph in subgraphs(result):
@@ -113,10 +113,11 @@ def widen_node(node: onnx.NodeProto) -> onnx.NodeProto:
 def widen_types(
     graph: onnx.GraphProto | onnx.FunctionProto, shorter: Sequence[int], wide: int, exempt: Collection[str] = ()
 ) -> None:
-    """Make floats wider in the types, attributes and tensors of a graph and of its bodies, but for some values."""
+    """Replace shorter floats by wide ones in the types, attributes and tensors of a graph and its subgraphs; values
+    that are `exempt` keep their type."""
     nodes = [*every_node(graph.node)]
     ends = [(*each.input, *each.output, *each.value_info) for each in (graph, *chain(*map(subgraphs, nodes)))]
-    for value in (each for each in chain(*ends) if isinstance(each, onnx.ValueInfoProto)):  # of a function a name
+    for value in (each for each in chain(*ends) if isinstance(each, onnx.ValueInfoProto)):  # a function has names
         inner = value.type
         while inner.WhichOneof("value") in ("sequence_type", "optional_type"):
             inner = (inner.sequence_type if inner.HasField("sequence_type") else inner.optional_type).elem_type

@@ -1,6 +1,6 @@
-"""The types of a boundary's outputs: what a rule says, then what the model declares, then ONNX's inference.
+"""The types of a boundary's outputs, merged from a rule, the model's declarations and ONNX's inference.
 
-There are rules of library calls and of frequent operators; they have None for an extent that is not known."""
+Rules exist for library calls and for frequent operators; None stands for an unknown extent."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _gemm(site: OnnxSite) -> list[Outcome]:
 
 
 def _fused_matmul(site: OnnxSite) -> list[Outcome]:
-    """onnxruntime's own: either operand may be transposed; the batch is the middle axes where that is."""
+    """onnxruntime's FusedMatMul: either operand may be transposed; with transBatchA or B extents are unknown."""
     left, right = site.input(0).shape, site.input(1).shape
     if site.attribute("transBatchA", 0) or site.attribute("transBatchB", 0) or min(len(left), len(right)) < 2:
         return [(site.input(0).dtype, unknown(max(len(left), len(right))))] if min(len(left), len(right)) > 1 else []
@@ -58,7 +58,7 @@ def _fused_matmul(site: OnnxSite) -> list[Outcome]:
 
 
 def _attention(site: OnnxSite) -> list[Outcome]:
-    """onnxruntime's own: queries, keys and values are one product of the input with the weights."""
+    """onnxruntime's Attention: queries, keys and values are one product of the input with the weights."""
     value, weights, sizes = site.input(0), site.input(1), site.attribute("qkv_hidden_sizes", [])
     if len(value.shape) != 3 or len(weights.shape) != 2:
         return []
@@ -67,7 +67,7 @@ def _attention(site: OnnxSite) -> list[Outcome]:
 
 
 def _multi_head_attention(site: OnnxSite) -> list[Outcome]:
-    """onnxruntime's own: the width of what is looked at times the heads; that of grouped queries is the queries'."""
+    """onnxruntime's attention of several inputs: as wide as the values, with grouped queries as the queries."""
     query = site.input(0)
     if len(query.shape) != 3:
         return [(query.dtype, unknown(3))]
@@ -94,7 +94,7 @@ def _conv(site: OnnxSite, weights: int = 1, dtype: DType | None = None) -> list[
 
 
 def _transposed_conv(site: OnnxSite) -> list[Outcome]:
-    """Each cell of the input gives a window of the result, and windows overlap."""
+    """Each cell of the input adds a window to the result, and windows overlap."""
     value, weight, rank = site.input(0), site.input(1), site.rank() - 2
     kernel = [Dim.of(size) for size in site.attribute("kernel_shape", [])] or list(weight.shape[2:])
     steps, dilations = (site.attribute(name, []) or [1] * rank for name in ("strides", "dilations"))
@@ -109,7 +109,7 @@ def _transposed_conv(site: OnnxSite) -> list[Outcome]:
 
 
 def _stft(site: OnnxSite) -> list[Outcome]:
-    """Frames, bins, and a real and an imaginary part; a frame is as long as it is said to be, or as the window."""
+    """Batch, frames, bins, and a real and an imaginary part; a frame has the length of input 3, or of the window."""
     length = site.contents(3)
     frame = length.dims[0] if length is not None else site.input(2).shape[0] if site.has(2) else None
     bins = None if frame is None else frame // 2 + 1 if site.attribute("onesided", 1) else frame
@@ -144,18 +144,18 @@ def _windows(site: OnnxSite, extents: Shape, kernel: Sequence[Dim]) -> tuple[Dim
 
 
 def _quantized_pair(site: OnnxSite) -> list[Outcome]:
-    """A sum or a product of what is quantised: each operand has its scale and its zero behind it."""
+    """A sum or a product of quantised operands, each followed by its scale and its zero point."""
     return [(site.input().dtype, site.broadcast([site.input(0).shape, site.input(3).shape]))]
 
 
 def _same(site: OnnxSite) -> list[Outcome]:
-    """A value with the extents of another, but along some axes."""
+    """The dtype and the extents of the first input, with unknown extents along the axes `open`."""
     axes = site.attribute("open", [])
     return [(site.input().dtype, tuple(None if k in axes else dim for k, dim in enumerate(site.input().shape)))]
 
 
 def _same_rank(site: OnnxSite) -> list[Outcome]:
-    """As many axes as the first input, and nothing known of them."""
+    """The rank of the first input, with unknown extents."""
     return [(site.input().dtype, unknown(site.rank()))]
 
 
@@ -186,7 +186,7 @@ CONTRIBUTED_RULES: dict[str, Rule] = {
 
 
 def outcome_of(site: OnnxSite, domain: str = "") -> list[Outcome]:
-    """The dtypes and extents of the outputs, as far as a rule says; nothing where there is none."""
+    """The dtypes and extents of the outputs by the operator's rule; empty without a rule, or where it fails."""
     rule = _DOMAINS.get(domain, {}).get(site.op)
     try:
         return rule(site) if rule else []
@@ -199,7 +199,7 @@ def _reduction(site: OnnxSite) -> list[Outcome]:
 
 
 def _from_extents(position: int, dtype: Callable[[OnnxSite], DType], site: OnnxSite) -> list[Outcome]:
-    """As many axes as a vector of extents has cells."""
+    """A result whose rank is the length of the vector of extents at `position`."""
     count = site.input(position).shape[0].constant if site.rank(position) == 1 else None
     return [] if count is None else [(dtype(site), unknown(count))]
 
@@ -265,29 +265,29 @@ _RULES: dict[str, Rule] = {
 
 
 def _step(site: OnnxSite) -> list[Outcome]:
-    """One step of a Scan: what it goes through without the axis along which it does."""
+    """One step of a Scan: the scanned input without the axis of the scan."""
     shape = site.input().shape
     axis = site.axis(site.attribute("axis", 0), len(shape))
     return [(site.input().dtype, (*shape[:axis], *shape[axis + 1 :]))]
 
 
-ENTRIES = "noyau_body"  # the domain of what enters a body that lies behind the main graph; `Open` has no rule
+ENTRIES = "noyau_body"  # the domain of nodes that stand for inputs of a body behind the main graph; `Open` has no rule
 _ENTRY_RULES: dict[str, Rule] = {"Same": _same, "Step": _step}
 _DOMAINS = {"": _RULES, "com.microsoft": CONTRIBUTED_RULES, ENTRIES: _ENTRY_RULES}
 
 
 Types = Mapping[str, onnx.TypeProto]
-_PREFIX = "noyau "  # begins the names by which extents go to ONNX's inference and come back
+_PREFIX = "noyau "  # of the dimension names that carry extents to ONNX's inference and back
 
 
 class BoundaryTypes:
-    """Finds the dtype and the shape of each output of a boundary; extents that nobody knows are fresh sizes."""
+    """Inference of the dtype and the shape of each output of a boundary; unknown extents become fresh sizes."""
 
     def __init__(self, values: ModelValues, declared: Types, around: ModelContext, inference: Inference) -> None:
         self.values, self.declared, self.around, self.inference = values, dict(declared), around, inference
 
     def of(self, node: onnx.NodeProto, names: Sequence[str], ruled: list[Outcome]) -> list[tuple[DType, Shape]]:
-        """For each output its dtype and shape; DType.OTHER where either is unknown. `names` are what the node uses."""
+        """For each output its dtype and shape; DType.OTHER where either is unknown. `names`: the values it reads."""
         dims: dict[str, Dim] = {}
         candidates = [[_type_of(ruled[k], dims)] if k < len(ruled) else [] for k in range(len(node.output))]
         for name, types in zip(node.output, candidates, strict=True):
@@ -296,7 +296,7 @@ class BoundaryTypes:
             inferred = self._infer(node, names, dims)
             for name, types in zip(node.output, candidates, strict=True):
                 types.insert(1, inferred.get(name, onnx.TypeProto()))
-                self.declared.setdefault(name, types[1])  # sequences, strings: others follow from them
+                self.declared.setdefault(name, types[1])  # types of sequences and strings, from which others follow
         return [self._merge(types, dims) for types in candidates]
 
     def _infer(self, node: onnx.NodeProto, names: Sequence[str], dims: dict[str, Dim]) -> dict[str, onnx.TypeProto]:
@@ -325,7 +325,7 @@ class BoundaryTypes:
         return dtype, tuple(self._dim(dims, extents) for dims in zip(*alike, strict=True))
 
     def _dim(self, candidates: Sequence[onnx.TensorShapeProto.Dimension], dims: Mapping[str, Dim]) -> Dim:
-        """The first extent that is known. A 0 says nothing: exporters write it for what they do not know."""
+        """The first known extent. A 0 is not one: exporters write it for unknown extents."""
         for dim in candidates:
             if dim.dim_value > 0:
                 return Dim.of(dim.dim_value)
@@ -337,7 +337,7 @@ class BoundaryTypes:
 
 
 def _type_of(outcome: Outcome, extents: dict[str, Dim]) -> onnx.TypeProto:
-    """An outcome as an ONNX type; `extents` is given the extent that each name stands for."""
+    """An outcome as an ONNX type; the Dim of each dimension name is added to `extents`."""
     dtype, dims = outcome
     extents.update((f"{_PREFIX}{dim}", dim) for dim in dims if dim is not None and not dim.constant)
     words = [None if dim is None else dim.constant or f"{_PREFIX}{dim}" for dim in dims]
@@ -352,7 +352,7 @@ def _is_complete(kind: onnx.TypeProto) -> bool:
 
 
 _LONGEST_S = 30.0
-# onnx alone is imported there: noyau's front end would take as long again.
+# The process imports onnx alone: an import of noyau's front end would take as long again.
 _PROGRAM = """
 import onnx
 while True:
@@ -367,9 +367,9 @@ while True:
 
 
 class Inference(AbstractContextManager["Inference"]):
-    """ONNX's shape inference in a process of its own, which some malformed nodes end. Use it in a `with`.
+    """ONNX's shape inference in a process of its own, since some malformed nodes crash it. A context manager.
 
-    The process starts with the first model, and again where a node has ended it."""
+    The process starts with the first model, and again after a crash."""
 
     def __init__(self) -> None:
         self._process: tuple[subprocess.Popen[bytes], Channel] | None = None
@@ -378,11 +378,11 @@ class Inference(AbstractContextManager["Inference"]):
         self._end()
 
     def types(self, model: onnx.ModelProto) -> dict[str, onnx.TypeProto]:
-        """The types of the values that the nodes of a model make; nothing where inference fails."""
+        """The types of the values that the nodes of a model compute; empty where inference fails."""
         return {value.name: value.type for value in self.graph(model).value_info}
 
     def graph(self, model: onnx.ModelProto) -> onnx.GraphProto:
-        """The types of a graph, and its nodes with bodies, which have those of the bodies; nothing where it fails."""
+        """The types of a graph's values, and its nodes with subgraphs, which hold their own; empty where it fails."""
         if self._process is None:
             self._process = spawn(_PROGRAM, subprocess.DEVNULL)
         _, channel = self._process

@@ -1,4 +1,4 @@
-"""Scalar functions by ONNX's names, with its broadcasting and its dtype rules; activations, each of a few of them."""
+"""Scalar functions by ONNX's names, with its broadcasting and its dtype rules; activations composed of them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _clip(site: OnnxSite) -> Node:
 
 
 def _pow(site: OnnxSite) -> Node:
-    """The result has the dtype of the first operand, whatever the second one has."""
+    """The result has the dtype of the first operand, whatever the dtype of the second."""
     left, right = site.input(0), site.input(1)
     if left.dtype.is_float or not right.dtype.is_float:
         return site.call("power", left, site.cast(right, left.dtype))
@@ -65,14 +65,14 @@ def _is_inf(site: OnnxSite) -> Node:
 
 
 def _dropout(site: OnnxSite) -> list[Node]:
-    """The identity, with a mask of true: training is a boundary."""
+    """The identity and a mask of True; UnsupportedError in training mode, which stays a boundary."""
     if site.has(2) and site.array(2, "the training mode").any():
         raise UnsupportedError("Dropout in training mode draws random numbers")
     return [site.call("identity", site.input()), site.full(True, DType.BOOL, site.input().shape)]
 
 
 def _sloped_relu(slope: Importer, site: OnnxSite) -> Node:
-    """The value where it is not negative, else a slope times it."""
+    """The value, multiplied by a slope where it is negative."""
     value, factor = site.input(), slope(site)
     assert isinstance(factor, Node)
     return site.call("where", _negative(site, value), site.call("multiply", value, factor), value)
@@ -116,7 +116,7 @@ def _shrink(site: OnnxSite) -> Node:
 
 
 def swish(usual: float, site: OnnxSite) -> Node:
-    """x * sigmoid(alpha * x), with the usual alpha."""
+    """x * sigmoid(alpha * x); `usual` is the default of alpha."""
     value, alpha = site.input(), site.attribute("alpha", usual)
     scaled = value if alpha == 1 else site.call("multiply", value, site.like(alpha, value))
     return site.call("multiply", value, site.call("sigmoid", scaled))

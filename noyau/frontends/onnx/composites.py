@@ -1,6 +1,6 @@
-"""Norms and other composite operators that have no body in ONNX's schema, or whose body is worse than its text.
+"""Norms and other composite operators without a body in ONNX's schema, or with a body worse than the specification.
 
-Those of onnxruntime's own domain: embeddings, rows of tables summed and normalised, rotations by an angle."""
+Also operators of onnxruntime's domain: embeddings, which are sums of table rows, rotary embeddings, GELU."""
 
 from __future__ import annotations
 
@@ -20,9 +20,8 @@ from noyau.ir.graph import Node
 
 
 def _layer_normalization(site: OnnxSite) -> list[Node]:
-    """As the text of the operator has it: the variance is the mean of squared deviations, over the axes from `axis` on.
-
-    The schema's body takes E[x2] - E[x]2 of a flattened value, which loses half the digits."""
+    """LayerNormalization by its specification: the variance is the mean of squared deviations, over the axes from
+    `axis` on. The schema's body takes E[x^2] - E[x]^2 of a flattened value, which loses half the digits."""
     value, axes = site.input(), tuple(range(site.axis(site.attribute("axis", -1), site.rank()), site.rank()))
     stash = from_onnx(site.attribute("stash_type", 1))
     if stash is None or not stash.is_float:
@@ -103,14 +102,14 @@ def _global_pool(monoid: str, site: OnnxSite) -> Node:
 
 
 def _hardmax(site: OnnxSite) -> Node:
-    """1 at the first of the largest along an axis, 0 elsewhere."""
+    """1 at the first maximum along an axis, 0 elsewhere."""
     value, axis = site.input(), site.axis(site.attribute("axis", -1), site.rank())
     best = site.reduce("argmax", value, [axis], keep=True)
     return site.cast(site.call("equal", site.iota(f"#{axis}", value.shape), best), value.dtype)
 
 
 def with_attributes(importer: Importer, *attributes: str) -> Importer:
-    """The importer, for nodes that have no other attributes than these."""
+    """The importer for nodes without other attributes than these; UnsupportedError for others."""
 
     def checked(site: OnnxSite) -> Node | Sequence[Node]:
         unknown = sorted(site.attributes.keys() - set(attributes))
@@ -122,7 +121,7 @@ def with_attributes(importer: Importer, *attributes: str) -> Importer:
 
 
 def _rms_normalization(site: OnnxSite) -> list[Node]:
-    """RMSNormalization, of the dtype of its scale."""
+    """RMSNormalization; the result has the dtype of the scale."""
     value, scale = site.input(0), site.input(1)
     if site.attribute("stash_type", 1) != DType.F32.onnx:
         raise UnsupportedError(f"{site.op} computes in a type that is not float32")
@@ -149,13 +148,13 @@ COMPOSITES: dict[str, Importer] = {
     "InstanceNormalization": _instance_normalization,
     "LayerNormalization": _layer_normalization,
     "LpNormalization": _lp_normalization,
-    # onnxruntime's own, in the default domain, where ONNX has no such operator, or a later one
+    # onnxruntime's operator in the default domain, where ONNX has none of this name, or only in a later opset
     "SimplifiedLayerNormalization": with_attributes(_rms_normalization, "axis", "epsilon", "stash_type"),
 }
 
 
 def embed_layer_normalization(site: OnnxSite) -> list[Node]:
-    """Rows of tables for words, positions and segments, summed and normalised; how many of each row the mask has."""
+    """Rows of tables for words, positions and segments, summed and normalised; the ones in each mask row; the sum."""
     ids, rows = site.input(0), site.input(2)
     if len(ids.shape) != 2:
         raise UnsupportedError(f"{site.op} needs ids of rank 2")
@@ -212,7 +211,7 @@ def _heads(site: OnnxSite, value: Node, width: Dim) -> Node:
 
 
 def _places(site: OnnxSite, batch: Dim, length: Dim) -> Node:
-    """The position of each cell, as [batch, length]: given, or counted from a start."""
+    """The position of each cell, as [batch, length]: the input itself, or counted from a start."""
     positions = site.input(1)
     if len(positions.shape) == 2:
         site.demand_equal(positions.shape[0], batch)
@@ -223,7 +222,7 @@ def _places(site: OnnxSite, batch: Dim, length: Dim) -> Node:
 
 
 def _rotate(site: OnnxSite, heads: Node, cos: Node, sin: Node) -> Node:
-    """A pair is a cell and the one half a width on; or, interleaved, two neighbours. What is beyond stays."""
+    """Rotate pairs: a cell and the cell half a width behind it, or neighbours if interleaved. Other cells stay."""
     half, near = cos.shape[3], bool(site.attribute("interleaved", 0))
     low = site.slice(heads, 3, 0, half, 2 if near else 1)
     high = site.slice(heads, 3, 1 if near else half, half, 2 if near else 1)
@@ -238,13 +237,13 @@ def _rotate(site: OnnxSite, heads: Node, cos: Node, sin: Node) -> Node:
 
 
 def _gelu(site: OnnxSite) -> Node:
-    """x / 2 * (1 + erf(x / sqrt(2))), of the sum of the inputs."""
+    """x / 2 * (1 + erf(x / sqrt(2))) with x the sum of the inputs."""
     value = _add_bias(site)
     return _gate(site, value, site.call("erf", site.call("multiply", value, site.like(math.sqrt(0.5), value))))
 
 
 def _fast_gelu(site: OnnxSite) -> Node:
-    """x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3))), of the sum of the inputs."""
+    """x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3))) with x the sum of the inputs."""
     value = _add_bias(site)
     square = site.call("multiply", site.call("multiply", value, value), site.like(0.044715, value))
     cubic = site.call("multiply", value, site.call("add", square, site.like(1, value)))
@@ -265,7 +264,7 @@ def _gate(site: OnnxSite, value: Node, inner: Node) -> Node:
 
 
 def _add_skip(site: OnnxSite, bias: int) -> tuple[Node, Node]:
-    """Input, skip and bias together, in the type that sums are made in; and as the sum that is an output."""
+    """The sum of input, skip and bias, in the dtype that sums are computed in and in that of the input."""
     value = site.input(0)
     total = site.call("add", *(site.cast(site.input(k), value.dtype.compute) for k in (0, 1)))
     if total.shape != value.shape:
@@ -276,7 +275,7 @@ def _add_skip(site: OnnxSite, bias: int) -> tuple[Node, Node]:
 
 
 def _skip_layer_normalization(site: OnnxSite) -> list[Node]:
-    """LayerNormalization of input + skip + bias over the last axis; outputs: it, mean, 1 / spread, the sum."""
+    """LayerNormalization of input + skip + bias over the last axis; outputs: the result, mean, 1 / spread, the sum."""
     total, summed = _add_skip(site, 4)
     result, centre, inverse = normalize_rows(site, total, (site.rank() - 1,), epsilon_of(site))
     result = rescale(site, site.cast(result, summed.dtype), 2, 3)
@@ -284,7 +283,7 @@ def _skip_layer_normalization(site: OnnxSite) -> list[Node]:
 
 
 def _skip_simplified(site: OnnxSite) -> list[Node]:
-    """RMSNormalization of input + skip + bias over the last axis; its second output is never made."""
+    """RMSNormalization of input + skip + bias over the last axis; UnsupportedError for a second output."""
     total, summed = _add_skip(site, 3)
     result, inverse = root_mean_square(site, total, (site.rank() - 1,), epsilon_of(site))
     if len(site.outputs) > 1 and site.outputs[1]:

@@ -1,4 +1,4 @@
-"""Conversions between dtypes: casts, quantising by a scale for all, along an axis, or by blocks."""
+"""Conversions between dtypes: casts, and quantisation with one scale, scales along an axis, or scales of blocks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WIDE = frozenset({DType.I8, DType.U8, DType.I16, DType.U16})
 
 
 def _spread(site: OnnxSite, value: Node, factor: Node) -> Node:
-    """A scale or a zero point, one for each cell of the value's shape or broadcastable to it."""
+    """A scale or a zero point, expanded to the value's shape or broadcastable to it."""
     block, rank = site.attribute("block_size", 0), len(value.shape)
     if not factor.shape or factor.shape == (Dim.of(1),):
         return site.drop_axes(factor, range(len(factor.shape)))

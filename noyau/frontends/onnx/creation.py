@@ -1,4 +1,4 @@
-"""Values from few numbers, and masks by position: constants, ranges, OneHot, EyeLike, Trilu."""
+"""Values calculated from few numbers or from positions: constants, ranges, OneHot, EyeLike, Trilu."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _eye_like(site: OnnxSite) -> Node:
 
 
 def _one_hot(site: OnnxSite) -> Node:
-    """on where the index along the new axis equals the (wrapped) index, else off."""
+    """values[1] where the index along the new axis equals the (wrapped) index, else values[0]."""
     value, values = site.input(0), site.input(2)
     depth, rank = _depth(site), len(value.shape) + 1
     axis = site.axis(site.attribute("axis", -1), rank)

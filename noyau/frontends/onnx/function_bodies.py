@@ -1,5 +1,5 @@
-"""The bodies of composite operators, those that ONNX's own schemas carry and the functions of a model; and a node that
-stands alone, in a model with these."""
+"""The bodies of composite operators, from ONNX's schemas and from the functions of a model; and models of a single
+node, with these functions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Infos = Sequence[onnx.ValueInfoProto]
 
 
 def opsets_of(imports: list[onnx.OperatorSetIdProto]) -> dict[str, int]:
-    """Versions by domain."""
+    """The opset versions by domain."""
     return {core(entry.domain): entry.version for entry in imports}
 
 
@@ -53,7 +53,7 @@ class FunctionBody:
 
 @dataclass(frozen=True, slots=True)
 class ModelContext:
-    """The part of its model that a node needs to stand alone."""
+    """The opsets, functions and IR version of a model, which a model of a single node needs."""
 
     opsets: Sequence[onnx.OperatorSetIdProto]
     functions: Sequence[onnx.FunctionProto]
@@ -68,18 +68,18 @@ class ModelContext:
         return model
 
     def has_schema(self, node: onnx.NodeProto) -> bool:
-        """Whether ONNX or a function of the model says what the node's operator is."""
+        """Whether ONNX or a function of the model defines the node's operator."""
         if any(f.domain == node.domain and f.name == node.op_type for f in self.functions):
             return True
         version = next((entry.version for entry in self.opsets if entry.domain == node.domain), 0)
         return bool(onnx.defs.has(node.op_type, version, node.domain))
 
 
-NEWEST_OPSET = 28  # of the default domain; a later one may mean something else by a name
+NEWEST_OPSET = 28  # of the default domain; a later one may change an operator's meaning
 
 
 def conform(node: onnx.NodeProto, domain: str, opset: int) -> None:
-    """UnsupportedError where a node of the default domain is not what its schema says."""
+    """Raise UnsupportedError if a node of the default domain violates its schema."""
     if domain != "":
         return
     if opset > NEWEST_OPSET:
@@ -101,13 +101,13 @@ def conform(node: onnx.NodeProto, domain: str, opset: int) -> None:
 
 
 def model_body(function: onnx.FunctionProto, call: onnx.NodeProto) -> FunctionBody:
-    """The body of a model-local function, where a call leaves out what has a default."""
+    """The body of a model-local function, with the defaults of attributes that a call omits."""
     attributes = {attribute.name: attribute for attribute in call.attribute}
     return FunctionBody(function, {**{default.name: default for default in function.attribute_proto}, **attributes})
 
 
 def schema_body(call: onnx.NodeProto, opset: int, inputs: list[Node | None]) -> FunctionBody | None:
-    """The body that ONNX's schema gives an operator at an opset, or None."""
+    """The body of an operator in ONNX's schema at an opset, or None."""
     try:
         schema = onnx.defs.get_schema(call.op_type, opset, core(call.domain))
     except onnx.defs.SchemaError:
@@ -129,7 +129,7 @@ def schema_body(call: onnx.NodeProto, opset: int, inputs: list[Node | None]) -> 
 
 
 def _type_of(node: Node) -> onnx.TypeProto:
-    """The ONNX type of a value of noyau: names of sizes as dimension names, other Dims in words."""
+    """The ONNX type of a value of noyau: names of sizes as dimension names, other Dims as text."""
     dims = [dim.constant if dim.constant is not None else str(dim) for dim in node.shape]
     return onnx.helper.make_tensor_type_proto(node.dtype.onnx, dims)
 

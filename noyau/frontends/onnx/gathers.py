@@ -1,4 +1,4 @@
-"""Operators whose index is a value: Gather and its kin; slices; ScatterElements and ScatterND, which merge updates."""
+"""Operators with computed indices: Gather and its kin; slices; ScatterElements and ScatterND, which merge updates."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _scatter_nd(site: OnnxSite) -> Node:
 
 
 def _each_from_the_end(site: OnnxSite, places: Node, extents: Sequence[Dim]) -> Node:
-    """Indices whose last axis names an axis each; negative ones have its extent added."""
+    """Index vectors along the last axis, a cell for each axis of the data; negative cells have its extent added."""
     lead = len(places.shape) - 1
     columns = [site.slice(places, lead, k, 1) for k in range(len(extents))]
     natural = [from_the_end(site, column, extent) for column, extent in zip(columns, extents, strict=True)]

@@ -1,4 +1,4 @@
-"""From an ONNX model to a graph: node by node, and what has no meaning becomes a boundary with its reason."""
+"""Import of an ONNX model into a graph, node by node; a node without a meaning is a boundary with its reason."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ from noyau.ir.dims import Dim, product, shape_of
 from noyau.ir.graph import Graph, Input, Map, Node, Opaque, Part, constant
 from noyau.ir.sizes import Demand
 
-Scope = Mapping[str, str]  # values by their names in a body
+Scope = Mapping[str, str]  # names of values, by their names in a body
 Opsets = Mapping[str, int]  # by domain
 _FAMILIES = CALCULATIONS | CONVERSIONS | REDUCTIONS | VIEWS | INDEXING | CREATION | COMPOSITES
 _DOMAINS = {"": _FAMILIES, "com.microsoft": CONTRIBUTED}
 FOLDED = "onnxruntime computes it once, when it loads the model: it reads nothing but tensors of the model"
-# onnxruntime leaves these be, for its quantised operators are found by them.
+# onnxruntime does not fold these, because it finds quantised operators by them.
 _KEPT = frozenset({"DequantizeLinear", "QuantizeLinear"})
 _DEEPEST, _MOST_NODES = 16, 4096
 _SMALL = 64
-_FEW = 8  # cells that a parameter of floats has, such as the scales of Resize
+_FEW = 8  # most cells of a tensor of floats whose numbers importers read, such as the scales of Resize
 
 
 @dataclass(frozen=True, slots=True)
 class ImportedModel:
     """A model as a graph.
 
-    `places`: for each value that an ONNX node made, the node's position. `arithmetic`: positions of shape arithmetic.
-    `opaque`: why a position is a boundary. `foldable`: why it stays as it is, though it is none. `sizes`: the names
-    that the model has for them. `initializers`: the inputs of the graph that are tensors of the model. `demands`: by
-    position, what must hold of extents when it runs, where it is not certain."""
+    `places`: for each value of an ONNX node, the node's position. `arithmetic`: positions of shape arithmetic.
+    `opaque`: the reason of a boundary, by position. `foldable`: the reason for which another node stays in the model.
+    `initializers`: the inputs of the graph that are tensors of the model. `sizes`: the model's own names of sizes.
+    `demands`: by position, conditions on extents that are not certain before the model runs."""
 
     graph: Graph
     places: Mapping[str, int]
@@ -73,18 +73,18 @@ class ImportedModel:
 def import_model(
     model: onnx.ModelProto, folder: Path | None = None, *, run: Run | None = None, inference: Inference | None = None
 ) -> ImportedModel:
-    """The graph of a model; ModelError where it is not well formed. `folder` is where its external data lies;
-    `inference` may have a process already.
+    """Import a model as a graph; ModelError where it is not well formed. `folder` holds its external data; `inference`:
+    an `Inference` whose process may be running already.
 
-    `run(model, inputs)` runs a model of one node for the interpreter, and raises UnsupportedError where it cannot;
-    then, and without it, ONNX's reference evaluator does."""
+    `run(model, inputs)` runs a model of one node for the interpreter, or raises UnsupportedError; then, and without
+    `run`, ONNX's reference evaluator runs it."""
     with nullcontext(inference) if inference else Inference() as process:
         return _ModelImporter(verify(model), folder, run, process).run()
 
 
 def foldable_nodes(model: onnx.ModelProto) -> frozenset[int]:
-    """The positions of the nodes that read tensors of the model alone, through others such or directly; Constants are
-    not among them. A tensor that an input may override is none."""
+    """The positions of the nodes that depend on tensors of the model alone, directly or through such nodes; Constants
+    are not among them. A tensor that an input may override does not count."""
     inputs = {value.name for value in model.graph.input} if model.ir_version >= 4 else set()
     constants = {tensor.name for tensor in model.graph.initializer} - inputs
     places = set[int]()
@@ -147,14 +147,14 @@ class _ModelImporter:
         )
 
     def _foldable_reasons(self) -> dict[int, str]:
-        """The reasons why nodes are computed once. Scalars are not among it: they are parts of formulas."""
+        """The reasons of nodes that are computed once, except scalars, which are parts of formulas."""
         places = foldable_nodes(self.model) - self.arithmetic - self.opaque.keys()
         pairs = ((self.values.places.get(node.output, -1), node) for node in self.values.nodes)
         return {place: FOLDED for place, node in pairs if place in places and product(node.shape) != Dim.of(1)}
 
     def _input(self, value: onnx.ValueInfoProto) -> None:
         if value.name in self.defaults:
-            if self.model.ir_version < 4:  # there every initializer is listed as an input, and is none
+            if self.model.ir_version < 4:  # such models list every initializer as an input, which it is not
                 return
             self.tensors[value.name] = self.defaults[value.name]
         tensor = value.type.tensor_type
@@ -169,8 +169,8 @@ class _ModelImporter:
         return self.values.sizes.dim_of(dim.dim_param) if dim.dim_param else self.values.sizes.fresh()
 
     def _tensor(self, name: str, tensor: onnx.TensorProto, place: int | None, sources: tuple[str, ...]) -> None:
-        """A tensor of the model as a value. Scalars and small integers are constants; weights, however small, are
-        inputs and stay in the file, so that the kernels of two layers are one."""
+        """Add a tensor of the model as a value. Scalars and small integers are constants; weights, however small, are
+        inputs and stay in the file, so that two layers share their kernels."""
         if name in self.values.by_name:
             return
         dtype, count = from_onnx(tensor.data_type), int(np.prod(tensor.dims, dtype=np.int64))
@@ -205,7 +205,7 @@ class _ModelImporter:
             self._opaque(place, proto, sources, str(refusal))
 
     def _constant_node(self, place: int, proto: onnx.NodeProto, sources: tuple[str, ...]) -> bool:
-        """A Constant of a tensor, which may be large and stay where it is."""
+        """Add a Constant of a tensor, which may be large and stay in the file. False for any other node."""
         if proto.op_type != "Constant" or proto.domain not in ("", "ai.onnx"):
             return False
         tensor = next((a.t for a in proto.attribute if a.name == "value" and a.type == a.TENSOR), None)
@@ -217,7 +217,7 @@ class _ModelImporter:
         return True
 
     def convert(self, proto: onnx.NodeProto, scope: Scope, opsets: Opsets, emitter: OnnxSite, depth: int) -> list[str]:
-        """The values, or known contents, that a node's outputs are; UnsupportedError where it has no meaning."""
+        """The names of the values, or known contents, of a node's outputs; UnsupportedError without a meaning."""
         domain, site = core(proto.domain), self._site(proto, scope, opsets, emitter)
         if domain == "" and (known := shape_arithmetic(site)) is not None:
             return [self._keep(contents, emitter) for contents in known]
@@ -231,7 +231,7 @@ class _ModelImporter:
         return self._inline(body, proto, site, depth)
 
     def _site(self, proto: onnx.NodeProto, scope: Scope, opsets: Opsets, emitter: OnnxSite) -> OnnxSite:
-        """A node as the families see it; UnsupportedError where it is not what its schema says."""
+        """The site of a node for its importer; UnsupportedError where the node violates its schema."""
         opset = opsets.get(core(proto.domain), 0)
         conform(proto, core(proto.domain), opset)
         inputs = [scope.get(name, "") for name in proto.input]
@@ -252,7 +252,7 @@ class _ModelImporter:
         return schema_body(proto, site.opset, [site.input(k) if site.has(k) else None for k in range(len(site.inputs))])
 
     def _inline(self, body: FunctionBody, proto: onnx.NodeProto, site: OnnxSite, depth: int) -> list[str]:
-        """The outputs of a function's body, all of which must have a meaning."""
+        """The outputs of a function's body, whose nodes must all have a meaning."""
         if depth >= _DEEPEST:
             raise UnsupportedError(f"the functions of {proto.op_type} are nested too deep")
         function, names = body.function, [*site.inputs, *[""] * len(body.function.input)]
@@ -272,7 +272,7 @@ class _ModelImporter:
         return [scope[name] for name in function.output[: len(proto.output)]]
 
     def _finish(self, place: int, proto: onnx.NodeProto, results: list[str], emitter: OnnxSite) -> None:
-        """Give the results the names of the outputs, and drop what no output needs."""
+        """Give the results the names of the outputs, and drop nodes that no output needs."""
         pairs = [(name, value) for name, value in zip(proto.output, results, strict=False) if name]
         if len(results) < len([name for name in proto.output if name]):
             raise UnsupportedError(f"only {len(results)} outputs of {proto.op_type} have a meaning")
@@ -285,7 +285,7 @@ class _ModelImporter:
         self._rename({name: value for name, value in pairs if value not in self.values.contents}, emitter)
 
     def _rename(self, targets: Mapping[str, str], emitter: OnnxSite) -> None:
-        """Each wanted name becomes the name of the node that makes it, or a copy of it."""
+        """Give each result its wanted name; a copy where its node is not this site's, or has a wanted name already."""
         own = {node.output for node in self.values.nodes[emitter.first :]}
         names = dict[str, str]()
         for name, source in targets.items():
@@ -330,7 +330,7 @@ class _ModelImporter:
             self.values.places[name] = place
 
     def _rule_outcomes(self, proto: onnx.NodeProto, place: int) -> list[Outcome]:
-        """The outcomes of a well-formed boundary by its rule."""
+        """The outcomes of a boundary by its rule; empty where it violates its schema."""
         scope = {name: name for name in proto.input if name}
         try:
             site = self._site(proto, scope, self.opsets, OnnxSite(self.values, "", place, ()))
@@ -353,7 +353,7 @@ def _attribute(attribute: onnx.AttributeProto, folder: Path | None) -> Any:
 
 
 def partition_model(model: onnx.ModelProto, imported: ImportedModel) -> Model:
-    """A model and its graph, ready to be cut into groups."""
+    """A model and its graph in the form that the partition takes."""
     places = [
         ModelOperator(position, node.op_type, (*node.input, *captures(node)), tuple(filter(None, node.output)))
         for position, node in enumerate(model.graph.node)

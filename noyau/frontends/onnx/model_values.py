@@ -1,4 +1,4 @@
-"""The values that a model has so far: graph nodes, and contents of shape arithmetic as Dims."""
+"""The values of a model during its import: graph nodes, and contents of shape arithmetic as Dims."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ class Contents:
 
     @property
     def step(self) -> Dim | None:
-        """The difference of neighbours in a vector of three or more cells, where it is always the same."""
+        """The difference of neighbours in a vector of three or more cells, if it is constant; else None."""
         steps = {right - left for left, right in zip(self.dims, self.dims[1:], strict=False)}
         return steps.pop() if len(self.shape) == 1 and len(self.dims) > 2 and len(steps) == 1 else None
 
 
 class ModelValues:
-    """The values made so far: graph nodes, and the contents of shape arithmetic, which become nodes when asked for."""
+    """The values imported so far: graph nodes, and contents of shape arithmetic, which become nodes on demand."""
 
     def __init__(self, names: set[str]) -> None:
         self.nodes: list[Node] = []
         self.by_name: dict[str, Node] = {}
         self.contents: dict[str, Contents] = {}
         self.origins: dict[str, tuple[int, tuple[str, ...]]] = {}  # of contents: position and sources
-        self.few: dict[str, np.ndarray] = {}  # what small tensors of floats hold, which are inputs all the same
+        self.few: dict[str, np.ndarray] = {}  # the cells of small tensors of floats, which are inputs nevertheless
         self.places: dict[str, int] = {}
         self.demands: dict[int, dict[Demand, None]] = {}  # by position
         self.sizes = SizeNames()
@@ -80,7 +80,7 @@ class ModelValues:
                 return name
 
     def node(self, name: str) -> Node:
-        """The node of a value; known contents become one now."""
+        """The node of a value; known contents become a node now."""
         if name not in self.by_name:
             place, sources = self.origins.get(name, (-1, ()))
             self._spell_contents(name, self.contents[name], sources)
@@ -100,7 +100,7 @@ class ModelValues:
             self._spell_cells(name, contents, sources)
 
     def _spell_cells(self, name: str, contents: Contents, sources: tuple[str, ...]) -> None:
-        """Each cell as a value of its own, side by side."""
+        """Emit each cell as a value of its own, and their concatenation."""
         dims, dtype, flat = contents.dims, contents.dtype, shape_of([len(contents.dims)])
         pieces = [Node(self.inner_name(name), Iota(dim), (), dtype, shape_of([1]), sources) for dim in dims]
         whole = name if len(contents.shape) == 1 else self.inner_name(name)

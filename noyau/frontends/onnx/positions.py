@@ -1,4 +1,4 @@
-"""Positions that are values: what is looked up, counted from the end, or read off as a Dim."""
+"""Indices that are values: looked up, counted from the end, or derived as Dims."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from noyau.ir.dims import Dim, Shape, never_negative
 from noyau.ir.graph import Constant, Iota, Lookup, Map, Node, Select, View
 from noyau.ir.ranges import lowest, simplify, within
 
-Entry: TypeAlias = "Dim | tuple[Node, Sequence[Dim]]"  # of an index: known, or looked up in a value
+Entry: TypeAlias = "Dim | tuple[Node, Sequence[Dim]]"  # of an index: known, or a value and where it is looked up
 
 
 def lookup(site: OnnxSite, table: Node, index: Sequence[Entry], shape: Shape) -> Node:
-    """out[i] = table[index(i)]; an entry that is (value, at) is looked up, and counts from the end where negative."""
+    """out[i] = table[index(i)]; an entry (value, at) is value[at], and counts from the end if it is negative."""
     extents = {f"#{axis}": dim for axis, dim in enumerate(shape)}
     inputs, entries = [table], list[Dim | Lookup]()
     for entry, extent in zip(index, table.shape, strict=True):
@@ -38,7 +38,7 @@ def lookup(site: OnnxSite, table: Node, index: Sequence[Entry], shape: Shape) ->
 
 
 def _position(site: OnnxSite, value: Node, at: Sequence[Dim], extent: Dim, extents: dict[str, Dim]) -> Dim | None:
-    """The index as a Dim, where it is surely inside, or its bounds are formulas of sizes that a kernel compares."""
+    """The index as a Dim, if it is surely within the axis, or if a kernel can compare its bounds, formulas of sizes."""
     position = position_at(site.values.by_name, value.output, at)
     if position is None:
         return None
@@ -49,7 +49,7 @@ def _position(site: OnnxSite, value: Node, at: Sequence[Dim], extent: Dim, exten
 
 
 def _is_bounded(index: Dim, extents: dict[str, Dim]) -> bool:
-    """Whether an index is surely not negative, and its highest value is that at the ends of its axes."""
+    """Whether an index is surely not negative, and linear and increasing, so that its maximum is at its axes' ends."""
     low, axes = lowest(index, extents), sorted(index.names & extents.keys())
     slopes = [index.replace({name: Dim.of(name) + 1}) - index for name in axes]
     linear = all(slope.constant is not None and slope.constant > 0 for slope in slopes)
@@ -57,7 +57,7 @@ def _is_bounded(index: Dim, extents: dict[str, Dim]) -> bool:
 
 
 def from_the_end(site: OnnxSite, value: Node, extent: Dim) -> Node:
-    """Indices of a dtype that a Gather takes; negative ones have the extent added."""
+    """Indices as i32 or i64, with the extent added to negative ones."""
     if value.dtype.kind not in ("int", "uint"):
         raise UnsupportedError(f"{site.op} cannot look up {value.dtype.value}")
     indices_ = value if value.dtype is DType.I32 else site.cast(value, DType.I64)
@@ -81,7 +81,7 @@ def _is_natural(value: Node) -> bool:
 
 
 _MOST_STEPS = 256
-_OF_DIMS: dict[str, Callable[..., Dim]] = {  # functions that give Dims of Dims
+_OF_DIMS: dict[str, Callable[..., Dim]] = {  # functions from Dims to a Dim
     "add": operator.add,
     "subtract": operator.sub,
     "multiply": operator.mul,
@@ -91,13 +91,13 @@ _OF_DIMS: dict[str, Callable[..., Dim]] = {  # functions that give Dims of Dims
 
 
 def position_at(values: Mapping[str, Node], name: str, index: Sequence[Dim]) -> Dim | None:
-    """The integer value `name` at an index, as a Dim of the names in the index; None where it is no such function."""
+    """The integer value `name` at an index, as a Dim over the names in the index; None where no Dim expresses it."""
     position = _at(values, name, tuple(index), [_MOST_STEPS])
     return position if position is not None and light([position]) else None
 
 
 def _at(values: Mapping[str, Node], name: str, index: tuple[Dim, ...], steps: list[int]) -> Dim | None:
-    """`steps` is how many more values may be looked into."""
+    """`steps`: the number of values that may still be visited."""
     node = values[name]
     steps[0] -= 1
     if steps[0] < 0 or not light(index) or node.dtype not in (DType.I32, DType.I64):

@@ -1,4 +1,4 @@
-"""ONNX files, read and verified without their external data; the tensors of a model, mapped when they are asked for."""
+"""ONNX files, read and verified without their external data; the tensors of a model, memory-mapped on access."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ LARGEST = 2**31 - 1  # bytes of one protobuf message
 
 
 def read(path: Path) -> onnx.ModelProto:
-    """The model of a file, of IR 4 and opset 13 or later. ModelError, one line, where it is no usable model."""
+    """Read a model, upgraded to IR 4 and opset 13 or later. ModelError, in one line, where it is not usable."""
     return verify(upgrade(parse(path)))
 
 
 def parse(path: Path) -> onnx.ModelProto:
-    """The model as a file has it; its external data stays on disk. ModelError, one line, where it is none."""
+    """Parse a file as it is; external data stays on disk. ModelError, in one line, where it is no ONNX model."""
     try:
         status = path.stat()
         if status.st_size > LARGEST:
@@ -55,7 +55,7 @@ Tensor: TypeAlias = "onnx.TensorProto | onnx.SparseTensorProto"
 
 
 def _dense(tensor: onnx.SparseTensorProto, folder: Path | None) -> np.ndarray | None:
-    """A sparse tensor with its zeros; its indices are positions in C order, or one row for each cell."""
+    """A sparse tensor expanded; its indices are flat indices in C order, or one row of indices for each cell."""
     dims, values, places = list(tensor.dims), array_of(tensor.values, folder), array_of(tensor.indices, folder)
     check_dims(f"the tensor {tensor.values.name!r}", dims)
     if values is None or places is None:
@@ -69,7 +69,7 @@ def _dense(tensor: onnx.SparseTensorProto, folder: Path | None) -> np.ndarray | 
 
 
 class Initializers(Mapping[str, Tensor]):
-    """The tensors that a model holds, by name; `load` makes an array of one."""
+    """The tensors of a model by name; `load` returns the array of one."""
 
     def __init__(self, tensors: Mapping[str, Tensor], folder: Path | None) -> None:
         self._tensors, self._folder = dict(tensors), folder

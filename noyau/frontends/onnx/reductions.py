@@ -1,4 +1,4 @@
-"""Reductions and running results; Einsum, of one operand a view and a sum, of two a contraction."""
+"""Reductions and running results; Einsum, a view and a sum for one operand, a contraction for two."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _einsum(site: OnnxSite) -> Node:
 
 
 def terms(equation: str) -> tuple[list[str], str]:
-    """The letters of the operands and of the result; the result of an equation without -> is what appears once."""
+    """The letters of the operands and of the result; without -> the result has the letters that appear once."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     if not left.replace(",", "").isalpha() or not (right.isalpha() or not right):
         raise UnsupportedError("Einsum with an ellipsis is a library call")
@@ -46,7 +46,7 @@ def terms(equation: str) -> tuple[list[str], str]:
 
 
 def _sum_diagonals(site: OnnxSite, value: Node, term: str, output: str, extents: dict[str, Dim]) -> Node:
-    """The diagonals of one operand, summed over what the result does not name, in the result's order."""
+    """Take the diagonals of one operand, sum over letters that the result lacks, and order axes as in the result."""
     summed = [letter for letter in dict.fromkeys(term) if letter not in output]
     order = [*output, *summed]
     index = [f"#{order.index(letter)}" for letter in term]
@@ -81,7 +81,7 @@ def _same(site: OnnxSite, value: Node) -> Node:
 
 
 def _call(function: str) -> _Step:
-    """A scalar function; on integers it is computed in float64."""
+    """A step that applies a scalar function; integers are cast to float64."""
     return lambda site, value: site.call(function, value if value.dtype.is_float else site.cast(value, DType.F64))
 
 

@@ -1,7 +1,7 @@
-"""Integer shape arithmetic: what Shape, Gather, Concat, Mul... of known cells give, as Dims,
+"""Constant folding of integer shape arithmetic with Dims as cells: Shape, Gather, Concat, Mul... of known cells,
 and arithmetic, comparisons, choices and reductions of such cells.
 
-A function takes the contents of the inputs it reads and gives those of the outputs, or None where it cannot tell."""
+A function returns the contents of the site's outputs, or None where they are not known."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def all_known(site: OnnxSite) -> list[Contents] | None:
 def _cellwise(
     function: Callable[..., Dim | None], site: OnnxSite, *, result: DType | None = None, operands: slice = slice(None)
 ) -> Results:
-    """A function of cells, broadcast; `result` is the dtype where it is not that of the operands."""
+    """Apply a function to broadcast cells. `result`: the dtype, if not that of `operands`, which share one dtype."""
     known = all_known(site)
     if known is None or len({contents.dtype for contents in known[operands]}) != 1:
         return None
@@ -51,7 +51,7 @@ def _integer(function: Callable[..., Dim | None]) -> Callable[[OnnxSite], Result
 
 
 def _truth(function: Callable[[Dim, Dim], bool | None]) -> Callable[[OnnxSite], Results]:
-    """A cellwise comparison, the answer of which may not be known."""
+    """A cellwise comparison whose answer may be unknown."""
     return partial(
         _cellwise, lambda a, b: None if (answer := function(a, b)) is None else Dim.of(int(answer)), result=DType.BOOL
     )
@@ -66,7 +66,7 @@ def _divide(left: Dim, right: Dim) -> Dim | None:
 
 
 def _is_positive(dim: Dim) -> bool:
-    """Whether it is surely above 0; a size that is 0 divides nothing when the model runs."""
+    """Whether a divisor is surely above 0; a symbolic one need only be at least 0, since no valid run divides by 0."""
     return never_negative(dim) if dim.constant is None else dim.constant > 0
 
 
@@ -110,11 +110,11 @@ _MOST_CELLS = 256
 
 
 def shape_arithmetic(site: OnnxSite) -> Results:
-    """The contents of a node's outputs, or None where it is no shape arithmetic."""
+    """The contents of a node's outputs, or None if it is no shape arithmetic."""
     function = ARITHMETIC.get(site.op)
     try:
         results = function(site) if function else None
-    except (ValueError, IndexError):  # NumPy's, where the cells do not fit; the operator itself then says why
+    except (ValueError, IndexError):  # of NumPy, where the cells do not fit; the operator's importer names the reason
         return None
     useful = results and all(len(contents.dims) <= _MOST_CELLS and light(contents.dims) for contents in results)
     return results if useful else None
@@ -128,7 +128,7 @@ def constant_contents(array: np.ndarray, dtype: DType | None) -> Contents | None
 
 
 def _contents_of(cells: Any, dtype: DType) -> Contents:
-    """The contents that are the cells of an array of Dims."""
+    """The Contents of an array of Dims."""
     array = np.asarray(cells, dtype=object)
     return Contents(tuple(array.flat), array.shape, dtype)
 
@@ -141,7 +141,7 @@ def _move(function: Callable[[OnnxSite, np.ndarray], np.ndarray | None], site: O
 
 
 def _dims_of(site: OnnxSite) -> tuple[Dim, ...]:
-    """The shape of the first input, without making a node of it."""
+    """The shape of the first input, without a node for its contents."""
     contents = site.contents(0)
     return site.input().shape if contents is None else contents.extents
 

@@ -1,4 +1,4 @@
-"""One ONNX node as the family files see it: its inputs, its attributes, and the nodes of the graph that it emits."""
+"""The site of one ONNX node for its importer: its inputs, its attributes, and the graph nodes that it emits."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ Importer: TypeAlias = "Callable[[OnnxSite], Node | Sequence[Node]]"
 
 
 class OnnxSite(GraphBuilder):
-    """An ONNX node being imported. Whatever it lacks is refused with an UnsupportedError, which makes a boundary. No
-    two of the nodes that it emits are one; each is named `{stem}~{k}`."""
+    """An ONNX node being imported. A missing input, attribute or constant raises UnsupportedError, which makes the node
+    a boundary. Emitted nodes are never shared; each is named `{stem}~{k}`."""
 
     op: str
     opset: int
@@ -39,7 +39,7 @@ class OnnxSite(GraphBuilder):
         self.first, self.steps = len(values.nodes), [0]
 
     def at(self, op: str, opset: int, inputs: list[str], outputs: list[str], attributes: dict[str, Any]) -> OnnxSite:
-        """The node itself, or one of its function's body, with what is to be known of it."""
+        """The site of the node itself, or of a node of its function's body, with the same emitted nodes."""
         site = copy(self)
         site.op, site.opset, site.inputs, site.outputs, site.attributes = op, opset, inputs, outputs, attributes
         return site
@@ -52,7 +52,7 @@ class OnnxSite(GraphBuilder):
         return self.add(Node(name, kind, tuple(node.output for node in operands), dtype, shape, self.sources))
 
     def broadcast_dims(self, dims: Sequence[Dim]) -> Dim:
-        """The extent that ONNX gives several; where one may be 1 when the model runs, that they fit is demanded."""
+        """The broadcast extent of several; where one may be 1 at run time, a demand says that they fit."""
         extent = dims[0]
         for dim in dims[1:]:
             left, (extent, certain) = extent, broadcast_dim(extent, dim)
@@ -70,18 +70,18 @@ class OnnxSite(GraphBuilder):
         return super().view(value, shape, [simplify(Dim.of(dim), extents) for dim in index])
 
     def reshape(self, value: Node, shape: Shape) -> Node:
-        """The same cells in C order, as a value of its own."""
+        """The same cells in C order under another shape, as a new value."""
         if not light([product(value.shape), product(shape)]):
             raise UnsupportedError("the formula of its number of cells is too long")
         self.demand_equal(product(value.shape), product(shape))
         return self.view(value, shape, flat_index(value.shape, shape))
 
     def has(self, position: int) -> bool:
-        """Whether an optional input is given."""
+        """Whether an optional input is present."""
         return position < len(self.inputs) and bool(self.inputs[position])
 
     def input(self, position: int = 0) -> Node:
-        """An input of a dtype and a rank that noyau knows."""
+        """An input. UnsupportedError where its dtype or its rank is unknown."""
         name = self._name(position)
         if name not in self.values.by_name and name not in self.values.contents:
             raise UnsupportedError(f"{name} is not known")
@@ -101,7 +101,7 @@ class OnnxSite(GraphBuilder):
         return self.values.contents.get(self.inputs[position]) if self.has(position) else None
 
     def vector(self, position: int, what: str) -> Contents:
-        """The cells of an integer input, as Dims; refused where they are only known when the model runs."""
+        """The cells of an integer input, as Dims. UnsupportedError where they are only known at run time."""
         if (contents := self.contents(position)) is None:
             raise UnsupportedError(f"{what} of {self.op} are only known when the model runs")
         if len(contents.shape) > 1:
@@ -109,7 +109,7 @@ class OnnxSite(GraphBuilder):
         return contents
 
     def integers(self, position: int, what: str) -> tuple[int, ...]:
-        """The cells of an integer input; refused where they are not constant."""
+        """The cells of an integer input. UnsupportedError where they are not constant."""
         if (numbers := self.vector(position, what).integers) is None:
             raise UnsupportedError(f"{what} of {self.op} are not constant")
         return numbers

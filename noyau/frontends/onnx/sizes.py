@@ -1,4 +1,4 @@
-"""Sizes of a model: their names as identifiers, the weight of formulas over them, how extents broadcast."""
+"""Sizes of a model: their names as identifiers, the weight of formulas over them, the broadcasting of extents."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SIGNS: dict[type[ast.operator], Callable[[Dim, Dim], Dim]] = {ast.Add: add, ast
 
 
 class SizeNames:
-    """The sizes of one model: one name for each distinct dimension name, and fresh names for what is unknown."""
+    """The sizes of one model: one name for each distinct dimension name, and fresh names for unknown extents."""
 
     def __init__(self) -> None:
         self._by_original: dict[str, Dim] = {}
@@ -29,13 +29,13 @@ class SizeNames:
         return {str(size): original for original, size in self._by_original.items() if str(size) in self._taken}
 
     def dim_of(self, original: str) -> Dim:
-        """The size that the model calls so. A sum, product or quotient of known names is that polynomial."""
+        """The size of a dimension name. A sum, product or quotient of known names is that formula."""
         if original not in self._by_original:
             self._by_original[original] = self._expression(original) or Dim.of(self._claim(_clean(original)))
         return self._by_original[original]
 
     def fresh(self) -> Dim:
-        """A size that nothing says anything about: d0, d1..."""
+        """A new size for an unknown extent: d0, d1..."""
         while f"d{self._fresh}" in self._taken:
             self._fresh += 1
         return Dim.of(self._claim(f"d{self._fresh}"))
@@ -46,7 +46,7 @@ class SizeNames:
         return name
 
     def _expression(self, original: str) -> Dim | None:
-        """`past + 1` where `past` is known; None for a plain name or anything else."""
+        """The Dim of a name like `past + 1` where `past` is known; None for a plain name or any other text."""
         if len(original) > 200 or not re.fullmatch(r"[A-Za-z0-9_ +*/()-]+", original):
             return None
         try:
@@ -98,7 +98,7 @@ def light(dims: Iterable[Dim]) -> bool:
 
 
 def broadcast_dim(left: Dim, right: Dim) -> tuple[Dim, bool]:
-    """The extent of two broadcast extents, and whether that they fit is certain."""
+    """The broadcast extent of two, and whether it is certain that they fit."""
     one = Dim.of(1)
     if left == right or right == one:
         return left, True

@@ -16,7 +16,7 @@ MOST_ELEMENTS = 2**48
 
 
 def check_dims(what: str, dims: list[int]) -> None:
-    """ModelError where an extent is negative or the cells are more than any memory holds."""
+    """Raise ModelError where an extent is negative, or where no memory could hold the cells."""
     if any(dim < 0 for dim in dims):
         raise ModelError(f"{what} has a negative extent: {dims}")
     if math.prod(dims) > MOST_ELEMENTS:
@@ -47,7 +47,7 @@ def array_of(tensor: onnx.TensorProto, folder: Path | None) -> np.ndarray | None
     return flat.reshape(dims)
 
 
-_FIELDS: dict[DType, tuple[str, type]] = {  # of a tensor without raw bytes, where they are not int32
+_FIELDS: dict[DType, tuple[str, type]] = {  # the fields of cells that are not raw bytes; int32_data for other dtypes
     DType.F32: ("float_data", np.float32),
     DType.F64: ("double_data", np.float64),
     DType.I64: ("int64_data", np.int64),
@@ -92,7 +92,7 @@ def external_slice(tensor: onnx.TensorProto, folder: Path | None) -> tuple[Path,
 
 
 def _inside(folder: Path, location: str, what: str) -> Path:
-    """A file in the folder of the model, also once links are followed."""
+    """The path of a file in the folder of the model, with links resolved. ModelError for any other location."""
     if not location or "\0" in location:
         raise ModelError(f"{what} names no file")
     if PurePosixPath(location).is_absolute() or PureWindowsPath(location).is_absolute() or location.startswith("~"):

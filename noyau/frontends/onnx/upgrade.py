@@ -1,4 +1,4 @@
-"""A model of an old IR or opset, or with extents of -1, as the IR, the opset and the spelling that noyau reads."""
+"""Upgrades of models of an old IR or opset, or with extents of -1, to the form that noyau reads."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from noyau.frontends.onnx_messages import every_node
 from noyau.text import free_name, printable
 
 OLDEST_OPSET = 13
-_OPSET_OF_POSITIONS = 11  # from here on, a Resize says which position and which cell it means
+_OPSET_OF_POSITIONS = 11  # from here on, attributes of a Resize name its coordinates and its rounding
 _IR_OF_CONSTANTS = 4  # from here on, an initializer that is listed as an input may be overridden; before, none may
 
 
 def upgrade(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The same model in IR 4 and opset 13 or later, with open extents where it says -1, and with a Loop, which is what
-    onnxruntime runs, in place of a SequenceMap; itself where it is so already.
+    """The model in IR 4 and opset 13 or later, with unset extents in the place of -1, and with a Loop in the place of a
+    SequenceMap, as onnxruntime runs it. The model itself where nothing changes.
 
     ModelError where onnx cannot convert it."""
     opset = opset_of(model)
     if any(node.op_type == "SequenceMap" for node in every_node(model.graph.node)):
-        with suppress(TypeError):  # releases of onnx that cannot write it out
+        with suppress(TypeError):  # releases of onnx that cannot inline it
             model = inliner.inline_selected_functions(model, [("", "SequenceMap")], inline_schema_functions=True)
     if model.ir_version >= _IR_OF_CONSTANTS and opset >= OLDEST_OPSET and not any(_unset(model)):
         return model
@@ -41,25 +41,25 @@ def upgrade(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def conversion(model: onnx.ModelProto) -> str:
-    """A line on what `upgrade` does to a model, or nothing where that says nothing to a reader."""
+    """A line about the conversion of the opset by `upgrade`, or an empty text without one."""
     opset = opset_of(model)
     return "" if opset >= OLDEST_OPSET else f"the model has opset {opset}: it is read as onnx converts it to opset 13"
 
 
 def opset_of(model: onnx.ModelProto) -> int:
-    """The version of ONNX's own operators; that of a model which has none of them is new enough."""
+    """The version of ONNX's own operators; OLDEST_OPSET for a model that imports none."""
     return int(opsets_of(list(model.opset_import)).get("", OLDEST_OPSET))
 
 
 def _unset(model: onnx.ModelProto) -> list[onnx.TensorShapeProto.Dimension]:
-    """The extents of -1, which is how some exporters spell one that is not known."""
+    """The extents of -1, which some exporters write for unknown extents."""
     values = chain(model.graph.input, model.graph.output, model.graph.value_info)
     dims = (dim for value in values for dim in value.type.tensor_type.shape.dim)
     return [dim for dim in dims if dim.HasField("dim_value") and dim.dim_value == -1]
 
 
 def _drop_listed(model: onnx.ModelProto) -> None:
-    """Take the initializers, which old IRs list among the inputs, from there: so they stay constants."""
+    """Remove the initializers from the inputs, where old IRs list them, so that they stay constants."""
     stored = {tensor.name for tensor in model.graph.initializer}
     kept = [value for value in model.graph.input if value.name not in stored]
     del model.graph.input[:]
@@ -68,8 +68,8 @@ def _drop_listed(model: onnx.ModelProto) -> None:
 
 
 def _convert(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
-    """The model in the oldest opset that noyau reads, by onnx, and with what onnx leaves out: like a Softmax, a Hardmax
-    reads its operand as a matrix before opset 13."""
+    """Convert the model to the oldest opset that noyau reads, by onnx, and Hardmax, which onnx leaves out: like a
+    Softmax, it reads its operand as a matrix before opset 13."""
     nodes = list(every_node(model.graph.node))
     hardmax = free_name("hardmax", {node.name for node in nodes})
     may_shrink = "Resize" in {node.op_type for node in nodes}
@@ -80,7 +80,7 @@ def _convert(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
         result = version_converter.convert_version(model, OLDEST_OPSET)
         if opset < _OPSET_OF_POSITIONS:
             _position(result, may_shrink)
-    except Exception as error:  # of its own, of protobuf and of C++
+    except Exception as error:  # of onnx, of protobuf or of C++
         reason = printable(" ".join(str(error).split())[:200])
         raise ModelError(
             f"the model has opset {opset}, and onnx does not convert it to {OLDEST_OPSET}, the oldest that noyau "
@@ -88,14 +88,14 @@ def _convert(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:
         ) from error
     for node in every_node(result.graph.node):
         node.op_type = "Hardmax" if node.name == hardmax else node.op_type
-    del result.graph.value_info[:]  # onnx writes what it infers, with which onnxruntime lays out memory by other rules
+    del result.graph.value_info[:]  # onnx adds inferred types, with which onnxruntime lays out memory by other rules
     result.graph.value_info.extend(model.graph.value_info)
     return result
 
 
 def _position(model: onnx.ModelProto, may_shrink: bool) -> None:
-    """Write into each Resize what opsets before 11 mean: positions from the corner of an image, and the nearest cell
-    is the one before, or the one behind where the image shrinks, which an Upsample never does."""
+    """Write into each Resize its meaning before opset 11: coordinates from the corner of an image, and rounding down
+    to the nearest cell, or up where the image shrinks, which an Upsample never does."""
     nodes, tensors = list(every_node(model.graph.node)), {each.name: each for each in model.graph.initializer}
     tensors |= {node.output[0]: node.attribute[0].t for node in nodes if node.op_type == "Constant"}
     for node in (each for each in nodes if each.op_type == "Resize"):

@@ -20,7 +20,7 @@ from noyau.text import printable
 
 
 def verify(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model itself; ModelError with one line where it is not well formed."""
+    """Return the model; ModelError, in one line, where it is not well formed."""
     opset = opset_of(model)
     if opset < OLDEST_OPSET:
         remedy = f"export it again, or convert it: onnx.version_converter.convert_version(model, {OLDEST_OPSET})"
@@ -56,7 +56,7 @@ def _graph_inputs(graph: onnx.GraphProto) -> Iterator[str]:
 
 
 def _check_text(graph: onnx.GraphProto) -> None:
-    """ModelError for a name that is no UTF-8, which protobuf gives as bytes."""
+    """Raise ModelError for a name that is no UTF-8, which protobuf returns as bytes."""
     ends = (value.name for values in (graph.input, graph.output, graph.initializer) for value in values)
     inner = (name for node in graph.node for name in (node.op_type, node.domain, *node.input, *node.output))
     if (name := next((name for name in chain(ends, inner) if isinstance(name, bytes)), None)) is not None:
@@ -102,7 +102,7 @@ def _check_order(graph: onnx.GraphProto) -> None:
 
 
 def _cycle(graph: onnx.GraphProto, makers: dict[str, int]) -> list[str]:
-    """The places of one cycle, each before one that it needs, or nothing."""
+    """The nodes of one cycle as text, each before a node that it needs; empty without a cycle."""
     reads = ([*node.input, *captures(node)] for node in graph.node)
     needs = {place: {makers[name] for name in names if name in makers} for place, names in enumerate(reads)}
     try:

@@ -1,6 +1,6 @@
-"""Operators that only move cells: reshapes, transposes, expansions, tiles, pieces side by side, and pads.
+"""Operators that only move cells: reshapes, transposes, expansions, tiles, concatenations, splits, and pads.
 
-Resize goes to the nearest cell: the scale of each axis, and the cells that no float rounds to and fro."""
+Resize takes the nearest cell, by the scale of each axis, and only where rounding in floats changes no cell."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from noyau.frontends.onnx.sizes import minimum
 from noyau.ir.dims import Dim, Shape, index_name, indices, maximum, never_negative, product
 from noyau.ir.graph import Node
 
-LARGEST = 64  # of the numerator and the denominator of a scale that is no quotient of known extents
+LARGEST = 64  # the bound of the numerator and the denominator of a scale that is no quotient of known extents
 PLACES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "asymmetric", "align_corners")
-PERIODS = 8  # of a rule that are looked at, where an extent is symbolic
+PERIODS = 8  # periods of a rule that are checked where an extent is symbolic
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class ResizeAxis:
 
 @dataclass(frozen=True, slots=True)
 class SourcePlace:
-    """x = (slope i + start) / step, of a cell i."""
+    """The source position of a cell i: (slope i + start) / step."""
 
     slope: int
     start: int
@@ -83,7 +83,7 @@ def _quotient(before: Dim, after: Dim) -> Fraction:
 
 
 def _scale_axis(before: Dim, scale: float) -> ResizeAxis:
-    """The axis under a scale that is told in float32."""
+    """The axis resized by a scale in float32, which must be a fraction of small numbers."""
     exact = Fraction(scale).limit_denominator(LARGEST) if np.isfinite(scale) else Fraction(0)
     if exact <= 0 or exact.numerator > LARGEST or np.float32(exact) != np.float32(scale):
         raise UnsupportedError(f"Resize by {scale} is by no fraction of numbers up to {LARGEST}")
@@ -118,7 +118,7 @@ def _place(site: OnnxSite, axis: ResizeAxis) -> SourcePlace:
 
 
 def _nearest(site: OnnxSite, value: Node, number: int, axis: ResizeAxis, place: SourcePlace) -> Node:
-    """Each cell as it is at the nearest place."""
+    """Resize one axis: each cell is the cell nearest to its source position."""
     rounding, at = site.attribute("nearest_mode", "round_prefer_floor"), Dim.of(index_name(number))
     if rounding not in _ROUNDINGS:
         raise UnsupportedError(f"Resize has no rounding {rounding!r}")
@@ -131,12 +131,12 @@ def _nearest(site: OnnxSite, value: Node, number: int, axis: ResizeAxis, place: 
 
 
 def _rounds(axis: ResizeAxis) -> range:
-    """The cells of a rule that are looked at: all, or some periods of it."""
+    """The cells for which a rule is checked: all, or those of some periods where the extent is symbolic."""
     return range(axis.after.constant if axis.after.constant is not None else 2 * PERIODS * axis.scale.numerator)
 
 
 def _alike(short: Dim, chosen: Dim, axis: ResizeAxis, name: str) -> bool:
-    """Whether a rule that needs no bounds gives the same cells."""
+    """Whether the rule `short`, which needs no bounds, selects the same cells as `chosen`."""
     most = axis.before.constant
     for i in _rounds(axis):
         source = max(0, int(chosen.evaluate({name: i})))
@@ -146,7 +146,7 @@ def _alike(short: Dim, chosen: Dim, axis: ResizeAxis, name: str) -> bool:
 
 
 def _require_agreement(site: OnnxSite, axis: ResizeAxis, chosen: Dim, rounding: str, name: str) -> None:
-    """UnsupportedError where floats would choose other cells."""
+    """Raise UnsupportedError where rounding in floats would choose other cells."""
     i = np.arange(len(_rounds(axis)))
     exact = np.array([int(chosen.evaluate({name: int(k)})) for k in i], np.int64)
     for dtype in (np.float32, np.float64):
@@ -167,7 +167,7 @@ def _source_positions(how: str, i: np.ndarray, axis: ResizeAxis, dtype: type) ->
             return np.asarray((i + half) / dtype(axis.scale) - half)
 
 
-# By its name, the rounding of x / step of a Dim, and that of floats.
+# By name, the rounding of x / step for a Dim, and of x for floats.
 _ROUNDINGS: dict[str, tuple[Callable[[Dim, int], Dim], Callable[[np.ndarray], np.ndarray]]] = {
     "floor": (lambda x, step: x // step, np.floor),
     "ceil": (lambda x, step: -(-x // step), np.ceil),
@@ -177,7 +177,7 @@ _ROUNDINGS: dict[str, tuple[Callable[[Dim, int], Dim], Callable[[np.ndarray], np
 
 
 def _pads(site: OnnxSite, rank: int) -> tuple[list[Dim], list[Dim]]:
-    """The cells to put before and after each axis; negative where cells are cut off."""
+    """The numbers of cells to add before and after each axis; negative where cells are cut off."""
     pads = site.vector(1, "the pads").dims
     axes = [site.axis(axis, rank) for axis in site.integers(3, "the axes")] if site.has(3) else list(range(rank))
     if len(pads) != 2 * len(axes) or len(set(axes)) != len(axes):
@@ -229,7 +229,7 @@ def _constant(site: OnnxSite, value: Node) -> Node:
 
 
 def _mirror(site: OnnxSite, value: Node, axis: int, lengths: tuple[Dim, Dim], mode: str) -> list[Node]:
-    """Pieces of the value that continue it: ranges, where one formula for all cells would look each of them up."""
+    """The pads of an axis as views of the value: ranges, where one formula for all cells would be a lookup for each."""
     at, extent, longest = indices(len(value.shape)), value.shape[axis], maximum(*lengths)
     site.demand_at_most(minimum(longest, Dim.of(1)) + (longest if mode == "reflect" else 0), extent)
     sources = _SOURCES[mode](at[axis], extent, lengths[0])
@@ -279,7 +279,7 @@ def _split_lengths(site: OnnxSite, extent: Dim) -> list[Dim]:
 
 
 def reshape_target(shape: Shape, target: Sequence[Dim], *, keep_zero: bool) -> Shape:
-    """The shape that Reshape's second input asks for: -1 is what is left, 0 the old extent unless `keep_zero`."""
+    """The shape that Reshape's second input names: -1 is the remaining extent, 0 the old one unless `keep_zero`."""
     extents = list(target)
     for axis, dim in enumerate(extents):
         if dim == Dim.of(0) and not keep_zero:
@@ -301,7 +301,7 @@ def _reshape(site: OnnxSite) -> Node:
     value, target = site.input(), site.vector(1, "the extents").dims
     keep_zero = bool(site.attribute("allowzero", 0))
     shape = reshape_target(value.shape, target, keep_zero=keep_zero)
-    if not keep_zero:  # a size of the target is 0 only where the old extent is, for which it would stand
+    if not keep_zero:  # a symbolic extent of 0 would mean the old extent: demand that this is 0 then
         for old, dim in zip(value.shape, target, strict=False):
             if dim.constant is None and old % dim != Dim.of(0):
                 site.demand_at_most(old * maximum(1 - dim, 0), Dim.of(0))

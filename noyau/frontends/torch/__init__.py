@@ -1,1 +1,1 @@
-"""Graphs of ATen operators, as torch.export and AOTAutograd write them, into the graph IR."""
+"""Import of graphs of ATen operators, as torch.export and AOTAutograd write them, into the graph IR."""

@@ -18,7 +18,7 @@ from noyau.ir.operators import BOOL, OPERATORS, Fact, Operator, has
 
 
 def _names_of(is_one: Callable[[Operator], bool]) -> dict[str, str]:
-    """The functions of the table that ATen has, by its names."""
+    """The functions of the operator table by their names in ATen."""
     return {name: each.name for each in OPERATORS.values() if is_one(each) for name in each.names.torch.split()}
 
 
@@ -31,8 +31,8 @@ OF_FLOATS = _names_of(lambda each: each.arity == 1 and each.result == "bool")  #
 
 
 def apply(site: AtenSite, function: str, *operands: Node) -> Node:
-    """A function of the table, as torch has it on bools too. UnsupportedError for integers divided by what may be 0,
-    for which no kernel looks: torch refuses it when it runs."""
+    """A function of the operator table with torch's meaning, on bools too. UnsupportedError for integers divided by a
+    value that may be 0: torch refuses that at run time, and no kernel checks it."""
     if has(function, Fact.ZERO_DIVISOR) and not operands[1].dtype.is_float and not is_never_0(operands[1], sizes=True):
         raise UnsupportedError("integers divided by what is not known now are left to torch, which refuses 0")
     return site.builder.call(OPERATORS[function].on(operands[0].dtype), *operands)
@@ -50,7 +50,7 @@ def of_operands(function: str, *places: int) -> Handler:
 
 def compare(function: str, site: AtenSite) -> Node:
     common = promote(site.argument(0), site.argument(1))
-    if common is DType.BOOL and has(function, Fact.ORDERED):  # of which of two bools is larger it asks numbers
+    if common is DType.BOOL and has(function, Fact.ORDERED):  # bools are ordered as numbers
         common = DType.U8
     return apply(site, function, *(site.operand(site.argument(at), common) for at in (0, 1)))
 
@@ -61,7 +61,7 @@ def logical(function: str) -> Handler:
 
 
 def _with_alpha(function: str, left: int, right: int, site: AtenSite) -> Node:
-    """a + alpha b; a bool is 0 or 1, and their sum is whether one is."""
+    """left + alpha right, or left - alpha right; the sum of two bools is `or`."""
     pair = in_result(site, left), in_result(site, right)
     if site.dtype is DType.BOOL and left < right:
         return site.builder.call("logical_or", *pair)
@@ -69,7 +69,7 @@ def _with_alpha(function: str, left: int, right: int, site: AtenSite) -> Node:
 
 
 def times(site: AtenSite, value: Node, factor: float) -> Node:
-    """The value times a number, where that is not 1."""
+    """The value times a number, if that is not 1."""
     return value if factor == 1 else scale_by(site, value, factor)
 
 
@@ -78,7 +78,7 @@ def scale_by(site: AtenSite, value: Node, factor: float) -> Node:
 
 
 def _divide(site: AtenSite) -> Node:
-    """a / b: floats, unless it is rounded to an integer: to the one below, or towards 0."""
+    """a / b in floats, or with `rounding_mode` rounded down or towards 0."""
     mode = site.number(2, "rounding_mode", None)
     if mode not in (None, "floor", "trunc"):
         raise UnsupportedError(f"aten.div has no rounding mode {mode!r}")
@@ -108,7 +108,7 @@ def _power(site: AtenSite) -> Node:
 
 
 def _sign(site: AtenSite) -> Node:
-    """1 above 0, -1 below, else 0, also of NaN."""
+    """1 above 0, -1 below, else 0, also for NaN."""
     value = in_result(site, 0)
     if value.dtype is DType.BOOL:
         return value
@@ -154,7 +154,7 @@ def einsum_of(equation: str) -> Handler:
 
 
 def _matmul(site: AtenSite) -> Node:
-    """A product of ranks 1 to n, the axes before the last two broadcast."""
+    """A product of ranks 1 to n, with the axes before the last two broadcast."""
     left, right = site.value(0), site.value(1)
     if min(len(left.shape), len(right.shape)) > 2 and len(left.shape) != len(right.shape):
         raise UnsupportedError("aten.matmul of different ranks above 2 is left to torch")
@@ -253,7 +253,7 @@ def reduction(monoid: str, site: AtenSite, *, asks: DType | None = None) -> Node
 
 
 def mean_of(site: AtenSite, value: Node, axes: tuple[int, ...], *, less: float = 0) -> Node:
-    """The sum over axes that stay, over how many there are, less some."""
+    """The sum over axes, which are kept, divided by their number of cells minus `less`."""
     total = site.builder.reduce("sum", value, axes, keep=True)
     count = site.builder.size(product([value.shape[axis] for axis in axes]), value.dtype)
     if less:
@@ -270,7 +270,7 @@ def _mean(site: AtenSite) -> Node:
 
 
 def _variance_over(site: AtenSite, value: Node, axes: tuple[int, ...], correction: float) -> tuple[Node, Node]:
-    """The variance, by deviations from the mean, and the mean; axes stay."""
+    """The variance, by deviations from the mean, and the mean; the axes are kept."""
     centre = mean_of(site, value, axes)
     away = apply(site, "subtract", value, centre)
     return mean_of(site, apply(site, "multiply", away, away), axes, less=correction), centre
@@ -286,7 +286,7 @@ def _spread(site: AtenSite) -> tuple[Node, Node]:
 
 
 def _ends(largest: str, place: str, site: AtenSite) -> tuple[Node, ...]:
-    """The largest along an axis and where it is, as two results."""
+    """The largest, or the least, along an axis and its index, as two results."""
     value = site.with_axis(site.value(0))
     axes = (site.axis(site.argument(1), len(value.shape)),)
     results = (site.builder.reduce(monoid, value, axes, keep=_keeps(site, 2)) for monoid in (largest, place))
@@ -320,7 +320,7 @@ def _softmax(site: AtenSite, *, log: bool) -> Node:
 
 
 def _layer_norm(site: AtenSite) -> tuple[Node, ...]:
-    """The normalised value, the mean and 1 over the spread, as aten.native_layer_norm gives them."""
+    """The normalised value, the mean and 1 over the spread, as aten.native_layer_norm returns them."""
     value = site.value(0)
     wide = site.builder.cast(value, value.dtype.compute)
     count, eps = len(site.argument(1)), float(site.number(4, "eps", 1e-5))

@@ -1,4 +1,4 @@
-"""A graph of ATen operators into the graph IR, node by node; what has no meaning here is a boundary with its reason."""
+"""Import of a graph of ATen operators, node by node; an operator without a meaning is a boundary with its reason."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ from noyau.ir.graph import Constant, Graph, Input, Node, Opaque, Part
 from noyau.ir.graph_verifier import check
 from noyau.ir.sizes import Demand
 
-# What a library does better whole: products, convolutions and attention. Their bodies would be imported as boundaries.
+# Operators that a library runs better whole: products, convolutions, attention. Their bodies would be boundaries.
 WHOLE = (
     *("mm", "bmm", "addmm", "baddbmm", "addmv", "mv", "dot", "_linalg", "linalg", "conv", "_conv", "cudnn", "mkldnn"),
     *("_scaled_dot_product", "scaled_dot_product", "_efficient_attention", "_flash_attention"),
 )
-# What draws numbers at random: a body would draw others.
+# Operators that draw random numbers: a body would draw other numbers.
 RANDOM = ("bernoulli", "native_dropout", "rand", "normal", "uniform", "exponential", "multinomial", "poisson")
 
 
 @cache
 def table(is_composite: bool) -> Any:
-    """torch's decompositions by operator; of composites, which no traced graph has, it takes half a second."""
+    """torch's decompositions by operator; the composites, which no traced graph has, take half a second to add."""
     from torch._decomp import core_aten_decompositions, decomposition_table
 
     return {**decomposition_table, **core_aten_decompositions()} if is_composite else decomposition_table
 
 
 def body(node: fx.Node) -> fx.Graph | None:
-    """The body of an operator: a graph of ATen operators over the given tensors and sizes, in the order of
-    `all_input_nodes`. None where torch has none, or a library does it better. UnsupportedError where tracing fails."""
+    """The body of an operator: a graph of ATen operators over its tensors and sizes, in the order of `all_input_nodes`.
+    None without one in torch, or where a library runs the operator better. UnsupportedError where tracing fails."""
     name = str(node.target).removeprefix("aten.").removeprefix("_")
     if not isinstance(node.target, torch._ops.OpOverload) or name.startswith((*WHOLE, *RANDOM)):
         return None
@@ -73,9 +73,9 @@ def body(node: fx.Node) -> fx.Graph | None:
 
 @dataclass(frozen=True, slots=True)
 class ImportedGraph:
-    """A graph, its inputs named after torch's placeholders. `made_by`: torch's node of each value that it made;
-    `opaque`: why a node is a boundary; `sizes`: the placeholders that are sizes, as Dims; `results`: the values that a
-    node of torch's gives, each node values of its own; `demands`: what a node needs of sizes."""
+    """A graph, with inputs named after torch's placeholders. `made_by`: torch's node of each value; `opaque`: the
+    reason of a boundary, by node; `sizes`: the placeholders that are sizes, as Dims; `results`: the values of each node
+    of torch's, which no two nodes share; `demands`: the conditions of a node on sizes."""
 
     graph: Graph
     made_by: Mapping[str, str]
@@ -86,8 +86,8 @@ class ImportedGraph:
 
 
 def import_graph(program: fx.Graph) -> ImportedGraph:
-    """A graph of torch's whose nodes carry fake tensors (`meta["val"]`). What reads complex numbers, float8, or what is
-    sparse or quantised, is a boundary.
+    """Import a graph of torch's whose nodes carry fake tensors (`meta["val"]`). Operators that read complex, float8,
+    sparse or quantised tensors are boundaries.
 
     UnsupportedError where an input is neither a tensor nor a size."""
     work = _GraphImporter(GraphBuilder())
@@ -100,7 +100,7 @@ class _GraphImporter:
     def __init__(self, builder: GraphBuilder) -> None:
         self.builder = builder
         self.values: dict[fx.Node, Made] = {}
-        self.names: dict[str, str] = {}  # of a value, the name of torch's node
+        self.names: dict[str, str] = {}  # the name of torch's node, by value
         self.made_by: dict[str, str] = {}
         self.opaque: dict[str, str] = {}
         self.sizes: dict[str, Dim] = {}
@@ -110,14 +110,14 @@ class _GraphImporter:
 
     def enter(self, node: fx.Node) -> None:
         before, demanded = len(self.builder.nodes), set(self.builder.demands)
-        self.builder.unique.clear()  # the values of a node are its own, though another one has equal ones
+        self.builder.unique.clear()  # two nodes share no values, even where they are equal
         match node.op:
             case "placeholder" | "get_attr":
                 self.values[node] = self.placeholder(node)
             case "call_function" if "val" in node.meta:
                 self.values[node] = self.convert(node)
             case "call_function":
-                pass  # it asserts what torch knows already
+                pass  # an assertion that torch knows to hold
             case "output":
                 results = node.args[0] if isinstance(node.args[0], tuple | list) else node.args
                 self.outputs = [self.output(each) for each in results if each is not None]
@@ -127,7 +127,7 @@ class _GraphImporter:
         self.demands[node.name] = tuple(demand for demand in self.builder.demands if demand not in demanded)
 
     def note(self, node: fx.Node, before: int) -> None:
-        """Note what a node has made; a result that is another node's value gets a name of its own."""
+        """Record the values of a node; a result that is another node's value gets a name of its own."""
         result = self.values.get(node)
         own = {value.output for value in self.builder.nodes[before:]}
         if node.target is not operator.getitem:
@@ -143,7 +143,7 @@ class _GraphImporter:
             self.results[node.name] = tuple(each.output for each in result if each is not None)
 
     def distinct(self, results: Sequence[Node | None], own: set[str]) -> Iterator[Node | None]:
-        """Results of a node, each a value of its own: a copy of one that is another node's, or as one before it."""
+        """The results of a node as distinct values: copies of values of other nodes, and of repeated results."""
         for each in results:
             if each is not None and each.output not in own:
                 self.builder.unique.clear()
@@ -160,12 +160,12 @@ class _GraphImporter:
             return None  # a graph, for an operator that takes one
         if not isinstance(value, torch.Tensor):
             raise UnsupportedError(f"the input {node.name} is a {type(value).__name__}, and noyau takes tensors")
-        name = f"{node.name}_" if re.fullmatch(r"v\d+", node.name) else node.name  # as the builder names values
+        name = f"{node.name}_" if re.fullmatch(r"v\d+", node.name) else node.name  # a name of the builder's own form
         return self.builder.add_input(name, cells_of(value), shape_from(value))
 
     def convert(self, node: fx.Node) -> Made:
-        if isinstance(node.meta.get("val"), torch.SymInt | int):  # attention has them beside its tensors
-            return dim_of(node.meta["val"])  # which the graph computes, and torch has its formula
+        if isinstance(node.meta.get("val"), torch.SymInt | int):  # attention returns sizes beside its tensors
+            return dim_of(node.meta["val"])  # the graph computes it, and torch has its formula
         if node.target is operator.getitem:
             source, place = node.args
             assert isinstance(source, fx.Node)
@@ -188,7 +188,7 @@ class _GraphImporter:
             return self.boundary(node)
 
     def lower(self, node: fx.Node) -> Made:
-        """The meaning of an operator by the table, or by torch's body of it. UnsupportedError where neither tells."""
+        """Import an operator by the table, or by its body in torch. UnsupportedError where there is neither."""
         name = str(node.target).removeprefix("aten.")
         if name in ATEN:
             return self.fit_results(node, ATEN[name](AtenSite(self.builder, node, self.values)))
@@ -199,7 +199,7 @@ class _GraphImporter:
         return self.fit_results(node, self.inline(node, inner))
 
     def inline(self, node: fx.Node, inner: fx.Graph) -> Made:
-        """The meaning of a composite operator: its body, node by node."""
+        """Import a composite operator: its body, node by node."""
         arguments = iter(node.all_input_nodes)
         for each in inner.nodes:
             if each.op == "placeholder":
@@ -224,7 +224,7 @@ class _GraphImporter:
         return values if many else values[0]
 
     def fit_results(self, node: fx.Node, results: Made) -> Made:
-        """Results of the very dtypes and shapes that torch gives them."""
+        """The results in exactly the dtypes and shapes that torch records."""
         if isinstance(results, Node):
             return self.fit(results, node.meta["val"])
         if isinstance(results, tuple):
@@ -236,10 +236,10 @@ class _GraphImporter:
         return self.builder.assume_shape(self.builder.cast(value, dtype_of(meta.dtype)), shape_from(meta))
 
     def boundary(self, node: fx.Node) -> Made:
-        """An operator that torch evaluates, over the tensors among its arguments; None where it makes none."""
+        """A boundary: an operator that torch runs on the tensors among its arguments; None if it has no results."""
         values = [self.values[each] for each in node.all_input_nodes]
         operands = list({value.output: value for value in values if isinstance(value, Node)}.values())
-        plain = fx.node.map_arg((node.args, node.kwargs), lambda each: "%")  # what tells two of one name apart
+        plain = fx.node.map_arg((node.args, node.kwargs), lambda each: "%")  # distinguishes operators of one name
         kind = Opaque(str(node.target), evaluator(node, operands, dict(self.values)), (repr(plain),))
         results = node.meta["val"]
         if isinstance(results, torch.Tensor):
@@ -253,11 +253,11 @@ class _GraphImporter:
         )
 
     def copy(self, value: Node) -> Node:
-        """The same cells as a value of its own."""
+        """The same cells as a new value."""
         return self.builder.view(value, value.shape, indices(len(value.shape)))
 
     def output(self, result: Any) -> str:
-        """The name of a result; a size, a number or an input is a value of its own."""
+        """The name of an output; a size, a number, an input or a repeated output becomes a new value."""
         value = self.values.get(result) if isinstance(result, fx.Node) else result
         match value:
             case Node() if not isinstance(value.kind, Input | Constant) and value.output not in self.outputs:
@@ -272,7 +272,7 @@ class _GraphImporter:
                 raise UnsupportedError(f"the result {result} is no tensor and no size")
 
     def finish(self) -> ImportedGraph:
-        """The graph, its values under torch's names."""
+        """The imported graph, with torch's names of values."""
         names, nodes = self.names, tuple(node.rename(self.names) for node in self.builder.nodes)
         graph = check(Graph(nodes, tuple(names.get(name, name) for name in self.outputs), tuple(self.builder.demands)))
         made_by = {names.get(value, value): name for value, name in self.made_by.items()}
@@ -281,7 +281,7 @@ class _GraphImporter:
 
 
 def evaluator(node: fx.Node, operands: Sequence[Node], values: dict[fx.Node, Made]) -> Callable[..., tuple[Array, ...]]:
-    """The operator as a function of its tensors' arrays; wider floats are narrowed: torch has one kernel a dtype."""
+    """The operator as a function of arrays; wider floats are cast to the operands' dtypes, for torch's kernels."""
     function: Any = node.target
     places = {name.output: at for at, name in enumerate(operands)}
 

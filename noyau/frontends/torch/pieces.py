@@ -1,4 +1,4 @@
-"""ATen's fills, ranges and triangles, and pieces: splits, concatenations, pads, slices put back."""
+"""ATen's fills, ranges and triangles; splits, concatenations, pads and writes into slices."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _pad_axis(site: AtenSite, value: Node, axis: int, before: Dim, after: Dim, f
 
 
 def _within(site: AtenSite, piece: Node, axis: int, start: Dim, whole: Node) -> Node:
-    """A piece between what `whole` has before and after it along an axis."""
+    """`whole` with its cells from `start` on along an axis replaced by a piece."""
     end = start + piece.shape[axis]
     _, before = site.builder.split(whole, axis, [Dim.of(0), start])
     _, after = site.builder.split(whole, axis, [end, whole.shape[axis] - end])
@@ -69,7 +69,7 @@ def _within(site: AtenSite, piece: Node, axis: int, start: Dim, whole: Node) -> 
 
 
 def _put(site: AtenSite, *, slices: bool, backward: bool) -> Node:
-    """`value(0)` with a slice or a place along an axis replaced; or a gradient there, among zeros."""
+    """The first argument with a slice or an index along an axis replaced; `backward`: a gradient there, among zeros."""
     axis = site.axis(site.argument(2, "dim", 0), len(site.shape))
     if slices and int(site.number(5, "step", 1)) != 1:
         raise UnsupportedError(f"{site.node.target} with a step is left to torch")
@@ -104,7 +104,7 @@ def _number(number: float) -> Handler:
 
 
 def _arange(site: AtenSite) -> Node:
-    """start + step i: of integers an index, of floats computed."""
+    """start + step i: an index expression for integers, computed for floats."""
     count = {"aten.arange.default": 1, "aten.arange.start": 2}.get(str(site.node.target), 3)
     bounds = [site.argument(at) for at in range(count)]
     start, step = (bounds[0] if count > 1 else 0), (site.argument(2, "step", 1) if count > 2 else 1)

@@ -23,7 +23,7 @@ ATEN: dict[str, Handler] = {}  # by the name of the operator, "add.Tensor"; each
 
 @dataclass(frozen=True, slots=True)
 class AtenSite:
-    """An operator: `values` has what was imported before it, by the node of torch's graph."""
+    """An operator. `values`: the values that were imported before it, by the node of torch's graph."""
 
     builder: GraphBuilder
     node: fx.Node
@@ -48,7 +48,7 @@ class AtenSite:
         return args[position] if position < len(args) else kwargs.get(name, default)
 
     def value(self, position: int, name: str = "") -> Node:
-        """A tensor among the arguments. UnsupportedError for what is none."""
+        """A tensor among the arguments. UnsupportedError for any other argument."""
         return self.tensor(self.argument(position, name))
 
     def tensor(self, argument: Any) -> Node:
@@ -74,7 +74,7 @@ class AtenSite:
                 raise UnsupportedError(f"{self.node.target} is given {argument}, which is no tensor and no number")
 
     def dim(self, argument: Any) -> Dim:
-        """A size: an integer or one that torch's graph computes."""
+        """A size: an integer, or a size that torch's graph computes."""
         value = self.values.get(argument) if isinstance(argument, fx.Node) else argument
         size = argument.meta.get("val") if isinstance(argument, fx.Node) and not isinstance(value, Dim) else value
         if isinstance(size, torch.SymInt):
@@ -84,25 +84,25 @@ class AtenSite:
         raise UnsupportedError(f"{self.node.target} is given {argument}, which is no size that is followed")
 
     def number(self, position: int, name: str, default: Any) -> Any:
-        """A number that is known now. UnsupportedError for one that is not."""
+        """A constant number. UnsupportedError for a number that the graph computes."""
         value = self.argument(position, name, default)
         if isinstance(value, fx.Node):
             raise UnsupportedError(f"{self.node.target} is given {value} as {name}, which has no number yet")
         return value
 
     def axis(self, argument: Any, rank: int) -> int:
-        """An axis from 0 on; of a value without axes, 0."""
+        """An axis counted from the front; 0 for a value without axes."""
         return int(argument) % max(rank, 1)
 
     def axes(self, argument: Any, rank: int, *, none_is_all: bool = True) -> tuple[int, ...]:
-        """Axes, each once; None stands for all, and an empty list where `none_is_all`."""
+        """Axes in order, each once; None stands for all axes, as does an empty list with `none_is_all`."""
         if argument is None or (none_is_all and isinstance(argument, list | tuple) and not argument):
             return tuple(range(rank))
         listed = argument if isinstance(argument, list | tuple) else [argument]
         return tuple(sorted({self.axis(axis, rank) for axis in listed})) if rank else ()
 
     def with_axis(self, value: Node) -> Node:
-        """A value of rank 0 as a vector of one cell, as torch takes it where it is asked for an axis."""
+        """A value of rank 0 as a vector of one cell, as in torch's functions along an axis."""
         return value if value.shape else self.builder.restore_axes(value, (0,))
 
     def view(self, value: Node, index: Sequence[Dim]) -> Node:
@@ -111,13 +111,13 @@ class AtenSite:
 
 
 def promote(one: Any, other: Any) -> DType:
-    """The dtype in which torch computes with two tensors or numbers: categories, and tensors of rank 0 below others."""
+    """The dtype of torch's promotion of two tensors or numbers: by category, with tensors of rank 0 below others."""
     fakes = [each.meta["val"] if isinstance(each, fx.Node) else each for each in (one, other)]
     return dtype_of(torch.result_type(*map(_plain, fakes)))
 
 
 def _plain(fake: Any) -> Any:
-    """The argument that promotion looks at, without sizes: a tensor on no device, or the number."""
+    """A sample for torch's promotion, without sizes: a tensor of rank 0 or 1 without a device, or the number."""
     if isinstance(fake, torch.Tensor):
         return torch.empty([1] * (fake.dim() > 0), dtype=fake.dtype, device="meta")
     return 0 if isinstance(fake, torch.SymInt) else fake

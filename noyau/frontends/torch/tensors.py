@@ -1,4 +1,4 @@
-"""Tensors, dtypes and sizes of torch's as noyau's."""
+"""Conversions of torch's tensors, dtypes and sizes to noyau's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def as_tensor(array: Array, dtype: DType) -> torch.Tensor:
     if array.dtype == ml_dtypes.bfloat16:
         return torch.from_numpy(np.array(array).view(np.int16)).view(torch.bfloat16)
     tensor = torch.from_numpy(np.array(array))
-    return tensor.to(TO_TORCH[dtype]) if dtype in TO_TORCH else tensor  # complex numbers are as they come
+    return tensor.to(TO_TORCH[dtype]) if dtype in TO_TORCH else tensor  # complex arrays keep their dtype
 
 
 def as_array(tensor: torch.Tensor) -> Array:
@@ -35,7 +35,7 @@ def as_array(tensor: torch.Tensor) -> Array:
 
 
 TO_TORCH: dict[DType, torch.dtype] = {dtype: getattr(torch, dtype.numpy.name) for dtype in CELLS}
-# What graphs of torch are taken from: where they cast to float8, torch itself does.
+# The dtypes of imported graphs: a cast to float8 is left to torch.
 FROM_TORCH = {theirs: ours for ours, theirs in TO_TORCH.items() if not ours.is_float8}
 
 
@@ -56,17 +56,17 @@ def unsupported_cells(tensor: torch.Tensor) -> str:
 
 
 def cells_of(tensor: torch.Tensor) -> DType:
-    """The dtype of an input, or of what a boundary makes; OTHER where noyau has no cells for it."""
+    """The dtype of an input or of a boundary's result; OTHER where noyau has no cells for it."""
     return DType.OTHER if unsupported_cells(tensor) else FROM_TORCH[tensor.dtype]
 
 
 def dim_of(size: Any) -> Dim:
-    """An extent: an integer, or what a SymInt is of its symbols. UnsupportedError where a Dim cannot say it."""
+    """An extent as a Dim: an integer, or the formula of a SymInt. UnsupportedError where no Dim expresses it."""
     return Dim.of(int(size)) if isinstance(size, int) else _of_expression(size.node.expr)
 
 
 def size_hint(size: Any) -> int:
-    """A size as the number that it was when torch traced. UnsupportedError for one that depends on values."""
+    """The number of a size when torch traced. UnsupportedError for a size that depends on values."""
     number = size if isinstance(size, int) else size.node.hint
     if number is None:
         raise UnsupportedError(f"the size {size} depends on values: torch has no number for it when it traces")
@@ -79,7 +79,7 @@ def shape_from(value: torch.Tensor) -> Shape:
 
 
 def _of_expression(expression: Any) -> Dim:
-    """A sympy expression of integers. It is read by the names of its classes: sympy itself is not imported."""
+    """The Dim of a sympy expression of integers, read by the names of its classes: sympy itself is not imported."""
     kind = type(expression).__name__
     if expression.is_Integer:
         return Dim.of(int(expression))

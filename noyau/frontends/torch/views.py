@@ -1,4 +1,4 @@
-"""ATen's views: index maps."""
+"""ATen's views as index maps."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ def _transpose(site: AtenSite) -> Node:
 
 
 def _squeeze(site: AtenSite) -> Node:
-    """Axes of 1 gone: all of them, or those that are asked for and are 1."""
+    """Drop axes of extent 1: all of them, or those among `dim`."""
     value = site.value(0)
     axes = site.axes(site.argument(1, "dim"), len(value.shape), none_is_all=False)
     return site.builder.drop_axes(value, [axis for axis in axes if value.shape[axis] == Dim.of(1)])
 
 
 def first_of(site: AtenSite, start_argument: object, whole: torch.Tensor, axis: int) -> Dim:
-    """The begin of a slice of a fake tensor, cut off as Python does: below 0 it counts from the end, and it stays
-    within the extent. What holds of the sizes that torch saw holds of all that its graph is run on: it has guards."""
+    """The start of a slice of a fake tensor, clamped as in Python: a negative start counts from the end, and it stays
+    within the extent. The sizes that torch saw decide: guards ensure the same for all sizes that its graph runs on."""
     if start_argument is None or start_argument == 0:
-        return Dim.of(0)  # whatever the extent is, also one that depends on values
+        return Dim.of(0)  # for any extent, also one that depends on values
     extent, last, start = dim_of(whole.shape[axis]), size_hint(whole.shape[axis]), site.dim(start_argument)
     at = size_hint(start_argument.meta["val"] if isinstance(start_argument, fx.Node) else start_argument)
     if at < 0:

@@ -1,1 +1,1 @@
-"""Kernels called from NumPy: from the arguments to the results in a few hundred nanoseconds."""
+"""Calls of kernels from NumPy: from the arguments to the results in a few hundred nanoseconds."""

@@ -1,8 +1,8 @@
 /* The arguments of a call of a kernel from Python. Before this text stand noyau.h and threads.c.
 
    Python's functions come as a table of addresses, all of them of the stable ABI, so that this needs no header of
-   Python's and one library serves every version. Arrays are read as NumPy's documented struct; where it lies behind the
-   head of an object is told, and was tried, when the library was loaded. */
+   Python's and one library serves every version. Arrays are read as NumPy's documented struct; its offset behind the
+   head of an object is passed, and was tested, when the library was loaded. */
 #include <stddef.h>
 #include <string.h>
 
@@ -46,9 +46,9 @@ enum { PACKED, PERMUTED, INNER, STRIDED };
 enum { ARRAYS = 1, BOOLEANS = 2, INTEGERS = 4, REALS = 8 };
 enum { SHARED_BYTES = 32768, SLOT = 16, NAMES = 5 };
 
-/* What one argument is. `scalar`: the type of its NumPy scalars, or NULL; `convert`: makes an array of rank 0 of a Python
-   number where C does not; `equals`: the only value it may have, or NULL; `ones`: a bit for each axis of one cell, or -1
-   where that does not matter; `axes`: of a permuted array, from the outermost in memory. */
+/* One argument. `scalar`: the type of its NumPy scalars, or NULL; `convert`: makes an array of rank 0 from a Python
+   number where C does not; `equals`: the only value it may have, or NULL; `ones`: a bit for each axis of one cell, or
+   -1 where that does not matter; `axes`: of a permuted array, from the outermost in memory. */
 typedef struct {
     py *descr, *scalar, *convert;
     const void *equals;
@@ -62,7 +62,7 @@ typedef struct {
     int32_t item, scalar;
 } result_end;
 
-/* `made_apart`: bytes from which a result is made by Python. */
+/* `made_apart`: from so many bytes on, a result is allocated by Python. */
 typedef struct {
     const noyau_kernel *kernel;
     const argument_end *arguments;
@@ -70,7 +70,7 @@ typedef struct {
     int64_t dims, most_dims, made_apart;
 } fast_call;
 
-/* What `self` of a fast call holds, in order; the last two, one for tensors alone. */
+/* The items of `self` of a fast call, in order; the last two are for tensors alone. */
 enum { FAST_CALL, MISS, EMPTY, INTO, FAILURES, LARGE, NAME };
 
 static py *type_of(py *object) { return *(py **)((char *)object + python.head - sizeof(py *)); }
@@ -89,7 +89,7 @@ static int is_packed(const array_fields *array, const int32_t *axes, int32_t ite
 
 static intptr_t size_of(intptr_t stride) { return stride < 0 ? -stride : stride; }
 
-/* The layout of an array that is not packed, as `layout_of` in Python has it; -1 where it must be copied. */
+/* The layout of an array that is not packed, like `layout_of` in Python; -1 where it must be copied. */
 static int layout_of(const array_fields *array, int32_t item) {
     int32_t axes[array->nd + 1];
     for (int at = 0; at < array->nd; at++) {
@@ -110,7 +110,7 @@ static int same(py *mine, py *other) {
     return found == 1;
 }
 
-/* Whether cells lie as their end says: extents, then strides in cells, go to `dims`. */
+/* Whether cells have the layout of their end; extents, then strides in cells, go to `dims`. */
 static int read_cells(const argument_end *end, const array_fields *array, int packed, void **data, int64_t *dims) {
     if (packed != (end->layout == PACKED)) return 0;
     if (end->layout == PERMUTED && !is_packed(array, end->axes, end->item)) return 0;
@@ -186,7 +186,7 @@ static int convert(const argument_end *end, py *object, void *slot) {
     return right;
 }
 
-/* A number, of Python or of NumPy, goes to `slot` in the dtype of its end. */
+/* Writes a number, of Python or of NumPy, to `slot` in the dtype of its end. */
 static int read_number(const argument_end *end, py *object, void *slot) {
     py *type = type_of(object);
     if (type == end->scalar && end->takes & ARRAYS) return memcpy(slot, inside(object), (size_t)end->item), 1;
@@ -199,10 +199,10 @@ static int read_number(const argument_end *end, py *object, void *slot) {
     return kind == REALS ? store_real(end->onnx, object, slot) : store_integer(end->onnx, object, slot);
 }
 
-/* How a fast call reads an array: 1, 0 where it is not of the argument's kind, -1 where it is no array at all. */
+/* Reads an array for a fast call: 1; 0 where it is not of the argument's kind, -1 where it is no array at all. */
 typedef int reader(const argument_end *end, py *object, void **data, int64_t *dims);
 
-/* Where an argument's cells are, or its number in `slot`; and its shape and strides. */
+/* Reads the address of an argument's cells, or its number into `slot`; and its shape and strides. */
 static int read_argument(reader *read, const argument_end *end, py *object, void **data, void *slot, int64_t *dims) {
     const int array = read(end, object, data, dims);
     if (array == 0 || (array > 0 && !(end->takes & ARRAYS))) return 0;

@@ -1,4 +1,4 @@
-"""The runtime's own C: built once, tried, and handed what it needs of Python and of NumPy."""
+"""The runtime's own C library: built once, tested, and given a table of functions of Python and of NumPy."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from noyau.toolchain.c import compiler as c_compiler
 from noyau.workers.resources import processors
 
 _POINTER = ctypes.c_void_p
-_PYTHON = ctypes.PyDLL(None, handle=ctypes.pythonapi._handle)  # of our own: others declare types on ctypes.pythonapi
-# Their types are declared once: threads call them.
+_PYTHON = ctypes.PyDLL(None, handle=ctypes.pythonapi._handle)  # our own: others declare types on ctypes.pythonapi
+# Types are declared once, since threads call these functions.
 _MAKE, capsule_address = _PYTHON.PyCFunction_NewEx, _PYTHON.PyCapsule_GetPointer
 _MAKE.restype, _MAKE.argtypes = ctypes.py_object, (_POINTER, ctypes.py_object, _POINTER)
 capsule_address.restype, capsule_address.argtypes = _POINTER, (ctypes.py_object, ctypes.c_char_p)
@@ -27,13 +27,13 @@ _FUNCTIONS = tuple(
     "PyLong_AsUnsignedLongLong PyFloat_AsDouble PyErr_Occurred PyErr_Clear PyErr_SetObject PyObject_Call "
     "PyObject_GetItem PyObject_RichCompareBool Py_IncRef Py_DecRef PyEval_SaveThread PyEval_RestoreThread".split()
 )
-_NEW_FROM_DESCR = 94  # the place of PyArray_NewFromDescr in NumPy's table, of its stable ABI
+_NEW_FROM_DESCR = 94  # the index of PyArray_NewFromDescr in NumPy's table, whose ABI is stable
 FILES = (
     ("codegen", "c", "noyau.h"),
     ("hosts", "shares.h"),
     *(("hosts", "numpy", name) for name in ("threads.c", "arguments.c", "fast_call.c")),
 )
-AGAIN_S = 30.0  # after which what there was no room for is tried again
+AGAIN_S = 30.0  # the pause after a build that found no room, before a call tries again
 _NOTHING: tuple[()] = ()
 _OBJECTS = (np.ndarray, tuple, bool, int, float, True, None, _NOTHING)
 
@@ -52,21 +52,21 @@ class _Fields(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """The loaded C. `fast_calls`: whether it reads arguments here, so that fast calls may be made of it."""
+    """The loaded C library. `fast_calls`: whether it can read arguments in this process, as fast calls need."""
 
     code: ctypes.CDLL
     fast_calls: bool
 
     def fast_call(self, state: object, name: str = "noyau_fast_call") -> Callable[..., Any]:
-        """A function of Python's, `fast_call(arguments, out=None)`, that is given what it holds at every call."""
+        """A Python function, `fast_call(arguments, out=None)`, whose C code gets `state` at every call."""
         method = ctypes.addressof(ctypes.c_char.in_dll(self.code, f"{name}_method"))
         entry: Callable[..., Any] = _MAKE(method, state, None)
         return entry
 
 
 class Loader:
-    """The C that `make` gives, made at the first call; None where it cannot be built. Where there was no room for it,
-    that is said, and a call tries again, but not each one."""
+    """The library that `make` builds, at the first call; None where it cannot be built. A lack of room is reported as a
+    warning, and a later call tries again, after AGAIN_S."""
 
     def __init__(self, what: str, make: Callable[[], Library | None]) -> None:
         self.what, self.make, self.again = what, cache(make), 0.0
@@ -85,12 +85,12 @@ class Loader:
         return library
 
     def awaits_room(self) -> bool:
-        """Whether there was no room and is none now: what is made without the C is not to be kept."""
+        """Whether there was no room and is none now: an object made without the C library is not to be cached."""
         return self.again != 0 and self() is None
 
 
 def open_texts(*paths: tuple[str, ...]) -> Library | None:
-    """The texts of these files as one library; None where it cannot be built, OutputError where there is no room."""
+    """Build and load these files as one library; None where it cannot be built, OutputError where there is no room."""
     try:
         texts = ["#define _POSIX_C_SOURCE 200809L"]  # -std=c11 alone hides threads and signals
         texts += [files("noyau").joinpath(*path).read_text(encoding="ascii") for path in paths]
@@ -108,7 +108,7 @@ library = Loader("arguments", lambda: open_texts(*FILES))
 
 
 def _open(c_library: ctypes.CDLL) -> bool:
-    """Hand over the table that arguments.c calls `python`."""
+    """Pass the table that arguments.c calls `python`."""
     functions = [ctypes.cast(getattr(_PYTHON, name), _POINTER).value for name in _FUNCTIONS]
     words = [*functions, _new_array(), *map(id, _OBJECTS), object.__basicsize__]
     table = (ctypes.c_size_t * len(words))(*(word or 0 for word in words))
@@ -116,7 +116,7 @@ def _open(c_library: ctypes.CDLL) -> bool:
 
 
 def reads_arrays(head_bytes: int = object.__basicsize__) -> bool:
-    """Whether arrays of this Python and this NumPy are laid out as the C reads them, behind heads of so many bytes."""
+    """Whether the arrays of this Python and this NumPy have the layout that the C reads behind a head of this size."""
     if ctypes.sizeof(_POINTER) != 8 or head_bytes + ctypes.sizeof(_Fields) > np.ndarray.__basicsize__:
         return False
     whole = np.zeros((7, 5), np.float32)
@@ -124,7 +124,7 @@ def reads_arrays(head_bytes: int = object.__basicsize__) -> bool:
 
 
 def _is_read(array: np.ndarray, head_bytes: int) -> bool:
-    """The parts that lie in the object itself come first: what they point to is read once they are right."""
+    """Whether an array has that layout. Fields of the object come first: pointers are followed once these are right."""
     fields = _Fields.from_address(id(array) + head_bytes)
     kind = _POINTER.from_address(id(array) + head_bytes - ctypes.sizeof(_POINTER)).value
     parts = (kind, fields.data, fields.nd, fields.descr, fields.flags)

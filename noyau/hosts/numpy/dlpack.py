@@ -1,10 +1,10 @@
 """Arrays of other packages as NumPy arrays of the same memory, and results as arrays of their kind, by DLPack.
 
-No such package is imported: an object says by DLPack (https://dmlc.github.io/dlpack), by `__array_interface__` or by
-Python's buffers where its cells lie, and the package of an argument is there already.
+No such package is imported: an object describes its memory by DLPack (https://dmlc.github.io/dlpack), by
+`__array_interface__` or by Python's buffers, and the package of an argument is loaded already.
 
-What lies in a capsule of DLPack, read with ctypes: for dtypes that NumPy does not take out of one. The structures are
-those of dlpack.h 1.1, with and without a version."""
+Capsules of DLPack are read with ctypes where NumPy does not take their dtype. The structures are those of dlpack.h 1.1,
+with and without a version."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from noyau.errors import UnsupportedError
 
 _PLAIN, _VERSIONED = b"dltensor", b"dltensor_versioned"
 _READ_ONLY = 1
-_NEWEST = 1  # the major version from which on nothing but flags and dtypes may be new
+_NEWEST = 1  # the major version within which nothing but flags and dtypes may be added
 
-# Numbers of DLDataTypeCode, and the dtypes of so many bits.
+# By DLDataTypeCode the kind of NumPy's dtype; by code and bits the short dtypes.
 _NUMPY = {0: "i", 1: "u", 2: "f", 5: "c"}
 _SHORT = {
     (6, 8): np.bool_,
@@ -84,7 +84,7 @@ _USED = {name: ctypes.create_string_buffer(b"used_" + name) for name in (_PLAIN,
 
 
 class _Owner:
-    """The owner of the memory of a capsule: its deleter is called once, with the last array that looks at it."""
+    """The owner of a capsule's memory: the deleter is called once, when the last array on the memory is gone."""
 
     def __init__(self, capsule: object, name: bytes, address: int, deleter: int | None) -> None:
         self.address, self.deleter = address, deleter
@@ -98,9 +98,9 @@ class _Owner:
 
 
 def array_of(capsule: object, label: str) -> np.ndarray:
-    """The array in a fresh capsule, which is used up; it is read-only where the capsule says so, or cannot say.
+    """The array in an unused capsule, which is used up; read-only if the capsule says so, or has no version to say so.
 
-    UnsupportedError for a version, a device or a dtype that it cannot be; the capsule is left as it was then."""
+    UnsupportedError for a version, a device or a dtype that NumPy cannot have; the capsule is unchanged then."""
     name = next((name for name in (_VERSIONED, _PLAIN) if _is_valid(capsule, name)), None)
     if name is None:
         raise UnsupportedError(f"{label} hands over {capsule!r}, which is no unused capsule of DLPack")
@@ -140,7 +140,7 @@ def _dtype(tensor: _Tensor, name: str) -> np.dtype:
     raise UnsupportedError(f"{name} has a dtype of DLPack that NumPy cannot hold ({dtype_name}); cast it first")
 
 
-# NumPy before 2.1 does not: whatever is handed over is read-only to it then.
+# NumPy before 2.1 does not: every array that it imports is read-only then.
 _ASKS_FOR_VERSION_1 = np.lib.NumpyVersion(np.__version__) >= "2.1.0"
 _ON_THE_CPU = frozenset({1, 3, 11})  # kDLCPU, kDLCUDAHost, kDLROCMHost
 _DEVICES = {2: "cuda", 7: "vulkan", 8: "metal", 10: "rocm", 13: "cuda, managed", 14: "oneapi"}
@@ -148,12 +148,12 @@ _SPOKEN = ("__dlpack__", "__array_interface__", "__array_struct__", "__cuda_arra
 
 
 def speaks(thing: object) -> bool:
-    """Whether `as_array` takes it, as far as is known before it is asked: numbers, lists and texts it does not."""
+    """Whether `as_array` takes an object, judged by its protocols: it takes no numbers, lists and texts."""
     return isinstance(thing, np.ndarray) or any(hasattr(thing, name) for name in _SPOKEN) or _buffer(thing) is not None
 
 
 def is_foreign(thing: object) -> bool:
-    """Whether it is an array of another package than NumPy."""
+    """Whether an object is an array of another package than NumPy."""
     return not isinstance(thing, np.ndarray | np.generic) and hasattr(thing, "__dlpack__")
 
 
@@ -163,19 +163,19 @@ def leading(arguments: Iterable[object]) -> Any:
 
 
 def as_array(thing: Any, name: str = "an argument") -> np.ndarray:
-    """The same cells as a NumPy array: nothing is copied, strides stay, and what is read-only there is so here. The
-    memory is given back once, when the last view of the array is gone. bfloat16 and float8 are those of ml_dtypes.
+    """A NumPy array of the same cells: nothing is copied, strides stay, and read-only memory is read-only here. The
+    memory is released once, when the last view of the array is gone. bfloat16 and float8 are those of ml_dtypes.
 
-    Without DLPack's version 1 nothing tells whether an object may be written to; the array is read-only then. A NumPy
-    array is returned as it is. UnsupportedError for what lies on a GPU, requires a gradient, has a dtype that NumPy
-    cannot hold, or is no array; `called` is its name in the message."""
+    Before DLPack's version 1 no object can say whether it may be written to; the array is read-only then. A NumPy
+    array is returned as it is. UnsupportedError for an object that lies on a GPU, requires a gradient, has a dtype
+    that NumPy cannot hold, or is no array; `name` is its name in the message."""
     if isinstance(thing, np.ndarray):
         return thing
     if hasattr(thing, "__dlpack__"):
         _require_plain(thing, name)
-        # By NumPy where it has the dtype, else by what it was handed
+        # By NumPy where it has the dtype, else from the capsule
         if _ASKS_FOR_VERSION_1:
-            with suppress(Exception):  # what is wrong is found, and told, below
+            with suppress(Exception):  # faults are found, and reported, below
                 return np.from_dlpack(thing)
         return array_of(_capsule(thing, name), name)
     if hasattr(thing, "__cuda_array_interface__"):
@@ -190,8 +190,8 @@ def as_array(thing: Any, name: str = "an argument") -> np.ndarray:
 
 
 def as_targets(out: Any) -> Any:
-    """The arrays that results are written to, each of another package as `as_array` gives it, on the same memory; what
-    speaks no such protocol as it is. `out` itself where there is nothing to take."""
+    """The arrays that results are written to, those of other packages as NumPy arrays of the same memory; other objects
+    as they are. `out` itself where there is nothing to convert."""
     targets = out if isinstance(out, tuple) else (out,)
     if not any(_is_target(each) for each in targets):
         return out
@@ -215,7 +215,7 @@ def return_like(result: np.ndarray, like: Any) -> Any:
     name = result.dtype.name
     if not hasattr(ml_dtypes, name):
         return from_dlpack(result)
-    # NumPy's exporter lacks these: the bits are exchanged, and read as what they are in the other package.
+    # NumPy does not export these dtypes: the bits are exchanged, and viewed as the dtype of the other package.
     bits = from_dlpack(result.view(f"u{result.itemsize}"))
     return bits.view(getattr(package, name)) if hasattr(package, name) else result
 
@@ -230,7 +230,7 @@ def _package(like: Any) -> Any:
 
 def _capsule(thing: Any, name: str) -> object:
     try:
-        with suppress(TypeError):  # it is of a time before versions
+        with suppress(TypeError):  # an exporter older than versions
             return thing.__dlpack__(max_version=(1, 1))
         return thing.__dlpack__()
     except Exception as error:
@@ -238,7 +238,7 @@ def _capsule(thing: Any, name: str) -> object:
 
 
 def _require_plain(thing: Any, name: str) -> None:
-    """UnsupportedError for what NumPy has no way to read as it is."""
+    """Raise UnsupportedError for an object whose memory NumPy cannot read as it is."""
     if getattr(thing, "requires_grad", False):
         reason = "it requires a gradient, which a kernel called from NumPy would lose"
         raise UnsupportedError(f"{name} cannot be taken: {reason}; give {name}.detach()")
@@ -273,12 +273,12 @@ _ON_A_GPU = frozenset({2, 10, 13})  # kDLCUDA, kDLROCM, kDLCUDAManaged
 
 
 def are_tensors(arguments: Iterable[object]) -> bool:
-    """Whether a tensor of torch, or what stands for one, is among these."""
+    """Whether a torch tensor, or an object that stands for one, is among the arguments."""
     return any(hasattr(type(each), "__torch_function__") for each in arguments)
 
 
 def lies_on_gpu(thing: object) -> bool:
-    """Whether it is an array of another package that lies on a GPU."""
+    """Whether an object is an array of another package that lies on a GPU."""
     if hasattr(type(thing), "__torch_function__") or isinstance(thing, np.ndarray | np.generic | int | float | str):
         return False
     if hasattr(type(thing), "__cuda_array_interface__"):
@@ -292,6 +292,6 @@ def is_traced() -> bool:
     return False
 
 
-# Dynamo inlines this in place of the function, so that a call needs no module of torch, and what is compiled no guard
-# on `sys.modules`, which other threads change.
+# Dynamo inlines this lambda instead of the function, so that a call needs no module of torch, and compiled code no
+# guard on `sys.modules`, which other threads change.
 is_traced._torchdynamo_inline = lambda: True  # type: ignore[attr-defined]

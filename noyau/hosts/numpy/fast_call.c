@@ -13,7 +13,7 @@ static py *shape_tuple(int32_t rank, const int64_t *dims) {
     return shape;
 }
 
-/* By `memory.empty`, which has memory that was used before. */
+/* Allocates by `empty` of fast_calls.py, whose memory may have been used before. */
 static py *make_apart(py *self, const result_end *end, int32_t rank, const int64_t *dims) {
     py *given = python.tuple_new(2), *shape = given ? shape_tuple(rank, dims) : NULL;
     if (!shape) return given ? python.drop(given), NULL : NULL;
@@ -35,14 +35,14 @@ static py *make_array(py *self, const fast_call *call, const result_end *end, in
     } else {
         intptr_t extents[rank + 1];
         for (int32_t axis = 0; axis < rank; axis++) extents[axis] = dims[axis];
-        python.keep(end->descr); /* it is taken over */
+        python.keep(end->descr); /* array_new takes the reference over */
         made = python.array_new(python.ndarray, end->descr, rank, extents, NULL, NULL, 0, NULL);
     }
     if (made) *data = ((array_fields *)inside(made))->data;
     return made;
 }
 
-/* Whether an array can be written as it is: of this dtype and shape, packed, writable. */
+/* Whether a result can be written into an array directly: of this dtype and shape, packed, writable. */
 static int is_writable(const result_end *end, py *object, int32_t rank, const int64_t *dims) {
     enum { WANTED = C_CONTIGUOUS | ALIGNED | WRITEABLE };
     if (type_of(object) != python.ndarray) return 0;
@@ -53,7 +53,7 @@ static int is_writable(const result_end *end, py *object, int32_t rank, const in
     return 1;
 }
 
-/* The first byte of an array and the one behind its last, whatever its strides. */
+/* The first byte of an array and the byte behind its last, for any strides. */
 static void span(py *object, int32_t item, const char **low, const char **high) {
     const array_fields *array = inside(object);
     *low = array->data, *high = array->data + item;
@@ -101,13 +101,13 @@ static int32_t run_kernel(const noyau_kernel *kernel, void **buffers, const int6
     double bytes = 0;
     for (int32_t launch = 0; launch < kernel->launches; launch++)
         bytes += (double)kernel->extent(sizes, launch) * (double)kernel->item_bytes(sizes, launch);
-    void *state = bytes >= SHARED_BYTES ? python.threads_allow() : NULL; /* what is quicker than to give way does not */
+    void *state = bytes >= SHARED_BYTES ? python.threads_allow() : NULL; /* less work keeps the interpreter's lock */
     const int32_t status = noyau_run(kernel, &call, buffers + kernel->inputs + kernel->outputs);
     if (state) python.threads_return(state);
     return status;
 }
 
-static py *marker; /* while a profiler records: what opens a span of time, which ends when it is dropped */
+static py *marker; /* while a profiler records: opens a span of time, which ends when the object is dropped */
 
 static int32_t run_marked(py *self, const noyau_kernel *kernel, void **buffers, const int64_t *sizes) {
     if (!marker) return run_kernel(kernel, buffers, sizes);
@@ -118,7 +118,7 @@ static int32_t run_marked(py *self, const noyau_kernel *kernel, void **buffers, 
     return status;
 }
 
-/* The results as the caller gets them: one, or a tuple; takes them over. */
+/* The results in the form of a call, one or a tuple; takes their references over. */
 static py *packed(const fast_call *call, py **results) {
     const int32_t count = call->kernel->outputs;
     int right = 1;
@@ -137,11 +137,11 @@ static py *packed(const fast_call *call, py **results) {
     return made;
 }
 
-/* How a fast call makes a result of a shape, and says where its cells are. */
+/* Allocates a result of a shape for a fast call, and gives the address of its cells. */
 typedef py *maker(py *self, const fast_call *call, const result_end *end, int32_t rank, const int64_t *dims,
                   void **data);
 
-/* Makes the results, runs, and gives them. */
+/* Allocates the results, runs the kernel, and returns them. */
 static py *into_new(py *self, const fast_call *call, maker *make, void **buffers, const int64_t *sizes) {
     const noyau_kernel *kernel = call->kernel;
     py *results[kernel->outputs + 1];
@@ -159,7 +159,7 @@ static py *into_new(py *self, const fast_call *call, maker *make, void **buffers
     return status == NOYAU_OK ? NULL : failure(self, status);
 }
 
-/* Runs into `out`: at once where every array of it can be written as it is, else Python copies results into it. */
+/* Runs into `out`: directly where every array of it is writable so, else Python copies results into it. */
 static py *into_given(py *self, const fast_call *call, py *given, py *out, void **buffers, const int64_t *sizes) {
     const noyau_kernel *kernel = call->kernel;
     py *results[kernel->outputs + 1];
@@ -187,7 +187,7 @@ static py *into_given(py *self, const fast_call *call, py *given, py *out, void 
     return written;
 }
 
-/* Whether the kernel has a result of this shape for these sizes. */
+/* Whether no extent of a result is negative for these sizes. */
 static int has_shapes(const fast_call *call, const int64_t *sizes) {
     const noyau_kernel *kernel = call->kernel;
     int64_t dims[call->most_dims + 1];
@@ -199,7 +199,7 @@ static int has_shapes(const fast_call *call, const int64_t *sizes) {
     return 1;
 }
 
-/* The results of a call, or MISS where the arguments are not of the fast call's key. */
+/* The results of a call, or MISS where the arguments do not fit the fast call's key. */
 static py *called(py *self, py *given, py *out, reader *read, maker *make) {
     const fast_call *call = python.long_address(python.tuple_item(self, FAST_CALL));
     const noyau_kernel *kernel = call->kernel;
@@ -239,7 +239,7 @@ NOYAU_EXPORT method noyau_fast_call_method;
 method noyau_fast_call_method = {"fast_call", noyau_fast_call_run, 0x80 /* METH_FASTCALL */,
                             "fast_call(arguments, out=None): the results, or MISS"};
 
-/* Takes Python's functions and objects, in the order of `python`; `bytes` is that struct's size as the caller knows it. */
+/* Takes Python's functions and objects, in the order of `python`; `bytes`: the caller's size of that struct. */
 NOYAU_EXPORT int32_t noyau_fast_call_open(const void *table, int64_t bytes);
 int32_t noyau_fast_call_open(const void *table, int64_t bytes) {
     if (bytes != (int64_t)sizeof python) return 0;

@@ -1,9 +1,9 @@
-"""The way from a call in Python to a kernel: arguments that are of its key go through C, and all others miss.
+"""Calls of kernels from Python: arguments that fit the call's key go through C, and all others miss.
 
-A result of LEAST_BYTES or more lies in a block of its own, for a fresh page costs more than its cells. When the last
-array that shows any of it is gone, views included, the block waits for the next result of its size. What waits is
-bounded: an eighth of the memory that this process may have (the machine's, or that of its control group where that is
-less), at least 64 MiB; what waited longest goes back to the system first. `clear()` gives all of it back."""
+A result of LEAST_BYTES or more lies in a block of its own, since a fresh page costs more than its cells. When the last
+array on a block is gone, views included, the block waits for the next result of its size. Waiting blocks are bounded by
+an eighth of the memory that this process may have (the machine's, or that of its control group where that is less), at
+least 64 MiB; the oldest go back to the system first. `clear()` gives all of them back."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from noyau.workers.resources import memory_bytes
 
 LEAST_BYTES = 1 << 20  # a block costs 4 us more than np.empty, which C libraries serve well below this
 _LEAST_LIMIT_BYTES = 64 << 20
-_SHARE = 8  # of the memory that there is, the part that may wait
-_LARGE_PAGES_BYTES = 4 << 20  # from which a block has a large page of 2 MiB within, wherever it begins
+_SHARE = 8  # waiting blocks may have one part in so many of the memory
+_LARGE_PAGES_BYTES = 4 << 20  # from here on, a block contains a large page of 2 MiB, wherever it begins
 _STEPS = 8  # sizes of blocks between a power of two and the next: at most an eighth of a block is idle
 
 
 class Block:
-    """Pages of this process alone. `stamp`: when it came back, counted."""
+    """Pages of this process alone. `stamp`: the pool's count when the block came back."""
 
     __slots__ = ("address", "pages", "size_bytes", "stamp")
 
@@ -48,7 +48,7 @@ class Block:
 
 
 class _Lease:
-    """A block in the hands of a caller: what every array on it keeps alive. It goes back as the last of them goes."""
+    """A block in use. Every array on it keeps the lease alive; the block goes back when the lease is deleted."""
 
     __slots__ = ("__array_interface__", "block", "pool")
 
@@ -62,22 +62,22 @@ class _Lease:
 
 
 class Pool:
-    """Blocks that wait to be used again, at most `limit_bytes` of them. Threads may share it."""
+    """Blocks that wait for reuse, at most `limit_bytes` in all. Threads may share the pool."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.limit_bytes = limit_bytes
         self._lock = Lock()
-        self._returned = deque[Block]()  # not counted yet: a block may come back in the midst of anything
-        self._waiting: dict[int, list[Block]] = {}  # by size, each in the order in which they came
+        self._returned = deque[Block]()  # not counted yet: a block may come back at any moment
+        self._waiting: dict[int, list[Block]] = {}  # by size, each in the order in which they came back
         self._bytes, self._clock = 0, 0
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        """A packed array of any values, whose memory begins at a page. MemoryError where there is not enough."""
+        """A packed array of any values, whose memory begins at a page. MemoryError where there is not enough memory."""
         size_bytes = math.prod(shape) * dtype.itemsize
         return np.ndarray(shape, dtype, np.asarray(_Lease(self, self.take(block_bytes(size_bytes)), size_bytes)))
 
     def take(self, size_bytes: int) -> Block:
-        """A block of this size: the one that came back last, or a new one."""
+        """A block of this size: the block that came back last, or a new one."""
         with self._lock:
             self._admit()
             waiting = self._waiting.get(size_bytes)
@@ -87,7 +87,7 @@ class Pool:
         return self._new(size_bytes)
 
     def give_back(self, block: Block) -> None:
-        """Let a block wait. It may be called at any time, also while this very thread is inside the pool."""
+        """Return a block to the pool. Safe at any time, also while this very thread is inside the pool."""
         self._returned.append(block)
         while self._returned and self._lock.acquire(blocking=False):
             try:
@@ -96,7 +96,7 @@ class Pool:
                 self._lock.release()
 
     def clear(self) -> int:
-        """Give everything that waits back to the system; the result is its bytes."""
+        """Give all waiting blocks back to the system; the result is their number of bytes."""
         with self._lock:
             self._admit()
             freed, self._bytes = self._bytes, 0
@@ -104,7 +104,7 @@ class Pool:
         return freed
 
     def forget_threads(self) -> None:
-        """In a forked child: nobody else holds the lock there, or will end what it was doing."""
+        """Reset the pool in a forked child, where no other thread holds the lock or ends its operation."""
         self._lock = Lock()
         self._bytes = sum(size * len(blocks) for size, blocks in self._waiting.items())
 
@@ -115,7 +115,7 @@ class Pool:
             return self._bytes
 
     def _admit(self) -> None:
-        """Count what came back; what waited longest makes room."""
+        """Count the blocks that came back; the oldest make room."""
         while self._returned:
             block = self._returned.popleft()
             block.stamp = self._clock = self._clock + 1
@@ -136,13 +136,13 @@ class Pool:
 
 
 def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """As np.empty; of LEAST_BYTES or more, in memory that may have been used before. MemoryError as there."""
+    """np.empty; a result of LEAST_BYTES or more lies in a block, maybe a used one. MemoryError as in np.empty."""
     return np.empty(shape, dtype) if math.prod(shape) * dtype.itemsize < LEAST_BYTES else pool().empty(shape, dtype)
 
 
 @cache
 def pool() -> Pool:
-    """The one of this process."""
+    """The pool of this process."""
     new = Pool(max(memory_bytes() // _SHARE, _LEAST_LIMIT_BYTES))
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=new.forget_threads)
@@ -150,28 +150,28 @@ def pool() -> Pool:
 
 
 def clear() -> int:
-    """Give the memory that waits for results back to the system; the result is its bytes."""
+    """Give the memory that waits for results back to the system; the result is its number of bytes."""
     return pool().clear()
 
 
 def block_bytes(size_bytes: int) -> int:
-    """The size of the block for so many bytes: pages, and one of a few sizes, so that blocks fit again."""
+    """The size of a block for so many bytes: whole pages, and one of a few sizes, so that blocks can be reused."""
     step = max(mmap.PAGESIZE, (1 << (size_bytes - 1).bit_length()) // (2 * _STEPS))
     return -(-size_bytes // step) * step
 
 
 def _map(size_bytes: int) -> Block:
-    """Pages that no child shares; large ones where there is room: a new 48 MB result costs 4 ms instead of 16."""
+    """Map pages that no child shares, large ones if possible: a new 48 MB result costs 4 ms instead of 16."""
     own: dict[str, Any] = {} if sys.platform == "win32" else {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS}
     pages = mmap.mmap(-1, size_bytes, **own)
     if size_bytes >= _LARGE_PAGES_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):
-        with contextlib.suppress(OSError):  # a system built without them
+        with contextlib.suppress(OSError):  # a system without large pages
             pages.madvise(mmap.MADV_HUGEPAGE)
     return Block(pages, size_bytes)
 
 
 def reads_scalars(dtype: np.dtype) -> bool:
-    """Whether a NumPy scalar of this dtype is its bytes, right behind the head."""
+    """Whether the bytes of a NumPy scalar of this dtype lie right behind the head of the object."""
     scalar = np.frombuffer(bytes(range(1, 1 + dtype.itemsize)), np.uint8).view(dtype)[0]
     if type(scalar).__basicsize__ < object.__basicsize__ + dtype.itemsize or dtype == np.bool_:
         return bool(dtype == np.bool_) and all(_payload(each) == each.tobytes() for each in (np.True_, np.False_))
@@ -183,9 +183,9 @@ def _payload(scalar: np.generic) -> bytes:
 
 
 def threads(count: int | None = None) -> int:
-    """The number of threads that a call has from now on, its own among them; without a count, those that it has now.
+    """Set the number of threads of a call, its own among them, and return it; without a count, the current number.
 
-    At first, as many as the process may use processors. One: no thread of noyau's does anything. InputError for less.
+    At first, as many as the process may use processors. With 1, no thread of noyau's works. InputError for less.
     """
     c_library = library()
     if count is not None:
@@ -196,7 +196,7 @@ def threads(count: int | None = None) -> int:
     return 1 if c_library is None else int(c_library.code.noyau_threads_wanted())
 
 
-_ORDERS = (Order.PACKED, Order.PERMUTED, Order.INNER, Order.STRIDED)  # as arguments.c counts them
+_ORDERS = (Order.PACKED, Order.PERMUTED, Order.INNER, Order.STRIDED)  # in the order of arguments.c
 _ARRAYS, _NUMBERS = 1, {bool: 2, int: 4, float: 8}
 _PATIENCE: Any = 10_000  # attempts to find a cell that two arrays share
 _FAILURES = (
@@ -208,7 +208,7 @@ _FAILURES = (
 
 
 class _Miss:
-    """The one value that says: these arguments are not of the fast call's key."""
+    """The class of MISS, which is the result for arguments that do not fit the fast call's key."""
 
     def __repr__(self) -> str:
         return "MISS"
@@ -224,9 +224,9 @@ MISS: Final = _Miss()
 class Argument:
     """An argument of a compiled call.
 
-    `arrays`: NumPy arrays, and for rank 0 NumPy's scalars, of the very dtype; `numbers`: the types of Python numbers
-    that are taken for rank 0, where they are in range; `ones`: which axes have one cell, where the kernel was made for
-    that; `equals`: the one value that it may have, of rank 0."""
+    `arrays`: whether it takes NumPy arrays, and for rank 0 NumPy's scalars, of exactly this dtype; `numbers`: the types
+    of Python numbers, in range, that it takes for rank 0; `ones`: which axes have one cell, if the kernel is
+    specialised for that; `equals`: the only value that it may have, for rank 0."""
 
     dtype: DType
     rank: int
@@ -238,8 +238,8 @@ class Argument:
 
 
 class LibraryCall:
-    """A kernel of a built library, and what a fast call of it takes. `called`: its name in messages; `results`: how
-    many its caller has wishes for, or 0. BuildError and CheckError as for a FastCall."""
+    """A kernel of a built library, and the arguments of a fast call of it. `called`: its name in messages; `results`:
+    the number of results that the caller describes, or 0. BuildError and CheckError as for a FastCall."""
 
     def __init__(self, path: Path, symbol: str, arguments: Sequence[Argument], called: str, results: int = 0) -> None:
         self.path, self.symbol, self.native = path, symbol, Native(path, symbol)
@@ -255,16 +255,16 @@ class LibraryCall:
 
 
 class FastCall(LibraryCall):
-    """A kernel of a built library as `fast_call(arguments, out=None)`: arguments in a tuple to a result, or to a tuple
-    of several; MISS where the arguments are not as `arguments` says, or the kernel refuses their sizes.
+    """A kernel of a built library as `fast_call(arguments, out=None)`: from a tuple of arguments to a result, or to a
+    tuple of several; MISS where the values do not fit `arguments`, or the kernel refuses their sizes.
 
-    `scalars`: which results are NumPy scalars. `call` is the same function without a frame of Python, `out` by place.
-    Results are written to `out` where it is given, an array or a tuple of them, of the very dtypes and shapes; it is
-    what is returned. Where one is not packed, the kernel writes to memory of its own, which is then copied.
+    `scalars`: which results are NumPy scalars. `call` is the same function without a frame of Python, `out` by
+    position. With `out`, an array or a tuple of them, of exactly the dtypes and shapes, results are written there, and
+    `out` is returned. Where an array of it is not packed, the kernel writes to memory of its own, which is then copied.
 
     A call raises InputError where `out` does not fit, shares memory with an argument or may not be written,
-    OutsideError where an index is out of bounds; MemoryError; CheckError for a status without a meaning. Making it
-    raises BuildError where the library cannot be loaded, CheckError where the kernel takes or gives something else."""
+    OutsideError where an index is out of bounds; MemoryError; CheckError for a status without a meaning. Construction
+    raises BuildError where the library cannot be loaded, CheckError where the kernel has other arguments or results."""
 
     def __init__(
         self, path: Path, symbol: str, arguments: Sequence[Argument], scalars: Sequence[bool] = (), name: str = ""
@@ -306,7 +306,7 @@ class FastCallEnds(ctypes.Structure):
 
 
 def in_c(fast_call: FastCall, library: Library) -> Callable[..., Any]:
-    """The call of a fast call as a function in C."""
+    """The function in C of a fast call."""
     pairs = zip(fast_call.results, fast_call.scalars, strict=True)
     results = [ResultEnd(id(dtype.numpy), dtype.bytes, scalar) for dtype, scalar in pairs]
     ends, alive = ends_of(fast_call.path, fast_call.symbol, fast_call.native, fast_call.arguments, results)
@@ -318,7 +318,7 @@ def in_c(fast_call: FastCall, library: Library) -> Callable[..., Any]:
 def ends_of(
     path: Path, symbol: str, native: Native, arguments: Sequence[Argument], results: Sequence[ResultEnd]
 ) -> tuple[FastCallEnds, list[Any]]:
-    """The description of a kernel for the compiled call, and the objects that must live as long as that."""
+    """The description of a kernel for the compiled call, and the objects that must live as long as the description."""
     alive, kernel = list[Any](), ctypes.CDLL(str(path))
     argument_ends = (ArgumentEnd * max(1, len(arguments)))(*(_argument(end, alive) for end in arguments))
     ends = (argument_ends, (ResultEnd * max(1, len(results)))(*results))
@@ -335,7 +335,7 @@ def failures(name: str) -> tuple[tuple[type[Exception], str], ...]:
 
 
 def in_python(fast_call: FastCall) -> Callable[..., Any]:
-    """The same, where there is no C for it."""
+    """The function in Python of a fast call, for a process without the C library."""
     call = partial(call_kernel, fast_call.native, fast_call.arguments, fast_call.scalars)
 
     def called(arguments: tuple[Any, ...], out: Any = None) -> Any:
@@ -348,7 +348,7 @@ def in_python(fast_call: FastCall) -> Callable[..., Any]:
 
 
 def _argument(end: Argument, alive: list[Any]) -> ArgumentEnd:
-    """An argument for C; what it points to goes to `kept`."""
+    """The description of an argument for C; objects that it points to are appended to `alive`."""
     dtype, integral = end.dtype.numpy, end.dtype.kind in ("int", "uint", "bool")
     axes = (ctypes.c_int32 * max(1, end.rank))(*(end.layout.axes or range(end.rank)))
     equals = None if end.equals is None else np.array(end.equals, dtype)
@@ -370,7 +370,7 @@ def _argument(end: Argument, alive: list[Any]) -> ArgumentEnd:
 
 
 def write(label: str, value: Any, out: Any, arguments: Sequence[Any]) -> Any:
-    """Copy results to the arrays of `out`, and return it. InputError where one does not fit, or shares memory."""
+    """Copy results to the arrays of `out`, and return it. InputError where an array does not fit, or shares memory."""
     results, targets = (each if isinstance(each, tuple) else (each,) for each in (value, out))
     if len(targets) != len(results):
         counts = f"has {len(results)} result{'' if len(results) == 1 else 's'}, and out= has {len(targets)}"
@@ -388,7 +388,7 @@ def write(label: str, value: Any, out: Any, arguments: Sequence[Any]) -> Any:
 
 
 def misfit(result: np.ndarray, target: object) -> str | None:
-    """Why a result cannot be written to this, or None."""
+    """The reason, as text, why a result cannot be written to a target, or None."""
     if not isinstance(target, np.ndarray):
         return f"is {type(target).__name__}, and results are written to NumPy arrays"
     if target.dtype != result.dtype or target.shape != result.shape:
@@ -397,7 +397,7 @@ def misfit(result: np.ndarray, target: object) -> str | None:
 
 
 def shares_memory(target: np.ndarray, other: object) -> bool:
-    """Whether a cell of one may be a cell of the other: exactly, unless that takes long to find out."""
+    """Whether two arrays share a cell; True where an exact answer would take too long."""
     if not isinstance(other, np.ndarray) or not np.may_share_memory(target, other):
         return False
     try:
@@ -407,7 +407,7 @@ def shares_memory(target: np.ndarray, other: object) -> bool:
 
 
 def call_kernel(native: Native, arguments: Sequence[Argument], scalars: Sequence[bool], values: object) -> Any:
-    """The results of a kernel, one or a tuple; None where what is given is not as `arguments` says."""
+    """Run a kernel: its result, or a tuple of several; None where the values do not fit `arguments`."""
     if type(values) is not tuple or len(values) != len(arguments):
         return None
     arrays = [array for array in map(read_argument, arguments, values) if array is not None]
@@ -415,19 +415,19 @@ def call_kernel(native: Native, arguments: Sequence[Argument], scalars: Sequence
         return None
     try:
         run = native.bound(*arrays)
-    except InputError:  # no shapes of this kernel
+    except InputError:  # shapes that the kernel refuses
         return None
     return in_caller_form(run(), scalars)
 
 
 def in_caller_form(results: Sequence[np.ndarray], scalars: Sequence[bool]) -> Any:
-    """Results as a caller gets them: one, or a tuple; those that are scalars as NumPy's."""
+    """Results in the form of a call: one, or a tuple; those of `scalars` as NumPy scalars."""
     values = tuple(result[()] if scalar else result for result, scalar in zip(results, scalars, strict=True))
     return values[0] if len(values) == 1 else values
 
 
 def read_argument(end: Argument, value: Any) -> np.ndarray | None:
-    """An argument as the kernel takes it, or None where it is none."""
+    """A value in the form that the kernel takes, or None where it does not fit the argument."""
     if type(value) is np.ndarray:
         array = value if end.arrays and _fits(end, value) else None
     elif end.rank:
@@ -442,7 +442,7 @@ def read_argument(end: Argument, value: Any) -> np.ndarray | None:
 
 
 def cell_of_number(dtype: np.dtype, value: bool | int | float) -> np.ndarray | None:
-    """A Python number in a dtype, as NumPy takes it beside arrays of it; None where it is out of range."""
+    """A Python number cast to a dtype, as NumPy does beside arrays of that dtype; None where it is out of range."""
     if (type(value) is bool) != (dtype.kind == "b") or (type(value) is float and dtype.kind in "iu"):
         return None
     limits = np.iinfo(dtype if dtype.kind in "iu" else np.int64)
@@ -456,6 +456,6 @@ def _fits(end: Argument, array: np.ndarray) -> bool:
     if array.ndim != end.rank or array.dtype != end.dtype.numpy:
         return False
     layout = layout_of(array)
-    if layout is not end.layout and layout != end.layout:  # most are the one PACKED
+    if layout is not end.layout and layout != end.layout:  # most are the same object, PACKED
         return False
     return end.ones is None or end.ones == tuple([extent == 1 for extent in array.shape])

@@ -1,9 +1,9 @@
 /* A parallel-for for kernels: a few threads that sleep unless there is work. Before this text stand noyau.h and
    shares.h.
 
-   One launch at a time is shared; who comes meanwhile, from another Python thread, runs alone. Workers look for the next
-   launch for a moment only, giving way, so that BLAS and other pools beside have the processors. To wake them costs the
-   caller about 10 us, and they come after 50: a launch by itself is shared where it is large, one of a series where it
+   One launch at a time is shared; a launch meanwhile, of another Python thread, runs alone. Workers wait for the next
+   launch for a moment only, and yield, so that BLAS and other pools have the processors. To wake them costs the
+   caller about 10 us, and they come after 50: a single launch is shared where it is large, one of a series where it
    is not small. A forked child has no workers and makes its own. */
 #include <fenv.h>
 #include <pthread.h>
@@ -16,25 +16,25 @@
 #endif
 
 enum { MOST_THREADS = 1024, LOOKS = 200 };
-enum { WAKING_BYTES = 1 << 20, SERIES_NS = 200000 }; /* what is large; what comes so soon is of a series */
+enum { WAKING_BYTES = 1 << 20, SERIES_NS = 200000 }; /* from here on a launch is large; and of a series if so soon */
 enum { TEAM_BYTES = 131072 }; /* a team of another runtime is woken for: as much as torch splits */
 enum { WORKER_STACK = 8 << 20, SPARE_BYTES = 16 << 20, STACK_SCRATCH = 4096 };
 
-/* Who joins a launch counts itself among the active ones first and looks for the launch then; its caller closes it first
-   and waits for the active ones then: so one of them sees the other, without a lock. Likewise a worker that goes to
-   sleep and a launch that comes. */
+/* A worker that joins a launch counts itself as active first and looks for the launch then; the caller closes the
+   launch first and waits for active workers then: so one of them sees the other, without a lock. The same holds for a worker
+   that goes to sleep and a new launch. */
 static struct {
-    _Atomic(launch_work *) open;  /* what may be joined, or NULL */
-    _Atomic uint64_t number;      /* of the launch, so that nobody joins one again and again */
+    _Atomic(launch_work *) open;  /* the launch to join, or NULL */
+    _Atomic uint64_t number;      /* of the launch, so that no worker joins it twice */
     atomic_int seats;             /* how many more workers may join it */
     atomic_int active;            /* workers that have joined it */
     atomic_int asleep;            /* workers that have to be woken */
-    atomic_int waited_for;        /* the caller sleeps until the active ones are done */
-    atomic_int wanted;            /* threads that a launch may have, its caller's too */
+    atomic_int waited_for;        /* the caller sleeps until active workers are done */
+    atomic_int wanted;            /* most threads of a launch, its caller's too */
     atomic_int workers;           /* that live */
     _Atomic int64_t last_ns;      /* when a launch that could be shared ended */
-    atomic_flag busy;             /* somebody's launch has the workers */
-    int failed;                   /* whether a worker could not be made */
+    atomic_flag busy;             /* a launch has the workers */
+    int failed;                   /* whether a worker could not be created */
     pthread_mutex_t lock;         /* for sleeping alone */
     pthread_cond_t wake, ended;
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER, .wake = PTHREAD_COND_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER,
@@ -42,7 +42,7 @@ static struct {
 
 enum { CHANGES_VALUES = 0xe040 }; /* flush to zero, rounding, denormals are zero */
 
-/* Has this thread calculate as by default; what it did before. */
+/* Sets this thread's floating-point mode to the default; returns the former mode. */
 static unsigned int use_default_floats(void) {
 #if defined(__SSE2__)
     const unsigned int before = _mm_getcsr();
@@ -61,8 +61,8 @@ static void return_floats(unsigned int before) {
 #endif
 }
 
-/* Threads of another runtime, where they are to do the work instead: `run` has each of so many threads call a function,
-   its caller's among them, and returns when all have; `most` is how many there may be now. */
+/* Threads of another runtime, if they do the work instead: `run` calls a function on each of so many threads,
+   its caller's among them, and returns when all are done; `most`: the number of threads that it may have now. */
 static struct {
     void (*run)(void (*each)(void *), void *data, unsigned threads, unsigned flags);
     int (*most)(void);
@@ -90,7 +90,7 @@ static void sleep_after(uint64_t seen) {
 
 static void *worker(void *unused) {
     (void)unused;
-    fesetenv(FE_DFL_ENV); /* whoever made this thread may flush denormals, or round another way */
+    fesetenv(FE_DFL_ENV); /* the creator of this thread may flush denormals, or round otherwise */
     for (;;) {
         const uint64_t seen = atomic_load(&pool.number);
         join_launch();
@@ -101,7 +101,7 @@ static void *worker(void *unused) {
     return NULL;
 }
 
-/* Makes workers until there are so many, or no more can be made. Signals stay with Python's threads. */
+/* Creates workers up to a number, or until that fails. Signals stay with Python's threads. */
 static void make_workers(int count) {
     sigset_t all, before;
     pthread_attr_t attributes;
@@ -131,7 +131,7 @@ static void share(launch_work *work, int threads) {
         pthread_mutex_unlock(&pool.lock);
     }
     run_shares(work);
-    atomic_store(&pool.open, NULL); /* who comes only now finds nothing, and is not waited for */
+    atomic_store(&pool.open, NULL); /* a worker that comes now finds nothing, and is not waited for */
     for (int look = 0; look < LOOKS && atomic_load(&pool.active); look++) sched_yield();
     if (!atomic_load(&pool.active)) return;
     pthread_mutex_lock(&pool.lock);
@@ -147,7 +147,7 @@ static int64_t now_ns(void) {
     return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-/* The same on threads of another runtime, which may treat denormals in another way. */
+/* Runs shares on a thread of another runtime, which may treat denormals otherwise. */
 static void run_as_team(void *data) {
     const unsigned int before = use_default_floats();
     run_shares(data);
@@ -162,7 +162,7 @@ static int is_worth_waking(double bytes) {
     return now - atomic_exchange_explicit(&pool.last_ns, now, memory_order_relaxed) < SERIES_NS;
 }
 
-/* How many threads a launch is worth: each has at least PIECE_BYTES of traffic. */
+/* The number of threads that a launch is worth: each has at least PIECE_BYTES of traffic. */
 static int threads_for(int64_t extent, int64_t item_bytes) {
     const double bytes = (double)extent * (double)(item_bytes > 0 ? item_bytes : 1), worth = bytes / PIECE_BYTES;
     if (worth < 2 || !is_worth_waking(bytes)) return 1;
@@ -239,8 +239,8 @@ static int32_t run_with_scratch(const noyau_kernel *kernel, noyau_call *call, vo
     return status;
 }
 
-/* Runs a kernel whose sizes are bound: all launches, with scratch, which `scratch` points to within the buffers. Floats
-   are as they are by default, whatever the caller's thread does with denormals and rounding. */
+/* Runs a kernel whose sizes are bound: all launches, with scratch, which `scratch` points to within the buffers. The
+   floating-point mode is the default one, whatever the caller's thread does with denormals and rounding. */
 static int32_t noyau_run(const noyau_kernel *kernel, noyau_call *call, void **scratch) {
     const unsigned int before = use_default_floats();
     const int32_t status = kernel->scratch ? run_with_scratch(kernel, call, scratch) : run_launches(kernel, call);
@@ -265,7 +265,7 @@ static void forget_workers(void) {
 NOYAU_EXPORT void noyau_threads_open(void);
 void noyau_threads_open(void) { pthread_atfork(NULL, NULL, forget_workers); }
 
-/* A launch has at most so many threads from now on. */
+/* Sets the most threads of a launch from now on. */
 NOYAU_EXPORT void noyau_threads_limit(int32_t count);
 void noyau_threads_limit(int32_t count) {
     atomic_store(&pool.wanted, count < 1 ? 1 : count > MOST_THREADS ? MOST_THREADS : count);
@@ -274,6 +274,6 @@ void noyau_threads_limit(int32_t count) {
 NOYAU_EXPORT int32_t noyau_threads_wanted(void);
 int32_t noyau_threads_wanted(void) { return atomic_load(&pool.wanted); }
 
-/* The workers that live now. */
+/* The number of live workers. */
 NOYAU_EXPORT int32_t noyau_threads_workers(void);
 int32_t noyau_threads_workers(void) { return pool.workers; }

@@ -1,7 +1,7 @@
-"""Activations of a model: what its kernels read as it runs, captured to check and to time them with.
+"""Activations of a model: the arrays that its kernels read in a run, captured for their checks and timings.
 
 Operators that onnxruntime folds into the library call before them never run alone: the call is captured with them.
-What enters the bodies of a flat model comes from a run of the nodes around them: of an If the branch that is taken, of
+The inputs of bodies in a flat model come from a run of the nodes around them: of an If the branch that is taken, of
 a Loop and of a Scan an iteration in the middle."""
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _LAST = "noyau/last iteration"
 
 
 def entering(model: ModelProto, folder: Path, body: Body, capture: Capture) -> tuple[Arrays, str]:
-    """Values that enter a body of a flat model, by their names, and under its own how often it runs; or why these are
-    not known. `capture` gives arrays that its node reads. InputError or ModelError where the node does not run."""
+    """The inputs of a body of a flat model by name, and under the body's name the number of its runs; or the reason why
+    they are unknown. `capture` returns arrays that its node reads. InputError or ModelError where the node fails."""
     proto, values = model.graph.node[body.place], list[np.ndarray]()
     try:
         node = _Node(model, folder, body.place, capture(proto.input if proto.op_type == "If" else reads(proto)))
@@ -79,7 +79,7 @@ class _Node:
         return self.model.graph.node[self.place]
 
     def value(self, number: int, otherwise: object) -> np.ndarray:
-        """One of its inputs; what stands for it where it has none."""
+        """An input by its number; `otherwise` where the node has none."""
         name = self.proto.input[number] if number < len(self.proto.input) else ""
         if not name:
             return np.asarray(otherwise)
@@ -92,7 +92,7 @@ class _Node:
         return array
 
     def iteration(self) -> tuple[int, list[np.ndarray]]:
-        """The iterations of a Loop, and the values that one in the middle begins with; nothing where there is none."""
+        """The number of iterations of a Loop, and the inputs of its body in the middle one; no inputs without any."""
         trips, goes = self.value(0, _ENDLESS), self.value(1, True)
         if not goes or trips.item() < 1:
             return 0, []
@@ -102,7 +102,7 @@ class _Node:
             if trips.item() == _ENDLESS:
                 raise
             middle = trips.item() // 2
-            return trips.item(), [np.asarray(middle), np.asarray(True)]  # it carries no tensor, as a SequenceMap's does
+            return trips.item(), [np.asarray(middle), np.asarray(True)]  # states that are no tensors, of a SequenceMap
         (last,) = self.run([trips, goes, *states], [len(states)])
         middle = (int(last) + 1) // 2
         if last < 0:
@@ -112,7 +112,7 @@ class _Node:
         return int(last) + 1, [np.asarray(middle, np.int64), np.asarray(True), *states]
 
     def step(self) -> tuple[int, list[np.ndarray]]:
-        """The steps of a Scan, and the values that one in the middle begins with; nothing where there is none."""
+        """The number of steps of a Scan, and the inputs of its body in the middle one; no inputs without any."""
         arrays = [self.value(number, 0) for number in range(len(self.proto.input))]
         count = integers(self.proto, "num_scan_inputs")[0]
         states, sequences = arrays[:-count], arrays[-count:]
@@ -129,8 +129,8 @@ class _Node:
         return length, [*states, *now]
 
     def run(self, arrays: Sequence[np.ndarray], results: Sequence[int]) -> list[np.ndarray]:
-        """Results of the node by number where it reads these arrays. Behind the states of a Loop comes the number
-        of its last iteration, -1 where there is none."""
+        """Run the node on these arrays: its results by number. Behind the states of a Loop stands the number of its
+        last iteration, -1 where there is none."""
         names = [name for name in sorted(reads(self.proto)) if name in self.known]
         owner = next(filter(None, self.proto.output))
         part = extract(self.model, [self.place], names, [owner], types_of({name: self.known[name] for name in names}))
@@ -162,9 +162,9 @@ class _Node:
 class Activations:
     """Values of one run: arrays by the model's names, its inputs and tensors among them.
 
-    `made_up`: the inputs of the model were. What could not be captured is not there; `fault`: why the model as a
-    whole does not run with any. `body_faults`: why nothing is known of a body, by how the names of its values begin.
-    `others`: those of runs with a user's other samples, in the first places."""
+    `made_up`: whether the model's inputs are synthetic. Values that could not be captured are absent; `fault`: why the
+    model as a whole does not run with any inputs. `body_faults`: why the values of a body are unknown, by the prefix of
+    their names. `others`: the activations with a user's other samples, at the kernels' first places."""
 
     arrays: Mapping[str, np.ndarray]
     sizes: Mapping[str, int]
@@ -174,13 +174,13 @@ class Activations:
     others: tuple[Activations, ...] = ()
 
     def fault_of(self, group: Group) -> str:
-        """Why what a group reads is not known, or nothing."""
+        """Why the inputs of a group are unknown, or an empty text."""
         if (fault := fault_at(group.outputs[0], self.body_faults)) or self.of(group.original) is not None:
             return fault
         return self.fault or "what it reads could not be captured"
 
     def repeats(self, group: Group, bodies: Iterable[Body]) -> int:
-        """Count the runs of a group in one of the model: one for each iteration of the loops around it."""
+        """Count the runs of a group in one run of the model: one for each iteration of the loops around it."""
         around = (body.name for body in bodies if group.outputs[0].startswith(body.prefix))
         return math.prod(int(self.arrays.get(name, 1)) for name in around)
 
@@ -190,7 +190,7 @@ class Activations:
         return tuple(self.arrays[name] for name in names) if self.arrays.keys() >= set(names) else None
 
     def sizes_of(self, graph: Graph) -> dict[str, int]:
-        """The sizes of a graph, as far as they are known. InputError where an array has not the shape of its value."""
+        """The known sizes of a graph. InputError where an array does not have the shape of its value."""
         sizes, arrays = dict(self.sizes), self.of(graph)
         if arrays is not None:
             sizes |= graph.bind([array.shape for array in arrays])
@@ -206,10 +206,10 @@ def capture_twice(
     *,
     whole: bool = False,
 ) -> tuple[Activations, Activations]:
-    """Capture what kernels read, with small inputs in their first and last places, and with given ones in their first.
+    """Capture the inputs of kernels: with small inputs of the model at first and last places, with full ones at first.
 
-    A model that does not run with small ones is looked at once; `capturing` may have a session of it. ModelError or
-    InputError where it does not run: what is needed of it, or as a `whole`, as far as it can run at all."""
+    A model that does not run with small inputs is captured once; `capturing` may hold a session of it. ModelError or
+    InputError where the required part of the model does not run, or with `whole` all of it that can run at all."""
     capturing = capturing or capture_of(original)
     first, small = [kernel.groups[0] for kernel in kernels], None
     ends = [group for kernel in kernels for group in end_places(kernel)]
@@ -233,13 +233,13 @@ def capture_at(
     made_up: bool,
     capturing: ActivationCapture | None = None,
 ) -> Activations:
-    """Capture what kernels read in their first places, with other inputs. Errors as of `capture_twice`."""
+    """Capture the inputs of kernels at their first places, with other model inputs. Errors as in `capture_twice`."""
     first = [kernel.groups[0] for kernel in kernels]
     return look(original, _read(original, first), inputs, capturing or capture_of(original), made_up)
 
 
 def capture_of(original: SourceModel) -> ActivationCapture:
-    """Capture for the values of a model, but those that need operators which only a library of the user's own has."""
+    """The capture of a model's values, except those that need operators of a library of the user's own."""
     return ActivationCapture(original.model, original.folder, foreign_operators(original.model), original.bodies)
 
 
@@ -249,7 +249,7 @@ def end_places(kernel: PlannedKernel) -> tuple[Group, ...]:
 
 
 def _read(original: SourceModel, groups: Sequence[Group]) -> set[str]:
-    """The names of what some groups read, and the calls that are timed with them."""
+    """The names of the values that groups read, and those of their nodes and of the calls that are timed with them."""
     nodes = original.model.graph.node
     names = {name for group in groups for name in group.inputs}
     read = [position for group in groups for position in group.positions]
@@ -260,7 +260,7 @@ def _read(original: SourceModel, groups: Sequence[Group]) -> set[str]:
 def look(
     original: SourceModel, names: Collection[str], inputs: Inputs, capturing: ActivationCapture, made_up: bool
 ) -> Activations:
-    """Capture some values, in bodies too, in a run on these inputs; or take them from the tensors of the model."""
+    """Capture some values, in bodies too, by a run on these inputs; tensors of the model are loaded instead."""
     entering, faults = capturing.entering(inputs.arrays, names)
     known = {**inputs.arrays, **entering}
     captured = capturing.capture(known, sorted(name for name in names if not fault_at(name, faults)))
@@ -270,15 +270,15 @@ def look(
 
 
 def fault_at(name: str, faults: Mapping[str, str]) -> str:
-    """Why nothing is known of a value in a body, or nothing."""
+    """Why a value in a body is unknown, or an empty text."""
     return next((fault for prefix, fault in faults.items() if name.startswith(prefix)), "")
 
 
 @dataclass(slots=True)
 class ActivationCapture:
-    """Captures of a model's values; nothing is optimised, and what they do not need does not run. The session of one is
-    that of the next, if it has what is asked for there. Nodes at the positions `without` do not run. With an input
-    without cells, a process of its own tries each run first: some operators end theirs then."""
+    """Captures of a model's values, without optimisation, by the nodes that they need alone. A session serves the next
+    capture as well if it has the wanted values. Nodes at the positions `without` do not run. With an input without
+    cells, a process of its own tries each run first, since some operators crash then."""
 
     model: ModelProto
     folder: Path
@@ -288,9 +288,9 @@ class ActivationCapture:
     _session: onnxruntime.InferenceSession | None = None
 
     def capture(self, inputs: Arrays, wanted: Iterable[str]) -> dict[str, np.ndarray]:
-        """The arrays of some values, by name, for these inputs, and for those of bodies. Values that no node of
-        the model makes (its inputs, initializers) are left out, those that are no arrays, and those that need a node
-        that does not run, or an input that is not there. ModelError or InputError if onnxruntime does not run it."""
+        """The arrays of some values by name, for these inputs of the model and of bodies. Absent are values that no
+        node computes (inputs, initializers), values that are no arrays, and values that need a node that does not run
+        or an absent input. ModelError or InputError if onnxruntime does not run the model."""
         stored = {tensor.name for tensor in self.model.graph.initializer}
         absent = {value.name for value in self.model.graph.input} - inputs.keys() - stored
         lost = lost_values(self.model, self.without, absent, inputs)
@@ -304,8 +304,8 @@ class ActivationCapture:
         return run(session, feeds, names) if names else {}
 
     def entering(self, inputs: Arrays, wanted: Iterable[str]) -> tuple[dict[str, np.ndarray], dict[str, str]]:
-        """Values that enter the bodies in which others are, for these inputs of the model; and why nothing is known of
-        a body, by how the names of its values begin. Errors as of `capture`."""
+        """The inputs of the bodies around wanted values, for these inputs of the model; and why the values of a body
+        are unknown, by the prefix of their names. Errors as in `capture`."""
         wanted, known, arrays, faults = set(wanted), dict(inputs), dict[str, np.ndarray](), dict[str, str]()
 
         def capture(names: Iterable[str]) -> Arrays:
@@ -324,7 +324,7 @@ class ActivationCapture:
         known = () if session is None or inputs != self._inputs else [output.name for output in session.get_outputs()]
         is_risky = not all(array.size for array in arrays.values())
         if session is None or is_risky or not set(names) <= set(known):
-            self._session = None  # its memory goes first
+            self._session = None  # frees its memory first
             own = {value.name for value in self.model.graph.input}
             entries = types_of({name: array for name, array in arrays.items() if name not in own})
             content = part_for(self.model, names, entries).SerializeToString()
@@ -337,7 +337,7 @@ class ActivationCapture:
 
 _ACTIVATIONS = frozenset({"Clip", "HardSigmoid", "HardSwish", "LeakyRelu", "Relu", "Sigmoid", "Softplus", "Tanh"})
 _ADDED = frozenset({"Add", "BatchNormalization"})
-# The reader of a result of each, which onnxruntime makes a part of the call.
+# By the operator of a call, the readers of its result that onnxruntime makes a part of the call.
 FOLDED = {
     "Conv": _ACTIVATIONS | _ADDED | {"Mul", "Div", "Sub"},
     "ConvTranspose": _ADDED,
@@ -347,8 +347,8 @@ FOLDED = {
 
 
 def folding_calls(model: ModelProto, group: Group) -> tuple[int, ...]:
-    """The positions of the calls into which onnxruntime may fold an operator of a group: the group alone reads what
-    they make. A MatMul is one where it makes a matrix."""
+    """The positions of the calls into which onnxruntime may fold an operator of a group, which alone reads their
+    results. A MatMul is such a call where its result is a matrix."""
     nodes, inside = model.graph.node, frozenset(group.positions)
     matrices = {node.output for node in group.graph.inputs if len(node.shape) == 2}
     read = set(group.inputs) - {value.name for value in model.graph.output}

@@ -1,7 +1,7 @@
-"""Bodies of If, Loop and Scan laid flat behind the main graph, to be fused as it is, and put back into their nodes.
+"""Bodies of If, Loop and Scan, flattened behind the main graph so that they are fused like it, and restored afterwards.
 
-The flat model is for planning: all values of all graphs are of one graph, those of a body under names that begin with
-its own. Main nodes keep their positions. What enters a body is made by an operator of a domain that nothing runs."""
+The flat model is for planning: one graph has the values of all graphs, those of a body with its name as a prefix. Main
+nodes keep their positions. The inputs of a body are results of operators of a domain that nothing runs."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """Body of a node of the flat model at `place`: its `attribute`. `name`: of the node and the attribute.
+    """A body, the `attribute` of the node at `place` of the flat model. `name`: of the node and the attribute.
 
-    `owner`: the first value that the node makes. `entries` and `operators` are positions of what stands for its inputs
-    and of its nodes; `locals` has the names that its values have in it, `outputs` are what it gives the node."""
+    `owner`: the first output of the node. `entries`, `operators`: the positions of the nodes that stand for its inputs,
+    and of its own nodes; `outputs`: its results; `locals`: from names in the flat model to names in the body."""
 
     name: str
     place: int
@@ -47,10 +47,10 @@ class Body:
 
 def laid_flat(model: ModelProto, typed: Sequence[NodeProto]) -> tuple[ModelProto, tuple[Body, ...]]:
     """The model with its bodies behind its main graph, at any depth, outer ones first. `typed`: its nodes with bodies,
-    in which there are the types of all values, as far as ONNX infers them."""
+    whose values have their types, as far as ONNX infers them."""
     result, bodies, nodes = deepcopy(model), list[Body](), {"": typed}
     graph, names, place = result.graph, value_names(model.graph), 0
-    while place < len(graph.node):  # those of a body are added behind, and looked at in turn
+    while place < len(graph.node):  # nodes of bodies are appended, and visited in turn
         node = graph.node[place]
         outer = next((body for body in bodies if place in body.operators), None)
         name = _name(node, place, outer, bodies, names) if _is_control(node) else ""
@@ -64,14 +64,14 @@ def laid_flat(model: ModelProto, typed: Sequence[NodeProto]) -> tuple[ModelProto
 
 
 def _is_control(node: NodeProto) -> bool:
-    """Whether a node has bodies, of which every node makes something, as it does itself."""
+    """Whether a node is an If, a Loop or a Scan with outputs, as every node in its bodies has."""
     nodes = [node, *(inner for graph in subgraphs(node) for inner in graph.node)]
     is_named = node.domain in CORE_DOMAINS and node.op_type in ("If", "Loop", "Scan")
     return is_named and all(any(each.output) for each in nodes)
 
 
 def _name(node: NodeProto, place: int, outer: Body | None, bodies: Sequence[Body], names: set[str]) -> str:
-    """A name for a node with bodies that no other has, and no value begins with."""
+    """A name for a node with bodies that no other node has, and that is no prefix of values."""
     label = node.name or f"{node.op_type}_{place if outer is None else place - outer.operators.start}"
     wanted = name = label if outer is None else outer.prefix + label
     used, count = {body.name.rpartition("/")[0] for body in bodies}, 1
@@ -82,7 +82,7 @@ def _name(node: NodeProto, place: int, outer: Body | None, bodies: Sequence[Body
 
 
 def _twin(nodes: Sequence[NodeProto], node: NodeProto, outer: Body | None, attribute: AttributeProto) -> GraphProto:
-    """A body where its values have types; the body itself where nothing infers them."""
+    """The body in the typed nodes; the body itself where it is not among them."""
     names = outer.locals if outer else {}
     own = {names.get(name, name) for name in node.output if name}
     twins = (each for other in nodes if own & set(other.output) for each in other.attribute)
@@ -90,7 +90,7 @@ def _twin(nodes: Sequence[NodeProto], node: NodeProto, outer: Body | None, attri
 
 
 def _add_body(graph: GraphProto, place: int, attribute: AttributeProto, name: str, twin: GraphProto) -> Body:
-    """The nodes, the tensors and, of its twin, the types of a body added to a graph under new names."""
+    """Add the nodes and the tensors of a body, and the types of its twin, to a graph under new names."""
     body, start = attribute.g, len(graph.node)
     own = [value.name for value in chain(body.input, body.initializer)]
     own += [output for node in body.node for output in node.output]
@@ -114,7 +114,7 @@ def _add_body(graph: GraphProto, place: int, attribute: AttributeProto, name: st
 
 
 def _enter(graph: GraphProto, node: NodeProto, number: int, value: ValueInfoProto, name: str) -> None:
-    """Add what stands for an input of a body: as the body says, or as what enters it first."""
+    """Add the node that stands for an input of a body: typed by the body, else like the first value that enters it."""
     entry = graph.node.add(domain=ENTRIES, op_type="Open", output=[name])
     typed = type(value)(name=name, type=value.type)
     kind = typed.type.tensor_type
@@ -133,12 +133,12 @@ def _enter(graph: GraphProto, node: NodeProto, number: int, value: ValueInfoProt
 
 
 def integers(node: NodeProto, name: str) -> list[int]:
-    """The integers of an attribute of a node, or nothing."""
+    """The integers of an attribute of a node; empty without it."""
     return [number for each in node.attribute if each.name == name for number in (each.ints or [each.i])]
 
 
 def rename_values(node: NodeProto, names: Mapping[str, str]) -> NodeProto:
-    """A copy of a node with other names for values, also where its subgraphs read them and have none of that name."""
+    """A copy of a node with other names for values, also where its subgraphs capture them."""
     copy = deepcopy(node)
     _rename(copy, names)
     return copy
@@ -158,9 +158,9 @@ def _rename(node: NodeProto, names: Mapping[str, str]) -> None:
 
 
 def loosen_loops(model: ModelProto, bodies: Sequence[Body], graph: Graph) -> bool:
-    """Whether a flat model takes for granted what a Loop does not keep, by its graph: that what it carries leaves an
-    iteration with the shape with which it enters. The model is changed: such axes are open, and all of a value of which
-    not even the rank is the same."""
+    """Whether a flat model assumes what a Loop does not keep: that a value it carries leaves an iteration with the
+    shape with which it enters. In the model, axes that differ are opened; all of a value if its dtype or rank
+    differs."""
     loose = False
     for body in bodies:
         carried = list(body.entries)[2:] if model.graph.node[body.place].op_type == "Loop" else []
@@ -182,7 +182,7 @@ def loosen_loops(model: ModelProto, bodies: Sequence[Body], graph: Graph) -> boo
 
 
 def graphs_of(model: ModelProto, bodies: Sequence[Body]) -> Iterator[tuple[Body, GraphProto]]:
-    """Each of the bodies with its graph in a model that has them in their nodes; outer ones first."""
+    """Each body with its graph in a model that has the bodies in their nodes; outer ones first."""
     graphs = [(range(len(model.graph.node)), model.graph)]
     for body in bodies:
         positions, graph = next(each for each in graphs if body.place in each[0])
@@ -192,10 +192,10 @@ def graphs_of(model: ModelProto, bodies: Sequence[Body]) -> Iterator[tuple[Body,
 
 
 def align_names(model: ModelProto, bodies: Sequence[Body]) -> ModelProto:
-    """A copy of a model, in which nodes with bodies have the names of those that make the same in another one."""
+    """A copy of a model whose nodes with bodies have the names that the flat model gave them, by their outputs."""
     result, names = deepcopy(model), {body.owner: body.name.rpartition("/")[0] for body in bodies}
     graphs = [("", result.graph)]
-    for prefix, graph in graphs:  # it grows meanwhile
+    for prefix, graph in graphs:  # the list grows meanwhile
         for node in graph.node:
             if full := names.get(f"{prefix}{next(filter(None, node.output), '')}"):
                 node.name = full.removeprefix(prefix)
@@ -204,7 +204,7 @@ def align_names(model: ModelProto, bodies: Sequence[Body]) -> ModelProto:
 
 
 def restore_bodies(fused: ModelProto, bodies: Sequence[Body]) -> ModelProto:
-    """A flat model with its bodies in their nodes again; those without a fused node are as they were."""
+    """Restore the bodies of a flat model into their nodes; bodies without a fused node are unchanged."""
     homes = {name: body.name for body in bodies for name in body.locals}
     inner = {name: local for body in bodies for name, local in body.locals.items()}
 
@@ -218,7 +218,7 @@ def restore_bodies(fused: ModelProto, bodies: Sequence[Body]) -> ModelProto:
         if node.domain != ENTRIES:
             nodes[home(next(filter(None, node.output), ""))].append(rename_values(node, {}))
     changed, result = set[str](), deepcopy(fused)
-    for body in reversed(bodies):  # those inside first
+    for body in reversed(bodies):  # inner ones first
         own = nodes[body.name]
         if any(is_own(node.domain) for node in own) or any(name.startswith(body.prefix) for name in changed):
             changed.add(body.name)
@@ -237,10 +237,10 @@ def _fill(
     names: Mapping[str, str],
     holds: Callable[[str], bool],
 ) -> None:
-    """Give a graph its nodes, and the tensors and types of another that it `holds`, under their names in it.
+    """Give a graph its nodes, and the tensors and types of `source` that it `holds`, under their names in the graph.
 
-    A body gets no types but those that it had and those of fused nodes, as they were inferred: of a Loop that does not
-    run once, what it would have made gets the rank that onnxruntime knows, or none."""
+    A body gets no types but those that it had and the inferred ones of fused nodes: the results of a Loop that does not
+    run once get the rank that onnxruntime knows by types, or none."""
     before = deepcopy(graph)
     for messages in (graph.node, graph.initializer, graph.value_info):
         del messages[:]

@@ -1,4 +1,4 @@
-/* Whether this CPU has all that the kernels of this library were compiled to use (cpu_needs.c).
+/* Whether this CPU has all features that the kernels of this library may use (cpu_needs.c).
    It is compiled for the oldest CPU, since it runs on any. */
 #ifndef NOYAU_CPU_CHECK
 #define NOYAU_CPU_CHECK
@@ -8,7 +8,7 @@
 
 extern __attribute__((visibility("hidden"))) const uint32_t noyau_cpu_needs[6];
 
-/* The registers of noyau_cpu_needs on this CPU, without what its system does not save. */
+/* The registers of noyau_cpu_needs on this CPU, without features whose state its system does not save. */
 static void read_cpu(uint32_t has[6]) {
     uint32_t a, b, c, d, vectors = 0;
     for (int i = 0; i < 6; i++) has[i] = 0;

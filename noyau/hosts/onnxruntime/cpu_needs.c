@@ -1,6 +1,6 @@
-/* What the kernels of this library may ask of the CPU: data only, compiled with the same options
-   as they are, so that the compiler itself says which instructions it was allowed. The order is
-   that of `cpu_has_all`, which reads the same registers of the CPU that the library is on. */
+/* The CPU features that the kernels of this library may use: data only, compiled with the kernels'
+   options, so that the compiler itself lists the instructions that it was allowed. The order is
+   that of `cpu_has_all`, which reads the same registers of the CPU on which the library runs. */
 #include <stdint.h>
 
 extern const uint32_t noyau_cpu_needs[6];

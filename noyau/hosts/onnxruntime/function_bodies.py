@@ -20,11 +20,11 @@ from noyau.text import free_name
 if TYPE_CHECKING:
     from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProto, TensorProto
 
-DOMAIN = "noyau"  # and those that begin so: each model's library has one of its own, to be registered beside others
+DOMAIN = "noyau"  # or a domain that begins so: each model's library has its own, to be registered beside others
 
-# A constant of at most this size is written into a body; a larger one is handed to it as an input.
+# A constant of at most this size is written into a body; a larger one becomes an input of the body.
 _SMALL_BYTES = 4096
-# A value that the body reads and the kernel does not is computed anew in the body where these alone lead to it.
+# A value that the body reads and the kernel does not is recomputed in the body if these operators alone lead to it.
 _SHAPE_ARITHMETIC = frozenset(
     {"Constant", "ConstantOfShape", "Range", "Shape", "Size", "Identity", "Cast", "Where", "Equal", "ReduceProd"}
     | {"Add", "Sub", "Mul", "Div", "Mod", "Neg", "Max", "Min", "Ceil", "Floor"}
@@ -37,7 +37,7 @@ _LONGEST_NAME = 64
 
 @dataclass(frozen=True, slots=True)
 class ValueType:
-    """Element type and shape of a value; a dimension is a number, a name, or None where nothing is known."""
+    """Element type and shape of a value; a dimension is a number, a name, or None if it is unknown."""
 
     dtype: DType
     shape: tuple[int | str | None, ...]
@@ -47,9 +47,9 @@ class ValueType:
 class FusedNode:
     """A part of a model that one operator computes.
 
-    `nodes` are the positions of its nodes in `model.graph.node`; `inputs` and `outputs` are values of the model, in the
-    order of the kernel's. `output_types`, where given, are written for outputs that the model has no types of.
-    `stand_ins`: inner values of which others read the shape alone, and the outputs that have the same."""
+    `nodes`: the positions of its nodes in `model.graph.node`; `inputs`, `outputs`: values of the model, in the order of
+    the kernel's; `output_types`: if present, written for outputs whose types the model lacks; `stand_ins`: from inner
+    values of which other nodes read the shape alone to outputs of the same shape."""
 
     operator: str
     nodes: tuple[int, ...]
@@ -61,11 +61,11 @@ class FusedNode:
 
 @dataclass(frozen=True, slots=True)
 class ModelValues:
-    """Producers of a model's values: the node that makes each, and the initializers that nothing overrides.
+    """Producers of a model's values: the node that computes each, and the initializers that nothing overrides.
 
-    `fused` are the functions of nodes that are fused already; `folder` is where external data lies, None if not known;
-    `shapes`: the extents of values that the model tells, empty before the opset in which Split has its pieces as input.
-    """
+    `fused`: the functions of nodes that are fused already; `folder`: where external data lies, None if unknown;
+    `shapes`: the extents of values that the model declares, empty before the opset in which Split takes its lengths as
+    an input."""
 
     nodes: tuple[NodeProto, ...]
     producers: dict[str, int]
@@ -106,7 +106,7 @@ def value_names(graph: GraphProto) -> set[str]:
 
 
 def drop(messages: Any, is_dropped: Callable[[Any], bool]) -> None:
-    """Remove those messages of a repeated field of which something holds."""
+    """Remove the messages of a repeated field for which `is_dropped` holds."""
     for number in reversed(range(len(messages))):
         if is_dropped(messages[number]):
             del messages[number]
@@ -118,8 +118,8 @@ def is_own(domain: str) -> bool:
 
 
 def domain_of(model: ModelProto) -> str:
-    """The domain of the nodes that are fused in a model: onnxruntime takes a domain from one library alone, and two
-    models of one architecture have the same kernels."""
+    """The domain of the fused nodes of a model, by its hash: onnxruntime accepts a domain from one library only, and
+    two models of one architecture have the same kernels."""
     return f"{DOMAIN}.m{hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest()[:12]}"
 
 
@@ -146,7 +146,7 @@ def refusal(fused: FusedNode, values: ModelValues) -> str | None:
 
 
 def body_of(fused: FusedNode, values: ModelValues) -> FunctionBody:
-    """The nodes of a part, and the constants and shape arithmetic that they need. What else they read is an extra."""
+    """The nodes of a part, and the constants and shape arithmetic that they need. Its other inputs are extras."""
     positions, extras, constants = set(fused.nodes), list[str](), list[str]()
     names = {name for position in fused.nodes for name in values.nodes[position].output} | set(fused.inputs)
     wanted = [name for position in sorted(positions) for name in values.nodes[position].input if name]
@@ -163,8 +163,8 @@ def body_of(fused: FusedNode, values: ModelValues) -> FunctionBody:
 
 
 def _with_splits(nodes: Sequence[NodeProto], values: ModelValues, occupied: set[str]) -> list[NodeProto]:
-    """The nodes of a body, slices that share out a value between them as one Split: onnxruntime makes it of them where
-    it knows the extent, which the model tells and a body cannot."""
+    """The nodes of a body, with slices that partition a value replaced by one Split: onnxruntime does so itself where
+    it knows the extent, which the model declares and a body cannot."""
     from noyau.frontends.onnx.tensors import array_of
 
     slices = [node for node in nodes if node.op_type == "Slice" and node.input and node.domain in CORE_DOMAINS]
@@ -182,8 +182,8 @@ def _with_splits(nodes: Sequence[NodeProto], values: ModelValues, occupied: set[
 
 
 def _split_of(slices: list[tuple[NodeProto, list[int | None]]], shape: Sequence[int], lengths: str) -> list[NodeProto]:
-    """The Split in place of the slices of a value, each with its start, end, axis and step, and the Constant of its
-    `lengths`; nothing where they leave something out, or meet."""
+    """The Split for the slices of a value, each with its start, end, axis and step, and the Constant of its `lengths`;
+    empty where the slices leave cells out, or overlap."""
     axes, pieces = {each[2] if len(each) > 2 else 0 for _, each in slices}, dict[int, str]()
     axis, end = axes.pop() or 0, 0
     extent = shape[axis] if -len(shape) <= axis < len(shape) else 0
@@ -203,8 +203,8 @@ def _split_of(slices: list[tuple[NodeProto, list[int | None]]], shape: Sequence[
 def recompute(
     name: str, values: ModelValues, names: Iterable[str] = (), most_bytes: float = _SMALL_BYTES
 ) -> tuple[set[int], list[str]] | None:
-    """The nodes and small initializers that make a value of `names` by shape arithmetic alone; else None. `most_bytes`:
-    of a Constant among the nodes."""
+    """The nodes and small initializers that compute a value from `names` by shape arithmetic alone; else None.
+    `most_bytes`: the limit of a Constant among the nodes."""
     names, nodes, constants, pending = set(names), set[int](), list[str](), [name]
     while pending:
         name = pending.pop()
@@ -230,7 +230,7 @@ def recompute(
 def function_of(
     body: FunctionBody, operator: str, model: ModelProto, renamed: Callable[[str], str], domain: str = DOMAIN
 ) -> FunctionProto:
-    """The body as a function of a new kind, its values and nodes renamed."""
+    """The body as a model-local function, with its values renamed."""
     function = type(model)().functions.add()
     function.domain, function.name = domain, operator
     function.input.extend(renamed(name) for name in (*body.inputs, *body.extras))
@@ -246,7 +246,7 @@ def function_of(
 
 
 def same_text(first: FunctionBody, second: FunctionBody) -> bool:
-    """Whether two bodies are equal up to the names of their values and the order of what is added or multiplied."""
+    """Whether two bodies are equal up to the names of their values and the order of commutative operands."""
     return _spelling(first) == _spelling(second)
 
 
@@ -270,7 +270,7 @@ def _attribute(attribute: AttributeProto) -> bytes:
 
 
 def _clear(attribute: AttributeProto) -> None:
-    """Drop what an attribute is called, and what is told of it."""
+    """Remove the documentation of an attribute, and the name of its tensor."""
     attribute.ClearField("doc_string")
     if attribute.HasField("t"):
         attribute.t.ClearField("name")
@@ -278,7 +278,7 @@ def _clear(attribute: AttributeProto) -> None:
 
 
 def clean() -> Callable[[str], str]:
-    """A renaming to identifiers: the same name always becomes the same identifier, two names never one."""
+    """A renaming to identifiers: equal names get one identifier, different names different ones."""
     identifiers, occupied = dict[str, str](), set[str]()
 
     def renamed(name: str) -> str:
@@ -324,7 +324,7 @@ def _constant_node(values: ModelValues, name: str) -> NodeProto:
 
 
 def is_foreign(node: NodeProto, values: ModelValues) -> bool:
-    """Whether a node claims to be fused already, without the plain body that such a node has."""
+    """Whether a node has noyau's domain, but not the plain body of a fused node."""
     if not is_own(node.domain):
         return False
     function = values.fused.get((node.domain, node.op_type))
@@ -334,7 +334,7 @@ def is_foreign(node: NodeProto, values: ModelValues) -> bool:
 
 
 def unfuse(node: NodeProto, values: ModelValues, occupied: set[str]) -> list[NodeProto]:
-    """The node itself; of one that is fused already the nodes of its body, under names of their own."""
+    """The node itself; for a fused node, the nodes of its body under fresh names."""
     if not is_own(node.domain):
         return [node]
     function = values.fused[node.domain, node.op_type]

@@ -12,7 +12,7 @@
 enum { CUDA_CAPABILITY_MAJOR = 75, CUDA_CAPABILITY_MINOR = 76 }; /* CUdevice_attribute */
 static const int64_t MOST_BLOCKS = 2147483647;                   /* of a grid */
 
-/* The functions of CUDA's driver, each of which returns 0 when all is well; those that came with CUDA 12 are last. */
+/* The functions of CUDA's driver, which return 0 on success; functions new in CUDA 12 are last. */
 static struct {
     int (*cuInit)(unsigned flags);
     int (*cuGetErrorName)(int status, const char **name);
@@ -85,7 +85,7 @@ static OrtStatus *open_driver(const OrtApi *api, const noyau_grid *grid) {
     return NULL;
 }
 
-/* The code for a device of an architecture: machine code of its generation, the newest that is not newer, else PTX;
+/* The code for a device of an architecture: machine code of its generation, the newest that it can run, else PTX;
    -1 without any. */
 static int code_for(const noyau_grid *grid, int architecture) {
     int best = -1;
@@ -146,7 +146,7 @@ static OrtStatus *find_kernels(const OrtApi *api, loaded_grid *loaded, void ***k
     return failure;
 }
 
-/* Launches a kernel's grids, one after the other on the stream; its scratch comes and goes in the stream's order. */
+/* Launches a kernel's grids in order on the stream, in whose order its scratch is allocated and freed too. */
 static OrtStatus *launch_grids(const OrtApi *api, const noyau_grid *grid, void *const *kernels, void **arguments,
                                void **buffers, const int64_t *sizes, void *stream) {
     const noyau_kernel *table = &grid->table;
@@ -186,7 +186,7 @@ static OrtStatus *run_grid(const OrtApi *api, loaded_grid *loaded, OrtKernelCont
     for (int32_t i = 0; i < table->sizes; i++) arguments[count + i] = &sizes[i];
     OrtStatus *failure = api->KernelContext_GetGPUComputeStream(context, &stream);
     if (failure) return failure;
-    int status = driver.cuStreamGetCtx(stream, &own); /* the driver is open since the node was made */
+    int status = driver.cuStreamGetCtx(stream, &own); /* the creation of the node has opened the driver */
     if (!status) status = driver.cuCtxPushCurrent_v2(own);
     if (status) return driver_failure(api, loaded->grid, "cuStreamGetCtx", status);
     failure = find_kernels(api, loaded, &kernels);

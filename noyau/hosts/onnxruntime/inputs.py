@@ -1,7 +1,7 @@
-"""Inputs for a model: loaded, or made up so that they obey its graph.
+"""Inputs of a model: loaded, or synthetic ones that are valid for its graph.
 
-Sizes that a model is timed at: those that are asked for, else each open size small, usual and large in turn; and where
-the usual ones do not fit what it is made for, others, found by trying."""
+A model is timed at the requested sizes, else with each open size small, usual and large in turn; where it does not run
+at the usual ones, at other sizes, which are found by trials."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ Sizes = Mapping[str, int]
 Dims = Mapping[str, int | Sequence[int]]
 Images = tuple[frozenset[str], frozenset[str]]  # sizes of batches and of edges
 NO_IMAGES: Images = (frozenset(), frozenset())
-USUAL = 128  # what a size is where nobody says
+USUAL = 128  # a size without a requested number
 SMALLEST, MANY, LARGE = 1, 128, 1024
-IMAGES = 4, 16  # of which a batch has more than one
+IMAGES = 4, 16  # sizes of batches of images
 SMALLEST_EDGE, LARGE_EDGE = 32, 256  # of images: nets halve them five times over
-MOST_INPUT_BYTES = 1 << 24  # of all inputs together, where nobody asks for sizes
+MOST_INPUT_BYTES = 1 << 24  # of all inputs together, without requested sizes
 MOST_OPEN, MOST_ASKED = 6, 16
 _MOST_MOVES = 64
 
 
 def sizes_for(imported: ImportedModel, dims: Mapping[str, int]) -> dict[str, int]:
-    """A number for each size of a model's inputs; smaller than usual where nobody asks and inputs are large."""
+    """A number for each size of a model's inputs; without `dims`, smaller than usual where inputs are large."""
     lead, shapes = leading(imported), _shapes(imported)
     sizes = {name: 1 if name in lead else USUAL for shape in shapes for dim in shape for name in dim.names}
     for (name, value), size in zip(dims.items(), graph_names(imported, dims), strict=True):
@@ -59,14 +59,14 @@ def sizes_for(imported: ImportedModel, dims: Mapping[str, int]) -> dict[str, int
 
 
 def graph_names(imported: ImportedModel, names: Iterable[str]) -> list[str]:
-    """Sizes by the names that the graph has for what the model calls so."""
+    """The graph's names of the sizes that the model calls `names`."""
     by_original = {original: name for name, original in imported.sizes.items()}
     return [by_original.get(name, name) for name in names]
 
 
 def fit_sizes(sizes: Mapping[str, int], imported: ImportedModel, fixed: Collection[str] = ()) -> dict[str, int]:
-    """The sizes, of which those that are not fixed are moved until no view of the model reads beyond what it views and
-    extents that must be equal are, as far as that can be."""
+    """Change sizes that are not `fixed` until no view of the model reads beyond its operand and extents that must be
+    equal are equal, as far as that is possible."""
     result, bounds = dict(sizes), _bounds_of(sizes, imported)
     for _ in range(_MOST_MOVES):
         if (broken := next((bound for bound in bounds if _excess(bound, result) > 0), None)) is None:
@@ -79,7 +79,7 @@ def fit_sizes(sizes: Mapping[str, int], imported: ImportedModel, fixed: Collecti
 
 
 def fits(sizes: Sizes, imported: ImportedModel) -> bool:
-    """Whether all holds that `fit_sizes` moves sizes for."""
+    """Whether sizes meet all bounds that `fit_sizes` moves sizes for."""
     return all(_excess(bound, sizes) <= 0 for bound in _bounds_of(sizes, imported))
 
 
@@ -94,7 +94,7 @@ def _bounds_of(sizes: Sizes, imported: ImportedModel) -> list[Bound]:
 
 
 def _excess(bound: Bound, sizes: Mapping[str, int]) -> int:
-    """By how much a bound does not hold; one that divides by zero says nothing."""
+    """The amount by which a bound is violated; 0 where it divides by zero."""
     try:
         return int(bound[0].evaluate(sizes) - bound[1].evaluate(sizes))
     except ZeroDivisionError:
@@ -102,7 +102,7 @@ def _excess(bound: Bound, sizes: Mapping[str, int]) -> int:
 
 
 def _moves(bound: Bound, sizes: Mapping[str, int], fixed: Collection[str]) -> Iterator[tuple[str, int]]:
-    """Candidates for one size so that a bound holds, or nearly: larger ones first, and those of large sizes first."""
+    """Candidates for one size with which a bound holds, or nearly: increases first, and large sizes first."""
     excess, names = _excess(bound, sizes), (bound[0] - bound[1]).names - set(fixed)
     for step in (1, -1):
         for name in sorted(names, key=lambda name: (-sizes[name], name)):
@@ -113,11 +113,11 @@ def _moves(bound: Bound, sizes: Mapping[str, int], fixed: Collection[str]) -> It
 
 
 def bindings(imported: ImportedModel, dims: Dims) -> list[dict[str, int]]:
-    """Numbers for the sizes of a model, by the names that its graph has; all else is done with the first of them.
+    """Assignments of numbers to the sizes of a model, by the graph's names; all other work uses the first of them.
 
-    Where sizes are asked for, each of those with each; a size that is not asked for has its usual number. Where none
-    is: the usual ones, then those that `vary` gives, halved while the inputs would be larger than 16 MiB; at most 6.
-    Sizes move where they would not fit together. InputError for a size that the model has not, or over 16 bindings."""
+    With `dims`, all combinations of the requested numbers; a size without a request has its usual number. Without:
+    the usual ones, then those of `vary`, halved while the inputs would be larger than 16 MiB; at most 6. Sizes move
+    where they would not fit together. InputError for a size that the model lacks, or for more than 16 assignments."""
     combinations = [dict(zip(dims, values, strict=True)) for values in product(*map(_numbers, dims.values()))]
     if not combinations:
         raise InputError("a size is given without a number: give one or more")
@@ -132,7 +132,7 @@ def bindings(imported: ImportedModel, dims: Dims) -> list[dict[str, int]]:
 
 
 def first_of(dims: Dims) -> dict[str, int]:
-    """The first number that is asked for of each size."""
+    """The first requested number of each size."""
     return {name: next(iter(_numbers(value)), 0) for name, value in dims.items()}
 
 
@@ -150,7 +150,7 @@ def vary(usual: Sizes, lead: Collection[str], pictures: Images = NO_IMAGES) -> I
 
 
 def _bound(sizes: dict[str, int], shapes: Sequence[Shape]) -> dict[str, int]:
-    """The sizes, the largest halved until arrays of these shapes, of four bytes a cell, are small enough."""
+    """Halve the largest size until arrays of these shapes, of four bytes a cell, are small enough."""
     sizes = dict(sizes)
     while max(sizes.values(), default=1) > 1 and 4 * sum(map(partial(cells_at, sizes), shapes)) > MOST_INPUT_BYTES:
         sizes[max(sizes, key=sizes.__getitem__)] //= 2
@@ -158,8 +158,8 @@ def _bound(sizes: dict[str, int], shapes: Sequence[Shape]) -> dict[str, int]:
 
 
 def images(imported: ImportedModel) -> Images:
-    """The leading sizes of inputs of four axes or more, and the others of those that have several open axes behind it;
-    no size that an input of fewer axes has too, which is one of sequences or of their caches."""
+    """The sizes of batches, which lead inputs of four axes or more, and of edges, where such an input has several
+    open axes behind the first. A size that an input of fewer axes has too is one of sequences or caches."""
     shapes = _shapes(imported)
     flat = {name for shape in shapes if len(shape) < 4 for dim in shape for name in dim.names}
     thick = [[dim.names for dim in shape] for shape in shapes if len(shape) >= 4]
@@ -169,12 +169,12 @@ def images(imported: ImportedModel) -> Images:
 
 
 def leading(imported: ImportedModel) -> set[str]:
-    """The sizes that an input of two axes or more begins with: how many of something there are."""
+    """The sizes of the first axes of inputs of two axes or more, such as a batch."""
     return {name for shape in _shapes(imported) if len(shape) > 1 for name in shape[0].names}
 
 
 def _shapes(imported: ImportedModel) -> list[Shape]:
-    """The shapes of what a model is called with."""
+    """The shapes of a model's inputs, without those of initializers."""
     return [node.shape for node in imported.graph.inputs if node.output not in imported.initializers]
 
 
@@ -189,7 +189,7 @@ def spell(sizes: Sizes) -> str:
 
 
 def unrunnable(error: InputError, imported: ImportedModel, sizes: Sizes) -> InputError:
-    """The error that names the sizes at which a model does not run, the reason, and what may do."""
+    """The error that names the sizes at which a model does not run, the reason, and a remedy."""
     at = f" of {spell(model_names(imported, sizes))}" if sizes else ""
     advice = "other sizes (--dim NAME=N) or arrays of your own (--inputs F.npz) may do"
     return InputError(f"the model does not run with its inputs{at}: {error}; {advice}")
@@ -199,17 +199,17 @@ def _numbers(value: int | Sequence[int]) -> tuple[int, ...]:
     return (value,) if isinstance(value, int) else tuple(value)
 
 
-MOST_BYTES = 1 << 30  # of the largest value: a model is not timed beyond it where nobody asked for that
-SMALL = 64  # the most that a size is where kernels are checked on made-up inputs
-CELLS = 1 << 20  # of the largest value of a kernel that is checked on them, where the fixed sizes leave room for that
+MOST_BYTES = 1 << 30  # of the largest value: a model is timed beyond it only at requested sizes
+SMALL = 64  # the largest number of a size where kernels are checked on synthetic inputs
+CELLS = 1 << 20  # of the largest value of a kernel that is checked on them, if its fixed sizes leave room for that
 
 
 @dataclass(frozen=True, slots=True)
 class ModelInputs:
-    """Inputs of a model: `small` to check its kernels, `full` to time them. A user's arrays are both, the first of
-    several samples; `others`: the others, and `notes` what there is to say of them.
+    """Inputs of a model: `small` to check its kernels, `full` to time them. A user's arrays are both: the first of
+    several samples; `others`: the other samples, and `notes` remarks about them.
 
-    `missing`: inputs of types that cannot be made up. `searched`: found by trying, for the usual sizes do not run."""
+    `missing`: inputs of types without synthetic arrays. `searched`: found by trials, as the usual sizes do not run."""
 
     small: Inputs
     full: Inputs
@@ -223,12 +223,12 @@ class ModelInputs:
 def model_inputs(
     imported: ImportedModel, graphs: Sequence[Graph], dims: Mapping[str, int], file: str | Path | None, seed: int
 ) -> ModelInputs:
-    """Arrays for the inputs of a model, of a user's file or made up for the sizes `dims`, by the model's own names.
+    """Arrays for a model's inputs, from a user's file or synthetic for the sizes `dims`, by the model's own names.
 
-    A size that is not given is 1 where it is the leading one of an input, else 128, or what fits the others; the small
-    inputs have sizes of at most 64, less where a value of one of `graphs`, those of the kernels, would be large, or the
-    full ones where no smaller ones fit together.
-    Initializers keep their values; without kernels nothing is needed. InputError for a size that the model does not
+    A size without a number is 1 if it leads an input, else 128, or a number that fits the others. The small inputs have
+    sizes of at most 64: less where a value of one of `graphs`, those of the kernels, would be large; the full ones
+    where no smaller ones fit together.
+    Initializers keep their values; without kernels no arrays are needed. InputError for a size that the model does not
     have, for arrays that do not fit, or where both sizes and arrays are given."""
     names = frozenset(imported.initializers)
     if file is not None:
@@ -247,8 +247,8 @@ def model_inputs(
 
 
 def small_sizes(sizes: Mapping[str, int], graphs: Iterable[Graph]) -> dict[str, int]:
-    """The sizes, none above 64; all halved until no value of a graph has more than 2^20 cells, where that is known. A
-    value of which the shape is fixed does not count: a table of weights is as large with small sizes."""
+    """The sizes, none above 64, or above a smaller power of 2 with which no value of a graph has more than 2^20 cells,
+    if that is known. A value of fixed shape does not count: a table of weights is as large with small sizes."""
     known = [graph for graph in graphs if all(dim.names <= sizes.keys() for node in graph.nodes for dim in node.shape)]
     shapes = {node.shape for graph in known for node in graph.nodes if any(dim.names for dim in node.shape)}
     most = SMALL
@@ -262,12 +262,12 @@ def _cap_sizes(sizes: Mapping[str, int], most: int) -> dict[str, int]:
 
 
 def inputs_at(imported: ImportedModel, sizes: Sizes, missing: Iterable[str], seed: int) -> Inputs:
-    """Inputs that are made up for these sizes; `missing` are those that cannot be. InputError as `make_inputs`."""
+    """Synthetic inputs for these sizes, without the `missing` ones. InputError as in `make_inputs`."""
     return make_inputs(imported.graph, sizes, np.random.default_rng(seed), without={*imported.initializers, *missing})
 
 
 def largest_bytes(graph: Graph, sizes: Sizes) -> int:
-    """Bytes of the largest value of a graph, of those whose shapes the sizes tell."""
+    """Bytes of the largest value of a graph, among values whose shapes follow from the sizes."""
     known = (node for node in graph.nodes if all(dim.names <= sizes.keys() for dim in node.shape))
     shapes = ((node.dtype.bytes, [max(int(dim.evaluate(sizes)), 0) for dim in node.shape]) for node in known)
     return max((cell_bytes * math.prod(extents) for cell_bytes, extents in shapes), default=0)
@@ -286,8 +286,8 @@ def first_that_runs(
     run: Callable[[ModelInputs], Run],
     fixed: Collection[str] = (),
 ) -> tuple[ModelInputs, Run]:
-    """The inputs, or those that `make` makes up for other sizes by the model's names, the first that `run` takes; sizes
-    in `fixed` stay. InputError, which lists what was tried, where it takes none."""
+    """The first inputs that `run` accepts, and its result: `feeds`, or those of `make` for other sizes by the model's
+    names; sizes in `fixed` stay. InputError, which lists the tried sizes, where it accepts none."""
     try:
         return feeds, run(feeds)
     except InputError as error:
@@ -308,8 +308,8 @@ def first_that_runs(
 
 
 def other_sizes(imported: ImportedModel, usual: Sizes, fixed: Collection[str] = ()) -> Iterator[dict[str, int]]:
-    """Sizes to try: all that may move at one number, the leading ones as they are; then each at one, the others at 1 or
-    as they are; then the leading ones too."""
+    """Sizes to try: all free sizes at one number, the leading ones unchanged; then one of them at a number, the others
+    at 1 or unchanged; then all of them and the leading ones at one number."""
     kept = set(graph_names(imported, fixed))
     lead = leading(imported) - kept
     free = [name for name in usual if name not in kept | lead]

@@ -1,6 +1,6 @@
-"""A model, its library and its external data written to a folder, whole or not at all.
+"""Writes of a model, its library and its external data to a folder, all of them or none.
 
-Metadata of a model that noyau has written, and such a model with its fused nodes taken apart."""
+Also the metadata of a model that noyau has written, and the replacement of its fused nodes by their bodies."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def library_path(path: Path) -> Path:
         raise OutputError(f"{str(path)!r} is not the name of a file; end it in .onnx") from None
 
 
-# Raises where a model file, and its library, are not fit to be handed over.
+# Raises an error where a model file, and its library, are not fit for use.
 Trial = Callable[[Path, "Path | None"], None]
 
 
@@ -47,10 +47,10 @@ def save(
 ) -> None:
     """Write the model to `path` and a copy of its library beside it, with the same stem.
 
-    `source` is the folder that the model came from. Its external data is left there when `path` is in that folder, else
-    it is copied into the new one, without being loaded: onnx refuses data that has a second link, in both places.
-    `trial` is made on the files before they take their names. All files appear or none does, and those that were there
-    before come back. OutputError where the folder is missing, read-only or full, or holds other
+    `source` is the folder of the original model. Its external data stays there when `path` is in that folder, else it
+    is copied into the new one, without being loaded: onnx refuses data that has a second link, in both places.
+    `trial` is called with the files before they get their names. All files appear or none does, and former files
+    are restored. OutputError where the folder is missing, read-only or full, or holds other
     data under the same name; ModelError where the data points outside `source` or the model is too large for a file."""
     library_file = library_path(path)
     if library_file == path:
@@ -75,7 +75,7 @@ def save(
 
 
 def save_files(contents: Mapping[Path, bytes], path: Path) -> None:
-    """Write some files of one folder, all of them or none; those that were there before come back where one fails.
+    """Write some files of one folder, all of them or none; former files are restored where one fails.
 
     OutputError, which names `path`, where the folder is missing, read-only or full."""
     with output_errors(path), contextlib.ExitStack() as leftovers, contextlib.ExitStack() as undo:
@@ -112,7 +112,7 @@ def _same_data(origin: Path, target: Path) -> bool:
 
 
 def _make_folders(folder: Path, within: Path, leftovers: contextlib.ExitStack) -> None:
-    """Make the folders of a data file that `within` does not have yet; those that are empty in the end go again."""
+    """Make the folders of a data file that `within` lacks; `leftovers` removes those that are empty in the end."""
     missing = [each for each in (folder, *folder.parents) if each.is_relative_to(within) and not each.exists()]
     for each in reversed(missing):
         if each == within:
@@ -122,7 +122,7 @@ def _make_folders(folder: Path, within: Path, leftovers: contextlib.ExitStack) -
 
 
 def _write_beside(pour: Callable[[int], None], folder: Path, leftovers: contextlib.ExitStack) -> Path:
-    """A new file in the folder, filled and on the disk; it goes with `leftovers` unless it was renamed."""
+    """A new file in the folder, filled and synced to the disk; `leftovers` removes it unless it was renamed."""
     fresh = _fresh(folder, leftovers)
     with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb", buffering=0) as file:
         pour(file.fileno())
@@ -142,15 +142,15 @@ def _copy_into(origin: Path, file: int) -> None:
         with contextlib.suppress(OSError, AttributeError):  # from another file system, or of a system without the call
             while os.copy_file_range(reader.fileno(), file, _RANGE_BYTES):
                 pass
-        shutil.copyfileobj(reader, writer, _CHUNK_BYTES)  # what is left
+        shutil.copyfileobj(reader, writer, _CHUNK_BYTES)  # the rest
 
 
 def _install(fresh: Path, final: Path, undo: contextlib.ExitStack, leftovers: contextlib.ExitStack) -> None:
-    """Rename a new file to its place; `undo` puts back what was there."""
+    """Rename a new file to its place; `undo` restores the former file."""
     if final.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(final))
     if final.exists() and not final.is_file():
-        raise ValueError("it is no plain file")  # a device or a pipe would be gone
+        raise ValueError("it is no plain file")  # a device or a pipe would be lost
     if not os.path.lexists(final):
         undo.callback(_try, final.unlink)
     else:
@@ -169,7 +169,7 @@ def _restore(before: Path, final: Path) -> None:
 
 
 def _fresh(folder: Path, leftovers: contextlib.ExitStack) -> Path:
-    """A new name in the folder; the file of that name goes with `leftovers`."""
+    """A new name in the folder; `leftovers` removes a file of that name."""
     path = folder / f".noyau-{secrets.token_hex(8)}.tmp"
     leftovers.callback(_try, path.unlink)
     return path
@@ -181,7 +181,7 @@ def _try(removal: Callable[[], None]) -> None:
 
 
 def _settle(folder: Path) -> None:
-    """Have the renames on the disk too, where the system can."""
+    """Sync the renames to the disk, where the system can."""
     with contextlib.suppress(OSError):
         file = os.open(folder, os.O_RDONLY)
         try:
@@ -196,7 +196,7 @@ _PREFIX = "noyau."
 @dataclass(frozen=True, slots=True)
 class Provenance:
     """Origin of a written model: noyau's version, the CPU level that its kernels need, and digests (SHA-256, in
-    hexadecimal) of the file that was optimised and of the library; "" where it was not said."""
+    hexadecimal) of the file that was optimised and of the library; "" where they are unknown."""
 
     version: str
     target: str
@@ -205,9 +205,9 @@ class Provenance:
 
 
 def sign(model: ModelProto, source: Path | None, target: str, texts: Mapping[str, str], library: Path | None) -> None:
-    """Write into a model where it comes from: this version of noyau, the CPU level `target`, the file `source` (None:
-    no file) and the library; into each fused function the level and the SHA-256 of its kernel's text, which `texts` has
-    by the function's name. A model without a library is left as it is."""
+    """Write the origin of a model into its metadata: this version of noyau, the CPU level `target`, the file `source`
+    (None: no file) and the library; into each fused function the level and the SHA-256 of its kernel's text, from
+    `texts` by the function's name. A model without a library is unchanged."""
     if library is None:
         return
     result = Provenance(__version__, target, sha256_of(source) if source else "", sha256_of(library))
@@ -242,8 +242,8 @@ def library_state(path: Path, provenance: Provenance) -> str:
 
 
 def take_apart(model: ModelProto) -> ModelProto:
-    """The model with the body of each fused node in its place, so that it can be optimised as if it never was; itself
-    where no node is fused. What it said of where it comes from goes."""
+    """Replace each fused node by its body, so that the model can be optimised anew; the model itself where no node is
+    fused. The metadata about its origin is removed."""
     values = function_bodies.ModelValues.of(model)
     fused = (node for node in every_node(model.graph.node) if function_bodies.is_own(node.domain))
     if not any(_is_plain(node, model, values) for node in fused):
@@ -271,8 +271,8 @@ def take_apart(model: ModelProto) -> ModelProto:
 def _with_shared(
     body: Iterable[NodeProto], node: NodeProto, graph: GraphProto, shared: dict[bytes, str]
 ) -> Iterator[NodeProto]:
-    """The nodes of a body; a constant becomes an initializer, and only one with all that are equal: each body has its
-    own. `shared` has those that there are, by content."""
+    """The nodes of a body, with constants as initializers, of which equal ones of several bodies are one. `shared`: the
+    initializers so far, by content."""
     names: dict[str, str] = {}
     for each in body:
         tensor = each.attribute[0].t if each.op_type == "Constant" and len(each.attribute) == 1 else None
@@ -309,7 +309,7 @@ def _drop_functions(model: ModelProto) -> None:
 
 
 def _write(message: ModelProto | FunctionProto, facts: Mapping[str, str]) -> None:
-    """Put these facts in place of those that were there; a function of an old release of onnx has no place for them."""
+    """Replace noyau's metadata by these facts; a function of an old release of onnx has no metadata."""
     if not hasattr(message, "metadata_props"):
         return
     function_bodies.drop(message.metadata_props, lambda entry: entry.key.startswith(_PREFIX))

@@ -9,7 +9,7 @@
 enum { KERNELS = sizeof noyau_kernels / sizeof noyau_kernels[0] };
 enum { STACK_SCRATCH = 4096 };
 #ifndef NOYAU_GRIDS
-typedef struct loaded_grid loaded_grid; /* of which there are none */
+typedef struct loaded_grid loaded_grid; /* without a definition: there are none */
 enum { GRIDS = 0 };
 #else
 enum { GRIDS = KERNELS };
@@ -17,14 +17,14 @@ _Static_assert(sizeof noyau_grids / sizeof noyau_grids[0] == KERNELS, "a grid fo
 static loaded_grid loaded_grids[GRIDS];
 #endif
 
-/* One operator of a provider: what onnxruntime knows of it, the kernel's table, and on a GPU its code. */
+/* One operator of a provider: its description for onnxruntime, the kernel's table, and on a GPU its code. */
 typedef struct {
     OrtCustomOp op;
     const noyau_kernel *kernel;
     loaded_grid *loaded;
 } operator_entry;
 
-/* One node of one session. Read only while it runs, so that runs may overlap. */
+/* One node of one session. Runs only read it, so that they may overlap. */
 typedef struct {
     const OrtApi *api;
     const noyau_kernel *kernel;
@@ -32,13 +32,13 @@ typedef struct {
     OrtMemoryInfo *memory;
     int32_t input_dims; /* ranks of all inputs together */
     int32_t most_dims;  /* highest rank of an output */
-    int cores;          /* of this machine: as many threads may come for a launch */
+    int cores;          /* of this machine: the most threads of a launch */
 } node_state;
 
 /* ---- one run of a node ---- */
 
 static void run_as_piece(void *work, size_t index) {
-    (void)index; /* whoever comes takes what is left */
+    (void)index; /* each thread takes the next share */
     run_shares(work);
 }
 
@@ -191,9 +191,9 @@ static OrtStatus *compute(void *node, OrtKernelContext *context) {
     return prepare_scratch(state, context, &call, &buffers[kernel->inputs + kernel->outputs]);
 }
 
-/* ---- what onnxruntime asks of an operator ---- */
+/* ---- the callbacks of an operator ---- */
 
-static const OrtApi *shared_api; /* for the callbacks that are given none */
+static const OrtApi *shared_api; /* for callbacks without an API argument */
 
 static const operator_entry *entry_of(const OrtCustomOp *op) { return (const operator_entry *)(const void *)op; }
 static const noyau_kernel *kernel_of(const OrtCustomOp *op) { return entry_of(op)->kernel; }
@@ -201,7 +201,7 @@ static const noyau_kernel *kernel_of(const OrtCustomOp *op) { return entry_of(op
 static const char *name_of(const OrtCustomOp *op) { return kernel_of(op)->name; }
 static const char *provider_of(const OrtCustomOp *op) { return entry_of(op)->loaded ? "CUDAExecutionProvider" : NULL; }
 
-/* After the kernel's inputs come any number that only the function body reads: shapes and the like. */
+/* Behind the kernel's inputs stand any number of inputs that only the function body reads, such as shapes. */
 static size_t input_count(const OrtCustomOp *op) { return (size_t)kernel_of(op)->inputs + 1; }
 static size_t output_count(const OrtCustomOp *op) { return (size_t)kernel_of(op)->outputs; }
 
@@ -213,7 +213,7 @@ static int input_kind(const OrtCustomOp *op, size_t i) {
     return i < (size_t)kernel_of(op)->inputs ? ORT_REQUIRED : ORT_VARIADIC;
 }
 static int output_kind(const OrtCustomOp *op, size_t i) { return (void)op, (void)i, ORT_REQUIRED; }
-/* What the body alone reads stays on the host: shapes are there already. */
+/* Inputs that only the body reads stay on the host, where shapes are already. */
 static int memory_of_input(const OrtCustomOp *op, size_t i) {
     return i < (size_t)kernel_of(op)->inputs ? ORT_DEFAULT_MEMORY : ORT_CPU_MEMORY;
 }
@@ -269,7 +269,7 @@ static void compute_without_status(void *node, OrtKernelContext *context) {
 
 enum knowledge { NOTHING, RANK, EXTENTS };
 
-/* Fills `dims` where every dimension of the input is known; what is known of the input. */
+/* Returns the knowledge about an input's shape; fills `dims` where every dimension is known. */
 static enum knowledge known_shape(OrtShapeInferContext *context, size_t input, size_t rank, int64_t *dims) {
     OrtShapeInfo *info = NULL;
     size_t found = 0;
@@ -285,14 +285,14 @@ static enum knowledge known_shape(OrtShapeInferContext *context, size_t input, s
     return known; /* `info` stays the context's own */
 }
 
-/* Sizes that are tried where they are not known: an extent that is alike for all of them, from the least size on,
-   hangs on none. The last is above what models compare sizes with. */
+/* Trial values of unknown sizes: an extent that is the same for all of them, from the least size on, depends on
+   no size. The last is above the numbers that models compare sizes with. */
 enum { TRIALS = 5 };
 static const int64_t trial_sizes[TRIALS] = {0, 1, 2, 3, INT32_MAX};
 
-static atomic_uint open_extents; /* a name for each extent that is not told: alike ones would be taken for equal */
+static atomic_uint open_extents; /* a name for each open extent: equal names would mean equal extents */
 
-/* Tells the extents of an output that are alike for each of `count` arrays of sizes, which follow one another. */
+/* Declares the extents of an output that are the same for each of `count` consecutive arrays of sizes. */
 static OrtStatus *tell_shape(OrtShapeInferContext *context, const noyau_kernel *kernel, const int64_t *sizes,
                              int32_t count, int32_t output) {
     const size_t rank = (size_t)kernel->ranks[kernel->inputs + output];
@@ -319,8 +319,8 @@ static OrtStatus *tell_shape(OrtShapeInferContext *context, const noyau_kernel *
     return failure;
 }
 
-/* Gives the outputs' shapes where all the inputs' are known, else the extents that are the same whatever they are; a
-   misfit is left for the run to report. */
+/* Declares the outputs' shapes where all inputs' shapes are known, else the extents that do not depend on them; the
+   run reports a misfit. */
 static OrtStatus *infer_shapes(const OrtCustomOp *op, OrtShapeInferContext *context) {
     const noyau_kernel *kernel = kernel_of(op);
     int32_t total = 0;
@@ -330,7 +330,7 @@ static OrtStatus *infer_shapes(const OrtCustomOp *op, OrtShapeInferContext *cont
     enum knowledge known = EXTENTS;
     for (int32_t i = 0; i < kernel->inputs; i++) {
         const enum knowledge own = known_shape(context, (size_t)i, (size_t)kernel->ranks[i], next);
-        if (own == NOTHING) return NULL; /* as of a Loop's state, whose rank onnxruntime leaves open as the model did */
+        if (own == NOTHING) return NULL; /* such as a Loop's state, whose rank onnxruntime leaves open as the model did */
         known = own < known ? own : known;
         shapes[i] = next;
         next += kernel->ranks[i];
@@ -354,8 +354,8 @@ static long api_of(const char *version) {
     return *rest == '.' ? strtol(rest + 1, NULL, 10) : 0;
 }
 
-static operator_entry operators[KERNELS + GRIDS]; /* those of a GPU behind */
-static OrtCustomOpDomain *shared_domain; /* outlives every session, as onnxruntime demands */
+static operator_entry operators[KERNELS + GRIDS]; /* the CPU's, then the GPU's */
+static OrtCustomOpDomain *shared_domain; /* outlives every session, as onnxruntime requires */
 static atomic_flag busy = ATOMIC_FLAG_INIT;
 
 static const OrtCustomOp template_op = {
@@ -364,7 +364,7 @@ static const OrtCustomOp template_op = {
     least_arity, of_one_type, create_node, compute, infer_shapes, first_version, last_version, {0},
 };
 
-/* Makes an operator one of CUDA's provider. */
+/* Makes an operator serve CUDA's provider. */
 static OrtStatus *put_grid(const OrtApi *api, int place) {
 #ifdef NOYAU_GRIDS
     const noyau_grid *grid = noyau_grids[place];

@@ -1,6 +1,6 @@
 /* The part of onnxruntime's C interface that noyau uses, written from its published description.
-   Its tables only ever grow at their ends, so that a function is known by its place; the
-   assertions below hold each one there. */
+   Its tables only ever grow at their ends, so that a function is identified by its index; the
+   assertions below check each index. */
 #ifndef NOYAU_ONNXRUNTIME
 #define NOYAU_ONNXRUNTIME
 #include <stddef.h>
@@ -22,7 +22,7 @@ typedef struct OrtShapeInferContext OrtShapeInferContext;
 typedef struct OrtCustomOp OrtCustomOp;
 typedef void (*OrtUnused)(void);
 
-/* Every function that gives a status gives NULL when all is well. */
+/* Every function that returns a status returns NULL on success. */
 typedef struct {
     OrtStatus *(*CreateStatus)(int code, const char *message);
     OrtUnused from_1[25];

@@ -1,4 +1,4 @@
-"""The ends of a path: `A,B:C`, the values that it begins at and those that it leads to."""
+"""The ends of a path, `A,B:C`: the values at which it begins, and the values to which it leads."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from noyau.errors import InputError
 from noyau.text import printable
 
-LONGEST = 1 << 14  # letters of a text that is taken apart
-SHOWN = 3  # names that are suggested
+LONGEST = 1 << 14  # most letters of a text that is parsed
+SHOWN = 3  # most names that are suggested
 _FORM = "the ends of a path are A,B:C, the values that it begins at and those that it leads to"
 
 
 @dataclass(frozen=True, slots=True)
 class Ends:
-    """The values of a model that a path begins at, and those that it leads to; prints as `--between` takes it."""
+    """The values of a model at which a path begins, and those to which it leads; prints as `--between` takes it."""
 
     sources: tuple[str, ...]
     results: tuple[str, ...]
@@ -31,11 +31,11 @@ Between = str | tuple[Sequence[str], Sequence[str]] | Ends
 
 
 def ends_of(between: Between, names: Collection[str]) -> Ends:
-    """The ends of a path as a user gives them, among the `known` values of a model.
+    """Parse the ends of a path as a user gives them; `names` are the known values of a model.
 
-    A text is split at a colon and at commas. Names may have both in them: of all ways to split, the one in which every
+    A text is split at a colon and at commas. Names may contain both: of all ways to split, the one in which every
     name is known is taken; a backslash before a comma, a colon or a backslash makes it a part of a name. InputError
-    where a name is not known (the closest are suggested), is there twice, or where several ways would do."""
+    for an unknown name (the closest are suggested), for one that occurs twice, or where several ways are possible."""
     match between:
         case str():
             ends = _parse(between, frozenset(names))
@@ -50,7 +50,7 @@ def ends_of(between: Between, names: Collection[str]) -> Ends:
 
 
 def closest(name: str, names: Collection[str]) -> list[str]:
-    """The known names that are like one, or else have it in them: at most three, the best first."""
+    """The known names that are similar to a name, or else contain it: at most three, the best first."""
     short = [each for each in names if len(each) <= 500]
     like = difflib.get_close_matches(name, short, SHOWN) if len(short) <= 20_000 and len(name) <= 500 else []
     inside = [each for each in short if name.lower() in each.lower()][: 2000 if len(name) > 2 else 0]
@@ -58,7 +58,7 @@ def closest(name: str, names: Collection[str]) -> list[str]:
 
 
 def no_value(name: str, names: Collection[str]) -> InputError:
-    """The error that names the values that are most like it."""
+    """The error for an unknown name, with the values that are most similar to it."""
     like = ", ".join(map(printable, closest(name, names)))
     return InputError(f"the model has no value {printable(name)}{f'; close to it are: {like}' if like else ''}")
 
@@ -79,7 +79,7 @@ def _escape(name: str) -> str:
 
 
 def _parse(text: str, names: frozenset[str]) -> Ends:
-    """The one way to split the text into known names; else the plain way, for its names to be complained of."""
+    """The only way to split the text into known names; else the plain way, so that its unknown names are reported."""
     letters = list(_letters(text))
     if len(letters) > LONGEST:
         raise InputError(f"--between has {len(letters)} letters, more than {LONGEST}: give fewer ends")
@@ -128,7 +128,7 @@ def _letters(text: str) -> Iterator[Letter]:
 def _lists(letters: Sequence[Letter], known: frozenset[str]) -> list[tuple[str, ...]]:
     """At most two ways to split at commas into known names."""
     text = _text(letters)
-    ways: dict[int, list[tuple[str, ...]]] = {0: [()]}  # up to where -> the names before it
+    ways: dict[int, list[tuple[str, ...]]] = {0: [()]}  # by the end of a prefix, the names in it
     for end in (*_places(letters, ","), len(letters)):
         starts = [start for start in ways if text[start:end] in known]
         if results := [(*names, text[start:end]) for start in starts for names in ways[start]]:

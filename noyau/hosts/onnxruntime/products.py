@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 LEAST_BYTES, MOST_BYTES = 1 << 16, 1 << 30  # of the weights in float32: smaller ones are in a cache anyway
 MOST_TOTAL_BYTES = 5 << 30  # of all: a file ends at 2 GB, and in 8 bits they take at most 9 / 32 of that
 _ON_THE_WAY = ("Identity", "Transpose")
-FEW_BITS = ("MatMulNBits", "MatMulBnb4", "DynamicQuantize", "MatMulInteger", "QLinear", "DequantizeLinear")  # begin so
+FEW_BITS = ("MatMulNBits", "MatMulBnb4", "DynamicQuantize", "MatMulInteger", "QLinear", "DequantizeLinear")  # prefixes
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """A MatMul or Gemm whose second operand is a constant matrix f32[depth, width], which is its `shape`.
+    """A MatMul or Gemm whose second operand is a constant matrix f32[depth, width], the extents of `shape`.
 
-    It goes by the value that it makes, `output`. `tensor` holds the matrix, or the transposed one where `swapped`.
-    `bias`: what a Gemm adds, or nothing."""
+    `output`, its result, identifies it. `tensor` holds the matrix, or the transposed one where `swapped`.
+    `bias`: the value that a Gemm adds, or nothing."""
 
     node: NodeProto
     tensor: TensorProto
@@ -51,7 +51,7 @@ class Product:
 
 
 def products_of(model: ModelProto, folder: Path | None) -> tuple[list[Product], dict[str, str]]:
-    """The products of a model's main graph; and those that are left alone, by what they make, each with the reason."""
+    """The products of a model's main graph; and the reasons against others, by their outputs."""
     values, products, refused = ModelValues.of(model, folder), list[Product](), dict[str, str]()
     stored, total_bytes = {tensor.name: tensor for tensor in model.graph.initializer}, 0
     for node in model.graph.node:
@@ -80,7 +80,7 @@ def products_of(model: ModelProto, folder: Path | None) -> tuple[list[Product], 
 
 
 def _origin(name: str, values: ModelValues) -> tuple[str, TensorProto | None, bool]:
-    """The constant that is viewed as a matrix: its name, its tensor, and whether it is transposed on the way."""
+    """The constant behind views of a matrix: its name, its tensor if in a Constant, and whether it is transposed."""
     swapped, tensor = False, None
     while (at := values.producers.get(name)) is not None and values.nodes[at].op_type in _ON_THE_WAY:
         node = values.nodes[at]
@@ -93,12 +93,12 @@ def _origin(name: str, values: ModelValues) -> tuple[str, TensorProto | None, bo
 
 
 def _number(node: NodeProto, name: str, usual: float) -> float:
-    """A number among the attributes of a node."""
+    """A number among the attributes of a node, or `usual`."""
     return next((float(each.f or each.i) for each in node.attribute if each.name == name), usual)
 
 
 def _refusal(product: Product, values: ModelValues) -> str:
-    """Why a product is none that onnxruntime has in few bits, or nothing."""
+    """Why onnxruntime has no product like this in few bits, or an empty text."""
     node, bias = product.node, values.constants.get(product.bias)
     if node.op_type == "Gemm" and (_number(node, "transA", 0), _number(node, "alpha", 1)) != (0, 1):
         return "a Gemm that scales or transposes its first operand"

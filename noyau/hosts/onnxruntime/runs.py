@@ -1,6 +1,6 @@
-"""Runs of a session: on arrays by name, and as callables that only run, whose ends lie in memory bound beforehand.
+"""Runs of a session: on arrays by name, and as callables, whose inputs and outputs are bound to memory beforehand.
 
-A session in a process of its own: runs that are timed, of which some are looked at."""
+Also the timed session in a worker process, some runs of which are checked."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ _BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 
 
 def run(session: onnxruntime.InferenceSession, feeds: Arrays, names: Sequence[str] = ()) -> dict[str, np.ndarray]:
-    """The outputs of a session by name, all or those of some names, for arrays by name; bfloat16 is ml_dtypes'.
-    InputError where onnxruntime refuses the arrays or does not end within `LIMIT_S`, UnsupportedError where an output
-    is no array that noyau has."""
+    """The outputs of a session by name, all or those of `names`, for arrays by name; bfloat16 is ml_dtypes'. InputError
+    where onnxruntime refuses the arrays or does not end within `LIMIT_S`, UnsupportedError where an output is no array
+    that noyau has."""
     names = names or [output.name for output in session.get_outputs()]
     ends = {name: ort_value(array) for name, array in feeds.items()}
     options = load_onnxruntime().RunOptions()
@@ -60,7 +60,7 @@ def run(session: onnxruntime.InferenceSession, feeds: Arrays, names: Sequence[st
 
 
 def try_apart(content: bytes, folder: Path, arrays: Arrays) -> None:
-    """Run a model, not optimised, in a process of its own. InputError where the process ends."""
+    """Run a model, not optimised, in a process of its own. InputError where the process crashes or hangs."""
     try:
         with Worker("a process that tries it", LIMIT_S) as worker:
             worker.ask(_run_once, content, folder, arrays)
@@ -75,7 +75,7 @@ def _run_once(content: bytes, folder: Path, arrays: Arrays) -> None:
 
 
 def run_bodies(model: ModelProto, feeds: Mapping[str, Any]) -> Sequence[Any]:
-    """Results of a model of one node with bodies; UnsupportedError for another one, or where it does not run."""
+    """Results of a model of one node with bodies; UnsupportedError for any other model, or where it does not run."""
     if not any(subgraphs(model.graph.node[0])):
         raise UnsupportedError(f"{model.graph.node[0].op_type} has no bodies")
     try:
@@ -90,7 +90,7 @@ def _open(content: bytes) -> onnxruntime.InferenceSession:
 
 
 def ort_value(array: np.ndarray, device: str = "cpu") -> onnxruntime.OrtValue:
-    """An array as onnxruntime takes it, on a device; on the CPU it shares the memory of a contiguous array."""
+    """An array as an OrtValue on a device; on the CPU it shares the memory of a contiguous array."""
     runtime = load_onnxruntime()
     packed = np.require(array, requirements="C")  # ascontiguousarray would make a scalar one-dimensional
     if packed.dtype != _BFLOAT16:
@@ -114,13 +114,13 @@ def _array(name: str, value: Any) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class BoundRun:
-    """A run of a session, as a callable. `outputs` is where it writes, by name: outputs of strings are not there;
-    `on_gpu`: where it writes on a GPU, from where `results` brings them."""
+    """A run of a session, as a callable. `outputs`: the arrays that it writes, by name, without outputs of strings;
+    `on_gpu`: its outputs on a GPU, which `results` copies into these arrays."""
 
     session: onnxruntime.InferenceSession
     binding: Any
     outputs: Arrays
-    held: tuple[Any, ...]  # what the binding points into
+    held: tuple[Any, ...]  # the memory that the binding points into
     on_gpu: Mapping[str, Any] = field(default_factory=dict)
 
     def __call__(self) -> None:
@@ -133,7 +133,7 @@ class BoundRun:
         return self.outputs
 
     def poison(self) -> None:
-        """Make the outputs no run's: a run has to write every cell again."""
+        """Poison the outputs, so that a run has to write every cell again."""
         poison(tuple(self.outputs.values()))
         for name, value in self.on_gpu.items():
             value.update_inplace(self.outputs[name])
@@ -141,8 +141,8 @@ class BoundRun:
 
 @dataclass(slots=True)
 class PlainRun:
-    """A run of a session that makes its outputs anew each time, as a callable: for strings, for what is no tensor, and
-    as users call a model, of whose run this may be a part that counts. `values` are those of the last run."""
+    """A run of a session that allocates its outputs each time, as a callable: for strings, for values that are no
+    tensors, and for models timed as users call them, where this may matter. `values`: the outputs of the last run."""
 
     session: onnxruntime.InferenceSession
     arrays: dict[str, np.ndarray]
@@ -155,17 +155,17 @@ class PlainRun:
             raise InputError(f"onnxruntime does not run: {one_line(error)}") from error
 
     def results(self) -> Arrays:
-        """The outputs of the last run, without those that are no numbers."""
+        """The outputs of the last run that are arrays of numbers."""
         named = zip(self.session.get_outputs(), self.values, strict=False)
         return {end.name: value for end, value in named if isinstance(value, np.ndarray) and not value.dtype.hasobject}
 
     def poison(self) -> None:
-        """Make the outputs no run's."""
+        """Forget the outputs of the last run."""
         self.values = ()
 
 
 def ends_run(session: onnxruntime.InferenceSession, arrays: Arrays) -> BoundRun | PlainRun:
-    """A bound run, or a plain one where an end cannot be bound. InputError where the session refuses the arrays."""
+    """A bound run, or a plain one where an input or output cannot be bound. InputError where the arrays are refused."""
     try:
         return bound_run(session, arrays)
     except UnsupportedError:
@@ -175,11 +175,11 @@ def ends_run(session: onnxruntime.InferenceSession, arrays: Arrays) -> BoundRun 
 
 
 def bound_run(session: onnxruntime.InferenceSession, arrays: Arrays, like: Arrays | None = None) -> BoundRun:
-    """A callable that runs the session on copies of these arrays, on its device, and allocates nothing for its ends.
+    """A callable that runs the session on copies of these arrays, on its device, with its ends in fixed memory.
 
-    Its outputs are shaped as those of `like`, what a run of the session gave; without it the session runs once, to show
-    that. The outputs are poisoned. InputError where it refuses the arrays, UnsupportedError where an input is strings,
-    or an output no tensor or not as its model declares. For timing, open the session with a number of threads."""
+    The outputs have the shapes of `like`, the outputs of a run of the session; without it the session runs once for
+    them. The outputs are poisoned. InputError where it refuses the arrays, UnsupportedError where an input is strings,
+    or an output no tensor or not of its declared shape. For timing, open the session with a number of threads."""
     like = first_outputs(session, arrays) if like is None else like
     binding, held = session.io_binding(), []
     device = "cuda" if session.get_providers()[0] == "CUDAExecutionProvider" else "cpu"
@@ -206,7 +206,7 @@ def bound_run(session: onnxruntime.InferenceSession, arrays: Arrays, like: Array
 
 
 def first_outputs(session: onnxruntime.InferenceSession, arrays: Arrays) -> Arrays:
-    """Outputs of the session for these arrays. Errors as those of `bound_run`."""
+    """Outputs of the session for these arrays. Errors as in `bound_run`."""
     known = {value.name for value in (*session.get_inputs(), *session.get_overridable_initializers())}
     for name, array in arrays.items():
         if name not in known:
@@ -224,9 +224,9 @@ def _allocate_aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 
 MOST_BINDINGS, FEW_BINDINGS = 256, 4
 _LEAST_LOOKS = 3
-_SHORT_S = 0.03  # below which a run is short: what another process has left of the caches then counts
-_FEW_BYTES = 1 << 16  # of outputs, whose copies take no time beside a call of a session as users make it
-_LONG_S = 0.1  # from which a run is not repeated just to see whether it gives the same
+_SHORT_S = 0.03  # a shorter run depends on what another process has left in the caches
+_FEW_BYTES = 1 << 16  # of outputs: copies of fewer take no time beside a call of a session as users make it
+_LONG_S = 0.1  # a longer run is not repeated just to see whether its outputs are the same
 
 
 def open_job(model: Path, inputs: Sequence[Mapping[str, Any]], *, cold: bool, **options: Any) -> ServedSession:
@@ -240,10 +240,10 @@ def open_job(model: Path, inputs: Sequence[Mapping[str, Any]], *, cold: bool, **
 
 @dataclass(slots=True)
 class ServedSession:
-    """Bound runs of one session, taken in turn; now and then, at random, the outputs of a timed run are looked at.
-    `run_s`: what a run took on what it is fed, the second where the first was not long; `cold`, `whole`: as in a Job.
+    """Bound runs of one session, used in turn; the outputs of timed runs are checked now and then, at random. `run_s`:
+    the seconds of a run on its inputs, of the second one if the first was not long; `cold`, `whole`: as in a Job.
 
-    `expected`: what the first run gave, without what is random; `unsure`: that is not known yet, for runs are long."""
+    `expected`: the first run's outputs, without random ones; `unsure`: these are not known yet, as a run is long."""
 
     runs: Sequence[BoundRun | PlainRun]
     open_s: float
@@ -260,7 +260,7 @@ class ServedSession:
     whole: bool = False
 
     def feed(self, inputs: Sequence[Mapping[str, Any]], cold: bool) -> None:
-        """Run on these inputs from now on; the memory of those before goes first."""
+        """Run on these inputs from now on; the memory of the former inputs is freed first."""
         assert self.opened is not None
         self.runs, self.turn, self.samples, self.looks, self.cold = [], 0, 0, 0, cold
         arrays, start_s = read_arrays(inputs), seconds()
@@ -280,8 +280,8 @@ class ServedSession:
             self.runs = [PlainRun(self.opened, {name: a.copy() for name, a in arrays.items()}) for _ in self.runs]
 
     def lasts(self, calls: int) -> float:
-        """Seconds of so many calls. Before those that are short and not to be cold, one goes on each place that they
-        use, to fetch the caches back that another process has had, and to wake the threads."""
+        """Seconds of so many calls. Before short calls that are not to be cold, each binding that they use runs once,
+        to refill the caches that another process has used, and to wake the threads."""
         self.samples += 1
         chosen = int(self.rng.integers(calls))
         order = [self.runs[(self.turn + k) % len(self.runs)] for k in range(calls)]
@@ -298,8 +298,8 @@ class ServedSession:
         return took_s + self_timed(order[chosen + 1 :])
 
     def tell(self) -> dict[str, Any]:
-        """The seconds of a run (`run_s`), and of the timed runs how many were `verified`. CheckError where one of
-        those, chosen at random, gave other outputs than the first run."""
+        """The seconds of opening and of a run (`run_s`), and the numbers of `verified` runs and of bindings. CheckError
+        where one of the timed runs that were verified gave other outputs than the first run."""
         if self.wrong:
             raise CheckError(self.wrong)
         return {"open_s": self.open_s, "run_s": self.run_s, "verified": self.looks, "bindings": len(self.runs)}
@@ -314,7 +314,7 @@ class ServedSession:
                 self.wrong = f"a timed run gave another {name[:100]!r} than the first one did"
 
     def _is_random(self, run: BoundRun | PlainRun, name: str) -> bool:
-        """Whether two runs that nobody times differ in an output."""
+        """Whether two untimed runs differ in an output."""
         results = []
         for _ in "ab":
             run.poison()

@@ -24,17 +24,17 @@ from noyau.workers.tamper_detection import seconds
 from noyau.workers.worker import Worker, ask_at_once, pin
 
 Arrays = Mapping[str, np.ndarray]
-_RUNS = FEWEST_PAIRS + 2  # of each side, at the least: those measured, and in each place one to see shapes
+_RUNS = FEWEST_PAIRS + 2  # fewest runs of each side: those that are measured, and in each process one for the shapes
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A session to be timed: a model's bytes, the library of its kernels, where its external data lies, its inputs; on
-    a device, "cpu" or "cuda".
+    """A session to be timed: a model's bytes, its inputs, the library of its kernels, the folder of its external data;
+    on a device, "cpu" or "cuda".
 
-    `cold`: calls go round copies of the ends that take twice the last-level cache, else round two to four of them, for
-    places in memory differ by some percent. `whole`: a model as users call it, which makes its outputs anew where
-    they are of few bytes: that costs some models more than others."""
+    `cold`: calls rotate over copies of inputs and outputs that take twice the last-level cache, else over two to four
+    copies, since places in memory differ by some percent. `whole`: a model as users call it, with new outputs at each
+    call if they have few bytes: that costs some models more than others."""
 
     content: bytes
     arrays: Arrays
@@ -60,7 +60,7 @@ def _is_lost(comparisons: Iterable[Comparison | float]) -> bool:
 
 
 class Workers(contextlib.AbstractContextManager["Workers"]):
-    """Two processes, for the side before and the side after; each is used for one session after the other."""
+    """Two worker processes, for the sides before and after; each serves one session after the other."""
 
     def __init__(self, patience_s: float = 60.0) -> None:
         self.workers = tuple(Worker(f"the {number} process", patience_s) for number in ("first", "second"))
@@ -72,8 +72,8 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def sides(self, before: Job, after: Job, swapped: bool = False) -> tuple[WorkerSide, WorkerSide]:
-        """Both sessions, opened at once, each in a process of its own; `swapped`: in the other one. ModelError,
-        InputError and UnsupportedError are those of the sessions."""
+        """Open both sessions at once, each in a process of its own; `swapped`: in the other process. Raises the
+        ModelError, InputError and UnsupportedError of the sessions."""
         places = self.workers[::-1] if swapped else self.workers
         with self._write(before) as first, self._write(after) as second:
             ask_at_once(places, [Request(open_job, (), options, StateUse.OPENS) for options in (first, second)])
@@ -89,11 +89,11 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
         until_lost: bool = False,
         **options: Any,
     ) -> list[Comparison | float]:
-        """`after` against `before`, each half of the time in each of the two processes: on the inputs of the jobs and
-        then on others, each by the `options` of `half`; sessions are opened once for all of them. For one of the others
-        of which the runs would not be done within `limit_s` from the start, the seconds that they would take;
-        `until_lost`: infinity for those behind one on which `after` is surely slower. CheckError where a run that was
-        timed was wrong, crashed or hung: what fails on one of the inputs fails altogether."""
+        """Compare `after` with `before`, half of the time with swapped processes: on the inputs of the jobs and then on
+        `others`, each by the `options` of `half`; the sessions are opened once for all of them. For a feed whose runs
+        would not end within `limit_s` from the start, the result is the seconds that they would take; `until_lost`:
+        infinity for the feeds behind one on which `after` is surely slower. CheckError where a timed run was wrong,
+        crashed or hung: a failure on any of the inputs fails the whole comparison."""
         threads = max(before.threads, after.threads) if min(before.threads, after.threads) else 0
         end_s = seconds() + limit_s
         halves: list[list[Comparison | float]] = []
@@ -116,12 +116,12 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
             halves.append(comparison)
         pairs = zip(*halves, strict=True)
         results = [a if isinstance(a, float) or isinstance(b, float) else join((a, b)) for a, b in pairs]
-        if math.inf in results and not _is_lost(results):  # its place made it seem so
+        if math.inf in results and not _is_lost(results):  # one process made it seem so
             return self.compare_each(before, after, others, limit_s=limit_s, **options)
         return results
 
     def _feed(self, sides: tuple[WorkerSide, WorkerSide], feed: Feed | None) -> tuple[float, float]:
-        """Other inputs for both sides, if there are any; the seconds of a run of each."""
+        """Feed other inputs, if there are any, to both sides; the seconds of a run of each."""
         if feed is not None:
             with self.write(feed.arrays) as (_, inputs):
                 for side in sides:
@@ -130,7 +130,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
 
     @contextlib.contextmanager
     def write(self, arrays: Arrays) -> Iterator[tuple[Path, list[dict[str, Any]]]]:
-        """A folder with arrays in it, and where each of them lies, for another process."""
+        """Write arrays to a folder for another process; yields the folder, and where each array lies."""
         with tempfile.TemporaryDirectory(dir=self.folder) as name:
             for end, array in arrays.items():
                 if is_text(array):
@@ -139,7 +139,7 @@ class Workers(contextlib.AbstractContextManager["Workers"]):
 
     @contextlib.contextmanager
     def _write(self, job: Job) -> Iterator[dict[str, Any]]:
-        """Write what a process needs to open a session, and yield the request."""
+        """Write the files from which a process opens a session, and yield the request."""
         with self.write(job.arrays) as (folder, inputs):
             (folder / "model.onnx").write_bytes(job.content)
             paths = {"library": job.library and job.library.absolute(), "folder": job.folder and job.folder.absolute()}

@@ -1,6 +1,6 @@
-"""Sessions of onnxruntime, opened: no other file opens one.
+"""The opening of onnxruntime sessions: no other file opens one.
 
-For a runtime that looks for external data nowhere else, a model's bytes become a file beside links to its data."""
+For releases that find external data beside a file only, a model's bytes become a file beside links to its data."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _PROVIDERS = {"cpu": ["CPUExecutionProvider"], "cuda": ["CUDAExecutionProvider",
 
 @contextmanager
 def beside_its_data(content: bytes, folder: Path) -> Iterator[Path | bytes]:
-    """The path of a file with these bytes, in a temporary folder with links to what they name of `folder`; both are
-    gone afterwards. The bytes themselves where they name no data. OutputError where there is no room for the file."""
+    """The path of a file with these bytes, in a temporary folder with links to the files of `folder` that they name;
+    that is removed afterwards. The bytes themselves where they name no data. OutputError where there is no room."""
     if b"location" not in content:  # the key under which a tensor names its file
         yield content
         return
@@ -56,16 +56,16 @@ def open_session(
     trace: Path | None = None,
     device: str = "cpu",
 ) -> onnxruntime.InferenceSession:
-    """A session of a model file, or of a model's bytes, with a library's operators where one is given; on the CPU, or
+    """A session of a model file, or of a model's bytes, with the operators of a library if there is one; on the CPU, or
     for `device` "cuda" on the first GPU.
 
     `folder` is where the external data of a model's bytes lies. `prepacked` False leaves weights as they are in the
-    file: opening is quick and takes no memory, running is slower. `trace` is a folder: what onnxruntime made of the
-    model is left there (OPTIMIZED, with the tensors of 1 KiB or more in WEIGHTS), and `session.end_profiling()` writes
-    a file there on when each node ran.
+    file: opening is quick and takes no memory, running is slower. `trace` is a folder: the model as onnxruntime has
+    optimised it is written there (OPTIMIZED, with the tensors of 1 KiB or more in WEIGHTS), and
+    `session.end_profiling()` writes a file there with the times of each node.
 
     `threads` 0 leaves the number to onnxruntime. Idle threads sleep: sessions in one process would slow each other.
-    ModelError where onnxruntime refuses the model, BuildError where the library, DeviceError without the provider."""
+    ModelError where onnxruntime refuses the model, BuildError for the library, DeviceError without the provider."""
     runtime = load_onnxruntime()
     providers, options = _providers_of(device), _options(threads, optimized, folder, prepacked, trace)
     if library is not None:
@@ -80,25 +80,25 @@ def open_session(
         except Exception as error:
             title = "the model" if isinstance(model, bytes) else repr(str(model))
             raise ModelError(f"onnxruntime does not open {title}: {one_line(error)}") from error
-    if {*_PROVIDERS[device]} <= {*session.get_providers()}:  # else it is on the CPU, of which onnxruntime only warns
+    if {*_PROVIDERS[device]} <= {*session.get_providers()}:  # else it is on the CPU, and onnxruntime only warns
         return session
     remedy = "it needs a GPU, its driver, cuBLAS and cuDNN; onnxruntime.preload_dlls() says which of these do not load"
     raise DeviceError(f"onnxruntime's CUDA provider does not start: {remedy}")
 
 
 def _providers_of(device: str) -> list[str]:
-    """The providers of a session on a device. DeviceError where onnxruntime has not the first one."""
+    """The providers of a session on a device. DeviceError where onnxruntime lacks the first one."""
     runtime = load_onnxruntime()
     if lacks := missing_provider(device):
         raise DeviceError(lacks)
-    if device != "cpu" and hasattr(runtime, "preload_dlls"):  # cuDNN and cuBLAS in NVIDIA's wheels, which none finds
+    if device != "cpu" and hasattr(runtime, "preload_dlls"):  # cuDNN and cuBLAS in NVIDIA's wheels are not found else
         with redirect_stdout(None):
             runtime.preload_dlls(directory="")
     return list(_PROVIDERS[device])
 
 
 def _with_data(model: Path | bytes, folder: Path | None, release: str) -> AbstractContextManager[Path | bytes]:
-    """The model as this release of onnxruntime opens it: before 1.22, it finds external data beside a file alone."""
+    """The model in the form that this release of onnxruntime opens: before 1.22, it finds data beside a file only."""
     is_old = [1] <= [int(part) for part in re.findall(r"\d+", release)] < [1, 22]
     return beside_its_data(model, folder) if is_old and folder and isinstance(model, bytes) else nullcontext(model)
 
@@ -107,7 +107,7 @@ def _options(threads: int, optimized: bool, folder: Path | None, prepacked: bool
     """The options of `open_session` as onnxruntime takes them."""
     runtime = load_onnxruntime()
     options = runtime.SessionOptions()
-    options.intra_op_num_threads, options.log_severity_level = threads, 4  # what it would print is in the exception
+    options.intra_op_num_threads, options.log_severity_level = threads, 4  # its messages are in the exception
     for pool in ("intra_op", "inter_op"):
         options.add_session_config_entry(f"session.{pool}.allow_spinning", "0")
     if folder is not None:
@@ -124,7 +124,7 @@ def _options(threads: int, optimized: bool, folder: Path | None, prepacked: bool
 
 
 def missing_provider(device: str) -> str:
-    """Why onnxruntime has no provider of a device, or nothing."""
+    """Why onnxruntime has no provider for a device, or an empty text."""
     runtime = load_onnxruntime()
     if {*_PROVIDERS[device]} <= {*runtime.get_available_providers()}:
         return ""

@@ -1,5 +1,5 @@
-"""A model as it came, opened: its message, where it lies, its graph. Trials of a fused model before it is handed over:
-it opens with its library and without, and onnx takes it."""
+"""A model as it was read: its message, its folder, its graph. Trials of a fused model before it is written: it opens
+with its library and without, and onnx's checker accepts it."""
 
 from __future__ import annotations
 
@@ -33,25 +33,24 @@ if TYPE_CHECKING:
     from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
     from onnxruntime import InferenceSession
 
-# What onnxruntime brings; operators of other domains come in libraries that noyau does not have.
+# The domains of onnxruntime; operators of other domains come in libraries that noyau does not have.
 DOMAINS = ("ai.onnx", "com.microsoft", "com.ms", "noyau")
 OUTSIDE = "it is not on the path that is asked for"
-OPTIMIZED = ("com.microsoft", "com.microsoft.nchwc")  # what its optimizer makes others into
-IN_DEFAULT_DOMAIN = ("SimplifiedLayerNormalization",)  # of its optimizer's too, for its kernels stand there
-_WITHOUT_HALVES = ("x86_64", "AMD64")  # the processors on which no kernel of onnxruntime's computes in float16
+OPTIMIZED = ("com.microsoft", "com.microsoft.nchwc")  # the domains of operators that its optimizer emits
+IN_DEFAULT_DOMAIN = ("SimplifiedLayerNormalization",)  # its optimizer emits them there, where their kernels are
+_WITHOUT_HALVES = ("x86_64", "AMD64")  # processors on which no kernel of onnxruntime computes in float16
 _MOVING = frozenset("Concat Expand Gather Identity Reshape Slice Split Squeeze Tile Transpose Unsqueeze".split())
-_SLOW = [("", "Mish"), ("", "Softplus")]  # which onnxruntime writes out in float16, and is slower than that in float32
-_TAKING_HALVES = ("Cast", "IsInf", "IsNaN")  # in onnxruntime; what else reads a Cast to float16 reads what it rounds
-LARGE = 1 << 30  # bytes of external data from which weights are not copied into the layout that a runtime likes best
+_SLOW = [("", "Mish"), ("", "Softplus")]  # inlined by onnxruntime in float16, which beats its float32 kernels
+_TAKING_HALVES = ("Cast", "IsInf", "IsNaN")  # operators for which onnxruntime keeps a Cast to float16 before them
+LARGE = 1 << 30  # from so many bytes of external data on, weights are not copied into the layout a runtime likes best
 
 
 @dataclass(frozen=True, slots=True)
 class SourceModel:
-    """A model that is to be optimised. `folder` is where its external data lies; `raw` is the model as the file has it,
-    where that is of an old IR or opset. `written` is what it says of where it comes from, where noyau has written it:
-    its kernels were then taken apart, and it is as it was before them. Where its `bodies` lie flat behind its main
-    graph, `nested` is the model that runs. `as_run`: sessions copy weights, as a user's do, however large they are.
-    `wide`: what is float16 in the file is computed in float32."""
+    """A model to be optimised. `folder`: where its external data lies; `raw`: the model in its file, if that is of an
+    old IR or opset; `written`: its origin, if noyau has written it: its fused nodes were then replaced by bodies. If
+    its `bodies` lie flat behind its main graph, `nested` is the model that runs. `as_run`: sessions copy weights, as a
+    user's do, however large they are. `wide`: float16 values of the file are computed in float32."""
 
     name: str
     folder: Path
@@ -71,12 +70,12 @@ class SourceModel:
 
     @property
     def before(self) -> ModelProto:
-        """The model that a fused one has to beat, and that is handed back where none does."""
+        """The model that a fused one has to beat, and that is returned where none does."""
         return self.raw or self.runnable
 
     @property
     def feed_model(self) -> frontend.ImportedModel:
-        """The model as its inputs are made up for it: without its bodies, which do not ask them to fit."""
+        """The model for which synthetic inputs are made: without its bodies, which put no demands on them."""
         if not self.bodies:
             return self.imported
         first, imported = self.bodies[0].entries.start, self.imported
@@ -86,7 +85,7 @@ class SourceModel:
 
     @property
     def conversion(self) -> str:
-        """A line on how it was read, for a reader, or nothing."""
+        """A line about the conversion of the model's opset and of its float16, or an empty text."""
         wide = "its float16 is computed in float32, as onnxruntime does on this processor" if self.wide else ""
         return "; ".join(filter(None, (frontend.conversion(self.before), wide)))
 
@@ -101,7 +100,7 @@ class SourceModel:
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """The names of the nodes for a reader: type and position, in its body; nothing for what enters one."""
+        """The names of the nodes in texts: type and position, in its body; empty for those that enter a body."""
         labels = [f"{operator}#{position}" for position, operator in enumerate(self.operators)]
         for body in self.bodies:
             labels[body.entries.start : body.entries.stop] = [""] * len(body.entries)
@@ -125,7 +124,7 @@ class SourceModel:
         return printable("; ".join(filter(None, facts)))
 
     def locate(self, kernel: PlannedKernel) -> PlannedKernel:
-        """The kernel with the body of its first place before what it replaces."""
+        """The kernel, with the body of its first place named before the operators that it replaces."""
         positions, operators = kernel.groups[0].positions, self.operators
         body = next((body for body in self.bodies if positions[0] in body.operators), None)
         names = [operators[position] for position in positions]
@@ -137,7 +136,7 @@ class SourceModel:
         return self.as_run or external_bytes(self.model) < LARGE
 
     def cut(self, within: Collection[int] | None = None) -> Partition:
-        """Its groups, and why they end where they do; `within` has the positions of the only operators to be fused."""
+        """The groups of the model, and the reasons of its cuts; `within`: positions of the only operators to fuse."""
         scopes = {position: body.name for body in self.bodies for position in body.operators}
         wired = replace(frontend.partition_model(self.model, self.imported), scopes=scopes)
         if within is not None:
@@ -154,9 +153,9 @@ class SourceModel:
 
 
 def open_model(path: Path, *, flat: bool = False, sizes: Sizes | None = None, wide: bool = False) -> SourceModel:
-    """The model of a file, read and imported, its bodies `flat` or not looked into, some `sizes` numbers from here on;
-    `wide`: its float16 in float32, where onnxruntime computes it so and its weights may be copied. ModelError where it
-    is none that can be used, InputError for a size that it has not."""
+    """Read and import the model of a file, its bodies `flat` or left alone, with numbers for the `sizes`; `wide`: its
+    float16 in float32, if onnxruntime computes it so and weights may be copied. ModelError where it is not usable,
+    InputError for a size that it lacks."""
     raw = with_fixed_sizes(frontend.parse(path), sizes) if sizes else frontend.parse(path)
     model = frontend.verify(frontend.upgrade(raw))
     plain = take_apart(model)
@@ -169,7 +168,7 @@ def open_model(path: Path, *, flat: bool = False, sizes: Sizes | None = None, wi
         narrow, plain = plain, in_float32(plain) if wide else plain
         older, laid = older if plain is narrow else older or narrow, plain
         if flat and any(any(subgraphs(node)) for node in plain.graph.node):
-            with suppress(ModelError):  # a body that is not well formed is not looked into
+            with suppress(ModelError):  # bodies that are not well formed are left alone
                 pair = laid_flat(plain, inference.graph(plain).node)
                 frontend.verify(pair[0])
                 laid, bodies = pair
@@ -181,54 +180,53 @@ def open_model(path: Path, *, flat: bool = False, sizes: Sizes | None = None, wi
 
 
 def in_float32(model: ModelProto) -> ModelProto:
-    """The model with its float16 in float32, cast where it enters and where it leaves; itself where it has none, or has
-    what cannot be. Large weights stay float16 in the file: onnxruntime widens them once, as it opens it."""
+    """The model with its float16 in float32, with casts at its inputs and outputs; itself where it has no float16, or
+    some that cannot be widened. Large weights stay float16: onnxruntime widens them once, when it opens the model."""
     graph, half, parts = model.graph, DType.F16.onnx, (model.graph, *model.functions)
     nodes = [node for part in parts for node in every_node(part.node)]
     dtypes = [each for node in nodes for each in node.attribute if each.name in frontend.DTYPES]
-    held = [each for part in parts for each in tensors_of(type(graph)(node=part.node))]  # by nodes
-    ends = {value.type.tensor_type.elem_type for value in (*graph.input, *graph.output)}  # 0 of what is no tensor
+    held = [each for part in parts for each in tensors_of(type(graph)(node=part.node))]  # in attributes of nodes
+    ends = {value.type.tensor_type.elem_type for value in (*graph.input, *graph.output)}  # 0: no tensor
     present = ends.union((each.i for each in dtypes), (each.data_type for each in (*graph.initializer, *held)))
     if half not in present or 0 in ends or graph.sparse_initializer or foreign_operators(model):
         return model
     if any(node.op_type == "BitCast" for node in nodes) or any(each.data_location == each.EXTERNAL for each in held):
         return model
-    if any(each.ref_attr_name for each in dtypes):  # who calls the function says which
+    if any(each.ref_attr_name for each in dtypes):  # a function whose caller sets the dtype
         return model
     result = deepcopy(model)
-    with suppress(TypeError):  # releases of onnx that cannot write them out
+    with suppress(TypeError):  # releases of onnx that cannot inline them
         result = frontend.onnx.inliner.inline_selected_functions(result, _SLOW, inline_schema_functions=True)
     inner = type(graph)(node=result.graph.node, output=graph.output, value_info=result.graph.value_info)
     try:
         for part in (inner, *result.functions):
             frontend.widen_types(part, [half], DType.F32.onnx, _roundings(part))
-    except ValueError:  # of a tensor whose cells are not as many as it says
+    except ValueError:  # a tensor has not as many cells as its shape says
         return model
     _write_wide(result.graph, inner)
     return result
 
 
 def _roundings(part: GraphProto | FunctionProto) -> set[str]:
-    """The values that a Cast rounds to float16, and that are read as such alone: onnxruntime rounds them too."""
+    """The values that a Cast rounds to float16 and that no operator computes with: onnxruntime rounds them too."""
     nodes = [*every_node(part.node)]
     graphs = (part, *(graph for node in nodes for graph in subgraphs(node)))
-    others = {getattr(each, "name", each) for graph in graphs for each in graph.output}  # of a function a name
+    others = {getattr(each, "name", each) for graph in graphs for each in graph.output}  # a function has names
     others.update(name for node in nodes if node.op_type not in _TAKING_HALVES for name in node.input)
     casts = (node for node in nodes if node.op_type == "Cast" and DType.F16.onnx in [each.i for each in node.attribute])
     return {name for node in casts for name in node.output} - others
 
 
 def _write_wide(graph: GraphProto, inner: GraphProto) -> None:
-    """Write the nodes of a graph that compute in float32 in place of those of another, and the types of its values."""
+    """Replace the nodes of a graph by those of `inner`, which compute in float32, with casts of its float16 values."""
     from onnx import helper
 
     def halves(values: Iterable[ValueInfoProto]) -> set[str]:
         return {each.name for each in values if each.type.tensor_type.elem_type == DType.F16.onnx}
 
     results, names, wide = halves(graph.output), value_names(graph), dict[str, str]()
-    narrow = (halves(graph.input) | _roundings(inner)).union(
-        each.name for each in graph.initializer if each.data_type == DType.F16.onnx
-    )
+    stored = {each.name for each in graph.initializer if each.data_type == DType.F16.onnx}
+    narrow = halves(graph.input) | _roundings(inner) | stored
 
     def widen(name: str) -> str:
         names.add(fresh := free_name(f"{name}_f32", names))
@@ -258,7 +256,7 @@ def _write_wide(graph: GraphProto, inner: GraphProto) -> None:
 
 def with_fixed_sizes(model: ModelProto, sizes: Sizes) -> ModelProto:
     """The model with numbers in place of some of its sizes, in the shapes of all its values. InputError for a size that
-    no input has, or that is no extent."""
+    no input has, or for a number below 1."""
     from onnxruntime.tools.onnx_model_utils import make_dim_param_fixed
 
     dims = (dim.dim_param for value in model.graph.input for dim in value.type.tensor_type.shape.dim)
@@ -298,7 +296,7 @@ def fused_operators(model: ModelProto) -> dict[str, int]:
 
 
 def optimized_operators(original: SourceModel, model: ModelProto) -> Counter[str]:
-    """Count the nodes of each operator that onnxruntime makes of a model, or of a fused twin without its library."""
+    """Count the nodes of each operator in a model, or a fused twin without library, as onnxruntime optimises it."""
     with tempfile.TemporaryDirectory(prefix="noyau-") as name:
         place, folder = Path(name), original.folder.absolute()
         session = open_session(model.SerializeToString(), threads=1, folder=folder, prepacked=False, trace=place)
@@ -308,7 +306,7 @@ def optimized_operators(original: SourceModel, model: ModelProto) -> Counter[str
 
 
 def fault_alone(original: SourceModel, fused: ModelProto) -> str:
-    """Why a fused twin of a model does not open where its library is not at hand, or nothing."""
+    """Why a fused twin of a model does not open without its library, or an empty text."""
     if foreign_operators(original.runnable):
         return ""  # nor does the original
     try:
@@ -319,8 +317,8 @@ def fault_alone(original: SourceModel, fused: ModelProto) -> str:
 
 
 def require_opening(path: Path, library: Path | None, before: Path | None = None) -> None:
-    """ModelError where a written model does not open with its library, if there is one, or without, as a user opens it,
-    or where onnx's checker refuses it and not the file `before`."""
+    """Raise ModelError where a written model does not open, with its library, if there is one, or without, as a user
+    opens it, or where onnx's checker refuses it but not the file `before`."""
     model = frontend.parse(path)
     text = "the fused model is not fit to be used, and nothing is written: {}; leave out a group of it and report this"
     if (fault := frontend.checker_fault(path)) and not (before and frontend.checker_fault(before)):

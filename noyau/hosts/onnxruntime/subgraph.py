@@ -12,7 +12,7 @@ from noyau.hosts.onnxruntime.source_model import SourceModel
 from noyau.ir.graph import Constant, Input, Iota, Node
 from noyau.text import printable
 
-LEAKS_SHOWN = 4  # values that are told to leak
+LEAKS_SHOWN = 4  # most leaking values in a message
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +24,12 @@ class Path:
 
 
 def path_between(original: SourceModel, between: Between) -> Path:
-    """The path between some values of a model: what its results need, cut at its sources.
+    """The path between values of a model: the operators that its results need, cut at its sources.
 
-    Tensors of the model, what is computed of them alone, and integer arithmetic on shapes may enter anywhere: the first
-    are the same whatever the model reads, the last follow from sizes. InputError where a value that depends on an input
-    of the model enters beside the sources (which one leaks, and from which input), where no way leads from a source to
-    the results, and for a name that is not a value of the model."""
+    Tensors of the model, values computed from them alone, and integer arithmetic on shapes may enter anywhere: the
+    former are the same for all inputs of the model, the latter follows from sizes. InputError where a value that
+    depends on an input of the model enters beside the sources (with the value and the input), where no way leads from
+    a source to the results, and for a name that is not a value of the model."""
     ends = ends_of(between, names_of(original))
     ways = _Ways(original, ends)
     for name in ends.results:
@@ -43,9 +43,9 @@ def path_between(original: SourceModel, between: Between) -> Path:
 
 
 def cut_of(original: SourceModel, between: Between | None, occupied: Collection[int] = ()) -> Partition:
-    """The groups of a model, or of a path through it alone, without the operators at positions that are `taken`.
+    """The groups of a model, or of a path through it alone, without the operators at positions in `occupied`.
 
-    InputError as `path_between` has it."""
+    InputError as in `path_between`."""
     if between is None and not occupied:
         return original.cut()
     everything = range(len(original.operators)) if between is None else path_between(original, between).positions
@@ -61,8 +61,8 @@ def names_of(original: SourceModel) -> frozenset[str]:
 
 @dataclass(slots=True)
 class _Ways:
-    """`needed` are the values that the results need, cut at the sources. Of all values, `reached` depend on a source,
-    `counted` on sizes alone, and `alive` on an input of the model: the first one is told."""
+    """`needed`: the values that the results need, cut at the sources. Of all values, `reached` depend on a source,
+    `counted` on sizes alone, `constants` on no input, and `alive` on inputs of the model, with the first of them."""
 
     original: SourceModel
     ends: Ends
@@ -101,7 +101,7 @@ class _Ways:
         return bool(counted) and self.counted.issuperset(counted)
 
     def positions(self) -> frozenset[int]:
-        """The operators on the ways from a source to a result, and those that count what these need."""
+        """The operators on the ways from a source to a result, and those on sizes that these need."""
         places, arithmetic = self.original.imported.places, self.original.imported.arithmetic
         on_the_way = {places[name] for name in self.needed & self.reached if name in places}
         counting = {places[name] for name in self.needed & self.counted if name in places}
@@ -109,7 +109,7 @@ class _Ways:
         return frozenset(on_the_way | (counting - others)) - arithmetic
 
     def entering(self, positions: Iterable[int]) -> Iterator[tuple[str, str]]:
-        """The values that operators of the path read from outside, each with one that is made of it."""
+        """The values that operators of the path read from outside, each with a value that is computed from it."""
         places, inside = self.original.imported.places, set(positions)
         for node in self.original.imported.graph.nodes:
             if node.output in self.needed and places.get(node.output) in inside:

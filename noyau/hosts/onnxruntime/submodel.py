@@ -26,9 +26,9 @@ def extract(
 ) -> ModelProto:
     """The nodes at some positions as a model with these inputs and outputs.
 
-    Initializers that it reads come along unless they are among the inputs, external ones by reference, so that such a
-    model must lie in the original's folder; so do constants, shape arithmetic and the functions that it calls. `types`
-    goes before what the model says of a value. GraphError where a node reads something else, or an input has no type.
+    It includes the initializers that it reads, unless they are among the inputs, external ones by reference, so that
+    such a model must lie in the original's folder; and constants, shape arithmetic and the functions that it calls.
+    `types` precede the model's declarations. GraphError where a node reads any other value, or an input has no type.
     """
     values = ModelValues.of(model)
     positions, initializers = _closure(values, model.graph, nodes, inputs)
@@ -103,12 +103,12 @@ def _write_ends(
 
 
 def types_of(arrays: Mapping[str, np.ndarray]) -> dict[str, ValueType]:
-    """The types of some arrays, of any extents, without those that noyau has no type of."""
+    """The types of some arrays, with open extents; arrays of dtypes that noyau lacks are left out."""
     return {name: ValueType(dtype, (None,) * a.ndim) for name, a in arrays.items() if (dtype := from_numpy(a.dtype))}
 
 
 def part_for(model: ModelProto, wanted: Iterable[str], entries: Types | None = None) -> ModelProto:
-    """The nodes that make some values, as a model with these outputs and the inputs, `entries` too, that they need."""
+    """The nodes that compute some values as a model, with these outputs and the inputs and `entries` that they need."""
     graph, entries = model.graph, entries or {}
     makers = {name: at for at, node in enumerate(graph.node) for name in node.output if name and name not in entries}
     names = [name for name in dict.fromkeys(wanted) if name in makers]
@@ -127,7 +127,7 @@ def part_for(model: ModelProto, wanted: Iterable[str], entries: Types | None = N
 def lost_values(
     model: ModelProto, without: Collection[int], absent: Iterable[str], entries: Collection[str] = ()
 ) -> set[str]:
-    """The values that need a node at one of some positions, or one of some values; none of the `entries`."""
+    """The `absent` values, and those that need one of them or a node at a position in `without`; none of `entries`."""
     lost = set(absent)
     for position, node in enumerate(model.graph.node):
         if position in without or not lost.isdisjoint(reads(node)):

@@ -1,9 +1,9 @@
-"""Fused nodes put back into the model they came from; what no part covers stays as it was.
+"""Fused nodes put back into the model they came from; other nodes stay as they were.
 
 A fused node is an operator of the domain "noyau" and a model-local function of the same name, whose body is the
 original subgraph: with the library onnxruntime runs the kernel, without it the body.
 
-Planned kernels put into a model: their nodes, and the library that onnxruntime loads."""
+Also the insertion of planned kernels into a model: their nodes, and the library that onnxruntime loads."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
 
 _ELEMENTWISE = frozenset("Abs Cast Erf Exp Identity Log Neg Not Relu Sigmoid Sqrt Tanh".split())
-StandIns: TypeAlias = "tuple[dict[str, str], dict[str, str]]"  # for who may ask for the dtype, and for Shape
+StandIns: TypeAlias = "tuple[dict[str, str], dict[str, str]]"  # for readers that may need the dtype, and for Shape
 _FUNCTIONS_SINCE = 8  # the first IR version with model-local functions
 
 
@@ -55,7 +55,7 @@ def refusals(model: ModelProto, fused: Sequence[FusedNode], folder: Path | None 
     alone = [place for place, body in bodies.items() if not _fits(body, bodies[chosen[fused[place].operator]])]
     reason = "another place of its operator reads other values from outside, so they cannot share a body"
     by_name |= dict.fromkeys(alone, reason)
-    while True:  # what lies on a cycle is known once all others are in
+    while True:  # a cycle is only known once all other parts are in
         left = [place for place in bodies if place not in by_name]
         guilty = _arrange_nodes(model, [fused[place] for place in left], [bodies[place].extras for place in left])[1]
         if guilty is None:
@@ -68,8 +68,8 @@ def write_back(
 ) -> ModelProto:
     """The model with one node of a domain in place of each part; `model` itself is unchanged.
 
-    A covered node whose results something outside still reads stays beside the fused node. Constants and shape
-    arithmetic that lose their last reader go. `folder` is where the model's external data lies: onnxruntime wants small
+    A covered node whose results are still read outside stays beside the fused node. Constants and shape arithmetic
+    that lose their last reader are removed. `folder`: where the model's external data lies, for onnxruntime needs small
     constants of a body in the body. GraphError where a part cannot become a node (see `refusals`)."""
     for place, reason in sorted(refusals(model, fused, folder).items()):
         raise GraphError(f"{fused[place].operator!r} cannot be put back into the model: {reason}")
@@ -92,8 +92,8 @@ def write_back(
 
 
 def _views(model: ModelProto, fused: Sequence[FusedNode], folder: Path | None) -> list[ModelValues]:
-    """The model as the body of each part sees it: shape arithmetic outside reads what stands for values that live
-    within other parts, but not what the part itself makes in place of its own."""
+    """The model as the body of each part sees it: shape arithmetic outside reads the stand-ins of values within other
+    parts, but not those of the part's own values."""
     values, nodes = ModelValues.of(model, folder), model.graph.node
     readers = shape_readers(model, fused)
 
@@ -110,8 +110,8 @@ def _stand_ins(fused: Sequence[FusedNode], nodes: Sequence[NodeProto], but: Fuse
 
 
 def _as_inputs(part: FusedNode, nodes: Sequence[NodeProto]) -> dict[str, str]:
-    """Inner values that differ from an input by functions of one operand alone, and that input, which has their shape:
-    onnxruntime computes it once for the part and for all others."""
+    """From inner values that functions of one operand alone compute from an input to that input, which has their shape
+    and which onnxruntime computes once for the part and for all others."""
     origins = dict(zip(part.inputs, part.inputs, strict=True))
     for node in (nodes[position] for position in sorted(part.nodes) if 0 <= position < len(nodes)):
         if node.op_type in _ELEMENTWISE and node.input[0] in origins:
@@ -120,7 +120,7 @@ def _as_inputs(part: FusedNode, nodes: Sequence[NodeProto]) -> dict[str, str]:
 
 
 def shape_readers(model: ModelProto, fused: Sequence[FusedNode]) -> frozenset[int]:
-    """The positions of the nodes outside that read the shape of a value which lives within a part."""
+    """The positions of the nodes outside that read the shape of a value within a part."""
     inside, nodes = {position for part in fused for position in part.nodes}, model.graph.node
     names = {name for part in fused for name in part.stand_ins}
     shapes = names.union(*(_as_inputs(part, nodes) for part in fused))  # whose values others may read as well
@@ -129,7 +129,7 @@ def shape_readers(model: ModelProto, fused: Sequence[FusedNode]) -> frozenset[in
 
 
 def _redirect_readers(nodes: Sequence[NodeProto], readers: Collection[int], stand_ins: StandIns) -> list[NodeProto]:
-    """The nodes, of which those that are `readers` read what stands for a value."""
+    """The nodes; those that are `readers` read the stand-ins of values."""
     changed = list(nodes)
     for position in readers:
         changed[position] = deepcopy(nodes[position])
@@ -155,7 +155,7 @@ def _twice_made(fused: Sequence[FusedNode], right: Iterable[int]) -> dict[int, s
 
 
 def _choose_bodies(operators: Mapping[int, str], bodies: Mapping[int, FunctionBody]) -> dict[str, int]:
-    """The place whose body each operator's function has: the first that reads what the kernel reads, or the first."""
+    """For each operator the place whose body its function has: the first without extras, or the first."""
     chosen: dict[str, int] = {}
     for place, operator in operators.items():
         if operator not in chosen or (bodies[chosen[operator]].extras and not bodies[place].extras):
@@ -164,7 +164,7 @@ def _choose_bodies(operators: Mapping[int, str], bodies: Mapping[int, FunctionBo
 
 
 def _fits(body: FunctionBody, chosen: FunctionBody) -> bool:
-    """Whether a place can call the function of another: it has the same inputs, and the extras where there are any."""
+    """Whether a place can call the function with another's body: as many inputs, and the same text if it has extras."""
     alike = len(body.inputs) == len(chosen.inputs) and len(body.outputs) == len(chosen.outputs)
     return alike and (not chosen.extras or body is chosen or function_bodies.same_text(body, chosen))
 
@@ -174,8 +174,8 @@ def _arrange_nodes(
 ) -> tuple[list[NodeProto], int | None]:
     """The nodes of the model with those of the parts, producers before readers; or the smallest part on a cycle.
 
-    A reader of a shape reads what stands for the value within a part, unless that would need the reader itself: it then
-    reads the value, whose producer stays beside the part."""
+    A reader of a shape reads the stand-in of the value within a part, unless that would depend on the reader itself: it
+    then reads the value, whose producer stays beside the part."""
     readers, stand_ins = set(shape_readers(model, fused)), _stand_ins(fused, model.graph.node)
     while True:
         kept = _remaining(model, _redirect_readers(model.graph.node, readers, stand_ins), fused, extras)
@@ -208,7 +208,7 @@ def _remaining(
     roots.update(name for at in dead for name in (*before[at].output, *reads(before[at])))
     alive = live([node for _, node in nodes], roots)
     kept = [entry for number, entry in enumerate(nodes) if number < count or alive[number] or not any(entry[1].output)]
-    # GraphError where a node that was there before would now call the function of one of the first `made` nodes
+    # GraphError where a node of the model would now call the function of one of the first `count` nodes
     operators = {node.op_type for _, node in kept[:count]}
     for _, node in kept[count:]:
         if is_own(node.domain) and node.op_type in operators:
@@ -224,7 +224,7 @@ def _fused_node(part: FusedNode, extras: tuple[str, ...], graph: GraphProto, nam
 
 
 def _without(node: NodeProto, provided: set[str], names: set[str]) -> NodeProto:
-    """The node with other names for the outputs that a fused node gives."""
+    """The node with other names for the outputs that a fused node computes."""
     if provided.isdisjoint(node.output):
         return node
     copy = deepcopy(node)
@@ -263,7 +263,7 @@ def _in_order(nodes: Sequence[tuple[int, NodeProto]]) -> tuple[list[NodeProto], 
 
 
 def _ready_first(needs: Sequence[set[int]], readers: Sequence[set[int]], places: Sequence[int]) -> list[int]:
-    """The numbers of what can run, in its order, otherwise by place; what lies on or behind a cycle cannot."""
+    """The numbers of nodes in topological order, otherwise by place; without those on or behind a cycle."""
     missing = [len(needed) for needed in needs]
     ready = [(places[number], number) for number, count in enumerate(missing) if count == 0]
     heapq.heapify(ready)
@@ -279,7 +279,7 @@ def _ready_first(needs: Sequence[set[int]], readers: Sequence[set[int]], places:
 
 
 def drop_unread(graph: GraphProto, before: GraphProto) -> None:
-    """Remove the initializers and types that only nodes which are gone have used."""
+    """Remove the initializers and types that only removed nodes used."""
     was_read = {name for node in before.node for name in reads(node)}
     was_made = {name for node in before.node for name in node.output}
     kept = {value.name for value in (*graph.output, *graph.input)}
@@ -290,8 +290,8 @@ def drop_unread(graph: GraphProto, before: GraphProto) -> None:
 
 
 def _write_types(graph: GraphProto, fused: Sequence[FusedNode]) -> None:
-    """Write dtypes and ranks. Kernels tell the extents: those of bodies lead onnxruntime to fusions that it did not
-    find before, of which some are slower (SkipLayerNormalization, Split)."""
+    """Write dtypes and ranks. Kernels return the extents: with extents in bodies onnxruntime finds fusions that it did
+    not find before, of which some are slower (SkipLayerNormalization, Split)."""
     typed = {value.name for value in (*graph.output, *graph.value_info) if value.HasField("type")}
     for part in fused:
         for name, kind in zip(part.outputs, part.output_types, strict=False):
@@ -314,7 +314,7 @@ def value_info(graph: GraphProto, name: str, kind: function_bodies.ValueType) ->
 
 
 def _add_functions(result: ModelProto, bodies: Mapping[str, FunctionBody], own_domain: str) -> None:
-    """Add one function an operator; one of the same name that nothing uses any more makes room for it."""
+    """Add one function for each operator, in the place of one of the same name that nothing uses any more."""
     function_bodies.drop(result.functions, lambda each: is_own(each.domain) and each.name in bodies)
     for operator, body in bodies.items():
         function = function_bodies.function_of(body, operator, result, function_bodies.clean(), own_domain)
@@ -325,19 +325,19 @@ def _add_functions(result: ModelProto, bodies: Mapping[str, FunctionBody], own_d
 
 
 def put_back(model: ModelProto, kernels: Iterable[PlannedKernel], folder: Path) -> ModelProto:
-    """The model with a node in each place of each kernel; `folder` is where its external data lies."""
+    """The model with a fused node in each place of each kernel; `folder`: where its external data lies."""
     return write_back(model, fused_nodes_of(kernels), folder, function_bodies.domain_of(model))
 
 
 def installable(plan: Plan, model: ModelProto, folder: Path) -> Plan:
-    """The plan without the places that cannot become nodes of the model, which are among the refused."""
+    """The plan without the places that cannot become nodes of the model, which join the refused ones."""
     places = [group for kernel in plan.kernels for group in kernel.groups]
     reasons = refusals(model, fused_nodes_of(plan.kernels), folder)
     return without(plan, [(places[number], reason) for number, reason in sorted(reasons.items())])
 
 
 def fused_nodes_of(kernels: Iterable[PlannedKernel]) -> list[FusedNode]:
-    """A Fused for each place of each kernel."""
+    """A FusedNode for each place of each kernel."""
     return [fused_node_of(kernel.operator, group) for kernel in kernels for group in kernel.groups]
 
 
@@ -365,7 +365,7 @@ def library(kernels: Sequence[PlannedKernel], options: c_compiler.CompilerOption
 
 
 def grid_of(twin: GridTwin) -> str:
-    """The C text of a kernel for a GPU, its code in it. BuildError where neither NVRTC nor nvcc is there."""
+    """The C text of a kernel for a GPU, with its machine code. BuildError where neither NVRTC nor nvcc is there."""
     return grid_text(twin.kernel, {each: cuda_compiler.cubin_of(twin.text, each) for each in twin.architectures})
 
 
@@ -411,9 +411,9 @@ def cached_library(
 
 
 def objects(kernels: Mapping[str, str], options: c_compiler.CompilerOptions, shim: str) -> list[Path]:
-    """The objects of such a library; `shim`: the text that registers the operators, for the oldest CPU."""
+    """The object files of such a library; `shim`: the text that registers the operators, for the oldest CPU."""
     oldest = replace(options, target=c_compiler.level_of(platform.machine(), frozenset()), export=False)
-    needs = _text("hosts/onnxruntime/cpu_needs.c")  # it records what the compiler of the kernels may use
+    needs = _text("hosts/onnxruntime/cpu_needs.c")  # it records the features that the kernels' compiler may use
     compiled = [c_compiler.compile_object(text, options) for text in (*kernels.values(), needs)]
     return [*compiled, c_compiler.compile_object(shim, oldest)]
 

@@ -12,7 +12,7 @@ from noyau.hosts.numpy.dlpack import return_like
 
 
 def as_tensors(values: Sequence[Any]) -> tuple[Any, ...]:
-    """Arrays as tensors; all else as it is. MissingExtraError without torch."""
+    """Arrays as tensors; other values unchanged. MissingExtraError without torch."""
     try:
         import torch
     except ImportError:
@@ -22,7 +22,7 @@ def as_tensors(values: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def require_torch(called: str) -> Any:
-    """Import torch, which takes arrays on a GPU. MissingExtraError where torch is not installed."""
+    """The module of torch tensors, for arrays on a GPU. MissingExtraError where torch is not installed."""
     try:
         from noyau.hosts.torch import tensors
     except ImportError as error:

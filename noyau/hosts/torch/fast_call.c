@@ -1,4 +1,4 @@
-/* A call of a kernel on tensors of PyTorch. Before this text stand noyau.h and what the NumPy runtime is made of.
+/* A call of a kernel on tensors of PyTorch. Before this text stand noyau.h and the files of the NumPy runtime.
 
    Tensors are read by DLPack's exchange interface for C (dlpack.h 1.3, `DLPackExchangeAPI`), which their type carries:
    its addresses come from Python, and nothing of PyTorch's own headers is needed. */
@@ -15,7 +15,7 @@ typedef struct { /* DLTensor */
 
 static struct {
     int (*read)(py *, tensor_view *); /* 0, or -1 with an error of Python's */
-    py *tensor, *parameter;           /* the types of what is read */
+    py *tensor, *parameter;           /* the types that are read */
 } torch;
 
 enum { ON_THE_CPU = 1, MOST_RANK = 64 };
@@ -33,7 +33,7 @@ static int kind_of(int32_t onnx) {
     return onnx > 0 && onnx < known && kinds[onnx] ? kinds[onnx] : -1;
 }
 
-/* Reads a tensor's head; 0 for what has no memory on the CPU. */
+/* Reads a tensor's description; 0 for a tensor without memory on the CPU. */
 static int view_tensor(py *object, tensor_view *view) {
     if (torch.read(object, view)) return python.error_clear(), 0;
     return view->device_type == ON_THE_CPU && view->lanes == 1 && view->rank <= MOST_RANK;
@@ -52,13 +52,13 @@ static int read_tensor(const argument_end *end, py *object, void **data, int64_t
         strides[axis] = view.strides[axis] * end->item;
         axes[axis] = axis;
     }
-    if (cells_there && !view.data) return 0; /* zeros that torch keeps no memory for */
+    if (cells_there && !view.data) return 0; /* zeros without memory in torch */
     const array_fields cells = {(char *)view.data + view.byte_offset, view.rank, extents, strides, NULL, NULL, 0};
     if ((uintptr_t)cells.data % (uintptr_t)end->item) return 0;
     return read_cells(end, &cells, is_packed(&cells, axes, end->item), data, dims);
 }
 
-/* A tensor of any values, and where its cells are. What is large lies in memory that was used before. */
+/* Allocates a tensor of any values, and gives the address of its cells. A large one may lie in used memory. */
 static py *make_tensor(py *self, const fast_call *call, const result_end *end, int32_t rank, const int64_t *dims,
                        void **data) {
     double bytes = end->item;
@@ -84,7 +84,7 @@ NOYAU_EXPORT method noyau_tensor_fast_call_method;
 method noyau_tensor_fast_call_method = {"tensor_fast_call", noyau_tensor_fast_call_run, 0x80 /* METH_FASTCALL */,
                                    "tensor_fast_call(arguments): the results, or MISS"};
 
-/* How tensors are read, and their types. */
+/* Takes the function that reads tensors, and their types. */
 NOYAU_EXPORT void noyau_tensor_fast_call_open(int (*read)(py *, tensor_view *), py *tensor, py *parameter);
 void noyau_tensor_fast_call_open(int (*read)(py *, tensor_view *), py *tensor, py *parameter) {
     torch.read = read;
@@ -92,11 +92,11 @@ void noyau_tensor_fast_call_open(int (*read)(py *, tensor_view *), py *tensor, p
     torch.parameter = parameter;
 }
 
-/* What opens a span of a profiler that records now, with a name in a tuple; NULL: none records. */
+/* Takes the function that opens a span of a recording profiler, for a tuple of a name; NULL: none records. */
 NOYAU_EXPORT void noyau_tensor_fast_call_mark(py *opens);
 void noyau_tensor_fast_call_mark(py *opens) { marker = opens; }
 
-/* Launches are shared with the team of an OpenMP that is loaded already: its GOMP_parallel and omp_get_max_threads. */
+/* Shares launches with the team of an OpenMP that is loaded already: its GOMP_parallel and omp_get_max_threads. */
 NOYAU_EXPORT void noyau_team_open(void (*run)(void (*)(void *), void *, unsigned, unsigned), int (*most)(void));
 void noyau_team_open(void (*run)(void (*)(void *), void *, unsigned, unsigned), int (*most)(void)) {
     team.run = run;

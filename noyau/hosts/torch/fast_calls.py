@@ -1,4 +1,4 @@
-"""The way from a call on tensors to a kernel, in C where torch lets C read its tensors."""
+"""Calls of kernels on tensors, in C where torch lets C read its tensors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _POINTER = ctypes.c_void_p
 
 
 def _build() -> Library | None:
-    """The C, opened; None where it cannot be built, or this torch has no exchange interface (before 2.10)."""
+    """The C library, loaded; None where it cannot be built, or this torch has no exchange interface (before 2.10)."""
     read = reads_tensors()
     result = open_texts(*FILES, ("hosts", "torch", "fast_call.c")) if read else None
     if result is None or not result.fast_calls:
@@ -42,7 +42,7 @@ library = Loader("tensors", _build)
 
 @contextmanager
 def mark_calls() -> Iterator[None]:
-    """Let calls of kernels in C be events of torch's profiler, `noyau::` and the name of the op or the kernel."""
+    """Make calls of kernels in C events of torch's profiler, `noyau::` and the name of the op or the kernel."""
     opens, result = torch.ops.profiler._record_function_enter_new, library()
     if result is not None:
         result.code.noyau_tensor_fast_call_mark(ctypes.py_object(opens))
@@ -65,7 +65,7 @@ def reads_tensors() -> int:
 
 
 def share_threads(c_library: ctypes.CDLL) -> bool:
-    """Let launches run on the threads of the OpenMP that torch has loaded, as many as torch may have; without one, on
+    """Run launches on the threads of the OpenMP that torch has loaded, as many as torch may use; without one, on
     threads of noyau's. The result: whether there is one."""
     team = openmp()
     if team is None:
@@ -76,7 +76,7 @@ def share_threads(c_library: ctypes.CDLL) -> bool:
 
 @cache
 def openmp() -> ctypes.CDLL | None:
-    """The library that gives torch its threads, by way of torch's own: never a second copy."""
+    """The library of torch's threads, loaded through torch's own library, so that there is never a second copy."""
     folder = Path(torch.__file__).parent / "lib"
     path = next((each for name in ("libtorch_cpu.so", "libtorch_cpu.dylib") if (each := folder / name).exists()), None)
     if path is None:
@@ -86,23 +86,23 @@ def openmp() -> ctypes.CDLL | None:
     return c_library if hasattr(c_library, "GOMP_parallel") and hasattr(c_library, "omp_get_max_threads") else None
 
 
-MAPPED_BYTES = 32 << 20  # from which glibc's malloc maps each block anew, always
+MAPPED_BYTES = 32 << 20  # from here on, glibc's malloc always maps a new block
 _CPU = torch.device("cpu")
 Large: TypeAlias = Callable[[tuple[int, ...], torch.dtype, torch.device], torch.Tensor]
 
 
 class TensorFastCall(LibraryCall):
     """A kernel of a built library on tensors of the CPU: `call(arguments)` takes a tuple of them, and Python numbers
-    where `arguments` says so, and gives a new tensor, or a tuple of several. MISS where an argument is not as
-    `arguments` says: of another dtype, rank or layout, of a subclass, elsewhere than on the CPU; or the kernel refuses
+    where `arguments` allows them, and returns a new tensor, or a tuple of several. MISS where a value does not fit
+    `arguments`: of another dtype, rank or layout, of a subclass, on another device; or where the kernel refuses
     the sizes.
 
-    Gradients, modes of torch and views that negate are the caller's business: the fast call sees memory alone. Launches
+    The caller has to handle gradients, modes of torch and views that negate: the fast call sees memory alone. Launches
     run on torch's own threads, as many as `torch.get_num_threads()`; results of 1 MiB or more lie in memory that
-    earlier ones have left, or are made by `large`.
+    earlier ones have left, or are allocated by `large`.
 
     A call raises InputError where an index is out of bounds, MemoryError, CheckError for a status without a meaning.
-    Making it raises BuildError where the library cannot be loaded, CheckError where the kernel takes something else."""
+    Construction raises BuildError where the library cannot be loaded, CheckError where the kernel has others."""
 
     def __init__(
         self, path: Path, symbol: str, arguments: Sequence[Argument], called: str = "", large: Large | None = None
@@ -118,7 +118,7 @@ class TensorFastCall(LibraryCall):
 
 
 def in_c(fast_call: TensorFastCall, library: Library) -> Callable[[tuple[Any, ...]], Any]:
-    """The call of a fast call as a function in C."""
+    """The function in C of a fast call."""
     options = [{"dtype": TO_TORCH[dtype], "device": _CPU} for dtype in fast_call.results]
     results = [ResultEnd(id(each), dtype.bytes, 0) for each, dtype in zip(options, fast_call.results, strict=True)]
     result, kept = ends_of(fast_call.path, fast_call.symbol, fast_call.native, fast_call.arguments, results)
@@ -129,13 +129,13 @@ def in_c(fast_call: TensorFastCall, library: Library) -> Callable[[tuple[Any, ..
 
 
 def in_python(fast_call: TensorFastCall) -> Callable[[tuple[Any, ...]], Any]:
-    """The same where C cannot read tensors: on NumPy arrays of their memory, by a fast call of the NumPy runtime."""
+    """The function in Python of a fast call, where C cannot read tensors: on NumPy arrays of their memory."""
     on_arrays = FastCall(fast_call.path, fast_call.symbol, fast_call.arguments, name=fast_call.called)
     return partial(through_arrays, on_arrays.call)
 
 
 class _Waiting:
-    """The call of a fast call in Python for as long as there is no room for the C, whoever holds it."""
+    """The function in Python of a fast call while there is no room for the C library; it is replaced once there is."""
 
     def __init__(self, fast_call: TensorFastCall) -> None:
         self.fast_call, self.call = fast_call, in_python(fast_call)
@@ -158,7 +158,7 @@ def through_arrays(call: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
 
 
 def is_plain(tensor: Any) -> bool:
-    """Whether it is a tensor or Parameter that is cells of the CPU's memory, of a dtype that noyau has."""
+    """Whether a value is a tensor or Parameter in plain memory of the CPU, of a dtype that noyau has."""
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         return False
     dense = tensor.device.type == "cpu" and tensor.layout is torch.strided
@@ -166,13 +166,13 @@ def is_plain(tensor: Any) -> bool:
 
 
 def pooled_memory(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """As torch.empty, for a large result: in memory that may have been used before. MemoryError as there."""
-    del device  # that of the memory
+    """Like torch.empty, for a large result: in memory that may have been used before. MemoryError without enough."""
+    del device  # the CPU, as the memory is
     return tensor_of(fast_calls.empty(shape, _NUMPY[dtype]))
 
 
 def mapped_memory(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """As `pooled_memory` from MAPPED_BYTES on, else as torch.empty: what torch lets go of serves what it makes next."""
+    """`pooled_memory` from MAPPED_BYTES on, else torch.empty: torch reuses the memory that it frees."""
     if math.prod(shape) * dtype.itemsize < MAPPED_BYTES:
         return torch.empty(shape, dtype=dtype, device=device)
     return pooled_memory(shape, dtype, device)

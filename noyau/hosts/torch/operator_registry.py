@@ -1,4 +1,4 @@
-"""Operators of torch: one definition each in torch's registry, and tensors without cells for those who trace them."""
+"""Operators of torch: one definition each in torch's registry, and tensors without cells for tracing."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _DIGITS = 8
 
 @dataclass(frozen=True, slots=True)
 class TorchOperator:
-    """Registration of an operator with torch. `inputs` and `constants`: the type of each in the schema; constants are
-    given by keyword, as `c0`, `c1`..., for their own names need be none of torch's. `run`: on tensors of a device;
-    `fake`: on tensors without cells; `record`: on what autograd records; `batch`: under vmap, as
-    torch.library.register_vmap has it; `promote`: what autocast makes of the inputs."""
+    """The registration of an operator with torch. `inputs` and `constants`: the type of each in the schema; constants
+    are passed by keyword, as `c0`, `c1`..., since torch may not accept their own names. `run`: on tensors of a device;
+    `fake`: on tensors without cells; `record`: where autograd records; `batch`: under vmap, in the form of
+    torch.library.register_vmap; `promote`: casts the inputs under autocast."""
 
     stem: str
-    identity: str  # what tells it from others of its stem
+    identity: str  # distinguishes it from others of its stem
     inputs: tuple[str, ...]
     constants: tuple[str, ...]
     results: int
@@ -51,8 +51,8 @@ class TorchOperator:
 
 
 def register(operator: TorchOperator, *, shared: bool = False) -> Any:
-    """The overload of a new operator, `torch.ops.noyau.<stem>_<digest>.default`. One that was made of another function
-    before has the name that comes next; where it is `shared`, it is the same overload."""
+    """Register a new operator: its overload, `torch.ops.noyau.<stem>_<digest>.default`, or with the next free name
+    where this one is taken. `shared`: an operator that equals an earlier one is the earlier overload."""
     with _LOCK:
         key = digest(__version__, operator.stem, operator.identity)  # another version may derive another gradient
         if shared and key in _SHARED:
@@ -82,7 +82,7 @@ def define(
 
 
 def schema_of(inputs: Sequence[str], constants: Sequence[str], results: int) -> str:
-    """The schema of an operator: its inputs by place, constants by keyword, tensors as its results."""
+    """The schema of an operator: its inputs by position, constants by keyword, tensors as its results."""
     places = [f"{kind} x{at}" for at, kind in enumerate(inputs)]
     keywords = ["*", *(f"{kind} c{at}" for at, kind in enumerate(constants))] if constants else []
     tensors = "Tensor" if results == 1 else f"({', '.join(['Tensor'] * results)})"
@@ -110,28 +110,28 @@ def _autocast(promote: Callable[[Sequence[Any]], Sequence[Any]], overload: Any, 
 
 
 def bind_sizes(signature: Signature, arguments: Sequence[Any], known: Mapping[str, int], label: str) -> Bound:
-    """Bind tensors, whether they have cells or not; sizes that have no number yet count by those that they were
-    traced with. SignatureError as for arrays."""
+    """Bind tensors, whether they have cells or not; a symbolic size counts with its number at the trace.
+    SignatureError as for arrays."""
     sizing = sizing_integers(signature)
     pairs = zip(signature.inputs, arguments, strict=True)
     return bind(signature, [stand_in(each, exact=term.name in sizing) for term, each in pairs], known, label)
 
 
 def results_of(bound: Bound, arguments: Sequence[Any]) -> list[torch.Tensor]:
-    """Tensors without values as an op with these arguments gives them."""
+    """The results of an op for these arguments, as tensors without values."""
     sizes = solve_sizes([value.shape for value in bound.instance.inputs], arguments)
     return [_empty(value, sizes, arguments) for value in bound.instance.outputs]
 
 
 def results_of_graph(graph: Graph, arguments: Sequence[Any]) -> list[torch.Tensor]:
-    """Tensors without values as a graph gives them."""
+    """The results of a graph, as tensors without values."""
     sizes = solve_sizes([node.shape for node in graph.inputs], arguments)
     nodes = [graph[name] for name in graph.outputs]
     return [_empty(Value(node.output, node.dtype, node.shape), sizes, arguments) for node in nodes]
 
 
 def solve_sizes(shapes: Sequence[Shape], arguments: Sequence[Any]) -> dict[str, Any]:
-    """The sizes, as they are: symbolic ones stay so, and what must be equal is asked of them."""
+    """The sizes of a call: symbolic ones stay so, and torch checks which of them must be equal."""
     extents = [tuple(each.shape) if isinstance(each, torch.Tensor) else () for each in arguments]
     sizes: dict[str, Any] = {}
     for binding in plan(shapes):

@@ -1,8 +1,8 @@
 """Tensors of a call: whether each is plain memory of the CPU, and a clear error where it cannot be.
 
-Arrays as tensors of torch and back, on the same memory, so that both see what is new in it: those of NumPy, and those
-of other packages on a GPU, by DLPack where a package speaks it (CuPy), whose exchange orders the streams of both sides,
-else by the CUDA array interface (Numba), version 3 of which names the stream that the array is written on. Tensors
+Arrays as tensors of torch and back, on the same memory, so that both see its changes: arrays of NumPy, and those of
+other packages on a GPU, by DLPack if the package has it (CuPy), whose exchange orders the streams of both sides,
+else by the CUDA array interface (Numba), version 3 of which names the stream that writes the array. Tensors
 without cells, whose shapes may be symbolic, have arrays of one cell as stand-ins."""
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from noyau.hosts.numpy.dlpack import lies_on_gpu
 from noyau.signatures.types import Family, Signature
 
 _OF_TENSORS = {theirs: ours for ours, theirs in TO_TORCH.items()}
-_UNKNOWN = 7  # stands for a size that only the data will tell
-_BITS = {1: torch.uint8, 2: torch.int16}  # in which the cells of a dtype that NumPy lacks are handed over
+_UNKNOWN = 7  # stands for a size that depends on data
+_BITS = {1: torch.uint8, 2: torch.int16}  # in which the cells of a dtype that NumPy lacks are exchanged
 
 
 def from_torch(dtype: torch.dtype) -> DType | None:
@@ -36,14 +36,14 @@ def from_torch(dtype: torch.dtype) -> DType | None:
 
 @cache
 def _numpy(dtype: torch.dtype) -> np.dtype | None:
-    """NumPy's name of a dtype that it has by ml_dtypes alone."""
+    """The NumPy dtype of a torch dtype that only ml_dtypes has; None for others."""
     name = str(dtype).removeprefix("torch.")
     return np.dtype(getattr(ml_dtypes, name)) if hasattr(ml_dtypes, name) else None
 
 
 @cache
 def _torch(dtype: np.dtype) -> torch.dtype | None:
-    """The same from the other side."""
+    """The torch dtype of a NumPy dtype that only ml_dtypes has; None for others."""
     return getattr(torch, dtype.name, None) if hasattr(ml_dtypes, dtype.name) else None
 
 
@@ -62,12 +62,12 @@ def array_like(tensor: torch.Tensor) -> np.ndarray:
 
 
 def layout_array(tensor: torch.Tensor) -> np.ndarray:
-    """`array_of` on the CPU, `array_like` elsewhere: what tells how a tensor lies."""
+    """`array_of` on the CPU, `array_like` elsewhere: an array with the layout of a tensor."""
     return array_of(tensor) if tensor.device.type == "cpu" else array_like(tensor)
 
 
 def tensor_of(array: np.ndarray) -> torch.Tensor:
-    """An array as a tensor of the same memory; what may not be written, or has negative strides, is copied."""
+    """An array as a tensor of the same memory; a read-only array, or one of negative strides, is copied."""
     if not array.flags.writeable or min(array.strides, default=0) < 0:
         array = np.array(array)
     own = _torch(array.dtype)
@@ -84,8 +84,8 @@ _QUANTISED = frozenset({torch.quint8, torch.qint8, torch.qint32, torch.quint4x2,
 
 
 def is_unwatched(arguments: Sequence[Any]) -> bool:
-    """Whether nothing of torch but autograd wants to see a call on these: no mode, transform, trace or forward-mode
-    level, and no tensor of a class of its own."""
+    """Whether no part of torch but autograd intercepts a call on these: no mode, transform, trace or forward-mode
+    level, and no tensor of a subclass."""
     if _dispatch_modes() or _function_modes() or _transforms() or forward_ad._current_level >= 0 or _tracing():
         return False
     for each in arguments:  # noqa: SIM110  a generator costs more than the rest
@@ -113,7 +113,7 @@ def is_negated(arguments: Sequence[Any]) -> bool:
 
 
 def in_memory(each: Any) -> Any:
-    """An argument whose cells are as memory has them: a copy of a view that negates, or of zeros without memory."""
+    """An argument with all its cells in memory: a copy of a view that negates, or of zeros without memory."""
     if not isinstance(each, torch.Tensor):
         return each
     return each.clone() if each._is_zerotensor() else each.resolve_neg()
@@ -128,7 +128,7 @@ def has_tangent(arguments: Sequence[Any]) -> bool:
 
 
 def require_taken(called: str, names: Sequence[str], arguments: Sequence[Any]) -> None:
-    """UnsupportedError for the first tensor that no kernel takes, SignatureError for an array of NumPy."""
+    """Raise UnsupportedError for the first tensor that no kernel takes, SignatureError for an array of NumPy."""
     tensors = [(name, each) for name, each in zip(names, arguments, strict=True) if isinstance(each, torch.Tensor)]
     for name, each in zip(names, arguments, strict=True):
         if isinstance(each, np.ndarray | np.generic):
@@ -150,14 +150,14 @@ def require_taken(called: str, names: Sequence[str], arguments: Sequence[Any]) -
 
 
 def device_of(arguments: Sequence[Any]) -> str:
-    """Device of a call: that of its tensors; those without axes may lie on the CPU all the same."""
+    """Device of a call: that of its tensors; tensors without axes may lie on the CPU nevertheless."""
     tensors = [each for each in arguments if isinstance(each, torch.Tensor)]
     elsewhere = (str(each.device) for each in tensors if each.device.type != "cpu")
     return next((str(each.device) for each in tensors if each.dim()), next(elsewhere, "cpu"))
 
 
 def fault_of(name: str, tensor: torch.Tensor) -> str:
-    """Why no kernel takes a tensor, wherever it lies, or nothing."""
+    """Why no kernel takes a tensor, wherever it lies, or an empty text."""
     if tensor.is_nested:
         return f"{name} is a nested tensor; give its parts, or {name}.to_padded_tensor(0.0)"
     if tensor.dtype in _QUANTISED:
@@ -172,20 +172,20 @@ def fault_of(name: str, tensor: torch.Tensor) -> str:
 
 
 def arrays_of(arguments: Sequence[Any]) -> list[Any]:
-    """The cells of tensors as arrays, copied where they lie elsewhere or not as they are; numbers stay."""
+    """Tensors as arrays, copied from other devices and where cells are not as in memory; numbers stay."""
     return [array_of(in_memory(each).cpu()) if isinstance(each, torch.Tensor) else each for each in arguments]
 
 
 def dtype_of(tensor: torch.Tensor) -> DType:
-    """The DType of a tensor that was let in."""
+    """The DType of a tensor that has passed `require_taken`."""
     dtype = from_torch(tensor.dtype)
     assert dtype is not None
     return dtype
 
 
 def promote(signature: Signature, arguments: Sequence[Any]) -> list[Any]:
-    """The arguments, those of the family float in the widest dtype that any of them has: what torch does under autocast
-    with operators that want one dtype. Without a difference they are as they were."""
+    """The arguments, those of the family float cast to the widest dtype of any of them, as torch does under autocast
+    for operators that need one dtype. Unchanged if the dtypes agree."""
     pairs = list(zip(signature.inputs, arguments, strict=True))
     floats = [each.dtype for term, each in pairs if term.element is Family.FLOAT and _is_float(each)]
     if len(set(floats)) < 2:
@@ -208,12 +208,12 @@ def type_text(value: Any) -> str:
 
 
 def tensors_of(names: Sequence[str], arguments: Sequence[Any]) -> list[Any]:
-    """The arguments, arrays on a GPU as tensors; everything else as it is. Nothing is copied."""
+    """The arguments, arrays on a GPU as tensors; others unchanged. Nothing is copied."""
     return [gpu_tensor(name, each) if lies_on_gpu(each) else each for name, each in zip(names, arguments, strict=True)]
 
 
 def gpu_tensor(name: str, array: Any) -> torch.Tensor:
-    """The cells of an array on a GPU where they lie, once what writes them on other streams is waited for.
+    """A tensor on the memory of an array on a GPU; the current stream waits for the stream that writes the array.
     UnsupportedError where torch has no such dtype or strides, or no GPU."""
     try:
         if hasattr(array, "__dlpack__"):
@@ -228,13 +228,13 @@ def gpu_tensor(name: str, array: Any) -> torch.Tensor:
 
 
 def gpu_result_like(result: Any, like: Any) -> Any:
-    """Results as arrays of the package of `like`, as tensors where it takes none, or no such dtype."""
+    """Results as arrays of the package of `like`; as tensors where it takes none, or lacks the dtype."""
     if isinstance(result, tuple):
         return tuple(gpu_result_like(each, like) for each in result)
     top = type(like).__module__.partition(".")[0]
     taken = getattr(sys.modules.get(top), "from_dlpack", None)
     if top in ("numba", "numba_cuda"):
-        # It has no part in the streams of others: what is queued must be done where it looks.
+        # Numba ignores the streams of others: queued work must be done before it reads.
         if torch.cuda.current_stream() != torch.cuda.default_stream():
             torch.cuda.current_stream().synchronize()
         taken = getattr(sys.modules.get("numba.cuda"), "as_cuda_array", None)
@@ -247,8 +247,8 @@ def gpu_result_like(result: Any, like: Any) -> Any:
 
 
 def stand_in(value: Any, *, exact: bool = False) -> Any:
-    """An array of the dtype and the shape of a tensor, of one cell in memory; a number for a symbolic one. `exact`: the
-    number is taken as it is, and what was traced then holds for it alone."""
+    """An array of the dtype and the shape of a tensor, of one cell in memory; a number for a symbolic one. `exact`:
+    torch specialises on the number, so that the trace is valid for it alone."""
     if isinstance(value, torch.Tensor):
         return np.broadcast_to(np.zeros((), dtype_of(value).numpy), tuple(map(number, value.shape)))
     if isinstance(value, torch.SymInt):
@@ -257,6 +257,6 @@ def stand_in(value: Any, *, exact: bool = False) -> Any:
 
 
 def number(extent: Any) -> int:
-    """An extent as a number: of a symbolic one, what it was traced with."""
+    """An extent as a number: for a symbolic one, its number at the trace."""
     hint = getattr(extent.node, "hint", None) if isinstance(extent, torch.SymInt) else extent
     return _UNKNOWN if hint is None else int(hint)

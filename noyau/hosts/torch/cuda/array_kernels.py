@@ -1,5 +1,5 @@
-"""A kernel of a language for GPUs on NumPy's arrays, by way of tensors, which certificates are made by; and as an op
-calls it, where it is not one of language `triton`."""
+"""Kernels of GPU languages on NumPy arrays, by way of tensors, for certificates; and as ops call them, for languages
+other than `triton`."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from noyau.toolchain.triton.module import array_of, interprets
 Array = np.ndarray
 Tensor: TypeAlias = torch.Tensor
 NO_TILES: Mapping[str, int] = MappingProxyType({})
-OTHER = 1  # the poison of a second look
+OTHER = 1  # the poison of a second run
 
 
 class DeviceKernel:
-    """A kernel of a text, on `device`, or where that is the CPU, on the current CUDA device or in Triton's interpreter;
-    `tiles`: sizes that differ from the usual ones; `function` of tensors, where that is not one of a text of Triton.
+    """A kernel of a text on `device`, or for "cpu" on the current CUDA device or in Triton's interpreter; `tiles`:
+    sizes that differ from the usual ones; `function`: the kernel as a function of tensors, if its text is not Triton's.
     BuildError where there is no such device."""
 
     def __init__(
@@ -55,7 +55,7 @@ class DeviceKernel:
     def __call__(
         self, *arrays: Array, out: Sequence[Array] | None = None, threads: int = 1, empty: Empty | None = None
     ) -> list[Array]:
-        """The outputs for these inputs, which lie as the kernel takes them; `threads` and `empty` are of the CPU."""
+        """The outputs for these inputs, which have the kernel's layout; `threads` and `empty` are of CPU kernels."""
         results = self.run([self.tensor(array) for array in arrays])
         if out is None:
             return results
@@ -64,7 +64,7 @@ class DeviceKernel:
         return list(out)
 
     def call_guarded(self, *arrays: Array, pieces: int = 1, order: Order = range) -> list[Array]:
-        """As a call, its outputs poisoned before, between guard zones; programs run in whatever order they do.
+        """A call whose outputs are poisoned before, between guard zones; the order of programs is not controlled.
 
         `pieces` beyond 1: the poison of floats is a number. CheckError where a guard was overwritten, an input was
         changed, or a cell of an output was never written."""
@@ -75,21 +75,21 @@ class DeviceKernel:
                 raise changed_input(self.name, number)
         suspects = [_holds(array, poison) for array in result]
         if any(suspect.any() for suspect in suspects):
-            # As noyau.toolchain.c.library has it: a right value has the bits of one poison at most.
+            # As in noyau.toolchain.c.library: a right value has the bits of one poison at most.
             again = self.run_in(Room(OTHER), inputs)
             for number, (suspect, array) in enumerate(zip(suspects, again, strict=True)):
                 refuse_unwritten(self.name, f"its output {number}", suspect & _holds(array, OTHER))
         return result
 
     def run_in(self, room: Room, tensors: Sequence[Tensor]) -> list[Array]:
-        """The results as arrays, of memory of a room. CheckError where something was written beside the outputs."""
+        """The results as arrays, in memory of a room. CheckError where the kernel wrote beside its outputs."""
         result = self.run(tensors, room.empty)
         for fault in answers(list(room.flags())):
             raise CheckError(f"{self.name} {fault.note}", fault.kind)
         return result
 
     def run(self, tensors: Sequence[Tensor], empty: Callable[..., Tensor] = torch.empty) -> list[Array]:
-        """The results as arrays, in tensors that `empty` makes."""
+        """The results as arrays; `empty` allocates their tensors."""
         with TAPE.holding(empty=empty), device_errors(self.name, self.device), guard(self.device):
             result = self.function(*tensors)
         results = result if isinstance(result, tuple) else (result,)
@@ -104,7 +104,7 @@ class DeviceKernel:
 
 
 class FunctionLauncher:
-    """A kernel of another language than `triton`, whose function of tensors keeps its own launches: as `Launcher`."""
+    """Like `Launcher`, for a kernel of another language than `triton`, whose function of tensors keeps its launches."""
 
     def __init__(self, function: Callable[..., Any], called: str) -> None:
         self.function, self.called, self.seen = function, called, set[Any]()
@@ -126,7 +126,7 @@ class FunctionLauncher:
         return result if isinstance(result, tuple) else (result,)
 
     def known_call(self, tensors: Sequence[Tensor]) -> Callable[[Sequence[Tensor]], tuple[Tensor, ...]]:
-        """The call for tensors of such shapes, which are not looked at once more after the first one."""
+        """The call for tensors of such shapes, which are not checked again after the first call."""
         return self.again if kinds_of(tensors) in self.seen else self
 
 

@@ -25,9 +25,9 @@ except ImportError as error:
     raise MissingExtraError("torch is not installed; run: pip install torch") from error
 
 FLUSH_BYTES = 1 << 28  # written between calls: several times the L2 of any GPU
-SPIN_CYCLES = 1 << 22  # about 2 ms: long enough that what an event costs does not matter
+SPIN_CYCLES = 1 << 22  # about 2 ms: long enough that the cost of an event does not matter
 
-# As they are when this is imported: what a candidate puts in their place later is found, and not used.
+# Bound at import: a candidate's later replacements are detected, and not used.
 EVENT, SYNCHRONIZE = torch.cuda.Event, torch.cuda.synchronize
 SPIN: Any = getattr(torch.cuda, "_sleep", None)
 ELAPSED, RECORD = torch.cuda.Event.elapsed_time, torch.cuda.Event.record
@@ -76,20 +76,20 @@ class TimedStream:
 
 @cache
 def clock_of(device: int) -> BlockedClock:
-    """The clock of a device, made once: the overhead of an empty pair is of this process."""
+    """The clock of a device, memoised: it knows the overhead of an empty pair in this process."""
     with torch.cuda.device(device):
         return BlockedClock(TimedStream(device))
 
 
 def time_calls(calls: Mapping[str, Call], *, rounds: int = 30, cold: bool = True, seed: int = 0) -> dict[str, Times]:
-    """Each call once a round, in a new order each round; `cold`: after the L2 was overwritten, not in what is timed.
+    """Time each call once a round, in a new order each round; `cold`: after the L2 was overwritten, which is not timed.
 
     Each is called three times beforehand, in the same way."""
     return interleave(clock_of(torch.cuda.current_device()), calls, rounds=rounds, cold=cold, seed=seed)
 
 
 def compare_calls(before: Call, after: Call, *, rounds: int, cold: bool) -> Comparison:
-    """Two calls, as `time_calls` times them."""
+    """Compare two calls by `time_calls`."""
     times = time_calls({"before": before, "after": after}, rounds=rounds, cold=cold)
     return Comparison(times["before"].samples_s, times["after"].samples_s)
 
@@ -109,7 +109,7 @@ def conditions_of(device: int) -> GpuConditions:
 
 @cache
 def device_text(device: int = 0) -> str:
-    """Stamp of a record of times on a device: the GPU, the driver, and who compiles for it."""
+    """Stamp of a record of times on a device: the GPU, the driver, and the versions of its compilers."""
     properties = torch.cuda.get_device_properties(device)
     versions = f"torch {torch.__version__}, CUDA {torch.version.cuda}, triton {triton_version()}"
     return f"{properties.name}, {properties.multi_processor_count} SMs, driver {driver_version()}, {versions}"
@@ -124,7 +124,7 @@ def triton_version() -> str:
 
 
 def gpu_rates(device: int = 0, *, refresh: bool = False) -> GpuRates:
-    """A device, as it was measured before; measured now where it never was or `refresh` asks for it.
+    """The rates of a device, as measured before; measured now if they never were, or with `refresh`.
 
     BuildError where there is no CUDA device; takes some seconds."""
     if lacks := absence(device):
@@ -138,7 +138,7 @@ def gpu_rates(device: int = 0, *, refresh: bool = False) -> GpuRates:
 
 
 def gpu_of(device: int) -> GpuIdentity:
-    """A device, as torch and the driver tell of it."""
+    """The identity of a device by torch and the driver."""
     properties = torch.cuda.get_device_properties(device)
     versions = {"noyau": __version__, "torch": torch.__version__, "cuda": str(torch.version.cuda)}
     sizes = int(getattr(properties, "L2_cache_size", 0)), properties.total_memory
@@ -163,13 +163,13 @@ def _measure_gpu(device: int) -> GpuRates:
 
 _SAMPLES = 12
 _PRODUCT = 8192
-_SLOW_PRODUCT = 4096  # of dtypes that the matrix units do not have, or slowly
+_SLOW_PRODUCT = 4096  # for dtypes that matrix units lack, or compute slowly
 _TRANSFERS = (1 << 16, 1 << 20, 1 << 24, 1 << 28)
 _LAUNCHES = 200
 
 
 def curve(clock: BlockedClock, calls: Callable[[int], list[Call]], sizes: list[int], temperature: str) -> Curve:
-    """Bytes per second by the bytes that move: of the best of some kernels."""
+    """Bytes per second of the best of some kernels, by the bytes that they move."""
     rates = {size: [size / _median_s(clock, call, cold=temperature == COLD) for call in calls(size)] for size in sizes}
     return {size: max(each) for size, each in rates.items() if each}
 
@@ -227,7 +227,7 @@ def _flops(clock: BlockedClock, dtype: torch.dtype, size: int) -> float:
 
 
 def launches(clock: BlockedClock) -> dict[str, float]:
-    """Seconds of what a launch costs."""
+    """The costs of a launch in seconds."""
     cell = torch.zeros(1, dtype=torch.int32, device="cuda")
     calls: dict[str, Call] = {"torch": lambda: cell.fill_(1)}
     with suppress(MissingExtraError):
@@ -244,7 +244,7 @@ def launches(clock: BlockedClock) -> dict[str, float]:
 
 
 def _until_known(call: Call, launches: int = 1) -> float:
-    """Seconds of one launch of so many in a row, until the host knows of the last."""
+    """Seconds per launch of so many in a row, until the host knows that the last one has ended."""
     torch.cuda.synchronize()
     begin_s = seconds()
     for _ in range(launches):
@@ -270,6 +270,6 @@ def transfers() -> Mapping[str, Mapping[int, float]]:
 
 
 def flush(clock: BlockedClock, l2_bytes: int) -> dict[str, float]:
-    """Seconds of a copy of what fits in the L2, hot and cold."""
+    """Seconds of a copy that fits in the L2, hot and cold."""
     call = copies(max(l2_bytes // 4, 1 << 20))[1]
     return {HOT: _median_s(clock, call, cold=False), COLD: _median_s(clock, call, cold=True)}

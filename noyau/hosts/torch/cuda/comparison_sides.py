@@ -1,8 +1,8 @@
-"""Callables of tensors as the sides of a comparison: each sample is one call on a queue that is held, on inputs that
-are new; what some of the timed calls returned is kept, and judged when all timing is done.
+"""Callables of tensors as the sides of a comparison: each sample is one call on a held queue, on new inputs; the
+results of some timed calls are kept, and checked after all timing.
 
-The inputs change while the queue is held, so that what runs on another stream reads what was there before; results are
-copied right behind the call, and looked at again later, so that what goes on elsewhere is seen."""
+The inputs change while the queue is held, so that work on another stream reads the old ones; results are copied right
+behind the call, and compared with their copies later, so that work that goes on elsewhere is detected."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from noyau.timing.sides import VERIFIED, Check, SelfTimedSide
 
 @dataclass(frozen=True, slots=True)
 class KeptCall:
-    """One timed call: its inputs and its results, copied where they lay; or what is wrong with how it went."""
+    """One timed call: copies of its inputs and its results; or a fault in how it ran."""
 
     inputs: tensor_rotation.Tensors
     outputs: tensor_rotation.Tensors
     fault: str = ""
 
     def wrong(self, check: Check) -> str:
-        """Fault of the call, or nothing."""
+        """The fault of the call, or an empty text."""
         if self.fault:
             return self.fault
         inputs, outputs = (tuple(array_of(each.cpu()) for each in part) for part in (self.inputs, self.outputs))
@@ -39,7 +39,7 @@ class KeptCall:
 
 @dataclass(slots=True)
 class CallLook:
-    """A call that is looked at."""
+    """A timed call whose inputs and results are copied for a check."""
 
     live: tensor_rotation.Tensors
     change: tensor_rotation.SetRenewal
@@ -49,12 +49,12 @@ class CallLook:
     fault: str = ""
 
     def after(self, result: object) -> None:
-        """Copy what it returned, right behind it on the queue."""
+        """Copy the results of the call, right behind it on the queue."""
         self.results, self.fault = tensor_rotation.result_tensors(result)
         self.copies = tuple(map(tensor_rotation.alike, self.results))
 
     def snapshot(self, rotation: tensor_rotation.TensorRotation) -> KeptCall:
-        """Call to judge, once the device is idle."""
+        """The call to check, once the device is idle."""
         self.change.apply(self.inputs, rotation.sources)
         return KeptCall(self.inputs, self.copies, self.fault or self._leftover())
 
@@ -73,13 +73,13 @@ class CallLook:
 
 _EVENT = [f"cuda.Event{method}" for method in ("", ".elapsed_time", ".record", ".synchronize")]
 _CLOCK = (*_EVENT, "cuda.synchronize", "cuda.current_stream", "equal")
-_AT_FIRST = {f"torch.{name}": attrgetter(name)(torch) for name in _CLOCK}  # as they are when this is imported
+_AT_FIRST = {f"torch.{name}": attrgetter(name)(torch) for name in _CLOCK}  # the functions at import
 
 
 @dataclass(slots=True)
 class TensorSide(SelfTimedSide):
-    """A callable of tensors on a rotation. `like`: what it returned before, in shape and dtype; `arguments`: what it is
-    called with for a set of tensors; `verified`: how many of its timed calls are kept."""
+    """A callable of tensors on a rotation. `like`: tensors of the shapes and dtypes of its results; `arguments`: its
+    arguments for a set of tensors; `verified`: the number of its timed calls that are kept."""
 
     name: str
     run: Callable[..., object]
@@ -101,7 +101,7 @@ class TensorSide(SelfTimedSide):
         return sum(sample.took_s for sample in self.samples[len(self.samples) - calls :])
 
     def _slot(self) -> int | None:
-        """Slot of this sample, or None: of n samples, each is kept as likely as any other."""
+        """The slot of this sample, or None: a reservoir, which keeps each of n samples with the same probability."""
         count = len(self.samples) + 1
         place = count - 1 if count <= self.verified else int(self.rng.integers(count))
         return place if place < self.verified else None
@@ -129,11 +129,11 @@ class TensorSide(SelfTimedSide):
 
     @property
     def unblocked(self) -> int:
-        """Number of samples that may hold some of what the host took."""
+        """The number of samples that may contain time of the host."""
         return sum(not sample.blocked for sample in self.samples)
 
     def refuse(self, check: Check) -> None:
-        """CheckError where one of the kept calls was wrong, or the clock was tampered with."""
+        """Raise CheckError where one of the kept calls was wrong, or the clock was tampered with."""
         for known, was in _AT_FIRST.items():
             if attrgetter(known.removeprefix("torch."))(torch) is not was:
                 raise CheckError(f"{self.name} is not timed: {known} was replaced while it ran")

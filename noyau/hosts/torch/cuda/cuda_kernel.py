@@ -24,7 +24,7 @@ MOST_BLOCKS = 2**31 - 1  # of a grid
 
 @dataclass(frozen=True, slots=True)
 class LaunchPlan:
-    """The plan of a call for inputs that lie so: outputs and scratch, sizes, launches with their grids."""
+    """The plan of a call for inputs of one layout: outputs and scratch, sizes, launches with their grids."""
 
     memory: Sequence[Allocation]
     sizes: tuple[np.int64, ...]
@@ -32,7 +32,7 @@ class LaunchPlan:
 
 
 class CudaKernel:
-    """The launches of a kernel of a text. A call gives new tensors; InputError where tensors do not fit, BuildError
+    """The launches of a kernel of a text. A call returns new tensors; InputError where tensors do not fit, BuildError
     where the text does not compile."""
 
     def __init__(self, text: str, kernel: Kernel) -> None:

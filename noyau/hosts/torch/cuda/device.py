@@ -1,5 +1,5 @@
-"""A CUDA device as kernels meet it: whether it is there, and its errors, in one line each: the demand, what there is,
-and how to go on; and CUDA graphs that other threads capture beside what is compiled, recorded or dropped here."""
+"""A CUDA device: whether it is there, and its errors, in one line each: the demand, the limit, and a remedy; and the
+protection of CUDA graphs that other threads capture meanwhile."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def has_early_launches(device: torch.device | int) -> bool:
 
 @contextmanager
 def device_errors(called: str, device: object, results: Shapes = ()) -> Iterator[None]:
-    """Errors of torch, Triton and the driver as errors of an op that makes these results: torch.OutOfMemoryError with
-    their bytes; DeviceError for a launch beyond a limit, and for a context that is lost."""
+    """Translate errors of torch, Triton and the driver into errors of an op with these results: torch.OutOfMemoryError
+    with their bytes; DeviceError for a launch beyond a limit, and for a context that is lost."""
     try:
         yield
     except NoyauError:
         raise
     except torch.OutOfMemoryError as error:
-        if isinstance(error.__cause__, torch.OutOfMemoryError):  # it is told already, by what asked for the memory
+        if isinstance(error.__cause__, torch.OutOfMemoryError):  # the allocation has reported it already
             raise
         raise torch.OutOfMemoryError(short_of_memory(called, device, results, error)) from error
     except Exception as error:
@@ -71,7 +71,7 @@ def short_of_memory(called: str, device: object, results: Shapes, error: Excepti
 
 
 def fault_of(error: Exception, called: str, device: object) -> str | None:
-    """Meaning of an error of the driver or of Triton, or None where it is none of those that are known."""
+    """The message for a known error of the driver or of Triton, or None."""
     if type(error).__name__ == "OutOfResources":
         needed, limit, name = (getattr(error, each, "?") for each in ("required", "limit", "name"))
         what = {"threads": f"{needed} threads a program", "shared memory": f"{needed} bytes of shared memory a program"}
@@ -94,8 +94,8 @@ def guard(device: torch.device) -> AbstractContextManager[Any]:
 
 @contextmanager
 def on_stream(called: str, stream: Any, tensors: Sequence[torch.Tensor]) -> Iterator[None]:
-    """Make a stream of torch, CuPy or Numba, or of a handle, the current one, in a `with`, and note that it reads these
-    tensors, so that their memory is not given to others before. SignatureError for what is no stream, or where no
+    """Make a stream of torch, CuPy or Numba, or the stream of a handle, the current one, in a `with`, and record that
+    it reads these tensors, so that their memory is not reused before. SignatureError for any other object, or where no
     tensor lies on a GPU."""
     on_gpu = [each for each in tensors if each.is_cuda]
     if not on_gpu:
@@ -119,7 +119,7 @@ def device_of(tensors: Sequence[torch.Tensor]) -> torch.device:
 
 
 def require_grid(called: str, grid: Sequence[int]) -> None:
-    """DeviceError for a launch of more programs than CUDA takes along an axis."""
+    """Raise DeviceError for a launch of more programs along an axis than CUDA takes."""
     for axis, programs, most in zip("xyz", grid, MOST_PROGRAMS, strict=False):
         if programs > most:
             demand = f"a launch has {programs} programs along {axis}, and CUDA takes {most}"
@@ -127,14 +127,14 @@ def require_grid(called: str, grid: Sequence[int]) -> None:
 
 
 def require_free(called: str) -> None:
-    """UnsupportedError while a CUDA graph is captured: nothing is built or tried then."""
+    """Raise UnsupportedError while a CUDA graph is captured: nothing is built or tried then."""
     if "torch" in sys.modules and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing():
         remedy = "call it once before the capture, with tensors of these shapes, strides and dtypes"
         raise UnsupportedError(f"{called}: a CUDA graph is being captured, and nothing is built then; {remedy}")
 
 
 def missing_device(device: torch.device) -> str:
-    """Why kernels cannot run on a device, or nothing."""
+    """Why kernels cannot run on a device, or an empty text."""
     if device.type != "cuda":
         return ""
     if why := absence(device.index or 0):
@@ -148,8 +148,8 @@ def missing_device(device: torch.device) -> str:
 
 
 def absence(index: int = 0) -> str:
-    """Why there is no CUDA device of this number that torch can use, in one line, or nothing. torch is asked to begin
-    with CUDA, which says why it cannot; whether it could, it would say with a warning."""
+    """Why torch can use no CUDA device of this number, in one line, or an empty text. CUDA is initialised for that, as
+    the error has the reason; torch's question whether CUDA is available would only warn."""
     if not torch.backends.cuda.is_built():
         return f"this torch ({torch.__version__}) is built without CUDA; install one that has it, from pytorch.org"
     try:
@@ -171,14 +171,14 @@ def _bytes(count: float) -> str:
 
 @contextmanager
 def beside_captures() -> Iterator[None]:
-    """Hold this thread to captures of its own alone, in a `with`. Nothing where there is no CUDA yet.
+    """Restrict the capture mode of this thread to its own captures, in a `with`. No effect where there is no CUDA yet.
 
-    While a thread captures as torch does by default, CUDA fails what allocates, frees or waits in any other thread, and
-    that capture with it, but for threads that are held so. What torch itself runs for the first time beside a capture
+    While a thread captures in torch's default mode, CUDA fails allocations, frees and waits in any other thread, and
+    that capture with them, except in threads in this mode. A kernel that torch runs for the first time beside a capture
     may still end it: the driver loads it then."""
     exchange = _exchange() if torch.cuda.is_initialized() else None
     mode = ctypes.c_int(_OWN_ALONE)
-    changed = exchange is not None and not exchange(ctypes.byref(mode))  # which has the mode of before then
+    changed = exchange is not None and not exchange(ctypes.byref(mode))  # `mode` has the former mode then
     try:
         yield
     finally:
@@ -191,7 +191,7 @@ _OWN_ALONE = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 
 @cache
 def _exchange() -> Callable[[Any], int] | None:
-    """The driver's function that gives a thread another mode, and its old one; None where there is none."""
+    """The driver's function that exchanges the capture mode of a thread; None without it."""
     with suppress(OSError, AttributeError):
         return cast("Callable[[Any], int]", ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode)
     return None

@@ -12,8 +12,8 @@ from noyau.ir.loops import Kernel
 
 
 class DeviceCall:
-    """A kernel as a function of tensors of a GPU that lie as it was made for them: a new tensor, or a tuple of several.
-    `waits`: whether it waits for the launch before it by itself, if it `loads` what is no result of others before.
+    """A kernel as a function of GPU tensors in its layouts, which returns a new tensor, or a tuple of several. `waits`:
+    whether it waits for the launch before it by itself; `loads`: whether it loads operands, as weights, before that.
 
     Errors are those of noyau.hosts.torch.cuda.launch.Launcher."""
 
@@ -31,7 +31,7 @@ class DeviceCall:
         return result if len(result) > 1 else result[0]
 
     def in_memory(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-        """The tensors as the kernel takes them: their axes in the order of memory."""
+        """The tensors in the form that the kernel takes: their axes in the order of memory."""
         if not self.turns:
             return tensors
         return [tensor.permute(axes) if axes else tensor for tensor, axes in zip(tensors, self.axes, strict=True)]

@@ -1,5 +1,5 @@
-"""Memory of a GPU in which a kernel is tried, and what is asked about it: the answers come to the host together, for
-each of them would wait for all that the GPU has to do."""
+"""GPU memory for trial runs of a kernel, and checks of it, whose answers come to the host together, since each transfer
+would wait for all work of the GPU."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Fault:
     note: str
 
 
-Flag = tuple[Fault, Tensor]  # a fault, and whether it is there
+Flag = tuple[Fault, Tensor]  # a fault, and whether it occurred
 
 
 def bits_of(tensor: Tensor) -> Tensor:
@@ -40,7 +40,7 @@ def differ(one: Tensor, other: Tensor) -> Tensor:
 
 
 def answers(flags: Sequence[Flag]) -> list[Fault]:
-    """The faults that are there."""
+    """The faults that occurred."""
     if not flags:
         return []
     there = torch.stack([flag for _, flag in flags]).tolist()
@@ -67,7 +67,7 @@ def _poison_bits(dtype: torch.dtype, which: int) -> int:
 
 
 class Room:
-    """Memory for results whose cells hold a poison, with room before and behind."""
+    """An allocator of results whose cells hold a poison, with guard zones before and behind."""
 
     around = 64  # cells
 
@@ -75,7 +75,7 @@ class Room:
         self.poison, self.rooms = poison, list[Tensor]()
 
     def empty(self, shape: tuple[int, ...], *, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """As torch.empty."""
+        """Like torch.empty, with poisoned cells between guard zones."""
         cells = torch.Size(shape).numel()
         room = torch.empty(cells + 2 * self.around, dtype=dtype, device=device)
         bits_of(room).fill_(_poison_bits(dtype, self.poison))
@@ -83,7 +83,7 @@ class Room:
         return room[self.around : self.around + cells].view(shape)
 
     def flags(self) -> Iterator[Flag]:
-        """Flags of writes beside the memory that was asked for."""
+        """Flags of writes into the guard zones."""
         for room in self.rooms:
             bits, poison = bits_of(room), _poison_bits(room.dtype, self.poison)
             for side, ends in (("before", bits[: self.around]), ("behind", bits[-self.around :])):

@@ -1,4 +1,4 @@
-"""A row of each of two tensors copied to one place of two others, as caches of keys and values grow, as one launch."""
+"""Copies of two rows to one index of two tensors, as caches of keys and values grow, in one launch."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import triton
 from noyau.hosts.torch.cuda.device import has_early_launches
 from noyau.toolchain.triton.module import load
 
-_CELLS = 1024  # of each tensor, of a program
-TRUSTED: dict[tuple[torch.dtype, torch.device], bool] = {}  # what `is_right` said
+_CELLS = 1024  # of each tensor, in a program
+TRUSTED: dict[tuple[torch.dtype, torch.device], bool] = {}  # the results of `is_right`
 Pair: TypeAlias = tuple[torch.Tensor, torch.Tensor]
 copy_cells = load(Path(__file__).with_suffix(".txt").read_text("ascii"))["copy_cells"]
 
 
 def copy_rows(tensors: Pair, axis: int, index: torch.Tensor, rows: Pair) -> None:
-    """As `index_copy_` of two contiguous tensors of one shape and dtype with one index and rows of one shape."""
+    """`index_copy_` of two contiguous tensors of one shape and dtype, with one index and rows of one shape."""
     kind = tensors[0].dtype, tensors[0].device
     if kind not in TRUSTED and not is_capturing(index):  # the trial reads the device, which a recording forbids
         TRUSTED[kind] = is_right(*kind)
@@ -32,7 +32,7 @@ def copy_rows(tensors: Pair, axis: int, index: torch.Tensor, rows: Pair) -> None
 
 
 def is_capturing(tensor: torch.Tensor) -> bool:
-    """Whether what is done with a tensor now is recorded."""
+    """Whether operations on a tensor are captured now."""
     return bool(tensor.is_cuda and torch.cuda.is_current_stream_capturing())
 
 
@@ -49,8 +49,8 @@ def launch(tensors: Pair, axis: int, index: torch.Tensor, rows: Pair) -> None:
 
 
 def is_right(dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether the kernel has the bits of torch's copies, at either end of small tensors."""
-    caches = torch.arange(2400, device=device).remainder(251).view(2, 2, 3, 5, 40).to(dtype)  # a user's seed stays
+    """Whether the kernel copies the same bits as torch, at either end of small tensors."""
+    caches = torch.arange(2400, device=device).remainder(251).view(2, 2, 3, 5, 40).to(dtype)  # leaves the user's seed
     rows, are_equal = (caches[0, :, :, 1:2] + 1, caches[1, :, :, 2:3] + 1), True
     for at in (0, 4):
         index, got, want = torch.tensor([at], device=device), caches.clone(), caches.clone()

@@ -1,8 +1,8 @@
-"""Launches of a text of language `triton` with little done by Python: the first call with tensors of some shapes runs
-the text's own function and is recorded; later ones do again what was recorded.
+"""Launches of a text of language `triton` with little work in Python: the first call with tensors of some shapes runs
+the text's own function and is recorded; later calls replay the record.
 
-Triton's launcher binds, specialises and looks up at each call, which costs 10 us and more a launch. What it finds
-depends on shapes, strides, dtypes and on whether memory begins at a multiple of 16 bytes: calls that are alike in these
+Triton's launcher binds, specialises and looks up at each call, which costs 10 us and more a launch. Its choices
+depend on shapes, strides, dtypes and on whether memory begins at a multiple of 16 bytes: calls that are alike in these
 launch the same compiled kernels with the same numbers."""
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from noyau.hosts.torch.cuda.device import beside_captures, device_errors, device
 from noyau.hosts.torch.cuda.launch_records import TAPE, CallRecord, function_of
 from noyau.ir.loops import Kernel
 
-MOST_PLANS = 1024  # of one kernel; beyond, those of before are dropped
-_ALIGNED = 15  # Triton looks whether memory begins at a multiple of 16 bytes
+MOST_PLANS = 1024  # of one kernel; at more, the former ones are dropped
+_ALIGNED = 15  # Triton specialises on memory that begins at a multiple of 16 bytes
 
 
 class Launcher:
-    """A kernel on plain tensors of one device, which lie as it takes them: `launcher(tensors)` gives its results.
+    """A kernel on plain tensors of one device, in its layouts: `launcher(tensors)` returns its results.
 
-    On the current stream, under the device's guard. UnsupportedError for what was not called before while a CUDA graph
+    On the current stream, under the device's guard. UnsupportedError for the first call with shapes while a CUDA graph
     is captured; torch.OutOfMemoryError; DeviceError where a launch is beyond a limit, or the device's context is lost;
     InputError where shapes do not fit."""
 
@@ -41,11 +41,11 @@ class Launcher:
         return self.first(key, tensors) if plan is None else plan(tensors)
 
     def known_call(self, tensors: Sequence[Tensor]) -> ReplayPlan | None:
-        """Launches that are known for tensors of such shapes."""
+        """The plan for tensors of such shapes, if there was a call."""
         return self.plans.get(kinds_of(tensors))
 
     def first(self, key: Any, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """The results for tensors of such shapes, recorded."""
+        """Run and record the first call for tensors of such shapes."""
         device = device_of(tensors)
         require_free(self.called)
         record = CallRecord(tensors, self.called)
@@ -62,7 +62,7 @@ class Launcher:
 def record_call(
     record: CallRecord, function: Callable[..., Any], tensors: Sequence[Tensor], tiles: Mapping[str, int]
 ) -> Any:
-    """Call a function of a text, and write what it does in `record`."""
+    """Call a function of a text, with its launches and allocations recorded in `record`."""
     with TAPE.holding(record=record):
         try:
             return function(*tensors, **tiles)
@@ -71,12 +71,12 @@ def record_call(
 
 
 def kinds_of(tensors: Sequence[Tensor]) -> tuple[Any, ...]:
-    """Facts of its tensors that a launch depends on."""
+    """The key of a launch: the properties of its tensors that it depends on."""
     return tuple([(t.get_device(), t.dtype, t.shape, t.stride(), not t.data_ptr() & _ALIGNED) for t in tensors])
 
 
 class ReplayPlan:
-    """A call that was recorded, done again on other tensors of the same shapes. It holds no tensor."""
+    """A recorded call, replayed on other tensors of the same shapes. It holds no tensor."""
 
     __slots__ = ("allocations", "called", "device", "index", "launched", "results")
 
@@ -107,14 +107,14 @@ class ReplayPlan:
         for run, more, grid, function, packed, kernel, arguments, places in self.launched:
             numbers = list(arguments)
             for at, place in places:
-                numbers[at] = values[place].data_ptr()  # a number is not looked up in the driver
+                numbers[at] = values[place].data_ptr()  # Triton looks up no number in the driver
             seen = None if enter is None else kernel.launch_metadata(grid, stream, *numbers)
             run(*grid, stream, function, *more, packed, seen, enter, leave, *numbers)
         return tuple([values[place] for place in self.results])
 
 
 def _live_hook(hook: Any) -> Any:
-    """A hook of launches, or None where nobody has asked for one: an empty chain costs as much as a launch."""
+    """A hook of launches, or None where none is registered: an empty chain costs as much as a launch."""
     return None if hook is None or not getattr(hook, "calls", True) else hook
 
 
@@ -123,7 +123,7 @@ _HEAD = ("self", "gridX", "gridY", "gridZ", "stream", "function")
 
 def direct(run: Any) -> tuple[Any, tuple[Any, ...]]:
     """Launcher of a compiled kernel, and its arguments behind the function: the C function below Triton's
-    launcher, where that would only add memory that the kernel does not ask for; else the launcher itself."""
+    launcher, where that would only add memory that the kernel does not need; else the launcher itself."""
     code = getattr(vars(type(run)).get("__call__"), "__code__", None)
     plain = code is not None and code.co_varnames[: code.co_argcount] == _HEAD and code.co_flags & 4
     asks = [getattr(run, f"{name}_scratch_size", 1) for name in ("global", "profile")]
@@ -133,7 +133,7 @@ def direct(run: Any) -> tuple[Any, tuple[Any, ...]]:
 
 
 def is_hooked() -> bool:
-    """Whether somebody has asked Triton to tell of launches."""
+    """Whether a hook of launches is registered with Triton."""
     hooks = knobs.runtime
     return _live_hook(hooks.launch_enter_hook) is not None or _live_hook(hooks.launch_exit_hook) is not None
 

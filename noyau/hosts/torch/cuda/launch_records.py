@@ -1,4 +1,4 @@
-"""Records of calls of a text of language `triton`: what it launches, on which grids, with which arguments."""
+"""Records of calls of a text of language `triton`: its launches, with their grids and arguments."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Launching: TypeAlias = tuple[Any, Sequence[Any], Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class LaunchRecord:
-    """A compiled kernel, on what grid, with what: `arguments` has None where a tensor goes, and `places` where each of
-    these is among inputs and allocations."""
+    """A launch of a compiled kernel. `arguments`: None in the place of each tensor; `places`: pairs of such a place and
+    the tensor's index among inputs and allocations."""
 
     kernel: Any
     grid: tuple[int, int, int]
@@ -34,8 +34,8 @@ class LaunchRecord:
 
 @dataclass(slots=True)
 class CallRecord:
-    """Record of one call. `allocations`: shape and dtype of each; `results`: where they are among inputs and
-    allocations; `again`: whether doing that again is the same call."""
+    """Record of one call. `allocations`: shape and dtype of each; `results`: their indices among inputs and
+    allocations; `again`: whether a replay would be the same call."""
 
     inputs: Sequence[Tensor]
     called: str
@@ -50,7 +50,7 @@ class CallRecord:
         return next((at for at, each in enumerate((*self.inputs, *self.tensors)) if each is tensor), -1)
 
     def note(self, kernel: Any, grid: Sequence[int], arguments: Sequence[Any]) -> None:
-        """A launch that was done."""
+        """Record a launch."""
         places = [(at, self.place(each)) for at, each in enumerate(arguments) if isinstance(each, Tensor)]
         self.again &= hasattr(kernel, "run") and all(place >= 0 for _, place in places)
         whole = tuple(None if isinstance(each, Tensor) else each for each in arguments)
@@ -59,7 +59,7 @@ class CallRecord:
 
 
 class _Tape(threading.local):
-    """State of this thread: the record that is written, launches for later, and the allocator of results."""
+    """State of a thread: the record to write, launches to collect instead of running, and the allocator of results."""
 
     record: CallRecord | None = None
     later: list[Launching] | None = None
@@ -67,7 +67,7 @@ class _Tape(threading.local):
 
     @contextmanager
     def holding(self, **state: Any) -> Iterator[None]:
-        """Hold other values of some of these, in a `with`."""
+        """Set some of these to other values, in a `with`."""
         before = {name: getattr(self, name) for name in state}
         vars(self).update(state)
         try:
@@ -90,7 +90,7 @@ def allocate(allocations: Iterable[Allocation], device: torch.device) -> list[Te
 
 
 class TextTorch:
-    """The name `torch` in a text: its allocations are noted, or made by another function."""
+    """Proxy of `torch` in a text: its allocations are recorded, and made by the thread's allocator."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(torch, name)
@@ -99,7 +99,7 @@ class TextTorch:
     def empty(shape: int | tuple[int, ...], *, dtype: torch.dtype, device: torch.device) -> Tensor:
         shape = (shape,) if isinstance(shape, int) else shape
         record = TAPE.record
-        if record is not None:  # before there is memory: an error for want of it names this result too
+        if record is not None:  # before the allocation: an error for lack of memory names this result too
             record.allocations.append((shape, dtype))
         tensor = TAPE.empty(shape, dtype=dtype, device=device)
         if record is not None:
@@ -108,7 +108,7 @@ class TextTorch:
 
 
 class TextLaunch:
-    """The name of a launch in a text: as Triton's function, but noted."""
+    """Proxy of a Triton function in a text, whose launches are recorded."""
 
     def __init__(self, function: Any) -> None:
         self.function = function
@@ -130,14 +130,14 @@ class TextLaunch:
 
 @cache
 def namespace(text: str) -> dict[str, Any]:
-    """The names of a text, whose allocations and launches are noted."""
+    """The names of a text, whose allocations are recorded."""
     names = load(text)
     names["torch"] = TextTorch()
     return names
 
 
 def function_of(text: str, kernel: Kernel) -> Callable[..., Any]:
-    """The function of a kernel in a text."""
+    """The function of a kernel in a text, whose launches are recorded."""
     names = namespace(text)
     for name in (f"{kernel.name}_{at}" for at in range(len(kernel.launches))):
         if not isinstance(names.get(name), TextLaunch | None):

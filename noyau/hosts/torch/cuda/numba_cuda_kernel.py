@@ -31,7 +31,7 @@ except ImportError:  # of releases of numba-cuda that raise Numba's own
 
 
 class NumbaCudaKernel:
-    """The function of the host of a text. A call gives new tensors; InputError where tensors do not fit, BuildError
+    """The host function of a text. A call returns new tensors; InputError where tensors do not fit, BuildError
     where Numba-CUDA does not compile the text."""
 
     def __init__(self, text: str, kernel: Kernel) -> None:
@@ -50,7 +50,7 @@ class NumbaCudaKernel:
 def launch(
     called: str, function: Any, config: tuple[Any, Any, int], arguments: Sequence[Any], device: torch.device
 ) -> None:
-    """Launch a kernel of `cuda.jit` on tensors and numbers, on the current stream. BuildError as a call above."""
+    """Launch a kernel of `cuda.jit` on tensors and numbers, on the current stream. BuildError as in a call above."""
     with launching(called, device) as stream:
         grid, block, shared_bytes = config
         configured = function[grid, block, stream, shared_bytes]
@@ -59,9 +59,9 @@ def launch(
 
 @contextmanager
 def launching(called: str, device: torch.device) -> Iterator[Any]:
-    """Within, the device is Numba's current one; gives torch's current stream there as one of Numba's."""
+    """Make the device Numba's current one, in a `with`; yields torch's current stream there as a stream of Numba's."""
     with cuda.gpus[device.index or 0], warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of Numba's, that a small array has a small grid
+        warnings.simplefilter("ignore")  # Numba warns that a small array has a small grid
         try:
             yield _stream(device.index or 0, torch.cuda.current_stream(device).cuda_stream)
         except (NumbaError, CudaError, AttributeError) as error:
@@ -69,23 +69,23 @@ def launching(called: str, device: torch.device) -> Iterator[Any]:
 
 
 def device_array(tensor: torch.Tensor, axes: int = 0) -> Any:
-    """A tensor as an array of Numba's on the same memory, of so many axes at least."""
+    """A tensor as an array of Numba's on the same memory; a tensor without axes gets `axes` of them."""
     return cuda.as_cuda_array(_Memory(tensor, axes), sync=False)
 
 
 @lru_cache(maxsize=64)
 def _stream(device: int, handle: int) -> Any:
-    """The current device's stream of a handle; one object, for Numba keeps what it knows of a launch by it."""
+    """The current device's stream of a handle; memoised, since Numba caches its launches by the stream object."""
     return cuda.external_stream(handle)
 
 
 class _Memory:
-    """The memory of a tensor for Numba: torch's own description refuses bfloat16, whose bits these are, and what has a
-    gradient; the kernels that noyau generates have one axis, of one cell, where a tensor has none."""
+    """The memory of a tensor for Numba: torch's own description refuses bfloat16, which goes as bits, and tensors with
+    a gradient; the kernels that noyau generates have one axis, of one cell, for a tensor without axes."""
 
     def __init__(self, tensor: torch.Tensor, axes: int) -> None:
         width, lies = tensor.element_size(), tensor.is_contiguous()
-        self.tensor = tensor  # which it keeps
+        self.tensor = tensor  # keeps the memory alive
         self.__cuda_array_interface__ = {
             "shape": tuple(tensor.shape) or (1,) * axes,
             "strides": None if lies else tuple(step * width for step in tensor.stride()),

@@ -1,4 +1,4 @@
-"""Recorded calls of several GPUs as one: each folds its rows into buffers of the first GPU, which merges them."""
+"""Replays of calls of several GPUs as one: each folds its rows into buffers of the first GPU, which merges them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from noyau.hosts.torch.cuda.device import beside_captures, device_errors
 from noyau.hosts.torch.cuda.launch import ReplayPlan, current_device, is_hooked, kinds_of, raw_stream, set_device
 from noyau.hosts.torch.tensors import is_negated, is_unwatched
 
-SLOTS = 8  # sets of buffers: so many calls may be under way
+SLOTS = 8  # sets of buffers: so many calls may be in flight
 MOST_BYTES = 1 << 18  # of the buffers of a recorded call
-Action: TypeAlias = tuple[Callable[..., Any], list[Any], list[tuple[int, int]]]  # words, and those of each call's own
+Action: TypeAlias = tuple[Callable[..., Any], list[Any], list[tuple[int, int]]]  # words, and those that calls replace
 
 
 def read_call(devices: Sequence[int], arguments: Sequence[Any]) -> tuple[Any, Sequence[int]]:
-    """The facts that launches depend on, or None where a call cannot be a replay; and the addresses of tensors, one a
-    device for each argument."""
+    """The key of a call, or None where it cannot be a replay; and the addresses of tensors, one for each device and
+    argument."""
     kinds: list[Any] = [torch.are_deterministic_algorithms_enabled(), *map(raw_stream, devices)]
     tensors, addresses = list[Tensor](), list[int]()
     for each in arguments:
@@ -39,7 +39,7 @@ def read_call(devices: Sequence[int], arguments: Sequence[Any]) -> tuple[Any, Se
 
 
 def is_replayed(plan: Any, home: torch.device) -> bool:
-    """Whether a recorded call is launches alone, with little memory and results apart, and may write to `home`."""
+    """Whether a recorded call is launches alone, with little memory and distinct results, and may write to `home`."""
     if not isinstance(plan, ReplayPlan) or len({*plan.results}) < len(plan.results):
         return False
     size = sum(torch.Size(shape).numel() * dtype.itemsize for shape, dtype in plan.allocations)
@@ -47,11 +47,11 @@ def is_replayed(plan: Any, home: torch.device) -> bool:
 
 
 class PeerReplay:
-    """Recorded calls of GPUs, then that of the merge, each with its inputs: a tensor that is kept, the place of an
-    address, or for the merge a pair: which call, and which of its results. Only the merge waits for the other GPUs.
+    """Recorded calls of GPUs, then that of the merge, each with its inputs: a tensor that is kept, the index of an
+    address, or for the merge a pair of a call and one of its results. Only the merge waits for the other GPUs.
 
-    `replay(addresses)` gives the results for tensors that begin there. No memory is allocated but for these:
-    calls take sets of buffers in turn, and before the first set the others wait until all of them were read."""
+    `replay(addresses)` returns the results for tensors at these addresses. Only the results are allocated: calls take
+    sets of buffers in turn, and before the first set the others wait until all of them were read."""
 
     def __init__(self, calls: Sequence[tuple[ReplayPlan, Sequence[Any]]]) -> None:
         (self.merge, inputs), self.lock, last = calls[-1], threading.Lock(), len(calls) - 1
@@ -70,7 +70,7 @@ class PeerReplay:
                     for place, (shape, dtype) in enumerate(plan.allocations, len(inputs))
                 ]
                 if at == last:
-                    for number, place in enumerate(plan.results, -len(plan.results)):  # a call has them last
+                    for number, place in enumerate(plan.results, -len(plan.results)):  # the last addresses of a call
                         values[place] = number
                 left[at] = [values[place] for place in plan.results]
                 self.kept += values
@@ -81,7 +81,7 @@ class PeerReplay:
             turns.append(actions)
         self.turns = cycle(turns)
         with beside_captures():
-            stream.synchronize()  # what had the memory of the buffers before may be read until now
+            stream.synchronize()  # until now the former contents of the buffers' memory may be read
 
     def __call__(self, addresses: Sequence[int]) -> Any:
         home = self.merge.device
@@ -105,7 +105,7 @@ class PeerReplay:
 
 
 def _bound(plan: ReplayPlan, values: Sequence[Any], stream: torch.cuda.Stream) -> list[Action]:
-    """Its launches, with all words but those of values that are places in a call."""
+    """The launches of a plan, with all words but the addresses that each call has."""
     actions = list[Action]()
     for run, more, grid, function, packed, _, arguments, places in plan.launched:
         words = [*grid, stream.cuda_stream, function, *more, packed, None, None, None, *arguments]

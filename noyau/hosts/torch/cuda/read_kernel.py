@@ -1,4 +1,4 @@
-"""A kernel that only reads, in Triton: what reads are compared with. torch has none that is not a reduction as well."""
+"""A Triton kernel that only reads, to measure the rate of reads. torch has none that is not a reduction as well."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KERNELS = load(Path(__file__).with_suffix(".txt").read_text("ascii"))
 
 
 def reader(words: Any) -> Callable[[], object]:
-    """Kernel that reads a tensor of i32 once. On small ones more programs have less each to do."""
+    """A kernel that reads a tensor of i32 once; a small one by more programs, with less work each."""
     n = words.numel()
     cells, times = (_CELLS, _TIMES) if n > 1 << 21 else (512, 1)
     programs = triton.cdiv(n, cells * times)

@@ -11,26 +11,26 @@ import torch
 from noyau.timing.sides import refuse_unlike
 
 Tensors = tuple[torch.Tensor, ...]
-SETS = 2  # that a side goes through: no call has the memory of the one before
+SETS = 2  # of a side: no call has the memory of the call before
 _CELLS = 3
-_STRETCH = 64  # the share of the cells that a change takes in: what it brings into the cache is no more
+_STRETCH = 64  # a change renews about one cell in so many, and brings no more into the cache
 
 
 @dataclass(frozen=True, slots=True)
 class SetRenewal:
-    """Renewal of one set: for each piece the tensor, where it begins, how many cells, and of which draw."""
+    """Renewal of one set: for each piece the tensor, the first cell, the number of cells, and the draw to copy from."""
 
     pieces: tuple[tuple[int, int, int, int], ...]
 
     def apply(self, tensors: Sequence[torch.Tensor], sources: Sequence[Sequence[torch.Tensor]]) -> None:
-        """Put it on the queue."""
+        """Enqueue the copies."""
         for number, start, count, source in self.pieces:
             flat_of(tensors[number])[start : start + count] = flat_of(sources[source][number])[start : start + count]
 
 
 class TensorRotation:
-    """Sets of tensors, used in turn, as `fresh.Rotation` has arrays: what a set holds is always cells of draws in their
-    own places, so that indices, masks and the like stay valid. InputError where draws are unlike, or fewer than two."""
+    """Sets of tensors, used in turn, as `fresh.Rotation` has arrays: each cell of a set is the cell of some draw at the
+    same place, so that indices, masks and the like stay valid. InputError where draws are unlike, or fewer than two."""
 
     def __init__(self, draws: Sequence[Sequence[torch.Tensor]], rng: np.random.Generator, sets: int = SETS) -> None:
         refuse_unlike(draws, lambda each: (each.shape, each.dtype, each.stride(), each.device))
@@ -39,7 +39,7 @@ class TensorRotation:
         self.sets: list[Tensors] = [tuple(map(alike, draws[k % len(draws)])) for k in range(sets)]
 
     def turn(self) -> tuple[int, SetRenewal]:
-        """The set whose turn it is, and what is to become new in it."""
+        """The number of the next set, and its renewal."""
         number, self.next = self.next, (self.next + 1) % len(self.sets)
         pieces = [piece for at, tensor in enumerate(self.sets[number]) for piece in self._pieces(at, tensor)]
         return number, SetRenewal(tuple(pieces))
@@ -64,7 +64,7 @@ def alike(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def poison(tensors: Sequence[torch.Tensor]) -> None:
-    """Make the memory no call's: each cell has to be written again."""
+    """Overwrite memory, so that each cell has to be written again."""
     for tensor in tensors:
         flat = flat_of(tensor)
         flat.view(torch.uint8).fill_(0xA5) if flat.dtype is not torch.bool else flat.fill_(True)
@@ -78,7 +78,7 @@ def same_bits(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def shares_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Whether two tensors lie on the same bytes, as far as their spans tell."""
+    """Whether the spans of two tensors overlap in memory."""
     (a, b), (c, d) = _span(one), _span(other)
     return one.device == other.device and max(a, c) < min(b, d)
 
@@ -89,9 +89,9 @@ def _span(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 def result_tensors(result: object) -> tuple[Tensors, str]:
-    """The tensors that a call returned, or what it returned instead."""
+    """The tensors that a call returned, and a fault if it returned anything else."""
     parts = tuple(result) if isinstance(result, tuple | list) else (result,)
     for part in parts:
-        if type(part) not in (torch.Tensor, torch.nn.Parameter):  # a subclass may do its work when it is looked at
+        if type(part) not in (torch.Tensor, torch.nn.Parameter):  # a subclass may do its work when it is read
             return (), f"it returned {type(part).__name__}, not a tensor: what is left to do later is not timed"
     return tuple(part.detach() for part in parts if isinstance(part, torch.Tensor)), ""

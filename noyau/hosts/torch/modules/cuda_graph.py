@@ -1,12 +1,12 @@
-"""A flat function whose launches are recorded once and given to the GPU again as one: a CUDA graph.
+"""A flat function whose launches are recorded once and replayed as one: a CUDA graph.
 
-A step of one token is some hundred small launches, each of which takes the host longer than the GPU. What is recorded
-reads and writes where its arguments lay then: it is used again where they lie there still (parameters, caches), and
-those that lie elsewhere in each call (tokens) are copied, where they are small. A few results are copied out of the
-memory of the recording. Many large ones, as what a training step saves and its gradients, are lent: they lie in it, and
-it is used again when nobody holds them any more; until then the function is launched as before. Where the GPU is at
-work for longer than the host, nothing is recorded, for there is nothing to win, until a later look finds it otherwise:
-what others gave the GPU to do counts too."""
+A step of one token is some hundred small launches, each of which takes the host longer than the GPU. A recording
+reads and writes at the addresses of its arguments: it is replayed if they are the same (parameters, caches), and small
+arguments with another address in each call (tokens) are copied. A few results are copied out of the memory of the
+recording. Many large results, such as the saved values and gradients of a training step, are lent: they lie in that
+memory, and the recording is replayed when nothing holds them any more; until then the function is launched as before.
+Where the GPU works for longer than the host, nothing is recorded, since nothing would be gained, until a later
+measurement says otherwise: other work of the GPU counts too."""
 
 from __future__ import annotations
 
@@ -31,30 +31,30 @@ from noyau.toolchain.garbage_collection import without_collections
 log = logging.getLogger("noyau")
 MOST_COPIED = 1 << 20  # bytes of arguments that lie elsewhere in each call
 MOST_GIVEN = 1 << 28  # bytes of results that are copied, in a tenth of a millisecond
-SMALL, FEW = 1 << 22, 4  # bytes of results that are copied however many they are, and how many of more bytes
+SMALL, FEW = 1 << 22, 4  # total bytes up to which any number of results is copied, and the most results of more bytes
 MOST_HELD = 1 << 33  # bytes that a recording may hold, its results too; and no more than half of what is free
 WARM = 3  # calls before a recording
-MOST_TRIES = 8  # recordings of a function: of a backward, some calls go by until its forward is recorded
-MOST_MISSED = 8  # calls in a row in which results of the last one are held still
-PAUSE = 32  # calls from one look at the GPU to the next
-SLOWER = 1.5  # times what the host takes: from there on it is the GPU that takes the time
+MOST_TRIES = 8  # recordings of a function: a backward needs some calls until its forward is recorded
+MOST_MISSED = 8  # calls in a row during which results of the last replay are still held
+PAUSE = 32  # calls from one measurement of the GPU to the next
+SLOWER = 1.5  # times the seconds of the host: from there on it is the GPU that takes the time
 STEPWISE = "a graph is launched step by step: %s"
 Known = Callable[[list[Any]], Any]
 Place: TypeAlias = tuple[int, tuple[int, ...]]
 ViewLie: TypeAlias = tuple[tuple[int, ...], tuple[int, ...], int]
 _SAME: Any = getattr(torch._C, "_tensors_data_ptrs_at_indices_equal", None)  # where torch is built for CUDA
-_ONE = Lock()  # of recordings in the process: what collects garbage is one too
+_ONE = Lock()  # of recordings in the process, which has one garbage collector
 
 
 def is_repeatable(graph: fx.Graph) -> bool:
-    """Whether a graph does the same whenever it is given the same, all of it on one GPU: nothing in it draws numbers,
-    keeps a state of its own, or reads what the host has."""
+    """Whether a graph does the same for the same arguments, all of it on one GPU: no node draws random numbers, keeps
+    a state of its own, or reads memory of the host."""
     entries = {device for node in graph.nodes for device in _devices(node)}
     return len(entries) == 1 and entries.pop().type == "cuda" and all(map(_is_recordable, graph.nodes))
 
 
 def _devices(node: fx.Node) -> Iterator[torch.device]:
-    """Devices of the tensors that a node gives; that of the host for an argument that is none."""
+    """The devices of the tensors of a node; the CPU for an argument that is no tensor."""
     value = node.meta.get("val")
     if node.op == "get_attr" and value is None and node.graph.owning_module is not None:
         value = operator.attrgetter(node.target)(node.graph.owning_module)
@@ -66,18 +66,18 @@ def _devices(node: fx.Node) -> Iterator[torch.device]:
 
 
 def _is_recordable(node: fx.Node) -> bool:
-    """Whether a call is of torch's own operators or of noyau's kernels, and gives the same another time."""
+    """Whether a node calls one of torch's own operators or of noyau's kernels, with the same results each time."""
     target = node.target
     if node.op != "call_function" or target is operator.getitem or isinstance(target, DeviceCall):
         return node.op not in ("call_method", "call_module")
     if not isinstance(target, torch._ops.OpOverload) or target.namespace not in KNOWN:
         return False
-    is_apart = target in (torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_.default)  # cells of nobody
+    is_apart = target in (torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_.default)  # cells of no tensor
     return not (is_apart or torch.Tag.cudagraph_unsafe in target.tags or _draws(node))
 
 
 def _draws(node: fx.Node) -> bool:
-    """Whether an operator of torch's draws numbers: attention does where it drops some."""
+    """Whether an operator of torch's draws random numbers: attention does so with dropout only."""
     target = node.target
     if torch.Tag.nondeterministic_seeded not in target.tags:
         return False
@@ -94,7 +94,7 @@ def lies_at(tensor: Tensor) -> Place:
 
 
 def as_view(tensor: Tensor, size: Sequence[int], stride: Sequence[int], begins: int) -> Tensor:
-    """A view that begins some cells after a tensor does."""
+    """A view that begins some cells behind the begin of a tensor."""
     return tensor.as_strided(size, stride, tensor.storage_offset() + begins)
 
 
@@ -109,7 +109,7 @@ def is_on_gpu(results: Any) -> bool:
 
 
 def is_small(results: Any) -> bool:
-    """Whether results are copied in no time."""
+    """Whether results are small enough to be copied in no time."""
     sizes = [each.nbytes for each in tensors_in(results)]
     return sum(sizes) <= SMALL or (sum(sizes) <= MOST_GIVEN and len(sizes) <= FEW)
 
@@ -120,9 +120,9 @@ def tensors_in(results: Any) -> list[Tensor]:
 
 
 class GraphReplay:
-    """A function of a list of tensors on a GPU, which is recorded when it was called a few times. `changed`: the
-    places of arguments that it changes, which are never copied; `is_guarded`: whether the caller has looked at strides,
-    as dynamo does but for what a backward is given."""
+    """A function of a list of tensors on a GPU, which is recorded after a few calls. `changed`: the positions of
+    arguments that it changes, which are never copied; `is_guarded`: whether the caller has checked strides, as dynamo
+    does, except those of the arguments of a backward."""
 
     def __init__(
         self, known: Known, arguments: Sequence[Any], changed: frozenset[int] = frozenset(), is_guarded: bool = False
@@ -137,8 +137,8 @@ class GraphReplay:
         self.lock = Lock()
 
     def __call__(self, arguments: list[Any]) -> Any:
-        """As `known`."""
-        if self.is_over or not self.lock.acquire(blocking=False):  # what another thread replays is its own
+        """Call `known`, or replay its recording."""
+        if self.is_over or not self.lock.acquire(blocking=False):  # another thread may use the recording
             return self.known(arguments)
         try:
             return self.try_replay(arguments)
@@ -167,7 +167,7 @@ class GraphReplay:
         return self.known(arguments) if self.recorded is None else self.recorded.again(arguments)
 
     def count(self, lies: list[Place], arguments: Sequence[Any]) -> bool:
-        """Whether it is time to record."""
+        """Count a call; whether it is time to record."""
         pairs = zip(self.places, lies, self.before or lies, strict=True)
         self.moving |= {at for at, now, before in pairs if now != before}
         self.before, self.calls = lies, self.calls + 1
@@ -197,28 +197,28 @@ class GraphReplay:
             self.drop(next(iter(str(error).splitlines()), type(error).__name__))
 
     def drop(self, reason: str) -> None:
-        """Record nothing any more, and give back what a recording held."""
+        """Record nothing any more, and free the memory of the recording."""
         log.info(STEPWISE, reason)
         self.forget()
         self.is_over = True
         self.before, self.clock = [], LaunchClock()
 
     def forget(self) -> None:
-        """Let go of what was recorded, and of its memory, which torch would keep for other recordings alone."""
+        """Drop the recording, and free its memory, which torch would keep for other recordings alone."""
         recorded, self.recorded = self.recorded, None
         if recorded is not None:
             recorded.close()
 
 
 class LaunchClock:
-    """Seconds that the launches of a function take the host, and the GPU: of the first calls."""
+    """Seconds of the first calls of a function: of its launches on the host, and of its work on the GPU."""
 
     def __init__(self) -> None:
         self.host_s = float("inf")
         self.marks: list[tuple[Any, Any]] = []
 
     def time(self, known: Known, arguments: list[Any]) -> Any:
-        """A call, between two marks where it is one of the first."""
+        """Call the function; one of the first calls is timed between two marks."""
         if len(self.marks) > WARM:
             return known(arguments)
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -235,16 +235,16 @@ class LaunchClock:
         return [start.elapsed_time(end) / 1e3 for start, end in self.marks if end.query()]
 
     def is_decided(self) -> bool:
-        """Whether the GPU has passed the marks of two calls: one may have waited for what others gave it to do."""
+        """Whether the GPU has passed the marks of two calls: one may have waited for other work."""
         return len(self.spans_s()) > 1
 
     def waits_for_the_gpu(self) -> bool:
-        """Whether the GPU was at work for longer than the host: then launches are not what takes the time."""
+        """Whether the GPU worked for longer than the host, so that launches are not the bottleneck."""
         return self.is_decided() and min(self.spans_s()) > SLOWER * self.host_s
 
 
 class GraphRecording:
-    """A recording. `rooms`: by the place of an argument, where it is copied to; `fixed`: where each other one lay."""
+    """A recording. `rooms`: by argument, the tensor that it is copied to; `fixed`: the places of all others."""
 
     def __init__(self, graph: Any, rooms: dict[int, Tensor], fixed: dict[int, Place], places: list[int]) -> None:
         self.graph, self.rooms = graph, rooms
@@ -253,11 +253,11 @@ class GraphRecording:
         self.addresses = [fixed[at][0] if at in fixed else None for at in range(max(places, default=-1) + 1)]
         self.stream = stream_now()
         self.results: Any = ()
-        self.shown: dict[int, tuple[int, ViewLie]] = {}  # results that lie in arguments: which one, and how
-        self.lent: list[tuple[Any, int]] = []  # memory of results that are not copied, and how many hold it at least
+        self.shown: dict[int, tuple[int, ViewLie]] = {}  # results that lie in arguments: the argument, and how they lie
+        self.lent: list[tuple[Any, int]] = []  # memory of results that are not copied, and its least number of holders
 
     def lend(self, inputs: Sequence[Any]) -> None:
-        """Copy no result: those that lie in arguments are shown there, the others where they lie."""
+        """Copy no result: results in memory of arguments become views of those, others views of the recording."""
         owners = {each.untyped_storage().data_ptr(): at for at, each in enumerate(inputs) if isinstance(each, Tensor)}
         memory: dict[int, Any] = {}
         self.results = list(self.results) if isinstance(self.results, tuple | list) else self.results
@@ -274,11 +274,11 @@ class GraphRecording:
         self.lent = [(storage, _holders(storage)) for storage in memory.values()]
 
     def is_free(self) -> bool:
-        """Whether nobody holds what was lent in the last call."""
+        """Whether nothing holds the results that were lent in the last call."""
         return all(_holders(storage) <= count for storage, count in self.lent)
 
     def lies(self, arguments: Sequence[Any]) -> Any:
-        """The results where they lie, none of them copied."""
+        """The lent results, none of them copied."""
         numbers, result = iter(range(len(self.results))), list[Any]()
         for each in self.results:
             if not isinstance(each, Tensor):
@@ -291,8 +291,8 @@ class GraphRecording:
         return tuple(result)
 
     def fits(self, arguments: Sequence[Any], is_guarded: bool = False) -> bool:
-        """Whether all that is not copied lies where it lay, on the stream on which it was recorded. `is_guarded`: the
-        strides are known to be the same."""
+        """Whether the arguments that are not copied lie where they lay at the recording, on the same stream.
+        `is_guarded`: the strides are known to be the same."""
         if is_guarded and _SAME is not None:  # one call, where a hundred arguments take as long as five launches
             same = bool(_SAME(arguments, self.addresses, self.at))
         else:
@@ -300,8 +300,8 @@ class GraphRecording:
         return same and stream_now() == self.stream
 
     def close(self) -> None:
-        """Give the memory of the recording back to the device: no other recording has a part in it. While another
-        thread captures, torch gives back none, and this with what is given back next."""
+        """Free the memory of the recording, which no other recording shares. While another thread captures, torch frees
+        nothing, and this memory with the next."""
         graph, self.graph, self.results, self.rooms, self.lent = self.graph, None, (), {}, []
         if graph is not None:
             with beside_captures(), contextlib.suppress(RuntimeError):
@@ -309,7 +309,7 @@ class GraphRecording:
                 torch.cuda.empty_cache()
 
     def __del__(self) -> None:
-        """As `close`: who held it has let go of it. Not while this very thread captures."""
+        """Close the recording when nothing holds it any more. Not while this very thread captures."""
         with contextlib.suppress(Exception):
             if not sys.is_finalizing() and not is_capturing():
                 self.close()
@@ -331,8 +331,8 @@ class GraphRecording:
 def record_graph(
     known: Known, arguments: Sequence[Any], moving: Sequence[int], fixed: dict[int, Place], places: list[int]
 ) -> GraphRecording:
-    """A function as it was recorded with these arguments, those of `moving` copied. RuntimeError where they are not on
-    the current GPU, where it gives memory of its arguments, or where it holds too much."""
+    """Record a function with these arguments, those of `moving` copied. RuntimeError where they are not on the current
+    GPU, where a copied result has memory of an argument, or where the recording holds too much."""
     (device, *others) = {arguments[at].device for at in places}
     if others or (device.type, device.index) != ("cuda", stream_now()[0]):
         raise RuntimeError("not all of its arguments are on the current GPU")
@@ -342,9 +342,9 @@ def record_graph(
     own = {each.untyped_storage().data_ptr() for each in inputs if isinstance(each, Tensor)}
     result = GraphRecording(torch.cuda.CUDAGraph(), rooms, fixed, places)
     most = min(MOST_HELD, torch.cuda.mem_get_info(device)[0] // 2)
-    held = torch.cuda.memory_reserved(device)  # what other threads take meanwhile is counted too: then it is dropped
+    held = torch.cuda.memory_reserved(device)  # allocations of other threads count too: then it is dropped
     try:
-        result.results = capture_graph(result.graph, known, list(inputs), device)  # it empties what it is given
+        result.results = capture_graph(result.graph, known, list(inputs), device)  # it empties its list
         if is_small(result.results) or not isinstance(result.results, tuple | list):
             require_apart(tensors_in(result.results), own)
         else:
@@ -359,13 +359,13 @@ def record_graph(
 
 
 def _holders(storage: Any) -> int:
-    """Number of those who hold memory: tensors over it, and what stands for it in Python."""
+    """The number of holders of a storage: tensors on it, and objects for it in Python."""
     return int(torch._C._storage_Use_Count(storage._cdata))
 
 
 def room_of(tensor: Tensor) -> Tensor:
-    """A copy of a tensor that lies as it does, gaps too: the strides of arguments are numbers in what is recorded.
-    RuntimeError where cells lie upon each other, or far apart."""
+    """A copy of a tensor with the same strides, gaps too: the strides of arguments are numbers in a recording.
+    RuntimeError where cells overlap, or lie far apart."""
     cells = 1
     for stride, extent in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if extent > 1 and stride < cells:
@@ -377,7 +377,7 @@ def room_of(tensor: Tensor) -> Tensor:
 
 
 def require_apart(results: Sequence[Tensor], own: set[int]) -> None:
-    """RuntimeError where copies of results would be others: of shared memory, or of cells that are not side by side."""
+    """Raise RuntimeError where copies of results would differ: for shared memory, or cells that are not packed."""
     taken = [each.untyped_storage().data_ptr() for each in results]
     if own & set(taken) or len(set(taken)) < len(taken):
         raise RuntimeError("a result shares memory with an argument or another result")
@@ -392,8 +392,8 @@ def capture_graph(graph: Any, known: Known, inputs: list[Any], device: torch.dev
         torch.cuda.synchronize(device)
         side.wait_stream(current)
         try:
-            with without_collections(), torch.cuda.stream(side):  # what is let go of meanwhile may be of the driver
-                _forget_memory_of_blas()  # so that it is taken anew, where this recording has its memory
+            with without_collections(), torch.cuda.stream(side):  # a collection might free objects of the driver
+                _forget_memory_of_blas()  # so that it is allocated anew, in the memory of this recording
                 return capture_body(graph, known, inputs)
         finally:
             _forget_memory_of_blas()  # so that no other recording writes there
@@ -401,8 +401,8 @@ def capture_graph(graph: Any, known: Known, inputs: list[Any], device: torch.dev
 
 
 def capture_body(graph: Any, known: Known, inputs: list[Any]) -> Any:
-    """Results of a function between the beginning and the end of a recording. Its error is the one that is raised: the
-    end of what went wrong is one more."""
+    """Results of a function between the begin and the end of a capture. The function's error is raised, not the further
+    error at the end of a failed capture."""
     graph.capture_begin(capture_error_mode="thread_local")
     try:
         result = known(inputs)
@@ -415,7 +415,7 @@ def capture_body(graph: Any, known: Known, inputs: list[Any]) -> Any:
 
 
 def _forget_memory_of_blas() -> None:
-    """Let go of what BLAS keeps to work in, as torch's own recordings do: it goes back to where it was taken from."""
+    """Free the workspaces of BLAS, as torch's own recordings do; they return to the allocator that they came from."""
     getattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None)()
 
 
@@ -432,5 +432,5 @@ def stream_now() -> tuple[int, int]:
 
 
 def is_capturing() -> bool:
-    """Whether launches are recorded now: then nothing is recorded beside."""
+    """Whether launches are captured now: then nothing else is recorded."""
     return bool(torch.cuda.is_current_stream_capturing())

@@ -1,4 +1,4 @@
-"""Sizes of a part of a graph, and inputs of these sizes, drawn on the device where it runs, awkward ones too."""
+"""Sizes of a part of a graph, and inputs of these sizes, drawn on the device where it runs, adversarial ones too."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ Sized = Callable[[Any], int]
 
 
 def other_sizes(source: TracedGraph) -> list[Sized]:
-    """Sizes that torch did not see, where sizes of its graph are names: about half of each, and primes above them; no
-    two names have the same. None where a name stands in no size alone."""
+    """Sizes that torch did not see, where sizes of its graph are symbolic: about half of each, and primes above them;
+    no two names get the same number. Empty where no name is a size by itself."""
     visited: dict[Any, int] = {}
     for node in source.program.nodes:
         fake = node.meta.get("val") if node.op == "placeholder" else None
@@ -44,7 +44,7 @@ def other_sizes(source: TracedGraph) -> list[Sized]:
 
 
 def _beyond(size: int, occupied: set[int], fits: Callable[[int], bool]) -> int:
-    """The first number above a size that fits and is not taken, which then it is."""
+    """The first number above a size that fits and is not occupied; it is occupied then."""
     result = next(number for number in count(size + 1) if fits(number) and number not in occupied)
     occupied.add(result)
     return result
@@ -55,7 +55,7 @@ def _is_prime(number: int) -> bool:
 
 
 def _size_at(numbers: Mapping[Any, int], size: Any) -> int:
-    """A size of torch's where its names are these numbers. InputError where it has names that are none of them."""
+    """A size of torch's with these numbers for its names. InputError where it has other names."""
     if isinstance(size, int):
         return int(size)
     number = size.node.expr.subs(numbers)
@@ -70,7 +70,7 @@ def is_static(graph: fx.Graph) -> bool:
 
 
 def is_symbolic(value: Any) -> bool:
-    """Whether a size in what a node makes, or in a list of such, is a name."""
+    """Whether a size of a node's value, or of one in a list of values, is symbolic."""
     if isinstance(value, tuple | list):
         return any(map(is_symbolic, value))
     if isinstance(value, Tensor):
@@ -79,12 +79,12 @@ def is_symbolic(value: Any) -> bool:
 
 
 def sizes_of(group: Group, source: TracedGraph, sized: Sized = size_hint) -> dict[str, int]:
-    """The sizes of a group as torch saw them, or as `sized` has them. InputError where they do not fit together."""
+    """The sizes of a group as torch saw them, or by `sized`. InputError where they do not fit together."""
     return sizes_in(group.original, source, sized)
 
 
 def sizes_in(graph: Graph, source: TracedGraph, sized: Sized = size_hint) -> dict[str, int]:
-    """The sizes of a graph over values of torch's, as `sizes_of` has them."""
+    """The sizes of a graph over values of torch's, as in `sizes_of`."""
     inputs = [node for node in graph.inputs if node.output in source.givers]
     shapes = [[sized(extent) for extent in source.givers[node.output].meta["val"].shape] for node in inputs]
     return bind([node.shape for node in inputs], shapes, [node.output for node in inputs])
@@ -92,7 +92,7 @@ def sizes_in(graph: Graph, source: TracedGraph, sized: Sized = size_hint) -> dic
 
 Pattern = Callable[[Tensor, torch.Generator], Tensor]
 _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
-_ODD = 50  # of so many cells, one is odd
+_ODD = 50  # one cell in so many is 0.0, and one is -0.0
 
 
 def mix_magnitudes(cases: Tensor, noise: torch.Generator) -> Tensor:
@@ -129,7 +129,7 @@ def _some(like: Tensor, noise: torch.Generator, one_in: int) -> Tensor:
 
 
 class Drawer:
-    """Inputs of a group, drawn by what its graph does with it; `sized`: numbers for sizes. InputError for a misfit."""
+    """Inputs of a group that are valid for its graph; `sized`: numbers for sizes. InputError where they do not fit."""
 
     def __init__(self, group: Group, source: TracedGraph, device: torch.device, sized: Sized = size_hint) -> None:
         self.group, self.source, self.device, self.sized = group, source, device, sized
@@ -138,7 +138,7 @@ class Drawer:
         self.looks_up = any(tables_of(self.maker.uses, node) for node in group.original.inputs)
 
     def draw(self, pattern: str, seed: int) -> dict[str, Any]:
-        """A value for each node that is read, by its name, and for each input of the graph, by its."""
+        """Values by name: for each node that the group reads, and for each input of its graph."""
         noise = torch.Generator(self.device).manual_seed(seed)
         self.maker.rng = np.random.default_rng(seed)
         result, integers = dict[str, Any](), dict[str, np.ndarray]()
@@ -156,7 +156,7 @@ class Drawer:
         return result
 
     def beside(self, read: fx.Node) -> Any:
-        """Value of a node that the graph of the group knows, as positions, or asks for its shape alone."""
+        """The value of a node that the group's graph has itself, as positions, or whose shape alone is read."""
         fake = read.meta["val"]
         if not isinstance(fake, Tensor):
             return self.sized(fake)
@@ -169,7 +169,7 @@ class Drawer:
     def tensor(
         self, node: Node, fake: Tensor, pattern: str, noise: torch.Generator, integers: dict[str, np.ndarray]
     ) -> Tensor:
-        """One input, lying as torch's does."""
+        """One input, with the strides of torch's tensor."""
         room, shape = self.room(fake), [self.sized(extent) for extent in fake.shape]
         if fake.dtype.is_floating_point:
             wide = torch.float64 if fake.dtype is torch.float64 else torch.float32
@@ -178,7 +178,7 @@ class Drawer:
             room.copy_(values.abs() if self.is_under_a_root(node) else values)
         elif fake.dtype is torch.bool:
             room.copy_(torch.rand(room.shape, generator=noise, device=self.device) < 0.7)
-            if self.looks_up:  # what chooses between integers says how far they may go
+            if self.looks_up:  # a mask between integers may bound them
                 integers[node.output] = array_of(room.expand(shape).cpu())
         else:
             integers[node.output] = self.maker.make(node, integers)[0]
@@ -186,7 +186,7 @@ class Drawer:
         return room.expand(shape)
 
     def room(self, fake: Tensor) -> Tensor:
-        """Memory as torch's tensor has it, of zeros; axes along which it is expanded have one cell."""
+        """Zeros with the strides of torch's tensor; axes along which it is expanded have one cell."""
         strides = [self.sized(step) for step in fake.stride()]
         shape = [self.sized(n) if step else min(self.sized(n), 1) for n, step in zip(fake.shape, strides, strict=True)]
         return torch.empty_strided(shape, strides, dtype=fake.dtype, device=self.device).zero_()
@@ -205,7 +205,7 @@ def _stays_positive(use: Use) -> bool:
 
 
 def perturb(value: Any, noise: torch.Generator) -> Any:
-    """A float tensor, each cell moved by -1, 0 or +1 ulp; anything else, and what is 0 or not finite, as it is."""
+    """A float tensor, each cell moved by -1, 0 or +1 ulp; cells that are 0 or not finite, and other values, stay."""
     if not isinstance(value, Tensor) or not value.dtype.is_floating_point or value.element_size() not in _BITS:
         return value
     bits = value.view(_BITS[value.element_size()])

@@ -13,7 +13,7 @@ from noyau.hosts.torch.tensors import in_memory
 
 Boxed = Callable[[list[Any]], Any]
 _ATEN = torch.ops.aten
-_METHODS = {  # of the same arguments, in the same order
+_METHODS = {  # methods with the same arguments, in the same order
     **{getattr(_ATEN, name).default: name for name in "view reshape expand permute t unsqueeze detach".split()},
     _ATEN._unsafe_view.default: "view",
     _ATEN.transpose.int: "transpose",
@@ -28,8 +28,8 @@ _FUNCTIONS = {
 
 
 def eager(module: fx.GraphModule, inputs: Sequence[Any]) -> Boxed:
-    """The nodes of a graph one by one, by torch's own kernels. A value is let go of after its last use, those that are
-    given too: the list of arguments is emptied."""
+    """Run the nodes of a graph one by one, by torch's own kernels. A value is freed after its last use, arguments too:
+    the list of arguments is emptied."""
     del inputs
     shorten(module.graph)
     codegen = getattr(fx.graph, "_BoxedCodeGen", None)
@@ -37,7 +37,7 @@ def eager(module: fx.GraphModule, inputs: Sequence[Any]) -> Boxed:
         return _unbox(module.forward)
     graph = copy_graph(module.graph)
     for node in graph.nodes:
-        node.meta = {}  # what torch found of shapes is large, and lives as long as the function
+        node.meta = {}  # torch's facts about shapes are large, and would live as long as the function
         call_bound(node)
     graph.set_codegen(codegen())
     forward = fx.GraphModule(module, graph).forward
@@ -56,7 +56,7 @@ def copy_graph(graph: fx.Graph) -> fx.Graph:
 
 
 def with_device_errors(called: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function on a GPU whose errors of memory and of the device are one line each."""
+    """Wrap a function on a GPU, so that errors of memory and of the device are one line each."""
 
     def run(*arguments: Any) -> Any:
         try:
@@ -71,8 +71,8 @@ def with_device_errors(called: str, function: Callable[..., Any]) -> Callable[..
 
 
 def in_memory_at(places: Sequence[int], function: Boxed) -> Boxed:
-    """The function, some of whose arguments nobody has looked at before: a gradient may come as a view that negates, or
-    as zeros that have no memory, which kernels do not see."""
+    """Wrap a function, so that arguments at `places`, which were not checked before, lie in memory: a gradient may be a
+    view that negates, or zeros without memory, which kernels do not see."""
 
     def run(arguments: list[Any]) -> Any:
         for at in places:
@@ -83,8 +83,8 @@ def in_memory_at(places: Sequence[int], function: Boxed) -> Boxed:
 
 
 def shorten(graph: fx.Graph) -> None:
-    """Let torch make in one call what the graph spells in several: what there is already is not made again, and a
-    product with a transposed matrix is a linear layer, which calls the same function of BLAS."""
+    """Replace several calls of a graph by one: equal values are computed once, and a product with a transposed matrix
+    becomes a linear layer, which calls the same function of BLAS."""
     merge_equal(graph)
     for node in list(graph.nodes):
         if node.target not in (_ATEN.mm.default, _ATEN.addmm.default) or node.kwargs:
@@ -97,7 +97,7 @@ def shorten(graph: fx.Graph) -> None:
 
 
 def call_bound(node: fx.Node) -> None:
-    """Let a node call what torch has bound to Python, where it calls the same operator by torch's registry, which takes
+    """Let a node call torch's own Python binding of its operator, not the operator of torch's registry, which takes
     twice as long to read its arguments."""
     if node.op != "call_function" or node.kwargs:
         return

@@ -1,10 +1,10 @@
-"""A graph on a GPU as one flat Python function, made as it first runs: launches, allocations and views by numbers that
-are known, so that little is done by Python between two of them.
+"""A graph on a GPU as one flat Python function, generated at its first run: launches, allocations and views by known
+numbers, so that Python does little between two launches.
 
-A graph whose sizes are numbers does the same in every call but for addresses. So the first call runs node by node and
-is noted: what a kernel launches (cuda/launch.py), what torch's own functions are called with, and how views lie. The
-text that is made of the notes does that again: lines in order, what each reads and makes, and when each value is let go
-of. Views are made where a function of torch asks for them; kernels get addresses."""
+A graph with constant sizes does the same in every call but for addresses. So the first call runs node by node and
+is recorded: the launches of kernels (cuda/launch.py), the arguments of torch's own functions, and the layouts of views.
+The text that is generated from the record repeats that: lines in order, the names that each reads and assigns, and the
+last use of each value, where it is freed. Views are created for functions of torch; kernels get addresses."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from noyau.hosts.torch.modules.executor import Boxed, copy_graph, eager, with_de
 from noyau.hosts.torch.modules.parallel_products import join_products
 from noyau.hosts.torch.modules.simplification import changed_arguments, join_copies, join_updates, update_in_place
 
-_ALIGNED = 15  # Triton looks whether memory begins at a multiple of 16 bytes
+_ALIGNED = 15  # Triton specialises on memory that begins at a multiple of 16 bytes
 _GUARDS = getattr(torch._C._dynamo, "guards", None)
 aten = torch.ops.aten
-# Functions of torch that do what an operator does, and take less long to be called.
+# Functions of torch with the meaning of an operator, which take less time to be called.
 DIRECT: dict[Any, Callable[..., Any]] = {
     **{
         getattr(aten, name).default: getattr(torch, name)
@@ -53,8 +53,8 @@ DIRECT: dict[Any, Callable[..., Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class ViewForm:
-    """A value that shows the memory of another, `root`, or is all of it where `lies` is None: sizes, strides, and by
-    how many cells it begins later; `cell` is bytes."""
+    """A value in the memory of another, `root`: all of it where `lies` is None, else a view. `lies`: sizes, strides,
+    and the offset in cells; `cell`: the bytes of a cell."""
 
     root: str
     lies: tuple[tuple[int, ...], tuple[int, ...], int] | None = None
@@ -62,7 +62,7 @@ class ViewForm:
 
     @property
     def late(self) -> int:
-        """Bytes by which it begins later."""
+        """The offset in bytes."""
         return (self.lies[2] if self.lies else 0) * self.cell
 
     @property
@@ -72,7 +72,7 @@ class ViewForm:
 
 @dataclass(slots=True)
 class Line:
-    """A line, the names that it reads, and the one that it makes."""
+    """A line of the text, the names that it reads, and the name that it assigns."""
 
     words: str
     reads: tuple[str, ...]
@@ -81,10 +81,10 @@ class Line:
 
 @dataclass(slots=True)
 class FlatText:
-    """Text of a flat function, grown call by call. `changed`: arguments that it writes; `values`: what stands for a
-    node; `views`: those that were made, by name; `placed`: the arguments whose address a kernel gets; `stands`: the
+    """Text of a flat function, grown call by call. `changed`: arguments that it writes; `values`: the form of a node's
+    value; `views`: the names of the created views; `placed`: the arguments whose address a kernel gets; `stands`: the
     argument where the result of a function of torch's begins, None where it lies elsewhere in one; `mutates`: whether a
-    function of torch's changes what it is given."""
+    function of torch's changes its arguments."""
 
     placeholders: Sequence[str]
     arguments: Sequence[Any]
@@ -116,13 +116,13 @@ class FlatText:
         return f"{letter}{self.count}"
 
     def hold(self, value: Any, letter: str = "c") -> str:
-        """The name of an object that the text holds."""
+        """The name of an object that the text refers to."""
         name = next((name for name, known in self.names.items() if known is value), None) or self.fresh(letter)
         self.names[name] = value
         return name
 
     def view(self, node: fx.Node, base: Tensor, result: Tensor) -> None:
-        """A value that shows another one."""
+        """Record a node whose result is a view of its first argument."""
         source = self.values[node.args[0].name]
         begins = (source.lies[2] if source.lies else 0) + result.storage_offset() - base.storage_offset()
         lies = tuple(result.shape), tuple(result.stride()), begins
@@ -130,7 +130,7 @@ class FlatText:
         self.values[node.name] = source if same else ViewForm(source.root, lies, result.element_size())
 
     def note(self, name: str, result: Any) -> None:
-        """Note a result that lies in memory of an argument."""
+        """Record a result that lies in memory of an argument."""
         if isinstance(result, tuple | list):
             for each in result:
                 self.note(name, each)
@@ -139,7 +139,7 @@ class FlatText:
             self.stands[name] = next((f"a{at}" for at in begin), None)
 
     def pick(self, node: fx.Node, result: Any) -> None:
-        """One of several results."""
+        """Record the choice of one of several results."""
         source, at = node.args
         form = self.values[source.name]
         if isinstance(form, tuple):
@@ -148,14 +148,14 @@ class FlatText:
         self.assign(node, f"{form.root}[{at!r}]", (form.root,), result)
 
     def assign(self, node: fx.Node, text: str, reads: tuple[str, ...], result: Any) -> None:
-        """A line that makes the value of a node."""
+        """Add a line that assigns the value of a node."""
         name = self.fresh()
         self.lines.append(Line(f"{name} = {text}", reads, name))
         self.note(name, result)
         self.values[node.name] = ViewForm(name)
 
     def call(self, node: fx.Node, result: Any) -> None:
-        """A call of a function of torch's, or of a kernel that is not launched by numbers."""
+        """Add a call of a function of torch's, or of a kernel that is not launched by numbers."""
         reads: list[str] = []
         self.mutates |= bool(getattr(getattr(node.target, "_schema", None), "is_mutable", False))
         function = self.hold(DIRECT.get(node.target, node.target), "f")
@@ -164,7 +164,7 @@ class FlatText:
         self.assign(node, f"{function}({', '.join(words)})", tuple(reads), result)
 
     def word(self, value: Any, reads: list[str]) -> str:
-        """An argument."""
+        """The text of an argument; the names in it are appended to `reads`."""
         match value:
             case fx.Node():
                 name = self.there(self.values[value.name])
@@ -185,7 +185,7 @@ class FlatText:
                 return self.hold(value)
 
     def there(self, shown: Any) -> str:
-        """The name of a value that is made if it is a view and not there yet."""
+        """The name of a value; a view that does not exist yet is created."""
         if isinstance(shown, tuple):
             return f"({', '.join(map(self.there, shown))},)"
         if shown.lies is None:
@@ -197,7 +197,7 @@ class FlatText:
         return self.views[shown]
 
     def launch(self, node: fx.Node, plan: Any, results: Any) -> bool:
-        """The launches of a kernel, by numbers; False where an argument does not begin as it must."""
+        """Add the launches of a kernel by numbers; False where an argument does not begin as it must."""
         places = [self.values[each.name] for each in node.args]
         if not all(map(self.begins_well, places)):
             return False
@@ -224,7 +224,7 @@ class FlatText:
         return True
 
     def begins_well(self, shown: ViewForm) -> bool:
-        """Whether an address is known to be a multiple of 16 bytes; of an argument, that is asked in each call."""
+        """Whether an address is known to be a multiple of 16 bytes; for an argument, each call checks it."""
         root = self.stands.get(shown.root, shown.root)
         if root is None:
             return False
@@ -237,17 +237,17 @@ class FlatText:
         return not shown.late & _ALIGNED
 
     def literal(self, value: Any) -> str:
-        """A number or a word in a launch."""
+        """The text of a number or a word in a launch."""
         return repr(value) if type(value) in (int, bool, str) or value is None else self.hold(value)
 
     def give_results(self, results: Any) -> None:
-        """Text of the graph's results."""
+        """Write the text of the graph's results."""
         many = results if isinstance(results, tuple | list) else (results,)
         names = [self.there(self.values[each.name]) if isinstance(each, fx.Node) else repr(each) for each in many]
         self.results = f"({', '.join(names)}{',' if len(names) == 1 else ''})" if many is results else names[0]
 
     def finish(self) -> str:
-        """The text."""
+        """The text of the function."""
         arguments = [f"a{at}" for at in range(len(self.placeholders))]
         head = [f"{', '.join(arguments)}, = arguments"] if arguments else []
         head += [*self.conditions(), "arguments.clear()", "stream = raw_stream(device)"]
@@ -261,7 +261,7 @@ class FlatText:
             free = sorted({n for n in (*line.reads, line.makes) if n and last[n] == at and n not in kept})
             body += [f"del {', '.join(free)}"] if free else []
         body.append(f"return {self.results}")
-        if not self.mutates:  # nothing here is recorded, and no count of changes goes on
+        if not self.mutates:  # autograd records nothing here, and no version of a tensor changes
             body = ["with below():", *(f"    {line}" for line in body)]
         inner = "\n".join(f"    {line}" for line in [*head, *body])
         return f"def call(arguments):\n{inner}\n"
@@ -270,7 +270,7 @@ class FlatText:
         """Text of the conditions on arguments."""
         placed = sorted(self.placed, key=lambda name: int(name[1:]))
         parts = [f"({' | '.join(f'{name}.data_ptr()' for name in placed)}) & {_ALIGNED}"] if placed else []
-        if self.is_backward:  # what was saved may lie otherwise another time
+        if self.is_backward:  # saved tensors may have other strides in another call
             tensors = ((at, each) for at, each in enumerate(self.arguments) if isinstance(each, Tensor))
             parts += [f"a{at}.stride() != {tuple(each.stride())}" for at, each in tensors]
         if any(line.words.startswith("k") for line in self.lines):
@@ -278,7 +278,7 @@ class FlatText:
         return [f"if {' or '.join(parts)}:", "    return slowly(arguments)"] if parts else []
 
     def function(self, slowly: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
-        """The function of the text; `slowly` is what it calls where arguments are otherwise."""
+        """The function of the text; it calls `slowly` where arguments do not meet its conditions."""
         from noyau.hosts.torch.cuda.launch import current_device, is_hooked, raw_stream
 
         names = {
@@ -299,19 +299,19 @@ class FlatText:
 
 
 def may_begin_early(device: int) -> bool:
-    """Whether launches that wait by themselves may begin before the one before them has ended: in a recording, on a GPU
-    that has it. Elsewhere the one before may be an update of the weights, which they load before they wait."""
+    """Whether kernels that wait themselves may begin before the launch before them has ended: in a recording, on a GPU
+    that has it. Elsewhere that launch may be an update of the weights, which they load before they wait."""
     return is_capturing() and has_early_launches(device)
 
 
 def _memory(value: Any) -> int:
-    """Address of the memory of a tensor; 0 for what has none."""
+    """Address of the memory of a tensor; 0 for a value without memory."""
     return value.untyped_storage().data_ptr() if isinstance(value, Tensor) and value.layout is torch.strided else 0
 
 
 def flat(module: fx.GraphModule, inputs: Sequence[Any], replays: bool = True) -> Boxed:
-    """A graph as a function of a list of tensors, which it empties. Where sizes are names, node by node. `replays`:
-    whether its launches are recorded once they are known, and given to the GPU again as one. The function raises
+    """A graph as a function of a list of tensors, which it empties. With symbolic sizes it runs node by node.
+    `replays`: whether its launches are recorded once they are known, and replayed as one. The function raises
     torch.OutOfMemoryError, and DeviceError where the device's context is lost."""
     update_in_place(module.graph)
     join_updates(module.graph)
@@ -323,8 +323,8 @@ def flat(module: fx.GraphModule, inputs: Sequence[Any], replays: bool = True) ->
 
 
 class Flat:
-    """A graph whose sizes are numbers. `known` is the function that the first call on a GPU made; `slowly` does the
-    same node by node, for arguments that lie otherwise than those did."""
+    """A graph with constant sizes. `known`: the function that the first call on a GPU generated; `slowly`: the same
+    node by node, for arguments with other layouts."""
 
     def __init__(self, module: fx.GraphModule, replays: bool = True) -> None:
         self.module: fx.GraphModule | None = module  # until it is known
@@ -337,14 +337,14 @@ class Flat:
         return self.first(arguments) if self.known is None else self.known(arguments)
 
     def first(self, arguments: list[Any]) -> Any:
-        """A call that is noted."""
+        """The first call, which is recorded."""
         module = self.module
         if module is None:  # another thread was first
             return self.slowly(arguments)
         inputs = list(arguments)
         arguments.clear()
         if self.replays:
-            from noyau.hosts.torch.cuda.joint_copies import copy_rows  # of Triton, which a CPU does without
+            from noyau.hosts.torch.cuda.joint_copies import copy_rows  # imports Triton, which a CPU does without
 
             join_products(module.graph)
             join_copies(module.graph, copy_rows)
@@ -359,7 +359,7 @@ class Flat:
 
 
 class NodeRecorder(fx.Interpreter):  # type: ignore[misc]  # torch's class has no types
-    """The nodes of a graph one by one, each noted in a text."""
+    """Interpreter of a graph that records each node in a text."""
 
     def __init__(self, module: fx.GraphModule, arguments: Sequence[Any]) -> None:
         super().__init__(module)
@@ -368,7 +368,7 @@ class NodeRecorder(fx.Interpreter):  # type: ignore[misc]  # torch's class has n
         self.now: fx.Node | None = None
 
     def run_node(self, n: fx.Node) -> Any:
-        """A node, noted by how it is run."""
+        """Run a node, and record it."""
         self.now = n
         result = super().run_node(n)
         match n.op:
@@ -381,7 +381,7 @@ class NodeRecorder(fx.Interpreter):  # type: ignore[misc]  # torch's class has n
         return result
 
     def note(self, node: fx.Node, result: Any) -> None:
-        """A call of a function."""
+        """Record a call of a function."""
         target, text = node.target, self.text
         if isinstance(target, DeviceCall):
             plan = target.launcher.known_call(target.in_memory([self.env_of(each) for each in node.args]))
@@ -396,7 +396,7 @@ class NodeRecorder(fx.Interpreter):  # type: ignore[misc]  # torch's class has n
         text.call(node, result)
 
     def is_view(self, node: fx.Node, result: Any) -> bool:
-        """Whether a node shows the memory of its first argument, in the same dtype."""
+        """Whether a node's result is a view of its first argument, in the same dtype."""
         base = self.env_of(node.args[0]) if node.args and isinstance(node.args[0], fx.Node) else None
         if not isinstance(result, Tensor) or not isinstance(base, Tensor) or base.dtype is not result.dtype:
             return False

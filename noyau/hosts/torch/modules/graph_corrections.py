@@ -1,8 +1,8 @@
-"""Corrections of graphs as torch traces them.
+"""Corrections of graphs that torch has traced.
 
-Attention masks that rest on no input: dropped, or `is_causal`, so that attention keeps torch's fastest kernels. Results
-of norms under autocast: in the dtypes that torch's kernels of the CPU give, where its tensors without cells say others,
-and what is made to read those would be given these."""
+Attention masks that depend on no input are dropped, or become `is_causal`, so that attention keeps torch's fastest
+kernels. Results of norms under autocast get the dtypes of torch's CPU kernels, where its tensors without cells have
+others: a kernel that was compiled to read those would be called with these."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _CHANGES = re.compile(
 
 
 def arguments_of(node: fx.Node, names: Sequence[str]) -> dict[str, Any]:
-    """Arguments of a call by the names of its parameters, whether it has them by place or by keyword."""
+    """Arguments of a call by the names of its parameters, whether they are positional or keywords."""
     return {**dict(zip(names, node.args, strict=False)), **node.kwargs}
 
 
@@ -53,7 +53,7 @@ def fold_masks(module: fx.GraphModule) -> None:
 
 
 def _parts(mask: fx.Node) -> list[fx.Node]:
-    """The nodes that a mask is computed by, in order; none where it rests on an input, on chance or on a change."""
+    """The nodes that compute a mask, in order; empty where it depends on an input, random numbers or a mutation."""
     parts, new = {mask}, [mask]
     while new and len(parts) <= _MOST:
         new += [each for each in new.pop().all_input_nodes if each not in parts]
@@ -70,12 +70,12 @@ _MIXED = {
     **dict.fromkeys(("_native_batch_norm_legit", "_native_batch_norm_legit_functional"), _STATISTICS),
     **dict.fromkeys(("_batch_norm_with_update", "_batch_norm_with_update_functional"), _STATISTICS),
     "_native_batch_norm_legit_no_training": _STATISTICS,
-    "native_group_norm_backward": {0: None},  # of the dtype of the gradient that it is given
+    "native_group_norm_backward": {0: None},  # of the dtype of the gradient that it reads
 }
 
 
 def correct_dtypes(graph: fx.Graph) -> None:
-    """Correct a graph of ATen operators: norms of half floats with weights of float32, and what follows from them."""
+    """Correct a graph of ATen operators: norms of half floats with weights of float32, and the nodes that read them."""
     corrected: set[fx.Node] = set()
     for node in graph.nodes:
         if not isinstance(node.target, OpOverload) and node.target is not operator.getitem:
@@ -95,7 +95,7 @@ def correct_dtypes(graph: fx.Graph) -> None:
 
 
 def _is_mixed(node: fx.Node) -> bool:
-    """Whether it is given half floats on the CPU, and weights of float32."""
+    """Whether a node reads half floats on the CPU, and weights of float32."""
     fakes: list[Any] = [each.meta.get("val") for each in node.all_input_nodes]
     tensors = [each for each in fakes if isinstance(each, torch.Tensor)]
     is_half = tensors[0].device.type == "cpu" and tensors[0].dtype in (torch.float16, torch.bfloat16)

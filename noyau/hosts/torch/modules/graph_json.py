@@ -31,7 +31,7 @@ _TABLES: Mapping[str, Mapping[str, Any]] = {"dtype": _DTYPES, "layout": _LAYOUTS
 
 
 def graph_to_json(graph: fx.Graph, kernels: Mapping[Any, str]) -> list[dict[str, Any]]:
-    """The nodes of a graph as data; `kernels` has the names of functions that are kernels in places.
+    """The nodes of a graph as data; `kernels`: the names of functions that are kernels.
 
     UnsupportedError for an operator or an argument that the format has no word for."""
     return [
@@ -82,8 +82,8 @@ def _data(value: Any) -> Any:
 
 
 def device_here(name: str) -> torch.device:
-    """A device that was saved; the CPU where there is no GPU. ValueError for a name that is no such device's,
-    DeviceError for a GPU of a higher number than there are here."""
+    """A saved device; the CPU where there is no GPU. ValueError for a name of no such device, DeviceError for a GPU of
+    a higher number than there are here."""
     if not re.fullmatch(r"cpu|cuda(:\d{1,3})?", name, re.ASCII):
         raise ValueError(f"{name!r} is no device")
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -93,7 +93,7 @@ def device_here(name: str) -> torch.device:
 
 
 def graph_from_json(nodes: Any, kernels: Mapping[str, Callable[..., Any]]) -> fx.Graph:
-    """The graph that some data spells. ModelError where it is none, or names what is no operator."""
+    """The graph of some data. ModelError where the data is no graph, or has an unknown operator."""
     graph, known = fx.Graph(), dict[str, fx.Node]()
     if not isinstance(nodes, list):
         raise ModelError("the graph of a saved module is a list of nodes, and here it is not")

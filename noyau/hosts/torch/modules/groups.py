@@ -1,4 +1,4 @@
-"""Groups of a graph of torch's that are worth a kernel, which writes each value as torch lays it out."""
+"""Groups of a graph of torch's that are worth a kernel, which writes each value in torch's order of memory."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from noyau.ir.graph import Constant, Input, Node, View
 
 
 def cut(source: TracedGraph, speller: Speller | None = None, *, reasons: bool = True) -> Partition:
-    """The groups that are worth a kernel, which writes each value as torch would lay it out. What only shows a value in
-    another way stays torch's: there it is free. `speller`, `reasons`: as `partition` takes them."""
+    """The groups that are worth a kernel, which writes each value in the order of memory that torch would use. Views
+    stay torch's, where they are free. `speller`, `reasons`: as in `partition`."""
     result = partition(source.model, speller=speller, reasons=reasons)
     groups, cuts, laying = list[Group](), list(result.cuts), _Laying(source, DefUse(source.model))
     for group in result.groups:
@@ -39,14 +39,14 @@ def cut(source: TracedGraph, speller: Speller | None = None, *, reasons: bool = 
 
 
 class _Laying:
-    """Groups as torch lays them out; one that is like another is made after that."""
+    """Groups in torch's order of memory; a group that equals an earlier one is derived from it."""
 
     def __init__(self, source: TracedGraph, def_use: DefUse) -> None:
         self.source, self.def_use, self.structural_keys = source, def_use, StructuralKeys(def_use)
         self.groups: dict[Hashable, tuple[StructuralKey, Group]] = {}
 
     def group(self, positions: Positions, whole: Group) -> Group | None:
-        """The group of what is left of one, None where it is not worth a kernel. UnsupportedError for no group."""
+        """The group of the positions left of `whole`, None if not worth a kernel. UnsupportedError for no group."""
         match = self.structural_keys.key_of(positions)
         orders = [order_of(self.source.givers[name].meta["val"]) for name in self.def_use.ends(positions)[0]]
         key = match and (match.key, str(orders))
@@ -69,8 +69,8 @@ class _Laying:
 
 
 def as_torch_lays_it(group: Group, source: TracedGraph) -> Group:
-    """The group whose kernel writes its values in the order that they have in torch's memory: what reads them may
-    depend on that. UnsupportedError where they are not side by side there, or no kernel writes so."""
+    """The group with a kernel that writes its values in the order of torch's memory, on which readers may depend.
+    UnsupportedError where they are not side by side there, or where no kernel writes so."""
     orders = {name: order_of(source.givers[name].meta["val"]) for name in group.outputs}
     if all(order is None for order in orders.values()):
         return group
@@ -104,7 +104,7 @@ def order_of(fake: torch.Tensor) -> list[int] | None:
 
 
 def trim_views(source: TracedGraph, positions: frozenset[int], def_use: DefUse) -> frozenset[int]:
-    """The positions of a group without the views at its ends, which others read or that show what others have."""
+    """The positions of a group without the views at its ends that nodes outside read."""
     left = set(positions)
     while True:
         gone = {position for position in left if is_view(source, position) and _is_loose(def_use, position, left)}
@@ -114,13 +114,13 @@ def trim_views(source: TracedGraph, positions: frozenset[int], def_use: DefUse) 
 
 
 def _is_loose(def_use: DefUse, position: int, positions: set[int]) -> bool:
-    """Whether a view at an end of a group can leave it, and something outside reads it."""
+    """Whether a view stands at an end of a group, and a node outside reads it."""
     readers, makers = set(def_use.consumers(position)), set(def_use.producers(position))
     return bool(readers - positions) and (not readers & positions or not makers & positions)
 
 
 def is_view(source: TracedGraph, position: int) -> bool:
-    """Whether torch makes a view there, which takes no time."""
+    """Whether torch makes a view at a position, which takes no time."""
     target = source.nodes[position].target
     if not isinstance(target, torch._ops.OpOverload):
         return False

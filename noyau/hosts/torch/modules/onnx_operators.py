@@ -1,6 +1,6 @@
-"""Operators of ONNX as functions of torch, by tables: what runs those that no kernel covers where torch hosts a model.
+"""Operators of ONNX as functions of torch, in tables, for nodes that no kernel covers where torch hosts a model.
 
-What is known of shapes is NumPy's all along and never on the device; a tensor is torch's."""
+Shapes and numbers about them stay NumPy's and never go to the device; a tensor is torch's."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BY_NUMBER = {dtype.onnx: theirs for theirs, dtype in FROM_TORCH.items()}
 
 @dataclass(frozen=True, slots=True)
 class NodeCall:
-    """A node in a run: its inputs, None where one is left out; `numbers` are its attributes."""
+    """A call of a node: its inputs, None for an omitted one; `numbers` are its attributes."""
 
     operator: str
     inputs: Sequence[Value]
@@ -46,7 +46,7 @@ class NodeCall:
         return at < len(self.inputs) and self.inputs[at] is not None
 
     def array(self, at: int, name: str = "") -> list[int] | None:
-        """Numbers that are known: an input, or the attribute that older operator sets have."""
+        """Known integers: an input, or the attribute that older operator sets have."""
         if not self.has(at):
             attribute = self.numbers.get(name)
             return None if attribute is None else [int(each) for each in attribute]
@@ -265,7 +265,7 @@ def _pad(call: NodeCall) -> torch.Tensor:
 
 
 def _number(call: NodeCall, at: int) -> float:
-    """An input of one cell that is known: an array, or a tensor of the model."""
+    """The number in an input of one cell, which has to be known: an array, or a tensor of the model."""
     value = call.inputs[at]
     assert value is not None
     try:
@@ -275,7 +275,7 @@ def _number(call: NodeCall, at: int) -> float:
 
 
 def _first(call: NodeCall) -> int:
-    """The number that is the second input, 0 where there is none."""
+    """The number in the second input; 0 without it."""
     return (call.array(1) or [0])[0]
 
 
@@ -289,7 +289,7 @@ def _cumsum(call: NodeCall) -> torch.Tensor:
 
 
 def _dropout(call: NodeCall) -> torch.Tensor:
-    """Dropout as models are run with: nothing is dropped."""
+    """Dropout at inference: nothing is dropped."""
     if call.has(2) and _number(call, 2):
         raise UnsupportedError("Dropout that trains has no function of torch here; export the model in eval mode")
     return call.tensor(0)
@@ -344,7 +344,7 @@ FUNCTIONS: dict[str, Function] = {
 
 
 def run(call: NodeCall) -> tuple[Value, ...]:
-    """The results of a node. UnsupportedError where torch has nothing for it here."""
+    """The results of a node. UnsupportedError where torch has no function for it here."""
     function = FUNCTIONS.get(call.operator)
     if function is None:
         raise UnsupportedError(

@@ -1,7 +1,7 @@
-"""Small products of one input side by side, where a CUDA graph records them: queries, keys and values, gate and up.
+"""Small products of one input in parallel, where a CUDA graph records them: queries, keys and values, gate and up.
 
-A product of few rows is over in less time than a GPU takes to begin with it. Concatenated weights gain as much, but
-hold each weight twice, and nothing tells that a user has changed one through `.data`: so each has a stream of its own.
+A product of few rows takes less time than a GPU needs to begin it. Concatenated weights gain as much, but hold each
+weight twice, and a user's change of one through `.data` would go unseen: so each product has a stream of its own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _VIEWS = (_ATEN.t.default, _ATEN.permute.default, _ATEN.transpose.int)
 
 
 def join_products(graph: fx.Graph) -> None:
-    """Let products of few rows that read one input be one call, whose results they are."""
+    """Replace products of few rows that read one input by the results of one call."""
     order = {node: at for at, node in enumerate(graph.nodes)}
     for first, *others in list(_families(graph)):
         for view in (each for product in others for each in product.all_input_nodes if order[each] > order[first]):
@@ -42,9 +42,9 @@ def join_products(graph: fx.Graph) -> None:
 
 
 def _families(graph: fx.Graph) -> Iterator[list[fx.Node]]:
-    """Products of one input, between which nothing is changed, whose other operands are there before the first."""
+    """Products of one input without a mutation between them, whose other operands exist before the first."""
     families, region = dict[Any, list[fx.Node]](), 0
-    before = set[fx.Node]()  # what is there early: arguments, and views of them
+    before = set[fx.Node]()  # values that exist early: arguments, and views of them
     for node in graph.nodes:
         region += may_change(node)
         if node.op in ("placeholder", "get_attr") or (node.target in _VIEWS and node.args[0].op == "placeholder"):
@@ -60,7 +60,7 @@ def _families(graph: fx.Graph) -> Iterator[list[fx.Node]]:
 
 @cache
 def side_by_side(functions: tuple[Callable[..., Any], ...]) -> Callable[..., tuple[Any, ...]]:
-    """Calls of these functions as one; on streams of their own while a CUDA graph is recorded: it has branches then."""
+    """Calls of these functions as one; on streams of their own while a CUDA graph is recorded, which gets branches."""
 
     def products(*operands: Sequence[Any]) -> tuple[Any, ...]:
         calls = zip(functions, operands, strict=True)
@@ -74,7 +74,7 @@ def side_by_side(functions: tuple[Callable[..., Any], ...]) -> Callable[..., tup
             with torch.cuda.stream(branch):
                 results.append(function(*each))
         for branch in branches[1:]:
-            now.wait_stream(branch)  # memory of a branch is used again on it alone, and it has waited for us by then
+            now.wait_stream(branch)  # memory of a branch is reused on it alone, after it has waited for this stream
         return tuple(results)
 
     return products

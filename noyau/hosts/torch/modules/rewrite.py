@@ -1,6 +1,6 @@
-"""Kernels put into a graph of torch's in the place of the nodes that they compute, as operators of torch's registry.
+"""Replacement of nodes in a graph of torch's by kernels that compute them, as operators of torch's registry.
 
-By these inductor, and whatever else reads graphs, calls them."""
+By these operators, inductor and any other reader of graphs calls the kernels."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _DIGITS = 8
 
 
 def operator_of(name: str, group: Group, kernel: Callable[..., Any]) -> Any:
-    """The overload `noyau::<name>_<digest>` of a kernel in a place; the digest is of the numbers that the kernel is
-    given there, so that equal places share one."""
+    """The overload `noyau::<name>_<digest>` of a kernel at a place; the digest covers the numbers that the kernel gets
+    there, so that equal places share one overload."""
     scalars = scalars_of(group)
     fixed = [scalars.get(node.output) for node in group.graph.inputs]
     message = ["none" if each is None else f"{each.dtype} {each.tobytes().hex()}" for each in fixed]
@@ -41,8 +41,8 @@ def operator_of(name: str, group: Group, kernel: Callable[..., Any]) -> Any:
 
 
 def fake_of(graph: Graph, are_tensors: Sequence[bool]) -> Callable[..., Any]:
-    """Fake kernel, on tensors without cells: new tensors, packed, of the shapes that follow from theirs. Inputs
-    of which `are_tensors` is false are numbers."""
+    """The fake kernel, on tensors without cells: new tensors, packed, of the inferred shapes. Inputs of which
+    `are_tensors` is false are numbers."""
 
     def fake(*tensors: torch.Tensor) -> Any:
         remaining = iter(tensors)
@@ -54,9 +54,9 @@ def fake_of(graph: Graph, are_tensors: Sequence[bool]) -> Callable[..., Any]:
 
 @dataclass(frozen=True, slots=True)
 class KernelSwap:
-    """A kernel in one place: the names of the nodes that it replaces, of those that it reads, in order, and of those
-    whose values it makes, in order. `stand_ins`: nodes that are replaced and of which the shape is still asked for,
-    and nodes of the same shape."""
+    """A kernel at one place: the names of the nodes that it replaces, of the nodes that it reads, in order, and of the
+    nodes whose values it makes, in order. `stand_ins`: from replaced nodes whose shapes are still read to nodes of the
+    same shape."""
 
     target: Callable[..., Any]
     nodes: tuple[str, ...]
@@ -66,7 +66,7 @@ class KernelSwap:
 
 
 def rewrite(program: fx.Graph, swaps: Sequence[KernelSwap]) -> fx.Graph:
-    """The graph with calls of kernels; what nothing needs any more is gone. Values lie in memory as they did before."""
+    """The graph with calls of kernels, without nodes that nothing needs any more. Values keep their order of memory."""
     return _GraphRewriting(program, swaps).result()
 
 
@@ -85,7 +85,7 @@ class _GraphRewriting:
         self.gone = self.within()
 
     def within(self) -> set[fx.Node]:
-        """The sizes that only nodes in a kernel ask for, of values that are nowhere else, and what they make."""
+        """The nodes of sizes of values that stay in kernels, and of sizes computed from these."""
         names: set[fx.Node] = set()
         for node in filter(is_size, self.program.nodes):
             if any(each in names or self.is_inside(each) for each in node.all_input_nodes):
@@ -93,7 +93,7 @@ class _GraphRewriting:
         return names
 
     def is_inside(self, node: fx.Node) -> bool:
-        """Whether a value stays in a kernel, and none that leaves it has its shape."""
+        """Whether a value stays in a kernel, without a stand-in of its shape."""
         swap = self.swap_of.get(node.name)
         return swap is not None and node.name not in swap.makes and node.name not in swap.stand_ins
 
@@ -107,18 +107,18 @@ class _GraphRewriting:
             elif swap is not None and self.orders[node.name] == self.last[id(swap)]:
                 self.place(swap)
         self.graph.lint()
-        for node in reversed(list(self.graph.nodes)):  # what nobody reads goes; what acts stays
+        for node in reversed(list(self.graph.nodes)):  # unread nodes are removed, but for impure ones
             if node.op == "call_function" and not node.users and not node.is_impure():
                 self.graph.erase_node(node)
         return self.graph
 
     def swap_behind(self, node: fx.Node) -> KernelSwap | None:
-        """The kernel that makes what a node picks, where it picks a result of one that is replaced."""
+        """The kernel that replaces the node from whose results a node takes one, or None."""
         source = node.args[0] if node.target is operator.getitem else None
         return self.swap_of.get(source.name) if isinstance(source, fx.Node) else None
 
     def require(self, node: fx.Node) -> fx.Node:
-        """The node of the new graph that stands for one of the old."""
+        """The node of the new graph for a node of the old one."""
         if node not in self.new:
             swap = self.swap_of.get(node.name) or self.swap_behind(node)
             if swap is not None:
@@ -130,7 +130,7 @@ class _GraphRewriting:
         return self.new[node]
 
     def stand_in(self, reader: fx.Node, read: fx.Node) -> fx.Node:
-        """Node that is read in the place of another: one of the same shape, where that is all that is asked for."""
+        """The node that is read in the place of another: its stand-in of the same shape, if the reader is a size."""
         swap = self.swap_of.get(read.name)
         if swap is None or read.name in swap.makes or not is_size(reader):
             return read
@@ -140,7 +140,7 @@ class _GraphRewriting:
         return self.graph.node_copy(node, lambda each: self.new[self.stand_in(node, each)])
 
     def place(self, swap: KernelSwap, wanted: fx.Node | None = None) -> None:
-        """The call of a kernel, after what it reads."""
+        """Place the call of a kernel, behind the nodes that it reads."""
         if id(swap) in self.placed:
             assert wanted is None or wanted in self.new, f"{wanted} is made inside a kernel alone"
             return
@@ -158,7 +158,7 @@ class _GraphRewriting:
             self.new[self.by_name[name]] = self.restore_order(part, name)
 
     def in_memory(self, node: fx.Node) -> fx.Node:
-        """Node that a kernel reads in the place of another: of a view that negates, which it would not see, a copy."""
+        """The node that a kernel reads for another: a copy of a view that negates, which it would not see."""
         new, fake = self.require(node), node.meta.get("val")
         if not isinstance(fake, torch.Tensor) or not fake.is_neg():
             return new
@@ -168,7 +168,7 @@ class _GraphRewriting:
         return self.resolved[node]
 
     def restore_order(self, result: fx.Node, name: str) -> fx.Node:
-        """View of what a kernel wrote in the order of memory, its axes in the order that they had."""
+        """A view of a kernel's result, which is in the order of memory, with its axes in their own order."""
         order = order_of(self.by_name[name].meta["val"])
         if order is None:
             return result
@@ -179,7 +179,7 @@ class _GraphRewriting:
 
 
 def _laid(fake: torch.Tensor) -> torch.Tensor:
-    """Fake result of a kernel: new, its axes in the order of memory."""
+    """Fake result of a kernel: new, with its axes in the order of memory."""
     order = order_of(fake)
     shape = fake.shape if order is None else [fake.shape[axis] for axis in order]
     with fake.fake_mode if hasattr(fake, "fake_mode") else torch.no_grad():

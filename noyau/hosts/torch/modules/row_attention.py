@@ -1,4 +1,4 @@
-"""Attention of few rows in a graph that dynamo captured, and its kernel there. Heads share keys that a graph copies."""
+"""Attention of few rows in a graph that dynamo captured, and its kernel, which reads shared keys without copies."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class AttentionSite:
     node: fx.Node
     attention: RowAttention
     operands: tuple[fx.Node, ...]
-    members: tuple[Any, ...] = ()  # products, as a family has them
+    members: tuple[Any, ...] = ()  # products, which a ProductFamily has
 
     def join(self, graph: fx.Graph, call: PackedProducts, new: dict[fx.Node, fx.Node]) -> None:
-        """Let its kernel stand in its place, in a graph whose nodes are `new`; the results lie as torch's kernels'."""
+        """Replace it by its kernel, in a graph whose nodes are `new`; results have the strides of torch's kernels."""
         own, old = self.attention, new[self.node]
         with graph.inserting_before(old):
             query, *others = (new[each] for each in self.operands)
@@ -48,7 +48,7 @@ class AttentionSite:
 
 
 def attention_sites(graph: fx.Graph) -> list[AttentionSite]:
-    """The places of a graph at which few rows attend to keys and values that lie side by side, without chance."""
+    """The sites of a graph at which few rows attend to packed keys and values, without dropout."""
     nodes = graph.find_nodes(op="call_function", target=scaled_dot_product_attention)
     return [*filter(None, (_site(node, arguments_of(node, _NAMES)) for node in nodes))]
 
@@ -59,7 +59,7 @@ def _site(node: fx.Node, words: Mapping[str, Any]) -> AttentionSite | None:
     fakes = [each.meta.get("example_value") for each in operands]
     if not all(isinstance(each, Tensor) and all(type(n) is int for n in each.shape) for each in fakes):
         return None
-    (rows, keys, values, *masks), result = fakes, node.meta["example_value"]  # of another dtype under autocast
+    (rows, keys, values, *masks), result = fakes, node.meta["example_value"]  # autocast may give it another dtype
     if not rows.ndim == keys.ndim == 4 or not keys.numel() or words.get("dropout_p") or words.get("is_causal"):
         return None
     (batch, heads, queries, depth), length = rows.shape, keys.shape[2]
@@ -82,7 +82,7 @@ def _site(node: fx.Node, words: Mapping[str, Any]) -> AttentionSite | None:
 
 
 def _keys_of_source(node: fx.Node, reader: fx.Node) -> fx.Node:
-    """The keys or values that a graph copies for each head, and changes no more before the reader; else its own."""
+    """The keys or values that a graph copies for each head, if nothing may change before the reader; else the node."""
     all_of, between = (slice(None),) * 2, node
     wide = node.args[0] if node.op == "call_method" and node.target == "reshape" else node
     lifted = wide.args[0] if wide.op == "call_method" and wide.target == "expand" else node

@@ -1,5 +1,5 @@
-"""Products of few rows of a module as kernels of ours: the products of a graph that dynamo captured, weights as they
-are packed and read again, the operator that stands for some products while torch traces, and its launch in a graph."""
+"""Products of few rows of a module as noyau's kernels: the products of a graph that dynamo captured, packed weights,
+the operator that stands for products while torch traces, and its launch in a graph."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _KNOWN: WeakValueDictionary[int, PackedProducts] = WeakValueDictionary()
 
 def pack(weight: Tensor, form: WeightForm, has_words: bool = False) -> tuple[Tensor, ...]:
     """Weights [channels, inputs] as cells and scales: of 8 bits u8[channels, inputs] or words, and f32[channels]; of 4
-    bits u8[channels, bytes], bf16[channels, groups], as noyau.codegen.triton.row_products has them; or as they were."""
+    bits u8[channels, bytes], bf16[channels, groups], as in noyau.codegen.triton.row_products; or unchanged."""
     if not form.bits:
         return (weight.detach(),)
     middle = 1 << (form.bits - 1)
@@ -58,7 +58,7 @@ def pack(weight: Tensor, form: WeightForm, has_words: bool = False) -> tuple[Ten
 
 
 def unpack(packed: Sequence[Tensor], form: WeightForm, depth: int) -> Tensor:
-    """The weights f64[channels, depth] that packed ones stand for, exactly."""
+    """The exact weights f64[channels, depth] that packed ones represent."""
     if not form.bits:
         return packed[0].double()
     cells, scales = packed
@@ -72,7 +72,7 @@ def unpack(packed: Sequence[Tensor], form: WeightForm, depth: int) -> Tensor:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class PackedProducts:
-    """Some products with their weights: `packed`, or those of a call. It lives as long as a graph that calls it."""
+    """Products with `packed` weights, or with those of a call. It lives as long as a graph that calls it."""
 
     products: Any  # RowProducts, or RowAttention
     packed: tuple[tuple[Tensor, ...], ...]
@@ -87,7 +87,7 @@ class PackedProducts:
         return (*result, *rest)  # all operands of attention
 
     def __call__(self, x: Tensor, operands: Sequence[Tensor]) -> list[Tensor]:
-        """The results [rows, channels] for rows [rows, depth] that lie side by side."""
+        """The results [rows, channels] for packed rows [rows, depth]."""
         results = self.call(*self.arguments(x, operands, self.packed))
         return list(results) if isinstance(results, tuple) else [results]
 
@@ -100,14 +100,14 @@ def packed_products(products: RowProducts, weights: Sequence[Tensor]) -> PackedP
 
 
 def attention_call(own: RowAttention) -> PackedProducts:
-    """Attention of few rows, called as products are: with queries, and with keys, values and a mask."""
+    """Attention of few rows in the form of products: with queries as rows, and keys, values and a mask as operands."""
     return _hold_call(own, row_attention.source(own), (), 3 if own.mask is None else 4, 2)
 
 
 def _hold_call(products: Any, text: tuple[str, str], own: Any, count: int, launches: int = 1) -> PackedProducts:
     kernel = Kernel(text[0], (), (), (Launch(()),) * launches)
     result = PackedProducts(products, own, DeviceCall(text[1], kernel, [PACKED] * count, waits=True), next(_KEYS))
-    result.call.loads = launches == 1  # weights
+    result.call.loads = launches == 1  # weights, before it waits
     return _KNOWN.setdefault(result.key, result)
 
 
@@ -124,15 +124,15 @@ OPERATOR = define("row_products", "(Tensor x, Tensor[] operands, int key) -> Ten
 
 
 def launch_products(module: fx.GraphModule) -> None:
-    """Let the products of a graph be calls of their kernels, whose packed weights the module holds: what a CUDA graph
-    records, and a flat function launches by numbers."""
+    """Replace the products of a graph by calls of their kernels, with packed weights as buffers of the module, so that
+    a CUDA graph can record them, and a flat function launch them by numbers."""
     for node in module.graph.find_nodes(op="call_function", target=OPERATOR):
         x, operands, key = node.args
         own = _KNOWN[key]
         with module.graph.inserting_before(node):
             held = [[_hold_tensor(module, each) for each in parts] for parts in own.packed]
             call = module.graph.call_function(own.call, own.arguments(x, operands, held))
-        is_alone = len(own.products.results) == 1  # a call gives a result that is alone as it is
+        is_alone = len(own.products.results) == 1  # a call returns a single result without a list
         parts = [*node.users, node] if is_alone else [node]
         call.meta = dict(parts[0].meta)
         for part in parts:
@@ -149,7 +149,7 @@ def _hold_tensor(module: fx.GraphModule, tensor: Tensor) -> fx.Node:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowProduct:
-    """A product of a graph that reads few rows: its nodes, its weights [channels, inputs], and the `name` of these."""
+    """A product of a graph that reads few rows: its nodes, its weights [channels, inputs], and their `name`."""
 
     name: str
     node: fx.Node
@@ -160,14 +160,14 @@ class RowProduct:
 
     @property
     def shift(self) -> Tensor | None:
-        """A bias of zeros, where there is one."""
+        """Zeros of the shape of the bias, or None without one."""
         return None if self.bias is None else self.values.new_zeros(len(self.values))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProductFamily:
-    """Products that read the same rows, which one launch makes. `gate`: the nodes of silu of the first, and of that
-    times the second, where nothing else reads the two."""
+    """Products of the same rows, which one launch computes. `gate`: the nodes of silu of the first product, and of that
+    times the second, if nothing else reads the two."""
 
     members: tuple[RowProduct, ...]
     gate: tuple[fx.Node, ...] = ()
@@ -182,12 +182,12 @@ class ProductFamily:
         return self.members[0].source
 
     def plain(self, rows: Tensor) -> list[Tensor]:
-        """The results as torch makes them."""
+        """The results by torch's own functions."""
         results = [torch.nn.functional.linear(rows, each.values, each.shift) for each in self.members]
         return [torch.nn.functional.silu(results[0]) * results[1]] if self.gate else results
 
     def operands(self, form: WeightForm) -> list[Tensor]:
-        """Operands of a kernel beside the rows and what is packed, its biases 0."""
+        """Operands of a kernel besides the rows and packed weights, with biases of 0."""
         pairs = ((None if form.bits else each.values, each.shift) for each in self.members)
         return [each for each in itertools.chain(*pairs) if each is not None]
 
@@ -199,11 +199,11 @@ class ProductFamily:
         return RowProducts(form, rows, first.shape[1], tuple(widths), tuple(biased), *kind)
 
     def pack(self, form: WeightForm) -> PackedProducts:
-        """That kernel with the weights of the family."""
+        """The kernel of `products` with the weights of the family."""
         return packed_products(self.products(form), [each.values for each in self.members])
 
     def join(self, graph: fx.Graph, packed: PackedProducts, new: dict[fx.Node, fx.Node]) -> None:
-        """Let the products be one, in a graph whose nodes are `new`, as what stands for their results is then."""
+        """Replace the products by one call, in a graph whose nodes are `new`, which then has the new results."""
         products, bits = packed.products, packed.products.form.bits
         nodes = [each.node for each in self.members]
         old = [new[each] for each in (*reversed(self.gate), *nodes)]
@@ -224,8 +224,8 @@ class ProductFamily:
 
 
 def families_of(graph: fx.Graph, arguments: Sequence[Any]) -> tuple[list[ProductFamily], dict[str, str]]:
-    """The products of few rows of parameters of 64 KiB or more, those that read the same rows together, up to four;
-    and why others are left as they are, by name. `arguments` are those of the graph."""
+    """The products of few rows of parameters of 64 KiB or more, in families of up to four that read the same rows; and
+    the reasons against other products, by name. `arguments`: those of the graph."""
     values = dict(zip(graph.find_nodes(op="placeholder"), arguments, strict=True))
     families, reasons, region = defaultdict[Any, list[RowProduct]](list), dict[str, str](), 0
     for node in graph.nodes:
@@ -245,7 +245,7 @@ def families_of(graph: fx.Graph, arguments: Sequence[Any]) -> tuple[list[Product
 
 
 def _family(members: Sequence[RowProduct]) -> ProductFamily:
-    """Some products as a family; two of them with the gate that alone reads them, where there is one."""
+    """Some products as a family; two of them with the gate, if it is their only reader."""
     for first, second in itertools.permutations(members) if len(members) == 2 else ():
         silu, result = _reader(first.node), _reader(second.node)
         if silu is None or result is None or _reader(silu) != result or len(first.values) != len(second.values):
@@ -262,7 +262,7 @@ def _reader(node: fx.Node) -> fx.Node | None:
 
 
 def may_change(node: fx.Node) -> bool:
-    """Whether a node may change what it reads, as far as names tell."""
+    """Whether a node may change its operands, judged by names."""
     name = str(node.target if node.op == "call_method" else getattr(node.target, "__name__", ""))
     in_place = name.endswith("_") or name == "setitem" or (name in dir(operator) and name.startswith("i"))
     return in_place or bool(node.kwargs.get("inplace")) or "out" in node.kwargs
@@ -287,7 +287,7 @@ def _are_few(source: Any) -> bool:
 
 
 def _refusal(node: fx.Node, source: fx.Node, bias: Any, weight: Tensor, values: Mapping[fx.Node, Any]) -> str:
-    """Why a product is left as it is, or nothing."""
+    """Why a product is not replaced, or an empty text."""
     dtypes = [each.meta["example_value"].dtype for each in (source, node)]
     if type(weight) is not torch.nn.Parameter:
         return f"its weights are a {type(weight).__name__}, and no plain parameter"
@@ -306,8 +306,8 @@ def _refusal(node: fx.Node, source: fx.Node, bias: Any, weight: Tensor, values: 
 def with_products(
     module: fx.GraphModule, chosen: Mapping[Any, PackedProducts]
 ) -> tuple[fx.GraphModule, tuple[int, ...]]:
-    """A graph in which each family is one product, and each place of attention a kernel; and the places of its
-    arguments: of packed weights, none."""
+    """A graph in which each family is one call, and each site of attention a kernel; and the positions of its
+    arguments, without packed weights."""
     graph, new = fx.Graph(), dict[fx.Node, fx.Node]()
     graph.output(graph.graph_copy(module.graph, new))
     packed = {each.weight for family, own in chosen.items() for each in family.members if own.products.form.bits}

@@ -1,6 +1,6 @@
-"""Graphs of ATen operators made simpler: equal values are one, updates of arguments are made where those lie, and a
-graph for a GPU has less to launch. Values that are compared with what was computed from them, as the gradient of a
-maximum does, must be equal in backward where they were in forward. docs/notes/hosts.md."""
+"""Simplification of graphs of ATen operators: equal values are one, updates of arguments are made in place, and a graph
+for a GPU has fewer launches. Values that are compared with values computed from them, as in the gradient of a maximum,
+must be equal in backward where they were in forward. docs/notes/hosts.md."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from torch.utils.checkpoint import CheckpointPolicy
 from noyau.hosts.torch.cuda.device_call import DeviceCall
 
 KNOWN = ("aten", "prims")  # operators of other libraries may draw numbers, or keep a state
-# What calls give another time.
+# The tags of operators whose results may differ between calls.
 _OTHERWISE = torch.Tag.nondeterministic_seeded, torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output
 
 
 def merge_equal(graph: fx.Graph) -> None:
-    """Let equal nodes be one: what is computed of the same values in the same way, with nothing changed in between.
-    What draws numbers, what leaves the graph and what is changed stay, each in memory of its own."""
+    """Merge equal nodes: the same operators on the same values, without a mutation in between. Nodes that draw random
+    numbers, results of the graph and mutated values stay, each in memory of its own."""
     changing = [node for node in graph.nodes if node.op == "output" or may_change(node)]
     apart = memory_of(each for node in changing for each in node.all_input_nodes)
     known, region = dict[Any, fx.Node](), 0
@@ -37,8 +37,8 @@ def merge_equal(graph: fx.Graph) -> None:
 
 
 def drop_detached(graph: fx.Graph) -> None:
-    """Let what reads a value without its gradient read the value itself: a graph has no gradients. Torch's partitioner
-    takes neither for a map, and would keep each tanh, sigmoid and exp for backward that it can compute again."""
+    """Replace each `detach` by its operand: a graph has no gradients. torch's partitioner takes a `detach` for no map,
+    and would save each tanh, sigmoid and exp for backward that it can compute again."""
     for node in graph.find_nodes(op="call_function", target=torch.ops.aten.detach.default):
         node.replace_all_uses_with(node.args[0], delete_user_cb=lambda user: user.op != "output")
         if not node.users:
@@ -53,7 +53,7 @@ def may_change(node: fx.Node) -> bool:
 
 
 def _is_pure(node: fx.Node) -> bool:
-    """Whether a node gives the same tensors whenever it is called between two changes."""
+    """Whether a node returns the same tensors whenever it is called between two mutations."""
     target = node.target
     if target is operator.getitem:
         return True
@@ -65,7 +65,7 @@ def _is_pure(node: fx.Node) -> bool:
 
 
 def _key(value: Any) -> Any:
-    """Key of an argument, so that equal ones are the same: 1, 1.0 and True differ, as 0.0 and -0.0 do."""
+    """The key of an argument, the same for equal arguments: 1, 1.0 and True differ, as 0.0 and -0.0 do."""
     match value:
         case fx.Node():
             return value
@@ -78,7 +78,7 @@ def _key(value: Any) -> Any:
 
 
 def shows(node: fx.Node) -> bool:
-    """Whether a node may give memory of what it reads."""
+    """Whether a node's results may share memory with its operands."""
     if node.op == "output":
         return False
     schema = getattr(node.target, "_schema", None)
@@ -90,7 +90,7 @@ def shows(node: fx.Node) -> bool:
 
 
 def reach(nodes: Iterable[fx.Node], neighbours: Callable[[fx.Node], Iterable[fx.Node]]) -> set[fx.Node]:
-    """The nodes, and all that are reached from them by way of neighbours."""
+    """The nodes, and all nodes that are reachable from them by `neighbours`."""
     waiting, results = list(nodes), set[fx.Node]()
     while waiting:
         if (node := waiting.pop()) not in results:
@@ -100,7 +100,7 @@ def reach(nodes: Iterable[fx.Node], neighbours: Callable[[fx.Node], Iterable[fx.
 
 
 def memory_of(nodes: Iterable[fx.Node], shows: Callable[[fx.Node], bool] = shows) -> set[fx.Node]:
-    """The nodes whose memory these nodes may show, they themselves among them."""
+    """The nodes whose memory these nodes may share, they themselves among them."""
     return reach(nodes, lambda node: node.all_input_nodes if shows(node) else ())
 
 
@@ -118,9 +118,9 @@ _REGION = "ac_graph_id"  # which checkpoint a node lies in
 
 
 def keep_compared(graph: fx.Graph, results: int) -> None:
-    """Let no value of forward be computed again in backward where a comparison holds it against what was computed from
-    it, unless one checkpoint has both computed again. `graph` is of forward and backward; its first `results` results
-    are those of forward."""
+    """Mark values of forward to be saved, not recomputed in backward, if a comparison holds them against values
+    computed from them, unless one checkpoint recomputes both. `graph` is of forward and backward; its first
+    `results` results are those of forward."""
     forward: set[fx.Node] | None = None
     for node in graph.nodes:
         if node.target not in COMPARISONS:
@@ -140,7 +140,7 @@ def _behind(nodes: Iterable[object]) -> set[fx.Node]:
 
 
 def _sources(node: fx.Node, forward: set[fx.Node]) -> set[fx.Node]:
-    """Values of forward that backward makes a value of, through views; nothing where it depends on gradients."""
+    """Values of forward from which backward computes a value, through views; empty where it depends on gradients."""
     waiting, results = [node], set[fx.Node]()
     while waiting:
         each = waiting.pop()
@@ -154,13 +154,13 @@ def _sources(node: fx.Node, forward: set[fx.Node]) -> set[fx.Node]:
 
 
 def _stems(some: set[fx.Node], others: set[fx.Node]) -> bool:
-    """Whether some of these nodes are computed from some of those, or are the same."""
+    """Whether some of these nodes are computed from some of the others, or are the same."""
     return not _behind(some).isdisjoint(others)
 
 
 def _is_repeated(nodes: set[fx.Node]) -> bool:
-    """Whether one checkpoint computes all of them again, and no later one has torch keep its own inputs among them."""
-    from torch._functorch.partitioners import must_recompute  # with all of dynamo, which a saved module does without
+    """Whether one checkpoint recomputes all of them, and no later one reads them, whose inputs torch would keep."""
+    from torch._functorch.partitioners import must_recompute  # imports all of dynamo, which a saved module lacks
 
     regions = {node.meta.get(_REGION) for node in nodes if must_recompute(node)}
     users = [user for node in nodes for user in node.users if must_recompute(user)]
@@ -178,7 +178,7 @@ IN_PLACE: dict[Any, Any] = {
 
 
 def update_in_place(graph: fx.Graph) -> None:
-    """Make each update of an argument, which is copied to it at the end, in the argument itself."""
+    """Make each update of an argument, which a graph copies back at its end, in the argument itself."""
     for update, back in updates(graph).items():
         update.target = IN_PLACE[update.target]
         back.replace_all_uses_with(update)
@@ -187,8 +187,8 @@ def update_in_place(graph: fx.Graph) -> None:
 
 
 def updates(graph: fx.Graph) -> dict[fx.Node, fx.Node]:
-    """The updates of arguments that can be made where those lie, and the copies that they then need not: from the
-    update on nothing reads the argument as it was, and no result of its own shows the update."""
+    """The updates of arguments that can be made in place, and the copies back that they make redundant: behind the
+    update nothing reads the old argument, and no result of the graph shares memory with the update."""
     order = {node: at for at, node in enumerate(graph.nodes)}
     entries: dict[fx.Node, fx.Node] = {}
     for back in copies_back(graph):
@@ -202,20 +202,20 @@ def updates(graph: fx.Graph) -> dict[fx.Node, fx.Node]:
 
 
 def copies_back(graph: fx.Graph) -> Iterator[fx.Node]:
-    """The nodes that copy something to an argument."""
+    """The nodes that copy a value to an argument."""
     for node in graph.nodes:
         if node.target is aten.copy_.default and getattr(node.args[0], "op", "") == "placeholder":
             yield node
 
 
 def _is_like(argument: fx.Node, update: fx.Node) -> bool:
-    """Whether an update is of the shape and dtype of what it updates."""
+    """Whether an update has the shape and dtype of its argument."""
     one, other = argument.meta.get("val"), update.meta.get("val")
     return one is not None and other is not None and one.shape == other.shape and one.dtype == other.dtype
 
 
 def _readers(value: fx.Node, back: fx.Node | None = None) -> set[fx.Node]:
-    """Nodes that read memory of a value, through views too, but for the copy of it, `back`."""
+    """Nodes that read memory of a value, through views too, except its copy `back`."""
 
     def users(node: fx.Node) -> list[fx.Node]:
         return [user for user in node.users if user is not back]
@@ -224,7 +224,7 @@ def _readers(value: fx.Node, back: fx.Node | None = None) -> set[fx.Node]:
 
 
 def leaves(value: fx.Node, back: fx.Node | None = None) -> bool:
-    """Whether memory of a value is given as a result, by itself or through views, but for the copy of it, `back`."""
+    """Whether a result of the graph has memory of a value, by itself or through views, except its copy `back`."""
     return any(reader.op == "output" for reader in _readers(value, back))
 
 
@@ -236,12 +236,12 @@ def changed_arguments(graph: fx.Graph) -> frozenset[int]:
 
 
 def _shows(node: fx.Node) -> bool:
-    """Whether a node may give memory of what it reads: what noyau's own kernels give is new."""
+    """Like `shows`; the results of noyau's own kernels are new."""
     return not isinstance(node.target, DeviceCall) and shows(node)
 
 
 def simplify(graph: fx.Graph) -> None:
-    """Make all of these changes in a graph of ATen operators."""
+    """Merge equal nodes, drop additions to `arange(1)`, and sink updates, in a graph of ATen operators."""
     merge_equal(graph)
     drop_zeros(graph)
     sink_updates(graph)
@@ -249,7 +249,7 @@ def simplify(graph: fx.Graph) -> None:
 
 
 def drop_zeros(graph: fx.Graph) -> None:
-    """The position that is added to none, `arange(1) + begin`, is where it begins."""
+    """Replace the positions `arange(1) + begin` by `begin`."""
     for node in list(graph.nodes):
         if node.target is aten.add.Tensor and not node.kwargs and not leaves(node):
             other = next((two for one, two in (node.args, node.args[::-1]) if _is_zero(one)), None)
@@ -260,13 +260,13 @@ def drop_zeros(graph: fx.Graph) -> None:
 
 
 def _is_zero(value: Any) -> bool:
-    """Whether a node gives the numbers from 0 up to 1."""
+    """Whether a node is the vector of the number 0, `arange(1)`."""
     starts = {aten.arange.default: (1,), aten.arange.start_step: (0, 1)}
     return isinstance(value, fx.Node) and value.target in starts and value.args[:2] == starts[value.target]
 
 
 def _is_alike(one: fx.Node, other: fx.Node) -> bool:
-    """Whether the first is a list of one number, and the second that or the number, of one dtype on one device."""
+    """Whether the first is a vector of one number, and the second that or a scalar, of one dtype on one device."""
     left, right = one.meta.get("val"), other.meta.get("val")
     if not isinstance(left, torch.Tensor) or not isinstance(right, torch.Tensor) or right.dim() > 1:
         return False
@@ -274,7 +274,7 @@ def _is_alike(one: fx.Node, other: fx.Node) -> bool:
 
 
 def _with_an_axis(graph: fx.Graph, node: fx.Node, number: fx.Node) -> fx.Node:
-    """A number as a list of one, before a node."""
+    """A scalar as a vector of one cell, before a node."""
     with graph.inserting_before(node):
         result = graph.call_function(aten.unsqueeze.default, (number, 0))
     result.meta["val"] = number.meta["val"].unsqueeze(0)
@@ -282,7 +282,7 @@ def _with_an_axis(graph: fx.Graph, node: fx.Node, number: fx.Node) -> fx.Node:
 
 
 def sink_updates(graph: fx.Graph) -> None:
-    """Make an update of an argument by a number alone, which nothing else reads, at the end: in place, then."""
+    """Move an update of an argument by a number alone, which nothing else reads, to the end: in place, then."""
     for back in list(copies_back(graph)):
         argument, update = back.args[:2]
         is_update = isinstance(update, fx.Node) and update.target in IN_PLACE and update.all_input_nodes == [argument]
@@ -296,7 +296,7 @@ TOGETHER: dict[Any, Any] = {
 
 
 def join_updates(graph: fx.Graph) -> None:
-    """Join updates of several arguments by the same number, which nothing reads any more, to one call at the last."""
+    """Join updates of several arguments by the same number, which nothing reads any more, into one call at the last."""
     entries: dict[Any, list[fx.Node]] = {}
     for node in graph.nodes:
         if node.target in TOGETHER and not node.users and not node.kwargs and type(node.args[1]) in (int, float):
@@ -312,8 +312,8 @@ def join_updates(graph: fx.Graph) -> None:
 
 
 def join_copies(graph: fx.Graph, joint: Callable[..., None]) -> None:
-    """Let two copies of a row into arguments alike, at one place, be one call of `joint` at the second, where nothing
-    is read between the two, and neither row lies in what is written."""
+    """Join two copies of a row into arguments of one shape and dtype, at one index, into one call of `joint` at the
+    second, where only views stand between the two, and neither row lies in one of these arguments."""
     waiting: dict[Any, fx.Node] = {}
     for node in list(graph.nodes):
         if node.target is not aten.index_copy_.default or not _copies_a_row(node):
@@ -336,7 +336,7 @@ def join_copies(graph: fx.Graph, joint: Callable[..., None]) -> None:
 
 
 def _copies_a_row(node: fx.Node) -> bool:
-    """Whether a node copies floats to one index of an argument that is contiguous."""
+    """Whether a node copies floats to one index of a contiguous argument."""
     place, _, index, row = node.args
     fake, is_one = place.meta["val"], index.meta["val"].numel() == 1 and row.meta["val"].numel() > 0
     is_plain = fake.dim() > 0 and fake.is_floating_point() and fake.element_size() > 1 and fake.is_contiguous()

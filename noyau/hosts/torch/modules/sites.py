@@ -1,6 +1,6 @@
-"""A graph of ATen operators as the partition sees it: torch's nodes are its places.
+"""A graph of ATen operators in the form that the partition takes, with torch's nodes as its places.
 
-A part of a graph of torch's as a graph of its own, and tensors to run it with."""
+Also a part of a graph of torch's as a graph of its own, and tensors to run it with."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True, slots=True)
 class TracedGraph:
-    """A graph of torch's and noyau's view of it: `nodes` are torch's by position, `givers` by the name of a value."""
+    """A graph of torch's, and its import. `nodes`: torch's nodes by position; `givers`: the node of a value by name."""
 
     program: fx.Graph
     imported: ImportedGraph
@@ -47,7 +47,7 @@ def trace_graph(program: fx.Graph) -> TracedGraph:
     nodes = tuple(node for node in candidates if node.target is not operator.getitem)
 
     def values(node: fx.Node) -> tuple[str, ...]:
-        """The values of a node; a size that it makes is one."""
+        """The values of a node; a size that it computes counts as one."""
         return imported.results.get(node.name, (node.name,) if is_size(node) else ())
 
     places = [
@@ -79,12 +79,12 @@ def memory_name(name: str) -> str:
 
 
 def plain(name: str) -> str:
-    """The value that something shows in the order of memory, or the name itself."""
+    """The name of the value of which `memory_name` gives a name, or the name itself."""
     return name.removesuffix(_LAID)
 
 
 def is_size(node: fx.Node) -> bool:
-    """Whether a node makes a size, or says something of sizes, and no tensor."""
+    """Whether a node computes a size, or a fact about sizes, and no tensor."""
     value = node.meta.get("val")
     return node.op == "call_function" and isinstance(value, torch.SymInt | torch.SymBool | torch.SymFloat | int | float)
 
@@ -96,7 +96,7 @@ def operator_name(node: fx.Node) -> str:
 
 
 def _apart(node: fx.Node, device: torch.device) -> str:
-    """Why a node is in no group whatever it means, or nothing."""
+    """Why a node is in no group whatever its meaning, or an empty text."""
     if node.op == "output":
         return RESULT
     if "val" not in node.meta:
@@ -124,7 +124,7 @@ def isolate(source: TracedGraph, group: Group) -> tuple[fx.GraphModule, list[fx.
 
 
 def draw(node: fx.Node) -> Any:
-    """A value for a node that no group tells the use of: numbers at random, zeros for integers; a size as it was."""
+    """A value for a node whose use is unknown: random numbers, zeros for integers; a size as torch saw it."""
     fake = node.meta["val"]
     if not isinstance(fake, torch.Tensor):
         return size_hint(fake)
