@@ -1,4 +1,4 @@
-"""Which defect is shown in which language by which example of examples/defects, as a document.
+"""The document of the defects in examples/defects, by language.
 
 `python -m tests.defects_table > docs/defects.md` writes it again; a test holds the two, and the examples, together.
 """
@@ -15,34 +15,34 @@ from tools.suites.driver import scores_of
 
 LANGUAGES = {"c": "C, C++", "numba": "Numba", "numba_cuda": "Numba-CUDA", "cuda": "CUDA C++", "triton": "Triton"}
 
-# Why an example is not there: by a letter, which stands in the table.
+# Reasons for a missing example, by the letter in the table.
 REASONS = {
-    "a": "cannot be: the language has no vectors that a kernel loads by itself.",
-    "b": "cannot be: a kernel is given arrays that know their strides.",
-    "c": "cannot be: noyau hands such a kernel packed arrays of its dtypes, and refuses others before; a call of "
-    "one's own by an address is the row on addresses.",
-    "d": "cannot be: it is called, not launched, and has ended when it returns.",
-    "e": "is not a defect of a kernel: the host's line is the same whatever the language, and is shown once.",
-    "f": "the same arithmetic, which the reference of the op shows in any language: it is shown once.",
-    "g": "cannot be: owners have no barriers, shuffles or memory of their own.",
-    "h": "lanes of a program are one statement, which the compiler orders; between programs it is found: "
-    "`result_of_the_neighbour` in `tests/sanitizer/triton/test_run_bare_call_tutorials.py`.",
-    "i": "cannot be: a variable belongs to its iteration, its thread or its program; arrays and what is declared "
-    "`__shared__` are memory, of which other rows tell.",
-    "j": "depends on the machine: it is warned of where a measurement on this one shows it "
-    "(`noyau/sanitizer/lint/false_sharing.py`), so that no example can promise it.",
+    "a": "impossible: kernels of the language have no vector loads.",
+    "b": "impossible: a kernel takes arrays with their strides.",
+    "c": "impossible: noyau passes packed arrays of the right dtypes to such a kernel, and refuses others before the "
+    "call; for a user's own call by an address see the row on addresses.",
+    "d": "impossible: such a kernel is called, not launched, and has ended when it returns.",
+    "e": "not a defect of a kernel: the host's line is the same in every language, and is shown once.",
+    "f": "the same arithmetic, which the reference of the op reveals in any language: it is shown once.",
+    "g": "impossible: owners have no barriers, no shuffles and no memory of their own.",
+    "h": "within a program a statement covers all lanes, and the compiler orders statements; between programs "
+    "it is found: `result_of_the_neighbour` in `tests/sanitizer/triton/test_run_bare_call_tutorials.py`.",
+    "i": "impossible: a variable belongs to its iteration, its thread or its program; for arrays and `__shared__` "
+    "variables see other rows.",
+    "j": "depends on the machine: a warning follows a measurement on the machine at hand "
+    "(`noyau/sanitizer/lint/false_sharing.py`), so no example can promise it.",
     "k": "the same as the row on one cell that all add to.",
-    "l": "cannot be: offsets are computed in 64 bits unless they are cast, which the example of Numba-CUDA does.",
-    "m": "warned of in the same way, by the text of the kernel (`tests/advice`).",
-    "n": "cannot be: the sum of a block is a tree, so that a lane adds few numbers.",
-    "o": "cannot be: the language has no locks, no fences, and no loops that do not wait for each other.",
-    "p": "warned of where the grid leaves a GPU idle (`tests/sanitizer/triton`); its blocks are Triton's.",
-    "q": "found by the same shadow as any race, however rarely it happens: shown in two languages.",
-    "r": "cannot be: the compiler refuses it.",
+    "l": "impossible: offsets are computed in 64 bits unless they are cast, as in the example of Numba-CUDA.",
+    "m": "the same warning, from the text of the kernel (`tests/sanitizer/lint`).",
+    "n": "impossible: the sum of a block is a tree, so that a lane adds few numbers.",
+    "o": "impossible: the language has no locks, no fences, and no loops that do not wait for each other.",
+    "p": "a warning if the grid leaves a GPU idle (`tests/sanitizer/triton`); Triton chooses the threads of a block.",
+    "q": "found by the same shadow memory as any race, however rare: shown in two languages.",
+    "r": "impossible: the compiler refuses it.",
     "s": "found: `relaxed_ticket` in `tests/sanitizer/triton/test_run_bare_call_tutorials.py`.",
-    "t": "locks are atomics of one's own there (`locked_sum` in "
+    "t": "locks are built of atomics there (`locked_sum` in "
     "`tests/sanitizer/triton/test_run_bare_call_tutorials.py` is right); "
-    "what a lock does not order is a race as any other.",
+    "an access that no lock orders is a race like any other.",
     "u": "found in scripts of torch, Triton and Numba-CUDA alike: `tests/sanitizer/scripts/test_streams.py`.",
 }
 
@@ -69,23 +69,23 @@ OMP, CU, PR, NC, TR, HO, HC, LA, TH, IF = (
     *("host.py", "host.cu", "large.py", "threads.cpp", "interfaces.py"),
 )
 ROWS = (
-    row("rows are read several cells at a time, also past their end",
+    row("rows are read several cells at a time, past their end",
         f"{OMP}::row_sums_broken", "a", "a", f"{CU}::row_sums_broken", f"{TR}::lanes_broken"),
-    row("all add to one cell", f"{OMP}::total_broken {TH}::total_broken",
+    row("all owners add to one cell", f"{OMP}::total_broken {TH}::total_broken",
         f"{PR}::total_in_one_cell {PR}::total_by_threads {PR}::positive_in_one_cell", f"{NC}::counter_broken",
         f"{CU}::count_broken", f"{TR}::sum_broken"),
     row("a sum in float32 of more than 2^24 numbers", "m", f"{PR}::long_total_in_float32 {LA}::sum_broken",
         f"{LA}::atomics_broken", "m", "n"),
-    row("a strided array is taken for a packed one", "c", f"{PR}::doubled_as_if_packed", "b", "c",
+    row("a strided array is read as a packed one", "c", f"{PR}::doubled_as_if_packed", "b", "c",
         f"{TR}::stride_broken"),
-    row("an address is taken for packed float32 (a binding)", f"{IF}::address_broken", "b", "b", "c", "c"),
-    row("a gradient that forgets what comes from behind", *5 * [f"{IF}::gradient_broken"]),
-    row("work is dealt in parts, and nobody does the rest", f"{OMP}::fours_broken", f"{PR}::add_without_tail",
+    row("an address is read as packed float32 (a binding)", f"{IF}::address_broken", "b", "b", "c", "c"),
+    row("a gradient that ignores the gradient of the result", *5 * [f"{IF}::gradient_broken"]),
+    row("work is divided into parts, and nobody does the rest", f"{OMP}::fours_broken", f"{PR}::add_without_tail",
         f"{NC}::quarters_broken", f"{CU}::streams_broken", f"{TR}::grid_broken"),
-    row("what another stream does is not waited for by an event", "d", "d", "u", f"{CU}::events_broken", "u"),
+    row("no event waits for the work of another stream", "d", "d", "u", f"{CU}::events_broken", "u"),
     row("a block for each cell", "d", "d", f"{NC}::strided_broken {HO}::launched_broken",
         f"{CU}::strided_broken {HC}::launched_broken", "p"),
-    row("a clock around a launch that nobody waits for", "d", "d", f"{HO}::timed_broken",
+    row("a clock around a launch that the host does not wait for", "d", "d", f"{HO}::timed_broken",
         f"{HC}::timed_broken {HC}::copied_broken", "e"),
     row("a benchmark that compares different products", *5 * [f"{IF}::panels_broken"]),
     host("a method is named and not called: `t.is_contiguous`", f"{HO}::packed_broken"),
@@ -98,14 +98,14 @@ ROWS = (
         f"{CU}::histogram_broken", "k"),
     row("bins by truncation, towards zero", "f", "f", f"{NC}::truncated_broken", "f", "f"),
     row("totals of threads that share a cache line", *5 * ["j"]),
-    row("blocks that are no multiple of a warp, or are one", "d", "d",
+    row("blocks of one warp, or of no multiple of a warp", "d", "d",
         f"{HO}::in_warps_broken {HO}::in_hundreds_broken", f"{HC}::in_warps_broken {HC}::in_hundreds_broken", "p"),
-    row("what a neighbour wrote is read without waiting", f"{OMP}::sums_so_far_broken {TH}::half_broken",
+    row("a neighbour's result is read without waiting", f"{OMP}::sums_so_far_broken {TH}::half_broken",
         f"{PR}::running_at_once", f"{NC}::halves_broken {NC}::halo_broken", f"{CU}::sum_broken", "h"),
     row("a barrier that not all threads reach", f"{OMP}::waits_broken", "g",
         f"{NC}::early_broken {NC}::branch_broken", f"{CU}::smooth_broken", "g"),
     row("a shuffle that not all lanes reach", "g", "g", f"{NC}::shuffle_broken", f"{CU}::warp_sum_broken", "g"),
-    row("memory is read that nobody set", f"{OMP}::counts_broken", f"{PR}::pairs_from_nothing",
+    row("uninitialised memory is read", f"{OMP}::counts_broken", f"{PR}::pairs_from_nothing",
         f"{NC}::tile_broken", f"{CU}::reversed_broken", f"{TR}::empty_broken"),
     row("a result is handed on without a fence", f"{TH}::handed_over_broken", "o", f"{NC}::ticket_broken",
         f"{CU}::last_block_broken", "s"),
@@ -149,8 +149,8 @@ def document() -> Iterator[str]:
     yield "# Which defect is shown where"
     yield ""
     yield "This file is generated: `python -m tests.defects_table > docs/defects.md`. Each defect of"
-    yield "[examples/defects](../examples/defects) stands beside its mended twin; tests assert kind and line of each,"
-    yield "and silence on each twin. A letter says why a language has no example of its own."
+    yield "[examples/defects](../examples/defects) stands beside its mended twin. Tests assert the kind and the line"
+    yield "of each, and no finding on its twin. A letter gives the reason why a language has no example."
     yield ""
     yield f"| defect | {' | '.join(LANGUAGES.values())} |"
     yield f"|---|{'---|' * len(LANGUAGES)}"
@@ -168,8 +168,8 @@ def suites() -> Iterator[str]:
     yield "## Suites of the field"
     yield ""
     yield "`python -m tools.suites.NAME CHECKOUT` runs a suite that you have fetched under `noyau check`, and prints"
-    yield "each case whose verdict is not its label; `--keep` puts its score here. A finding counts where the label is"
-    yield "of its kind; a check that comes to no end, or does not see all of a program, is undecided."
+    yield "each case whose verdict differs from its label; `--keep` records its score here. A finding counts if the"
+    yield "label is of its kind; a check that does not end, or does not see all of a program, is undecided."
     yield ""
     heads = "suite|tool|cases|defective|found|accused|undecided|precision|recall|of decided|source".split("|")
     yield f"| {' | '.join(heads)} |"

@@ -1,10 +1,11 @@
 """Session 4: activations and gates, and the end of a row
 =========================================================
 
-gelu, silu and their gated forms are a handful of operations a cell: written in NumPy each is a pass over memory, fused
-they are one. silu(x) = x / (1 + exp(-x)) and gelu(x) = x / 2 * (1 + erf(x / sqrt(2))); a gate multiplies another array
-by that. Two broken twins: one computes the sigmoid as exp(x) / (1 + exp(x)), which is infinity over infinity from 89
-on; one goes through a row eight cells at a time and forgets what is left at its end.
+gelu, silu and their gated forms take a handful of operations per cell. Written in NumPy, each operation is a pass over
+memory; fused, they are one pass. silu(x) = x / (1 + exp(-x)) and gelu(x) = x / 2 * (1 + erf(x / sqrt(2))); a gate
+multiplies another array by that. There are two broken twins. One computes the sigmoid as exp(x) / (1 + exp(x)), which
+is infinity over infinity from 89 on. The other goes through a row eight cells at a time and forgets the remainder at
+its end.
 
 Run it: ``python examples/gallery/plot_activations.py`` (needs a C compiler; the gradient also ``torch``).
 """
@@ -50,7 +51,7 @@ void by_eight(const float *gate, const float *up, float *out, long n)
 
 
 def twins() -> noyau.Op:
-    """The same op with an exp that overflows, and without the rest of a row, on large numbers."""
+    """The same op with an exp that overflows, and without the remainder of a row, on large numbers."""
 
     def large(rng, n=61):
         return tuple(100 * rng.standard_normal((2, n), np.float32))
@@ -63,7 +64,7 @@ def twins() -> noyau.Op:
 
 
 def catalogue() -> None:
-    """What the ops of the catalogue have in common: one kernel each, in every float dtype."""
+    """The ops of the catalogue: one kernel each, in every float dtype."""
     x = np.linspace(-4, 4, 5, dtype=np.float32)
     for name, op in {"gelu": nn.gelu, "silu": nn.silu}.items():
         print(f"{name}: {op(x).round(3)}, in float16 {op(x.astype(np.float16)).round(3)}")
@@ -99,7 +100,7 @@ def main() -> None:
     # %%
     # The clock
     # ---------
-    # The C library's expf is a call a cell; the generated kernel has an exp that vectorises.
+    # The C library's expf is a call for each cell; the generated kernel has an exp that vectorises.
     gate, up = np.random.default_rng(0).standard_normal((2, 1 << 18), np.float32)
     print(noyau.bench(swiglu, (gate, up), budget_s=0.5))
 

@@ -1,11 +1,12 @@
 """Session 4: attention as a fused expression
 ============================================
 
-Attention is two products with a softmax between them. What lies between is as large as the sequence is long, squared:
-written to memory, read for the maximum, for the sum, for the quotient, and for the second product. noyau makes the
-mask, the scale and the softmax one kernel and leaves the products to BLAS. A kernel by hand does all of it a row at a
-time, and keeps no row of scores at all: where a larger score comes, what was added up so far is scaled down to it
-(Milakov and Gimelshein 2018; Dao and others 2022). Its broken twin scales the sum down and forgets the row of results.
+Attention is two products with a softmax between them. The array between them grows with the square of the sequence. It
+is written to memory, and read for the maximum, for the sum, for the quotient, and for the second product. noyau fuses
+the mask, the scale and the softmax into one kernel and leaves the products to BLAS. The kernel by hand computes
+everything row by row, and keeps no row of scores at all: when a larger score comes, the results so far are scaled down
+to it (Milakov and Gimelshein 2018; Dao and others 2022). Its broken twin scales the sum down but forgets the row of
+results.
 
 Run it: ``python examples/gallery/plot_attention.py`` (needs a C compiler; the gradient also ``torch``).
 """
@@ -20,14 +21,14 @@ import noyau
 
 
 def inputs(rng, heads=2, n=33, d=16):
-    """Finite numbers: an infinity behind the mask is NaN to the product of the reference, which multiplies it by 0, and
-    nothing to a kernel that does not look there."""
+    """Finite numbers: the reference multiplies an infinity behind the mask by 0, which gives NaN; a kernel that skips
+    masked cells never reads it."""
     return tuple(rng.standard_normal((3, heads, n, d), np.float32))
 
 
 @noyau.op("f32[heads, n, d], f32[heads, n, d], f32[heads, n, d] -> f32[heads, n, d]", inputs=inputs)
 def attention(q, k, v):
-    """Each place looks at itself and at those before it."""
+    """Attention of each position to itself and to earlier positions."""
     n, d = q.shape[-2:]
     scores = q @ k.transpose(0, 2, 1) / np.sqrt(np.float32(d))
     scores = np.where(np.arange(n)[:, None] >= np.arange(n), scores, np.float32(-np.inf))
@@ -90,14 +91,15 @@ attention.kernel(
 
 
 def twin() -> noyau.Op:
-    """The same op with a kernel whose results keep the scale that they were added up in."""
+    """The same op with a kernel whose results keep the scale at which they were added."""
     broken = noyau.op(str(attention.signature), name="attention", inputs=inputs)(attention.reference)
     broken.kernel(ONLINE.replace("RESCALE", ""), language="c", name="never_rescaled", entry="online")
     return broken
 
 
 def gradient() -> None:
-    """Derived: the products' gradients are products, and that of the softmax between is one kernel."""
+    """The derived gradient: the gradients of products are products, and the gradient of the softmax between is one
+    kernel."""
     import torch
 
     leaves = [torch.randn(2, 33, 16, requires_grad=True) for _ in range(3)]
@@ -114,7 +116,7 @@ def main() -> None:
     # %%
     # Right, and the twin
     # -------------------
-    # The first place sees itself alone: whatever comes first is the largest so far, and the twin is right for it.
+    # The first position attends to itself alone. Its first score is the largest so far, so the twin is right there.
     found = noyau.check(attention, budget_s=1)
     print(found)
     found.raise_if_bad()

@@ -1,16 +1,16 @@
 """Session 2: the ladder of caches, and what a random order costs
 ==============================================================
 
-Walk through an array, from cell to cell, each of which says where to go next. From neighbour to neighbour, the
-processor has fetched what comes next before it is asked for. In a random order it cannot: each step waits for the one
-before, and what a step takes is what the place takes in which the array lies. Climb the sizes and the steps of the
-ladder show: level one, level two, level three, memory. `noyau machine` has the same ladder as bandwidths.
+Walk through an array in which each cell holds the index of the next one. If the next cell is a neighbour, the processor
+has fetched it before it is needed. In a random order the processor cannot fetch ahead: each step waits for the one
+before, and takes the latency of the memory that holds the array. Increase the size, and the steps of the ladder appear:
+level one, level two, level three, memory. `noyau machine` prints the same ladder as bandwidths.
 
-Adding cells up in a random order is less bad, for no visit waits for another: many are on their way at once, the more
-the fewer instructions stand between them, or if the program says ahead where it will go.
+Adding cells up in a random order is less slow, because no visit waits for another: many loads are in flight at once.
+There are more of them if fewer instructions stand between the loads, or if the program prefetches.
 
-The broken twin does not look at the order at all. It is right for every permutation, since a sum does not mind, and so
-passes each test that shuffles; an order that names a cell twice, or leaves one out, gives it away.
+The broken twin ignores the order. It is right for every permutation, since a sum does not depend on the order, and so
+passes every test that shuffles. An order that names a cell twice, or leaves one out, reveals it.
 
 Run it: ``python examples/gallery/plot_cache_ladder.py`` (needs a C compiler).
 """
@@ -38,12 +38,12 @@ def visited(x, order):
 
 
 def tours(rng, n=100):
-    """A tour through all cells, and how many steps of it are made."""
+    """A tour through all cells, and the number of its steps."""
     return tour(rng.permutation(max(n, 1))), np.int64(2 * n)
 
 
 def tour(order: np.ndarray) -> np.ndarray:
-    """Of each cell the one after it, so that the tour visits them in this order and begins again."""
+    """The successor of each cell, for a tour that visits the cells in this order and begins again."""
     after = np.empty_like(order)
     after[order] = np.roll(order, -1)
     return after
@@ -73,8 +73,8 @@ void walk(const long *after, long steps, long *out)
 # %%
 # The kernels
 # -----------
-# One chain of additions waits four cycles for each; four chains wait for memory alone. The third says 16 visits ahead
-# which cell it will want: what the processor cannot guess, the program knows.
+# One chain of additions waits four cycles for each addition; four chains wait for memory alone. The third kernel
+# prefetches the cell of 16 visits ahead: the processor cannot guess it, but the program knows it.
 visited.kernel(
     """
 void one_chain(const float *x, const long *order, double *out, long n)
@@ -108,7 +108,7 @@ visited.kernel(FOUR.replace("NAME", "told_ahead").replace("AHEAD", AHEAD), langu
 
 
 def twin() -> noyau.Op:
-    """The same op with a kernel that takes the order for a permutation."""
+    """The same op with a kernel that assumes a permutation."""
     broken = noyau.op("f32[n], i64[n] -> f64", name="visited", inputs=draws)(visited.reference)
     broken.kernel(
         """
@@ -126,7 +126,7 @@ void whatever_the_order(const float *x, const long *order, double *out, long n)
 
 
 def step_ns(order: np.ndarray) -> float:
-    """Nanoseconds a step of a tour, the least of a few: what is asked is what the machine can do."""
+    """Nanoseconds per step of a tour, the least of a few runs: the machine's best."""
     after, spent = tour(order), []
     for _ in range(3):
         start = time.perf_counter()
@@ -153,7 +153,7 @@ def main() -> None:
     # %%
     # The ladder
     # ----------
-    # The steps are where an array leaves a cache. In order there are none to speak of.
+    # The ladder rises where the array outgrows a cache. In order it is nearly flat.
     for level, size in sorted(cache_ladder().items()):
         print(f"{level}: {size >> 10} KiB")
     print(f"{'KiB':>8}  {'to the neighbour':>18}  {'anywhere':>12}")
@@ -164,8 +164,8 @@ def main() -> None:
     # %%
     # The clock
     # ---------
-    # Sums in a random order, side by side. What is generated asks of each place whether it is inside, and so has fewer
-    # of them on their way. The floor is that of a plain read of the same bytes, which no random order comes near.
+    # Sums in a random order, side by side. The generated kernel checks the bounds of each index, and so has fewer loads
+    # in flight. The floor is that of a plain read of the same bytes, which no random order comes near.
     n = SIZES[-3]
     x, order = rng.standard_normal(n, np.float32), rng.permutation(n)
     print(noyau.bench(visited, (x, order), budget_s=0.5))

@@ -1,10 +1,10 @@
-"""Session 11: an op inside a database
+"""Session 10: an op inside a database
 ===================================
 
-A database has the rows already, so the op goes to them. SQLite calls Python for each row, and noyau's kernels take the
-rows in chunks; DuckDB loads the op as an extension in C, generated from the same NumPy function, and runs it in all of
-its threads. Both cut a group into pieces as they like and merge what they have: right for a monoid alone. The broken
-twin merges two means as if both were of as many rows.
+A database already has the rows, so the op goes to them. SQLite calls Python for each row, and noyau's kernels take the
+rows in chunks. DuckDB loads the op as an extension in C, generated from the same NumPy function, and runs it in all of
+its threads. Both cut a group into pieces as they like and merge the states of the pieces, which is right for a monoid
+alone. The broken twin merges two means as if both had the same number of rows.
 
 Run it: ``python examples/gallery/plot_databases.py`` (needs a C compiler and duckdb).
 """
@@ -25,7 +25,7 @@ ROWS = 200_000
 # %%
 # A fold is an aggregate function
 # -------------------------------
-# Three sums and what is computed of them: noyau finds the folds in the graph, and the database has the groups.
+# The op is three sums and an expression of them: noyau finds the folds in the graph, and the database has the groups.
 @noyau.op("f64[n], f64[n] -> f64")
 def slope(x, y):
     return ((x * y).sum() - x.sum() * y.sum() / len(x)) / ((x * x).sum() - x.sum() ** 2 / len(x))
@@ -40,7 +40,7 @@ def decibels(power, reference):
 
 
 def twin() -> type:
-    """A mean that forgets of how many rows it is."""
+    """A mean that forgets its number of rows."""
 
     @noyau.reduction
     class Mean:
@@ -63,7 +63,7 @@ def main() -> None:
     # %%
     # SQLite
     # ------
-    # An aggregate function is one of windows too.
+    # An aggregate function works in windows too.
     sqlite = sqlite3.connect(":memory:")
     sqlite.execute("CREATE TABLE readings (sensor INTEGER, x REAL, y REAL)")
     noise = np.random.default_rng(0)
@@ -81,8 +81,8 @@ def main() -> None:
     # %%
     # DuckDB
     # ------
-    # Its Python package has no aggregates of one's own; the C API has. An extension without a signature is loaded only
-    # where the connection says that it may be.
+    # DuckDB's Python package cannot define aggregates; the C API can. An extension without a signature is loaded only
+    # if the connection allows it.
     duck = duckdb.connect(config={"allow_unsigned_extensions": True})
     print(noyau.create_function(duck, slope))
     duck.execute(
@@ -95,8 +95,8 @@ def main() -> None:
     # %%
     # The broken twin
     # ---------------
-    # Half of the rows may come in one chunk and a single one in the next: ``noyau check`` finds it on random states,
-    # and no database gets the function.
+    # A chunk may have half of the rows, and the next chunk a single one. ``noyau check`` finds the fault on random
+    # states, and no database gets the function.
     print(noyau.check(twin()))
     try:
         noyau.create_function(sqlite, twin(), "mean_of_means")

@@ -1,10 +1,11 @@
 """Session 10: distinct values and a sample, in one pass
 ======================================================
 
-To count the distinct values of a stream exactly takes as much memory as there are values. BJKST keeps those whose hash
-ends in z zeros, and lets z grow as they become too many: some 10,000 numbers give the count within a few percent.
-HyperLogLog keeps the rarest hash of each of 16,384 registers. A reservoir keeps some rows, each as likely as any other.
-Two twins merge as one would write it first: levels that differ are mixed, and halves count as much as each other.
+An exact count of the distinct values of a stream takes as much memory as there are values. BJKST keeps the values whose
+hash ends in z zeros, and increases z when they become too many: some 10,000 numbers give the count within a few
+percent. HyperLogLog keeps the rarest hash of each of 16,384 registers. A reservoir keeps some rows, each with the same
+probability. Two twins merge in the way that comes to mind first: one mixes different levels, and the other weighs both
+halves equally.
 
 Run it: ``python examples/gallery/plot_distinct_count.py`` (needs a C compiler).
 """
@@ -22,17 +23,17 @@ ROWS = 1_000_000
 
 
 def values(rows: int = ROWS, seed: int = 0) -> np.ndarray:
-    """Numbers of which a few come often and most once or twice."""
+    """Numbers of which a few occur often and most occur once or twice."""
     return np.random.default_rng(seed).zipf(1.2, rows) % (1 << 40)
 
 
 # %%
 # The twin of BJKST
 # -----------------
-# A state is a level and the hashes that end in so many zeros. Two states of different levels are of different samples:
-# before they are joined, the finer one must be thinned to the level of the coarser. This one forgets to.
+# A state is a level and the hashes that end in that many zeros. Two states of different levels are different samples:
+# before they are joined, the finer one must be thinned to the level of the coarser. This twin forgets that.
 def mixed_levels() -> type:
-    sample = noyau.reductions.DistinctSample(eps=1.0)  # so few that the levels differ soon
+    sample = noyau.reductions.DistinctSample(eps=1.0)  # so small that the levels soon differ
 
     @noyau.reduction
     class MixedLevels:
@@ -47,8 +48,9 @@ def mixed_levels() -> type:
 # %%
 # The twin of the reservoir
 # -------------------------
-# Of two samples, half of each: right where both are of as many rows. A state that does not know of how many rows it is
-# has no right merge, or it has random keys, of which the least stay, as those of `noyau.reductions.Reservoir`.
+# The twin takes half of each of two samples, which is right if both come from the same number of rows. A state that
+# does not know its number of rows has no right merge, unless it has random keys and keeps the smallest of them, as
+# `noyau.reductions.Reservoir` does.
 def half_of_each() -> type:
     @noyau.reduction
     class HalfOfEach:
@@ -69,13 +71,13 @@ def half_of_each() -> type:
 
 def main() -> None:
     # %%
-    # Exact, and nearly
-    # -----------------
+    # Exact, and approximate
+    # ----------------------
     x = values()
     truth = len(np.unique(x))
     for kind in (noyau.reductions.DistinctSample, noyau.reductions.HyperLogLog):
         counter = kind()
-        counter.over(x[:1000])  # its kernels are made
+        counter.over(x[:1000])  # builds its kernels
         begin_s, count = time.perf_counter(), counter.over(x)
         time_s = time.perf_counter() - begin_s
         size = len(counter.pack(counter.step(counter.zero(), x)))
@@ -85,7 +87,7 @@ def main() -> None:
     # %%
     # The same, however it is cut
     # ---------------------------
-    # Ten parts, merged backwards in a chain, give the count of one pass to the last bit: the states are those of sets.
+    # Ten parts, merged backwards in a chain, give the count of one pass to the last bit, because the states are sets.
     counter = noyau.reductions.DistinctSample()
     states = [counter.step(counter.zero(), part) for part in np.array_split(x, 10)]
     while len(states) > 1:

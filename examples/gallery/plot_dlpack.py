@@ -1,8 +1,8 @@
 """Session 7: DLPack round trips
 =============================
 
-Arrays of other packages go through an op without a copy: the kernel reads their memory where it lies, and the results
-come in the same kind of array, on the memory that the kernel wrote.
+Arrays of other packages go through an op without a copy: the kernel reads their memory in place, and the results are
+arrays of the same package, on the memory that the kernel wrote.
 
 Run it: ``python examples/gallery/plot_dlpack.py`` (torch is used where it is installed).
 """
@@ -28,7 +28,7 @@ def main() -> None:
     # %%
     # The same memory
     # ---------------
-    # What speaks DLPack, `__array_interface__` or Python's buffers is looked at, not copied: both sides see a change.
+    # An object with DLPack, `__array_interface__` or Python's buffers is viewed, not copied: both sides see a change.
     listed = array.array("d", range(6))
     seen = as_array(listed)
     seen[0] = 10
@@ -36,8 +36,8 @@ def main() -> None:
     assert listed[0] == 10
 
     # %%
-    # What may not be written, may not be written here either; what lies elsewhere, or is no array, is refused, with
-    # what would do.
+    # Read-only memory stays read-only here too. Memory of another device, and an object that is no array, are refused
+    # with a remedy.
     assert not as_array(b"bytes").flags.writeable
     try:
         as_array([1, 2, 3], "x")
@@ -49,7 +49,7 @@ def main() -> None:
     # %%
     # torch in, torch out
     # -------------------
-    # Strides stay: a transposed tensor is a transposed array. bfloat16, which NumPy has no dtype for, is that of
+    # Strides stay: a transposed tensor is a transposed array. NumPy has no dtype for bfloat16, so it becomes that of
     # ml_dtypes.
     try:
         import torch
@@ -70,8 +70,9 @@ def main() -> None:
     print(short.dtype, return_like(short, x).dtype)
 
     # %%
-    # The broken twin: `numpy()` of a tensor that requires a gradient is refused by torch; so is its memory as an array
-    # here, for the gradient would be lost in silence. The op itself takes it, and records what it gives back.
+    # The broken twin: torch refuses `numpy()` of a tensor that requires a gradient. noyau refuses its memory as an
+    # array too, because the gradient would be lost silently. The op itself takes the tensor, and records its results
+    # for the gradient.
     x.requires_grad_()
     try:
         as_array(x, "x")

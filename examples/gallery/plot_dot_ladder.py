@@ -1,9 +1,10 @@
 """Session 1: a dot product, from a Python loop to SIMD and threads
 ================================================================
 
-One op and a ladder of kernels, each rung with the reason why it is faster than the one before: no interpreter, no
-intermediate array, no chain of additions, more than one core. BLAS is a candidate like any other: it is what the
-reference, NumPy's, calls. All are right within what it loses itself; the broken twin is not: it adds up in one float32.
+One op and a ladder of kernels. Each rung has the reason why it is faster than the one before: no interpreter, no
+intermediate array, no chain of additions, more than one core. BLAS is a candidate like any other: the reference calls
+it through NumPy. All kernels are right within the error of the reference itself. The broken twin is not: it adds up in
+one float32.
 
 Run it: ``python examples/gallery/plot_dot_ladder.py`` (needs a C compiler; has one more rung with Numba).
 """
@@ -18,7 +19,7 @@ import noyau
 
 
 def inputs(rng, n=1000):
-    """Numbers from 0 to 1: what is lost in their sum is rounding, and not cancellation."""
+    """Numbers from 0 to 1: their sum has rounding errors, and no cancellation."""
     return rng.random(n, np.float32), rng.random(n, np.float32)
 
 
@@ -39,7 +40,7 @@ def dot64(x, y):
 # %%
 # The rungs
 # ---------
-# In Python first: each step makes objects of two numbers, and asks what `*` means for them.
+# First in Python: each step makes objects of two numbers, and looks up the meaning of `*` for them.
 @dot.kernel(returns=True)
 def python_loop(x, y):
     total = 0.0
@@ -48,8 +49,8 @@ def python_loop(x, y):
     return np.asarray(total, x.dtype)
 
 
-# A plain loop in C adds up in a wider type, so that nothing is lost; it is a chain: an addition takes four cycles or
-# so, and the next one waits for it.
+# A plain loop in C adds up in a wider type, so that no digits are lost. It is a chain: an addition takes some four
+# cycles, and the next one waits for it.
 CHAIN = """
 void chain(const TYPE *x, const TYPE *y, TYPE *out, long n)
 {
@@ -58,8 +59,8 @@ void chain(const TYPE *x, const TYPE *y, TYPE *out, long n)
     *out = sum;
 }
 """
-# With partial sums in lanes there are as many chains as the processor has room for, and each addition is of a whole
-# vector. Blocks of some thousand cells keep what is lost small.
+# With partial sums in lanes there are as many chains as the processor can overlap, and each addition is of a whole
+# vector. Blocks of some thousand cells keep the rounding error small.
 LANES = """
 void lanes(const TYPE *x, const TYPE *y, TYPE *out, long n)
 {
@@ -109,7 +110,7 @@ def main() -> None:
     # %%
     # Right, in float32 and in float64
     # --------------------------------
-    # What is allowed follows from what the reference itself loses.
+    # The allowed error follows from the error of the reference itself.
     for op in (dot, dot64):
         print(noyau.check(op, budget_s=1))
 

@@ -2,9 +2,10 @@
 ====================================
 
 ``einsum("bi,ijk,bj->bk", x, core, y)`` is one nest of four loops, b i j k, with two multiplications in its middle. It
-is also two products of two arrays each, and a product of two is axes in another order, a sum of what one of them has
-alone, and a matrix product, which BLAS does. The page takes an equation apart into such steps, counts operations and
-memory of each order, and prints them. The broken twin sums an index before everybody who has it was asked.
+is also two products of two arrays each. Such a product is a transposition of axes, a sum over the letters that only one
+array has, and a matrix product, which BLAS computes. The page takes an equation apart into such steps, counts the
+operations and the memory of each order, and prints them. The broken twin sums over an index that a later operand still
+needs.
 
 Run it: ``python examples/gallery/plot_einsum.py`` (needs a C compiler).
 """
@@ -52,7 +53,7 @@ bilinear.kernel(ONE_NEST, language="c", name="one_nest")
 # Two at a time
 # -------------
 class Step(NamedTuple):
-    """The product of two arrays, told by their places: the letters of each, and those of the result."""
+    """The product of two arrays, given by their places: the letters of each, and those of the result."""
 
     places: tuple[int, int]
     left: str
@@ -67,7 +68,7 @@ class Step(NamedTuple):
 
 
 def step(parts: Sequence[str], places: tuple[int, int], wanted: str) -> tuple[Step, list[str]]:
-    """The product of two of the parts, and the parts after it: a letter is summed once nobody else needs it."""
+    """The product of two of the parts, and the remaining parts: a letter is summed once no other part needs it."""
     left, right = (parts[place] for place in places)
     others = [part for place, part in enumerate(parts) if place not in places]
     needed = {*wanted, *"".join(others)}
@@ -88,8 +89,8 @@ def orders(parts: Sequence[str], wanted: str) -> list[list[Step]]:
 
 
 def product(step: Step, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """One step by a matrix product: letters that both have and the result keeps are a batch, those that it does not
-    keep are summed by the product, and those that one has alone and the result has not are summed before."""
+    """One step by a matrix product. Letters of both arrays that the result keeps are a batch; the product sums the
+    others. Letters of one array alone that the result lacks are summed before."""
     both, kept = set(step.left) & set(step.right), set(step.made)
     left, own = alone(left, step.left, both | kept)
     right, others = alone(right, step.right, both | kept)
@@ -109,7 +110,7 @@ def product(step: Step, left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 def alone(array: np.ndarray, letters: str, needed: set[str]) -> tuple[np.ndarray, str]:
-    """The array summed over the letters that nobody needs."""
+    """The array summed over the letters that are no longer needed."""
     axes = tuple(axis for axis, letter in enumerate(letters) if letter not in needed)
     return array.sum(axes), "".join(letter for letter in letters if letter in needed)
 
@@ -130,7 +131,7 @@ for name, steps in ORDERS.items():
 
 
 def twin() -> noyau.Op:
-    """The same op with a kernel that sums j of the first product, which y still waits for."""
+    """The same op with a kernel that sums over j in the first product, although y still needs j."""
     broken = noyau.op(str(bilinear.signature), name="bilinear")(bilinear.reference)
 
     @broken.kernel(returns=True)
@@ -141,7 +142,7 @@ def twin() -> noyau.Op:
 
 
 def others() -> None:
-    """Equations of all sorts, against einsum in float64."""
+    """Equations of many kinds, against einsum in float64."""
     rng, sizes = np.random.default_rng(0), dict(zip("abcdefg", (2, 3, 4, 5, 3, 2, 6), strict=True))
     for equation in (
         "ab,bc->ac",

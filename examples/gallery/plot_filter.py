@@ -1,10 +1,10 @@
 """Session 1: a filter, by a branch and by a select
 =================================================
 
-What is above a maximum becomes the maximum. A branch asks the processor to guess: it is quick where the guesses are
-right, on sorted numbers say, and slow where they are wrong half of the time. A select computes both and takes one: it
-always takes as long, and vectorises. And there are numbers that compare with nothing: a NaN is not above the maximum,
-so it stays; the broken twin, with the C library's fminf, turns it into the maximum.
+A number above a maximum becomes the maximum. With a branch the processor has to guess: it is quick if the guesses are
+right, for example on sorted numbers, and slow if they are wrong half of the time. A select computes both sides and
+takes one: it always takes the same time, and vectorises. A NaN compares with nothing: it is not above the maximum, so
+it stays. The broken twin, with the C library's fminf, turns it into the maximum.
 
 Run it: ``python examples/gallery/plot_filter.py`` (needs a C compiler).
 """
@@ -24,8 +24,8 @@ def clipped(x, maximum):
 # %%
 # The kernels
 # -----------
-# A compiler makes a select of a plain `if` where it can. The empty `asm` keeps it from that: it stands for a branch
-# that does something.
+# A compiler turns a plain `if` into a select if it can. The empty `asm` prevents that: it stands for a branch with a
+# side effect.
 clipped.kernel(
     """
 void branch(const float *x, float maximum, float *out, long n)
@@ -65,7 +65,7 @@ def main() -> None:
     # %%
     # Right, for every number
     # -----------------------
-    # Among the inputs that `check` makes up are NaN, infinities, zeros of both signs, huge and tiny numbers.
+    # The inputs that `check` generates include NaN, infinities, zeros of both signs, huge and tiny numbers.
     found = noyau.check(clipped, budget_s=1)
     print(found)
     found.raise_if_bad()
@@ -78,7 +78,7 @@ def main() -> None:
     # %%
     # The clock
     # ---------
-    # The same numbers, in any order and sorted: the branch is the only one that cares.
+    # The same numbers, in random order and sorted: only the branch depends on the order.
     rng, maximum = np.random.default_rng(0), np.float32(0)
     x = rng.standard_normal(1 << 18, np.float32)
     times = {}

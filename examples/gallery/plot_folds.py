@@ -1,10 +1,11 @@
 """Session 3: what may be folded in parts
 ======================================
 
-A sum may be cut into parts, for it does not matter which cells are joined first: it is a monoid, and noyau folds it by
-lanes, blocks and threads. A fold in which each step halves what came before is none as it stands, since the order
-matters: it is folded from left to right, one row beside the other. Yet it may be cut as well, as soon as a part carries
-how much it weakens what came before it. The broken twin cuts without that, as if it were a sum.
+A sum may be cut into parts, because the order in which cells are joined does not matter: it is a monoid, and noyau
+folds it by lanes, blocks and threads. A fold in which each step halves the result so far is no monoid as it stands,
+since the order matters: it is folded from left to right, one row beside the other. Yet it may be cut as well, if each
+part carries the factor by which it weakens the earlier cells. The broken twin cuts without that factor, as if the fold
+were a sum.
 
 Run it: ``python examples/gallery/plot_folds.py`` (needs a C compiler).
 """
@@ -18,7 +19,7 @@ import noyau
 # %%
 # Two folds
 # ---------
-# What a fold is is told from its graph: the first is a sum of squares, the second no monoid.
+# noyau recognises a fold from its graph: the first is a sum of squares, the second no monoid.
 energy = noyau.reduce(lambda state, x: state + x * x, 0.0, name="energy")
 decayed = noyau.reduce(lambda state, x: 0.5 * state + x, 0.0, name="decayed")
 
@@ -26,7 +27,7 @@ decayed = noyau.reduce(lambda state, x: 0.5 * state + x, 0.0, name="decayed")
 # %%
 # The second one by hand
 # ----------------------
-# From left to right, and in two halves: the cells of the second one have weakened the first by 0.5 each.
+# From left to right, and in two halves: each cell of the second half has weakened the first half by 0.5.
 @noyau.op("f32[rows, n] -> f32[rows]")
 def decayed_rows(x):
     return decayed(x, axis=1)
@@ -81,7 +82,7 @@ def main() -> None:
     found = noyau.check(decayed_rows, budget_s=1, generated=False)
     print(found)
     found.raise_if_bad()
-    # An op of any rank is checked by forms of it, of which this is one.
+    # An op of any rank is checked by instances of fixed rank; this is one of them.
     print(noyau.check(energy.forms[-1], budget_s=1))
 
     # %%

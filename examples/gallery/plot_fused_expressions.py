@@ -1,10 +1,10 @@
 """Session 4: fused expressions, from the boxes to one kernel
 =============================================================
 
-An expression is boxes, each with arrays in and an array out; fusing makes one loop of them. Two to learn by: a
-piecewise linear function, whose slopes may be learnt, and the sum of log(sigmoid(x)) * y, a log-likelihood. The broken
-twin takes the logarithm of a sigmoid that is 0. The fused operators that collections write by hand have a page of their
-own, ``plot_twenty_operators.py``.
+An expression is a chain of boxes, each with arrays in and an array out; fusing makes one loop of them. The page has two
+examples: a piecewise linear function, whose slopes may be learnt, and the sum of log(sigmoid(x)) * y, a log-likelihood.
+The broken twin takes the logarithm of a sigmoid that is 0. The fused operators that collections write by hand have a
+page of their own, ``plot_twenty_operators.py``.
 
 Run it: ``python examples/gallery/plot_fused_expressions.py`` (needs a C compiler; the gradient also ``torch``).
 """
@@ -60,7 +60,7 @@ def twin() -> noyau.Op:
 
 
 def gradient() -> None:
-    """The gradient of a slope is the sum of the x on its side."""
+    """The gradient of a slope: the sum of the x on its side."""
     import torch
 
     x = torch.randn(1000)

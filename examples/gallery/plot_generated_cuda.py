@@ -1,10 +1,10 @@
 """Session 5: one softmax in Numba-CUDA, CUDA C++ and Triton, as noyau prints it, and without its barriers
 ==========================================================================================================
 
-A long row of a softmax has a block of 256 threads. Each takes in its part of the cells; then the block merges 256
-maxima, and 256 sums, in shared memory. noyau prints this kernel from two lines of NumPy, for Numba-CUDA and in CUDA
-C++; Triton has words for all of it. In CUDA C++ a thread loads 16 bytes at once and keeps its cells in registers, and a
-row that one block has no registers for has a cluster of blocks, which give each other states through distributed shared
+A block of 256 threads computes a long row of a softmax. Each thread reads its part of the cells; then the block merges
+256 maxima, and 256 sums, in shared memory. noyau prints this kernel from two lines of NumPy, for Numba-CUDA and in CUDA
+C++; Triton has words for all of it. In CUDA C++ a thread loads 16 bytes at once and keeps its cells in registers. A row
+too long for the registers of one block has a cluster of blocks, which exchange states through distributed shared
 memory. Both are checked without a GPU. The broken twins have no barriers, like many a first version.
 
 Run it: ``python examples/gallery/plot_generated_cuda.py`` (needs ``pip install 'noyau-kernels[check-c,numba]'`` and
@@ -31,16 +31,16 @@ def softmax(x):
 # %%
 # Numba-CUDA
 # ----------
-# A block for each row, and below it the function of the host, which takes arrays of the device (Numba, CuPy, torch).
-# The text is a Python file that needs Numba-CUDA alone.
+# A block computes each row. Below the kernel stands the host function, which takes arrays of the device (Numba, CuPy,
+# torch). The text is a Python file that needs only Numba-CUDA.
 python = softmax.source("numba_cuda")
 print(python[python.index("@cuda.jit") :])
 
 # %%
 # Its broken twin
 # ---------------
-# A barrier is ``pass`` now: a thread merges a state that another warp has not stored yet. A GPU may give the right
-# numbers for years. The kernel is attached to the op as one that was written by hand.
+# Each barrier is now ``pass``: a thread merges a state that another warp has not stored yet. A GPU may give the right
+# numbers for years. The kernel is attached to the op like one written by hand.
 folder = Path(tempfile.mkdtemp(prefix="noyau-cuda-"))
 (folder / "without_barriers.py").write_text(python.replace("cuda.syncthreads()", "pass"))
 broken = runpy.run_path(str(folder / "without_barriers.py"))["softmax_0"]
@@ -55,25 +55,26 @@ softmax.kernel(broken, name="python_without_barriers", launch=lambda rows: (rows
 # %%
 # Triton
 # ------
-# A program has a row, and its words are of rows: no thread, no barrier.
+# A program computes a row, and its words act on rows: no thread, no barrier.
 triton = softmax.source("triton")
 print(triton[triton.index("@triton.jit") :])
 
 # %%
 # CUDA C++
 # --------
-# A kernel for each length of rows: those of up to 512 cells have a warp each, eight to a block; longer ones a block,
-# then a cluster of blocks; the longest a block that reads them again. The cells before the first multiple of 16 bytes,
-# and behind the last one, are taken apart. Behind the kernels stands the function of the host that launches one of
-# them. The whole compiles alone, with nvcc or NVRTC. Here is the merge of a block, and what a block does with a row:
+# There is a kernel for each range of row lengths. Rows of up to 512 cells have a warp each, eight to a block. Longer
+# rows have a block, then a cluster of blocks; the longest have a block that reads them twice. The cells before the
+# first multiple of 16 bytes, and after the last one, are handled apart. After the kernels stands the host function that
+# launches one of them. The text compiles alone, with nvcc or NVRTC. Here are the merge of a block and the work of a
+# block on a row:
 text = softmax.source("cuda")
 print(text[text.index("template <int LANES") :].partition("\n}\n")[0] + "\n}\n")
 print(text[text.index("struct noyau_max_f32 {") :].partition("\n};\n")[0] + "\n};\n")
 print(text[text.index('extern "C" __global__ void __launch_bounds__(256) softmax_1(') :].partition("\n}\n")[0] + "\n}")
 
 # %%
-# A program of the host copies the rows to the device, calls that function, and copies the results back. noyau runs it
-# as a GPU would, thread by thread.
+# A host program copies the rows to the device, calls that function, and copies the results back. noyau runs it as a GPU
+# would, thread by thread.
 HOST = """
 extern "C" void on_device(const float *x, float *out, int64_t rows, int64_t n)
 {
@@ -98,6 +99,6 @@ softmax.kernel(folder / "without_barriers.cu", name="without_barriers", entry="o
 # %%
 # The check
 # ---------
-# Each is run without a GPU, thread by thread; every access is seen, and the results are compared with NumPy in float64.
-# Of the broken twins the lines are named, the cell and the two threads.
+# Each kernel runs without a GPU, thread by thread; every access is watched, and the results are compared with NumPy in
+# float64. For the broken twins the report names the lines, the cell and the two threads.
 print(noyau.check(softmax, sizes={"rows": 3, "n": 1500}, generated=("numba_cuda",), budget_s=2))

@@ -1,14 +1,15 @@
 """Session 5: a grid stride, and how many threads to launch
 ========================================================
 
-A kernel with a grid stride gives thread t the cells t, t + threads, t + 2 threads and so on: neighbours take
-neighbours, and any launch is right, [128, 64] as well as [1, 1]. So the launch can follow the machine instead of the
-array. The broken twins take one cell a thread: without a guard they go past the end, and with one they end too early.
+A kernel with a grid stride gives thread t the cells t, t + threads, t + 2 threads and so on: neighbouring threads take
+neighbouring cells, and any launch is right, [128, 64] as well as [1, 1]. So the launch can follow the machine instead
+of the array. The broken twins take one cell per thread: without a guard they go past the end, and with a guard they end
+too early.
 
-How many threads, then? Blocks of a multiple of 32, for threads come in warps; 128 to 512 of them, so that enough warps
-can wait while others work; two to four blocks a multiprocessor, or as many as fit, and the stride does the rest. A
-block of 32 threads leaves most of a multiprocessor empty; a grid of n blocks of 256 threads for n cells is right with
-a stride, and launches 256 times too many threads.
+How many threads, then? Blocks are a multiple of 32, because threads come in warps. They have 128 to 512 threads, so
+that enough warps can wait while others work. Two to four blocks per multiprocessor, or as many as fit, are enough, and
+the stride does the rest. A block of 32 threads leaves most of a multiprocessor empty. A grid of n blocks of 256 threads
+for n cells is right with a stride, but launches 256 times too many threads.
 
 No GPU is needed: ``python examples/gallery/plot_grid_stride.py`` (needs ``pip install 'noyau-kernels[numba]'``).
 """
@@ -51,8 +52,8 @@ def hypot(x, y):
 # %%
 # The kernels
 # -----------
-# One text, launched in five ways. All are right; of two, `check` says that a GPU would be used badly, as a warning:
-# with ``--strict`` it fails.
+# One text, launched in five ways. All five are right; for two of them `check` warns that they would use a GPU badly,
+# and with ``--strict`` it fails.
 @square.kernel(launch=(128, 64))
 @cuda.jit
 def strided(x, out):
@@ -113,8 +114,8 @@ def main() -> None:
     # %%
     # A million cells
     # ---------------
-    # What noyau makes of the references runs on the processor here; a stride of its own is what gives each thread of
-    # it a range. Five decimals are what the exercise asks for.
+    # The kernels that noyau makes of the references run on the processor here; a stride of their own gives each thread
+    # a range of cells. The exercise asks for five decimals.
     x, y = normals(np.random.default_rng(0), N)
     np.testing.assert_almost_equal(hypot(x, y), np.hypot(x.astype(np.float64), y), decimal=5)
     np.testing.assert_almost_equal(square(x), x.astype(np.float64) ** 2, decimal=5)

@@ -1,10 +1,11 @@
 """Session 10: health spending by group, of a table that does not fit
 ===================================================================
 
-55 columns of which three are wanted, semicolons, codes as numbers and as texts: a table like the monthly files of Open
-DAMIR, which `examples/health_table.py` writes in any size. Groups of small numbers need no hash table: the key is the
-place. Keys of any kind have `noyau.reductions.GroupMoments`. The broken twin numbers the texts of each chunk as they
-come: right for one chunk, and wrong as soon as two are merged.
+The table has 55 columns, of which three are needed, semicolons, and codes as numbers and as texts: it is like the
+monthly files of Open DAMIR, and `examples/health_table.py` writes it in any size. Groups with small numbers as keys
+need no hash table: the key is the position. `noyau.reductions.GroupMoments` takes keys of any kind. The broken twin
+numbers the texts of each chunk in the order in which they come: right for one chunk, and wrong as soon as two are
+merged.
 
 Run it: ``python examples/gallery/plot_health_spending.py`` (needs a C compiler and ``pip install
 'noyau-kernels[stream]'``).
@@ -28,8 +29,8 @@ PACKAGES = {"processes": "pyarrow", "dask": "dask", "spark": "pyspark"}
 # %%
 # A fold of small keys
 # --------------------
-# An op: what its reference folds is a monoid, so that noyau makes a kernel for a chunk and merges the sums. It never
-# builds a table of keys, for a region's number is its place.
+# The reference of this op folds by a monoid, so noyau makes a kernel for a chunk and merges the sums. It never builds a
+# table of keys, because the number of a region is its position.
 @noyau.op("i64[n], f64[n] -> f64[regions]", sizes={"regions": REGIONS})
 def spending(region, amount):
     out = np.zeros(REGIONS)
@@ -38,7 +39,7 @@ def spending(region, amount):
 
 
 def twin() -> type:
-    """Sums by text, where each chunk numbers its own."""
+    """Sums by text, in which each chunk numbers its own texts."""
 
     @noyau.reduction
     class SumsByText:
@@ -72,7 +73,7 @@ def main() -> None:
         # %%
         # By region
         # ---------
-        # Only the columns that are bound are read. A condition is a text, or an expression of pyarrow's.
+        # Only the bound columns are read. A condition is a text, or an expression of pyarrow.
         columns = {"region": "BEN_RES_REG", "amount": "PRS_PAI_MNT"}
         sums = noyau.stream(spending, months, columns=columns, memory="32M")
         print("rows:", sums.rows, "largest region:", int(np.argmax(sums.value)))
@@ -82,7 +83,7 @@ def main() -> None:
         # %%
         # By any key
         # ----------
-        # Texts, numbers that lie far apart, times: rows, sums, means and variances of each.
+        # Texts, numbers that lie far apart, and times as keys: rows, sums, means and variances of each.
         bound = {"key": "PRS_REM_TYP", "x": "PRS_REM_MNT"}
         kinds = noyau.stream(noyau.reductions.GroupMoments, months, columns=bound).value
         print("groups:", kinds["key"].tolist(), "rows:", int(kinds["rows"].sum()))
@@ -92,7 +93,7 @@ def main() -> None:
         # %%
         # Amounts that are missing
         # ------------------------
-        # A third of what was left to pay is not there. Nothing is dropped in silence.
+        # A third of the amounts left to pay are missing. No row is dropped silently.
         bound = {"key": "BEN_RES_REG", "x": "PRS_DEP_MNT"}
         try:
             noyau.stream(noyau.reductions.GroupMoments, months, columns=bound)
@@ -104,9 +105,9 @@ def main() -> None:
         # %%
         # On every engine
         # ---------------
-        # The same two questions for processes of this machine, for Dask, and for Spark where it is installed: workers
-        # send states, 15 sums or 128 KiB of a sketch, never rows. These amounts are whole, so that their
-        # sums are exact, and registers of a sketch are too: every engine gives the same bits.
+        # The same two questions for processes of this machine, for Dask, and for Spark if it is installed. Workers send
+        # states, 15 sums or 128 KiB of a sketch, never rows. These amounts are whole numbers, so their sums are exact,
+        # and so are the registers of a sketch: every engine gives the same bits.
         for engine in ("processes", "dask", "spark"):
             if importlib.util.find_spec(PACKAGES[engine]) is None:
                 continue

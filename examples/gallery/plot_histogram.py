@@ -1,10 +1,11 @@
 """Session 5: a histogram, with a grid stride and atomics
 ======================================================
 
-10,000 normal numbers, 10 bins, 128 blocks of 64 threads. Nobody knows beforehand which bin a number falls into, so the
-bins are shared, and adding to them takes an atomic. The ladder: a race, atomics, bins of each block's own, and bins
-that each have an owner. Three twins: one adds without an atomic; one takes the bin by truncation, which rounds towards
-zero, so that what lies just below the range lands in its first bin; in one an owner's threads do not wait for others.
+10,000 normal numbers, 10 bins, 128 blocks of 64 threads. The bin of a number is not known beforehand, so the bins are
+shared, and adding to them takes an atomic. The ladder: a race, atomics, private bins in each block, and bins with one
+owner each. There are three twins. One adds without an atomic. One computes the bin by truncation, which rounds towards
+zero, so that a number just below the range lands in its first bin. In the third an owner's threads do not wait for each
+other.
 
 No GPU is needed: ``python examples/gallery/plot_histogram.py`` (needs ``pip install 'noyau-kernels[numba]'``).
 """
@@ -32,7 +33,7 @@ def normals(rng, n=1000):
     return (rng.standard_normal(n, np.float32) * np.float32(1.5),)
 
 
-# The range leaves some numbers out: they are not counted, on either side.
+# Some numbers lie outside the range, on either side: they are not counted.
 @noyau.op("f32[n] -> i32[10]", inputs=normals)
 def histogram(x):
     place = np.floor((x - LOW) * PER_UNIT)
@@ -42,8 +43,8 @@ def histogram(x):
 # %%
 # A grid stride
 # -------------
-# The launch does not hang on the size: each thread takes every 8192nd number. The place is computed in float64: close
-# to the edge of a bin, a difference in float32 may round across it.
+# The launch does not depend on the size: each thread takes every 8192nd number. The bin is computed in float64: close
+# to the edge of a bin, a difference in float32 may round across the edge.
 @histogram.kernel(launch=(128, 64), init={"out": 0})
 @cuda.jit
 def by_atomics(x, out):
@@ -54,11 +55,11 @@ def by_atomics(x, out):
 
 
 # %%
-# A histogram of its own for each block
-# -------------------------------------
-# Ten cells for 8192 threads are a queue. In shared memory each block has ten of its own, nearer and with 64 threads
-# for them; at the end ten atomics a block remain, so there are as few blocks as fill the machine. The first barrier
-# says that all bins are 0, the second that all numbers are counted.
+# Private bins in each block
+# --------------------------
+# 8192 threads queue for ten cells. In shared memory each block has ten of its own, which are nearer and have only 64
+# threads queueing for them. At the end ten atomics per block remain, so the launch has just enough blocks to fill the
+# machine. The first barrier ensures that all bins are 0, the second that all numbers are counted.
 @histogram.kernel(launch=lambda device: (4 * device.sm_count, 64), init={"out": 0})
 @cuda.jit
 def privatised(x, out):
@@ -79,7 +80,7 @@ def privatised(x, out):
 # %%
 # An owner for each bin
 # ---------------------
-# A block for each bin walks all numbers and counts those of its own: no two blocks meet, so there are no atomics, and
+# One block per bin reads all numbers and counts those of its bin. No two blocks share a bin, so there are no atomics;
 # with floats in place of counts the sum would have the same bits in every run. Ten blocks read everything ten times.
 @histogram.kernel(launch=(BINS, 64))
 @cuda.jit
@@ -103,11 +104,11 @@ def by_owners(x, out):
 
 
 # %%
-# What noyau makes of it
-# ----------------------
-# Written with np.add.at, the histogram becomes bins of each block's own, in copies, so that each thread of a warp adds
-# in a bank of its own. Sums of floats by place have two texts: the one asks for the same bits in every run, and there
-# the updates are counted, placed in a list for each bucket of cells, and merged by the cells' owners.
+# The kernel that noyau makes
+# ---------------------------
+# Written with np.add.at, the histogram becomes private bins in each block, in several copies, so that each thread of a
+# warp adds in a bank of its own. For sums of floats by position there are two texts. One gives the same bits in every
+# run: it counts the updates, places them in a list for each bucket of cells, and the owners of the cells merge them.
 @noyau.op("f32[n] -> i32[10]", inputs=normals)
 def by_place(x):
     place = np.floor((x - LOW) * PER_UNIT)
@@ -134,8 +135,8 @@ in_order = noyau.op("f32[n], i64[n] -> f32[10]", inputs=places, deterministic=Tr
 # %%
 # The broken twins
 # ----------------
-# `racy` is right where no two numbers of one bin come at the same time, so on few numbers often. `truncated` has no
-# race at all: int32(-0.5) is 0, so its first bin is twice as wide as the others.
+# `racy` is right if no two numbers of one bin come at the same time, so it is often right on few numbers. `truncated`
+# has no race at all: int32(-0.5) is 0, so its first bin is twice as wide as the others.
 @cuda.jit
 def racy(x, out):
     for i in range(cuda.grid(1), x.size, cuda.gridsize(1)):
@@ -176,7 +177,7 @@ def twin() -> noyau.Op:
 
 
 def in_numpy(x):
-    """Its last bin has both of its edges, where all others have the lower one alone."""
+    """NumPy's own, whose last bin contains both of its edges; all others contain the lower edge alone."""
     return np.histogram(x, BINS, (LOW, LOW + BINS / PER_UNIT))[0].astype(np.int32)
 
 
@@ -196,7 +197,8 @@ def main() -> None:
     # %%
     # The clock
     # ---------
-    # On a processor, as far as it can run these: what noyau makes of the reference, and NumPy's own histogram.
+    # On a processor, as far as it can run them: the kernel that noyau makes of the reference, and NumPy's own
+    # histogram.
     print(noyau.bench(histogram, sizes={"n": 10_000}, peers={"np.histogram": in_numpy}, budget_s=0.3))
 
 

@@ -1,10 +1,11 @@
 """Exam: a checker for kernels that others, or machines, wrote
 ===========================================================
 
-A benchmark of generated kernels calls one a few times, and passes it where most cells lie near those of a reference.
-That is right for a kernel that is right. It also passes one that reads past its row, one whose threads race and did not
-meet this time, one that leaves the last seven cells as they were, and one that gives back what it computed before.
-`check` looks at what a kernel touches, and judges its values on inputs that it has not seen. No GPU is needed.
+A benchmark of generated kernels calls each kernel a few times, and passes it if most cells are close to those of a
+reference. That is sound for a right kernel. It also passes a kernel that reads past its row, a kernel whose threads
+race and did not meet this time, one that leaves the last seven cells unwritten, and one that returns an earlier result.
+`check` watches the accesses of a kernel, and judges its values on inputs that the kernel has not seen. No GPU is
+needed.
 
 Run it: ``python examples/gallery/plot_kernels_of_others.py`` (needs ``pip install 'noyau-kernels[numba]'``;
 the last part a C compiler and ``noyau-kernels[check-c]``). Files of others are checked as they are:
@@ -39,15 +40,15 @@ def numbers(rng, rows=1, n=5):
 
 @noyau.op("f32[rows, n] -> out: f32[rows, n]", inputs=numbers)
 def scaled(x):
-    """Divide each row by its largest absolute value, as one does before rounding to eight bits."""
+    """Divide each row by its largest absolute value, as before rounding to eight bits."""
     return x / np.abs(x).max(1, keepdims=True, initial=1)
 
 
 # %%
 # From plain to fast
 # ------------------
-# A thread for each row reads cells that lie a row apart. A block for each row reads neighbours: its threads merge into
-# one maximum, wait for each other, and divide.
+# With one thread per row, neighbouring threads read cells that lie a row apart. With one block per row they read
+# neighbouring cells: the threads merge one maximum, wait for each other, and divide.
 @scaled.kernel(launch=lambda rows: ((rows + BLOCK - 1) // BLOCK, BLOCK))
 @cuda.jit
 def by_threads(x, out):
@@ -87,9 +88,9 @@ def by_blocks(x, out):
 # %%
 # The broken twins
 # ----------------
-# The first has no mask: what is right of the row is that of the next one, and of nobody after the last. In the second
-# the threads of a block share one cell, and have no atomic. The third goes over whole blocks alone. The last one knows
-# that benchmarks come again with the same shapes.
+# The first has no mask: beyond its row it accesses the next row, and after the last row memory that belongs to nobody.
+# In the second the threads of a block share one cell without an atomic. The third processes whole blocks alone. The
+# last one relies on benchmarks that call it again with the same shapes.
 @cuda.jit
 def no_mask(x, out):
     peak = cuda.shared.array(1, float32)
@@ -143,7 +144,7 @@ def twins() -> noyau.Op:
 # %%
 # The rule of a benchmark
 # -----------------------
-# As it is common: the same inputs each time, outputs that begin as zeros, and 99 of 100 cells within a hundredth.
+# A common rule: the same inputs each time, outputs that begin as zeros, and 99 of 100 cells within a hundredth.
 def passes(kernel: Callable[..., Any]) -> bool:
     x = np.random.default_rng(0).standard_normal((1, 1031), np.float32)
     want = scaled.reference(x)
@@ -161,8 +162,9 @@ def passes(kernel: Callable[..., Any]) -> bool:
 # %%
 # Right by chance
 # ---------------
-# In C: one thread adds up; another waits a little, and divides. The lock is of something else: it orders the two as
-# long as the sum is done before the pause is over. So the host made it right, and with more cells nothing does.
+# In C: one thread adds up; another waits a little, and divides. The lock protects something else: it orders the two
+# only if the sum is done before the pause is over. So the timing of the host made the result right; with more cells
+# nothing does.
 PAUSED = """
 #include <unistd.h>
 
@@ -193,8 +195,8 @@ void paused(const float *x, float *out, long n)
 
 def main() -> None:
     # %%
-    # What `check` says of the right ones, and of their twins
-    # -------------------------------------------------------
+    # The verdicts of `check` on the right kernels and on their twins
+    # ---------------------------------------------------------------
     # Each twin passes the rule, and each is wrong.
     found = noyau.check(scaled, generated=False, budget_s=0.02)
     print(found)

@@ -1,10 +1,11 @@
 """Session 10: least squares of a stream
 =====================================
 
-The coefficients of a regression over rows that come in chunks. Normal equations add up ``x.T @ x``, which is a monoid,
-and squares the condition: of columns that nearly agree nothing is left. The triangle R of ``[x y] = Q R`` is as small,
-two of them have one merge (put one above the other, and take R again), and it keeps the digits. That is Gram and
-Schmidt's, a chunk at a time. The twins: normal equations, and a mean of the coefficients of each chunk.
+The page computes the coefficients of a regression over rows that come in chunks. Normal equations add up ``x.T @ x``,
+which is a monoid, but they square the condition: for columns that nearly agree no digits are left. The triangle R of
+``[x y] = Q R`` is as small, and it keeps the digits. Two triangles have one merge: stack them and take R again. That is
+the method of Gram and Schmidt, a chunk at a time. The twins: normal equations, and a mean of the coefficients of each
+chunk.
 
 Run it: ``python examples/gallery/plot_least_squares.py`` (needs a C compiler).
 """
@@ -21,7 +22,7 @@ ROWS, TRUTH = 50_000, np.array([2.0, 3.0, -1.0])
 
 
 def columns(rows: int = ROWS, apart: float = 1e-9) -> dict[str, np.ndarray]:
-    """Two columns that agree but for 1e-9, and a y without noise."""
+    """Two columns that differ by 1e-9, and a y without noise."""
     noise = np.random.default_rng(0).normal(size=(rows, 2))
     x = np.stack([noise[:, 0], noise[:, 0] + apart * noise[:, 1]], axis=1)
     return {"x": x, "y": TRUTH[0] + x @ TRUTH[1:]}
@@ -30,7 +31,7 @@ def columns(rows: int = ROWS, apart: float = 1e-9) -> dict[str, np.ndarray]:
 # %%
 # The first twin: sums of products
 # --------------------------------
-# noyau derives the reduction from this op, and the result is what the op says: in float64, of condition 1e18.
+# noyau derives the reduction from this op, and the result is that of the op: in float64, with a condition of 1e18.
 @noyau.op("f64[n, k], f64[n] -> gram: f64[k, k], right: f64[k]")
 def products(x, y):
     return x.T @ x, x.T @ y
@@ -39,7 +40,7 @@ def products(x, y):
 # %%
 # The second twin: coefficients of chunks
 # ---------------------------------------
-# Their mean is no fit: a chunk with few rows, or of which the columns hardly differ, counts as much as any other.
+# Their mean is no fit: a chunk with few rows, or with columns that hardly differ, has the same weight as any other.
 @noyau.reduction
 class MeanOfFits:
     def zero(self) -> Any:

@@ -1,8 +1,8 @@
 """Exam: fuse a LLaMA exported to ONNX
 ====================================
 
-The exam of the course: take a LLaMA that PyTorch exported, find the paths that move memory rather than compute, put one
-kernel in the place of each, show that it is right and that it wins, and defend the gain against its ceiling.
+The exam of the course: take a LLaMA that PyTorch exported, find the paths that move memory rather than compute, replace
+each by one kernel, show that it is right and that it wins, and defend the gain against its ceiling.
 
 Run it: ``python examples/gallery/plot_llama_path.py`` (needs ``pip install 'noyau-kernels[onnx]'`` and a C compiler).
 """
@@ -22,8 +22,8 @@ from noyau.verify.trial import certify
 # %%
 # Where the model is cut, and why
 # -------------------------------
-# Groups follow from index maps and dependence. A softmax, a norm with the residual before it, a rotation by cos and
-# sin: each is one nest of loops, however the exporter spells it. A MatMul is a library call, so it is a boundary.
+# Groups follow from index maps and dependence. A softmax, a norm with the residual before it, and a rotation by cos and
+# sin are each one loop nest, however the exporter spells them. A MatMul is a library call, so it is a boundary.
 with as_file(files("noyau.jobs.demo.models") / "llama_tiny_dynamo.onnx") as model:
     shown = noyau.show(model)
 operators = [label for label in shown.labels if label]
@@ -38,7 +38,7 @@ for kernel in shown.plan.kernels:
 # -------------------
 # The norm: two passes over a row, the sum of squares in partial states so that it vectorises, all views gone.
 def find(word: str) -> PlannedKernel:
-    """The first kernel whose name has a word in it."""
+    """The first kernel with this word in its name."""
     return next(kernel for kernel in shown.plan.kernels if word in kernel.operator)
 
 
@@ -49,8 +49,8 @@ print(text[text.index("static int32_t " + norm.operator) :].split("\n\n\n")[0][:
 # %%
 # The broken twins
 # ----------------
-# Two classic mistakes. Each gives plausible numbers; the certificate, which judges cell by cell against float64 and
-# beside the error of the unfused operators, names the cell of each.
+# Two classic mistakes, which give plausible numbers. The certificate judges each cell against float64, beside the error
+# of the unfused operators, and names a cell for each mistake.
 group = norm.groups[0]
 graph = group.original
 names = [node.output for node in graph.inputs]
@@ -63,7 +63,7 @@ def right(inputs: tuple[np.ndarray, ...]) -> list[np.ndarray]:
 
 
 def last_column_missed(inputs: tuple[np.ndarray, ...]) -> list[np.ndarray]:
-    """The loop ends one column early: the last cell of each row keeps what was there."""
+    """The loop ends one column early: the last cell of each row keeps its old value."""
     results = right(inputs)
     for result in results:
         result[..., -1:] = 0
@@ -71,7 +71,7 @@ def last_column_missed(inputs: tuple[np.ndarray, ...]) -> list[np.ndarray]:
 
 
 def half_precision_inside(inputs: tuple[np.ndarray, ...]) -> list[np.ndarray]:
-    """Computed in float16 on the way: right shape, right look, eleven bits."""
+    """Intermediate values in float16: the shape is right, the numbers look right, and they have eleven bits."""
     return [result.astype(np.float16).astype(np.float32) for result in right(inputs)]
 
 
@@ -83,8 +83,9 @@ for function in (right, last_column_missed, half_precision_inside):
 # %%
 # The whole job
 # -------------
-# Checked on captured activations and on awkward inputs, timed against onnxruntime with all its optimizations, in pairs;
-# what does not win is dropped. The ceiling says what fusing can gain at most: a model full of MatMul gains little.
+# The kernels are checked on captured activations and on adversarial inputs, and timed in pairs against onnxruntime with
+# all its optimizations; losers are dropped. The ceiling is the most that fusing can gain: a model full of MatMul gains
+# little.
 with as_file(files("noyau.jobs.demo.models") / "llama_tiny_dynamo.onnx") as model:
     optimized = noyau.optimize(model)
 print(optimized.report)

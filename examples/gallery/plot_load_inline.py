@@ -1,14 +1,14 @@
 """Session 7: a kernel in CUDA C++ in one file, without a build system
 ====================================================================
 
-``torch.utils.cpp_extension.load_inline`` takes a kernel and a function of C++ that checks tensors, allocates the result
-and launches; it wants nvcc, a C++ compiler and ninja, and takes most of a minute. Here the kernel is all that is
-written. The signature of the op says what it takes and gives, ``launch=`` over which grid: NVRTC builds the text in a
-fraction of a second, the cache keeps it, and it is called on tensors, arrays of CuPy and of Numba, on the current
-stream, in ``torch.compile``, in CUDA graphs, and with the gradient that is derived from the reference.
+``torch.utils.cpp_extension.load_inline`` takes a kernel, and a C++ function that checks tensors, allocates the result
+and launches. It needs nvcc, a C++ compiler and ninja, and takes most of a minute. Here you write only the kernel. The
+signature of the op gives its parameters and results, and ``launch=`` its grid. NVRTC builds the text in a fraction of a
+second, and the cache keeps it. The kernel is called on tensors, arrays of CuPy and of Numba, on the current stream, in
+``torch.compile``, in CUDA graphs, and with the gradient that is derived from the reference.
 
 It runs once ``noyau.check`` has found it right, against the reference in float64. The broken twin rounds the number of
-blocks down, so that the last cells are nobody's.
+blocks down, so that no block writes the last cells.
 
 Run it: ``python examples/gallery/plot_load_inline.py`` (needs ``pip install 'noyau-kernels[check-c]'`` and a C
 compiler; on a GPU ``'noyau-kernels[cuda,torch]'``).

@@ -2,9 +2,9 @@
 ============================================
 
 Three loops are enough for most of a tensor library: one that changes each cell, one that joins the cells of two arrays
-(``plot_zip.py``), and one that folds an axis (``plot_reduce.py``). What differs is a function of numbers, which noyau
-traces into kernels for whatever rank, dtype and layout it is called with. Whoever writes the loops by hand makes the
-same mistakes again and again, and each has its twin: here, a map that takes the shape for the strides.
+(``plot_zip.py``), and one that folds an axis (``plot_reduce.py``). Each takes a function of numbers, which noyau traces
+into kernels for the rank, dtype and layout of each call. Loops written by hand show the same mistakes again and again,
+and each mistake has its twin: here, a map that ignores the strides and uses the shape alone.
 
 Run it: ``python examples/gallery/plot_map.py`` (needs a C compiler). ``examples/teaching_tensor.py`` is the tensor
 library: on the three loops and a matrix product it trains a classifier.
@@ -20,7 +20,7 @@ import noyau
 # %%
 # A function of a number
 # ----------------------
-# An `if` on a number is refused, for it is known only when the kernel runs: np.where chooses.
+# An `if` on a number is refused, because the number is known only when the kernel runs: use np.where.
 def leaky(x, slope=0.1):
     return np.where(x > 0, x, slope * x)
 
@@ -49,7 +49,7 @@ def twin() -> noyau.Op:
 
     @broken.kernel(name="by_shape")
     def by_shape(x, out):
-        """Cell k is the k-th in memory: true of packed arrays alone."""
+        """Cell k is the k-th in memory: true for packed arrays alone."""
         cells = np.lib.stride_tricks.as_strided(x, (x.size,), (x.itemsize,))
         out[...] = leaky(cells).reshape(x.shape)
 
@@ -70,7 +70,7 @@ def main() -> None:
     found = noyau.check(activated, budget_s=1, generated=False)
     print(found)
     found.raise_if_bad()
-    # An op of any rank is checked by forms of it.
+    # An op of any rank is checked by instances of fixed rank.
     print(noyau.check(activate, budget_s=1))
 
     # %%

@@ -1,9 +1,10 @@
 """Session 4: a chain of matrix products, and in which order
 ==========================================================
 
-Of four matrices in a row any two neighbours can be multiplied first: five orders, one result. The page counts the
-additions and multiplications of each, and the cells that it keeps in between, chooses by either, and asks the clock.
-Its broken twin keeps what is in between in half precision: half the memory, and the digits are gone.
+In a chain of four matrices any two neighbours can be multiplied first: five orders, one result. The page counts the
+additions and multiplications of each order, and the cells of its intermediate results, chooses by either number, and
+compares with the clock. Its broken twin keeps the intermediate results in half precision: half the memory, and the
+digits are lost.
 
 Run it: ``python examples/gallery/plot_matrix_chain.py``.
 """
@@ -34,7 +35,7 @@ def chain(p, q, r, s):
 # %%
 # Five kernels
 # ------------
-# Each is the order of its name; BLAS does the products.
+# Each kernel has the order of its name; BLAS computes the products.
 def multiplied(order: Order, matrices):
     if isinstance(order, int):
         return matrices[order]
@@ -50,7 +51,7 @@ for name, order in ORDERS.items():
 # What an order costs
 # -------------------
 class Cost(NamedTuple):
-    """Of a part of a chain in an order: flops, and the cells of all its products, the last one's among them."""
+    """The cost of a part of a chain in one order: flops, and the cells of all its products, the last one included."""
 
     flops: int
     cells: int
@@ -58,13 +59,13 @@ class Cost(NamedTuple):
 
 
 def joined(sizes: tuple[int, ...], first: int, middle: int, last: int, left: Cost, right: Cost) -> Cost:
-    """The product of the matrices first..middle and middle..last, once both are there."""
+    """The product of the matrices first..middle and middle..last, computed from both parts."""
     flops = left.flops + right.flops + 2 * sizes[first] * sizes[middle] * sizes[last]
     return Cost(flops, left.cells + right.cells + sizes[first] * sizes[last], (left.order, right.order))
 
 
 def cost(order: Order, sizes: tuple[int, ...]) -> Cost:
-    """What an order of all matrices costs; matrix k is f32[sizes[k], sizes[k + 1]]."""
+    """The cost of an order of all matrices; matrix k is f32[sizes[k], sizes[k + 1]]."""
 
     def part(order: Order) -> tuple[int, int, Cost]:
         if isinstance(order, int):
@@ -76,8 +77,8 @@ def cost(order: Order, sizes: tuple[int, ...]) -> Cost:
 
 
 def best(sizes: tuple[int, ...], counted: str = "flops") -> Cost:
-    """The order of the least flops, or the least cells: of each part the best of all places of its last product, from
-    short parts to long ones (Godbole, On efficient computation of matrix chain products, IEEE Trans. Comp., 1973)."""
+    """The order of the least flops, or the least cells: for each part the best place of its last product, from short
+    parts to long ones (Godbole, On efficient computation of matrix chain products, IEEE Trans. Comp., 1973)."""
     found = {(at, at + 1): Cost(0, 0, at) for at in range(len(sizes) - 1)}
     for length in range(2, len(sizes)):
         for first in range(len(sizes) - length):
@@ -110,8 +111,8 @@ def main() -> None:
     # %%
     # Counted
     # -------
-    # The first chain is narrow at its end: from the right everything is small. The second one is quickest in one order,
-    # and needs the least memory in another one.
+    # The first chain is narrow at its end: from the right everything is small. The second chain is quickest in one
+    # order, and needs the least memory in another.
     for sizes in ((256, 512, 512, 256, 4), (2, 40, 6, 60, 3)):
         print(f"{sizes}:")
         for name, order in ORDERS.items():
@@ -122,7 +123,7 @@ def main() -> None:
             print(f"    least {counted}: {called(least.order)}")
             assert getattr(least, counted) == min(getattr(cost(each, sizes), counted) for each in ORDERS.values())
 
-    # np.einsum chooses as well, if it is asked to; without `optimize` it is one nest of five loops.
+    # np.einsum chooses an order too, with `optimize`; without it einsum is one nest of five loops.
     sizes = (256, 512, 512, 256, 4)
     matrices = [np.random.default_rng(k).standard_normal(sizes[k : k + 2], np.float32) for k in range(4)]
     path, _ = np.einsum_path("ab,bc,cd,de->ae", *matrices, optimize="optimal")

@@ -1,11 +1,11 @@
 """Session 3: a matrix product, in every order of its loops
 =========================================================
 
-Three loops, six orders, and one of the loops over threads: all compute the same, most are slow, and some are wrong.
-The order decides what the inner loop steps over, and so how fast it is. Which loop goes over threads decides whether
-two of them write to one cell: over the rows or the columns of the result they never do, over the products that are
-added up they always do. And with the second operand transposed another order is the best. BLAS, which also keeps tiles
-in registers and caches, beats them all where it has its cores for itself: noyau generates no product, it calls BLAS.
+Three loops have six orders, and one of the loops may run on threads. All variants compute the same sums; most are slow,
+and some are wrong. The order decides which axis the inner loop steps over, and so its speed. The parallel loop decides
+whether two threads write to one cell: over the rows or the columns of the result they never do, over the axis that is
+summed they always do. With the second operand transposed another order is the best. BLAS, which also keeps tiles in
+registers and caches, beats them all if it has its cores to itself: noyau generates no product, it calls BLAS.
 
 Run it: ``python examples/gallery/plot_matrix_product.py`` (needs a C compiler).
 """
@@ -22,7 +22,7 @@ EXTENTS = {"i": "m", "j": "n", "k": "q"}
 
 
 def text(order: str, parallel: str, b: str) -> str:
-    """A kernel with its loops in an order, one of them over threads. `b`: a cell of the second operand."""
+    """A kernel with its loops in this order, one of them on threads. `b`: a cell of the second operand."""
     loops = [
         f"    for (long {x} = {'begin' if x == parallel else 0}; {x} < {'end' if x == parallel else EXTENTS[x]}; {x}++)"
         for x in order
@@ -63,7 +63,7 @@ for loops in ("ijk", "ikj", "kij"):
 
 
 def racy() -> Op:
-    """The product with the loop over threads that adds up: pieces of it write to the same cells."""
+    """The product with threads over the summed axis: pieces of it write to the same cells."""
     broken = noyau.op("f32[m, q], f32[q, n] -> f32[m, n]", name="product")(product.reference)
     for loops in ("ikj", "kij"):
         attach(broken, loops, "k", PLAIN)
@@ -83,8 +83,8 @@ def main() -> None:
     # %%
     # The racy ones are refused
     # -------------------------
-    # Two pieces add to one cell, and what one of them has read the other one has written since. Run by one thread they
-    # would be right, so no test on one thread finds them.
+    # Two pieces add to one cell, and one has changed the number that the other has read. On one thread they would be
+    # right, so no test on one thread finds the race.
     found = noyau.check(racy(), budget_s=0.3)
     print(found)
     assert not found.ok
@@ -92,9 +92,9 @@ def main() -> None:
     # %%
     # The clock
     # ---------
-    # i, then k, then j: the inner loop steps from neighbour to neighbour in b and in the result, and vectorises. With
-    # j, k, i inside out it jumps a row at a time in all three. With b transposed, i, j, k reads both along their rows,
-    # but is a sum in one variable, a chain that does not vectorise.
+    # i, then k, then j: the inner loop steps from neighbour to neighbour in b and in the result, and vectorises. With i
+    # as the inner loop (j, k, i) each step jumps a row in a and in the result. With b transposed, i, j, k reads both
+    # operands along their rows, but sums into one cell, a chain that does not vectorise.
     for op in (product, product_with_transposed):
         timed = noyau.bench(op, sizes={"m": M, "q": M, "n": M}, budget_s=0.4, cold=False)
         print(timed)

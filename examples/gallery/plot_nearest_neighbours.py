@@ -1,10 +1,11 @@
 """Session 9: nearest neighbours, and distances that cancel
 =========================================================
 
-For each query the nearest of n points: a map (squared differences), a sum along a row, and the least of all rows with
-its place. As one writes it in NumPy, the differences are an array of queries x points x columns; fused, none of it is
-in memory. Textbooks write |q - p|^2 as |q|^2 - 2 q.p + |p|^2, which is a matrix product, and fast. Far from the origin
-its terms are large and their sum is small: the broken twin loses the digits that tell two neighbours apart.
+The page finds, for each query, the nearest of n points: a map (squared differences), a sum along a row, and the minimum
+over all rows with its position. In plain NumPy the differences are an array of queries x points x columns; fused, that
+array never exists in memory. Textbooks write |q - p|^2 as |q|^2 - 2 q.p + |p|^2, which is a matrix product, and fast.
+Far from the origin its terms are large and their sum is small: the broken twin loses the digits that distinguish two
+neighbours.
 
 Run it: ``python examples/gallery/plot_nearest_neighbours.py`` (needs a C compiler).
 """
@@ -17,7 +18,7 @@ import noyau
 
 
 def drawn(rng, queries=8, n=40, d=3):
-    """Points around 100, each query near one of them, so that no two points are as near."""
+    """Points around 100, each query near one of them, so that no two points are equally near."""
     points = 100 + rng.standard_normal((n, d), np.float32)
     chosen = rng.integers(0, max(n, 1), queries) if n else np.zeros(0, np.int64)
     return points[chosen] + np.float32(1e-3), points
@@ -35,8 +36,8 @@ def nearest(query, points):
 # %%
 # By hand
 # -------
-# From a loop over the queries, in NumPy, to one that holds the best so far in two registers. A kernel that takes
-# `begin` and `end` is called for pieces of the queries by all threads.
+# From a loop over the queries, in NumPy, to a loop that holds the best point so far in two registers. A kernel with the
+# parameters `begin` and `end` is called for pieces of the queries by all threads.
 @nearest.kernel(returns=True)
 def query_by_query(query, points):
     at, squared = np.empty(len(query), np.int64), np.empty(len(query), np.float32)
@@ -72,7 +73,7 @@ nearest.kernel(BEST, language="c", name="best")
 
 
 def by_product(query, points):
-    """|q|^2 - 2 q.p + |p|^2: right where the points lie around the origin."""
+    """|q|^2 - 2 q.p + |p|^2: right for points around the origin."""
     squared = (query**2).sum(1)[:, None] - 2 * (query @ points.T) + (points**2).sum(1)
     return squared.argmin(1), squared.min(1)
 
@@ -85,7 +86,7 @@ def twin() -> noyau.Op:
 
 
 def far_and_near() -> None:
-    """How many neighbours the product finds, around the origin and far from it."""
+    """The number of neighbours that the product finds, around the origin and far from it."""
     rng = np.random.default_rng(0)
     for away in (0, 100, 1000):
         points = np.float32(away) + rng.standard_normal((2000, 8), np.float32)
@@ -110,7 +111,8 @@ def main() -> None:
     # The clock
     # ---------
     # The product is BLAS, and around the origin, or in float64, it is right; but it writes an array of queries x points
-    # and reads it again. With 8 columns that takes three times as long, and more; with hundreds the product wins.
+    # and reads it again. With 8 columns that takes at least three times as long; with hundreds of columns the product
+    # wins.
     print(noyau.bench(nearest, drawn(np.random.default_rng(0), 200, 2000, 8), budget_s=0.5))
     print(nearest.explain(*drawn(np.random.default_rng(0), 200, 2000, 8)))
 

@@ -1,10 +1,10 @@
 """Session 4: norms, and the variance that cancels
 ==================================================
 
-A layer of a transformer adds what it computed to what it was given, and norms the sum. Written in NumPy that is a dozen
-passes over memory; as one kernel it is one: a row is read, added, and stays in the cache while its mean, its variance
-and its result are made. The variance is the mean of the squared distances from the mean. The broken twin saves a pass
-with E[x^2] - E[x]^2, which is the same on paper, and in float32 the difference of two large numbers.
+A layer of a transformer adds its result to its input, and normalises the sum. Written in NumPy that is a dozen passes
+over memory. One kernel makes one pass: a row is read, added, and stays in the cache while its mean, its variance and
+its result are computed. The variance is the mean of the squared distances from the mean. The broken twin saves a pass
+with E[x^2] - E[x]^2, which is equal on paper, but in float32 is the difference of two large numbers.
 
 Run it: ``python examples/gallery/plot_norms.py`` (needs a C compiler; the gradient also ``torch``).
 """
@@ -30,8 +30,8 @@ def add_layer_norm(x, residual, weight, bias, *, eps=1e-5):
 # %%
 # By hand
 # -------
-# One row after the other, from `begin` to `end`, so that threads share them. The sums are in double: one chain in float
-# would lose more than NumPy does.
+# One row after another, from `begin` to `end`, so that threads share them. The sums are in double: one chain in float
+# would lose more digits than NumPy does.
 HEAD = """
 #include <math.h>
 #include <stdint.h>
@@ -100,7 +100,7 @@ def main() -> None:
     # %%
     # The broken twin
     # ---------------
-    # With numbers around 0 it looks right. Around 1000 nothing is left of the variance.
+    # With numbers around 0 it looks right. Around 1000 no digit of the variance is left.
     rng = np.random.default_rng(0)
     far = (rng.standard_normal((1, 256)) + 1000).astype(np.float32)
     print("std", far.std(dtype=np.float64), "by two means", np.sqrt(abs((far * far).mean() - far.mean() ** 2)))

@@ -1,9 +1,9 @@
-"""Exam, beside the model: an op of one's own in onnxruntime
-=========================================================
+"""Exam, beside the model: your own op in onnxruntime
+==================================================
 
-An op written in NumPy becomes an operator of onnxruntime: a model of its own, a kernel in a library beside it, and a
-body of plain operators for where the library is missing. The kernel is generated, or one's own; then it has to be
-checked first. Its broken twin forgets eps: right on everything but rows of zeros, as padding is.
+An op written in NumPy becomes an operator of onnxruntime: a model with the operator, a kernel in a library beside it,
+and a body of plain operators for machines without the library. The kernel is generated, or your own; your own kernel
+has to be checked first. Its broken twin forgets eps: right on everything but rows of zeros, such as padding.
 
 Run it: ``python examples/gallery/plot_op_in_onnxruntime.py`` (needs ``pip install 'noyau-kernels[onnx]'`` and a C
 compiler).
@@ -21,15 +21,15 @@ import noyau
 
 @noyau.op("f32[rows, n], f32[n] -> f32[rows, n]")
 def rms_norm(x, weight, *, eps=1e-5):
-    """x over the root of its mean square, scaled."""
+    """x divided by the root of its mean square, scaled."""
     square = (x * x).mean(-1, keepdims=True)
     return x / np.sqrt(square + eps) * weight
 
 
 # %%
-# A kernel of one's own
-# ---------------------
-# Rows from `begin` to `end`: the threads of onnxruntime share them. The sum of squares has lanes: it vectorises.
+# Your own kernel
+# ---------------
+# Rows from `begin` to `end`: the threads of onnxruntime share them. The sum of squares has lanes, so it vectorises.
 TEXT = """
 #include <math.h>
 #include <stdint.h>
@@ -73,7 +73,7 @@ def main() -> None:
     # %%
     # Into a model
     # ------------
-    # From here on onnxruntime is alone: with the library it runs the kernel, without it the operators of the body.
+    # From here on onnxruntime runs alone: with the library it runs the kernel, without it the operators of the body.
     folder = Path(tempfile.mkdtemp(prefix="noyau-op-"))
     made = rms_norm.to_onnx(folder / "rms_norm.onnx", constants={"eps": 1e-6}, kernel="by_rows")
     print("body:", ", ".join(node.op_type for node in made.model.functions[0].node))
@@ -93,14 +93,14 @@ def main() -> None:
     # %%
     # The broken twin
     # ---------------
-    # It is not put into a model before it was checked, and it does not pass.
+    # It is not put into a model before it is checked, and it does not pass.
     broken = twin()
     try:
         broken.to_onnx(kernel="without_eps")
     except InputError as refusal:
         print(refusal)
     print(noyau.check(broken, budget_s=1, generated=False))
-    # Trusted, it goes in; and then the model depends on whether its library is there.
+    # If you trust it, it goes in; the result of the model then depends on whether its library is there.
     trusted = twin(trust=True).to_onnx(kernel="without_eps")
     feeds = {"x": np.zeros((1, 64), np.float32), "weight": np.ones(64, np.float32)}
     for name, kernels in (("trusted kernel", True), ("its body", False)):

@@ -1,9 +1,9 @@
 """Sessions 5 and 7: vector add, square, hypot and a gradient on the GPU
 =====================================================================
 
-An op called on tensors of a CUDA device runs there: its kernels are printed in Triton, built and certified at the first
-call of a kind, and launched on the current stream from then on. Where there is no GPU, the same calls run on the CPU,
-and the text of the kernels can be read all the same.
+An op called on tensors of a CUDA device runs there. Its kernels are printed in Triton, built and certified at the first
+call with a combination of dtypes and layouts, and launched on the current stream from then on. Without a GPU the same
+calls run on the CPU, and the text of the kernels can still be read.
 
 Run it: ``python examples/gallery/plot_ops_on_cuda.py`` (needs torch; on a GPU, Triton, which comes with torch).
 """
@@ -19,7 +19,7 @@ from noyau.errors import NoyauError
 # %%
 # Three ops
 # ---------
-# A reference in NumPy each, and no kernel by hand.
+# Each has a reference in NumPy, and no kernel by hand.
 @noyau.op("float[n], float[n] -> float[n]")
 def add(x, y):
     return x + y
@@ -39,9 +39,9 @@ def main() -> None:
     import torch
 
     # %%
-    # Where their tensors lie
-    # -----------------------
-    # The first call of a kind builds and certifies, later ones launch.
+    # On the device of their tensors
+    # ------------------------------
+    # The first call of a combination builds and certifies; later ones only launch.
     device = "cuda" if torch.cuda.is_available() else "cpu"
     print(f"on {torch.cuda.get_device_name()}" if device == "cuda" else "there is no CUDA device here: on the CPU")
     noise = torch.Generator().manual_seed(0)
@@ -56,7 +56,7 @@ def main() -> None:
     # %%
     # The kernel
     # ----------
-    # A program works on a tile of cells; a mask keeps the last one inside. Nothing need be installed to print it.
+    # A program works on a tile of cells; a mask keeps the last tile within bounds. Printing it needs no other package.
     print(next(part for part in hypot.source("triton").split("@triton.jit\n") if part.startswith("def hypot_0")))
 
     # %%
@@ -73,7 +73,7 @@ def main() -> None:
     # %%
     # A CUDA graph
     # ------------
-    # Whatever was called once may be captured. Nothing is built meanwhile: a call that would is refused.
+    # Any call that ran once may be captured. Nothing is built during a capture: a call that needs a build is refused.
     if device == "cuda":
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
@@ -86,8 +86,8 @@ def main() -> None:
         print("without a CUDA device there is no graph to capture")
 
     # %%
-    # The broken twins: tensors on two devices, and an array of the host beside a tensor. What torch would tell from
-    # within a kernel, or copy in silence, is refused by name.
+    # The broken twins: tensors on two devices, and an array of the host beside a tensor. torch would report these from
+    # within a kernel, or copy silently; noyau refuses them by name.
     for wrong in (y.to("meta"), y.cpu().numpy()):
         try:
             hypot(x, wrong)

@@ -1,5 +1,5 @@
-"""Exam, by hand: one path of a LLaMA, and a kernel of one's own in its place
-=============================================================================
+"""Exam, by hand: one path of a LLaMA, and your own kernel in its place
+====================================================================
 
 The exam of the course, step by step: extract the path, write the kernel, check it, time it, put it back, and defend the
 gain against its ceiling. The kernel is a residual RMSNorm in C; its broken twin forgets eps.
@@ -28,8 +28,8 @@ with as_file(files("noyau.jobs.demo.models") / "llama_tiny_dynamo.onnx") as tiny
 # %%
 # The path
 # --------
-# From the residual stream and what attention adds to it, to their sum and its norm. Where the ends enclose no graph,
-# the error names the value that leaks: here the other operand of the residual was forgotten.
+# The path leads from the residual stream and the output of attention to their sum and its norm. If the ends do not
+# enclose a subgraph, the error names the value that leaks: here the other operand of the residual was forgotten.
 try:
     noyau.extract(model, "embedding:add_306,mul_256")
 except InputError as leak:
@@ -42,10 +42,10 @@ print((folder / "norm.py").read_text())
 # %%
 # The kernel
 # ----------
-# In plain C: the inputs, the outputs, the sizes and the constants of the op, by their names. It takes the place of the
-# one that noyau generated as a start. Sixteen partial sums let the compiler vectorise a sum whose order it must keep.
-# `begin` and `end` are the rows of one call, out of as many as `launch=` in norm.py says: onnxruntime's threads share
-# them. A function that does not take them is called once, for all rows, on one thread.
+# The kernel is plain C: its parameters are the inputs, the outputs, the sizes and the constants of the op, by name. It
+# replaces the kernel that noyau generated as a start. Sixteen partial sums let the compiler vectorise a sum whose order
+# it must keep. `begin` and `end` are the rows of one call, out of the number that `launch=` in norm.py gives:
+# onnxruntime's threads share them. A function without these parameters is called once, for all rows, on one thread.
 HEAD = """\
 #include <math.h>
 #include <stdint.h>
@@ -74,7 +74,7 @@ twin = f"{HEAD}        const float scale = 1 / sqrtf(squares / 64);\n{TAIL}"
 
 
 def attached(text: str) -> str:
-    """The op with this text as its kernel, as `--with` takes it."""
+    """The op with this text as its kernel, in the form that `--with` takes."""
     (folder / "norm.c").write_text(text)
     return f"{folder / 'norm.py'}::norm"
 
@@ -82,8 +82,8 @@ def attached(text: str) -> str:
 # %%
 # Is it right?
 # ------------
-# On activations of the model both look right: there eps is lost in the rounding. The certificate also tries rows of
-# zeros, of denormals, of one large number, and judges each cell against float64.
+# On activations of the model both kernels look right, because eps is lost in the rounding. The certificate also tries
+# rows of zeros, of denormals, and of one large number, and judges each cell against float64.
 x, y, weight = load_op(attached(right)).make()
 total = (x + y).astype(np.float64)
 print("eps moves the norm by", np.abs(1 - np.sqrt((total**2).mean(-1)) / np.sqrt((total**2).mean(-1) + 1e-6)).max())
@@ -91,8 +91,8 @@ print("eps moves the norm by", np.abs(1 - np.sqrt((total**2).mean(-1)) / np.sqrt
 # %%
 # Checked, timed, put back
 # ------------------------
-# `noyau optimize llama.onnx --with norm.py::norm`: the kernel goes into each place of the model that computes the same,
-# four here, if it is right and wins; the broken twin is left out, with the cell that shows it.
+# `noyau optimize llama.onnx --with norm.py::norm` puts the kernel into each place of the model that computes the same,
+# four here, if it is right and wins. The broken twin is left out, and the report names the cell that shows it.
 for text in (twin, right):
     made = noyau.optimize(model, ops=[attached(text)], between=PATH, dims={"sequence": 64})
     print(made.candidates[0].planned.operator, "in", len(made.candidates[0].planned.groups), "places:")
@@ -101,21 +101,21 @@ for text in (twin, right):
 # %%
 # All threads
 # -----------
-# The certificate has run it in pieces too, the last one first, and no two of them changed one cell: threads may share
-# it. In a session with onnxruntime's defaults, on two cores, 64 rows take as long as called once (6 us); 4096 rows
-# take 47 us instead of 78 us, 16384 rows 170 us instead of 320 us. A twin whose pieces meet in one cell is told so.
+# The certificate has also run the kernel in pieces, the last one first, and no two of them changed one cell: threads
+# may share it. In a session with onnxruntime's defaults, on two cores, 64 rows take as long as in one call (6 us); 4096
+# rows take 47 us instead of 78 us, 16384 rows 170 us instead of 320 us. A twin whose pieces write one cell is rejected
+# for it.
 meeting = right.replace("squares = 0;", "squares = 0;\n        if (row) mul_256[0] += 0.5f;", 1)
 print(noyau.optimize(model, ops=[attached(meeting)], between=PATH, dims={"sequence": 64}).candidates[0].reason)
 attached(right)
 
 # %%
 # The gain, against its ceiling
-# -----------------------------
-# The report has both: what fusing this path could gain at most (Amdahl: were each place as quick as a copy of its
-# bytes), and what the kernel gained. A model of this size is mostly calls, and a large one mostly MatMul.
+# The report has the ceiling, which is the most that fusing this path could gain (Amdahl, with each place as quick as a
+# copy of its bytes), and the gain of the kernel. A model of this size is mostly calls, and a large one mostly MatMul.
 print(made.report)
 
 # %%
-# And it still is the model: at every value that both have, and without the library too.
+# The result is still the model: at every value that both have, and without the library too.
 made.save(folder / "fused.onnx")
 print(model_difference(model, folder / "fused.onnx").runs[0].first or "no value differs")

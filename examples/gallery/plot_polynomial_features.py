@@ -1,10 +1,10 @@
 """Session 4: polynomial features, and when not to make them
 ===========================================================
 
-A linear model of the products of every two columns is a quadratic one. Of d columns there are d (d + 1) / 2 products: a
-kernel for them does one multiplication for each number that it writes, so memory alone tells how fast it is. What is
-done with the features next can be fused: their weighted sum is x A x', which never makes them. The broken twin puts
-the products where those of a whole square would be, and writes beyond its result.
+A linear model of the products of every two columns is a quadratic model. d columns have d (d + 1) / 2 products. A
+kernel for them does one multiplication for each number that it writes, so memory alone limits its speed. The next step
+can be fused with the features: their weighted sum is x A x', which never stores them. The broken twin puts the products
+at the positions of a whole square, and writes beyond its result.
 
 Run it: ``python examples/gallery/plot_polynomial_features.py`` (needs a C compiler).
 """
@@ -17,7 +17,7 @@ import noyau
 
 
 def drawn(rng, rows=6, d=5):
-    """Numbers, and all pairs of columns, the first not behind the second."""
+    """Numbers, and all pairs of columns, with the first column not after the second."""
     left, right = np.triu_indices(d)
     return rng.standard_normal((rows, d), np.float32), left, right
 
@@ -30,7 +30,8 @@ def products(x, left, right):
 # %%
 # By hand
 # -------
-# From a loop over the columns in NumPy, through one over the pairs in C, to one that knows where each product goes.
+# From a loop over the columns in NumPy, through a loop over the pairs in C, to a loop that knows the place of each
+# product.
 @products.kernel(returns=True)
 def column_by_column(x, left, right):
     made = np.empty((len(x), len(left)), np.float32)
@@ -55,7 +56,8 @@ products.kernel(BY_PAIRS, language="c", name="by_pairs")
 # %%
 # All pairs
 # ---------
-# Where they are all wanted, and in order, nothing need be looked up: a column times all columns from it on.
+# If all pairs are needed, and in order, no index need be loaded: each column is multiplied by all columns from itself
+# on.
 @noyau.op("f32[rows, d] -> f32[rows, d * (d + 1) // 2]", inputs=lambda rng, rows=6, d=5: drawn(rng, rows, d)[:1])
 def squares(x):
     at, other = np.triu_indices(x.shape[1])
@@ -83,15 +85,15 @@ squares.kernel(BY_COLUMNS.replace("START", "i * d - i * (i - 1) / 2"), language=
 
 
 def twin() -> noyau.Op:
-    """The same with the products of column i after i whole rows of a square: right for one column alone."""
+    """The same with the products of column i at the offset of i whole rows of a square: right for one column alone."""
     broken = noyau.op(str(squares.signature), inputs=squares.description.inputs, name="squares")(squares.reference)
     broken.kernel(BY_COLUMNS.replace("START", "i * d"), language="c", name="as_a_square", entry="by_columns")
     return broken
 
 
 # %%
-# Not made at all
-# ---------------
+# Never stored
+# ------------
 @noyau.op("f32[rows, d], f32[d, d] -> f32[rows]")
 def quadratic(x, weights):
     return ((x @ weights) * x).sum(-1)
@@ -130,8 +132,8 @@ def main() -> None:
     print(noyau.bench(products, drawn(np.random.default_rng(0), 4096, 24), budget_s=0.5))
 
     # %%
-    # Fused with what reads them
-    # --------------------------
+    # Fused with their reader
+    # -----------------------
     fused()
 
 

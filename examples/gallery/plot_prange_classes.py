@@ -1,12 +1,12 @@
 """Session 3: what a parallel loop is: a map, a reduction, a scan or a race
 ========================================================================
 
-Numba's prange promises nothing: it deals iterations to threads, and whether that is allowed is up to who wrote it. Its
-iterations may run in any order and at the same time, so it is allowed where no iteration needs another one: in a map,
-whose iterations write cells of their own, and in a reduction, where they only update a name. A scan needs what the
-iteration before it made, and a race has several write where one must. `check` runs each loop iteration by iteration,
-notes who touches which cell, and says which of the four it is, with the line; then it compares the numbers with 1, 2
-and 4 threads.
+Numba's prange promises nothing: it distributes iterations over threads, and the author of the loop has to know whether
+that is allowed. Iterations may run in any order and at the same time. So prange is allowed if no iteration needs
+another one: in a map, whose iterations write cells of their own, and in a reduction, where they only update a variable.
+In a scan an iteration needs the result of the one before it; in a race several iterations write one cell. `check` runs
+each loop iteration by iteration, records which iteration touches which cell, and reports which of the four it is, with
+the line. Then it compares the numbers with 1, 2 and 4 threads.
 
 Run it: ``python examples/gallery/plot_prange_classes.py`` (needs ``pip install 'noyau-kernels[numba]'``).
 """
@@ -33,7 +33,7 @@ def digits(rng, n=1000):
 # %%
 # A map
 # -----
-# Iterations may read the same cells, as long as nobody writes those.
+# Iterations may read the same cells, as long as no iteration writes them.
 @noyau.op("f64[n] -> f64[n]")
 def smoothed(x):
     wide = np.concatenate((x[:1], x, x[-1:]))
@@ -50,8 +50,8 @@ def of_neighbours(x, out):
 # %%
 # A reduction
 # -----------
-# Numba sees that `total` is only added to: each thread has its own, and they are added up at the end. So the last bits
-# hang on the number of threads, of which the report warns.
+# Numba sees that `total` is only added to: each thread has its own, and these are added up at the end. So the last bits
+# depend on the number of threads, and the report warns of that.
 @noyau.op("f64[n], f64[n] -> f64[1]")
 def distance(x, y):
     return ((x - y) * (x - y)).sum(keepdims=True)
@@ -67,10 +67,10 @@ def in_a_name(x, y, out):
 
 
 # %%
-# A scan, made of maps
-# --------------------
-# Pieces do not need each other's cells, only each other's sums: all pieces are summed, the few sums are added up by
-# one thread, and all pieces are gone through again. It reads everything twice, so two cores gain little.
+# A scan made of maps
+# -------------------
+# Pieces do not need each other's cells, only each other's sums. All pieces are summed, one thread adds up the few sums,
+# and a second pass goes through all pieces. It reads everything twice, so two cores gain little.
 @noyau.op("f64[n] -> f64[n]")
 def running(x):
     return x.cumsum()
@@ -96,9 +96,9 @@ def in_pieces(x, out):
 
 
 # %%
-# A histogram, made a map
-# -----------------------
-# Which cell an iteration writes hangs on the data. With rows of its own for each part nobody shares a cell.
+# A histogram as a map
+# --------------------
+# The cell that an iteration writes depends on the data. With a row for each part no two parts share a cell.
 @noyau.op("i32[n] -> i64[10]", inputs=digits)
 def counts(x):
     return (x[:, None] == np.arange(10)).sum(0, dtype=np.int64)
@@ -118,8 +118,8 @@ def in_parts(x, out):
 # %%
 # The broken twins
 # ----------------
-# In place: a neighbour may be new or old. In one cell: additions are lost. At once: what is read is not made yet.
-# Bin by bin: two iterations with one digit.
+# In place: a neighbour may be old or new. In one cell: additions are lost. At once: the iteration reads a cell that is
+# not written yet. Bin by bin: two iterations have the same digit.
 @njit(parallel=True)
 def in_place(x, out):
     out[:] = x

@@ -1,10 +1,11 @@
 """Sessions 1 and 10: processes against threads
 =============================================
 
-Threads share their memory, and one at a time runs Python: they help where the work is done in kernels, which let go of
-the lock, and not where it is a loop. Processes run Python side by side; what they work on is sent to them as bytes, and
-what they change is their own. So: count what must be sent, and what is computed for it. The twin counts in a variable
-of the process, which nobody else sees: it is right with threads, and with processes it is always what it was.
+Threads share their memory, and only one at a time runs Python. They help if the work is done in kernels, which release
+the lock, and not if it is a loop in Python. Processes run Python side by side, but their inputs are sent to them as
+bytes, and their changes stay their own. So compare the bytes to be sent with the work that is done on them. The twin
+counts in a variable of the process, which no other process sees: it is right with threads, and with processes the count
+never changes.
 
 Run it: ``python examples/gallery/plot_processes_threads.py`` (needs a C compiler).
 """
@@ -29,7 +30,7 @@ PARTS, ROWS = 4, 400_000
 # %%
 # Two kinds of work
 # -----------------
-# A fold in a kernel, and the same as a loop of Python. Both give sums of integers, which are exact in any order.
+# A fold in a kernel, and the same fold as a loop in Python. Both sum integers, which is exact in any order.
 @noyau.op("i64[n] -> i64")
 def total(x):
     return (x * x).sum()
@@ -73,14 +74,14 @@ def main() -> None:
     parts = np.array_split(np.random.default_rng(0).integers(0, 1000, ROWS), PARTS)
     with (
         ThreadPoolExecutor(2) as threads,
-        # A fork of a process with threads may inherit a lock that nobody opens: start afresh.
+        # A fork of a process with threads may inherit a lock that is never released: start afresh.
         ProcessPoolExecutor(2, get_context("spawn")) as processes,
     ):
         # %%
         # The clock
         # ---------
-        # With two cores: threads leave the loop as slow as it was, processes halve it. Of the kernel, what is sent to a
-        # process takes longer than what it does there.
+        # With two cores: threads leave the loop as slow as it was, processes halve its time. For the kernel, sending
+        # the data to a process takes longer than its work there.
         pools: dict[str, Executor] = {"threads": threads, "processes": processes}
         for work in (in_a_loop, in_a_kernel):
             alone = [work(part) for part in parts]
@@ -93,7 +94,8 @@ def main() -> None:
         # %%
         # What is sent
         # ------------
-        # 8 bytes a number there, and 100 bytes back: worth it for a loop of 50 ns a number, for a kernel of 1 ns not.
+        # Each number costs 8 bytes to send, and 100 bytes come back: worth it for a loop of 50 ns per number, but not
+        # for a kernel of 1 ns.
         sent = pickle.dumps(parts[0])
         print("bytes a number:", round(len(sent) / len(parts[0])))
         print(f"to bytes and back: {clock(lambda: pickle.loads(pickle.dumps(parts[0]))) * 1e3:.2f} ms a part")
@@ -105,7 +107,7 @@ def main() -> None:
             before = done
             run(pool, count, parts)
             print(f"counted by {name}: {done - before} of {ROWS}")
-        counts = run(processes, len, parts)  # what a process knows, it returns
+        counts = run(processes, len, parts)  # a process returns its count
         print("returned and added up:", sum(counts) == ROWS)
 
 

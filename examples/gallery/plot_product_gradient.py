@@ -1,10 +1,10 @@
 """Session 3: the gradient of a matrix product, without a transposed copy
 ======================================================================
 
-Of c = a b the gradients are g b' and a' g: products with one matrix transposed. Nothing need be turned in memory for
-that. A transposed matrix is the same cells with its strides exchanged, which BLAS takes as they are; and by hand it is
-a matter of which loop comes first. Derived gradients are the same einsum with its letters in another order. The broken
-twin reads a as if it had as many rows as columns.
+For c = a b the gradients are g b' and a' g: products with one matrix transposed. Neither needs a copy in memory. A
+transposed matrix is the same cells with its strides exchanged, which BLAS accepts; by hand it is a matter of the order
+of loops. Derived gradients are the same einsum with its letters in another order. The broken twin reads a as if it had
+as many rows as columns.
 
 Run it: ``python examples/gallery/plot_product_gradient.py`` (needs a C compiler; the gradient also ``torch``).
 """
@@ -24,8 +24,8 @@ def product(a, b):
 
 
 # %%
-# What b is given back
-# --------------------
+# The gradient of b
+# -----------------
 @noyau.op("f32[m, k], f32[m, n] -> f32[k, n]")
 def slope_of_b(a, g):
     return a.T @ g
@@ -33,13 +33,13 @@ def slope_of_b(a, g):
 
 @slope_of_b.kernel(returns=True)
 def copied(a, g):
-    """The transposed matrix is made first: as many cells again, written and read."""
+    """The transposed matrix is copied first: as many cells again, written and read."""
     return np.ascontiguousarray(a.T) @ g
 
 
 @slope_of_b.kernel(returns=True)
 def as_it_lies(a, g):
-    """a.T is a view; BLAS is told to read it transposed."""
+    """a.T is a view; BLAS reads it as transposed."""
     return np.matmul(a.T, g)
 
 
@@ -66,25 +66,25 @@ void row_by_row(const float *a, const float *g, float *out, int64_t m, int64_t k
                 out[row * n + column] += a[PLACE] * g[at * n + column];
 }
 """
-# Down the columns of both; and along the rows of both, each thread with rows of the result of its own.
+# Down the columns of both; then along the rows of both, where each thread has its own rows of the result.
 slope_of_b.kernel(LOOPS.replace("PLACE", "at * k + row"), language="c", entry="column_by_column")
 slope_of_b.kernel(LOOPS.replace("PLACE", "at * k + row"), language="c", entry="row_by_row")
 
 
 def twin() -> noyau.Op:
-    """The same op with a kernel that takes the rows of a for columns: right for one row and one column alone."""
+    """The same op with a kernel that reads the rows of a as columns: right for one row and one column alone."""
     broken = noyau.op(str(slope_of_b.signature), name="slope_of_b")(slope_of_b.reference)
     broken.kernel(LOOPS.replace("PLACE", "row * k + at"), language="c", name="not_turned", entry="row_by_row")
     return broken
 
 
 def gradient(m: int = 256, k: int = 192, n: int = 128) -> None:
-    """Both gradients of the product, and whether torch was asked to copy anything."""
+    """Both gradients of the product, and whether torch had to copy anything."""
     import torch
 
     a, b = torch.randn(m, k, requires_grad=True), torch.randn(k, n, requires_grad=True)
     above = torch.randn(m, n)
-    product(a, b).backward(above)  # builds what is to be built
+    product(a, b).backward(above)  # the first call builds the kernels
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as seen:
         found = torch.autograd.grad(product(a, b), (a, b), above)
     exact = above.double() @ b.detach().double().T, a.detach().double().T @ above.double()

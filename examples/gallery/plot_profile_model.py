@@ -1,9 +1,9 @@
 """Session 6: profile a model, read a trace
 ========================================
 
-Where does the time of a model go, and what could fusing gain at most? A profiler answers the first question, Amdahl's
-law the second, before a single kernel is compiled. Both are easily misled: the broken twin below adds up what the first
-run says.
+Where does the time of a model go, and what could fusing gain at most? A profiler answers the first question, and
+Amdahl's law the second, before a single kernel is compiled. Both are easily misled: the broken twin below adds up the
+times of the first run.
 
 Run it: ``python examples/gallery/plot_profile_model.py`` (needs ``pip install 'noyau-kernels[onnx]'``).
 """
@@ -27,9 +27,9 @@ from noyau.timing.verdict import spell_s
 # %%
 # A small LLaMA at three sizes
 # ----------------------------
-# One token (decoding), a short prompt, a longer one. Each operator type has its share of a run, each fusable path what
-# it takes today and what it can gain at most: its floor is the time in which this machine copies the bytes that the
-# path must read and write.
+# The sizes are one token (decoding), a short prompt, and a longer one. The profile gives the share of each operator
+# type, and for each fusable path its present time and its largest gain. The floor of a path is the time in which this
+# machine copies the bytes that the path must read and write.
 MODEL = files("noyau.jobs.demo.models") / "llama_tiny_dynamo.onnx"
 with as_file(MODEL) as path:
     profile = noyau.profile(path, dims={"sequence": [1, 128, 512]}, top=6, budget_s=0.5)
@@ -38,9 +38,9 @@ print(profile)
 # %%
 # What the ceiling means
 # ----------------------
-# If a share p of the time gains a factor s, the whole gains 1 / (1 - p + p / s). Were all paths free, that would be
-# 1 / (1 - p); they are not, for they must move their bytes. What is a MatMul stays a MatMul. So fusing pays most where
-# nodes are many and small, with one token, or where values are large and pass through memory several times, as in the
+# If a share p of the time becomes s times as fast, the whole becomes 1 / (1 - p + p / s) times as fast. If all paths
+# took no time, that would be 1 / (1 - p); but they must move their bytes. A MatMul stays a MatMul. So fusing gains most
+# if nodes are many and small, with one token, or if values are large and pass through memory several times, as in the
 # softmax of a long prompt; in between, the MatMuls decide.
 for at in profile.at:
     share, matmul = at.paths_s / at.run_s, sum(s for name, s in at.outside.items() if "MatMul" in name) / at.run_s
@@ -53,9 +53,9 @@ for at in profile.at:
 # %%
 # Read a trace
 # ------------
-# onnxruntime writes an event for each node that ran: when it began, how long it took, in whole microseconds. Two traps
-# are in it. The first run fetches code and memory that later runs find in the caches. And the profiler spells out
-# shapes while its own clock runs: some microseconds a node, more than a small node takes.
+# onnxruntime writes an event for each node that ran: its begin and its duration, in whole microseconds. It has two
+# traps. The first run fetches code and memory that later runs find in the caches. And the profiler writes shapes as
+# text while its own clock runs: that takes some microseconds per node, more than a small node needs.
 FEEDS = {"input_ids": np.ones((1, 1), np.int64), "attention_mask": np.ones((1, 1), np.int64)}
 RUNS = 200
 with as_file(MODEL) as path, tempfile.TemporaryDirectory() as folder:
@@ -71,8 +71,8 @@ for event in runs[-1][:5]:
 # %%
 # The broken twin
 # ---------------
-# The sum of the first run, by operator type: what a profile looks like that nobody warmed up. And its cousin, the host
-# clock around the first call.
+# The sum of the first run, by operator type: a profile without a warm-up. Beside it, the host clock around the first
+# call.
 with as_file(MODEL) as path:
     plain = open_session(path, threads=1)
 start_s = time.perf_counter()
@@ -95,9 +95,9 @@ for row in truth.operators[:6]:
 # %%
 # Checked
 # -------
-# The parts of a profile add up to the run, or something was counted twice or not at all. And the clock that warms up,
-# takes both sides in turn and looks at the ratio within pairs does not take a session to be faster than itself, as the
-# host clock did.
+# The parts of a profile must add up to the run; otherwise something was counted twice or not at all. The clock of noyau
+# warms up, takes both sides in turn and looks at the ratio within pairs. It does not find a session faster than itself,
+# as the host clock did.
 parts_s = sum(node.time_s for node in truth.nodes) + truth.between_s
 assert abs(parts_s / truth.run_s - 1) < 1e-6, "the parts of the profile do not add up to a run"
 print(f"nodes {spell_s(parts_s - truth.between_s)} + the rest {spell_s(truth.between_s)} = {spell_s(truth.run_s)}")

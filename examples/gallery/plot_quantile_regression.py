@@ -1,11 +1,11 @@
 """Session 9: quantile regression, by weights
 ==========================================
 
-Least squares finds the mean; the pinball loss, which pays q for what lies above and 1 - q for what lies below, finds a
-quantile. It has no derivative at 0, so it is minimised by least squares again and again: each residual weighs as much
-as makes its square the loss. One step is a map (the weights), and sums over all rows of products of columns: fused, the
-weighted copy of the matrix is never made. The broken twin divides by the residual as it is, and a line that meets one
-point exactly has no finite weight there.
+Least squares finds the mean. The pinball loss, which weighs residuals above by q and below by 1 - q, finds a quantile.
+It has no derivative at 0, so it is minimised by repeated least squares: each residual has the weight that makes its
+weighted square the loss. One step is a map (the weights), and sums over all rows of products of columns. Fused, the
+weighted copy of the matrix is never stored. The broken twin divides by the residual as it is; a line through one point
+exactly has no finite weight there.
 
 Run it: ``python examples/gallery/plot_quantile_regression.py`` (needs a C compiler).
 """
@@ -16,7 +16,7 @@ import numpy as np
 
 import noyau
 
-SMALLEST = 1e-6  # a residual below it weighs no more
+SMALLEST = 1e-6  # a smaller residual weighs no more
 
 
 def drawn(rng, n=50):
@@ -46,7 +46,7 @@ def normal_equations(x, y, weight):
 # %%
 # By hand
 # -------
-# The weights, by branch and by select; the sums of all products in one pass over the rows.
+# The weights, by branch and by select; then the sums of all products in one pass over the rows.
 weights.kernel(
     """
 void select(const double *residual, double quantile, double *out, long n)
@@ -93,7 +93,7 @@ def twin() -> noyau.Op:
 # The fit
 # -------
 def fitted(x, y, quantile: float, steps: int = 60) -> np.ndarray:
-    """The coefficients whose residuals lie below 0 in a share `quantile`."""
+    """The coefficients for which a share `quantile` of the residuals lies below 0."""
     weight = np.ones(len(y))
     for _ in range(steps):
         found = np.linalg.solve(*normal_equations(x, y, weight))
@@ -102,7 +102,7 @@ def fitted(x, y, quantile: float, steps: int = 60) -> np.ndarray:
 
 
 def lines(n: int = 2000) -> None:
-    """Quantiles of numbers alone, which NumPy knows; then lines through a cloud that widens."""
+    """Quantiles of numbers alone, which NumPy has too; then lines through a cloud that widens."""
     rng = np.random.default_rng(0)
     at, noise = rng.random(n), rng.standard_normal(n)
     x, y = np.stack([np.ones(n), at], 1), 1 + 2 * at + (0.5 + at) * noise

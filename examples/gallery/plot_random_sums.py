@@ -1,10 +1,10 @@
 """Session 2: sums in random order
 ================================
 
-Floating-point addition is not associative: a sum in another order is another sum. Threads that add to one variable as
-they come give another result at each run. How far apart can they be, how far are they, and what does it cost to have
-them equal, bit for bit, in any order? The broken twins: a kernel that adds in an order of its own at each call, and a
-compensated sum from which a compiler flag has removed the compensation.
+Floating-point addition is not associative: another order gives another sum. Threads that add to one variable as they
+arrive give another result in each run. How far apart can the results be, how far apart are they, and what does it cost
+to have them equal, bit for bit, in any order? The broken twins: a kernel that adds in another order at each call, and a
+compensated sum whose compensation a compiler flag has removed.
 
 Run it: ``python examples/gallery/plot_random_sums.py`` (needs a C compiler).
 """
@@ -21,7 +21,7 @@ N = 1 << 16
 
 
 def inputs(rng, n=N):
-    """Numbers from 0 to 1: nothing cancels, so what is lost is lost by adding."""
+    """Numbers from 0 to 1: nothing cancels, so all error comes from rounding of sums."""
     return (rng.random(n, np.float32),)
 
 
@@ -34,7 +34,7 @@ def total(x):
 # Three ways to add
 # -----------------
 # One after the other; in pairs, whose error grows with the logarithm of n and not with n; and compensated (Kahan 1965,
-# as Neumaier improved it): what an addition loses is kept in a second variable.
+# as Neumaier improved it), where a second variable keeps the digits that an addition loses.
 total.kernel(
     """
 static float pairs(const float *x, long n)
@@ -72,9 +72,9 @@ total.kernel(COMPENSATED, language="c", name="compensated")
 # %%
 # The same bits in any order
 # --------------------------
-# Each number is split at the same places of its binary digits: into parts that are whole multiples of one unit, few
-# enough that all their sums are exact (Demmel and Nguyen 2013). What is exact has no order. Here the parts are in
-# double, so that two of them hold all of a float32.
+# Each number is split at the same places of its binary digits, into parts that are whole multiples of one unit, few
+# enough that all their sums are exact (Demmel and Nguyen 2013). An exact sum does not depend on the order. Here the
+# parts are in double, so that two of them hold all of a float32.
 REPRODUCIBLE = """
 #include <math.h>
 
@@ -116,12 +116,13 @@ void sequential(const float *x, float *out, long n)
 
 
 def twins() -> noyau.Op:
-    """The same op with a sum in an order of its own, a compensation that the compiler took away, and a plain chain."""
+    """The same op with a random order of additions, with a compensation that the compiler removed, and with a plain
+    chain."""
     broken = noyau.op("f32[n] -> f32", inputs=inputs, name="total")(total.reference)
 
     @broken.kernel(returns=True)
     def any_order(x):
-        parts = [part.sum() for part in np.array_split(x, 64)]  # as 64 threads would, each done when it is done
+        parts = [part.sum() for part in np.array_split(x, 64)]  # as 64 threads would, in the order in which they end
         order = np.random.default_rng().permutation(64)
         return np.add.accumulate(np.array(parts, np.float32)[order])[-1:].reshape(())
 
@@ -133,8 +134,8 @@ def twins() -> noyau.Op:
 
 def main() -> None:
     # %%
-    # The spread that is observed, and the bound
-    # ------------------------------------------
+    # The observed spread, and the bound
+    # ----------------------------------
     # A hundred orders of the same numbers. The bound for n additions one after the other is (n - 1) u times the sum of
     # the magnitudes, u half an ulp of 1; in pairs, log2 n instead of n (Higham 1993).
     rng = np.random.default_rng(0)
@@ -163,7 +164,8 @@ def main() -> None:
     # %%
     # The broken twins
     # ----------------
-    # What gives other bits at each run is told as order-dependent; what loses more than the reference, by its cell.
+    # A kernel whose bits differ from run to run is reported as order-dependent; a larger error than that of the
+    # reference, by its cell.
     print(noyau.check(op, budget_s=1))
 
     # %%

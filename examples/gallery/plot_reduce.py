@@ -1,10 +1,10 @@
 """Session 3: reduce, over any function of two numbers
 ===================================================
 
-The third loop of a tensor library folds an axis, beside the one that changes cells (``plot_map.py``) and the one that
-joins those of two arrays (``plot_zip.py``): a number to begin with, and a function that joins what there is so far with
-the next cell. Which number it may begin with depends on the function: it is the one that changes no other. The broken
-twin begins with another one, and is right on most inputs.
+The third loop of a tensor library folds an axis, beside the loop that changes cells (``plot_map.py``) and the loop that
+joins the cells of two arrays (``plot_zip.py``). It takes a start value, and a function that joins the result so far
+with the next cell. The right start value is the identity of the function: the number that changes no other number. The
+broken twin starts with another number, and is right on most inputs.
 
 Run it: ``python examples/gallery/plot_reduce.py`` (needs a C compiler).
 """
@@ -20,7 +20,7 @@ import noyau
 # %%
 # Any axes
 # --------
-# Python's own `max` is NumPy's over arrays: a NaN stays one. It begins with the number that changes no other.
+# Python's own `max` becomes NumPy's over arrays: a NaN stays a NaN. The fold begins with its identity.
 largest = noyau.reduce(max, -math.inf, name="largest")
 
 
@@ -49,7 +49,7 @@ largest_of_rows.kernel(REDUCE.replace("START", "-INFINITY"), language="c", name=
 
 
 def below(rng, rows=5, n=3):
-    """Numbers of which none is above 0: a fold that begins there cannot be right on them."""
+    """Numbers none of which is above 0: a fold that begins with 0 cannot be right on them."""
     return -np.abs(rng.normal(size=(rows, n))).astype(np.float32)
 
 
@@ -71,14 +71,14 @@ def main() -> None:
     found = noyau.check(largest_of_rows, budget_s=1, generated=False)
     print(found)
     found.raise_if_bad()
-    # An op of any rank is checked by forms of it, of which this is one.
+    # An op of any rank is checked by instances of fixed rank; this is one of them.
     print(noyau.check(largest.forms[-1], budget_s=1))
 
     # %%
     # The broken twin
     # ---------------
-    # On normal numbers a row has one above 0 nearly always. `inputs=` makes rows that have none, and so is one without
-    # cells, which is the smallest that shows it.
+    # Of normal numbers a row nearly always has one above 0. `inputs=` makes rows without such a number. A row without
+    # cells is one of them, and the smallest that shows the fault.
     print(noyau.check(twin(), budget_s=1, generated=False))
 
 

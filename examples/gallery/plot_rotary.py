@@ -2,9 +2,9 @@
 ================================================
 
 Rotary embedding turns pairs of cells by an angle that grows with the position: (a, b) becomes (a cos - b sin, b cos + a
-sin). Half of the models pair the first half of a row with the second, the other half neighbours. Either way a row must
-be read at two places for each result; in NumPy that is a copy with the halves exchanged, in a kernel it is an index.
-Two broken twins: the sign is on the wrong half, and the halves are exchanged without a sign.
+sin). Half of the models pair the first half of a row with the second; the other half pair neighbours. Either way each
+result reads two places of a row. In NumPy that is a copy with the halves exchanged; in a kernel it is an index. Two
+broken twins: in one the sign is on the wrong half, in the other the halves are exchanged without a sign.
 
 Run it: ``python examples/gallery/plot_rotary.py`` (needs a C compiler; the gradient also ``torch``).
 """
@@ -41,7 +41,7 @@ def rope(x, cos, sin):
 # %%
 # By hand
 # -------
-# A pair is read once, and both of its cells are written. What `k` is follows from the shapes.
+# Each pair is read once, and both of its cells are written. The value of `k` follows from the shapes.
 PAIRS = """
 #include <stdint.h>
 
@@ -63,7 +63,7 @@ rope.kernel(PAIRS.replace("FIRST", "-").replace("SECOND", "+"), language="c", na
 
 
 def twins() -> noyau.Op:
-    """The same op with a turn the other way round, and with no sign at all."""
+    """The same op with a turn in the opposite direction, and with no sign at all."""
     broken = noyau.op(SIGNATURE, inputs=inputs, name="rope")(rope.reference)
     wrong = {"wrong_way": ("+", "-"), "no_sign": ("+", "+")}
     for name, (first, second) in wrong.items():
@@ -73,7 +73,7 @@ def twins() -> noyau.Op:
 
 
 def gradient() -> None:
-    """The gradient of a turn is the turn back."""
+    """The gradient of a turn is the inverse turn."""
     import torch
 
     x = torch.randn(3, 50, 64, requires_grad=True)
@@ -95,14 +95,14 @@ def main() -> None:
     # %%
     # The broken twins
     # ----------------
-    # At position 0 all angles are 0, and both look right. What else would show it: a turn keeps the length of a pair,
-    # which the one without a sign does not, and the one the wrong way round does.
+    # At position 0 all angles are 0, and both look right. Lengths are a weak test: a turn keeps the length of a pair,
+    # which the twin without a sign does not, but the turn in the wrong direction does.
     print(noyau.check(twins(), budget_s=1, generated=False))
 
     # %%
-    # What attention sees
-    # -------------------
-    # The product of a query and a key depends on how far apart they are, and on nothing else.
+    # The scores of attention
+    # -----------------------
+    # The product of a query and a key depends on the distance of their positions, and on nothing else.
     rng = np.random.default_rng(0)
     q, k = (np.broadcast_to(each, (100, 64)) for each in rng.standard_normal((2, 64), np.float32))
     turned = [nn.rope(each, *tables(100, 64)) for each in (q, k)]

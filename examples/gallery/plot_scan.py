@@ -1,10 +1,10 @@
 """Running sums: a scan, whose every cell waits for the one before
 ================================================================
 
-``np.cumsum`` gives each cell the sum of all up to it. One thread would walk a row in n steps; the ladder lets the
-threads of a block share it: sums that double their reach in each step, and sums of neighbouring cells first, which
-needs fewer barriers. Two twins: one doubles in a single buffer, where a thread reads what its neighbour has already
-changed; one forgets, from round to round, what came before.
+``np.cumsum`` gives each cell the sum of all cells up to it. One thread needs n steps for a row; the ladder divides a
+row among the threads of a block. The first rung doubles the reach of each sum in every step; the second sums
+neighbouring cells first, which needs fewer barriers. Two twins: one doubles in a single buffer, where a thread reads a
+cell that its neighbour has already changed; the other forgets the earlier cells from round to round.
 
 No GPU is needed: ``python examples/gallery/plot_scan.py`` (needs ``pip install 'noyau-kernels[numba]'``).
 """
@@ -37,9 +37,9 @@ def running_sum(x):
 # %%
 # Sums that double their reach
 # ----------------------------
-# A block has a row, which it takes in rounds of a cell a thread. After one step a cell holds the sum of two, after two
-# steps of four: five steps for 32 cells, each from one buffer into the other, with a barrier. `before` is the sum of
-# all earlier rounds; the last barrier keeps the next round from writing what a slower thread still reads.
+# A block takes a row in rounds, a cell per thread. After one step a cell holds the sum of two cells, after two steps of
+# four: five steps for 32 cells, each from one buffer into the other, with a barrier. `before` is the sum of all earlier
+# rounds; the last barrier keeps the next round from overwriting cells that a slower thread still reads.
 @running_sum.kernel(launch=lambda x: (x.shape[0], THREADS))
 @cuda.jit
 def by_doubling(x, out):
@@ -67,8 +67,8 @@ def by_doubling(x, out):
 # %%
 # Neighbouring cells first
 # ------------------------
-# Each thread adds up a few cells that lie side by side, looks at the sums of the threads before it, and then walks its
-# own cells again. Two barriers for 96 cells, and fewer additions: doubling adds each cell five times.
+# Each thread adds up a few neighbouring cells, reads the sums of the threads before it, and then goes through its own
+# cells again. That takes two barriers for 96 cells, and fewer additions: doubling adds each cell five times.
 @running_sum.kernel(launch=lambda x: (x.shape[0], THREADS))
 @cuda.jit
 def by_neighbours(x, out):
@@ -97,8 +97,8 @@ def by_neighbours(x, out):
 # %%
 # The broken twins
 # ----------------
-# `one_buffer` saves half of the memory: whether a thread finds its neighbour's sum of this step or of the one before is
-# a matter of luck, and within a warp the luck holds for long. `forgetful` is right for rows of up to 32 cells.
+# `one_buffer` saves half of the memory: whether a thread reads its neighbour's sum of this step or of the one before is
+# a matter of luck, and within a warp the luck lasts long. `forgetful` is right for rows of up to 32 cells.
 @cuda.jit
 def one_buffer(x, out):
     sums = cuda.shared.array(THREADS, float32)
@@ -158,11 +158,11 @@ def main() -> None:
     print(noyau.check(twin(), generated=False, budget_s=2))
 
     # %%
-    # What noyau makes of it
-    # ----------------------
-    # Rounds of neighbouring cells too, through shared memory. A long row of few goes to many blocks: one launch adds
-    # up chunks of it, and in another one each block begins with the sums of those before its own. Many rows of at
-    # most 128 cells have a thread each.
+    # The kernel that noyau makes
+    # ---------------------------
+    # It has rounds of neighbouring cells too, through shared memory. If a few rows are long, a row goes to many blocks:
+    # one launch adds up chunks of it, and in another each block begins with the sums of the blocks before it. Many rows
+    # of at most 128 cells have a thread each.
     noyau.check(running_sum, budget_s=0.5).raise_if_bad()
     text = running_sum.source("cuda")
     print(*(line for line in text.splitlines() if "__global__" in line or "__shared__" in line), sep="\n")

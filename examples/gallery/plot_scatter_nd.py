@@ -1,9 +1,10 @@
 """ScatterND: rows that are added where indices say
 =================================================
 
-Updates are rows, indices say which row of a table each is added to, and several may name one row: so threads meet in
-its cells. The ladder: an atomic for each cell, an owner for each row, and what noyau makes of ``np.add.at``. Two twins:
-one adds without an atomic; one takes an index below 0, which counts from the end, as it is.
+Updates are rows. Indices say to which row of a table each update is added, and several may name one row, so threads
+meet in its cells. The ladder: an atomic for each cell, an owner for each row, and the kernel that noyau makes of
+``np.add.at``. Two twins: one adds without an atomic; the other uses an index below 0, which counts from the end, as it
+is.
 
 No GPU is needed: ``python examples/gallery/plot_scatter_nd.py`` (needs ``pip install 'noyau-kernels[numba]'``).
 """
@@ -22,7 +23,7 @@ except ImportError:
 
 
 def updates(rng, k=20, n=60, c=40):
-    """A few rows of the table are named several times, some from the end."""
+    """Updates of which several name one row of the table, and some count from the end."""
     return rng.standard_normal((k, c), np.float32), rng.integers(-k, k, n), rng.standard_normal((n, c), np.float32)
 
 
@@ -36,8 +37,8 @@ def scatter_nd(table, at, rows):
 # %%
 # An atomic for each cell
 # -----------------------
-# A block has an update, its threads the cells. Which of two updates comes first nobody knows, so the last bits of a
-# sum of floats may differ from run to run: the report says so.
+# A block has an update, and its threads the cells. The order of two updates is not fixed, so the last bits of a sum of
+# floats may differ from run to run: the report says so.
 @scatter_nd.kernel(launch=lambda at: (at.shape[0], 32), init={"out": "table"})
 @cuda.jit
 def by_atomics(table, at, rows, out):
@@ -52,8 +53,8 @@ def by_atomics(table, at, rows, out):
 # %%
 # An owner for each row
 # ---------------------
-# A block has a row of the table and looks at all indices: no two blocks meet, and the order of the sum is that of the
-# updates, so its bits are the same in every run. Each block reads all the indices, and only the rows that are its own.
+# A block has a row of the table and reads all indices. No two blocks meet, and the order of the sum is that of the
+# updates, so its bits are the same in every run. Each block reads all the indices, but only its own rows.
 @scatter_nd.kernel(launch=lambda table: (table.shape[0], 32))
 @cuda.jit
 def by_owners(table, at, rows, out):
@@ -109,11 +110,11 @@ def main() -> None:
     print(noyau.check(twin(), generated=False, budget_s=1))
 
     # %%
-    # What noyau makes of it
-    # ----------------------
-    # For Numba-CUDA each update is added as it comes. In CUDA C++ rows of 128 cells and more have owners, which are
-    # found by counting; narrower ones are added by atomics, four floats at once where the GPU can, unless the same bits
-    # are asked for in every run: ``@noyau.op(..., deterministic=True)``.
+    # The kernel that noyau makes
+    # ---------------------------
+    # For Numba-CUDA each update is added by an atomic. In CUDA C++ rows of 128 cells and more have owners, which a
+    # count of the indices finds. Narrower rows are added by atomics, four floats at once if the GPU can, unless you
+    # require the same bits in every run: ``@noyau.op(..., deterministic=True)``.
     words = ("numba_cuda", "cuda.atomic.add("), ("cuda", "noyau_atomic_add(&out["), ("cuda", "out_order[")
     for language, word in words:
         lines = (line.strip() for line in scatter_nd.source(language).splitlines())

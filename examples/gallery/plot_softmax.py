@@ -1,10 +1,10 @@
 """Session 4: softmax and the cross-entropy, without overflow
 =============================================================
 
-exp(89) is infinite in float32, so softmax first takes the maximum away: the result is the same on paper, and every
-power is at most 1. The cross-entropy of a label needs the logarithm of one cell of the softmax: log(sum(exp(x))) - x at
-the label, one row of logits in, one number out, nothing as large as the logits in between. The broken twin takes no
-maximum away.
+exp(89) is infinite in float32, so softmax first subtracts the maximum: the result is the same on paper, and every power
+is at most 1. The cross-entropy of a label needs the logarithm of one cell of the softmax, log(sum(exp(x))) - x at the
+label. It reads one row of logits and gives one number, and stores nothing as large as the logits in between. The broken
+twin does not subtract the maximum.
 
 Run it: ``python examples/gallery/plot_softmax.py`` (needs a C compiler; the gradient also ``torch``).
 """
@@ -30,7 +30,7 @@ def softmax(x):
 # By hand
 # -------
 # Three passes over a row that stays in the cache: its maximum, its powers and their sum, its quotients. A maximum by
-# `>` loses a NaN, which then comes back by the sum; a row of -inf is NaN, as in NumPy.
+# `>` loses a NaN, which the sum then brings back; a row of -inf gives NaN, as in NumPy.
 PASSES = """
 #include <math.h>
 #include <stdint.h>
@@ -63,7 +63,7 @@ def twin() -> noyau.Op:
 
 
 def losses() -> None:
-    """The cross-entropy of the catalogue: labels that are ignored, and labels that there are not."""
+    """The cross-entropy of the catalogue, with labels to be ignored, and with labels out of range."""
     rng = np.random.default_rng(0)
     logits, labels = rng.standard_normal((6, 10), np.float32), np.array([0, 9, -100, 3, 3, -100])
     print("each:", nn.cross_entropy(logits, labels, reduction="none").round(2))
@@ -75,7 +75,7 @@ def losses() -> None:
 
 
 def gradient() -> None:
-    """softmax - one_hot(label), over the number of rows that count: derived, never written down."""
+    """softmax - one_hot(label), divided by the number of rows that count: derived, never written down."""
     import torch
 
     logits, labels = torch.randn(64, 1000, requires_grad=True), torch.randint(0, 1000, (64,))

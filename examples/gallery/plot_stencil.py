@@ -2,14 +2,15 @@
 =======================================================
 
 In a step of the heat equation each cell moves towards the mean of its four neighbours, and cells at the edge stay. It
-is the plainest stencil: 4 numbers read for 1 written, 3 of which a neighbour reads too. Three rules make it parallel:
+is the simplest stencil: 4 numbers are read for 1 written, and neighbours read 3 of them too. Three rules make it
+parallel:
 
-- read the old array and write a new one: in place, a neighbour is old or new, as it comes;
-- ask once a row where the edge is, not once a cell: a loop with a condition in it runs a cell at a time, the loop over
-  what is inside runs in vectors;
-- on a GPU, load the cells of a block and a ring around them into shared memory, and wait for everybody.
+- read the old array and write a new one: in place, a neighbour may be old or new;
+- test for the edge once per row, not once per cell: a loop with a condition in it runs a cell at a time, while the loop
+  over the interior runs in vectors;
+- on a GPU, load the cells of a block and a ring around them into shared memory, and wait for all threads.
 
-The broken twins do without one of them each: in place, without a guard, without a barrier.
+Each broken twin lacks one of them: in place, without a guard, without a barrier.
 
 No GPU is needed: ``python examples/gallery/plot_stencil.py`` (needs ``pip install 'noyau-kernels[numba]'``).
 """
@@ -48,7 +49,7 @@ def tiles(h, w):
 # %%
 # A condition in each cell
 # ------------------------
-# Right, and slow: every cell asks whether it is at the edge.
+# Right, and slow: every cell tests whether it is at the edge.
 @heat.kernel
 @njit(parallel=True)
 def cell_by_cell(u, out):
@@ -62,11 +63,11 @@ def cell_by_cell(u, out):
 
 
 # %%
-# Edges apart
-# -----------
-# A row at the edge is copied, and of all others the first and the last cell. The loop between them has no condition. A
-# row of no cells has no first one: `check` tries that shape too.
-# noyau cuts its own loops so: ``noyau show examples/gallery/plot_stencil.py::heat --stage text``.
+# Separate edges
+# --------------
+# A row at the edge is copied; of all other rows the first and the last cell are copied. The loop between them has no
+# condition. A row without cells has no first one: `check` tries that shape too. noyau splits its own loops in this way:
+# ``noyau show examples/gallery/plot_stencil.py::heat --stage text``.
 @heat.kernel
 @njit(parallel=True)
 def edges_apart(u, out):
@@ -84,7 +85,7 @@ def edges_apart(u, out):
 # %%
 # On a GPU: a tile and a ring around it
 # -------------------------------------
-# A block reads each number once. Threads of the first row and column of a block fetch the ring as well.
+# A block reads each number once. The threads of its first row and column fetch the ring as well.
 @heat.kernel(launch=tiles)
 @cuda.jit
 def in_tiles(u, out):
@@ -108,8 +109,8 @@ def in_tiles(u, out):
 # %%
 # The broken twins
 # ----------------
-# In place: half of the neighbours are of the next step. Without a guard: cells beside the array. Without a barrier: the
-# ring is read before it is there.
+# In place: half of the neighbours are already of the next step. Without a guard: cells beside the array. Without a
+# barrier: the ring is read before it is written.
 @njit(parallel=True)
 def in_place(u, out):
     out[:] = u
@@ -153,8 +154,8 @@ def twin() -> noyau.Op:
 
 def main() -> None:
     # %%
-    # What check says
-    # ---------------
+    # The verdicts of check
+    # ---------------------
     found = noyau.check(heat, generated=False, budget_s=0.5)
     print(found)
     found.raise_if_bad()
@@ -163,7 +164,7 @@ def main() -> None:
     # %%
     # The clock
     # ---------
-    # A thousand steps are a thousand calls. Two arrays take turns, so that none is made anew.
+    # A thousand steps are a thousand calls. Two arrays take turns, so that no array is allocated.
     print(noyau.bench(heat, sizes={"h": 512, "w": 512}, budget_s=0.3))
     old = np.zeros((512, 512), np.float32)
     old[0] = 100

@@ -1,10 +1,10 @@
 """Session 10: data that does not fit
 =====================================
 
-A stream goes through in chunks, each folded by itself, and the states of chunks are merged. That is right for a monoid:
-then it does not matter where a chunk ends, who folds it, or when. noyau derives the monoid from a NumPy function where
-its folds are sums, products or extremes; others are written by hand, and their laws are tested. The broken twin keeps a
-mean without the number of rows that it is of, so that its merge is not associative.
+A stream is read in chunks. Each chunk is folded by itself, and the states of chunks are merged. That is right for a
+monoid: the result then does not depend on where a chunk ends, or on who folds it and when. noyau derives the monoid
+from a NumPy function whose folds are sums, products or extremes; others are written by hand, and their laws are tested.
+The broken twin keeps a mean without its number of rows, so that its merge is not associative.
 
 Run it: ``python examples/gallery/plot_stream.py`` (needs a C compiler).
 """
@@ -36,7 +36,7 @@ def group_sums(key, x):
 # %%
 # A reduction by hand
 # -------------------
-# The mean and the number of rows: with both, two states have one merge.
+# A state is the mean and the number of rows: with both, two states have one merge.
 @noyau.reduction
 class Mean:
     def zero(self):

@@ -1,12 +1,12 @@
 """Session 5: streams, copies beside kernels, and the event that was forgotten
 ===========================================================================
 
-A GPU copies to itself, computes, and copies back at the same time, if the three are asked of different streams and the
-host's memory is pinned: memory that the system may move has to be copied once more before, and nothing else runs
-meanwhile. Work of one stream is in order; work of two streams is in no order at all, unless an event says so.
+A GPU copies in, computes, and copies out at the same time, if the three are on different streams and the host's memory
+is pinned. Memory that the system may move has to be copied once more before, and nothing else runs meanwhile. Work
+within one stream is in order; work on two streams has no order at all, unless an event sets one.
 
-The broken twin forgets that event. On a GPU its numbers are nearly always right, for a copy is usually done by then;
-``check`` knows what is ordered, stream by stream, and needs no GPU.
+The broken twin forgets that event. On a GPU its numbers are nearly always right, because a copy is usually done by
+then; ``check`` knows the order, stream by stream, and needs no GPU.
 
 Run it: ``python examples/gallery/plot_streams.py`` (needs ``pip install 'noyau-kernels[check-c]'`` and a C compiler).
 """
@@ -25,7 +25,8 @@ from noyau.errors import NoyauError
 # %%
 # Two streams in CUDA C++
 # -----------------------
-# One stream copies, the other computes. The event between them is recorded behind the copy, and waited for.
+# One stream copies, the other computes. The event between them is recorded after the copy, and the other stream waits
+# for it.
 TEXT = """
 __global__ void twice(const float *x, float *out, int n) {
     int i = blockIdx.x * blockDim.x + threadIdx.x;
@@ -62,15 +63,15 @@ doubled.kernel(without, language="cuda", entry="on_two_streams", name="without_a
 
 def main() -> None:
     # %%
-    # What is ordered, and what is not
-    # --------------------------------
+    # The order of the operations
+    # ---------------------------
     print(noyau.check(doubled, generated=False, budget_s=0.5))
 
     # %%
     # The same, done by noyau
     # -----------------------
-    # Each chunk goes to one of three streams: within it no event is needed, and the copies of one chunk run beside the
-    # kernels of another. The timeline is by CUDA's own events; chrome://tracing and Perfetto draw it.
+    # Each chunk goes to one of three streams. Within a stream no event is needed, and the copies of one chunk run
+    # beside the kernels of another. The timeline comes from CUDA's own events; chrome://tracing and Perfetto draw it.
     chunks = [np.full(1 << 20, number, np.float32) for number in range(6)]
     timeline = Path(tempfile.mkdtemp(prefix="noyau-")) / "timeline.json"
     try:

@@ -1,10 +1,10 @@
 """Session 5: a counter that all threads share
 ===========================================
 
-64 blocks of 64 threads each add one to a counter, so it should say 4096. An increment is three steps, to read, to add
-and to write, and two threads that read the same number lose one count. Threads that take turns, as they do in a
-simulator, hide that: there the racy kernel counts to 4096, by chance. `check` does not compare what it counted: two
-threads write one cell, and nothing orders them, whatever came out this time.
+64 blocks of 64 threads each add one to a counter, so it should reach 4096. An increment is three steps, a read, an
+addition and a write, and two threads that read the same number lose one count. Threads that take turns, as in a
+simulator, hide that: there the racy kernel counts to 4096, by chance. `check` does not compare the count: two threads
+write one cell, and nothing orders them, whatever the result was this time.
 
 No GPU is needed: ``python examples/gallery/plot_thread_counter.py`` (needs ``pip install 'noyau-kernels[numba]'``).
 """
@@ -36,7 +36,7 @@ def threads():
 # %%
 # An atomic
 # ---------
-# It reads, adds and writes as one step. All 4096 threads queue for one cell.
+# An atomic reads, adds and writes as one step. All 4096 threads queue for one cell.
 @threads.kernel(launch=(64, BLOCK), init={"out": 0})
 @cuda.jit
 def one_by_one(out):
@@ -44,10 +44,11 @@ def one_by_one(out):
 
 
 # %%
-# Fewer in the queue
-# ------------------
-# The same with something to count. Threads of a block first agree among themselves: in a cell of shared memory, which
-# is near; or without one, for a barrier can count as well; or warp by warp, by a vote. Then one thread queues for all.
+# Fewer threads in the queue
+# --------------------------
+# The same with a condition to count. The threads of a block first count together: in a cell of shared memory, which is
+# near; or without a cell, because a barrier can count as well; or warp by warp, by a vote. Then one thread queues for
+# all.
 @noyau.op("f32[n] -> i32[1]")
 def positive(x):
     return (x > 0).sum(keepdims=True, dtype=np.int32)
@@ -101,7 +102,7 @@ def by_votes(x, out):
 # %%
 # The broken twins
 # ----------------
-# One adds without an atomic; the other resets its cell in shared memory, and does not wait until it is reset.
+# One adds without an atomic; the other resets its cell in shared memory, and does not wait for the reset.
 @cuda.jit
 def increment(out):
     out[0] += 1
@@ -131,8 +132,8 @@ def twins() -> tuple[noyau.Op, noyau.Op]:
 # %%
 # In a simulator
 # --------------
-# Numba's own, chosen by a variable before Numba is imported, runs the threads of a block as threads of Python. They
-# seldom disturb each other.
+# Numba's own simulator, which an environment variable selects before Numba is imported, runs the threads of a block as
+# threads of Python. They seldom disturb each other.
 SIMULATED = """
 import numpy as np
 from numba import cuda
@@ -169,8 +170,8 @@ def main() -> None:
     # %%
     # The clock
     # ---------
-    # What can run here are the processor's kernels: there each thread counts for itself, and one addition a thread
-    # is left. A GPU's kernels are timed where there is one.
+    # Only kernels for the processor run here: each of their threads counts for itself, and one addition per thread is
+    # left. Kernels for a GPU are timed on a machine that has one.
     print(noyau.bench(positive, sizes={"n": 1 << 20}, budget_s=0.3))
 
 

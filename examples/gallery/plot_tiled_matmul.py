@@ -2,9 +2,9 @@
 ====================================
 
 In the naive kernel each thread reads a row of one matrix and a column of the other, and its neighbours read the same
-ones again. With tiles, a block reads each number once for all of its threads: 8 times less from memory. Two barriers
-a tile: the first says that the tile is full, the second that nobody needs it any more. The broken twin has no second
-one, and passes on any matrix that fits into one tile.
+numbers again. With tiles, a block reads each number once for all of its threads: 8 times less from memory. Each tile
+has two barriers: the first ensures that the tile is full, the second that no thread needs it any more. The broken twin
+has no second barrier, and is right on any matrix that fits into one tile.
 
 No GPU is needed: ``python examples/gallery/plot_tiled_matmul.py`` (needs ``pip install 'noyau-kernels[numba]'``).
 """
@@ -40,7 +40,7 @@ def tiles(m, n):
 # %%
 # Naive
 # -----
-# A thread for each cell of the result. 2 k loads for k products and sums: memory is what it waits for.
+# A thread computes one cell of the result, with 2 k loads for k products and sums: it waits for memory.
 @product.kernel(launch=tiles)
 @cuda.jit
 def naive(a, b, out):
@@ -55,8 +55,8 @@ def naive(a, b, out):
 # %%
 # Tiled
 # -----
-# Sizes are what they are: cells outside are 0 in a tile, for 0 adds nothing; and threads outside help to load and come
-# to each barrier, but write nothing.
+# Sizes need not be multiples of a tile. Cells outside the matrix are 0 in a tile, because 0 adds nothing. Threads
+# outside help to load and reach each barrier, but write nothing.
 @product.kernel(launch=tiles)
 @cuda.jit
 def tiled(a, b, out):
@@ -81,7 +81,7 @@ def tiled(a, b, out):
 # %%
 # The broken twin
 # ---------------
-# A quick warp loads the next tile over numbers that a slow one still multiplies.
+# A quick warp loads the next tile over numbers that a slow warp still multiplies.
 @cuda.jit
 def one_barrier(a, b, out):
     left = cuda.shared.array((TILE, TILE), float32)
@@ -118,7 +118,7 @@ def main() -> None:
     # %%
     # The smallest size that shows it
     # -------------------------------
-    # The report of the twin names a k of more than one tile: with one, nobody loads a second time.
+    # The report of the twin names a k of more than one tile: with one tile, no thread loads a second time.
     print(noyau.check(twin(), generated=False, budget_s=2))
 
     # %%

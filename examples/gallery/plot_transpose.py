@@ -1,10 +1,10 @@
 """Session 5: a transpose, and the banks of shared memory
 ======================================================
 
-Threads of a warp are quick when they read and write neighbouring cells; a transpose has neighbours on one side only,
-whichever side is chosen. So a tile goes through shared memory: it is read in rows, and written in rows too. Within
-shared memory a column is read then, where all 32 cells lie in one bank and wait for each other; one more column that
-nobody uses puts them into 32 banks. The broken twin does not wait until the tile is full.
+Threads of a warp are quick if they read and write neighbouring cells. In a transpose either the reads or the writes are
+neighbours, not both. So a tile goes through shared memory: it is read in rows, and written in rows too. Within shared
+memory a column is then read, whose 32 cells lie in one bank and wait for each other; one unused column more puts them
+into 32 banks. The broken twin does not wait until the tile is full.
 
 No GPU is needed: ``python examples/gallery/plot_transpose.py`` (needs ``pip install 'noyau-kernels[numba]'``).
 """
@@ -44,7 +44,7 @@ def tiles(m, n):
 # %%
 # Naive
 # -----
-# A warp reads 32 neighbours, and writes 32 cells that lie m cells apart: 32 transactions for one.
+# A warp reads 32 neighbours, and writes 32 cells that lie m cells apart: 32 transactions instead of one.
 @transposed.kernel(launch=tiles)
 @cuda.jit
 def naive(x, out):
@@ -58,8 +58,8 @@ def naive(x, out):
 # %%
 # Tiled
 # -----
-# The block turns its place in the grid, each thread keeps its own within the tile. A thread writes what another one
-# read, hence the barrier, which all threads reach, those outside the matrix too.
+# The block exchanges its coordinates in the grid; each thread keeps its place within the tile. A thread writes a cell
+# that another one read, so all threads, also those outside the matrix, reach a barrier in between.
 @transposed.kernel(launch=tiles)
 @cuda.jit
 def tiled(x, out):
@@ -95,14 +95,15 @@ def padded(x, out):
 
 
 def conflict(width: int) -> int:
-    """How many lanes of a warp wait in one bank when they read a column of a tile of so many cells a row."""
+    """The number of lanes of a warp that wait in one bank when they read a column of a tile with `width` cells in a
+    row."""
     return max(Counter(lane * width % BANKS for lane in range(32)).values())
 
 
 # %%
 # The broken twin
 # ---------------
-# Without the barrier a thread may write a cell of the tile that its owner has not read yet.
+# Without the barrier a thread may write a cell of the tile before its owner has read it in.
 @cuda.jit
 def no_barrier(x, out):
     tile = cuda.shared.array((TILE, TILE + 1), float32)
@@ -141,7 +142,7 @@ def main() -> None:
     # %%
     # The clock
     # ---------
-    # On a processor caches take the part of shared memory, and the kernel of noyau goes tile by tile as well.
+    # On a processor caches replace shared memory, and the kernel of noyau works tile by tile as well.
     print(noyau.bench(transposed, sizes={"m": 1024, "n": 1000}, budget_s=0.3))
 
 

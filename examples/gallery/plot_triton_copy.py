@@ -1,10 +1,10 @@
 """Session 5: a copy in Triton, and its two planted bugs
 ======================================================
 
-The smallest kernel for a GPU: programs, each with a block of cells, and a mask for the last block, which is seldom
-full. It can be wrong in two ways that no test at n = 1024 shows: too few programs, so that the tail is never written;
-and a mask that is off by one, so that one cell behind the array is written. A check needs no GPU for either: where
-there is none, it runs in Triton's interpreter, in a process of its own, on outputs that are poisoned and guarded.
+This is the smallest kernel for a GPU: programs with a block of cells each, and a mask for the last block, which is
+seldom full. It can be wrong in two ways that no test at n = 1024 shows: too few programs, so that the tail is never
+written; and a mask that is off by one, so that one cell after the array is written. A check needs no GPU for either:
+without one, the kernel runs in Triton's interpreter, in a process of its own, on outputs that are poisoned and guarded.
 
 Run it: ``python examples/gallery/plot_triton_copy.py`` (needs ``pip install 'noyau-kernels[triton]'``).
 """
@@ -27,10 +27,10 @@ def copy(x):
 
 
 # %%
-# The kernel as it was handed out
-# -------------------------------
-# `launch=` says how many programs there are; it is called by the names of its parameters, with sizes, constants, arrays
-# and the `device`. The kernel's own parameters are found by their names, too. Both of its bugs stand in these lines.
+# The kernel with both bugs
+# -------------------------
+# `launch=` gives the number of programs; its parameters are sizes, constants, arrays and the `device`, by name. The
+# kernel's own parameters are matched by name, too. Both bugs are in these lines.
 @copy.kernel(launch=lambda n, BLOCK: (n // BLOCK,), constants={"BLOCK": 256})
 @triton.jit
 def handed_out(x, out, n, BLOCK: tl.constexpr):
@@ -42,7 +42,7 @@ def handed_out(x, out, n, BLOCK: tl.constexpr):
 # %%
 # The first bug mended
 # --------------------
-# There are as many programs as blocks, the last one counted though it is not full. What is left is the mask.
+# There are as many programs as blocks, and the last block counts though it is not full. The mask is still wrong.
 @copy.kernel(launch=lambda n, BLOCK: (triton.cdiv(n, BLOCK),), constants={"BLOCK": 256})
 @triton.jit
 def tail_mended(x, out, n, BLOCK: tl.constexpr):
@@ -64,9 +64,9 @@ def mended(x, out, n, BLOCK: tl.constexpr):
 
 def main() -> None:
     # %%
-    # What the check says
-    # -------------------
-    # Each bug at the smallest sizes that show it, and what would mend it.
+    # The report of the check
+    # -----------------------
+    # It shows each bug at the smallest sizes that reveal it, with a remedy.
     print(noyau.check(copy, generated=False, budget_s=2))
 
 

@@ -1,9 +1,9 @@
 """Session 5: from colours to grey, in two dimensions
 ===================================================
 
-An image has rows, columns and three colours a pixel; grey is their weighted sum. Programs lie on a grid of two axes,
-each with a block of rows and a block of columns, and the mask needs both: the broken twin looks at the columns alone
-and writes rows that the image does not have. The image may be a part of a larger one, or turned: `args=` passes its
+An image has rows, columns and three colours per pixel; grey is their weighted sum. Programs lie on a grid of two axes,
+each with a block of rows and a block of columns, and the mask needs both. The broken twin tests the columns alone, and
+writes rows that the image does not have. The image may be a part of a larger one, or transposed: `args=` passes its
 strides, so nothing is copied, and the check tries it on strided arrays as well.
 
 Run it: ``python examples/gallery/plot_triton_grey.py`` (needs ``pip install 'noyau-kernels[triton]'``).

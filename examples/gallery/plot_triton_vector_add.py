@@ -1,10 +1,10 @@
 """Session 5: vector add by blocks
 ================================
 
-Two vectors and their sum: three cells move for each cell of the result, so nothing but memory decides how fast it is.
-A program adds a block; a tuner of Triton's own may choose how large that is, and heuristics leave the mask out where
-every block is full. The broken twin leaves it out always. On a GPU the clock tells what the copies to and from it cost
-apart from the sum: they take far longer, which is why one kernel alone is seldom worth the way there.
+The sum of two vectors moves three cells for each cell of the result, so only memory limits its speed. A program adds a
+block; a tuner of Triton's own may choose the size of the block, and heuristics leave the mask out if every block is
+full. The broken twin always leaves it out. On a GPU the clock separates the copies to and from it from the sum: the
+copies take far longer, so a single kernel is seldom worth the transfer.
 
 Run it: ``python examples/gallery/plot_triton_vector_add.py`` (needs ``pip install 'noyau-kernels[triton]'``; the clock
 needs a GPU).

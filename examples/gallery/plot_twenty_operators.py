@@ -1,11 +1,11 @@
 """Session 4: twenty fused operators that nobody wrote
 =====================================================
 
-Collections of kernels for models offer fused operators by name: AddMul, MulSigmoid, ReplaceZero, TriMatrix and the
-like, each a file of its own, for the shapes that its author had in mind. Here is the list again. None of them is
-anywhere in noyau: each is its plain subgraph, written in NumPy, and becomes one kernel, with all of NumPy's
-broadcasting, at any size, also none. One of them is written by hand as well. Its broken twin finds the cell of a
-smaller array by the remainder of a division, as such collections do: that is right for a row, and wrong for a column.
+Collections of kernels for models offer fused operators by name: AddMul, MulSigmoid, ReplaceZero, TriMatrix and others.
+Each is a file of its own, for the shapes that its author expected. Here is the list again. noyau contains none of them:
+each is its plain subgraph, written in NumPy, and becomes one kernel, with all of NumPy's broadcasting, at any size,
+also zero. One of them is written by hand as well. Its broken twin finds the cell of a smaller array by the remainder of
+a division, as such collections do: that is right for a row, and wrong for a column.
 
 Run it: ``python examples/gallery/plot_twenty_operators.py`` (needs a C compiler).
 """
@@ -29,7 +29,7 @@ def add_mul(x, y, z):
 
 @add_mul.kernel(returns=True)
 def in_two_passes(x, y, z):
-    """As it runs where nothing is fused: the sum is written to memory and read again."""
+    """The unfused computation: the sum is written to memory and read again."""
     total = np.add(x, y)
     return np.multiply(total, z)
 
@@ -57,7 +57,7 @@ void by_remainder(const float *x, const float *y, const float *z, float *out, in
 
 
 def twin() -> noyau.Op:
-    """The same op with a kernel to which each smaller array is one that repeats."""
+    """The same op with a kernel that repeats each smaller array cyclically."""
     broken = noyau.op(str(add_mul.signature), name="add_mul")(add_mul.reference)
     broken.kernel(BY_REMAINDER, language="c", name="by_remainder")
     return broken
@@ -66,7 +66,7 @@ def twin() -> noyau.Op:
 # %%
 # The twenty
 # ----------
-# Each with the shapes that it is tried on; beside them a transposed or a negative form where collections have one.
+# Each operator has the shapes on which it is tried; some have a transposed or a negative form, as in collections.
 def rotary(x):
     half = x.shape[-1] // 2
     return np.concatenate([-x[..., half:], x[..., :half]], -1)
@@ -114,7 +114,7 @@ SCATTERED = {"ScatterNDOfShape": scattered, "MaskedScatterNDOfShape": scattered_
 
 
 def missing(p, q, r):
-    """Shapes of four arrays, of which some have fewer axes."""
+    """Shapes of four arrays, some of which have fewer axes."""
     return (p, q, r), (q, r), (r,), (p, q, r)
 
 
@@ -142,7 +142,7 @@ def derived() -> None:
 
 
 def tell(name, function, calls) -> None:
-    """Whether an operator gives what NumPy gives, for all of the calls, and by what."""
+    """Print whether an operator gives NumPy's results for all of the calls, and which kernel computes them."""
     op = noyau.op(function)
     same = all(alike(op(*arrays), function(*arrays)) for arrays in calls)
     how = str(op.explain(*calls[0])).splitlines()[1].split(",")[0].strip()

@@ -1,10 +1,10 @@
 """Session 1: vector sums, by rows and by columns
 =================================================
 
-One op, the sums of the rows of a matrix, and kernels that differ in one thing alone: which loop is inside. By rows, the
-inner loop goes from a cell to its neighbour; by columns, it jumps a whole row, so that of each line of 64 bytes that
-memory gives it uses 4 and throws 60 away. Both are right, for rows of any length; the clock tells them apart. The
-broken twin adds sixteen cells at a time and forgets the rest of the row.
+One op, the sums of the rows of a matrix, has kernels that differ in one thing alone: the inner loop. By rows, the inner
+loop goes from a cell to its neighbour. By columns, it jumps a whole row, so that it uses 4 bytes of each line of 64
+that memory delivers, and discards 60. Both are right, for rows of any length; the clock distinguishes them. The broken
+twin adds sixteen cells at a time and forgets the rest of the row.
 
 Run it: ``python examples/gallery/plot_vector_sum.py`` (needs a C compiler).
 """
@@ -28,10 +28,10 @@ def sums(x):
 # %%
 # The kernels
 # -----------
-# Plain C: inputs, outputs, sizes, by their names. A kernel that takes `begin` and `end` is called for pieces of the
-# rows by all threads. Sixteen partial sums are what SIMD wants: a sum in one variable is a chain, each addition waits
-# for the one before, and a compiler may not change its order. They are double: `check` refused the same lanes in float,
-# which lose too much where long rows nearly cancel.
+# The kernels are plain C with inputs, outputs and sizes as parameters, by name. A kernel with the parameters `begin`
+# and `end` is called for pieces of the rows by all threads. SIMD needs the sixteen partial sums: a sum in one variable
+# is a chain, in which each addition waits for the one before, and a compiler may not change its order. They are double:
+# `check` refused the same lanes in float, which lose too many digits where long rows nearly cancel.
 sums.kernel(
     """
 void by_rows(const float *x, float *out, long rows, long n)
@@ -109,14 +109,14 @@ def main() -> None:
     # %%
     # The broken twin
     # ---------------
-    # Right for rows of 16, 32, 48... cells, and whoever tries 1024 alone never sees it. The report is shrunk to the
-    # smallest sizes that show it.
+    # It is right for rows of 16, 32, 48... cells, so a test at 1024 alone never finds it. The report is shrunk to the
+    # smallest sizes that show the bug.
     print(noyau.check(twin(), budget_s=1))
 
     # %%
     # The clock
     # ---------
-    # All candidates in one race, against the bytes that must move. The cause of the difference is the stride.
+    # All candidates run in one race, against the bytes that must move. The stride causes the difference.
     timed = noyau.bench(sums, sizes={"rows": ROWS, "n": N})
     print(timed)
     (at,) = timed.at

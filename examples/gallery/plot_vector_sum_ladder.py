@@ -1,10 +1,10 @@
 """Session 5: the sum of a vector, up a ladder of reductions
 =========================================================
 
-The classic of M. Harris ("Optimizing Parallel Reduction in CUDA"): a block adds up its numbers in shared memory in
-log2(threads) steps, with a barrier after each. Each rung wastes less than the one before it: threads that have nothing
-to do, banks that conflict, loads, barriers. All are right for any size, and for blocks that are no power of two. The
-broken twin has no barrier between two steps: it is right as long as one warp does all the work, or by luck.
+This is the classic of M. Harris ("Optimizing Parallel Reduction in CUDA"): a block adds up its numbers in shared memory
+in log2(threads) steps, with a barrier after each. Each rung wastes less than the one before it: idle threads, bank
+conflicts, loads, barriers. All are right for any size, and for blocks whose size is no power of two. The broken twin
+has no barrier between two steps: it is right if one warp does all the work, or by luck.
 
 No GPU is needed: ``python examples/gallery/plot_vector_sum_ladder.py`` (needs ``pip install 'noyau-kernels[numba]'``).
 """
@@ -21,12 +21,12 @@ except ImportError:
     print("this page needs Numba, which is not installed; run: pip install 'noyau-kernels[numba]'")
     raise SystemExit from None
 
-BLOCK = 96  # threads; multiples of 32, of which this is no power of two
+BLOCK = 96  # threads; a multiple of 32 that is no power of two
 WARPS = BLOCK // 32
 
 
 def inputs(rng, n=1000):
-    """Numbers from 0 to 1: what is lost in their sum is rounding, and not cancellation."""
+    """Numbers from 0 to 1: their sum has rounding errors, and no cancellation."""
     return (rng.random(n, np.float32),)
 
 
@@ -47,7 +47,7 @@ def half_as_many(n):
 # 1. Modulo
 # ---------
 # In step s, each thread whose number is a multiple of 2s adds its neighbour s further on. Working threads are spread
-# over all warps, so that each warp is there in each step for one or two of its lanes.
+# over all warps, so that each warp runs in each step for one or two of its lanes.
 @total.kernel(launch=blocks, init={"out": 0})
 @cuda.jit
 def modulo(x, out):
@@ -68,9 +68,9 @@ def modulo(x, out):
 # %%
 # 2. Sequential
 # -------------
-# The first threads add what the last ones hold: whole warps work or rest, and neighbours read neighbouring banks. An
-# odd number of cells leaves the middle one where it is, so any block will do: with shared memory that the launch asks
-# for, in bytes, one text serves all of them.
+# The first threads add the numbers of the last ones: whole warps work or rest, and neighbours read neighbouring banks.
+# An odd number of cells leaves the middle one in place, so any block size works. The launch gives the bytes of shared
+# memory, so that one text serves all sizes.
 def in_blocks_of(threads):
     return lambda n: ((n + threads - 1) // threads, threads, 0, 4 * threads)
 
@@ -98,7 +98,8 @@ total.kernel(sequential, name="in_blocks_of_50", launch=in_blocks_of(50), init={
 # %%
 # 3. The first addition during the load
 # -------------------------------------
-# Half of the threads above only load. With half as many blocks, each thread adds two numbers on their way in.
+# Half of the threads of the rung before only load. With half as many blocks, each thread adds two numbers as it loads
+# them.
 @total.kernel(launch=half_as_many, init={"out": 0})
 @cuda.jit
 def first_add(x, out):
@@ -124,8 +125,8 @@ def first_add(x, out):
 # %%
 # 4. Unrolled, with shuffles
 # --------------------------
-# Within a warp nothing is needed to wait, and no memory: lanes hand each other their registers. One barrier is left,
-# for the sums of the warps. Each thread first adds up what a grid stride gives it, so that the launch does not grow.
+# Within a warp neither a barrier nor memory is needed: lanes exchange their registers. One barrier is left, for the
+# sums of the warps. Each thread first adds up its cells by a grid stride, so that the launch does not grow.
 @total.kernel(launch=lambda device: (2 * device.sm_count, BLOCK), init={"out": 0})
 @cuda.jit
 def shuffles(x, out):
@@ -150,7 +151,7 @@ def shuffles(x, out):
 # %%
 # The broken twin
 # ---------------
-# The sequential rung without the barrier in its loop. What a thread adds may be old.
+# The sequential rung without the barrier in its loop. A thread may add an old number.
 @cuda.jit
 def no_barrier(x, out):
     own = cuda.shared.array(BLOCK, float32)
@@ -177,8 +178,8 @@ def main() -> None:
     # %%
     # Right, for any size
     # -------------------
-    # Each rung ends with an atomic a block, in the order in which blocks come: the last bits may differ from run to
-    # run, and the report says so. Where they must not, each block writes its sum, and one more block adds those up.
+    # Each rung ends with an atomic per block, in the order in which blocks end: the last bits may differ from run to
+    # run, and the report says so. To avoid that, let each block write its sum, and let one more block add these up.
     found = noyau.check(total, generated=False, budget_s=0.5)
     print(found)
     found.raise_if_bad()
@@ -187,7 +188,7 @@ def main() -> None:
     # %%
     # The clock
     # ---------
-    # Here for the processor's kernels: where memory is as fast as the sum, no further rung would gain anything.
+    # Here for the processor's kernels: if memory is as fast as the sum, no further rung gains anything.
     print(noyau.bench(total, sizes={"n": [1 << 14, 1 << 20]}, budget_s=0.3))
 
 

@@ -1,9 +1,9 @@
 """Session 3: zip, over any function of two numbers
 ================================================
 
-The second loop of a tensor library joins the cells of two arrays, beside the one that changes cells (``plot_map.py``)
-and the one that folds an axis (``plot_reduce.py``). Shapes need not be equal: where one has an axis of a single cell,
-or has none, that cell is taken for each of the other's. The broken twin forgets it, and reads cells that are not there.
+The second loop of a tensor library joins the cells of two arrays, beside the loop that changes cells (``plot_map.py``)
+and the loop that folds an axis (``plot_reduce.py``). Shapes need not be equal: an axis with a single cell, or a missing
+axis, is broadcast along the other array. The broken twin forgets that, and reads cells that do not exist.
 
 Run it: ``python examples/gallery/plot_zip.py`` (needs a C compiler).
 """
@@ -19,7 +19,7 @@ import noyau
 # %%
 # A function of two numbers
 # -------------------------
-# Functions of `math`, of `operator` and Python's own `max` are NumPy's over arrays.
+# Functions of `math`, of `operator` and Python's own `max` become NumPy's over arrays.
 scale = noyau.zip(operator.mul, name="scale")
 
 
@@ -50,8 +50,8 @@ def twin() -> noyau.Op:
 
 def main() -> None:
     # %%
-    # Any ranks that go together
-    # --------------------------
+    # Any ranks that broadcast
+    # ------------------------
     x = np.random.default_rng(0).normal(size=(3, 4, 5)).astype(np.float32)
     print(scale(x[:, :, :1], x[0, 0]).shape, scale(x[0], x[:, :1]).shape)
     print(scale.explain(x, x[0, 0]))
@@ -62,7 +62,7 @@ def main() -> None:
     found = noyau.check(scale_rows, budget_s=1, generated=False)
     print(found)
     found.raise_if_bad()
-    # An op of any rank is checked by forms of it, of which this is one.
+    # An op of any rank is checked by instances of fixed rank; this is one of them.
     print(noyau.check(scale.forms[-1], budget_s=1))
 
     # %%

@@ -1,1 +1,1 @@
-"""Kernels that run with every access to memory watched: races, bounds, cells that nobody wrote."""
+"""Kernels that run with every access to memory watched: races, bounds, unwritten cells."""

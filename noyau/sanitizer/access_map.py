@@ -1,4 +1,4 @@
-"""The map of a small launch, as text and as SVG (the owner that writes each cell), and the shadow that remembers it."""
+"""The map of a small launch, as text and as SVG (the owner that writes each cell), and the shadow that records it."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ import numpy as np
 from noyau.sanitizer.engine import Array, ReplayEvent, Shadow
 from noyau.sanitizer.records import ACCESSES, Access, WatchedMemory
 
-MOST = 200_000  # writes that are remembered; later ones are not
+MOST = 200_000  # recorded writes; later ones are dropped
 _WRITES = (Access.WRITE, Access.ATOMIC, Access.SAME_WRITE, Access.SWAP)
 
 
 class Writes:
-    """Writes that are remembered. `writes`: rows of memory, cell and owner, in order."""
+    """Recorded writes. `writes`: rows of memory, cell and owner, in order."""
 
     def __init__(self) -> None:
         self.writes: list[Array] = []
         self.kept = 0
 
     def keep(self, rows: Array) -> None:
-        """Remember writes, as far as there is room."""
+        """Record writes, as far as there is room."""
         if self.kept < MOST:
             self.writes.append(rows)
             self.kept += len(rows)
 
     def writers(self, memory: int, cells: int, width: int = 1) -> tuple[Array, Array]:
-        """The last owner that wrote each element of a memory, of `width` cells, -1 for none, and the number of others
-        that did before."""
+        """Return the last owner that wrote each element of a memory, of `width` cells, -1 for none, and the number of
+        other owners that wrote it."""
         rows = np.concatenate([*self.writes, np.zeros((0, 3), np.int64)]) // (1, width, 1)
         rows = rows[(rows[:, 0] == memory) & (rows[:, 1] >= 0) & (rows[:, 1] < cells)]
         last, others = np.full(cells, -1, np.int64), np.zeros(cells, np.int64)
@@ -47,7 +47,7 @@ class Writes:
 
 
 class TracingShadow(Writes, Shadow):
-    """As a Shadow, which keeps the writes of the parallel regions."""
+    """A Shadow that also records the writes of parallel regions."""
 
     def __init__(self) -> None:
         Shadow.__init__(self)
@@ -90,7 +90,7 @@ class TracingShadow(Writes, Shadow):
 
 Extents = tuple[int, int, int]  # of a grid, or of a block
 
-CELLS_MOST = 4096  # of an array that is drawn
+CELLS_MOST = 4096  # of a drawn array
 LINES_MOST = 80  # of the text of an array
 _WARP = 32  # threads
 _WIDTH, _HEIGHT, _HEAD, _ACROSS, _TEAMS = 38, 22, 24, 32, 24  # of a drawing: pixels, cells, entries of the legend
@@ -98,7 +98,7 @@ _WIDTH, _HEIGHT, _HEAD, _ACROSS, _TEAMS = 38, 22, 24, 32, 24  # of a drawing: pi
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The owner of writes: `team` is its block and warp, or nothing; `at` its place in words."""
+    """The owner of writes: `team` is its block and warp, or ""; `at` its place in words."""
 
     team: str
     at: str
@@ -109,13 +109,13 @@ class Owner:
 
 
 def thread_owner(number: int, grid: Extents, block: Extents) -> Owner:
-    """A thread by its number in a grid."""
+    """Return the owner for a thread's number in a grid."""
     block_number, thread = divmod(number, math.prod(block))
     return Owner(f"block {place_in(block_number, grid)}, warp {thread // _WARP}", place_in(thread, block))
 
 
 def place_in(number: int, extents: Extents) -> str:
-    """A place among extents, x first; a plain number where there is one axis."""
+    """Return a place among extents, x first; a plain number for one axis."""
     x, rest = number % extents[0], number // extents[0]
     y, z = rest % extents[1], rest // extents[1]
     if extents[1:] == (1, 1):
@@ -125,7 +125,7 @@ def place_in(number: int, extents: Extents) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ArrayMap:
-    """An array: of each cell in C order the number of who wrote it last, -1 for nobody, and how many others did."""
+    """An array: for each cell in C order its last owner, -1 for none, and the number of its other owners."""
 
     name: str
     shape: tuple[int, ...]
@@ -135,7 +135,7 @@ class ArrayMap:
 
 @dataclass(frozen=True, slots=True)
 class AccessMap:
-    """A launch. `word`: what its owners are called; `left`: why arrays, or all of it, are not drawn."""
+    """The map of a launch. `word`: the name of its owners; `left`: why arrays, or the launch, are not drawn."""
 
     kernel: str
     launch: str
@@ -145,7 +145,7 @@ class AccessMap:
     left: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """For each array the runs of cells that owners one after the other write."""
+        """Return, for each array, the runs of cells that consecutive owners write."""
         lines = [f"{self.kernel}{self.launch}: {reason}" for reason in self.left]
         for each in self.arrays:
             lines.append(f"{self.kernel}{self.launch}: who writes {each.name}[{', '.join(map(str, each.shape))}]")
@@ -166,8 +166,8 @@ def map_of_writes(
     *,
     is_cut: bool = False,
 ) -> AccessMap:
-    """The map of what was traced: of these memories those that were written. Larger ones are named in `left`, and
-    all of it where the run was cut short."""
+    """Return the map of the recorded writes to these memories. Arrays that are too large are named in `left`, as is a
+    run that was cut short."""
     if is_cut or traced.kept >= MOST:
         reason = f"it writes more than {MOST} times, which is too much for a map; run it on smaller arrays"
         return AccessMap(kernel, launch, word, {}, (), (reason,))
@@ -186,7 +186,7 @@ def map_of_writes(
 
 
 def _runs(array: ArrayMap, access_map: AccessMap) -> Iterator[tuple[str, str]]:
-    """Cells along the last axis and who writes them, as long as owners follow each other in equal steps."""
+    """Yield runs of cells along the last axis, with their owners, as long as owners follow in equal steps."""
     extents = array.shape or (1,)
     owners, others = (np.array(each).reshape(extents) for each in (array.owners, array.others))
     for row in product(*map(range, extents[:-1])):
@@ -225,8 +225,8 @@ def _who(run: Sequence[int], others: int, access_map: AccessMap) -> str:
 
 
 def svg(maps: Sequence[AccessMap]) -> str:
-    """A drawing: a square for each cell, in the colour of its warp, iteration or program, with its owner's place. A red
-    frame is a cell that several owners write; a white one nobody writes."""
+    """Draw a square for each cell, in the colour of its warp, iteration or program, with its owner's place. A red frame
+    marks a cell that several owners write; a white cell has no owner."""
     parts, y, width = list[str](), 10, 400
     for access_map, array in ((each, array) for each in maps for array in each.arrays):
         body, height, across = _array(access_map, array, y)
@@ -237,7 +237,7 @@ def svg(maps: Sequence[AccessMap]) -> str:
 
 
 def _array(access_map: AccessMap, array: ArrayMap, y: int) -> tuple[list[str], int, int]:
-    """An array from a height on: its parts, and how high and wide they are."""
+    """Draw an array from a height on; return its parts, its height and its width."""
     across = array.shape[-1] if len(array.shape) > 1 else min(_ACROSS, max(1, len(array.owners)))
     keys = dict.fromkeys(access_map.owners[each].key for each in array.owners if each >= 0)
     teams = {key: _colour(number) for number, key in enumerate(keys)}  # or owners, where there are no teams
@@ -259,7 +259,7 @@ def _array(access_map: AccessMap, array: ArrayMap, y: int) -> tuple[list[str], i
 
 
 def _colour(number: int) -> str:
-    """Colours that are apart for numbers that follow each other: hues by the golden ratio."""
+    """Return a colour that differs from those of neighbouring numbers: hues by the golden ratio."""
     red, green, blue = colorsys.hls_to_rgb(number * 0.618034 % 1, 0.78, 0.65)
     return f"#{int(255 * red):02x}{int(255 * green):02x}{int(255 * blue):02x}"
 

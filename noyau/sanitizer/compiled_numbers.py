@@ -1,4 +1,4 @@
-"""A function as compiled code has it: the names that it looks up, and functions where Python's raise or read more."""
+"""Semantics of compiled code in Python: the names of a function, and substitutes for what raises or reads more."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DIVISIONS = (ast.Div, ast.FloorDiv, ast.Mod)
 
 
 class Divisors(ast.NodeTransformer):
-    """`x / y` becomes `x / divisor(y)`; `called` is what calls that function."""
+    """A transformer: `x / y` becomes `x / divisor(y)`; `begin_call` makes the expression for that function."""
 
     def __init__(self, begin_call: Callable[[], ast.expr]) -> None:
         self.called = begin_call
@@ -40,13 +40,13 @@ class Divisors(ast.NodeTransformer):
 
 
 def names_of(function: Any) -> dict[str, Any]:
-    """The names that a function looks up: the globals of its module, and what its closure holds."""
+    """Return the names that a function looks up: the globals of its module, and those of its closure."""
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     return {**function.__globals__, **{name: cell.cell_contents for name, cell in cells}}
 
 
 def calls_view(function: Any, seen: tuple[Any, ...] = ()) -> bool:
-    """Whether a function, or one of Numba's that it names, may take memory for another dtype."""
+    """Whether a function, or a Numba function that it names, may view memory as another dtype."""
     plain = getattr(function, "py_func", function)
     if not isinstance(plain, FunctionType) or plain in seen:
         return False
@@ -56,23 +56,23 @@ def calls_view(function: Any, seen: tuple[Any, ...] = ()) -> bool:
 
 
 def divisor(value: Any) -> Any:
-    """A zero of Python that divides as NumPy's does: compiled code gives infinity, NaN, or what is undefined."""
+    """Return a zero that divides as NumPy's does: compiled code gives infinity, NaN, or an undefined value."""
     return np.asarray(value)[()] if isinstance(value, int | float | complex) and not value else value
 
 
 def _zip_parts(*parts: Any) -> Iterator[tuple[Any, ...]]:
-    """The elements of some parts side by side; none is read, as `zip` reads one, that has no other beside it."""
+    """Zip sequences; unlike with `zip`, no element is read that has no other beside it."""
     count = min((len(each) for each in parts if hasattr(each, "__len__")), default=None)
     return zip(*(islice(each, count) for each in parts), strict=False)
 
 
 def _without_raise(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of math that gives NaN or infinity where Python's raises."""
+    """Wrap a function of math: it gives NaN or infinity where Python's raises."""
 
     def compute(*values: Any) -> Any:
         try:
             return function(*values)
-        except (ValueError, TypeError):  # of a short float
+        except (ValueError, TypeError):  # TypeError: a short float
             return getattr(np, _IN_NUMPY.get(function.__name__, function.__name__), lambda *_: math.nan)(*values)
         except OverflowError:
             return math.inf
@@ -86,4 +86,4 @@ _IN_NUMPY = {
 }  # fmt: skip
 _NAMES = {name: value for name, value in vars(math).items() if not name.startswith("_")}
 MATH = SimpleNamespace(**{name: _without_raise(each) if callable(each) else each for name, each in _NAMES.items()})
-BUILTINS = {"zip": partial(_zip_parts)}  # no function with a file, whose lines would be told
+BUILTINS = {"zip": partial(_zip_parts)}  # a partial has no file, whose lines would be reported

@@ -1,4 +1,4 @@
-/* The text of engine.h. Before this text stands engine.h. */
+/* The implementation of engine.h, which precedes this text. */
 #include <stdlib.h>
 #include <string.h>
 #if defined(__linux__)
@@ -8,24 +8,24 @@
 enum { MOST_FINDINGS = 256, IS_SET = 1, IS_WRITTEN = 2 };
 enum { FEW_BYTES = 4 << 20, MANY_BYTES = 1 << 29, PAGE = 1 << 12 };
 
-/* Who touched a cell in one way, since nothing orders them before the present one. `owner` counts from 1; 0 is nobody.
-   `other` is the owner before, where there were two; in `block` and `warp` MANY where they were of several. */
+/* The owners that touched a cell in one way and are not ordered before the present. `owner` counts from 1; 0 is nobody.
+   `other` is the owner before, if there were two; `block` and `warp` are MANY for owners of several. */
 enum { MANY = -1 };
 typedef struct {
     uint32_t owner, other;
     int32_t block, warp, epoch, warp_epoch, site;
-    uint32_t stamp; /* when, of the last of them: how many accesses there were */
+    uint32_t stamp; /* the number of accesses at the last touch */
 } crowd;
 
-/* An atomic on a cell, once anybody has passed a fence. */
+/* An atomic on a cell, once any owner has passed a fence. */
 typedef struct {
     uint32_t owner, stamp;
-    uint32_t fence; /* when its owner passed the last one before */
+    uint32_t fence; /* the stamp of its owner's last fence before */
     int32_t block, epoch, memory;
     int64_t cell;
 } meeting;
 
-/* What is known of two owners: up to which of the other one's accesses all were published, from which on none. */
+/* Knowledge about two owners: the stamp up to which the other's accesses are published, and that from which not. */
 typedef struct {
     uint32_t owner, other;
     int32_t epoch, other_epoch;
@@ -37,7 +37,7 @@ typedef struct {
     uint32_t region, flags;
 } cell_shadow;
 
-/* Who changed a cell: apart, for of memory that is only read nobody looks there. */
+/* The owners that changed a cell; separate, since for read-only memory these are never accessed. */
 typedef struct {
     crowd writer, atomics;
 } change_shadow;
@@ -46,21 +46,21 @@ typedef struct {
     cell_shadow *cells; /* NULL once it is forgotten */
     change_shadow *changes;
     int64_t count;
-    int32_t is_set, is_changed; /* its cells hold values; some of them were changed since it is there */
+    int32_t is_set, is_changed; /* its cells hold values; some were changed since its creation */
 } memory_shadow;
 
 struct shadow {
     memory_shadow *memories;
     int64_t memory_count, room;
-    crowd now; /* who runs */
+    crowd now; /* the current owner */
     uint32_t region;
     int32_t serial;
     meeting *meetings;
     int64_t meeting_count, meeting_room;
-    answer known; /* of the last two; nothing where its owner is 0 */
-    uint32_t *fences; /* for each owner when it passed the last fence in this region, 0 for never */
+    answer known; /* of the last two owners; none if `owner` is 0 */
+    uint32_t *fences; /* by owner: the stamp of its last fence in this region, 0 for none */
     int64_t fence_count;
-    uint8_t *guessing; /* a bit for each site of reads that a swap of their owner proved */
+    uint8_t *guessing; /* a bit per site of reads that were proved by a swap of their owner */
     int64_t guessing_bytes;
     int64_t accesses, count, dropped;
     shadow_finding findings[MOST_FINDINGS];
@@ -82,9 +82,8 @@ void shadow_free(shadow *s) {
     free(s);
 }
 
-/* Zeros, or NULL. Pages that nobody touches cost nothing: the system gives zeros as they are asked for. In large pages, of
-   which each asks the system once: a shadow is first touched all over. One of very many bytes may not be, and has small
-   ones. */
+/* Zeros, or NULL. Untouched pages cost nothing: the system provides zeros on first access. Large pages need one request
+   each, since a shadow is usually touched all over; a very large one may not be, and has small pages. */
 static void *zeros(int64_t cells, size_t size) {
     char *const start = calloc(cells ? (size_t)cells : 1, size);
 #if defined(__linux__) && defined(MADV_HUGEPAGE)
@@ -250,7 +249,7 @@ static int is_guess(const shadow *s, int32_t site) {
     return site >= 0 && has_bit(s->guessing, s->guessing_bytes, (uint32_t)site);
 }
 
-/* Notes an atomic, which may publish and may learn. */
+/* Records an atomic, which may publish and may acquire. */
 static void meet(shadow *s, int32_t memory, int64_t cell) {
     if (!s->fences) return;
     if (s->meeting_count == s->meeting_room) {
@@ -269,7 +268,7 @@ static void meet(shadow *s, int32_t memory, int64_t cell) {
     s->known.owner = 0;
 }
 
-/* Whether there is a meeting by which what somebody did was published. */
+/* Whether there are two meetings by which another's access was published to the current owner. */
 static int find_meetings(const shadow *s, const crowd *them, const crowd *now) {
     for (int64_t i = s->meeting_count; i-- > 0;) {
         const meeting *mine = s->meetings + i;
@@ -277,7 +276,7 @@ static int find_meetings(const shadow *s, const crowd *them, const crowd *now) {
         for (int64_t j = i; j-- > 0;) {
             const meeting *its = s->meetings + j;
             if (!its->fence || its->block != them->block || its->cell != mine->cell) continue;
-            /* The fence came after what is published: that of who met, or before a barrier its owner's. */
+            /* The fence followed the published access: that of the meeting owner, or before a barrier of its owner. */
             if (its->fence <= them->stamp && (its->owner == them->owner || fence_of(s, them->owner) <= them->stamp))
                 continue;
             if (its->memory != mine->memory || its->stamp < them->stamp) continue;
@@ -287,8 +286,8 @@ static int find_meetings(const shadow *s, const crowd *them, const crowd *now) {
     return 0;
 }
 
-/* Whether what somebody did was published at a cell where who runs, or its block before a barrier, came later. What is
-   published then, so is what the same owner did earlier: of a block of cells the first one is looked up. */
+/* Whether another's access was published at a cell that the current owner, or its block before a barrier, reached
+   later. Then the same owner's earlier accesses are published too, so only the first cell of a block is looked up. */
 static int is_published(shadow *s, const crowd *them, const crowd *now) {
     answer *known = &s->known;
     if (known->owner != now->owner || known->epoch != now->epoch || known->other != them->owner ||
@@ -304,20 +303,20 @@ static int is_published(shadow *s, const crowd *them, const crowd *now) {
     return found;
 }
 
-/* Whether some of a crowd are others than who runs, and not ordered before. */
+/* Whether some owner of a crowd differs from the current one, and is not ordered before it. */
 static int conflicts(shadow *s, const crowd *them, const crowd *now) {
     if (!them->owner || (them->owner == now->owner && !them->other)) return 0;
     if (them->block == MANY) return 1;
     if (them->block == now->block) {
         if (them->epoch != now->epoch) return 0;
         if (them->warp != MANY && them->warp == now->warp && them->warp_epoch != now->warp_epoch) return 0;
-        if (them->other) return 1; /* of whom one alone need have published */
+        if (them->other) return 1; /* only one of them may have published */
     }
     return !is_published(s, them, now);
 }
 
-/* Who runs joins a crowd; those of it that are ordered before all that can still come are forgotten, and so is one that
-   published before (a lock was handed on): what comes after who runs comes after it too. */
+/* Adds the current owner to a crowd. Members that are ordered before all later accesses are dropped, as is one that
+   published to the current owner (a lock handed on): what follows the latter also follows it. */
 static void join(shadow *s, crowd *them, const crowd *now, int32_t site) {
     crowd joined = *now;
     joined.site = site, joined.other = 0;
@@ -410,7 +409,7 @@ void shadow_touch_each(shadow *s, const int64_t *owners, const int64_t *starts, 
     }
 }
 
-/* A row that is no access. */
+/* A row that is not an access. */
 static void replay_event(shadow *s, const int64_t *row) {
     switch (row[0]) {
     case SHADOW_REGION: shadow_region(s, row[1] != 0); break;

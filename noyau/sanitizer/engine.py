@@ -1,4 +1,4 @@
-"""The shadow of memory from Python: engine.c, built once, by ctypes."""
+"""The shadow of memory in Python: engine.c, built once, through ctypes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from noyau.toolchain.c import compiler as c_compiler
 
 Array = np.ndarray
 _STRUCT = ctypes.c_void_p
-_ROW = 4  # int64 of a note for `replay`
+_ROW = 4  # int64 per row of `replay`
 _I32, _I64 = ctypes.c_int32, ctypes.c_int64
 _TYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "shadow_new": (_STRUCT, ()),
@@ -43,17 +43,17 @@ _TYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
 }
 
 
-# Kinds by the numbers of engine.h, from 1 on.
+# Kinds in the order of their numbers in engine.h, from 1 on.
 _KINDS = (FindingKind.RACE, *INDICES, FindingKind.UNINITIALISED, FindingKind.DIVERGENT_BARRIER)
 
 
 def number_of(kind: FindingKind) -> int:
-    """The number that engine.h has for a kind."""
+    """Return the number of a kind in engine.h."""
     return _KINDS.index(kind) + 1
 
 
 class ReplayEvent(IntEnum):
-    """Rows of `replay` that are no accesses, as engine.h counts."""
+    """Rows of `replay` that are not accesses, by their numbers in engine.h."""
 
     REGION = -1
     ENTER = -2
@@ -70,13 +70,13 @@ class _Finding(ctypes.Structure):
 
 
 def text() -> str:
-    """The C of the engine, header first, to be compiled alone or before other C."""
+    """Return the C text of the engine, header first, to be compiled alone or before other C."""
     return "\n".join(files("noyau").joinpath("sanitizer", name).read_text("ascii") for name in ("engine.h", "engine.c"))
 
 
 @cache
 def library() -> ctypes.CDLL:
-    """The engine, from the cache or built. BuildError without a C compiler."""
+    """Load the engine, from the cache or built. BuildError without a C compiler."""
     try:
         engine = ctypes.CDLL(str(c_compiler.compile_library([text()])))
     except OSError as error:
@@ -88,12 +88,12 @@ def library() -> ctypes.CDLL:
 
 
 def address(name: str) -> int:
-    """The address of a function of the engine, for compiled code."""
+    """Return the address of a function of the engine, for compiled code."""
     return ctypes.cast(getattr(library(), name), ctypes.c_void_p).value or 0
 
 
 class Shadow:
-    """The shadow of the memories of one run; as engine.h says. BuildError without a C compiler.
+    """The shadow of the memories of one run, as engine.h describes. BuildError without a C compiler.
 
     `handle` is its address, for compiled code."""
 
@@ -108,14 +108,14 @@ class Shadow:
             self._library.shadow_free(self.handle)
 
     def memory(self, cells: int, *, is_set: bool) -> int:
-        """The number of a new memory of so many cells. MemoryError where there is no room for its shadow."""
+        """Add a memory of so many cells; return its number. MemoryError without room for its shadow."""
         number: int = self._library.shadow_memory(self.handle, cells, is_set)
         if number < 0:
             raise MemoryError(f"there is no memory for the shadow of {cells} cells; check smaller arrays")
         return number
 
     def split(self, memory: int, parts: int) -> None:
-        """Each cell of a memory becomes so many, of which the same is known. MemoryError without room."""
+        """Split each cell of a memory into `parts` cells of the same state. MemoryError without room."""
         if not self._library.shadow_split(self.handle, memory, parts):
             raise MemoryError("there is no memory for the shadow of narrower cells; check smaller arrays")
 
@@ -123,7 +123,7 @@ class Shadow:
         self._library.shadow_forget(self.handle, memory)
 
     def region(self, *, serial: bool = False) -> None:
-        """A new region: what came before is ordered before it. In a `serial` one nothing races."""
+        """Begin a region, which all before it precedes. In a `serial` region nothing races."""
         self._library.shadow_region(self.handle, serial)
 
     def enter(self, owner: int, block: int = 0, warp: int = 0, epoch: int = 0, warp_epoch: int = 0) -> None:
@@ -135,20 +135,20 @@ class Shadow:
         self._library.shadow_fence(self.handle)
 
     def touch(self, memory: int, cell: int, access: Access, site: int) -> bool:
-        """Whether the cell is inside."""
+        """Record an access; return whether the cell is inside."""
         return bool(self._library.shadow_touch(self.handle, memory, cell, access, site))
 
     def touch_many(self, memory: int, cells: Array, access: Access, site: int, changed: Array | None = None) -> int:
-        """Note accesses to cells, in the order of the array; the number that lie inside. `changed`: whether each write
-        changed what the cell held (bool, as many as cells)."""
+        """Record accesses to cells, in the order of the array; return how many lie inside. `changed`: whether each
+        write changed the cell's value (bool, one per cell)."""
         rows = np.ascontiguousarray(cells, np.int64)
         marks = None if changed is None else np.ascontiguousarray(changed, np.uint8)
         where = memory, rows.ctypes.data, rows.size, access, site, None if marks is None else marks.ctypes.data
         return int(self._library.shadow_touch_many(self.handle, *where))
 
     def touch_each(self, owners: Array, starts: Array, fences: bool, access: Sequence[Any]) -> None:
-        """Note an access, as `touch_many` takes it, of owners one after the other, each of a block of its own: of owner
-        i the cells from `starts[i]` to `starts[i + 1]`. `fences`: each passes a memory fence before."""
+        """Record an access, as `touch_many` takes it, of owners in sequence, each in a block of its own: owner i
+        touches the cells from `starts[i]` to `starts[i + 1]`. `fences`: each passes a memory fence before."""
         memory, cells, how, site, changed = access
         numbers, begins, rows = (np.ascontiguousarray(each, np.int64) for each in (owners, starts, cells))
         marks = None if changed is None else np.ascontiguousarray(changed, np.uint8)
@@ -157,7 +157,7 @@ class Shadow:
         self._library.shadow_touch_each(self.handle, *whose, *where, fences)
 
     def replay(self, rows: Any, count: int) -> None:
-        """Notes of accesses in order: a buffer of `count` rows of 4 int64 (see engine.h)."""
+        """Record rows in order: a buffer of `count` rows of 4 int64 (see engine.h)."""
         if count:
             notes = np.frombuffer(rows, np.int64, count * _ROW)
             self._library.shadow_replay(self.handle, notes.ctypes.data, count)
@@ -174,17 +174,17 @@ class Shadow:
         axis: int = -1,
         extent: int = 0,
     ) -> None:
-        """Something that was met: an index outside `extent` along an axis, a barrier; `other`: a site and an owner."""
+        """Record a fault: an index outside `extent` along an axis, a barrier; `other`: a site and an owner."""
         self._library.shadow_note(self.handle, number_of(kind), memory, access, site, *other, index, axis, extent)
 
     def unwritten(self, memory: int) -> tuple[int, int]:
-        """The number of cells that nobody wrote, and the first of them (-1 for none)."""
+        """Return the number of cells that nobody wrote, and the first of them (-1 for none)."""
         first = ctypes.c_int64(-1)
         missed: int = self._library.shadow_unwritten(self.handle, memory, ctypes.byref(first))
         return missed, first.value
 
     def written_cells(self, memory: int, cells: int) -> Array:
-        """A mask of the cells that some owner wrote in any region."""
+        """Return a mask of the cells that some owner wrote in any region."""
         marks = np.zeros(cells, np.uint8)
         self._library.shadow_written(self.handle, memory, marks.ctypes.data)
         return marks.astype(bool)
@@ -204,14 +204,14 @@ class Shadow:
         return int(self._library.shadow_dropped(self.handle))
 
     def observations(self) -> Sequence[Observation]:
-        """The findings in order; those alike in kind, sites and memory are one."""
+        """Return the findings in order; those with equal kind, accesses, sites and memory are merged."""
         count = self.count
         array = (_Finding * count).from_address(self._library.shadow_findings(self.handle)) if count else ()
         return [_observation_of(each) for each in array]
 
 
 def part_bytes(dtype: np.dtype) -> int:
-    """The bytes of the parts that elements consist of: of fields, of the two halves of a complex number."""
+    """Return the bytes of an element's parts: of its fields, of the two halves of a complex number."""
     if dtype.subdtype is not None:
         return part_bytes(dtype.base)
     parts = [size for each, place, *_ in (dtype.fields or {}).values() for size in (place, part_bytes(each))]
@@ -219,7 +219,7 @@ def part_bytes(dtype: np.dtype) -> int:
 
 
 def root_of(array: np.ndarray) -> np.ndarray:
-    """The packed array of NumPy that an array is a view of, or itself."""
+    """Return the packed NumPy array that an array is a view of, or the array itself."""
     root = array
     while isinstance(root.base, np.ndarray):
         root = root.base
@@ -228,7 +228,7 @@ def root_of(array: np.ndarray) -> np.ndarray:
 
 
 def _goes_along_axes(view: np.ndarray, root: np.ndarray) -> bool:
-    """Whether each axis of a view is a part of one of the array by columns, so that its cells have steps there too."""
+    """Whether each axis of a view lies along one of its column-major root, so that its cells have equal steps."""
     for step, count in zip(map(abs, view.strides), view.shape, strict=True):
         each, extent = max(((s, n) for s, n in zip(root.strides, root.shape, strict=True) if s <= step), default=(0, 0))
         if count > 1 and (not each or step % each or step // each * (count - 1) >= extent):
@@ -237,9 +237,9 @@ def _goes_along_axes(view: np.ndarray, root: np.ndarray) -> bool:
 
 
 def cells_of(view: np.ndarray, root: np.ndarray, unit: int) -> np.ndarray:
-    """The first cells, of `unit` bytes, of the elements of a view in the array that it is a view of."""
+    """Return the first cell, of `unit` bytes, of each element of a view, among the cells of its root."""
     cells = np.arange(root.nbytes // unit)
-    if not root.flags.c_contiguous:  # they count by index, rows first
+    if not root.flags.c_contiguous:  # cells count in row-major order
         cells = np.moveaxis(cells.reshape(*root.shape, -1).T, 0, -1).ravel()
     start = (view.__array_interface__["data"][0] - root.__array_interface__["data"][0]) // unit
     strides = [step // unit * cells.itemsize for step in view.strides]

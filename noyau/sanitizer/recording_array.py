@@ -1,4 +1,4 @@
-"""Arrays that note every access to them: what a kernel in Python does with them is played to the shadow in order."""
+"""Arrays that record every access to them: what a kernel in Python does is replayed in the shadow, in order."""
 
 from __future__ import annotations
 
@@ -18,45 +18,45 @@ from noyau.sanitizer.engine import Shadow, cells_of, part_bytes, root_of
 from noyau.sanitizer.records import ACCESSES, Access, Site, WatchedMemory
 
 READ, WRITE, ATOMIC, SAME = map(int, (Access.READ, Access.WRITE, Access.ATOMIC, Access.SAME_WRITE))
-NOTES = 1 << 16  # int64 that wait before they are played
+NOTES = 1 << 16  # int64 that wait before they are replayed
 INTEGERS = (int, np.integer)
 
 
 class TooManyError(Exception):
-    """A run made more accesses than it may; what was seen until then counts."""
+    """A run made more accesses than its limit; the observations until then count."""
 
 
 class Recorder:
-    """The recorder of accesses to recording arrays. `owner`: who runs; `most`: accesses until TooManyError ends it."""
+    """The recorder of accesses to recording arrays. `owner`: the running one; `most`: accesses before TooManyError."""
 
     def __init__(self, most: int = 1 << 62, shadow: Shadow | None = None) -> None:
         self.shadow, self.most, self.owner = shadow or Shadow(), most, 0
-        self.notes: list[int] = []  # four an access
+        self.notes: list[int] = []  # four per access
         self.memories: dict[int, WatchedMemory] = {}
-        self.unset: set[int] = set()  # memories that held nothing when they were made
+        self.unset: set[int] = set()  # memories without values at their start
         self.sites: list[Site] = []
-        self.files: set[str] = set()  # whose lines are sites
+        self.files: set[str] = set()  # files whose lines are sites
         self._sites: dict[tuple[str, int], int] = {}
         self.placed: dict[tuple[int, int], int] = {}  # the sites of instructions of watched files, by code and offset
-        self._codes: list[CodeType] = []  # as long as they are here, no other code has their id
-        self.signed: set[tuple[str, int]] = set()  # lines with an index that is written as a negative number
-        self.unit = 0  # what a cell's bytes divide, as where memory is taken for several dtypes
-        self.roots: dict[int, Recording] = {}  # arrays that others are views of, by their id
+        self._codes: list[CodeType] = []  # kept alive, so that no other code gets their id
+        self.signed: set[tuple[str, int]] = set()  # lines with an index that is a negative constant
+        self.unit = 0  # a multiple of a cell's bytes, for memory accessed as several dtypes
+        self.roots: dict[int, Recording] = {}  # arrays that have views, by id
 
-    # Where and who.
+    # Sites, regions and accesses.
 
     def site(self, frame: FrameType | None) -> int:
-        """The number of the innermost line of a watched file."""
+        """Return the number of the innermost line of a watched file."""
         while frame is not None and frame.f_code.co_filename not in self.files:
             frame = frame.f_back
         return self.site_at("", 0) if frame is None else self.site_at(frame.f_code.co_filename, frame.f_lineno)
 
     def site_of(self, frame: FrameType) -> Site:
-        """The innermost line of a watched file."""
+        """Return the innermost line of a watched file."""
         return self.sites[self.site(frame)]
 
     def place(self, frame: FrameType) -> int:
-        """The site of the instruction that a frame is at; next time `placed` has it."""
+        """Return the site of a frame's current instruction, and cache it in `placed`."""
         number, code = self.site(frame), frame.f_code
         if code.co_filename in self.files:
             self._codes.append(code)
@@ -70,12 +70,12 @@ class Recorder:
         return self._sites[file, line]
 
     def region(self, *, serial: bool) -> None:
-        """A new region begins; see engine.h."""
+        """Begin a new region; see engine.h."""
         self.owner = 0
         self.notes.extend((-1, int(serial), 0, 0))
 
     def touch_all(self, memory: int, cells: np.ndarray, access: int, site: int) -> None:
-        """Each of these cells, in order."""
+        """Record accesses to these cells, in order."""
         rows = np.empty((cells.size, 4), np.int64)
         rows[:, 0], rows[:, 1], rows[:, 2], rows[:, 3] = ACCESSES * memory + access, cells.ravel(), self.owner, site
         self.notes.extend(rows.ravel().tolist())
@@ -85,20 +85,20 @@ class Recorder:
     def outside(
         self, kind: FindingKind, memory: int, access: int, site: int, index: int, axis: int, extent: int
     ) -> None:
-        """An index that is not within its axis."""
+        """Record an index outside its axis."""
         self.play()
         self.shadow.enter(self.owner)
         self.shadow.note(kind, memory, Access(access), site, index=index, axis=axis, extent=extent)
 
     def choose_unit(self, function: Any, values: Sequence[Any]) -> None:
-        """Let the cells be those that a function, called with these values, may take apart."""
+        """Choose cells that divide all elements as which a function, called with these values, may access memory."""
         arrays = [each for each in values if isinstance(each, np.ndarray)]
         pairs = [(root_of(each).dtype, each.dtype) for each in arrays]
         parts = [part_bytes(each) for pair in pairs if pair[0] != pair[1] for each in pair]
         self.unit = 1 if calls_view(function) else math.gcd(*parts)
 
     def part_of_root(self, value: np.ndarray, name: str, *, is_set: bool = True) -> Recording:
-        """An array in the memory of the one that it is a view of, which is recorded once."""
+        """Return an array in the memory of its root, which is recorded once."""
         root = root_of(value)
         if id(root) not in self.roots:
             self.roots[id(root)] = self.array(root, name, is_set=is_set)
@@ -107,21 +107,21 @@ class Recorder:
         return whole if value is root else whole.part(value, cells_of(value, root, unit), value.itemsize // unit)
 
     def written_elements(self, memory: int) -> np.ndarray:
-        """A mask of the elements of a memory of which some owner wrote a part."""
+        """Return a mask of the elements of a memory of which some owner wrote a part."""
         size, width = math.prod(self.memories[memory].shape), self.memories[memory].width
         mask: np.ndarray = self.shadow.written_cells(memory, size * width)
         written: np.ndarray = mask.reshape(size, width).max(axis=1, initial=False)
         return written
 
     def play(self) -> None:
-        """Hand the notes to the shadow. TooManyError past the limit."""
+        """Replay the notes in the shadow. TooManyError past the limit."""
         self.shadow.replay(array("q", self.notes), len(self.notes) // 4)
         self.notes = []
         if self.shadow.accesses > self.most:
             raise TooManyError
 
     def array(self, data: np.ndarray, name: str, *, is_set: bool = True) -> Recording:
-        """An array of a memory of its own."""
+        """Record an array, in a memory of its own."""
         width = max(1, data.itemsize // math.gcd(self.unit, part_bytes(data.dtype)))
         memory = self.shadow.memory(data.size * width, is_set=is_set)
         places = [(place * width // data.itemsize, of) for of, (_, place, *_) in (data.dtype.fields or {}).items()]
@@ -132,9 +132,9 @@ class Recorder:
 
 
 class Recording(NDArrayOperatorsMixin):
-    """An array that notes what is read from it and written to it; else as an array of NumPy, except that an index
-    outside an axis is noted, read as 0 and written nowhere. `cells`: of each element the first; `width`: how many of
-    its memory an element is."""
+    """An array that records its reads and writes, and else acts like a NumPy array, except that an index outside an
+    axis is recorded, read as 0 and written nowhere. `cells`: the first cell of each element; `width`: the number of
+    cells of an element."""
 
     __slots__ = (
         "_fields", "cells", "data", "length", "memory", "noted", "recorder", "shape", "start", "step", "steps", "width",
@@ -148,13 +148,13 @@ class Recording(NDArrayOperatorsMixin):
         self.start = cells.item(first) if cells.size else 0
         seconds = ((*first[:axis], min(1, cells.shape[axis] - 1), *first[axis + 1 :]) for axis in axes)
         self.steps = tuple([cells.item(each) - self.start for each in seconds]) if cells.size else first
-        self.length: int = data.shape[0] if data.ndim == 1 else 0  # the short way
+        self.length: int = data.shape[0] if data.ndim == 1 else 0  # for the fast path
         self.step: int = self.steps[0] if data.ndim == 1 else 0
 
     # One cell, or some.
 
     def cell(self, key: Any) -> int:
-        """The cell of a key of one integer an axis, all within; -1 for other keys."""
+        """Return the cell of a key with one integer per axis, all within; -1 for other keys."""
         kind, shape = type(key), self.shape
         if kind is int:
             return self.start + key * self.step if 0 <= key < self.length else -1
@@ -163,7 +163,7 @@ class Recording(NDArrayOperatorsMixin):
         if len(key) != len(shape):
             return -1
         cell = self.start
-        for index, extent, step in zip(key, shape, self.steps):  # noqa: B905  of equal lengths; the short way
+        for index, extent, step in zip(key, shape, self.steps):  # noqa: B905  of equal lengths; the fast path
             if not (type(index) is int or isinstance(index, np.integer)) or not 0 <= index < extent:
                 return -1
             cell += int(index) * step
@@ -202,7 +202,7 @@ class Recording(NDArrayOperatorsMixin):
             recorder.play()
 
     def pick(self, key: Any, site: int) -> Any:
-        """The value of `self[key]`: a number or a copy, whose cells are read, or a view, of which none is."""
+        """Return `self[key]`: a number or a copy, whose cells are read, or a view, which reads none."""
         if isinstance(key, str):
             return self.field(key)
         plain_key = _plain(key, site)
@@ -235,7 +235,7 @@ class Recording(NDArrayOperatorsMixin):
         self.write_cells(key, _plain(value, site), site)
 
     def write_cells(self, key: Any, value: Any, site: int) -> None:
-        """Write, and note which of the cells held something else before."""
+        """Write, and record which cells held another value before."""
         before = np.array(self.data[key])
         _set(self.data, key, value)
         after, cells = np.asarray(self.data[key]), np.asarray(self.cells[key])
@@ -245,12 +245,12 @@ class Recording(NDArrayOperatorsMixin):
             self.touch(cells.ravel()[rows == access], access, site)
 
     def touch(self, cells: Any, access: int, site: int) -> None:
-        """Note an access to elements, by the first cells of each."""
-        each = np.asarray(cells)[..., None] + np.arange(self.width)  # which are all of it
+        """Record an access to elements, by the first cell of each."""
+        each = np.asarray(cells)[..., None] + np.arange(self.width)  # all cells of each
         self.recorder.touch_all(self.memory, each, access, site)
 
     def inside(self, key: Any, access: int, site: int) -> Any:
-        """The key, once each index is found to be within its axis; None where one is outside."""
+        """Return the key if each index is within its axis, else None."""
         keys = key if isinstance(key, tuple) else (key,)
         axis, missing = 0, self.data.ndim - sum(_axes(each) for each in keys)
         for each in keys:
@@ -267,7 +267,7 @@ class Recording(NDArrayOperatorsMixin):
         return key
 
     def holds(self, index: int, axis: int, access: int, site: int) -> bool:
-        """Whether an index is within its axis, also from the end; what is not 0 .. extent - 1 is noted."""
+        """Whether an index is within its axis, also from the end; an index outside 0 .. extent - 1 is recorded."""
         extent: int = self.data.shape[axis]
         if 0 <= index < extent:
             return True
@@ -279,17 +279,17 @@ class Recording(NDArrayOperatorsMixin):
         return is_wrapped
 
     def read(self, site: int) -> np.ndarray:
-        """All numbers, noted as read."""
+        """Return all numbers, recorded as read."""
         self.touch(self.cells, READ, site)
         return self.data
 
     def merge(self, function: Callable[..., Any], value: Any, site: int) -> Recording:
-        """The array with a value merged into each cell, in whatever order owners come."""
+        """Merge a value into each cell, whatever the order of owners, and return the array."""
         self.data[...] = function(self.data, value.read(site) if isinstance(value, Recording) else value)
         self.touch(self.cells, ATOMIC, site)
         return self
 
-    # As NumPy has it.
+    # Protocols of NumPy.
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.array(self.read(self.recorder.site(sys._getframe(1))), dtype)
@@ -301,8 +301,8 @@ class Recording(NDArrayOperatorsMixin):
         return self.call(function, args, options, _FILLED.get(function.__name__, 0))
 
     def call(self, function: Any, args: Sequence[Any], options: dict[str, Any], filled: int = 0) -> Any:
-        """Call a function of NumPy: arrays that it is given are read, those that it fills are written, and what it
-        makes is a memory of its own. `filled`: how many of the first arguments are filled."""
+        """Call a NumPy function: arrays among its arguments are read, arrays that it fills are written, and its results
+        get memories of their own. `filled`: how many of the first arguments are filled."""
         site = self.recorder.site(sys._getframe(2))
         out = options.get("out")
         targets = [*(out if isinstance(out, tuple) else (out,)), *args[:filled]]
@@ -326,7 +326,7 @@ class Recording(NDArrayOperatorsMixin):
         return self.recorder.array(result, "a result") if isinstance(result, np.ndarray) else result
 
     def __getattr__(self, name: str) -> Any:
-        """Attributes and methods of an array: views stay views, and methods read, or fill, the whole."""
+        """Return an attribute or a method of an array: views stay views, and methods read, or fill, the whole."""
         if name == "T":
             return self.transpose()
         if name == "flat":
@@ -348,7 +348,7 @@ class Recording(NDArrayOperatorsMixin):
         return method
 
     def view(self, dtype: Any) -> Recording:
-        """The same cells as another dtype. UnsupportedError where an element of it is a part of a cell."""
+        """Return the same cells as another dtype. UnsupportedError if its element is a part of a cell."""
         data = self.data.view(dtype)
         width, rest = divmod(data.itemsize * self.width, self.data.itemsize)
         if rest:
@@ -359,8 +359,8 @@ class Recording(NDArrayOperatorsMixin):
         return self.part(data, cells, width)
 
     def field(self, name: str) -> Recording:
-        """A field of its records, with the axes of the field after its own."""
-        if name in self._fields:  # its cells are made once
+        """Return a field of the records, with the axes of the field after the array's own."""
+        if name in self._fields:  # its cells are computed once
             return self._fields[name]
         data, unit, fields = self.data[name], self.data.itemsize // self.width, self.data.dtype.fields
         assert fields is not None
@@ -370,11 +370,11 @@ class Recording(NDArrayOperatorsMixin):
         return self._fields.setdefault(name, self.part(data, cells, width))
 
     def part(self, data: np.ndarray, cells: np.ndarray, width: int) -> Recording:
-        """A part of its memory, as an array."""
+        """Return a part of the memory as an array."""
         return type(self)(self.recorder, self.memory, data, cells, width)
 
     def _flat(self) -> Recording:
-        """Its cells along one axis. UnsupportedError where no view has them."""
+        """Return the elements along one axis. UnsupportedError if that is not a view."""
         flat = self.data.reshape(-1)
         if not np.may_share_memory(flat, self.data) and flat.size:
             raise UnsupportedError("x.flat of an array that is not packed is not watched")
@@ -408,7 +408,7 @@ class Recording(NDArrayOperatorsMixin):
 
 
 class ArrayRecord:
-    """One record of an array, as a kernel has it: its fields, by name or number, are read and written in place."""
+    """One record of an array in a kernel: its fields, by name or number, are read and written in place."""
 
     __slots__ = ("_array", "_key")
     _array: Recording
@@ -439,21 +439,21 @@ _FILLED = {"copyto": 1, "fill_diagonal": 1, "put": 1, "place": 1, "putmask": 1}
 
 
 def _axes(key: Any) -> int:
-    """The number of axes that a part of a key takes."""
+    """Return the number of axes that a part of a key takes."""
     if key is None or key is Ellipsis or isinstance(key, bool | np.bool_):
         return 0
     return int(key.ndim) if isinstance(key, np.ndarray) and key.dtype == bool else 1
 
 
 def _at_first(key: Any) -> Any:
-    """A key of the same form that lies within any array."""
+    """Return a key of the same form that lies within any array."""
     if isinstance(key, tuple):
         return tuple(_at_first(each) for each in key)
     return key if key is None or key is Ellipsis or isinstance(key, slice) else 0
 
 
 def _plain(value: Any, site: int) -> Any:
-    """A key or a value with the arrays in it as NumPy's, read."""
+    """Return a key or a value with its recording arrays as NumPy's, which are read."""
     if isinstance(value, tuple | list):
         parts = [_plain(each, site) for each in value]
         return tuple(parts) if isinstance(value, tuple) else parts
@@ -461,7 +461,7 @@ def _plain(value: Any, site: int) -> Any:
 
 
 def _set(data: np.ndarray, key: Any, value: Any) -> None:
-    """Store a value; one that is too large for whole numbers wraps around, as compiled code has it."""
+    """Store a value; one that is too large for an integer wraps around, as in compiled code."""
     try:
         data[key] = value
     except OverflowError:

@@ -20,7 +20,7 @@ from noyau.verify.findings import Finding
 
 
 class Access(IntEnum):
-    """An access to a cell, by the number of engine.h."""
+    """An access to a cell, by its number in engine.h."""
 
     READ = 0
     WRITE = 1
@@ -29,7 +29,7 @@ class Access(IntEnum):
     SWAP = 4
 
 
-ACCESSES = 8  # of a row of notes: it begins with the number of a memory times this, and the access
+ACCESSES = 8  # a row of notes begins with the number of a memory times this, plus the access
 
 _VERBS = {
     Access.READ: ("reads", "read"),
@@ -38,7 +38,7 @@ _VERBS = {
     Access.SAME_WRITE: ("writes", "written"),
     Access.SWAP: ("merges into", "merged into"),
 }
-# Remedies of races by what meets: blocks, which no barrier orders, and updates of one cell.
+# Remedies of races by the owners that meet: two blocks, the host, streams; and of updates of one cell.
 _BETWEEN_BLOCKS = {
     "cuda": "no barrier orders two blocks: give each thread its own cells, or use atomicAdd",
     "numba_cuda": "no barrier orders two blocks: give each cell one thread, or use cuda.atomic",
@@ -69,7 +69,7 @@ class Site:
 
     @staticmethod
     def at(place: str) -> Site:
-        """The site that `FILE:LINE` names; a place without a line is a file."""
+        """Return the site that `FILE:LINE` names; a place without a line is a file."""
         file, _, line = place.rpartition(":")
         return Site.of(file, int(line)) if line.isdigit() else Site(place, 0)
 
@@ -78,7 +78,7 @@ class Site:
         return f"{self.file}:{self.line}"
 
     def allows(self, kind: FindingKind) -> str | None:
-        """The reason of a mark `noyau: allow(KIND) REASON` on the line that silences this kind, else None."""
+        """Return the reason of a mark `noyau: allow(KIND) REASON` on the line that silences this kind, else None."""
         match = _ALLOWED.search(self.text)
         if match is None:
             return None
@@ -89,13 +89,13 @@ class Site:
 NOWHERE = Site("", 0)
 PAIRS = frozenset({FindingKind.RACE, FindingKind.WRITTEN_TWICE, FindingKind.ORDERED_BY_CHANCE})  # of two accesses
 INDICES = FindingKind.OUT_OF_BOUNDS, FindingKind.NEGATIVE_INDEX
-ALIGN = "give the pointer the alignment of what it points to"  # the remedy of an access that is misaligned
+ALIGN = "give the pointer the alignment of what it points to"  # the remedy of a misaligned access
 
 
 @dataclass(frozen=True, slots=True)
 class WatchedMemory:
-    """A block of watched memory, by its name and shape in the source; `is_one`: a variable, of no cells; `width`: the
-    cells of an element; `fields`: of a record, the first cells and the names."""
+    """A block of watched memory, with its name and shape in the source; `is_one`: a variable without indices; `width`:
+    the cells of an element; `fields`: of a record, the first cells and the names."""
 
     name: str
     shape: tuple[int, ...]
@@ -104,7 +104,7 @@ class WatchedMemory:
     fields: tuple[tuple[int, str], ...] = ()
 
     def at(self, cell: int) -> tuple[int, ...]:
-        """The index in its packed shape of the element that has a cell."""
+        """Return the index, in the packed shape, of the element that contains a cell."""
         index, cell = [], cell // self.width
         for extent in reversed(self.shape):
             cell, position = divmod(cell, max(extent, 1))
@@ -112,7 +112,7 @@ class WatchedMemory:
         return tuple(reversed(index))
 
     def cell_text(self, cell: int) -> str:
-        """`x[3, 4]`; `x.field[3]`."""
+        """Return `x[3, 4]`, or `x.field[3]`."""
         names = [f"{self.name}.{name}" for place, name in self.fields if place <= cell % self.width]
         return self.name if self.is_one else f"{[self.name, *names][-1]}[{', '.join(map(str, self.at(cell))) or '()'}]"
 
@@ -122,8 +122,8 @@ _UNNAMED = WatchedMemory("memory", ())
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """An observation of the engine: those alike in kind, accesses, sites and memory are one, and these are the numbers
-    of the first. Sites, memories and owners are numbers of the route that was watched; -1 is none."""
+    """An observation of the engine: those with equal kind, accesses, sites and memory are merged, with the numbers of
+    the first. Sites, memories and owners are numbers of the watched route; -1 is none."""
 
     kind: FindingKind
     access: Access
@@ -148,9 +148,9 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The words of a route for the numbers of observations: its op, kernel and sizes, its sites and memories, and an
-    owner in words (`iteration 3`, `thread 5 of block 2`). `remedies`, `messages`: what mends a kind, and what is said
-    of it, where that is not as elsewhere in the language; `hint`: what mends one observation, where that is known."""
+    """Names on a route for the numbers of observations: its op, kernel and sizes, its sites and memories, and an owner
+    in words (`iteration 3`, `thread 5 of block 2`). `remedies`, `messages`: the remedy and the message of a kind, where
+    they differ from the language's; `hint`: the remedy of one observation, or ""."""
 
     language: str
     op: str
@@ -172,9 +172,9 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class WatchedRun:
-    """One run of a kernel with every access watched: what was found, what a mark allowed, and how much was seen.
-    `outputs`: its results, where a kernel of the language runs in no other way here. `lines`: files and lines with an
-    access that ran. `is_cut`: it was ended, or watched no longer, for it made too many accesses."""
+    """One run of a kernel with every access watched: its findings, notes on marks that allow some, and the number of
+    accesses. `outputs`: its results, if kernels of the language cannot run otherwise here. `lines`: files and lines
+    with an access that ran. `is_cut`: it made too many accesses, so it ended early or is watched in part."""
 
     findings: tuple[Finding, ...]
     accesses: int
@@ -186,10 +186,10 @@ class WatchedRun:
 
 
 def findings_of(observations: Collection[Observation], route: Route) -> tuple[list[Finding], list[str]]:
-    """The findings of a run, one for each kind and pair of lines, and notes on those that marks in the source allow."""
+    """Return a run's findings, one per kind and pair of lines, and notes on those that marks in the source allow."""
     findings: dict[str, Finding] = {}
     allowed: dict[str, None] = {}
-    raced = {each.memory for each in observations if each.kind is FindingKind.RACE}  # which leads to early reads
+    raced = {each.memory for each in observations if each.kind is FindingKind.RACE}  # a race leads to early reads
     by_cause = sorted(observations, key=lambda each: each.kind is FindingKind.UNINITIALISED and each.memory in raced)
     updates = _updates(by_cause)
     for each in by_cause:
@@ -208,7 +208,7 @@ def findings_of(observations: Collection[Observation], route: Route) -> tuple[li
 
 
 def _updates(observations: Sequence[Observation]) -> set[tuple[int, int, int]]:
-    """The lines, twice, and memories of which several owners read a cell and write it, all on that line: x[0] += 1."""
+    """Return (line, line, memory) of updates as x[0] += 1: owners read and write a cell, all on that line."""
     alone = [each for each in observations if each.kind is FindingKind.RACE and each.site == each.other_site]
     one, both = ({(each.site, each.site, each.memory) for each in alone if each.writes == writes} for writes in (1, 2))
     return one & both
@@ -223,16 +223,16 @@ def _remedy(observation: Observation, route: Route, owners: Sequence[str], is_up
         return _WITH_STREAMS.get(route.language, usual)
     if "the host" in owners:
         return _WITH_HOST.get(route.language, usual)
-    blocks = {owner.partition(" of block ")[2] for owner in owners} - {""}  # the host is of none
+    blocks = {owner.partition(" of block ")[2] for owner in owners} - {""}  # the host has no block
     usual = _BETWEEN_BLOCKS.get(route.language, usual) if len(blocks) > 1 else usual
     return _OF_UPDATES.get(route.language, usual) if is_update else usual
 
 
 def _finding(observation: Observation, route: Route, is_update: bool) -> Finding:
-    """An observation in words; `is_update`: of a line on which several owners update a cell."""
+    """Return an observation as a finding; `is_update`: several owners update a cell on its line."""
     site, other = route.site(observation.site), route.site(observation.other_site)
     memory, kind = route.memory(observation.memory), observation.kind
-    if kind in INDICES and observation.axis < 0:  # of cells, where an index along an axis is one of elements
+    if kind in INDICES and observation.axis < 0:  # in cells, while an index along an axis counts elements
         cell, extent = (each // memory.width for each in (observation.cell, observation.extent))
         observation = replace(observation, cell=cell, extent=extent)
     owners = [route.owner(each) for each in (observation.owner, observation.other_owner) if each >= 0]
@@ -252,7 +252,7 @@ def _finding(observation: Observation, route: Route, is_update: bool) -> Finding
 
 
 def _drawing(observation: Observation, route: Route, memory: WatchedMemory, owners: Sequence[str]) -> tuple[str, ...]:
-    """Lines that show who touches the cell, and when; nothing where a line would show no more than the message."""
+    """Draw the owners that touch the cell, in order; () if a drawing would show no more than the message."""
     verb, line = _VERBS[observation.access][0], route.site(observation.site).line
     if observation.kind in INDICES:
         if not owners or observation.extent < 1 or 0 <= observation.cell < observation.extent:
@@ -274,9 +274,9 @@ def unwritten(
     place: Site,
     route: Route,
 ) -> list[Finding]:
-    """A finding for each memory of which cells were never written, unless the line at `place` allows it.
+    """Return a finding for each memory with unwritten cells, unless the line at `place` allows it.
 
-    `holes`: how many of a memory, and the first of them; `nobody`: who wrote none, as in `no thread writes`."""
+    `holes`: the number of a memory's unwritten cells, and the first; `nobody`: the writer, as in `no thread writes`."""
     findings: list[Finding] = []
     for number, memory in memories.items():
         missed, first = holes(number)
@@ -290,7 +290,7 @@ def unwritten(
 
 
 def digest(*parts: str) -> str:
-    """The name of a finding, whatever the numbers of its lines: of its kind, its kernel and the text of its lines."""
+    """Return the name of a finding, independent of line numbers: from its kind, kernel and lines' texts."""
     return hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:10]
 
 
@@ -328,8 +328,8 @@ _INCREMENT = re.compile(r"^(?:(?P<target>[^=;{}+]+)\+\+|\+\+(?P<other>[^=;{}+]+)
 def race_drawing(
     cell: str, language: str, owners: Sequence[str], touches: Sequence[tuple[int, str]], between: str = ""
 ) -> tuple[str, ...]:
-    """Two owners side by side, and below each what it does to a cell, the earlier first. `touches`: the line and the
-    verb of the second one's access, then of the first one's; `between`: what there is between the two, if anything."""
+    """Draw two owners side by side, and below each its access to a cell, the earlier first. `touches`: the line and the
+    verb of the second owner's access, then of the first one's; `between`: what lies between the two, if anything."""
     (line, verb), (other_line, other_verb) = touches
     one, two = owners
     width = max(len(str(line)), len(str(other_line)))
@@ -346,7 +346,7 @@ def race_drawing(
 
 
 def outside_drawing(name: str, extent: int, index: int, owner: str, verb: str) -> tuple[str, ...]:
-    """The cells along an axis, and beside them the one that is not there."""
+    """Draw the cells along an axis, and beside them the index that is outside."""
     cells = f"[{' '.join(['0', '1', '...', str(extent - 1)] if extent > 3 else map(str, range(extent)))}]"
     before = f"{name}  " if index >= 0 else f"{name}  {index} "
     line = f"{before}{cells} {index}" if index >= 0 else f"{before}{cells}"
@@ -385,6 +385,6 @@ _CHANGES: Mapping[str, Callable[[str], str]] = {"cuda": _in_cuda, "numba_cuda": 
 
 
 def update_text(text: str, language: str) -> str:
-    """A line that updates a cell, as one atomic; "" where it is no such line, or the language has no word for it."""
+    """Rewrite a line that updates a cell as an atomic; "" for other lines, or without a word in the language."""
     change = _CHANGES.get(language)
     return change(text) if change else ""

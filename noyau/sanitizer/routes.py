@@ -1,4 +1,4 @@
-"""A kernel with every access watched, in whatever language: one on an op, on arrays, or one called on any arguments."""
+"""Watched kernels in any language: a kernel of an op, on arrays, or a kernel called on any arguments."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from noyau.sanitizer.access_map import AccessMap
 from noyau.sanitizer.records import WatchedRun
 from noyau.signatures.types import Instance
 
-# Of a kernel, its arguments, its launch, words for the sizes and for what it is called: what was seen, what it gave.
+# From a kernel, its arguments, its launch, texts for its sizes and its name: the watched run, and the result.
 Call = Callable[[Any, Sequence[Any], Any, str, str], tuple[WatchedRun, Any]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sanitizer:
     """The sanitizer of a language: the module with `watch`, for a kernel of an op, and `call`, for a function; the
-    extra that installs what they need, and its packages: as they are imported, and as they are called."""
+    extra that installs its packages, and the packages: their import names, and their names for users."""
 
     module: str
     extra: str
@@ -45,7 +45,7 @@ SANITIZERS: Mapping[str, Sanitizer] = {
 
 
 def bare_language(function: Any) -> str | None:
-    """The language of a kernel that can be called so, else None; a stand-in of one says which it is."""
+    """Return the language of a kernel that can be called directly, else None; a stand-in names its language."""
     if isinstance(function, TextFunction):
         return function.language
     language = getattr(type(function), "noyau_language", None) or language_of(function)
@@ -53,10 +53,10 @@ def bare_language(function: Any) -> str | None:
 
 
 def call(function: Any, args: Sequence[Any], launch: Any, size: str, name: str) -> tuple[WatchedRun, Any]:
-    """Call it, watched: its arguments are changed as it changes them; and what it returns.
+    """Call a kernel, watched: it changes its arguments. Also return its result.
 
-    `launch`: (grid, block) of Numba-CUDA and CUDA C++, the grid of Triton, else None. UnsupportedError where it cannot
-    be watched; SignatureError where the arguments or the launch do not fit; whatever it raises."""
+    `launch`: (grid, block) for Numba-CUDA and CUDA C++, the grid for Triton, else None. UnsupportedError if it cannot
+    be watched; SignatureError if the arguments or the launch do not fit; its own exceptions propagate."""
     language = bare_language(function)
     if language is None:
         raise UnsupportedError(f"{function!r} is no kernel of {', '.join(SANITIZERS)}, so its accesses are not seen")
@@ -67,7 +67,7 @@ def call(function: Any, args: Sequence[Any], launch: Any, size: str, name: str) 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelCase:
-    """A kernel and what it is to be run on; `size` is what a report says of that."""
+    """A kernel and its arguments; `size`: their sizes in the words of a report."""
 
     kernel: UserKernel
     instance: Instance
@@ -76,7 +76,7 @@ class KernelCase:
     size: str = ""
 
     def zero_outputs(self) -> list[np.ndarray]:
-        """Memory for its outputs, of zeros, so that a watched run gives the same numbers each time."""
+        """Return outputs of zeros, so that a watched run gives the same numbers each time."""
         return [np.zeros_like(each) for each in empty_outputs(self.instance, self.arrays)]
 
 
@@ -84,7 +84,7 @@ Watch = Callable[[KernelCase, list[AccessMap] | None], WatchedRun]
 
 
 def missing_extra(language: str) -> str:
-    """Say which package kernels of a language want, and how to install it; nothing where all are there."""
+    """Return which package kernels of a language lack, and how to install it; "" if none is missing."""
     if not is_watched(language):
         return ""
     extra, packages = SANITIZERS[language].extra, SANITIZERS[language].packages.items()
@@ -98,10 +98,10 @@ def is_watched(language: str) -> bool:
 
 
 def watch(case: KernelCase, maps: list[AccessMap] | None = None) -> WatchedRun:
-    """A kernel on some arrays, watched. A map of who writes what is put into `maps`.
+    """Watch a kernel on some arrays; `maps` receives its access map.
 
-    UnsupportedError where the language, or something in the kernel, cannot be watched; CheckError where it raises;
-    BuildError without a C compiler."""
+    UnsupportedError if the language, or a part of the kernel, cannot be watched; CheckError if it raises; BuildError
+    without a C compiler."""
     language = case.kernel.language
     if not is_watched(language):
         raise UnsupportedError(f"kernels in {language} are not watched")
@@ -109,7 +109,7 @@ def watch(case: KernelCase, maps: list[AccessMap] | None = None) -> WatchedRun:
 
 
 def array_behind(value: Any) -> np.ndarray | None:
-    """The array of NumPy on the memory of an argument, None for what is no array."""
+    """Return the NumPy array on the memory of an argument; None for other values."""
     if isinstance(value, np.ndarray):
         return value
     inner = getattr(value, "_ary", None)  # of the simulator of Numba-CUDA
@@ -123,7 +123,7 @@ def array_behind(value: Any) -> np.ndarray | None:
 
 
 def copy_argument(value: Any) -> Any:
-    """An argument as it is now: arrays as NumPy's, copied, also those within tuples and lists."""
+    """Copy an argument: arrays become NumPy copies, also within tuples and lists."""
     if isinstance(value, tuple | MutableSequence):
         parts = [copy_argument(each) for each in value]
         return tuple_like(value, parts) if isinstance(value, tuple) else parts
@@ -141,5 +141,5 @@ def restore(value: Any, old: Any) -> None:
 
 
 def tuple_like(value: tuple[Any, ...], parts: Sequence[Any]) -> tuple[Any, ...]:
-    """A tuple of these parts, whose names are those of `value` where it has any."""
+    """Return a tuple of these parts, with the names of `value` if it has any."""
     return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)

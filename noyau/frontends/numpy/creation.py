@@ -41,7 +41,8 @@ def index_array(tape: Tape, index: Dim, shape: Shape, dtype: Any = np.int64) -> 
 
 def arange(tape: Tape, *ends: Any, dtype: Any = None, **options: Any) -> Any:
     """np.arange of integers and sizes."""
-    named = dict(zip(("start", "stop", "step") if len(ends) > 1 else ("stop",), ends, strict=False))
+    named = dict(zip(("start", "stop", "step", "dtype") if len(ends) > 1 else ("stop",), ends, strict=False))
+    dtype = named.get("dtype", dtype)
     start, stop, step = map({"start": 0, "step": 1, **named, **options}.__getitem__, ("start", "stop", "step"))
     step = tape.settle(step.dim) if isinstance(step, Size) else step
     if not isinstance(step, int | np.integer) or step == 0 or not all(map(_is_end, (start, stop))):

@@ -130,12 +130,12 @@ def _has_several(a: TracedArray, gaps: Sequence[tuple[Dim, Dim]]) -> bool:
     return all(map(more, a.node.shape)) and any(apart)
 
 
-def _like(name: str, value: Any, a: Any, *leading: Any, dtype: Any = None, shape: Any = None, **options: Any) -> Any:
+def _like(name: str, value: Any, a: Any, *leading: Any, **options: Any) -> Any:
     """np.zeros_like and its kin; with `value` None (full_like) it is the first argument after the array."""
-    refuse(name, {key: v for key, v in options.items() if key not in ("device", "fill_value")})
-    a, rest = array_of(a), list(leading)
-    number = value if value is not None else options["fill_value"] if "fill_value" in options else rest.pop(0)
-    dtype = rest[0] if rest else dtype
+    a, names = array_of(a), ("dtype", "order", "subok", "shape")
+    options |= zip(names if value is not None else ("fill_value", *names), leading, strict=False)
+    number, dtype, shape = options.pop("fill_value", value), options.pop("dtype", None), options.pop("shape", None)
+    refuse(name, {key: v for key, v in options.items() if key != "device"})
     target = a.node.dtype if dtype is None else dtype_from(dtype)
     dims = a.node.shape if shape is None else shape_of(shape)
     array = TracedArray(a.tape, a.tape.expand(as_node(a.tape, number, target), dims))
@@ -183,12 +183,13 @@ def _meshgrid(*xi: Any, indexing: str = "xy", sparse: bool = False, copy: bool =
     return grids if sparse else tuple(call("copy", each) for each in call("broadcast_arrays", *grids))
 
 
-def _cross(a: Any, b: Any, axis: int = -1) -> Any:
-    a, b = (call("moveaxis", each, axis, -1) for each in traced_arrays(a, b))
+def _cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Any:
+    axes = (axisa, axisb, axisc) if axis is None else (axis,) * 3
+    a, b = (call("moveaxis", each, k, -1) for each, k in zip(traced_arrays(a, b), axes, strict=False))
     for each in (a, b):
         each.tape.demand_equal(each.node.shape[-1], 3)
     turned = [a[..., i] * b[..., j] - a[..., j] * b[..., i] for i, j in ((1, 2), (2, 0), (0, 1))]
-    return call("stack", turned, axis=axis)
+    return call("stack", turned, axis=axes[2])
 
 
 def _numbers(a: TracedArray) -> Any:

@@ -130,8 +130,9 @@ def _extreme(monoid: str, a: Any, axis: Any = None, out: Any = None, **options: 
     return request.give(request.with_initial(monoid, result))
 
 
-def _logical(monoid: str, a: Any, axis: Any = None, out: Any = None, dtype: Any = None, **options: Any) -> Any:
-    request = _Reduction(monoid, a, axis, {**options, "out": out})
+def _logical(monoid: str, a: Any, axis: Any = None, out: Any = None, keepdims: Any = False, **options: Any) -> Any:
+    options.pop("dtype", None)
+    request = _Reduction(monoid, a, axis, {**options, "out": out, "keepdims": keepdims})
     value = request.replace_uncounted(request.tape.cast(request.array.node, DType.BOOL), monoid == "all")
     return request.give(request.reduce(monoid, value))
 

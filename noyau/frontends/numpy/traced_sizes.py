@@ -104,7 +104,7 @@ class TracedSize(Size):
         return float(self.tape.settle(self.dim))
 
     def __round__(self, digits: Any = None) -> Any:
-        return self
+        return self if digits is None or digits >= 0 else round(self.tape.settle(self.dim), digits)
 
     __pos__ = __round__
 

@@ -1,4 +1,4 @@
-"""The inputs that kernels of an op are tried on: dtypes, ranks, sizes and numbers; and the time that trying takes."""
+"""The inputs that kernels of an op are tried on: dtypes, ranks, sizes and numbers; and the time budget of trials."""
 
 from __future__ import annotations
 
@@ -44,36 +44,36 @@ from noyau.workers.worker import spent_s
 Array = np.ndarray
 Sizes = Mapping[str, int]
 Make = Callable[[Sizes], tuple[Array, ...] | None]
-Edges = Callable[[Sizes], Iterator[Sizes]]  # around usual sizes
+Edges = Callable[[Sizes], Iterator[Sizes]]  # edge sizes around usual ones
 Accepts = Callable[[Instance], bool]
-Work = Callable[[Instance, Sizes], int]  # how much there is to do, to compare it with other sizes
+Work = Callable[[Instance, Sizes], int]  # the work of a run, for comparison with other sizes
 Plans = Iterator[tuple[Sizes, Pattern]]
 
-MOST, FEW = 50, 12  # cases of the first instance, and of each other one
-TOTAL = 1 << 20  # cells over all cases of an instance
-AXES = (1, 0, 2, 3)  # of a Rest, in the order in which they are tried
-INTEGERS = (10, 1, 7, 0)  # for a parameter that gives a dim
+MOST, FEW = 50, 12  # the most cases of the first instance, and of each other instance
+TOTAL = 1 << 20  # the most cells over all cases of an instance
+AXES = (1, 0, 2, 3)  # numbers of axes of a Rest, in the order in which they are tried
+INTEGERS = (10, 1, 7, 0)  # values of a parameter that gives a dim
 EDGES = (1, 33, 31, 0, 32, 65, 64, 129, 257)  # the first ones are tried on every instance
-TOGETHER = 65  # up to which all sizes are at an edge at once; past a number of a kernel's own they are anyway
-POINTS, PAST = 8, 6  # numbers of a kernel that are looked at; edges that come before any pattern
-AWKWARD = (0, 1, 2, 5, 31, 32, 33, 97)  # sizes that a maker of inputs is asked for, beside its usual ones
+TOGETHER = 65  # the largest edge at which all sizes are put at once; just past a kernel's own numbers they always are
+POINTS, PAST = 8, 6  # the most numbers of a kernel that count; the edges that come before any pattern
+AWKWARD = (0, 1, 2, 5, 31, 32, 33, 97)  # further sizes for a maker of inputs, beside its usual ones
 SEEDS = 3
-_SMALLEST = 30  # cells of the largest array of a usual case, at least
+_SMALLEST = 30  # the fewest cells of the largest array of a usual case
 _DTYPES = {
     Family.FLOAT: (DType.F32, DType.F64, *HALVES),
     Family.INT: (DType.I64, DType.I32, DType.U8),
     Family.ANY: (DType.F32, DType.I32, DType.BOOL),
 }
-PATIENCE = 3  # times so much on the clock as of the processor
-PROGRAM = 1 << 10  # threads that a program of Triton takes as long as
+PATIENCE = 3  # seconds on the clock per second of the processor
+PROGRAM = 1 << 10  # the work of a Triton program, in threads
 
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One set of inputs, `made_of` something in words: `make` gives those of other sizes too, None where there are
-    none. `graph` is the reference as one Opaque, `traced` the same traced. `needed`: the first of its ranks, which is
-    tried however late it is, for a kernel that was checked runs on arrays of these ranks. `is_named`: at sizes that a
-    user names. `layout` of the arrays in memory; `number`: its place among those that are tried."""
+    """One set of inputs; `made_of` describes it, `make` gives inputs at other sizes too, None if there are none.
+    `graph` is the reference as one Opaque, `traced` the traced reference. `needed`: the first of its ranks, which is
+    tried even beyond the budget, for a checked kernel runs on arrays of these ranks. `is_named`: at sizes that a user
+    names. `layout` of the arrays in memory; `number`: its place in the order of trials."""
 
     instance: Instance
     graph: Graph
@@ -88,7 +88,7 @@ class Attempt:
 
     @property
     def label(self) -> str:
-        """In words: `denormals, rows = 5`."""
+        """A description: `denormals, rows = 5`."""
         return ", ".join(filter(None, [self.made_of, sizes_text(self.sizes)]))
 
 
@@ -103,11 +103,11 @@ def attempts(
     ranks_first: bool = True,
     left_out: Container[Instance] = (),
 ) -> Iterator[Attempt]:
-    """The attempts for a kernel: `accepts` says which instances it takes; `sizes`: those that a user names, which are
-    tried first. `points`: numbers at which the kernel may begin to behave otherwise; `work`: how much it has to do, for
-    what is quickly done with comes first. `ranks_first`: the first of each ranks, which are then `needed`, come before
-    others. `left_out`, which may grow meanwhile: instances that are not tried further; other dtypes are tried with as
-    many axes as some that are not left out."""
+    """The attempts for a kernel: `accepts` says which instances it takes; `sizes`: sizes that a user names, which are
+    tried first. `points`: numbers at which the kernel may begin to behave differently; `work`: the work of a run, for
+    quick attempts come first. `ranks_first`: the first attempt of each ranks, which is then `needed`, comes before
+    others. `left_out`, which may grow meanwhile: instances that are not tried further; other dtypes are tried with the
+    number of axes of an instance that is not left out."""
     if op.signature is None:
         raise SignatureError(f"{op.name} has no signature, so its kernels cannot be checked; give it one")
     if op.inputs is not None:
@@ -134,7 +134,7 @@ def attempts(
 
 
 def usual_case(op: Op[..., Any]) -> tuple[Instance, list[Array], str]:
-    """Inputs of the first sizes that are no edge, and these in words. InputError where there are none."""
+    """Inputs of the first sizes that are no edge, with the sizes as text. InputError if there are none."""
     for attempt in attempts(op, {}, 0, lambda instance: True):
         arrays = attempt.make(attempt.sizes)
         if arrays is not None and max((array.size for array in arrays), default=_SMALLEST) >= _SMALLEST:
@@ -143,7 +143,7 @@ def usual_case(op: Op[..., Any]) -> tuple[Instance, list[Array], str]:
 
 
 def size_names(op: Op[..., Any]) -> tuple[str, ...]:
-    """The sizes to ask for: those of `inputs=`, else of the signature, where `*rows` has `rows_0` and `rows_1`."""
+    """The names of an op's sizes: of `inputs=`, or else of the signature, where `*rows` has `rows_0` and `rows_1`."""
     if op.inputs is not None:
         return tuple(sizes_of(op.inputs))
     if op.signature is None:
@@ -154,7 +154,7 @@ def size_names(op: Op[..., Any]) -> tuple[str, ...]:
 
 
 def require_sizes(op: Op[..., Any], sizes: Sizes) -> None:
-    """SignatureError for a size that the op has not, or that is none."""
+    """SignatureError for a size that the op does not have, or that is invalid."""
     names = size_names(op)
     if not isinstance(sizes, Mapping):
         raise SignatureError(f"{op.name}: sizes={sizes!r} names no size; its sizes are: {', '.join(names) or 'none'}")
@@ -162,7 +162,7 @@ def require_sizes(op: Op[..., Any], sizes: Sizes) -> None:
 
 
 def require_among(names: Collection[str], sizes: Mapping[str, Any], op: str, choice: str) -> None:
-    """SignatureError for a size that is not among the names, or that is none; `choice` leads to these names."""
+    """SignatureError for a size that is not among the names, or that is invalid; `choice` introduces the names."""
     for name, size in sizes.items():
         if name not in names:
             raise SignatureError(f"{op} has no size {name}{choice}: {', '.join(names) or 'none'}")
@@ -171,9 +171,8 @@ def require_among(names: Collection[str], sizes: Mapping[str, Any], op: str, cho
 
 
 def grown(attempt: Attempt) -> Iterator[Iterator[Attempt]]:
-    """The attempt at larger and larger sizes, never multiples of 2: all of them, then the last and the first alone.
-
-    Where the numbers may be any, those alone are none below 0: long sums of them lose the most."""
+    """The attempt at larger and larger sizes, never multiples of 2: all sizes, then the last and the first alone.
+    Normal numbers are made positive for the latter: long sums of these lose the most."""
     names = list(attempt.sizes)
     yield _grown(attempt, tuple(reversed(names)))
     alone = replace(attempt, made_of=f"{attempt.made_of}, none below 0", make=lambda sizes: _above(attempt.make(sizes)))
@@ -189,14 +188,14 @@ def _grown(attempt: Attempt, names: Sequence[str]) -> Iterator[Attempt]:
 
 
 def _above(arrays: tuple[Array, ...] | None) -> tuple[Array, ...] | None:
-    """The arrays, the floats among them without a sign."""
+    """The arrays with the absolute values of floats."""
     return None if arrays is None else tuple(np.abs(each) if is_float(each.dtype) else each for each in arrays)
 
 
 def _instances(
     op: Op[..., Any], signature: Signature, sizes: Sizes, accepts: Accepts, left_out: Container[Instance]
 ) -> Iterator[tuple[Instance, Sizes]]:
-    """The dtypes, ranks and integers to try, the most usual first; those that the kernel takes."""
+    """The dtypes, ranks and integers to try, the most usual first, if the kernel accepts them."""
     constants = op.known_sizes(op.description.reference.constants)
     has_rest = any(term.rest for term in signature.inputs)
     usual = {each.element: _DTYPES[each.element][0] for each in signature.inputs if isinstance(each.element, Family)}
@@ -215,8 +214,8 @@ def _instances(
 
 
 def edges_of(usual: Sizes, points: Collection[int], work: Callable[[Sizes], int]) -> Iterator[Sizes]:
-    """Sizes at which kernels go wrong, those of little work first: each size in turn, then all at once, just past each
-    of the points; then below, at and twice these; then at the edges of common blocks. The others are the usual ones."""
+    """Sizes at which kernels tend to fail: just past each of the points; then just below, at, and at and past twice
+    each, by work; then edges of common blocks. Each size in turn, then all at once; the other sizes are usual."""
 
     def at(number: int) -> Iterator[Sizes]:
         yield from ({**usual, name: number} for name in usual)
@@ -234,12 +233,12 @@ def edges_of(usual: Sizes, points: Collection[int], work: Callable[[Sizes], int]
 
 
 def volume(sizes: Sizes) -> int:
-    """The cells of all sizes together, an empty one counted as one: how much there is to do, as a guess."""
+    """The product of all sizes, an empty one counted as 1: a guess of the work."""
     return math.prod(max(size, 1) for size in sizes.values())
 
 
 def _plan(first: Sizes, edges: Iterator[Sizes], patterns: Plans) -> Plans:
-    """The first sizes, some edges, then others and patterns in turns; each once, for a like draw shows nothing new."""
+    """The first sizes, some edges, then other sizes and patterns in turn; each once, for a repetition adds nothing."""
     normal, seen = ((sizes, NORMAL) for sizes in chain([first], edges)), set[Any]()
     turns = (each for pair in zip_longest(normal, patterns) for each in pair if each is not None)
     for sizes, pattern in chain(islice(normal, 1 + PAST), turns):
@@ -252,7 +251,7 @@ def _plan(first: Sizes, edges: Iterator[Sizes], patterns: Plans) -> Plans:
 def _by_signature(
     op: Op[..., Any], instance: Instance, integers: Sizes, usual_at: Sizes, seed: int, edges_at: Edges
 ) -> Iterator[Attempt]:
-    """Adversarial inputs: sizes and patterns in turns."""
+    """Adversarial inputs: sizes and patterns in turn."""
     reference = op.description.reference
     graph = graph_of(reference, instance, reference.constants)
     traced_reference = lazy_graph(reference, Specialization(instance, reference.constants, integers))
@@ -261,7 +260,7 @@ def _by_signature(
     demanding = None if traced is None or fits(traced, usual) else traced
     first = {**usual, **{name: size for name, size in usual_at.items() if name in usual}}
     edges: Iterator[Sizes] = chain([usual] if first != usual else [], edges_at(usual))
-    if demanding is not None:  # but first as they are: what a reference demands may be a signature that is wrong
+    if demanding is not None:  # the first sizes stay unfitted: a demand may show that the signature is wrong
         edges = fitting(demanding, edges)
     spent, plan = 0, _plan(first, edges, schedule(demanding or graph, usual_at, False, has_floats))
     for number, (sizes, pattern) in enumerate(plan):
@@ -288,8 +287,8 @@ def _by_signature(
 def _by_maker(
     op: Op[..., Any], signature: Signature, usual_at: Sizes, seed: int, accepts: Accepts, points: Collection[int]
 ) -> Iterator[Attempt]:
-    """Attempts by the maker: at its usual sizes with several seeds, then each size just past the points and at awkward
-    ones, then, where the op takes a family of floats, the usual ones in its other dtypes."""
+    """Attempts by the maker: at its usual sizes with several seeds, then with each size just past the points and at
+    awkward ones, then, if the op takes a family of floats, the usual sizes in its other dtypes."""
     assert op.inputs is not None
     parameters = list(inspect.signature(op.inputs).parameters.values())[1:]
     usual = {parameter.name: int(usual_at.get(parameter.name, parameter.default)) for parameter in parameters}
@@ -318,8 +317,8 @@ def _by_maker(
 def _bound(
     op: Op[..., Any], signature: Signature, sizes: Sizes, seed: int, dtype: DType | None, *, strict: bool
 ) -> tuple[Instance | None, tuple[Array, ...] | None]:
-    """The arrays of the maker, in `dtype` where one of the family is asked for, and what it binds. Where it has nothing
-    for these sizes: None, but at its usual ones, an InputError."""
+    """The instance and arrays of the maker's inputs, in `dtype` if it is one of a family. None for both if it fails at
+    these sizes; at its usual sizes an InputError."""
     reference = op.description.reference
     assert op.inputs is not None
     try:
@@ -338,12 +337,13 @@ def _bound(
 
 @dataclass(slots=True)
 class Costs:
-    """An estimate of the time of further runs: as much more than the shortest as they have more to do, by the run that
-    had most: the first ones compile. `is_steep`: Python runs each thread or program: what is larger takes longer."""
+    """An estimate of the time of further runs, linear in the work, from the shortest run and the one with the most
+    work: the first runs compile. `is_steep`: Python runs each thread or program; beyond the most work, without an
+    offset."""
 
     is_steep: bool = False
     least_s: float = math.inf
-    time_s: float = 0.0  # of the last run that had most to do
+    time_s: float = 0.0  # of the last run with the most work
     work: int = 0
 
     def note(self, work: int, time_s: float) -> None:
@@ -352,7 +352,7 @@ class Costs:
             self.time_s, self.work = time_s, work
 
     def expect_s(self, work: int) -> float:
-        """Nothing as long as there was none."""
+        """The expected seconds of a run; 0 before the first."""
         if not self.time_s:
             return 0.0
         least_s = 0.0 if self.is_steep and work > self.work else self.least_s
@@ -361,7 +361,7 @@ class Costs:
 
 @dataclass(slots=True)
 class Budget:
-    """Seconds of the processor for the runs of a kernel, here and in workers, or PATIENCE times as many on the wall."""
+    """Seconds of the processor for a kernel's runs, here and in workers, or PATIENCE times as many on the clock."""
 
     seconds: float
     costs: Costs = field(default_factory=Costs)
@@ -380,14 +380,14 @@ class Budget:
         return spent_s() > self.began_s + self.seconds or time.monotonic() > self.end_s
 
     def affords(self, work: int, share: float = 1.0) -> bool:
-        """Whether a run with so much to do is expected to take a share of all the time at most."""
+        """Whether a run with this work is expected to take at most a share of the whole budget."""
         return self.costs.expect_s(work) <= share * self.seconds
 
 
 def work_of(kernel: UserKernel, instance: Instance, sizes: Mapping[str, int]) -> int:
-    """The work of a run at sizes of the signature: cells, or threads where it starts more of these."""
+    """The work of a run at sizes of the signature: the cells, or its threads if these are more."""
     language = LANGUAGES[kernel.language]
-    numbers = [1] * len(instance.inputs)  # for those that are none of the sizes
+    numbers = [1] * len(instance.inputs)  # for scalars that are not sizes
     launch = situation_or_none(kernel, instance, sizes, numbers) if language.on_gpu else None
     threads = 1 if launch is None else math.prod(launch.grid) * math.prod(launch.block)
     return max(volume(sizes), threads * (PROGRAM if language.grid is Grid.PROGRAMS else 1))

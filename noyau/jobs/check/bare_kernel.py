@@ -1,4 +1,4 @@
-"""`noyau.check(kernel, args, launch=..., reference=f)`: a kernel that is on no op, on one's own arguments."""
+"""`noyau.check(kernel, args, launch=..., reference=f)`: a kernel without an op, on the user's arguments."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Array = np.ndarray
 
 @dataclass(frozen=True, slots=True)
 class ReferenceResults:
-    """A reference as a graph of the arrays that it takes, what the kernel gave for its outputs, and the inputs."""
+    """A reference as a graph of its input arrays, the kernel's results for its outputs, and the inputs."""
 
     graph: Graph
     traced: LazyGraph
@@ -43,9 +43,8 @@ class ReferenceResults:
 
 def evaluate_reference(one: _Bare, reference: Callable[..., Any], after: list[Any], returned: Any) -> ReferenceResults:
     """Evaluate a reference for a call. `after`: the arguments, arrays as NumPy's; `returned`: by the kernel.
-
-    SignatureError where the reference takes what there is not, or gives more or fewer results, or others, than there
-    are arrays to compare; InputError where it fails on the arguments."""
+    SignatureError if the reference has more parameters than the kernel, or its results do not match the arrays to
+    compare in number or shape, or one has a dtype that is not judged; InputError if it fails on the arguments."""
     names, before = one.names, one.before
     of_kernel = _taken_arguments(reference, names, one.name)
     values = [before[place] for place in of_kernel]
@@ -75,7 +74,7 @@ def evaluate_reference(one: _Bare, reference: Callable[..., Any], after: list[An
 
 
 def _taken_arguments(reference: Callable[..., Any], names: Sequence[str], kernel_name: str) -> list[int]:
-    """The arguments of the kernel that a reference takes: by name, else the first ones."""
+    """The indices of the kernel's arguments that a reference takes: by name, or else the first ones."""
     if isinstance(reference, np.ufunc):
         return list(range(min(reference.nin, len(names))))
     try:
@@ -97,7 +96,7 @@ def _taken_arguments(reference: Callable[..., Any], names: Sequence[str], kernel
 
 
 def _try_reference(reference: Callable[..., Any], values: Sequence[Any], name: str) -> tuple[bool, list[Any]]:
-    """Whether it fills what it takes, and its results."""
+    """Whether the reference fills its arguments, and its results."""
     try:
         with np.errstate(all="ignore"):
             results = reference(*[np.array(each) if isinstance(each, np.ndarray) else each for each in values])
@@ -110,8 +109,8 @@ def _try_reference(reference: Callable[..., Any], values: Sequence[Any], name: s
 def _compared_arrays(
     one: _Bare, after: list[Any], taken: Sequence[int], filled: Sequence[int] | None, results: list[Any], returned: Any
 ) -> list[tuple[str, Array]]:
-    """The arrays that the reference speaks of, with their names: what the kernel returned; those that the reference
-    fills; those that it does not take; else the last ones."""
+    """The arrays that the reference's results are compared with, by name: the kernel's return value; the arguments that
+    the reference fills; arguments that it does not take; or else the last ones."""
     names, arrays = one.names, [at for at, each in enumerate(after) if isinstance(each, np.ndarray)]
     lists = [name for name, each in zip(names, one.before, strict=False) if isinstance(each, list)]
     unjudged = f": no arrays within {' and '.join(lists)} are; check a kernel that takes each of them" if lists else ""
@@ -135,7 +134,7 @@ def _compared_arrays(
 
 
 def _require(pairs: list[tuple[str, Array]], kernel_name: str, unjudged: str = "") -> list[tuple[str, Array]]:
-    """SignatureError for a dtype that is not judged, or where there is nothing."""
+    """SignatureError for a dtype that is not judged, or if there is nothing to compare."""
     if not pairs:
         nothing = f"its reference returns nothing and fills no array{unjudged or '; let it return what is right'}"
         raise SignatureError(f"{kernel_name}: {nothing}")
@@ -151,13 +150,13 @@ def _dtype(array: Array) -> DType | None:
 
 
 def _values(arrays: Iterable[tuple[str, Array]]) -> tuple[Value, ...]:
-    """The values of a graph for arrays, each of a dtype that is judged."""
+    """The values of a graph for arrays of dtypes that are judged."""
     known = ((name, _dtype(each), each.shape) for name, each in arrays)
     return tuple(Value(name, dtype, shape_of(shape)) for name, dtype, shape in known if dtype is not None)
 
 
 def is_bare(function: Any) -> bool:
-    """Whether something is a kernel that is checked so, or `FILE.c::FUNCTION`, the name of one."""
+    """Whether something is a kernel for `check_bare`, or the name of one, `FILE.c::FUNCTION`."""
     return is_named(function) or bare_language(function) is not None
 
 
@@ -169,14 +168,14 @@ def check_bare(
     reference: Callable[..., Any] | None = None,
     tolerance: float | None = None,
 ) -> OpCheck:
-    """A kernel of Numba, Numba-CUDA or Triton, or a function of a text in C, C++ or CUDA C++ (`FILE.c::FUNCTION`, also
-    .cpp and .cu), on these arguments, every access watched; they are left as they were.
+    """Check a kernel of Numba, Numba-CUDA or Triton, or a function of a text in C, C++ or CUDA C++ (`FILE.c::FUNCTION`,
+    also .cpp and .cu), on these arguments, with every access watched; the arguments are restored afterwards.
 
-    `launch`: (grid, block) of Numba-CUDA and CUDA C++, the grid of Triton. `reference`: a function of NumPy that says
-    what the arrays should hold, or what the kernel should return: it takes parameters of the kernel by their names,
-    else the first ones, and returns the others, or fills what it takes. It is evaluated in float64, and judges by the
-    certificate, or by `tolerance`. SignatureError where arguments, launch or reference do not fit; UnsupportedError
-    where the accesses cannot be seen; CheckError where the kernel raises."""
+    `launch`: (grid, block) of Numba-CUDA and CUDA C++, the grid of Triton. `reference`: a NumPy function that computes
+    the right contents of the arrays, or the right return value: it takes parameters of the kernel by their names, or
+    else the first ones, and returns the others, or fills its own. It is evaluated in float64, and judges by the
+    certificate, or by `tolerance`. SignatureError if arguments, launch or reference do not fit; UnsupportedError if the
+    accesses cannot be watched; CheckError if the kernel raises."""
     require_tolerance(tolerance)
     if is_named(function):
         function = text_function(function)
@@ -200,7 +199,7 @@ def check_bare(
 
 @dataclass(slots=True)
 class _Bare:
-    """A kernel, and what it is called with. `before`: the arguments as they are, arrays as NumPy's, copied."""
+    """A kernel and its arguments. `before`: copies of the arguments, arrays as NumPy's."""
 
     function: Any
     name: str
@@ -229,7 +228,7 @@ class _Bare:
 
     @property
     def size(self) -> str:
-        """The arguments in words."""
+        """The arguments as text."""
         return ", ".join(_describe(name, each) for name, each in zip(self.names, self.args, strict=False))
 
     def call(self) -> tuple[WatchedRun, list[Any], Any]:
@@ -248,7 +247,7 @@ class _Bare:
         return watched, after, returned
 
     def compare(self, expected: ReferenceResults, tolerance: float | None) -> tuple[Certificate, list[Finding]]:
-        """The certificate of what it gave, and what is wrong with it."""
+        """The certificate of its results, and the findings."""
         graph, traced = expected.graph, expected.traced
         judge = KernelTrial(graph, lambda _: expected.results, traced, is_check=True, tolerance=tolerance)
         with np.errstate(all="ignore"):

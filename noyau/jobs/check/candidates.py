@@ -1,5 +1,5 @@
-"""Kernels under check, and how each is run: those written by hand in whatever process that can be, those that noyau
-makes of an op's reference in this one, for every way in which inputs may lie."""
+"""Kernels under check, and how each is run: user kernels in a worker process if possible, generated kernels in this
+process, in every memory layout of the inputs."""
 
 from __future__ import annotations
 
@@ -48,17 +48,17 @@ NO_GPU = "there is no CUDA device with triton; TRITON_INTERPRET=1 in the environ
 
 
 class ByHand:
-    """A kernel that was written by hand. `called` is its name in messages; `threads`: the numbers of threads that it
-    can run with, none where it has no say in that; `layouts` that it takes beside packed arrays; `in_pieces`: it is
-    called for pieces of its work; `skipped`: why it cannot be tried here, or nothing."""
+    """A user kernel. `called` is its name in messages; `threads`: the numbers of threads that it can run with, none if
+    that cannot be chosen; `layouts` that it takes beside packed arrays; `in_pieces`: it can be called for pieces of its
+    work; `skipped`: why it cannot be tried here, or an empty text."""
 
-    is_trusted = True  # on all arrays of the ranks of its check
+    is_trusted = True  # once checked, it runs on all arrays of the checked ranks
     reason = ""
 
     def __init__(self, kernel: UserKernel, reference: Reference, apart: KernelProcesses) -> None:
         self.kernel, self.reference, self.apart = kernel, reference, apart
         self.name, self.language, self.called = kernel.name, kernel.language, kernel.title
-        self.seen, self.cut = SanitizedRuns(), ""  # of runs that are watched whatever they are for
+        self.seen, self.cut = SanitizedRuns(), ""  # from replayed runs, all of which are watched
         note(kernel, reference)
 
     @property
@@ -103,18 +103,18 @@ class ByHand:
         return self.caller is None
 
     def open(self, instance: Instance) -> None:
-        """Make it ready. BuildError where it does not build, SignatureError where it does not take the instance."""
+        """Build it. BuildError if that fails, SignatureError if it does not accept the instance."""
         if self.caller is not None:
             self.caller.prepare(self.kernel, instance, self.reference.constants)
             if self.caller.launch is not None:
-                self.apart.choose_for_grids()  # or it is not tried, which is no fault of its numbers
+                self.apart.choose_for_grids()  # its UnsupportedError leaves the kernel untried, not wrong
 
     def takes(self, instance: Instance, arrays: Sequence[Array], *, runs: bool = True) -> bool:
-        """Whether there is a kernel for these arrays, to run or else to be watched; else `reason` says why not."""
+        """Whether there is a kernel for these arrays, to run or else to be watched; if not, `reason` says why."""
         return True
 
     def run(self, instance: Instance, arrays: Sequence[Array], how: How) -> list[Array]:
-        """The results of one run between guards. CheckError for what is wrong with a run."""
+        """The results of one run between guard zones. CheckError if the run fails."""
         try:
             if self.is_replayed:
                 return self.replay(instance, arrays)
@@ -123,10 +123,10 @@ class ByHand:
             raise error.reword(self.reword(_END.sub(lambda match: _name_input(match, instance), str(error)))) from None
 
     def replay(self, instance: Instance, arrays: Sequence[Array]) -> list[Array]:
-        """The results of a run with every access watched, which is remembered. UnsupportedError where it is ended."""
+        """The results of a run with every access watched, recorded in `seen`. UnsupportedError if it is cut off."""
         sizes = bind_sizes(instance, arrays)
         size = sizes_text(sizes)
-        # A text runs in a process of its own, which has a limit; what is Python here would never give the turn back.
+        # A text runs in a process with a time limit; a kernel in Python runs in this one and may never return.
         limit = nullcontext() if LANGUAGES[self.language].is_text else time_limit(self.apart.patience_s)
         try:
             with limit:
@@ -146,15 +146,15 @@ class ByHand:
 
     @property
     def points(self) -> Mapping[int, str]:
-        """Numbers at which it may begin to behave otherwise, and what they are called."""
+        """Numbers at which it may begin to behave differently, and their names."""
         return constants_of(self.kernel)
 
     def watch_run(self) -> Watch | str | None:
-        """A run with every access watched, or why there is none; None where nobody asks."""
+        """A run with every access watched, or why there is none; None if watching is not wanted."""
         return by_hand(self.kernel, self.reference.constants)
 
     def reword(self, message: str) -> str:
-        """A message without the names of what it runs in."""
+        """A message without the internal names of the run."""
         names = "|".join(map(re.escape, (self.apart.op.name, self.called, SYMBOL, self.name)))
         return re.sub(rf"^(?:(?:{names}):? )+", "", message)
 
@@ -191,7 +191,7 @@ def place_of(kernel: UserKernel) -> tuple[str, int]:
 
 
 def is_parallel(kernel: UserKernel) -> bool:
-    """Whether it has threads whose number can be chosen: OpenMP in C, or parallel=True of numba."""
+    """Whether its number of threads can be chosen: OpenMP in C, or parallel=True of Numba."""
     language = LANGUAGES[kernel.language]
     if language.is_native:
         return any("openmp" in flag for flag in kernel.usage.options.get("flags", ()))
@@ -200,7 +200,7 @@ def is_parallel(kernel: UserKernel) -> bool:
 
 
 class FromReference:
-    """The generated kernels of an op in a language. They run in this process: they are noyau's own."""
+    """The generated kernels of an op in a language. They run in this process: noyau trusts its own code."""
 
     threads: tuple[int, ...] = (1, 2, MANY)
     layouts: tuple[str, ...] = tuple(LAYOUTS)
@@ -210,7 +210,7 @@ class FromReference:
     cut = ""
 
     def __init__(self, op: Op[..., Any], language: str) -> None:
-        # Where there is no GPU, it runs only with every access watched.
+        # Without a GPU it runs only with every access watched.
         self.is_replayed = LANGUAGES[language].on_gpu and bool(WATCHES.get(language)) and not has_driver()
         self.seen = SanitizedRuns()
         self.op, self.language, self.name = op, language, language
@@ -218,7 +218,7 @@ class FromReference:
         self.constants: Mapping[str, Any] = op.description.reference.constants
         self.built: dict[tuple[programs.Key, bool], list[programs.BuiltProgram | str]] = {}
         self.texts: dict[programs.Key, list[programs.GeneratedProgram]] = {}
-        self.reason = ""  # why the last inputs were not taken
+        self.reason = ""  # why the last inputs were refused
 
     @property
     def skipped(self) -> str:
@@ -232,10 +232,10 @@ class FromReference:
         return next((f"{name} is not installed" for name in language.packages if not _is_there(name)), "")
 
     def open(self, instance: Instance) -> None:
-        """Whether it takes an instance shows with the sizes."""
+        """Accept any instance: sizes decide whether there is a kernel."""
 
     def work(self, instance: Instance, sizes: Sizes) -> int:
-        """As of kernels by hand."""
+        """The work of a run, as of user kernels."""
         return volume(sizes)
 
     def takes(self, instance: Instance, arrays: Sequence[Array], *, runs: bool = True) -> bool:
@@ -260,7 +260,7 @@ class FromReference:
         return Guards(call, self.called, tuple(inputs), tuple(outputs)).run(bound.arrays, how)
 
     def call_on(self, inputs: Sequence[Array], outputs: Sequence[Array], how: How) -> Sequence[Array]:
-        """The results, written to `outputs`: for arrays as they lie, or packed, where no kernel reads them so."""
+        """The results, written to `outputs`: for the arrays' layouts, or for packed copies if no kernel reads these."""
         bound = self.bound(inputs)
         program = self.program(bound)
         if isinstance(program, str):
@@ -298,7 +298,7 @@ class FromReference:
         return program
 
     def generate(self, request: programs.Specialization) -> programs.GeneratedProgram:
-        """The text for arrays like these: what was watched is what runs."""
+        """The text for arrays like these, generated once: the watched program is the one that runs."""
         texts = self.texts.setdefault(programs.key_of(request), [])
         text = next((each for each in texts if each.holds(request.sizes)), None)
         if text is None:
@@ -307,14 +307,14 @@ class FromReference:
         return text
 
     def watch_run(self) -> Watch | str | None:
-        """Those that are compiled as a user's are, and have an interpreter of their own."""
+        """A watched run, if the language has an interpreter with watched accesses; otherwise None."""
         return self.watch if WATCHES.get(self.language) else None
 
     def watch(self, attempt: Attempt, arrays: Sequence[Array], size: str) -> WatchedRun:
         return self.watch_bound(self.bound(arrays), size)
 
     def watch_bound(self, bound: Bound, size: str) -> WatchedRun:
-        """A run on the arrays of a call. UnsupportedError where there is no kernel for them."""
+        """A run on the arrays of a call. UnsupportedError if there is no kernel for them."""
         program = self.program(bound, runs=False)
         if isinstance(program, str):
             raise UnsupportedError(program)
@@ -324,7 +324,7 @@ class FromReference:
         return watched
 
     def record_pass(self, instances: Sequence[Instance], certificate: Certificate) -> None:
-        """Nothing: what is generated has a certificate of its own where it is called."""
+        """Nothing: generated kernels have a certificate of their own when they are called."""
 
     def record_failure(self, fault: str) -> None:
         """Nothing, as above."""
@@ -341,7 +341,7 @@ KernelCandidate: TypeAlias = ByHand | FromReference
 
 
 def from_reference(op: Op[..., Any], languages: Collection[str] = ()) -> list[FromReference]:
-    """The generated kernels of an op with a signature, in each of the languages, or else in each that runs at once."""
+    """The generated kernels of an op with a signature: in `languages`, or else in each that runs here directly."""
     usual = (*languages_for(gpu=False), *(each for each in languages_for(gpu=True) if RUNS[each]()))
     kernels = [FromReference(op, language) for language in languages or usual] if op.signature is not None else []
     return [each for each in kernels if each.name not in op.kernels]
@@ -349,29 +349,29 @@ def from_reference(op: Op[..., Any], languages: Collection[str] = ()) -> list[Fr
 
 @cache
 def begin() -> None:
-    """Load Numba and compile with it once, so that copies of this process need not."""
+    """Load Numba and compile with it once, so that forks of this process need not."""
     if _is_there("numba"):
         import_module("noyau.sanitizer.numba.kernel")
         import_module("noyau.toolchain.numba.kernel").begin()
 
 
 def has_cuda(package: str) -> bool:
-    """Whether kernels that a package compiles can be run."""
+    """Whether kernels that a package compiles can run here."""
     return _is_there("torch") and has_driver() and _is_there(package)
 
 
 def has_gpu() -> bool:
-    """Whether kernels in Triton can run: it is installed, and there is a driver, or it is asked to interpret."""
+    """Whether kernels in Triton can run: it is installed, and there is a driver, or it interprets."""
     return _is_there("triton") and _is_there("torch") and (is_interpreted() or has_driver())
 
 
 def is_interpreted() -> bool:
-    """Whether Triton is asked to interpret kernels."""
+    """Whether Triton is set to interpret kernels."""
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
-# Whether kernels that are generated in a language for GPUs can run here; and what watches generated kernels, those of a
-# GPU without one.
+# Predicates: whether generated kernels in a language for GPUs can run here; and the modules that watch generated
+# kernels, those for GPUs without a GPU.
 RUNS: Mapping[str, Callable[[], bool]] = MappingProxyType(
     {"triton": has_gpu, "cuda": partial(has_cuda, "cuda.core"), "numba_cuda": partial(has_cuda, "numba")}
 )

@@ -1,4 +1,4 @@
-"""The command `noyau check`, of ops, models, scripts, notebooks and programs; and %%check, of a cell of a notebook."""
+"""The command `noyau check` for ops, models, scripts, notebooks and programs; and %%check for a notebook's cell."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 _INTERPRET = "TRITON_INTERPRET"
 _OF_PYTHON = (".py", ".ipynb")
-KERNEL_S = 1.25  # for a kernel of a file: then no further inputs are tried
+KERNEL_S = 1.25  # the budget of a kernel of a file, after which no further inputs are tried
 _LAUNCH = re.compile(r"(\d+(?:x\d+){0,2}),(\d+(?:x\d+){0,2})")
-BLOCK_MOST = 1024  # threads of a block, of every GPU
-_MAKE_OPS = frozenset({"op", "map", "zip", "reduce", "reduction"})  # of noyau
+BLOCK_MOST = 1024  # the most threads of a block on any GPU
+_MAKE_OPS = frozenset({"op", "map", "zip", "reduce", "reduction"})  # noyau's functions that make ops
 _INTERPRETS = "Triton interprets in this process from here on, also in other cells; restart to compile"
 
 
@@ -64,7 +64,7 @@ def _declare(parser: argparse.ArgumentParser) -> None:
 
 
 def _declare_verdict(add: Callable[..., Any], many: Mapping[str, Any]) -> None:
-    """Declare what of an op is checked, what counts, and how much of it is told."""
+    """Declare the options on what to check of an op, which findings count, and how much to print."""
     add("--gradient", action="store_true", help="of an op: check what it gives back too, also where that is derived")
     add("--generated", action="store_true", help="of an op with kernels of its own: check those that noyau makes, too")
     language = "of an op: check the kernels that noyau makes in L; numba_cuda runs without a GPU too"
@@ -79,7 +79,7 @@ def _declare_verdict(add: Callable[..., Any], many: Mapping[str, Any]) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    """0 where nothing differs, 1 where something does."""
+    """Exit status 0 if nothing differs, 1 if something does."""
     if arguments.time is not None and not 0 < arguments.time < math.inf:
         raise InputError(f"--time {arguments.time:g} is no limit: give a number of seconds above 0")
     if submissions.is_submission(arguments):
@@ -117,13 +117,13 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _first_given(arguments: argparse.Namespace, *names: str) -> str:
-    """The first of some options that is given, or nothing."""
+    """The first of some options that is set, or an empty text."""
     values = {name: getattr(arguments, name) for name in names}
     return next((name for name, each in values.items() if each is not None and each is not False and each != []), "")
 
 
 def _check_op(arguments: argparse.Namespace) -> int:
-    """Every kernel of an op, or of each op of a file, against its reference."""
+    """Check every kernel of an op, or of each op of a file, against its reference."""
     from noyau.verify.checks import LIMITS, report_json, report_text
 
     if arguments.against is not None or arguments.inputs is not None:
@@ -138,7 +138,7 @@ def _check_op(arguments: argparse.Namespace) -> int:
 
 
 class ExitStatus(IntEnum):
-    """The exit status of a check: nothing speaks against the kernels, something does, or not all of them was seen."""
+    """The exit status of a check: no error found, an error found, or not all could be watched."""
 
     RIGHT = 0
     WRONG = 1
@@ -154,7 +154,7 @@ def _report(
     maps: Sequence[AccessMap],
     limits: Sequence[str],
 ) -> int:
-    """Write and print a check: its verdict, where warnings that count make it 1, and unseen parts that do not 0."""
+    """Write and print a check; return its status. Warnings count under --strict, unwatched parts by default."""
     from noyau.jobs.check.page import verdict_text
     from noyau.jobs.report.text import print_lines, write_json
     from noyau.verify.reports import sarif
@@ -180,14 +180,14 @@ def _report(
 
 @contextmanager
 def _interpreting(path: Path) -> Iterator[None]:
-    """Triton, where a file names it and there is no GPU, interprets: so it is seen who writes what."""
+    """Set Triton's interpreter if a file uses Triton and there is no GPU, so that writes can be watched."""
     from noyau.workers.nvml import has_driver
 
     if "triton" in sys.modules or has_driver() or not path.is_file() or b"triton" not in path.read_bytes():
         yield
         return
     before = os.environ.get(_INTERPRET)
-    os.environ[_INTERPRET] = "1"  # read as Triton is imported
+    os.environ[_INTERPRET] = "1"  # read when Triton is imported
     try:
         yield
     finally:
@@ -195,14 +195,14 @@ def _interpreting(path: Path) -> Iterator[None]:
 
 
 def _restore(before: str | None) -> None:
-    """Let Triton compile or interpret as it did before."""
+    """Restore the mode of Triton, compiling or interpreting."""
     os.environ.pop(_INTERPRET, None)
     if before is not None:
         os.environ[_INTERPRET] = before
 
 
 def _maps(arguments: argparse.Namespace) -> list[AccessMap]:
-    """Maps of who writes which cell, of kernels by hand. An error where `--map` asks for one that cannot be drawn."""
+    """Maps of who writes which cell, of user kernels. An error if `--map` is set and they cannot be drawn."""
     if not _wants_maps(arguments):
         return []
     from noyau.jobs.check.sanitized_runs import maps_of
@@ -221,7 +221,7 @@ def _wants_maps(arguments: argparse.Namespace) -> bool:
 
 
 def _check_ops(arguments: argparse.Namespace) -> list[OpCheck]:
-    """The check of each op that is meant. In a file of several, one that cannot be checked is told and left out."""
+    """The check of each op of the target. In a file of several, one that cannot be checked is reported and left out."""
     from noyau.engines.laws import check_laws, load_checked
     from noyau.jobs.check.attempts import size_names
     from noyau.jobs.check.isolated_kernels import young
@@ -268,13 +268,13 @@ COMMAND = Command("what is wrong with a model, an op's kernels, a script or prog
 
 
 def is_script(target: str) -> bool:
-    """Whether a target is run as it is: a program in C, C++ or CUDA C++, a notebook, or Python without an op.
-    InputError for a text that Python does not read."""
+    """Whether a target runs as a script: a program in C, C++ or CUDA C++, a notebook, or Python without an op.
+    InputError for a text that Python cannot parse."""
     path = Path(target)
     if path.suffix == ".ipynb" or is_program(target):
         return True
     if path.suffix != ".py" or not path.is_file():
-        return path.suffix == ".py"  # of no file a script says what would do
+        return path.suffix == ".py"  # a missing file is reported by the check of scripts
     try:
         tree = ast.parse(path.read_bytes(), path.name)
     except (SyntaxError, ValueError) as fault:
@@ -283,17 +283,17 @@ def is_script(target: str) -> bool:
 
 
 def is_program(target: str) -> bool:
-    """Whether a target is a text in C, C++ or CUDA C++, or a function of one."""
+    """Whether a target is a text in C, C++ or CUDA C++, or a function of such a text."""
     suffix = Path(target.partition("::")[0]).suffix
     if suffix in _OF_PYTHON:
         return False
-    from noyau.codegen.language import BY_SUFFIX  # which takes NumPy: Ctrl-C is answered before
+    from noyau.codegen.language import BY_SUFFIX  # imports NumPy: not at the top, so that Ctrl-C works before
 
     return suffix in BY_SUFFIX
 
 
 def _makes_an_op(node: ast.AST) -> bool:
-    """`noyau.op`, or a name that is imported from noyau or from a file beside it that may hold ops."""
+    """Whether a node is `noyau.op`, or imports such a name from noyau or one of its modules with ops."""
     match node:
         case ast.Attribute(value=ast.Name(id="noyau"), attr=name):
             return name in _MAKE_OPS
@@ -315,7 +315,7 @@ def launch_of(text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def drawing_of(wish: str | None) -> Path | None:
-    """The file that a map is drawn into; none for `-`, its text alone. InputError for a file of another kind."""
+    """The file to draw a map into; None for `-`, the text alone. InputError for a file of another kind."""
     if wish in (None, "-"):
         return None
     if Path(wish).suffix != ".svg":
@@ -324,8 +324,8 @@ def drawing_of(wish: str | None) -> Path | None:
 
 
 def draw(maps: Sequence[AccessMap], place: Path | None, path: Path, status: int) -> None:
-    """Write the drawing. Where no launch is small enough, or there is none, InputError; a line where `status` says
-    already that something is wrong with the kernels, which counts for more."""
+    """Write the drawing. If no launch is small enough or there is none, InputError; only a line on stderr if `status`
+    is already bad."""
     if place is None:
         return
     from noyau.jobs.report.text import plain_lines, write_text
@@ -343,11 +343,11 @@ def draw(maps: Sequence[AccessMap], place: Path | None, path: Path, status: int)
 
 
 def check_and_print(arguments: argparse.Namespace) -> int:
-    """The status of the check of a script, which counts how the script ended as well."""
+    """The status of the check of a script, including the script's own exit."""
     from noyau.verify.checks import LIMITS
 
     path = Path(arguments.target)
-    # InputError for an option that does nothing to a script
+    # InputError for an option without effect on a script
     kind, own, remedy = "script", "flags", "; an op is a function under @noyau.op"
     if is_program(arguments.target):
         kind, own, remedy = "program", "sanitizer", ""
@@ -367,12 +367,12 @@ def check_and_print(arguments: argparse.Namespace) -> int:
 
 
 def register(shell: Any) -> None:
-    """Make %%check known to a shell of IPython."""
+    """Register %%check in a shell of IPython."""
     shell.register_magic_function(lambda line, cell: check_cell(shell, line, cell), "cell", "check")
 
 
 def check_cell(shell: Any, line: str, cell: str) -> ScriptCheck:
-    """Run a cell, its kernels watched, and give the report. InputError unless `line` is `--launch G,B` or empty."""
+    """Run a cell with its kernels watched; return the report. InputError unless `line` is `--launch G,B` or empty."""
     from noyau.jobs.check.script_run import hooks_of_script
     from noyau.sanitizer.scripts.lint import lint_text
     from noyau.sanitizer.scripts.record import ScriptSession

@@ -1,6 +1,6 @@
-"""The diagnosis of a failure: its kind, the smallest sizes at which it shows, what all wrong sizes have in common, and
-why two runs on the same inputs, each in other surroundings, are not alike; and lint of a kernel at the sizes that it is
-meant for, where nothing is run."""
+"""The diagnosis of a failure: its kind, the smallest sizes at which it shows, a property common to all wrong sizes, and
+the cause of differences between two runs on the same inputs in other conditions; and lint of a kernel at its declared
+sizes, where nothing is run."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ from noyau.verify.floats import FORMATS, ulp, widen
 from noyau.verify.trial import PIECES
 
 FailureAt = Callable[[Sizes], Failure | None]
-Plan = tuple[FindingKind, str, How]  # a run, and what it says in kind and in words if it differs from another
+Plan = tuple[FindingKind, str, How]  # a run, and the kind and description of a finding if it differs from another
 
 SHRINK_S, SHRINK_TRIALS, TAIL_S = 3.0, 60, 1.5
 BLOCKS = (2, 4, 8, 16, 32, 64, 128, 256)
 _SMALL = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129)
-_GROWN = (4, 16)  # times smaller sizes, at which lost precision is looked at too
+_GROWN = (4, 16)  # divisors of a size at which lost precision is looked at too
 RERUNS = 3
 _DIFFER = "two runs on the same inputs differ"
 
@@ -60,11 +60,11 @@ class Smallest:
 
 
 def shrink(first: Smallest, failure_at: FailureAt) -> Smallest:
-    """The failure at the smallest sizes that were found to show one of its kind, each size made smaller in turn."""
+    """The failure at the smallest sizes that were found to show one of its kind; each size is bisected in turn."""
     smallest, end_s, trials = first, time.monotonic() + SHRINK_S, 0
     kind = _kind(first.failure)
     for name in list(first.sizes) * 2:
-        low, high = -1, smallest.sizes[name]  # it is right at `low`, and wrong at `high`
+        low, high = -1, smallest.sizes[name]  # right at `low`, wrong at `high`
         while high - low > 1 and trials < SHRINK_TRIALS and time.monotonic() < end_s:
             size = next((small for small in _SMALL if low < small < high), (low + high) // 2)
             sizes = {**smallest.sizes, name: size}
@@ -78,12 +78,12 @@ def shrink(first: Smallest, failure_at: FailureAt) -> Smallest:
 
 
 def _kind(failure: Failure) -> FindingKind | None:
-    """Its kind; a value that is near becomes one that is not, and the other way round."""
+    """Its kind; None for a wrong cell: at other sizes a loss of precision may be a wrong value, or conversely."""
     return None if failure.cell is not None else failure.kind
 
 
 def tail_of(smallest: Smallest, failure_at: FailureAt) -> str:
-    """`only where n is no multiple of 8`, where that is so of the sizes that are tried for it; else nothing."""
+    """`only where n is no multiple of 8`, if that holds at the sizes tried for it; otherwise an empty text."""
     end_s = time.monotonic() + TAIL_S
     for name, size in smallest.sizes.items():
         for block in BLOCKS:
@@ -101,7 +101,7 @@ def tail_of(smallest: Smallest, failure_at: FailureAt) -> str:
 
 
 def past_point(smallest: Smallest, points: Mapping[int, str], failure_at: FailureAt) -> str:
-    """`it is right up to k = 32 (BK = 32)`, where a number of the kernel is the largest size at which it is right."""
+    """`it is right up to k = 32 (BK = 32)`, if a number of the kernel is the largest right size; or an empty text."""
     for name, size in smallest.sizes.items():
         if size - 1 in points and failure_at({**smallest.sizes, name: size - 1}) is None:
             text = points[size - 1]
@@ -112,7 +112,7 @@ def past_point(smallest: Smallest, points: Mapping[int, str], failure_at: Failur
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The kind of a finding, and what its message says beside the failure."""
+    """The kind of a finding, and notes that its message adds to the failure."""
 
     kind: FindingKind
     notes: tuple[str, ...] = ()
@@ -124,7 +124,7 @@ class Diagnosis:
 def diagnose(
     smallest: Smallest, instance: Instance, layout: str, unlike: Unlike | None, failure_at: FailureAt
 ) -> Diagnosis:
-    """Diagnose the smallest failure. `unlike`: how two runs on its inputs differ; `failure_at`: at other sizes."""
+    """Diagnose the smallest failure. `unlike`: the difference of two runs on its inputs."""
     failure, kind = smallest.failure, smallest.failure.kind
     if unlike is not None and unlike.kind is FindingKind.ORDER_DEPENDENT and kind is not FindingKind.PRECISION:
         return Diagnosis(FindingKind.RACE, (str(unlike),))
@@ -152,7 +152,7 @@ def is_slight(failure: Failure, instance: Instance) -> bool:
 
 
 def _growth(smallest: Smallest, failure_at: FailureAt) -> tuple[str, ...]:
-    """That an error grows with a size, where it is right at much smaller ones."""
+    """A note that an error grows with a size, if it is right at much smaller ones."""
     for name, size in smallest.sizes.items():
         smaller = [size // times for times in _GROWN]
         if size > max(_GROWN) and all(failure_at({**smallest.sizes, name: each}) is None for each in smaller):
@@ -161,7 +161,7 @@ def _growth(smallest: Smallest, failure_at: FailureAt) -> tuple[str, ...]:
 
 
 def _explain_saturation(failure: Failure, instance: Instance) -> tuple[str, ...]:
-    """That a sum stays where one more changes nothing, as 2^24 in float32."""
+    """A note that a sum is saturated: adding 1 changes nothing, as at 2^24 in float32."""
     dtype = _dtype_of(failure, instance)
     if dtype not in FORMATS or not abs(failure.got) < abs(failure.want) < math.inf:
         return ()
@@ -178,8 +178,8 @@ def _dtype_of(failure: Failure, instance: Instance) -> DType:
 @dataclass(slots=True)
 class TwoRuns:
     """A kernel as a function that runs it twice: with one thread, NaN in its outputs and around its inputs; then with
-    many threads or in pieces, and numbers there; once where each run is the same. `first` and `second` are the results
-    of the last call, both of one run where there was one; `fault`: what was wrong with one of them."""
+    many threads or in pieces, and numbers instead of NaN; only once if every run is replayed. `first` and `second` are
+    the results of the last call, the same if there was one run; `fault`: the error of a run."""
 
     candidate: KernelCandidate
     instance: Instance
@@ -200,7 +200,7 @@ class TwoRuns:
 
     @property
     def is_refused(self) -> bool:
-        """Whether the kernel raised an error of its own instead of giving results."""
+        """Whether the kernel raised an error of its own instead of returning results."""
         return isinstance(self.fault, RaisedError) and not self.first
 
     def run(self, inputs: Sequence[Array], how: How) -> list[Array]:
@@ -223,8 +223,8 @@ class TwoRuns:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """In how many of so many cells two runs differ, the first output and cell that does, and by how many ulp at most:
-    units for integers, infinity where one is not finite."""
+    """The number of cells in which two runs differ, of how many, the first such output and cell, and the largest
+    distance in ulp: units for integers, infinity if a value is not finite."""
 
     differing: int
     cells: int
@@ -241,7 +241,7 @@ class Spread:
 
 
 def spread(one: Sequence[Array], other: Sequence[Array]) -> Spread | None:
-    """The distance between two runs, or None where every bit is alike."""
+    """The distance between two runs, or None if every bit is equal."""
     spreads = [_apart(number, *pair) for number, pair in enumerate(zip(one, other, strict=True))]
     unlike = [each for each in spreads if each.differing]
     if not unlike:
@@ -274,7 +274,7 @@ def _worst(one: Array, other: Array, dtype: DType) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Unlike:
-    """Two runs that should be alike, and are not; `results`: what the one gave that is not the usual one."""
+    """Two runs that should be alike, and are not; `results`: of the run under unusual conditions."""
 
     kind: FindingKind
     description: str
@@ -286,7 +286,7 @@ class Unlike:
 
 
 def why_unlike(runs: TwoRuns, inputs: Sequence[Array]) -> Unlike | None:
-    """The first of the things in which the two runs differ that makes them so; None where they are alike this time."""
+    """The first changed condition that makes the two runs differ; None if they are alike this time."""
     usual = runs.usual
     depends = "its results depend on what"
     plans = (
@@ -306,7 +306,7 @@ def why_unlike(runs: TwoRuns, inputs: Sequence[Array]) -> Unlike | None:
 
 
 def thorough(runs: TwoRuns, inputs: Sequence[Array]) -> Unlike | None:
-    """The first difference of runs again, and with other numbers of threads, from the usual run."""
+    """The first difference from the usual run of repeated runs, and runs with other numbers of threads."""
     if runs.candidate.is_replayed:
         return None
     plans = [(FindingKind.ORDER_DEPENDENT, _DIFFER, runs.usual)]
@@ -321,9 +321,9 @@ def _by_threads(candidate: KernelCandidate, usual: How) -> Iterator[Plan]:
 
 
 def _first_unlike(runs: TwoRuns, inputs: Sequence[Array], plans: Iterable[Plan]) -> Unlike | None:
-    """The first of some runs that differs from the usual one, and how."""
+    """The first of some runs that differs from the usual one, and the difference."""
     for kind, description, how in plans:
-        with suppress(NoyauError):  # what is wrong with a run is told elsewhere
+        with suppress(NoyauError):  # a failing run is reported elsewhere
             results = runs.run(inputs, how)
             if (apart := spread(runs.first, results)) is not None:
                 return Unlike(kind, description, apart, results)
@@ -332,14 +332,14 @@ def _first_unlike(runs: TwoRuns, inputs: Sequence[Array], plans: Iterable[Plan])
 
 Arrays = Sequence[Array]
 ARCHITECTURE = f"sm_{GPU.capability[0]}{GPU.capability[1]}"
-LARGE = 1 << 20  # cells that a launch is asked for where nobody says how large arrays are
-COMMON = 1024  # cells along an axis, where another one grows
+LARGE = 1 << 20  # the cells of the largest array of a launch without declared sizes
+COMMON = 1024  # the extent of an axis while another grows
 
 
 def with_lint(
     check: KernelCheck, candidate: KernelCandidate, first: Attempt | None, declared: Sizes, *, is_usual: bool
 ) -> KernelCheck:
-    """Add diagnostics to the check of a kernel; `first`: usual inputs of it."""
+    """Add diagnostics to the check of a kernel; `first`: usual inputs."""
     arrays = None if first is None else first.make(first.sizes)
     if not isinstance(candidate, ByHand) or first is None or arrays is None:
         return check
@@ -352,8 +352,8 @@ def with_lint(
 def lint_op(
     kernel: UserKernel, instance: Instance, arrays: Arrays, declared: Sizes, *, is_usual: bool
 ) -> list[Finding]:
-    """Warnings on a kernel of an op: its launch and its arithmetic at `declared` sizes, which stand in for those of
-    the arrays that are given (`is_usual`: as they stand those are meant too), and methods that it does not call."""
+    """Warnings on a kernel of an op: its launch and its arithmetic at `declared` sizes, which replace those of the
+    arrays (`is_usual`: the op is meant for the arrays' sizes too), and methods that it does not call."""
     sizes = bind_sizes(instance, arrays)
     names = {*sizes, *(value.name for value in instance.inputs if value.scalar)}
     meant_sizes = {**sizes, **{name: size for name, size in declared.items() if name in names}}
@@ -381,7 +381,7 @@ def _at(kernel: UserKernel, instance: Instance, sizes: Sizes, arrays: Arrays, *,
 
 
 def _launch(situation: Situation, *, is_meant: bool) -> list[Diagnostic]:
-    """Diagnostics of the launch; of the machine only at sizes that are meant."""
+    """Diagnostics of the launch; those that depend on the machine only at sizes that the op is meant for."""
     kernel, grid, block = situation.kernel, situation.grid, situation.block
     if not math.prod(grid) or not 0 < math.prod(block) <= GPU.max_threads:
         return []
@@ -395,12 +395,12 @@ def _launch(situation: Situation, *, is_meant: bool) -> list[Diagnostic]:
 
 
 def _resources(kernel: UserKernel) -> tuple[int, int]:
-    """Registers and bytes of shared memory of a kernel in CUDA C++; 0 where neither NVRTC nor nvcc is there."""
+    """Registers and bytes of shared memory of a kernel in CUDA C++; 0 if it cannot be compiled here."""
     text, flags = constant_macros(kernel) + kernel.text, tuple(kernel.usage.options.get("flags", ()))
     try:
         cubin = cubin_of(text, ARCHITECTURE, flags)
         return resources_in(cubin)[symbol_of(cubin, kernel.entry)]
-    except NoyauError:  # it is told by who compiles it for a call
+    except NoyauError:  # reported when it is compiled for a call
         return 0, 0
 
 
@@ -411,8 +411,8 @@ def _source(kernel: UserKernel) -> str:
 
 
 def offsets_beyond(kernel: UserKernel, instance: Instance, sizes: Sizes, arrays: Arrays) -> list[Diagnostic]:
-    """Offsets that overflow int32 once an array has more cells than it counts, though no extent has: each size in turn
-    grows, the others are common ones; then all grow. What the launch does not take is no such size."""
+    """Offsets that overflow int32 in an array of more cells than it counts, though no extent overflows: each size in
+    turn grows, the others stay common; then all grow. Sizes that a launch cannot have are left out."""
     again = partial(situation_or_none, kernel, instance, inputs=arrays)
     for grows in (*({name} for name in sizes), set(sizes)):
         own = dict.fromkeys(sizes, COMMON)

@@ -38,14 +38,14 @@ LAYOUTS = (Order.PACKED, Order.STRIDED)
 Arrays = Mapping[str, Array]
 Sizes = Mapping[str, int]
 USUAL = {Family.INT: DType.I64}
-STEP = 1e-5  # of differences
-DIRECTIONS = 4  # along which a gradient upon a kink is tried
-NEAR = 1e-6  # times 1 + |want|: what two formulas in float64 may differ by
-ROUGH = 1e-4  # times 1 + the largest |want|: what differences may be off by
+STEP = 1e-5  # the step of differences
+DIRECTIONS = 4  # directions along which a gradient at a kink is tried
+NEAR = 1e-6  # times 1 + |want|: the allowance between two formulas in float64
+ROUGH = 1e-4  # times 1 + the largest |want|: the allowance for differences
 
 
 def check_gradient_kernels(op: Op[..., Any], sizes: Sizes, seed: int, end_s: float, place: str) -> KernelCheck:
-    """The kernels that calculate an op's gradient, in float32 and float64, as far as its signature leaves that open."""
+    """Check the kernels of an op's gradient, in float32 and float64 if its signature allows both."""
     outcomes, shapes = list[Outcome](), dict[str, None]()
     try:
         for certificate in _certificates(op, sizes, seed, end_s, shapes):
@@ -54,7 +54,7 @@ def check_gradient_kernels(op: Op[..., Any], sizes: Sizes, seed: int, end_s: flo
                 return _wrong(op, certificate, place)
     except UnsupportedError as error:
         return KernelCheck(NAME, LANGUAGE, None, (), skipped=str(error))
-    except (SignatureError, BuildError) as error:  # a signature's: of one that is written, and right in float64 alone
+    except (SignatureError, BuildError) as error:  # SignatureError: a gradient by hand is right in float64 alone
         kind = FindingKind.GRADIENT if isinstance(error, SignatureError) else FindingKind.LAUNCH
         return KernelCheck(NAME, LANGUAGE, None, (Finding(op.name, NAME, LANGUAGE, kind, place, "", str(error)),))
     certificate_of_all = Certificate(f"gradient of {op.name}[{LANGUAGE}]", tuple(outcomes), order_independent=True)
@@ -98,7 +98,7 @@ def _certificates(
 
 
 def values_of(subject: GradientSubject, derived: DerivedGradient, case: GradientCase) -> dict[str, Array]:
-    """Everything that a backward graph may read, in the dtypes of the graph. InputError where a value is refused."""
+    """All values that a backward graph may read, in the dtypes of the graph. InputError if it refuses a value."""
     with np.errstate(all="ignore"):
         values = {**case.inputs, **evaluate(derived.forward, case.inputs)}
     dtypes = {name: subject.graph[name].dtype.numpy for name in case.above}
@@ -113,13 +113,13 @@ def _in_order(graph: Graph, values: Mapping[str, Array]) -> tuple[Array, ...]:
 
 
 def place_of_gradient(op: Op[..., Any]) -> str:
-    """The place of the gradient: where it was written, else where the op is."""
+    """The place of the gradient's function, or else of the op."""
     code = getattr(op.description.gradient, "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else op.description.place
 
 
 def check_formula(op: Op[..., Any], sizes: Mapping[str, int], seed: int) -> KernelCheck:
-    """The gradient as a formula."""
+    """Check the gradient as a formula."""
     gradient = op.description.gradient
     language = "numpy" if gradient is not None else "derived"
     findings, shapes = dict[str, Finding](), dict[str, None]()
@@ -141,7 +141,7 @@ def check_formula(op: Op[..., Any], sizes: Mapping[str, int], seed: int) -> Kern
 
 
 def _of_case(subject: GradientSubject, case: GradientCase, language: str) -> Finding | None:
-    """The finding on the formula in one case, None where it is right."""
+    """The finding on the formula in one case, None if it is right."""
     got = subject.gradients(subject.derived, case)
     wrong = first_wrong(subject, case, got, None if subject.right is None else subject.gradients(subject.right, case))
     if wrong is None:
@@ -155,7 +155,7 @@ def _of_case(subject: GradientSubject, case: GradientCase, language: str) -> Fin
 
 @dataclass(frozen=True, slots=True)
 class GradientCase:
-    """Inputs by name, and gradients of the results; `on_kinks`: of numbers with ties, where max and its like turn."""
+    """Inputs by name, and gradients of the results; `on_kinks`: with ties, where max and the like have kinks."""
 
     label: str
     inputs: Arrays
@@ -165,7 +165,7 @@ class GradientCase:
 
 @dataclass(frozen=True)
 class GradientSubject:
-    """An op for dtypes and ranks, as a graph; `integers` and `known` are what no shape tells."""
+    """An op for dtypes and ranks, as a graph; `wanted` has the integers and sizes that no shape gives."""
 
     op: Op[..., Any]
     instance: Instance
@@ -173,7 +173,7 @@ class GradientSubject:
 
     @cached_property
     def graph(self) -> Graph:
-        """The reference as it is traced, or as one value where its gradient is given. UnsupportedError without both."""
+        """The traced reference, or one Opaque if only its gradient is known. UnsupportedError without both."""
         reference = self.op.description.reference
         try:
             return trace_with_sizes(reference, self.wanted)[0]
@@ -189,24 +189,24 @@ class GradientSubject:
 
     @cached_property
     def derived(self) -> DerivedGradient:
-        """The op's gradient. UnsupportedError where none is derived, SignatureError for one by hand of other dtypes."""
+        """The op's gradient. UnsupportedError if none is derived, SignatureError if one by hand has other dtypes."""
         gradient = self.op.description.gradient
         if gradient is None:
             return derive(self.graph, self.names)
         try:
             return derive_by(gradient, self.graph, self.wanted.constants, self.wanted.sizes or None)
-        except UnsupportedError as error:  # of one that is written
+        except UnsupportedError as error:  # in a gradient by hand
             raise SignatureError(str(error)) from error
 
     @cached_property
     def right(self) -> DerivedGradient | None:
-        """The derivative of the graph, beside a gradient that is written; None where there is none."""
+        """The derivative of the graph, to compare with a gradient by hand; None without one of the two."""
         with suppress(UnsupportedError):
             return derive(self.graph, self.names) if self.op.description.gradient is not None else None
         return None
 
     def gradients(self, derived: DerivedGradient, case: GradientCase) -> dict[str, Array]:
-        """Evaluate a derived graph in float64, by the names of inputs."""
+        """Evaluate a derived graph in float64; the gradients by the names of inputs."""
         values = {**case.inputs, **{gradient_name(name): each for name, each in case.above.items()}}
         inputs = {node.output: values[node.output] for node in derived.gradient.inputs}
         with np.errstate(all="ignore"):
@@ -219,7 +219,7 @@ class GradientSubject:
         return f"{', '.join(shapes)} ({case.label})"
 
     def may_be(self, case: GradientCase, gradients: Arrays) -> bool:
-        """Whether upon a kink these gradients lie between the slopes of either side, in a few directions."""
+        """Whether, at a kink, these gradients lie between the slopes of both sides, in a few directions."""
         rng, start = np.random.default_rng(0), weighted_sum(self.graph, case.inputs, case.above)
         for number in range(DIRECTIONS):
             way = {n: np.ones_like(g) if number == 0 else rng.standard_normal(g.shape) for n, g in gradients.items()}
@@ -235,7 +235,7 @@ class GradientSubject:
 
 
 def weighted_sum(graph: Graph, inputs: Arrays, above: Arrays) -> float:
-    """The sum of the results in float64, weighted: what gradients are of."""
+    """The weighted sum of the results in float64: the function that gradients differentiate."""
     with np.errstate(all="ignore"):
         results = evaluate(graph, inputs, wide=True)
     return float(sum(np.sum(results[name] * weights) for name, weights in above.items()))
@@ -252,7 +252,7 @@ def central_difference(graph: Graph, inputs: Arrays, above: Arrays, name: str, c
 
 
 def subject_of(op: Op[..., Any], sizes: Mapping[str, int], floats: DType, seed: int) -> tuple[GradientSubject, Arrays]:
-    """An op of floats of one dtype, where its signature leaves that open, and inputs for it."""
+    """An op with floats of one dtype, where its signature allows it, and inputs for it."""
     assert op.signature is not None
     signature, rng = op.signature, np.random.default_rng(seed)
     constants = op.description.reference.constants
@@ -272,7 +272,7 @@ def subject_of(op: Op[..., Any], sizes: Mapping[str, int], floats: DType, seed: 
 
 
 def cases_of(op: Op[..., Any], sizes: Sizes, dtype: DType, seed: int) -> Iterator[tuple[GradientSubject, GradientCase]]:
-    """The inputs that a gradient is tried on: normal numbers, some above 0, some with ties; of several sizes."""
+    """The inputs that a gradient is tried on: normal numbers, positive ones, ones with ties; of several sizes."""
     plans: list[tuple[str, Callable[[Array], Array], Sizes]] = [("normal numbers", np.asarray, sizes)]
     if op.inputs is None:
         assert op.signature is not None
@@ -292,7 +292,7 @@ def cases_of(op: Op[..., Any], sizes: Sizes, dtype: DType, seed: int) -> Iterato
 
 
 def case_of(subject: GradientSubject, label: str, inputs: Arrays, seed: int) -> GradientCase | None:
-    """The case of these inputs, with gradients of its results; None where the reference does not take them."""
+    """The case of these inputs, with gradients of its results; None if the reference refuses them."""
     with suppress(NoyauError), np.errstate(all="ignore"):
         out, rng = evaluate(subject.graph, inputs, wide=True), np.random.default_rng([seed, 1])
         floats = [name for name in out if subject.graph[name].dtype.is_float]
@@ -303,7 +303,7 @@ def case_of(subject: GradientSubject, label: str, inputs: Arrays, seed: int) -> 
 
 @dataclass(frozen=True, slots=True)
 class Wrong:
-    """A cell of a gradient that is not what it should be."""
+    """A wrong cell of a gradient."""
 
     name: str
     cell: tuple[int, ...]
@@ -315,7 +315,7 @@ class Wrong:
 def first_wrong(
     subject: GradientSubject, case: GradientCase, got: Arrays, want: Arrays | None, near: float = NEAR
 ) -> Wrong | None:
-    """The cell furthest from the derivative, or from central differences but upon kinks, where the truth is finite."""
+    """The cell furthest from the derivative, or from central differences (not at kinks), where the truth is finite."""
     if want is None and case.on_kinks:
         return None
     missing = next((name for name in subject.names if name not in got and want and np.any(want[name] != 0)), None)
@@ -341,7 +341,7 @@ def first_wrong(
 def finding_of(
     kernel: str, language: str, place: str, subject: GradientSubject, case: GradientCase, wrong: Wrong
 ) -> Finding:
-    """Describe a wrong gradient: the input, the cell, what came and what is right."""
+    """Describe a wrong gradient: the input, the cell, the actual and the right value."""
     where, size = f"{wrong.name}[{', '.join(map(str, wrong.cell))}]", subject.describe(case)
     message = f"wrong gradient of {wrong.name} at {where} for {size}: "
     if wrong.got != wrong.got and wrong.want != wrong.want:

@@ -1,7 +1,7 @@
-"""The kernels of an op in processes of their own, for a check: what raises, exits, crashes or hangs is one reason.
+"""The kernels of an op in worker processes, for a check: an exception, exit, crash or hang becomes one reason.
 
-A kernel in C goes to a worker by its library. What Python calls is loaded again there from the op's file, or is there
-already in a copy of this process. Where neither can be, it runs here."""
+A kernel in C goes to a worker by its library. A Python callable is loaded again there from the op's file, or is already
+there in a fork of this process. If neither is possible, it runs here."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ from noyau.workers.worker import ForkedWorker, Worker
 
 Array = np.ndarray
 Ends = tuple[tuple[End, ...], tuple[End, ...], bool]  # the inputs and the outputs, and whether these are filled
-_FEW_CELLS, _FEW_S = 1 << 12, 5.0  # a run on so few has an answer by then, also where Python runs each thread of it
-_LOADING_S = 60.0  # for a file that is loaded again, and for a kernel of numba that compiles itself
-_IS_YOUNG = [False]  # of this process: whether it only loads ops and checks them
-_OPENMP: list[ctypes.CDLL] = []  # libraries of this process that bring the threads of OpenMP
-_NOT_COPIED = ("torch", "tensorflow", "jax")  # their threads are not there in a copy, and calls may wait for them
+_FEW_CELLS, _FEW_S = 1 << 12, 5.0  # a run on so few cells ends within so many seconds, even if Python runs each thread
+_LOADING_S = 60.0  # the time limit for loading a file again, and for Numba's compilation of a kernel
+_IS_YOUNG = [False]  # whether this process does nothing but load ops and check them
+_OPENMP: list[ctypes.CDLL] = []  # libraries of this process with threads of OpenMP
+_NOT_COPIED = ("torch", "tensorflow", "jax")  # a fork lacks their threads, and calls may wait for these
 
 
 @contextmanager
 def young() -> Iterator[None]:
-    """Within the block this process does nothing but load ops and check them, so that a copy of it, which is there at
-    once, is as good as another process that loads them again."""
+    """Declare that within the block this process only loads ops and checks them: then a fork, which starts at once, is
+    as good as another process that loads them again."""
     _IS_YOUNG[0] = True
     try:
         yield
@@ -61,7 +61,7 @@ def young() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class ProcessChoice:
-    """A way to run what Python calls. `home`: where its worker loads the op from, or None; `note`: for a report."""
+    """A way to run Python callables. `home`: where its worker loads the op from, or None; `note`: for a report."""
 
     worker: Worker | None
     home: Home | None
@@ -69,29 +69,29 @@ class ProcessChoice:
 
 
 class KernelProcesses(AbstractContextManager["KernelProcesses"]):
-    """Runs kernels of an op; use it in a `with`. `patience_s`: how long one run may take, at most a few seconds
-    on few cells. After a crash, or a run that was ended, a new process begins with the next one."""
+    """Runs kernels of an op; use it in a `with`. `patience_s`: the time limit of one run, at most a few seconds on few
+    cells. After a crash or a timeout, the next run starts a new process."""
 
     def __init__(self, op: Op[..., Any], patience_s: float) -> None:
         self.op, self.patience_s = op, patience_s
         self.native = self.copy(patience_s) if _IS_YOUNG[0] and not _no_copy(op) else Worker(op.name, patience_s)
         self.way: ProcessChoice | None = None
         self.grids: ProcessChoice | None = None
-        self.seen: set[tuple[str, Instance, str]] = set()  # what numba has compiled by now
+        self.seen: set[tuple[str, Instance, str]] = set()  # the specializations that Numba has compiled
 
     def __exit__(self, *fault: object) -> None:
-        self.renew(spares=InterpreterWorker)  # which serves all ops of a file
+        self.renew(spares=InterpreterWorker)  # that worker serves all ops of a file
 
     def renew(self, spares: type[Worker] | tuple[()] = ()) -> None:
-        """End the processes, but those of a kind; new ones begin with the next run: a kernel that wrote where it must
-        not may have spoilt what others of its process stand on."""
+        """End the processes, except those of a kind; the next run starts new ones: after an out-of-bounds write a
+        process cannot be trusted."""
         for worker in (self.native, *(way.worker for way in (self.way, self.grids) if way is not None)):
             if worker is not None and not isinstance(worker, spares):
                 worker.end()
         self.seen.clear()
 
     def run(self, kernel: UserKernel, instance: Instance, arrays: Sequence[Array], how: How) -> list[Array]:
-        """The results of one run between guards. CheckError where it fails, ends, lasts, or touches what it may not."""
+        """The results of one run between guard zones. CheckError if it fails, exits, exceeds its time or its bounds."""
         constants = self.op.description.reference.constants
         guards = FunctionKernel(kernel, instance, constants).guards(arrays)
         language = LANGUAGES[kernel.language]
@@ -107,7 +107,7 @@ class KernelProcesses(AbstractContextManager["KernelProcesses"]):
                 return guards.run(arrays, how)
         new, chosen = (kernel.name, instance, how.layout), plain_values(kernel.usage.constants)
         compiles = language.is_jit and new not in self.seen
-        if not way.worker.is_running or isinstance(way.worker, InterpreterWorker):  # which may hold another op
+        if not way.worker.is_running or isinstance(way.worker, InterpreterWorker):  # the latter may hold another op
             opens(way.worker, way.home)
         way.worker.patience_s = self.limit_s(guards, arrays) + _LOADING_S * compiles
         ends = guards.inputs, guards.outputs, guards.fills
@@ -116,29 +116,28 @@ class KernelProcesses(AbstractContextManager["KernelProcesses"]):
         return results
 
     def limit_s(self, guards: Guards, arrays: Sequence[Array]) -> float:
-        """The longest that a run on these may take: a number may say how much there is to do, as a size does."""
+        """The time limit of a run on these arrays: an integer may determine the work, as a size does."""
         numbers = (abs(int(each)) for each in arrays if not each.ndim and each.dtype.kind in "iu")
         work = sum(each.size for each in arrays) + sum(math.prod(end.shape) for end in guards.outputs) + sum(numbers)
-        # Where others compute, a process may not even have begun by then, which is no fault of its kernel.
+        # On a busy machine a process may not even have begun by then, through no fault of its kernel.
         return min(self.patience_s, _FEW_S * wait_factor()) if work < _FEW_CELLS else self.patience_s
 
     def choose(self) -> ProcessChoice:
-        """The way to run what Python calls, chosen with the first run."""
+        """The way to run Python callables, chosen at the first run."""
         if self.way is None:
             self.way = next(way for way in self.ways() if way.worker is None or opens(way.worker, way.home))
         return self.way
 
     def begin(self) -> None:
-        """Start the process that takes seconds to begin, before any run is waited for."""
+        """Start the process that takes seconds to begin, before the first run."""
         if any(map(is_launched_here, self.op.kernels.values())):
-            with suppress(NoyauError):  # why it cannot be is told of each kernel
+            with suppress(NoyauError):  # each kernel reports the error
                 self.choose_for_grids()
 
     def choose_for_grids(self) -> ProcessChoice:
-        """The way to run a kernel of a grid: where there is no GPU, in Triton's interpreter, which has to be asked for
-        before triton is imported; else on the GPU, of which a kernel that traps takes the process with it.
-
-        UnsupportedError where another process cannot find the op, and this one does not interpret."""
+        """The way to run a kernel of a grid: without a GPU in Triton's interpreter, which must be set before triton is
+        imported; otherwise on the GPU, where a kernel that traps takes the process with it. UnsupportedError if another
+        process cannot find the op, and this one does not interpret."""
         if self.grids is None and (home := home_of(self.op)) is not None:
             self.grids = self.beside(home)
         if self.grids is None:
@@ -152,8 +151,8 @@ class KernelProcesses(AbstractContextManager["KernelProcesses"]):
         return self.grids
 
     def beside(self, home: Home) -> ProcessChoice | None:
-        """Another process for kernels of a grid; None where it does not find the op. Without a driver of a GPU nothing
-        here needs torch, which takes seconds to load."""
+        """Another process for kernels of a grid; None if it does not find the op. Without a GPU driver nothing there
+        needs torch, which takes seconds to load."""
         place, compiles = INTERPRETED, False
         if has_driver():
             from noyau.kernels.cuda_grids import note, variables
@@ -163,7 +162,7 @@ class KernelProcesses(AbstractContextManager["KernelProcesses"]):
         return ProcessChoice(worker, home, place) if opens(worker, home) else None
 
     def ways(self) -> Iterator[ProcessChoice]:
-        """The ways there are, the best first: a script is not run again if that can be avoided."""
+        """Yield the ways, the best first: a script is not run again if that can be avoided."""
         home = home_of(self.op)
         again = [ProcessChoice(Worker(self.op.name), home, "")] if home else []
         copied = [] if _no_copy(self.op) else [ProcessChoice(self.copy(), None, "")]
@@ -171,14 +170,14 @@ class KernelProcesses(AbstractContextManager["KernelProcesses"]):
         yield ProcessChoice(None, None, "it ran in this process, which it could have ended")
 
     def copy(self, patience_s: float = _LOADING_S) -> Worker:
-        """A process that begins as a copy of this one."""
+        """A fork of this process."""
         for pool in _thread_pools(self.op) if _IS_YOUNG[0] else ():
             import_module(f"noyau.toolchain.{pool}.kernel").begin()
         return ForkedWorker(self.op.name, patience_s, state=self.op)
 
 
 def opens(worker: Worker, home: Home | None) -> bool:
-    """Whether a process starts, and finds there what it is to run; it may take its time."""
+    """Whether a process starts and finds the op there; loading may take its time."""
     worker.patience_s = _LOADING_S
     try:
         if home is None:
@@ -196,7 +195,7 @@ def opens(worker: Worker, home: Home | None) -> bool:
 def run_kernel(
     op: Op[..., Any], name: str, choice: Mapping[str, Any], ends: Ends, arrays: Sequence[Array], how: How
 ) -> list[Array]:
-    """In the worker: one run between guards of a kernel of an op, bound as a call would be."""
+    """In the worker: one run between guard zones of a kernel of an op, bound as a call would be."""
     constants = op.description.reference.constants
     kernel, bound = kernel_and_call(op, name, choice, constants, arrays)
     with limit_threads(how.threads):
@@ -206,7 +205,7 @@ def run_kernel(
 def run_library(
     library: Path, symbol: str, inputs: Sequence[End], outputs: Sequence[End], arrays: Sequence[Array], how: How
 ) -> list[Array]:
-    """In the worker: one run between guards of a kernel in C."""
+    """In the worker: one run between guard zones of a kernel in C."""
     native = _native(library, symbol)
     with limit_threads(how.threads):
         if how.pieces > 1:
@@ -221,7 +220,7 @@ def run_library(
 
 @contextmanager
 def limit_threads(threads: int) -> Iterator[None]:
-    """Within the block kernels of numba and of OpenMP in C have so many threads; 0 leaves them as they are."""
+    """Set the number of threads of Numba and of OpenMP in C within the block; 0 leaves it unchanged."""
     numba = sys.modules.get("numba") if threads else None
     for library in _OPENMP if threads else ():
         library.omp_set_num_threads(threads)
@@ -238,20 +237,20 @@ def limit_threads(threads: int) -> Iterator[None]:
 @lru_cache(maxsize=64)
 def _native(library: Path, symbol: str) -> Native:
     native, loaded = Native(library, symbol), ctypes.CDLL(str(library))
-    if hasattr(loaded, "omp_set_num_threads"):  # of a library that it was linked with
+    if hasattr(loaded, "omp_set_num_threads"):  # it is linked with OpenMP
         _OPENMP.append(loaded)
     return native
 
 
 def _no_copy(op: Op[..., Any]) -> bool:
-    """Whether kernels of an op may hang in a copy of this process: of threads that were started here only one is
-    there. Those of a library matter to kernels that may call it, those of numba's OpenMP to kernels of numba."""
+    """Whether kernels of an op may hang in a fork: it lacks the threads that were started here. A library's threads
+    matter to kernels that may call it, those of Numba's OpenMP to kernels of Numba."""
     if not hasattr(os, "fork") or any(_may_call(kernel.function) for kernel in op.kernels.values()):
         return True
     pools = [sys.modules[name] for name in _thread_pools(op) if name in sys.modules]
     try:
         return any(pool.threading_layer() == "omp" for pool in pools)
-    except ValueError:  # it has started none yet
+    except ValueError:  # no threads were started yet
         return False
 
 
@@ -261,7 +260,7 @@ def _thread_pools(op: Op[..., Any]) -> set[str]:
 
 
 def _may_call(function: Any) -> bool:
-    """Whether a function is of a package that is not copied, or sees one by name: in its module or around it."""
+    """Whether a function is of a package that cannot be forked, or can reach one: as a global or in its closure."""
     plain = inspect.unwrap(getattr(function, "py_func", function))
     closure = map(cell_content, getattr(plain, "__closure__", None) or ())
     values = [function, plain, *getattr(plain, "__globals__", {}).values(), *closure]
@@ -269,6 +268,6 @@ def _may_call(function: Any) -> bool:
 
 
 def _package(value: object) -> str:
-    """The package of a module, of a function or a class, or of what a value is one of."""
+    """The package of a module, a function or class, or of a value's class."""
     name = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", type(value).__module__)
     return str(name).partition(".")[0]

@@ -1,4 +1,4 @@
-"""The check of one kernel: everything that is tried on it, and what comes of that."""
+"""The check of one kernel: all trials of it, and their outcome."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ from noyau.workers.worker import spent_s
 
 Array = np.ndarray
 Arrays = tuple[Array, ...]
-FEWEST = 30  # inputs that are tried, however long a compiler took, where they are quickly done with
+FEWEST = 30  # inputs that are tried if they are quick, however long a compiler took
 ENOUGH = 3  # broken cases after which a kernel is not tried further
-# Cells of an input or a result, and seconds of two runs with the reference, that large ones have; seconds that they
-# must not have: with each size a kernel of four loops grows 256 times as long at once.
+# Inputs are large from so many cells of an input or result, or seconds of two runs with the reference; a run must not
+# take TOO_LONG_S: a step to 4 times a size may make a kernel of four loops 256 times as slow.
 LARGE, LONG_S, TOO_LONG_S = 1 << 18, 0.03, 1.0
-SHARE = 0.25  # of the time, that a case may be expected to take
-SHORT_S = 2 * LONG_S  # that a case may take which is tried beyond the time
-WATCHED, WATCHED_S = 60, 2.0  # attempts that are watched, and for how long
-LOOKS = 2  # cases of which it is found out why two runs differ
+SHARE = 0.25  # the most of the budget that a case may be expected to take
+SHORT_S = 2 * LONG_S  # the longest case that is still tried beyond the budget
+WATCHED, WATCHED_S = 60, 2.0  # the most watched attempts, and seconds for them
+LOOKS = 2  # the most cases for which the cause of differing runs is searched
 
 
 @dataclass(slots=True)
 class AttemptResults:
-    """The results of the attempts so far. `raised`: instances whose very first inputs the kernel raised for, with the
-    attempt and the failure; as long as it is right on others, it is not written for these. `right` and
-    `wrong`: on inputs of how many axes it was so. `refused`: the last reason why the reference took none of the
-    inputs; `unsupported`: what noyau could not run of the kernel, after which it is not tried further."""
+    """The results of the attempts so far. `raised`: instances for whose very first inputs the kernel raised, with the
+    attempt and the failure; while it is right on others, it counts as not written for these. `right`, `wrong`: the
+    ranks of inputs with such results. `refused`: the last reason why the reference refused inputs; `unsupported`: a
+    feature of the kernel that noyau cannot run, which ends its trials."""
 
     outcomes: list[Outcome] = field(default_factory=list)
     findings: dict[FindingKind, Finding] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class AttemptResults:
     untaken: int = 0
     refused: str = ""
     unsupported: str = ""
-    kinds: set[FindingKind] = field(default_factory=set)  # of failures that were diagnosed
+    kinds: set[FindingKind] = field(default_factory=set)  # kinds of failures that were diagnosed
     coverage: Coverage = field(default_factory=Coverage)
 
     def add(self, finding: Finding) -> None:
@@ -87,7 +87,7 @@ class OneKernel:
         self.reference = op.description.reference
         self.signed: set[Instance] = set()
         self.points: Mapping[int, str] = {}
-        self.works: dict[Any, int] = {}  # what it has to do, by instance and sizes
+        self.works: dict[Any, int] = {}  # the work of a run, by instance and sizes
 
     def run(self, sizes: Sizes, seed: int) -> KernelCheck:
         candidate = self.candidate
@@ -108,7 +108,7 @@ class OneKernel:
         return with_lint(check, self.candidate, first, self.declared, is_usual=is_usual)
 
     def without_check(self, reason: str) -> KernelCheck:
-        """The record of a kernel that cannot be tried here; nobody misses one that noyau generates."""
+        """The record of a kernel that cannot be tried here: unverified, unless the kernel is generated."""
         candidate = self.candidate
         unverified = reason if candidate.is_trusted else ""
         return KernelCheck(candidate.name, candidate.language, None, (), skipped=reason, unverified=unverified)
@@ -118,7 +118,7 @@ class OneKernel:
         return plan(ranks_first=self.candidate.is_trusted, left_out=results.raised)
 
     def affordable(self, plan: Iterator[Attempt], budget: Budget, results: AttemptResults) -> Iterator[Attempt]:
-        """The attempts of a plan, those at last that seemed to take long, where they do no longer."""
+        """The attempts of a plan; those that seemed too slow come last, if by then they no longer do."""
         late: list[Attempt] = []
         for attempt in plan:
             if not results.outcomes or attempt.needed or self.is_affordable(attempt, budget, results):
@@ -128,7 +128,7 @@ class OneKernel:
         yield from (each for each in late if self.is_affordable(each, budget, results))
 
     def is_affordable(self, attempt: Attempt, budget: Budget, results: AttemptResults) -> bool:
-        """Whether a run takes a small share of the time; the first few, whether each is short."""
+        """Whether a run is expected to take a small share of the budget; or, among the first few, to be short."""
         work = self.work(attempt.instance, attempt.sizes)
         is_short = len(results.outcomes) < FEWEST and budget.costs.expect_s(work) < SHORT_S
         return is_short or budget.affords(work, SHARE)
@@ -156,8 +156,8 @@ class OneKernel:
         return self.works[key]
 
     def run_attempts(self, sizes: Sizes, seed: int) -> AttemptResults:
-        """Every attempt that there is time for, until enough is wrong or the time is used up; then those alone that are
-        needed. What the first one builds is not counted."""
+        """Run the attempts until enough are wrong or the budget is spent; after that only needed ones. The first run's
+        time is not counted, for it compiles."""
         results, first, is_late = AttemptResults(coverage=Coverage(self.points)), None, False
         budget = Budget(self.budget_s, Costs(self.is_steep))
         for number, attempt in enumerate(self.affordable(self.attempts(sizes, seed, results), budget, results)):
@@ -187,7 +187,7 @@ class OneKernel:
         return results
 
     def require_some(self, results: AttemptResults) -> None:
-        """UnsupportedError where there is no kernel for any inputs, InputError where there were none."""
+        """UnsupportedError if there is no kernel for any of the inputs, InputError if there were no inputs."""
         if (results.untaken or results.unsupported) and not results.outcomes and not results.findings:
             raise errors.UnsupportedError(results.unsupported or self.candidate.reason)
         if not results.findings and not any(outcome.cells for outcome in results.outcomes):
@@ -200,14 +200,14 @@ class OneKernel:
         return results.hangs or bool(results.unsupported) or results.broken >= ENOUGH
 
     def accepts(self, instance: Instance) -> bool:
-        """Whether the kernel takes arrays of these dtypes and ranks."""
+        """Whether the kernel accepts arrays of these dtypes and ranks."""
         with suppress(errors.SignatureError):
             self.candidate.open(instance)
             return True
         return False
 
     def inputs(self, attempt: Attempt, results: AttemptResults, *, runs: bool = True) -> Arrays | None:
-        """Inputs that the reference takes and that the kernel runs, or is watched, on, or None."""
+        """Inputs that the reference accepts and on which the kernel can run, or be watched; otherwise None."""
         try:
             arrays = attempt.make(attempt.sizes)
             if arrays is not None:
@@ -218,14 +218,14 @@ class OneKernel:
                     return None
             return arrays
         except (errors.InputError, errors.SignatureError) as refusal:
-            stretched = 1 in attempt.sizes.values()  # an axis of one cell may become what it is not signed to be
+            stretched = 1 in attempt.sizes.values()  # an axis of one cell may broadcast against the signature
             if isinstance(refusal, errors.SignatureError) and not results.outcomes and not stretched:
                 raise
             results.left_out, results.refused = results.left_out + 1, str(refusal)
             return None
 
     def require_dtypes(self, instance: Instance, arrays: Sequence[Array]) -> None:
-        """SignatureError where the reference, as it is, gives another dtype than it is signed to; asked once."""
+        """SignatureError if the reference itself returns other dtypes than its signature says; once per instance."""
         if instance in self.signed:
             return
         with without_warnings(), reference():
@@ -235,7 +235,7 @@ class OneKernel:
         self.signed.add(instance)
 
     def judge_layouts(self, attempt: Attempt, arrays: Arrays, results: AttemptResults, budget: Budget) -> None:
-        """The same inputs in other places of memory, for what takes strided arrays; the first however late it is."""
+        """Judge the same inputs in other memory layouts that the kernel takes; the first even beyond the budget."""
         for place, name in enumerate(self.candidate.layouts):
             if place and budget.is_spent:
                 return
@@ -245,7 +245,7 @@ class OneKernel:
             self.judge(laid, inputs, results)
 
     def judge_large(self, attempts: Iterator[Attempt], results: AttemptResults, budget: Budget) -> None:
-        """The largest of some inputs that are quickly done with, run again, also with other numbers of threads."""
+        """Judge the largest of some growing inputs that is still quick, also with other numbers of threads."""
         largest = None
         for attempt in attempts:
             began_s = time.monotonic()
@@ -254,7 +254,7 @@ class OneKernel:
             if arrays is None or _are_large(arrays):
                 break
             outputs: list[Array] = []
-            with suppress(errors.NoyauError):  # what is wrong with it is found when it is judged
+            with suppress(errors.NoyauError):  # `judge` finds errors again
                 outputs = TwoRuns(self.candidate, attempt.instance)(arrays)
             took_s = time.monotonic() - began_s
             if largest is None or (took_s < TOO_LONG_S and not _are_large(outputs)):
@@ -265,13 +265,13 @@ class OneKernel:
             self.judge(*largest, results, again=True)
 
     def judge(self, attempt: Attempt, arrays: Arrays, results: AttemptResults, *, again: bool = False) -> bool:
-        """Whether the kernel is right on these inputs; what fails is shrunk, the first of each kind. `again`: they are
-        large, and it runs more than twice; precision that is lost then is a warning, while half of the digits stay."""
+        """Whether the kernel is right on these inputs; failures are shrunk, the first of each kind. `again`: large
+        inputs, with more than two runs; a loss of precision is then a warning, while half of the digits are right."""
         runs = TwoRuns(self.candidate, attempt.instance, attempt.layout)
         try:
             outcome, inputs = self.outcome(attempt, runs, arrays), inputs_text(attempt.graph, arrays)
         except errors.UnsupportedError as refusal:
-            # A run that was cut off leaves smaller ones to be judged; the first one is the smallest.
+            # If a run is cut off, smaller ones may still be judged; the first attempt is the smallest.
             results.unsupported = "" if self.candidate.cut and results.outcomes else str(refusal)
             return False
         if runs.is_refused and self.candidate.is_trusted and attempt.instance not in results.instances:
@@ -306,7 +306,7 @@ class OneKernel:
             return judge.outcome(Case(attempt.label, arrays), attempt.number)
 
     def smallest_finding(self, attempt: Attempt, failure: Failure, results: AttemptResults) -> Finding:
-        """A failure at the smallest sizes that show it, and what it shows."""
+        """The finding for a failure at the smallest sizes that show it."""
         smallest, failure_at = Smallest(failure, attempt.sizes), partial(self.failure_at, attempt)
         smallest = smallest if results.hangs else diagnosis.shrink(smallest, failure_at)
         unlike = None if failure.cell is None else self.unlike_at(replace(attempt, sizes=smallest.sizes))
@@ -345,7 +345,7 @@ class OneKernel:
         return None
 
     def differing(self, attempt: Attempt, unlike: Unlike, arrays: Arrays, inputs: str) -> Finding:
-        """The finding for two runs that differ, where the first of them is right."""
+        """The finding for two runs that differ, of which the first is right."""
         outcome = self.outcome(attempt, lambda _: unlike.results, arrays)
         if outcome.broken:
             failure = outcome.failures[0]
@@ -357,7 +357,7 @@ class OneKernel:
         return replace(self.finding(unlike.kind, inputs, message, unlike.spread.cell), severity=severity)
 
     def conclude(self, results: AttemptResults, runs: SanitizedRuns) -> KernelCheck:
-        """The record, and where nothing is wrong, the note that it was checked."""
+        """The record of the check; without an error, the kernel is recorded as passed."""
         candidate, findings = self.candidate, explain_findings(self.mend(results), runs)
         alike = None if FindingKind.ORDER_DEPENDENT in results.findings else True
         certificate = Certificate(candidate.called, tuple(results.outcomes), order_independent=alike)
@@ -381,7 +381,7 @@ class OneKernel:
         return KernelCheck(candidate.name, candidate.language, certificate, *parts, unverified, results.coverage)
 
     def mend(self, results: AttemptResults) -> list[Finding]:
-        """The findings; where there are none with some number of axes, with what does for a kernel of that number."""
+        """The findings; if all inputs of some ranks are right, with a remedy for the other ranks."""
         if not results.right or not results.wrong or not results.right.isdisjoint(results.wrong):
             return list(results.findings.values())
         axes = " or ".join(self.axes(ranks) for ranks in sorted(results.right))
@@ -389,7 +389,7 @@ class OneKernel:
         return [replace(each, mend=f"{each.remedy}; {note}") for each in results.findings.values()]
 
     def notes_on_inputs(self, results: AttemptResults) -> list[str]:
-        """Notes on inputs that the kernel is not written for: it raised for all of the kind that were tried."""
+        """Notes on kinds of inputs that the kernel is not written for: it raised for all of them."""
         kinds: dict[str, list[str]] = {}
         for instance, (_, failure) in results.raised.items() if results.right else ():
             has_dtypes = any(each.dtypes == instance.dtypes for each in results.instances)
@@ -409,7 +409,7 @@ class OneKernel:
 
 
 def _equal(arrays: Arrays | None) -> Arrays | None:
-    """The arrays, each with its first cell everywhere."""
+    """The arrays, each filled with its first cell."""
     return None if arrays is None else tuple(np.full_like(each, each.flat[0]) if each.size else each for each in arrays)
 
 

@@ -1,4 +1,4 @@
-"""Two models, value by value: at every value that both have, in the order of the first, and where they first differ."""
+"""Two models, value by value: at every common value, in the order of the first model, and where they first differ."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
 
 Arrays = Mapping[str, np.ndarray]
 SCHEMA_VERSION = 1
-SMALL = {True: 2, False: 7}  # what a size is where nobody says: whether it leads an input of two axes or more
-SHOWN = 8  # values that differ, told after the first
+SMALL = {True: 2, False: 7}  # the default of a size, by whether it leads an input of two axes or more
+SHOWN = 8  # the most differing values that are named after the first
 
 
 @dataclass(frozen=True, slots=True)
 class ValueDifference:
-    """A value that both models have: what makes it in the first, and how the second model's compares with the truth."""
+    """A common value of two models: its operator in the first, and the judgement of the second's value by the truth."""
 
     name: str
     operator: str
@@ -62,7 +62,7 @@ class ValueDifference:
 
     @property
     def ok(self) -> bool:
-        """Whether every cell is allowed, but for one in 100,000 by at most 4 times."""
+        """Whether every cell is within its allowance, except that one in 100,000 may exceed it by at most 4 times."""
         return not self.outcome.broken and self.outcome.beyond <= self.outcome.cells // SHARE
 
     def to_json(self) -> dict[str, Any]:
@@ -76,7 +76,7 @@ class ValueDifference:
 
 @dataclass(frozen=True, slots=True)
 class DifferenceRun:
-    """The models on one set of inputs: `sizes` in words, and the common values in the order of the first model."""
+    """The models on one set of inputs: `sizes` as text, and the common values in the order of the first model."""
 
     sizes: str
     values: tuple[ValueDifference, ...]
@@ -93,7 +93,7 @@ class DifferenceRun:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ModelDifference(PagedRecord):
-    """The difference of two models, which prints itself. `notes`: origins of inputs, and what was not compared."""
+    """The difference of two models; prints itself. `notes`: sources of inputs, and values that were not compared."""
 
     model: str
     against: str
@@ -134,7 +134,7 @@ class ModelDifference(PagedRecord):
             yield from hanging(note, width, "  ", "    ")
 
     def _page(self) -> Page:
-        runs = sorted(self.runs, key=lambda at: at.first is None)  # those that differ first
+        runs = sorted(self.runs, key=lambda at: at.first is None)  # differing runs come first
         heads = [f"At {at.sizes}: {f'the first that differs: {at.first}' if at.first else 'alike'}" for at in runs]
         sections = [document.summary(heads[0], "good" if self.ok else "bad", heads[1:])]
         for at in self.runs:
@@ -158,12 +158,12 @@ class ModelDifference(PagedRecord):
 def model_difference(
     model: str | Path, against: str | Path, *, dims: Dims | None = None, inputs: str | Path | None = None, seed: int = 0
 ) -> ModelDifference:
-    """Compare a second model's values with the truth of the first: every output, and every value of both.
+    """Compare a second model's values with the truth of the first: every output, and every common value.
 
-    The truth is the first model's graph in float64. What is allowed follows, cell by cell, from nine runs of it that
-    are rounded otherwise, and from what onnxruntime makes of it. `dims`: sizes to run at, one number each or several;
-    `inputs`: an .npz file instead. ModelError where a file is no model or does not run; InputError where their inputs
-    are not the same, or they have no value in common."""
+    The truth is the first model's graph in float64. The allowance of each cell comes from nine runs of it with other
+    rounding, and from its values in onnxruntime. `dims`: sizes to run at, one number each or several; `inputs`: an .npz
+    file instead. ModelError if a file is no model or does not run; InputError if the models' inputs differ, or they
+    have no value in common."""
     one = open_side(Path(model))
     other = open_side(Path(against), one.original.bodies)
     names = common(one, other)
@@ -188,7 +188,7 @@ def model_difference(
 
 @dataclass(frozen=True, slots=True)
 class ModelSide:
-    """A model as its file has it, its bodies behind its main graph, and opened: that is without kernels of noyau's."""
+    """A model as its file has it, its bodies behind its main graph, and as a source model, without noyau's kernels."""
 
     model: onnx.ModelProto
     bodies: Sequence[Body]
@@ -200,14 +200,14 @@ class ModelSide:
 
     @property
     def values(self) -> list[str]:
-        """The values that its operators make, in order, but those that onnxruntime cannot make."""
+        """The values of its operators, in order, except those that onnxruntime cannot compute."""
         entries = {self.model.graph.node[place].output[0] for body in self.bodies for place in body.entries}
         lost = lost_values(self.model, foreign_operators(self.model), (), entries) | entries
         nodes = sorted(enumerate(self.model.graph.node), key=lambda pair: self._place(pair[0]))
         return [name for _, node in nodes for name in node.output if name and name not in lost]
 
     def _place(self, position: int) -> tuple[float, ...]:
-        """Place of a node in the order of values: what a body makes comes before what its node does."""
+        """Place of a node in the order of values: values in a body come before the results of the body's node."""
         body = next((body for body in self.bodies if position in body.operators), None)
         return (*(self._place(body.place)[:-1] if body else ()), position, math.inf)
 
@@ -219,14 +219,14 @@ class ModelSide:
 
 
 def open_side(path: Path, bodies: Sequence[Body] | None = None) -> ModelSide:
-    """A side of a comparison; `bodies` of the other one, for those here to have their names."""
+    """A side of a comparison; `bodies` of the other side give the names of its values here."""
     original = open_model(path, flat=True)
     alike = align_names(frontend.read(path), original.bodies if bodies is None else bodies)
     return ModelSide(*laid_flat(alike, ()), original)
 
 
 def common(one: ModelSide, other: ModelSide) -> list[str]:
-    """The values that both models make, as the first one has them in order. InputError where there is none."""
+    """The values that both models compute, in the order of the first. InputError if there is none."""
     theirs, graph = set(other.values), one.original.imported.graph.by_name
     names = [name for name in one.values if name in theirs and name in graph and graph[name].dtype is not DType.OTHER]
     if not names:
@@ -242,7 +242,7 @@ def _ends(imported: ImportedModel) -> dict[str, str]:
 def feeds(
     imported: ImportedModel, dims: Dims, file: str | Path | None, seed: int
 ) -> Iterator[tuple[Arrays, Mapping[str, int], tuple[str, ...]]]:
-    """Inputs, their sizes, and where they come from: at each size that is asked for, else small ones and all at 1."""
+    """Inputs, their sizes, and their sources: at each requested size, or at small ones and all at 1."""
     if file is not None:
         for sample in load_samples(Path(file), imported.graph, without=frozenset(imported.initializers), dims=dims):
             yield sample.arrays, sample.sizes, sample.notes
@@ -265,7 +265,7 @@ def _small(imported: ImportedModel) -> dict[str, int]:
 def compare_values(
     one: ModelSide, other: ModelSide, names: Sequence[str], arrays: Arrays, entering: Arrays, seed: int
 ) -> tuple[ValueDifference, ...]:
-    """Each common value of the second model, judged by the first; `entering`: what enters the bodies of both."""
+    """Each common value of the second model, judged by the first; `entering`: values that enter the bodies of both."""
     theirs, ours = side_values(other, names, arrays, entering), side_values(one, names, arrays, entering)
     imported, makers = one.original.imported, one.makers
     nodes = [replace(n, kind=Input(), inputs=()) if n.output in entering else n for n in imported.graph.nodes]
@@ -294,19 +294,19 @@ def compare_values(
 
 
 def side_values(side: ModelSide, names: Sequence[str], arrays: Arrays, entering: Arrays) -> dict[str, np.ndarray]:
-    """Some values of a model in one run of it."""
+    """Some values of a model in one run."""
     part, path = part_for(side.model, names, types_of(entering)), side.original.path
     return values_of(part, library_of(side.model, path), path.parent, {**arrays, **entering})
 
 
 def values_of(model: onnx.ModelProto, library: Path | None, folder: Path, arrays: Arrays) -> dict[str, np.ndarray]:
-    """The outputs of a model, or of a part of one, in one run; `folder`: of its tensors in other files."""
+    """The outputs of a model, or of a part of it, in one run; `folder`: of its external data."""
     session = open_session(model.SerializeToString(), library, folder=folder, optimized=False, prepacked=False)
     return run(session, {value.name: arrays[value.name] for value in session.get_inputs() if value.name in arrays})
 
 
 def library_of(model: onnx.ModelProto, path: Path) -> Path | None:
-    """The library of a model that noyau has written to a file, where it lies beside it."""
+    """The library that noyau has written beside a model, if it is there."""
     library = library_path(path)
     return library if has_kernels(model) and library.exists() else None
 

@@ -19,14 +19,14 @@ STATES = {0: ("right", "good"), 1: ("wrong", "bad"), 3: ("not verified", "doubt"
 
 
 def verdict_text(findings: Sequence[Finding], status: int) -> str:
-    """The verdict of a check that ends with a status, and how much was found, in one line."""
+    """The verdict of a check with an exit status, and the numbers of its findings, in one line."""
     counts = Counter(each.severity for each in findings)
     known = [several(counts[each], each) for each in ("error", "warning") if counts[each]]
     return f"{STATES[status][0]}: {' and '.join(known) or 'no finding'}"
 
 
 def check_page(title: str, checks: Sequence[Report], maps: Sequence[AccessMap], status: int) -> Page:
-    """The page of a check of ops, of a script or of a program; `status`: with which the command ends."""
+    """The page of a check of ops, of a script or of a program; `status`: the exit status of the command."""
     findings = [finding for each in checks for _, group in each.groups for finding in group]
     verdicts = [line for each in checks for line in each.verdicts(everything=False)]
     kernels = [(each, kernel) for each in checks if isinstance(each, OpCheck) for kernel in each.kernels]
@@ -57,7 +57,7 @@ def submissions_page(title: str, verdicts: Sequence[Verdict], headline: str, sta
 
 
 def report_page(check: Any) -> Page:
-    """The page of one check, by its own verdict."""
+    """The page of one check, with its own verdict."""
     status = 1 if not check.ok else 0 if check.is_verified else 3
     name = check.op if isinstance(check, OpCheck) else getattr(check, "script", type(check).__name__)
     return check_page(name, [check], getattr(check, "maps", ()), status)

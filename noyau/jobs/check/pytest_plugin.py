@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from noyau.ops.op import Op
     from noyau.verify.checks import OpCheck
 
-_TABLES = pytest.StashKey[list[str]]()  # what was timed, to be printed after the tests
+_TABLES = pytest.StashKey[list[str]]()  # the tables of timings, printed after the tests
 
 
 @pytest.fixture
 def noyau_check() -> Callable[..., OpCheck]:
-    """`noyau.check` of an op; the test fails with the report where a kernel is wrong, and is skipped where none of its
-    kernels can run here. What it takes beside the op is what `noyau.check` takes: sizes={"n": 1000}, tolerance=1e-3."""
+    """`noyau.check` of an op; the test fails with the report if a kernel is wrong, and is skipped if none of its
+    kernels can run here. Options as of `noyau.check`: sizes={"n": 1000}, tolerance=1e-3."""
     return _passes
 
 
 @pytest.fixture
 def noyau_bench(request: pytest.FixtureRequest) -> Callable[..., BenchRecord]:
-    """`noyau.bench` of an op, or of functions by name; the test fails where a candidate is wrong, and the table is
-    printed after all tests. It takes what `noyau.bench` takes, and returns the record: `bench.at[0].verdict(name)`.
+    """`noyau.bench` of an op, or of functions by name; the test fails if a candidate is wrong, and the table is printed
+    after all tests. It takes the arguments of `noyau.bench`, and returns the record: `bench.at[0].verdict(name)`.
     Winners are not recorded unless `record=True`."""
     return partial(_time, request.config.stash.setdefault(_TABLES, []), request.node.nodeid)
 
@@ -62,12 +62,12 @@ def _time(tables: list[str], test: str, what: Any, args: Any = None, **options: 
 
 def _passes(op: Op[..., Any], **wishes: Any) -> OpCheck:
     __tracebackhide__ = True
-    from noyau.errors import NoyauError  # what collects tests does not wait for these
+    from noyau.errors import NoyauError  # imported here to keep the collection of tests fast
     from noyau.jobs.check.run import check as check_op
 
     try:
         check = check_op(op, **wishes)
-    except NoyauError as error:  # what it was asked is wrong, and its line is all there is to see
+    except NoyauError as error:  # the error's own line suffices, without a traceback
         raise error.with_traceback(None) from None
     if not check.ok:
         pytest.fail(str(check), pytrace=False)

@@ -39,19 +39,19 @@ from noyau.workers.worker import ForkedWorker
 
 Say = Callable[[str], None]
 
-# Kinds that spoil the process of a kernel for others.
+# Kinds after which the process of a kernel cannot be trusted by others.
 SPOILING = frozenset({FindingKind.OUT_OF_BOUNDS, FindingKind.NEGATIVE_INDEX, FindingKind.CRASH})
-SLOW_S = 60.0  # that generated kernels in Numba may take to compile
+SLOW_S = 60.0  # the time limit of compiling generated kernels in Numba
 R = TypeVar("R")
-Runner = Callable[[Iterable[int]], Iterator[R]]  # the results of parts, by their numbers, one after the other
+Runner = Callable[[Iterable[int]], Iterator[R]]  # yields the results of the parts with these numbers, in order
 _THREADED = ("tensorflow", "jax", "cupy")
-_ENDS_S = 2.0  # for a copy to end the processes that it has started
+_ENDS_S = 2.0  # the time limit for a copy to end its own child processes
 
 
 def of_torch(
     function: Any, args: Sequence[Any] | None, reference: Callable[..., Any] | None, tolerance: float | None, seed: int
 ) -> OpCheck:
-    """The check of a function of torch. SignatureError for what is none, MissingExtraError without torch."""
+    """The check of a torch function. SignatureError if it is none, MissingExtraError without torch."""
     if isinstance(function, Op) or not callable(function) or args is None or reference is None:
         usage = "an op alone, or a function of torch: noyau.check(function, (x, y), reference=f)"
         raise SignatureError(f"noyau.check takes {usage}; it was given {function!r}")
@@ -77,22 +77,21 @@ def check(
     gradient: bool | None = None,
     declared: Mapping[str, int] | None = None,
 ) -> OpCheck:
-    """Every kernel of an op against its reference evaluated in float64, by the one certificate; `generated`: those that
-    noyau makes of the reference too, or in some languages: "numba_cuda" takes a while where there is no GPU, for each
-    thread is run; `gradient`: what the op gives back as well, which is else checked where it was written by hand.
+    """Check every kernel of an op against its reference evaluated in float64, by certificates; `generated`: also the
+    kernels that noyau generates from it, or those in some languages: "numba_cuda" takes a while without a GPU, for each
+    thread is run; `gradient`: also the op's gradients, by default only if written by hand.
 
     Inputs are made from the signature (awkward numbers and sizes: 0, 1, primes, block sizes and their neighbours), or
     by `inputs=`, whose sizes are varied; `sizes` are usual ones. Each case runs twice, on poisoned outputs between
-    guard zones, with one thread and with many; Python callables on strided arrays too. Kernels written by hand run in
-    a process of their own, so that a crash, or a run that takes longer than `patience_s` (five seconds on few cells),
-    is a finding. After `budget_s` no further inputs are tried on a kernel. `tolerance`: allow
-    |got - want| <= tolerance * max(1, |want|).
-    A failure is shrunk to the smallest sizes that show it. A kernel that passes is remembered: from then on the op
-    runs it. `declared`: sizes, by the names of the signature, that the op is meant for; nothing is run at them, and
-    warnings say where a launch or the arithmetic of a kernel does not do there. SignatureError and InputError where the
-    reference or the inputs do not fit the signature.
+    guard zones, with one thread and with many; Python callables on strided arrays too. User kernels run in a process of
+    their own, so that a crash, or a run longer than `patience_s` (five seconds on few cells), is a finding. After
+    `budget_s` no further inputs are tried on a kernel. `tolerance`: allow |got - want| <= tolerance * max(1, |want|).
 
-    A reduction has its laws tested. A kernel on no op or a function of torch: see `check_bare`, `check_function`."""
+    A failure is shrunk to the smallest sizes that show it. A kernel that passes is recorded: from then on the op runs
+    it. `declared`: sizes, by the names of the signature, that the op is meant for; nothing is run at them, and warnings
+    say where a launch or the arithmetic of a kernel fails there. SignatureError and InputError if reference or inputs
+    do not fit the signature. A reduction has its laws tested. For a kernel without an op see `check_bare`, for torch
+    `check_function`."""
     if is_bare(op):
         return check_bare(op, args, launch=launch, reference=reference, tolerance=tolerance)
     if (reduction := as_reduction(op)) is not None:
@@ -106,7 +105,7 @@ def check(
 
 @dataclass(frozen=True, slots=True)
 class CheckOptions:
-    """The options of `check`. InputError for what is no tolerance."""
+    """The options of `check`. InputError for an invalid tolerance or an unknown language."""
 
     sizes: Sizes = field(default_factory=dict)
     declared: Sizes = field(default_factory=dict)
@@ -125,13 +124,13 @@ class CheckOptions:
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """Those of generated kernels that are asked for; none where all are that run here at once."""
+        """The chosen languages of generated kernels; () for all that run here directly."""
         return () if isinstance(self.generated, bool) else tuple(self.generated)
 
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A part of a check: of an op, the `form` of it that has one signature, and of that a kernel, or its gradient."""
+    """A part of a check: an op, its `form` with one signature, and a kernel of that, or None for its gradient."""
 
     op: Op[..., Any]
     form: Op[..., Any]
@@ -140,26 +139,26 @@ class _Part:
 
     @property
     def title(self) -> str:
-        """The name of what is checked."""
+        """The name of the part in messages."""
         return f"the gradient of {self.op.name}" if self.what is None else f"{self.op.name}[{self.what.name}]"
 
     @property
     def is_slow(self) -> bool:
-        """Whether it takes seconds to compile: what is loaded for it should be loaded by one process."""
+        """Whether compiling takes seconds: one process alone should load the compiler."""
         return isinstance(self.what, FromReference) and bool(LANGUAGES[self.what.language].thread_pool)
 
     @property
     def rank(self) -> int:
-        """The order of its turn: a gradient loads torch, and is begun with; what is slow comes last."""
+        """The priority of its turn: gradients, which load torch, come first, slow parts last."""
         return 0 if self.what is None else 1 + self.is_slow
 
     @property
     def stays(self) -> bool:
-        """Whether a copy of this process cannot do it: autograd refuses to run in one if it ran before."""
+        """Whether it must run in this process: autograd refuses to run in a forked copy after it ran before."""
         return self.what is None and "torch" in sys.modules
 
     def run(self, apart: Callable[[Op[..., Any], float], KernelProcesses]) -> list[KernelCheck]:
-        """Its checks, whose names bear the signature where it is one of several."""
+        """Run the part; its checks' names contain the signature if the op has several."""
         form, wishes = self.form, self.wishes
         candidate: UserKernel | KernelCandidate | None = self.what
         if isinstance(candidate, UserKernel):
@@ -175,8 +174,8 @@ class _Part:
 def check_together(
     requests: Sequence[tuple[Op[..., Any], CheckOptions]], say: Say = lambda line: None, *, share: bool = False
 ) -> list[OpCheck]:
-    """The checks of several ops; `say` takes a line for each kernel. `share`: with a copy of this process, which has
-    done nothing but load them, on another core. Errors as of `check`."""
+    """The checks of several ops; `say` receives a line for each kernel. `share`: with a copy of this process, which has
+    only loaded them, on another core. Errors as in `check`."""
     parts = [[part for form in op.forms for part in _parts(op, form, wishes)] for op, wishes in requests]
     every = [part for own in parts for part in own]
     order = sorted(range(len(every)), key=lambda number: every[number].rank)
@@ -190,13 +189,13 @@ def check_together(
     results = iter([checks[number] for number in range(len(every))])
     kernels = [tuple(check for _ in own for check in next(results)) for own in parts]
     for form in (form for op, _ in requests for form in op.forms if form.kernels):
-        form.calls.forget()  # what passed may run from now on, and what did not no longer
+        form.calls.forget()  # from now on kernels that passed may run, and others may not
     pairs = zip(requests, kernels, strict=True)
     return [OpCheck(op.name, op.description.place, each, wishes.tolerance) for (op, wishes), each in pairs]
 
 
 def _parts(op: Op[..., Any], form: Op[..., Any], wishes: CheckOptions) -> Iterator[_Part]:
-    """The kernels of an op with one signature, and its gradient where that is asked for, or was written by hand."""
+    """The kernels of an op with one signature, and its gradient if asked for or written by hand."""
     require_sizes(form, wishes.sizes)
     signed = op.signature.sizes if op.signature is not None else ()
     require_among(signed, wishes.declared, op.name, " in its signature; there are")
@@ -208,11 +207,11 @@ def _parts(op: Op[..., Any], form: Op[..., Any], wishes: CheckOptions) -> Iterat
 
 
 def check_gradients(op: Op[..., Any], sizes: Mapping[str, int], seed: int, budget_s: float) -> list[KernelCheck]:
-    """The gradient of an op with a signature, each way in which it is calculated.
+    """Check the gradient of an op with a signature in each way of computing it.
 
-    First what the op gives back (derived, or by its `gradient`), in float64, beside the derivative of the traced
-    reference and central differences; then the kernels of it, on arrays that lie as they like; then, where torch can be
-    imported, what autograd gives. SignatureError without a signature, InputError where no inputs can be made up."""
+    First the op's own gradient (derived, or by its `gradient`) in float64, against the derivative of the traced
+    reference and central differences; then its kernels, on packed and strided arrays; then, if torch can be imported,
+    autograd's gradients. SignatureError without a signature, InputError if no inputs can be synthesized."""
     if op.signature is None:
         raise SignatureError(f"{op.name} has no signature, so its gradient cannot be checked; give it one")
     place = place_of_gradient(op)
@@ -228,7 +227,7 @@ def check_gradients(op: Op[..., Any], sizes: Mapping[str, int], seed: int, budge
 
 
 def _run(parts: Sequence[_Part], say: Say, numbers: Iterable[int]) -> Iterator[list[KernelCheck]]:
-    """The checks of some parts. Neighbours of one op share the process that its kernels run in."""
+    """Run some parts in order. Consecutive parts of one op share the process of its kernels."""
     with ExitStack() as stack:
         opened: list[KernelProcesses] = []
 
@@ -248,8 +247,8 @@ def _run(parts: Sequence[_Part], say: Say, numbers: Iterable[int]) -> Iterator[l
 
 
 def prepare(languages: Collection[str]) -> None:
-    """Load Numba, and meanwhile let a compiler build what watches its kernels and those in C, C++ or CUDA C++, if among
-    the `languages`. Then a copy of this process finds no thread half-way, and none of it is done twice."""
+    """Load Numba while a compiler builds the sanitizer of its kernels and of those in C, C++ or CUDA C++, if among the
+    `languages`. Then a fork finds no thread half-way through, and none of this is done twice."""
     of_c = {each.is_cpp for each in map(LANGUAGES.__getitem__, languages) if each.is_text}
     jobs = *(partial(build.runtime, in_cpp=in_cpp) for in_cpp in sorted(of_c)), engine.library
     thread = Thread(target=_do, args=jobs, name="noyau-ahead", daemon=True)
@@ -261,18 +260,17 @@ def prepare(languages: Collection[str]) -> None:
 
 
 def _do(*jobs: Callable[[], object]) -> None:
-    """Why something is not built is told of the first kernel that needs it."""
+    """Run jobs; an error is reported by the first kernel that needs the result."""
     for job in jobs:
         with suppress(NoyauError):
             job()
 
 
 def share_work(count: int, runner: Runner[R], name: str, patience_s: float, stay: Collection[int] = ()) -> list[R]:
-    """The results of `runner(range(count))`. Where there is another core, a copy of this process takes parts from the
-    end, but those that `stay`, while this one takes parts from the front, until none is left; each runs `runner` once.
-
-    Results have to pickle; what a part changes in its process is changed there alone. Where the copy fails, or takes
-    `patience_s` longer than this process, its parts are done here, and raise here what they raise."""
+    """The results of `runner(range(count))`. With another core, a forked copy takes parts from the end, except those
+    that `stay`, while this process takes parts from the front, until none is left; each runs `runner` once. Results
+    must pickle; side effects of a part stay in its process. If the copy fails, or takes `patience_s` longer than this
+    process, its parts run here, and raise here."""
     if count < 2 or not is_of_use():
         return list(runner(range(count)))
     work = SharedParts(count, runner, stay)
@@ -288,28 +286,28 @@ def share_work(count: int, runner: Runner[R], name: str, patience_s: float, stay
 
 
 def is_of_use() -> bool:
-    """Whether there is another core, and this process can be copied: of a library that has started threads of its own,
-    which are not there in a copy, calls may wait for them. Those of torch do not where they ask for one thread."""
+    """Whether there is another core, and this process can be forked: calls of a library that has started threads of its
+    own, which a fork lacks, may wait for them. torch's do not if limited to one thread."""
     if sys.platform != "linux" or processors() < 2:
         return False
     loaded = any(package in sys.modules for package in _THREADED)
-    return not loaded or len(os.listdir("/proc/self/task")) <= processors()  # those of BLAS, which begins anew
+    return not loaded or len(os.listdir("/proc/self/task")) <= processors()  # BLAS's threads start again after a fork
 
 
 @dataclass(slots=True, eq=False)
 class SharedParts(Generic[R]):
-    """Parts of which each is done by one of two processes; `taken` tells both which; a copy does not do `stay`."""
+    """Parts that two processes share, each done once; `taken` is shared between them; a copy does not take `stay`."""
 
     count: int
     runner: Runner[R]
     stay: Collection[int] = ()
-    taken: Any = field(init=False)  # bytes that both see, with their lock
+    taken: Any = field(init=False)  # shared bytes with a lock
 
     def __post_init__(self) -> None:
         self.taken = multiprocessing.get_context("fork").Array("b", self.count)
 
     def run(self, order: Sequence[int]) -> dict[int, R]:
-        """The results of the parts that nobody has taken, in this order, by their numbers."""
+        """The results, by number, of the parts that were still free, taken in this order."""
         mine: list[int] = []
 
         def numbers() -> Iterator[int]:
@@ -321,7 +319,7 @@ class SharedParts(Generic[R]):
         return dict(zip(mine, results, strict=True))
 
     def take(self, order: Sequence[int]) -> int | None:
-        """The first part that nobody has taken; None where there is none."""
+        """The first free part; None if there is none."""
         with self.taken.get_lock():
             number = next((number for number in order if not self.taken[number]), None)
             if number is not None:
@@ -330,10 +328,10 @@ class SharedParts(Generic[R]):
 
 
 def run_share(work: SharedParts[R]) -> dict[int, R]:
-    """In the copy: the results of its parts, which it takes from the end."""
+    """In the copy: the results of its parts, taken from the end."""
     signal.signal(signal.SIGTERM, _exit)
     return work.run([number for number in reversed(range(work.count)) if number not in work.stay])
 
 
 def _exit(number: int, frame: object) -> NoReturn:
-    raise SystemExit  # through every `with`
+    raise SystemExit  # unwinds every `with`

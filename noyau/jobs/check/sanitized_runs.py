@@ -1,4 +1,4 @@
-"""The watched runs of a kernel under check, maps of small calls, and compute-sanitizer's reports of the same."""
+"""Watched runs of a kernel under check, maps of small calls, and compute-sanitizer's reports on the same kernels."""
 
 from __future__ import annotations
 
@@ -31,25 +31,25 @@ from noyau.workers.worker import spent_s
 _APART = "Triton compiles here; TRITON_INTERPRET=1 in the environment has it interpret, which a map needs"
 Array = np.ndarray
 Inputs = Callable[[Attempt], Sequence[Array] | None]
-Watch = Callable[[Attempt, Sequence[Array], str], WatchedRun]  # a run on arrays, of sizes in words
-SMALL = (0, 1, 2, 3, 4, 5, 8, 9, 17, 33, 65)  # sizes that are tried for all at once
-CELLS = 20_000  # of the inputs of an attempt; a larger one is left out
-CELLS_NAMED = 1 << 20  # of one at sizes that a user names
+Watch = Callable[[Attempt, Sequence[Array], str], WatchedRun]  # a run on arrays, with the sizes as text
+SMALL = (0, 1, 2, 3, 4, 5, 8, 9, 17, 33, 65)  # values that all sizes take at once
+CELLS = 20_000  # the most cells of an attempt's inputs; a larger attempt is left out
+CELLS_NAMED = 1 << 20  # the most at sizes that a user names
 INSTANCES, FEWEST = 3, 6
 EARLY = 1 + PAST  # attempts that are watched before small ones
 
-# Kinds that a run without a watch finds too, and what else each explains.
+# Kinds that unwatched runs find too: an error of a watched run explains them.
 EXPLAINED = frozenset({
     FindingKind.WRONG_VALUE, FindingKind.PRECISION, FindingKind.ORDER_DEPENDENT, FindingKind.RACE,
     FindingKind.OUT_OF_BOUNDS, FindingKind.UNWRITTEN,
 })  # fmt: skip
-CRASHING = frozenset(  # what may end a run
+CRASHING = frozenset(  # kinds that may crash a run
     {FindingKind.OUT_OF_BOUNDS, FindingKind.NEGATIVE_INDEX, FindingKind.UNINITIALISED, FindingKind.DIVERGENT_BARRIER}
 )
 
 
 def maps_of(op: Op[..., Any]) -> list[AccessMap]:
-    """A map of a call of each kernel; of one that cannot be watched, or that is watched in another process, why."""
+    """A map of a call of each kernel; or why there is none: it cannot be watched, or is watched in another process."""
     maps = list[AccessMap]()
     for kernel in op.kernels.values():
         own = list[AccessMap]()
@@ -74,12 +74,12 @@ class SanitizedRuns:
     allowed: dict[str, None] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
     why: str = ""
-    smallest: dict[str, int] = field(default_factory=dict)  # the cells of the sizes at which each was found
+    smallest: dict[str, int] = field(default_factory=dict)  # the fewest cells at which each finding was made
     lines_seen: set[tuple[str, int]] = field(default_factory=set)
     cut: str = ""
 
     def add(self, watched: WatchedRun, size: str, cells: int) -> None:
-        """A run at sizes, in words and in cells: what was found at smaller ones than before stands in its place."""
+        """Add a run at sizes, as text and in cells: a finding replaces the same finding at larger sizes."""
         self.accesses += watched.accesses
         self.shapes.append(size)
         self.allowed |= dict.fromkeys(watched.allowed)
@@ -93,7 +93,7 @@ class SanitizedRuns:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """For a report: how much was seen, what a mark allows, the class of each loop."""
+        """Lines of a report: the extent of the watch, the accesses that marks allow, the class of each loop."""
         if self.why:
             return (f"its accesses are not seen: {self.why}",)
         if not self.shapes:
@@ -107,7 +107,7 @@ class SanitizedRuns:
         return (many, *self.allowed, *self.notes.values())
 
     def unverified_reason(self, language: str) -> str:
-        """Why the accesses of a kernel count as unchecked; nothing where they were seen, or nobody watches any."""
+        """Why a kernel's accesses count as unchecked; an empty text if they were watched, or none can be."""
         if not is_watched(language) or self.findings:
             return ""
         if self.cut:
@@ -119,7 +119,7 @@ class SanitizedRuns:
 
 
 def by_hand(kernel: UserKernel, constants: Mapping[str, Any]) -> Watch | str:
-    """A watched run of a kernel written by hand, or why there is none."""
+    """A watched run of a user kernel, or why there is none."""
     if not is_watched(kernel.language):
         return f"kernels in {kernel.language} are not watched"
     return lambda attempt, arrays, size: watch(KernelCase(kernel, attempt.instance, arrays, constants, size))
@@ -133,9 +133,9 @@ def watch_attempts(
     runs: SanitizedRuns | None = None,
     work: Callable[[Attempt], int] = lambda attempt: volume(attempt.sizes),
 ) -> SanitizedRuns:
-    """Runs of a kernel with every access watched, added to `runs`, for a time: the first attempts, then small sizes, to
-    show what is found at the smallest, then the others; at last the largest that is left, where many threads run. None
-    that may take all of the time. What the first run builds is not counted. `work`: how much an attempt has to do."""
+    """Run a kernel with every access watched, within a budget, and add to `runs`: the first attempts, then small sizes,
+    to find errors at the smallest, then the others; at last the largest left, where many threads run. Runs that may
+    take the whole budget are left out. The compilation in the first run is not counted. `work`: of an attempt."""
     runs = runs or SanitizedRuns()
     if isinstance(run, str):
         runs.why = run
@@ -157,7 +157,7 @@ def watch_attempts(
 
 
 def _is_watched(run: Watch, attempt: Attempt, inputs: Inputs, runs: SanitizedRuns, costs: Costs, work: int) -> bool:
-    """Whether a run is to be had; what it shows is seen."""
+    """Whether a run was possible; its findings are added."""
     arrays = _few_arrays(attempt, inputs)
     if arrays is None:
         return False
@@ -176,14 +176,14 @@ def _is_watched(run: Watch, attempt: Attempt, inputs: Inputs, runs: SanitizedRun
 
 
 def _few_arrays(attempt: Attempt, inputs: Inputs) -> Sequence[Array] | None:
-    """The arrays of an attempt, where there are such and they are few cells."""
+    """The arrays of an attempt, if there are any and they have few cells."""
     arrays = inputs(attempt)
     most = CELLS_NAMED if attempt.is_named else CELLS
     return None if arrays is None or sum(array.size for array in arrays) > most else arrays
 
 
 def _in_order(attempts: Sequence[Attempt]) -> list[Attempt]:
-    """The first attempts, then small ones like them and the others, the smallest first; each sizes once an instance."""
+    """The first attempts, then small variants and the others, the smallest first; each sizes once per instance."""
     first = {attempt.instance: attempt for attempt in reversed(attempts)}
     chosen = [first[each] for each in dict.fromkeys(attempt.instance for attempt in attempts)][:INSTANCES]
     own = [attempt for attempt in attempts if attempt.instance in [each.instance for each in chosen]]
@@ -194,7 +194,7 @@ def _in_order(attempts: Sequence[Attempt]) -> list[Attempt]:
 
 
 def explain_findings(findings: Sequence[Finding], runs: SanitizedRuns) -> list[Finding]:
-    """The findings of a check, and what was watched in place of those that it is the cause of."""
+    """The findings of a check; watched findings replace the ones that they explain."""
     errors = any(each.severity == "error" for each in runs.findings.values())
     kinds = {each.kind for each in runs.findings.values()}
     explained = kinds | (EXPLAINED if errors else set()) | ({FindingKind.CRASH} if kinds & CRASHING else set())
@@ -205,7 +205,7 @@ def explain_findings(findings: Sequence[Finding], runs: SanitizedRuns) -> list[F
 
 
 def second_opinion(op: Op[..., Any], checked: OpCheck, target: str) -> OpCheck:
-    """A check, and what compute-sanitizer reports of the same kernels; the note says why it was not asked."""
+    """A check with compute-sanitizer's reports on the same kernels; a note says why it was not run."""
     if not any(LANGUAGES[each.language].on_gpu for each in checked.kernels):
         return checked
     if why := missing():
@@ -226,7 +226,7 @@ def _sanitize(op: Op[..., Any], check: KernelCheck, target: str) -> KernelCheck:
 
 
 def _findings(op: Op[..., Any], kernel: UserKernel, target: str) -> tuple[list[Finding], str]:
-    """The reports of compute-sanitizer on a kernel, which a process of its own launches, and the sizes of that."""
+    """The reports of compute-sanitizer on a kernel, launched in a process of its own, and the sizes of the launch."""
     _, arrays, size = usual_case(op)
     with tempfile.TemporaryDirectory(prefix="noyau-") as folder:
         file = write_arrays({str(number): np.asarray(array) for number, array in enumerate(arrays)}, Path(folder))
@@ -243,7 +243,7 @@ def _of(report: ToolReport, op: str, kernel: UserKernel, size: str) -> Finding |
 
 
 def _in_text(site: Site | None, kernel: UserKernel) -> Site | None:
-    """A line as noyau has it, where a text is in no file: a compiler takes its name for one of this folder."""
+    """A site in noyau's terms: the compiler takes the name of a text without a file for a file in this folder."""
     if site is None or Path(kernel.place).is_file() or Path(site.file).name != kernel.place:
         return site
     lines = kernel.text.splitlines()

@@ -1,4 +1,4 @@
-"""A script or a notebook run as it is, in a process of its own, and hooks that watch every kernel in it meanwhile."""
+"""A script or a notebook, run unchanged in a process of its own, with hooks that watch every kernel in it."""
 
 from __future__ import annotations
 
@@ -37,19 +37,19 @@ from noyau.workers.import_path import import_path, when_imported
 from noyau.workers.signals import INTERRUPTED, wait_or_end
 
 _COMPILES = "Triton was imported before and compiles: its launches are not watched; set TRITON_INTERPRET=1 and restart"
-TIME_S = 600.0  # after which a script is ended
+TIME_S = 600.0  # the time limit of a script
 NOTEBOOK = ".ipynb"
 _HOOKS = "noyau.sanitizer.scripts"
 
 
 @contextmanager
 def hooks_of_script(session: ScriptSession, launch: Any, text: str) -> Iterator[None]:
-    """Parallel functions of Numba, kernels of Numba-CUDA and Triton, and functions of extensions of torch that are
-    called in the meantime are watched, for `session`. `launch`: (grid, block) in place of what is written; `text`: what
-    runs, since Triton is only imported for what speaks of it."""
+    """Watch, for `session`, the parallel functions of Numba, kernels of Numba-CUDA and Triton, and functions of torch
+    extensions that are called within the block. `launch`: (grid, block) in place of the script's own; `text`: the code
+    that runs, for Triton is imported only for a text that names it."""
 
     def judged(check: KernelCheck, place: str) -> None:
-        """A check of a kernel on no op, which the script asks for."""
+        """Record a check of a kernel without an op, which the script calls."""
         notes = () if check.certificate is None or not check.certificate.ok else (check.certificate.summary(),)
         watched = WatchedRun(check.findings, check.accesses or 0, notes=notes)
         session.add(check.name, check.language, place, ", ".join(check.shapes), watched)
@@ -84,14 +84,14 @@ def hooks_of_script(session: ScriptSession, launch: Any, text: str) -> Iterator[
 
 
 def _watch_numba(session: ScriptSession, launch: Any, undone: ExitStack, *, is_early: bool) -> None:
-    """Have functions and kernels of Numba watched until `undone` ends."""
+    """Watch functions and kernels of Numba until `undone` ends."""
     from noyau.sanitizer.scripts import numba_hooks
 
     undone.enter_context(numba_hooks.install_hooks(session, launch, is_early=is_early))
 
 
 def _watch_triton(session: ScriptSession, grid: Any, undone: ExitStack) -> None:
-    """Have launches of Triton watched until `undone` ends, where they can be."""
+    """Watch launches of Triton until `undone` ends, if it interprets."""
     if _interprets(session):
         from noyau.sanitizer.scripts import triton_hooks
 
@@ -99,7 +99,7 @@ def _watch_triton(session: ScriptSession, grid: Any, undone: ExitStack) -> None:
 
 
 def _names(text: str, package: str) -> bool:
-    """Whether a text speaks of a package."""
+    """Whether a text names a package."""
     return re.search(rf"\b{package}\b", text) is not None
 
 
@@ -110,7 +110,7 @@ def _interprets(session: ScriptSession) -> bool:
         session.notes.append(f"{missing} is not installed, so no kernel of Triton can run; run: pip install {missing}")
         return False
     if "triton.runtime.jit" not in sys.modules:
-        os.environ["TRITON_INTERPRET"] = "1"  # read as Triton is imported
+        os.environ["TRITON_INTERPRET"] = "1"  # read when Triton is imported
     elif os.environ.get("TRITON_INTERPRET", "0") in ("", "0"):
         session.notes.append(_COMPILES)
         return False
@@ -120,13 +120,12 @@ def _interprets(session: ScriptSession) -> bool:
 def check_script(
     path: Path, arguments: Sequence[str] = (), launch: Any = None, time_s: float = TIME_S, *, maps: bool = False
 ) -> ScriptCheck:
-    """Run a script with its arguments, or the cells of a notebook in order: what it prints is printed, and each call of
-    a parallel function of Numba, and each launch of a kernel of Numba-CUDA or Triton, is watched on its own arguments.
-
-    There need be no GPU. `launch`: (grid, block) for every launch, in place of the script's own; `time_s`: after which
-    the run is ended; `maps`: draw who writes what in a small launch of each kernel. How it ends badly (an exception, a
-    crash) is the `fault` of the record, and that its time was over is `unseen` in it; it has what was seen until then.
-    InputError where there is no such file, or it is no notebook."""
+    """Run a script with its arguments, or the cells of a notebook in order: its output is printed, and each call of a
+    parallel function of Numba, and each launch of a kernel of Numba-CUDA or Triton, is watched on its own arguments. No
+    GPU is needed. `launch`: (grid, block) for every launch, in place of the script's own; `time_s`: the time limit;
+    `maps`: draw who writes what in a small launch of each kernel. A bad end (an exception, a crash) is the `fault` of
+    the record, the end by the time limit is its `unseen`; earlier findings are kept. InputError if there is no such
+    file, or it is no notebook."""
     require_file(path, "give SCRIPT.py, BOOK.ipynb or FILE.py::OP")
     if path.suffix == NOTEBOOK:
         remember_cells(cells_of(path), path.name)
@@ -155,7 +154,7 @@ def _ops_of(path: Path) -> list[str]:
 
 
 def _end_reason(wish: str, time_s: float) -> tuple[str, str]:
-    """Why the process was cut off, and how else it ended; nothing where it ended well."""
+    """Why the process was cut off, and how else it ended; empty texts if it ended well."""
     command = (sys.executable, "-m", "noyau.jobs.check.script_run")
     with subprocess.Popen(command, env={**ONE_THREAD, **os.environ, "NOYAU_SCRIPT": wish}) as process:
         cut = wait_or_end(process, time_s, signal.SIGINT)
@@ -166,7 +165,7 @@ def _end_reason(wish: str, time_s: float) -> tuple[str, str]:
 
 
 def main() -> int:
-    """The process of a script: the wish is in the environment, the record is written as kernels are seen."""
+    """Run a script in this process: the request is in the environment; the record grows as kernels are watched."""
     wish = json.loads(os.environ.pop("NOYAU_SCRIPT"))
     path = Path(wish["path"])
     session = ScriptSession(path.name, maps={} if wish["maps"] else None)
@@ -177,7 +176,7 @@ def main() -> int:
     launch = wish["launch"] and tuple(tuple(each) if isinstance(each, list) else each for each in wish["launch"])
     fault, status = "", 0
     guard = FunctionGuard()
-    finished, write, look = session.finish, _write, guard.look  # which the script may change
+    finished, write, look = session.finish, _write, guard.look  # saved, for the script may replace them
     session.look = look
     with import_path(path.resolve()), hooks_of_script(session, launch or None, _text(path)):
         look(WATCHING)
@@ -188,10 +187,10 @@ def main() -> int:
             if status and not isinstance(end.code, int):
                 sys.stderr.write(f"{end.code}\n")
                 fault = f"it ended with sys.exit: {end.code}"
-        except BaseException as error:  # noqa: BLE001  also Ctrl-C: what was seen until then is told
+        except BaseException as error:  # noqa: BLE001  also Ctrl-C: earlier findings are still reported
             if not isinstance(error, KeyboardInterrupt):
                 _print_traceback(error)
-            is_driver = type(error).__name__ == "CudaSupportError"  # what an unwatched launch ends in
+            is_driver = type(error).__name__ == "CudaSupportError"  # raised by an unwatched launch
             if lack := session.lacks.get(str(error), "") or (is_driver and next(iter(session.lacks.values()), "")):
                 session.add("numba.cuda", "numba_cuda", str(path), "", None, lack)
             elif isinstance(error, UnsupportedError):
@@ -220,12 +219,12 @@ def _run(path: Path, session: ScriptSession) -> None:
     else:
         linecache.checkcache(str(path))
         lines = linecache.getlines(str(path))
-        linecache.cache[str(path)] = (sum(map(len, lines)), None, lines, str(path))  # found from any folder it goes to
+        linecache.cache[str(path)] = (sum(map(len, lines)), None, lines, str(path))  # also after os.chdir
         runpy.run_path(str(path), run_name="__main__")
 
 
 def _where(error: BaseException, path: Path) -> str:
-    """The last line of the script that an exception went through."""
+    """The last line of the script in an exception's traceback."""
     frames = [(Path(frame.filename).name, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
     mine = [(name, line) for name, line in frames if name == path.name or name.startswith(f"{path.name}[")]
     if not mine:
@@ -236,7 +235,7 @@ def _where(error: BaseException, path: Path) -> str:
 
 
 def _print_traceback(error: BaseException) -> None:
-    """Print the traceback as Python does, without the frames of noyau and of what runs the script."""
+    """Print the traceback as Python does, without the frames of noyau and of runpy."""
     exception = traceback.TracebackException.from_exception(error)
     ours = "<frozen runpy>", f"{files('noyau')}{os.sep}"
     frames = [each for each in exception.stack if not each.filename.startswith(ours)]
@@ -245,13 +244,13 @@ def _print_traceback(error: BaseException) -> None:
 
 
 def _write(check: ScriptCheck, record: Path) -> None:
-    """Add what is known now to the record: what was told before stays told, whatever the script does here."""
+    """Append the present check to the record: earlier entries stay, whatever the script does in this process."""
     with record.open("ab") as file:
         file.write(pickle.dumps(check))
 
 
 def _read(record: Path, empty: ScriptCheck) -> ScriptCheck:
-    """The last one of a record, with the findings of all before it; `empty` where none is whole."""
+    """The last check of a record, with the findings of all before it; `empty` if no entry is complete."""
     checks, kernels = [empty], dict[tuple[str, str], SeenKernel]()
     with record.open("rb") as file, suppress(EOFError, pickle.UnpicklingError):
         while True:

@@ -1,5 +1,5 @@
-"""Checks with tensors that lie in several ways: the gradients of an op as torch's autograd gives them, and a function
-of torch of the user's own, its values and its gradients.
+"""Checks with tensors in several memory layouts: an op's gradients by torch's autograd, and a user's torch function,
+its values and its gradients.
 
 `noyau.check(function, args, reference=f)` takes an autograd.Function's apply, or an operator of torch.library."""
 
@@ -39,9 +39,9 @@ Run = Callable[[Sequence[Array]], list[Array]]  # arrays of any float width to r
 
 @dataclass(frozen=True, slots=True)
 class TorchReference:
-    """A reference for arguments of these dtypes and shapes. `graph` gives its results; `gradient`, from the same
-    inputs and the gradients of the float results, those of the float inputs; None with the reason where none can be
-    told. `places`: of the tensors among the arguments."""
+    """A reference for arguments of some dtypes and shapes. `graph` computes its results; `gradient`, from the same
+    inputs and the gradients of the float results, the gradients of the float inputs; None, with the reason, if there is
+    none. `places`: the indices of the tensors among the arguments."""
 
     inputs: tuple[Node, ...]
     graph: Graph
@@ -56,20 +56,20 @@ class TorchReference:
 
     @property
     def wanted_places(self) -> list[int]:
-        """The places of float tensors among the arguments."""
+        """The indices of float tensors among the arguments."""
         return [at for at, node in zip(self.places, self.inputs, strict=True) if node.dtype.is_float]
 
     @property
     def graded_places(self) -> list[int]:
-        """The places of floats among the results."""
+        """The indices of floats among the results."""
         return [at for at, name in enumerate(self.graph.outputs) if self.graph[name].dtype.is_float]
 
     def arrays(self, args: Sequence[Any]) -> tuple[Array, ...]:
-        """The tensors among the arguments, packed."""
+        """The tensors among the arguments, as packed arrays."""
         return tuple(np.array(array_of(args[at])) for at in self.places)
 
     def above(self, rng: np.random.Generator) -> dict[str, Array]:
-        """Gradients of the float results."""
+        """Random gradients of the float results."""
         ends = [self.graph[self.graph.outputs[at]] for at in self.graded_places]
         shapes = [tuple(int(dim.evaluate({})) for dim in node.shape) for node in ends]
         numbers = [np.asarray(rng.standard_normal(shape)) for shape in shapes]
@@ -77,9 +77,8 @@ class TorchReference:
 
 
 def reference_graphs(reference: Callable[..., Any], args: Sequence[Any], function_name: str) -> TorchReference:
-    """The graphs of a reference, which is called with arrays, or else with tensors. An op is its own reference.
-
-    InputError where it takes neither, or gives no arrays."""
+    """The graphs of a reference, called with arrays, or else with tensors. An op stands for its own reference.
+    InputError if it takes neither, or does not return arrays."""
     plain = getattr(reference, "reference", None)
     if callable(plain) and hasattr(reference, "description"):
         reference = plain
@@ -104,7 +103,7 @@ def reference_graphs(reference: Callable[..., Any], args: Sequence[Any], functio
 
 
 def _names(reference: Callable[..., Any], args: Sequence[Any], places: Sequence[int]) -> list[str]:
-    """The names of the tensors, as the reference has them."""
+    """The names of the tensors: the parameters of the reference."""
     try:
         parameters = [p for p in inspect.signature(reference).parameters.values() if p.kind in (0, 1)]
     except (TypeError, ValueError):
@@ -120,7 +119,7 @@ def _input(name: str, tensor: torch.Tensor) -> Node:
 
 
 def _of_tensors(reference: Callable[..., Any], args: Sequence[Any], places: Sequence[int]) -> Callable[..., Any]:
-    """The reference as a function of the tensors alone, which stand at these places among the arguments."""
+    """The reference as a function of the tensors alone, which are at `places` among the arguments."""
 
     def bound(*values: Any) -> Any:
         arguments = list(args)
@@ -133,7 +132,7 @@ def _of_tensors(reference: Callable[..., Any], args: Sequence[Any], places: Sequ
 
 
 def _runner(reference: Callable[..., Any], arrays: Sequence[Array], name: str) -> tuple[Run, bool]:
-    """A way to run a reference of tensors alone, and whether it is one of torch."""
+    """A function that runs a reference of tensors alone on arrays, and whether the reference is written in torch."""
 
     def on_arrays(values: Sequence[Array]) -> list[Array]:
         return _arrays(reference(*values))
@@ -155,7 +154,7 @@ def _runner(reference: Callable[..., Any], arrays: Sequence[Array], name: str) -
 
 
 def short(fault: Exception) -> str:
-    """An error in a line."""
+    """An error in one line."""
     return f"{type(fault).__name__}: {' '.join(str(fault).split())[:200]}"
 
 
@@ -183,7 +182,7 @@ def _above(graph: Graph) -> list[Node]:
 
 
 def _torch_gradient(reference: Callable[..., Any], inputs: Sequence[Node], graph: Graph, function_name: str) -> Graph:
-    """The gradient as torch's autograd gives it through the reference, at the width of what it is given."""
+    """The gradient by torch's autograd through the reference, at the width of its inputs."""
     floats = [at for at, node in enumerate(inputs) if node.dtype.is_float]
     graded = [at for at, name in enumerate(graph.outputs) if graph[name].dtype.is_float]
 
@@ -203,7 +202,7 @@ def _torch_gradient(reference: Callable[..., Any], inputs: Sequence[Node], graph
 
 
 def _with_inputs(graph: Graph, inputs: Sequence[Node]) -> Graph:
-    """The graph with these inputs, read or not, in order."""
+    """The graph with these inputs, used or not, in order."""
     names = {node.output for node in inputs}
     rest = tuple(node for node in graph.nodes if node.output not in names)
     return Graph((*inputs, *rest), graph.outputs, graph.demands)
@@ -217,19 +216,19 @@ def difference(right: TorchReference, arrays: Sequence[Array], at: int, cell: tu
     return central_difference(right.graph, inputs, above, right.wanted[at], cell)
 
 
-HALF_OF_32 = 1e-3  # instead of gradients.NEAR, where the op is signed as float32
+HALF_OF_32 = 1e-3  # in place of gradients.NEAR for ops with float32 in their signature
 NAME = "gradient in torch"
 Lay = Callable[[torch.Tensor], torch.Tensor]
 LANGUAGE = "torch"
 
 
 def transpose(tensor: torch.Tensor) -> torch.Tensor:
-    """The same values, the last axis the outermost in memory."""
+    """The same values with the last axis outermost in memory."""
     return tensor.T.contiguous().T if tensor.ndim == 2 else tensor.movedim(-1, 0).contiguous().movedim(0, -1)
 
 
 def spread(tensor: torch.Tensor) -> torch.Tensor:
-    """The same values, with a gap behind each."""
+    """The same values with a gap behind each."""
     room = torch.empty(*tensor.shape, 2, dtype=tensor.dtype)
     room[..., 0] = tensor
     return room[..., 0]
@@ -239,7 +238,7 @@ GRADIENT_LAYOUTS: dict[str, Lay] = {"packed": torch.Tensor.contiguous, "transpos
 
 
 def check_tensors(op: Op[..., Any], sizes: Mapping[str, int], seed: int, place: str) -> KernelCheck:
-    """Compare what autograd gives for an op with the gradient that is right."""
+    """Compare autograd's gradients of an op with the derived ones."""
     findings, shapes = dict[str, Finding](), dict[str, None]()
     try:
         for subject, case in cases_of(op, sizes, DType.F64, seed):
@@ -296,7 +295,7 @@ def gradients_by_torch(op: Op[..., Any], subject: GradientSubject, case: Gradien
 
 
 def _tensors(subject: GradientSubject, case: GradientCase, lay: Lay) -> dict[str, Any]:
-    """The arguments of a call: tensors, and numbers where the signature has scalars; floats require a gradient."""
+    """The arguments of a call: tensors, and numbers for scalars of the signature; floats require a gradient."""
     arguments: dict[str, Any] = {}
     for value in subject.instance.inputs:
         array = case.inputs[value.name]
@@ -310,7 +309,7 @@ def _tensors(subject: GradientSubject, case: GradientCase, lay: Lay) -> dict[str
 
 
 def expand_first(tensor: torch.Tensor) -> torch.Tensor:
-    """The first cells along the first axis, everywhere along it."""
+    """The first cells along the first axis, expanded along it."""
     return tensor[:1].expand(tensor.shape) if tensor.ndim and len(tensor) else tensor
 
 
@@ -327,10 +326,10 @@ def check_function(
 ) -> OpCheck:
     """Compare a function of tensors, and its gradients by autograd, with a reference in NumPy or torch.
 
-    `args` are tensors of the CPU in the dtypes to try, and numbers. Values and gradients are judged by the certificate:
-    against the reference in float64, and the derivative of its traced graph (of a reference in torch: what autograd
-    gives in float64). SignatureError without a reference, or for what is no function; InputError for arguments that
-    cannot be taken, or that the reference refuses."""
+    `args` are tensors on the CPU in the dtypes to try, and numbers. The certificate judges values, against the
+    reference in float64, and gradients, against the derivative of its traced graph (for a reference in torch: autograd
+    in float64). SignatureError without a reference, or if `function` is none; InputError for arguments that are not
+    supported, or that the reference refuses."""
     require_tolerance(tolerance)
     name = name_of(function)
     if not callable(function) or reference is None or not callable(reference):
@@ -343,13 +342,13 @@ def check_function(
 
 
 def name_of(function: Any) -> str:
-    """The name in a report: the class of an autograd.Function, or its own name."""
+    """The name in a report: the class of an autograd.Function, or the function's own name."""
     owner = getattr(function, "__self__", None)
     return owner.__name__ if isinstance(owner, type) else str(getattr(function, "__name__", None) or function)
 
 
 def place_of(function: Any) -> str:
-    """Its file and line, where Python knows them."""
+    """Its file and line, if Python knows them."""
     owner = getattr(function, "__self__", None)
     try:
         inner = inspect.unwrap(owner if isinstance(owner, type) else function)
@@ -360,7 +359,7 @@ def place_of(function: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Function:
-    """A function under check, with what it is called with."""
+    """A function under check, with its arguments."""
 
     function: Callable[..., Any]
     called: str
@@ -370,7 +369,7 @@ class _Function:
     seed: int
 
     def require_args(self) -> None:
-        """InputError for arguments that cannot be taken."""
+        """InputError for arguments that are not supported."""
         tensors = [each for each in self.args if isinstance(each, torch.Tensor)]
         if not tensors:
             remedy = "give them as noyau.check(f, (x, y), ...)"
@@ -386,7 +385,7 @@ class _Function:
         return self.judge("values", right.graph, arrays, {each: functools.partial(self.run, each) for each in LAYOUTS})
 
     def gradients(self, right: TorchReference) -> list[KernelCheck]:
-        """Check its gradients by autograd; nothing where there is no float among the arguments or the results."""
+        """Check its gradients by autograd; nothing if no argument or no result is a float."""
         if not right.wanted or not right.above(np.random.default_rng(0)):
             return []
         if right.gradient is None:
@@ -403,7 +402,7 @@ class _Function:
         runs: Mapping[str, KernelFunction],
         beside: Callable[[Sequence[Array], int, tuple[int, ...]], float] | None = None,
     ) -> KernelCheck:
-        """The certificate over the layouts, and what is wrong; `beside`: a second opinion on a cell of an output."""
+        """The certificate over the layouts, and the findings; `beside`: a second opinion on a cell of an output."""
         outcomes, findings, shapes = [], dict[str, Finding](), dict[str, None]()
         for number, (layout, run) in enumerate(runs.items()):
             case = Case(f"{layout} tensors", tuple(_equal(a) if layout == "expanded" else a for a in arrays))
@@ -426,19 +425,19 @@ class _Function:
         return KernelCheck(name, LANGUAGE, certificate, tuple(findings.values()), tuple(shapes), notes)
 
     def finding(self, name: str, failure: Failure) -> Finding:
-        """A failure, in words."""
+        """A failure as a finding."""
         kind = failure.kind
         if name == "gradient" and kind in (FindingKind.WRONG_VALUE, FindingKind.CRASH):
             kind = FindingKind.GRADIENT
         return Finding(self.called, name, LANGUAGE, kind, self.place, failure.inputs, str(failure), failure.cell)
 
     def run(self, layout: str, arrays: Sequence[Array]) -> list[Array]:
-        """The results for arrays, as tensors that lie so."""
+        """The results for arrays, as tensors in a layout."""
         with torch.no_grad():
             return [array_of(each).copy() for each in self.results(self.tensors(layout, arrays))]
 
     def back(self, layout: str, right: TorchReference, arrays: Sequence[Array]) -> list[Array]:
-        """The gradients of the float arguments, where the last arrays are those of the results."""
+        """The gradients of the float arguments; the last arrays are the gradients of the results."""
         count = len(right.inputs)
         arguments = self.tensors(layout, arrays[:count])
         for at in right.wanted_places:
@@ -457,12 +456,12 @@ class _Function:
         return [array_of(each).copy() for each in gradients]
 
     def tensors(self, layout: str, arrays: Sequence[Array]) -> list[Any]:
-        """The arguments of a call: the arrays as tensors that lie so, and the numbers in their places."""
+        """The arguments of a call: the arrays as tensors in a layout, and the numbers at their places."""
         laid = (LAYOUTS[layout](each) if each.ndim else each for each in map(tensor_of, map(np.array, arrays)))
         return [next(laid) if isinstance(each, torch.Tensor) else each for each in self.args]
 
     def results(self, arguments: Sequence[Any]) -> list[torch.Tensor]:
-        """The results of a call, as tensors. CheckError for what it raises, for others, or a changed argument."""
+        """The results of a call. CheckError if it raises, returns anything but tensors, or changes an argument."""
         before = [each.detach().clone() if isinstance(each, torch.Tensor) else None for each in arguments]
         try:
             result = self.function(*arguments)

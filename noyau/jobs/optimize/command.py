@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 RUNTIMES = ("torch", "onnxruntime")
 WEIGHTS = ("none", "auto", "int8", "int4")
 
-# What takes long to import is imported where it is used: Ctrl-C is then answered from the start.
+# Modules that take long to import are imported where they are used, so that Ctrl-C works from the start.
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
@@ -91,7 +91,7 @@ def optimize_file(arguments: argparse.Namespace, model: Path, output: Path, *, k
 
 
 def _finish(arguments: argparse.Namespace, report: Report, required: float | None) -> int:
-    """Write and print a report; 1, and a line on stderr, where the whole model is not as much faster as was asked."""
+    """Write and print a report; return 1, with a line on stderr, if the speed-up is below the required one."""
     from noyau.jobs.report.text import print_record
 
     report.write_where(arguments.json, arguments.html)
@@ -106,7 +106,7 @@ def _finish(arguments: argparse.Namespace, report: Report, required: float | Non
 
 
 def _on_device(arguments: argparse.Namespace, model: Path, output: Path) -> int:
-    """The main job where torch hosts the model."""
+    """The main job with torch as the model's host."""
     from noyau.jobs.optimize.torch import job
 
     for option in ("between", "with", "only", "drop", "weights", "fix-dim"):
@@ -127,7 +127,7 @@ def _on_device(arguments: argparse.Namespace, model: Path, output: Path) -> int:
 
 
 def require_places(model: Path, output: Path, record: Path | None, page: Path | None = None) -> None:
-    """OutputError where what is to be written has no place, or would be written over the model: before any work."""
+    """OutputError, before any work, if an output cannot be written or would overwrite the model or another one."""
     from noyau.hosts.onnxruntime.model_files import library_path
 
     occupied = {os.path.realpath(model): "the model itself"}
@@ -143,7 +143,7 @@ def require_places(model: Path, output: Path, record: Path | None, page: Path | 
         if os.path.exists(place) and (not os.path.isfile(place) or os.path.realpath(place.parent) == "/dev"):
             raise OutputError(f"{place} is no plain file, and a new one would take its place: name another")
     for place in (output, *records.values()):
-        if place.parent != model.parent:  # which is there, or what reads the model says that it is not
+        if place.parent != model.parent:  # a missing folder of the model is reported when the model is read
             make_folder(place.parent)
     command_line.require_record_places(model, page)
 
@@ -152,7 +152,7 @@ def _written_text(output: Path, fused: bool, report: Report) -> str:
     if not fused:
         less = "other weights, no kernel is in it" if report.is_changed else "the model as it was, no kernel is in it"
         return plain(f"Wrote {output}: {less}.")
-    # To onnxruntime a bare name is one of the system's libraries.
+    # onnxruntime takes a name without a folder for a library of the system.
     place = output.with_suffix(".so")
     library = plain(str(place) if len(place.parts) > 1 else f"./{place}")
     return (
@@ -198,7 +198,7 @@ def _run_demo(arguments: argparse.Namespace) -> int:
 
 
 def _next(arguments: argparse.Namespace) -> str:
-    """Lines on what to do next, with the files of the demo where they are kept."""
+    """Lines on the next steps, with the files of the demo if they are kept."""
     folder, page = arguments.folder, arguments.html
     name = "MODEL.onnx" if folder is None else plain(str(folder / "llama_tiny.onnx"))
     opening = f"open {plain(str(page))} in a browser", "graphs, sources, certificates"

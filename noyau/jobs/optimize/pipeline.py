@@ -1,9 +1,9 @@
 """The optimizer: plan, certify, time, decide, install. One pipeline for every host; each then reports the outcome.
 
 A host is the place where a program runs, and where kernels take the place of groups of its nodes: onnxruntime, torch on
-the CPU, torch on CUDA. A new one is a file with the methods of `Host`, and nothing else knows.
+the CPU, torch on CUDA. A new host is a file with the methods of `Host`; nothing else changes.
 
-A `Candidate` is a kernel on its way, with the evidence so far: library, certificate, timings, verdict."""
+A `Candidate` is a kernel with its evidence so far: library, certificate, timings, verdict."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from noyau.jobs.command_line import Step
 from noyau.timing.verdict import FEWEST_PAIRS, SAME_WITHIN, Comparison, Verdict
 from noyau.verify.certificate import Certificate
 
-AS_FAST_FROM = 0.99  # of the speed of the model as it came: what a file keeps, with its library and without
-SURE_FROM = 1.05  # from where no other session is slower
-BORDERLINE_FROM = 0.95  # up to where SLOWER begins: what costs so little is timed twice before it is out
+AS_FAST_FROM = 0.99  # the least share of the original model's speed that a file keeps, with its library and without
+SURE_FROM = 1.05  # from this speed-up on, no other session is slower
+BORDERLINE_FROM = 0.95  # from this speed-up on, SLOWER is timed a second time before the kernel is dropped
 
 
 @dataclass(frozen=True, slots=True)
 class BindingTiming:
-    """Timing of a kernel at one binding: `sizes` by the model's own names. `cold`: on inputs that went through twice
-    the last-level cache, where that may matter. `traffic`: the bytes that one call must move. `floor_s`: the least that
-    this machine needs for them; `idle_s`: of every time, what a run takes that does nothing. `repeats`: how often a
-    run of the model runs the kernel in one place, more than once in bodies of loops. `timed_on`: a date, of an
-    earlier run where it is `recalled`. `calls`: the operators before it, into which the runtime may fold some of what
-    it replaces, that are in both times. `mistake`: why the time of the kernel cannot be."""
+    """Timing of a kernel at one binding: `sizes` by the model's own names. `cold`: with inputs that fall out of the
+    last-level cache between calls, where that may matter. `traffic`: the bytes that one call must move. `floor_s`: the
+    least seconds that this machine needs for them; `idle_s`: the seconds of a run that does nothing, part of every
+    time. `repeats`: how often a run of the model runs the kernel in one place, more than once in bodies of loops.
+    `timed_on`: a date, of an earlier run if `recalled`. `calls`: the operators before the kernel into which the runtime
+    may fold some that it replaces; both times include them. `mistake`: why the kernel's time is impossible."""
 
     sizes: Mapping[str, int]
     hot: Comparison
@@ -51,36 +51,36 @@ class BindingTiming:
 
     @property
     def verdict(self) -> Verdict:
-        """That of both temperatures: SLOWER where one is."""
+        """The verdict over both temperatures: SLOWER if either is."""
         return overall(each.verdict for each in (self.hot, self.cold) if each is not None)
 
     @property
     def comparison(self) -> Comparison:
-        """The one that its verdict is of; the hot one where both are."""
+        """The comparison that gives the verdict; the hot one if both do."""
         return self.hot if self.cold is None or self.hot.verdict is self.verdict else self.cold
 
     @property
     def is_borderline(self) -> bool:
-        """SLOWER, and by so little that chance may have a part in it."""
+        """Whether the verdict is SLOWER by so little that it may be chance."""
         slower = [one.speedup for one in (self.hot, self.cold) if one is not None and one.verdict is Verdict.SLOWER]
         return bool(slower) and min(slower) >= BORDERLINE_FROM
 
     @property
     def is_unsure(self) -> bool:
-        """Whether it is so near the speed before that a session more, in another place of memory, may say otherwise: of
-        six openings or more, whether they say both that it is as fast and that it is not."""
+        """Whether one more session, at another address, may change the outcome: the speed-up is near 1, and there are
+        fewer than six openings, or the interval holds speeds on both sides of AS_FAST_FROM."""
         one = self.comparison
         sure = len(one.openings) >= FEWEST_PAIRS and not one.low < AS_FAST_FROM <= one.high
         return BORDERLINE_FROM <= one.speedup <= SURE_FROM and not sure
 
     @property
     def floor_ratio(self) -> float | None:
-        """The floor over the time of the kernel: 1 is as fast as can be."""
+        """The floor over the time of the kernel: 1 is the limit of the machine."""
         return None if self.floor_s is None else self.floor_s / self.hot.after_median_s
 
     @property
     def where(self) -> str:
-        """`batch=1, sequence=128`, and that it was cold if that decides."""
+        """The sizes, `batch=1, sequence=128`, and a mention of cold caches if these decide."""
         return ", ".join(filter(None, [spell(self.sizes), "" if self.comparison is self.hot else "with cold caches"]))
 
     def __str__(self) -> str:
@@ -89,15 +89,15 @@ class BindingTiming:
 
 
 def overall(verdicts: Iterable[Verdict]) -> Verdict:
-    """SLOWER where one is, else FASTER where one is, else SAME where all are, else AMBIGUOUS."""
+    """SLOWER if any verdict is, else FASTER if any is, else SAME if all are, else AMBIGUOUS."""
     distinct = set(verdicts)
     rest = Verdict.SAME if distinct == {Verdict.SAME} else Verdict.AMBIGUOUS
     return next((each for each in (Verdict.SLOWER, Verdict.FASTER) if each in distinct), rest)
 
 
 def decisive(timings: Sequence[BindingTiming]) -> BindingTiming | None:
-    """The timing that the verdict of all of them rests on: the worst of those that are SLOWER; else, of those with the
-    verdict, the one with the most to do."""
+    """The timing that decides the overall verdict: the worst of the SLOWER ones; else, of those with that verdict, the
+    one whose original takes longest."""
     verdict = overall(timing.verdict for timing in timings)
     those = [timing for timing in timings if timing.verdict is verdict] or list(timings)
     if verdict is Verdict.SLOWER:
@@ -106,7 +106,7 @@ def decisive(timings: Sequence[BindingTiming]) -> BindingTiming | None:
 
 
 def losing(timings: Sequence[BindingTiming], bound: float = SAME_WITHIN[0]) -> BindingTiming | None:
-    """The worst timing against a change: one that is SLOWER, or that may be, with a speed-up below a bound."""
+    """The worst timing against a change: the worst SLOWER one, else the worst below `bound` that is not FASTER."""
     those = [one for one in timings if one.verdict is Verdict.SLOWER]
     unsure = (one for one in timings if one.verdict is not Verdict.FASTER and one.comparison.speedup < bound)
     return min(those or unsure, key=lambda timing: timing.comparison.speedup, default=None)
@@ -121,8 +121,8 @@ KEEPS = {
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A kernel with its evidence: its certificate, a timing at each binding of the sizes where it came to that, and
-    whether it is kept. `library` is where it was built, on hosts that open each kernel by itself.
+    """A kernel with its evidence: its certificate, a timing at each binding that was timed, and whether it is kept.
+    `library` is the kernel's own shared library, on hosts that open each kernel by itself.
 
     `reason` says why it is not kept, or not timed; `note` what the certificate leaves out."""
 
@@ -136,28 +136,28 @@ class Candidate:
 
     @property
     def comparison(self) -> Comparison | None:
-        """The comparison that its verdict rests on, or None where it was not timed."""
+        """The comparison that decides the verdict, or None if the kernel was not timed."""
         decider = decisive(self.timings)
         return None if decider is None else decider.comparison
 
     @property
     def speedup(self) -> float | None:
-        """The speed-up that its verdict rests on, or None where it was not timed."""
+        """The speed-up that decides the verdict, or None if the kernel was not timed."""
         return None if self.comparison is None else self.comparison.speedup
 
     @property
     def evidence(self) -> str:
-        """The certificate in words, or why there is none."""
+        """The certificate as text, or why there is none; then the note."""
         return "; ".join(filter(None, [self.certificate.summary() if self.certificate else self.reason, self.note]))
 
 
 def right(candidates: Iterable[Candidate]) -> list[PlannedKernel]:
-    """The kernels that nothing speaks against so far."""
+    """The kernels of the candidates without a `reason` against them."""
     return [each.planned for each in candidates if not each.reason]
 
 
 def certify(candidate: Candidate, make: Callable[[], tuple[Certificate, str]]) -> Candidate:
-    """The candidate with its certificate and a note on what that leaves out; with the reason where it is not right."""
+    """The candidate with its certificate and a note on what that leaves out; with a reason if the certificate fails."""
 
     def step() -> Candidate:
         certificate, note = make()
@@ -168,7 +168,7 @@ def certify(candidate: Candidate, make: Callable[[], tuple[Certificate, str]]) -
 
 
 def attempt(step: Callable[[], Candidate], before: Candidate, fault: str) -> Candidate:
-    """The candidate after a step; where that raises an error of noyau, the candidate before it, with the reason."""
+    """The candidate after a step; if that raises an error of noyau, the candidate before it, with the reason."""
     try:
         return step()
     except NoyauError as error:
@@ -176,7 +176,7 @@ def attempt(step: Callable[[], Candidate], before: Candidate, fault: str) -> Can
 
 
 def decide(candidate: Candidate, keep: str) -> Candidate:
-    """The candidate kept or not, by one of KEEPS and all its timings; the reason names the binding where it loses."""
+    """The candidate, kept or not, by one of KEEPS and all its timings; the reason names the binding where it loses."""
     if candidate.reason:
         return candidate
     if (decider := decisive(candidate.timings)) is None:
@@ -203,32 +203,32 @@ class HostBench(Protocol):
     def sizes(self) -> Sizes: ...
 
     def timing(self, candidate: Candidate) -> BindingTiming:
-        """The kernel in its first place against what the host runs there otherwise. An error of noyau where it cannot
-        be timed; CheckError where it crashes, hangs, or is wrong meanwhile."""
+        """Time the kernel in its first place against the operators that the host runs there. An error of noyau if it
+        cannot be timed; CheckError if it crashes, hangs, or is wrong meanwhile."""
 
 
 class Host(Protocol[Installed_co]):
     """One program on one host."""
 
     def plan(self) -> tuple[Partition, Plan]:
-        """The groups of the program, and a kernel for each kind of group."""
+        """The groups of the program, and a kernel for each set of equal groups."""
 
     def certify(self, kernels: Sequence[PlannedKernel]) -> Sequence[Candidate]:
-        """The kernels built, with certificates or why there is none. BuildError where nothing can be built at all."""
+        """The kernels, built, with certificates or why there is none. BuildError if nothing can be built at all."""
 
     def bindings(self) -> Iterable[Sizes]:
         """The sizes to time at, one round each."""
 
     def bench(self, sizes: Sizes, candidates: Sequence[Candidate]) -> HostBench | None:
-        """The clock at these sizes; None where the program does not run with them."""
+        """The clock at these sizes; None if the program does not run with them."""
 
     def install(self, candidates: Sequence[Candidate]) -> tuple[Sequence[Candidate], Installed_co]:
-        """The program with the kernels that are kept, and the candidates: some are dropped only here, together."""
+        """The program with the kept kernels, and the candidates: some are dropped only here, where all run together."""
 
 
 @dataclass(frozen=True, slots=True)
 class Optimization(Generic[Installed]):
-    """The groups of a program, their kernels with the evidence, and the program with those that are kept."""
+    """The groups of a program, their kernels with the evidence, and the program with the kept kernels."""
 
     partition: Partition
     plan: Plan
@@ -237,8 +237,8 @@ class Optimization(Generic[Installed]):
 
 
 def optimize(host: Host[Installed], keep: str, say: Say, dropped: Reasons = NOTHING) -> Optimization[Installed]:
-    """Fuse what can be fused, keep the kernels that are right and win, by one of candidate.KEEPS. `dropped`: those that
-    are not to be, with the reason."""
+    """Fuse what can be fused; keep the kernels that are right and win, by `keep`, a key of KEEPS. `dropped`: kernels to
+    leave out, by name, with the reason."""
     partition, plan = host.plan()
     certified = host.certify(plan.kernels)
     certified = [replace(one, reason=one.reason or dropped.get(one.planned.operator, "")) for one in certified]
@@ -247,7 +247,7 @@ def optimize(host: Host[Installed], keep: str, say: Say, dropped: Reasons = NOTH
 
 
 def race(host: Host[Installed], candidates: Sequence[Candidate], keep: str, say: Say) -> list[Candidate]:
-    """The candidates timed in rounds, one a binding of the sizes, and kept or not: what loses a round is out."""
+    """Time the candidates in rounds, one per binding of the sizes, and decide; a candidate that loses is out."""
     rounds = list(host.bindings())
     for done, sizes in enumerate(rounds):
         if (bench := host.bench(sizes, candidates)) is None:
@@ -261,7 +261,7 @@ def race(host: Host[Installed], candidates: Sequence[Candidate], keep: str, say:
 def announce(
     doing: str, count: int, say: Say, step: Callable[[Candidate], Candidate], rounds: tuple[int, int] = (0, 1)
 ) -> Callable[[tuple[int, Candidate]], Candidate]:
-    """`step` on a candidate and its number, said as its turn comes unless it is out; `rounds`: those done, and all."""
+    """`step` on a candidate and its number; `say` announces its turn unless it is out. `rounds`: done, and in all."""
 
     def turn(numbered: tuple[int, Candidate]) -> Candidate:
         number, candidate = numbered
@@ -274,10 +274,10 @@ def announce(
 
 
 def time_at(candidate: Candidate, bench: HostBench, keep: str) -> Candidate:
-    """The candidate timed at one more binding; one that does not win there is out, with the reason.
+    """The candidate, timed at one more binding; with the reason if it is out.
 
-    It is out where it is slower there, where it crashes, hangs or is wrong, and where it is faster than this machine
-    can be. A binding where it cannot be timed at all says nothing against it, unless that is the first one."""
+    It is out if it is slower there, if it crashes, hangs or is wrong, and if it is faster than this machine can be. A
+    binding where it cannot be timed at all does not count against it, unless that is the first binding."""
     if candidate.reason:
         return candidate
     try:

@@ -1,4 +1,4 @@
-"""The record of one optimisation, as `--json` writes it and the terminal shows it; alike for every host."""
+"""The record of one optimisation, for `--json` and the terminal; the same for every host."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BindingRecord:
-    """Timing at one binding of the sizes. `cold`: the speed-up with cold caches and its interval, where it
-    was timed with them too; the verdict is of both. `ceiling`, of a whole model: what fusing could gain there, about.
-    `timed_on`: the day, of an earlier run where it is `recalled`. Latencies are of calls with warm caches."""
+    """Timing at one binding of the sizes. `cold`: the speed-up with cold caches and its interval, if timed with them
+    too; the verdict is over both. `ceiling`, of a whole model: about what fusing could gain there. `timed_on`: the day,
+    of an earlier run if `recalled`. Latencies are of calls with warm caches."""
 
     sizes: Mapping[str, int]
     verdict: Verdict
@@ -47,11 +47,11 @@ class BindingRecord:
 
 @dataclass(frozen=True, slots=True)
 class KernelRecord:
-    """One kernel. `replaces`: the operators that it stands for, in one of its `places`. `bytes` is what one call must
-    move, `floor_ratio` the time of a copy of so many over that of the kernel; errors are the worst against float64,
-    over the largest value, of the kernel and of the unfused computation. None: not known. `reason`: why it is not kept.
-    `bindings`: what came of each binding of the sizes; the verdict is FASTER where it is at one and SLOWER at none, and
-    the numbers are of the binding that it rests on. `after_s` is the median time of a call, for the terminal alone."""
+    """One kernel. `replaces`: the operators that it replaces in one of its `places`. `bytes` is what one call must
+    move, `floor_ratio` the time of a copy of as many bytes over that of the kernel; errors are the worst against
+    float64, over the largest value, of the kernel and of the unfused computation. None: not known. `reason`: why it is
+    not kept. `bindings`: one record per binding of the sizes; the verdict is FASTER if one is and none is SLOWER, and
+    the numbers are of the binding that decides it. `after_s` is the median time of a call, for the terminal alone."""
 
     name: str
     places: int
@@ -72,7 +72,7 @@ class KernelRecord:
 
     @property
     def rate(self) -> float | None:
-        """Bytes moved per second, where both are known."""
+        """Bytes moved per second, if both are known."""
         return self.bytes / self.after_s if self.bytes is not None and self.after_s else None
 
     def to_json(self) -> dict[str, Any]:
@@ -81,12 +81,12 @@ class KernelRecord:
 
 @dataclass(frozen=True, slots=True)
 class EndToEnd:
-    """Seconds of the whole model: the median before, and what the median ratio makes of it; all None where it was not
-    timed, or handed back as it was: `reason` says why. `bindings`: what came of each binding of the sizes; the other
-    numbers are of the one that the verdict rests on.
+    """Seconds of the whole model: the median before, and that over the median ratio; all None if it was not timed, or
+    is handed back unchanged: `reason` says why. `bindings`: one record per binding of the sizes; the other numbers are
+    of the binding that decides the verdict.
 
-    `apart`, for the terminal alone: how far the outputs of the fused model are from those of the original at most, over
-    the largest; infinite where they differ in more than rounding."""
+    `apart`, for the terminal alone: the largest distance of the outputs of the fused model from the original's, over
+    the largest; infinite if they differ by more than rounding."""
 
     before_s: float | None = None
     after_s: float | None = None
@@ -111,7 +111,7 @@ class UnfusedNodes:
 @dataclass(frozen=True, slots=True)
 class VariantRecord:
     """Weights of one product in a form of few bits. `errors`: the largest over the largest value of a row, against
-    float64: on activations, and with a channel of every second row times 30 and 1000; empty where it was out before."""
+    float64: on activations, and with a channel of every second row times 30 and 1000; empty if it was out before."""
 
     variant: str
     errors: tuple[float, ...] = ()
@@ -121,8 +121,8 @@ class VariantRecord:
 
 @dataclass(frozen=True, slots=True)
 class ProductRecord:
-    """One product, by what it makes. `variant`: the form of its weights, "" for float32 as they were; `reason`: why it
-    is not in the fastest form; `errors_float32` as those of a variant; `variants`: all that were tried."""
+    """One product, by the name of its output. `variant`: the form of its weights, "" for the original float32;
+    `reason`: why it is not in the fastest form; `errors_float32`: as `errors` of a variant; `variants`: all tried."""
 
     name: str
     shape: tuple[int, ...]
@@ -138,9 +138,9 @@ class ProductRecord:
 
 @dataclass(frozen=True, slots=True)
 class WeightRecord:
-    """Weights in few bits: what was asked for, and of the model with them, beside float32: the largest error of its
-    outputs over the largest, so many flips in `rows` of tokens, the least margin of the other rows over the largest
-    output, and the flips of further tokens that the choice did not rest on. `reason`: why none is."""
+    """Weights in few bits: the options, and the model with them against float32: the largest `error` of its outputs
+    over the largest, the `flips` in `rows` of tokens, the least `margin` of the other rows over the largest output, and
+    the flips of further tokens that the choice did not rest on. `reason`: why none is changed."""
 
     weights: str
     budget: str
@@ -160,7 +160,7 @@ class WeightRecord:
 
 @dataclass(frozen=True, slots=True)
 class GraphSplit:
-    """A graph that torch captured: inference, forward or backward; how a call splits, if measured; what came of it."""
+    """A graph that torch captured: inference, forward or backward; its outcome; how a call's time splits, if known."""
 
     kind: str
     whole: str
@@ -169,9 +169,9 @@ class GraphSplit:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """For the page of a report alone: its kernels with sources and certificates, each as often as a record of them; of
-    a model in onnxruntime, it as it came, its groups, and the model with the kernels that are kept; of a module of
-    torch, drawings of each kind of graph before and after."""
+    """Data for the page of a report alone. Every host: the kernels with sources and certificates, in the order of their
+    records. onnxruntime: the original model, its groups and plan, and the model with the kept kernels. torch: drawings
+    of each kind of graph before and after."""
 
     candidates: tuple[Candidate, ...]
     original: SourceModel | None = None
@@ -183,11 +183,11 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Report(PagedRecord):
-    """Report on a model; prints itself. `ceiling`: about what fusing could gain for the whole model, were each kernel
-    at its floor (Amdahl) and all else as it was. `inputs`: a line on each, where it came from or how it was made up.
-    `conditions`: how the machine was before and after. `weights`: what came of weights in few bits, where asked for;
-    `graphs`: of a module of torch, each that was captured; `evidence`: for a page alone;
-    `written`: the files that were written, in words, for the terminal alone."""
+    """Report on a model; prints itself. `ceiling`: about what fusing could gain for the whole model if each kernel ran
+    at its floor (Amdahl) and the rest as before. `inputs`: a line on each input, on its source or its synthesis.
+    `conditions`: the machine's before and after. `weights`: the record of weights in few bits, if asked for; `graphs`:
+    of a torch module, each that was captured; `evidence`: for a page alone; `written`: a text on the files that were
+    written, for the terminal alone."""
 
     machine: Machine
     model: str
@@ -206,7 +206,7 @@ class Report(PagedRecord):
 
     @property
     def doubts(self) -> str:
-        """Change of the machine that makes the times doubtful, and what to do; or nothing."""
+        """A change of the machine that makes the times doubtful, with advice; or an empty text."""
         timings = any(kernel.verdict is not None for kernel in self.kernels)
         message = unsteady(*self.conditions, self.machine.cores) if timings and self.conditions else ""
         advice = "end other work on this machine and run it again with --fresh"
@@ -218,7 +218,7 @@ class Report(PagedRecord):
 
     @property
     def is_changed(self) -> bool:
-        """Whether the model is another one than before."""
+        """Whether the model differs from the original."""
         return bool(self.kept or (self.weights and self.weights.changed))
 
     def to_json(self) -> dict[str, Any]:
@@ -227,7 +227,7 @@ class Report(PagedRecord):
 
 
 def record(candidate: Candidate) -> KernelRecord:
-    """One kernel's line; the numbers are of the binding that its verdict rests on."""
+    """The record of one kernel; the numbers are of the binding that decides its verdict."""
     planned, exact, decider = candidate.planned, candidate.certificate, decisive(candidate.timings)
     numbers: dict[str, Any] = {}
     if exact is not None:
@@ -243,7 +243,7 @@ def record(candidate: Candidate) -> KernelRecord:
 
 
 def binding(timing: BindingTiming) -> BindingRecord:
-    """Record of one binding."""
+    """The record of one binding."""
     hot, cold = timing.hot, timing.cold
     ratio = (timing.verdict, hot.speedup, hot.low, hot.high, timing.floor_ratio, *hot.medians_s)
     cold_ratio = None if cold is None else (cold.speedup, cold.low, cold.high)
@@ -251,13 +251,13 @@ def binding(timing: BindingTiming) -> BindingRecord:
 
 
 def not_fused(nodes: Iterable[tuple[str, str]]) -> tuple[UnfusedNodes, ...]:
-    """The nodes that no kernel replaces, given each with its reason, by reason."""
+    """The nodes that no kernel replaces, grouped by reason; each comes with its reason."""
     reasons = collect((reason, node) for node, reason in nodes)
     return tuple(UnfusedNodes(tuple(names), reason) for reason, names in reasons.items())
 
 
 def uncovered_nodes(names: Sequence[str], partition: Partition, plan: Plan) -> Iterator[tuple[str, str]]:
-    """The nodes that are in no kernel, by their names, with the reasons; none beyond `names`."""
+    """The nodes in no kernel, by their names, with the reasons; positions beyond `names` are left out."""
     covered = {position for kernel in plan.kernels for group in kernel.groups for position in group.positions}
     reasons: dict[str, set[int]] = defaultdict(set)
     for cut in partition.cuts:

@@ -1,6 +1,6 @@
-"""A report as text and as a page: the whole model, what fusing could gain, kernels, and what was not fused.
+"""A report as text and as a page: the whole model, the estimated gain of fusing, kernels, and the nodes not fused.
 
-Names come from model files: they are never read as markup, and what would not print is escaped."""
+Names come from model files: they are never read as markup, and unprintable characters are escaped."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ _SIZES_LEGEND = (
     "before, after: medians of a run. p50, p90, p99: what so many of a hundred runs with the kernels do not exceed "
     "(of runs below 0.2 ms: means of several). runs/s: one after the other. could: an estimate of what fusing can gain."
 )
-_NAMES = {100: 36, 70: 24, 0: 20}  # letters of the name of a kernel, by the columns of the terminal
+_NAMES = {100: 36, 70: 24, 0: 20}  # letters of a kernel's name, by the least columns of the terminal
 _NO_KERNEL = "No kernel: nothing in this model could be fused."
-_FAR = 1e-2  # of the largest: more than rounding comes to, but in models that magnify it
+_FAR = 1e-2  # of the largest value: more than rounding, except in models that magnify it
 STATES = {Verdict.FASTER: "good", Verdict.SLOWER: "bad", Verdict.AMBIGUOUS: "doubt", Verdict.SAME: "plain"}
 
 
 def render(report: Report, width: int, *, ascii_only: bool = False) -> Iterator[RenderableType]:
-    """The report in the order in which it is read, for a terminal of so many columns (80 or more look best)."""
+    """The report in reading order, for a terminal of `width` columns (80 or more look best)."""
     show = show_of(ascii_only=ascii_only)
     yield from summary(report, width, show)
     for line in report.written.splitlines():
-        yield Text(line, no_wrap=True, overflow="ignore")  # paths are whole, to be pasted
+        yield Text(line, no_wrap=True, overflow="ignore")  # whole paths, which users paste
     yield from _at_sizes(report.end_to_end.bindings, width, show)
     yield Text()
     yield from header(report, width, show)
@@ -62,7 +62,7 @@ def render(report: Report, width: int, *, ascii_only: bool = False) -> Iterator[
 
 
 def summary(report: Report, width: int, show: Show) -> Iterator[Text]:
-    """The whole model, what fusing could gain, and what makes the times doubtful."""
+    """The whole model, the estimated gain of fusing, and what makes the times doubtful."""
     yield from hanging(_whole(report, show), width, rest="  ")
     if report.ceiling is not None:
         reached = report.end_to_end.speedup
@@ -91,7 +91,7 @@ def headline(report: Report) -> str:
 
 
 def _kernels(report: Report, width: int, show: Show) -> Iterator[Text]:
-    """A line for each kernel and what its columns mean; then the operators that each replaces, and why it is out."""
+    """A line for each kernel and the legend; then the operators that each replaces, and why it is dropped."""
     if not (kernels := report.kernels):
         return
     yield Text()
@@ -107,7 +107,7 @@ def _kernels(report: Report, width: int, show: Show) -> Iterator[Text]:
         yield from hanging(f"{show(kernel.name)}: {operators_text(kernel.replaces, show)}", width, "    ", "      ")
         if kernel.reason:
             message = f"{'kept' if kernel.kept else 'dropped'}: {show(kernel.reason)}"
-            # One that was not even timed is wrong, or cannot be built.
+            # A kernel without a timing is wrong, or cannot be built.
             style = "yellow" if kernel.verdict is not None or kernel.kept else "red"
             yield from hanging(message, width, "      ", "        ", style)
 
@@ -125,7 +125,7 @@ def _cells(kernel: KernelRecord) -> tuple[str | Text, ...]:
 
 
 def _at_sizes(bindings: Sequence[BindingRecord], width: int, show: Show) -> Iterator[Text]:
-    """A line for the whole model at each of its sizes, and what the columns mean."""
+    """A line for the whole model at each of its sizes, and the legend."""
     rows = [TableRow(show(spell(each.sizes)) or "its only sizes", tuple(_size_cells(each))) for each in bindings]
     if rows:
         yield Text()
@@ -144,7 +144,7 @@ def _size_cells(each: BindingRecord) -> Iterator[str | Text]:
 
 
 def _weights(report: Report, width: int, show: Show) -> Iterator[Text]:
-    """The outputs beside those in float32, and each product with the form of its weights, or why it has none."""
+    """The agreement with float32, and each product with the form of its weights, or why it is still in float32."""
     if (weights := report.weights) is None:
         return
     yield Text()
@@ -196,7 +196,7 @@ def _apart(apart: float | None) -> str:
 
 
 def _not_fused(report: Report, width: int, show: Show) -> Iterator[Text]:
-    """Reasons, each with its number of nodes and the first of them; the most frequent first."""
+    """The reasons, each with its number of nodes and the first of them; the most frequent first."""
     if not report.not_fused:
         return
     yield Text()
@@ -212,7 +212,7 @@ def _not_fused(report: Report, width: int, show: Show) -> Iterator[Text]:
 
 
 def _few(names: Sequence[str], width: int, show: Show) -> str:
-    """The first names, as many as a line of so many columns takes, and how many more there are."""
+    """As many names as fit into a line of `width` columns, and how many more there are."""
     first: list[str] = []
     for place, name in enumerate(names, 1):
         rest = f" and {len(names) - place} more" if place < len(names) else ""
@@ -295,7 +295,7 @@ def _row(kernel: KernelRecord) -> dict[str, Any]:
 
 
 def _times_s(kernel: KernelRecord) -> tuple[float | None, float | None]:
-    """The seconds before and after, at the binding that the numbers of a kernel are of."""
+    """The seconds before and after, at the binding that the numbers of the kernel's record come from."""
     times_s = ((each.before_s, each.after_s) for each in kernel.bindings if each.speedup == kernel.speedup)
     return next(times_s, (None, None))
 
@@ -308,12 +308,12 @@ def _binding(each: BindingRecord) -> dict[str, Any]:
 
 
 def _graphs(evidence: Evidence, report: Report) -> Iterator[Section]:
-    """The model as it came beside the model with the kernels that are kept."""
+    """The original model beside the model with the kept kernels."""
     for kind, drawings in evidence.drawings.items():
         yield document.graphs(f"The {kind} graph before and after", drawings)
     if evidence.original is None or evidence.partition is None or evidence.plan is None or evidence.after is None:
         return
-    from noyau.jobs.page.graphs import model_drawing, plan_drawing  # with onnx, which a text does without
+    from noyau.jobs.page.graphs import model_drawing, plan_drawing  # imports onnx, which the text does not need
 
     known = {kernel.name: _node(kernel) for kernel in report.kernels}
     drawn = [(known[each.operator], each.groups) for each in evidence.plan.kernels if each.operator in known]
@@ -343,7 +343,7 @@ def _node(kernel: KernelRecord) -> Node:
 
 
 def _times(one: Candidate, evidence: Evidence) -> Iterator[SizedTime]:
-    """The times of a kernel at each binding of the sizes; its size is the bytes that move."""
+    """The times of a kernel at each binding of the sizes; the x axis is the bytes that move."""
     known = evidence.original.imported.sizes if evidence.original else {}
     work = None if one.planned.by_hand else flops(one.planned.groups[0].kernel)
     for each in one.timings:

@@ -1,5 +1,5 @@
-"""Choices of weights in few bits: the fastest, undone from the worst until the outputs keep a budget. They are the same
-for models in onnxruntime and for modules of torch: a form of weights, of either, is a variant here."""
+"""Choices of weights in few bits: the fastest first, then products undone, the costliest first, until the outputs are
+within a budget. One search for models in onnxruntime and modules of torch: a variant is any form of weights."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from noyau.timing.verdict import Verdict
 
 SAME_TOKENS = "same-tokens"
 WEIGHTS = {"none": (), "auto": (4, 7, 8), "int8": (7, 8), "int4": (4,)}  # and the bits of each
-TOKENS = 512  # rows of logits that a budget of tokens is held on: of enough, any change flips one
-MOST_RETURNS = 8  # products that are tried once more after all
-LARGE = (1, 30, 1000)  # times a channel of every second row on which a product is judged
+TOKENS = 512  # rows of logits that the budget same-tokens looks at: with enough rows, any change flips one
+MOST_RETURNS = 8  # the most undone products that are tried once more
+LARGE = (1, 30, 1000)  # factors of one channel, in every second row, of the activations that judge a product
 Outputs = Mapping[str, np.ndarray]
 Runs = Iterable[tuple[Outputs, Outputs]]  # outputs as they were, and with weights in few bits
-Choice = Mapping[str, Any]  # the variant of each product that is not as it was, by what it makes
+Choice = Mapping[str, Any]  # the variant of each changed product, by the name of its output
 Errors = tuple[float, ...]
 
 
 def budget_of(text: str | float | None) -> float | None:
-    """The largest error of the outputs that a budget allows; None for the same tokens. InputError for what is none."""
+    """The largest error of the outputs that a budget allows; None for the same tokens. InputError if it is invalid."""
     try:
         budget = None if text in (None, SAME_TOKENS) else float(text or "")
     except (TypeError, ValueError):
@@ -41,7 +41,7 @@ def budget_of(text: str | float | None) -> float | None:
 
 
 def require_wishes(weights: str, budget: str | float | None, calibration: object, option: str) -> None:
-    """InputError for weights or a budget that mean nothing, or a budget without weights, which `option` asks for."""
+    """InputError for invalid weights, an invalid budget, or a budget or calibration without weights (`option`)."""
     if weights not in WEIGHTS:
         raise InputError(f"weights={weights!r} is none of {', '.join(WEIGHTS)}")
     if weights == "none" and (budget is not None or calibration is not None):
@@ -51,11 +51,11 @@ def require_wishes(weights: str, budget: str | float | None, calibration: object
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Outputs of a model in few bits beside those in float32. `error`: the largest distance over the largest output, or
-    inf where what is no float differs or no cell is finite. `flips`: of so many `rows` of logits (floats of two or
-    three axes, the last of two or more) those whose largest cell is another one, and integers that differ. `margin`: of
-    the other rows the least distance of the two largest cells, over the largest output. The rows are 512, evenly from
-    all; `rows_beyond` are the others, which no choice rests on, and `flips_beyond` flip there."""
+    """Outputs of a model in few bits against those in float32. `error`: the largest distance over the largest output,
+    or inf if anything but floats differs or no cell is finite. `rows`: rows of logits (floats of two or three axes, the
+    last of two or more) and single integers, 512 at most, evenly spaced over all. `flips`: rows whose largest cell is
+    another, and integers that differ. `margin`: in the other rows, the least distance of the two largest cells, over
+    the largest output. `rows_beyond` are the rest, which no choice rests on; of them `flips_beyond` flip."""
 
     error: float = 0.0
     rows: int = 0
@@ -65,7 +65,7 @@ class Agreement:
     flips_beyond: int = 0
 
     def fault(self, budget: float | None) -> str:
-        """Why a budget does not hold, or nothing."""
+        """Why the outputs exceed a budget, or an empty text."""
         odd = "an output is no number where it was one, or none is a number" if self.error == np.inf else ""
         if budget is not None:
             return odd or ("" if self.error <= budget else f"the outputs move by {self.error:.2g} of the largest")
@@ -77,7 +77,7 @@ class Agreement:
 
 
 def distance(one: np.ndarray, other: np.ndarray) -> float:
-    """Largest distance of two outputs over the largest cell; inf where what is no float differs, or no number."""
+    """The largest distance of two outputs over the largest cell; inf if non-floats, NaNs or infinities differ."""
     if not is_float(one.dtype) or one.shape != other.shape:
         return 0.0 if np.array_equal(one, other) else np.inf
     one, other = one.astype(np.float64), other.astype(np.float64)
@@ -86,11 +86,11 @@ def distance(one: np.ndarray, other: np.ndarray) -> float:
         return np.inf
     largest = np.abs(one[finite]).max(initial=0.0) or 1.0
     apart = float(np.abs(one[finite] - other[finite]).max(initial=0.0) / largest)
-    return np.inf if np.isnan(apart) else apart  # NaN is less than no bound, and greater than none
+    return np.inf if np.isnan(apart) else apart  # comparisons with NaN are False, so it would exceed no bound
 
 
 def agreement(pairs: Runs) -> Agreement:
-    """The agreement of runs, each with the outputs in float32 and in few bits."""
+    """The agreement over several runs; each run gives the outputs in float32 and in few bits."""
     error, flips, margins, are_finite = 0.0, [np.zeros(0, bool)], [np.zeros(0)], list[bool]()
     for before, after in pairs:
         for name, one in before.items():
@@ -111,13 +111,13 @@ def agreement(pairs: Runs) -> Agreement:
     held[np.linspace(0, len(held) - 1, min(len(held), TOKENS)).round().astype(int)] = True
     least = float(margin[held & ~is_other].min(initial=np.inf))
     beyond = int((~held).sum()), int(is_other[~held].sum())
-    error = np.inf if are_finite and not any(are_finite) else error  # then nothing tells what moved
+    error = np.inf if are_finite and not any(are_finite) else error  # without finite cells no distance is known
     return Agreement(error, int(held.sum()), int(is_other[held].sum()), least, *beyond)
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """Form of a product: `gain` is the share of the time of all products that it saves, `error` what it adds."""
+    """A variant of a product: `gain` is the share of the time of all products that it saves, `error` its error."""
 
     variant: Any
     gain: float = 0.0
@@ -125,7 +125,7 @@ class Option:
 
 
 def undoing(options: Mapping[str, Sequence[Option]]) -> list[Choice]:
-    """Choices from the fastest to float32 everywhere: each undoes, in one product, what costs most error per second."""
+    """Choices from the fastest to float32 everywhere: each undoes, in one product, the most error per loss of gain."""
     fronts = {name: _front(each) for name, each in options.items()}
     choice = {name: front[0].variant for name, front in fronts.items()}
     choices, moves = [choice], [(_cost(front, 0), name, 0) for name, front in fronts.items() if len(front) > 1]
@@ -140,7 +140,7 @@ def undoing(options: Mapping[str, Sequence[Option]]) -> list[Choice]:
 
 
 def _front(options: Sequence[Option]) -> list[Option]:
-    """The options that none beats in both, the fastest first; the last is float32."""
+    """The Pareto front of gain and error, the fastest first; the last is float32."""
     front: list[Option] = []
     gains = [each for each in options if each.gain > 0]
     for each in [*sorted(gains, key=lambda each: (-each.gain, each.error)), Option(None)]:
@@ -150,15 +150,15 @@ def _front(options: Sequence[Option]) -> list[Option]:
 
 
 def _cost(front: Sequence[Option], place: int) -> float:
-    """The error that is left out by an undoing, over what it loses; less than 0, so that the most comes first."""
+    """Minus the error that undoing `place` removes per gain that it loses: a heap then yields the largest first."""
     before, after = front[place], front[place + 1]
     return -(before.error - after.error) / max(before.gain - after.gain, 1e-12)
 
 
 def choose(choices: Sequence[Choice], fault_of: Callable[[Choice], str]) -> tuple[Choice, dict[str, str]]:
-    """The first of the choices with which nothing is at fault, by halves, the last of which has none; then what was
-    undone is tried again, product by product, the fastest first. And the faults of the products that stay undone: each
-    its own, or of those that are too many to be tried, of the last choice that was not taken."""
+    """The first choice without a fault, by bisection; the last has none. Then the undone products are tried again one
+    by one, the fastest first. Also the faults of the products that stay undone: each its own, or, beyond MOST_RETURNS,
+    the fault of the last choice that was rejected."""
     fault = fault_of(choices[0]) if len(choices) > 1 else ""
     if not fault:
         return choices[0], {}
@@ -182,9 +182,9 @@ def choose(choices: Sequence[Choice], fault_of: Callable[[Choice], str]) -> tupl
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Variant of the weights of a product, tried. `errors` is the largest one of a row over the largest value of the
-    row, on activations and with a channel of every second row times 30 and times 1000; `before_s`: of the product as
-    it was, at each of the timings; `reason`: why it is out."""
+    """A variant of the weights of a product, tried. `errors`: the largest error of a row over the largest value of the
+    row, on activations and with a channel of every second row times 30 and times 1000; `before_s`: the seconds of the
+    original product at each timing; `reason`: why it is out."""
 
     variant: Any
     timings: tuple[BindingTiming, ...] = ()
@@ -207,7 +207,7 @@ class Trial:
 
 
 def trial_loss(timings: Sequence[BindingTiming]) -> str:
-    """Why a variant with these timings is not one to choose, or nothing: it is FASTER at one and SLOWER at none."""
+    """Why a variant cannot be chosen, or an empty text: it must be FASTER at a binding and SLOWER at none."""
     loser, decider = losing(timings), decisive(timings)
     is_faster = loser is None and overall(each.verdict for each in timings) is Verdict.FASTER
     return "" if is_faster else str(loser or decider or "not timed")
@@ -215,8 +215,8 @@ def trial_loss(timings: Sequence[BindingTiming]) -> str:
 
 @dataclass(slots=True)
 class ProductTrials:
-    """The products of a model, by what each makes: `shapes`, all `trials`, the errors of each as it was (`plain`), the
-    `reasons` why one is not in its fastest form; and the agreement of the choices that were run, by their keys."""
+    """The products of a model, by output: `shapes`, `trials`, the errors in float32 (`plain`), the `reasons` why one is
+    not in its fastest form; and the agreements of the choices that were run (`known`), by `_key`."""
 
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     trials: dict[str, list[Trial]] = field(default_factory=dict)
@@ -225,15 +225,15 @@ class ProductTrials:
     known: dict[Any, Agreement] = field(default_factory=dict)
 
     def add(self, name: str, trials: Sequence[Trial], judge: Callable[[list[Any]], Iterable[Errors]]) -> None:
-        """A product with its trials; `judge` has its errors as it was, then with each of some variants."""
+        """Add a product with its trials; `judge` returns its errors in float32, then with each of some variants."""
         right = [each.variant for each in trials if not each.reason]
         self.plain[name], *errors = judge(right)
         known = dict(zip(right, errors, strict=True))
         self.trials[name] = [replace(each, errors=known.get(each.variant, ())) for each in trials]
 
     def options(self) -> dict[str, list[Option]]:
-        """The variants of each product that may be chosen, those that gain most first. A gain is the share of the time
-        of all products at a binding, so that none of them counts more than another."""
+        """The variants of each product that may be chosen, the products that gain most first. A gain is the mean over
+        bindings of the share of all products' time, so that each binding counts the same."""
         totals, options = defaultdict[str, float](float), dict[str, list[Option]]()
         for trials in self.trials.values():
             longest = max(trials, key=lambda each: len(each.timings))
@@ -247,8 +247,8 @@ class ProductTrials:
         return dict(sorted(options.items(), key=lambda item: -max(each.gain for each in item[1])))
 
     def choose(self, fault_of: Callable[[Choice], str]) -> tuple[Choice, str]:
-        """The choice that keeps the budget, and why a faster one does not, or why there is none. The reasons of the
-        products that were undone are noted."""
+        """The choice that is within the budget, and why a faster one is not, or why there is no choice. Notes the
+        reasons of the products that were undone."""
         choices = undoing(self.options())
         if not choices[0]:
             return {}, "no product is faster so" if self.shapes else ""
@@ -258,7 +258,7 @@ class ProductTrials:
         return choice, fault if choice else f"no choice could be kept: {fault}"
 
     def fault(self, choice: Choice, budget: str | float | None, run: Callable[[], Runs]) -> str:
-        """Why a choice is none that a budget allows, or nothing; `run` has the outputs with it, beside those before."""
+        """Why a choice exceeds the budget, or an empty text; `run` yields pairs of outputs, before and with it."""
         if choice and (key := _key(choice)) not in self.known:
             self.known[key] = agreement(run())
         return self.known[key].fault(budget_of(budget)) if choice else ""
@@ -279,18 +279,18 @@ class ProductTrials:
 
 
 def _key(choice: Choice) -> tuple[tuple[str, Any], ...]:
-    """A choice as a key, in whatever order it was made."""
+    """A choice as a cache key, whatever its order."""
     return tuple(sorted(choice.items(), key=str))
 
 
 def _nearest(trials: Sequence[Trial]) -> str:
-    """Why a product as it was is as good, by the variant that came nearest."""
+    """Why no variant of a product wins, by the variant that came nearest."""
     speeds = {min((one.comparison.speedup for one in each.timings), default=0.0): each for each in trials}
     return f"{speeds[max(speeds)].variant}: {speeds[max(speeds)].reason}" if speeds else ""
 
 
 def together(records: Sequence[WeightRecord], loss: str) -> WeightRecord | None:
-    """One record of several graphs, None where there is none; none of them changed where there is a `loss`."""
+    """One record of several graphs, None if there is none; with a `loss` no product counts as changed."""
     if not records:
         return None
     products = [each for record in records for each in record.products]

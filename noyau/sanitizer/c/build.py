@@ -1,4 +1,4 @@
-"""The user's text and the runtime that watches it, built into a program."""
+"""Building of a program from the user's text and the runtime that watches it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from noyau.sanitizer.c.pragmas import simd_calls, variable_calls
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.c.compiler import header_flags
 
-OWN = "noyau_own_text.c"  # what the user's text is called where it is built: no file that it may include
+OWN = "noyau_own_text.c"  # the name of the user's text where it is built: not a file that it may include
 _RUNTIME = (
     "cells lanes memory fibers clocks entries teams loops tasks target openmp threads cuda copies device streams grids"
     " repeats main"
@@ -28,7 +28,7 @@ _WRAPPED = (
     "main malloc calloc realloc free aligned_alloc posix_memalign memcpy memmove memset printf puts putchar"
 ).split()
 _WATCHED = ("-g -fsanitize=thread -fno-builtin-memcpy -fno-builtin-memset -fno-tree-loop-im -fno-tree-sink").split()
-_LEVEL = re.compile(r"-O[01g]$")  # of optimisation, that a text may be watched at: others leave too much out
+_LEVEL = re.compile(r"-O[01g]$")  # levels at which a text may be watched: others leave too much out
 _LEFT_OUT = re.compile(r"-(O.*|flto.*|fsanitize.*|g.*|ffast-math|Ofast|l.*|L.*)$")
 _ERROR = re.compile(r"([^\s:|]+):(\d+):\d+: (?:fatal )?error: ([^|\n]*?)(?: \||; the text is in|$)")
 _UNDECLARED = re.compile(
@@ -43,7 +43,7 @@ _UNKNOWN = re.compile(r"undefined reference to `([\w:]+)")
 
 @dataclass(frozen=True, slots=True)
 class InstrumentedProgram:
-    """A program that can be run, and what is known of it; `globals`: the objects of the user's text."""
+    """A runnable program, and its line table; `globals`: the objects of the user's text."""
 
     path: Path
     lines: LineTable
@@ -52,9 +52,9 @@ class InstrumentedProgram:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A text that is to be watched. `folder`: of its own headers, where it has any; `called`: in what is told;
-    `others`: texts of the same program, each built by itself; `level`: of optimisation, unless the flags say another
-    one. From -O1 on what nobody needs is neither written nor read."""
+    """A text to be watched. `folder`: of its own headers, if any; `called`: its name in messages; `others`: texts of
+    the same program, each built by itself; `level`: of optimisation, unless the flags say another one. From -O1 on,
+    unneeded reads and writes disappear."""
 
     text: str
     language: str
@@ -66,8 +66,8 @@ class Source:
 
 
 def build_program(source: Source) -> InstrumentedProgram:
-    """The program of a text, from the cache or built. BuildError as the compiler says, UnsupportedError where it calls
-    what cannot be watched, or where there is no gcc."""
+    """Build the program of a text, or take it from the cache. BuildError as the compiler says, UnsupportedError if it
+    calls what cannot be watched, or without gcc."""
     try:
         return _link(source, _options(source), tuple(_object(each, _options(each)) for each in source.others))
     except BuildError as error:
@@ -88,9 +88,9 @@ def _object(source: Source, options: c_compiler.CompilerOptions) -> Path:
 
 @cache
 def runtime(*, in_cpp: bool) -> Path:
-    """The object of what watches, the same for each text in C or for each of a program `in_cpp`, from the cache or
-    built. BuildError and UnsupportedError as of `built`."""
-    flags: tuple[str, ...] = ("-O1", "-fexceptions")  # built in a third of the time; what it calls may throw
+    """Build the object of the runtime, one for texts in C and one for programs `in_cpp`, or take it from the cache.
+    BuildError and UnsupportedError as of `build_program`."""
+    flags: tuple[str, ...] = ("-O1", "-fexceptions")  # builds in a third of the time; its callees may throw
     flags += ("-DNOYAU_IN_CPP",) if in_cpp else ()
     folder, names = files("noyau.sanitizer.c"), ("runtime.h", *(f"{name}.c" for name in _RUNTIME))
     text = "\n".join(folder.joinpath(name).read_text("ascii") for name in names)
@@ -101,7 +101,7 @@ def runtime(*, in_cpp: bool) -> Path:
 def _link(source: Source, options: c_compiler.CompilerOptions, others: tuple[Path, ...]) -> InstrumentedProgram:
     own = _object(source, options)
     in_cpp = any(LANGUAGES[each.language].is_cpp for each in (source, *source.others)) or "-lstdc++" in source.flags
-    standard = ["-lstdc++"] if in_cpp else []  # which is most of what takes time to link
+    standard = ["-lstdc++"] if in_cpp else []  # most of the time to link
     libraries = [flag for flag in source.flags if flag.startswith(("-l", "-L"))]
     words = [*standard, "-pthread", *(f"-Wl,--wrap={name}" for name in _WRAPPED), *libraries]
     objects = [own, *others, runtime(in_cpp=in_cpp)]
@@ -114,7 +114,7 @@ def _link(source: Source, options: c_compiler.CompilerOptions, others: tuple[Pat
 
 
 def _compiler() -> str:
-    """gcc, whose calls the runtime takes in place of libgomp and of its own sanitizer."""
+    """Return gcc, whose calls the runtime takes over from libgomp and from gcc's own sanitizer."""
     for name in ("gcc", "cc"):
         try:
             if "clang" not in c_compiler.find_compiler(name).version.lower():
@@ -128,12 +128,12 @@ def _compiler() -> str:
 def _flags(source: Source) -> tuple[str, ...]:
     own = tuple(flag for flag in source.flags if not _LEFT_OUT.match(flag))
     level = next((flag for flag in reversed(source.flags) if _LEVEL.match(flag)), source.level)
-    standard = () if LANGUAGES[source.language].is_cpp else ("-std=gnu17",)  # what gcc takes by itself
+    standard = () if LANGUAGES[source.language].is_cpp else ("-std=gnu17",)  # gcc's default
     watched = (each for each in _WATCHED if each.replace("-fno-", "-f") not in own)
     flags = (*LANGUAGES[source.language].flags, *standard, *own, level, *watched, "-fopenmp", "-U__SANITIZE_THREAD__")
     if LANGUAGES[source.language].on_gpu:
         folder = Path(str(files("noyau.sanitizer.c").joinpath("include")))
-        # A digest of what stands for CUDA, so that what was built with another is not taken.
+        # A digest of the stand-ins for CUDA, so that builds with others are not taken.
         contents = b"\0".join(path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file())
         digest = hashlib.sha256(contents).hexdigest()[:16]
         flags += ("--param=tsan-distinguish-volatile=1", "-isystem", str(folder), "-include", "noyau_cuda.h")
@@ -142,7 +142,7 @@ def _flags(source: Source) -> tuple[str, ...]:
 
 
 def _unsupported_name(error: BuildError, language: str) -> BuildError | UnsupportedError:
-    """A text for a GPU that is not compiled here may be right for the compiler that it is for."""
+    """Return an error for a GPU text that does not compile here, but may be right for its own compiler."""
     fault = _ERROR.search(str(error)) if LANGUAGES[language].on_gpu else None
     if fault is None:
         return error
@@ -160,7 +160,7 @@ def _unsupported_name(error: BuildError, language: str) -> BuildError | Unsuppor
 
 
 def _undefined_name(error: BuildError) -> BuildError | UnsupportedError:
-    """A name that nobody defines is, most often, of OpenMP or of CUDA, and not stood in for."""
+    """Return an error for undefined names, which are mostly of OpenMP or CUDA and have no stand-in."""
     names = dict.fromkeys(_UNKNOWN.findall(str(error)))
     if not names:
         return error
@@ -170,7 +170,7 @@ def _undefined_name(error: BuildError) -> BuildError | UnsupportedError:
 
 
 def _globals(path: Path, own: Path) -> list[ProgramObject]:
-    """The objects of the user's text within the program."""
+    """Return the objects of the user's text within the program."""
     parts, whole = objects_of(own), objects_of(path)
     names, shared = {each.name for each in parts}, {each.name for each in parts if not each.is_local}
     first = min((each.group for each in whole if each.is_local and each.name in names), default=0)
@@ -178,7 +178,7 @@ def _globals(path: Path, own: Path) -> list[ProgramObject]:
 
 
 def source_name(symbol: str) -> str:
-    """The name that an object has in the source: of `_ZZ1fPfE4tile` tile, of `_ZN1A7counterE` A::counter."""
+    """Return the name of an object in the source: of `_ZZ1fPfE4tile` tile, of `_ZN1A7counterE` A::counter."""
     nested = re.match(r"_ZNK?(?=\d)", symbol)
     names, at = list[str](), nested.end() if nested else len(symbol)
     while length := re.compile(r"\d+").match(symbol, at):
@@ -196,14 +196,14 @@ def source_name(symbol: str) -> str:
 _FOR = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+omp[ \t]+(?:parallel[ \t]+)?for\b(?:\\\n|[^\n])*", re.MULTILINE)
 _UNSEEN = '__attribute__((no_sanitize("thread")))'
 
-# What of CUDA cannot be stood in for, and what to do without it.
+# Parts of CUDA without a stand-in, with their names in messages.
 _REFUSED = {
     r"\basm\b\s*(?:volatile)?\s*\(": "PTX",
     r"\btex[123]D\w*\s*[<(]|\bcudaTextureObject_t\b|\btexture\s*<": "textures",
     r"\bcurand\w*\s*\(": "cuRAND",
     r"\bcub::(?!(?:Block|Warp)(?:Reduce|Scan)\b|Sum\b|M(?:ax|in)\b|BLOCK_)": "the rest of cub",
 }
-# What a text has for GPUs alone: where it is watched, NOYAU_WATCHED is defined, and something else is to stand there.
+# Parts of a text for GPUs only: where it is watched, NOYAU_WATCHED is defined, and other text takes their place.
 _FOR_GPUS = re.compile(
     r"^#if(?:ndef NOYAU_WATCHED| !defined\(NOYAU_WATCHED\)).*?(?=^#else|^#endif)", re.MULTILINE | re.DOTALL
 )
@@ -225,25 +225,25 @@ _KERNEL_ADDRESS = re.compile(
 
 
 def rewrite(text: str, language: str, kernel: str, folders: Sequence[Path] = (), file: str = OWN) -> str:
-    """The text as it is built. `kernel`: its name in errors; `folders`: of headers; `file`: how its lines are named.
-    UnsupportedError, with the line, for what cannot be stood in for."""
+    """Rewrite a text for the build. `kernel`: its name in errors; `folders`: of headers; `file`: the name of its lines.
+    UnsupportedError, with the line, for what has no stand-in."""
     if not LANGUAGES[language].on_gpu:
         return with_own_calls(text, is_cpp=LANGUAGES[language].is_cpp)
     return _with_headers(_with_calls(text, kernel), file, folders, ())
 
 
 def _with_calls(text: str, kernel: str) -> str:
-    """A text of CUDA C++ as one of C++: launches, dynamic memory and addresses of kernels are calls."""
+    """Rewrite CUDA C++ as C++: launches, dynamic memory and addresses of kernels become calls."""
     require_supported(text, kernel)
-    text = _MEMBER.sub(r"\1of_\2", with_own_shapes(text))  # else they are words of CUDA, which are macros here
-    text = _ALIGNED.sub(r"\2 \1", text)  # attributes of C++ stand first
-    text = _NOT_INLINE.sub("__attribute__((__noinline__))", text)  # no macro: headers of C++ have it as an attribute
+    text = _MEMBER.sub(r"\1of_\2", with_own_shapes(text))  # CUDA's own are macros here
+    text = _ALIGNED.sub(r"\2 \1", text)  # C++ wants attributes first
+    text = _NOT_INLINE.sub("__attribute__((__noinline__))", text)  # not a macro: headers of C++ have it as an attribute
     text = _THRUST.sub("#include <noyau_thrust.h>", text)
     return with_kernel_addresses(with_launch_calls(with_dynamic_pointers(text), kernel))
 
 
 def _with_headers(text: str, file: str, folders: Sequence[Path], above: Sequence[Path]) -> str:
-    """A text of `_with_calls`, with the author's headers that it changes in it. `above`: those that it stands in."""
+    """Insert the author's headers that `_with_calls` changes. `above`: the headers that contain this text."""
 
     def stated(include: re.Match[str]) -> str:
         path = next((each.resolve() for each in (folder / include[1] for folder in folders) if each.is_file()), None)
@@ -262,13 +262,13 @@ def _with_headers(text: str, file: str, folders: Sequence[Path], above: Sequence
 
 
 def header_folders(folder: Path | None, flags: Sequence[str]) -> list[Path]:
-    """The folders that `#include "..."` looks in: that of the text, and those of the flags."""
+    """Return the folders that `#include "..."` searches: that of the text, and those of the flags."""
     named = [Path(flag[2:]) for flag in flags if flag.startswith("-I")]
     return named if folder is None else [folder, *named]
 
 
 def with_own_shapes(text: str) -> str:
-    """Functions of the host that call variables of their own gridDim and blockDim, with other names for them."""
+    """Rename variables gridDim and blockDim in the host functions that declare them."""
     spans = []
     of_host = [each for each in syntax(text, "cuda").functions if not each.marks & {"__global__", "__device__"}]
     for function in of_host:
@@ -280,7 +280,7 @@ def with_own_shapes(text: str) -> str:
 
 
 def with_kernel_addresses(text: str) -> str:
-    """`(void *)kernel` as a call that keeps the types of its parameters for who launches it by that address."""
+    """Rewrite `(void *)kernel` as a call that keeps the types of its parameters, for launches by that address."""
     names = {each.name for each in syntax(text, "cuda").functions if "__global__" in each.marks}
     casts = _KERNEL_ADDRESS.finditer(blank_comments(text)) if names else ()
     named = [(each, each[1] or each[2]) for each in casts]
@@ -289,7 +289,7 @@ def with_kernel_addresses(text: str) -> str:
 
 
 def require_supported(text: str, kernel: str) -> None:
-    """UnsupportedError for a construct of CUDA that is not stood in for."""
+    """Raise UnsupportedError for a construct of CUDA without a stand-in."""
     clean = _FOR_GPUS.sub(lambda part: "\n" * part[0].count("\n"), blank_comments(text))
     for pattern, what in _REFUSED.items():
         match = re.search(pattern, clean)
@@ -300,7 +300,7 @@ def require_supported(text: str, kernel: str) -> None:
 
 
 def with_dynamic_pointers(text: str) -> str:
-    """`extern __shared__ float s[];` as a pointer, outside of functions as a reference to the one of each launch."""
+    """Rewrite `extern __shared__ float s[];` as a pointer, outside of functions as a reference to each launch's."""
     spans = []
     for each in syntax(text, "cuda").dynamic_arrays:
         known, indirect = ("", "") if each.is_local else ("&", "const *")
@@ -314,7 +314,7 @@ def with_dynamic_pointers(text: str) -> str:
 
 
 def with_launch_calls(text: str, kernel: str) -> str:
-    """`f<<<1, 64>>>(x, n)` as a call of noyau_grid. UnsupportedError, with the line, for a launch that is not read."""
+    """Rewrite `f<<<1, 64>>>(x, n)` as a call of noyau_grid. UnsupportedError, with the line, if it is not read."""
     tree = syntax(text, "cuda")
     if len(tree.launches) < len(tree.launch_places):
         read = {each.place for each in tree.launches}
@@ -331,7 +331,7 @@ def with_launch_calls(text: str, kernel: str) -> str:
 
 
 def _splice(text: str, spans: Sequence[tuple[int, int, str]]) -> str:
-    """The text with others in the place of some spans, in order."""
+    """Return a text with some spans replaced, in order."""
     pieces, place = [], 0
     for start, end, other in spans:
         pieces += [text[place:start], other]
@@ -340,10 +340,10 @@ def _splice(text: str, spans: Sequence[tuple[int, int, str]]) -> str:
 
 
 def with_own_calls(text: str, *, is_cpp: bool) -> str:
-    """Loops of OpenMP whose schedule nobody names get that of the plan, none where threads may rely on theirs; those of
-    simd say where an iteration begins, and constructs which variables are private to them."""
+    """Give OpenMP loops without a schedule that of the plan, unless threads may rely on their own; simd loops mark
+    where an iteration begins, and constructs their private variables."""
     clean = blank_comments(text)
-    spans = [(each.start(), each.end(), "") for each in re.finditer(r"\bregister\b", clean)]  # which has no address
+    spans = [(each.start(), each.end(), "") for each in re.finditer(r"\bregister\b", clean)]  # they have no address
     spans += [(place, place, words) for place, words in (*simd_calls(clean), *variable_calls(clean, is_cpp=is_cpp))]
     if not re.search(r"\bnowait\b", text):
         for loop in _FOR.finditer(clean):

@@ -1,7 +1,7 @@
-/* The shadow: two accesses to a cell conflict where their owners differ, one at least is a plain write, and nothing
-   orders them. Two readers, and two of those who merge, are kept, so that one of them is somebody else than who comes. */
+/* The shadow: two accesses to a cell conflict if their owners differ, at least one is a plain write, and nothing orders
+   them. Two readers, and two atomics, are kept, so that one of them has another owner than the current access. */
 
-static uint32_t grid_block, grid_threads = 1; /* which block of a grid runs; the threads of a block */
+static uint32_t grid_block, grid_threads = 1; /* the running block of a grid; the threads of a block */
 
 /* Locks: sets of up to LOCKS_HELD, by number; number 0 is the empty set. */
 enum { LOCKS_HELD = 8, MOST_SETS = 4096 };
@@ -50,11 +50,11 @@ static const void *common_lock(uint16_t a, uint16_t b) {
     return 0;
 }
 
-/* What a block of a grid has learnt of others: by a fence and an atomic there, and an atomic here. */
+/* What a block of a grid knows of another: released there by a fence and an atomic, acquired here by an atomic. */
 typedef struct {
     uint32_t owner, time;
 } release;
-static release *learnt; /* of the block that runs, an entry for each block of the grid */
+static release *learnt; /* of the running block, an entry per block of the grid */
 static uint32_t learnt_count;
 
 static int sees(const strand *s, const visit *was, int sure) {
@@ -65,8 +65,8 @@ static int sees(const strand *s, const visit *was, int sure) {
 static void acquire_at(const void *at);
 static int is_handed_on(const visit *was);
 
-/* `CHANCE`: had the locks been taken in another order, nothing would order them. Two that conflict under one lock are
-   in the order of its holders, and with them what was before the one and what is after the other. */
+/* `CHANCE`: with another order of taking locks, nothing would order the two. Accesses under a common lock have the
+   order of its holders, as has what precedes the one and what follows the other. */
 enum { APART, CHANCE, IN_ORDER };
 static int order_of(const visit *was) {
     if (mode == THREADS) {
@@ -95,12 +95,12 @@ static uint32_t own_time(void) {
 }
 
 
-/* Of two that are kept, the one to give up for who comes. */
+/* Keeps the current visit, in place of one of two. */
 static void note(visit *kept, const visit *comes) {
     for (int i = 0; i < 2; ++i) {
         if (kept[i].owner == comes->owner) {
             if (kept[i].time == comes->time && (mode == GRID ? kept[i].locks == comes->locks : !kept[i].locks))
-                return; /* without a lock says more */
+                return; /* a visit without locks says more */
             kept[i] = *comes;
             return;
         }
@@ -110,7 +110,7 @@ static void note(visit *kept, const visit *comes) {
     else kept[1] = *comes;
 }
 
-/* Whether the last write that raced left the value that was there is seen at the next access. */
+/* The last racing write: whether it left the value unchanged is seen at the next access. */
 static struct {
     const char *at;
     char held[64];
@@ -125,15 +125,15 @@ static void settle_pending(void) {
     pending.number = -1;
 }
 
-/* In a grid, what is volatile in memory that blocks share is read and written at once, as by atomics, but not updated. */
+/* In a grid, volatile memory that blocks share is read and written at once, as by atomics, but not updated. */
 enum { BY_VOLATILE = 0xFFFF };
 static int is_volatile;
 
-static const char *access_at; /* of the access that is looked at, which may be of several cells */
+static const char *access_at; /* of the current access, which may have several cells */
 static int64_t access_bytes;
 
-/* Who reads a cell and then compares and swaps it has guessed what it holds, and the swap proves the guess:
-   reads by that line are no conflict with atomics, whoever makes them. */
+/* An owner that reads a cell and then compares and swaps it has guessed its value, and the swap proves the guess: reads
+   by that line do not conflict with atomics, whichever owner makes them. */
 static uint8_t is_guess[MOST_SITES + 1];
 static int is_swap;
 
@@ -155,7 +155,7 @@ static void meet_visit(const block *b, int64_t offset, int how, int site, const 
     }
 }
 
-/* For a map: who writes what in each of the first regions, in order. */
+/* For a map: the writes of each of the first regions, in order. */
 enum { MOST_REGIONS = 64, MOST_WRITES = 200000 };
 typedef struct {
     const void *pc;
@@ -217,7 +217,7 @@ static void touch_cell(block *b, cell *c, int64_t offset, int how, int site, int
         c->round |= IS_SET;
     else if (how != WRITE && b->is_fresh && is_scalar && !(c->round & IS_SET) && b->widest <= 1 << b->shift) {
         if (is_poison(b->start + offset, 1 << b->shift)) found("uninitialised", how, site, b, offset, 0, 0, "%s", "");
-        c->round |= IS_SET; /* somebody who is not watched wrote it, or it is told already */
+        c->round |= IS_SET; /* unwatched code wrote it, or it is reported already */
     }
     if (how != READ) c->round |= IS_SET | IS_WRITTEN;
     if (mode == SERIAL) {

@@ -5,7 +5,7 @@ static strand *strands[1 << 16] = {0, &main_strand}; /* by owner */
 
 static void widen(clocks *c, uint32_t count) {
     if (count <= c->count) return;
-    const uint32_t wider = (count + 31) & ~31u; /* no more: counts spread from one to another */
+    const uint32_t wider = (count + 31) & ~31u; /* not more: widths spread from one clock to another */
     uint32_t *made = __real_malloc(2 * wider * sizeof *made);
     if (!made) fatal("no memory");
     __real_memset(made, 0, 2 * wider * sizeof *made);
@@ -26,7 +26,7 @@ static void drop(clocks *c) {
     *c = (clocks){0};
 }
 
-/* What another one has seen; `sure`: whatever the order in which locks are taken. */
+/* Merges a vector clock into another; `sure`: also what holds for any order of taking locks. */
 static void learn_in_order(clocks *into, const clocks *from, int sure) {
     widen(into, from->count);
     for (uint32_t i = 0; i < from->count; ++i) {
@@ -42,8 +42,8 @@ static void tick(strand *s) {
     s->seen.sure[s->owner] = s->seen.at[s->owner];
 }
 
-/* Numbers are few: beyond so many the one of any task that has ended, and was waited for, is used again, by one that
-   need not have seen it. Who sees that one is taken to have seen the other. */
+/* Numbers are few: beyond so many, a new strand may reuse the number of any task that has ended and was waited for,
+   even if it has not seen that task. An owner that sees the new strand then counts as having seen the task. */
 enum { MOST_OWNERS = 512 };
 static strand *reserve;
 
@@ -75,8 +75,8 @@ static void append(strand **list, strand *more) {
     *list = more;
 }
 
-/* Its number, and those that it could use, are used again by one that has seen all that it did. What its own tasks did
-   is not seen by that: they wait among the orphans for a barrier. */
+/* Passes its number, and those that it may reuse, to a strand that has seen all of its work. That one has not seen the
+   work of its own tasks: they wait among the orphans for a barrier. */
 static void end_strand(strand *s, strand *by) {
     s->time = s->seen.at[s->owner];
     drop(&s->seen), drop(&s->children), drop(&s->fenced), drop(&s->met);
@@ -89,7 +89,7 @@ static void end_strand(strand *s, strand *by) {
     s->ended = s->orphans = s->spare = 0;
 }
 
-/* After a barrier, which all tasks come before. */
+/* Ends tasks after a barrier, which all tasks precede. */
 static void end_tasks(strand *s) {
     append(&s->orphans, s->ended);
     s->ended = 0;
@@ -100,9 +100,9 @@ static void end_tasks(strand *s) {
     }
 }
 
-/* What is released at an address, and acquired there: mutexes, atomics, dependences of tasks. `taken`: of a lock, when
-   the last one took it; `sets`: of dependences, those that exclude each other and have no order. `releases`: in a grid,
-   who released here, in order, and how often that one had then. */
+/* The state of an address at which strands release and acquire: mutexes, atomics, dependences of tasks. `taken`: when
+   the last holder took a lock; `sets`: for dependences, those that exclude each other without an order. `releases`: in
+   a grid, the owners that released here, in order, each with its number of releases then. */
 typedef struct {
     uint32_t owner, number;
 } handing;
@@ -135,8 +135,8 @@ static void release_at(const void *at) {
     tick(now->strand);
 }
 
-/* Others have a turn now and then, where work is not dealt in blocks, but not at the first lock of a thread: those of a
-   team come to it in the reverse of their order. */
+/* Gives others a turn now and then, unless work is distributed in blocks, but not at the first lock of a thread: the
+   members of a team reach it in the reverse of their order. */
 static void yield_turn(void);
 static void let_others_pass(void) {
     static uint64_t count;
@@ -145,16 +145,16 @@ static void let_others_pass(void) {
     if (plan != BLOCKS && mixed >> (count < 1000 ? 63 : 60) == 0) yield_turn();
 }
 
-/* Locks: two accesses under the same one do not race. Who takes one comes after who had it before: by chance, unless
-   that one had it before all that the taker has seen for sure. */
-static long steps; /* what threads got done that others may wait for */
+/* Locks: two accesses under a common lock do not race. A taker comes after the last holder: by chance, unless the taker
+   has surely seen that the holder took it. */
+static long steps; /* progress of threads that others may wait for */
 static void wait_for_others(void);
 
 static void take(const void *lock, int site) {
     if (mode == GRID) return;
     meeting *m = meeting_at(lock);
     now->site = site;
-    now->turn += TURN / 64; /* who takes it again and again may wait for what another one does under it */
+    now->turn += TURN / 64; /* a repeated taker may wait for what another does under the lock */
     if (now->turn > TURN) yield_turn();
     else let_others_pass();
     while (m->holder && m->holder != now->strand && m->holder->on != now && mode == THREADS) wait_for_others();

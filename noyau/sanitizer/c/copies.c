@@ -1,10 +1,10 @@
-/* Copies that go on beside the thread that asked for them: until it has waited, nothing is where they write. */
+/* Asynchronous copies of a thread: until it has waited, their destination holds nothing. */
 typedef struct copy {
     struct copy *next;
     char *to;
     const char *from;
-    int64_t bytes, given; /* behind what is given come zeros */
-    const phase_barrier *barrier; /* that tells when it is done, else 0 */
+    int64_t bytes, given; /* zeros follow the given bytes */
+    const phase_barrier *barrier; /* the barrier that reports its end, else 0 */
     uint64_t phase;
     uint32_t group;
     int32_t site;
@@ -41,8 +41,8 @@ void noyau_copy_until(void *to, const void *from, int64_t bytes, const phase_bar
 
 void noyau_copy_commit(void) { now->copy_group += 1; }
 
-/* Copies of a thread are done: those that a barrier tells of, of which a phase is over, as of their begin; else those of
-   all groups but the last ones, as if the thread wrote now. */
+/* Finishes copies of a thread: those of this barrier, if their phase is over, as if written at their start; without a
+   barrier, those of all groups but the last `left`, as if the thread wrote them now. */
 static void finish_copies(fiber *f, const phase_barrier *barrier, unsigned left) {
     copy **at = &f->copies;
     for (copy *c = *at; c; c = *at) {
@@ -63,7 +63,7 @@ static void end_phase(const phase_barrier *barrier) {
     for (int i = 0; i < fiber_count && copies_open; ++i) finish_copies(fibers + i, barrier, 0);
 }
 
-/* What a thread that ends has not waited for is of no use to anybody, unless a barrier tells others of it. */
+/* Drops the copies that an ending thread has not waited for, unless a barrier reports them to others. */
 static void drop_copies(void) {
     for (copy *c = now->copies; c; c = now->copies) {
         if (c->barrier) write_copy(c->to, c->from, c->bytes, c->given);
@@ -71,7 +71,7 @@ static void drop_copies(void) {
     }
 }
 
-/* Whether a copy still goes on at a cell that is read, which is a finding. */
+/* Whether a copy to a cell that is read is still under way, which is a finding. */
 static int is_being_copied(const block *b, int64_t offset, int how, int site) {
     const char *at = b->start + offset;
     for (int i = 0; i < fiber_count; ++i)

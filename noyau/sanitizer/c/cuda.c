@@ -1,4 +1,4 @@
-/* What the threads of a grid of CUDA wait for: barriers, warps, fences. Each runs from one wait to the next. */
+/* What threads of a CUDA grid wait for: barriers, warps, fences. Each runs from one wait to the next. */
 
 typedef struct {
     unsigned x, y, z;
@@ -9,10 +9,10 @@ enum { SYNC_WARP, SHUFFLE, SHUFFLE_UP, SHUFFLE_DOWN, SHUFFLE_XOR, BALLOT, MATCH,
 enum { SYNC, SYNC_COUNT, SYNC_AND, SYNC_OR };
 
 static triple grid_shape, block_shape, block_place, thread_places[MOST_IN_BLOCK];
-static block *dynamic_shared; /* within the arena, made anew where a launch wants more */
+static block *dynamic_shared; /* in the arena, allocated again for another size */
 static uint32_t block_epoch;  /* grows with each barrier that some threads of the block pass */
 static int any_fence, is_cooperative, is_grid_over;
-static int64_t launched, idle; /* threads, and those of them that touched nothing */
+static int64_t launched, idle; /* threads, and how many of them touched nothing */
 static triple given_grid, given_block;
 static int64_t given_shared;
 
@@ -23,7 +23,7 @@ triple noyau_grid_shape(void) { return grid_shape; }
 triple noyau_given_grid(void) { return given_grid; }
 triple noyau_given_block(void) { return given_block; }
 int64_t noyau_given_shared(void) { return given_shared; }
-void *noyau_dynamic_start; /* as what lies outside of functions has it */
+void *noyau_dynamic_start; /* its address for declarations outside of functions */
 void *noyau_dynamic_shared(void) { return dynamic_shared ? dynamic_shared->start : 0; }
 int noyau_lane(void) { return now->number % WARP; }
 int noyau_in_grid(void) { return mode == GRID; }
@@ -36,7 +36,7 @@ static void tell_wait(const char *kind, const fiber *waits, const fiber *other, 
     now = was;
 }
 
-/* Barriers of the block. `site` is the place of the call. */
+/* Barriers of the block. `pc` is the place of the call. */
 int noyau_sync(int how, int value, const void *pc) {
     if (mode != GRID) return 0;
     now->site = site_of(pc), now->operation = how, now->value = (uint64_t)(value != 0);
@@ -44,7 +44,7 @@ int noyau_sync(int how, int value, const void *pc) {
     return (int)now->answer;
 }
 
-/* The threads that wait in `state`, at a barrier that all of them are to reach, go on. */
+/* Releases the threads that wait in `state`, at a barrier that all of them are to reach. */
 static void pass_barrier(fiber *threads, int count, int state) {
     int sum = 0, waiting = 0;
     const fiber *first = 0, *gone = 0;
@@ -67,7 +67,7 @@ static void pass_barrier(fiber *threads, int count, int state) {
     }
 }
 
-/* A barrier of the whole grid: the blocks wait for one another, and stay where they are (grids.c). */
+/* A barrier of the whole grid: the blocks wait for one another, and keep their state (grids.c). */
 void noyau_sync_grid(const void *pc) {
     if (mode != GRID) return;
     now->site = site_of(pc), now->operation = SYNC, now->value = 0;
@@ -75,14 +75,14 @@ void noyau_sync_grid(const void *pc) {
     give_way(WAITS_GRID);
 }
 
-/* A barrier of the blocks of a cluster: as one of the grid, for other clusters do not notice. */
+/* A barrier of the blocks of a cluster: like one of the grid, since other clusters do not notice. */
 void noyau_sync_cluster(const void *pc) {
     if (mode != GRID) return;
     now->site = site_of(pc), now->operation = SYNC, now->value = 0;
     give_way(WAITS_GRID);
 }
 
-/* Barriers in memory, at which some arrive and others wait: a phase is over when all that are expected have arrived. */
+/* Barriers in memory, at which threads arrive and wait: a phase is over once all expected ones have arrived. */
 typedef struct {
     uint64_t phase : 24, expected : 20, pending : 20;
 } phase_barrier;
@@ -112,7 +112,7 @@ void noyau_phase_wait(const phase_barrier *b, uint64_t phase, const void *pc) {
     while (!noyau_phase_is_over(b, phase)) give_way(WAITS_PHASE);
 }
 
-/* Whether some thread that waits for a phase can go on. `stuck`: nobody else can run, so who is missing will not come. */
+/* Whether some thread that waits for a phase can continue. `stuck`: no other can run, so the missing will not come. */
 static int resolve_phases(fiber *threads, int count, int stuck) {
     int moved = 0;
     for (int i = 0; i < count; ++i) {
@@ -129,7 +129,7 @@ static int resolve_phases(fiber *threads, int count, int stuck) {
     return moved;
 }
 
-/* Warps. Who waits names the lanes it waits for. */
+/* Warps. A waiting thread names the lanes that it waits for. */
 uint64_t noyau_warp(int operation, unsigned mask, uint64_t value, int lane, int width, const void *pc) {
     if (mode != GRID) return value;
     now->site = site_of(pc), now->mask = mask, now->operation = operation;
@@ -146,7 +146,7 @@ unsigned noyau_active(const void *pc) {
     return (unsigned)now->answer;
 }
 
-/* What all lanes of a mask have: of each lane its value, until it is asked for the next one. */
+/* The values of all lanes of a mask; a lane's value holds until its next call. */
 static uint64_t gathered[MOST_FIBERS + WARP];
 const uint64_t *noyau_gather(unsigned mask, uint64_t value, const void *pc) {
     if (mode != GRID) {
@@ -167,7 +167,7 @@ static int source_of(const fiber *f, int lane) {
     return from;
 }
 
-/* Let the lanes of `who` go on; each is given what it asked for of them. */
+/* Releases the lanes of `who`, each with its answer. */
 static void answer_warp(fiber *first, int lanes, unsigned who, unsigned asked) {
     uint64_t ballot = 0;
     for (int i = 0; i < lanes; ++i)
@@ -201,7 +201,7 @@ static void answer_warp(fiber *first, int lanes, unsigned who, unsigned asked) {
     }
 }
 
-/* Whether some lanes of a warp went on. `stuck`: nobody else can run, so who is missing will not come. */
+/* Whether some lanes of a warp continued. `stuck`: no other can run, so the missing ones will not come. */
 static int resolve_warp(fiber *first, int lanes, int stuck) {
     for (int i = 0; i < lanes; ++i) {
         fiber *f = first + i;
@@ -236,7 +236,7 @@ static int resolve_warp(fiber *first, int lanes, int stuck) {
     return 1;
 }
 
-/* One that reads the same place again and again, or sleeps, may wait for another: it gives its turn. */
+/* A thread that reads the same place again and again, or sleeps, may wait for another: it gives up its turn. */
 enum { SPINS = 64, SPIN_PASSES = 32 };
 static void may_wait(const void *at) {
     if (mode != GRID) return;
@@ -247,8 +247,8 @@ static void may_wait(const void *at) {
 }
 void noyau_sleep(void) { may_wait(0); }
 
-/* Run a block until all of its threads have ended, or wait for the grid (WAITS_GRID), or only wait for what threads of
-   other blocks may do (RUNS). */
+/* Runs a block until all of its threads have ended, or wait for the grid (WAITS_GRID), or only wait for threads of
+   other blocks (RUNS). */
 static int run_block(fiber *threads, int count) {
     for (int passes = 0; !is_grid_over;) {
         int running = 0, spinning = 0, waiting = 0, ended = 0, at_grid = 0, moved = 0;
@@ -280,7 +280,7 @@ static int run_block(fiber *threads, int count) {
     return ENDED;
 }
 
-/* Fences: what a block did before one, and before an atomic, is seen by who finds that atomic later. */
+/* Fences: what a block did before a fence, and then an atomic, is visible to threads that meet that atomic later. */
 static void open_learnt(void) {
     learnt_count = grid_shape.x * grid_shape.y * grid_shape.z;
     if (!learnt) learnt = __real_malloc(learnt_count * sizeof *learnt);
@@ -296,7 +296,7 @@ void noyau_fence(void) {
     open_learnt();
 }
 
-/* A thread that comes to an atomic, perhaps behind a fence: who comes there later knows what it did until then. */
+/* A thread reaches an atomic, perhaps behind a fence: threads that reach it later know what it did until then. */
 enum { MOST_RELEASES = BY_VOLATILE - 1, MOST_LOOKED_AT = 4096 };
 static void hand_on(meeting *m) {
     uint32_t k = 0;
@@ -315,7 +315,7 @@ static void hand_on(meeting *m) {
     m->releases[m->release_count++] = (handing){grid_block * grid_threads + (uint32_t)now->number + 1, ++now->releases};
 }
 
-/* Whether who runs came to an atomic at which the other one had released since. */
+/* Whether the running thread reached an atomic at which the other one had released since its access. */
 static int is_handed_on(const visit *was) {
     for (int k = 0; any_fence && k < 4; ++k) {
         const meeting *m = now->met[k].at;
@@ -326,11 +326,11 @@ static int is_handed_on(const visit *was) {
     return 0;
 }
 
-/* An access that orders as an atomic does. */
+/* An access that orders like an atomic. */
 static void meet_blocks(const void *at) {
     if (mode != GRID || !any_fence) return;
     meeting *m = meeting_at(at);
-    const uint32_t cells = learnt_count * 2; /* of each block the owner and its time, for this launch */
+    const uint32_t cells = learnt_count * 2; /* per block the owner and its time, for this launch */
     if (m->generation != launches) m->generation = launches, m->release_count = 0, forget(&m->seen);
     hand_on(m);
     widen(&m->seen, cells);
@@ -356,7 +356,7 @@ static void touch_volatile(void *at, int bytes, int how, int site) {
     meet_blocks(at);
 }
 
-/* An access of what stands in for a library, by the line that calls it. */
+/* An access by a stand-in of a library's function, with the line that calls it. */
 void noyau_touch(const void *at, int bytes, int writes, const void *pc) { touch(at, bytes, writes ? WRITE : READ, site_of(pc), 1); }
 
 void noyau_atomic(void *at, int bytes, int reads, const void *pc) {

@@ -1,4 +1,4 @@
-"""The line table and the objects of a program, as its ELF file and its DWARF tell them."""
+"""The line table and the objects of a program, from its ELF file and its DWARF."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from noyau.errors import BuildError, MissingExtraError
 
 @dataclass(frozen=True, slots=True)
 class LineRow:
-    """A row of the line table: machine code from `address` on is of this file and line; `ends`: there is none."""
+    """A row of the line table: the file and the line of the code from `address` on; `ends`: no code follows."""
 
     address: int
     file: str
@@ -25,15 +25,15 @@ class LineRow:
 
 @dataclass(frozen=True, slots=True)
 class ProgramObject:
-    """An object of a program: a global, a static, or with `is_tls` one of each thread."""
+    """An object of a program: a global, a static, or with `is_tls` a thread-local variable."""
 
     name: str
     offset: int
     size: int
     is_tls: bool
     is_local: bool
-    group: int  # the linked file that a local object is of
-    gap: int = 0  # bytes behind it that are of no object, 64 at most
+    group: int  # the linked file of a local object
+    gap: int = 0  # bytes behind it that belong to no object, 64 at most
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,9 @@ class LineTable:
     own: str
 
     def at(self, address: int) -> tuple[str, int]:
-        """The file and the line of a return address, ("", 0) without one.
+        """Return the file and the line of a return address, ("", 0) without one.
 
-        Code that was inlined from a file of the system is of the last line before it that is of the user's."""
+        Code that was inlined from a system file gets the last line before it in the user's files."""
         before = bisect.bisect_left(self.rows, address, key=lambda row: row.address)
         for row in reversed(self.rows[:before]):
             if row.ends:
@@ -56,12 +56,12 @@ class LineTable:
         return "", 0
 
     def is_foreign(self, file: str) -> bool:
-        """Whether a file is none of the user's."""
+        """Whether a file is not one of the user's."""
         return file != self.own and (file.startswith(("/usr/", "/opt/")) or "/sanitizer/c/include/" in file)
 
 
 def lines_of(path: Path, own: str) -> LineTable:
-    """The line table of a program. BuildError where it has none that can be read."""
+    """Read the line table of a program. BuildError if it has no readable one."""
     with _elf(path) as elf:
         if not elf.get_section_by_name(".debug_line"):
             raise BuildError(f"{path.name} says nothing of its lines; build it with gcc")
@@ -70,7 +70,7 @@ def lines_of(path: Path, own: str) -> LineTable:
 
 
 def objects_of(path: Path) -> list[ProgramObject]:
-    """The objects of a program or of an object file."""
+    """Read the objects of a program or of an object file."""
     objects, group = [], 0
     with _elf(path) as elf:
         table = elf.get_section_by_name(".symtab")
@@ -88,8 +88,8 @@ def objects_of(path: Path) -> list[ProgramObject]:
 
 @contextmanager
 def _elf(path: Path) -> Iterator[Any]:
-    """An open ELF file. BuildError where it is none, or where a part of it cannot be read; MissingExtraError without
-    pyelftools, which checks of other languages do without."""
+    """Open an ELF file. BuildError for another file, or for a part that cannot be read; MissingExtraError without
+    pyelftools, which checks of other languages do not need."""
     try:
         from elftools.common.exceptions import DWARFError, ELFError, ELFParseError
         from elftools.elf.elffile import ELFFile
@@ -118,7 +118,7 @@ def _rows(unit: Any) -> Iterator[LineRow]:
 
 
 def _file_names(header: Any) -> list[str]:
-    """The files of a line table, by number. Before DWARF 5 they count from 1, and folder 0 is that of the build."""
+    """Return the files of a line table, by number. Before DWARF 5 these count from 1; folder 0 is the build's."""
     folders = [folder.decode("utf-8", "replace") for folder in header["include_directory"]]
     is_5 = header["version"] >= 5
     names = [] if is_5 else [""]

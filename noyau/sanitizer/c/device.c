@@ -1,4 +1,4 @@
-/* The memory of a device, and the order between grids and the host: a grid is over for who has waited for it. */
+/* The memory of a device, and the order between grids and the host: a grid is over once the host has waited for it. */
 
 void *noyau_device_memory(int64_t bytes, int is_unified, int unit, const void *pc) {
     block *made = allocate(bytes, 256, is_unified ? HEAP : DEVICE, 1);
@@ -8,13 +8,13 @@ void *noyau_device_memory(int64_t bytes, int is_unified, int unit, const void *p
     return made->start;
 }
 
-/* A grid may touch memory of the host that it is told of. */
+/* Lets grids touch a block of the host's memory. */
 void noyau_device_map(const void *at) {
     block *b = among(blocks, block_count, at);
     if (b && (const char *)at < b->start + b->bytes) b->is_mapped = 1;
 }
 
-/* Grids that nobody has waited for, each by the rounds that it took. */
+/* Grids that nobody has waited for, each by its first and its last round. */
 enum { MOST_AWAITED = 64 };
 static struct {
     uint32_t first, last;
@@ -25,7 +25,7 @@ static void await_grid(uint32_t first, uint32_t last) {
     awaited[awaited_count].first = first, awaited[awaited_count++].last = last;
 }
 
-/* A time of the device, for events; and a wait for all that was launched before one. */
+/* A time of the device, for events; and a wait for all launches before a time. */
 uint32_t noyau_device_time(void) { return now_round; }
 void noyau_device_wait(uint32_t until) {
     int kept = 0;
@@ -34,7 +34,7 @@ void noyau_device_wait(uint32_t until) {
     awaited_count = kept;
 }
 
-/* The host touches a cell, perhaps one that a grid is at. */
+/* Reports an access by the host to a cell of a grid that it has not waited for. */
 static void meet_grid(const block *b, const cell *c, int64_t offset, int how, int site) {
     const uint32_t round = c->round & ~(uint32_t)FLAGS;
     for (int i = 0; i < awaited_count; ++i) {
@@ -52,7 +52,7 @@ static void meet_grid(const block *b, const cell *c, int64_t offset, int how, in
 
 static const block *block_of(int32_t number);
 
-/* The host compares and swaps a cell: what it read there while a grid was at it is no finding. */
+/* The host compares and swaps a cell: its earlier reads there beside a grid's atomics are no findings. */
 static void prove_guesses(const void *at) {
     const block *b = awaited_count && mode == SERIAL ? among(blocks, block_count, at) : 0;
     for (int i = 0; b && i < found_count; ++i) {
@@ -69,7 +69,7 @@ static block *block_at(const void *at) {
     return b && (char *)at < b->start + b->bytes ? b : 0;
 }
 
-/* Copies touch memory of the device, whoever asks for them, and are in the order of grids. */
+/* Copies may touch memory of the device, whoever asks for them, and are ordered with grids. */
 static int kept_awaited;
 static void begin_copy(void) { kept_awaited = awaited_count, awaited_count = 0; }
 static void end_copy(void) { awaited_count = kept_awaited; }
@@ -83,10 +83,10 @@ static void close_device(const void *at, int8_t was_open) {
     if (was_open) among(blocks, block_count, at)->is_of_device = 1;
 }
 
-/* The bytes of an element, or of a cell where that is not known. */
+/* The bytes of an element, or of a cell if that is unknown. */
 static long long unit_of(const block *b) { return b->unit ? b->unit : b->shift > 0 ? 1 << b->shift : 1; }
 
-/* Whether a grid has left an integer of its own, in memory that holds no more, which says how many there are. */
+/* Whether a grid has left the number `many` as an integer that is alone in its memory, as a count of elements. */
 static int is_counted(int64_t many) {
     for (int k = 0; k < block_count + global_count; ++k) {
         const block *b = k < block_count ? blocks + k : globals + (k - block_count);
@@ -99,7 +99,7 @@ static int is_counted(int64_t many) {
     return 0;
 }
 
-/* Whether an element of a memory that began empty has still no value. */
+/* Whether an element of a memory that began empty still has no value. */
 static int is_hole(const block *b, int64_t at, int64_t unit, int flag) {
     int64_t k = 0;
     while (k < unit && b->start[at + k] == (char)0xCB) ++k;
@@ -113,7 +113,7 @@ void noyau_result_holes(const char *from, int64_t bytes, int64_t unit) {
     }
 }
 
-/* Whether a grid has left integers of which each says how many elements a thread gave, of 1, 2, 3, 4 or 8 cells. */
+/* Whether a grid has left integers, each thread's number of elements, of 1, 2, 3, 4 or 8 cells, with that sum. */
 static int is_counted_in_parts(int64_t many) {
     for (int64_t k = 0; k < block_count; ++k) {
         const block *b = blocks + k;
@@ -131,7 +131,7 @@ static int is_counted_in_parts(int64_t many) {
     return 0;
 }
 
-/* What the host copies from the device, and nobody has written. */
+/* Reports elements that the host copies from the device and that nobody has written. */
 static void find_holes(const char *from, int64_t bytes, int site) {
     const block *b = block_at(from);
     if (!b || b->kind != DEVICE || !b->is_fresh || b->is_freed || from + bytes > b->start + b->bytes) return;
@@ -161,8 +161,8 @@ void noyau_device_copy(void *to, const void *from, int64_t bytes, const void *pc
     if (bytes > 0) __real_memmove(to, from, (size_t)bytes);
     close_device(to, a), close_device(from, b);
 }
-/* The host's side of a copy that goes on when its call returns: memory that is not paged out, which the host may touch
-   once it has waited. */
+/* The host's side of a copy that continues after its call returns: pinned memory, which the host may touch once it has
+   waited. */
 static void leave_copy(const void *at, int64_t bytes, int how, int site) {
     const block *b = block_at(at);
     if (bytes <= 0 || mode != SERIAL || !b || b->kind != HEAP || !b->is_mapped) return;

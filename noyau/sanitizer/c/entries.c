@@ -1,6 +1,6 @@
-/* What -fsanitize=thread calls: before each access, and in place of each atomic. */
+/* The functions that -fsanitize=thread calls: before each access, and in place of each atomic. */
 
-/* A place in the program, as a number: its return address. */
+/* A place in the program, as a number of its return address. */
 static struct {
     const void *pc;
     int number;
@@ -27,7 +27,7 @@ void __tsan_func_exit(void) { now->exit_site = mode == GRID ? HERE : 0; }
 
 static void touch_volatile(void *at, int bytes, int how, int site);
 #define MISALIGNED(n) "an access of " #n " bytes at an address that is not a multiple of " #n
-/* A GPU ends a grid whose access lies at no multiple of its bytes. */
+/* A GPU ends a grid at an access whose address is not a multiple of its bytes. */
 static void ask_alignment(const void *at, unsigned bytes, int how, int site) {
     const block *b = mode == GRID && (uintptr_t)at & (bytes - 1) ? among(blocks, block_count, at) : 0;
     if (b) found("crash", how, site, b, (const char *)at - b->start, 0, 0, "%s", bytes == 16 ? MISALIGNED(16) : bytes == 8
@@ -37,8 +37,8 @@ static inline void touch_whole(const void *at, int bytes, int how, int site) {
     touch(at, bytes, how, site, 1);
     if ((uintptr_t)at & ((unsigned)bytes - 1)) ask_alignment(at, (unsigned)bytes, how, site);
 }
-/* What -fsanitize=alignment calls where a pointer is not aligned as its type is (GCC 8 and later). A vector whose parts
-   gcc reads one by one is one access of a GPU; of `p->x` (the kinds from 3 on) it reads the part alone. */
+/* The function that -fsanitize=alignment calls for a pointer less aligned than its type (GCC 8 and later). A vector
+   that gcc reads part by part is one access of a GPU; for `p->x` (the kinds from 3 on) a GPU reads the part alone. */
 typedef struct {
     const char *file;
     uint32_t line, column;
@@ -77,7 +77,7 @@ static void meet(const volatile void *at, int order, int reads, int writes) {
     if (mode != THREADS) return;
     strand *s = now->strand;
     meeting *m = meeting_at((const void *)at);
-    if (reads) learn(acquires(order) ? &s->seen : &s->met, &m->seen); /* a fence makes an acquire of a relaxed one */
+    if (reads) learn(acquires(order) ? &s->seen : &s->met, &m->seen); /* a fence turns a relaxed one into an acquire */
     if (writes && releases(order)) release_at((const void *)at);
     else if (writes) learn(&m->seen, &s->fenced);
 }

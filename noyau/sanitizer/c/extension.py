@@ -26,14 +26,14 @@ from noyau.sanitizer.records import WatchedRun
 from noyau.verify.findings import Finding
 
 Array = np.ndarray
-_TYPES = {  # by the number that torch has for them
+_TYPES = {  # by torch's numbers
     DType.U8: 0, DType.I8: 1, DType.I16: 2, DType.I32: 3, DType.I64: 4,
     DType.F16: 5, DType.F32: 6, DType.F64: 7, DType.BOOL: 11, DType.BF16: 15,
 }  # fmt: skip
 _DTYPES = {number: dtype for dtype, number in _TYPES.items()}
-_NONE, _BOOL, _INT, _FLOAT, _TEXT, _DTYPE, _TENSOR, _LIST, _FAULT = range(9)  # as noyau_python.h has them
-UNSET = 0xCB  # each byte of memory that nobody wrote
-# What torch's own headers bring of the library of C++, and takes time to compile: by the names that want it.
+_NONE, _BOOL, _INT, _FLOAT, _TEXT, _DTYPE, _TENSOR, _LIST, _FAULT = range(9)  # numbers in noyau_python.h
+UNSET = 0xCB  # each byte of unwritten memory
+# Headers of the C++ library that torch's own headers include, slow to compile: by the names that need them.
 _STANDARD = {
     "array": "array", "function": "functional", "map": "map", "unordered_map": "unordered_map", "mutex": "mutex",
     "lock_guard": "mutex", "once_flag": "mutex", "cout": "iostream", "cerr": "iostream", "set": "set",
@@ -46,8 +46,8 @@ _ON_GPU = re.compile(r"__global__|<<<|\bcuda[A-Z]")
 
 @dataclass(frozen=True, slots=True)
 class TensorView:
-    """A tensor of a call: from byte `start` on in the memory of this number, strides in elements. One that a function
-    returns and made itself has -1, and cells of its own, of whose elements those that are `unset` nobody wrote."""
+    """A tensor of a call, from byte `start` of the memory of this number on, strides in elements. A tensor that a
+    function made and returned has the number -1 and its own cells; `unset` marks its unwritten elements."""
 
     memory: int
     start: int
@@ -64,7 +64,7 @@ Value: TypeAlias = bool | int | float | str | DType | TensorView | Sequence["Val
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """Bytes that tensors of a call lie in. `unit`: of an element; `shape`: of the tensor that has all of it, for
+    """Bytes in which tensors of a call lie. `unit`: of an element; `shape`: of the tensor that has all of it, for
     reports; `is_fresh`: nobody has written to it."""
 
     cells: Array
@@ -76,7 +76,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class ExtensionText:
-    """A text of an extension, and the line of the file that it begins on."""
+    """A text of an extension, and the line of the file on which it begins."""
 
     file: str
     text: str
@@ -84,18 +84,18 @@ class ExtensionText:
 
     @property
     def rewritten(self) -> str:
-        """The text as it is built: reports name its lines."""
+        """The text as it is built; reports name its lines."""
         return f"#line 1 {json.dumps(self.file)}\n{rewrite(self.padded, 'cuda', self.file)}\n"
 
     @property
     def padded(self) -> str:
-        """The text on its own lines."""
+        """The text at its own line numbers."""
         return "\n" * (self.line - 1) + self.text
 
 
 @dataclass(frozen=True, slots=True)
 class Extension:
-    """The texts of an extension, those together that are compiled as one; `folder`: of their own headers."""
+    """The texts of an extension, grouped by compilation unit; `folder`: of their own headers."""
 
     units: tuple[tuple[ExtensionText, ...], ...]
     folder: Path | None = None
@@ -106,18 +106,18 @@ class Extension:
         return [each for unit in self.units for each in unit]
 
     def names(self, word: str) -> bool:
-        """Whether its texts have a word, as the name of a function."""
+        """Whether its texts contain a word, such as the name of a function."""
         return any(re.search(rf"\b{re.escape(word)}\b", each.text) for each in self.texts)
 
     def text_of(self, function: str) -> ExtensionText:
-        """The text that defines a function, or the first one."""
+        """Return the text that defines a function, or the first one."""
         defines = re.compile(rf"\b{re.escape(function)}\s*\([^;]*?\)\s*\{{")
         return next((each for each in self.texts if defines.search(each.text)), self.texts[0])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CallBefore:
-    """A call that comes before another one in the same process, for what it leaves in statics."""
+    """A call before another one in the same process, for the state that it leaves in static variables."""
 
     function: str
     args: Sequence[Value]
@@ -130,14 +130,14 @@ class CallBefore:
         return [*_words(self.function), *_words(list(self.args)), *_words(pairs)]
 
     def fits(self, memories: Sequence[Memory]) -> bool:
-        """Whether it has as much memory as another call."""
+        """Whether its memories have the sizes of those of another call."""
         return [each.cells.nbytes for each in self.memories] == [each.cells.nbytes for each in memories]
 
 
 @dataclass(frozen=True, slots=True)
 class ExtensionCall:
-    """The end of a call: what was seen, the value that was returned, what the memories hold afterwards, or what was
-    raised (`TypeError: ...`). `is_late`: its time was over; `part`: how much of its grids was watched, unless all."""
+    """The end of a call: its record, the returned value, the contents of the memories afterwards, or its exception
+    (`TypeError: ...`). `is_late`: it exceeded its time; `part`: how much of its grids was watched, unless all."""
 
     watched: WatchedRun
     value: Value = None
@@ -149,8 +149,8 @@ class ExtensionCall:
 
 @cache
 def build_extension(extension: Extension) -> InstrumentedProgram:
-    """The program of an extension, from the cache or built. BuildError where it does not compile, UnsupportedError for
-    what cannot be watched, or what the headers do not have."""
+    """Build the program of an extension, or take it from the cache. BuildError if it does not compile, UnsupportedError
+    for what cannot be watched, or what the headers lack."""
     require_known(extension)
     folder, sources = extension.folder, []
     for unit in extension.units:
@@ -165,8 +165,8 @@ def build_extension(extension: Extension) -> InstrumentedProgram:
 
 
 def require_known(extension: Extension) -> None:
-    """UnsupportedError, with the line, for a macro of torch or TVM that the headers here do not have: of that the
-    compiler would say something else first."""
+    """Raise UnsupportedError, with the line, for a macro of torch or TVM that the headers here lack; the compiler would
+    report something else first."""
     own = extension.folder.rglob("*") if extension.folder else ()
     texts = [*(each.text for each in extension.texts), *(each.read_text("utf-8") for each in own if each.is_file())]
     known = _macros() | {name for text in texts for name in _DEFINES.findall(text)}
@@ -185,7 +185,7 @@ def _macros() -> set[str]:
 
 
 def bindings(functions: Sequence[str]) -> str:
-    """The text that names functions for Python."""
+    """Return the text that names functions for Python."""
     definitions = " ".join(f"m.def({json.dumps(each)}, &{each});" for each in functions)
     return f"PYBIND11_MODULE(noyau, m) {{ {definitions} }}\n"
 
@@ -207,8 +207,8 @@ def call_extension(
     patience_s: float = 10.0,
     before: Sequence[CallBefore] = (),
 ) -> ExtensionCall:
-    """Call a function on values and on tensors that lie in memories, for up to `patience_s` of the processor.
-    `before`: calls that come first, in order.
+    """Call a function on values and on tensors that lie in memories, for up to `patience_s` CPU seconds. `before`:
+    calls that come first, in order.
 
     SignatureError for a value that no function takes; else as `build_extension` and `run`."""
     words = [len(memories), *(each.cells.nbytes for each in memories)]
@@ -228,7 +228,7 @@ def call_extension(
     context = ReportContext(op or function, function, function, "cuda", own.file, own.padded, shapes, "")
     ran, watched = _watch(extension, arrays, context, patience_s)
     if any(each.kind is FindingKind.RACE for each in watched.findings):
-        # A compiler for a GPU reads a value where it is needed: on the one path that needs it, or nowhere.
+        # A compiler for a GPU moves a load to the path that needs its value, or drops it.
         lazy = replace(extension, flags=(*extension.flags, "-ftree-sink"))
         raced = {each.id for each in _watch(lazy, arrays, context, patience_s)[1].findings}
         findings = (each if each.id in raced else _as_warning(each) for each in watched.findings)
@@ -247,7 +247,7 @@ def _watch(
 
 
 def _as_warning(finding: Finding) -> Finding:
-    """A race that is none once values are read where they are needed: a warning. Other kinds are what they are."""
+    """Return a race that disappears with loads moved to their uses as a warning; other findings are unchanged."""
     message = f"{finding.message}; nobody uses what is read there"
     return replace(finding, severity="warning", message=message) if finding.kind is FindingKind.RACE else finding
 
@@ -262,11 +262,11 @@ def _end(watched: WatchedRun, ran: RunResult, memories: Sequence[Memory]) -> Ext
     return ExtensionCall(watched, None if fault else value, tuple(after), str(fault))
 
 
-_RAISED = "raised"  # before what was
+_RAISED = "raised"  # precedes the text of an exception
 
 
 def _names(extension: Extension, function: str, args: Sequence[Value]) -> dict[int, str]:
-    """The names of parameters that are tensors, by the number of their memory."""
+    """Return the names of parameters that are tensors, by the number of their memory."""
     tree = syntax(extension.text_of(function).text, "cuda")
     own = next((each.parameters.named_children for each in tree.functions if each.name == function), ())
     words = [re.findall(r"\w+", tree.source(each)) for each in own]
@@ -275,7 +275,7 @@ def _names(extension: Extension, function: str, args: Sequence[Value]) -> dict[i
 
 
 def _words(value: Value) -> list[int]:
-    """A value as words of 64 bits. SignatureError for one that no function takes."""
+    """Encode a value as words of 64 bits. SignatureError for a value that no function takes."""
     match value:
         case None:
             return [_NONE]
@@ -307,7 +307,7 @@ def _type(dtype: DType) -> int:
 
 @dataclass(slots=True)
 class _Answer:
-    """Words that came back."""
+    """The words of a result, decoded in order."""
 
     content: bytes
     at: int = 0
@@ -317,7 +317,7 @@ class _Answer:
         return list(struct.unpack_from(f"<{count}q", self.content, self.at - 8 * count))
 
     def value(self) -> Value:
-        """The next value."""
+        """Decode the next value."""
         (kind,) = self.words(1)
         match kind:
             case 1:

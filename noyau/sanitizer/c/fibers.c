@@ -1,7 +1,7 @@
 /* Threads that take turns on one processor: each has a stack, and gives way where it must wait. */
 
 enum { STACK_GUARD = 4096, MOST_FIBERS = 4096 };
-static fiber *fibers, *free_fibers; /* those of a grid by number; those of OpenMP and POSIX */
+static fiber *fibers, *free_fibers; /* those of a grid, by number; free ones of OpenMP and POSIX */
 static int fiber_count, pool_count;
 static char *tls_image, *main_tls, *grid_stacks;
 
@@ -43,7 +43,7 @@ static void *first_top(char *end, void (*begin)(void)) {
 #error "threads can be watched on x86-64 and 64-bit ARM"
 #endif
 
-/* Each thread has its own of what is declared thread_local, but for a grid, where that is __shared__. */
+/* Each thread has its own thread_local variables, except in a grid, where they are __shared__. */
 static void swap_tls(fiber *from, fiber *to) {
     if (!tls_block.bytes || mode == GRID || from->own_tls == to->own_tls) return;
     __real_memcpy(from->own_tls, tls_block.start, (size_t)tls_block.bytes);
@@ -115,7 +115,7 @@ static fiber *open_fiber(int number, void (*run)(void *), void *argument) {
 
 static void close_fiber(fiber *f) { f->next = free_fibers, free_fibers = f; }
 
-static fiber *scheduler = &main_fiber; /* who is given the turn by one of a grid that waits or ends */
+static fiber *scheduler = &main_fiber; /* gets the turn when a thread of a grid waits or ends */
 
 static void give_way(int state) {
     now->state = state;

@@ -1,6 +1,6 @@
-/* A grid of CUDA: its blocks run one after the other, unless one waits for others; those stay where they are meanwhile. */
+/* A CUDA grid: its blocks run one after the other, unless one waits for others; it keeps its state meanwhile. */
 
-/* Launches that are alike: from one place, of one shape. `idle`: of the one that wasted least. */
+/* Launches that are alike: of one place and one shape. `idle`: of the launch that wasted least. */
 enum { MOST_LAUNCHES = 256 };
 typedef struct {
     int32_t site, count;
@@ -9,34 +9,34 @@ typedef struct {
 } launch;
 static launch launch_table[MOST_LAUNCHES];
 static int launch_count, launch_site;
-static uint32_t blocks_ended; /* of the launch that runs */
+static uint32_t blocks_ended; /* of the running launch */
 static int64_t idle_before, accesses_before;
 
-/* Of a launch that makes more accesses than are watched: half of them are for the blocks that come first; what is left is
-   dealt along the rest of the grid, by chance with a fixed seed; those at its corners are watched always. All of them
-   run, for what comes behind needs what they write, and what orders them is kept of all. */
+/* The sample of a launch that makes more accesses than are watched: half of them are for the first blocks; the rest is
+   spread over the remaining grid, at random with a fixed seed; blocks at its corners are always watched. All blocks
+   run, since later work needs their results, and their synchronization is always recorded. */
 enum { BORDER = 2, MORE = 4 };
 static int64_t watched_of_all, watched_of_launch, most_watched; /* accesses: of the run, of a launch, of this one */
 static uint32_t blocks_begun, blocks_watched;
 static uint64_t chance;
-static int is_full; /* nothing of this launch is watched any more */
+static int is_full; /* nothing more of this launch is watched */
 
-/* A block that has begun and has not ended. While another one runs it keeps what is shared here. */
+/* A block that has begun and has not ended. While another one runs, its shared memory is kept here. */
 typedef struct {
     uint32_t number, epoch, round;
     int state, is_left_out;
     fiber *threads;
-    char *shared; /* its thread_local memory, and behind it what the launch asked for */
+    char *shared; /* its thread_local memory, and behind it its dynamic shared memory */
     release *learnt;
 } resident;
 static resident residents[MOST_FIBERS];
-static resident *active; /* the one whose shared memory is in place */
+static resident *active; /* the block whose shared memory is in place */
 static uint32_t last_shared_round = 1 << 2;
 
 enum { INVALID_VALUE = 1, INVALID_CONFIGURATION = 9, ASSERTION_FAILED = 710, TOO_LARGE_TO_COOPERATE = 720 };
-static int last_error; /* as CUDA numbers them */
+static int last_error; /* in CUDA's numbers */
 
-/* What a refused launch leaves behind, until it is asked for. */
+/* The error of a refused launch, until it is read. */
 int noyau_last_error(int is_taken) {
     const int error = last_error;
     if (is_taken && error != ASSERTION_FAILED) last_error = 0;
@@ -55,14 +55,14 @@ static int is_launchable(triple grid, triple shape, int64_t shared, int site) {
     if (why) found("launch", READ, site, 0, 0, 0, READ, "%s", why);
     if (why) last_error = shared > MOST_SHARED ? INVALID_VALUE : INVALID_CONFIGURATION;
     else if (is_cooperative && in_all > MOST_FIBERS) last_error = TOO_LARGE_TO_COOPERATE;
-    else if (!in_all) last_error = INVALID_CONFIGURATION; /* refused by a driver, too; what is not written is found */
+    else if (!in_all) last_error = INVALID_CONFIGURATION; /* a driver refuses it too; missing writes are findings */
     else return 1;
     return 0;
 }
 
 static int is_same(triple a, triple b) { return a.x == b.x && a.y == b.y && a.z == b.z; }
 
-/* The number of the launches that are like this one; -1 where there are too many others. */
+/* The number of the launches like this one; -1 if there are too many others. */
 static int number_of_launch(int site) {
     for (int i = 0; i < launch_count; ++i) {
         launch *l = launch_table + i;
@@ -73,7 +73,7 @@ static int number_of_launch(int site) {
     return launch_count++;
 }
 
-/* What the launch that runs, or has just ended, has done is added to what those like it did. */
+/* Adds the running launch, or the last one, to the entry of launches like it. */
 static void count_launch(void) {
     if (launch_now < 0) return;
     launch *l = launch_table + launch_now;
@@ -83,7 +83,7 @@ static void count_launch(void) {
     launch_now = -1;
 }
 
-/* How much of a launch is watched; of those that are alike the first ones have more. */
+/* How much of a launch is watched; of launches that are alike the later ones have less. */
 static void open_sample(void) {
     const int64_t left = watched_of_all - accesses;
     most_watched = launch_now < 0 ? watched_of_launch : watched_of_launch - launch_table[launch_now].accesses / 2;
@@ -93,7 +93,7 @@ static void open_sample(void) {
 
 static int is_border(unsigned at, unsigned extent) { return at < BORDER || extent - 1 - at < BORDER; }
 
-/* Whether the block that begins, and whose place is known, is watched. */
+/* Whether the block that begins at `block_place` is watched. */
 static int is_chosen(void) {
     const int64_t seen = accesses - accesses_before, room = most_watched - seen;
     const double left = (double)grid_shape.x * grid_shape.y * grid_shape.z - blocks_begun++;
@@ -105,7 +105,7 @@ static int is_chosen(void) {
            is_border(block_place.z, grid_shape.z);
 }
 
-/* One block alone may make more accesses than are watched. */
+/* Stops watching when a single block makes more accesses than are watched. */
 static void end_if_full(void) {
     if (mode != GRID || is_full || accesses - accesses_before <= MORE * most_watched) return;
     is_full = is_left_out = 1;
@@ -122,7 +122,7 @@ static void open_shared(int64_t bytes) {
     }
 }
 
-/* Take what is shared out of its place, and put what another block shares there. */
+/* Saves the shared memory of the active block, and puts that of another in its place. */
 static void activate(resident *r) {
     const size_t own = (size_t)tls_block.bytes, asked = (size_t)dynamic_shared->bytes;
     if (active == r) return;
@@ -156,7 +156,7 @@ static void begin_block(resident *r, uint32_t number, int threads, void (*run)(v
     r->threads = fibers + first, r->state = RUNS;
 }
 
-/* All blocks wait as one: what was done before is before what comes. */
+/* Passes the barrier of all blocks: accesses before it precede those after it. */
 static void pass_grid(int count, int threads) {
     for (int i = 0; i < count; ++i) {
         if (residents[i].state != WAITS_GRID) continue;
@@ -182,7 +182,7 @@ static void run_blocks(uint32_t blocks_in_grid, int threads, void (*run)(void *)
             pass_grid(count, threads), waiting = 0;
         }
         int begun = 0;
-        for (int i = 0; i < room && !is_grid_over; ++i) { /* those that wait for others first, then one more */
+        for (int i = 0; i < room && !is_grid_over; ++i) { /* waiting blocks first, then one more */
             resident *r = residents + i;
             if (i >= count && !begun && !can_begin) break;
             if (r->state == WAITS_GRID || (r->state == ENDED && (begun || !can_begin))) continue;
@@ -210,7 +210,7 @@ static void keep_launch(void);
 void noyau_run_grid(triple grid, triple shape, int64_t shared, int cooperates, void (*run)(void *), void *argument,
                     int64_t bytes, const void *pc) {
     if (mode == GRID) refuse("a launch from within a grid cannot be watched", site_of(pc));
-    if (is_program && given_grid.x) grid = given_grid, shape = given_block; /* another launch is tried */
+    if (is_program && given_grid.x) grid = given_grid, shape = given_block; /* the user tries another launch */
     is_cooperative = cooperates;
     if (!is_launchable(grid, shape, shared, site_of(pc))) return;
     const int threads = (int)(shape.x * shape.y * shape.z), before = mode;
@@ -248,7 +248,7 @@ void noyau_run_grid(triple grid, triple shape, int64_t shared, int cooperates, v
     block_place = (triple){0, 0, 0};
 }
 
-/* An assertion of a kernel that fails ends its grid; a host's ends the process, as it would. */
+/* A failing assertion of a kernel ends its grid; one of the host ends the process, as usual. */
 void __assert_fail(const char *text, const char *file, unsigned line, const char *function) {
     if (mode != GRID) {
         fprintf(stderr, "%s:%u: %s: Assertion `%s' failed.\n", file, line, function, text);

@@ -1,4 +1,4 @@
-"""A kernel in C, C++ or CUDA C++, on an op or called on one's own arguments, run with every access observed."""
+"""A kernel in C, C++ or CUDA C++, on an op or called on a user's arguments, run with every access watched."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ Array = np.ndarray
 _TEAMS = (WorkSharing(4, BLOCKS), WorkSharing(2, ROUND_ROBIN), WorkSharing(3, ROUND_ROBIN), WorkSharing(7, RANDOM))
 _THREADS = (WorkSharing(4, BLOCKS), WorkSharing(4, ROUND_ROBIN))
 _ALONE = (WorkSharing(1, BLOCKS),)
-_RESULT = "what it returns"  # as no parameter is called
+_RESULT = "what it returns"  # not a name of a parameter
 
 
 def watch(case: KernelCase, maps: list[AccessMap] | None = None) -> WatchedRun:
-    """Run a kernel on arrays and tell what it does wrong with memory. Maps of the first run are put into `maps`.
+    """Run a kernel on arrays and report its memory errors; `maps` receives the maps of the first run.
 
-    A program with threads runs several times, its work dealt otherwise each time. `outputs` are the results of the
-    first run, where it came to its end. SignatureError where the call does not fit, UnsupportedError for what cannot be
-    watched, BuildError where the text does not compile."""
+    A program with threads runs several times, each time with another distribution of its work. `outputs` are the
+    results of the first run, if it came to its end. SignatureError if the call does not fit, UnsupportedError for what
+    cannot be watched, BuildError if the text does not compile."""
     return watch_together([case], maps)[0]
 
 
 def watch_together(cases: Sequence[KernelCase], maps: list[AccessMap] | None = None) -> list[WatchedRun]:
-    """As `watch`, for cases of which all kernels are of one text, which is built once."""
+    """Watch cases, as `watch` does, whose kernels are all of one text, which is built once."""
     entries = [call_of(c.kernel, c.instance, c.arrays, c.constants, number) for number, c in enumerate(cases)]
     program = build_program(_source(cases[0], entries))
     pairs = enumerate(zip(cases, entries, strict=True))
@@ -77,7 +77,7 @@ def _run(
 
 
 def _collect_findings(runs: Sequence[RunResult], program: InstrumentedProgram, context: ReportContext) -> WatchedRun:
-    """The findings of the runs of a call, with a note on their concurrency."""
+    """Return the findings of the runs of a call, with a note on their concurrency."""
     findings, allowed = findings_of_runs(runs, program.lines, context)
     note = runs[0].concurrency or (f"with other numbers of threads: {len(runs)} runs" if len(runs) > 1 else "")
     sites = (site_of(program.lines.at(address), context) for each in runs for address in each.accessed_at)
@@ -88,7 +88,7 @@ def _collect_findings(runs: Sequence[RunResult], program: InstrumentedProgram, c
 
 
 def _source(case: KernelCase, entries: Sequence[EntryCall]) -> Source:
-    """The text that is built: the user's, on its own lines, and the calls below."""
+    """Return the text to build: the user's, on its own lines, and the calls below."""
     kernel = case.kernel
     macros, flags = constant_macros(kernel, case.constants), tuple(kernel.usage.options.get("flags", ()))
     folder = None if kernel.place == "a text" else Path(kernel.place).parent
@@ -97,7 +97,7 @@ def _source(case: KernelCase, entries: Sequence[EntryCall]) -> Source:
 
 
 def plans_of(kernel: UserKernel) -> tuple[WorkSharing, ...]:
-    """The distributions of work that a kernel is run with."""
+    """Return the distributions of work that a kernel is run with."""
     if LANGUAGES[kernel.language].on_gpu:
         return _ALONE
     pieces = roles_of(prototype(kernel), kernel.usage, kernel.target, kernel.title).in_pieces
@@ -105,9 +105,9 @@ def plans_of(kernel: UserKernel) -> tuple[WorkSharing, ...]:
 
 
 def plans_for(text: str) -> tuple[WorkSharing, ...]:
-    """The distributions for a text with threads of OpenMP, of its own, or none.
+    """Return the distributions for a text with threads of OpenMP, of its own, or without threads.
 
-    The first is the one that it would run with by itself, the last one differs from it most."""
+    The first is the text's usual one; the last differs from it most."""
     clean = blank_comments(text)
     if re.search(r"#\s*pragma\s+omp\b|\b_Pragma\b", clean):
         return _TEAMS
@@ -123,7 +123,7 @@ def _changed_inputs(call: EntryCall, ends: Sequence[Array], context: ReportConte
 
 
 def _idle_threads(run: RunResult, call: EntryCall, context: ReportContext) -> list[Finding]:
-    """A warning where a grid has a block for each cell, and most of its threads have nothing to do."""
+    """Warn about a grid with a block for each cell, most of whose threads have nothing to do."""
     shape = max((each.shape for each in call.arguments if isinstance(each, ArrayArgument)), key=math.prod, default=())
     advice = of_cells(LaunchFacts(call.launch.grid, call.launch.block, shape, idle=run.idle))
     if advice is None or run.launches != 1:
@@ -133,9 +133,9 @@ def _idle_threads(run: RunResult, call: EntryCall, context: ReportContext) -> li
 
 
 def call(function: TextFunction, args: Sequence[Any], launch: Any, size: str, name: str) -> tuple[WatchedRun, Any]:
-    """Call it as sanitizer/routes.py has it: pointers take packed arrays of their type, other parameters numbers.
+    """Call it, as sanitizer/routes.py specifies: pointers take packed arrays of their type, other parameters numbers.
 
-    SignatureError where they do not, or for a kernel without a launch; BuildError where the text does not compile."""
+    SignatureError if they do not, or for a kernel without a launch; BuildError if the text does not compile."""
     entry_call = _call_of(function, args, launch)
     folder = function.path.resolve().parent
     text = with_calls(rewrite(function.text, function.language, name, [folder]), [entry_call], function.language)
@@ -193,7 +193,7 @@ def _argument(each: Parameter, value: Any, function: TextFunction, arguments: li
 
 
 def _number(each: Parameter, value: Any, where: str) -> int | float:
-    """The number for a parameter that is no pointer; an unsigned one as the signed one of its bits."""
+    """Return the number for a scalar parameter; an unsigned one as the signed number of its bits."""
     number = value.item() if isinstance(value, np.generic) else value
     if not isinstance(number, bool | int | float):
         raise SignatureError(f"{where}; it was given {type(value).__name__}, which is no number")
@@ -213,7 +213,7 @@ def _number(each: Parameter, value: Any, where: str) -> int | float:
 
 
 def _place(name: str, value: np.ndarray, arguments: list[ArrayArgument | int | float], where: str) -> int:
-    """The position of an array among the arguments: an array that is passed twice is one memory."""
+    """Return the position of an array among the arguments: an array that is passed twice is one memory."""
     for place, other in enumerate(arguments):
         if not isinstance(other, ArrayArgument) or other.contents is None:
             continue
@@ -233,9 +233,9 @@ _ANY = f"struct noyau_any {{ void *at; template <class T> {_UNSEEN} operator T *
 
 @dataclass(frozen=True, slots=True)
 class EntryCall:
-    """A call to be made: the text of a function `noyau_entry_NUMBER` that makes it, what it is given, and the launch.
+    """A call to be made: the text of a function `noyau_entry_NUMBER` that makes it, its arguments, and the launch.
 
-    `outputs`: which of those are the results, in order; `inputs`: those that it may not change."""
+    `outputs`: the positions of the results, in order; `inputs`: those of arrays that it may not change."""
 
     text: str
     arguments: tuple[ArrayArgument | int | float, ...]
@@ -247,12 +247,12 @@ class EntryCall:
 def call_of(
     kernel: UserKernel, instance: Instance, arrays: Sequence[Array], constants: Mapping[str, Any], number: int = 0
 ) -> EntryCall:
-    """The call of a kernel on arrays. SignatureError where it does not fit, or a grid has no launch."""
+    """Return the call of a kernel on arrays. SignatureError if it does not fit, or for a grid without a launch."""
     return _CallBuilder(kernel, instance, arrays, constants, number).call()
 
 
 def with_calls(text: str, calls: Sequence[EntryCall], language: str) -> str:
-    """The text of a user on its own lines, and below it these calls, of which a run chooses one."""
+    """Return a user's text on its own lines, and below it these calls, of which a run chooses one."""
     is_cpp = LANGUAGES[language].is_cpp
     start = 'extern "C" ' if is_cpp else ""
     cases = " ".join(f"case {number}: noyau_entry_{number}(a); break;" for number in range(len(calls)))
@@ -264,7 +264,7 @@ def with_calls(text: str, calls: Sequence[EntryCall], language: str) -> str:
 
 
 def is_grid(kernel: UserKernel | TextFunction) -> bool:
-    """Whether it is launched over a grid, as a function of `__global__` is, rather than called."""
+    """Whether it is launched over a grid, as a `__global__` function is, rather than called."""
     if not LANGUAGES[kernel.language].on_gpu:
         return False
     functions, name = syntax(kernel.text, "cuda").functions, plain_name(kernel.entry)
@@ -272,7 +272,7 @@ def is_grid(kernel: UserKernel | TextFunction) -> bool:
 
 
 def call_line(entry: str, arguments: Sequence[str], *, is_launched: bool) -> str:
-    """A statement that calls a function, or launches it over the grid that is given."""
+    """Return a statement that calls a function, or launches it over the given grid."""
     if not is_launched:
         return f"{entry}({', '.join(arguments)});"
     lambda_text = f"[](auto... p) {_UNSEEN} {{ {entry}(p...); }}"
@@ -281,23 +281,23 @@ def call_line(entry: str, arguments: Sequence[str], *, is_launched: bool) -> str
 
 
 def keeping_result(statement: str, kind: str, place: int) -> str:
-    """A statement that calls a function, and keeps what it returns in an array."""
+    """Return a statement that calls a function, and keeps its result in an array."""
     return f"{{ {kind} value = {statement} __builtin_memcpy(a[{place}], &value, sizeof value); }}"
 
 
 def pointer_text(place: int, language: str) -> str:
-    """An array as an argument of a call."""
+    """Return an array as an argument of a call."""
     return f"noyau_any{{a[{place}]}}" if LANGUAGES[language].is_cpp else f"a[{place}]"
 
 
 def entry_text(number: int, statement: str) -> str:
-    """The function of a call, which a run chooses by its number."""
+    """Return the function of a call, which a run chooses by its number."""
     return f"static void {_UNSEEN} noyau_entry_{number}(void **a) {{ (void)a; {statement} }}"
 
 
 class _CallBuilder:
-    """Builds a call. `arguments`: inputs, outputs, then numbers; `passed`, `places`: the text of each of the first, and
-    its position, by name."""
+    """A builder of a call. `arguments`: inputs, outputs, then numbers; `passed`, `places`: the text and the position of
+    each input and output, by name."""
 
     def __init__(
         self, kernel: UserKernel, instance: Instance, arrays: Sequence[Array], constants: Mapping[str, Any], number: int
@@ -332,7 +332,7 @@ class _CallBuilder:
         return EntryCall(text, tuple(self.arguments), self.launch(), tuple(constant), tuple(outputs))
 
     def place_arrays(self, before: Sequence[Array]) -> None:
-        """The inputs and the outputs become arguments."""
+        """Add the inputs and the outputs to the arguments."""
         named = self.function.init(before, self.results)
         ends = [(v, a, False) for v, a in zip(self.instance.inputs, before, strict=True)]
         if not self.kernel.usage.updates:
@@ -346,7 +346,7 @@ class _CallBuilder:
             self.arguments.append(ArrayArgument(value.name, np.shape(array), array.dtype, contents, is_output))
 
     def argument_values(self, roles: Roles) -> list[Any]:
-        """The value of each parameter: a name, or what args= gives."""
+        """Return the value of each parameter: a name, or the value from args=."""
         if roles.names is not None:
             return list(roles.names)
         arguments = user_kernel.arguments_by_author(self.kernel, self.offers)
@@ -358,7 +358,7 @@ class _CallBuilder:
         return [each.name if each.name in places else next(left) for each in parameters]
 
     def argument(self, each: Any, roles: Roles) -> str:
-        """The text of an argument in the call."""
+        """Return the text of an argument in the call."""
         if isinstance(each, Buffer):
             return self.passed[each.name]
         if isinstance(each, str) and (roles.names is not None or each in RANGE):
@@ -377,7 +377,7 @@ class _CallBuilder:
         return f"*(const long long *)a[{len(self.arguments) - 1}]"
 
     def text(self, texts: Sequence[str], roles: Roles) -> str:
-        """The call, as C or C++."""
+        """Return the call, as C or C++."""
         head: list[str] = []
         line = call_line(self.kernel.entry, texts, is_launched=is_grid(self.kernel))
         if roles.returned is not None:
@@ -389,7 +389,7 @@ class _CallBuilder:
         return "\n".join([*head, entry_text(self.number, line)])
 
     def extent(self) -> int:
-        """The extent of the range that `begin` and `end` divide."""
+        """Return the extent of the range that `begin` and `end` divide."""
         launch = self.kernel.usage.launch
         if launch is None:
             return self.results[0].shape[0] if self.results and self.results[0].ndim else 1
@@ -408,7 +408,7 @@ class _CallBuilder:
 
 
 def _pieces(number: int, line: str, place: int) -> tuple[list[str], str]:
-    """A function that is called for pieces of its work, a piece for each of the threads of a team; and its call."""
+    """Return a function that does one thread's piece of the work, and the call that runs it in a team."""
     each = f"*(const long long *)a[{place}] * (noyau_own_number() + {{}}) / noyau_team_size()"
     head = [f"static void {_UNSEEN} noyau_piece_{number}(void *given) {{"]
     head += [f"    void **a = (void **)given; const long long begin = {each.format(0)}, end = {each.format(1)};"]

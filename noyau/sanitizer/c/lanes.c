@@ -1,7 +1,7 @@
-/* Loops of `omp simd`: their iterations run in lanes, statement by statement. One that reads what an earlier one writes
-   further down in the body would read it too soon; what is written further up has been written by all lanes.
+/* Loops of `omp simd`: their iterations run in lanes, statement by statement. An iteration that reads what an earlier
+   one writes further down in the body would read it too soon; writes further up have been made by all lanes.
 
-   The place of an access in the body is that of its site among those that the loop has come to. */
+   The place of an access in the body is that of its site among the sites that the loop has reached. */
 
 enum { LANE_CELLS = 1 << 16, LANE_TRIES = 16 };
 static struct {
@@ -39,13 +39,13 @@ static void touch_lane(const block *b, int64_t offset, int how, int site) {
     }
 }
 
-/* Before a loop of which at most so many iterations run at a time, in each of them, and after it. */
+/* Called before a loop of which at most `most` iterations run at a time, in each of them, and after it. */
 void noyau_simd(long most) {
     if (mode != GRID) now->lanes = (lanes){.loop = ++lane_loops, .most = (uint32_t)most};
 }
 void noyau_simd_iteration(void) {
     if (mode == GRID) return;
-    if (!now->lanes.loop) noyau_simd(1L << 31); /* a thread of the region that the loop is */
+    if (!now->lanes.loop) noyau_simd(1L << 31); /* a thread of a region and a loop in one */
     now->lanes.iteration += 1;
 }
 void noyau_simd_end(void) { now->lanes = (lanes){0}; }

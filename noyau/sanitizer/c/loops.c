@@ -1,5 +1,5 @@
-/* Worksharing: which thread of a team does which iterations of a loop whose schedule leaves that open is said by the
-   plan: in blocks, in turns, or drawn. */
+/* Worksharing: if the schedule of a loop leaves open which thread of a team does which iterations, the plan decides: in
+   blocks, in turns, or at random. */
 
 static share *own_share(void) { return team_size() > 1 ? now->team->shares + now->region_step % SHARES : &now->own; }
 
@@ -39,11 +39,11 @@ static share *next_share(void) {
     now->region_step += 1, now->chunk = 0;
     share *s = own_share();
     if (s->arrived++ == 0) *s = (share){.arrived = 1, .number = ++shares};
-    if (s->arrived >= team_size()) s->arrived = 0; /* the last one; the place is used again later */
+    if (s->arrived >= team_size()) s->arrived = 0; /* the last arrival; the entry is used again later */
     return s;
 }
 
-/* A loop whose pieces are dealt as its `kind` says, in blocks where it is BLOCKS and names no chunk. */
+/* Starts a loop whose pieces are distributed as `kind` says; BLOCKS without a chunk gives one block to each thread. */
 static share *start_loop(int64_t from, int64_t to, int64_t step, int64_t chunk, int kind) {
     share *s = next_share();
     s->from = from, s->to = to, s->step = step ? step : 1, s->kind = kind == BLOCKS ? TURNS : kind;
@@ -75,8 +75,8 @@ static void parallel_loop(void (*run)(void *), void *data, unsigned count, long 
     run_region(run_whole, (const void *)run, &w, count, now->strand ? now->strand->group : 0);
 }
 
-#define OPEN_KIND (plan == DRAWN ? DRAWN : ANEW)        /* of a schedule that is dealt while it runs */
-#define OPEN_CHUNK (plan == BLOCKS ? 0 : 1)             /* of one that nobody names */
+#define OPEN_KIND (plan == DRAWN ? DRAWN : ANEW)        /* for schedules that distribute at run time */
+#define OPEN_CHUNK (plan == BLOCKS ? 0 : 1)             /* for a schedule that nobody names */
 #define WISHED (wished > 0 ? (int64_t)wished : 1)
 #define STATIC wished > 0 ? TURNS : BLOCKS
 typedef unsigned long long ull;
@@ -117,7 +117,7 @@ RUNTIME(runtime, OPEN_CHUNK, plan, next_piece)
 RUNTIME(nonmonotonic_runtime, OPEN_CHUNK, plan, next_piece)
 RUNTIME(maybe_nonmonotonic_runtime, OPEN_CHUNK, plan, next_piece)
 
-/* Loops with an ordered part: who has done a piece waits until those before it are done. */
+/* Loops with an ordered part: a thread that has done a piece waits until those before it are done. */
 static void wait_for_pieces(const share *s) {
     while (team_size() > 1 && s->given < now->chunk - 1) wait_for_others();
 }
@@ -141,7 +141,7 @@ void GOMP_ordered_end(void) {
     if (mode == THREADS) release_at(&one_ordered);
 }
 
-/* Nests of loops whose iterations wait for others by `ordered depend`: each that is done is a place to meet. */
+/* Nests of loops whose iterations wait for others by `ordered depend`: each that is done has a meeting. */
 static const void *iteration(const share *s, int64_t number) {
     return (const void *)((uintptr_t)s->number << 40 ^ (uintptr_t)number << 1 ^ (uintptr_t)1 << 63);
 }
@@ -183,7 +183,7 @@ static void await_iteration(const int64_t *at, int site) {
     share *s = own_share();
     if (mode != THREADS) return;
     const void *place = iteration(s, number_of_iteration(s, at));
-    const int is_own = owner_of_chunk(s, at[0] / s->chunk) == own_number(); /* done, or it waits for itself */
+    const int is_own = owner_of_chunk(s, at[0] / s->chunk) == own_number(); /* done already, or it waits for itself */
     now->site = site;
     while (!is_own && !meeting_at(place)->count) wait_for_others();
     acquire_at(place);
@@ -251,7 +251,7 @@ void GOMP_parallel_sections(void (*run)(void *), void *data, unsigned threads, u
 
 _Bool GOMP_single_start(void) {
     next_share();
-    const int wanted = plan == BLOCKS ? 0 : now->region_step % team_size(); /* not always the first */
+    const int wanted = plan == BLOCKS ? 0 : now->region_step % team_size(); /* not always the first thread */
     return team_size() == 1 || now->number == wanted;
 }
 void *GOMP_single_copy_start(void) {

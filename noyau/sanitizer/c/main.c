@@ -1,6 +1,6 @@
-/* One run: what it is given comes in a file, what was found goes into another, and the arrays into a third. */
+/* One run: a file contains its input, its findings go to another, and its arrays to a third. */
 
-void noyau_entry(void **arguments) __attribute__((weak)); /* the call, written below the user's text */
+void noyau_entry(void **arguments) __attribute__((weak)); /* the call, generated below the user's text */
 int __real_main(int count, char **words, char **environment) __attribute__((weak)); /* of a whole program */
 
 enum { MOST_ARGUMENTS = 256, ON_STACK = 1 << 30 };
@@ -11,7 +11,7 @@ static int32_t argument_blocks[MOST_ARGUMENTS]; /* -1 for a number */
 static const char *found_path, *arrays_path;
 static uintptr_t program_base;
 static int chosen, own_count;
-static char **own_words; /* of a whole program: what it is called with */
+static char **own_words; /* of a whole program: its arguments */
 int noyau_chosen(void) { return chosen; }
 static int is_closing;
 static fiber program;
@@ -39,10 +39,10 @@ static void spell_owner(char *into, size_t room, uint32_t owner) {
 }
 
 static char owners[MOST_FOUND][2][96];
-static const char *refused; /* what cannot be watched, for which the run was given up */
+static const char *refused; /* the reason for which the run was given up */
 static int refused_site;
 
-/* A block as a number: lists of them move as they grow. */
+/* The number of a block, since lists of blocks move as they grow. */
 static int32_t number_of(const block *b) {
     if (b >= globals && b < globals + global_count) return -2 - (int)(b - globals);
     if (b >= blocks && b < blocks + block_count) return (int)(b - blocks);
@@ -62,7 +62,7 @@ static void found(const char *kind, int how, int site, const block *b, int64_t o
         finding *f = table + i;
         if (f->site == site && f->other_site == other_site && f->how == how && f->other_how == other_how &&
             !strcmp(f->kind, kind)) {
-            if (f->access != accesses) f->count += 1; /* an access may be of several cells */
+            if (f->access != accesses) f->count += 1; /* an access may have several cells */
             f->access = accesses, found_last = i;
             return;
         }
@@ -86,7 +86,7 @@ static void found(const char *kind, int how, int site, const block *b, int64_t o
     found_last = found_count++;
 }
 
-/* The sides of the last finding where they are no strands. */
+/* Names the sides of the last finding, if they are not strands. */
 static void name_sides(const char *format, uint32_t one, const char *other_format, uint32_t other) {
     if (found_last < 0 || table[found_last].count > 1) return;
     snprintf(owners[found_last][0], 96, format, one);
@@ -95,7 +95,7 @@ static void name_sides(const char *format, uint32_t one, const char *other_forma
 
 static uintptr_t pc_of(int site) { return site ? (uintptr_t)sites[site] - program_base : 0; }
 
-/* Of each region where it begins and its grid; of each block what is said of it in a finding; then the writes. */
+/* Writes, for each region, its begin and its grid; for each block, its description in a finding; then the writes. */
 static void write_map(FILE *out) {
     if (!is_mapping) return;
     const int64_t kept = write_count < MOST_WRITES ? write_count : MOST_WRITES;
@@ -112,13 +112,13 @@ static void write_map(FILE *out) {
         fprintf(out, "W\t%d\t%d\t%lld\t%u\n", writes[i].region, writes[i].block, (long long)writes[i].offset,
                 writes[i].owner);
     }
-    if (kept < write_count) fprintf(out, "C\t%d\n", writes[MOST_WRITES - 1].region); /* from there on it is cut */
+    if (kept < write_count) fprintf(out, "C\t%d\n", writes[MOST_WRITES - 1].region); /* the map is cut from there on */
 }
 
 static void write_found(void) {
     FILE *out = fopen(found_path, "w");
     if (!out) fatal("what was found cannot be written");
-    if (mode == GRID) count_launch(); /* which is cut short */
+    if (mode == GRID) count_launch(); /* the launch is cut short */
     if (refused) fprintf(out, "U\t%llx\t%s\n", (unsigned long long)pc_of(refused_site), refused);
     for (int i = 0; i < MOST_ALONE && alone[i].run; ++i)
         if (!alone[i].has_team) fprintf(out, "O\t%llx\n", (unsigned long long)((uintptr_t)alone[i].run + 1 - program_base));
@@ -181,7 +181,7 @@ static void write_arrays(void) {
     fclose(out);
 }
 
-/* What a call gives back, behind the arrays: its own words. */
+/* The results of a call, which its own code writes into a file. */
 static FILE *result;
 void noyau_result(const void *at, int64_t bytes) {
     if (!result && !(result = fopen("result", "wb"))) fatal("the result cannot be written");
@@ -195,7 +195,7 @@ static _Noreturn void refuse(const char *what, int site) {
     _exit(97);
 }
 
-/* What a text stands in for and cannot do, in words that are not kept. */
+/* Refuses a call that a stand-in cannot perform; `words` need not stay. */
 void noyau_refuse(const char *words) { refuse(strdup(words), last_site); }
 
 static void stop_run(void) {
@@ -206,7 +206,7 @@ static void stop_run(void) {
     _exit(3);
 }
 
-/* It is ended from outside; of a grid that runs, how much of it ran is told. */
+/* Ends the run from outside; for a running grid, reports how much of it ran. */
 static _Noreturn void end_early(const char *words) {
     static char in_grid[160];
     if (mode != GRID) refuse(words, last_site);
@@ -218,7 +218,7 @@ static _Noreturn void end_early(const char *words) {
 static void on_signal(int number) {
     const char *words = number == SIGPROF ? "it does not end" : number == SIGABRT ? "it aborts" : "it crashes";
     if (is_program && (number == SIGINT || number == SIGTERM || number == SIGPROF)) {
-        signal(SIGINT, SIG_IGN), signal(SIGTERM, SIG_IGN); /* what is written is not cut off by another one */
+        signal(SIGINT, SIG_IGN), signal(SIGTERM, SIG_IGN); /* another signal must not cut off the output */
         end_early(number == SIGPROF ? "it does not end within its time" : "it was interrupted");
     }
     if (number == SIGFPE) words = "it divides by zero, or overflows";
@@ -229,7 +229,7 @@ static void on_signal(int number) {
 
 static void on_exit_of_it(void) {
     if (is_closing) return;
-    if (is_program) { /* that is how it ends; its status goes on */
+    if (is_program) { /* a program ends so; its status is passed on */
         settle_pending();
         is_closing = 1;
         write_found();
@@ -246,7 +246,7 @@ static void catch_signals(long limit_ms) {
     const int numbers[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGPROF};
     for (size_t i = 0; i < sizeof numbers / sizeof *numbers; ++i) sigaction(numbers[i], &action, 0);
     if (is_program) sigaction(SIGINT, &action, 0), sigaction(SIGTERM, &action, 0);
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* who checks it is gone: nobody asks */
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* the checking process is gone */
     const struct itimerval limit = {{0, 0}, {limit_ms / 1000, limit_ms % 1000 * 1000}};
     setitimer(ITIMER_PROF, &limit, 0);
     atexit(on_exit_of_it);
@@ -268,7 +268,7 @@ static int find_program(struct dl_phdr_info *info, size_t bytes, void *unused) {
 static void add_array(const char *line, FILE *in) {
     (void)in;
     long long bytes;
-    int unit, output, filled; /* output: 1 where the call is to write it, 2 where it lies on a device */
+    int unit, output, filled; /* output: 1 if the call should write it, 2 if it lies on a device */
     char name[64] = "";
     if (sscanf(line, "array %lld %d %d %d %63s", &bytes, &unit, &output, &filled, name) != 5) fatal("a bad array");
     block *b = allocate(bytes, 256, ARGUMENT, !filled);
@@ -286,7 +286,7 @@ static void add_global(const char *line) {
     if (sscanf(line, "global %llx %lld %d %d %63s", &offset, &bytes, &is_tls, &gap, name) != 5) fatal("a bad global");
     block *b = add_block(&globals, &global_count, &global_room);
     b->start = is_tls ? tls_block.start + offset : (char *)(program_base + offset);
-    b->bytes = bytes, b->gap = gap, b->kind = is_tls ? SHARED : GLOBAL, b->is_fresh = (int8_t)(is_tls && *name != '?'); /* what the compiler guards is none of theirs */
+    b->bytes = bytes, b->gap = gap, b->kind = is_tls ? SHARED : GLOBAL, b->is_fresh = (int8_t)(is_tls && *name != '?'); /* the compiler's own guards hold values */
     snprintf(b->name, sizeof b->name, "%s", name);
 }
 
@@ -359,7 +359,7 @@ __attribute__((constructor(101))) static void remember_words(int count, char **w
     given_count = count, given_words = words;
 }
 
-/* Before the first thread: that is before main(), or in a constructor of the user's. */
+/* Called before the first thread begins: before main(), or in a constructor of the user's. */
 static void open_run(void) {
     if (given_count < 4) fatal("it is run by noyau");
     found_path = given_words[2], arrays_path = given_words[3], own_count = given_count - 4, own_words = given_words + 4;
@@ -376,7 +376,7 @@ static void open_run(void) {
     program_fiber = scheduler = &main_fiber;
 }
 
-/* In place of main(), which a whole program has, and the text of a kernel may have. */
+/* Replaces main(), which a whole program has, and the text of a kernel may have. */
 int __wrap_main(void) {
     if (!program_fiber) open_run();
     main_stack.start = pages(MAIN_STACK_BYTES);

@@ -1,15 +1,15 @@
-/* Blocks of memory: arguments and what is allocated lie in an arena, with guards between them; nothing lies where
-   something else was. Globals, statics and __shared__ arrays lie where the linker puts them. */
+/* Blocks of memory: arguments and allocations lie in an arena, with guards between them; no address is used twice.
+   Globals, statics and __shared__ arrays lie where the linker puts them. */
 
 enum { GUARD_LEAST = 4096, MOST_GUARD = 1 << 20 };
 static char *arena, *arena_end, *arena_free;
 static block *blocks, *globals;
 static int64_t block_count, block_room, global_count, global_room;
 static block main_stack, tls_block;
-static char *fiber_stacks, *fiber_stacks_end; /* of OpenMP and POSIX */
+static char *fiber_stacks, *fiber_stacks_end; /* the stacks of OpenMP and POSIX */
 static fiber *pool;
 enum { POOL = 4096, LEAST_STACK_BYTES = 1 << 17 };
-static size_t pool_stack_bytes = 1 << 23; /* less where the process may not take that much */
+static size_t pool_stack_bytes = 1 << 23; /* less if the process may not take that much */
 static char *data_start, *data_end; /* of the program's own writable segment */
 
 static void *pages(size_t bytes) {
@@ -21,12 +21,12 @@ static void fatal(const char *words) {
     refuse(words, last_site);
 }
 
-/* Pages of zeros for the shadows of small blocks, of which there may be millions. */
+/* Pages of zeros; the shadows of small blocks, of which there may be millions, share them. */
 static void *shadow_pages(size_t bytes) {
     static char *left, *end;
     if (bytes >= 1 << 16) {
         void *made = pages(bytes);
-        if (made && bytes >= 1 << 22) madvise(made, bytes, MADV_HUGEPAGE); /* threads stride: else most of a run is misses */
+        if (made && bytes >= 1 << 22) madvise(made, bytes, MADV_HUGEPAGE); /* threads stride: TLB misses */
         return made;
     }
     if (left + bytes > end) {
@@ -38,7 +38,7 @@ static void *shadow_pages(size_t bytes) {
     return made;
 }
 
-/* The memory of the process, its shadow with it, which a program may not take more of. */
+/* The limit on the memory of the process, with its shadow. */
 static int64_t most_memory_mib;
 static void require_memory(void) {
     static char words[120];
@@ -57,7 +57,7 @@ static void open_arena(void) {
     const size_t most = (size_t)1 << 38;
     for (size_t bytes = most; bytes >= (size_t)1 << 30; bytes /= 2)
         if ((arena = pages(bytes))) {
-            if (bytes < most) munmap(arena + (bytes /= 2), bytes); /* of what the process may take, for the rest of it */
+            if (bytes < most) munmap(arena + (bytes /= 2), bytes); /* half of what the process may take */
             arena_end = arena + bytes, arena_free = arena + MOST_GUARD;
             return;
         }
@@ -70,7 +70,7 @@ static block *add_block(block **list, int64_t *count, int64_t *room) {
         block *grown = __real_malloc((size_t)wider * sizeof *grown);
         if (!grown) fatal("no memory");
         if (*count) __real_memcpy(grown, *list, (size_t)*count * sizeof *grown);
-        *list = grown, *room = wider; /* the old list is left: it may be in use */
+        *list = grown, *room = wider; /* the old list stays: it may be in use */
     }
     block *made = *list + (*count)++;
     __real_memset(made, 0, sizeof *made);
@@ -78,8 +78,8 @@ static block *add_block(block **list, int64_t *count, int64_t *room) {
     return made;
 }
 
-/* Of a block that begins at a multiple of `align`; the guard before and after it are at least as long as it, up to
-   MOST_GUARD, and hold a pattern. */
+/* Allocates a block at a multiple of `align`. The guards around it are as long as the block, between GUARD_LEAST and
+   MOST_GUARD (shorter on the heap); those of arguments hold a pattern. */
 static block *allocate(int64_t bytes, int64_t align, int kind, int fresh) {
     if (!arena) open_arena();
     int64_t guard = bytes < GUARD_LEAST ? GUARD_LEAST : bytes > MOST_GUARD ? MOST_GUARD : bytes;
@@ -91,7 +91,7 @@ static block *allocate(int64_t bytes, int64_t align, int kind, int fresh) {
     made->start = start, made->bytes = bytes, made->kind = (int8_t)kind, made->is_fresh = (int8_t)fresh;
     arena_free = start + bytes + guard;
     if (fresh) __real_memset(start, POISON, (size_t)bytes);
-    if (kind == ARGUMENT) { /* what writes there unseen is found afterwards */
+    if (kind == ARGUMENT) { /* unseen writes there are found afterwards */
         __real_memset(start - GUARD_LEAST, POISON, GUARD_LEAST);
         __real_memset(start + bytes, POISON, GUARD_LEAST);
     }
@@ -108,7 +108,7 @@ static block *among(block *list, int64_t count, const char *at) {
     return low ? list + low - 1 : 0;
 }
 
-/* The block of the arena that an address lies in or behind: mostly the one that was met last in its page. */
+/* The block of the arena that begins last before an address: mostly the one that was last found for its page. */
 enum { PAGES_KEPT = 1 << 10, LARGE_BYTES = 1 << 20 };
 static block *block_around(const char *at) {
     static int32_t met[PAGES_KEPT];
@@ -137,16 +137,16 @@ static void make_cells(block *b, int shift) {
     b->cells = made, b->shift = shift;
 }
 
-static int is_left_out; /* the block of a grid that runs is not watched */
+static int is_left_out; /* the running block of a grid is not watched */
 static void end_if_full(void);
-static int is_tracking; /* it is kept which memories the launch that runs uses; which ones it writes always is */
+static int is_tracking; /* the memories that the running launch uses are recorded; those that it writes always are */
 static void use_address(const char *at, int how);
-static uint32_t versions = 1u << 31; /* of writes that are of no launch */
+static uint32_t versions = 1u << 31; /* of writes outside of launches */
 
 static int launches;         /* of grids, so far */
 static int64_t widest_cells; /* of the largest array that this launch has touched */
 
-/* What a block that is not watched has written last: bytes that look like those of memory that nobody wrote are marked. */
+/* The last write of a block that is not watched: its bytes that look like unwritten memory are marked as written. */
 static const char *left_out_at;
 static int64_t left_out_bytes;
 static void mark_left_out(void) {
@@ -168,8 +168,8 @@ static inline void settle_left_out(void) {
 }
 static void leave_out(const char *at, int64_t bytes) { settle_left_out(), left_out_at = at, left_out_bytes = bytes; }
 
-/* A large array of the host that nothing runs beside has no cells yet, which take more than it does: that is needed of a
-   write whose bytes look like those of memory that nobody wrote, and of a read that finds such bytes. */
+/* A large array of the host that nothing runs beside has no cells yet, which take more memory than it does: they are
+   needed for a write whose bytes look like unwritten memory, and for a read of such bytes. */
 static int needs_no_cells(block *b, int64_t offset, int64_t bytes, int how, int is_scalar) {
     if (b->cells || mode != SERIAL || b->kind != HEAP || b->is_mapped || b->bytes < LARGE_BYTES) return 0;
     if (is_in_work || is_mapping || now->lanes.iteration) return 0;
@@ -207,7 +207,7 @@ static block stack_block(char *start, int64_t bytes) {
     return made;
 }
 
-/* What lies below `top` was of calls that have ended: what comes there is another variable. */
+/* Forgets what lies below `top`, of calls that have ended: other variables come there. */
 static void clear_stack(block *b, const char *top) {
     const int64_t end = top - b->start;
     if (!b->cells || b->low >= end) return;
@@ -216,13 +216,13 @@ static void clear_stack(block *b, const char *top) {
     b->low = end;
 }
 
-/* The stack that an address lies in. */
+/* The stack that contains an address. */
 static block *stack_at(const char *at) {
     if (at >= fiber_stacks && at < fiber_stacks_end) return &pool[(at - fiber_stacks) / pool_stack_bytes].memory;
     return at >= main_stack.start && at < main_stack.start + main_stack.bytes ? &main_stack : 0;
 }
 
-/* What lies outside every block: told with the block that is nearest. */
+/* Reports an access outside of every block, with the nearest block. */
 static void touch_outside(const char *at, int64_t bytes, int how, int site) {
     block *low = among(blocks, block_count, at);
     block *high = low ? (low + 1 < blocks + block_count ? low + 1 : 0) : (block_count ? blocks : 0);
@@ -233,7 +233,7 @@ static void touch_outside(const char *at, int64_t bytes, int how, int site) {
     found("out-of-bounds", how, site, near, at - near->start, 0, 0, "%s", near->is_freed ? "freed" : "");
 }
 
-enum { TURN = 1 << 14 }; /* accesses after which others have their turn, for whom this one may wait in vain */
+enum { TURN = 1 << 14 }; /* accesses after which others get a turn, since a thread may wait for them */
 static void yield_turn(void);
 
 static void touch_watched(const char *at, int64_t bytes, int how, int site, int is_scalar) {
@@ -283,8 +283,8 @@ static inline void touch(const void *at, int64_t bytes, int how, int site, int i
     else if (how != READ) leave_out(at, bytes);
 }
 
-/* Where the body of a construct begins: a variable that is private to it holds nothing, unless an iteration before has
-   had it. */
+/* Called where the body of a construct begins: a variable that is private to it holds no value, unless an earlier
+   iteration has had it. */
 void noyau_private(void *at, size_t bytes) {
     block *stack = mode == THREADS && bytes ? stack_at(at) : 0;
     if (!stack) return;
@@ -298,7 +298,7 @@ void noyau_private(void *at, size_t bytes) {
     for (; c < end; ++c) c->round = IS_PRIVATE;
 }
 
-/* Ranges: what memcpy and its like do. */
+/* Ranges: the accesses of memcpy and similar functions. */
 static void touch_range(const void *address, int64_t bytes, int how, int site) {
     const char *at = address;
     if (bytes <= 0) return;
@@ -344,15 +344,15 @@ static block *owned(void *at) {
 static void release_block(void *at, int site) {
     if (!at) return;
     block *b = owned(at);
-    if (!b && ((char *)at < arena || (char *)at >= arena_end)) return; /* of somebody who is not watched */
+    if (!b && ((char *)at < arena || (char *)at >= arena_end)) return; /* memory of code that is not watched */
     if (!b || b->is_freed || b->kind == ARGUMENT) {
         b = b ? b : among(blocks, block_count, at);
         if (b) found("crash", WRITE, site, b, (char *)at - b->start, 0, 0, "%s", b->is_freed ? "freed twice" : "freed, and no start of a block");
         return;
     }
-    if (mode == THREADS && b->bytes) touch(b->start, b->bytes, WRITE, site, 0); /* a race with who still uses it */
+    if (mode == THREADS && b->bytes) touch(b->start, b->bytes, WRITE, site, 0); /* a race with its other users */
     b->is_freed = 1;
-    if (b->bytes >= 1 << 20) { /* what it holds and who touched it is asked no more */
+    if (b->bytes >= 1 << 20) { /* its contents and accesses are not needed any more */
         const uintptr_t first = ((uintptr_t)b->start + 4095) & ~(uintptr_t)4095;
         madvise((void *)first, (uintptr_t)(b->start + b->bytes - first) & ~(uintptr_t)4095, MADV_DONTNEED);
         if (b->cells) madvise(b->cells, ((size_t)(b->bytes >> b->shift) + 2) * sizeof *b->cells, MADV_DONTNEED);
@@ -362,7 +362,7 @@ static void release_block(void *at, int site) {
 void __wrap_free(void *at) { release_block(at, HERE); }
 
 void *__wrap_realloc(void *at, size_t bytes) {
-    if (at && ((char *)at < arena || (char *)at >= arena_end)) return __real_realloc(at, bytes); /* as of strdup */
+    if (at && ((char *)at < arena || (char *)at >= arena_end)) return __real_realloc(at, bytes); /* as from strdup */
     block *made = heap_block((int64_t)bytes, 16, 1, HERE), *b = at ? owned(at) : 0;
     if (made && b) {
         __real_memcpy(made->start, b->start, (size_t)(b->bytes < (int64_t)bytes ? b->bytes : (int64_t)bytes));

@@ -1,4 +1,4 @@
-/* What a program asks OpenMP for, and what it sets. */
+/* Queries and settings of OpenMP. */
 
 int omp_get_thread_num(void) { return own_number(); }
 int omp_get_num_threads(void) { return team_size(); }

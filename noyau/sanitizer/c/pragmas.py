@@ -1,5 +1,5 @@
-"""The pragmas of OpenMP in a text whose comments are blank, the statement that each is of, and what a race between the
-lines of two of them lacks; and loops of `simd` with calls that say where an iteration begins, for lanes.c."""
+"""OpenMP pragmas in a text whose comments are blanked, the statement of each, and the remedy of a race between the
+lines of two of them; and calls at the iterations of `simd` loops, for lanes.c."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BRACKET = re.compile(r"[][(){}]")
 
 @dataclass(frozen=True, slots=True)
 class Pragma:
-    """A pragma: its words, its line, and the lines of its statement, both counted."""
+    """A pragma: its words, its line, and the first and the last line of its statement."""
 
     words: str
     line: int
@@ -26,7 +26,7 @@ class Pragma:
 
 
 def bracket_end(clean: str, start: int) -> int | None:
-    """The place behind the bracket that closes the one at `start`; None where none does."""
+    """Return the place behind the bracket that closes the one at `start`; None if none does."""
     depth = 0
     for bracket in _BRACKET.finditer(clean, start):
         depth += 1 if bracket[0] in "([{" else -1
@@ -36,7 +36,7 @@ def bracket_end(clean: str, start: int) -> int | None:
 
 
 def statement_end(clean: str, start: int) -> int | None:
-    """The place behind the statement after `start`, pragmas before it left out; None where it is not read."""
+    """Return the place behind the statement after `start` and its pragmas; None if it is not read."""
     place: int | None = start
     while place is not None:
         if line := _LINE.match(clean, place):
@@ -55,7 +55,7 @@ def statement_end(clean: str, start: int) -> int | None:
 
 
 def simple_end(clean: str, start: int) -> int | None:
-    """The place behind a block that begins at `start`, or behind a statement without others in it."""
+    """Return the place behind a block at `start`, or behind a statement without others in it."""
     if clean[start : start + 1] == "{":
         return bracket_end(clean, start)
     plain = _PLAIN.match(clean, start)
@@ -63,7 +63,7 @@ def simple_end(clean: str, start: int) -> int | None:
 
 
 def pragmas_of(clean: str) -> Iterator[Pragma]:
-    """The pragmas of a text that are of a statement, in order."""
+    """Yield the pragmas of a text that apply to a statement, in order."""
     for match in _PRAGMA.finditer(clean):
         end = statement_end(clean, match.end())
         if end is not None:
@@ -72,8 +72,8 @@ def pragmas_of(clean: str) -> Iterator[Pragma]:
 
 
 def remedy_of_race(clean: str, line: int, other: int, owners: tuple[str, ...]) -> str:
-    """The construct that a race between two lines lacks, by the constructs that they are in and who came to them;
-    nothing where the kind of the finding says it."""
+    """Return the construct that a race between two lines lacks, from the constructs around them and the owners; "" if
+    the remedy of its kind applies."""
     if any("of a simd loop" in owner for owner in owners):
         return "leave simd out, or say with safelen(n) how far apart iterations are that may run together"
     tasks = sum(owner == "a task" for owner in owners)
@@ -87,7 +87,7 @@ def remedy_of_race(clean: str, line: int, other: int, owners: tuple[str, ...]) -
 
 
 def _between_constructs(pragmas: list[Pragma], line: int, other: int) -> str:
-    """The remedy where threads come from one construct to another, or out of one, and nobody waits between them."""
+    """Return the remedy for threads that pass from one construct to another, or out of one, without a wait."""
     around = [[each for each in pragmas if each.first <= at <= each.last] for at in (line, other)]
     regions = [max((each.line for each in each_ if "parallel" in each.words), default=0) for each_ in around]
     inner = [each for each in around[0] if each not in around[1] and "parallel" not in each.words]
@@ -113,13 +113,13 @@ _NOT_OPENED = re.compile(r"\b(?:simd|sections|ordered|inscan|atomic|declare|tile
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _PRIVATE = re.compile(r"\b(first|last|)private\s*\(([\w\s,]*)\)")
 _ASSIGNED = re.compile(r"(?<![\w.>])(?!operator)([A-Za-z_]\w*)\s*(?:[-+*/|&^]?=(?!=)|\+\+|--)")
-# Declared where they are called, by names that C and C++ spell alike.
+# Declared at the call, by names that C and C++ spell alike.
 _CALL = 'extern void {0}({1}) __asm__("{0}"); {0}({2});'
 
 
 def _body_start(clean: str, pragma: re.Match[str]) -> tuple[int, str] | None:
-    """The place where the body of a construct begins, of a loop that of its iterations, and the heads of its loops;
-    None where it is not read."""
+    """Return the place where the body of a construct begins, for a loop that of its iterations, and the heads of its
+    loops; None if it is not read."""
     place, heads, levels = pragma.end(), "", _COLLAPSE.search(pragma[1])
     for _ in range(int(levels[1]) if levels else 1) if _OF_LOOPS.match(pragma[1]) else ():
         loop = _FOR_HEAD.match(clean, place)
@@ -131,9 +131,9 @@ def _body_start(clean: str, pragma: re.Match[str]) -> tuple[int, str] | None:
 
 
 def simd_calls(clean: str) -> Iterator[tuple[int, str]]:
-    """Places of a text, and what is to be written there. A loop is left as it is where its lanes have variables of
-    their own that live from iteration to iteration (reductions, linear variables), where it is not one statement among
-    others, or where its body, a block or a statement without words of control, is not read."""
+    """Yield places of a text, and the calls to insert there. A loop is left out if its lanes have variables of their
+    own that live from iteration to iteration (reductions, linear variables), if it is not one statement among others,
+    or if its body, a block or a statement without control flow, is not read."""
     for pragma in _PRAGMA.finditer(clean):
         before, words = clean[: pragma.start()].rstrip(), pragma[1]
         if not re.search(r"\bsimd\b", words) or _LEFT.search(words) or before[-1:] not in tuple("{};"):
@@ -151,8 +151,8 @@ def simd_calls(clean: str) -> Iterator[tuple[int, str]]:
 
 
 def variable_calls(clean: str, *, is_cpp: bool) -> Iterator[tuple[int, str]]:
-    """Places of a text, and what is to be written there: a variable that is private to a construct holds nothing where
-    its body begins; gcc copies what has no address into tasks, so what a region with tasks changes gets one."""
+    """Yield places of a text, and the text to insert there: a private variable of a construct has no value where its
+    body begins. Variables that a region with tasks changes get an address, else gcc copies them into tasks."""
     size = "__is_trivial(__typeof__({0})) ? sizeof {0} : 0" if is_cpp else "sizeof {0}"
     empties = _CALL.format("noyau_private", "void *, unsigned long", f"(void *)&{{0}}, {size}")
     macros = re.findall(r"#\s*define\s+(\w+)", clean)
@@ -173,8 +173,8 @@ def variable_calls(clean: str, *, is_cpp: bool) -> Iterator[tuple[int, str]]:
 
 
 def _is_set_first(body: str, name: str) -> bool:
-    """Whether the first word that a body has for a variable sets it, in a statement of its own or as a loop's count;
-    calls would slow such a loop, and it never reads what nobody set."""
+    """Whether the first use of a variable in a body sets it, in a statement of its own or as a loop counter; calls
+    would slow such a loop, and it never reads an unset value."""
     before, *rest = re.split(rf"\b{name}\b", body, maxsplit=1)
     assigns = re.match(r"\s*=(?!=)([^;]*)", rest[0]) if rest else None
     if assigns is None or name in _WORD.findall(assigns[1]):
@@ -184,15 +184,15 @@ def _is_set_first(body: str, name: str) -> bool:
 
 
 def _addresses(region: str, heads: str) -> str:
-    """Words that ask for the address of each variable that a region assigns to, so that its accesses are seen: of those
-    that neither it nor the `heads` of its loops declare, for no word, star or comma stands before them."""
+    """Return text that takes the address of each variable that a region assigns to, so that its accesses are seen,
+    unless the region or the `heads` of its loops declare it, with a word, a star or a comma before the name."""
     declared = r"(?:\w\s|[>*&,\[])[\s*&]*{}\s*[=;:,({{\[)]"
     names = set(_ASSIGNED.findall(re.sub(r"\benum\b[^;{}]*\{[^{}]*\}", "", region))) - set(_WORD.findall(heads))
     return " ".join(f"(void)&{each};" for each in sorted(names) if not re.search(declared.format(each), region))
 
 
 def _inner_body(clean: str, pragma: re.Match[str]) -> tuple[int, str] | None:
-    """The body of a construct as of `_body_start`, or of the one that its body is."""
+    """Return the body of a construct, as `_body_start` does, or that of the construct that its body is."""
     body = None if _NOT_OPENED.search(pragma[1]) else _body_start(clean, pragma)
     inner = _PRAGMA.match(clean, clean.rfind("\n", 0, body[0]) + 1) if body and clean.startswith("#", body[0]) else None
     if body is None or inner is None:

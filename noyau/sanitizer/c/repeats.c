@@ -1,8 +1,8 @@
-/* Launches that do again what one before did: programs that time a kernel launch it a hundred times on the same memory.
-   One whose kernel, arguments and shape are those of the last of its like is not run again where nobody has written since
-   to the memory that it uses, it reads no memory that it writes, and nothing but memory tells what it does: what it would
-   write is there. Where other grids alone have written since, as where several kernels are launched in turn, or it reads
-   what it writes, its memory is compared with what it held then, and gets what the launch left there. */
+/* Launches that repeat an earlier one: programs that time a kernel launch it a hundred times on the same memory. A
+   launch with the kernel, arguments and shape of the last one like it is not run again if nobody has written since to
+   the memory that it uses, it reads no memory that it writes, and it depends on memory alone: its results are there. If
+   only other grids have written since, as when kernels are launched in turn, or if it reads what it writes, its memory
+   is compared with the contents at that launch's begin, and gets the results of that launch. */
 
 enum { MOST_ARGUMENT_BYTES = 256, MOST_USED = 16, FEW_BYTES = 1 << 16, MOST_LEFT_BYTES = 1 << 30 };
 typedef struct {
@@ -15,21 +15,21 @@ struct launch_kept {
     int64_t shared, bytes, cost_ns;
     char argument[MOST_ARGUMENT_BYTES];
     uint32_t first, last; /* its rounds */
-    int count;            /* of the memories that it uses; -1 where it is to be run again */
+    int count;            /* of the memories that it uses; -1 if it must run again */
     int is_in_place, knows_contents;
     memory_used used[MOST_USED];
 };
 static int64_t left_bytes; /* of all launches */
-static int hashed_count;   /* of memories that the launch before this one used, hashed as this one began */
+static int hashed_count;   /* of memories that the previous launch used, hashed when this one began */
 static memory_used hashed[MOST_USED];
 static int64_t begun_ns;
-static struct launch_kept kept[MOST_LAUNCHES]; /* by the number of those that are alike */
-static struct launch_kept *tracked;            /* that of the launch that runs */
+static struct launch_kept kept[MOST_LAUNCHES]; /* by the number of like launches */
+static struct launch_kept *tracked;            /* that of the running launch */
 
 static void end_tracking(void) { is_tracking = 0; }
 void noyau_not_again(void) { is_tracking = mode == GRID ? 0 : is_tracking; }
 
-/* A launch uses a memory; `how` as of accesses. What it writes is kept of each launch, for those that came before. */
+/* Records that a launch uses a memory. Writes are recorded for each launch, since they concern earlier launches. */
 static void use_memory(block *b, int how) {
     if (b->kind == SHARED) return;
     if (how != READ) b->version = (uint32_t)launches;
@@ -56,7 +56,7 @@ static void use_address(const char *at, int how) {
     }
 }
 
-/* Of a stream: whether nothing else was begun in another one since the work that a round is of, which is then the last. */
+/* Whether no other stream has begun work since the work of `round`, which then counts as the last of its stream. */
 static int is_last_work(uint32_t round) {
     work *was = 0;
     if (!is_in_work) return stream_count == 1;
@@ -72,7 +72,7 @@ static int is_alike(const struct launch_kept *k, int64_t shared, const void *arg
     return k->count >= 0 && k->bytes && k->bytes == bytes && k->shared == shared && !memcmp(k->argument, argument, (size_t)bytes);
 }
 
-/* Whether nobody has written since, so that what it would write is there. */
+/* Whether nobody has written since, so that its results are there. */
 static int is_again(const struct launch_kept *k) {
     for (int i = 0; i < k->count; ++i) {
         const block *b = block_of(k->used[i].block);
@@ -82,7 +82,7 @@ static int is_again(const struct launch_kept *k) {
 
 }
 
-/* A hash of a memory: four lanes of words, each step of which can be undone, so that no single change is lost. */
+/* A hash of a memory: four lanes of words, with invertible steps, so that no single change is lost. */
 static uint64_t hash_of(const block *kept) {
     block *b = (block *)kept;
     if (b->has_hash && b->hash_version == b->version) return b->hash;
@@ -99,7 +99,7 @@ static uint64_t hash_of(const block *kept) {
     return b->hash;
 }
 
-/* Whether grids alone have written since, and its memories hold what they held when it began. */
+/* Whether only grids have written since, and its memories hold what they held when it began. */
 static int holds_again(const struct launch_kept *k) {
     if (!k->knows_contents || !is_last_work(k->first)) return 0;
     for (int i = 0; i < k->count; ++i) {
@@ -111,7 +111,7 @@ static int holds_again(const struct launch_kept *k) {
     return 1;
 }
 
-/* The memories get what the launch left there. */
+/* Puts the launch's results into its memories again. */
 static void leave_again(struct launch_kept *k) {
     for (int i = 0; i < k->count; ++i) {
         block *b = (block *)block_of(k->used[i].block);
@@ -137,7 +137,7 @@ static int64_t clock_ns(void) {
     return t.tv_sec * 1000000000ll + t.tv_nsec;
 }
 
-/* What the memories of the last launch hold is kept where to look at them costs less than to run it, at a byte a ns. */
+/* Hashes the memories of the last launch, if that costs less than to run it, at a byte per ns. */
 static void hash_memories(const struct launch_kept *k) {
     int64_t bytes = 0;
     for (int i = 0; i < k->count; ++i) bytes += block_of(k->used[i].block)->bytes;
@@ -148,7 +148,7 @@ static void hash_memories(const struct launch_kept *k) {
     }
 }
 
-/* Whether a launch need not run; else what it uses is kept. */
+/* Whether a launch need not run; otherwise its use of memory is recorded. */
 static int begin_tracking(int64_t shared, const void *argument, int64_t bytes) {
     if (launch_now < 0 || is_mapping || is_cooperative || bytes > MOST_ARGUMENT_BYTES || !bytes) return 0;
     tracked = kept + launch_now, hashed_count = 0;
@@ -168,7 +168,7 @@ static int begin_tracking(int64_t shared, const void *argument, int64_t bytes) {
     return 0;
 }
 
-/* What a launch began with and leaves, where all of its memories were hashed as it began. */
+/* Keeps the contents before and after a launch, if all of its memories were hashed when it began. */
 static void keep_contents(struct launch_kept *k) {
     int64_t bytes = 0;
     for (int i = 0; i < k->count; ++i) {
@@ -203,7 +203,7 @@ static void keep_launch(void) {
     tracked = 0, is_tracking = 0;
 }
 
-/* What a kernel prints is printed each time. */
+/* Output of a kernel is printed by each launch. */
 int __wrap_printf(const char *format, ...) {
     va_list rest;
     noyau_not_again();

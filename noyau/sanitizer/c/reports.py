@@ -25,18 +25,18 @@ from noyau.text import several
 from noyau.verify.findings import Finding
 
 T = TypeVar("T")
-_OF_PROGRAMS = {  # there is no op that could say what an output holds
+_OF_PROGRAMS = {  # no op specifies the contents of outputs
     FindingKind.UNINITIALISED: "write each cell on every path before it is read; wait where another thread writes",
     FindingKind.UNWRITTEN: "let the loop reach the last cells",
 }
 _ON_STACK = "a variable on the stack"
 _GOES_ON = "may still go on"
 AWAIT = "let who copies wait for it (__pipeline_wait_prior, consumer_wait, cg::wait), and put a barrier behind that"
-# What a line assigns to; a call that is given something counts, for it may write too.
+# Targets of the assignments on a line; a call with arguments counts, since it may write too.
 _TARGETS = re.compile(
     r"(?:\+\+|--)\s*(\w+)|(\S*?[\w\])])\s*(?:[-+*/%|&^]?=(?!=)|\+\+|--)|\b(?!(?:if|for|while)\b)(\w+\()(?!\))"
 )
-# Kinds of which the run says what there is to say.
+# Kinds whose message comes from the run.
 _WORDED = (FindingKind.DIVERGENT_BARRIER, FindingKind.CRASH, FindingKind.LAUNCH, FindingKind.UNWRITTEN)
 _WARPS = {
     "ended": "waits at a barrier which {other} never reaches: it has returned{line}",
@@ -48,13 +48,13 @@ _WARPS = {
     "phase": "waits at a barrier for threads that never arrive",
     "": "waits at a barrier, and {other} at another one{line}",
 }
-# A pointer to memory that its line allocates: of the host, or of a device.
+# A pointer to memory that its line allocates, on the host or on a device.
 _ALLOCATES = re.compile(
     r"(\w+)\s*(?:=|\()\s*(?:\([^()]*\)\s*|static_cast<[^()]*>\(\s*)?(?:std::)?(?:malloc|calloc|aligned_alloc|realloc|new)\b"
     r"|cudaMalloc\w*\s*\(\s*(?:\([^()]*\)\s*)?&(\w+)"
     r"|(\w+)\s*=\s*(?:torch|at)::(?:empty|zeros)\w*\s*\("
 )
-# A launch of a kernel that is named, by a call.
+# A call that launches a kernel by its name.
 _LAUNCHES = re.compile(
     r"\bcudaLaunch\w*Kernel\w*\s*\((?:\s*&\w+\s*,)?\s*(?:\(\s*(?:const\s+)?void\s*\*\s*\)\s*)?&?(?:\w+::)*(\w+)"
     r"|\b(thrust::\w+)\s*\("
@@ -63,8 +63,8 @@ _LAUNCHES = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ReportContext:
-    """The owner of findings: the op, the kernel and its function, its language, the `place` of its text,
-    the text, and the arrays of the call by name."""
+    """The subject of findings: the op, the kernel and its function, its language, the `place` of its text, the text,
+    and the arrays of the call by name."""
 
     op: str
     kernel: str
@@ -77,20 +77,20 @@ class ReportContext:
 
     @property
     def entry_site(self) -> Site:
-        """The line of the kernel's own name, for what has none."""
+        """The line of the kernel's own name, for faults without a line."""
         name = re.escape(re.sub(r"<.*>$", "", self.entry))
         texts = self.text.splitlines()
         at = next((k for k, line in enumerate(texts) if re.search(rf"\b{name}\s*\(", line)), 0)
         return Site(self.place, at + 1, texts[at].strip() if texts else "")
 
     def finding(self, kind: FindingKind, message: str) -> Finding:
-        """A finding at that line."""
+        """Return a finding at that line."""
         return Finding(self.op, self.kernel, self.language, kind, self.entry_site.place, self.size, message)
 
 
 @dataclass(slots=True)
 class _Numbers:
-    """The numbers of sites, memories and owners, as they come."""
+    """The numbers of sites, memories and owners, in order of appearance."""
 
     sites: dict[Site, int] = field(default_factory=dict)
     memories: dict[WatchedMemory, int] = field(default_factory=dict)
@@ -98,14 +98,14 @@ class _Numbers:
 
 
 def _number(numbers: dict[T, int], value: T | None) -> int:
-    """The number of a value, which has the next one where it is new; -1 for none."""
+    """Return the number of a value, the next one for a new value; -1 for none."""
     return numbers.setdefault(value, len(numbers)) if value else -1
 
 
 def findings_of_runs(
     runs: Sequence[RunResult], lines: LineTable, context: ReportContext
 ) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
-    """The findings of all runs of a call, each kind and pair of lines once, and what marks in the text allow."""
+    """Return the findings of all runs of a call, each kind and pair of lines once, and notes on allowed ones."""
     numbers = _Numbers()
     words = _observations(runs, lines, context, numbers)
     raced = {_sides(each) for each in words if each.kind is FindingKind.RACE}
@@ -131,7 +131,7 @@ def findings_of_runs(
 
 
 def _with_remedy(finding: Finding, context: ReportContext) -> Finding:
-    """A race of threads of OpenMP with what its two lines lack; what is private or misaligned with what mends it."""
+    """Replace the remedy of a finding by that of OpenMP's constructs, private variables, alignment or copies."""
     if finding.kind is FindingKind.CRASH and " not a multiple of " in finding.message:
         return replace(finding, mend=ALIGN)
     if finding.kind is FindingKind.UNINITIALISED and _GOES_ON in finding.message:
@@ -147,7 +147,7 @@ def _with_remedy(finding: Finding, context: ReportContext) -> Finding:
 
 
 def _shown_faults(runs: Sequence[RunResult]) -> Iterator[Fault]:
-    """The faults of all runs, but for reads of what nobody wrote that only another order of a race's sides shows."""
+    """Yield the faults of all runs, except unwritten reads by a side of a race that only later runs show."""
     faults = [(number, fault) for number, run in enumerate(runs) for fault in run.faults]
     sides = {site for _, each in faults if each.kind is FindingKind.RACE for site in (each.site, each.other_site)}
     for number, fault in faults:
@@ -158,18 +158,18 @@ def _shown_faults(runs: Sequence[RunResult]) -> Iterator[Fault]:
 def _observations(
     runs: Sequence[RunResult], lines: LineTable, context: ReportContext, numbers: _Numbers
 ) -> dict[Observation, str]:
-    """The faults of runs, each kind and pair of lines once, with their messages where they have some of their own."""
+    """Return the faults of runs, each kind and pair of lines once, with their own messages if they have any."""
     words: dict[tuple[object, ...], tuple[Observation, str]] = {}
     for fault in _shown_faults(runs):
         addresses = fault.site, fault.other_site, fault.allocation
         site, other, allocation = (site_of(lines.at(address), context) for address in addresses)
         if site is None and other is not None and fault.kind is FindingKind.RACE:
-            # The library's access comes second: a race is told from the line that is the user's.
+            # The library's access came second: a race is reported from the user's line.
             mirrored = replace(fault, how=fault.other_how, owner=fault.other_owner)
             fault = replace(mirrored, other_how=fault.how, other_owner=fault.owner)
             site, other = other, site
         if fault.kind is FindingKind.DIVERGENT_BARRIER and fault.words == "" and site == other:
-            continue  # one barrier that the compiler has written twice
+            continue  # one barrier that the compiler has duplicated
         memory = memory_of(fault.name, fault.size, fault.unit, allocation, context) if fault.name else None
         if memory and memory.name == _ON_STACK and fault.kind in PAIRS:
             memory = replace(memory, name=_variable(fault, site, other))
@@ -181,7 +181,7 @@ def _observations(
 
 
 def _variable(fault: Fault, site: Site | None, other: Site | None) -> str:
-    """The name of the variable of a race: all that its writing lines assign to, where both of its lines name it."""
+    """Return the variable of a race: the only target of its writing lines, if both of its lines name it."""
     sides = [(each.text, how) for each, how in ((site, fault.how), (other, fault.other_how)) if each]
     matches = [match for text, how in sides if how != Access.READ for match in _TARGETS.finditer(text)]
     name, *others = {(match[1] or match[2] or match[3]).lstrip("({") for match in matches} or {""}
@@ -190,12 +190,12 @@ def _variable(fault: Fault, site: Site | None, other: Site | None) -> str:
 
 
 def _sides(observation: Observation) -> tuple[frozenset[int], int]:
-    """The two lines of a pair of accesses, whichever came first, and the memory."""
+    """Return the two lines of a pair of accesses, in any order, and the memory."""
     return frozenset((observation.site, observation.other_site)), observation.memory
 
 
 def site_of(place: tuple[str, int], context: ReportContext) -> Site | None:
-    """The line of the user's that a line table names."""
+    """Return the user's line that a line table names, else None."""
     file, line = place
     if not line or file == "noyau_call":
         return None
@@ -206,19 +206,19 @@ def site_of(place: tuple[str, int], context: ReportContext) -> Site | None:
 
 
 def source_of(site: Site, context: ReportContext) -> str:
-    """The text of the file of a line."""
+    """Return the text of the file of a line."""
     return context.text if site.file == context.place else "".join(linecache.getlines(site.file))
 
 
 def kernel_name_at(site: Site, context: ReportContext) -> str:
-    """The kernel that a line launches; that of the context where it does not name one."""
+    """Return the kernel that a line launches; that of the context if the line names none."""
     launch = syntax(source_of(site, context), "cuda").launch_on(site.line)
     call = _LAUNCHES.search(site.text)
     return launch.name if launch else call[1] or call[2] if call else context.kernel
 
 
 def memory_of(name: str, size: int, unit: int, allocation: Site | None, context: ReportContext) -> WatchedMemory:
-    """A block of memory; one that is allocated by the pointer that its line names, or by that line."""
+    """Return a block of memory; an allocated one is named by the pointer on its line, or by that line."""
     if name == "the stack":
         return WatchedMemory(_ON_STACK, (1,), is_one=True)
     shape = context.shapes.get(name, (size // (unit or 1),))
@@ -245,12 +245,12 @@ def _observation(
 
 
 def _access(how: int) -> Access:
-    """The kind of an access; a fault of no access has another number there."""
+    """Return the kind of an access; a fault without an access has another number there."""
     return Access(how) if how in tuple(Access) else Access.READ
 
 
 def _message(fault: Fault, site: Site | None, other: Site | None, memory: WatchedMemory | None) -> str:
-    """The message of a fault that the record of findings has no words for."""
+    """Return the message of a fault; "" for one that the record of findings words."""
     who, by = fault.owner or "it", fault.other_owner or "another"
     line = f" on line {other.line}" if other else ""
     unit = fault.unit or 1
@@ -282,7 +282,7 @@ _BEGINS_THREADS = re.compile(r"\b(?:j?thread|async|packaged_task|promise|emplace
 
 
 def maps_of(ran: RunResult, lines: LineTable, context: ReportContext) -> tuple[AccessMap, ...]:
-    """The first map of each launch, or of each region of threads, that writes anything."""
+    """Return the first map of each launch, or of each region of threads, that writes anything."""
     regions, memories, writes, cut = _read_writes(ran.write_log, lines, context)
     maps: dict[tuple[str, str], AccessMap] = {}
     for number, (address, config) in enumerate(regions):
@@ -302,8 +302,8 @@ def maps_of(ran: RunResult, lines: LineTable, context: ReportContext) -> tuple[A
 def _read_writes(
     log: Sequence[str], lines: LineTable, context: ReportContext
 ) -> tuple[list[tuple[int, LaunchConfig | None]], Mapping[int, WatchedMemory], Mapping[int, Writes], int | None]:
-    """The regions (where each starts, and its launch where it is a grid), the memories by number, the writes of each
-    region; and the region from which on they are cut."""
+    """Read the regions (the start of each, and the launch of a grid), the memories by number, the writes of each
+    region, and the region from which on they are cut."""
     regions: list[tuple[int, LaunchConfig | None]] = []
     memories: dict[int, WatchedMemory] = {}
     units: dict[int, int] = {}
@@ -319,7 +319,7 @@ def _read_writes(
             number, size, units[int(parts[0])] = int(parts[0]), int(parts[2]), int(parts[3])
             site = site_of(lines.at(int(parts[4], 16)), context)
             if _BEGINS_THREADS.search(site.text) if site else parts[1].startswith("the block of "):
-                continue  # what the library of C++ keeps of its threads, which the user's text never names
+                continue  # the C++ library's memory for its threads, which the user's text never names
             memory = memory_of(parts[1], size, units[number], site, context)
             numbers[memory.name].append(number)
             again = numbers[memory.name].index(number) + 1

@@ -25,12 +25,12 @@ from noyau.workers.signals import INTERRUPTED, wait_or_end
 
 Array = np.ndarray
 BLOCKS, ROUND_ROBIN, RANDOM = 0, 1, 2
-WAITS_TIMES = 10  # on the clock, of its seconds of the processor
-MEMORY_MIB = 4096  # of a program with the shadow of its memory
-# Accesses of grids that are watched, of 50 ns each: of a launch, and of all in each second of the time of a run.
+WAITS_TIMES = 10  # limit in elapsed time, as a multiple of the CPU seconds
+MEMORY_MIB = 4096  # limit on a program with the shadow of its memory
+# Watched accesses of grids, of 50 ns each: of a launch, and of all launches per second of a run's time limit.
 WATCHED, WATCHED_IN_A_SECOND = 200_000_000, 10_000_000
 ONE_THREAD = LaunchConfig()
-WHOLE = -1  # instead of the number of a call: the program's own main()
+WHOLE = -1  # in place of the number of a call: the program's own main()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +44,8 @@ class WorkSharing:
 
 @dataclass(frozen=True, slots=True)
 class ArrayArgument:
-    """An array of a call; `contents` are None where it is fresh. `is_output`: the kernel is to write it; `on_gpu`: the
-    host may not touch it."""
+    """An array of a call; `contents`: None for a fresh one. `is_output`: the kernel should write it; `on_gpu`: the host
+    may not touch it."""
 
     name: str
     shape: tuple[int, ...]
@@ -83,8 +83,8 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class LaunchRecord:
-    """Equal launches from one site: `count` of them, with `accesses` together. At least `idle` threads of each touched
-    nothing; `cells`: of the largest array; `watched`: of the `blocks` of all of them, the others only ran."""
+    """Equal launches from one site: `count` launches, with `accesses` together. In each, at least `idle` threads
+    touched nothing; `cells`: of the largest array; `watched`: of all `blocks`, how many were watched."""
 
     site: int
     launch: LaunchConfig
@@ -97,17 +97,17 @@ class LaunchRecord:
 
     @property
     def threads(self) -> int:
-        """The threads of all of them."""
+        """The threads of all launches."""
         return self.count * math.prod((*self.launch.grid, *self.launch.block))
 
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """`threads` of all grids that were launched, of which `idle` touched nothing; `grids`: those that are not alike,
-    in order, 256 at most. `arrays`: what each array of the call holds afterwards; None where it did not come to its
-    end. `write_log`: lines on who wrote what, for maps. `refusal`: why the rest of the run was not watched, and the
-    site; `alone`, `in_team`: parallel regions that never had more than one thread, and those that had; `accessed_at`:
-    sites of accesses that ran; `result`: words that the call gave back."""
+    """The result of a run. `threads`: of all launched grids, of which `idle` touched nothing; `grids`: distinct
+    launches, in order, 256 at most. `arrays`: the contents of the call's arrays afterwards, None if it did not end.
+    `write_log`: lines on writes, for maps. `refusal`: why the rest of the run was not watched, with the site; `alone`,
+    `in_team`: parallel regions that never had more than one thread, and those that had; `accessed_at`: sites of
+    accesses that ran; `result`: words that the call returned."""
 
     faults: tuple[Fault, ...]
     accesses: int
@@ -126,12 +126,12 @@ class RunResult:
 
     @property
     def concurrency(self) -> str:
-        """The number of threads that ran by turns, in words; nothing where no grid was launched."""
+        """The number of threads that took turns, in words; "" if no grid was launched."""
         return f"threads took turns: {self.threads} in {several(self.launches, 'launch')}" if self.launches else ""
 
 
 def part_watched(grids: Sequence[LaunchRecord]) -> str:
-    """The part of these that was watched, where they make more accesses than are; nothing where all of them were."""
+    """Return the watched part of these, if they make too many accesses; "" if all were watched."""
     watched, blocks = sum(each.watched for each in grids), sum(each.blocks for each in grids)
     return f"{watched} of {blocks} blocks" if watched < blocks else ""
 
@@ -146,8 +146,8 @@ def run(
     *,
     maps: bool = False,
 ) -> RunResult:
-    """Run the call of this number in a process of its own, for up to `patience_s` of the processor's time; `maps`: who
-    writes what is kept. CheckError where that says nothing, UnsupportedError where it does what cannot be watched."""
+    """Run the call of this number in a process of its own, for up to `patience_s` CPU seconds; `maps`: record the
+    writes. CheckError if it reports nothing, UnsupportedError if it does what cannot be watched."""
     with _prepare_folder(program, _request(program, arguments, plan, launch, number, patience_s, maps=maps)) as command:
         folder = Path(command[0]).parent
         try:
@@ -178,13 +178,13 @@ def run_whole(
     is_shown: bool,
     maps: bool,
 ) -> tuple[RunResult, int | None]:
-    """Run a whole program, with these words as its `argv`, in the folder that this is in, for up to `patience_s` of the
-    processor's time; and the status that it ended with, None where Ctrl-C ended it. `launch`: in place of each of its
-    own; `is_shown`: it reads and prints as by itself, else not; `maps`: as in `run`. CheckError if it says nothing."""
+    """Run a whole program in the current folder, with these words as its `argv`, for up to `patience_s` CPU seconds;
+    also return its exit status, None if Ctrl-C ended it. `launch`: replaces each of its own; `is_shown`: it reads and
+    prints as usual, else not; `maps`: as in `run`. CheckError if it reports nothing."""
     forced, where = launch or LaunchConfig((0, 0, 0), (0, 0, 0)), None if is_shown else subprocess.DEVNULL
     with _prepare_folder(program, _request(program, (), plan, forced, WHOLE, patience_s, maps=maps)) as command:
         with subprocess.Popen([*command, *words], stdin=where, stdout=where, stderr=where) as process:
-            cut = wait_or_end(process, WAITS_TIMES * patience_s)  # after which it has written what it found
+            cut = wait_or_end(process, WAITS_TIMES * patience_s)  # it has then written its findings
         status = None if cut else process.returncode
         result = Path(command[2])
         if not result.is_file():
@@ -195,7 +195,7 @@ def run_whole(
 
 @contextmanager
 def _prepare_folder(program: InstrumentedProgram, request: bytes) -> Iterator[list[str]]:
-    """The command that runs a copy of a program in a folder of its own: it, its request, its result, its arrays."""
+    """Yield the command that runs a copy of a program in a new folder: it, its request, its result, its arrays."""
     with tempfile.TemporaryDirectory(prefix="noyau-") as name:
         command = [f"{name}/{each}" for each in ("program", "given", "found", "arrays")]
         shutil.copyfile(program.path, command[0])
@@ -214,7 +214,7 @@ def _request(
     *,
     maps: bool,
 ) -> bytes:
-    """The request that main.c reads."""
+    """Return the request that main.c reads."""
     lines = [f"threads {plan.threads} plan {plan.distribution} seed {plan.seed} limit {int(patience_s * 1000)}"]
     lines += [
         f"chosen {number}",

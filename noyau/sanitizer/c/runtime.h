@@ -1,9 +1,9 @@
-/* What watches a program in C, C++ or CUDA C++ while it runs: every access comes here through the calls that
-   -fsanitize=thread leaves in it, and the threads of OpenMP, of pthreads and of CUDA run one after the other.
+/* The runtime that watches a program in C, C++ or CUDA C++: every access reaches it through the calls that
+   -fsanitize=thread inserts, and the threads of OpenMP, of pthreads and of CUDA run one after the other.
 
    The files are one text: runtime.h, cells.c, lanes.c, memory.c, fibers.c, clocks.c, entries.c, teams.c, loops.c,
-   tasks.c, target.c, openmp.c, threads.c, cuda.c, copies.c, device.c, streams.c, grids.c, repeats.c, main.c. They are linked to the object of the user's
-   file, which is built as it is. */
+   tasks.c, target.c, openmp.c, threads.c, cuda.c, copies.c, device.c, streams.c, grids.c, repeats.c, main.c. They are
+   linked with the object of the user's file, which is built unchanged. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <link.h>
@@ -23,27 +23,27 @@
 #include <time.h>
 #include <unistd.h>
 
-/* The calls are taken in place of those of other libraries, which must see them. */
+/* These functions replace those of other libraries, so they must be visible to them. */
 #pragma GCC visibility push(default)
 
 enum { MOST_SITES = 65535, MOST_FOUND = 256, WARP = 32, STACK_BYTES = 1 << 18, MAIN_STACK_BYTES = 1 << 23 };
 enum { READ = 0, WRITE = 1, ATOMIC = 2 };                                     /* how a cell is touched */
-enum { SERIAL, THREADS, GRID };                                               /* what runs side by side */
-enum { ARGUMENT, HEAP, DEVICE, GLOBAL, SHARED, STACK };                       /* what a block of memory is */
+enum { SERIAL, THREADS, GRID };                                               /* what runs concurrently */
+enum { ARGUMENT, HEAP, DEVICE, GLOBAL, SHARED, STACK };                       /* the kind of a block of memory */
 enum { NEVER = 0, RUNS = 1, WAITS_BARRIER = 2, WAITS_WARP = 3, WAITS_THREAD = 4, WAITS_ACTIVE = 5, ENDED = 6 };
 enum { WAITS_GRID = 7, WAITS_PHASE = 8 };
 
-/* Who touched a cell: owners count from 1. `time` is the owner's own clock, in a grid the barriers and the syncwarps it
-   has passed; `locks` a set of locks that it held, in a grid how often it has released by a fence and an atomic. */
+/* An access to a cell. Owners count from 1. `time`: the owner's clock, in a grid the barriers and syncwarps that it has
+   passed; `locks`: the set of locks that it held, in a grid the number of its releases by a fence and an atomic. */
 typedef struct {
     uint32_t owner, time;
     uint16_t site, locks;
 } visit;
 struct meeting;
 
-/* `round`: the region of the program in which the rest holds, and the flags. */
+/* `round`: the region in which the other members are valid, and the flags. */
 enum { IS_SET = 1, IS_WRITTEN = 2, FLAGS = 3 };
-#define IS_PRIVATE (UINT32_MAX - FLAGS) /* a round: of a private variable that holds nothing yet */
+#define IS_PRIVATE (UINT32_MAX - FLAGS) /* a round: of a private variable without a value */
 #define BY_COPY UINT32_MAX /* an owner: a copy between the host and a device */
 typedef struct {
     visit write, reads[2], atomics[2];
@@ -54,20 +54,20 @@ typedef struct {
     char *start;
     int64_t bytes;
     cell *cells;
-    int32_t shift;    /* a cell has 1 << shift bytes; -1 while nobody has touched it */
-    int32_t unit;     /* bytes of an element, 0 where that is not known */
-    int32_t gap;      /* of a global: bytes behind it that are of no object */
+    int32_t shift;    /* a cell has 1 << shift bytes; -1 before the first access */
+    int32_t unit;     /* bytes of an element, 0 if unknown */
+    int32_t gap;      /* of a global: bytes behind it that belong to no object */
     int8_t kind, is_fresh, is_freed, is_output;
     int8_t is_mapped, is_of_device; /* a grid may touch it; the host may not */
     int32_t site;     /* where it was allocated */
-    int32_t launch, launch_number; /* the last one that touched it; that of its like, from 1 */
-    int32_t read_in, written_in;   /* the last launch of which that is kept */
-    uint32_t version, host_version; /* another one after each write; after each that is of no grid */
-    uint32_t hash_version;          /* the one of which `hash` is, where it has one */
+    int32_t launch, launch_number; /* the last one that touched it; the number of its like, from 1 */
+    int32_t read_in, written_in;   /* the last tracked launches that read and that wrote it */
+    uint32_t version, host_version; /* changes with each write; with each write outside of grids */
+    uint32_t hash_version;          /* the version that `hash` belongs to, if there is one */
     int32_t has_hash;
     uint64_t hash;                  /* of its contents */
-    int64_t widest;   /* the most bytes that were written at once by who is not watched */
-    int64_t low;      /* of a stack: the lowest byte that was touched since it was cleared, from its start */
+    int64_t widest;   /* the most bytes that unwatched code wrote at once */
+    int64_t low;      /* of a stack: its lowest byte that was touched since it was cleared, from its start */
     char name[80];
 } block;
 
@@ -80,36 +80,36 @@ typedef struct {
     char words[160];
 } finding;
 
-/* What each owner has seen of each other one's clock; `sure`: the same without what only the order in which locks
-   were taken says. */
+/* A vector clock: what an owner has seen of each other owner's clock; `sure`: without what follows only from the order
+   in which locks were taken. */
 typedef struct {
     uint32_t count, *at, *sure;
 } clocks;
 
-/* A taskgroup: what its tasks have seen, and the copies of what they reduce. */
+/* A taskgroup: what its tasks have seen, and their copies of reduction variables. */
 typedef struct group {
     clocks seen;
     struct group *outer;
     uintptr_t *reductions;
 } group;
 
-/* One that runs by itself: a thread, a task, a team of `teams`. */
+/* A strand runs by itself: a thread, a task, a team of `teams`. */
 enum { MAIN, THREAD, MEMBER, TASK, LEAGUE };
 typedef struct strand {
     uint32_t owner, time;  /* its clock when it ended */
-    uint32_t begun, past, sure_past; /* its clock when it began, and what it knew then of who had its number before */
+    uint32_t begun, past, sure_past; /* its clock when it began, and what it knew of earlier holders of its number */
     uint16_t locks;
     int8_t kind, is_final;
-    uint32_t passes;       /* locks and atomics that it came to */
+    uint32_t passes;       /* locks and atomics that it reached */
     int32_t number, of;    /* of how many */
-    clocks seen, children; /* what tasks that it made, and that have ended, have seen */
-    clocks fenced, met;    /* what it had seen at its last fence; what it met by relaxed atomics since then */
-    struct strand *ended, *orphans, *spare, *next; /* its tasks; theirs; those whose numbers it may use again */
+    clocks seen, children; /* what its tasks that have ended have seen */
+    clocks fenced, met;    /* what it had seen at its last fence; what it met by relaxed atomics since */
+    struct strand *ended, *orphans, *spare, *next; /* its tasks; theirs; strands whose numbers it may reuse */
     group *group;
     struct fiber *on;
 } strand;
 
-/* A loop, sections or single that a team shares. `given`: of an ordered loop, how many pieces are done; `counts`: the
+/* A loop, sections or single that a team shares. `given`: in an ordered loop, how many pieces are done; `counts`: the
    iterations of each loop of a doacross nest. */
 typedef struct {
     int64_t from, to, step, chunk, counts[8];
@@ -129,13 +129,13 @@ typedef struct team {
     clocks tasks; /* what tasks that have ended have seen */
 } team;
 
-/* Of a loop of simd: its number, how many iterations run at a time, the present one from 1, the places of its body. */
+/* The simd loop of a thread: its number, how many iterations run at a time, the current one from 1, its places. */
 typedef struct {
     uint32_t loop, most, iteration;
     int32_t places;
 } lanes;
 
-/* A stack that a thread runs on. */
+/* A fiber: a stack on which a thread runs. */
 typedef struct fiber {
     void *top;          /* its stack pointer while another runs */
     char *stack;
@@ -147,25 +147,25 @@ typedef struct fiber {
     uint64_t value, answer;
     int32_t lane, operation, extra, touched;
     char *own_tls;
-    struct fiber *runner, *next; /* who runs it by turns, of a member of a team; of those that are free */
+    struct fiber *runner, *next; /* its scheduler, for a member of a team; the next free fiber */
     team *team;
     share own;                   /* the loop that it runs in a team of one */
     int32_t region_step;         /* the worksharing constructs that it has met */
-    int32_t turn;                /* accesses since it was given the turn */
+    int32_t turn;                /* accesses since it got the turn */
     int32_t league, teams, team_number; /* of `teams`: those within exclude each other */
     char *frame;                 /* of the target region that it runs */
     int64_t chunk;
     block memory;                /* its stack */
     lanes lanes;
-    const void *spins_at;        /* of a grid: what it read last by an atomic, and how often */
+    const void *spins_at;        /* in a grid: what it last read by an atomic, and how often */
     int32_t spins, is_spinning;
-    uint32_t releases;           /* of a grid: how often it has come to an atomic behind a fence */
+    uint32_t releases;           /* in a grid: how often it reached an atomic behind a fence */
     struct {
         const struct meeting *at;
         int count;
-    } met[4];                    /* the atomics that it came to last, and how many had released there before */
+    } met[4];                    /* the last atomics that it reached, and how many had released there before */
     uint32_t met_next, copy_group;
-    struct copy *copies, *last_copy; /* of a grid: those that it has not waited for, the oldest first */
+    struct copy *copies, *last_copy; /* in a grid: those that it has not waited for, the oldest first */
 } fiber;
 
 static int mode = SERIAL;
@@ -173,7 +173,7 @@ static uint32_t now_round = 1 << 2, shared_round = 1 << 2;
 static strand main_strand = {.owner = 1};
 static fiber main_fiber = {.strand = &main_strand, .state = RUNS}, *now = &main_fiber; /* before main(), constructors */
 static int64_t accesses;
-enum { BLOCKS, TURNS, DRAWN, ANEW }; /* how work that nobody says is dealt; ANEW: in turns, otherwise in each loop */
+enum { BLOCKS, TURNS, DRAWN, ANEW }; /* distribution of work without a schedule; ANEW: in turns, new in each loop */
 static int plan;
 static int last_site, is_program; /* a whole program, with its own main() */
 static char has_accessed[MOST_SITES]; /* by site */

@@ -1,23 +1,23 @@
-/* Streams: work that is asked of one is behind all that was asked of it before, behind the events that it waits for, and
-   behind what the host had waited for by then. What it touches of other work is a race. */
+/* Streams: work in a stream follows all earlier work in it, the events that it waits for, and what the host had waited
+   for by then. A conflict with any other work is a race. */
 
 enum { MOST_STREAMS = 64, MOST_WORKS = 4096 };
 typedef struct {
-    uint32_t seen[MOST_STREAMS]; /* how much of the work of each stream is done before */
+    uint32_t seen[MOST_STREAMS]; /* how much of the work of each stream precedes */
 } history;
 typedef struct {
-    uint32_t first, last, number; /* its rounds, and which of its stream it is */
+    uint32_t first, last, number; /* its rounds, and its number in its stream */
     int stream, is_copy;
 } work;
 static history streams[MOST_STREAMS], of_host;
 static char is_blocking[MOST_STREAMS]; /* it and the default stream, number 0, wait for each other */
 static int stream_count = 1;
-static work works[MOST_WORKS]; /* the last ones, in the order of their rounds */
+static work works[MOST_WORKS]; /* the last ones, by round */
 static int work_count;
 static work under_way;
 
 int noyau_stream_new(int blocks) {
-    if (stream_count == MOST_STREAMS) return -1; /* whose work is not looked at */
+    if (stream_count == MOST_STREAMS) return -1; /* its work is not checked */
     is_blocking[stream_count] = (char)blocks;
     return stream_count++;
 }
@@ -58,11 +58,11 @@ void noyau_stream_host(int stream) {
     else join(&of_host, streams + stream);
 }
 
-/* Work in a stream touches a cell, perhaps one that other work is at. */
+/* Reports an access by work in a stream to a cell of other work that does not precede it. */
 static void meet_work(const block *b, const cell *c, int64_t offset, int how, int site) {
     const uint32_t round = c->round & ~(uint32_t)FLAGS;
     int low = 0, high = work_count;
-    while (low < high) { /* the first that has not ended before */
+    while (low < high) { /* the first that has not ended before the round */
         const int middle = (low + high) / 2;
         if (works[middle].last < round) low = middle + 1;
         else high = middle;
@@ -80,7 +80,7 @@ static void meet_work(const block *b, const cell *c, int64_t offset, int how, in
                was->is_copy ? "a copy in stream %u" : "a kernel in stream %u", (uint32_t)was->stream);
 }
 
-/* A copy of a stream keeps what it touched, as a grid does. */
+/* A copy in a stream leaves its accesses in the cells, as a grid does. */
 static void keep_copied(cell *c, int how, int site) {
     const visit comes = {1, 0, (uint16_t)site, 0};
     if (how == READ) c->reads[0] = comes;

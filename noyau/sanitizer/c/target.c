@@ -1,5 +1,5 @@
-/* Target regions run on the host, on its own memory: that is what they do where there is no device. The teams of a
-   league run one after the other, and nothing orders them. */
+/* Target regions run on the host, in its own memory, as they do without a device. The teams of a league run one after
+   the other, and nothing orders them. */
 
 static int32_t leagues;
 
@@ -11,7 +11,7 @@ static void run_target(void *given) {
     now->frame = before, now->teams = 0;
 }
 
-/* What a deferred construct outside of a region runs beside, from here on, is the host. */
+/* Runs a construct; from here on, a deferred one outside of a region runs concurrently with the host. */
 static void run_beside(void (*run)(void *), void *data, int is_deferred, void **depend) {
     strand *parent = now->strand;
     if (mode == GRID) fatal("a target region within a grid cannot be watched");
@@ -47,7 +47,7 @@ void GOMP_target_data_ext(int device, size_t count, void **addresses, size_t *si
 }
 void GOMP_target_end_data(void) {}
 
-/* One of a league: a strand of its own, whose locks exclude its own threads alone. */
+/* A team of a league: a strand of its own, whose locks exclude only its own threads. */
 static strand *league_parent;
 static int before_league;
 
@@ -68,7 +68,7 @@ static void end_league_team(int is_last) {
 }
 static int teams_of(unsigned wished) { return wished ? (int)(wished < 64 ? wished : 64) : 3; }
 
-/* A target region asks until there is no further team; what it has on its own stack each of them has anew. */
+/* A target region asks until there is no further team; variables on its own stack are new for each team. */
 _Bool GOMP_teams4(unsigned least, unsigned most, unsigned limit, _Bool is_first) {
     (void)least, (void)limit;
     const int count = teams_of(most);

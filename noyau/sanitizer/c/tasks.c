@@ -1,6 +1,6 @@
-/* Tasks of OpenMP run where they are made, and are ordered only as taskwait, taskgroup, barriers and dependences say. */
+/* OpenMP tasks run where they are made; only taskwait, taskgroup, barriers and dependences order them. */
 
-/* What the tasks of a strand did is before what it does now; their numbers may be taken by others. */
+/* Orders what the tasks of a strand did before what it does now; their numbers may be reused. */
 static void join_children(strand *parent) {
     learn(&parent->seen, &parent->children);
     while (parent->ended) {
@@ -10,8 +10,8 @@ static void join_children(strand *parent) {
     }
 }
 
-/* `depend`: how many, how many of them are out or inout, the addresses; or 0, how many, how many of each kind, the
-   addresses, and those of depend objects, as gcc lays them. */
+/* `depend`, as gcc lays it out: the count, the count of out or inout, the addresses; or 0, the count, the count of each
+   kind, the addresses, and those of depend objects. */
 enum { DEPENDS_IN = 1, DEPENDS_OUT = 2, DEPENDS_INOUT = 3, EXCLUDES = 4, DEPENDS_IN_SET = 5 };
 static int dependence(void **depend, uintptr_t i, const void **at) {
     if (!depend) return 0;
@@ -31,7 +31,7 @@ static int dependence(void **depend, uintptr_t i, const void **at) {
     return (int)(uintptr_t)object[1];
 }
 
-static const void *among_siblings(const void *at, const strand *parent) { /* of the tasks of one parent alone */
+static const void *among_siblings(const void *at, const strand *parent) { /* only for tasks of one parent */
     return (const void *)((uintptr_t)at ^ (uintptr_t)parent->owner << 48);
 }
 
@@ -55,7 +55,7 @@ static void meet_dependences(void **depend, const strand *parent) {
     }
 }
 
-/* Run as another strand, on the same stack: what lies below is another one's before and afterwards. */
+/* Runs as another strand, on the same stack: other variables lie below, before and afterwards. */
 static __attribute__((noinline)) void run_strand(strand *s, void (*run)(void *), void *data, void **depend) {
     strand *const parent = now->strand;
     block *stack = stack_at(__builtin_frame_address(0));
@@ -68,7 +68,7 @@ static __attribute__((noinline)) void run_strand(strand *s, void (*run)(void *),
     if (stack) clear_stack(stack, __builtin_frame_address(0));
 }
 
-/* A task that has ended: those who wait for it learn what it has seen. */
+/* Ends a task: those that wait for it learn what it has seen. */
 static void leave_task(strand *task, strand *parent, int waits) {
     learn(&parent->children, &task->seen);
     if (now->team) {
@@ -81,7 +81,7 @@ static void leave_task(strand *task, strand *parent, int waits) {
     task->next = parent->ended, parent->ended = task;
 }
 
-enum { FINAL = 2, DEPENDS = 8, DETACHES = 1 << 13 }; /* of a task, as gcc has them */
+enum { FINAL = 2, DEPENDS = 8, DETACHES = 1 << 13 }; /* flags of a task, as in gcc */
 static void run_task(void (*run)(void *), void *data, void (*copy)(void *, void *), long bytes, long align, int waits,
                      unsigned flags, void **depend, const long *range) {
     strand *parent = now->strand;
@@ -125,8 +125,8 @@ void GOMP_taskgroup_end(void) {
     __real_free(of);
 }
 
-/* Copies of what tasks reduce, one for each thread: a list of records, each [count, bytes of a copy, align or where the
-   copies are, allocator, next, is first, their end], then three words a variable: where it is, its place in a copy. */
+/* Copies of tasks' reduction variables, one per thread: a list of records, each [count, bytes of a copy, align or
+   address of copies, allocator, next, is first, their end], then three words a variable: address, place in a copy. */
 static void make_copies(uintptr_t *data, uintptr_t *outer) {
     for (uintptr_t *d = data;; d = (uintptr_t *)d[4]) {
         const size_t bytes = d[1] * (size_t)team_size(), align = d[2] > 64 ? d[2] : 64;
@@ -144,9 +144,9 @@ void GOMP_taskgroup_reduction_register(uintptr_t *data) {
     make_copies(data, of->reductions);
     of->reductions = data;
 }
-void GOMP_taskgroup_reduction_unregister(uintptr_t *data) { (void)data; } /* the copies are left */
+void GOMP_taskgroup_reduction_unregister(uintptr_t *data) { (void)data; } /* the copies stay */
 
-/* In place of the address of each variable, or of another copy of it, that of this thread's copy. */
+/* Replaces the address of each variable, or of another copy of it, by that of this thread's copy. */
 void GOMP_task_reduction_remap(size_t count, size_t with_origin, void **at) {
     uintptr_t *first = now->strand->group ? now->strand->group->reductions : 0;
     for (size_t i = 0; i < count; ++i) {
@@ -170,7 +170,7 @@ unsigned GOMP_parallel_reductions(void (*run)(void *), void *data, unsigned coun
     (void)flags;
     const unsigned size = (unsigned)size_of_team(count);
     group of_all = {.outer = now->strand->group};
-    team counted = {.size = (int)size, .outer = now->team}; /* whose threads the copies are for */
+    team counted = {.size = (int)size, .outer = now->team}; /* the copies are for its threads */
     now->team = &counted;
     make_copies(*(uintptr_t **)data, 0);
     now->team = counted.outer;
@@ -184,7 +184,7 @@ unsigned GOMP_parallel_reductions(void (*run)(void *), void *data, unsigned coun
     return size;
 }
 
-/* Loops and sections whose tasks reduce: the first who comes makes the copies, for all. */
+/* Loops and sections whose tasks reduce: the first arrival makes the copies, for all. */
 static void share_copies(share *s, uintptr_t *reductions) {
     if (!reductions) return;
     GOMP_taskgroup_start();

@@ -1,15 +1,15 @@
-/* Teams of OpenMP as gcc calls them: the threads of a team run one after the other, each from one barrier to the next.
-   A region within a region has a team of its own, which its thread runs. */
+/* OpenMP teams, as gcc calls them: the threads of a team run one after the other, each from one barrier to the next. A
+   region within a region has a team of its own, which its thread runs. */
 
 enum { MOST_MEMBERS = 256, SHARES = 1 << 12, MOST_ALONE = 64 };
-static int wanted_threads = 4, most_levels = 2; /* a third level runs alone */
+static int wanted_threads = 4, most_levels = 2; /* a third level has one thread */
 static uint64_t plan_seed = 1;
 
 static int team_size(void) { return now->team ? now->team->size : 1; }
 static int own_number(void) { return now->team ? now->number : 0; }
 static int level_of(const team *t) { return t ? t->level : 0; }
 
-/* Give the turn to others, as a thread of the system may at any time. */
+/* Gives the turn to others, as the system may at any time. */
 static void pass_turn(int state);
 static int thread_count; /* of POSIX: those that were created; number 0 is the program's own */
 static void wait_for_others(void) {
@@ -23,7 +23,7 @@ static void yield_turn(void) {
     else if (thread_count) pass_turn(RUNS);
 }
 
-/* Everyone has arrived: each has then seen what all have done, and all tasks of the team. */
+/* All have arrived: each has then seen what all have done, and all tasks of the team. */
 static void merge_team(team *t) {
     clocks all = {0};
     for (int i = 0; i < t->size; ++i) learn(&all, &t->strands[i]->seen);
@@ -48,8 +48,8 @@ static void tell_divergent(const team *t, int at, int gone) {
     now = caller;
 }
 
-/* Let others than the members of a team have a turn, whom these may wait for. `seen`: what was done before; `idle`: the
-   rounds since then. */
+/* Gives a turn to others than the members of a team, which may wait for them. `seen`: the progress until now; `idle`:
+   the rounds without progress. */
 static void pass_outward(int64_t *seen, long *idle) {
     *idle = *seen == accesses + steps ? *idle + 1 : 0;
     *seen = accesses + steps;
@@ -78,7 +78,7 @@ static void run_team(team *t) {
     }
 }
 
-/* Regions that had one thread, though the text may mean more: by `if` or num_threads. */
+/* Regions that ran with one thread, though the text may mean more: by `if` or num_threads. */
 static struct {
     const void *run;
     int has_team;
@@ -110,7 +110,7 @@ static int size_of_team(unsigned count) {
     return wished < MOST_MEMBERS ? wished : MOST_MEMBERS;
 }
 
-/* What a thread of the first level keeps from region to region; the first one is who comes to the region. */
+/* The thread_local memory that a thread of the first level keeps between regions; the first thread is the caller. */
 static void give_tls(fiber *f, const fiber *caller) {
     static char *kept[MOST_MEMBERS];
     if (!tls_block.bytes || (f->number && level_of(caller->team))) return;
@@ -148,7 +148,7 @@ static void run_members(team *t, void (*run)(void *), void *data, group *of_all)
     tick(parent);
 }
 
-/* What comes next is beside something else, until all are one again. */
+/* Later accesses are concurrent with others, until all threads have joined. */
 static int begin_threads(void) {
     const int before = mode;
     if (before == SERIAL) mode = THREADS, now_round += 1 << 2;
@@ -192,7 +192,7 @@ _Bool GOMP_barrier_cancel(void) {
     meet_team(HERE);
     return 0;
 }
-_Bool GOMP_cancel(int which, _Bool does) { /* as where OMP_CANCELLATION is not set */
+_Bool GOMP_cancel(int which, _Bool does) { /* as without OMP_CANCELLATION */
     (void)which, (void)does;
     return 0;
 }
@@ -201,7 +201,7 @@ _Bool GOMP_cancellation_point(int which) {
     return 0;
 }
 
-/* Critical sections and locks exclude the threads of one league alone: those of other teams of `teams` do not wait. */
+/* Critical sections and locks exclude only the threads of one team of `teams`: those of other teams do not wait. */
 static const char one_critical, one_atomic, one_ordered;
 static const void *in_league(const void *lock) { return (const void *)((uintptr_t)lock ^ (uintptr_t)now->league << 48); }
 static void take_omp(const void *lock, int site) { take(in_league(lock), site); }
@@ -239,7 +239,7 @@ int omp_test_nest_lock(void **lock) {
     return m->count;
 }
 
-/* What the call of a function that works in pieces uses. */
+/* For the call of a function that works in pieces. */
 int noyau_own_number(void) { return own_number(); }
 int noyau_team_size(void) { return team_size(); }
 void noyau_parallel(void (*run)(void *), void *data) { GOMP_parallel(run, data, 0, 0); }

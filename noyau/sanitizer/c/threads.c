@@ -1,5 +1,5 @@
-/* Threads of POSIX, and with them those of C++: they take turns, and are ordered by create, join, mutexes, conditions,
-   barriers and atomics. The plan says in which order they run. */
+/* POSIX threads, and with them those of C++: they take turns, and are ordered by create, join, mutexes, conditions,
+   barriers and atomics. The plan decides in which order they run. */
 
 enum { MOST_THREADS = 1 << 16 };
 static fiber *threads[MOST_THREADS]; /* by number, from 1 on */
@@ -15,7 +15,7 @@ static int is_alone(void) {
     return 1;
 }
 
-/* Give the turn to somebody else who can run. */
+/* Gives the turn to another thread that can run. */
 static void pass_turn(int state) {
     now->state = state;
     idle_turns = done_before == accesses + steps ? idle_turns + 1 : 0, done_before = accesses + steps;
@@ -30,7 +30,7 @@ static void pass_turn(int state) {
             return;
         }
     }
-    now->state = RUNS; /* nobody else is there */
+    now->state = RUNS; /* there is no other */
 }
 
 typedef struct {
@@ -46,7 +46,7 @@ static void run_thread(void *given) {
     pass_turn(ENDED);
 }
 
-/* Of glibc since 2.32: while it is set, the pointers of C++ that share count their owners without atomics. */
+/* Of glibc since 2.32: while it is set, shared pointers of C++ count their owners without atomics. */
 extern char __libc_single_threaded __attribute__((weak));
 
 int pthread_create(pthread_t *made, const pthread_attr_t *attributes, void *(*run)(void *), void *argument) {
@@ -107,7 +107,7 @@ int clock_nanosleep(clockid_t clock, int flags, const struct timespec *a, struct
     return sched_yield();
 }
 
-/* An atomic that is read again and again may wait for another thread. */
+/* A thread that reads atomics again and again may wait for another thread. */
 static void may_spin(void) {
     static int reads;
     if (++reads % 256 == 0) yield_turn();
@@ -156,7 +156,7 @@ int pthread_spin_lock(pthread_spinlock_t *m) {
     return 0;
 }
 int pthread_spin_unlock(pthread_spinlock_t *m) { return unlock_mutex((void *)m); }
-/* A lock for readers is one for writers here: who holds it runs alone. */
+/* A lock for readers is one for writers here: its holder runs alone. */
 int pthread_rwlock_init(pthread_rwlock_t *m, const pthread_rwlockattr_t *a) {
     (void)a;
     __real_memset(m, 0, sizeof *m);
@@ -184,13 +184,13 @@ int pthread_cond_destroy(pthread_cond_t *c) {
     (void)c;
     return 0;
 }
-/* A wait may end without a signal, as the standard allows; who waits looks again. */
+/* A wait may end without a signal, as the standard allows; the waiting thread checks again. */
 int pthread_cond_wait(pthread_cond_t *c, pthread_mutex_t *m) {
     const int64_t idle = idle_turns, before = accesses;
     unlock_mutex(m);
     pass_turn(WAITS_THREAD);
     lock_mutex(m, HERE);
-    if (accesses == before) idle_turns = idle + 1, done_before = accesses + steps; /* who waits alone does nothing */
+    if (accesses == before) idle_turns = idle + 1, done_before = accesses + steps; /* a lone waiter makes no progress */
     acquire_at(c);
     return 0;
 }
@@ -231,8 +231,8 @@ int pthread_barrier_wait(pthread_barrier_t *b) {
     return 0;
 }
 
-/* What is done once: who comes while another one does it waits, and then has seen it. The state is where the program
-   has it, for the next object at this address begins anew; one that throws is done again by the next who comes. */
+/* What is done once: a thread that arrives meanwhile waits, and then has seen it. The state lies in the program's
+   object, since the next object at its address begins anew; after an exception the next arrival repeats it. */
 enum { IS_NEW, IS_DONE, IS_DOING };
 
 static int is_first(volatile char *state) {
@@ -254,7 +254,7 @@ static void end_thrown(volatile char **state) {
     if (**state == IS_DOING) end_first(*state, IS_NEW);
 }
 
-/* What std::call_once calls lies in these, of which each thread has its own; nothing does where there is no C++. */
+/* The callable of std::call_once lies in these, which each thread has for itself; without C++ nothing does. */
 #ifdef NOYAU_IN_CPP
 extern
 #else
@@ -272,7 +272,7 @@ int pthread_once(pthread_once_t *once, void (*run)(void)) {
     }
     return 0;
 }
-/* A static of a function: the program looks at the first byte of its guard by itself, which is 1 when it is made. */
+/* A static of a function: the program itself reads the first byte of its guard, which is 1 once it is initialised. */
 int __cxa_guard_acquire(char *guard) { return is_first(guard + 1); }
 void __cxa_guard_release(char *guard) {
     end_first(guard + 1, IS_DONE);
@@ -306,7 +306,7 @@ static int is_past(clockid_t clock, struct timespec until) {
     return at.tv_sec > until.tv_sec || (at.tv_sec == until.tv_sec && at.tv_nsec >= until.tv_nsec);
 }
 
-/* A wait with no time limit may end without a change, as the system's may; who waits looks again. */
+/* A wait without a time limit may end without a change, as the system's may; the waiting thread checks again. */
 static int wait_at(const volatile uint32_t *at, uint32_t value, int operation, const struct timespec *limit) {
     const clockid_t clock = operation & FUTEX_CLOCK_REALTIME ? CLOCK_REALTIME : CLOCK_MONOTONIC;
     struct timespec until = limit ? *limit : (struct timespec){0, 0};
@@ -336,7 +336,7 @@ long syscall(long number, ...) {
     va_end(rest);
     const int operation = (int)a[1], what = operation & FUTEX_CMD_MASK;
     if (number != SYS_futex || mode == GRID || !program_fiber) return ask_system(number, a);
-    if (what == FUTEX_WAKE || what == FUTEX_WAKE_BITSET) return 0; /* who waits has its turn anyway */
+    if (what == FUTEX_WAKE || what == FUTEX_WAKE_BITSET) return 0; /* a waiting thread gets its turn anyway */
     if (what != FUTEX_WAIT && what != FUTEX_WAIT_BITSET) return ask_system(number, a);
     const int error = wait_at((const volatile uint32_t *)a[0], (uint32_t)a[2], operation, (const struct timespec *)a[3]);
     if (error) errno = error;

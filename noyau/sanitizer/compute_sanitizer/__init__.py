@@ -1,1 +1,1 @@
-"""NVIDIA's compute-sanitizer as a second opinion, where there is a GPU: the same kernels, one report."""
+"""NVIDIA's compute-sanitizer as a second opinion on a GPU: the same kernels, one report."""

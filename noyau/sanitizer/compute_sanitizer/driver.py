@@ -1,4 +1,4 @@
-"""The process that a tool looks at: one kernel of an op launched once, or a script run as it is."""
+"""The process under a tool of compute-sanitizer: it launches one kernel of an op, or runs a script."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ENVIRONMENT = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "NUMBA_CUDA_LOW_OCCUPANCY_
 
 
 def main() -> int:
-    """Run what the environment asks for."""
+    """Run the request in the environment."""
     wish = json.loads(os.environ.pop(WISH))
     return _script(wish) if "script" in wish else _kernel(wish)
 
@@ -52,7 +52,7 @@ def _kernel(wish: Mapping[str, Any]) -> int:
         raise InputError(f"{op.name} has no signature")
     bound = bind(op.signature, arrays, op.known_sizes(op.description.reference.constants), op.name)
     torch = import_module("torch")
-    arguments = [  # each tensor in memory of its own
+    arguments = [  # each tensor in its own allocation
         np.asarray(array).item() if value.scalar else torch.from_numpy(np.ascontiguousarray(array)).cuda()
         for value, array in zip(bound.instance.inputs, bound.arrays, strict=True)
     ]
@@ -62,7 +62,7 @@ def _kernel(wish: Mapping[str, Any]) -> int:
 
 
 def with_lines() -> None:
-    """From here on kernels of Numba-CUDA are compiled with the lines of their source, if Numba is there."""
+    """Compile kernels of Numba-CUDA with their source lines from here on, if Numba is installed."""
     if find_spec("numba") is None:
         return
     with suppress(ImportError):

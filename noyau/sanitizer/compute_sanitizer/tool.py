@@ -1,4 +1,4 @@
-"""compute-sanitizer: found, run, and its records as findings. It writes them as XML (`--xml --save FILE`).
+"""compute-sanitizer: its discovery, its runs, and its records as findings. Records are XML (`--xml --save FILE`).
 
 Source: NVIDIA, Compute Sanitizer 2025.3, User Manual; and records that its four tools wrote."""
 
@@ -27,19 +27,19 @@ from noyau.verify.findings import Finding
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 TIME_S = 240.0  # of one run under one tool
-_LIMIT = 40  # records that a run writes at most: the first of a kind say what it is
-_SIMULATING = ("TRITON_INTERPRET", "NUMBA_ENABLE_CUDASIM")  # of the environment, with which nothing is launched
+_LIMIT = 40  # records per run at most: the first of a kind suffice
+_SIMULATING = ("TRITON_INTERPRET", "NUMBA_ENABLE_CUDASIM")  # environment variables with which nothing is launched
 _HOMES = ("/usr/local/cuda/bin", "/opt/cuda/bin")
 
 
 def find_tool() -> str | None:
-    """The path of compute-sanitizer, of the CUDA toolkit; None where it is not installed."""
+    """Return the path of the CUDA toolkit's compute-sanitizer; None if it is not installed."""
     homes = [f"{os.environ[each]}/bin" for each in ("CUDA_HOME", "CUDA_PATH") if each in os.environ]
     return shutil.which("compute-sanitizer", path=os.pathsep.join([os.environ.get("PATH", ""), *homes, *_HOMES]))
 
 
 def missing() -> str:
-    """Why there is no second opinion here, in one line; nothing where there is."""
+    """Return why there is no second opinion here, in one line; "" if there is one."""
     if find_tool() is None:
         return "compute-sanitizer is not installed; it comes with NVIDIA's CUDA toolkit, and needs a GPU"
     if not any(Path("/dev").glob("nvidia[0-9]*")):
@@ -50,7 +50,7 @@ def missing() -> str:
 def run_tools(
     command: Sequence[str], environment: Mapping[str, str] | None = None, tools: Sequence[str] = TOOLS
 ) -> list[ToolReport]:
-    """Run a command under each tool and read the reports. DeviceError where a tool cannot, or no report says why."""
+    """Run a command under each tool and read the reports. DeviceError if a tool fails, or no report says why."""
     program = find_tool()
     if program is None:
         raise DeviceError(missing())
@@ -75,7 +75,7 @@ def run_tools(
 
 
 def _run(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, str]:
-    """Its status, and what it printed. DeviceError where it does not end; what it has started is ended with it."""
+    """Return the status and the output. DeviceError after the time limit, at which its process group is killed."""
     pipe = subprocess.PIPE
     with subprocess.Popen(command, env=environment, stdout=pipe, stderr=pipe, start_new_session=True) as process:
         try:
@@ -94,8 +94,8 @@ _ALIKE = {**dict.fromkeys(_OUTSIDE, FindingKind.OUT_OF_BOUNDS), FindingKind.WRIT
 
 
 def merge_witnesses(watched: Sequence[Finding], others: Sequence[Finding]) -> tuple[Finding, ...]:
-    """The findings of watched runs, those that the other witness has seen too with both names; then what it alone has
-    seen. Two are the same where the kind is, and a line of theirs."""
+    """Merge the findings of watched runs with those of the other witness: shared findings name both, its own follow.
+    Findings are shared if their kernels and kinds agree and they have a line in common."""
     findings = list(watched)
     for other in others:
         same = next((k for k, each in enumerate(findings) if _same(each, other)), None)
@@ -113,7 +113,7 @@ def _same(one: Finding, other: Finding) -> bool:
 
 
 def _lines(finding: Finding) -> set[tuple[str, str]]:
-    """The lines that it names, files by their whole paths."""
+    """Return the lines that a finding names, with absolute paths."""
     places = [place.rpartition(":") for place in (finding.place, finding.other_place) if place]
     return {(os.path.abspath(file), line) for file, _, line in places}
 
@@ -129,8 +129,8 @@ _VERBS = {"Read": "reads", "Write": "writes", "Atomic": "merges into"}
 
 @dataclass(frozen=True, slots=True)
 class ToolReport:
-    """One thing that a tool reported: `count` times, by `owners` the first time; sites of both accesses, the other one
-    None where there is one alone. `function`: of the kernel that touched."""
+    """A report of a tool, given `count` times, the first time by `owners`; sites of both accesses, the other one None
+    for a single access. `function`: the name of the kernel that made the access."""
 
     kind: FindingKind
     message: str
@@ -148,7 +148,7 @@ class ToolReport:
         return any(site is not None and site.allows(self.kind) is not None for site in (self.site, self.other))
 
     def finding(self, op: str, kernel: str, language: str, place: str, size: str) -> Finding:
-        """The same in a report; `place`: of the kernel, where the tool knows no line."""
+        """Return the report as a finding; `place`: of the kernel, if the tool knows no line."""
         text, other = (each.text if each else "" for each in (self.site, self.other))
         times = f" ({self.count} times)" if self.count > 1 else ""
         return Finding(
@@ -163,7 +163,7 @@ class ToolReport:
 
 
 def read_reports(text: str, tool: str) -> tuple[ToolReport, ...]:
-    """Read the record of a tool, alike reports as one. InputError for what is no record of it."""
+    """Read the record of a tool, with equal reports merged. InputError for a text that is no such record."""
     try:
         root = ElementTree.fromstring(text)  # noqa: S314  written by the tool that was run
     except ElementTree.ParseError as fault:
@@ -174,7 +174,7 @@ def read_reports(text: str, tool: str) -> tuple[ToolReport, ...]:
         first = by_key.get(key)
         by_key[key] = each if first is None else replace(first, count=first.count + each.count)
     precise = [each for each in by_key.values() if each.kind is not FindingKind.LAUNCH]
-    return tuple(precise or by_key.values())  # calls of the API fail after a kernel has
+    return tuple(precise or by_key.values())  # calls of the API fail after a kernel has failed
 
 
 def _report_of(record: ElementTree.Element, tool: str) -> ToolReport | None:
@@ -184,7 +184,7 @@ def _report_of(record: ElementTree.Element, tool: str) -> ToolReport | None:
         message = f"{record.findtext('what/api', 'a call')} failed: {message}"
         return ToolReport(FindingKind.LAUNCH, message, None, None, (), "")
     if kind.endswith("ApiError") or kind == "Leak":
-        return None  # of the host's own reads, and of memory that is not freed
+        return None  # accesses by the host, and memory that is not freed
     if record.find("what/source") is not None:
         return _race(record)
     return _access(record, _KINDS.get(kind) or _KINDS.get(tool) or FindingKind.OUT_OF_BOUNDS)
@@ -224,7 +224,7 @@ def _place(element: ElementTree.Element | None) -> str:
 
 
 def _site(element: ElementTree.Element | None) -> Site | None:
-    """The line of an access, None where the code has no lines."""
+    """Return the line of an access; None if the code has no lines."""
     if element is None:
         return None
     path, line = element.findtext("where/path", ""), element.findtext("where/line", "")
@@ -232,14 +232,14 @@ def _site(element: ElementTree.Element | None) -> Site | None:
 
 
 def in_files(reports: Iterable[ToolReport], folders: Sequence[Path]) -> list[ToolReport]:
-    """Those on lines of files outside these folders, or on no line that is known: not those of installed packages."""
+    """Return the reports on no known line, or on files outside these folders of installed packages."""
     files = [(each, Path(each.site.file) if each.site else Path()) for each in reports]
     return [each for each, file in files if not any(file.is_relative_to(folder) for folder in folders)]
 
 
 def second_opinion(checked: ScriptCheck, path: Path, arguments: Sequence[str] = ()) -> ScriptCheck:
-    """The check of a script with what compute-sanitizer reports of the same script on the GPU; why it was not asked is
-    a note. Installed packages are not looked at; a failed call of the API, which may be one of theirs, is a warning."""
+    """Add compute-sanitizer's reports on the same script, run on the GPU, to its check, or a note on why there are
+    none. Installed packages are ignored; a failed call of the API, which may be one of theirs, is a warning."""
     why = "compute-sanitizer runs scripts, and no notebooks" if path.suffix == ".ipynb" else missing()
     if not why:
         environment = {**ENVIRONMENT, WISH: json.dumps({"script": str(path), "arguments": list(arguments)})}
@@ -254,8 +254,8 @@ def second_opinion(checked: ScriptCheck, path: Path, arguments: Sequence[str] = 
 
 
 def _with(checked: ScriptCheck, reports: Sequence[ToolReport], path: Path) -> ScriptCheck:
-    """Each report goes to the kernel that it names, else beside the script; what names a kernel on no line, and none of
-    the script, is of an installed package. Marks on its lines allow it."""
+    """Add each report to the kernel that it names, else to the script. A report without a line, and on no kernel of the
+    script, belongs to an installed package and is dropped, as is one that a mark on its line allows."""
     kernels, rest = list(checked.kernels), list[Finding]()
     for each in reports:
         if each.is_allowed:

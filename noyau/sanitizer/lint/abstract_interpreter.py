@@ -1,6 +1,6 @@
-"""Abstract interpretation of a kernel's text over the intervals of its whole numbers and the widths of its floats.
+"""Abstract interpretation of a kernel's text over the intervals of its integers and the widths of its floats.
 
-Nothing is run. An unknown value is None, and nothing is said of it."""
+Nothing is run. An unknown value is None, and nothing is reported about it."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ Array = np.ndarray
 
 
 class Dialect(Protocol):
-    """The meaning of the words of a language; `literal_bits` is the width of a float literal."""
+    """The semantics of a language's words; `literal_bits` is the width of a float literal."""
 
     literal_bits: int
 
     def width(self, left: Interval, right: Interval) -> int:
-        """The width of the result of an operation on two whole numbers."""
+        """Return the width of the result of an operation on two integers."""
 
     def word(self, name: str, walk: Walk) -> Value:
-        """The value of a dotted name."""
+        """Return the value of a dotted name."""
 
     def call(self, name: str, node: ast.Call, walk: Walk) -> Value:
-        """The value of a call, by the dotted name of its function."""
+        """Return the value of a call, by the dotted name of its function."""
 
 
 @dataclass(slots=True)
 class LoopContext:
-    """A loop that is walked: how often it runs, and the names that differ from one round to the next."""
+    """A loop around the current statement: its trip count, and the names that vary between iterations."""
 
     trips: int
     names: set[str] = field(default_factory=set)
-    is_shared: bool = False  # its rounds are dealt to threads
+    is_shared: bool = False  # its iterations are distributed over threads
 
 
 class Walk:
-    """A walk over one function; `names` holds the values of variables, `touches` and `sums` what it has met."""
+    """A walk over one function; `names` holds the values of variables, `touches` and `sums` the results."""
 
     def __init__(self, dialect: Dialect, names: Mapping[str, Value]) -> None:
         self.dialect = dialect
@@ -50,8 +50,8 @@ class Walk:
         self.touches: list[Touch] = []
         self.sums: list[Sum] = []
         self.loops: list[LoopContext] = []
-        self.depths: dict[str, int] = dict.fromkeys(names, 0)  # of loops, where each name was given a value
-        self.fewer = 0  # guards around, by which only some threads go on
+        self.depths: dict[str, int] = dict.fromkeys(names, 0)  # loop depth at each name's last assignment
+        self.fewer = 0  # enclosing `==` guards, which only some threads pass
 
     # Statements.
 
@@ -106,7 +106,7 @@ class Walk:
             loop.names.add(name)
 
     def update(self, target: ast.expr, op: ast.operator, value: ast.expr, line: int) -> None:
-        """`target op= value`: a number that grows round by round, or a sum of floats."""
+        """Evaluate `target op= value`: an integer that grows in each iteration, or a float sum."""
         added = self.value(value)
         if isinstance(target, ast.Name):
             before = self.names.get(target.id)
@@ -123,7 +123,7 @@ class Walk:
                 self.add_sum(ast.unparse(target), cell, added, rounds, line)
 
     def grow(self, before: Value, op: ast.operator, added: Value, rounds: int, line: int, name: str) -> Value:
-        """The value of a name after all rounds of the loops that update it."""
+        """Return the value of a name after all iterations of the loops that update it."""
         offset = before.offset if isinstance(before, Pointer) else before
         if not isinstance(offset, Interval) or not isinstance(added, Interval) or not isinstance(op, ast.Add | ast.Sub):
             return None
@@ -139,7 +139,7 @@ class Walk:
             self.sums.append(Sum(name, line, rounds))
 
     def rounds(self, depth: int) -> int:
-        """The number of rounds of the loops below a depth; rounds that threads share count as few."""
+        """Return the trip count of the loops below a depth; iterations that threads share count as few."""
         trips = [-(-loop.trips // 256) if loop.is_shared else loop.trips for loop in self.loops[depth:]]
         return int(np.prod(trips, dtype=object))
 
@@ -155,7 +155,7 @@ class Walk:
                 self.bind(name, None)
                 self.walk(body)
             return
-        start, end, step = spans  # each is one
+        start, end, step = spans  # each an interval
         if step.low <= 0:
             trips, values = max(start.high - end.low, 0) if step.is_one else 1, union(start, end)
         else:
@@ -167,7 +167,7 @@ class Walk:
             self.walk(body if trips else [])
 
     def repeat(self, test: ast.expr, body: Sequence[ast.stmt]) -> None:
-        """A while loop: names that it assigns are not known in it, but for what the test says of them."""
+        """Walk a while loop: names that it assigns are unknown in its body, except as its test limits them."""
         before = dict(self.names)
         with self.inside(LoopContext(1)):
             self.forget(body)
@@ -180,7 +180,7 @@ class Walk:
                 self.walk(body)
 
     def forget(self, body: Sequence[ast.stmt]) -> None:
-        """Names that statements assign hold what is not known."""
+        """Mark the names that statements assign as unknown."""
         for node in (each for part in body for each in ast.walk(part)):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 self.names[node.id] = None
@@ -203,7 +203,7 @@ class Walk:
 
     @contextmanager
     def narrow(self, test: ast.expr) -> Iterator[None]:
-        """Names as a condition has them, where it holds."""
+        """Narrow names by a condition within the context."""
         self.value(test)
         changed: dict[str, tuple[Value, Value]] = {}
         for name, interval in self.limits(test):
@@ -295,7 +295,7 @@ class Walk:
         return None
 
     def touch(self, array: Array, offset: Value, line: int) -> None:
-        """An access; one whose offset has overflowed on the way is kept."""
+        """Record an access whose offset overflowed on the way."""
         if isinstance(offset, Interval) and offset.overflow is not None:
             self.touches.append(Touch(array, offset.overflow, line))
 

@@ -1,5 +1,5 @@
-"""Lint of a kernel's arithmetic at sizes at which nothing is run: offsets beyond 32 bits, and sums of float32 of more
-terms than float32 can count. A situation is a kernel at such sizes: its launch and its parameters, without memory."""
+"""Lint of a kernel's arithmetic at sizes that are never run: offsets beyond 32 bits, and float32 sums of more terms
+than float32 can count. A situation is a kernel with its launch and parameters at such sizes, without memory."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from noyau.signatures.instances import shapes_of
 from noyau.signatures.types import Instance
 from noyau.text import sizes_text
 
-SATURATED = 2**24  # from which on float32 does not hold every whole number
+SATURATED = 2**24  # from here on float32 does not hold every integer
 
 
 @dataclass(frozen=True, slots=True)
 class KernelBody:
-    """The body of a kernel's function, and the file of its lines. `names`: its globals; `types`: of parameters in C."""
+    """The body of a kernel's function and its file. `names`: its globals; `types`: its parameters' types in C."""
 
     body: tuple[ast.stmt, ...]
     file: str
@@ -45,7 +45,7 @@ class KernelBody:
 
 @lru_cache(maxsize=64)
 def text_of(kernel: UserKernel | Callable[..., Any]) -> KernelBody | None:
-    """The text of a kernel, or of a function of Python; None where it is not read."""
+    """Parse the text of a kernel or of a Python function; None if it cannot be read."""
     function = kernel.function if isinstance(kernel, UserKernel) else kernel
     try:
         if function is not None:
@@ -73,7 +73,7 @@ def _in_c(kernel: UserKernel) -> KernelBody:
 
 
 def _walk(text: KernelBody, dialect: Dialect, language: Language, arguments: Mapping[str, Any]) -> Walk:
-    """A walk over a text with the values of its parameters."""
+    """Walk a text with the values of its parameters."""
     values = {name: _argument_value(each, language, text.types.get(name, "")) for name, each in arguments.items()}
     walk = Walk(dialect, values)
     walk.walk(text.body)
@@ -81,24 +81,24 @@ def _walk(text: KernelBody, dialect: Dialect, language: Language, arguments: Map
 
 
 def _walk_kernel(text: KernelBody, situation: Situation) -> Walk:
-    """A walk over a kernel as it is called."""
+    """Walk a kernel with the arguments of its call."""
     language = LANGUAGES[situation.kernel.language]
     dialect = dialect_of(language)(situation.grid, situation.block, {**text.names, **situation.kernel.numbers()})
     return _walk(text, dialect, language, situation.arguments)
 
 
 def _overflows(walk: Walk) -> dict[int, Touch]:
-    """Accesses to arrays of more than 2^31 cells at offsets that overflow on the way, by the line where they do."""
+    """Return accesses to arrays of more than 2^31 cells whose offset overflows, by the line of the overflow."""
     return {each.overflow.line: each for each in walk.touches if each.array.size > INT32_END}
 
 
 def _largest(values: Iterable[Any]) -> int:
-    """The cells of the largest array."""
+    """Return the number of cells of the largest array."""
     return max((each.size for each in values if isinstance(each, np.ndarray)), default=0)
 
 
 def sums_of_call(function: Callable[..., Any], args: Sequence[Any]) -> list[Diagnostic]:
-    """Diagnose a call of a function of Numba: sums of float32 of more terms than it can count."""
+    """Diagnose a call of a Numba function: float32 sums of more terms than float32 can count."""
     text = text_of(function) if _largest(args) > SATURATED else None
     if text is None:
         return []
@@ -110,8 +110,8 @@ def sums_of_call(function: Callable[..., Any], args: Sequence[Any]) -> list[Diag
 def offsets_of_launch(
     function: Callable[..., Any], grid: Three, arguments: Mapping[str, Any], constants: Mapping[str, Any], size: str
 ) -> list[Diagnostic]:
-    """Diagnose a launch of a kernel of Triton: offsets into its arrays that overflow 32 bits on the way.
-    `constants`: those of its arguments that the compiler knows."""
+    """Diagnose a launch of a Triton kernel: offsets into its arrays that overflow 32 bits on the way. `constants`:
+    arguments that the compiler knows."""
     text = text_of(function) if _largest(arguments.values()) > INT32_END else None
     if text is None:
         return []
@@ -137,7 +137,7 @@ def _argument_value(value: Any, language: Language, kind: str) -> Value:
 def diagnose_arithmetic(
     situation: Situation, again: Callable[[Sizes], Situation | None], *, sums: bool = True
 ) -> list[Diagnostic]:
-    """Diagnose the offsets and `sums` of a kernel; `again`: at other sizes, to find the smallest that overflows."""
+    """Diagnose the offsets and `sums` of a kernel; `again` makes it at other sizes, to find the first overflow."""
     text, size, language = text_of(situation.kernel), sizes_text(situation.sizes), LANGUAGES[situation.kernel.language]
     if text is None:
         return []
@@ -159,7 +159,7 @@ def _overflow_diagnostic(
 
 
 def _least(text: KernelBody, situation: Situation, line: int, again: Callable[[Sizes], Situation | None]) -> str:
-    """From which size on the line overflows, the others as they are: the largest of those that it depends on."""
+    """Return the size at which the line begins to overflow, others unchanged: the largest that it depends on."""
 
     def is_lost(name: str, size: int) -> bool:
         smaller = again({**situation.sizes, name: size})
@@ -176,7 +176,7 @@ def _least(text: KernelBody, situation: Situation, line: int, again: Callable[[S
 
 
 def _saturation(file: str, total: Sum, size: str) -> Diagnostic:
-    """A sum of float32 of more terms than float32 can count."""
+    """Diagnose a float32 sum of more terms than float32 can count."""
     at = f" for {size}" if size else ""
     message = f"{total.name} adds {total.terms} numbers in float32, one after the other{at}: past {SATURATED} of one"
     mend = "sum in float64, or sum blocks and then their sums"
@@ -185,8 +185,8 @@ def _saturation(file: str, total: Sum, size: str) -> Diagnostic:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """A kernel at `sizes`: the arrays that it is given have shapes and no cells. `arguments`: by parameter; `grid`,
-    `block`: where it is launched, in threads; a program of Triton is a block of one."""
+    """A kernel at `sizes`, on arrays with shapes but no cells. `arguments`: by parameter; `grid`, `block`: of the
+    launch, in threads; a Triton program is a block of one thread."""
 
     kernel: UserKernel
     sizes: Sizes
@@ -196,8 +196,8 @@ class Situation:
 
 
 def situation_or_none(kernel: UserKernel, instance: Instance, sizes: Sizes, inputs: Sequence[Any]) -> Situation | None:
-    """A kernel of an op at sizes by the names of its signature; `inputs`: arrays at other sizes, of which only the
-    scalars are looked at. None where it has no such call: what does not fit is found where the kernel is run."""
+    """Return a kernel of an op at sizes by signature name; `inputs`: arrays at other sizes, of which only scalars are
+    used. None if there is no such call: a run reports what does not fit."""
     try:
         scalars = {v.name: np.asarray(a) for v, a in zip(instance.inputs, inputs, strict=True) if v.scalar}
         scalars |= {n: np.asarray(sizes[n], scalars[n].dtype) for n in scalars.keys() & sizes.keys()}
@@ -216,13 +216,13 @@ def situation_or_none(kernel: UserKernel, instance: Instance, sizes: Sizes, inpu
 
 
 def phantom(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
-    """A packed array of a shape, of any size, whose cells nobody may touch: there are none."""
+    """Return a contiguous array of any shape over a single cell of memory; its elements must not be accessed."""
     cells = [math.prod(max(extent, 1) for extent in shape[axis + 1 :]) for axis in range(len(shape))]
     return np.lib.stride_tricks.as_strided(np.zeros(1, dtype), tuple(shape), [dtype.itemsize * each for each in cells])
 
 
 def _arguments(kernel: UserKernel, offers: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """The value of each parameter of the kernel, as far as it is known."""
+    """Return the value of each kernel parameter, as far as it is known."""
     if kernel.function is None:
         parameters = [each.name for each in prototype(kernel).parameters]
     else:
@@ -260,7 +260,7 @@ _FOLDS = frozenset({"sum", "max", "min"})
 
 
 def geometry(name: str, grid: Three, block: Three) -> Interval | None:
-    """`threadIdx.x` and its like, of 32 bits; None for other words."""
+    """Return the interval of `threadIdx.x` and similar words, of 32 bits; None for other words."""
     word, _, axis = name.rpartition(".")
     if axis not in _AXES or not word:
         return None
@@ -275,7 +275,7 @@ def geometry(name: str, grid: Three, block: Three) -> Interval | None:
 
 
 def cast(name: str, value: Value, walk: Walk, node: ast.Call) -> Value:
-    """`int32(x)`, `np.float32(x)`: a number of another type; None for other calls."""
+    """Apply a cast such as `int32(x)` or `np.float32(x)`; None for other calls."""
     word = name.rpartition(".")[2]
     if word in _FLOATS and word != "float":
         return Float(_FLOATS[word])
@@ -285,7 +285,7 @@ def cast(name: str, value: Value, walk: Walk, node: ast.Call) -> Value:
 
 
 class _LaunchLanguage:
-    """A language whose words may be of a launch; whole numbers have 32 bits where they fit."""
+    """A language with words for a launch; an operation has its wider operand's width, for literals 32 bits."""
 
     def __init__(self, grid: Three, block: Three, names: Mapping[str, object]) -> None:
         self.grid, self.block, self.names = grid, block, names
@@ -295,7 +295,7 @@ class _LaunchLanguage:
 
 
 class Numba(_LaunchLanguage):
-    """Numba, on the CPU and on a GPU: whole numbers compute in 64 bits, except where they are cast to fewer."""
+    """Numba, on the CPU and on a GPU: integers compute in 64 bits unless they are cast."""
 
     literal_bits = 64
 
@@ -326,7 +326,7 @@ class Numba(_LaunchLanguage):
         return spans[0] if axes == 1 else spans
 
     def add_atomically(self, values: list[Value], node: ast.Call, walk: Walk) -> None:
-        """An atomic sum in one cell by every thread of the grid, or as many as there are cells."""
+        """Record an atomic sum in one cell by every thread of the grid, at most as many as there are cells."""
         array, at, added = values
         is_one_cell = all(isinstance(p, Interval) and p.is_one for p in (at if isinstance(at, tuple) else (at,)))
         if walk.fewer or not isinstance(array, np.ndarray) or not is_one_cell:
@@ -338,12 +338,12 @@ class Numba(_LaunchLanguage):
 
 
 class Triton(_LaunchLanguage):
-    """Triton: what is added to a pointer is added in 64 bits."""
+    """Triton: an offset is added to a pointer in 64 bits."""
 
     literal_bits = 0
 
     def word(self, name: str, walk: Walk) -> Value:
-        value = getattr(self.names.get(name), "value", self.names.get(name))  # of a tl.constexpr
+        value = getattr(self.names.get(name), "value", self.names.get(name))  # the name may be a tl.constexpr
         return Interval.of(value, 0) if isinstance(value, int) and not isinstance(value, bool) else None
 
     def call(self, name: str, node: ast.Call, walk: Walk) -> Value:
@@ -403,9 +403,9 @@ def _quotient(one: Value, other: Value) -> Value:
 
 
 class C(_LaunchLanguage):
-    """C, C++ and CUDA C++: the built-in variables have 32 bits, and so has what is computed from two such numbers."""
+    """C, C++ and CUDA C++: built-in variables, and results of operations on 32-bit numbers, have 32 bits."""
 
-    literal_bits = 64  # a double; an f behind it is not told apart
+    literal_bits = 64  # a double; the suffix f is ignored
 
     def word(self, name: str, walk: Walk) -> Value:
         value = self.names.get(name)
@@ -415,7 +415,7 @@ class C(_LaunchLanguage):
         return builtin and builtin.with_bits(UNSIGNED)
 
     def call(self, name: str, node: ast.Call, walk: Walk) -> Value:
-        """`cast` is what a cast and the type of a declaration are written as."""
+        """Evaluate a call; casts and the types of declarations are calls of `cast`."""
         if name == "cast":
             kind = node.args[0]
             return as_type(str(kind.value) if isinstance(kind, ast.Constant) else "", walk.value(node.args[1]), node)
@@ -423,13 +423,13 @@ class C(_LaunchLanguage):
         if name == "atomicAdd" and isinstance(node.args[0], ast.Call) and ast.unparse(node.args[0].func) == "address":
             return None
         for each in values:
-            if isinstance(each, Pointer):  # whoever gets it looks there
+            if isinstance(each, Pointer):  # the callee accesses it
                 walk.touch(each.array, each.offset, node.lineno)
         return values[0] if name in ("address", "__ldg") and values else None
 
 
 def as_type(kind: str, value: Value, node: ast.AST) -> Value:
-    """A number as a type of C has it."""
+    """Convert a value to a C type."""
     words = kind.split()
     if "*" in kind or not words:
         return value
@@ -444,7 +444,7 @@ def as_type(kind: str, value: Value, node: ast.AST) -> Value:
 
 
 def dialect_of(language: Language) -> type[Numba | Triton | C]:
-    """The dialect that a kernel of a language is read in."""
+    """Return the dialect of a language's kernels."""
     if language.grid is Grid.PROGRAMS:
         return Triton
     return C if language.is_text else Numba

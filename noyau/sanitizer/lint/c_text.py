@@ -1,4 +1,4 @@
-"""The body of a function in C, C++ or CUDA C++ as statements of Python with the same lines, for arithmetic."""
+"""Translation of a function's body in C, C++ or CUDA C++ to Python statements on the same lines, for arithmetic."""
 
 from __future__ import annotations
 
@@ -66,13 +66,13 @@ def _field(node: Node, name: str) -> Node:
 
 
 def _block(node: Node) -> list[ast.stmt]:
-    """The statements in a node; behind an #if or #ifdef stands what it asks for."""
+    """Translate the statements in a node; the condition of an #if or #ifdef is left out."""
     conditions = {child.id for name in ("condition", "name") if (child := node.child_by_field_name(name)) is not None}
     return [statement for each in node.named_children if each.id not in conditions for statement in _statement(each)]
 
 
 def _body(node: Node) -> list[ast.stmt]:
-    """The statements under a condition or a loop: at least one, as Python requires."""
+    """Translate the statements under a condition or a loop, at least one, as Python requires."""
     return _statement(node) or [_at(ast.Pass(), node)]
 
 
@@ -101,7 +101,7 @@ def _statement(node: Node) -> list[ast.stmt]:
 
 
 def _loop(node: Node) -> list[ast.stmt]:
-    """`for (int i = a; i < b; i += c)` is `for i in range(a, b, c)`; another one a while loop."""
+    """Translate `for (int i = a; i < b; i += c)` to `for i in range(a, b, c)`, and other loops to while."""
     initializer, condition, update = (node.child_by_field_name(n) for n in ("initializer", "condition", "update"))
     first: list[ast.stmt] = []
     if initializer is not None:
@@ -122,13 +122,13 @@ def _loop(node: Node) -> list[ast.stmt]:
 
 
 def _is_dealt(loop: Node) -> bool:
-    """Whether a loop is one of OpenMP."""
+    """Whether an OpenMP pragma distributes a loop."""
     before = loop.prev_named_sibling
     return before is not None and re.match(r"#\s*pragma\s+omp\b.*\bfor\b", _word(before), re.DOTALL) is not None
 
 
 def _declarations(node: Node) -> Iterator[ast.stmt]:
-    """An assignment for each variable that has a value; of an array nothing is said."""
+    """Yield an assignment for each variable that has an initial value."""
     declarators = node.children_by_field_name("declarator")
     if not any(each.child_by_field_name("value") for each in declarators):
         return
@@ -156,7 +156,7 @@ def _last_named_child(node: Node) -> Node:
 
 
 def _kind(nodes: list[Node], node: Node) -> str:
-    """A type by its words. UnsupportedError for one that is not known here."""
+    """Join the words of a type. UnsupportedError for an unknown type."""
     kinds = [word for each in nodes for word in words(each) if word not in _MARKS and word != ","]
     if not kinds or not {*kinds} <= _TYPES | {"*", "&"}:
         raise _unread(node)
@@ -164,7 +164,7 @@ def _kind(nodes: list[Node], node: Node) -> str:
 
 
 def _simple(node: Node) -> list[ast.stmt]:
-    """An assignment, a step, or an expression for what it does."""
+    """Translate an assignment, an increment, or an expression statement."""
     match node.type:
         case "comma_expression":
             return [*_simple(_field(node, "left")), *_simple(_field(node, "right"))]
@@ -189,7 +189,7 @@ def _store_target(node: Node) -> ast.Name | ast.Subscript | ast.Attribute:
 
 
 def _expression(node: Node) -> ast.expr:
-    """An expression; a constant None for one whose value is not followed."""
+    """Translate an expression; a constant None stands for a value that is not tracked."""
     return _at(_value(node), node)
 
 
@@ -253,7 +253,7 @@ def _unary(sign: str, operand: ast.expr, node: Node) -> ast.expr:
 
 
 def _call(node: Node) -> ast.expr:
-    """A call; `float(x)` and `static_cast<float>(x)` are casts."""
+    """Translate a call; `float(x)` and `static_cast<float>(x)` are casts."""
     callee, arguments = _field(node, "function"), _field(node, "arguments")
     values = [_expression(each) for each in arguments.named_children]
     name = plain_name(_word(callee))
@@ -267,7 +267,7 @@ def _call(node: Node) -> ast.expr:
 
 
 def _number(text: str) -> ast.expr:
-    """A literal, which the grammar may read with its sign."""
+    """Translate a literal, which may include its sign."""
     if text.startswith(("-", "+")):
         return _number(text[1:]) if text[0] == "+" else ast.UnaryOp(ast.USub(), _number(text[1:]))
     if re.fullmatch(r"(0[xX][0-9a-fA-F]+|\d+)[uUlL]*", text):
@@ -286,7 +286,7 @@ def _cast(kind: str, value: ast.expr) -> ast.expr:
 
 
 def _at(tree: N, node: Node) -> N:
-    """The tree with the line of a node, where it has none yet."""
+    """Set the line of `node` on each part of a tree that has none."""
     for each in ast.walk(tree):
         if not hasattr(each, "lineno") and isinstance(each, ast.expr | ast.stmt):
             each.lineno = each.end_lineno = _line(node)

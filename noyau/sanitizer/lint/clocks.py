@@ -1,4 +1,4 @@
-"""Clocks of the host around launches: a launch returns before its kernel has run, and is timed without it."""
+"""Lint of host clocks around launches: a launch returns before its kernel has run, so its time is missing."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ class ClockAction(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ClockEvent:
-    """One thing that happens on a line. `name`: of a launch the kernel, of a clock the variable, of what has elapsed
-    the variable of the beginning; `end`: of the end, nothing where the clock is read there."""
+    """An action on a line. `name`: the kernel of a launch, the variable of a clock, or the start variable of a
+    difference; `end`: the end variable of a difference, empty if the clock is read there."""
 
     what: ClockAction
     file: str
     line: int
     name: str = ""
     end: str = ""
-    inside: int = 0  # where the function that launches does so
+    inside: int = 0  # the line of the launch within the called function
 
 
 @dataclass(slots=True)
 class Reader:
-    """Reads texts in order. `names`: what imported names stand for; `launchers`: functions that launch and do not wait,
-    with the launch; `waiters`: functions that wait last; `on_host`: arrays of NumPy, for which a launch waits."""
+    """Reads texts in order. `names`: what imported names stand for; `launchers`: functions that launch without a wait,
+    with the launch; `waiters`: functions that wait last; `on_host`: NumPy arrays, for which a launch waits."""
 
     kernels: set[str] = field(default_factory=set)
     names: dict[str, str] = field(default_factory=dict)
@@ -96,11 +96,11 @@ class Reader:
         return self._full(mark.func if isinstance(mark, ast.Call) else mark).endswith(_GRIDS)
 
     def _full(self, node: ast.AST) -> str:
-        """A dotted name with its first part as it was imported."""
+        """Return a dotted name with its first part resolved through imports."""
         first, dot, rest = dotted_name(node).partition(".")
         return f"{self.names.get(first, first)}{dot}{rest}"
 
-    # What statements do, in the order of the text.
+    # Events of statements, in the order of the text.
 
     def events(self, body: Iterable[ast.AST], file: str) -> Iterator[ClockEvent]:
         for node in body:
@@ -132,7 +132,7 @@ class Reader:
             yield ClockEvent(ClockAction.WAIT, file, node.lineno)
 
     def _launched_kernel(self, node: ast.Call) -> str:
-        """The kernel that a call launches, or nothing."""
+        """Return the kernel that a call launches, or ""."""
         if not isinstance(node.func, ast.Subscript):
             return ""
         kernel = dotted_name(node.func.value)
@@ -140,10 +140,10 @@ class Reader:
         has_cuda = any(full.startswith("numba") and "cuda" in full for full in self.names.values())
         return kernel if kernel in self.kernels or (is_pair and has_cuda and kernel) else ""
 
-    # What is timed.
+    # Calls of timeit.
 
     def time_remarks(self, tree: ast.AST, file: str) -> Iterator[Diagnostic]:
-        """A remark for each call of timeit on what launches and does not wait."""
+        """Yield a remark for each call of timeit on a statement that launches without waiting."""
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and self._full(node.func) in _TIMERS and node.args:
                 launch = last_pending_launch(self._statement(node.args[0], file))
@@ -166,8 +166,8 @@ class Reader:
 
 
 def diagnose_clocks(texts: Sequence[tuple[ast.Module, str]]) -> tuple[list[Diagnostic], Reader]:
-    """A remark for each clock of the host that is read while a kernel may still run, of texts in order (the cells of a
-    notebook, or one file); and the reader, which knows their kernels."""
+    """Report each host clock that is read while a kernel may still run, over texts in order (the cells of a notebook,
+    or one file). The second result is the reader, which knows their kernels."""
     reader, diagnostics = Reader(), list[Diagnostic]()
     top: list[ClockEvent] = []
     for tree, file in texts:
@@ -180,7 +180,7 @@ def diagnose_clocks(texts: Sequence[tuple[ast.Module, str]]) -> tuple[list[Diagn
 
 
 def last_pending_launch(events: Sequence[ClockEvent]) -> ClockEvent | None:
-    """The last launch that nobody waits for."""
+    """Return the last launch, if no wait follows."""
     actions = [each for each in events if each.what in (ClockAction.LAUNCH, ClockAction.WAIT)]
     return actions[-1] if actions and actions[-1].what is ClockAction.LAUNCH else None
 
@@ -196,8 +196,8 @@ def clock_diagnostic(launch: ClockEvent, line: int, file: str, clock: str, wait:
 
 
 def unwaited_intervals(events: Sequence[ClockEvent], wait: str) -> Iterator[Diagnostic]:
-    """A remark for each difference of two clocks between which a kernel was launched that nobody waited for."""
-    clocks: dict[str, int] = {}  # variables that one was read into, and the last event that did
+    """Yield a remark for each difference of two clocks around a launch without a wait."""
+    clocks: dict[str, int] = {}  # variables that hold a clock, with the event's index
     for number, each in enumerate(events):
         if each.what is ClockAction.CLOCK:
             clocks[each.name] = number
@@ -209,15 +209,15 @@ def unwaited_intervals(events: Sequence[ClockEvent], wait: str) -> Iterator[Diag
             yield clock_diagnostic(launch, events[end].line, events[end].file, "the clock of the host", wait)
 
 
-# Programs in CUDA C++: the events of each function of the text, in the order in which they happen, as those of Python
-# above. A call of an unknown function may wait: nothing is said after it.
+# Programs in CUDA C++: the events of each function in execution order, as those of Python above. A call of an unknown
+# function counts as a wait, so nothing is reported after it.
 _C_WAIT = "cudaDeviceSynchronize()"
 _C_WAITS = frozenset(
     "cudaDeviceSynchronize cudaStreamSynchronize cudaEventSynchronize cudaThreadSynchronize cudaEventElapsedTime "
     "cudaStreamQuery cudaEventQuery cudaDeviceReset cudaFree cudaFreeHost cudaMemcpy cudaMemcpy2D cudaMemcpy3D "
     "cudaMemcpyToSymbol cudaMemcpyFromSymbol".split()
 )
-_QUIET = frozenset(  # calls that wait for no GPU
+_QUIET = frozenset(  # calls that do not wait for a GPU
     "dim3 size_t static_cast reinterpret_cast const_cast dynamic_cast duration duration_cast time_point "
     "milliseconds microseconds nanoseconds sizeof alignof decltype defined printf fprintf sprintf snprintf puts "
     "putchar fflush malloc calloc free memset memcpy rand srand exit abort assert atoi atol atof strtol abs fabs "
@@ -227,18 +227,18 @@ _QUIET = frozenset(  # calls that wait for no GPU
 _C_CLOCKS = re.compile(r"[\w:]+::now|clock|omp_get_wtime|MPI_Wtime")
 _CLOCKS_INTO = frozenset("clock_gettime gettimeofday timespec_get QueryPerformanceCounter".split())
 _PINNED = re.compile(r"\bcudaMallocHost\b|\bcudaHostAlloc\b|\bcudaHostRegister\b|\bcudaMallocManaged\b")
-_OF_CUDA = re.compile(r"cuda(?!\w*(?:check|safe|assert))[A-Z]", re.IGNORECASE)  # others are of the user's own
+_OF_CUDA = re.compile(r"cuda(?!\w*(?:check|safe|assert))[A-Z]", re.IGNORECASE)  # others are the user's functions
 
 
 def diagnose_c_clocks(text: str, file: str) -> list[Diagnostic]:
-    """A remark for each clock of the host that is read while a kernel may still run, in the functions of a text."""
+    """Report each host clock that is read while a kernel may still run, in the functions of a text."""
     if "<<<" not in text:
         return []
     tree = syntax(text, "cuda")
     on_device = {each.name for each in tree.functions if each.is_on_device}
     bodies = [*tree.macros, *((each.name, each.body) for each in tree.functions if each.body and not each.is_on_device)]
     reader = _Reader(tree, file, on_device, bool(_PINNED.search(text)))
-    for _ in range(2):  # one may stand above what it calls
+    for _ in range(2):  # a function may stand above its callees
         for name, body in bodies:
             reader.summarise(name, body)
     remarks = [remark for _, body in bodies for remark in unwaited_intervals(list(reader.events(body)), _C_WAIT)]
@@ -247,8 +247,8 @@ def diagnose_c_clocks(text: str, file: str) -> list[Diagnostic]:
 
 @dataclass(slots=True)
 class _Reader:
-    """Reads functions. `known`: the event that a call of one comes to, None where it neither launches, nor waits, nor
-    reads a clock; `is_pinned`: copies that do not wait may indeed not, for the host's memory is not paged."""
+    """A reader of functions. `known`: the event that a call of each amounts to, None if it neither launches, waits nor
+    reads a clock; `is_pinned`: whether asynchronous copies may finish late, as host memory is not pageable."""
 
     tree: Syntax
     file: str
@@ -257,7 +257,7 @@ class _Reader:
     known: dict[str, ClockEvent | None] = field(default_factory=dict)
 
     def summarise(self, name: str, body: Node) -> None:
-        """Know the event that a call of a function comes to. Of those of one name the one that waits counts."""
+        """Summarise a function by the event that its call amounts to; of functions of one name a waiting one counts."""
         events = list(self.events(body))
         actions = [each for each in events if each.what in (ClockAction.LAUNCH, ClockAction.WAIT)]
         last = actions[-1] if actions else None
@@ -267,8 +267,8 @@ class _Reader:
         self.known[name] = before if before is not None and before.what is ClockAction.WAIT and actions else last
 
     def events(self, body: Node) -> Iterator[ClockEvent]:
-        """The events of the statements of a function: those of an expression follow those of its operands."""
-        clocks: dict[str, int] = {}  # variables that one was read into, and where
+        """Yield the events of a function's statements; those of an expression follow those of its operands."""
+        clocks: dict[str, int] = {}  # variables that hold a clock, and the end of its call
         for node in _in_order(body):
             match node.type:
                 case "call_expression":
@@ -282,7 +282,7 @@ class _Reader:
                     yield from self._difference(node.named_children[0], node.named_children[1], clocks)
 
     def _call(self, node: Node) -> Iterator[ClockEvent]:
-        """A launch, a reading of a clock, or what a call comes to."""
+        """Yield a launch, a reading of a clock, or the event that a call amounts to."""
         line = node.start_point.row + 1
         launch = self.tree.launch(node)
         if launch is not None:
@@ -301,14 +301,14 @@ class _Reader:
             yield ClockEvent(ClockAction.WAIT, self.file, line)
 
     def _name(self, callee: Node) -> str:
-        """The name of what is called: of a method its own; nothing where there is none."""
+        """Return the name of a callee, of a method the last part; "" without a name."""
         if callee.type == "field_expression":
             callee = callee.named_children[-1]
         has_name = callee.type.endswith("identifier") or callee.type in ("template_function", "template_method")
         return re.sub(r"\s*<.*", "", self.tree.source(callee), flags=re.DOTALL) if has_name else ""
 
     def _waits(self, full: str, name: str, event: ClockEvent | None, call: str) -> bool:
-        """Whether a call waits, or may. A copy within the device does not; an asynchronous one of paged memory does."""
+        """Whether a call may wait. A copy within the device does not; an asynchronous one to pageable memory does."""
         if name == "cudaMemcpyAsync":
             return not self.is_pinned and "DeviceToHost" in call
         if name in _C_WAITS:
@@ -319,7 +319,7 @@ class _Reader:
         return bool(name) and name not in self.known and not is_quiet and not _OF_CUDA.match(name)
 
     def _reading(self, call: Node, line: int) -> ClockEvent:
-        """A reading of a clock: of a variable, or of the difference or the sum that it is a part of."""
+        """Return a reading of a clock, with its variable or as part of a difference or a sum."""
         arguments = call.child_by_field_name("arguments")
         cells = [each for each in arguments.named_children if each.type == "pointer_expression"] if arguments else []
         if cells:
@@ -338,21 +338,21 @@ class _Reader:
         return ClockEvent(ClockAction.CLOCK, self.file, line)
 
     def _difference(self, one: Node, other: Node, clocks: Mapping[str, int]) -> Iterator[ClockEvent]:
-        """`b - a`, or `difftime(b, a)`, of two variables that clocks were read into."""
+        """Yield the elapsed time `b - a`, or `difftime(b, a)`, of two variables that hold clocks."""
         names = [self._variable(one), self._variable(other)]
         if all(name in clocks for name in names):
             begin, end = sorted(names, key=clocks.__getitem__)
             yield ClockEvent(ClockAction.ELAPSED, self.file, one.start_point.row + 1, begin, end)
 
     def _variable(self, node: Node) -> str:
-        """The variable that an operand is, or is a part of: `t.tv_sec`, `t[0]`, `&t`; nothing for others."""
+        """Return the variable of an operand such as `t`, `t.tv_sec`, `t[0]` or `&t`; "" for others."""
         while node.type in ("field_expression", "subscript_expression", "pointer_expression", "pointer_declarator"):
             node = node.named_children[0]
         return self.tree.source(node) if node.type == "identifier" else ""
 
 
 def _in_order(node: Node) -> Iterator[Node]:
-    """The nodes of a tree, each after those in it."""
+    """Yield the nodes of a tree, children first."""
     waiting = [(node, False)]
     while waiting:
         each, is_done = waiting.pop()

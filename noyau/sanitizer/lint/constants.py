@@ -1,5 +1,5 @@
-"""The numbers at which a kernel may begin to behave otherwise, as its author wrote them: blocks and tiles, bounds of
-loops, numbers that something is compared with, shapes of shared arrays, the extents of its launch."""
+"""Numbers at which a kernel's behaviour may change, as its author wrote them: blocks and tiles, loop bounds, operands
+of comparisons, shapes of shared arrays, extents of its launch."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from noyau.kernels.user_kernel import UserKernel, python_function
 from noyau.sanitizer.compiled_numbers import names_of
 from noyau.sanitizer.lint.arithmetic import text_of
 
-LEAST, MOST = 4, 1 << 16  # smaller ones are among the sizes that are tried anyway; larger ones are masks and limits
-_DEPTH = 2  # of functions that a kernel calls
+LEAST, MOST = 4, 1 << 16  # smaller ones are among the tried sizes anyway; larger ones are masks and limits
+_DEPTH = 2  # of nested callees
 _NAMED = re.compile(r"#\s*define\s+(\w+)\s+\(?(\d+)\b|\b(?:const\w*|enum)\b[\w\s{]*?\b(\w+)\s*=\s*(\d+)\b")
 _WORD = re.compile(r"[^\W\d]\w*")
 _WHOLE = re.compile(r"(?<![\w.])(\d+)[uUlL]*(?![\w.])")
@@ -27,12 +27,12 @@ _FOLDED: Mapping[type[ast.operator], Callable[[int, int], int]] = {
 
 
 def constants_of(kernel: UserKernel) -> dict[int, str]:
-    """The numbers, each with what a report calls it: `BLOCK = 512`, or `512` alone."""
+    """Return the numbers with their texts for reports: `BLOCK = 512`, or only `512`."""
     numbers = dict[int, str]()
     for number, name in _each(kernel):
         if LEAST <= number <= MOST and not numbers.get(number):
             numbers[number] = name
-    rounding = {number - 1 for number in numbers}  # (n + 63) // 64 names 64
+    rounding = {number - 1 for number in numbers}  # (n + 63) // 64 rounds up to 64
     return {
         number: f"{name} = {number}" if name else str(number)
         for number, name in sorted(numbers.items())
@@ -41,7 +41,7 @@ def constants_of(kernel: UserKernel) -> dict[int, str]:
 
 
 def _each(kernel: UserKernel) -> Iterator[tuple[int, str]]:
-    """Each number with its name; those that the author names beside the kernel come first."""
+    """Yield each number with its name, first the constants that the author names beside the kernel's text."""
     own = [kernel.usage.constants, *(config.kwargs for config in configs_of(kernel.function))]
     for name, values in (pair for each in own for pair in each.items()):
         yield from ((v, name) for v in (values if isinstance(values, list) else [values]) if _is_whole(v))
@@ -77,12 +77,12 @@ def _in_python(tree: ast.AST, names: Mapping[str, Any], depth: int) -> Iterator[
 
 
 def _value(node: ast.AST, names: Mapping[str, Any]) -> int | None:
-    """The whole number that an expression is, where it is one whatever the arguments."""
+    """Evaluate an expression that is an integer constant; None for others."""
     match node:
         case ast.Constant(value=int(value)) if _is_whole(value):
             return value
         case ast.Name(id=name):
-            named: Any = getattr(names.get(name), "value", names.get(name))  # of a tl.constexpr
+            named: Any = getattr(names.get(name), "value", names.get(name))  # the name may be a tl.constexpr
             return named if _is_whole(named) else None
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _FOLDED:
             one, two = _value(left, names), _value(right, names)
@@ -92,7 +92,7 @@ def _value(node: ast.AST, names: Mapping[str, Any]) -> int | None:
 
 
 def _in_c(kernel: UserKernel) -> Iterator[tuple[int, str]]:
-    """Numbers in a function of C and in those that it calls, those of macros and constants with their names."""
+    """Yield numbers in a C function and its callees, those of macros and constants with their names."""
     bodies = {
         each.name: blank_comments((each.body.text or b"").decode("utf-8", "replace"))
         for each in syntax(kernel.text, kernel.language).functions

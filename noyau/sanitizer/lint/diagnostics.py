@@ -1,4 +1,4 @@
-"""Diagnostics: warnings on a line, before it is known which report they go into."""
+"""Diagnostics: warnings on a line, before they belong to a report."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ HOST = "python"  # the language of a script's own lines
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """A warning on a line of a file, and its remedy. `kind`: launch or precision; `about`: the function that it
-    is about, or nothing; `size`: at which sizes; `other_line`: the other line that has to do with it, 0 for none."""
+    """A warning on a line of a file, and its remedy. `kind`: launch or precision; `about`: the function concerned, or
+    ""; `size`: the sizes concerned; `other_line`: a related line, 0 for none."""
 
     kind: FindingKind
     file: str
@@ -28,7 +28,7 @@ class Diagnostic:
     other_line: int = 0
 
     def finding(self, op: str, kernel: str, language: str) -> Finding:
-        """The same as a warning of a report."""
+        """Return the diagnostic as a warning in a report."""
         site = Site.of(self.file, self.line)
         other = Site.of(self.file, self.other_line) if self.other_line else None
         return Finding(
@@ -46,12 +46,12 @@ class Diagnostic:
 
 
 def warnings_of(remarks: Iterable[Diagnostic], op: str, kernel: str, language: str) -> list[Finding]:
-    """Those that no mark silences, in a report; `kernel`: of those that are about no function."""
+    """Return the diagnostics that no mark silences; `kernel`: named by those without a function."""
     return [each.finding(op, each.about or kernel, language) for each in remarks if not each.is_allowed]
 
 
 def dotted_name(node: ast.AST) -> str:
-    """`a.b.c` of a name with attributes; nothing for other expressions."""
+    """Return `a.b.c` for a name with attributes; "" for other expressions."""
     match node:
         case ast.Name(id=name):
             return name

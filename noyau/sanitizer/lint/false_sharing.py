@@ -1,5 +1,5 @@
-"""False sharing: threads that update cells of their own which lie in one line of the cache. It is said only where it
-costs time on this machine, which is measured: two threads on cells side by side, and apart.
+"""False sharing: threads update their own cells, which lie in one cache line. It is reported only if it is slow on this
+machine, which is measured with two threads on adjacent and on distant cells.
 
 Source of the pattern: J. Torrellas, M. Lam, J. Hennessy, False Sharing and Spatial Locality in Multiprocessor Caches,
 IEEE Transactions on Computers 43 (1994)."""
@@ -25,8 +25,8 @@ from noyau.sanitizer.lint.diagnostics import Diagnostic
 from noyau.timing.rates import least_s
 from noyau.toolchain.c import compiler as c_compiler
 
-FEW = 256  # iterations that are threads, and not rows
-WORTH = 2.0  # times as long, from which on it is said
+FEW = 256  # iterations; a loop with more runs over rows, not threads
+WORTH = 2.0  # slowdown from which false sharing is reported
 _LINE_CELLS = 16  # float32 in a line of 64 bytes
 _TIMES, _ROUNDS = 2_000_000, 5
 _MEND = "add to a local variable and store it once, or keep the cells 64 bytes apart: totals[16 * t]"
@@ -49,7 +49,7 @@ def diagnose_false_sharing(kernel: UserKernel) -> list[Diagnostic]:
 
 
 def updates(body: Iterable[ast.stmt], names: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
-    """Cells by the number of a thread that an inner loop updates: `totals[t] += x[i]`, and their lines."""
+    """Yield cells, indexed by the number of a thread, that an inner loop updates: `totals[t] += x[i]`; and lines."""
     for node in (each for statement in body for each in ast.walk(statement)):
         match node:
             case ast.For(target=ast.Name(id=thread), iter=ast.Call(func=func, args=args), body=inner):
@@ -60,7 +60,7 @@ def updates(body: Iterable[ast.stmt], names: Mapping[str, Any]) -> Iterator[tupl
 
 
 def _is_few(args: list[ast.expr], names: Mapping[str, Any]) -> bool:
-    """Whether a loop has as many iterations as there may be threads, whatever the arrays are."""
+    """Whether a loop's iteration count is a number of threads, independent of the arrays."""
     end = args[min(1, len(args) - 1)]
     match end:
         case ast.Constant(value=int() as count):
@@ -83,9 +83,9 @@ def _within(body: list[ast.stmt], thread: str) -> Iterator[tuple[str, int]]:
 
 @lru_cache(maxsize=1)
 def slowdown() -> float:
-    """Measure the ratio of the times that two threads take to update adjacent cells and distant ones.
+    """Measure the time of two threads that update adjacent cells, divided by that of distant cells.
 
-    Each time is the least of some rounds. 1.0 where it cannot be measured."""
+    Each time is the minimum of some rounds. 1.0 if it cannot be measured."""
     try:
         text = files("noyau").joinpath("sanitizer", "lint", "sharing.c").read_text("ascii")
         loaded = ctypes.CDLL(str(c_compiler.compile_library([text])))
@@ -94,7 +94,7 @@ def slowdown() -> float:
     add = loaded.noyau_add_f32
     add.restype, add.argtypes = None, (ctypes.c_void_p, ctypes.c_int64)
     cells = np.zeros(8 * _LINE_CELLS, np.float32)
-    first = -(-cells.ctypes.data // 64) * 64  # the beginning of a line
+    first = -(-cells.ctypes.data // 64) * 64  # the beginning of a cache line
     pairs = [(partial(add, first), partial(add, first + away)) for away in (4, 256)]
     times = [[least_s(pair, _TIMES, 1, time.perf_counter) for pair in pairs] for _ in range(_ROUNDS)]
     together, apart = (min(each) for each in zip(*times, strict=True))

@@ -1,5 +1,5 @@
-"""The lines of a kernel that never ran, as far as accesses tell: each line that ran and touches an array is
-seen, so a branch that touches one, and none of whose lines was seen, was never taken."""
+"""Lines of a kernel that never ran, inferred from accesses: every access that ran is seen, so a branch that contains an
+access, and of which no line was seen, was never taken."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from noyau.sanitizer.lint.arithmetic import text_of
 from noyau.sanitizer.lint.c_text import statements
 
 _TOUCHES = ("load", "store", "atomic_")  # of triton.language
-_MAYBE = (ast.IfExp, ast.BoolOp, ast.Lambda)  # whose parts may not run where the rest does
+_MAYBE = (ast.IfExp, ast.BoolOp, ast.Lambda)  # expressions whose parts may not run with the rest
 _JUMPS = (ast.Return, ast.Break, ast.Continue)
 _INNER = (ast.If, ast.For, ast.While)
 
 
 def idle_lines(kernel: UserKernel, seen: Collection[tuple[str, int]]) -> tuple[int, ...]:
-    """The lines of branches that were never taken; none where the kernel is not read, or nothing of it was seen."""
+    """Return the lines of branches that were never taken; () if the kernel is not read, or no line was seen."""
     text = text_of(kernel)
     lines = set() if text is None else {line for file, line in seen if file == text.file}
     if text is None or not lines:
@@ -36,10 +36,10 @@ def idle_lines(kernel: UserKernel, seen: Collection[tuple[str, int]]) -> tuple[i
 
 
 def idle_lines_of_functions(text: str, language: str, seen: Collection[int]) -> tuple[int, ...]:
-    """The same of each function of a program that was entered, as far as it reads arrays that are parameters."""
+    """Return the idle lines of each entered function of a program, inferred from its array parameters."""
     idle = set[int]()
     for name in (function.name for function in syntax(text, language).functions):
-        with suppress(SignatureError, UnsupportedError):  # it has other parameters, or statements that are not read
+        with suppress(SignatureError, UnsupportedError):  # other parameters, or statements that are not read
             parameters = prototype_of(text, name, "", language).parameters
             body = statements(text, name, language)
             if any(each.lineno in seen for every in body for each in ast.walk(every) if isinstance(each, ast.stmt)):
@@ -48,7 +48,7 @@ def idle_lines_of_functions(text: str, language: str, seen: Collection[int]) -> 
 
 
 def _idle(body: Sequence[ast.stmt], seen: Collection[int], arrays: Collection[str]) -> Iterator[int]:
-    """The idle lines of statements that run one after the other."""
+    """Yield the idle lines of statements in sequence."""
     touching = [each for each in body if any(_touches(node, arrays) for node in _certain(each))]
     unseen = [each for each in touching if not any(line in seen for line in _lines(each))]
     inside = any(line in seen for each in body for line in _lines(each))
@@ -65,11 +65,11 @@ def _idle(body: Sequence[ast.stmt], seen: Collection[int], arrays: Collection[st
 
 def _lines(node: ast.stmt) -> range:
     ends = (each.end_lineno or each.lineno for each in ast.walk(node) if isinstance(each, ast.stmt))
-    return range(node.lineno, max(ends) + 1)  # a statement of C ends where its head does
+    return range(node.lineno, max(ends) + 1)  # a C statement ends where its head does
 
 
 def _certain(node: ast.AST) -> Iterator[ast.AST]:
-    """The parts of a statement that run where it does."""
+    """Yield the parts of a statement that always run with it."""
     if isinstance(node, _INNER):
         return
     yield node

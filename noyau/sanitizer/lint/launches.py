@@ -1,5 +1,5 @@
-"""Launches that are right and waste a GPU: blocks that are no multiple of a warp, blocks too small to fill a
-multiprocessor, a block for each cell, grids that leave multiprocessors idle.
+"""Correct launches that waste a GPU: block sizes that are no multiple of a warp, blocks too small to fill a
+multiprocessor, a block per cell, grids that leave multiprocessors idle.
 
 Source: NVIDIA, CUDA C++ Best Practices Guide, "Thread and Block Heuristics"; a multiprocessor holds at most 32 blocks
 and 2048 threads (compute capabilities 8.0 and 9.0). CUDA C++ Programming Guide, "Technical Specifications per Compute
@@ -16,13 +16,13 @@ from operator import itemgetter
 
 from noyau.kernels.user_kernel import GPU, Three, short
 
-WARP, BLOCKS_MOST = 32, 32  # threads of a warp; blocks that a multiprocessor holds
-# Of a multiprocessor of compute capability 9.0: threads, registers, which warps get in units, bytes of shared memory.
+WARP, BLOCKS_MOST = 32, 32  # threads per warp; blocks that a multiprocessor holds
+# Per multiprocessor of compute capability 9.0: threads, registers, their unit per warp, bytes of shared memory.
 THREADS_MOST, REGISTERS_MOST, REGISTERS_UNIT, SHARED_MOST = 2048, 65536, 256, 228 << 10
-FEWEST_CELLS, WORK_CELLS = 16, 1 << 18  # from which a launch is judged by its cells, and by the machine
-Advice = tuple[str, str]  # what is said, and what would do
+FEWEST_CELLS, WORK_CELLS = 16, 1 << 18  # least cells for advice on cells, and on multiprocessors
+Advice = tuple[str, str]  # the message and the remedy
 
-# A block means something to a kernel that shares memory within it, waits for it, or asks which one it is.
+# Words by which a kernel depends on its block: shared memory, synchronization, functions of a warp.
 _OF_BLOCKS = re.compile(r"shared|sync|shfl|ballot|laneid|warpsize", re.IGNORECASE)
 _FLAT = re.compile(
     r"(?:cuda\.)?threadIdx\.(\w)\s*\+\s*(?:cuda\.)?(?:blockIdx|blockDim)\.\1\s*\*\s*(?:cuda\.)?(?:blockIdx|blockDim)\.\1"
@@ -32,9 +32,9 @@ _FLAT = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class LaunchFacts:
-    """A launch. `shape`: of the largest array that it is given; `idle`: how many of its threads touched nothing, where
-    that was seen; `text`: of the kernel; `sm_count`: multiprocessors of the GPU, 0 where nobody says which;
-    `registers`: of a thread of the compiled kernel, 0 where it is not compiled; `shared_bytes`: of a block."""
+    """A launch. `shape`: of the largest array argument; `idle`: the number of threads that touched nothing, None if
+    unseen; `text`: of the kernel; `sm_count`: multiprocessors of the GPU, 0 if unknown; `registers`: per thread of the
+    compiled kernel, 0 if it is not compiled; `shared_bytes`: per block."""
 
     grid: Three
     block: Three
@@ -63,19 +63,19 @@ class LaunchFacts:
 
 
 def is_free(text: str) -> bool:
-    """Whether a kernel is the same with blocks of any size: it only asks which thread of the grid it is."""
+    """Whether a kernel works with blocks of any size, since it only uses its thread's index in the grid."""
     rest = _FLAT.sub("", text)
     return not _OF_BLOCKS.search(rest) and not re.search(r"\b(?:threadIdx|blockIdx)\b", rest)
 
 
 def sm_count_in(file: str) -> int:
-    """The multiprocessors that a script's launches are meant for; 0 where it sizes its grids by the machine."""
+    """Return the number of multiprocessors that a script's launches target; 0 if it queries the machine."""
     return 0 if "multiprocessor_count" in "".join(linecache.getlines(file)).lower() else GPU.sm_count
 
 
 def advise(launch: LaunchFacts) -> list[Advice]:
-    """Advise on a launch; nothing where it is as it should be. Of a launch of Triton programs only the grid is judged,
-    for their blocks are Triton's own affair."""
+    """Advise on a launch; [] for a good one. For Triton programs only the grid is judged, since Triton itself chooses
+    their blocks."""
     if launch.is_of_programs:
         machine = _of_the_machine(launch)
         return [] if machine is None else [(machine[0], "launch more programs, of fewer cells each")]
@@ -86,7 +86,7 @@ def advise(launch: LaunchFacts) -> list[Advice]:
 
 
 def _of_blocks(launch: LaunchFacts) -> Iterator[Advice]:
-    """Blocks whose last warp is not full, and blocks of one warp."""
+    """Yield advice on blocks whose last warp is not full, and on blocks of one warp."""
     rest = launch.threads % WARP
     if rest and launch.blocks >= 2 and launch.blocks * launch.threads >= 8 * WARP:
         message = f"{launch} has blocks of {launch.threads} threads, no multiple of 32: {WARP - rest} lanes"
@@ -99,7 +99,7 @@ def _of_blocks(launch: LaunchFacts) -> Iterator[Advice]:
 
 
 def of_cells(launch: LaunchFacts) -> Advice | None:
-    """A block for each cell: `<<<n, 256>>>` where `<<<n / 256, 256>>>` is meant. An axis of one cell tells nothing."""
+    """Advise against a block per cell: `<<<n, 256>>>` for `<<<n / 256, 256>>>`. An axis of one cell is no evidence."""
     total = launch.blocks * launch.threads
     if launch.idle is None or min(launch.shape, default=1) <= 1 or launch.threads < 2:
         return None
@@ -119,7 +119,7 @@ def _of_the_machine(launch: LaunchFacts) -> Advice | None:
 
 
 def resident(launch: LaunchFacts) -> tuple[int, str]:
-    """The blocks that a multiprocessor of compute capability 9.0 holds at once, and what there are no more for."""
+    """Return how many blocks a multiprocessor of compute capability 9.0 holds at once, and the limiting resource."""
     warps = -(-launch.threads // WARP)
     of_a_warp = -(-launch.registers * WARP // REGISTERS_UNIT) * REGISTERS_UNIT
     limits = (
@@ -132,7 +132,7 @@ def resident(launch: LaunchFacts) -> tuple[int, str]:
 
 
 def _of_residence(launch: LaunchFacts) -> Iterator[Advice]:
-    """Few blocks at once on a multiprocessor, and a last wave of few blocks, which takes as long as a full one."""
+    """Yield advice on low occupancy, and on a small last wave, which takes as long as a full one."""
     blocks, limit = resident(launch)
     held = blocks * -(-launch.threads // WARP) * WARP
     if 2 * held < THREADS_MOST:

@@ -1,4 +1,4 @@
-"""The abstract values of a kernel's text: intervals of whole numbers with their widths, floats, pointers, arrays."""
+"""Abstract values of a kernel's text: intervals of integers with their widths, floats, pointers, arrays."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 INT32_END = 2**31
-UNSIGNED, WIDE = 33, 64  # the width of 32 bits without a sign, and of what does not overflow
+UNSIGNED, WIDE = 33, 64  # the widths of unsigned 32 bits, and of integers that do not overflow
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +24,9 @@ class Overflow:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Whole numbers from `low` to `high`, inclusive, of so many bits (0: a literal, which takes the other's).
+    """Integers from `low` to `high`, inclusive, of so many bits (0: a literal, which takes the other operand's).
 
-    `overflow`: where it went beyond its bits on the way; the range is then the one that was meant."""
+    `overflow`: an overflow on the way; the interval is then the intended one, without wrap-around."""
 
     low: int
     high: int
@@ -43,13 +43,13 @@ class Interval:
 
     @property
     def is_beyond(self) -> bool:
-        """Whether it does not fit into its bits."""
+        """Whether it exceeds its width."""
         if self.bits == UNSIGNED:
             return self.high >= 2 * INT32_END
         return 0 < self.bits <= 32 and (self.high >= INT32_END or self.low < -INT32_END)
 
     def with_overflow(self, line: int, text: str) -> Interval:
-        """The same, where it goes beyond its bits with that noted."""
+        """Return the interval; if it exceeds its width, with the overflow recorded."""
         if not self.is_beyond or self.overflow is not None:
             return self
         far = self.high if self.high >= INT32_END else self.low
@@ -59,7 +59,7 @@ class Interval:
         return replace(self, bits=bits)
 
     def below(self, end: int) -> Interval:
-        """The interval of a number that is at most `end`."""
+        """Restrict the interval to numbers of at most `end`."""
         return replace(self, high=max(self.low, min(self.high, end)))
 
     def above(self, start: int) -> Interval:
@@ -73,7 +73,7 @@ _CORNERS: dict[str, Callable[[int, int], int]] = {
 
 
 def combine(kind: str, left: Interval, right: Interval, bits: int) -> Interval | None:
-    """The interval of an operation (by the name of its node) on two intervals; None where that is not known."""
+    """Return the interval of an operation (by the name of its node) on two intervals; None if it is unknown."""
     lost = left.overflow or right.overflow
     if kind == "Mod" and right.low > 0:
         high = right.high - 1 if left.high >= right.low or left.low < 0 else left.high
@@ -87,21 +87,21 @@ def combine(kind: str, left: Interval, right: Interval, bits: int) -> Interval |
 
 
 def union(one: Interval, other: Interval) -> Interval:
-    """The least interval that contains both."""
+    """Return the least interval that contains both."""
     bits = max(one.bits, other.bits)
     return Interval(min(one.low, other.low), max(one.high, other.high), bits, one.overflow or other.overflow)
 
 
 @dataclass(frozen=True, slots=True)
 class Float:
-    """A float of so many bits, 0 for a literal that takes the other's."""
+    """A float of so many bits; 0 for a literal, which takes the other operand's width."""
 
     bits: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pointer:
-    """An address: an array, and how many cells from its start."""
+    """An address: an array, and an offset in cells."""
 
     array: np.ndarray
     offset: Interval
@@ -112,7 +112,7 @@ Value: TypeAlias = "Interval | Float | Pointer | np.ndarray | tuple[Any, ...] | 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Touch:
-    """An access to an array by an index, on a line."""
+    """An access to an array, on a line, whose offset overflowed."""
 
     array: np.ndarray
     overflow: Overflow
@@ -121,7 +121,7 @@ class Touch:
 
 @dataclass(frozen=True, slots=True)
 class Sum:
-    """A float of 32 bits to which one owner adds `terms` numbers, one after the other."""
+    """A float32 to which one owner adds `terms` numbers in sequence."""
 
     name: str
     line: int
@@ -129,7 +129,7 @@ class Sum:
 
 
 def merge(one: Value, other: Value) -> Value:
-    """A value that is one or the other. Arrays are never compared: they have no cells."""
+    """Join two possible values. Arrays are compared by identity only, since they have no cells."""
     match one, other:
         case Interval(), Interval():
             return union(one, other)
@@ -139,5 +139,5 @@ def merge(one: Value, other: Value) -> Value:
 
 
 def cell_of(array: np.ndarray) -> Value:
-    """A cell of an array: its whole numbers are not known."""
+    """Return the abstract value of a cell; None unless it is a float."""
     return Float(8 * array.dtype.itemsize) if array.dtype.kind == "f" else None

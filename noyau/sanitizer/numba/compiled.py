@@ -1,4 +1,4 @@
-"""The fast way: a kernel whose accesses are all of single cells, compiled so that each of them is noted."""
+"""The fast path: a kernel that only accesses single cells, compiled with a call that records each access."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _AXES = 2
 
 @dataclass(frozen=True, slots=True)
 class Fast:
-    """One run: the shadow, the lines of its sites, and its memories by number."""
+    """One compiled run: the shadow, its sites, and its memories by number."""
 
     shadow: Shadow
     sites: tuple[Site, ...]
@@ -36,9 +36,9 @@ class Fast:
 
 
 def run_compiled(function: Any, args: Sequence[Any], unset: frozenset[str] = frozenset()) -> Fast:
-    """A kernel of Numba on arguments, each access noted; `unset`: parameters that hold nothing before.
+    """Run a Numba kernel, compiled with recorded accesses; `unset`: array parameters without values at the start.
 
-    UnsupportedError where something in it needs the slow way; it names the line."""
+    UnsupportedError, with the line, if a part of it must run in Python."""
     plain, parallel = plain_of(function)
     arrays = frozenset(number for number, each in enumerate(args) if isinstance(each, np.ndarray))
     if not all(0 < args[number].ndim <= _AXES for number in arrays):
@@ -67,7 +67,7 @@ def _is_nest(value: Any) -> bool:
 def _compile(
     function: Any, parallel: bool, arrays: frozenset[int], error_model: str
 ) -> tuple[Callable[..., Any], tuple[Site, ...], dict[str, int]]:
-    """A kernel compiled so that its accesses are noted, the lines of its sites, and which parameters are arrays."""
+    """Compile a kernel with recorded accesses; return it, its sites, and the positions of its array parameters."""
     tree, file, _ = parse_function(function)
     definition = tree.body[0]
     assert isinstance(definition, ast.FunctionDef)
@@ -88,7 +88,7 @@ def _memory(name: str) -> str:
 
 
 class _AccessRewriter(ast.NodeTransformer):
-    """Puts calls in the place of accesses; `function` is None where pranges are serial."""
+    """A transformer that replaces accesses by calls; `function`: None for serial pranges."""
 
     def __init__(self, file: str, function: Any, arrays: set[str]) -> None:
         self.file, self.function, self.arrays = file, function, arrays
@@ -99,7 +99,7 @@ class _AccessRewriter(ast.NodeTransformer):
         return ast.Call(ast.Name(f"{_PREFIX}{name}", ast.Load()), [ast.Name(f"{_PREFIX}s", ast.Load()), *arguments], [])
 
     def access(self, what: str, node: ast.Subscript, *value: ast.expr) -> ast.Call:
-        """`what` is load or store."""
+        """Return the call for a load or a store (`what`) of a cell."""
         assert isinstance(node.value, ast.Name)
         keys = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         if len(keys) > _AXES or any(isinstance(key, ast.Slice) for key in keys):
@@ -121,7 +121,7 @@ class _AccessRewriter(ast.NodeTransformer):
         return UnsupportedError(f"{self.file}:{node.lineno}: {reason}")
 
     def visit(self, node: ast.AST) -> Any:
-        if self.function is not None and makes_container(node):  # which iterations may share
+        if self.function is not None and makes_container(node):  # iterations may share it
             raise UnsupportedError(f"{self.file}:{node.lineno}: lists, sets and dicts are watched in Python")  # type: ignore[attr-defined]
         return super().visit(node)
 
@@ -156,12 +156,12 @@ class _AccessRewriter(ast.NodeTransformer):
         return ast.copy_location(ast.Expr(self.access("store", node.target, value)), node)
 
     def maker(self, value: ast.expr) -> int | None:
-        """Whether `np.empty(...)` and its like make cells that hold values; None for what makes no array."""
+        """Return 1 for an array constructor that sets its cells, 0 for `np.empty` and its like, else None."""
         named = value.func.attr if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) else ""
         return _MAKERS.get(named)
 
     def local(self, node: ast.Assign, name: str, is_set: int) -> list[ast.stmt]:
-        """An array of the function's own, and its memory."""
+        """Add a memory for an array that the function makes."""
         self.arrays.add(name)
         size = ast.Attribute(ast.Name(name, ast.Load()), "size", ast.Load())
         memory = self.call("memory", size, ast.Constant(is_set))
@@ -184,7 +184,7 @@ class _AccessRewriter(ast.NodeTransformer):
         return [regions[0], node, regions[1]]
 
 
-_HANDLE, _I32, _I64 = ctypes.c_int64, ctypes.c_int32, ctypes.c_int64  # a pointer, as the number that it is
+_HANDLE, _I32, _I64 = ctypes.c_int64, ctypes.c_int32, ctypes.c_int64  # a pointer as an integer
 _READ, _WRITE, _SAME = int(Access.READ), int(Access.WRITE), int(Access.SAME_WRITE)
 _OUTSIDE, _NEGATIVE = number_of(FindingKind.OUT_OF_BOUNDS), number_of(FindingKind.NEGATIVE_INDEX)
 
@@ -195,8 +195,8 @@ def _function(name: str, result: Any, *arguments: Any) -> Any:
 
 @cache
 def accesses() -> dict[str, Any]:
-    """The functions that a changed text calls, by name: `load1`, `store1`, `load2`, `store2`, `memory`, `region`,
-    `enter`. BuildError without a C compiler."""
+    """Return the functions that a rewritten text calls, by name: `load1`, `store1`, `load2`, `store2`, `memory`,
+    `region`, `enter`. BuildError without a C compiler."""
     touch = _function("shadow_touch", _I32, _I32, _I64, _I32, _I32)
     within = _within(_function("shadow_note", None, _I32, _I32, _I32, _I32, _I32, _I64, _I64, _I64, _I64))
     return {
@@ -211,7 +211,7 @@ def accesses() -> dict[str, Any]:
 def _within(note: Any) -> Any:
     @numba.njit
     def within(index, extent, axis, s, m, access, site, signed):  # type: ignore[no-untyped-def]
-        """The index from the start of the axis, or -1; what is not 0 .. extent - 1 is noted."""
+        """Return the index from the start, or -1; outside 0 .. extent - 1 it is recorded, unless signed and wrapped."""
         if 0 <= index < extent:
             return index
         wraps = -extent <= index < 0

@@ -1,4 +1,4 @@
-"""A function of Numba run in Python: on recording arrays, and with lists, sets and dicts that ask before a change."""
+"""Execution of a Numba function in Python, on recording arrays, and with containers that check before a change."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ _MADE_OF_SETS = "__or__ __and__ __sub__ __xor__ copy union intersection differen
 
 
 def owner_text(number: int) -> str:
-    """An owner of a prange in words."""
+    """Return an owner of a prange in words."""
     return f"thread {number - _FIRST_THREAD}" if number >= _FIRST_THREAD else f"iteration {number}"
 
 
 def wrap_container(value: Any, hold: Callable[[Any], Any], require_own: Callable[[], None]) -> Any:
-    """A list, set or dict of Python's as one that calls `require_own` before each change, and of which `hold` is told
-    what it makes; other values as they are."""
+    """Wrap a list, set or dict: it calls `require_own` before each change, and passes containers that it makes to
+    `hold`. Other values are unchanged."""
     kind = _KINDS.get(type(value))
     if kind is None:
         return value
@@ -83,14 +83,14 @@ _KINDS: dict[type, Any] = {
 }
 
 
-THREADS = 4  # that a watched kernel is told there are
-_FIRST_THREAD = 1 << 30  # of the numbers of owners that are threads, not iterations
+THREADS = 4  # the number of threads that a watched kernel sees
+_FIRST_THREAD = 1 << 30  # owner numbers from here on are threads, not iterations
 _OWN = "numba", "numpy", "math", "cmath", "operator", "builtins", "llvmlite"
 _MERGES: dict[str, Callable[[Any, Any], Any]] = {
     "sum": operator.add, "difference": operator.sub, "product": operator.mul, "quotient": operator.truediv,
 }  # fmt: skip
 _ASSIGNED = re.compile(r"(\w+)\s*=[^=]")
-_UNSEEN_FUNCTIONS = frozenset({"as_strided", "carray", "farray", "frombuffer"})  # they look past the array
+_UNSEEN_FUNCTIONS = frozenset({"as_strided", "carray", "farray", "frombuffer"})  # they bypass the array
 _UNSET = frozenset({"empty", "empty_like"})
 _UNSEEN = (types.Number, types.Boolean)
 _CONTAINERS = (List, Dict, list, dict, set)
@@ -98,7 +98,7 @@ _CONTAINERS = (List, Dict, list, dict, set)
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """One run of a prange: which one, which of the shadow's findings are of it, and how many accesses it made."""
+    """One run of a prange: its loop, the range of its findings in the shadow, and its number of accesses."""
 
     loop: PrangeLoop
     iterations: int
@@ -108,26 +108,26 @@ class Region:
 
 @dataclass(slots=True)
 class PrangeRuntime:
-    """The runtime that the rewritten text calls, and the regions of its pranges so far. `functions`: what runs here in
-    place of Numba's."""
+    """The runtime that the rewritten text calls, with the regions of its pranges so far. `functions`: replacements of
+    Numba's functions."""
 
     recorder: Recorder
     functions: dict[CPUDispatcher, Callable[..., Any]] = field(default_factory=dict)
     loops: dict[tuple[str, int], PrangeLoop] = field(default_factory=dict)
     regions: list[Region] = field(default_factory=list)
-    kept: set[int] = field(default_factory=set)  # memories that were there before the present region
+    kept: set[int] = field(default_factory=set)  # memories from before the current region
     inside: bool = False
-    before: int = 0  # accesses that were made until the present region
+    before: int = 0  # accesses before the current region
 
     def loop(self, file: str, line: int, *bounds: Any) -> Iterator[int]:
-        """The iterations of a prange; within another one it is serial."""
+        """Yield the iterations of a prange; a nested one runs serially."""
         steps = range(*(operator.index(bound) for bound in bounds))
         if self.inside:
             yield from steps
             return
         recorder, loop = self.recorder, self.loops[file, line]
         first, is_counted = self.begin(), not steps or min(steps[0], steps[-1]) >= 0
-        dealt = Random(0)  # noqa: S311  in no order that Numba promises, to threads that there are
+        dealt = Random(0)  # noqa: S311  random threads, since Numba promises no order
         self.inside = True
         try:
             for ordinal, step in enumerate(steps):
@@ -159,15 +159,15 @@ class PrangeRuntime:
             recorder.shadow.forget(memory)
 
     def merge(self, kind: str, before: Any, value: Any) -> Any:
-        """An update of a reduction."""
+        """Update a reduction."""
         function = _MERGES[kind]
         if isinstance(before, Recording):
             return before.merge(function, value, self.recorder.site(sys._getframe(1)))
         return function(before, value)
 
     def hold(self, value: Any, refuse: Callable[[], None] | None = None) -> Any:
-        """A list, a set or a dict that the text makes; UnsupportedError where an iteration changes it that did not
-        make it; `refuse`: what all changes of one that is an argument call instead."""
+        """Wrap a list, set or dict that the text makes; UnsupportedError if an iteration changes it that did not make
+        it. `refuse`: replaces that check for the changes of an argument."""
         maker = self.turn
 
         def require_own() -> None:
@@ -183,27 +183,27 @@ class PrangeRuntime:
 
     @property
     def turn(self) -> tuple[int, int] | None:
-        """The iteration that runs, by its region; None outside of one."""
+        """The current iteration, with the number of its region; None outside a region."""
         return (len(self.regions), self.recorder.owner) if self.inside else None
 
     def thread(self) -> int:
-        """numba.get_thread_id. UnsupportedError where a function asks that a loop calls, by another name or file."""
+        """Stand in for numba.get_thread_id. UnsupportedError unless the body of the prange itself names it."""
         if self.inside and self.recorder.owner < _FIRST_THREAD:
             place = self.recorder.site_of(sys._getframe(1)).place
             raise UnsupportedError(f"{place}: ask for get_thread_id in the body of the prange itself")
         return self.recorder.owner - _FIRST_THREAD if self.inside else 0
 
     def function_of(self, function: Any) -> Callable[..., Any]:
-        """A function of Numba's, made to run here."""
+        """Return a Numba function, rewritten for this runtime."""
         if function not in self.functions:
             self.functions[function] = self.execute(rewritten_of(function))
         return self.functions[function]
 
     def call(self, function: Any, *args: Any, **options: Any) -> Any:
-        """A function of Numba that a watched one calls; it is changed when it is first called."""
+        """Call a Numba function from a watched one; it is rewritten at its first call."""
         return self.function_of(function)(*args, **options)
 
-    divisor = staticmethod(divisor)  # what is divided by where Numba divides as NumPy does
+    divisor = staticmethod(divisor)  # of divisions with NumPy's error model
 
     def execute(self, text: Rewritten) -> Callable[..., Any]:
         self.loops |= {(loop.file, loop.line): loop for loop in text.loops}
@@ -215,14 +215,14 @@ class PrangeRuntime:
         return rewritten
 
     def scope(self, text: Rewritten) -> dict[str, Any]:
-        """The names that a function sees: its module's, those around it, and the stand-ins."""
+        """Return the names that a function sees: its module's, those of its closure, and the stand-ins."""
         function: Any = text.function
         outer, names = names_of(function), _names(function.__code__)
         values = {name: self.hold(self.stand_in(outer[name], name)) for name in names & outer.keys()}
         return BUILTINS | outer | values | {RUN: self}
 
     def stand_in(self, value: Any, name: str = "") -> Any:
-        """The stand-in of a value that a function finds by name."""
+        """Return the stand-in for a value that a function looks up by name."""
         if isinstance(value, CPUDispatcher):
             return partial(self.call, value)
         if isinstance(value, ModuleType):
@@ -241,7 +241,7 @@ class PrangeRuntime:
         return _Module(module, self) if is_seen else module
 
     def of_package(self, value: Any) -> Any:
-        """A function of NumPy gives recording arrays; a type of Numba's casts; the threads are few."""
+        """Stand in for a package's value: NumPy functions give recording arrays, Numba types cast, threads are few."""
         if isinstance(value, _UNSEEN):
             return np.dtype(str(value).replace("boolean", "bool")).type
         if isinstance(value, _Intrinsic):
@@ -268,7 +268,7 @@ class PrangeRuntime:
         return value
 
     def record(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        """A function of NumPy is called; the arrays that it makes are recorded."""
+        """Call a function of NumPy, and record the arrays that it makes."""
         name, site = getattr(function, "__name__", ""), self.recorder.site_of(sys._getframe(1))
         if name in _UNSEEN_FUNCTIONS:
             raise UnsupportedError(f"{site.place}: {name} is not watched")
@@ -283,7 +283,7 @@ class PrangeRuntime:
         return self.recorder.array(result, title, is_set=name not in _UNSET)
 
     def stencil(self, function: Any, *args: Any, **options: Any) -> Any:
-        """A function made by numba.stencil is called: it reads the whole of its arrays, and gives one."""
+        """Call a function made by numba.stencil, which reads all of its arrays and returns one."""
         first = args[0] if args else None
         if isinstance(first, Recording):
             return first.call(function, args, options)
@@ -293,7 +293,7 @@ class PrangeRuntime:
 
 @dataclass(frozen=True, slots=True)
 class _Module:
-    """A module of which what is found is what a watched function should see."""
+    """Proxy of a module whose attributes are the stand-ins that a watched function sees."""
 
     module: ModuleType
     run: PrangeRuntime
@@ -304,7 +304,7 @@ class _Module:
 
 @dataclass(frozen=True, slots=True)
 class _RefusedCallee:
-    """A callee that cannot be watched, nor asked for more."""
+    """A callee that cannot be watched, nor can its attributes."""
 
     recorder: Recorder
     what: str
@@ -318,7 +318,7 @@ class _RefusedCallee:
 
 
 def _pushing(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of heapq, which changes a list without calling its methods."""
+    """Wrap a function of heapq, which changes a list without calling its methods."""
 
     def push(heap: Any, *args: Any) -> Any:
         if hasattr(heap, "require_own"):
@@ -329,7 +329,7 @@ def _pushing(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def require_seen(value: Any, name: str, place: str) -> None:
-    """UnsupportedError for lists that are changed, for sets and for dicts, whose accesses are not seen."""
+    """Raise UnsupportedError for a list (at a change), a set or a dict, whose accesses are not seen."""
     if isinstance(value, _CONTAINERS):
         what = "changes" if isinstance(value, list | List) else "accesses"
         remedy = f"a {type(value).__name__}, whose {what} are not seen: give arrays, or a tuple of them"
@@ -338,7 +338,7 @@ def require_seen(value: Any, name: str, place: str) -> None:
 
 @lru_cache(maxsize=64)
 def _compile_intrinsic(intrinsic: Any) -> Any:
-    """An intrinsic, of numbers, as a function that Python can call."""
+    """Compile an intrinsic on numbers as a function that Python can call."""
 
     def call(*args: Any) -> Any:
         return intrinsic(*args)
@@ -348,19 +348,19 @@ def _compile_intrinsic(intrinsic: Any) -> Any:
 
 @lru_cache(maxsize=256)
 def rewritten_of(function: Any) -> Rewritten:
-    """A kernel of Numba as Python runs it. UnsupportedError as from `plain_of` and `rewritten`."""
+    """Rewrite a Numba kernel for Python. UnsupportedError as from `plain_of` and `rewritten`."""
     plain, parallel = plain_of(function)
     divides = error_model(function) == "numpy"
     return rewritten(plain, lambda node: is_prange(node, plain), parallel=parallel, divides=divides)
 
 
 def error_model(function: Any) -> str:
-    """Numba's option of a kernel: whether division by zero raises as in "python", or gives what it does in "numpy"."""
+    """Return a kernel's error model: in "python" a division by zero raises, in "numpy" it gives NumPy's result."""
     return str(function.targetoptions.get("error_model", "python"))
 
 
 def is_prange(node: Any, function: Any) -> bool:
-    """Whether `prange`, `numba.prange` or another name of it is called."""
+    """Whether an expression names numba.prange, under any alias."""
     first, *path = dotted_name(node).split(".")
     value = names_of(function).get(first)
     for name in path:
@@ -369,13 +369,13 @@ def is_prange(node: Any, function: Any) -> bool:
 
 
 def _names(code: CodeType) -> set[str]:
-    """The names that a function, and those within it, look up."""
+    """Return the names that a function and its nested functions look up."""
     within = [each for each in code.co_consts if isinstance(each, CodeType)]
     return {*code.co_names, *code.co_freevars}.union(*map(_names, within))
 
 
 def plain_of(function: Any) -> tuple[Callable[..., Any], bool]:
-    """The Python function of a kernel of Numba, and whether its pranges are parallel. UnsupportedError for others."""
+    """Return a Numba kernel's Python function, and whether its pranges are parallel. UnsupportedError for others."""
     if not isinstance(function, CPUDispatcher):
         raise UnsupportedError(f"{function!r} is no function made by numba.njit, so its accesses are not seen")
     return function.py_func, bool(function.targetoptions.get("parallel"))

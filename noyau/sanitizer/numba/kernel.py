@@ -1,5 +1,5 @@
-"""One call of a kernel of Numba, on an op or on one's own arguments, with every access watched: findings, and the class
-of each of its pranges (a map, a reduction, a scan or a race) with the reason."""
+"""A watched call of a Numba kernel, on an op or on a user's arguments: its findings, and the class of each of its
+pranges (a map, a reduction, a scan or a race) with the reason."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from noyau.sanitizer.routes import KernelCase, copy_argument, restore, tuple_lik
 from noyau.toolchain.numba.kernel import NumbaKernel, bits_of, path_of
 from noyau.verify.findings import Finding
 
-RANK = ("unseen", "map", "reduction", "scan", "race")  # the later one holds where runs of a loop differ
+RANK = ("unseen", "map", "reduction", "scan", "race")  # if runs of a loop differ, the later class holds
 REMEDIES = {
     "reduction": "update a plain name instead (s = 0.0 before the loop, s += ... in it): Numba then makes a reduction "
     "of it",
@@ -48,23 +48,23 @@ REMEDIES = {
     "name": "assign the name in every iteration before it is read, or keep it in an array cell of its own",
     "after": "an iteration's value ends with it: write it to a cell of an array, or assign the name after the loop",
 }
-MOST = 500_000  # accesses of one run in Python; then it runs compiled
+MOST = 500_000  # accesses of one run in Python; a longer one runs compiled
 _UNBOUND = re.compile(r"local variable '(\w+)'")
 
 
 @dataclass(slots=True)
 class Watching:
-    """A kernel of Numba as a function that notes its accesses. `outputs`: arrays that hold nothing when it begins, by
-    `id`, with their names."""
+    """A Numba kernel as a function that records its accesses. `outputs`: arrays without values at the start, by `id`,
+    with their names."""
 
     function: Any
     recorder: Recorder
     outputs: Mapping[int, str] = field(default_factory=dict)
     memories: dict[str, int] = field(default_factory=dict)
     carried: dict[str, tuple[PrangeLoop, int]] = field(default_factory=dict)
-    outlived: set[str] = field(default_factory=set)  # of these names those that are read after their loop
+    outlived: set[str] = field(default_factory=set)  # names of `carried` that are read after their loop
     returned: list[Recording] = field(default_factory=list)
-    shared: Collection[int] = ()  # arrays of which several arguments are views, by `id`
+    shared: Collection[int] = ()  # arrays with several views among the arguments, by `id`
     run: PrangeRuntime = field(init=False)
     note: str = ""
     fast: Fast | None = None
@@ -74,7 +74,7 @@ class Watching:
         self.run = PrangeRuntime(self.recorder)
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        """The kernel's result, with arrays as NumPy's."""
+        """Run the kernel and return its result, with NumPy arrays."""
         names = plain_of(self.function)[0].__code__.co_varnames
         self.recorder.choose_unit(self.function, args)
         roots = Counter(id(root_of(each)) for each in args if isinstance(each, np.ndarray))
@@ -100,7 +100,7 @@ class Watching:
         return self.plain(result)
 
     def hurry(self, args: Sequence[Any]) -> None:
-        """Runs it again, compiled; where that cannot be, what was seen until now counts."""
+        """Run again, compiled; if that is impossible, the observations so far count."""
         self.was_cut = True
         unset = frozenset(self.recorder.memories[memory].name for memory in self.memories.values())
         try:
@@ -121,7 +121,7 @@ class Watching:
         return text.file, text.line
 
     def record(self, value: Any, name: str) -> Any:
-        """The stand-in of an argument; arrays in a tuple, or in a list that nobody changes, are as those beside it."""
+        """Wrap an argument; arrays in a tuple, or in a list that is not changed, are recorded like the others."""
         refuse = partial(require_seen, value, name, Site.of(*self.place).place)
         if isinstance(value, tuple | list | List):
             parts = [self.record(each, f"{name}[{at}]") for at, each in enumerate(value)]
@@ -152,7 +152,7 @@ class Watching:
         return result.data if isinstance(result, Recording) else result
 
     def carry(self, fault: UnboundLocalError) -> None:
-        """A name was read that an iteration had not assigned before."""
+        """Record that a name was read before the iteration had assigned it."""
         name = "".join(_UNBOUND.findall(str(fault)))
         loops = [loop for loop in self.run.loops.values() if name in loop.private]
         if not loops:
@@ -169,7 +169,7 @@ class Watching:
         return classify(self.run.regions, observations, self.recorder.sites, loops)
 
     def report_run(self, op: str, kernel: str, size: str) -> WatchedRun:
-        """Its findings in words, and the classes of its loops."""
+        """Return its findings, and the classes of its loops as notes."""
         findings, allowed = self.findings(op, kernel, size)
         notes = (*map(str, self.classes()), *([self.note] if self.note else []))
         sites = [*self.recorder.sites, *(self.fast.sites if self.fast else ())]
@@ -180,7 +180,7 @@ class Watching:
         return Route("numba", op, kernel, size, self.recorder.sites, self.recorder.memories, owner_text)
 
     def findings(self, op: str, kernel: str, size: str) -> tuple[list[Finding], list[str]]:
-        """The findings, those of one update of a line as one, and notes on what marks allow."""
+        """Return the findings, merged per updating line, and notes on those that marks allow."""
         route = self.route(op, kernel, size)
         by_id, allowed = _findings(self.recorder.shadow.observations(), route)
         if self.fast:
@@ -192,7 +192,7 @@ class Watching:
         return list(by_id.values()), list(allowed)
 
     def by_name(self, route: Route) -> list[Finding]:
-        """Findings on names: one that is carried over, and a running value that is read."""
+        """Return findings on names: a name carried between iterations, and a running value that is read."""
         places = [(name, place, loop) for name, (loop, place) in self.carried.items()]
         for loop in dict.fromkeys(region.loop for region in self.run.regions if region.iterations > 1):
             places += [(name, self.recorder.site_at(loop.file, line), loop) for name, line in loop.running]
@@ -208,13 +208,13 @@ class Watching:
         return findings
 
     def unwritten(self, op: str, kernel: str, size: str) -> list[Finding]:
-        """Outputs of which cells were never written."""
+        """Return a finding for each output with cells that were never written."""
         if self.note or self.carried or self.fast is not None:
             return []
         memories = {memory: self.recorder.memories[memory] for memory in self.memories.values()}
         sizes = {memory: math.prod(each.shape) for memory, each in self.recorder.memories.items()}
         empty = (each for each in self.returned if each.memory in self.recorder.unset)
-        empty = (each for each in empty if each.data.size == sizes[each.memory])  # no part of an array
+        empty = (each for each in empty if each.data.size == sizes[each.memory])  # not a part of an array
         for each in empty:
             whole = self.recorder.memories[each.memory]
             memories[each.memory] = replace(whole, name="the result", shape=each.data.shape)
@@ -223,7 +223,7 @@ class Watching:
 
 
 def _findings(observations: Sequence[Observation], route: Route) -> tuple[dict[str, Finding], dict[str, None]]:
-    """Findings by their identifiers, those of one update of a line as one, and notes on what marks allow."""
+    """Return findings by identifier, merged per updating line, and notes on those that marks allow."""
     by_id: dict[str, Finding] = {}
     allowed: dict[str, None] = {}
     groups = defaultdict[tuple[FindingKind, int, frozenset[int]], list[Observation]](list)
@@ -241,7 +241,7 @@ def _findings(observations: Sequence[Observation], route: Route) -> tuple[dict[s
 
 
 def watch(case: KernelCase, maps: list[AccessMap] | None = None) -> WatchedRun:
-    """The kernel on its arrays, watched; a map of it is put into `maps`. UnsupportedError where it cannot be;
+    """Watch the kernel on its arrays; `maps` receives its access map. UnsupportedError if it cannot be watched;
     BuildError without a C compiler."""
     traced = None if maps is None else TracingShadow()
     recorder = Recorder(MOST, traced)
@@ -262,7 +262,7 @@ def watch(case: KernelCase, maps: list[AccessMap] | None = None) -> WatchedRun:
 
 
 def map_of(name: str, recorder: Recorder, traced: TracingShadow, names: Collection[str], is_cut: bool) -> AccessMap:
-    """The map of a call, of the arrays of these names."""
+    """Return the access map of a call for the arrays of these names."""
     own = {number: each for number, each in recorder.memories.items() if each.name in names}
     return map_of_writes(name, "()", "iteration", lambda owner: Owner("", str(owner)), own, traced, is_cut=is_cut)
 
@@ -270,9 +270,9 @@ def map_of(name: str, recorder: Recorder, traced: TracingShadow, names: Collecti
 def watch_call(
     function: Any, args: Sequence[Any], size: str = "", op: str = "", watching: Watching | None = None
 ) -> tuple[WatchedRun, Any]:
-    """A call of a function of Numba on a script's own arguments, which it changes as the call would; and its result.
+    """Watch a call of a Numba function on a script's own arguments, changed as by the call; also return its result.
 
-    UnsupportedError where it cannot be watched; whatever it raises."""
+    UnsupportedError if it cannot be watched; its own exceptions propagate."""
     watching = watching or Watching(function, Recorder(MOST))
     result = watching(*args)
     if watching.was_cut or watching.carried:
@@ -280,13 +280,13 @@ def watch_call(
     name = function.py_func.__name__
     watched = watching.report_run(op or name, name, size)
     parts = result if isinstance(result, tuple) else (result,)
-    if all(isinstance(each, np.ndarray) for each in parts):  # else a number may say how much of an array is meant
+    if all(isinstance(each, np.ndarray) for each in parts):  # a number beside them may be the length in use
         watched = replace(watched, findings=(*watched.findings, *watching.unwritten(op or name, name, size)))
     return watched, result
 
 
 def call(function: Any, args: Sequence[Any], launch: Any, size: str, op: str) -> tuple[WatchedRun, Any]:
-    """As sanitizer/routes.py has it. SignatureError for a launch, or arguments that it does not take."""
+    """Watch a call, as sanitizer/routes.py specifies. SignatureError for a launch, or unsuitable arguments."""
     name = python_function(function).__name__
     if launch is not None:
         raise SignatureError(f"{name} is called, not launched: leave out launch=")
@@ -300,7 +300,7 @@ def call(function: Any, args: Sequence[Any], launch: Any, size: str, op: str) ->
 
 @dataclass(frozen=True, slots=True)
 class LoopClass:
-    """A loop's class, and why."""
+    """A loop's class, and the reason."""
 
     file: str
     line: int
@@ -317,7 +317,7 @@ def classify(
     sites: Sequence[Site],
     carried: Mapping[str, PrangeLoop],
 ) -> list[LoopClass]:
-    """The class of each loop that ran; `carried`: names that hold a value from one iteration to the next."""
+    """Return the class of each loop that ran; `carried`: names that carry a value between iterations."""
     classes = [(each.loop, *_class_of(each, observations[slice(*each.findings)], sites)) for each in regions]
     classes += [(loop, "scan", f"{name} holds what another iteration left in it") for name, loop in carried.items()]
     by_place: dict[tuple[str, int], LoopClass] = {}
@@ -329,7 +329,7 @@ def classify(
 
 
 def _class_of(region: Region, observations: Sequence[Observation], sites: Sequence[Site]) -> tuple[str, str]:
-    """The class of a loop in one of its runs, and why."""
+    """Return the class of a loop in one of its runs, and the reason."""
     loop, races = region.loop, [each for each in observations if each.kind is FindingKind.RACE]
     if races and is_scan(races):
         return "scan", f"line {sites[races[0].site].line} reads what an earlier iteration wrote"
@@ -349,18 +349,18 @@ def _class_of(region: Region, observations: Sequence[Observation], sites: Sequen
 
 
 def is_scan(races: Sequence[Observation]) -> bool:
-    """Whether iterations read what earlier ones wrote, and none writes where another one did."""
+    """Whether iterations read what earlier ones wrote, and no two write to one cell."""
     reads = [each for each in races if (each.access, each.other_access) == (Access.READ, Access.WRITE)]
     return len(reads) == len(races) and all(each.owner > each.other_owner for each in reads)
 
 
 def remedy_of(race: Observation, races: Sequence[Observation], sites: Sequence[Site]) -> str:
-    """The remedy of a race, by its accesses: an update of one cell, what an earlier iteration made, an old value."""
+    """Return the remedy of a race by its accesses: updates of one cell, reads of earlier results, or old values."""
     if is_scan(races):
         return REMEDIES["scan"]
     pairs = {(each.access, each.other_access) for each in races if each.site == race.site == each.other_site}
     if {(Access.READ, Access.WRITE), (Access.WRITE, Access.WRITE)} <= pairs:
-        # A line that names its cell by numbers alone, as c[0] += 1 does, updates one for all iterations.
+        # A line whose index is constant, as in c[0] += 1, updates one cell in all iterations.
         is_one = race.site >= 0 and re.search(r"\w\[[\s\d,()-]*\]\s*[^\s\w=]{1,2}=", sites[race.site].text)
         return REMEDIES["reduction" if is_one else "index"]
     if not any(each.access is each.other_access is Access.WRITE for each in races):
@@ -372,11 +372,11 @@ Array = np.ndarray
 
 
 def watch_generated(program: BuiltProgram, arrays: Sequence[Array], op: str, name: str, size: str) -> WatchedRun:
-    """Every kernel of a program in language numba, on arrays that lie as it wants them."""
+    """Watch every kernel of a generated program in language numba, on arrays in its layout."""
     findings, accesses = list[Finding](), list[int]()
 
     def call(kernel: Any, arrays: Sequence[Array]) -> list[Array]:
-        """The results of one of them, watched."""
+        """Watch one kernel, and return its results."""
         assert isinstance(kernel, NumbaKernel)
         inputs, outputs = kernel.open(arrays)
         bits = [bits_of(output) for output in outputs]
@@ -393,8 +393,8 @@ def watch_generated(program: BuiltProgram, arrays: Sequence[Array], op: str, nam
 
 @lru_cache(maxsize=16)
 def plainly(text: str) -> dict[str, Any]:
-    """The names of a text as its functions are watched: with Python in the place of what only LLVM has words for, and
-    its scalar functions, which touch no memory, as Python has them. So nothing is compiled."""
+    """Return the names of a generated text for watching: Python stands in for LLVM intrinsics, and scalar functions,
+    which touch no memory, are plain Python. So nothing is compiled."""
     path = path_of(text)
     scope: dict[str, Any] = {"__name__": f"noyau_plain_{path.parent.name}", "__file__": str(path)}
     exec(compile(text, str(path), "exec"), scope)  # noqa: S102  made by codegen/numba/printer.py
@@ -422,7 +422,7 @@ def _turn(tile: Any, at: int, there: int, cells: Any, begin: int, here: int) -> 
 
 
 def _merging(merge: Callable[[Any, Any], Any]) -> Callable[[Any, int], None]:
-    """The lanes of an array merged into the first by halves."""
+    """Return a function that merges the lanes of an array into the first by halves."""
 
     def merged(lanes: Any, count: int) -> None:
         while count > 1:

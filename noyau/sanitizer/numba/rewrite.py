@@ -1,4 +1,4 @@
-"""The source of a function of Numba, so changed that Python can run it iteration by iteration of its pranges."""
+"""Rewriting of a Numba function's source, so that Python can run it iteration by iteration of its pranges."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from noyau.errors import UnsupportedError
 from noyau.sanitizer.compiled_numbers import Divisors
 
-RUN = "_noyau_run"  # what the text calls
+RUN = "_noyau_run"  # the runtime's name in the text
 _MERGES = (ast.Add, ast.Sub, ast.Mult, ast.Div)
 _FUNCTIONS = ("max", "min")
 _CONTAINERS = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
@@ -24,9 +24,9 @@ _OPERATIONS = {ast.Add: "sum", ast.Sub: "difference", ast.Mult: "product", ast.D
 
 @dataclass(frozen=True, slots=True)
 class PrangeLoop:
-    """A prange in the source. `reductions`: names that its iterations only update, and how; `private`: names that they
-    assign; `running`: of the reductions those that an iteration also reads, and the line where; `asks_thread`: whether
-    an iteration asks which thread it runs on, so that those of one thread follow one another."""
+    """A prange in the source. `reductions`: names that its iterations only update, with the operation; `private`: names
+    that they assign; `running`: reductions that an iteration also reads, with the line; `asks_thread`: whether an
+    iteration asks for its thread, so that the iterations of one thread are ordered."""
 
     file: str
     line: int
@@ -38,7 +38,7 @@ class PrangeLoop:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """A function as Python runs it: its code, its loops, and the lines with an index written as a negative number."""
+    """A function rewritten for Python: its code, its loops, and the lines with an index that is a negative constant."""
 
     function: Callable[..., Any]
     code: Any
@@ -51,9 +51,9 @@ class Rewritten:
 def rewritten(
     function: Callable[..., Any], is_prange: Callable[[ast.expr], bool], *, parallel: bool, divides: bool
 ) -> Rewritten:
-    """The function, changed; `is_prange` says whether an expression is the function prange, `divides` whether division
-    by zero is NumPy's, where Numba raises by default. UnsupportedError where its source is not there, or has what
-    cannot be watched."""
+    """Rewrite the function. `is_prange` says whether an expression is the function prange, `divides` whether division
+    by zero is NumPy's, where Numba raises by default. UnsupportedError without a source, or for statements that cannot
+    be watched."""
     tree, file, first = parse_function(function)
     definition = tree.body[0]
     assert isinstance(definition, ast.FunctionDef)
@@ -72,9 +72,9 @@ def rewritten(
 
 
 def parse_function(function: Callable[..., Any]) -> tuple[ast.Module, str, int]:
-    """The tree of a function with its lines in its file, the file, and the line. UnsupportedError without a source."""
+    """Parse a function: its tree with the file's lines, the file, and the line. UnsupportedError without a source."""
     try:
-        if function.__code__.co_filename == "<string>":  # which some releases of Python take for the text of python -c
+        if function.__code__.co_filename == "<string>":  # some releases of Python confuse it with python -c
             raise OSError("it was made from a string")
         lines, first = inspect.getsourcelines(function)
         file = inspect.getsourcefile(function) or function.__code__.co_filename
@@ -92,14 +92,14 @@ def parse_function(function: Callable[..., Any]) -> tuple[ast.Module, str, int]:
 def _require_plain(tree: ast.FunctionDef, file: str) -> None:
     for node in ast.walk(tree):
         if isinstance(node, ast.With) and all("parallel_chunksize" in ast.unparse(each) for each in node.items):
-            continue  # how iterations are dealt
+            continue  # it sets how iterations are distributed
         if isinstance(node, ast.Yield | ast.YieldFrom | ast.Await | ast.AsyncFor | ast.With):
             reason = f"`{type(node).__name__.lower()}` is not watched; its accesses are not seen"
             raise UnsupportedError(f"{file}:{node.lineno}: {reason}")
 
 
 def makes_container(node: ast.AST) -> bool:
-    """Whether an expression makes a list, a set or a dict of Python's."""
+    """Whether an expression makes a list, a set or a dict of Python."""
     if isinstance(node, ast.Call):
         return isinstance(node.func, ast.Name) and node.func.id in _MAKERS
     return isinstance(node, _CONTAINERS) and isinstance(getattr(node, "ctx", ast.Load()), ast.Load)
@@ -112,7 +112,7 @@ def is_signed(node: ast.Subscript) -> bool:
 
 
 class _CallRewriter(ast.NodeTransformer):
-    """Puts the calls of the run into a function."""
+    """A transformer that inserts calls of the runtime into a function."""
 
     def __init__(self, file: str, is_prange: Callable[[ast.expr], bool]) -> None:
         self.file, self.is_prange = file, is_prange
@@ -135,7 +135,7 @@ class _CallRewriter(ast.NodeTransformer):
 
 
 class _Merger(ast.NodeTransformer):
-    """`s += x` of a reduction becomes `s = run.merge("+=", s, x)`, so that an array of one is not seen as written."""
+    """A transformer of reductions: `s += x` becomes `s = run.merge("sum", s, x)`, and an array `s` stays unwritten."""
 
     def __init__(self, reductions: dict[str, str]) -> None:
         self.reductions = reductions
@@ -149,7 +149,7 @@ class _Merger(ast.NodeTransformer):
 
 
 class _Holder(ast.NodeTransformer):
-    """`[0.0]` becomes `run.held([0.0])`, and so does whatever makes a list, a set or a dict."""
+    """A transformer for lists, sets and dicts: `[0.0]` becomes `run.hold([0.0])`."""
 
     def visit(self, node: ast.AST) -> Any:
         node = self.generic_visit(node)
@@ -164,14 +164,14 @@ def _of_run(name: str) -> ast.expr:
 
 
 def _unbound(names: Sequence[str], where: ast.stmt) -> list[ast.stmt]:
-    """Statements after which no name holds anything, whether it did or not."""
+    """Return statements that unbind the names, whether they are bound or not."""
     nothing = [ast.Assign([ast.Name(name, ast.Store())], ast.Constant(None)) for name in names]
     deletion = [ast.Delete([ast.Name(name, ast.Del()) for name in names])] if names else []
     return [ast.copy_location(each, where) for each in (*nothing, *deletion)]
 
 
 def _loop(node: ast.For, file: str) -> PrangeLoop:
-    """Analyse the names of its body."""
+    """Describe a prange by the names in its body."""
     updates = list(_updates(node.body))
     spent = {id(each) for _, _, reads in updates for each in reads}
     private = _assigned_names(node.body) - {each.id for each in ast.walk(node.target) if isinstance(each, ast.Name)}
@@ -189,7 +189,7 @@ def asks_thread(body: Sequence[ast.AST]) -> bool:
 
 
 def _updates(body: Sequence[ast.stmt]) -> Iterator[tuple[str, str, list[ast.AST]]]:
-    """`s += x`, `s = s + x`, `s = max(s, x)`: the name, how, and the nodes that read the name to update it."""
+    """Yield updates `s += x`, `s = s + x`, `s = max(s, x)`: the name, the operation, and its reads of the name."""
     for node in _walk(body):
         if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and isinstance(node.op, _MERGES):
             yield node.target.id, _OPERATIONS[type(node.op)], []
@@ -211,7 +211,7 @@ def _sides(value: ast.expr) -> tuple[str, list[ast.expr]]:
 
 
 def _assigned_names(body: Sequence[ast.stmt]) -> set[str]:
-    """Names that the body binds otherwise than by an update."""
+    """Return the names that the body binds, other than by an update."""
     nodes = list(_walk(body))
     changes = [each for each in nodes if isinstance(each, ast.Assign | ast.AugAssign) and any(_updates([each]))]
     updated = {id(each.target if isinstance(each, ast.AugAssign) else each.targets[0]) for each in changes}
@@ -220,7 +220,7 @@ def _assigned_names(body: Sequence[ast.stmt]) -> set[str]:
 
 
 def _walk(body: Sequence[ast.AST]) -> Iterator[ast.AST]:
-    """All nodes, except those of functions within and of comprehensions, whose names are their own."""
+    """Yield all nodes, except within functions and comprehensions, which have names of their own."""
     waiting = list(body)
     while waiting:
         node = waiting.pop()

@@ -1,9 +1,9 @@
-/* Accesses of a kernel of Numba-CUDA that runs in Python: `load(x, key, site)` is x[key], `store(value, x, key, site)` is
-   x[key] = value, and what they touch becomes rows for shadow_replay, as `note(a, b, c, d)` does with any row.
+/* Accesses of a Numba-CUDA kernel that runs in Python: `load(x, key, site)` is x[key], `store(value, x, key, site)` is
+   x[key] = value; the cells that they touch become rows for shadow_replay. `note(a, b, c, d)` adds any other row.
 
-   What is no cell of a plain array (a slice, an index outside, a record) is Python's own x[key], which notes by itself.
-   Python's functions, all of the stable ABI, and what lies where in an object come as a table of addresses and numbers,
-   so that this needs no header of Python's. */
+   A key that is not a cell of a plain array (a slice, an index outside, a record) is left to Python's own x[key], which
+   records by itself. Python's functions, all of the stable ABI, and offsets within objects come as a table of addresses
+   and numbers, so that no header of Python is needed. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -27,13 +27,13 @@ static struct {
     void (*keep)(py *);
     void (*drop)(py *);
     py *array, *integer, *real, *tuple, *int32, *int64, *float32, *float64, *none, *nothing; /* types, None, () */
-    int64_t head, at_data, at_layout; /* bytes of the head of an object, and where an array has these two */
+    int64_t head, at_data, at_layout; /* bytes of an object's head, and offsets of an array's `data`, `layout` */
 } python;
 
 enum { MOST_AXES = 4, READ = 0, WRITE = 1, SAME = 3, ACCESSES = 8, ENTER = -2 };
 enum { OTHER, SIGNED, UNSIGNED, BOOLEAN, FLOAT };
 
-/* The layout of a plain array, as accesses.py writes it: an element is `width` cells of its memory, a step counts cells,
+/* The layout of a plain array, as arrays.py writes it: an element has `width` cells of its memory; a step counts cells,
    a stride bytes. */
 typedef struct {
     char *data;
@@ -43,10 +43,10 @@ typedef struct {
     } axes[MOST_AXES];
 } layout;
 
-/* Rows that wait. `idle`: owners that entered and touched nothing before the next one did. */
+/* Rows that wait. `idle`: owners that entered and touched nothing before the next owner entered. */
 typedef struct {
     int64_t count, most, owner, idle, has_just_entered;
-    py *play; /* hands them on, and makes `count` 0 */
+    py *play; /* passes them on, and sets `count` to 0 */
     int64_t (*rows)[4];
 } queue;
 
@@ -76,7 +76,7 @@ static const layout *layout_of(py *object) {
     return address && address != python.none ? python.address(address) : NULL;
 }
 
-/* Whether an index is a whole number within an axis. */
+/* Whether an index is an integer within an axis. */
 static int is_within(py *index, int64_t extent, int64_t *value) {
     py *const type = type_of(index);
     if (type == python.integer) {
@@ -92,7 +92,7 @@ static int is_within(py *index, int64_t extent, int64_t *value) {
     return *value >= 0 && *value < extent;
 }
 
-/* The cell of a key, and where it lies; -1 where it is none. */
+/* The cell of a key, with its address in `where`; -1 for a key that is not one cell. */
 static int64_t cell_of(const layout *a, py *key, char **where) {
     int64_t cell = a->start, bytes = 0, index;
     if (type_of(key) != python.tuple) {
@@ -109,7 +109,7 @@ static int64_t cell_of(const layout *a, py *key, char **where) {
     return cell;
 }
 
-/* A number of up to 63 bits, as Python has it. */
+/* An integer of up to 63 bits, as an object of Python. */
 static py *whole_number(const layout *a, const char *where) {
     const int is_signed = a->kind == SIGNED;
     int64_t wide = 0;
@@ -136,11 +136,11 @@ static py *load(py *self, py *const *args, ptrdiff_t count) {
     return python.item(inside(args[0], python.at_data), args[1]);
 }
 
-/* Whether a value was put where it belongs, as a device does: whole numbers wrap around. */
+/* Whether a number was stored as on a device, where integers wrap around; other values are left to Python. */
 static int put(const layout *a, py *value, char *where) {
     py *const type = type_of(value);
     if (type == python.integer && (a->kind == SIGNED || a->kind == UNSIGNED)) {
-        const unsigned long long bits = python.long_bits(value); /* of which the lowest come first */
+        const unsigned long long bits = python.long_bits(value); /* the lowest come first */
         memcpy(where, &bits, (size_t)a->item);
         return 1;
     }
@@ -178,7 +178,7 @@ static py *note(py *self, py *const *args, ptrdiff_t count) {
     return python.keep(python.none), python.none;
 }
 
-/* PyMethodDef of each, to be called with an array of arguments (METH_FASTCALL). */
+/* The PyMethodDef of each function, which takes an array of arguments (METH_FASTCALL). */
 typedef struct {
     const char *name;
     py *(*function)(py *, py *const *, ptrdiff_t);

@@ -1,4 +1,4 @@
-"""Arrays as a kernel of Numba-CUDA sees them: recording arrays, whose accesses count as those of the running thread."""
+"""Arrays in a Numba-CUDA kernel: recording arrays, whose accesses count for the running thread."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from noyau.sanitizer.recording_array import ATOMIC, READ, SAME, WRITE, ArrayReco
 from noyau.sanitizer.records import ACCESSES, Access
 from noyau.toolchain.c import compiler as c_compiler
 
-ROWS = 4096  # that wait before they are handed on
+ROWS = 4096  # rows that wait before they are passed on
 MOST_AXES = 4
 _KINDS = {"i": 1, "u": 2, "b": 3, "f": 4}
 _FUNCTIONS = (
@@ -37,8 +37,8 @@ _OBJECTS = (int, float, tuple, np.int32, np.int64, np.float32, np.float64, None,
 
 
 class Queue:
-    """Rows of accesses, as Shadow.replay takes them, which wait until there are many: then `play` is called with them,
-    a buffer, and their number."""
+    """A buffer of rows of accesses, as Shadow.replay takes them; when it is full, `play` is called with the rows and
+    their number."""
 
     def __init__(self, arrays: type, play: Callable[[Any, int], None]) -> None:
         self._rows = np.zeros((ROWS, 4), np.int64)
@@ -49,13 +49,13 @@ class Queue:
         self.load, self.store, self.note = (code.fast_call(address, f"noyau_{n}") for n in ("load", "store", "note"))
 
     def flush(self) -> None:
-        """Hand on what waits."""
+        """Pass on the waiting rows."""
         count, self._state[0] = self._state[0], 0
         if count:
             self._play(self._rows, count)
 
     def touch(self) -> None:
-        """Note that who runs touched something that is no row."""
+        """Note that the running thread touched something that is not a row."""
         self._state[4] = 0
 
     @property
@@ -65,12 +65,12 @@ class Queue:
 
     @property
     def idle(self) -> int:
-        """The number of owners that entered and touched nothing, where each enters once."""
+        """The number of owners that entered and touched nothing, if each enters once."""
         return self._state[3] + self._state[4]
 
 
 class _PlayCallback:
-    """The function that C calls where the queue is full; it keeps no queue alive."""
+    """The callback of C for a full queue; it does not keep the queue alive."""
 
     def __init__(self, queue: Queue) -> None:
         self._queue = weakref.ref(queue)
@@ -82,8 +82,8 @@ class _PlayCallback:
 
 
 def layout_of(data: np.ndarray, memory: int, start: int, steps: tuple[int, ...], width: int) -> array[int] | None:
-    """The layout of an array for C; None for one whose accesses Python notes. `start`, `steps`: its first cell, and
-    those from one to the next along each axis; `width`: how many one element is."""
+    """Return the layout of an array for C; None if Python records its accesses. `start`: its first cell; `steps`: cells
+    between neighbours along each axis; `width`: cells per element."""
     if data.ndim > MOST_AXES or data.dtype.names is not None or not data.dtype.isnative:
         return None
     kind = _KINDS.get(data.dtype.kind, 0) if data.dtype.itemsize in (1, 2, 4, 8) and data.dtype.char != "e" else 0
@@ -94,8 +94,8 @@ def layout_of(data: np.ndarray, memory: int, start: int, steps: tuple[int, ...],
 
 @cache
 def _library(arrays: type) -> Library:
-    """The C, which knows where arrays of this class have their `data` and their `layout`. BuildError without a C
-    compiler, UnsupportedError where objects are laid out otherwise than it reads them."""
+    """Compile accesses.c for arrays of this class, with the offsets of their `data` and `layout`. BuildError without a
+    C compiler, UnsupportedError if objects have another layout than it reads."""
     texts = files("noyau").joinpath("sanitizer", "numba_cuda", "accesses.c").read_text("ascii")
     code = ctypes.CDLL(str(c_compiler.compile_library([texts])))
     places = [_place(arrays, name) for name in ("data", "layout")]
@@ -109,7 +109,7 @@ def _library(arrays: type) -> Library:
 
 
 def _place(kind: type, slot: str) -> int:
-    """The bytes from the begin of an object of this class to what the slot holds."""
+    """Return the offset in bytes of a slot within an object of this class."""
     mark = object()
     probe: Any = object.__new__(kind)
     setattr(probe, slot, mark)
@@ -130,13 +130,13 @@ class LaunchRecorder(Recorder):
         super().__init__(most, shadow)
         self.unordered: set[int] = set()  # sites where atomics add to floats
         self._replay = _Replay(self.shadow, most, goes_on)
-        self.ran = self._replay.sites  # of accesses that were made
+        self.ran = self._replay.sites  # of recorded accesses
         self.queue = Queue(DeviceArray, self._replay)
         self.load, self.store, self.note = self.queue.load, self.queue.store, self.queue.note
 
     @property
     def was_cut(self) -> bool:
-        """Whether it made more accesses than it may: later ones are not seen."""
+        """Whether it made more accesses than the limit; later ones are not seen."""
         return self._replay.was_cut
 
     def play(self) -> None:
@@ -154,7 +154,7 @@ class LaunchRecorder(Recorder):
         self.note(_FENCE)
 
     def clear(self, memory: int) -> None:
-        """A memory is as new."""
+        """Reset a memory to its state at the start."""
         self.note(_CLEAR, memory)
 
     def touch_all(self, memory: int, cells: np.ndarray, access: int, site: int) -> None:
@@ -170,11 +170,11 @@ class LaunchRecorder(Recorder):
     ) -> None:
         self.play()
         self.ran.add(site)
-        if not self.was_cut:  # else the shadow does not know who runs
+        if not self.was_cut:  # past the limit the shadow does not know the owner
             self.shadow.note(kind, memory, Access(access), site, index=index, axis=axis, extent=extent)
 
     def line(self, file: str, number: int) -> int:
-        """The site of a line; its file is watched from here on."""
+        """Return the site of a line, whose file is watched from here on."""
         self.files.add(file)
         return self.site_at(file, number)
 
@@ -185,7 +185,7 @@ class LaunchRecorder(Recorder):
 
 @dataclass(slots=True)
 class _Replay:
-    """The way of rows to the shadow, up to so many accesses: past them TooManyError, unless the run goes on."""
+    """Passes rows to the shadow, up to `most` accesses: past them TooManyError, unless the run goes on."""
 
     shadow: Shadow
     most: int
@@ -204,8 +204,8 @@ class _Replay:
 
 
 class DeviceArray(Recording):
-    """An array in a kernel. Numbers that are read compute as on the device: whole ones up to 63 bits in 64. `layout`:
-    the address of what accesses.c reads, else None."""
+    """An array in a kernel. Elements that are read compute as on the device, integers up to 63 bits as 64-bit ones.
+    `layout`: the address of the layout that accesses.c reads, else None."""
 
     __slots__ = ("_words", "is_plain", "layout", "number", "size")
 
@@ -243,7 +243,7 @@ class DeviceArray(Recording):
     def change(
         self, key: Any, change: Callable[[Any], Any], frame: FrameType, *, sums: bool = False, how: int = ATOMIC
     ) -> Any:
-        """An atomic: the cell becomes `change` of what it holds, which is given back. `sums`: it adds."""
+        """Perform an atomic: the cell becomes `change` of its value, which is returned. `sums`: it adds."""
         site = self.recorder.site(frame)
         if sums and self.data.dtype.kind == "f":
             self.launch.unordered.add(site)
@@ -278,7 +278,7 @@ class DeviceArray(Recording):
 
 
 def number_of(dtype: np.dtype) -> Callable[[Any], Any]:
-    """Convert a number as a kernel gets it: Numba computes with whole ones up to 63 bits in 64, like Python."""
+    """Return the conversion of an element for a kernel: Numba computes integers up to 63 bits in 64, as Python."""
     if dtype.kind == "b":
         return bool
     if dtype.kind == "i" or (dtype.kind == "u" and dtype.itemsize < 8):
@@ -287,8 +287,8 @@ def number_of(dtype: np.dtype) -> Callable[[Any], Any]:
 
 
 def convert_number(value: Any, dtype: np.dtype) -> Any:
-    """A number as an array of whole ones holds it: a whole one wraps around, a float that is too large becomes the
-    largest one of 32 bits or more, and NaN 0."""
+    """Convert a number for an array of integers: integers wrap around, a float that is too large becomes the limit of
+    the dtype, or of 32 bits if the dtype is narrower, and NaN 0."""
     if dtype.kind not in "iu" or isinstance(value, bool):
         return value
     if isinstance(value, float | np.floating):

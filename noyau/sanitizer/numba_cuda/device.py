@@ -1,4 +1,4 @@
-"""The stand-in of numba.cuda within a kernel that is watched, and what stands there for each of its names."""
+"""The stand-in for numba.cuda within a watched kernel, and the stand-ins for its names."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from noyau.toolchain.libdevice import OF_PATTERNS, function_of
 
 AXES = ("x", "y", "z")
 _REGISTRIES = [templates.builtin_registry]
-with suppress(ImportError, AttributeError):  # of the package numba-cuda, where it has one of its own
+with suppress(ImportError, AttributeError):  # numba-cuda may have its own registry
     _REGISTRIES.insert(0, import_module("numba.cuda.typing.templates").builtin_registry)
 _DYNAMIC = (0, 0)  # the key of the first array of dynamic shared memory
 
 
 class Dim3:
-    """Three numbers by their names; those of threadIdx and blockIdx change as threads take turns."""
+    """Three numbers by name; those of threadIdx and blockIdx change with the running thread."""
 
     __slots__ = AXES
 
@@ -51,7 +51,7 @@ class Dim3:
 
 
 class SimulatedDevice:
-    """The words of numba.cuda, for the thread whose turn it is. Words that wait are no calls: see rewriting.py."""
+    """The words of numba.cuda for the running thread. Words that wait are not called: see rewrite.py."""
 
     def __init__(self, recorder: LaunchRecorder, grid: Three, block: Three, dynamic_bytes: int = 0) -> None:
         self._recorder, self.dynamic_bytes = recorder, dynamic_bytes
@@ -69,7 +69,7 @@ class SimulatedDevice:
         self._private: list[int] = []
 
     def __getattr__(self, name: str) -> Any:
-        """Half precision and short vectors as Numba's own simulator has them; nothing else is known."""
+        """Return half precision and short vectors of Numba's simulator; UnsupportedError for other names."""
         if name == "fp16":
             return FakeCUDAFp16()
         if name in _WORDS:
@@ -78,7 +78,7 @@ class SimulatedDevice:
         place = f"line {frame.f_lineno} of {frame.f_code.co_filename}"
         raise UnsupportedError(f"numba.cuda.{name} cannot be watched without a GPU ({place})")
 
-    # Where a thread stands.
+    # The place of the running thread.
 
     @property
     def laneid(self) -> int:
@@ -86,13 +86,13 @@ class SimulatedDevice:
         return (thread.x + block.x * (thread.y + block.y * thread.z)) % WARP
 
     def grid(self, ndim: int) -> Any:
-        """The place of the thread in the whole grid."""
+        """Return the thread's index in the whole grid."""
         thread, block, size = self.threadIdx, self.blockIdx, self.blockDim
         x = thread.x + block.x * size.x
         return x if ndim == 1 else (x, thread.y + block.y * size.y, thread.z + block.z * size.z)[:ndim]
 
     def gridsize(self, ndim: int) -> Any:
-        """The threads of the whole grid."""
+        """Return the number of threads of the whole grid."""
         return self._sizes[0] if ndim == 1 else self._sizes[:ndim]
 
     def lanemask_lt(self) -> int:
@@ -101,7 +101,7 @@ class SimulatedDevice:
     # Memory.
 
     def begin_block(self, at: Three) -> None:
-        """Shared arrays are as new, and local ones are gone."""
+        """Begin a block: reset shared arrays, and drop local ones."""
         self.blockIdx.x, self.blockIdx.y, self.blockIdx.z = at
         for array in self._shared.values():
             self._recorder.clear(array.memory)
@@ -113,7 +113,7 @@ class SimulatedDevice:
 
     @contextmanager
     def other_blocks(self) -> Iterator[None]:
-        """Within, other blocks run, with memory of their own."""
+        """Let other blocks run within the context, with memory of their own."""
         at, shared, private = tuple(self.blockIdx), self._shared, self._private
         self._shared, self._private = {}, []
         yield
@@ -121,9 +121,9 @@ class SimulatedDevice:
         self._shared, self._private = shared, private
 
     def _shared_array(self, shape: Any, dtype: Any, alignment: int | None = None) -> DeviceArray:
-        """One array for all threads of a block, for each place that asks."""
+        """Return the array of a call site, which all threads of a block share."""
         frame = sys._getframe(1)
-        key = (id(frame.f_code), frame.f_lasti)  # a code hashes all that it holds
+        key = (id(frame.f_code), frame.f_lasti)  # hashing a code object would hash all of its contents
         if key not in self._shared:
             cells, name = np.zeros(shape, _dtype(dtype)), _name_in(frame, "shared")
             if cells.size:
@@ -133,10 +133,10 @@ class SimulatedDevice:
         return self._shared[key]
 
     def _dynamic_array(self, dtype: np.dtype, name: str) -> DeviceArray:
-        """An array of no cells: all of the bytes that the launch gives, as every other one of that block has them."""
+        """Return an array over all of the launch's dynamic shared bytes, as are the others of the block."""
         first, count = self._shared.get(_DYNAMIC), self.dynamic_bytes // dtype.itemsize
         width, rest = divmod(dtype.itemsize, dtype.itemsize if first is None else first.data.itemsize // first.width)
-        if first is None or rest:  # of a narrower dtype than the cells that are watched: where they meet is not seen
+        if first is None or rest:  # of a narrower dtype than the watched cells: overlaps are not seen
             whole = self._recorder.array(np.zeros(count, dtype), name, is_set=False)
             return self._shared.setdefault(_DYNAMIC, whole) if first is None else whole
         data = first.data.view(np.uint8)[: count * dtype.itemsize].view(dtype)
@@ -158,7 +158,7 @@ class SimulatedDevice:
     threadfence_system = threadfence
 
     def threadfence_block(self) -> None:
-        """Within a block barriers order; a fence of a block orders nothing that they do not."""
+        """Do nothing: within a block barriers order, and a fence of the block orders nothing more."""
 
     def nanosleep(self, ns: int) -> None: ...
 
@@ -174,8 +174,8 @@ class SimulatedDevice:
 
 
 def _pattern(value: Any, source: Any) -> tuple[int, int]:
-    """The bits of a whole number, and how many there are: as `source` has them (a number of bits, or the array that
-    held it), else those of its dtype, else 32 where they suffice."""
+    """Return the bits of an integer and their number: that of `source` (a number of bits, or the array that held it),
+    else that of its dtype, else 32 if they suffice."""
     holder = source.data if isinstance(source, DeviceArray) else value
     bits = 8 * holder.dtype.itemsize if hasattr(holder, "dtype") else 32 if -(1 << 31) <= value < 1 << 32 else 64
     bits = source if isinstance(source, int) else bits
@@ -183,7 +183,7 @@ def _pattern(value: Any, source: Any) -> tuple[int, int]:
 
 
 def _atomic(change: Callable[[Any, Any], Any], *, sums: bool = False) -> Callable[..., Any]:
-    """A word of numba.cuda.atomic, by what becomes of a cell and a value; it gives back what the cell held."""
+    """Return a word of numba.cuda.atomic, from its operation on a cell and a value; it returns the old value."""
 
     def merge(array: DeviceArray, index: Any, value: Any) -> Any:
         return array.change(index, lambda now: change(now, value), sys._getframe(1), sums=sums)
@@ -204,7 +204,7 @@ ATOMIC = SimpleNamespace(
     inc=_atomic(lambda now, value: 0 if now >= value else now + 1),
     dec=_atomic(lambda now, value: value if now == 0 or now > value else now - 1),
     exch=_atomic(lambda now, value: value),
-    max=_atomic(max),  # a value that is no number changes nothing, as Numba has it
+    max=_atomic(max),  # NaN changes nothing, as in Numba
     min=_atomic(min),
     nanmax=_atomic(lambda now, value: value if math.isnan(now) else max(now, value)),
     nanmin=_atomic(lambda now, value: value if math.isnan(now) else min(now, value)),
@@ -214,7 +214,7 @@ ATOMIC = SimpleNamespace(
 
 
 def _dtype(dtype_like: Any) -> np.dtype:
-    """A dtype of Numba or of NumPy, as NumPy's."""
+    """Return a dtype of Numba or NumPy as NumPy's."""
     try:
         dtype: np.dtype = np.dtype(dtype_like)
     except TypeError:
@@ -223,7 +223,7 @@ def _dtype(dtype_like: Any) -> np.dtype:
 
 
 def _name_in(frame: FrameType, otherwise: str) -> str:
-    """The name that a line gives to what it makes."""
+    """Return the name that a line gives to its result."""
     context = inspect.getframeinfo(frame).code_context or [""]
     match = re.match(r"\s*(\w+)\s*=", context[0])
     return match[1] if match else otherwise
@@ -245,17 +245,17 @@ _WORDS = _HINTED | _VECTORS
 
 @cache
 def _words() -> dict[int, str]:
-    """Objects that wait, by identity: the objects live as long as their module."""
+    """Return the names of objects that wait, by identity: the objects live as long as their module."""
     return {id(getattr(cuda, name)): name for name in WAITING if hasattr(cuda, name)}
 
 
 def word_of(value: Any) -> str | None:
-    """The name of a word of numba.cuda that waits; None for all else."""
+    """Return the name of a word of numba.cuda that waits; None for other values."""
     return _words().get(id(value))
 
 
 def stand_ins(device: SimulatedDevice) -> dict[int, Any]:
-    """Stand-ins of objects in a kernel's globals, by their identity."""
+    """Return the stand-ins for objects in a kernel's globals, by identity."""
     with_device = SimpleNamespace(**{**vars(numba), "cuda": device})
     by_identity: dict[int, Any] = {id(cuda): device, id(numba): with_device, id(math): MATH}
     by_identity |= {id(getattr(cuda, name)): getattr(device, name) for name in _STANDING if hasattr(cuda, name)}
@@ -267,23 +267,23 @@ def stand_ins(device: SimulatedDevice) -> dict[int, Any]:
 
 
 def overloads_of(function: FunctionType) -> list[Callable[..., Any]]:
-    """The answers of @overload for a function: for the types of its arguments, its implementation or nothing."""
+    """Return the @overload functions of a function: each maps argument types to an implementation or None."""
     registered = [kind for registry in _REGISTRIES for each, kind in registry.globals if each is function]
     templates = [
         each for kind in registered for each in getattr(kind, "templates", ()) if hasattr(each, "_overload_func")
     ]
-    templates.sort(key=lambda each: each.metadata.get("target") != "cuda")  # its own before those of any target
+    templates.sort(key=lambda each: each.metadata.get("target") != "cuda")  # CUDA's own before those of any target
     return [each._overload_func for each in templates]
 
 
 def type_of(value: Any) -> Any:
-    """Numba's type of a value in a kernel."""
+    """Return Numba's type of a value in a kernel."""
     return numba.typeof(value.data if isinstance(value, DeviceArray) else value)
 
 
 def conversion_of(meant: Any) -> Callable[..., Any] | None:
-    """The stand-in of a type of numbers of NumPy or Numba that is called. On a device an integer wraps around, a float
-    that is too large becomes the largest one of 32 bits or more, and NaN 0."""
+    """Return the stand-in for a call of a numeric type of NumPy or Numba. As on a device, integers wrap around, a float
+    that is too large becomes the limit of the type, or of 32 bits if the type is narrower, and NaN 0."""
     is_whole = isinstance(meant, numba.types.Integer) or (isinstance(meant, type) and issubclass(meant, np.integer))
     if not is_whole:
         return meant.cast_python_value if isinstance(meant, numba.types.Number | numba.types.Boolean) else None
@@ -298,7 +298,7 @@ def conversion_of(meant: Any) -> Callable[..., Any] | None:
 
 @cache
 def _libdevice() -> dict[int, Any]:
-    """Stand-ins of the module and of its functions, by identity; made once, for a launch asks for them."""
+    """Return the stand-ins for the module and its functions, by identity; cached, as every launch needs them."""
     names = [name for name, each in vars(libdevice).items() if inspect.isfunction(each)]
     by_numpy = {name: partial(_call_libdevice, name) for name in names}
     functions = {id(getattr(libdevice, name)): function for name, function in by_numpy.items()}
@@ -306,8 +306,8 @@ def _libdevice() -> dict[int, Any]:
 
 
 def _call_libdevice(name: str, *operands: Any) -> Any:
-    """A function of libdevice: arguments and results have the types of its signature, results of pointers are given
-    back. UnsupportedError for one that noyau does not know."""
+    """Call a function of libdevice with the types of its signature; results through pointers are returned.
+    UnsupportedError for a function that noyau does not know."""
     function, takes, gives, is_tuple = _signature(name)
     cells = [dtype.type(convert_number(cell, dtype)) for dtype, cell in zip(takes, operands, strict=True)]
     with np.errstate(all="ignore"):
@@ -319,7 +319,7 @@ def _call_libdevice(name: str, *operands: Any) -> Any:
 
 @cache
 def _signature(name: str) -> tuple[Callable[..., Any], list[np.dtype], list[np.dtype], bool]:
-    """The function of a name on arrays, the dtypes that it takes and gives, and whether it gives several."""
+    """Return the function of a name on arrays, its dtypes (arguments and results), and whether it gives a tuple."""
     function = function_of(name)
     if function is None or f"__nv_{name}" not in libdevicefuncs.functions:
         raise UnsupportedError(f"numba.cuda.libdevice.{name} cannot be watched without a GPU")

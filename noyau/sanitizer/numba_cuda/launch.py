@@ -1,4 +1,4 @@
-"""A launch of a Numba-CUDA kernel, of a user or printed by noyau, without a GPU, every access watched."""
+"""A watched launch of a Numba-CUDA kernel, of a user or printed by noyau, without a GPU."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from noyau.sanitizer.routes import KernelCase
 from noyau.toolchain.numba.kernel import load, parameters_of
 from noyau.verify.findings import Finding
 
-BLOCK_MOST = 1024  # threads of a block, of every GPU since compute capability 2.0
+BLOCK_MOST = 1024  # threads of a block, on every GPU since compute capability 2.0
 LANGUAGE = "numba_cuda"
 
 
@@ -56,14 +56,14 @@ class Configuration:
         return math.prod(self.block)
 
     def owner(self, number: int) -> str:
-        """A thread in words, by its number in the grid."""
+        """Return a thread in words, by its number in the grid."""
         block, thread = divmod(number, self.threads)
         return f"thread {place_in(thread, self.block)} of block {place_in(block, self.grid)}"
 
 
 def configuration_of(launch: Any) -> Configuration:
-    """Read the brackets of a launch: grid, block, and perhaps a stream and bytes of shared memory; a grid of no blocks
-    runs nothing. DeviceError, which names the limit, for what no GPU takes."""
+    """Read the brackets of a launch: grid, block, and optionally a stream and bytes of shared memory; an empty grid
+    runs nothing. DeviceError, which names the limit, for a launch that no GPU takes."""
     parts = launch if isinstance(launch, tuple | list) else (launch,)
     if not 2 <= len(parts) <= 4:
         raise DeviceError(f"a launch is (grid, block), a stream and bytes of shared memory; got {launch!r}")
@@ -87,8 +87,8 @@ def _three(extents: Any, name: str) -> Three:
 
 @dataclass(frozen=True, slots=True)
 class WatchedArgument:
-    """An argument of a kernel: a number, or an array, watched under a name. `is_set`: it holds values before, or which
-    of the cells of its memory do (bool, shaped as the array that it is a view of)."""
+    """An argument of a kernel: a number, or an array that is watched under a name. `is_set`: whether it holds values
+    before, or a mask of the cells of its memory that do (bool, shaped as the array of which it is a view)."""
 
     name: str
     value: Any
@@ -97,8 +97,8 @@ class WatchedArgument:
 
 @dataclass(slots=True)
 class SimulatedLaunch:
-    """One launch that was run. `arrays`: the numbers of the memories of its arrays, by name; `idle`: how many of its
-    threads touched nothing, None where threads wait for each other; `callers`: as of `Twins`."""
+    """One launch that ran. `arrays`: the memory numbers of its arrays, by name; `idle`: the number of threads that
+    touched nothing, None if threads wait for each other; `callers`: as in `Twins`."""
 
     configuration: Configuration
     recorder: LaunchRecorder
@@ -108,23 +108,23 @@ class SimulatedLaunch:
 
     @property
     def is_cut(self) -> bool:
-        """Whether it made more accesses than it may: later ones are not seen."""
+        """Whether it made more accesses than the limit; later ones are not seen."""
         return self.recorder.was_cut
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Lines that make the bits of a result hang on the order in which threads come."""
+        """A note on lines by which the bits of a result depend on the order of threads."""
         lines = sorted({self.recorder.sites[site].line for site in self.recorder.unordered})
         places = ", ".join(map(str, lines))
         return (f"order-dependent: floats are merged by atomics in any order (line {places})",) if lines else ()
 
     def route(self, op: str, kernel: str, size: str) -> Route:
-        """The names of its sites, memories and threads."""
+        """Return the names of its sites, memories and threads."""
         recorder, owner = self.recorder, self.configuration.owner
         return Route(LANGUAGE, op, kernel, size, recorder.sites, recorder.memories, owner, messages=MESSAGES)
 
     def report_run(self, op: str, kernel: str, size: str) -> WatchedRun:
-        """Its findings in words."""
+        """Return its findings in words."""
         shadow = self.recorder.shadow
         findings, allowed = findings_of(shadow.observations(), self.route(op, kernel, size))
         for number, each in enumerate(findings):
@@ -137,7 +137,7 @@ class SimulatedLaunch:
         return WatchedRun(*seen, lines=lines, is_cut=self.is_cut)
 
     def access_map(self, name: str, writes: Writes) -> AccessMap:
-        """The map of its writes."""
+        """Return the map of its writes."""
         launch, memories = self.configuration, self.recorder.memories
         own = {number: memories[number] for number in self.arrays.values()}
         owner = partial(thread_owner, grid=launch.grid, block=launch.block)
@@ -154,11 +154,11 @@ def launch_kernel(
     goes_on: bool = False,
     held: Callable[[Any], Any] = lambda value: value,
 ) -> SimulatedLaunch:
-    """Run a kernel, thread by thread; its arrays are changed as on a device. `most`: accesses after which it ends, or
-    `goes_on` unwatched, so that they hold what they should; `shadow`: where they are noted, in place of a new one;
-    `held`: the array of NumPy in one of a device, which the kernel may have by a name.
+    """Run a kernel thread by thread; its arrays change as on a device. `most`: accesses after which it ends or, with
+    `goes_on`, continues unwatched, so that arrays get their results; `shadow`: records the accesses, in place of a new
+    one; `held`: returns the NumPy array in a device array, which may be among the kernel's globals.
 
-    UnsupportedError names what cannot be watched, and its line; what a thread raises comes through."""
+    UnsupportedError names what cannot be watched, and its line; a thread's exception propagates."""
     run = SimulatedLaunch(configuration, LaunchRecorder(most, shadow, goes_on=goes_on))
     with suppress(TooManyError):
         try:
@@ -192,17 +192,17 @@ def _run(
 
 
 def _value(argument: WatchedArgument, run: SimulatedLaunch) -> Any:
-    """The value that the kernel gets: an array or a record, which is watched, or the number. Views of one array share a
+    """Return the kernel's value of an argument: a watched array or record, or the number. Views of one array share a
     memory."""
     value = argument.value
-    if isinstance(value, np.void):  # a record, which a kernel changes where it lies
+    if isinstance(value, np.void):  # a record, which a kernel changes in place
         memory = (ctypes.c_char * value.nbytes).from_address(value.__array_interface__["data"][0])
         return ArrayRecord(_value(replace(argument, value=np.frombuffer(memoryview(memory), value.dtype)), run), 0)
     if not isinstance(value, np.ndarray):
         return value
     is_set, is_there = value.dtype.names is not None or argument.is_set, id(root_of(value)) in run.recorder.roots
-    array = run.recorder.part_of_root(value, argument.name, is_set=is_set is True)  # fields may be left out
-    if isinstance(is_set, np.ndarray) and is_set.any() and not is_there:  # such cells are written before the launch
+    array = run.recorder.part_of_root(value, argument.name, is_set=is_set is True)  # fields may stay unwritten
+    if isinstance(is_set, np.ndarray) and is_set.any() and not is_there:  # these cells count as written before
         whole = run.recorder.roots[id(root_of(value))]
         run.recorder.region(serial=True)
         whole.touch(whole.cells[is_set], Access.WRITE, -1)
@@ -211,7 +211,7 @@ def _value(argument: WatchedArgument, run: SimulatedLaunch) -> Any:
 
 
 def _divergent(observation: Observation, route: Route) -> str:
-    """The message for a barrier, or a shuffle, that not all threads reach."""
+    """Return the message for a barrier, or a shuffle, that not all threads reach."""
     other = route.site(observation.other_site)
     verb = "has returned" if observation.cell else "waits"
     where = f"{verb} at line {other.line}" if other.line else "has come to its end"
@@ -222,7 +222,7 @@ def _divergent(observation: Observation, route: Route) -> str:
 
 
 def _uninitialised_text(observation: Observation, route: Route) -> str:
-    """The message for a cell that nobody wrote, or a lane that gives nothing."""
+    """Return the message for an unwritten cell, or a lane without a value."""
     who = route.owner(observation.owner)
     if observation.memory < 0:
         return f"{who} reads from lane {observation.cell}, which takes no part: what it gets is undefined"
@@ -233,7 +233,7 @@ MESSAGES = {FindingKind.DIVERGENT_BARRIER: _divergent, FindingKind.UNINITIALISED
 
 
 MOST = 30_000_000  # accesses of one launch
-SMALL = replace(GPU, sm_count=2, model="a GPU of 2 multiprocessors (assumed)")  # what `launch=` is asked for
+SMALL = replace(GPU, sm_count=2, model="a GPU of 2 multiprocessors (assumed)")  # the device for a function `launch=`
 
 
 def lint_call(
@@ -246,8 +246,8 @@ def lint_call(
     *,
     is_whole: bool,
 ) -> list[Finding]:
-    """Warnings on a launch, at `place`. `is_whole`: its sizes are those that are meant, as a script's own; else only
-    what its threads did is judged."""
+    """Warn about a launch, at `place`. `is_whole`: its sizes are the intended ones, as in a script; else only the
+    behaviour of its threads is judged."""
     site, text = Site.at(place), ""
     with suppress(OSError, TypeError):
         text = inspect.getsource(python_function(function))
@@ -260,9 +260,9 @@ def lint_call(
 
 
 def watch(case: KernelCase, maps: list[AccessMap] | None = None) -> WatchedRun:
-    """The kernel on its arrays, launched as it says, watched; a map of it is put into `maps`.
+    """Watch the kernel on its arrays, with its own launch; `maps` receives its access map.
 
-    UnsupportedError where it cannot be; SignatureError where it says no launch; RaisedError where a thread raises."""
+    UnsupportedError if it cannot be watched; SignatureError without a launch; RaisedError if a thread raises."""
     kernel, function, ends = case.kernel, case.kernel.function, (case.kernel.target.op, case.kernel.name, case.size)
     assert function is not None
     run, outputs = FunctionKernel(kernel, case.instance, case.constants), case.zero_outputs()
@@ -281,10 +281,10 @@ def watch(case: KernelCase, maps: list[AccessMap] | None = None) -> WatchedRun:
     except Exception as fault:
         raise error_of(kernel.title, fault) from fault
     watched = launch.report_run(*ends)
-    if launch.is_cut:  # what it would have written is not known
+    if launch.is_cut:  # its remaining writes are unknown
         return replace(watched, notes=(f"ended after {MOST} accesses",))
     findings = [*watched.findings, *_unwritten(launch, arguments, case)]
-    if callable(kernel.usage.launch):  # else its grid is for sizes that this one is not
+    if callable(kernel.usage.launch):  # a constant grid is for other sizes than this one
         findings += lint_call(launch, function, ends[0], ends[1], kernel.place, case.size, is_whole=False)
     if maps is not None and traced is not None:
         maps.append(launch.access_map(kernel.title, traced))
@@ -304,7 +304,7 @@ def _launch_of(run: FunctionKernel, arrays: Sequence[np.ndarray], outputs: Seque
 def _arguments(
     run: FunctionKernel, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
 ) -> list[WatchedArgument]:
-    """The arguments, arrays by the names that the op gives them, else by those of the kernel's parameters."""
+    """Return the arguments; an array has the op's name for it, else that of the kernel's parameter."""
     positional, by_name = run.arguments(arrays, outputs)
     unset, terms = run.unset(arrays, outputs), (*run.instance.inputs, *run.instance.outputs)
     ends = {id(array): term.name for term, array in zip(terms, (*arrays, *outputs), strict=True)}
@@ -324,8 +324,8 @@ def _unwritten(launch: SimulatedLaunch, arguments: Sequence[WatchedArgument], ca
 
 
 def call(function: Any, args: Sequence[Any], launch: Any, size: str, op: str) -> tuple[WatchedRun, Any]:
-    """As sanitizer/routes.py has it. SignatureError without a launch, or for another number of arguments; DeviceError
-    for a launch that no GPU takes."""
+    """Watch a call, as sanitizer/routes.py specifies. SignatureError without a launch, or for another number of
+    arguments; DeviceError for a launch that no GPU takes."""
     plain = python_function(function)
     name, names = plain.__name__, list(inspect.signature(plain).parameters)
     if launch is None:
@@ -344,7 +344,7 @@ def call(function: Any, args: Sequence[Any], launch: Any, size: str, op: str) ->
 
 
 def _on_host(value: Any) -> Any:
-    """An array of NumPy, where an array of the simulator stands."""
+    """Return the NumPy array in an array of the simulator."""
     array: Any = value._ary if isinstance(value, FakeCUDAArray) else value
     return array if isinstance(array, np.ndarray) or not hasattr(array, "copy_to_host") else array.copy_to_host()
 
@@ -353,7 +353,7 @@ Array = np.ndarray
 
 
 def watch_generated(program: BuiltProgram, arrays: Sequence[Array], op: str, name: str, size: str) -> WatchedRun:
-    """Each kernel of a program, on arrays as it wants them. UnsupportedError where a launch cannot be watched."""
+    """Watch each kernel of a program, on arrays in its layout. UnsupportedError if a launch cannot be watched."""
     text, kernels = program.generated.text, program.generated.program.kernels
     calls = [SimulatedCall(load(text)[1], kernel) for kernel in kernels]
     built: Any = tuple(calls)
@@ -365,8 +365,8 @@ def watch_generated(program: BuiltProgram, arrays: Sequence[Array], op: str, nam
 
 
 class SimulatedCall:
-    """One call of the function of the host of a kernel: `runs`, its launches; `memory`, its outputs and scratch, and
-    masks of the cells that are written, by the identity of the array."""
+    """One call of a kernel's host function: `runs`, its launches; `memory`, its outputs and scratch; `written`, masks
+    of the written cells, by the identity of the array."""
 
     def __init__(self, names: dict[str, Any], kernel: Kernel) -> None:
         self.kernel, self.names, self.runs = kernel, names, list[SimulatedLaunch]()
@@ -384,13 +384,13 @@ class SimulatedCall:
         return [output.view(buffer.dtype.numpy) for output, buffer in zip(outputs, ends, strict=True)]
 
     def unset(self, shape: tuple[int, ...], dtype: Any, stream: int = 0) -> Array:
-        """An array of which no cell is written yet."""
+        """Make an array without a written cell."""
         self.memory.append(array := np.zeros(shape, np.uint16 if dtype == DType.BF16.numpy else dtype))
         self.written[id(array)] = np.zeros(shape, np.bool_)
         return array
 
     def launch(self, function: Any, launch: Any, *values: Any) -> None:
-        """Run a kernel in the place of a launch, and note what it has written."""
+        """Run a kernel in place of a launch, and record its writes."""
         is_set = [not isinstance(each, Array) or self.written.get(id(root_of(each)), True) for each in values]
         ends = zip(parameters_of(function.py_func), values, is_set, strict=True)
         arguments = [WatchedArgument(*each) for each in ends]
@@ -401,7 +401,7 @@ class SimulatedCall:
                 each.is_set[...] |= mask.reshape(each.is_set.shape)
 
     def findings(self, op: str, name: str, size: str) -> Iterator[Finding]:
-        """The findings of its launches; and of cells of outputs that none has written."""
+        """Yield the findings of its launches, and of output cells that none of them wrote."""
         yield from (finding for run in self.runs for finding in run.report_run(op, name, size).findings)
         code = self.names[self.kernel.name].__code__
         for output in self.memory[: len(self.kernel.of(Role.OUTPUT))]:
@@ -416,7 +416,7 @@ class SimulatedCall:
 
 
 class _Kernel:
-    """A kernel as the function of the host finds it: in its brackets stands a launch, then it is called."""
+    """A kernel in the scope of the host function: its brackets take a launch, and then it is called."""
 
     def __init__(self, call: SimulatedCall, function: Any) -> None:
         self.call, self.function = call, function

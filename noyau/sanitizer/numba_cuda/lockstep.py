@@ -1,5 +1,5 @@
-"""The threads of a launch, one block after the other: each runs until it waits, and goes on when all have come; and the
-answers to those that wait, by the words of numba.cuda."""
+"""The threads of a launch in lockstep, block by block: each runs until it waits, and continues when all have arrived;
+and the results of numba.cuda's words that wait."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from noyau.sanitizer.numba_cuda.device import SimulatedDevice
 
 WARP = 32
-LEFT_OUT = 2  # of a lane that waits: the mask that it calls with names others alone
+LEFT_OUT = 2  # marks a waiting lane whose own mask excludes it
 _ENTER = int(ReplayEvent.ENTER)
 FULL = (1 << WARP) - 1
 
-# A thread that waits has asked (name, site, arguments). Within a block all its threads wait together, within a warp
-# the lanes of the mask, which is the first argument.
+# A waiting thread has yielded a request (word, site, arguments). Within a block all threads wait together, within a
+# warp the lanes of the mask, which is the first argument.
 BLOCK_WIDE = ("syncthreads", "syncthreads_count", "syncthreads_and", "syncthreads_or")
-GRID_WIDE = "grid.sync"  # which is a barrier of each block, and then of all of them
+GRID_WIDE = "grid.sync"  # a barrier of each block, and then of all blocks
 Lanes = Mapping[int, Sequence[Any]]  # the arguments of each lane that takes part
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Request:
-    """One call: its word, the number of its line, and its arguments."""
+    """One call: its word, its site, and its arguments."""
 
     word: str
     site: int
@@ -44,27 +44,27 @@ class Request:
 
     @property
     def mask(self) -> int:
-        """The lanes that a call of a warp names."""
+        """The lanes that a call of a warp function names."""
         return int(self.arguments[0]) & FULL if self.arguments else FULL
 
 
 def of_block(word: str, flags: Sequence[Any]) -> Any:
-    """The answer of a barrier to each thread of a block; `flags`: the arguments of all of them."""
+    """Return a barrier's result for each thread of a block; `flags`: the arguments of all threads."""
     answers: dict[str, Callable[[Iterable[bool]], int]]
     answers = {"syncthreads_count": sum, "syncthreads_and": all, "syncthreads_or": any}
     return int(answers[word](map(bool, flags))) if word in answers else None
 
 
 def of_warp(word: str, lanes: Lanes) -> dict[int, Any]:
-    """The answer to each lane of a warp. A shuffle from a lane that takes no part gives the lane's own value, as what
-    the hardware gives is undefined: `strays` tells them."""
+    """Return the result of a warp function for each lane. A shuffle from a lane that takes no part gives the lane's own
+    value, since the hardware's is undefined; `strays` returns these lanes."""
     if word.startswith("shfl_"):
         return {lane: lanes.get(_source(word, lane, own), own)[1] for lane, own in lanes.items()}
     return _VOTES[word](lanes)
 
 
 def strays(word: str, lanes: Lanes) -> dict[int, int]:
-    """The lanes that read from a lane that takes no part, and from which."""
+    """Return the lanes that read from a lane that takes no part, with the latter."""
     if not word.startswith("shfl_"):
         return {}
     sources = {lane: _source(word, lane, arguments) for lane, arguments in lanes.items()}
@@ -72,8 +72,8 @@ def strays(word: str, lanes: Lanes) -> dict[int, int]:
 
 
 def _source(word: str, lane: int, arguments: Sequence[Any]) -> int:
-    """The lane that a shuffle reads from: its own where the other lies outside of its segment (CUDA C++ Programming
-    Guide, "Warp Shuffle Functions")."""
+    """Return the lane that a shuffle reads from: the lane itself if the source lies outside its segment (CUDA C++
+    Programming Guide, "Warp Shuffle Functions")."""
     by = int(arguments[2])
     width = int(arguments[3]) if len(arguments) > 3 else WARP
     first = lane - lane % width
@@ -122,13 +122,13 @@ WAITING = (*BLOCK_WIDE, *SHUFFLES, *_VOTES)
 
 @dataclass(slots=True, eq=False)
 class Thread:
-    """A thread of the block that runs. `request`: what it waits for; `answer`: what it goes on with; `left`: where it
-    returned, -1 where its last line was passed."""
+    """A thread of the running block. `request`: what it waits for; `answer`: the result with which it continues;
+    `left`: the site where it returned, -1 at the end of its text."""
 
     at: Three
     rank: int
     owner: int
-    step: Callable[[Any], Request]  # of its generator
+    step: Callable[[Any], Request]  # resumes its generator
     request: Request | None = None
     answer: Any = None
     done: bool = False
@@ -142,7 +142,7 @@ class Thread:
 
 @dataclass(slots=True)
 class Lockstep:
-    """Runs a grid of threads. `thread`: what one thread runs, a generator where `waits`."""
+    """Runs a grid of threads. `thread`: runs one thread, as a generator if `waits`."""
 
     recorder: LaunchRecorder
     device: SimulatedDevice
@@ -156,7 +156,7 @@ class Lockstep:
         return self.block[0] * self.block[1] * self.block[2]
 
     def run(self) -> None:
-        """All blocks, in order; where they wait for the grid, each until it does."""
+        """Run all blocks in order; if they wait for the grid, each up to its next wait."""
         places = list(_places(self.block))
         blocks: Iterable[tuple[int, Iterator[Thread]]]
         blocks = ((number, self._block(number, at, places)) for number, at in enumerate(_places(self.grid)))
@@ -165,7 +165,7 @@ class Lockstep:
             blocks = waiting
 
     def _together_in_grid(self, blocks: Iterable[tuple[int, Iterator[Thread]]]) -> list[tuple[int, Iterator[Thread]]]:
-        """Run each block until it ends or waits for the grid; those that wait. One that has ended does not come."""
+        """Run each block until it ends or waits for the grid; return the waiting ones, and report one that ended."""
         waiting, first, ended = [], None, -1
         for number, steps in blocks:
             thread = next(steps, None)
@@ -180,7 +180,7 @@ class Lockstep:
         return waiting
 
     def _block(self, number: int, at: Three, places: Sequence[Three]) -> Iterator[Thread]:
-        """A block, which gives a thread of it whenever all of them wait for the grid."""
+        """Run a block; yield one of its threads whenever all of them wait for the grid."""
         self.device.begin_block(at)
         if not self.waits:
             self._straight(number, places)
@@ -190,7 +190,7 @@ class Lockstep:
                 yield thread
 
     def _straight(self, block: int, places: Sequence[Three]) -> None:
-        """Threads that never wait run one after the other."""
+        """Run threads that never wait, one after the other."""
         index, note, thread = self.device.threadIdx, self.recorder.note, self.thread
         first, block = block * self.block_size, block << 32
         for rank, (index.x, index.y, index.z) in enumerate(places):
@@ -214,7 +214,7 @@ class Lockstep:
                 yield waiting[0]
 
     def _warp(self, warp: list[Thread], block: int, number: int, epoch: int, passed: int) -> int:
-        """Its threads run until each has ended or waits for the block; the syncwarps that it has passed then."""
+        """Run a warp until each thread has ended or waits for the block; return how many syncwarps it has passed."""
         while True:
             self._step(warp, block << 32 | number, epoch << 32 | passed)
             waiting = [each for each in warp if each.request is not None and not each.request.is_block_wide]
@@ -226,8 +226,8 @@ class Lockstep:
             passed += is_sync
 
     def _step(self, warp: list[Thread], team: int, when: int) -> None:
-        """Each thread of a warp that waits for nothing runs until it does, or ends; `team`, `when`: as the shadow has
-        its block and its warp, and what each has passed."""
+        """Run each thread of a warp that waits for nothing until it waits or ends; `team`, `when`: the shadow's words
+        for its block and warp, and for the barriers that each has passed."""
         index, note = self.device.threadIdx, self.recorder.note
         for thread in warp:
             if thread.request is not None or thread.done:
@@ -240,7 +240,7 @@ class Lockstep:
                 thread.done, thread.left = True, -1 if end.value is None else end.value
 
     def _together(self, waiting: list[Thread], warp: list[Thread]) -> list[Thread]:
-        """The lanes that are answered next: a group that is whole, else the first one."""
+        """Return the lanes to answer next: a complete group, else the first one."""
         groups = defaultdict[tuple[str, int, int], list[Thread]](list)
         for each in waiting:
             if (request := each.request) is not None:
@@ -248,7 +248,7 @@ class Lockstep:
         return next((group for group in groups.values() if not _missing(group, warp)), next(iter(groups.values())))
 
     def _answer(self, group: list[Thread], missing: list[Thread], *when: int) -> None:
-        """Give each lane of a group what it asked for; `missing`: as of `_missing`, noted; `when`: as of `_step`."""
+        """Answer each lane of a group; `missing`: lanes from `_missing`, to report; `when`: for `enter`."""
         if missing:
             self.recorder.enter(group[0].owner, *when)
             self._divergent(group[0], missing[0], is_left_out=missing[0] in group)
@@ -262,7 +262,7 @@ class Lockstep:
             each.answer, each.request = answers[lane], None
 
     def _barrier(self, waiting: list[Thread], threads: list[Thread], block: int, epoch: int) -> None:
-        """All threads of the block go on; one that waits elsewhere, or has returned, is noted."""
+        """Release all threads of the block; report one that waits elsewhere, or has returned."""
         first, requests = waiting[0], {each.request for each in waiting}
         other = next((each for each in waiting if each.site != first.site), None) if len(requests) > 1 else None
         absent = other or next((each for each in threads if each.done), None)
@@ -285,8 +285,8 @@ class Lockstep:
 
 
 def _missing(group: list[Thread], warp: list[Thread]) -> list[Thread]:
-    """The lanes of a warp that the mask of a group names and that are not in it, or that are and it leaves out. One
-    that has ended is missing only where a lane reads from it (CUDA C++ Programming Guide, "Warp Shuffle Functions")."""
+    """Return lanes of a warp that a group's mask names and that are not in the group, or the reverse. A lane that has
+    ended is missing only if another reads from it (CUDA C++ Programming Guide, "Warp Shuffle Functions")."""
     request = group[0].request
     if request is None or request.word == "activemask":
         return []
@@ -301,6 +301,6 @@ def _word(group: list[Thread]) -> str:
 
 
 def _places(extents: Three) -> Iterator[Three]:
-    """All places of a grid or a block, x first."""
+    """Return all places of a grid or a block, x first."""
     x, y, z = extents
     return ((i, j, k) for k in range(z) for j in range(y) for i in range(x))

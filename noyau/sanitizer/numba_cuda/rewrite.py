@@ -1,4 +1,4 @@
-"""A function of Numba-CUDA as plain Python over a stand-in of numba.cuda; what waits for other threads is yielded."""
+"""Rewriting of a Numba-CUDA function as plain Python over a stand-in for numba.cuda; waits become yields."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ _MISSING = object()
 
 @dataclass(frozen=True, slots=True)
 class Twin:
-    """The function that runs in place of another; `waits`: it is a generator, which yields where its threads wait. What
-    a kernel that waits returns is the site where it returned."""
+    """The function that runs in place of another; `waits`: it is a generator, which yields at each wait. A kernel that
+    waits returns the site of its return statement."""
 
     function: Callable[..., Any]
     waits: bool
@@ -37,10 +37,10 @@ class Twin:
 
 @dataclass(slots=True)
 class Twins:
-    """The twins of functions, each made once. `words`: what numba.cuda calls an object, or nothing; `stand_ins`: what
-    stands in a twin's globals in place of an object, by its identity; `watched`: any other value there; `site`: the
-    number of a file and a line; `calls`: what is called in place of an object, or nothing; `signed` collects lines with
-    a negative index, `callers`, of a file, the lines of other files that call what is in it."""
+    """The twins of functions, each made once. `words`: the name of an object of numba.cuda that waits, or None;
+    `stand_ins`: replacements of objects in a twin's globals, by identity; `watched`: converts other globals; `site`:
+    the number of a line of a file; `calls`: a callee in place of an object, or None; `signed` collects lines with a
+    negative index, `callers`, for a file, the lines of other files that call its functions."""
 
     words: Callable[[Any], str | None]
     stand_ins: Mapping[int, Any]
@@ -55,7 +55,7 @@ class Twins:
     making: set[tuple[int, bool]] = field(default_factory=set)
 
     def of(self, function: Callable[..., Any], *, is_kernel: bool = False) -> Twin:
-        """UnsupportedError where there is no source to read."""
+        """Return the twin of a function. UnsupportedError without a source."""
         plain = python_function(function)
         key = (id(plain), is_kernel)
         if key not in self.twins:
@@ -69,14 +69,14 @@ class Twins:
         return self.twins[key]
 
     def _again(self, key: tuple[int, bool], name: str, *args: Any, **named: Any) -> Any:
-        """The result of a function that calls itself. UnsupportedError for one that waits for other threads."""
+        """Return the result of a recursive call. UnsupportedError if the function waits for other threads."""
         if self.twins[key].waits:
             raise UnsupportedError(f"{name} waits for other threads and calls itself; write a loop")
         return self.twins[key].function(*args, **named)
 
     def overload(self, name: str, known: Sequence[Callable[..., Any]], *args: Any, **named: Any) -> Any:
-        """A call of a function that has its body by @overload, for the types of the arguments. UnsupportedError where
-        none has it."""
+        """Call a function through its body by @overload, for the types of the arguments. UnsupportedError if there is
+        none, or it waits."""
         types, words = [*map(type_of, args)], {key: type_of(each) for key, each in named.items()}
         body = next(filter(None, (each(*types, **words) for each in known)), None)
         twin = None if body is None else self.of(body)
@@ -104,7 +104,7 @@ class Twins:
 
 
 def _parse(function: FunctionType) -> tuple[ast.FunctionDef, str]:
-    """The definition of a function, its lines counted as in its file."""
+    """Return the definition of a function, with the line numbers of its file."""
     file = inspect.getsourcefile(function) or function.__code__.co_filename
     try:
         lines, first = _lines(function.__code__, function.__code__.co_filename)
@@ -124,18 +124,18 @@ def _parse(function: FunctionType) -> tuple[ast.FunctionDef, str]:
 
 @lru_cache(maxsize=256)
 def _lines(code: CodeType, file: str) -> tuple[list[str], int]:
-    """The lines of a function, looked for once; `file`: equal codes of two files differ. OSError without any."""
-    if file == "<string>":  # which some releases of Python take for the text of python -c
+    """Return a function's lines, cached; `file` tells equal codes of two files apart. OSError without a source."""
+    if file == "<string>":  # some releases of Python confuse it with python -c
         raise OSError("it was made from a string")
     return inspect.getsourcelines(code)
 
 
 def _name_lambda(function: FunctionType, tree: ast.Module, place: str) -> ast.FunctionDef:
-    """A lambda as a function with a name: of those on its lines the one that has its code."""
+    """Return a lambda as a function with a name: the lambda on its lines that has its code."""
     own = function.__code__
     for node in ast.walk(tree):
         if isinstance(node, ast.Lambda):
-            code = eval(compile(ast.Expression(node), place, "eval"), {}).__code__  # noqa: S307  made, and not called
+            code = eval(compile(ast.Expression(node), place, "eval"), {}).__code__  # noqa: S307  it is not called
             if (code.co_code, code.co_names, code.co_consts) == (own.co_code, own.co_names, own.co_consts):
                 body = ast.copy_location(ast.Return(node.body), node.body)
                 return ast.copy_location(ast.FunctionDef("lambda_", node.args, [body], [], None), node)
@@ -143,7 +143,7 @@ def _name_lambda(function: FunctionType, tree: ast.Module, place: str) -> ast.Fu
 
 
 class _TwinRewriter(ast.NodeTransformer):
-    """Calls that wait become yields, and calls of device functions calls of their twins."""
+    """A transformer: calls that wait become yields, calls of device functions become calls of their twins."""
 
     def __init__(self, twins: Twins, names: dict[str, Any], tree: ast.FunctionDef, file: str, is_kernel: bool) -> None:
         self.twins, self.names, self.tree, self.file, self.is_kernel = twins, names, tree, file, is_kernel
@@ -161,7 +161,7 @@ class _TwinRewriter(ast.NodeTransformer):
         body = [self.visit(divisors.visit(statement)) for statement in self.tree.body]
         if self.waits and self.is_kernel:
             for each in ast.walk(ast.Module(body, [])):
-                if isinstance(each, ast.Return):  # gives the site of its line
+                if isinstance(each, ast.Return):  # returns the site of its line
                     each.value = ast.Constant(self.twins.site(self.file, each.lineno))
         arguments, self.tree.body = self.tree.args, body
         arguments.defaults = [ast.Constant(None) for _ in arguments.defaults]
@@ -169,7 +169,7 @@ class _TwinRewriter(ast.NodeTransformer):
         return self.tree
 
     def meant(self, node: ast.expr) -> Any:
-        """The object that a dotted name means where it is no local one."""
+        """Return the object that a dotted name denotes, unless the name is local."""
         match node:
             case ast.Name(id=name) if name not in self.locals:
                 return self.names.get(name, getattr(builtins, name, _MISSING))
@@ -199,14 +199,14 @@ class _TwinRewriter(ast.NodeTransformer):
         return node
 
     def _source(self, node: ast.expr) -> list[ast.expr]:
-        """The width of a number: the array that it is read from, 64 bits for what is calculated; else nothing."""
+        """Return the width of a number: the array that it is read from, 64 bits for a calculated one, else nothing."""
         node = self.values.get(node.id, node) if isinstance(node, ast.Name) else node
         if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
             return [ast.Name(node.value.id, ast.Load())]
         return [ast.Constant(64)] if isinstance(node, ast.BinOp | ast.UnaryOp) else []
 
     def _stand_in(self, target: Any) -> Callable[..., Any] | None:
-        """The stand-in of a function that @overload gives a body."""
+        """Return the stand-in for a function whose body comes from @overload."""
         is_plain = isinstance(target, FunctionType) and id(target) not in self.twins.stand_ins
         known = overloads_of(target) if is_plain else []
         return partial(self.twins.overload, target.__name__, known) if known else None
@@ -230,7 +230,7 @@ class _TwinRewriter(ast.NodeTransformer):
         target = node.target
         if not isinstance(target, ast.Subscript) or has_slice(target):
             return node
-        names = ("noyau_array", target.value), ("noyau_key", target.slice)  # which hold what is evaluated once
+        names = ("noyau_array", target.value), ("noyau_key", target.slice)  # they hold operands that are evaluated once
         first = [ast.NamedExpr(ast.Name(name, ast.Store()), part) for name, part in names]
         again: list[ast.expr] = [ast.Name(name, ast.Load()) for name, _ in names]
         before = self._accessing("load", self.twins.load, first, target)
@@ -238,7 +238,7 @@ class _TwinRewriter(ast.NodeTransformer):
         return ast.copy_location(ast.Expr(self._accessing("store", self.twins.store, [after, *again], target)), node)
 
     def _accessing(self, word: str, function: Any, operands: Sequence[ast.expr], node: ast.expr) -> ast.expr:
-        """The call that stands for x[key] or x[key] = value."""
+        """Return the call that replaces x[key] or x[key] = value."""
         site = ast.Constant(self.twins.site(self.file, node.lineno))
         return ast.copy_location(ast.Call(self._bind(f"noyau_{word}", function), [*operands, site], []), node)
 
@@ -253,10 +253,10 @@ class _TwinRewriter(ast.NodeTransformer):
         return ast.copy_location(ast.Yield(request), node)
 
     def _calling(self, node: ast.Call, function: Any) -> ast.expr:
-        """A call of a device function; one with a signature converts what it is given, and its result."""
+        """Call a device function's twin; a signature converts the arguments and the result."""
         twin, name = self.twins.of(function), getattr(function, "__name__", "function")
         file = python_function(function).__code__.co_filename
-        if file != self.file != self.names.get("__name__"):  # that is a text of noyau, whose lines nobody sees
+        if file != self.file != self.names.get("__name__"):  # not a text of noyau, whose lines nobody sees
             self.twins.callers.setdefault(file, set()).add(node.lineno)
         takes, gives = getattr(function, "casts", None) or ((), None)
         arguments = [self._cast(each, kind) for each, kind in zip_longest(node.args, takes[: len(node.args)])]
@@ -278,6 +278,6 @@ class _TwinRewriter(ast.NodeTransformer):
 
 
 def has_slice(node: ast.Subscript) -> bool:
-    """Whether a key has a slice in it."""
+    """Whether a key contains a slice."""
     keys = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     return any(isinstance(each, ast.Slice | ast.Starred) for each in keys)

@@ -1,4 +1,4 @@
-"""Stand-ins while a script runs: how one is put into its place, what a script put there, comparisons that say no."""
+"""Stand-ins while a script runs: their installation, detection of the script's own patches, failed comparisons."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ WATCHING = ("noyau", "numpy")
 
 
 def patch(undone: ExitStack, holder: Any, name: str, value: Any) -> None:
-    """`holder.name` is `value`, until `undone` ends."""
+    """Set `holder.name` to `value` until `undone` ends."""
     _STAND_INS[holder, name] = value
     undone.callback(_STAND_INS.pop, (holder, name), None)
     before = vars(holder).get(name, _MISSING)
@@ -35,15 +35,15 @@ def patch(undone: ExitStack, holder: Any, name: str, value: Any) -> None:
 
 
 class FunctionGuard:
-    """The functions and methods of noyau and of NumPy, as each was when it was first seen, and the stand-ins: what is
-    seen through others that a script puts there does not count, though it puts the first ones back."""
+    """Detector of patched functions: functions and methods of noyau and NumPy, compared with their first values, and
+    the stand-ins. A patch stays on record when the script undoes it, as observations through it do not count."""
 
     def __init__(self) -> None:
         self._first: dict[tuple[Any, str], Any] = {}
         self._changed: dict[str, None] = {}
 
     def look(self, packages: Sequence[str] = ("noyau.sanitizer",)) -> str:
-        """The names of those that were others now or at an earlier look. `packages`: whose functions are looked at."""
+        """Return the names of functions that differ now or differed at an earlier look, within `packages`."""
         modules = [each for name, each in list(sys.modules.items()) if _is_of(name, packages)]
         classes = {each for module in modules for each in vars(module).values() if isinstance(each, type)}
         holders = [*modules, *(each for each in classes if _is_of(str(each.__module__), packages))]
@@ -59,7 +59,7 @@ def _is_of(name: str, packages: Sequence[str]) -> bool:
 
 
 def patch_allclose(undone: ExitStack, tell: Callable[[str], None]) -> None:
-    """Have np.allclose `tell` FILE:LINE of its call where it says no, until `undone` ends."""
+    """Have np.allclose call `tell` with FILE:LINE of its call when it returns False, until `undone` ends."""
     holder = sys.modules[np.allclose.__wrapped__.__globals__["__name__"]]  # type: ignore[attr-defined]
     plain = holder.isclose
 
@@ -69,13 +69,13 @@ def patch_allclose(undone: ExitStack, tell: Callable[[str], None]) -> None:
             tell(f"{at.f_code.co_filename}:{at.f_lineno}")
         return cells
 
-    patch(undone, holder, "isclose", isclose)  # np.allclose itself stays, for Numba knows it
+    patch(undone, holder, "isclose", isclose)  # np.allclose itself stays, since Numba recognises it
 
 
 @cache  # a loop may compare a thousand times
 def shown_difference(name: str, place: str, script: str) -> list[Finding]:
-    """A warning where a comparison that said no, at FILE:LINE, is shown by its script and does nothing else: a loop
-    that goes on until two arrays agree, and an assertion, know what to do."""
+    """Warn about a comparison at FILE:LINE that returned False and whose result the script only shows. Assertions, and
+    loops that run until two arrays agree, handle the result themselves."""
     file, _, line = place.rpartition(":")
     with suppress(SyntaxError, ValueError, RecursionError):
         if _is_shown(int(line), ast.parse("".join(linecache.getlines(file)), file), set()):
@@ -86,8 +86,8 @@ def shown_difference(name: str, place: str, script: str) -> list[Finding]:
 
 
 def _is_shown(line: int, tree: ast.Module, past: set[int]) -> bool:
-    """Whether the statement on a line shows what is in it: by a call of print or a log, a branch of such, or a name.
-    `past`: the lines of which this was asked before."""
+    """Whether a line's statement only shows its value: by print or a log, in branches that only show, or by a name.
+    `past`: the lines that were examined before."""
     past.add(line)
     nodes = [each for each in ast.walk(tree) if isinstance(each, ast.stmt)]  # the inner ones last
     match [each for each in nodes if each.lineno <= line <= (each.end_lineno or 0)][-1:]:

@@ -1,5 +1,5 @@
-"""Lint of the text of a script or of a notebook, of which nothing is run: clocks that do not wait, and methods that are
-named and not called, by which as a statement nothing happens, and which as a condition always hold."""
+"""Lint of the text of a script or notebook, without running it: clocks that do not wait for kernels, and methods that
+are named but not called (as a statement without effect, as a condition always true)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from noyau.sanitizer.lint.diagnostics import HOST, Diagnostic, dotted_name, warn
 from noyau.sanitizer.scripts.notebooks import cells_of, remember_cells
 from noyau.verify.findings import Finding
 
-# Methods, none of which is a property in numba, torch, cupy, triton or NumPy. What they do is the point of a statement.
+# Methods, none of which is a property in numba, torch, cupy, triton or NumPy. A statement names them for their effect.
 DONE = frozenset(
     "synchronize syncthreads syncwarp threadfence threadfence_block threadfence_system copy_to_host copy_to_device "
     "block_until_ready wait record backward zero_grad empty_cache debug_barrier sync_threads commit flush join".split()
 )
-# What is asked of something.
+# Methods that answer a question.
 ASKED = frozenset(
     "is_contiguous is_available is_floating_point is_complex is_pinned is_coalesced is_current_stream_capturing "
     "is_c_contiguous is_f_contiguous isfinite isnan isdigit".split()
@@ -32,7 +32,7 @@ _ARRAYS = frozenset({"np", "numpy", "cp", "cupy", "torch", "jnp"})
 
 
 def uncalled_methods(tree: ast.AST, file: str) -> list[Diagnostic]:
-    """A remark for each method that is named as a statement or as a condition, and not called."""
+    """Report each method that is named, but not called, as a statement or a condition."""
     arrays = {name for node in ast.walk(tree) for name in _arrays_made(node)}
     own = {name for node in ast.walk(tree) for name in _own_fields(node)}
     statements = (node.value for node in ast.walk(tree) if isinstance(node, ast.Expr))
@@ -50,7 +50,7 @@ def _uncalled_remark(node: ast.Attribute, file: str, fault: str) -> Diagnostic:
 
 
 def _conditions(tree: ast.AST) -> Iterator[ast.expr]:
-    """Expressions that are taken as true or false, those within `and`, `or` and `not` in their place."""
+    """Yield the expressions used as conditions; `and`, `or` and `not` are replaced by their operands."""
     nodes = list(ast.walk(tree))
     waiting = [each.test for each in nodes if isinstance(each, ast.If | ast.While | ast.Assert | ast.IfExp)]
     waiting += [test for each in nodes if isinstance(each, ast.comprehension) for test in each.ifs]
@@ -71,7 +71,7 @@ def _is_method(node: ast.Attribute, arrays: set[str]) -> bool:
 
 
 def _arrays_made(node: ast.AST) -> Iterator[str]:
-    """Names that are given a comparison, or what a package of arrays makes."""
+    """Yield names that are assigned a comparison or the result of an array package's function."""
     if not isinstance(node, ast.Assign):
         return
     value = node.value
@@ -83,7 +83,7 @@ def _arrays_made(node: ast.AST) -> Iterator[str]:
 
 
 def _own_fields(node: ast.AST) -> Iterator[str]:
-    """Names that classes of the file give to fields and properties."""
+    """Yield the names of fields and properties in the file's classes."""
     for each in node.body if isinstance(node, ast.ClassDef) else ():
         match each:
             case ast.FunctionDef(name=name, decorator_list=marks) if any("property" in ast.unparse(m) for m in marks):
@@ -96,8 +96,8 @@ _TIMED = re.compile(r"^\s*(%%?time(?:it)?)\b(?P<options>(?:\s+-\w+(?:\s*\d+)?)*)
 
 
 def lint_script(path: Path) -> tuple[Finding, ...]:
-    """Warnings on the host's side of a script or a notebook: clocks that are read while a kernel may still run, and
-    methods that are named and not called. Marks `noyau: allow(launch)` on a line silence it."""
+    """Warn about the host code of a script or notebook: clocks that are read while a kernel may still run, and methods
+    that are named but not called. A mark `noyau: allow(launch)` on a line silences its warnings."""
     is_book = path.suffix == ".ipynb"
     linecache.checkcache(str(path))
     if is_book:
@@ -113,7 +113,7 @@ def lint_script(path: Path) -> tuple[Finding, ...]:
 
 
 def lint_text(text: str, name: str) -> tuple[Finding, ...]:
-    """The same on one text: a cell that is being run."""
+    """Warn in the same way about one text, the cell that runs now."""
     linecache.cache[name] = (len(text), None, text.splitlines(True), name)
     trees = [(tree, name) for tree in _parse(text, name)]
     remarks = [*diagnose_clocks(trees)[0], *(each for tree, file in trees for each in uncalled_methods(tree, file))]
@@ -121,13 +121,13 @@ def lint_text(text: str, name: str) -> tuple[Finding, ...]:
 
 
 def _parse(text: str, file: str) -> Iterator[ast.Module]:
-    """The tree of a text; nothing where it is no Python, which running it tells."""
+    """Yield the tree of a text; nothing for a syntax error, which the run itself reports."""
     with suppress(SyntaxError, ValueError):
         yield ast.parse(text, file)
 
 
 def _magics(path: Path, texts: Sequence[tuple[str, str]], reader: Reader) -> Iterator[Diagnostic]:
-    """Remarks on %timeit, %%timeit, %time and %%time, whose lines a cell that is run has without their first word."""
+    """Yield remarks on %timeit, %%timeit, %time and %%time; these words are missing in the text of a cell that runs."""
     book = json.loads(path.read_text(encoding="utf-8"))
     sources = ["".join(cell["source"]) for cell in book["cells"] if cell["cell_type"] == "code"]
     for source, (_, file) in zip(sources, texts, strict=True):

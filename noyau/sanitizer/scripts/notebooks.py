@@ -1,4 +1,4 @@
-"""Notebooks of Jupyter, cell by cell."""
+"""Jupyter notebooks, cell by cell."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from typing import Any
 
 from noyau.errors import InputError
 
-# Its indent, the name that it is assigned to, itself.
+# Groups: the indent, the assignment's target, the magic itself.
 _MAGIC = re.compile(r"(\s*)([\w, ]+= *)?(%+\w.*|[!?].*|[\w.]+\?+\s*$)")
-_TIMED = re.compile(r"%(?:time|timeit|prun) +(?:-[a-z]+ *\d* +)*")  # with its options; what it runs follows
+_TIMED = re.compile(r"%(?:time|timeit|prun) +(?:-[a-z]+ *\d* +)*")  # with its options; the timed statement follows
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell of code. `number`: its place among these cells, from 1; `left_out`: IPython's own lines, not run."""
+    """A code cell. `number`: its place among the code cells, from 1; `left_out`: the number of unrun IPython lines."""
 
     number: int
     text: str
@@ -30,7 +30,7 @@ class Cell:
 
 
 def cells_of(path: Path) -> list[Cell]:
-    """The cells of code of a notebook, in order. InputError where it is none."""
+    """Return the code cells of a notebook, in order. InputError if the file is not a notebook."""
     try:
         book = json.loads(path.read_text(encoding="utf-8"))
         sources = [cell["source"] for cell in book["cells"] if cell["cell_type"] == "code"]
@@ -40,9 +40,9 @@ def cells_of(path: Path) -> list[Cell]:
 
 
 def _cell(number: int, text: str) -> Cell:
-    """A cell with its magic lines blanked, so that the others keep their numbers, but for what they time: `%timeit -n 3
-    f(x)` runs f(x) once. Of a cell magic that times or checks (%%time, %%timeit, %%check, %%capture) the rest is run;
-    %%writefile writes its file, which later cells may import; of others (%%bash, %%html) nothing is run."""
+    """Blank a cell's magic lines, which keeps the line numbers, and keep the statements that they time: `%timeit -n 3
+    f(x)` runs f(x) once. Below a cell magic that times or checks (%%time, %%timeit, %%check, %%capture) the rest runs;
+    %%writefile writes its file, which later cells may import; other cells (%%bash, %%html) do not run."""
     lines = text.splitlines()
     word, _, file = next((line.strip() for line in lines if line.strip()), "").partition(" ")
     if word == "%%writefile" and not file.startswith("-"):
@@ -64,7 +64,7 @@ def _cell(number: int, text: str) -> Cell:
 
 
 def remember_cells(cells: Sequence[Cell], name: str) -> dict[str, str]:
-    """The text of each cell by the name that it has in reports, which its lines are found under from then on."""
+    """Map each cell's name in reports to its text, and register the text with linecache under that name."""
     texts = {f"{name}[cell {cell.number}]": cell.text + "\n" for cell in cells}
     for file, text in texts.items():
         linecache.cache[file] = (len(text), None, text.splitlines(True), file)
@@ -72,7 +72,7 @@ def remember_cells(cells: Sequence[Cell], name: str) -> dict[str, str]:
 
 
 def run_cells(cells: Sequence[Cell], name: str) -> list[str]:
-    """Run them in one namespace; a line is told as `BOOK.ipynb[cell 3]:5`. What was left out."""
+    """Run cells in one namespace, with lines named as in `BOOK.ipynb[cell 3]:5`. Return notes on what was left out."""
     module = types.ModuleType("__main__")
     sys.modules["__main__"] = module
     space: dict[str, Any] = module.__dict__
@@ -84,7 +84,7 @@ def run_cells(cells: Sequence[Cell], name: str) -> list[str]:
 
 
 def _run(text: str, file: str, space: dict[str, Any]) -> None:
-    """As a notebook does: the value of a last expression is printed."""
+    """Run a cell as a notebook does: the value of a last expression is printed."""
     tree = ast.parse(text, file)
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     exec(compile(tree, file, "exec"), space)  # noqa: S102  the user's own notebook

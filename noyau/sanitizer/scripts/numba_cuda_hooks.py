@@ -1,5 +1,5 @@
-"""While a script runs, launches of Numba-CUDA are watched, on the script's own arguments. There need be no GPU: what a
-script says to one is said to Numba's own simulator of the API."""
+"""Hooks for a running script that watch launches of Numba-CUDA, on the script's own arguments. No GPU is needed: other
+calls of the API go to Numba's own simulator."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from noyau.sanitizer.scripts.numba_host import WORDS, in_numpy, lend, stood_in
 from noyau.sanitizer.scripts.record import ScriptSession, describe_shapes, is_counted, place_of
 from noyau.sanitizer.scripts.streams import DEFAULT, StreamWork, calling_place, order_of, stream_number
 
-# What of the simulator stands for numba.cuda; kernels themselves run thread by thread over the shadow.
+# Names of the simulator that do not replace those of numba.cuda; kernels run thread by thread over the shadow.
 _NEVER = frozenset(
     "jit reduce Reduce sys config declare_device kernel api In Out InOut PTXSource CUSource Cubin Fatbin Archive "
     "Object LTOIR LinkableCode".split()
 )
 _COMPILES = ("compile", "compile_all", "compile_for_current_device", "compile_ptx", "compile_ptx_for_current_device")
 _UNCOMPILED = "without a GPU nothing is compiled: texts of code and counts of registers that it asks for are empty"
-FORALL = 256  # threads of a block where a script leaves that to Numba
+FORALL = 256  # threads per block where a script leaves them to Numba
 _FOLDERS = tuple(str(Path(str(each.__file__)).parent) for each in (numba, cuda, errors))
 _OWN = [Path(each.__file__).parent for each in (numba, cuda) if each.__file__]
 _place = partial(calling_place, _FOLDERS)
@@ -51,7 +51,7 @@ _place = partial(calling_place, _FOLDERS)
 
 @dataclass(slots=True)
 class FreshArray:
-    """An array of a device that began empty: which of its cells hold values, and the last kernel that had it."""
+    """A device array that began empty: a mask of its written cells, and the last kernel that had it."""
 
     array: np.ndarray
     is_set: np.ndarray
@@ -60,11 +60,11 @@ class FreshArray:
 
 @contextmanager
 def install_hooks(session: ScriptSession, launch: Any = None) -> Iterator[None]:
-    """Watch what is called in the meantime, for `session`. `launch`: a grid and a block in place of the script's."""
+    """Watch calls for `session`. `launch`: a grid and a block that replace the script's."""
     hooks = _CudaHooks(session, launch)
 
     def configured(kernel: Any, configuration: Any) -> HookedKernel:
-        """`kernel[grid, block]` of a kernel that was compiled before the hooks were there."""
+        """Configure a kernel that was compiled before the hooks were installed."""
         return HookedKernel(python_function(kernel), False, hooks)[configuration]
 
     with ExitStack() as undone:
@@ -72,7 +72,7 @@ def install_hooks(session: ScriptSession, launch: Any = None) -> Iterator[None]:
         patch(undone, CUDADispatcher, "__call__", _without_a_launch)
         patch(undone, cuda, "jit", hooks.jit)
         patch(undone, cuda, "is_available", lambda: True)
-        for name, word in vars(simulator).items():  # None stands for what it has not
+        for name, word in vars(simulator).items():  # None marks what the simulator lacks
             if not name.startswith("_") and name not in _NEVER and hasattr(cuda, name) and word is not None:
                 patch(undone, cuda, name, word)
         for holder in (simulator.devicearray, real_arrays):  # for isinstance(x, cuda.devicearray.DeviceNDArray)
@@ -80,7 +80,7 @@ def install_hooks(session: ScriptSession, launch: Any = None) -> Iterator[None]:
         compiling = {name: hooks.compile for name in _COMPILES if hasattr(cuda, name)}
         for name, word in (WORDS | compiling).items():
             patch(undone, cuda, name, word)
-        for name in ("device_array", "device_array_like"):  # what the host fills by itself holds values
+        for name in ("device_array", "device_array_like"):  # other constructors fill the array
             patch(undone, cuda, name, partial(hooks.empty, getattr(simulator, name)))
         undone.enter_context(stood_in(session.note, hooks.jit))
         patch(undone, cuda, "to_device", partial(hooks.send, simulator.to_device))
@@ -92,28 +92,28 @@ def install_hooks(session: ScriptSession, launch: Any = None) -> Iterator[None]:
 
 
 class _CudaHooks:
-    """Stand-ins of Numba-CUDA's own functions while a script runs."""
+    """Stand-ins for Numba-CUDA's functions while a script runs."""
 
     def __init__(self, session: ScriptSession, launch: Any) -> None:
         self.session, self.launch = session, launch
         self.fresh: dict[int, FreshArray] = {}
-        self.counters: dict[int, np.ndarray] = {}  # integers that kernels have written, each an array of its own
-        self.order, self.roots = order_of(session), dict[int, np.ndarray]()  # held, so that each has its own id
+        self.counters: dict[int, np.ndarray] = {}  # integers written by kernels, each in an array of its own
+        self.order, self.roots = order_of(session), dict[int, np.ndarray]()  # kept alive, so that ids stay unique
 
     def jit(self, function: Any = None, *args: Any, device: bool = False, **options: Any) -> Any:
-        """numba.cuda.jit, with or without a signature: nothing is compiled."""
+        """Stand in for numba.cuda.jit, with or without a signature; nothing is compiled."""
         if callable(function) and not isinstance(function, type) and hasattr(function, "__code__"):
             return HookedKernel(function, device, self)
         signature = function if function is not None and not isinstance(function, list | tuple) else None
         return lambda kernel: HookedKernel(kernel, device, self, signature)
 
     def compile(self, *wishes: Any, **named: Any) -> tuple[str, None]:
-        """cuda.compile and its like: a text, and what the function gives."""
+        """Stand in for cuda.compile and its variants: an empty text and no return type."""
         self.session.note(_UNCOMPILED)
         return "", None
 
     def empty(self, plain: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        """An array of a device that holds nothing yet."""
+        """Make a device array and register it as unwritten."""
         array = plain(*args, **options)
         root = root_of(in_numpy(array))
         self.fresh[id(root)] = FreshArray(root, np.zeros(root.shape, bool))
@@ -122,12 +122,12 @@ class _CudaHooks:
     def note_work(
         self, what: str, place: str, stream: Any, arrays: Sequence[tuple[np.ndarray, bool]], *, waits: bool
     ) -> None:
-        """Work in a stream on arrays, each of them read or written; the host `waits` for it."""
+        """Record work of a stream that reads or writes arrays; with `waits` the host waits for it."""
         number = DEFAULT if stream is None or isinstance(stream, int) else stream_number(stream)
         self.order.begin(number)
         for array, is_written in arrays:
             root = root_of(array)
-            low, high = getattr(np.lib, "array_utils", np).byte_bounds(array)  # of NumPy itself until 2.0
+            low, high = getattr(np.lib, "array_utils", np).byte_bounds(array)  # in numpy itself until 2.0
             begin = low - root.__array_interface__["data"][0]
             self.roots[id(root)] = root
             name = f"an array of {array.dtype}{list(array.shape)}"
@@ -137,13 +137,13 @@ class _CudaHooks:
             self.order.synchronize(number)
 
     def send(self, plain: Callable[..., Any], value: Any, stream: Any = 0, *args: Any, **named: Any) -> Any:
-        """cuda.to_device, which the host waits for unless it names a stream."""
+        """Stand in for cuda.to_device; the host waits for the copy unless it names a stream."""
         array = plain(value, stream, *args, **named)
         self.note_work("a copy", _place(), stream, [(in_numpy(array), True)], waits=isinstance(stream, int))
         return array
 
     def fill(self, plain: Callable[..., Any]) -> Callable[..., Any]:
-        """copy_to_device, and what the host assigns to an array of a device: its cells hold values from then on."""
+        """Wrap copy_to_device and the host's assignments to a device array: they mark their cells as written."""
 
         def fill(array: Any, *args: Any, **named: Any) -> Any:
             fresh_array = self.fresh.get(id(root_of(array._ary)))
@@ -157,7 +157,7 @@ class _CudaHooks:
         return fill
 
     def copy(self, plain: Callable[..., Any]) -> Callable[..., Any]:
-        """copy_to_host: cells that no kernel wrote are a finding of the last one that had the array."""
+        """Wrap copy_to_host: cells that no kernel wrote are a finding of the last kernel that had the array."""
 
         def copied(array: Any, *args: Any, **named: Any) -> Any:
             fresh_array = self.fresh.get(id(root_of(array._ary)))
@@ -180,7 +180,7 @@ class _CudaHooks:
 
 
 class PlainFunction:
-    """A kernel for some types, of which no compiler has said anything."""
+    """A compiled kernel for some types, with empty answers in place of a compiler's."""
 
     def __getattr__(self, name: str) -> Any:
         nothing: Any = "" if name.startswith("inspect_") else 0
@@ -188,8 +188,8 @@ class PlainFunction:
 
 
 class HookedKernel(FakeCUDAKernel):  # type: ignore[misc]
-    """A kernel of a script, launched without a GPU, its accesses watched. `casts`: the types of the arguments, and of
-    the result, of a device function that has a signature."""
+    """A kernel of a script, which runs without a GPU and has its accesses watched. `casts`: the argument and return
+    types of a device function with a signature."""
 
     noyau_language = LANGUAGE
 
@@ -202,7 +202,7 @@ class HookedKernel(FakeCUDAKernel):  # type: ignore[misc]
 
     @property
     def overloads(self) -> dict[Any, PlainFunction]:
-        """The types that it was launched with."""
+        """The types of the arguments of its launches."""
         self._hooks.session.note(_UNCOMPILED)
         return self._compiled
 
@@ -211,7 +211,7 @@ class HookedKernel(FakeCUDAKernel):  # type: ignore[misc]
         return list(self.overloads)
 
     def __getattr__(self, name: str) -> Any:
-        """Questions about what a compiler makes: nothing, and said."""
+        """Answer questions about the compiled code with empty values, and note that."""
         if not name.startswith(("inspect_", "get_", "compile")):
             raise AttributeError(f"a kernel of numba.cuda has no {name} without a GPU")
         self._hooks.session.note(_UNCOMPILED)
@@ -226,12 +226,12 @@ class HookedKernel(FakeCUDAKernel):  # type: ignore[misc]
         return kernel
 
     def forall(self, ntasks: int, tpb: int = 0, stream: Any = 0, sharedmem: int = 0) -> HookedKernel:
-        """As many threads as there are tasks, or some more."""
+        """Configure a launch of at least `ntasks` threads."""
         threads = tpb or FORALL
         return self[max(-(-ntasks // threads), 0), threads, stream, sharedmem]
 
     def __call__(self, *args: Any) -> Any:
-        if self._device:  # called by what is no kernel
+        if self._device:  # called from host code
             return self.fn(*args)
         if self._launch is None:
             _without_a_launch(self)
@@ -240,12 +240,12 @@ class HookedKernel(FakeCUDAKernel):  # type: ignore[misc]
         return None
 
     def _watch(self, args: Any, at: str) -> None:
-        """A launch from a line `at`. Where it cannot be watched, the script goes on without what it would write."""
+        """Watch a launch from line `at`. If that fails, the script continues without its results."""
         names = list(inspect.signature(self.fn).parameters)
         arguments = [self._argument(each, value) for each, value in zip(names, args, strict=True)]
         shapes = describe_shapes(names, [each.value for each in arguments])
         session, name, place = self._hooks.session, self.fn.__name__, place_of(self)
-        with suppress(ValueError, NotImplementedError):  # of what has no type
+        with suppress(ValueError, NotImplementedError):  # a value without a Numba type
             self._compiled[tuple(numba.typeof(each.value) for each in arguments)] = PlainFunction()
         configuration = launches.configuration_of(self._launch)
         try:
@@ -274,19 +274,19 @@ class HookedKernel(FakeCUDAKernel):  # type: ignore[misc]
             return
         if traced is not None:
             session.draw(launch.access_map(name, traced), place)
-        for each in arguments:  # cells that were written hold values in the launches to come
+        for each in arguments:  # later launches see the written cells as set
             if isinstance(each.is_set, np.ndarray):
                 mask = launch.recorder.written_elements(launch.arrays[each.name])
                 each.is_set.reshape(-1)[...] |= mask | launch.recorder.was_cut
 
     def _report(self, launch: SimulatedLaunch, at: str, shapes: str) -> None:
-        """Tell the session of a launch and its findings."""
+        """Add a launch and its findings to the session."""
         session, name, size = self._hooks.session, self.fn.__name__, f"{shapes}; launched {launch.configuration}"
         watched = launch.report_run(session.script, name, size)
         remarks = lint_call(launch, self.fn, session.script, name, at, size, is_whole=True)
         findings = watched.findings
         own = [each for each in _OWN if Path(place_of(self).rpartition(":")[0]).is_relative_to(each)]
-        if own and "tests" not in Path(place_of(self)).relative_to(own[-1]).parts:  # as of cuda.reduce
+        if own and "tests" not in Path(place_of(self)).relative_to(own[-1]).parts:  # functions such as cuda.reduce
             mild: dict[str, Any] = {"severity": "warning", "mend": "tell the authors of Numba, or call something else"}
             findings = tuple(replace(each, message=f"in Numba's own text: {each.message}", **mild) for each in findings)
         late = f"after {MOST} accesses of a launch; run the script on smaller arrays"
@@ -294,7 +294,7 @@ class HookedKernel(FakeCUDAKernel):  # type: ignore[misc]
         session.add(name, LANGUAGE, place_of(self), shapes, watched, unseen)
 
     def _argument(self, name: str, value: Any) -> WatchedArgument:
-        """An argument as an array of NumPy or a number."""
+        """Convert an argument to a NumPy array or a number."""
         plain = in_numpy(value)
         if isinstance(plain, ArgHint):
             plain = copy(plain.value) if isinstance(plain, In) else plain.value

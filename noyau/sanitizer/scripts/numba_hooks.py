@@ -1,5 +1,5 @@
-"""While a script runs, calls of parallel functions of Numba are watched, on the script's own arguments; and launches of
-Numba-CUDA, where its package can be imported."""
+"""Hooks for a running script that watch calls of Numba's parallel functions, on the script's own arguments, and
+launches of Numba-CUDA if its package can be imported."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from noyau.sanitizer.scripts.fakes import patch
 from noyau.sanitizer.scripts.record import ScriptSession, describe_shapes, place_of
 from noyau.workers.import_path import when_imported
 
-_BINDING = "NUMBA_CUDA_USE_NVIDIA_BINDING"  # "0": numba-cuda asks for no package of NVIDIA's, where it can do without
+_BINDING = "NUMBA_CUDA_USE_NVIDIA_BINDING"  # "0": numba-cuda avoids NVIDIA's Python packages where possible
 _UNCHECKED = "it cannot be imported"
 CUDA_HOOKS = "noyau.sanitizer.scripts.numba_cuda_hooks"
 
 
 @contextmanager
 def install_hooks(session: ScriptSession, launch: Any = None, *, is_early: bool = True) -> Iterator[None]:
-    """Watch what is called in the meantime, for `session`. `launch`: what kernels of CUDA are launched with, in place
-    of what the script says. `is_early`: numba.cuda, which takes a second, is imported now, not once somebody does."""
+    """Watch calls for `session`. `launch`: replaces the launch configuration of CUDA kernels. `is_early`: import
+    numba.cuda, which takes a second, now rather than with the script's own import."""
     with ExitStack() as undone:
         patch(undone, CPUDispatcher, "__call__", _LoopHooks(session).parallel(CPUDispatcher.__call__))
         watch = partial(_watch_cuda, session, launch, undone)
@@ -44,17 +44,17 @@ def install_hooks(session: ScriptSession, launch: Any = None, *, is_early: bool 
 
 
 def _watch_cuda(session: ScriptSession, launch: Any, undone: ExitStack) -> None:
-    """Have kernels of Numba-CUDA watched until `undone` ends, where it can be imported."""
+    """Watch Numba-CUDA kernels until `undone` ends, if it can be imported."""
     try:
         hooks = import_cuda(CUDA_HOOKS)
-    except (ImportError, AttributeError) as fault:  # of a package that is not there, or a release with other names
+    except (ImportError, AttributeError) as fault:  # the package is missing, or its release has other names
         session.lacks[str(fault)] = f"{_UNCHECKED}: {' '.join(str(fault).split())}"
     else:
         undone.enter_context(hooks.install_hooks(session, launch))
 
 
 def import_cuda(name: str) -> ModuleType:
-    """A module that imports numba.cuda. ImportError where a package that it needs is not there."""
+    """Import a module that imports numba.cuda. ImportError if a required package is missing."""
     try:
         return import_module(name)
     except ImportError:
@@ -67,11 +67,11 @@ def import_cuda(name: str) -> ModuleType:
 
 
 class _LoopHooks:
-    """Stand-ins of calls of Numba's functions while a script runs."""
+    """Stand-ins for calls of Numba's functions while a script runs."""
 
     def __init__(self, session: ScriptSession) -> None:
         self.session = session
-        self.watching = False  # a loop is: what it calls is called as it is
+        self.watching = False  # True within a watched loop, whose callees run unwatched
 
     def parallel(self, plain: Callable[..., Any]) -> Callable[..., Any]:
         def called(function: Any, *args: Any, **named: Any) -> Any:
@@ -85,11 +85,11 @@ class _LoopHooks:
         return called
 
     def run_loops(self, function: Any, plain: Callable[..., Any], args: Any, named: Any) -> Any:
-        """A call of a parallel function, watched; where it cannot be, it is Numba's own."""
+        """Watch a call of a parallel function; if that fails, run Numba's compiled function."""
         name, place = function.py_func.__name__, place_of(function)
         arguments = inspect.signature(function.py_func).bind(*args, **named)
         arguments.apply_defaults()
-        if arguments.kwargs:  # Numba says what it has against parameters that are given by name only
+        if arguments.kwargs:  # Numba itself reports keyword-only parameters
             return plain(function, *args, **named)
         before = copy_argument(arguments.args)
         shapes = describe_shapes(list(arguments.arguments), arguments.args)
@@ -101,9 +101,9 @@ class _LoopHooks:
             watched, result = watch_call(function, arguments.args, shapes, self.session.script, watching)
             if traced is not None:
                 self.session.draw(map_of(name, recorder, traced, arguments.arguments, traced.accesses >= MOST), place)
-        except Exception as fault:  # noqa: BLE001  whatever it is, the script goes on as Numba has it
+        except Exception as fault:  # noqa: BLE001  for any fault the script continues with Numba's function
             raised = "" if isinstance(fault, NoyauError) else f"in Python it raised {type(fault).__name__}: "
-            seen = watching.report_run(self.session.script, name, shapes) if raised else None  # what led to it, perhaps
+            seen = watching.report_run(self.session.script, name, shapes) if raised else None  # it may explain it
             self.session.add(name, "numba", place, shapes, seen, f"{raised}{fault}".partition("\n")[0])
             restore(arguments.args, before)
             return plain(function, *args, **named)

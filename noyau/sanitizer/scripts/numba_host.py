@@ -1,5 +1,5 @@
-"""Calls of a script to a GPU beside its kernels and arrays, where Numba's own simulator of the API has no answer: which
-device there is, events that take the time, streams that are the default one; @vectorize, @guvectorize."""
+"""Stand-ins for host calls of a script that Numba's CUDA simulator lacks, beside kernels and arrays: device queries,
+events that take times, default streams, @vectorize and @guvectorize."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from noyau.sanitizer.scripts.streams import DEFAULT, FakeEvent, FakeStream
 
 
 class SimulatedGpu(SimpleNamespace):
-    """A device, which is there to be entered and asked."""
+    """A device or context with attributes, usable as a context manager."""
 
     def __enter__(self) -> SimulatedGpu:
         return self
@@ -63,7 +63,7 @@ def _map_arrays(*arrays: Any, **options: Any) -> Iterator[Any]:
 
 
 class NumbaStream(FakeStream):
-    """A stream of Numba, which waits for the default one, and that for it."""
+    """A stream of Numba, which synchronizes with the default stream in both directions."""
 
     blocks = True
 
@@ -80,7 +80,7 @@ WORDS: dict[str, Any] = {
     **dict.fromkeys(("select_device", "current_context"), lambda *_: CONTEXT),
     **dict.fromkeys(("close", "profile_start", "profile_stop"), _ignore),
     "detect": _detect,
-    "as_cuda_array": lambda obj, sync=True: (  # a tensor that stands for one of a GPU has no interface
+    "as_cuda_array": lambda obj, sync=True: (  # a tensor that stands in for one on a GPU has no interface
         obj if isinstance(obj, FakeCUDAArray) else FakeCUDAArray(np.asarray(in_numpy(obj)))
     ),
     "is_cuda_array": lambda value: (
@@ -107,13 +107,13 @@ _NUMBERS = "of numbers, which touches no memory: called cell by cell"
 
 @contextmanager
 def stood_in(note: Note, jit: Plain) -> Iterator[None]:
-    """Within, both decorators make functions for target="cuda" without a GPU; `note` takes a line on each call. `jit`:
-    what makes kernels, for functions of arrays."""
+    """Replace both decorators by versions for target="cuda" that need no GPU. `note` receives a line per call. `jit`:
+    makes the kernels for generalised functions."""
     with ExitStack() as undone:
         many, what = partial(_generalise, jit), "of arrays, launched with a thread for each"
         patch(undone, numba, "vectorize", _decorator(numba.vectorize, _elementwise, note, _NUMBERS))
         patch(undone, numba, "guvectorize", _decorator(numba.guvectorize, many, note, what))
-        if hasattr(cuda, "vectorize"):  # of the package numba-cuda, for no other target
+        if hasattr(cuda, "vectorize"):  # of the package numba-cuda, without a choice of target
             patch(undone, cuda, "vectorize", _decorator(None, _elementwise, note, _NUMBERS))
             patch(undone, cuda, "guvectorize", _decorator(None, many, note, what))
         yield
@@ -151,13 +151,13 @@ def _elementwise(function: Plain, signatures: Any = None) -> Plain:
 
 
 def _over_batch(function: Plain, count: int, jit: Plain) -> Any:
-    """A kernel of which each thread calls a function on its elements of so many arrays."""
+    """Return a kernel whose threads each call a function on their elements of `count` arrays."""
     names, file = function.__code__.co_varnames[:count], f"<{function.__name__} over a batch>"
     text = f"def {function.__name__}({', '.join(names)}):\n    noyau_at = cuda.grid(1)\n"
     text += f"    if noyau_at < len({names[0]}):\n        noyau_call({', '.join(f'{x}[noyau_at]' for x in names)})\n"
     linecache.cache[file] = len(text), None, text.splitlines(keepends=True), file
     scope: dict[str, Any] = {"__name__": file, "cuda": cuda, "noyau_call": jit(function, device=True)}
-    exec(compile(text, file, "exec"), scope)  # noqa: S102  what is written above
+    exec(compile(text, file, "exec"), scope)  # noqa: S102  the text above
     scope[function.__name__].noyau_place = place_of(function)
     return jit(scope[function.__name__])
 
@@ -182,12 +182,12 @@ def _generalise(jit: Plain, function: Plain, signatures: Any, layout: str, *_: A
         wide = [np.broadcast_to(a, (*batch, *a.shape[a.ndim - core :])) for a, core in zip(arrays, cores, strict=True)]
         wide += [in_numpy(each) for each in results]
         is_number = [not isinstance(kind, numba.types.Array) for kind in types] or [True] * len(arrays)
-        ends = [(), (1,)]  # of no axes: a number, where its type is none of an array
+        ends = [(), (1,)]  # shapes without core axes: a number, or an array of one element
         ends = [a.shape[axes:] or ends[at >= len(arrays) or not is_number[at]] for at, a in enumerate(wide)]
         rows = [a.reshape(count, *end) for a, end in zip(wide, ends, strict=True)]
         if count:
             _over_batch(function, len(rows), jit)[-(-count // 128), 128](*rows)
-        stays = any(isinstance(each, FakeCUDAArray) for each in args)  # on the device, where the host reads it later
+        stays = any(isinstance(each, FakeCUDAArray) for each in args)  # results stay there until the host reads them
         pairs = ((each, each if to is None and stays else to) for each, to in zip(results, outs, strict=True))
         values = tuple(to if to is each else _as_result(each.copy_to_host(), to, args) for each, to in pairs)
         return values if len(values) > 1 else values[0]
@@ -196,14 +196,14 @@ def _generalise(jit: Plain, function: Plain, signatures: Any, layout: str, *_: A
 
 
 def _on_device(wanted: Any, shape: tuple[int, ...], dtype: np.dtype) -> Any:
-    """An array of the device for a result: where it is wanted, if that is such an array, else an empty one."""
+    """Return the requested output if it is a contiguous device array of this shape and dtype, else an empty one."""
     own = in_numpy(wanted) if isinstance(wanted, FakeCUDAArray) else None
     is_it = own is not None and (own.shape, own.dtype, own.flags.c_contiguous) == (shape, dtype, True)
     return wanted if is_it else cuda.device_array(shape, dtype)
 
 
 def _types(signatures: Any, arrays: Sequence[np.ndarray]) -> list[Any]:
-    """The types of the first signature that takes the arguments, and of what it gives; none where none does."""
+    """Return the parameter and return types of the first signature that accepts the arguments; [] without one."""
     for each in signatures if isinstance(signatures, list | tuple) else [signatures] if signatures else []:
         types, gives = numba.core.sigutils.normalize_signature(each)
         pairs = zip(types, arrays, strict=False)
@@ -213,12 +213,12 @@ def _types(signatures: Any, arrays: Sequence[np.ndarray]) -> list[Any]:
 
 
 def _results(signatures: Any, arrays: Sequence[np.ndarray], count: int) -> list[np.dtype]:
-    """The dtypes of the last things in the first signature that takes the arguments."""
+    """Return the dtypes of the results: the last types of the first signature that accepts the arguments."""
     types = _types(signatures, arrays)[-count:]
     return [np.dtype(as_dtype(getattr(kind, "dtype", kind))) for kind in types] or [np.result_type(*arrays)] * count
 
 
-_LENT = WeakValueDictionary[tuple[Any, ...], np.ndarray]()  # arrays whose interface a script has asked for
+_LENT = WeakValueDictionary[tuple[Any, ...], np.ndarray]()  # arrays whose interface a script has read
 
 
 def _place(face: dict[str, Any]) -> tuple[Any, ...]:
@@ -226,25 +226,25 @@ def _place(face: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def lend(array: Any) -> dict[str, Any]:
-    """The CUDA array interface of an array of the simulator."""
+    """Return the CUDA array interface of a simulator array."""
     face: dict[str, Any] = array._ary.__array_interface__
     _LENT[_place(face)] = array._ary
     return face
 
 
 def in_numpy(each: Any) -> Any:
-    """The array of NumPy in one of the simulator, or behind a CUDA array interface; all else as it is."""
+    """Return the NumPy array behind a simulator array or a CUDA array interface; other values are unchanged."""
     if isinstance(each, FakeCUDAArray):
         return each._ary
     face = getattr(each, "__cuda_array_interface__", None)
     if not isinstance(face, dict):
         return each
-    known = _LENT.get(_place(face))  # the same one, for it is known by its identity
+    known = _LENT.get(_place(face))  # the same object, since arrays are recognised by identity
     return np.asarray(SimpleNamespace(__array_interface__=face, holder=each)) if known is None else known
 
 
 def _as_result(results: Any, out: Any, args: Sequence[Any]) -> Any:
-    """The result where it is wanted: on the device, where an argument is."""
+    """Store the result in `out`, if there is one; else return it, on the device if an argument is there."""
     if out is not None:
         in_numpy(out)[...] = results
         return out

@@ -35,8 +35,8 @@ TIME_S = 120.0  # of the processor, after which a run is ended
 SILENT_S, SILENT_TIMES = 5.0, 5  # a run in silence has at least so long, and so many times as long as the first one
 
 _PATHS = re.compile("-(?:I|L|isystem|iquote|idirafter|include|imacros)")
-_FILES = ("-include", "-imacros")  # looked for in the folders of headers too
-# A program that asks for these sizes its grids by the machine, which is a small one here.
+_FILES = ("-include", "-imacros")  # also searched in the header folders
+# A program that queries these sizes its grids by the machine, which is small here.
 _OF_THE_MACHINE = re.compile(r"multiprocessorcount|cudaoccupancy", re.IGNORECASE)
 _ONE_THREAD = re.compile(r"\bnum_threads\s*\(\s*1\s*\)")
 
@@ -50,15 +50,15 @@ def check_program(
     flags: str = "",
     maps: bool = False,
 ) -> ScriptCheck:
-    """Build a program as it is, run it with its arguments in the folder that this is in, and tell what its threads do
-    wrong with memory: those of OpenMP, of POSIX and of C++, and of grids of CUDA, which need no GPU.
+    """Build a program unchanged, run it with its arguments in the current folder, and report memory errors of its
+    threads: of OpenMP, POSIX and C++, and of CUDA grids, which need no GPU.
 
-    What it prints is printed. A program with threads runs twice, the second time in silence, its work dealt otherwise;
-    what else it does, as writing files, it does twice. `launch`: (grid, block) in place of each that is written;
-    `time_s`: of the processor, for a run; `flags`: for the compiler, folders and files in them as from the folder that
-    this is in; other files of the program that they name (`part.c`) are built beside it and watched alike. What cannot
-    be stood in for is not checked, with the line. InputError where there is no such file, it has no main(), or a quote
-    in `flags` does not end; BuildError where a text does not compile."""
+    Its output is printed. A program with threads runs twice, with side effects such as files written twice; the second
+    run is silent and distributes the work differently. `launch`: (grid, block) in place of the program's own; `time_s`:
+    CPU seconds per run; `flags`: for the compiler, with paths relative to the current folder; source files among them
+    (`part.c`) are built with the program and watched too. A call without a stand-in leaves the program unchecked, and
+    the report names its line. InputError if the file is missing, has no main(), or a quote in `flags` does not end;
+    BuildError if a text does not compile."""
     text, words_of_flags = _text(path), _flags(flags)
     language = _language(path, words_of_flags)
     try:
@@ -75,7 +75,7 @@ def check_program(
     runs = [ran]
     if status is not None and not ran.refusal and plans[-1] != plans[0]:
         patience_s = min(time_s, max(SILENT_S, SILENT_TIMES * (monotonic() - begin)))
-        with suppress(CheckError):  # for want of what it reads, as how it ends may be
+        with suppress(CheckError):  # it may lack its input, and so end otherwise
             again, _ = run_whole(program, words, plans[-1], forced, patience_s, is_shown=False, maps=False)
             faults = tuple(each for each in again.faults if each.kind is not FindingKind.CRASH)
             runs.append(replace(again, faults=faults, refusal=""))
@@ -83,7 +83,7 @@ def check_program(
 
 
 def _fault_of(ran: RunResult, status: int | None) -> str:
-    """The end of a run in words, where it speaks against the program and no finding says it."""
+    """Describe how a run ended, if that is an error and no finding reports it."""
     has_crashed = any(each.kind is FindingKind.CRASH for each in ran.faults)
     end = "it was interrupted" if status is None else f"it ended with status {status}"
     return "" if has_crashed or ran.refusal or status == 0 else end
@@ -101,14 +101,14 @@ def _program(path: Path, text: str, flags: tuple[str, ...]) -> tuple[Instrumente
 
 
 def _language(path: Path, flags: tuple[str, ...]) -> str:
-    """The language of a file of a program: C++ beside a file for a GPU knows the words of CUDA too."""
+    """Return the language of a program's file; C++ beside a GPU source may use CUDA's words."""
     on_gpu = [BY_SUFFIX[Path(word).suffix] for word in (*flags, str(path)) if _is_text(word)]
     own = BY_SUFFIX[path.suffix]
     return next((each.name for each in on_gpu if each.on_gpu and own.is_cpp), own.name)
 
 
 def _source(path: Path, text: str, flags: tuple[str, ...], file: str, language: str) -> Source:
-    """A file of a program; `file`: how its lines are named."""
+    """Rewrite a file of a program; `file`: its name in reported lines."""
     try:
         rewritten = rewrite(text, language, path.name, header_folders(path.parent, flags), file)
     except UnsupportedError as error:
@@ -119,12 +119,12 @@ def _source(path: Path, text: str, flags: tuple[str, ...], file: str, language: 
 
 
 def _is_text(word: str) -> bool:
-    """Whether a word of the flags names a file of the program's own."""
+    """Whether a word of the flags names a source file of the program."""
     return not word.startswith("-") and Path(word).suffix in BY_SUFFIX
 
 
 def _flags(flags: str) -> tuple[str, ...]:
-    """The words of `flags`, each path as it is from everywhere: the compiler runs in a folder of its own."""
+    """Split `flags` into words with absolute paths, since the compiler runs in another folder."""
     try:
         words = iter(shlex.split(flags))
     except ValueError as error:
@@ -172,7 +172,7 @@ def _check_of(
     notes = (*allowed, teams) if teams else allowed
     if findings or notes or unseen or not seen:
         place = context.entry_site.place
-        accesses = 0 if seen and not findings else accesses  # of the host, which says nothing of grids
+        accesses = 0 if seen and not findings else accesses  # accesses of the host say nothing about grids
         seen.append(SeenKernel(path.stem, language, place, len(runs), (), accesses, findings, notes, unseen))
     sites = (site_of(lines.at(address), context) for each in runs for address in each.accessed_at)
     ran = {site.line for site in sites if site is not None and site.file == context.place}
@@ -182,7 +182,7 @@ def _check_of(
 
 
 def launches_by_kernel(ran: RunResult, lines: LineTable, context: ReportContext) -> dict[str, tuple[int, ...]]:
-    """The numbers of the launches of each kernel, by the name that it has where it is launched."""
+    """Return the launch numbers of each kernel, by its name at the launch."""
     names: dict[str, tuple[int, ...]] = {}
     for number, each in enumerate(ran.grids):
         site = site_of(lines.at(each.site), context)
@@ -194,7 +194,7 @@ def launches_by_kernel(ran: RunResult, lines: LineTable, context: ReportContext)
 def _kernel_seen(
     name: str, launches: tuple[int, ...], runs: Sequence[RunResult], lines: LineTable, context: ReportContext
 ) -> SeenKernel:
-    """The launches of a kernel, and the faults of their threads."""
+    """Return a kernel's record: its launches and the faults of their threads."""
     own = [replace(run, faults=tuple(f for f in run.faults if f.launch in launches)) for run in runs]
     context = replace(context, kernel=name)
     findings, allowed = findings_of_runs(own, lines, context)
@@ -212,12 +212,12 @@ def _kernel_seen(
 
 
 def _cut_launches(ran: RunResult) -> set[int]:
-    """The numbers of the launches that may be the one within which a run was ended, if it was."""
+    """Return the numbers of the launches that may have been running when the run was ended."""
     return {number for number, each in enumerate(ran.grids) if ran.refusal and each.site == ran.refused_at}
 
 
 def unseen_of(runs: Sequence[RunResult], lines: LineTable, context: ReportContext) -> str:
-    """Why a program counts as not seen: what the runtime refused, and regions that `if` or the like gave one thread."""
+    """Explain why a program is not fully seen: refusals of the runtime, and parallel regions run by one thread."""
     reasons = []
     for each in (run for run in runs if run.refusal):
         site = site_of(lines.at(each.refused_at), context)
@@ -231,13 +231,13 @@ def unseen_of(runs: Sequence[RunResult], lines: LineTable, context: ReportContex
 
 
 def _clocks(path: Path, text: str, language: str) -> tuple[Finding, ...]:
-    """Warnings on clocks of the host that do not wait for a launch."""
+    """Warn about clocks of the host that do not wait for a launch."""
     remarks = diagnose_c_clocks(text, str(path)) if LANGUAGES[language].on_gpu else []
     return tuple(warnings_of(remarks, path.name, "", language))
 
 
 def diagnose_launches(ran: RunResult, lines: LineTable, context: ReportContext) -> list[Finding]:
-    """Warnings on the launches of a run, each on its line; of launches that are alike there is one."""
+    """Warn about the launches of a run, each at its line; equal warnings are given once."""
     remarks: dict[tuple[int, str], Diagnostic] = {}
     for each in ran.grids:
         site = site_of(lines.at(each.site), context)
@@ -259,7 +259,7 @@ def _diagnostics(launched: LaunchRecord, site: Site, context: ReportContext) -> 
 
 
 def text_of(text: str, name: str) -> str:
-    """A kernel, and the functions of its text that it names; the whole text where it is not in it."""
+    """Return a kernel's text with the functions that it names, transitively; without such a kernel, the whole text."""
     tree = syntax(text, "cuda")
     bodies = [*tree.macros, *((each.name, each.body) for each in tree.functions)]
     texts = {name: tree.source(body) for name, body in bodies if body}

@@ -1,4 +1,4 @@
-"""The record of a script or a notebook that ran, which prints itself."""
+"""The record of a run of a script or notebook, which prints itself."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from noyau.verify.checks import LIMITS, SCHEMA_VERSION, KernelCheck
 from noyau.verify.findings import Finding
 from noyau.verify.reports import Groups, Report
 
-OBSERVERS: list[Callable[[KernelCheck, str], None]] = []  # who is told of each check of a bare kernel, and its place
+OBSERVERS: list[Callable[[KernelCheck, str], None]] = []  # called with each check of a single kernel and its place
 
 
 @dataclass(frozen=True, slots=True)
 class SeenKernel:
-    """A called kernel. `shapes`: of its arguments, each once; `calls`: how often; `unseen`: why it was not watched."""
+    """A kernel that was called. `shapes`: of its arguments, without repeats; `unseen`: why it was not watched."""
 
     name: str
     language: str
@@ -38,7 +38,7 @@ class SeenKernel:
     unseen: str = ""
 
     def verdict(self) -> list[str]:
-        """The accesses that were watched, and what was not seen."""
+        """Lines on the watched accesses and on what was not watched."""
         if self.unseen and not self.accesses and not self.findings:
             return [f"{self.name}: not checked: {self.unseen}"]
         raced = any(finding.kind in (FindingKind.RACE, FindingKind.WRITTEN_TWICE) for finding in self.findings)
@@ -56,16 +56,16 @@ class SeenKernel:
         return text_lines
 
     def to_json(self, script: str) -> dict[str, Any]:
-        """The entry of `checked`."""
+        """Return the kernel's entry in `checked`."""
         facts = {name: getattr(self, name) for name in ("accesses", "calls", "unseen")}
         return {"op": script, "kernel": self.name, "shapes": list(self.shapes), **facts}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ScriptCheck(Report):
-    """A run of a script or a notebook. `fault`: how it ended where it did not end well; `unseen`: why not all of it
-    counts as seen; `notes`: what was left out; `advice`: warnings on the script's own lines; `maps`: of a small launch
-    of each kernel, where they are wanted."""
+    """A run of a script or notebook. `fault`: how it failed, if it did; `unseen`: why parts of it were not watched;
+    `notes`: what was left out; `advice`: warnings on the script's own lines; `maps`: on request, an access map of a
+    small launch of each kernel."""
 
     script: str
     kernels: tuple[SeenKernel, ...]
@@ -85,12 +85,12 @@ class ScriptCheck(Report):
 
     @property
     def ok(self) -> bool:
-        """Whether it ended well, and nothing speaks against a kernel."""
+        """Whether the script succeeded and no kernel has an error."""
         return not self.fault and not self.errors
 
     @property
     def is_verified(self) -> bool:
-        """Whether it is `ok`, and some kernel ran, each seen in all of its calls, with an access at least."""
+        """Whether it is `ok`, some kernel ran, and every call of each kernel was watched with at least one access."""
         seen = (not kernel.unseen and (kernel.accesses or kernel.notes) for kernel in self.kernels)
         return self.ok and not self.unseen and bool(self.kernels) and all(seen)
 
@@ -100,7 +100,7 @@ class ScriptCheck(Report):
         return [*((each.name, each.findings) for each in self.kernels), (self.script, self.advice)]
 
     def verdicts(self, *, everything: bool) -> list[str]:
-        """Lines on what was seen of each kernel, and on how the script ended."""
+        """Lines on the observations of each kernel, and on how the script ended."""
         del everything
         lines = [line for kernel in self.kernels for line in kernel.verdict()]
         unseen = self.unseen
@@ -114,7 +114,7 @@ class ScriptCheck(Report):
         return lines
 
     def raise_if_bad(self) -> None:
-        """CheckError with the first finding, or with how the script ended, unless `ok`."""
+        """Raise CheckError with the first error, or with how the script ended, unless `ok`."""
         for finding in self.errors:
             raise CheckError(f"{finding.kernel} of {self.script}: {finding}")
         if self.fault:
@@ -138,28 +138,28 @@ class ScriptSession:
     script: str
     kernels: dict[tuple[str, str], SeenKernel] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    maps: dict[tuple[str, str], AccessMap] | None = None  # by the kernel and its place; None where none are wanted
-    keep: Callable[[], None] | None = None  # called where something new is known, since a script may crash
-    advice: dict[str, Finding] = field(default_factory=dict)  # on calls that are not watched, by what they are
-    is_partial: bool = False  # a launch did not run, so that nothing is known of what the script does afterwards
-    lacks: dict[str, str] = field(default_factory=dict)  # why kernels are not checked, by the error of an import
-    empties: Any = None  # tensors of torch that began empty, where they are watched
-    look: Callable[[], Any] | None = None  # called after each launch: whether what sees it is still noyau's
+    maps: dict[tuple[str, str], AccessMap] | None = None  # by kernel and place; None without a request for maps
+    keep: Callable[[], None] | None = None  # called after each new observation, since a script may crash
+    advice: dict[str, Finding] = field(default_factory=dict)  # on calls that are not watched, by the finding's id
+    is_partial: bool = False  # a launch did not run, so nothing is known of the script's later results
+    lacks: dict[str, str] = field(default_factory=dict)  # why kernels are not checked, by the text of an import error
+    empties: Any = None  # torch tensors without values, where they are tracked
+    look: Callable[[], Any] | None = None  # called after each launch, to check that noyau's functions are still its own
 
     def trace(self, name: str, place: str) -> TracingShadow | None:
-        """A shadow that remembers the writes of a call to be drawn: the first of a kernel that is small enough."""
+        """Return a shadow that records writes for an access map, for a kernel that has no map with arrays yet."""
         if self.maps is None:
             return None
         earlier = self.maps.get((name, place))
         return None if earlier is not None and earlier.arrays else TracingShadow()
 
     def draw(self, access_map: AccessMap, place: str) -> None:
-        """A map of a call of the kernel at a place."""
+        """Store the map of a call of the kernel at a place."""
         assert self.maps is not None
         self.maps[access_map.kernel, place] = access_map
 
     def add(self, name: str, language: str, place: str, shapes: str, run: WatchedRun | None, unseen: str = "") -> None:
-        """One call of a kernel; findings that are alike are told once."""
+        """Record a call of a kernel; equal findings are kept once."""
         if self.look is not None:
             self.look()
         earlier = self.kernels.get((name, place)) or SeenKernel(name, language, place, 0, (), 0)
@@ -178,12 +178,12 @@ class ScriptSession:
             self.keep()
 
     def note(self, line: str) -> None:
-        """A line for the report, once."""
+        """Add a line to the report, once."""
         if line not in self.notes:
             self.notes.append(line)
 
     def find_unwritten(self, name: str, place: str, language: str, message: str, mend: str, line: str = "") -> None:
-        """A finding on a kernel that was added before, at its line: the host reads what it should have written."""
+        """Add a finding to a kernel that was added before: the host reads elements that it should have written."""
         kernel, kind, at = self.kernels[name, place], FindingKind.UNWRITTEN, line or place
         finding = Finding(self.script, name, language, kind, at, "", message, digest=digest(kind, name), mend=mend)
         if finding.id not in {each.id for each in kernel.findings}:
@@ -192,32 +192,32 @@ class ScriptSession:
                 self.keep()
 
     def note_difference(self, name: str, place: str) -> None:
-        """A comparison of arrays has said no at a place; after a launch that could not run it says nothing."""
+        """Report a comparison of arrays that returned False, unless an earlier launch did not run."""
         if self.kernels and not self.is_partial:
             self.advice |= {each.id: each for each in shown_difference(name, place, self.script)}
 
     def finish(self, fault: str = "", unseen: str = "") -> ScriptCheck:
-        """The record; `unseen`: why what was seen does not count."""
+        """Return the record; `unseen`: why the observations do not count."""
         maps = tuple((self.maps or {}).values())
         kernels, advice = tuple(self.kernels.values()), tuple(self.advice.values())
         return ScriptCheck(self.script, kernels, fault, tuple(self.notes), advice, maps, unseen)
 
 
 def is_counted(is_set: np.ndarray, counts: Iterable[int]) -> bool:
-    """Whether the cells that hold values are the first ones, as many, or as many rows, as a kernel has counted."""
+    """Whether the written cells are a prefix whose length, in cells or rows, is a number that a kernel has counted."""
     many, row = int(np.count_nonzero(is_set)), math.prod(is_set.shape[1:])
     return many > 0 and bool(is_set.reshape(-1)[:many].all()) and any(many in (each, each * row) for each in counts)
 
 
 def place_of(function: Any) -> str:
-    """The file and the line of a function; of one that stands in for another, those of the other."""
+    """Return FILE:LINE of a function; for a stand-in, that of the original."""
     plain = python_function(function)
     file = inspect.getsourcefile(plain) or plain.__code__.co_filename
     return getattr(plain, "noyau_place", f"{file}:{plain.__code__.co_firstlineno}")
 
 
 def describe_shapes(names: Sequence[str], values: Sequence[Any]) -> str:
-    """`x: f32[5, 4], n = 3`: the arguments of a call, short; those beyond the first six as their number."""
+    """Describe a call's arguments, as in `x: f32[5, 4], n = 3`; only the number of those beyond six is shown."""
     return few([_argument_text(*each) for each in zip(names, values, strict=False)], 6)
 
 

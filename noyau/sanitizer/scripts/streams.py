@@ -1,5 +1,5 @@
-"""Streams and events of a script without a GPU. Work is done at once; what is ordered before what is kept as a vector
-clock of each stream: how much of the work of every stream is done before what comes next in it."""
+"""Streams and events of a script without a GPU. Work runs at once; its order is kept as a vector clock per stream: how
+much of each other stream's work precedes the next work of this stream."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from noyau.sanitizer.scripts.record import ScriptSession
 from noyau.verify.findings import Finding
 
 HOST, DEFAULT = -1, 0  # the host, which waits for streams; the default stream
-MOST = 64  # accesses that are kept of a memory
+MOST = 64  # accesses kept per memory
 History = dict[int, int]
 MENDS = {
     "triton": "let the later stream wait: second.wait_stream(first), or second.wait_event(first.record_event())",
@@ -25,7 +25,7 @@ MENDS = {
 
 @dataclass(frozen=True, slots=True)
 class StreamWork:
-    """Work of a stream, or of the host: what it is in words, and the line that asks for it."""
+    """Work of a stream or of the host: its description, and the line that starts it."""
 
     stream: int
     what: str
@@ -40,7 +40,7 @@ class StreamWork:
 
 @dataclass(frozen=True, slots=True)
 class StreamAccess:
-    """Bytes that work touches. `number`: of the work in its stream."""
+    """Bytes that work touches. `number`: the index of the work in its stream."""
 
     work: StreamWork
     number: int
@@ -48,18 +48,18 @@ class StreamAccess:
     writes: bool
 
     def meets(self, other: StreamAccess) -> bool:
-        """Whether both touch a byte that one of them writes."""
+        """Whether both touch a common byte and one of them writes it."""
         apart = self.span[1] <= other.span[0] or other.span[1] <= self.span[0]
         return not apart and (self.writes or other.writes)
 
 
 @dataclass
 class StreamOrder:
-    """The order of the work of a script. `pinned`: memories of the host that copies read or write later."""
+    """The order of a script's work. `pinned`: memories of the host that asynchronous copies access later."""
 
     session: ScriptSession
     seen: dict[int, History] = field(default_factory=lambda: {HOST: {}, DEFAULT: {}})
-    blocking: set[int] = field(default_factory=set)  # they and the default stream wait for each other
+    blocking: set[int] = field(default_factory=set)  # streams that the default stream waits for, and that wait for it
     touched: dict[Hashable, list[StreamAccess]] = field(default_factory=dict)
     stack: list[int] = field(default_factory=lambda: [DEFAULT])
     pinned: set[Hashable] = field(default_factory=set)
@@ -69,7 +69,7 @@ class StreamOrder:
         return self.stack[-1]
 
     def open(self, *, blocks: bool) -> int:
-        """A new stream."""
+        """Add a stream and return its number."""
         number = len(self.seen) - 1
         self.seen[number] = {}
         if blocks:
@@ -77,12 +77,12 @@ class StreamOrder:
         return number
 
     def wait(self, stream: int, history: History) -> None:
-        """Let a stream, or the host, wait for what is in a history."""
+        """Let a stream, or the host, wait for the work of a history."""
         own = self.seen[stream]
         own |= {other: max(number, own.get(other, 0)) for other, number in history.items()}
 
     def synchronize(self, stream: int | None = None) -> None:
-        """Let the host wait for a stream, or for all."""
+        """Let the host wait for a stream, or for all streams."""
         for each in list(self.seen) if stream is None else [stream]:
             self.wait(HOST, self.seen[each])
 
@@ -93,7 +93,7 @@ class StreamOrder:
         self.seen[stream][stream] = self.seen[stream].get(stream, 0) + 1
 
     def touch(self, work: StreamWork, memory: Hashable, span: tuple[int, int], name: str, *, writes: bool) -> None:
-        """Work touches bytes of a memory, which is called `name`."""
+        """Record that work touches bytes of a memory named `name`, and report races with earlier accesses."""
         stream = work.stream
         seen, earlier = self.seen[stream], self.touched.setdefault(memory, [])
         access = StreamAccess(work, seen.get(stream, 0), span, writes)
@@ -106,11 +106,11 @@ class StreamOrder:
             is_replaced = is_before and other.span == span and (writes or (theirs == stream and not other.writes))
             if not is_replaced:
                 kept.append(other)
-        if stream != HOST:  # who comes behind it comes behind what it has replaced
+        if stream != HOST:  # work ordered after this access is also ordered after the accesses that it replaces
             earlier[:] = [*kept, access][-MOST:]
 
     def report(self, first: StreamAccess, second: StreamAccess, name: str) -> None:
-        """A race, told once for two lines."""
+        """Report a race, once per pair of lines."""
         one, other, script = first.work, second.work, self.session.script
         now, before = "writes" if second.writes else "reads", "written" if first.writes else "read"
         line = one.place.rpartition(":")[2]
@@ -122,14 +122,14 @@ class StreamOrder:
 
 
 def order_of(session: ScriptSession) -> StreamOrder:
-    """The order of the streams of a session, one for all packages of it."""
+    """Return the stream order of a session, which all its packages share."""
     if FakeStream.order.session is not session:
         FakeStream.order = StreamOrder(session)
     return FakeStream.order
 
 
 class FakeStream:
-    """A queue of work, which is done at once; `with` makes it the current one."""
+    """A queue whose work runs at once; `with` makes it the current stream."""
 
     order: ClassVar[StreamOrder] = StreamOrder(ScriptSession(""))  # until a script begins
     blocks: ClassVar[bool] = False
@@ -148,7 +148,7 @@ class FakeStream:
 
     @classmethod
     def enter(cls, stream: FakeStream | None) -> None:
-        """Make a stream the current one, in place of the one before; None leaves that."""
+        """Replace the current stream; None leaves it."""
         cls.order.stack[-1] = cls.order.current if stream is None else stream.number
 
     def synchronize(self) -> None:
@@ -171,7 +171,7 @@ class FakeStream:
 
 
 class FakeEvent:
-    """A mark in a stream. Times are those of the watched run on the CPU."""
+    """A mark in a stream. Times come from the watched run on the CPU."""
 
     def __init__(self, *wishes: Any, **named: Any) -> None:
         self.at_s, self.history = 0.0, History()
@@ -190,18 +190,18 @@ class FakeEvent:
         return True
 
     def elapsed_time(self, later: FakeEvent) -> float:
-        """Milliseconds."""
+        """Return the time between two events in milliseconds."""
         return 1e3 * (later.at_s - self.at_s)
 
 
 def stream_number(stream: Any) -> int:
-    """The number of a stream that a script names, of the current one where it names none."""
+    """Return the number of a stream of the script, by default that of the current stream."""
     number = getattr(stream, "number", None)
     return FakeStream.order.current if number is None else int(number)
 
 
 def calling_place(folders: tuple[str, ...]) -> str:
-    """FILE:LINE of the innermost line that lies in none of these folders, nor in a text without a file."""
+    """Return FILE:LINE of the innermost frame outside these folders whose code has a file."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith((*folders, "<")):
         frame = frame.f_back

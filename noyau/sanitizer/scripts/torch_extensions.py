@@ -1,5 +1,5 @@
-"""While a script runs, extensions of torch in C++ and CUDA C++ are built to be watched: each call of a function, on
-copies of the memories that its tensors lie in. There need be no GPU."""
+"""Hooks for a running script that build torch extensions in C++ and CUDA C++ with instrumentation and watch each call
+of their functions, on copies of the storages of its tensors. No GPU is needed."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ from noyau.sanitizer.scripts.triton_host import is_marked, mark_tensors
 LANGUAGE = "cuda"
 _HEADERS = frozenset({".h", ".hpp", ".cuh", ".inl", ".inc"})
 _PRELUDE = "#include <torch/extension.h>\n#include <cuda_runtime.h>"
-_FLAG = re.compile(r"-(?:D|U|std=)")  # of the flags those that change what a text means
-_CALLS = 8  # that come again before one, for what they leave in statics
-_ADDRESS = 1 << 40  # of what is mapped
-_PROGRAM = 1 << 22  # where a Python begins that does not choose its place, as Debian's; its heap lies behind it
+_FLAG = re.compile(r"-(?:D|U|std=)")  # flags that change the meaning of a text
+_CALLS = 8  # earlier calls repeated before a call, for the state that they leave in static variables
+_ADDRESS = 1 << 40  # lowest address of mapped memory
+_PROGRAM = 1 << 22  # where a Python without position independence begins, as Debian's; its heap follows
 _RAISED = {"TypeError": TypeError, "ValueError": ValueError, "AttributeError": AttributeError}
 
 
 def is_compiled(file: str) -> bool:
-    """Whether a file is a text for a compiler of C++."""
+    """Whether a file is a C++ or CUDA source."""
     return Path(file).suffix in BY_SUFFIX
 
 
 @contextmanager
 def stood_in(extensions: Extensions | None) -> Iterator[None]:
-    """Within, torch builds extensions that are watched; a reference builds none."""
+    """Let torch build watched extensions; for a reference it builds none."""
     with ExitStack() as undone:
         for name in ("load", "load_inline"):
             patch(undone, cpp_extension, name, getattr(extensions, name, lambda *wishes, **named: None))
@@ -55,25 +55,25 @@ def stood_in(extensions: Extensions | None) -> Iterator[None]:
 
 
 class Extensions:
-    """The extensions of a script, whose files lie in a folder. `time_s`: for a call, of the processor; `scratch`: where
-    texts may be written; `poison`: the byte that memory which nobody wrote to holds throughout."""
+    """The extensions of a script in a folder. `time_s`: CPU seconds per call; `scratch`: a folder for generated texts;
+    `poison`: the byte that fills unwritten memory."""
 
     def __init__(self, session: ScriptSession, folder: Path, time_s: float, scratch: Path | None = None) -> None:
         self.session, self.folder, self.scratch, self.poison = session, folder, scratch or folder, UNSET
-        # The last calls of each that keeps something from call to call.
+        # The last calls of each extension that keeps state between calls.
         self.before: dict[Extension, list[CallBefore]] = defaultdict(list)
-        self.time_s = 0.9 * time_s  # a program has the limits of who runs it, and is to say itself that it is late
+        self.time_s = 0.9 * time_s  # below the limit of the calling process, so that lateness is reported from here
 
     def load(self, name: str, sources: Any, *wishes: Any, **named: Any) -> BuiltExtension:
-        """torch.utils.cpp_extension.load."""
+        """Stand in for torch.utils.cpp_extension.load."""
         paths = [Path(each) for each in ([sources] if isinstance(sources, str | os.PathLike) else sources)]
         return self.of_files(name, [os.path.relpath(self.folder / each, self.folder) for each in paths], _flags(named))
 
     def of_files(self, name: str, files: Sequence[str], flags: Sequence[str] = ()) -> BuiltExtension:
-        """The extension of files of the folder. Their headers are read from copies, as the compiler is to read them."""
+        """Build an extension from the folder's files. The compiler reads their headers from rewritten copies."""
         copies = self.scratch / "built"
         for file in files:
-            (copies / file).parent.mkdir(parents=True, exist_ok=True)  # from which a path may lead up again
+            (copies / file).parent.mkdir(parents=True, exist_ok=True)  # a path with `..` needs the folder
         for path in [each for each in self.folder.rglob("*") if each.suffix in _HEADERS and each.is_file()]:
             file = str(path.relative_to(self.folder))
             (copies / file).parent.mkdir(parents=True, exist_ok=True)
@@ -91,7 +91,7 @@ class Extensions:
         *wishes: Any,
         **named: Any,
     ) -> BuiltExtension:
-        """torch.utils.cpp_extension.load_inline."""
+        """Stand in for torch.utils.cpp_extension.load_inline."""
         parts = [[part] if isinstance(part, str) else part or [] for part in (cuda_sources, cpp_sources)]
         texts = [each for part in parts for each in part if each.strip()]
         names = [functions] if isinstance(functions, str) else list(functions or ())
@@ -100,7 +100,7 @@ class Extensions:
         return self.build(name, Extension((tuple(unit),), None, _flags(named)))
 
     def place(self, name: str, number: int, text: str) -> ExtensionText:
-        """A text as a part of the file that it stands in; one that stands in none is written to a file of its own."""
+        """Locate a text in the Python file that contains it; a text in no file is written to a file of its own."""
         for path in sorted(self.folder.glob("*.py")):
             if line := line_of(text, path.read_text("utf-8")):
                 return ExtensionText(os.path.relpath(path), text, line)
@@ -109,7 +109,7 @@ class Extensions:
         return ExtensionText(os.path.relpath(own), text)
 
     def build(self, name: str, extension: Extension) -> BuiltExtension:
-        """An extension that compiles. BuildError where it does not; where it cannot be watched, so is what calls it."""
+        """Build an extension. BuildError if it does not compile; UnsupportedError if it cannot be watched."""
         try:
             c_extension.build_extension(extension)
         except NoyauError as error:
@@ -120,7 +120,7 @@ class Extensions:
         return BuiltExtension(self, extension)
 
     def call(self, extension: Extension, function: str, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
-        """The result of a function, as a call of it from Python has it."""
+        """Call a function and return its result as Python sees it."""
         place = extension.text_of(function).file
         shapes = describe_shapes([f"argument {number}" for number in range(len(args))], args)
         add = partial(self.session.add, function, LANGUAGE, place, shapes)
@@ -137,7 +137,7 @@ class Extensions:
                     extension, function, values, memories, by_name,
                     op=self.session.script, patience_s=self.time_s, before=before,
                 )  # fmt: skip
-                if keeps:  # and as many as are done with soon
+                if keeps:  # keep as many calls as can be repeated within a quarter of the limit
                     many = self.time_s / 4 // ((monotonic() - began_s) / (len(before) + 1))
                     kept = [*self.before[extension], CallBefore(function, values, contents, by_name)]
                     self.before[extension] = kept[-int(min(max(many, 1), _CALLS)) :]
@@ -162,7 +162,7 @@ def _flags(named: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 class BuiltExtension:
-    """A module whose functions are those of an extension."""
+    """A module with the functions of an extension."""
 
     def __init__(self, extensions: Extensions, extension: Extension) -> None:
         self._extensions, self._extension = extensions, extension
@@ -174,27 +174,27 @@ class BuiltExtension:
 
 
 def _is_address(number: int) -> bool:
-    """Whether a number may be the address of a tensor: one that is mapped, or lies in the heap."""
+    """Whether a number may be the address of a tensor: in the range of mapped memory, or within the heap."""
     if not _PROGRAM <= number < _ADDRESS:
         return number >= _ADDRESS
     with suppress(OSError):
         maps = Path("/proc/self/maps").read_text("utf-8", "replace")
-        heap = re.findall(r"^(\w+)-(\w+) .*\[heap\]$", maps, re.MULTILINE)  # one for each kind of its pages
+        heap = re.findall(r"^(\w+)-(\w+) .*\[heap\]$", maps, re.MULTILINE)  # one per kind of page
         return any(int(first, 16) <= number < int(end, 16) for first, end in heap)
     return False
 
 
 class _Tensors:
-    """The tensors of a call, and the storages that they lie in."""
+    """The tensors of a call and their storages."""
 
     def __init__(self, poison: int, session: ScriptSession, kernel: tuple[str, str, str]) -> None:
         self.poison, self.kernel = poison, kernel
-        self.empties = session.empties if poison == UNSET else None  # else who judges reads the cells
+        self.empties = session.empties if poison == UNSET else None  # otherwise a judge reads the cells
         self.storages: dict[int, tuple[int, list[torch.Tensor]]] = {}  # by address: its number, its tensors
         self.views: list[tuple[TensorView, torch.Tensor]] = []
 
     def value(self, each: Any) -> Value:
-        """An argument as an extension takes it."""
+        """Convert an argument for the extension."""
         match each:
             case torch.Tensor():
                 return self.view(each)
@@ -222,20 +222,20 @@ class _Tensors:
         return result
 
     def memories(self) -> Iterator[Memory]:
-        """The storages, in order. Fresh are those that hold no value yet, and of floats those that look so."""
+        """Yield the storages in order. A fresh storage holds no values; a float storage full of poison counts too."""
         for _, tensors in self.storages.values():
             largest = max(tensors, key=torch.Tensor.numel)
             cells, unit = _cells(largest), largest.element_size()
             unit = unit if cells.size % unit == 0 else 1
             is_fresh = largest.dtype.is_floating_point and cells.size > 0 and bool((cells == self.poison).all())
-            if self.empties and unit >= 4 and (empty := self.empties.of(largest)):  # a value of fewer bytes may look so
+            if self.empties and unit >= 4 and (empty := self.empties.of(largest)):  # small values may be the poison
                 is_fresh = not empty.is_set.any()
             is_whole = largest.numel() * unit == cells.size and largest.is_contiguous()
             shape = tuple(largest.shape) if is_whole else (cells.size // unit,)
             yield Memory(cells, unit, shape, is_marked(largest), is_fresh)
 
     def write_back(self, memories: Sequence[Memory], contents: Sequence[np.ndarray]) -> None:
-        """Put what the memories hold now into the storages. A tensor that was changed has another version."""
+        """Copy the memories' contents into the storages and increment the version counters of changed tensors."""
         for before, (_, tensors), after in zip(memories, self.storages.values(), contents, strict=True):
             rows, cells = after.reshape(-1, before.unit), _cells(tensors[0])
             unset = (rows == UNSET).all(1) & before.is_fresh
@@ -248,12 +248,12 @@ class _Tensors:
             self.note_unset(tensors[0], unset, before.unit)
 
     def note_unset(self, tensor: torch.Tensor, unset: np.ndarray, unit: int) -> None:
-        """Have the elements of a storage that nobody wrote told where the host reads them."""
+        """Register a storage's unwritten elements, so that a read by the host is reported."""
         if self.empties and unset.any():
             self.empties.add(tensor, ~unset.repeat(unit), self.kernel)
 
     def result(self, value: Value) -> Any:
-        """A value of the extension as Python has it."""
+        """Convert a value of the extension for Python."""
         match value:
             case TensorView():
                 return self.tensor(value)
@@ -263,7 +263,7 @@ class _Tensors:
                 return value
 
     def tensor(self, view: TensorView) -> torch.Tensor:
-        """The very tensor that was handed in, another view of its storage, or one of its own."""
+        """Return the tensor that was passed in, another view of its storage, or a tensor with a new storage."""
         dtype = TO_TORCH[view.dtype]
         if view.cells is not None:
             if view.cells.size and view.unset is not None:
@@ -284,7 +284,7 @@ class _Tensors:
 
 
 def _cells(tensor: torch.Tensor) -> np.ndarray:
-    """The bytes of the storage of a tensor, where they lie."""
+    """Return the bytes of a tensor's storage, without a copy."""
     storage = tensor.untyped_storage()
     if not storage.nbytes():
         return np.empty(0, np.uint8)

@@ -1,5 +1,5 @@
-"""While a script runs, launches of Triton's kernels are watched in Triton's interpreter, on the script's own arguments,
-and linted (number of programs, offsets beyond 32 bits). Without a GPU, tensors of the CPU stand for its own."""
+"""Hooks that watch a running script's launches of Triton kernels in Triton's interpreter, on its own arguments, and
+lint them (number of programs, offsets beyond 32 bits). Without a GPU, CPU tensors stand in for its tensors."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ from noyau.sanitizer.triton.run import LANGUAGE, MOST, FreshTensor, launch_watch
 from noyau.toolchain.triton import interpreter
 from noyau.verify.findings import Finding
 
-# Functions that give no tensor and read what a tensor holds.
+# Functions that return no tensor and read the values of one.
 _READING = frozenset({"item", "tolist", "numpy", "equal", "allclose", "__repr__", "__bool__", "__float__", "__int__"})
 
 _REACH = "let the indices and the mask of the store reach every cell"
-_SHARING = frozenset({"numpy", "__array__"})  # functions that give an array of NumPy on the same memory
+_SHARING = frozenset({"numpy", "__array__"})  # functions that return a NumPy array on the same memory
 _FOLDERS = tuple(f"{Path(str(module.__file__)).parent}{os.sep}" for module in (triton, torch, errors))
 
 
 @contextmanager
 def install_hooks(session: ScriptSession, grid: Sequence[int] | None = None) -> Iterator[None]:
-    """Watch launches meanwhile, for `session`; Triton interprets in this process. `grid`: in place of the script's."""
+    """Watch launches for `session` in Triton's interpreter, in this process. `grid`: replaces the script's grids."""
     hooks = _TritonHooks(session, grid)
     with ExitStack() as undone:
         undone.enter_context(triton_host.triton_stood_in(session.note))
@@ -59,13 +59,13 @@ def install_hooks(session: ScriptSession, grid: Sequence[int] | None = None) -> 
 
 
 class _Empties:
-    """Tensors that torch.empty made, by the address of their storage, until the host writes to them."""
+    """Tensors made by torch.empty, by the address of their storage, until the host writes to them."""
 
     def __init__(self) -> None:
         self.known: dict[int, tuple[FreshTensor, StorageWeakRef, int]] = {}
 
     def add(self, tensor: torch.Tensor, is_set: np.ndarray | None = None, kernel: Any = None) -> None:
-        """Note a tensor; of one that a `kernel` has had, these bytes hold values."""
+        """Register a tensor, by default without any value. `is_set`: the bytes that a `kernel` has written."""
         with torch._C.DisableTorchFunction():
             storage = tensor.untyped_storage()
             if storage.nbytes() and tensor.device.type == "cpu" and not tensor.is_inference():
@@ -73,7 +73,7 @@ class _Empties:
                 self.known[storage.data_ptr()] = fresh, StorageWeakRef(storage), tensor._version
 
     def of(self, tensor: torch.Tensor) -> FreshTensor | None:
-        """The written cells of a tensor's memory, None where all of it holds values."""
+        """Return the written bytes of a tensor's storage; None if all of them hold values."""
         if not self.known or tensor.layout is not torch.strided:
             return None
         with torch._C.DisableTorchFunction():
@@ -86,22 +86,22 @@ class _Empties:
             return None
 
     def forget(self, tensor: torch.Tensor) -> None:
-        """The host may fill it from now on, and nobody sees it."""
+        """Drop a tensor that the host may fill unseen from now on."""
         self.known.pop(storage_of(tensor), None)
 
 
 class _TritonHooks:
-    """Stand-ins of Triton's own functions while a script runs."""
+    """Stand-ins for Triton's functions while a script runs."""
 
     def __init__(self, session: ScriptSession, grid: Sequence[int] | None) -> None:
         self.session, self.grid, self.empties, self.order = session, grid, _Empties(), order_of(session)
         session.empties = self.empties
         self.storages: dict[int, StorageWeakRef] = {}
-        self.counters: dict[int, torch.Tensor] = {}  # integers that kernels have written, each a tensor of its own
-        self.pointed = weakref.WeakValueDictionary[int, torch.Tensor]()  # whose address the script asked for
+        self.counters: dict[int, torch.Tensor] = {}  # integers written by kernels, each in a tensor of its own
+        self.pointed = weakref.WeakValueDictionary[int, torch.Tensor]()  # tensors whose address the script asked for
 
     def run(self, function: Any, args: Sequence[Any], named: Mapping[str, Any], grid: Any) -> FakeCompiledKernel:
-        """A launch of a kernel, or a warm-up of it."""
+        """Run a launch or a warm-up of a kernel."""
         if grid is not None:
             programs = self.grid or grid
 
@@ -124,7 +124,7 @@ class _TritonHooks:
         behind = list(self.pointed.values()) if dtypes & {torch.int64, torch.uint64} else []
         fresh = dict(self.fresh([*args, *own.values(), *behind], name, place))
         traced = session.trace(name, place)
-        # A launch on memory of the host that is not pinned is Triton's interpreter's: it is done at once.
+        # A launch on unpinned host memory belongs to Triton's interpreter, which runs it at once.
         tensors = [t for t in _tensors((*args, *own.values())) if is_marked(t) or storage_of(t) in self.order.pinned]
         before = [self.bytes_of(each) for each in tensors]
         try:
@@ -132,13 +132,13 @@ class _TritonHooks:
         except Exception as fault:
             _raise_if_refused(fault)
             for each in fresh.values():
-                each.is_set[...] = True  # nobody knows what it would have written
+                each.is_set[...] = True  # the launch's writes are unknown
             error = fault if isinstance(fault, NoyauError) else error_of(name, fault)
-            seen = vars(fault).get("launch")  # until then
+            seen = vars(fault).get("launch")  # the accesses before the fault
             session.add(name, LANGUAGE, place, size, seen and seen.report_run(session.script, name, size), str(error))
             if not isinstance(error, UnsupportedError):
                 raise
-            session.is_partial = True  # the script goes on without what it would have written
+            session.is_partial = True  # the script continues without the launch's results
             return
         written = [b for a, b in zip(before, tensors, strict=True) if not np.array_equal(a, self.bytes_of(b))]
         self.note_work(f"the kernel {name}", tensors, written)
@@ -153,7 +153,7 @@ class _TritonHooks:
             session.draw(triton_launch.access_map(name, traced), place)
 
     def fresh(self, values: Sequence[Any], name: str, place: str) -> Iterator[tuple[int, FreshTensor]]:
-        """The written cells of memories of a launch that began empty, by address."""
+        """Yield a launch's partly unwritten memories by address, and attribute them to this kernel."""
         for each in values:
             tensor = each if isinstance(each, torch.Tensor) else getattr(each, "base", None)
             fresh_tensor = self.empties.of(tensor) if isinstance(tensor, torch.Tensor) else None
@@ -162,18 +162,18 @@ class _TritonHooks:
                 yield storage_of(tensor), fresh_tensor
 
     def bytes_of(self, tensor: torch.Tensor) -> np.ndarray:
-        """A copy of the cells of a tensor, as bytes."""
+        """Return a copy of a tensor's cells as bytes."""
         with torch._C.DisableTorchFunction(), torch.no_grad():
             cells: np.ndarray = tensor.detach().contiguous().flatten().view(torch.uint8).numpy()
             return cells.copy()
 
     def note_work(self, what: str, reads: Sequence[torch.Tensor], writes: Sequence[torch.Tensor]) -> None:
-        """Work in the current stream, which reads and writes tensors."""
+        """Record work of the current stream that reads and writes these tensors."""
         self.order.begin(self.order.current)
         self.note_accesses(StreamWork(self.order.current, what, calling_place(_FOLDERS), LANGUAGE), reads, writes)
 
     def note_accesses(self, work: StreamWork, reads: Sequence[torch.Tensor], writes: Sequence[torch.Tensor]) -> None:
-        """Note the accesses of work, by the storages of tensors; one that is gone has given its address to another."""
+        """Record work's accesses by storage; a freed storage's address may be reused, so its accesses are dropped."""
         for tensor, is_written in [*((each, False) for each in reads), *((each, True) for each in writes)]:
             with torch._C.DisableTorchFunction():
                 storage, span = tensor.untyped_storage(), reach(tensor)
@@ -187,11 +187,11 @@ class _TritonHooks:
                 self.order.touch(work, at, span, name, writes=is_written)
 
     def look_at_order(self, name: str, args: Sequence[Any], named: Mapping[str, Any], result: Any) -> None:
-        """At each call of torch: what it reads and writes, in which stream, and whether the host waits for that."""
+        """Record the reads and writes of a torch call, its stream, and whether the host waits for it."""
         results, tensors = _tensors(parts((result,))), _tensors(parts((*args, *named.values())))
         places = set(map(storage_of, tensors))
         outputs = [each for each in results if storage_of(each) not in places]
-        first = next(iter((*args, *named.values())), None)  # torch.nn.init names what it changes
+        first = next(iter((*args, *named.values())), None)  # torch.nn.init passes it by name
         if _changes(name) and isinstance(first, torch.Tensor):
             outputs.append(first)
         outputs += _tensors([named.get("out")])
@@ -201,17 +201,17 @@ class _TritonHooks:
             written = [each for each in outputs if id(each) in set(map(id, known))]
             host = StreamWork(HOST, "the host", calling_place(_FOLDERS) if known else "", LANGUAGE)
             self.note_accesses(host, [each for each in known if id(each) not in own], written)
-        elif outputs or name in _READING | _SHARING:  # else a view
+        elif outputs or name in _READING | _SHARING:  # otherwise a view
             self.note_transfer(name, args, named, [each for each in tensors if id(each) not in own], outputs)
 
     def note_transfer(
         self, name: str, args: Sequence[Any], named: Mapping[str, Any], reads: Sequence[Any], outputs: Sequence[Any]
     ) -> None:
-        """Work of torch on a GPU. A copy to or from the host is waited for, but for one that does not block, of memory
-        that is pinned; of other memory it is read at once."""
+        """Record work of torch on a GPU. The host waits for copies to or from it, except non-blocking copies of pinned
+        memory; of pageable memory the access happens at once."""
         here = [each for each in (*reads, *outputs) if not is_marked(each) and each.dim()]
         goes_on = bool(named.get("non_blocking")) or any(each is True for each in args[1:])
-        if goes_on and name in ("to", "cpu"):  # torch pins what it makes for them
+        if goes_on and name in ("to", "cpu"):  # torch pins the result of these
             self.order.pinned |= {storage_of(each) for each in outputs if not is_marked(each)}
         is_late = goes_on and all(storage_of(each) in self.order.pinned for each in here)
         sides = [[each for each in side if is_late or is_marked(each)] for side in (reads, outputs)]
@@ -220,7 +220,7 @@ class _TritonHooks:
             self.order.synchronize(self.order.current)
 
     def look(self, function: Any, args: tuple[Any, ...], named: Mapping[str, Any], result: Any) -> None:
-        """At each call of torch: what it made empty, and what it read that nobody wrote."""
+        """Observe a torch call: tensors that it makes empty, and reads of elements that were never written."""
         name = getattr(function, "__name__", "")
         self.look_at_order(name, args, named, result)
         if name in ("allclose", "equal") and result is False:
@@ -237,10 +237,10 @@ class _TritonHooks:
             if name in _SHARING and isinstance(args[0], torch.Tensor):
                 self.empties.forget(args[0])
         elif self.empties.known and args and isinstance(args[0], torch.Tensor):
-            self.empties.of(args[0])  # of `x.data` the version is its own, which only the call in place shows
+            self.empties.of(args[0])  # `x.data` has its own version counter; only the in-place call shows a change
 
     def read(self, tensor: torch.Tensor) -> None:
-        """Report cells of a result that the host reads and no kernel wrote, for the last kernel that had it."""
+        """Report cells that the host reads and no kernel wrote, as a finding of the last kernel that had the tensor."""
         fresh_tensor = self.empties.of(tensor)
         if fresh_tensor is None or fresh_tensor.kernel is None:
             return
@@ -259,7 +259,7 @@ class _TritonHooks:
 
 
 def _raise_if_refused(fault: BaseException) -> None:
-    """Raise the error of Triton's compiler for an assertion of compile time, for which a tuner leaves a choice out."""
+    """Raise Triton's compile error for a failed static assertion, for which an autotuner drops a configuration."""
     root = first_cause(fault)
     frames = traceback.extract_tb(root.__traceback__)
     if frames[-1].name.endswith("static_assert"):
@@ -268,18 +268,18 @@ def _raise_if_refused(fault: BaseException) -> None:
 
 
 def _tensors(values: Iterable[Any]) -> list[torch.Tensor]:
-    """The tensors among values but sparse ones, which have no storage."""
+    """Return the strided tensors among values; sparse tensors have no storage."""
     return [each for each in values if isinstance(each, torch.Tensor) and each.layout is torch.strided]
 
 
 def _writes(name: str) -> bool:
-    """Whether a function of torch makes a tensor like another one, or changes one in place."""
-    is_operator = name.startswith("__i")  # reads what it changes
+    """Whether a torch function makes a tensor like another one or changes one in place, without reading it."""
+    is_operator = name.startswith("__i")  # reads the tensor that it changes
     return name.startswith("new_") or name.endswith("_like") or (_changes(name) and not is_operator)
 
 
 def _reads(name: str, tensor: torch.Tensor, result: Any) -> bool:
-    """Whether a function of torch reads the cells of a tensor: what gives a view of it does not."""
+    """Whether a torch function reads the cells of a tensor; making a view does not."""
     if not isinstance(result, torch.Tensor):
         return name in _READING
     return result.layout is not torch.strided or storage_of(result) != storage_of(tensor)
@@ -288,8 +288,8 @@ def _reads(name: str, tensor: torch.Tensor, result: Any) -> bool:
 def lint_launch(
     function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any], grid: Any, op: str, size: str
 ) -> list[Finding]:
-    """Warnings on a launch that a script is about to make, at the line that makes it; of offsets at the kernel's own.
-    `args`, `named`: tensors and numbers; `grid`: as the script gives it."""
+    """Warn about a launch at the script's line that makes it, and about offsets at the kernel's line. `args`, `named`:
+    tensors and numbers; `grid`: the script's grid."""
     plain, (file, _, line) = python_function(function), calling_place(_FOLDERS).rpartition(":")
     name, signature = plain.__name__, inspect.signature(plain)
     bound = signature.bind_partial(*args, **named)
@@ -308,7 +308,7 @@ def lint_launch(
 
 
 def _flat(tensor: torch.Tensor) -> np.ndarray:
-    """As many cells as a pointer to it reaches: a kernel knows no shapes."""
+    """Return a 1-D array of all cells that the tensor's pointer reaches, since a kernel knows no shapes."""
     start, end = reach(tensor)
     return phantom([(end - start) // tensor.element_size()], np.dtype(f"u{min(tensor.element_size(), 8)}"))
 

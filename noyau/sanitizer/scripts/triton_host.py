@@ -1,5 +1,5 @@
-"""Stand-ins for what a Triton script calls beside its launches, where there is no GPU: tensors of the CPU that say they
-lie on "cuda", the device and its properties, benchmarks, compiled kernels."""
+"""Stand-ins, without a GPU, for the calls of a Triton script beside its launches: CPU tensors whose device reads as
+"cuda", the device and its properties, benchmarks, compiled kernels."""
 
 from __future__ import annotations
 
@@ -28,34 +28,34 @@ from noyau.sanitizer.scripts.streams import DEFAULT, FakeEvent, FakeStream
 from noyau.text import sizes_text
 
 EMPTY = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
-CONFIGS = 3  # of a tuner, of which each is watched
+CONFIGS = 3  # configurations that are run and watched per autotuner
 Note = Callable[[str], None]
 GPU = torch.device("cuda", 0)
 _CPU = torch.device("cpu")
-_MARK = "_noyau_on_a_gpu"  # an attribute of tensors that a script has put there
+_MARK = "_noyau_on_a_gpu"  # an attribute of tensors that the script has moved to a GPU
 _SAME: dict[str, Callable[..., Any]] = {
     "pin_memory": lambda tensor, *_: tensor,
     "is_pinned": lambda tensor, *_: storage_of(tensor) in FakeStream.order.pinned,
     "record_stream": lambda *_: None,
 }
 _HALVES = torch.float16, torch.bfloat16
-_SUMMING = ("layer_norm", "group_norm")  # whose gradients a CPU sums in halves, and a GPU in float32
+_SUMMING = ("layer_norm", "group_norm")  # a CPU sums their gradients in half precision, a GPU in float32
 PROPERTIES = SimpleNamespace(
     name="no GPU: watched by noyau", major=9, minor=0, multi_processor_count=2, total_memory=80 << 30, warp_size=32,
     L2_cache_size=50 << 20, max_threads_per_multi_processor=2048, shared_memory_per_block=48 << 10,
     shared_memory_per_block_optin=227 << 10, regs_per_multiprocessor=65536, gcnArchName="",
 )  # fmt: skip
-# At a call of torch: the function, its arguments, also those by name, the result.
+# Called after a torch call with the function, its arguments, its keyword arguments and the result.
 Look = Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None]
 
 
 def is_marked(each: Any) -> bool:
-    """Whether a script has put a tensor on a GPU."""
+    """Whether the script has put a tensor on a GPU."""
     return isinstance(each, torch.Tensor) and _MARK in each.__dict__
 
 
 def mark_tensors(each: Any) -> Any:
-    """The same, with each tensor in it as one of a GPU."""
+    """Mark each tensor in a value as one on a GPU, and return the value."""
     if isinstance(each, torch.Tensor):
         each.__dict__[_MARK] = True
     elif isinstance(each, tuple | list):
@@ -70,7 +70,7 @@ def storage_of(tensor: Any) -> int:
 
 
 class Devices(TorchFunctionMode):  # type: ignore[misc]
-    """Calls of torch in which "cuda" is the CPU. `look` sees each of them once it is done."""
+    """A torch function mode in which "cuda" is the CPU. `look` is called after each torch call."""
 
     def __init__(self, look: Look) -> None:
         super().__init__()
@@ -115,7 +115,7 @@ class Devices(TorchFunctionMode):  # type: ignore[misc]
             named |= {"device": wished[0]} if wished[0] is not None else {}
         is_for_gpu = any(map(_is_gpu, wished))
         result = func(*map(_here, args), **{key: _here(each, key == "device") for key, each in named.items()})
-        if result is first:  # changed in place, where it lies
+        if result is first:  # changed in place, so the device stays
             return result
         is_there = is_for_gpu or (wished == [None] and any(map(is_marked, parts(args))))
         return mark_tensors(result) if is_there else result
@@ -130,7 +130,7 @@ def _attribute(func: Any, args: Any) -> Any:
 
 
 def _to(func: Any, tensor: torch.Tensor, args: Any, named: dict[str, Any]) -> Any:
-    """`tensor.to(...)`, which copies from a device to another."""
+    """Stand in for `tensor.to(...)`, which copies between devices."""
     wished = [each for each in (*args[1:2], named.get("device")) if isinstance(each, torch.device | str | int)]
     wished = [each for each in wished if not isinstance(each, bool)]
     target = is_marked(args[1]) if len(args) > 1 and isinstance(args[1], torch.Tensor) else is_marked(tensor)
@@ -143,7 +143,7 @@ def _to(func: Any, tensor: torch.Tensor, args: Any, named: dict[str, Any]) -> An
 
 
 def _as(tensor: Any, other: Any) -> Any:
-    """A tensor, which lies where another one does."""
+    """Put a tensor on the same device as another one."""
     return mark_tensors(tensor) if is_marked(other) else _bare(tensor)
 
 
@@ -171,29 +171,29 @@ def _is_gpu(each: Any) -> bool:
 
 
 def _here(each: Any, is_device: bool = False) -> Any:
-    """An argument in which a GPU is the CPU."""
+    """Replace a GPU by the CPU in an argument."""
     if isinstance(each, torch.device) or (is_device and isinstance(each, str | int) and not isinstance(each, bool)):
         return _CPU if _is_gpu(each) else each
     return each
 
 
-# What is said to torch.cuda.
+# Stand-ins for torch.cuda.
 
 
 class TorchStream(FakeStream):
-    """A stream of torch, which the default one does not wait for."""
+    """A stream of torch, which does not synchronize with the default stream."""
 
     device = GPU
     is_capturing = staticmethod(lambda: False)
 
 
 def _answer(value: Any = None) -> Callable[..., Any]:
-    """A function that answers everything alike. Each word has its own: torch takes equal objects for one function."""
+    """Return a function with a constant result, one object per name: torch takes equal objects for one function."""
     return lambda *wishes, **named: value
 
 
 class _GeneratorKind(type):
-    """The type of torch.Generator, which is a class as before, for annotations; its instances lie on the CPU."""
+    """The metaclass that keeps torch.Generator a class, for annotations, while its instances lie on the CPU."""
 
     plain = torch.Generator
 
@@ -205,11 +205,11 @@ class _GeneratorKind(type):
 
 
 class Generator(metaclass=_GeneratorKind):
-    """torch.Generator."""
+    """Stand-in for torch.Generator."""
 
 
 def fake_generator() -> SimpleNamespace:
-    """A generator of a GPU: a seed and an offset, which a library's own kernels draw from."""
+    """Return the generator of a GPU: a seed and an offset, from which a library's own kernels draw."""
     state = torch.zeros(2, dtype=torch.int64)
     return SimpleNamespace(
         get_state=lambda: state.clone().view(torch.uint8),
@@ -232,7 +232,7 @@ WORDS: dict[str, Any] = {
     "is_current_stream_capturing": _answer(False),  # an optimizer asks at each step
     "can_device_access_peer": _answer(False),
     "get_arch_list": _answer([f"sm_{PROPERTIES.major}{PROPERTIES.minor}"]),
-    "get_rng_state": lambda *_, **__: torch.get_rng_state(),  # the numbers of a GPU are drawn here too
+    "get_rng_state": lambda *_, **__: torch.get_rng_state(),  # numbers of a GPU also come from the CPU generator
     "set_rng_state": lambda state, *_, **__: torch.set_rng_state(state),
     "memory_stats": lambda *_: defaultdict(int),
     "memory_summary": _answer(""),
@@ -267,14 +267,14 @@ def torch_stood_in(look: Look, note: Note = lambda _: None) -> Iterator[None]:
     subclass = torch.Tensor._make_subclass
 
     def parameter(cls: Any, data: Any, requires_grad: bool = False, **kwargs: Any) -> Any:
-        """The constructor of nn.Parameter, of which no mode is told; torch's compiler knows it by these names."""
+        """Stand in for the constructor of nn.Parameter, which bypasses modes; torch's compiler knows these names."""
         return _as(subclass(cls, data, requires_grad, **kwargs), data)
 
     def empty_strided(size: Any, stride: Any, dtype: Any) -> Any:
         return torch.empty_strided(size, stride, dtype=dtype, device="cuda")
 
     def compile_nothing(model: Any = None, *wishes: Any, **named: Any) -> Any:
-        """torch.compile: what it is given, as it is, since nothing is watched in what it makes."""
+        """Stand in for torch.compile: return the model unchanged, since compiled code is not watched."""
         note("torch.compile: it ran as it is written")
         return model if model is not None else lambda each: each
 
@@ -287,16 +287,16 @@ def torch_stood_in(look: Look, note: Note = lambda _: None) -> Iterator[None]:
             patch(undone, torch.accelerator, name, word)
         patch(undone, torch, "Generator", Generator)
         patch(undone, torch, "compile", compile_nothing)
-        # One thread is deterministic as it is, and torch would load its compilers for the answer.
+        # A single thread is deterministic, and torch would load its compilers for the answer.
         patch(undone, torch, "use_deterministic_algorithms", _answer())
         patch(undone, torch._C, "_cuda_getCurrentRawStream", _answer(0))
-        patch(undone, torch._C._dynamo.guards, "_empty_strided_cuda", empty_strided)  # of what inductor writes
+        patch(undone, torch._C._dynamo.guards, "_empty_strided_cuda", empty_strided)  # in code that inductor generates
         patch(undone, torch.Tensor, "_make_subclass", staticmethod(parameter))
         undone.enter_context(Devices(look))
         yield
 
 
-# What Triton asks of a GPU's driver, by its own names.
+# The interface of a GPU driver that Triton calls, by its own names.
 _PROPERTIES = {
     "max_shared_mem": PROPERTIES.shared_memory_per_block_optin, "max_num_regs": PROPERTIES.regs_per_multiprocessor,
     "multiprocessor_count": PROPERTIES.multi_processor_count, "warpSize": PROPERTIES.warp_size,
@@ -313,7 +313,7 @@ _DRIVER: dict[str, Any] = {
 
 
 class FakeBlas:
-    """The library of products that Triton wraps, on a workspace."""
+    """Stand-in for Triton's wrapper of cuBLAS, on a workspace."""
 
     def __init__(self, workspace: Any) -> None: ...
 
@@ -322,9 +322,9 @@ class FakeBlas:
 
 
 class FakeCompiledKernel:
-    """The result of a launch, or of a warm-up: a kernel that takes nothing of a GPU, and can be launched as it is."""
+    """The result of a launch or a warm-up: a kernel without GPU resources, which can be launched."""
 
-    n_regs, n_spills, shared = 32, 0, 1 << 10  # scripts divide by each that no kernel is without
+    n_regs, n_spills, shared = 32, 0, 1 << 10  # scripts divide by values that every kernel has
 
     def __init__(self, run: Callable[..., Any]) -> None:
         self.run = run
@@ -340,7 +340,7 @@ class FakeCompiledKernel:
 def bench_once(
     function: Callable[[], Any], *wishes: Any, quantiles: Any = None, return_mode: str = "mean", **named: Any
 ) -> Any:
-    """triton.testing.do_bench, which calls a function once; milliseconds of the watched run."""
+    """Stand in for triton.testing.do_bench: call a function once and return the milliseconds of the watched run."""
     began_s = time.perf_counter()
     function()
     took_ms = 1e3 * (time.perf_counter() - began_s)
@@ -350,10 +350,10 @@ def bench_once(
 
 
 def _marks(note: Note, plain: Callable[..., Any]) -> Callable[..., Any]:
-    """The run of a triton.testing.perf_report: of the sizes of each benchmark the first, of which nothing is drawn or
-    kept. Where a data frame is asked for, `plain`, Triton's own run, makes it.
+    """Return the run of a triton.testing.perf_report: only the first size of each benchmark, without a plot or a file.
+    If a data frame is requested, `plain`, Triton's own run, makes it.
 
-    MissingExtraError where it cannot be made."""
+    MissingExtraError if it cannot."""
 
     def run(
         mark: Any,
@@ -387,7 +387,7 @@ def _marks(note: Note, plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _require_frames() -> None:
-    """MissingExtraError where Triton cannot make a data frame."""
+    """Raise MissingExtraError if Triton cannot make a data frame."""
     missing = [name for name in ("pandas", "matplotlib") if find_spec(name) is None]
     if missing:
         message = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed"
@@ -396,7 +396,7 @@ def _require_frames() -> None:
 
 
 def _prune(plain: Callable[..., Any]) -> Callable[..., Any]:
-    """The first few of a tuner's configurations that differ in what the kernel sees."""
+    """Keep an autotuner's first few configurations with distinct constants."""
 
     def prune(tuner: Any, kwargs: Any) -> list[Any]:
         by_constants = {str(sorted(config.kwargs.items())): config for config in reversed(plain(tuner, kwargs))}
@@ -405,7 +405,7 @@ def _prune(plain: Callable[..., Any]) -> Callable[..., Any]:
     return prune
 
 
-# Functions that Triton had until 3.0, by their modules, which tuners of matrix products call before they run.
+# Functions of Triton before 3.0, by module, which autotuners of matrix products call before they run.
 _GONE: Mapping[str, Mapping[str, Any]] = {
     "triton.ops": {"__path__": []},
     "triton.ops.matmul_perf_model": {
@@ -417,7 +417,7 @@ _GONE: Mapping[str, Mapping[str, Any]] = {
 
 @contextmanager
 def triton_stood_in(note: Note) -> Iterator[None]:
-    """Within, Triton has a GPU as far as a script sees. `note` takes lines for its report."""
+    """Make Triton behave as with a GPU, for the script. `note` receives lines for the report."""
     with ExitStack() as undone:
         active = "_active" if isinstance(vars(type(triton.runtime.driver)).get("active"), property) else "active"
         patch(undone, triton.runtime.driver, active, SimpleNamespace(**_DRIVER))

@@ -1,1 +1,1 @@
-"""Kernels of Triton in Triton's interpreter, without a GPU, every access of a program watched."""
+"""Watched kernels of Triton in Triton's interpreter, without a GPU."""

@@ -1,4 +1,4 @@
-"""Triton's interpreter with each of its loads, stores and atomics noted as of a cell of an argument of the launch."""
+"""Hooks of Triton's interpreter that record each load, store and atomic as an access to an argument of the launch."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ _MOST_KEPT = 1 << 24  # accesses of a batch
 
 
 class Hooks:
-    """Hooks in the interpreter's builder while a launch is watched. `most`: accesses after which it ends, or, where it
-    `goes_on`, is watched in a part of its programs."""
+    """Hooks in the interpreter's builder while a launch is watched. `most`: accesses after which it ends or, with
+    `goes_on`, only a sample of its programs is watched."""
 
     def __init__(self, extents: MemoryExtents, most: int, *, goes_on: bool) -> None:
         self.extents, self.shadow, self.sample, self.goes_on = extents, extents.shadow, LaunchSample(most), goes_on
         self.builder: Any = interpreter.interpreter_builder
         self.sites: list[Site] = []
-        self.overflows: set[int] = set()  # sites of products of int32 that did
-        self.masks: dict[int, str] = {}  # what masks forget, by the site of an access that lies outside in spite of one
+        self.overflows: set[int] = set()  # sites of int32 products that overflowed
+        self.masks: dict[int, str] = {}  # the fault of a mask, by the site of an access that lies outside despite it
         self._numbers: dict[tuple[str, int], int] = {}
         self._is_atomic = False
 
     def replacements(self) -> dict[str, Callable[..., Any]]:
-        """Replacements of methods of the builder, by name."""
+        """Return replacements of methods of the builder, by name."""
         hooks: dict[str, Callable[..., Any]] = {
             "set_grid_dim": self.grid_dim,
             "set_grid_idx": self.grid_idx,
@@ -69,13 +69,13 @@ class Hooks:
 
     @property
     def part(self) -> str:
-        """The part that was watched, in words."""
+        """The watched part of the launch, in words."""
         if self.sample.is_over:
             return f"its first {self.shadow.accesses} accesses alone"
         return f"{self.sample.watched} of {self.sample.total} programs"
 
     def owner(self, number: int) -> str:
-        """A program in words, by its number."""
+        """Return a program in words, by its number."""
         grid, place = self.sample.grid, self.sample.place(number)
         axes = 3 if grid[2] > 1 else 2 if grid[1] > 1 else 1
         return f"program {place[0]}" if axes == 1 else f"program {place[:axes]}"
@@ -114,7 +114,7 @@ class Hooks:
     def compare_and_swap(
         self, plain: Plain, pointers: Any, expected: Any, value: Any, *rest: Any, **options: Any
     ) -> Any:
-        """It takes no mask: lanes that lie outside are left out."""
+        """Record a compare-and-swap, which takes no mask: lanes that lie outside are left out."""
         self.fence(pointers, rest)
         inside = self.note(pointers, np.ones(1, bool), Access.SWAP)
         if inside.all():
@@ -127,7 +127,7 @@ class Hooks:
         return _like(expected, result)
 
     def move(self, plain: Plain, pointers: Any, *rest: Any, **options: Any) -> Any:
-        """Loads and stores that are atomic: the interpreter has plain ones do them."""
+        """Record atomic loads and stores, which the interpreter performs by plain ones."""
         self.fence(pointers, rest)
         self._is_atomic = True
         try:
@@ -136,7 +136,7 @@ class Hooks:
             self._is_atomic = False
 
     def multiply(self, plain: Plain, left: Any, right: Any) -> Any:
-        """Products of int32 that overflow are remembered: they are the usual reason for an offset that lies outside."""
+        """Record int32 products that overflow: they are the usual reason for an offset that lies outside."""
         exact = plain(left, right)
         if exact.data.dtype == np.int32 and _largest(left.data) * _largest(right.data) >= _INT32_END:
             wide = np.multiply(left.data, right.data, dtype=np.float64)
@@ -145,19 +145,19 @@ class Hooks:
         return exact
 
     def fence(self, pointers: Any, rest: Sequence[Any]) -> None:
-        """An atomic of one cell that is not relaxed orders what its program did before: locks and tickets."""
+        """Record a fence for an atomic of one cell, unless it is relaxed: locks and tickets order earlier accesses."""
         is_one = pointers.data.ndim == 1 if BATCH.size else pointers.data.size == 1
         if is_one and not any("relaxed" in str(each).lower() for each in rest):
             self.sample.is_ordered, self.extents.has_fence = True, not self.extents.is_blind
 
     def note(self, pointers: Any, lanes: Array, access: Access, values: Array | None = None) -> Array:
-        """The lanes of an access that lie inside an argument, once all of it is noted."""
+        """Record an access, and return its lanes that lie inside an argument."""
         access = Access.ATOMIC if self._is_atomic else access
         self.end_if_full()
         size = max(1, int(pointers.get_element_ty().primitive_bitwidth) // 8)
         addresses, values = pointers.data, values if access is Access.WRITE else None
         shape = np.broadcast_shapes(addresses.shape, lanes.shape)
-        is_same = shape[0] == 1 < BATCH.size and access is not Access.ATOMIC  # for all programs of a batch
+        is_same = shape[0] == 1 < BATCH.size and access is not Access.ATOMIC  # the same for all programs of a batch
         shape = (BATCH.size, *shape[1:]) if BATCH.size else shape
         if not addresses.shape == lanes.shape == (shape if values is None else values.shape):
             addresses, lanes = np.broadcast_to(addresses, shape), np.broadcast_to(lanes, shape)
@@ -166,7 +166,7 @@ class Hooks:
         if BATCH.size and not self.extents.is_blind:
             counts = np.count_nonzero(lanes.reshape(BATCH.size, -1), axis=1)
             starts = np.append(0, np.cumsum(counts))
-        chosen: Any = ... if lanes.all() else lanes  # a mask takes longer
+        chosen: Any = ... if lanes.all() else lanes  # indexing by a mask takes longer
         flat_values = None if values is None else values[chosen].reshape(-1)
         hits = self.extents.touch(addresses[chosen].reshape(-1), size, access, self.site(), flat_values, starts)
         if hits.all():
@@ -179,7 +179,7 @@ class Hooks:
         return inside[:1] if is_same else inside
 
     def end_if_full(self) -> None:
-        """Watch no more where one program makes too many accesses, or end the launch where all of it does."""
+        """End the launch at its limit of accesses or, if it goes on, stop watching once one program makes too many."""
         if not self.goes_on and self.shadow.accesses > self.sample.most:
             self.sample.is_over = True
             raise TooManyError
@@ -187,7 +187,7 @@ class Hooks:
             self.extents.is_blind = True
 
     def site(self) -> int:
-        """The number of the line of the kernel that runs."""
+        """Return the number of the kernel's current line."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and frame.f_code.co_filename.startswith(_FOLDERS):
             frame = frame.f_back
@@ -200,7 +200,7 @@ class Hooks:
 
 @contextmanager
 def interpreter_hooks(extents: MemoryExtents, most: int, *, goes_on: bool = False) -> Iterator[Hooks]:
-    """Programs that the interpreter runs in the meantime are watched."""
+    """Watch the programs that the interpreter runs within the context."""
     hooks = Hooks(extents, most, goes_on=goes_on)
     own_interpreter.install()
     with ExitStack() as undone, np.errstate(all="ignore"):
@@ -214,7 +214,7 @@ def _largest(cells: Array) -> int:
 
 
 def _forgotten(lanes: Array, inside: Array) -> str:
-    """The axes of a block that its mask says nothing of, though along them an access leaves its tensor."""
+    """Describe the axes of a block that its mask does not restrict, though the access leaves its tensor there."""
     axes = [axis for axis in range(lanes.ndim) if lanes.shape[axis] > 1]
     free = [axis for axis in axes if (lanes == lanes.take([0], axis)).all() and np.diff(inside, axis=axis).any()]
     if not free or len(axes) == 1:
@@ -224,7 +224,7 @@ def _forgotten(lanes: Array, inside: Array) -> str:
 
 
 def _like(handle: Any, data: Array) -> Any:
-    """A handle of the interpreter on other data."""
+    """Return a handle of the interpreter with other data."""
     return type(handle)(data, handle.dtype)
 
 
@@ -233,7 +233,7 @@ _BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 @dataclass(slots=True)
 class Extent:
-    """The memory of an argument: its number in the shadow, where it starts and ends, and its cells as bits."""
+    """The memory of an argument: its number in the shadow, its start and end address, and its cells as bits."""
 
     memory: int
     start: int
@@ -242,24 +242,24 @@ class Extent:
 
 
 class MemoryExtents:
-    """The arguments of a launch, by the addresses that pointers hold. What lies in none counts for the
-    one that the rest of its access lies in, or for the nearest."""
+    """The arguments of a launch, by address. An address outside all of them counts for the argument that contains the
+    rest of its access, or else for the nearest."""
 
     def __init__(self, shadow: Shadow) -> None:
         self.shadow = shadow
-        self.is_blind = False  # no access is noted
-        self.has_fence = False  # before the next access
-        self.owners = np.zeros(0, np.int64)  # the programs that run
-        # Of a batch: whether a fence comes before an access, where each program's cells begin, and the access.
+        self.is_blind = False  # no access is recorded
+        self.has_fence = False  # a fence precedes the next access
+        self.owners = np.zeros(0, np.int64)  # the running programs
+        # A batch's accesses: whether a fence precedes each, where each program's cells begin, and the access.
         self.pending: list[tuple[bool, Array, tuple[Any, ...]]] = []
-        self.kept = 0  # accesses in them
+        self.kept = 0  # the number of their cells
         self.memories: dict[int, WatchedMemory] = {}
-        self.stores: dict[int, set[int]] = {}  # the sites of each memory's
+        self.stores: dict[int, set[int]] = {}  # the sites of each memory's stores
         self._extents: list[Extent] = []
         self._borders = np.zeros(0, np.int64)  # halfway between an argument and the next
 
     def add(self, name: str, array: np.ndarray, *, is_set: bool) -> int:
-        """The number of a packed array's memory, which must outlive this. MemoryError without room for its shadow."""
+        """Add a packed array, which must outlive this; return its number. MemoryError without room for its shadow."""
         memory = self.shadow.memory(array.size, is_set=is_set)
         self.memories[memory] = WatchedMemory(name, array.shape)
         bits = array.reshape(-1).view(_BITS[array.itemsize])
@@ -271,11 +271,11 @@ class MemoryExtents:
         return memory
 
     def note(self, starts: Cells, *access: Any) -> None:
-        """Note an access of many cells, as `Shadow.touch_many` takes it, or keep it until the batch has run."""
+        """Record an access of many cells, as `Shadow.touch_many` takes it, or keep it until the batch has run."""
         if starts is not None:
             self.pending.append((self.has_fence, starts, access))
             self.kept += int(starts[-1])
-            if self.kept > _MOST_KEPT:  # should the batch go apart, its programs do the same once more
+            if self.kept > _MOST_KEPT:  # if the batch is split later, its programs repeat them
                 self.settle(is_whole=True)
         else:
             if self.has_fence:
@@ -284,7 +284,7 @@ class MemoryExtents:
         self.has_fence = False
 
     def settle(self, is_whole: bool) -> None:
-        """Note what each program of a batch did, statement by statement; nothing where the batch is taken back."""
+        """Record each statement of a batch, program by program; nothing if the batch is rolled back."""
         for has_fence, starts, access in self.pending if is_whole else ():
             self.shadow.touch_each(self.owners, starts, has_fence, access)
         self.pending.clear()
@@ -293,8 +293,8 @@ class MemoryExtents:
     def touch(
         self, addresses: Array, size: int, access: Access, site: int, values: Cells = None, starts: Cells = None
     ) -> Array:
-        """Note one access of `size` bytes at each address; which of them lie inside an argument. `values`: what a
-        write puts there, as many; `starts`: of a batch, where each program's addresses begin, and where they end."""
+        """Record one access of `size` bytes at each address; return which of them lie inside an argument. `values`: the
+        values that a write stores; `starts`: in a batch, where each program's addresses begin, and where they end."""
         inside = np.zeros(addresses.size, bool)
         places = addresses.view(np.int64) if addresses.dtype.itemsize == 8 else addresses.astype(np.int64)
         if not places.size or not self._extents:
@@ -314,8 +314,8 @@ class MemoryExtents:
         return inside
 
     def _counting(self, places: np.ndarray) -> np.ndarray:
-        """For which argument each address counts: the one that it lies in, or others of the same access do, since they
-        come of one pointer; else the nearest."""
+        """Return the argument that each address counts for: the one that contains it or, since an access has one
+        pointer, another address of the access; else the nearest."""
         nearest: np.ndarray = np.searchsorted(self._borders, places, side="right")
         starts = np.array([each.start for each in self._extents])[nearest]
         ends = np.array([each.end for each in self._extents])[nearest]
@@ -327,7 +327,7 @@ class MemoryExtents:
     def _touch(
         self, extent: Extent, places: Array, size: int, access: Access, site: int, values: Cells, starts: Cells
     ) -> Array:
-        """Accesses that count for one argument."""
+        """Record the accesses that count for one argument."""
         if access is Access.WRITE:
             self.stores.setdefault(extent.memory, set()).add(site)
         offsets = places - extent.start
@@ -355,8 +355,8 @@ class MemoryExtents:
         return inside
 
     def _part(self, extent: Extent, size: int) -> None:
-        """Let the cells of an argument be of so few bytes from here on, as it is taken for a narrower dtype."""
-        self.settle(is_whole=True)  # should the batch go apart, its programs do the same once more
+        """Split the cells of an argument into cells of `size` bytes, since it is accessed as a narrower dtype."""
+        self.settle(is_whole=True)  # if the batch is split later, its programs repeat them
         parts = extent.bits.itemsize // size
         self.shadow.split(extent.memory, parts)
         memory = self.memories[extent.memory]
@@ -365,12 +365,12 @@ class MemoryExtents:
 
 
 def _starts_of(starts: Cells, chosen: Array) -> Cells:
-    """Starts of each program's accesses among those that are chosen."""
+    """Return where each program's accesses begin among the chosen ones."""
     return None if starts is None else np.append(0, np.cumsum(chosen))[starts]
 
 
 def _changes(bits: Array, cells: Array, values: Array, *, is_batch: bool) -> Array:
-    """Whether each write changes what its cell holds, to which an earlier program of a batch may have written."""
+    """Whether each write changes its cell, which an earlier program of the batch may have written."""
     changed: Array = bits[cells] != values
     if is_batch:
         order = np.argsort(cells, kind="stable")
@@ -380,28 +380,28 @@ def _changes(bits: Array, cells: Array, values: Array, *, is_batch: bool) -> Arr
 
 
 _BORDER = 2  # programs at each end of an axis
-_MORE = 4  # times as many accesses for those at the corners
+_MORE = 4  # factor on the limit of accesses, for programs at the corners
 
 
 class LaunchSample:
-    """A choice of the programs of a launch, made as they come. `most`: accesses that are watched.
+    """A sample of a launch's programs, drawn as they begin. `most`: accesses that are watched.
 
-    Half of them are for who comes first; what is left is dealt along the rest of the grid, to all where it will do,
-    else by chance with a fixed seed. Those at the corners of the grid and beside them are watched always, for masks and
-    offsets go wrong there. As many as run as one are chosen together, so that neighbours are seen together."""
+    Half of the accesses are for the first programs; the rest is spread over the remaining grid, to all programs if it
+    suffices, else at random with a fixed seed. Those at and beside the corners of the grid are always watched, since
+    masks and offsets fail there. A batch is chosen as a whole, so that neighbours are seen together."""
 
     def __init__(self, most: int) -> None:
         self.most = most
-        self.grid: tuple[int, int, int] = (0, 1, 1)  # no programs, until there are some
-        self.chosen: dict[int, bool] = {}  # whether each program is watched that has begun
+        self.grid: tuple[int, int, int] = (0, 1, 1)  # no programs before the launch
+        self.chosen: dict[int, bool] = {}  # whether each program that has begun is watched
         self.watched = 0
-        self.is_ordered = False  # programs wait for others: what is watched has no gaps then
-        self.is_over = False  # nothing is watched any more
+        self.is_ordered = False  # programs wait for others: the watched ones then have no gaps
+        self.is_over = False  # nothing more is watched
         self._random = Random(0)  # noqa: S311  it hides nothing
 
     @property
     def total(self) -> int:
-        """The programs of the launch."""
+        """The number of programs of the launch."""
         x, y, z = self.grid
         return x * y * z
 
@@ -411,12 +411,12 @@ class LaunchSample:
         return self.is_over or self.watched < len(self.chosen)
 
     def place(self, program: int) -> tuple[int, int, int]:
-        """The place in the grid of a program, by its number."""
+        """Return the place in the grid of a program, by its number."""
         rest, z = divmod(program, self.grid[2])
         return (*divmod(rest, self.grid[1]), z)
 
     def has(self, programs: Sequence[int], accesses: int) -> bool:
-        """Whether programs that begin together, or go on, are watched. `accesses`: how many were until now."""
+        """Whether programs that begin together, or go on, are watched. `accesses`: the number until now."""
         if programs[0] not in self.chosen:
             is_in = self._has_room(programs, accesses)
             self.chosen.update(dict.fromkeys(programs, is_in))
@@ -437,6 +437,6 @@ class LaunchSample:
         return all(min(at, extent - 1 - at) < _BORDER for at, extent in pairs)
 
     def end_if_full(self, accesses: int) -> bool:
-        """Whether one program alone makes so many accesses that no more are watched."""
+        """Whether a single program makes so many accesses that no more are watched."""
         self.is_over = self.is_over or accesses > _MORE * self.most
         return self.is_over

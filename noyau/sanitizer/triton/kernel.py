@@ -1,5 +1,5 @@
-"""A kernel of Triton with every access watched: where Triton interprets, and else in a process of its own in which it
-does, since it interprets only where it was asked to before it was imported."""
+"""A watched kernel of Triton: in this process if Triton interprets here, else in a worker in which it does, since it
+interprets only if asked to before its import."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _LOCAL = "it is watched in a process of its own, which finds its op as a global 
 
 
 def watch_in_worker(case: KernelCase) -> WatchedRun:
-    """The kernel on its arrays, watched in another process, which stays for the next one of its op.
+    """Watch the kernel on its arrays in a worker process, which stays for later kernels.
 
-    UnsupportedError where that process cannot find its op; CheckError where it raises, crashes or does not end."""
+    UnsupportedError if the worker cannot find its op; CheckError if it raises, crashes or exceeds its time."""
     kernel = case.kernel
     home = home_of(_op_with(kernel))
     if home is None:
@@ -41,7 +41,7 @@ def watch_in_worker(case: KernelCase) -> WatchedRun:
 
 
 def _op_with(kernel: UserKernel) -> Op[..., Any]:
-    """The op that a kernel is of, among the globals of its function and of what it imports."""
+    """Return the op of a kernel, found among the globals of its function and of the modules that it imports."""
     from noyau.ops.op import Op
 
     scope = getattr(python_function(kernel.function or _op_with), "__globals__", {})
@@ -61,7 +61,7 @@ def watch_held(
     arrays: Sequence[np.ndarray],
     size: str,
 ) -> WatchedRun:
-    """In the worker: one launch of a kernel of its op, watched."""
+    """In the worker: watch one launch of a kernel of its op."""
     from noyau.sanitizer.triton.run import watch_here
 
     kernel, bound = kernel_and_call(op, name, choice, constants, arrays)
@@ -69,25 +69,25 @@ def watch_held(
 
 
 def plain_values(constants: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that go to another process."""
+    """Return the constants that can be sent to another process."""
     return {name: value for name, value in constants.items() if isinstance(value, bool | int | float | str)}
 
 
 def kernel_and_call(
     op: Op[..., Any], name: str, choice: Mapping[str, Any], constants: Mapping[str, Any], arrays: Sequence[np.ndarray]
 ) -> tuple[UserKernel, Bound]:
-    """In the worker: a kernel of its op with these of its own constants, and arrays bound as a call would."""
+    """In the worker: return a kernel of its op with a choice of its constants, and arrays bound as by a call."""
     assert op.signature is not None
     bound = bind(op.signature, arrays, op.known_sizes(constants), op.name)
-    kernel = op.kernels.get(name) or op.kernels[name.partition(" (")[0]]  # one choice of its constants
+    kernel = op.kernels.get(name) or op.kernels[name.partition(" (")[0]]  # the name may end in a choice of constants
     return choose_constants(kernel, tuple(choice.items())), bound
 
 
 def watch(case: KernelCase, maps: list[AccessMap] | None = None) -> WatchedRun:
-    """The kernel on its arrays, watched, on tensors of the CPU, whether there is a GPU or not; where Triton
-    interprets, a map of it is put into `maps`.
+    """Watch the kernel on its arrays, on CPU tensors even if there is a GPU; if Triton interprets here, `maps` receives
+    its access map.
 
-    UnsupportedError where it cannot be; CheckError where it raises, crashes or does not end."""
+    UnsupportedError if it cannot be watched; CheckError if it raises, crashes or exceeds its time."""
     if not is_interpreted(case.kernel.function):
         return watch_in_worker(case)
     from noyau.sanitizer.triton.run import watch_here
@@ -96,7 +96,7 @@ def watch(case: KernelCase, maps: list[AccessMap] | None = None) -> WatchedRun:
 
 
 def call(function: Any, args: Sequence[Any], launch: Any, size: str, op: str) -> tuple[WatchedRun, Any]:
-    """As in sanitizer/routes.py. SignatureError without a grid, UnsupportedError where Triton does not interpret."""
+    """Watch a call, as in sanitizer/routes.py. SignatureError without a grid, UnsupportedError if Triton compiles."""
     name = python_function(function).__name__
     if launch is None:
         raise SignatureError(f"{name} needs a grid: noyau.check({name}, args, launch=(programs,))")

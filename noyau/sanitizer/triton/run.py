@@ -1,4 +1,4 @@
-"""One launch of a Triton kernel on any tensors, in a process in which Triton interprets, with every access watched."""
+"""One watched launch of a Triton kernel on any tensors, in a process in which Triton interprets."""
 
 from __future__ import annotations
 
@@ -35,28 +35,28 @@ except ImportError as error:
     raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau-kernels[triton]'") from error
 
 LANGUAGE = "triton"
-MOST, _MOST_OF_AN_OP = 200_000_000, 30_000_000  # accesses of one launch that are watched: of a script, of an op
-_SHADOW = 104  # bytes of what is known of a cell that was read and written, at most
+MOST, _MOST_OF_AN_OP = 200_000_000, 30_000_000  # watched accesses of one launch: of a script, of an op
+_SHADOW = 104  # most bytes of the shadow per cell that was read and written
 _WIDEN = "a product of int32 overflowed on the way: widen it, as in row.to(tl.int64) * stride"
-_ZONE, _ALIGNED = 1 << 16, 64  # bytes around an argument, at least; how it is aligned
+_ZONE, _ALIGNED = 1 << 16, 64  # least bytes around an argument; its alignment
 _FILLS = (0xFF, 0x7B)  # bytes of NaNs and of -1, and of large numbers
 
 
 @dataclass(slots=True)
 class FreshTensor:
-    """The memory of a tensor that began empty: which of its bytes hold values, and the last kernel that had it
+    """The memory of a tensor that began empty: a mask of the bytes that hold values, and the last kernel that had it
     (name, place and language)."""
 
     is_set: np.ndarray
     kernel: tuple[str, str, str] | None = None
-    store: str = ""  # the line of the one store of the last launch
+    store: str = ""  # the line of the last launch's store, if it has only one
 
 
 @dataclass(slots=True)
 class TensorSpan:
-    """A part of a storage that arguments of a launch lie in: its bytes in the user's memory, and a copy with room
-    around it; itself, `in_place`, where kernels read its address from a table. `fresh`: what of it holds values, where
-    it began empty."""
+    """A range of a storage in which arguments of a launch lie: its bytes in the user's memory, and `room`, a copy with
+    space around it, or itself, `in_place`, if kernels read its address from a table. `fresh`: which bytes hold values,
+    if it began empty."""
 
     name: str
     storage: np.ndarray
@@ -70,12 +70,12 @@ class TensorSpan:
 
     @property
     def own(self) -> np.ndarray:
-        """Its bytes where the user has them."""
+        """Its bytes in the user's memory."""
         return self.storage[self.start : self.end]
 
     @property
     def cells(self) -> tuple[int, ...]:
-        """The shape of its cells: of the tensor that begins it, where that is all of it and packed."""
+        """The shape of its cells: that of its first tensor, if that is packed and all of it."""
         size = self.tensor.element_size()
         is_whole = self.tensor.is_contiguous() and self.tensor.numel() * size == self.end - self.start
         return tuple(self.tensor.shape) if is_whole else ((self.end - self.start) // size,)
@@ -84,7 +84,7 @@ class TensorSpan:
 @dataclass(frozen=True, slots=True)
 class TritonLaunch:
     """The observations of a launch. `unpacked`: remedies for memories whose tensors are not packed; `uses_unset`:
-    whether a result depends on cells that were read and that nobody wrote."""
+    whether a result depends on unwritten cells that were read."""
 
     hooks: Hooks
     unpacked: Mapping[int, str] = field(default_factory=dict)
@@ -98,22 +98,22 @@ class TritonLaunch:
         return str(grid[:axes])
 
     def route(self, op: str, kernel: str, size: str) -> Route:
-        """The names of its sites, memories and programs."""
+        """Return the names of its sites, memories and programs."""
         hooks = self.hooks
         return Route(*(LANGUAGE, op, kernel, size, hooks.sites, hooks.extents.memories, hooks.owner), hint=self._hint)
 
     def _hint(self, observation: Observation) -> str:
-        """The remedy of an access outside: what its tensor, its offsets or its mask show."""
+        """Return the remedy of an access outside, from its tensor, its offsets or its mask."""
         if observation.kind is not FindingKind.OUT_OF_BOUNDS:
             return ""
         widen = _WIDEN if self.hooks.overflows else self.hooks.masks.get(observation.site, "")
         return self.unpacked.get(observation.memory, "") or widen
 
     def report_run(self, op: str, kernel: str, size: str) -> WatchedRun:
-        """Its findings in words."""
+        """Return its findings in words."""
         shadow = self.hooks.shadow
         findings, allowed = findings_of(_unique_races(shadow.observations()), self.route(op, kernel, size))
-        if not self.uses_unset:  # as of a tile of which a `where` takes the lower half
+        if not self.uses_unset:  # such as a tile of which a `where` takes the lower half
             findings = [_as_warning(each) if each.kind is FindingKind.UNINITIALISED else each for each in findings]
         lines = frozenset((site.file, site.line) for site in self.hooks.sites)
         notes, is_cut = tuple(self._notes()), self.hooks.sample.is_partial
@@ -127,13 +127,13 @@ class TritonLaunch:
             yield f"watched: {self.hooks.part}"
 
     def access_map(self, name: str, writes: Writes) -> AccessMap:
-        """The map of its writes."""
+        """Return the map of its writes."""
         memories, program = self.hooks.extents.memories, self.hooks.owner
         return map_of_writes(name, f"[{self.grid}]", "program", lambda n: Owner("", program(n)[8:]), memories, writes)
 
 
 def _unique_races(observations: Sequence[Observation]) -> list[Observation]:
-    """Observations; of races on one argument that share a line only the one with most writes."""
+    """Return observations; of the races on one argument that share a line, only the one with most writes."""
     unique = [each for each in observations if each.kind is not FindingKind.RACE]
     races = [each for each in observations if each.kind is FindingKind.RACE]
     lines: set[tuple[int, int]] = set()
@@ -145,7 +145,7 @@ def _unique_races(observations: Sequence[Observation]) -> list[Observation]:
 
 
 def roomy(array: np.ndarray) -> np.ndarray:
-    """A packed copy with room around it, which nothing else lies in."""
+    """Return a packed copy in the middle of a buffer that holds nothing else."""
     zone = max(_ZONE, array.nbytes)
     whole = np.empty(array.nbytes + 2 * zone + _ALIGNED, np.uint8)
     start = zone + -(_address(whole) + zone) % _ALIGNED
@@ -163,12 +163,12 @@ def launch_watched(
     shadow: Shadow | None = None,
     behind: Sequence[torch.Tensor] = (),
 ) -> TritonLaunch:
-    """Call `run(*args, **named)`, which has Triton interpret a launch of `function`, with each tensor among the
-    arguments in a place with room around it; what it left there is copied back. `fresh`: memory that began empty, by
-    the address of its storage; it is told what was written; `behind`: tensors whose addresses may lie in an argument.
+    """Call `run(*args, **named)`, by which Triton interprets a launch of `function`, with each tensor argument in a
+    copy with room around it, which is copied back. `fresh`: memory that began empty, by the address of its storage; its
+    masks are updated; `behind`: tensors whose addresses may be elements of an argument.
 
-    Whatever the kernel raises comes through, once what it wrote is copied back, with what was seen until then as its
-    `launch`. Of a launch of more than MOST accesses a part of the programs is watched, which the notes tell."""
+    An exception of the kernel propagates, after its writes are copied back, with the observations until then as its
+    `launch`. In a launch of more than MOST accesses a sample of the programs is watched, as the notes say."""
     arguments = [*zip(python_function(function).__code__.co_varnames, args, strict=False), *named.items()]
     with torch._C.DisableTorchFunction(), torch.no_grad():
         spans = _spans([pair for name, each in arguments for pair in _tensors(name, each)], fresh or {}, behind)
@@ -196,13 +196,13 @@ def launch_watched(
 
 
 def _most(spans: Sequence[TensorSpan]) -> int:
-    """The most accesses of a launch that are watched: what is known of the cells takes half of the memory, not more."""
+    """Return the limit of watched accesses of a launch: the shadow of its cells takes at most half of the memory."""
     cells = memory_bytes() // (2 * _SHADOW)
     return MOST if sum(math.prod(span.cells) for span in spans) <= cells else min(MOST, cells)
 
 
 def _depends(run: Callable[[], Any], spans: Sequence[TensorSpan], hooks: Hooks, byte: int) -> bool:
-    """Whether a launch gives anything else where cells that nobody has set hold this byte; what it gave stays."""
+    """Whether a launch's results change if unwritten cells hold this byte; its first results stay."""
     results, hooks.sample.is_over = [span.room.copy() for span in spans], True
     masks = [_written_bytes(span, hooks.extents) for span in spans]
     for span in spans:
@@ -213,7 +213,7 @@ def _depends(run: Callable[[], Any], spans: Sequence[TensorSpan], hooks: Hooks, 
         run()
         pairs = zip(spans, results, masks, strict=True)
         depends = any((span.room[mask] != result[mask]).any() for span, result, mask in pairs)
-    except Exception:  # noqa: BLE001  it did not raise before
+    except Exception:  # noqa: BLE001  the first run did not raise
         depends = True
     for span, result in zip(spans, results, strict=True):
         span.room[...] = result
@@ -222,7 +222,7 @@ def _depends(run: Callable[[], Any], spans: Sequence[TensorSpan], hooks: Hooks, 
 
 
 def _written_bytes(span: TensorSpan, extents: MemoryExtents) -> np.ndarray:
-    """The bytes of a span that hold values after a launch."""
+    """Return the bytes of a span that hold values after a launch."""
     if span.fresh is None:
         return np.ones(span.end - span.start, bool)
     memory = extents.memories[span.memory]
@@ -241,14 +241,14 @@ def _strides_text(span: TensorSpan) -> str:
 
 
 def _tensors(name: str, each: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """The tensors in an argument, with the name that it has."""
+    """Yield the tensors in an argument, with its name."""
     match each:
         case torch.Tensor():
             yield name, each
         case tuple():
             for part in each:
                 yield from _tensors(name, part)
-        case _ if hasattr(each, "base"):  # a descriptor, or a tensor that is taken for another dtype
+        case _ if hasattr(each, "base"):  # a descriptor, or a tensor reinterpreted as another dtype
             yield from _tensors(name, each.base)
         case _ if (held := _held_tensor(each)) is not None:
             yield name, held
@@ -257,13 +257,13 @@ def _tensors(name: str, each: Any) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def _held_tensor(each: Any) -> torch.Tensor | None:
-    """The tensor that an object stands for a part of: it gives an address and a dtype, as far as a kernel asks."""
+    """Return the tensor behind an object that gives a kernel an address and a dtype, as a part of the tensor."""
     values = vars(each).values() if hasattr(each, "data_ptr") and hasattr(each, "__dict__") else ()
     return next((value for value in values if isinstance(value, torch.Tensor)), None)
 
 
 def reach(tensor: torch.Tensor) -> tuple[int, int]:
-    """The bytes of its storage that a tensor lies in: from its first cell to its last."""
+    """Return the range of a tensor in its storage, in bytes: from its first cell to its last."""
     size = tensor.element_size()
     steps = (step * (extent - 1) for step, extent in zip(tensor.stride(), tensor.shape, strict=True))
     start = tensor.storage_offset() * size
@@ -273,7 +273,7 @@ def reach(tensor: torch.Tensor) -> tuple[int, int]:
 def _spans(
     tensors: Sequence[tuple[str, torch.Tensor]], fresh: Mapping[int, FreshTensor], behind: Sequence[torch.Tensor]
 ) -> list[TensorSpan]:
-    """The parts of storages that tensors lie in, those that overlap as one; what lies `behind` pointers stays."""
+    """Return the ranges of storages that tensors lie in, merged where they overlap; those `behind` pointers stay."""
     spans: list[TensorSpan] = []
     pointed = {each.untyped_storage().data_ptr() for each in behind}
     tensors = [*tensors, *((f"{each.dtype}{list(each.shape)}", each) for each in behind)]
@@ -293,7 +293,7 @@ def _address(storage: np.ndarray) -> int:
 
 
 def _add(span: TensorSpan, extents: MemoryExtents) -> None:
-    """Its copy, watched, with what it holds."""
+    """Copy a span with room around it, and add it to the watched memories, with its mask of set cells."""
     span.room = span.own if span.in_place else roomy(span.own)
     bits = span.room.view(f"u{min(span.tensor.element_size(), 8)}").reshape(-1)
     shape = span.cells if bits.size == int(np.prod(span.cells)) else bits.shape
@@ -305,7 +305,7 @@ def _add(span: TensorSpan, extents: MemoryExtents) -> None:
 
 
 def _remember(span: TensorSpan, hooks: Hooks, *, is_whole: bool) -> None:
-    """Mark written cells as holding values; all of them after a launch of which not all was seen."""
+    """Mark written cells as holding values; all cells, unless the whole launch was seen."""
     if span.fresh is not None:
         span.fresh.is_set[span.start : span.end] |= _written_bytes(span, hooks.extents) if is_whole else np.True_
         places = [hooks.sites[site].place for site in hooks.extents.stores.get(span.memory, ())]
@@ -313,7 +313,7 @@ def _remember(span: TensorSpan, hooks: Hooks, *, is_whole: bool) -> None:
 
 
 def _move_argument(each: Any, spans: Sequence[TensorSpan]) -> Any:
-    """An argument with its tensors where the copies are."""
+    """Replace the tensors in an argument by their copies."""
     match each:
         case torch.Tensor():
             return _place_tensor(each, spans)
@@ -332,7 +332,7 @@ def _move_argument(each: Any, spans: Sequence[TensorSpan]) -> Any:
 
 
 def _place_tensor(tensor: torch.Tensor, spans: Sequence[TensorSpan]) -> torch.Tensor:
-    """The same cells in the copy of their span."""
+    """Return the same cells in the copy of their span."""
     plain, (start, end) = tensor.detach(), reach(tensor)
     if start == end:
         return plain
@@ -343,8 +343,8 @@ def _place_tensor(tensor: torch.Tensor, spans: Sequence[TensorSpan]) -> torch.Te
 
 
 def watch_here(case: KernelCase, maps: list[AccessMap] | None = None) -> WatchedRun:
-    """The kernel on its arrays, watched; a map of it is put into `maps`. UnsupportedError where it cannot be;
-    RaisedError where it raises."""
+    """Watch the kernel on its arrays; `maps` receives its access map. UnsupportedError if it cannot be watched;
+    RaisedError if it raises."""
     kernel, instance = case.kernel, case.instance
     run, outputs = FunctionKernel(kernel, instance, case.constants), case.zero_outputs()
     before = run.prepare([np.array(each) for each in case.arrays], outputs)
@@ -386,9 +386,9 @@ def _unwritten(launch: TritonLaunch, unset: set[str], case: KernelCase) -> list[
 
 
 def watch_call(function: Any, args: Sequence[Any], launch: Any, size: str, op: str) -> WatchedRun:
-    """One launch of a kernel of no op. `launch`: its grid, or the number of its programs."""
+    """Watch one launch of a kernel without an op. `launch`: its grid, or the number of its programs."""
     grid = launch if callable(launch) or isinstance(launch, tuple) else (launch,)
-    LAUNCHES.append(interpret)  # launches are Triton's own here, though those of a script be watched
+    LAUNCHES.append(interpret)  # this launch is Triton's own, even within a watched script
     try:
         triton_launch = launch_watched(function[grid], function, args, {})
     finally:

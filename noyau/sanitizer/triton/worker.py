@@ -1,5 +1,5 @@
-"""The process in which Triton interprets, with the op of a file: torch and Triton take seconds to load, so one process
-runs the kernels of all ops of a file and watches them."""
+"""The worker process in which Triton interprets. torch and Triton take seconds to load, so one process watches the
+kernels of all ops of a file."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from noyau.ops.op import Op
 from noyau.ops.op_homes import Home, reload_op
 from noyau.workers.worker import Worker
 
-# Products of blocks are small: where other programs run too, two threads take ten times as long as one.
+# Products of blocks are small: beside other programs, two threads take ten times as long as one.
 ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1"}
 INTERPRETING = {"TRITON_INTERPRET": "1", **ONE_THREAD}
 _LOADING_S = 120.0
-_INTERPRETERS: dict[str, InterpreterWorker] = {}  # the one of the last file
+_INTERPRETERS: dict[str, InterpreterWorker] = {}  # the worker of the last file
 
 
 class InterpreterWorker(Worker):
@@ -27,7 +27,7 @@ class InterpreterWorker(Worker):
         self.home: Home | None = None
 
     def hold(self, home: Home) -> None:
-        """Have the op at a place as the state, in a process that starts where there is none. Errors of `Worker.ask`."""
+        """Make the op at a place the state, in a new process if none runs. Errors of `Worker.ask`."""
         if not self.is_running or self.home != home:
             self.home, self.patience_s = None, _LOADING_S
             self.open(load, home)
@@ -35,7 +35,7 @@ class InterpreterWorker(Worker):
 
 
 def interpreter_of(home: Home, name: str) -> InterpreterWorker:
-    """The process for the ops of a file; the one of another file ends."""
+    """Return the worker for the ops of a file, and end the worker of another file."""
     if home.file not in _INTERPRETERS:
         end()
         _INTERPRETERS[home.file] = InterpreterWorker(name)
@@ -46,14 +46,14 @@ def interpreter_of(home: Home, name: str) -> InterpreterWorker:
 
 @atexit.register
 def end() -> None:
-    """End the process, if there is one."""
+    """End the worker, if there is one."""
     while _INTERPRETERS:
         _INTERPRETERS.popitem()[1].end()
 
 
 def load(home: Home) -> Op[..., Any]:
-    """In the worker: the op at a place. InputError where it is not there."""
+    """In the worker: load the op at a place. InputError if it is not there."""
     op = reload_op(home)
     if any(LANGUAGES[kernel.language].grid is Grid.PROGRAMS for kernel in op.kernels.values()):
-        import_module("noyau.kernels.triton.calls")  # which takes seconds, that no run is waited for
+        import_module("noyau.kernels.triton.calls")  # it takes seconds, which no run should wait for
     return op

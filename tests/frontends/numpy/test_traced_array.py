@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import inspect
+
 import numpy as np
 import pytest
 
 from noyau.errors import UnsupportedError
+from noyau.frontends.numpy.traced_array import FUNCTIONS
 from tests.frontends.numpy.traces import agrees, found, traced_only, x
 
 
@@ -98,3 +101,45 @@ def test_attributes_are_not_set(name):
         UnsupportedError, match=f"'TracedArray' object has no attribute '{name}'|{name}.* has no setter"
     ):
         traced_only(change, x(3))
+
+
+def positional(function):
+    parameters = inspect.signature(function).parameters.values()
+    return [each.name for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+
+
+def test_options_have_numpys_positions():
+    def different(name):
+        function = np
+        for part in name.split("."):
+            function = getattr(function, part, None)
+        try:
+            names = positional(function)[2:]
+        except (TypeError, ValueError):  # not a function of NumPy, or one of C without a signature
+            return False
+        return any(own != other for own, other in zip(positional(FUNCTIONS[name])[2:], names, strict=False))
+
+    assert [name for name in FUNCTIONS if different(name)] == []
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda a, b: np.cross(a, b, 0),
+        lambda a, b: np.cross(a, b, 0, 1, 0),
+        lambda a, b: np.cross(a, b, axisc=0),
+        lambda a, b: np.cross(a, b, axis=0),
+        lambda a, b: np.all(a > b, 0, None, True),
+        lambda a, b: np.zeros_like(a, np.float64, "C", True, (3, 2)) + b[:, :2],
+        lambda a, b: np.full_like(a, 2, np.float64, "K", True, (3, 2)) + b[:, :2],
+        lambda a, b: np.full_like(a, fill_value=2, dtype=np.int64),
+        lambda a, b: np.arange(0, a.shape[0], 2, np.float32) + b[:2, 0],
+    ],
+)
+def test_options_are_read_by_position(function):
+    agrees(function, x(3, 3), x(3, 3, seed=1))
+
+
+def test_a_size_is_rounded_to_tens():
+    found(lambda a: np.zeros(round(a.shape[0], -1)) + a.sum(), x(17, 2))
+    agrees(lambda a: np.zeros(round(a.shape[0], 1)) + a.sum(), x(17, 2))

@@ -43,7 +43,7 @@ def test_sizes_calculate_as_numbers_do(function):
 
 HIDDEN = {  # what stands in a dict sees numpy itself, which asks for numbers
     "arange": lambda a: a + np.arange(a.shape[1]),
-    "tri": lambda a: np.tri(a.shape[0]) @ a,
+    "tri": lambda a: np.tri(a.shape[0])[:, :1] + a,
     "zeros": lambda a: a + np.zeros(a.shape),
 }
 

@@ -12,6 +12,7 @@ import torch
 from noyau.codegen.cuda.printer import block_of
 from noyau.errors import BuildError
 from noyau.hosts.torch.cuda.device import device_of
+from noyau.hosts.torch.cuda.launch import MOST_PLANS
 from noyau.hosts.torch.cuda.launch_records import Allocation, allocate, allocations_of
 from noyau.hosts.torch.tensors import layout_array
 from noyau.ir.loop_interpreter import bind_sizes
@@ -45,7 +46,8 @@ class CudaKernel:
         key = (device, *((each.dtype, each.shape, each.stride()) for each in tensors))
         plan = self.plans.get(key)
         if plan is None:
-            plan = self.plans[key] = self.plan(tensors, device)
+            plan = self.plan(tensors, device)
+            self.plans = {**(self.plans if len(self.plans) < MOST_PLANS else {}), key: plan}
         memory = allocate(plan.memory, device)
         pointers = [each.data_ptr() for each in (*tensors, *memory)]
         stream = torch.cuda.current_stream(device).cuda_stream

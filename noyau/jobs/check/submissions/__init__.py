@@ -1,1 +1,1 @@
-"""Kernels that machines write, in the formats of the benchmarks that ask for them."""
+"""Machine-written kernels, in the formats of the benchmarks that ask for them."""

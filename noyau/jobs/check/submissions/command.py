@@ -1,4 +1,4 @@
-"""`noyau check` on kernels that machines write: definitions and solutions, pairs, tasks, folders of operators."""
+"""`noyau check` on machine-written kernels: definitions and solutions, pairs, tasks, folders of operators."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 _GIB = 1 << 30
 _OTHERS = "arguments launch flags map against dim inputs sizes tolerance gradient sanitizer sarif".split()
-OPTIONS = "workloads memory jsonl trace gate".split()  # which no other target takes
-_TIME_S, _GIB_MOST = 10.0, 2.0  # for each kernel: of the processor, and of memory
+OPTIONS = "workloads memory jsonl trace gate".split()  # for submissions alone
+_TIME_S, _GIB_MOST = 10.0, 2.0  # the default limits of each kernel: seconds of the processor, GiB of memory
 
 
 def declare(parser: argparse.ArgumentParser) -> None:
-    """Arguments of submissions."""
+    """Declare the arguments of submissions."""
     add = parser.add_argument_group("kernels that machines write (DEFINITION.json, MODEL.py, a folder)").add_argument
     solution = "the kernel: SOLUTION.json or a file of Python; can be repeated"
     add("--solution", action="append", type=Path, default=[], metavar="F", help=solution)
@@ -46,7 +46,7 @@ def is_submission(arguments: argparse.Namespace) -> bool:
 
 
 def check_and_print(arguments: argparse.Namespace) -> int:
-    """The status of a check of submissions: the worst of all. InputError for a target or options that are none."""
+    """The status of a check of submissions: the worst of all. InputError for an invalid target or option."""
     from noyau.jobs.check.submissions.problem import LIMIT, record_json, summary
     from noyau.jobs.check.submissions.run import check_submissions, referee
     from noyau.jobs.report.text import print_lines, write_json, write_text
@@ -86,7 +86,7 @@ def check_and_print(arguments: argparse.Namespace) -> int:
 
 
 def _require(arguments: argparse.Namespace, path: Path) -> None:
-    """InputError for a limit of memory that is none, or an option that does nothing to submissions."""
+    """InputError for an invalid limit of memory, or an option without effect on submissions."""
     if arguments.memory is not None and not 0 < arguments.memory < 1e6:
         raise InputError(f"--memory {arguments.memory:g} is no limit: give a number of GiB above 0")
     wrong = next((name for name in _OTHERS if getattr(arguments, name)), None)
@@ -96,7 +96,7 @@ def _require(arguments: argparse.Namespace, path: Path) -> None:
 
 
 def _problems(path: Path, arguments: argparse.Namespace) -> Iterator[tuple[Problem, list[Submission]]]:
-    """Each problem that the target has, with its submissions."""
+    """Each problem of the target, with its submissions."""
     from noyau.jobs.check.submissions import definitions
 
     solutions = [each for place in arguments.solution for each in _files(place, path)]
@@ -122,7 +122,7 @@ def _problems(path: Path, arguments: argparse.Namespace) -> Iterator[tuple[Probl
 
 
 def _files(path: Path, problem: Path) -> list[Path]:
-    """The file of a solution, or those of a folder of them."""
+    """The file of a solution, or the files of a folder of solutions."""
     if path.is_dir():
         suffix = ".json" if problem.suffix == ".json" else ".py"
         inside = sorted(each for each in path.rglob("*") if each.suffix == suffix)

@@ -1,5 +1,5 @@
-"""Problems as their files have them: records of JSON of SOL-ExecBench and flashinfer-bench (a definition, its
-workloads, solutions); Python files of KernelBench (pairs), GPU MODE and BackendBench (folders)."""
+"""Problems from their files: JSON records of SOL-ExecBench and flashinfer-bench (a definition, its workloads,
+solutions); Python files of KernelBench (pairs), GPU MODE and BackendBench (folders)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from noyau.errors import InputError
 from noyau.jobs.check.submissions.problem import Problem, Status, Submission, Tolerance, Trial, field_of
 from noyau.text import printable, sizes_text
 
-Record = Mapping[str, Any]  # of JSON
+Record = Mapping[str, Any]  # a JSON object
 REFERENCE = "reference.py"
 RUNNABLE = frozenset({"pytorch", "python", "triton", "numba", "numba_cuda", "cuda", "cuda_cpp", "cpp"})
-_SIZES = (1, 2, 3, 5)  # times the unit of an axis: sizes that are tried before those of the workloads
-_UNIT = 128  # at most: a power of two that divides an axis in each workload, which a kernel may count on
+_SIZES = (1, 2, 3, 5)  # multiples of an axis' unit that are tried before the sizes of the workloads
+_UNIT = 128  # the largest unit: a power of two that divides an axis in each workload, which a kernel may assume
 _MOST = 1 << 62
 _OPERATORS: Mapping[type, Callable[[Any, Any], Any]] = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
@@ -32,7 +32,7 @@ _OPERATORS: Mapping[type, Callable[[Any, Any], Any]] = {
 
 
 def read_json(path: Path) -> Any:
-    """A file of JSON. InputError where it cannot be read."""
+    """A JSON file. InputError if it cannot be read."""
     try:
         return json.loads(path.read_text("utf-8"))
     except (OSError, ValueError, RecursionError) as error:
@@ -40,9 +40,8 @@ def read_json(path: Path) -> Any:
 
 
 def read_definition(path: Path, workloads: Path | None) -> Problem:
-    """The problem of a definition. `workloads`: a file of lines of JSON; by default the one beside it, or none.
-
-    InputError where a field is missing or has a wrong kind, an expression is none, or an axis has no size."""
+    """The problem of a definition. `workloads`: a file with a line of JSON each; by default the one beside it, or none.
+    InputError for a missing field or one of another type, an invalid expression, or an axis without a size."""
     record, place = read_json(path), str(path)
     name, reference = field_of(record, "name", str, place), field_of(record, "reference", str, place)
     tensors = {each: field_of(record, each, Mapping, place) for each in ("inputs", "outputs")}
@@ -59,7 +58,7 @@ def read_definition(path: Path, workloads: Path | None) -> Problem:
 
 
 def _workloads(path: Path) -> Iterator[Mapping[str, Any]]:
-    """The records of a file, a line each; those of flashinfer-bench stand within a trace."""
+    """The records of a file, a line each; in flashinfer-bench they are inside a trace."""
     for number, line in enumerate(_text(path).splitlines(), 1):
         if line.strip():
             try:
@@ -84,7 +83,7 @@ def _require_workload(each: Any, axes: Mapping[str, Any], inputs: Mapping[str, A
 def _trials(
     record: Record, axes: Record, tensors: Mapping[str, Record], workloads: Sequence[Record], place: str
 ) -> Iterator[Trial]:
-    """Calls at small sizes of the axes that vary, and those of the workloads."""
+    """Calls at small sizes of the variable axes, and at the sizes of the workloads."""
     free = [name for name, axis in axes.items() if axis.get("type") == "var"]
     of_files = [any(each.get("type") == "safetensors" for each in w["inputs"].values()) for w in workloads]
     plain = next((w for w, reads in zip(workloads, of_files, strict=True) if not reads), None)
@@ -94,7 +93,7 @@ def _trials(
         units = {name: min(gcd & -gcd, _UNIT) or 1 for name, gcd in gcds.items()}  # powers of two
         chosen = {tuple(sorted(w["axes"].items())) for w in workloads}
         for step in _SIZES:
-            # Axes differ, or one that is taken for another would not show.
+            # Axes differ in size, so that a confusion of two axes shows.
             sizes = {name: units[name] * (step + at * (step > 1)) for at, name in enumerate(free)}
             bound = bind_axes(axes, sizes, place)
             keeps = all(evaluate(each, bound, place) for each in record.get("constraints") or ())
@@ -122,7 +121,7 @@ def _trial(
 
 
 def shape_of(tensor: Mapping[str, Any], bound: Mapping[str, int], place: str) -> list[int] | None:
-    """The shape of an input or an output; None for a number. InputError where it names no axis."""
+    """The shape of an input or an output; None for a number. InputError if it names an unknown axis."""
     if not isinstance(tensor, Mapping) or not isinstance(tensor.get("dtype"), str) or "shape" not in tensor:
         remedy = "give both, a shape of null for a number"
         raise InputError(f"{place}: an input or an output has no shape or no dtype; {remedy}")
@@ -148,7 +147,7 @@ _USUAL = {"max_atol": 1e-2, "max_rtol": 1e-2, "required_matched_ratio": 0.99, "m
 
 
 def bind_axes(axes: Mapping[str, Any], sizes: Mapping[str, int], place: str) -> dict[str, int]:
-    """The size of each axis. InputError where one has none."""
+    """The size of each axis. InputError if one has none."""
     bound = {name: sizes[name] for name, axis in axes.items() if axis.get("type") == "var"}
     fixed = {name: axis for name, axis in axes.items() if axis.get("type") == "const"}
     bound |= {name: field_of(axis, "value", int, f"{place}: {name}") for name, axis in fixed.items()}
@@ -161,7 +160,7 @@ def bind_axes(axes: Mapping[str, Any], sizes: Mapping[str, int], place: str) -> 
 
 
 def evaluate(text: str, names: Mapping[str, int], place: str) -> Any:
-    """The value of an expression of sizes. InputError where it is none, or too large."""
+    """The value of an expression of sizes. InputError if it is invalid or too large."""
 
     def value(node: ast.AST) -> Any:
         match node:
@@ -191,7 +190,7 @@ def evaluate(text: str, names: Mapping[str, int], place: str) -> Any:
 
 
 def read_solution(path: Path, problem: Problem) -> Submission:
-    """A solution; one that cannot be run has a refusal. InputError where the file is no JSON."""
+    """A solution; one that cannot be run has a refusal. InputError if the file is no JSON."""
     record = read_json(path)
     name = printable(str(record.get("name", path.stem))) if isinstance(record, Mapping) else path.stem
     try:
@@ -225,21 +224,21 @@ def _solution(record: Mapping[str, Any], name: str, problem: Problem) -> Submiss
 
 
 def leaves_folder(path: str) -> bool:
-    """Whether a path of a source may lead out of the folder that it is written into."""
+    """Whether the path of a source may lead out of the folder that it is written into."""
     parts = PurePosixPath(path).parts
     return not parts or path.startswith("/") or ".." in parts or "\\" in path or "\0" in path or len(path) > 200
 
 
 TASK, SUBMISSION = "task.yml", "submission.py"
-MODEL = frozenset({"Model", "get_inputs"})  # in a problem of KernelBench
+MODEL = frozenset({"Model", "get_inputs"})  # the names of a KernelBench problem
 PAIR = MODEL | {"ModelNew"}
 _ENTRY_OF = {"kernelbench": "ModelNew", "gpu_mode": "custom_kernel"}
 _SEED = re.compile(r"seed|^(default_rng|RandomState|Random|SeedSequence|PRNGKey|key)$", re.IGNORECASE)
 _DRAW = re.compile(r"rand|normal|uniform|bernoulli|poisson|exponential|integers|choice|multinomial")
-_CAPS = (32, 128)  # of the constants of a pair: its sizes are halved until they are below
+_CAPS = (32, 128)  # the largest constants of a pair: its sizes are halved until they fit
 _ITEM = re.compile(r"""["']?([A-Za-z_]\w*)["']?\s*:\s*("[^"]*"|'[^']*'|[^,}\s]+)""")
 _OPERATOR = re.compile(r"(\w+?)__([A-Za-z]\w*)")
-# Shapes of the tensors that an operator of torch takes, and the dtype of the first; its schema has the rest.
+# Shapes of the tensors that an operator of torch takes; its schema has the rest.
 _TENSORS = (
     ((5, 7),), ((33, 65),), ((1025,),), ((5, 7), (7, 9)), ((16, 16),),
     ((2, 5, 7), (2, 7, 9)), ((2, 3, 8, 9), (4, 3, 3, 3)),
@@ -247,7 +246,7 @@ _TENSORS = (
 
 
 def defines(path: Path, names: frozenset[str]) -> bool:
-    """Whether a file has functions and classes of all these names."""
+    """Whether a file defines functions and classes of all these names."""
     with suppress(OSError, SyntaxError, ValueError, RecursionError):
         tree = ast.parse(path.read_bytes())
         return names <= {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
@@ -255,7 +254,7 @@ def defines(path: Path, names: frozenset[str]) -> bool:
 
 
 def read_file(path: Path, format_name: str) -> Submission:
-    """A submission that is one file of Python. InputError where there is none."""
+    """A submission of one Python file. InputError if there is none."""
     return Submission(path.stem, {path.name: _text(path)}, (path.name, _ENTRY_OF[format_name]))
 
 
@@ -267,8 +266,8 @@ def _text(path: Path) -> str:
 
 
 def read_model(path: Path) -> Problem:
-    """The problem of a file of KernelBench: first with its sizes halved until they are small, all of them or, where the
-    reference refuses that, one of them, then as it is."""
+    """The problem of a KernelBench file: first with all its sizes halved until they are small, or, if the reference
+    refuses that, only one of them, then unchanged."""
     text = _text(path)
     sizes = {name: value for name, value in _sizes(ast.parse(text)) if value > _CAPS[0]}
     tolerance, small = Tolerance(1e-2, 1e-2), {name: _halve(value, _CAPS[0]) for name, value in sizes.items()}
@@ -284,8 +283,8 @@ def read_model(path: Path) -> Problem:
 
 
 def _sizes(tree: ast.Module) -> Iterator[tuple[str, int]]:
-    """The whole numbers that a file assigns to names, and those within the functions that make inputs: by themselves,
-    as `replaced_sizes` takes them. What seeds random numbers, or changes their scale, is no size."""
+    """The integers that a file assigns to names, and the integers within the functions that make inputs, under the
+    names that `replaced_sizes` uses. Seeds and scales of random numbers are not sizes."""
     values = _random_values(tree)
     uses = [each for each in ast.walk(tree) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)]
     unsized = {each.id for each in uses} - {each.id for each in uses if each not in values}
@@ -308,7 +307,7 @@ def _sizes(tree: ast.Module) -> Iterator[tuple[str, int]]:
 
 
 def replaced_sizes(tree: ast.Module, sizes: Mapping[str, int]) -> ast.Module:
-    """The text with other sizes: what is assigned to a name, and each number of that value where inputs are made."""
+    """The module with other sizes: values assigned to names, and integers of these values where inputs are made."""
     values = _random_values(tree)
     for node in tree.body:
         match node:
@@ -322,7 +321,7 @@ def replaced_sizes(tree: ast.Module, sizes: Mapping[str, int]) -> ast.Module:
 
 
 def _random_values(tree: ast.Module) -> set[ast.AST]:
-    """The expressions that seed random numbers, or, without a call, that these are scaled by or compared with."""
+    """The expressions that seed random numbers, or that, without a call, scale them or are compared with them."""
     values = list[ast.AST]()
     for node in ast.walk(tree):
         match node:
@@ -341,7 +340,7 @@ def _calls(node: ast.AST, name: str | re.Pattern[str] = "") -> bool:
 
 
 def _halve(value: int, cap: int) -> int:
-    """A size below a cap, odd where it was odd."""
+    """A size halved to at most a cap, plus 1 if needed to keep its parity."""
     size = value
     while size > cap:
         size //= 2
@@ -360,8 +359,8 @@ def _product(sizes: Mapping[str, Any]) -> int:
 
 
 def read_task(folder: Path) -> Problem:
-    """The problem of a folder of GPU MODE: its tests, then its benchmarks, the smallest first. InputError where it
-    names files that are not there, or no test."""
+    """The problem of a GPU MODE folder: its tests, then its benchmarks, the smallest first. InputError if it names
+    missing files, or no test."""
     items = _sections(_text(folder / TASK))
     files = [each for each in items.get("files", ()) if {"name", "source"} <= each.keys()]
     places = {str(each["name"]): str(each["source"]) for each in files}
@@ -379,7 +378,7 @@ def read_task(folder: Path) -> Problem:
 
 
 def _sections(text: str) -> dict[str, list[dict[str, Any]]]:
-    """The lists of flat records in a file of YAML, by the name of their section: all that a task needs of it."""
+    """The lists of flat records in a YAML file, by the name of their section: a task needs no more."""
     sections: dict[str, list[dict[str, Any]]] = {}
     section = ""
     for line in text.splitlines():
@@ -407,7 +406,7 @@ def read_submission(path: Path, problem: Problem) -> Submission:
 
 
 def operator_folders(folder: Path) -> list[Path]:
-    """The folders of a tree of BackendBench that hold a kernel: itself, or those in it."""
+    """The folders of a BackendBench tree that hold a kernel: itself, or its subfolders."""
     inside = sorted(each for each in folder.iterdir() if each.is_dir()) if folder.is_dir() else []
     return [each for each in (folder, *inside) if _implementation(each) is not None]
 
@@ -417,7 +416,7 @@ def _implementation(folder: Path) -> Path | None:
 
 
 def read_operator(folder: Path) -> tuple[Problem, Submission]:
-    """An operator of torch, on tensors that its schema takes, and the kernel for it."""
+    """An operator of torch, on tensors that its schema accepts, and the kernel for it."""
     path, match = _implementation(folder), _OPERATOR.fullmatch(folder.name)
     assert path is not None
     name = f"{match[1]}.{match[2]}" if match else f"{folder.name}.default"

@@ -1,4 +1,4 @@
-"""A problem of a benchmark, its submissions, the judgement of what they gave, and the verdicts as text and JSON."""
+"""A problem of a benchmark, its submissions, the judgement of their answers, and the verdicts as text and JSON."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Status(StrEnum):
     trace: str
 
     def __new__(cls, text: str, exit_status: int = 1, trace: str = "INCORRECT_NUMERICAL") -> Status:
-        """A member, which is equal to its text."""
+        """A member that equals its text."""
         member = str.__new__(cls, text)
         member._value_, member.exit_status, member.trace = text, exit_status, trace
         return member
@@ -60,7 +60,7 @@ class Status(StrEnum):
     NOT_CHECKED = "not checked", 3, "RUNTIME_ERROR"
 
 
-# The byte of memory that nobody wrote, by the call: `a`; `b`, on other values in the same memory; `c`, on those of a in
+# The byte of unwritten memory, by the call: `a`; `b`, on other values in the same memory; `c`, on the values of a in
 # the tensors of b; `strided`, with a gap behind each value.
 POISONS = {"a": 0xFF, "b": 0xFE, "c": 0xFF, "strided": 0xFF}
 
@@ -77,7 +77,7 @@ class Tolerance:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One call of a submission. `arguments`: what its format makes the inputs of; `cells`: about how many there are;
+    """One call of a submission. `arguments`: the format's recipe of the inputs; `cells`: about how many they have;
     `is_stated`: the problem asks for these sizes; `workload`: its record there."""
 
     label: str
@@ -90,8 +90,8 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A problem in a format, by the files of its reference; `entry`: the one to run. `returns_outputs`: submissions
-    return their results, or fill what stands behind the inputs."""
+    """A problem in a format, with the files of its reference; `entry`: the file to run. `facts`: further data of the
+    format."""
 
     name: str
     format: str
@@ -101,7 +101,7 @@ class Problem:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def wish(self, submission: Submission | None, **more: Any) -> dict[str, Any]:
-        """The wish that a process reads: all of the problem but its reference, where a submission runs."""
+        """The request of a job: the whole problem, but with a submission's files in place of the reference's."""
         if submission is None:
             return asdict(self) | more
         own = {"files": dict(submission.files), "entry": list(submission.entry), "flags": list(submission.flags)}
@@ -110,8 +110,8 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A kernel for a problem, by the files of its text. `entry`: a file and a function of it; `refusal`: a verdict that
-    needs no run, with its reason; `flags`: for a compiler of C++."""
+    """A kernel for a problem, with its source files. `entry`: a file and a function in it; `refusal`: a verdict that
+    needs no run, with its reason; `flags`: for a C++ compiler."""
 
     name: str
     files: Mapping[str, str]
@@ -123,7 +123,7 @@ class Submission:
 
 
 def field_of(record: Mapping[str, Any], name: str, kind: type, place: str) -> Any:
-    """A field of a record of JSON. InputError where it is missing, or of another kind."""
+    """A field of a JSON record. InputError if it is missing, or of another type."""
     if not isinstance(record, Mapping) or not isinstance(record.get(name), kind):
         words = {str: "a text", Mapping: "an object", list: "a list", int: "a number"}
         raise InputError(f"{place}: {name} is missing, or is not {words[kind]}; give it as the schema has it")
@@ -132,7 +132,7 @@ def field_of(record: Mapping[str, Any], name: str, kind: type, place: str) -> An
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """A finding, the status that it stands for, and the trial that showed it."""
+    """A finding, its status, and the trial that showed it."""
 
     status: Status
     finding: Finding
@@ -145,7 +145,7 @@ class Complaint:
 
 @dataclass(frozen=True, slots=True)
 class TrialRecord:
-    """A trial that was run. `passes`: by the rule of its benchmark, if that is known; errors: of the first call."""
+    """A trial that ran. `passes`: by the benchmark's rule, if known; errors: of the first call."""
 
     number: int
     passes: bool | None
@@ -157,7 +157,7 @@ class TrialRecord:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The verdict on a submission. `reason`: of a status that no finding stands for; `kernels`: those that it launched;
+    """The verdict on a submission. `reason`: of a status without a finding; `kernels`: the ones that it launched;
     `skipped`: trials that were not run, with the reason."""
 
     problem: Problem
@@ -172,12 +172,12 @@ class Verdict:
 
     @property
     def rule(self) -> str:
-        """The verdict of the benchmark's own rule on what was run."""
+        """The verdict of the benchmark's own rule on the trials that ran."""
         known = [each.passes for each in self.records if each.passes is not None]
         return "" if not known else "passes" if all(known) else "fails"
 
     def trials(self) -> list[Trial]:
-        """Those that were run."""
+        """The trials that ran."""
         return [self.problem.trials[each.number] for each in self.records]
 
     def lines(self) -> Iterator[str]:
@@ -202,7 +202,7 @@ class Verdict:
         return own | {"skipped": list(self.skipped), "kernels": list(self.kernels), "notes": list(self.notes)}
 
     def traces(self) -> Iterator[dict[str, Any]]:
-        """A trace for each workload, in the schema of SOL-ExecBench: nothing was timed, so times are 0."""
+        """A trace for each workload, in the schema of SOL-ExecBench; times are 0, for nothing is timed."""
         by_number = {each.number: each for each in self.records}
         has_workloads = any(each.workload for each in self.problem.trials)
         for number, trial in enumerate(self.problem.trials):
@@ -240,7 +240,7 @@ def libraries() -> Mapping[str, str]:
 
 
 def record_json(verdicts: Sequence[Verdict]) -> dict[str, Any]:
-    """The record of a check, as JSON has it."""
+    """The JSON record of a check."""
     return {
         "schema_version": SCHEMA_VERSION,
         "ok": all(verdict.status is Status.RIGHT for verdict in verdicts),
@@ -262,7 +262,7 @@ Array = np.ndarray
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """The truth of a trial and a seed: results as they are, in float64, rounded otherwise; inputs; facts on both."""
+    """The truth of a trial and a seed: results as they are, in float64, with moved inputs; inputs; facts on both."""
 
     native: tuple[Array, ...]
     wide: tuple[Array, ...]
@@ -272,7 +272,7 @@ class Truth:
 
     @staticmethod
     def of(results: tuple[list[Array], dict[str, Any]], inputs: Sequence[Array]) -> Truth:
-        """The parts of a file of results."""
+        """The truth from the contents of a file of results."""
         arrays, facts = results
         count = facts["count"]
         parts = [tuple(arrays[at : at + count]) for at in range(0, len(arrays), max(count, 1))]
@@ -280,8 +280,8 @@ class Truth:
 
     @property
     def writable(self) -> set[int]:
-        """The inputs that a submission may write to: those that nobody wrote to, those that the reference changes too,
-        and those that it does not read."""
+        """The inputs that a submission may write to: uninitialised ones, ones that the reference changes too, and ones
+        that it does not read."""
         return {*self.facts["unset"], *self.facts["changed"], *self.facts["unread"]}
 
 
@@ -295,14 +295,14 @@ class Answer:
 
     @staticmethod
     def of(results: tuple[list[Array], dict[str, Any]]) -> Answer:
-        """The parts of a file of results."""
+        """The answer from the contents of a file of results."""
         arrays, facts = results
         return Answer(tuple(arrays[: facts["count"]]), tuple(arrays[facts["count"] :]), facts)
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that is wrong with an answer."""
+    """One fault of an answer."""
 
     status: Status
     kind: FindingKind
@@ -312,8 +312,8 @@ class Fault:
 
 
 def passes(got: Array, native: Array, tolerance: Tolerance) -> bool:
-    """Whether the rule of a benchmark passes a result: so many cells are near, none too far, all are finite, and they
-    are not all 0 unless those of the reference are."""
+    """Whether a benchmark's rule passes a result: enough cells are near, none is too far, all are finite, and they are
+    not all 0 unless the reference's are."""
     one, other = (each.astype(np.float32).astype(np.float64) for each in (got, native))
     if got.shape != native.shape or not (np.isfinite(one).all() and np.isfinite(other).all()):
         return False
@@ -326,7 +326,7 @@ def passes(got: Array, native: Array, tolerance: Tolerance) -> bool:
 
 
 def faults_of(answer: Answer, truth: Truth, label: str, tolerance: Tolerance | None, poison: int) -> Iterator[Fault]:
-    """The faults of one answer. Without a tolerance the format has its own check, and no dtype is asked for."""
+    """The faults of one answer. Without a tolerance the format has its own check, and the dtypes may differ."""
     yield from _changed_inputs(answer, truth)
     if len(answer.results) != len(truth.native):
         message = f"it gave {several(len(answer.results), 'result')}, and the reference {len(truth.native)}"
@@ -366,7 +366,7 @@ def _changed_inputs(answer: Answer, truth: Truth) -> Iterator[Fault]:
 
 
 def unset_cells(array: Array, poison: int) -> Array:
-    """A mask of the cells of which every byte is the one that memory began with: a NaN of floats, a rare number."""
+    """A mask of the cells whose every byte is that of unwritten memory: a NaN for floats, a rare integer."""
     if array.dtype.kind == "b" or array.itemsize < 2 or not array.size:
         return np.zeros(array.shape, bool)
     cells = np.ascontiguousarray(array).reshape(-1).view(np.uint8).reshape(-1, array.itemsize)
@@ -374,7 +374,7 @@ def unset_cells(array: Array, poison: int) -> Array:
 
 
 def _may_be(native: Array, poison: int) -> Array:
-    """A mask of the cells whose right value may have those bytes: of a NaN any."""
+    """A mask of the cells whose right value may have those bytes: also any NaN."""
     is_nan = np.isnan(widen(native)) if poison == 0xFF else np.zeros(native.shape, bool)
     return np.asarray(unset_cells(native, poison) | is_nan)
 
@@ -389,7 +389,7 @@ def _unwritten(mask: Array, name: str) -> Fault:
 def _wrong_values(
     name: str, got: Array, wide: Array, runs: Sequence[Array], label: str, tolerance: Tolerance | None
 ) -> Iterator[Fault]:
-    """The first wrong cell. Lost precision that the tolerance of the problem allows at every cell is a warning."""
+    """The first wrong cell. A loss of precision within the problem's tolerance at every cell is a warning."""
     dtype = from_numpy(got.dtype)
     if dtype is None or dtype is DType.OTHER:
         return
@@ -405,13 +405,13 @@ def _wrong_values(
     failure: Failure = outcome.failures[0]
     rule = tolerance or Tolerance(0.0, 0.0)
     is_near = bool((np.abs(widen(got) - widen(wide)) <= rule.atol + rule.rtol * np.abs(widen(wide))).all())
-    is_mild = failure.kind is FindingKind.PRECISION and (is_near or tolerance is None)  # the task's own check decides
+    is_mild = failure.kind is FindingKind.PRECISION and (is_near or tolerance is None)  # None: the task's check decides
     yield Fault(Status.WRONG, failure.kind, str(failure), failure.cell, "warning" if is_mild else "error")
 
 
 def replays(answers: dict[str, Answer], truths: dict[str, Truth]) -> Iterator[Fault]:
-    """The faults that the calls of a trial show together. `a` and `b` are on other values in the same memory, `c` is on
-    those of a in the tensors of b."""
+    """The faults that several calls of a trial show together: `a` and `b` have different values in the same memory, `c`
+    has the values of a in the tensors of b."""
     first, second, third = (answers.get(name) for name in "abc")
     if first is not None:
         yield from _aliases(first, truths["a"])
@@ -433,7 +433,7 @@ def _same(one: Sequence[Array], other: Sequence[Array]) -> bool:
 
 
 def _aliases(answer: Answer, truth: Truth) -> Iterator[Fault]:
-    """A result in the memory of an input, where the reference's lies elsewhere."""
+    """A fault for each result in the memory of an input, unless the reference's result is too."""
     for at, to in answer.facts["aliases"]:
         if to not in truth.writable and [at, to] not in truth.facts["aliases"]:
             message = f"its result {at} lies in the memory of its input {to}: who changes one changes the other"

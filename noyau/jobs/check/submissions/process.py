@@ -1,7 +1,7 @@
-"""The process that has torch, Triton and Numba in memory: each reference and each submission runs in a copy of it.
+"""The process with torch, Triton and Numba in memory: each reference and each submission runs in a fork of it.
 
-This file imports none of them, so that who asks for a job need not. Arrays come back from a copy, which is not trusted,
-as a line of JSON that describes them and then their bytes."""
+This file imports none of them, so that callers need not. A fork is not trusted: it returns arrays as a line of JSON
+that describes them, followed by their bytes."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ _HOOKS = ("noyau.sanitizer.scripts.numba_hooks", "noyau.sanitizer.scripts.triton
 
 
 def run_job(job: str, wish: Mapping[str, Any], folder: str, readable: tuple[str, ...], limits: Limits) -> Ending:
-    """Run a job on a folder in a copy of this process that may do little else. MissingExtraError where a package that
-    calls need is not installed."""
+    """Run a job on a folder in a confined fork of this process. MissingExtraError if a package that jobs need is not
+    installed."""
     remedy = "run: pip install 'noyau-kernels[triton,numba]'"
     for name in ("torch", "triton", "numba"):
         if find_spec(name) is None:
             raise MissingExtraError(f"{name} is not installed, and submissions need it; {remedy}")
-    gc.disable()  # a tenth of the time that imports take, and nothing of them is garbage, here or in a copy
+    gc.disable()  # saves a tenth of the time of imports, none of which is garbage, here or in a fork
     modules = [import_module(f"{_FOLDER}.{name}") for name in _PRELOADED]
     numba_hooks, _ = map(import_module, _HOOKS)
-    with suppress(ImportError):  # each copy says why; here it saves each a second
+    with suppress(ImportError):  # each fork reports the error; the import here saves each a second
         numba_hooks.import_cuda(numba_hooks.CUDA_HOOKS)
     gc.freeze()
     gc.enable()
-    # What is compiled on first use, since a confined copy cannot write to the cache.
+    # Code that is compiled on first use is compiled here: a confined fork cannot write to the cache.
     shadow = import_module("noyau.sanitizer.engine").Shadow()
     import_module("noyau.sanitizer.numba_cuda.arrays").LaunchRecorder(1, shadow)
     if "cpp_extension" in (text := "".join(wish.get("files", {}).values())) or "__global__" in text:
-        with suppress(NoyauError):  # there is no gcc: it is said where it is missed
+        with suppress(NoyauError):  # a missing gcc is reported when it is needed
             import_module("noyau.sanitizer.c.build").runtime(in_cpp=True)
     write: Callable[..., None] = next(vars(each)[JOBS[job]] for each in modules if JOBS[job] in vars(each))
     own = [sys.prefix, sys.base_prefix, str(files("noyau")), str(cache.folder()), *filter(None, sys.path), *readable]
@@ -68,11 +68,11 @@ def write_results(path: Path, arrays: Sequence[np.ndarray], facts: Mapping[str, 
         file.write(json.dumps({"arrays": shapes, "facts": dict(facts)}).encode() + b"\n")
         for each in arrays:
             file.write(np.ascontiguousarray(each).tobytes())
-    partial.replace(path)  # whole, or not there
+    partial.replace(path)  # atomically
 
 
 def read_results(path: Path) -> tuple[list[np.ndarray], dict[str, Any]] | None:
-    """The arrays, and the facts; None where they are not there, or are not what they say."""
+    """The arrays and the facts; None if the file is missing or inconsistent."""
     try:
         with path.open("rb") as file:
             header = json.loads(file.readline(1 << 20))

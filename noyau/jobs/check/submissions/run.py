@@ -1,4 +1,4 @@
-"""The run of a problem and its submissions: each in a process of its own, judged here by what it left behind."""
+"""The run of a problem and its submissions: each in a process of its own, judged here by the files that it leaves."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ from noyau.workers.confinement import Ending, Limits
 from noyau.workers.resources import wait_factor
 from noyau.workers.worker import Worker
 
-_STARTING_S = 300.0  # for torch, Triton and Numba to be imported on a busy machine
-_CLOCK = 6.0  # times the time of the processor: a process that waits is ended too
-_REFERENCE = 3.0  # times the limit of a submission, for a reference: it runs seven times where that runs once
+_STARTING_S = 300.0  # the time limit for importing torch, Triton and Numba on a busy machine
+_CLOCK = 6.0  # seconds on the clock per second of the processor: a process that waits is ended too
+_REFERENCE = 3.0  # a reference's time limit over a submission's: it runs seven times per call of that
 _OPEN = "the system lets it reach {}: no Landlock, or no namespaces, for this user"
 _STATUS_OF = {
     "exit": Status.CRASHED, "raised": Status.CRASHED, "syntax": Status.NOT_BUILT, "memory": Status.OUT_OF_MEMORY,
     "refused": Status.FORBIDDEN, "unsupported": Status.NOT_CHECKED,
 }  # fmt: skip
-RANK = tuple(Status)[1:]  # the first of several that hold is the verdict
+RANK = tuple(Status)[1:]  # the verdict is the first of these that applies
 OF_KINDS = {
     **dict.fromkeys((FindingKind.RACE, FindingKind.DIVERGENT_BARRIER, FindingKind.ORDER_DEPENDENT), Status.RACY),
     **dict.fromkeys((FindingKind.OUT_OF_BOUNDS, FindingKind.NEGATIVE_INDEX), Status.OUT_OF_BOUNDS),
@@ -61,25 +61,25 @@ OF_KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Referee:
-    """The process that has all packages in memory, and the limits of each submission that runs in a copy of it."""
+    """The process with all packages in memory, and the limits of each submission that runs in a fork of it."""
 
     worker: Worker
     limits: Limits
 
     def job(self, name: str, wish: Mapping[str, Any], folder: Path, limits: Limits, *readable: str) -> Ending:
-        """Run a job on a folder. Where the process between was lost, so is what it did; the next job has a new one."""
+        """Run a job on a folder. If the intermediate process dies, the job is lost; the next job gets a new one."""
         self.worker.patience_s = _STARTING_S + 2 * limits.clock_s
         try:
             return self.worker.ask(run_job, name, dict(wish), str(folder), readable, limits)
         except CheckError as error:
-            if error.kind is not FindingKind.CRASH:  # the job could not be begun
+            if error.kind is not FindingKind.CRASH:  # the job did not start
                 raise
             return Ending(-9, False, ())
 
 
 @contextmanager
 def referee(time_s: float, memory_bytes: int) -> Iterator[Referee]:
-    """A referee whose submissions take so much at most."""
+    """A referee with limits for each submission."""
     with Worker("the process of submissions", _STARTING_S, INTERPRETING) as worker:
         yield Referee(worker, Limits(time_s, _CLOCK * time_s * wait_factor(), memory_bytes))
 
@@ -103,7 +103,7 @@ def check_submissions(
 
 
 def _heard(hearing: _Hearing) -> Verdict:
-    """The verdict of a hearing, whatever its submission has left."""
+    """The verdict of a hearing, even if the submission's files are invalid."""
     try:
         return hearing.verdict()
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, ArithmeticError) as error:
@@ -112,7 +112,7 @@ def _heard(hearing: _Hearing) -> Verdict:
 
 
 def _evaluate(problem: Problem, judge: Referee, folder: Path, root: Path) -> tuple[Status, str] | None:
-    """Have the reference evaluated into a folder; a status where nothing can be judged by it, with the reason."""
+    """Evaluate the reference into a folder; a status with its reason if nothing can be judged by it."""
     _write_files(folder, problem.files)
     limits = Limits(_REFERENCE * judge.limits.cpu_s, _REFERENCE * judge.limits.clock_s, 2 * judge.limits.memory_bytes)
     wish = problem.wish(None, time_s=judge.limits.cpu_s, memory_bytes=judge.limits.memory_bytes, root=str(root))
@@ -146,7 +146,7 @@ def _truths(problem: Problem, folder: Path) -> dict[int, dict[str, Truth]]:
 
 
 def _write_files(folder: Path, files: Mapping[str, str], copied: Iterable[Path] = ()) -> None:
-    """Make a folder of texts and of copies of files."""
+    """Write a folder with texts and copies of files."""
     folder.mkdir()
     for name, text in files.items():
         path = folder / name
@@ -157,7 +157,7 @@ def _write_files(folder: Path, files: Mapping[str, str], copied: Iterable[Path] 
 
 
 def _json(path: Path) -> dict[str, Any]:
-    """A record that a process left, if it is one."""
+    """A record that a process left, or {} if it is invalid."""
     with suppress(OSError, ValueError, RecursionError):
         record = json.loads(path.read_text("utf-8"))
         return record if isinstance(record, dict) else {}
@@ -175,10 +175,10 @@ class _Hearing:
     folder: Path
     complaints: list[Complaint] = field(default_factory=list)
     records: list[TrialRecord] = field(default_factory=list)
-    has_stated: bool = False  # a trial that was run is one that the problem asks for
+    has_stated: bool = False  # a trial ran at sizes that the problem asks for
 
     def verdict(self) -> Verdict:
-        """Run it, and judge what it left."""
+        """Run the submission, and judge the files that it leaves."""
         truths = _truths(self.problem, self.truth)
         ending = self.run(truths)
         seen = _json(self.folder / "record.json")
@@ -200,7 +200,7 @@ class _Hearing:
         )  # fmt: skip
 
     def run(self, truths: Mapping[int, Mapping[str, Truth]]) -> Ending:
-        """Run it on copies of the inputs: what it writes to them changes nothing here."""
+        """Run it on copies of the inputs, so that its writes do not change the originals."""
         inputs = *self.truth.glob("in-*.pt"), *self.truth.glob("marks-*")
         _write_files(self.folder, self.submission.files, inputs)
         unset = {number: pair["a"].facts["unset"] for number, pair in truths.items()}
@@ -213,12 +213,12 @@ class _Hearing:
         answers = {}
         for call in POISONS:
             if results := read_results(self.folder / f"out-{number}-{call}"):
-                with suppress(KeyError, TypeError):  # no record of ours
+                with suppress(KeyError, TypeError):  # an invalid record, perhaps forged
                     answers[call] = Answer.of(results)
         return answers
 
     def own_faults(self, truths: Mapping[int, Mapping[str, Truth]]) -> dict[str, str]:
-        """The faults that the own check of a task finds, by the trial and the call."""
+        """The faults that the task's own check finds, by trial and call."""
         if self.problem.format != "gpu_mode":
             return {}
         folder = self.folder.with_name(f"{self.folder.name}-verdicts")
@@ -255,7 +255,7 @@ class _Hearing:
     def packed_notes(
         self, truths: Mapping[int, dict[str, Truth]], answers: Mapping[int, dict[str, Answer]]
     ) -> Iterator[str]:
-        """A note where its results are others on inputs with a gap behind each value, which problems do not ask for."""
+        """A note if its results differ on inputs with a gap behind each value, which problems do not ask for."""
         for number, by_call in answers.items():
             if "strided" in by_call and not any(each.finding.severity == "error" for each in self.complaints):
                 trial, answer = self.problem.trials[number], by_call["strided"]
@@ -263,7 +263,7 @@ class _Hearing:
                     yield "it takes its inputs for packed: on others its results are wrong"
 
     def complain(self, number: int, fault: Fault, *, is_mild: bool) -> None:
-        """Keep a fault as a finding: each once."""
+        """Keep a fault as a finding, once per status; an error replaces a warning."""
         place = self.place(f"{self.submission.entry[0]}:{self.line()}")
         severity = "warning" if is_mild else fault.severity
         finding = Finding(
@@ -281,7 +281,7 @@ class _Hearing:
         return next((at for at, text in lines if function in text and ("def " in text or "class " in text)), 1)
 
     def place(self, place: str) -> str:
-        """A place in a file of the submission, by a name that is there when the folder is not."""
+        """A place in a file of the submission, by a name that stays valid without the folder."""
         file, _, line = place.removeprefix(f"{self.folder}/").rpartition(":")
         if file not in self.submission.files:
             return place
@@ -290,7 +290,7 @@ class _Hearing:
         return f"{name}:{line}"
 
     def take_findings(self, seen: Mapping[str, Any]) -> None:
-        """The findings of watched accesses, each once; at sizes that nobody asks for they count if no other was run."""
+        """Take the findings of watched accesses, each once: warnings at noyau's own sizes, if the problem's ran too."""
         ids: dict[str, int] = {}
         entries = seen.get("findings", ())
         for entry in entries if isinstance(entries, list) else ():
@@ -298,7 +298,7 @@ class _Hearing:
                 finding, number, call = from_json(Finding, entry["finding"]), int(entry["trial"]), entry["call"]
                 trial = self.problem.trials[number]
             except (KeyError, TypeError, ValueError, IndexError):
-                continue  # no record of ours
+                continue  # an invalid record, perhaps forged
             if call == "strided":
                 continue
             is_mild = self.has_stated and not trial.is_stated
@@ -316,7 +316,7 @@ class _Hearing:
                 self.complaints[earlier] = complaint
 
     def end(self, ending: Ending, seen: Mapping[str, Any]) -> tuple[Status, str]:
-        """The status that its end alone stands for, with its reason."""
+        """The status and reason that follow from the end of its process alone."""
         noted = self.folder / "deeds"
         deeds = noted.read_text("utf-8", "replace").splitlines() if noted.is_file() else []
         last, limits = _json(self.folder / "ending.json"), self.judge.limits
@@ -341,7 +341,7 @@ class _Hearing:
         return (Status.NOT_CHECKED, unseen) if unseen else (Status.RIGHT, "")
 
     def skipped_notes(self, truths: Mapping[int, Any], answers: Mapping[int, Mapping[str, Answer]]) -> Iterator[str]:
-        """The trials that were not run, by the reason."""
+        """The trials that were not run, by reason."""
         reasons: dict[str, list[str]] = {}
         for number, trial in enumerate(self.problem.trials):
             refused = self.folder / f"refused-{number}-a"
@@ -358,15 +358,15 @@ class _Hearing:
 
 
 def write_as_reference(path: Path, answer: Answer, truth: Truth) -> None:
-    """Write results for the own check of a task, in the shapes of the reference where they have as many cells."""
+    """Write results for the task's own check, in the shapes of the reference if they have as many cells."""
     pairs = zip(answer.results, truth.native, strict=False)
     write_results(path, [got.reshape(native.shape) if got.size == native.size else got for got, native in pairs], {})
 
 
 def _record(number: int, answer: Answer, truth: Truth, own: str | None, tolerance: Any) -> TrialRecord:
-    """The errors of a call, and what the rule of the benchmark says."""
+    """The errors of a call, and the verdict of the benchmark's rule."""
     pairs = [(got, want) for got, want in zip(answer.results, truth.native, strict=False) if got.shape == want.shape]
-    # Benchmarks hand out zeros, where nobody writes: their rule sees those.
+    # Benchmarks allocate outputs of zeros, so their rule sees zeros in unwritten cells.
     pairs = [(np.where(unset_cells(got, POISONS["a"]), np.zeros((), got.dtype), got), want) for got, want in pairs]
     wide = [(got.astype(np.float64), want.astype(np.float64)) for got, want in pairs]
     with np.errstate(all="ignore"):
@@ -383,7 +383,7 @@ def _record(number: int, answer: Answer, truth: Truth, own: str | None, toleranc
 
 
 def finite(number: float) -> float:
-    """The number, 0 where it is not finite: as the schema of traces has it."""
+    """The number, or 0 if it is not finite: the schema of traces demands it."""
     return number if math.isfinite(number) else 0.0
 
 
@@ -403,7 +403,7 @@ def _kernel_lines(seen: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _unseen(seen: Mapping[str, Any]) -> str:
-    """Why the accesses of a kernel were not seen, or nothing."""
+    """Why the accesses of a kernel were not watched, or an empty text."""
     for each in _kernels(seen):
         if each["unseen"] or not each["accesses"]:
             why = str(each["unseen"] or "none of its accesses was seen")

@@ -1,6 +1,6 @@
-"""The process of a submission: its calls, every access of its kernels watched, and what it did beside them.
+"""The process of a submission: its calls, every access of its kernels watched, and its other acts.
 
-All that is written here may be forged by the submission, which runs in this process: only bytes of it are compared."""
+A submission may forge all that is written here, for it runs in this process: only bytes of it are compared."""
 
 from __future__ import annotations
 
@@ -53,16 +53,16 @@ _DEEDS = {
     "subprocess.Popen": "started a process", "os.kill": "sent a signal",
     "os.remove": "removed a file", "os.rename": "moved a file", "os.rmdir": "removed a folder",
 }  # fmt: skip
-_MODES = ("triton_host.py", "torch_formats.py")  # frames between a text and torch, at each call of it
+_MODES = ("triton_host.py", "torch_formats.py")  # files with frames between a text and each call of torch
 
 
 class RefusedAct(PermissionError):
-    """An act of a submission beyond its calculation."""
+    """An act of a submission beyond its computation."""
 
 
 def guard(folder: Path) -> None:
-    """Refuse what a submission has no need of, from here on, and note it in a file. A text that goes around Python is
-    held by the system alone."""
+    """Refuse, from here on, acts that a submission has no need of, and note them in a file. Only the system restrains a
+    text that bypasses Python."""
     notes = os.open(folder / "deeds", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     own = f"{folder.resolve()}{os.sep}"
 
@@ -79,17 +79,17 @@ def guard(folder: Path) -> None:
 
 
 def _is_own(folder: str) -> bool:
-    """Whether the innermost frame that is not of Python's own library is of a file in a folder."""
+    """Whether the innermost frame outside of Python's standard library is of a file in a folder."""
     files = (frame.f_code.co_filename for frame, _ in traceback.walk_stack(sys._getframe(2)))
     outside = (file for file in files if not file.startswith((*_LIBRARIES, "<frozen")) and file != __file__)
     return next(outside, "").startswith(folder)
 
 
 def write_answers(wish: Mapping[str, Any], folder: Path) -> None:
-    """Call a submission on the inputs that lie in a folder, and write its results, findings and end there."""
+    """Call a submission on the inputs in a folder, and write its results, findings and end there."""
     torch.set_num_threads(1)
-    sys.dont_write_bytecode = True  # of what a submission imports: it would be in folders that it may not write to
-    tempfile.tempdir, os.environ["XDG_CACHE_HOME"] = str(folder), str(folder / "cache")  # of a compiler
+    sys.dont_write_bytecode = True  # a submission may not write to the folders that it imports from
+    tempfile.tempdir, os.environ["XDG_CACHE_HOME"] = str(folder), str(folder / "cache")  # for a compiler
     session = ScriptSession(wish["called"])
     extensions = Extensions(session, folder, wish["time_s"])
     seen = _Notes(session, folder)
@@ -113,14 +113,14 @@ def write_answers(wish: Mapping[str, Any], folder: Path) -> None:
             kind, text = "exit", f"it ended with sys.exit({end.code!r})"
         except MemoryError:
             kind = "memory"
-        except BaseException as fault:  # noqa: BLE001  whatever it is, the judge is told
+        except BaseException as fault:  # noqa: BLE001  any end is recorded for the judge
             kind, text = _kind_of(kind, fault, folder)
     seen.write()
     (folder / "ending.json").write_text(json.dumps({"kind": kind, "text": text[:2000]}), "utf-8")
 
 
 def _kind_of(stage: str, fault: BaseException, folder: Path) -> tuple[str, str]:
-    """The kind of the end that an exception is, and the exception in words."""
+    """The kind of end of an exception, and the exception as text."""
     words = f"{type(fault).__name__}: {' '.join(str(fault).split())}"
     match fault:
         case RefusedAct():
@@ -144,7 +144,7 @@ def _kind_of(stage: str, fault: BaseException, folder: Path) -> tuple[str, str]:
 
 
 def _is_at(fault: BaseException, folder: Path) -> bool:
-    """Whether a line of the submission's own, no kernel, calls what raised: torch then says what it thinks of that."""
+    """Whether the submission's own Python, outside of its kernels, raised an exception or called what raised it."""
     frames = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(fault.__traceback__)]
     own = [at for at, file in enumerate(frames) if file.startswith(str(folder))]
     below = [Path(file) for file in frames[own[-1] + 1 :] if not file.endswith(_MODES)] if own else []
@@ -154,10 +154,10 @@ def _is_at(fault: BaseException, folder: Path) -> bool:
 def _call_all(
     wish: Mapping[str, Any], trial_of: Callable[[int], _Trial], folder: Path, seen: _Notes, extensions: Extensions
 ) -> None:
-    """The calls of each trial whose inputs are there, as long as there is time for them."""
+    """Call each trial whose inputs are there, while there is time."""
     pace = Pace(wish["time_s"])
     for number in range(len(wish["trials"])):
-        if str(number) not in wish["unset"]:  # the reference has not come so far
+        if str(number) not in wish["unset"]:  # the reference did not get that far
             continue
         trial = trial_of(number)
         if not pace.allows(trial.cells):
@@ -180,7 +180,7 @@ def _call_all(
 
 
 class _Trial:
-    """A trial, in memory that stays where it is from call to call."""
+    """A trial in memory that keeps its addresses from call to call."""
 
     def __init__(
         self, wish: Mapping[str, Any], format_of: Format, function: Callable[..., Any], folder: Path, number: int
@@ -190,14 +190,14 @@ class _Trial:
         self.marks = json.loads((folder / f"marks-{number}").read_text("ascii"))
         self.unset = set(wish["unset"][str(number)])
         self.memory = [np.array(each) for each in plain_arrays(tensors_in(self.data["a"]))]
-        self.held: list[torch.Tensor] = []  # results of the first call, and what they held
+        self.held: list[torch.Tensor] = []  # results of the first call; their bytes are in `contents`
         self.contents: list[bytes] = []
         self.tensors: list[torch.Tensor] = []
         self.cells = sum(each.size for each in self.memory)
 
     def call(self, name: str) -> None:
-        """Call it: `a`; `b`, on other values in the same memory; `c`, those of a again, in the tensors of b; `strided`,
-        with a gap behind each value. Its results, and the inputs afterwards, are written."""
+        """Call the submission: `a`; `b`, on other values in the same memory; `c`, on the values of a again, in the
+        tensors of b; `strided`, with a gap behind each value. Write its results, and the inputs afterwards."""
         byte = POISONS[name]
         self.place(name, byte)
         with Poison(byte):
@@ -213,11 +213,11 @@ class _Trial:
         write_results(self.folder / f"out-{self.number}-{name}", [*arrays, *plain_arrays(self.tensors)], facts)
 
     def place(self, name: str, byte: int) -> None:
-        """Put the values of a call where the submission has its inputs."""
+        """Write the values of a call into the submission's inputs."""
         values = tensors_in(self.data["b" if name == "b" else "a"])
         if name == "c":
             for tensor, value in zip(self.tensors, values, strict=True):
-                tensor.copy_(value)  # torch knows of it: the tensor's version is another
+                tensor.copy_(value)  # torch increments the tensor's version
             return
         if name == "strided":
             self.tensors = self.mark([spread(each) if each.ndim and each.numel() else each for each in values])
@@ -228,11 +228,11 @@ class _Trial:
         self.tensors = self.mark([self.fresh(each, byte) if at in self.unset else each for at, each in shared])
 
     def mark(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        """The tensors, those on a GPU that were there."""
+        """The tensors, marked as on a GPU where the originals are."""
         return [mark_tensors(each) if is_there else each for each, is_there in zip(tensors, self.marks, strict=True)]
 
     def fresh(self, like: torch.Tensor, byte: int) -> torch.Tensor:
-        """Memory for a result among the inputs, of which it is seen who writes it."""
+        """Poisoned memory for a result among the inputs, so that unwritten cells show."""
         with Poison(byte):
             return torch.empty_like(like)
 
@@ -246,7 +246,7 @@ class _Notes:
         self.findings: list[dict[str, Any]] = []
 
     def take(self, trial: int, call: str) -> None:
-        """Take the findings of a call, which the session then forgets: the next one may show them again."""
+        """Take the findings of a call; the session then forgets them, for the next call may show them again."""
         self.findings += self.fresh(trial, call)
         self.session.kernels = {key: replace(each, findings=()) for key, each in self.session.kernels.items()}
         self.at = trial, call

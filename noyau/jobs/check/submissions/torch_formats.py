@@ -1,4 +1,4 @@
-"""The formats of problems where they run: the inputs of a trial, the reference, and how a submission is called."""
+"""The formats of problems at run time: the inputs of a trial, the reference, and the call of a submission."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ TO_NARROW = frozenset({"float", "half", "bfloat16"})  # methods that cast
 
 
 class Pace:
-    """The time that trials of more and more cells may take together, by what those before have taken."""
+    """A time budget shared by trials of more and more cells; it extrapolates from the trials before."""
 
     def __init__(self, time_s: float) -> None:
         self.start_s = spent_s()
         self.end_s = self.start_s + time_s
         self.costs_s: list[float] = []
-        self.cells = 1  # of the last one
+        self.cells = 1  # of the last trial
 
     def allows(self, cells: int) -> bool:
-        """Whether there is time for a call on so many cells, which then begins; for the first one there is."""
-        fixed_s = min(self.costs_s, default=0.0)  # of a call, whatever its size
+        """Whether there is time for a call on so many cells, which then starts; always for the first one."""
+        fixed_s = min(self.costs_s, default=0.0)  # the overhead of a call of any size
         grown = (cells / self.cells) ** 1.5  # as a product of matrices grows
         expected_s = fixed_s + (self.costs_s[-1] - fixed_s) * grown if self.costs_s else 0.0
         self.start_s = spent_s()
@@ -54,7 +54,7 @@ class Pace:
 
 
 class Poison(TorchFunctionMode):  # type: ignore[misc]
-    """Within, what torch.empty makes holds one byte everywhere."""
+    """Within the mode, tensors of torch.empty hold one byte everywhere."""
 
     def __init__(self, byte: int) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class Poison(TorchFunctionMode):  # type: ignore[misc]
 
 
 def poison(tensor: torch.Tensor, byte: int) -> None:
-    """Fill the memory of a tensor, which torch is not told of: its version stays."""
+    """Fill the memory of a tensor without torch's knowledge: its version stays."""
     with torch._C.DisableTorchFunction():
         storage = tensor.untyped_storage()
         if storage.nbytes() and storage.device.type == "cpu":
@@ -81,14 +81,14 @@ def tensors_in(data: Any) -> list[torch.Tensor]:
 
 
 def with_tensors(data: Any, tensors: Sequence[torch.Tensor]) -> Any:
-    """The same nest, with these tensors in it."""
+    """The same nest with other tensors."""
     leaves, shape = tree_flatten(data)
     waiting = iter(tensors)
     return tree_unflatten([next(waiting) if isinstance(each, torch.Tensor) else each for each in leaves], shape)
 
 
 def map_tensors(data: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """The nest with each tensor changed; it lies where it lay."""
+    """The nest with each tensor changed; it stays on its device."""
     pairs = [(change(each), is_marked(each)) for each in tensors_in(data)]
     return with_tensors(data, [mark_tensors(each) if is_on_gpu else each for each, is_on_gpu in pairs])
 
@@ -102,7 +102,7 @@ def bytes_of(data: Any) -> list[bytes]:
 
 
 def move_floats(tensor: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
-    """The tensor with each float moved by an ulp or none."""
+    """The tensor with each float moved by an ulp or not at all."""
     dtype = from_torch(tensor.dtype)
     if dtype is None or not dtype.is_float:
         return tensor.clone()
@@ -110,7 +110,7 @@ def move_floats(tensor: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
 
 
 class WideFloats(TorchFunctionMode):  # type: ignore[misc]
-    """Within, floats are of 64 bits, whatever is written: but those of 8 bits, which values are quantised to."""
+    """Within the mode, floats have 64 bits, whatever the code says, except floats of 8 bits, which quantise values."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if getattr(func, "__name__", "") in TO_NARROW and args and isinstance(args[0], torch.Tensor):
@@ -124,8 +124,8 @@ def _wide(each: Any) -> Any:
 
 
 def plain_arrays(results: Any) -> list[np.ndarray]:
-    """The results of a call as arrays, packed; a number is one of no axes. UnsupportedError for
-    a dtype that is not compared, RaisedError for what is neither."""
+    """The results of a call as packed arrays; a number becomes an array of no axes. UnsupportedError for a dtype that
+    is not compared, RaisedError for results that are neither tensors nor numbers."""
     arrays = []
     for each in tree_flatten(results)[0]:
         if isinstance(each, torch.Tensor):
@@ -140,7 +140,7 @@ def plain_arrays(results: Any) -> list[np.ndarray]:
 
 
 def reach(tensor: torch.Tensor) -> tuple[int, int]:
-    """The addresses that a tensor lies in."""
+    """The first address of a tensor, and the one behind its last cell."""
     with torch._C.DisableTorchFunction():
         steps = (step * (extent - 1) for step, extent in zip(tensor.stride(), tensor.shape, strict=True))
         cells = sum(steps) + 1 if tensor.numel() else 0
@@ -148,30 +148,30 @@ def reach(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 def aliases(results: Sequence[torch.Tensor], inputs: Sequence[torch.Tensor]) -> list[list[int]]:
-    """The places of each result and input that may share memory."""
+    """The indices of each result and input that may share memory."""
     pairs = product(enumerate(map(reach, results)), enumerate(map(reach, inputs)))
     return [[at, to] for (at, (start, end)), (to, (begin, stop)) in pairs if start < stop and begin < end]
 
 
-SEED = 20  # of the parameters of a module: those of the reference and of the submission are drawn alike
-_POSITIVE = ("var", "variance", "std", "rstd")  # ends of the names of inputs that are above 0
+SEED = 20  # of the parameters of a module: equal for the reference and the submission
+_POSITIVE = ("var", "variance", "std", "rstd")  # suffixes of the names of inputs that must be positive
 
 
 class Format(Protocol):
-    """A format of problems. The inputs of a trial are any nest of tensors and numbers, `data`."""
+    """A format of problems. The inputs of a trial, `data`, are any nest of tensors and numbers."""
 
     def inputs(self, arguments: Mapping[str, Any], seed: int) -> Any:
         """The inputs of a trial."""
 
     def reference(self, data: Any, *, wide: bool = False) -> Any:
-        """The results that are right; `wide`: the floats of the data are of 64 bits."""
+        """The right results; `wide`: the floats of the data have 64 bits."""
 
     def call(self, function: Callable[..., Any], data: Any, arguments: Mapping[str, Any]) -> Any:
         """The results of a submission."""
 
 
 def load(folder: Path, file: str) -> ModuleType:
-    """A file of a folder as a module; those beside it can be imported."""
+    """A file of a folder as a module; it can import its neighbours."""
     path = folder / file
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
@@ -183,7 +183,7 @@ def load(folder: Path, file: str) -> ModuleType:
 
 
 def function_of(module: Any, name: str) -> Callable[..., Any]:
-    """A function of a module. InputError where it has none of that name."""
+    """A function of a module. InputError if it has none of that name."""
     function = getattr(module, name, None)
     if not callable(function):
         raise InputError(f"{Path(str(getattr(module, '__file__', 'its text'))).name} has no function {name}")
@@ -228,18 +228,18 @@ class Definitions:
         return outputs or self.in_order(results)
 
     def in_order(self, results: Any) -> Any:
-        """The results of a call, in the order of the definition where they have names."""
+        """The results of a call; named results in the order of the definition."""
         return [results[name] for name in self.facts["outputs"]] if isinstance(results, Mapping) else results
 
     def outputs(self, arguments: Mapping[str, Any]) -> list[torch.Tensor]:
-        """Fresh memory for the results of a trial."""
+        """Uninitialised memory for the results of a trial."""
         shapes = arguments["shapes"]
         dtypes = {name: dtype_of(each["dtype"]) for name, each in self.facts["outputs"].items()}
         return [torch.empty(shapes[name] or (), dtype=dtype, device="cuda") for name, dtype in dtypes.items()]
 
 
 def dtype_of(name: str) -> torch.dtype:
-    """A dtype by its name in a definition. InputError where torch has none."""
+    """A dtype by its name in a definition. InputError if torch lacks it."""
     dtype = getattr(torch, {"float8_e4m3": "float8_e4m3fn", "float4_e2m1": "float4_e2m1fn_x2"}.get(name, name), None)
     if not isinstance(dtype, torch.dtype):
         raise InputError(f"there is no dtype {name}")
@@ -247,7 +247,7 @@ def dtype_of(name: str) -> torch.dtype:
 
 
 def _random(name: str, shape: Sequence[int] | None, dtype_name: str) -> Any:
-    """Random numbers of the range that SOL-ExecBench draws from."""
+    """Random numbers from the range that SOL-ExecBench draws from."""
     dtype = dtype_of(dtype_name)
     extents = shape or ()
     if dtype is torch.bool:
@@ -263,7 +263,7 @@ def _random(name: str, shape: Sequence[int] | None, dtype_name: str) -> Any:
 
 
 def _read_tensor(root: Path, file: str, key: str) -> torch.Tensor:
-    """A tensor of a file of safetensors: the length of a header of JSON, the header, the bytes."""
+    """A tensor of a safetensors file: the length of a JSON header, the header, the bytes."""
     path = (root / file).resolve()
     if not path.is_relative_to(root.resolve()):
         raise InputError(f"the file {file} lies outside the folder of the definition")
@@ -287,7 +287,7 @@ _STORED = {
 
 
 class KernelBench:
-    """A module `Model`, which `ModelNew` is to replace: both are made after the same seed, from the same arguments."""
+    """A module `Model`, which `ModelNew` is to replace: both are built after the same seed, from the same arguments."""
 
     def __init__(self, wish: Mapping[str, Any], folder: Path) -> None:
         self.wish, self.folder, self.module_of = wish, folder, dict[int, Any]()
@@ -310,7 +310,7 @@ class KernelBench:
             return self.build(function, data["init"])(*data["inputs"])
 
     def build(self, function: Callable[..., Any], arguments: Any) -> Any:
-        """The module that a class makes, once of the same arguments."""
+        """The module of a class, built once per set of arguments."""
         key = repr(arguments)
         if self.module_of.get(0, (None, ""))[:2] != (function, key):
             torch.manual_seed(SEED)
@@ -349,14 +349,14 @@ class GpuMode:
         return function(data)
 
     def verdict(self, data: Any, results: Any) -> str:
-        """The fault that the task's own check finds, or nothing."""
+        """The fault that the task's own check finds, or an empty text."""
         answer = function_of(load(self.folder, self.wish["entry"]), "check_implementation")(data, results)
         is_right, message = answer if isinstance(answer, tuple) else (not answer, answer)
         return "" if is_right else str(message) or "it is not right"
 
 
 class BackendBench:
-    """An operator of torch, on arguments that its schema takes."""
+    """An operator of torch, on arguments that its schema accepts."""
 
     def __init__(self, wish: Mapping[str, Any], folder: Path) -> None:
         packet, _, overload = wish["facts"]["operator"].rpartition(".")
@@ -368,7 +368,7 @@ class BackendBench:
     def inputs(self, arguments: Mapping[str, Any], seed: int) -> Any:
         rng, shapes = np.random.default_rng(seed), list(arguments["shapes"])
         dtype, data = dtype_of(arguments["dtype"]), []
-        number = _SCALARS[(len(shapes) + len(shapes[0])) % len(_SCALARS)]  # one alone may be written in a kernel
+        number = _SCALARS[(len(shapes) + len(shapes[0])) % len(_SCALARS)]  # several: a kernel may hard-code one
         for each in self.operator._schema.arguments:
             if each.kwarg_only or each.has_default_value():
                 break

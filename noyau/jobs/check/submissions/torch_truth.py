@@ -1,4 +1,4 @@
-"""The process of a reference: inputs of each trial, what is right of them in float64, and runs rounded otherwise."""
+"""The process of a reference: the inputs of each trial, their right results in float64, and runs with moved inputs."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from noyau.jobs.check.submissions.torch_formats import (
 from noyau.sanitizer.scripts.torch_extensions import stood_in
 from noyau.sanitizer.scripts.triton_host import is_marked, mark_tensors, torch_stood_in
 
-_CELL_BYTES = 128  # of a cell of an input or a result while a submission is watched: mostly of its shadow
+_CELL_BYTES = 128  # memory per cell of an input or a result while a submission is watched: mostly its shadow
 _MOVED_RUNS = 4
 SEEDS = {"a": 1, "b": 2}
 
 
 def write_truth(wish: Mapping[str, Any], folder: Path) -> None:
-    """Write what is right of each trial into a folder, as long as there is time; the last file says what went wrong."""
+    """Write the truth of each trial into a folder, while there is time; the last file has the error, if any."""
     torch.set_num_threads(1)
     pace = Pace(wish["time_s"])
     fault = ""
@@ -51,17 +51,17 @@ def write_truth(wish: Mapping[str, Any], folder: Path) -> None:
             for number, trial in enumerate(wish["trials"]):
                 if not pace.allows(0):
                     break
-                if trial["arguments"].get("is_spare") and pace.costs_s:  # another one was allowed
+                if trial["arguments"].get("is_spare") and pace.costs_s:  # another trial ran
                     continue
-                # As long as there is none, one is tried that may lack room: the accesses to weights take less.
+                # The first trial may have twice the cells: accesses to weights need less memory.
                 most_cells = wish["memory_bytes"] // (_CELL_BYTES if pace.costs_s else _CELL_BYTES // 2)
                 if wish["format"] == "definitions" and trial["cells"] > most_cells:
                     continue  # known beforehand
                 try:
                     _write_trial(format_of, trial, number, folder, pace, most_cells)
-                except Exception as error:  # noqa: BLE001  a size that the reference refuses is none of the problem's
+                except Exception as error:  # noqa: BLE001  sizes that the reference refuses are left out
                     fault = fault or f"{trial['label']}: {type(error).__name__}: {' '.join(str(error).split())[:300]}"
-        except (Exception, SystemExit) as error:  # noqa: BLE001  whatever a text of a user does as it is loaded
+        except (Exception, SystemExit) as error:  # noqa: BLE001  loading a user's text may raise anything
             fault = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
     (folder / "ending.json").write_text(json.dumps({"fault": fault}), "utf-8")
 
@@ -69,7 +69,7 @@ def write_truth(wish: Mapping[str, Any], folder: Path) -> None:
 def _write_trial(
     format_of: Format, trial: Mapping[str, Any], number: int, folder: Path, pace: Pace, most_cells: int
 ) -> None:
-    """The inputs and the truth of a trial, for each seed; nothing where there are too many cells, or no time for it."""
+    """Write the inputs and the truth of a trial, for each seed; nothing if it has too many cells, or time is short."""
     for name, seed in SEEDS.items():
         with Poison(POISONS[name]):
             data = format_of.inputs(trial["arguments"], seed)
@@ -101,7 +101,7 @@ def _write_trial(
 
 
 def _truth(format_of: Format, data: Any, native: Sequence[np.ndarray]) -> tuple[list[np.ndarray], bool]:
-    """The results in float64, and whether they are: else the reference as it is stands for them."""
+    """The results in float64, and True; or, if the reference fails at that width, its own results, and False."""
     before = torch.get_default_dtype()
     try:
         torch.set_default_dtype(torch.float64)
@@ -118,7 +118,7 @@ def _truth(format_of: Format, data: Any, native: Sequence[np.ndarray]) -> tuple[
 
 
 def write_verdicts(wish: Mapping[str, Any], folder: Path) -> None:
-    """Write what the task's own check says of the results that lie in a folder."""
+    """Write the verdicts of the task's own check on the results in a folder."""
     torch.set_num_threads(1)
     verdicts: dict[str, str] = {}
     with torch_stood_in(lambda *_: None), stood_in(None):
@@ -133,6 +133,6 @@ def write_verdicts(wish: Mapping[str, Any], folder: Path) -> None:
             tensors = [mark_tensors(tensor_of(np.array(each))) for each in results[0]]
             try:
                 verdicts[name] = format_of.verdict(data, tensors[0] if len(tensors) == 1 else tuple(tensors))
-            except Exception as error:  # noqa: BLE001  it need not be written for what a submission gave
+            except Exception as error:  # noqa: BLE001  the check need not accept any result
                 sys.stderr.write(f"{name}: {type(error).__name__}: {error}\n")
     (folder / "verdicts.json").write_text(json.dumps(verdicts), "utf-8")

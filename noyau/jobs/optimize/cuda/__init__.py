@@ -1,1 +1,1 @@
-"""`noyau.optimize` for modules whose tensors lie on a GPU."""
+"""`noyau.optimize` for modules whose tensors are on a GPU."""

@@ -1,7 +1,7 @@
-"""The groups of torch's graphs on a GPU as kernels in language triton: made for inputs as torch lays them out there.
+"""Kernels in Triton for the groups of torch's graphs on a GPU, specialised to the memory layout of their inputs.
 
-Numbers that a group knows (eps, scales) stand in the text, for on a GPU each would be read from memory. The launches of
-kernels are compiled beside this process, before any of them is called."""
+Scalars of a group (eps, scales) are literals in the text, for on a GPU each would be read from memory. Launches are
+compiled beside this process, before a kernel is first called."""
 
 from __future__ import annotations
 
@@ -34,26 +34,26 @@ from noyau.toolchain.cache import digest
 from noyau.toolchain.triton.parallel_compile import COMPILER
 
 Tensor: TypeAlias = torch.Tensor
-_LETTERS = 12  # of the digest in a kernel's name
+_LETTERS = 12  # letters of the digest in a kernel's name
 CALLS: dict[str, DeviceCall] = {}
-BEGUN: dict[str, list[Event]] = {}  # by the name of a kernel: set when its launches are compiled
-_TAKING = Lock()  # of the events of a kernel, for which one waits
+BEGUN: dict[str, list[Event]] = {}  # by the name of a kernel: events that are set when its launches are compiled
+_TAKING = Lock()  # while one thread takes the events of a kernel to wait for them
 
 
 def triton_text(kernel: Kernel) -> object:
-    """The text of a lowered kernel. UnsupportedError where no schedule takes it, or the language lacks a word."""
+    """The text of a lowered kernel. UnsupportedError if no schedule applies, or the language cannot spell it."""
     return triton_printer.together([on_gpu(kernel)])
 
 
 @dataclass(slots=True)
 class DeviceShelf:
-    """The kernels of this process, by what they compute and how their inputs lie: each is made once."""
+    """The kernels of this process, by their graphs and the layouts of their inputs: each is generated once."""
 
     kernels: dict[tuple[Graph, tuple[Layout, ...]], tuple[Kernel, str]] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def kernel(self, group: Group, layouts: tuple[Layout, ...]) -> tuple[Kernel, str]:
-        """The kernel of a group and its text. UnsupportedError where the language cannot spell it."""
+        """The kernel of a group and its text. UnsupportedError if the language cannot spell it."""
         graph = with_numbers(group)
         key = nameless(graph), layouts
         with self.lock:
@@ -68,7 +68,7 @@ SHELF = DeviceShelf()
 
 
 def device_kernel(graph: Graph, layouts: Sequence[Layout]) -> Kernel:
-    """The kernel of a graph in normal form whose inputs lie so; its launches wait for the one before by themselves."""
+    """The kernel of a graph in normal form for inputs in some layouts; each launch waits itself for the one before."""
     memory = laid_out(graph, layouts)
     kernel = on_gpu(lower(memory, "kernel", strided_names(memory, layouts)))
     launches = (replace(each, hints=replace(each.hints, waits=True)) for each in kernel.launches)
@@ -76,14 +76,14 @@ def device_kernel(graph: Graph, layouts: Sequence[Layout]) -> Kernel:
 
 
 def with_numbers(group: Group) -> Graph:
-    """The graph in normal form in which the numbers stand that it had lifted out of it."""
+    """The graph in normal form, with the scalars that were lifted out of it as constants again."""
     known = {name: Constant(number) for name, number in scalars_of(group).items()}
     nodes = tuple(replace(node, kind=known.get(node.output, node.kind)) for node in group.graph.nodes)
     return replace(group.graph, nodes=nodes)
 
 
 def plan(groups: Iterable[Group], source: TracedGraph) -> Plan:
-    """One kernel for each kind of group whose inputs lie alike, and the groups that the language cannot spell."""
+    """One kernel for each set of equal groups with equal layouts of inputs, and the groups that cannot be spelt."""
 
     def spell(group: Group) -> tuple[Kernel, str]:
         try:
@@ -95,12 +95,12 @@ def plan(groups: Iterable[Group], source: TracedGraph) -> Plan:
 
 
 def layouts_of(group: Group, source: TracedGraph) -> tuple[Layout, ...]:
-    """Layouts of the tensors that a group reads, in torch's memory."""
+    """The layouts of the tensors that a group reads, in torch's memory."""
     return tuple(layout_of(source.givers[name].meta["val"]) for name in input_names(group))
 
 
 def layout_of(fake: Tensor) -> Layout:
-    """Layout of a tensor, as a kernel is made for it."""
+    """The layout of a tensor, as kernels distinguish layouts."""
     if fake.is_contiguous():
         return PACKED
     try:
@@ -111,7 +111,7 @@ def layout_of(fake: Tensor) -> Layout:
 
 
 def call_of(kernel: PlannedKernel, source: TracedGraph) -> DeviceCall:
-    """A kernel as a function of the tensors that its group reads, one in a process."""
+    """A kernel as a function of the tensors that its group reads, one per process."""
     if kernel.operator in CALLS:
         return CALLS[kernel.operator]
     call = DeviceCall(kernel.text, kernel.kernel, layouts_of(kernel.groups[0], source), waits=True)
@@ -119,7 +119,7 @@ def call_of(kernel: PlannedKernel, source: TracedGraph) -> DeviceCall:
 
 
 def first_launches(kernel: PlannedKernel, source: TracedGraph, device: torch.device) -> list[Any]:
-    """The launches of a kernel for tensors that lie as those in its first place; of their cells nothing is read."""
+    """The launches of a kernel for tensors of the shapes and strides of its first place; no cell is read."""
     from noyau.hosts.torch.cuda.launch_records import foretell
 
     fakes = [source.givers[name].meta["val"] for name in input_names(kernel.groups[0])]
@@ -130,16 +130,16 @@ def first_launches(kernel: PlannedKernel, source: TracedGraph, device: torch.dev
 
 
 def begin(kernels: Sequence[PlannedKernel], source: TracedGraph, device: torch.device) -> None:
-    """Begin with the launches of kernels that nothing is begun of."""
+    """Begin to compile the launches of kernels that were not begun before."""
     for kernel in kernels if device.type == "cuda" else ():
         events = list[Event]()
         if BEGUN.setdefault(kernel.operator, events) is events:
-            with contextlib.suppress(Exception), guard(device):  # an error is told where it is called, and compiled
+            with contextlib.suppress(Exception), guard(device):  # the call compiles again and reports an error
                 events += filter(None, [COMPILER.begin(*each) for each in first_launches(kernel, source, device)])
 
 
 def wait(kernel: PlannedKernel) -> None:
-    """Until its launches are compiled, or are given up; once."""
+    """Wait, once, until a kernel's launches are compiled or given up."""
     with _TAKING:
         events = BEGUN.get(kernel.operator, [])
         taken, events[:] = events[:], []

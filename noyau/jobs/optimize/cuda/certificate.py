@@ -1,10 +1,9 @@
-"""The certificates of kernels on a GPU, made there, several at once: on tensors of the very shapes that torch saw.
+"""Certificates of kernels on a GPU, made there, several at once: on tensors of the very shapes that torch saw.
 
-The truth is torch's own nodes on tensors that are widened to float64, all casts among floats dropped; what is allowed
-follows, cell by cell and by the one rule of noyau.verify.judges, from runs of those nodes as they are, and with their
-inputs moved by an ulp; and where that is not enough, from some that keep more bits and are rounded otherwise. Every
-cell is looked at for poison, so that none stays unwritten; as many as NumPy judges in little time are judged, among
-them the first and the last."""
+The reference is torch's own nodes on tensors widened to float64, without casts among floats. The allowance of each
+cell, by the rule of noyau.verify.judges, comes from runs of those nodes unchanged, and with their inputs moved by an
+ulp; if that does not suffice, from runs with more bits and other rounding. Every cell is searched for poison, so that
+none stays unwritten; as many cells as NumPy judges in little time are judged, among them the first and the last."""
 
 from __future__ import annotations
 
@@ -50,17 +49,17 @@ from noyau.verify.failures import Case, Failure
 from noyau.verify.judges import MORE_RUNS, MOVED_RUNS, Stage
 from noyau.verify.rounding import DIRECTIONS, LONG, Direction, rounding_loss, shortest_of, step_values
 
-JUDGED = 1 << 15  # cells of an output that are judged in a case
-ENDS = 1 << 10  # of them at either end
+JUDGED = 1 << 15  # the most cells of an output that a case judges
+ENDS = 1 << 10  # judged cells at either end
 POISONS = (0, PLAIN)  # of the two runs of a case
-MOST_AT_ONCE = 16  # threads: Triton's compiler works without Python's lock
+MOST_AT_ONCE = 16  # threads: Triton's compiler releases Python's lock
 Inputs = Mapping[str, Any]
 Tensors = Sequence[Tensor]
 
 
 @dataclass(frozen=True)
 class DeviceTrial:
-    """A kernel in its first place, and torch's nodes there; `ready` waits until it can be called."""
+    """A kernel in its first place, and torch's nodes there; `ready` waits until the kernel can be called."""
 
     call: DeviceCall
     group: Group
@@ -69,16 +68,16 @@ class DeviceTrial:
 
     @cached_property
     def part(self) -> tuple[fx.GraphModule, list[fx.Node]]:
-        """Torch's nodes alone, and what they read."""
+        """Torch's nodes as a module of their own, and the nodes that it reads."""
         return isolate(self.source, self.group)
 
     @cached_property
     def orders(self) -> list[list[int] | None]:
-        """Order in which the kernel writes the axes of each result."""
+        """The order in which the kernel writes the axes of each result."""
         return [order_of(self.source.givers[plain(name)].meta["val"]) for name in self.group.outputs]
 
     def certificate(self, drawer: Drawer, effort: Effort) -> Certificate:
-        """Try every pattern, or the first few where somebody waits; and the first at other sizes, if any has a name."""
+        """Try every pattern, with less effort only two; and the first at other sizes, if any size is symbolic."""
         patterns = PATTERNS if effort == FULL else PATTERNS[:2]
         with torch.no_grad():
             drawn = ((pattern, drawer.draw(pattern, number)) for number, pattern in enumerate(patterns))
@@ -88,7 +87,7 @@ class DeviceTrial:
         return Certificate(f"{self.call.name}[triton]", outcomes, made_up=True, order_independent=all(alike))
 
     def elsewhere(self, device: torch.device) -> Iterator[tuple[str, Inputs]]:
-        """Inputs of sizes that torch did not see, but for those that its own nodes do not take."""
+        """Inputs of sizes that torch did not see, except those that torch's nodes refuse."""
         if not sizes_of(self.group, self.source):
             return
         for sized in other_sizes(self.source):
@@ -112,7 +111,7 @@ class DeviceTrial:
         return self.judge(case, inputs, results, truth, seed), not faults
 
     def twice(self, own: Tensors) -> tuple[tuple[Tensor, ...], list[Fault]]:
-        """The results of a run, and what two of them show to be wrong."""
+        """The results of a first run, and the faults that it and a second one show."""
         before = [each.clone() for each in own]
         room, other = map(Room, POISONS)
         results, again = self.run(own, room), self.run(own, other)
@@ -141,17 +140,17 @@ class DeviceTrial:
         return self.in_order(part(*[inputs[node.name] for node in reads]))
 
     def in_order(self, result: Tensors) -> list[Tensor]:
-        """Results with their axes as the kernel writes them."""
+        """Results with their axes in the order in which the kernel writes them."""
         return [each if order is None else each.permute(order) for each, order in zip(result, self.orders, strict=True)]
 
     def judge(self, case: Case, inputs: Inputs, results: Tensors, truth: Tensors, seed: int) -> Outcome:
-        """Cells of each output by the rule of all certificates."""
+        """Judge cells of each output by the rule of all certificates."""
         noise = torch.Generator(results[0].device).manual_seed(seed)
         cells = [sample_cells(each.numel(), noise) for each in results]
         graph = self.group.original
         steps = step_values(graph)
         first = 1 + judges.first_runs(steps, graph.outputs)
-        runs = map(cells_of, self.runs(inputs, noise), repeat(cells))  # no generator: it would keep what a run made
+        runs = map(cells_of, self.runs(inputs, noise), repeat(cells))  # a generator would keep a run's tensors alive
         gots, truths, *seen = _to_host([cells_of(results, cells), cells_of(truth, cells), *islice(runs, first)])
         ends = zip(graph.outputs, gots, truths, [np.zeros(len(where), bool) for where in cells], strict=True)
         own = [judges.judge_of(graph[name], got, true, skip, name in steps, None) for name, got, true, skip in ends]
@@ -165,7 +164,7 @@ class DeviceTrial:
         return _place_failures(outcome, dict(zip(names, zip(cells, results, strict=True), strict=True)))
 
     def runs(self, inputs: Inputs, noise: torch.Generator) -> Iterator[Tensors]:
-        """Unfused runs, the first as it is, the others with their inputs moved."""
+        """Unfused runs: the first with unchanged inputs, the others with inputs moved by an ulp."""
         yield self.run_unfused(inputs)
         while True:
             yield self.run_unfused({name: perturb(each, noise) for name, each in inputs.items()})
@@ -173,19 +172,19 @@ class DeviceTrial:
     def longer_runs(
         self, inputs: Inputs, directions: Sequence[Direction | None], noise: torch.Generator
     ) -> Iterator[Tensors]:
-        """Runs that keep more bits than torch's nodes do, as noyau.verify.rounding has them."""
+        """Runs that keep more bits than torch's nodes do, as in noyau.verify.rounding."""
         part, reads = self.part
         own = [inputs[node.name] for node in reads]
         return map(self.in_order, round_runs(part, own, self.group.original, directions, noise))
 
     def in_words(self, inputs: Inputs) -> str:
-        """The inputs in words."""
+        """The inputs as text: names, dtypes and shapes."""
         results = [(name, inputs[name]) for name in input_names(self.group)]
         return ", ".join(f"{name}: {FROM_TORCH[each.dtype].value}{list(each.shape)}" for name, each in results)
 
 
 def _place_failures(outcome: Outcome, outputs: Mapping[str, tuple[Tensor, Tensor]]) -> Outcome:
-    """The outcome of cells that were picked of each output, its failures at the places that they have in the result."""
+    """The outcome of sampled cells, with each failure at its cell of the whole result."""
 
     def placed(failure: Failure) -> Failure:
         if failure.cell is None:
@@ -199,18 +198,18 @@ def _place_failures(outcome: Outcome, outputs: Mapping[str, tuple[Tensor, Tensor
 
 
 def _later(runs: Iterator[Tensors], count: int) -> Iterator[list[np.ndarray]]:
-    """The cells of some more runs on the host, run when they are first read."""
+    """Sampled cells of the next `count` runs, on the host; they run on first use."""
     yield from _to_host(list(islice(runs, count)))
 
 
 def _to_host(rows: Sequence[Tensors]) -> list[list[np.ndarray]]:
-    """Tensors on the host, all at once."""
+    """Tensors on the host, in one transfer."""
     arrays = iter(to_host(list(chain.from_iterable(rows))))
     return [list(islice(arrays, len(row))) for row in rows]
 
 
 def sample_cells(count: int, noise: torch.Generator) -> Tensor:
-    """Places among so many cells: all where they are few, else the first, the last, and some between."""
+    """Indices among `count` cells: all if they are few, otherwise the first, the last, and random ones between."""
     if count <= JUDGED:
         return torch.arange(count, device=noise.device)
     ends = torch.arange(ENDS, device=noise.device)
@@ -219,12 +218,12 @@ def sample_cells(count: int, noise: torch.Generator) -> Tensor:
 
 
 def cells_of(result: Tensors, cells: Tensors) -> list[Tensor]:
-    """Pick cells of each result, counted in the order of its axes."""
+    """The sampled cells of each result, indexed in the order of its axes."""
     return [each.contiguous().reshape(-1)[where] for each, where in zip(result, cells, strict=True)]
 
 
 def _unwritten(one: Tensors, other: Tensors) -> Iterator[Flag]:
-    """Flags of cells left as they were in two runs whose memory held other poisons: no right value has both bits."""
+    """Flags of cells that two runs with different poisons left unwritten: no written value has the bits of both."""
     for number, pair in enumerate(zip(one, other, strict=True)):
         first, second = (holds_poison(each, which) for each, which in zip(pair, POISONS, strict=True))
         yield Fault(FindingKind.UNWRITTEN, f"left cells of its output {number} as they were"), (first & second).any()
@@ -238,15 +237,15 @@ def certify_all(
     effort: Effort = FULL,
     memory: CertifiedKernels | None = None,
 ) -> list[Candidate]:
-    """Each kernel compiled and certified on the device, several at once; one that is wrong has the reason. BuildError
-    where there is no device that Triton compiles for, and it does not interpret."""
+    """Compile and certify each kernel on the device, several at once; a wrong one has the reason. BuildError if there
+    is no device that Triton compiles for, and Triton does not interpret."""
     require_device(device)
     memory = memory or memory_of(_stamp(device))
     fresh, results = [kernel for kernel in kernels if memory.of(kernel, effort) is None], dict[str, Candidate]()
     if fresh:
         say(f"compiling and checking {len(fresh)} kernels on {device}")
-        # For what a key of any kernel holds and is kept: the machine, the device, digests of the files that certify.
-        # Each thread would find them out for itself.
+        # Fills the caches that every key reads (machine, device, digests of the certifying files), which otherwise
+        # each thread would fill for itself.
         certificate_key(_stamp(device), fresh[0].groups[0].original, (), True, 0)
         count = min(len(fresh), os.cpu_count() or 1, MOST_AT_ONCE) if device.type == "cuda" else 1
         with ThreadPoolExecutor(count) as pool:
@@ -258,7 +257,7 @@ def certify_all(
 
 
 def require_device(device: torch.device) -> None:
-    """BuildError where nothing in Triton runs on a device."""
+    """BuildError if nothing in Triton runs on a device."""
     from noyau.toolchain.triton.module import interprets
 
     if device.type == "cpu" and not interprets():
@@ -271,17 +270,17 @@ def require_device(device: torch.device) -> None:
 def _certify(
     kernel: PlannedKernel, source: TracedGraph, device: torch.device, effort: Effort
 ) -> tuple[Candidate, bool]:
-    """A kernel with its evidence, and whether that holds another time: memory may be there then."""
+    """A kernel with its evidence, and whether to keep it: running out of memory says nothing about a later attempt."""
     candidate = Candidate(kernel)
     try:
         return certify(candidate, lambda: (_certificate(kernel, source, device, effort), "")), True
-    except Exception as error:  # noqa: BLE001  of torch, or of Triton's compiler: its own share no other class
+    except Exception as error:  # noqa: BLE001  errors of torch and of Triton's compiler share no other class
         stays = not isinstance(error, torch.OutOfMemoryError)
         return replace(candidate, reason=f"does not run: {first_line(error)}"), stays
 
 
 def first_line(error: Exception) -> str:
-    """The first line of what an error says, or its class."""
+    """The first line of an error's message, or its class."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
@@ -299,13 +298,13 @@ def _certificate(kernel: PlannedKernel, source: TracedGraph, device: torch.devic
 
 
 def machine_on(device: torch.device) -> str:
-    """Facts of a device that a record depends on."""
+    """The facts of a device that a record depends on."""
     return "; ".join(machine_of(str(device))) if device.type == "cuda" else "Triton's interpreter"
 
 
 @cache
 def memory_of(stamp: str) -> CertifiedKernels:
-    """The candidates of this process on such a device: where there are several kinds, of each by itself."""
+    """The candidates of this process on such a device, kept apart for each kind of device."""
     del stamp
     return CertifiedKernels()
 
@@ -325,18 +324,18 @@ BELOW_ONE, LEAVES_ONE = (
     frozenset(name for each in _ROUNDING if fact in each.facts for name in each.names.torch.split())
     for fact in (Fact.BELOW_ONE, Fact.LEAVES_ONE)
 )
-_BITS = 20  # of a float64: a result of which the last ones are all 0 is taken for exact
+_BITS = 20  # a float64 result whose last 20 bits are all 0 is taken for exact
 
 
 class WideInterpreter(fx.Interpreter):  # type: ignore[misc]  # torch's class has no types
-    """The nodes of a part on tensors of a width: casts to shorter floats are casts to it."""
+    """The nodes of a part on tensors of a float width: casts to shorter floats become casts to that width."""
 
     def __init__(self, part: fx.GraphModule, width: torch.dtype = torch.float64) -> None:
         super().__init__(part)
         self.width = width
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """A node, its dtypes widened."""
+        """Run a node with widened dtypes."""
         args, kwargs = pytree.tree_map(self.widen, (args, kwargs))
         if target in _HALF_TO_FLOAT:
             args = (*args[:2], False)
@@ -347,18 +346,18 @@ class WideInterpreter(fx.Interpreter):  # type: ignore[misc]  # torch's class ha
         return self.width if is_short else value
 
     def run_on(self, inputs: Sequence[Any]) -> Any:
-        """Run the part on inputs, widened."""
+        """Run the part on widened inputs."""
         return self.run(*[widen(each, self.width) for each in inputs])
 
 
 def widen(tensor: Any, width: torch.dtype = torch.float64) -> Any:
-    """A float tensor of a width, or of its own where that has more bits; anything else as it is."""
+    """A float tensor in a width, or in its own if that has more bits; anything else unchanged."""
     is_float = isinstance(tensor, Tensor) and tensor.dtype.is_floating_point
     return tensor.to(width) if is_float and tensor.element_size() < width.itemsize else tensor
 
 
 class RoundingInterpreter(WideInterpreter):
-    """The same with each inexact result rounded in a direction, or up or down at random, as noyau.verify.rounding."""
+    """The same, inexact results rounded in a direction, or up or down at random, as in noyau.verify.rounding."""
 
     def __init__(
         self, part: fx.GraphModule, width: torch.dtype, noise: torch.Generator, direction: Direction | None = None
@@ -367,7 +366,7 @@ class RoundingInterpreter(WideInterpreter):
         self.noise, self.direction, self.exact = noise, direction, WideInterpreter(part)
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """A node, rounded otherwise."""
+        """Run a node and round its result otherwise."""
         result = super().call_function(target, args, kwargs)
         name = getattr(getattr(target, "overloadpacket", None), "__name__", "")
         if self.width == torch.float64:
@@ -376,7 +375,7 @@ class RoundingInterpreter(WideInterpreter):
         return pytree.tree_map(lambda one, more: self.shift(name, args, one, more - one), result, exact)
 
     def lost(self, name: str, args: Sequence[Any], result: Tensor) -> Tensor:
-        """The part of a float64 result that rounding took; of any sign where no bits tell it, 0 where they are few."""
+        """The part of a float64 result lost to rounding; of random sign if unknown, 0 if the result has few bits."""
         if name in ("add", "sub") and len(args) == 2:
             operands = [torch.as_tensor(each, dtype=result.dtype, device=result.device) for each in args]
             lost: Tensor = rounding_loss("add" if name == "add" else "subtract", operands, result)
@@ -385,8 +384,8 @@ class RoundingInterpreter(WideInterpreter):
         return torch.where(is_short, 0.0, self.draw(result) - 0.5)
 
     def shift(self, name: str, args: Sequence[Any], result: Any, lost: Any) -> Any:
-        """The result, or at random the neighbour of it on the side of what was lost; of a function that is 1 at 0 at
-        most, where it is 1 elsewhere, the one on the real value's side."""
+        """The result or, at random or by the direction, its neighbour on the side of the lost part. Of a function with
+        a value of 1 only at 0, a result of 1 elsewhere moves to the side of the real value."""
         if not isinstance(result, Tensor) or result.dtype != self.width:
             return result
         if name in BELOW_ONE | LEAVES_ONE:
@@ -398,7 +397,7 @@ class RoundingInterpreter(WideInterpreter):
         return torch.where(moves & goes, other, result)
 
     def draw(self, result: Tensor) -> Tensor:
-        """Numbers from 0 to 1, one for each cell."""
+        """Random numbers from 0 to 1, one per cell."""
         return torch.rand(result.shape, generator=self.noise, device=result.device, dtype=result.dtype)
 
 
@@ -409,7 +408,7 @@ def round_runs(
     directions: Sequence[Direction | None],
     noise: torch.Generator,
 ) -> Iterator[Any]:
-    """Runs of a graph's part in float32, unless all is longer, and in float64, one rounded in each direction."""
+    """Runs of a graph's part in float32, unless all its floats are longer, and in float64, one for each direction."""
     shortest = shortest_of(graph)
     for width, direction in product((TO_TORCH[each] for each in LONG if each.bytes >= shortest), directions):
         yield RoundingInterpreter(part, width, noise, direction).run_on(inputs)

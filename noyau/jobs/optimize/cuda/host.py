@@ -1,4 +1,4 @@
-"""torch on CUDA as a host of the pipeline: one graph of ATen operators, cut into groups that Triton takes."""
+"""torch on CUDA as a host of the pipeline: one graph of ATen operators, cut into groups that Triton compiles."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from noyau.timing.verdict import Comparison
 
 log = logging.getLogger("noyau")
 IN_PLACE = "it updates an argument, where that lies"
-ROUNDS = 6  # of a timing
+ROUNDS = 6  # rounds of a timing
 
 
 @dataclass(frozen=True, slots=True)
 class CudaHost:
-    """A graph that runs on a device, without updates of its arguments. `ahead`: what is known of it already; `planned`
-    has its plan once that is made."""
+    """A graph that runs on a device, without in-place updates of its arguments. `ahead`: work begun ahead of time;
+    `planned` holds its plan once there is one."""
 
     source: TracedGraph
     device: torch.device
@@ -50,8 +50,8 @@ class CudaHost:
     planned: list[tuple[Partition, Plan]] = field(default_factory=list)
 
     def plan(self) -> tuple[Partition, Plan]:
-        """The groups of the graph and their kernels, whose launches are compiled from then on. BuildError where nothing
-        in Triton runs on the device."""
+        """The groups of the graph and their kernels, whose launches begin to compile. BuildError if nothing in Triton
+        runs on the device."""
         if not self.planned:
             certificate.require_device(self.device)
             self.planned.append(plan_for_triton(self.source, reasons=self.ahead is None or self.ahead.reasons))
@@ -61,7 +61,7 @@ class CudaHost:
         return self.planned[0]
 
     def certify(self, kernels: Sequence[PlannedKernel]) -> list[Candidate]:
-        """The kernels compiled and certified on the device."""
+        """The kernels, compiled and certified on the device."""
         effort = CERTIFICATES[self.wishes.certificate]
         return certificate.certify_all(kernels, self.source, self.device, log.info, effort)
 
@@ -74,7 +74,7 @@ class CudaHost:
         return CudaBench(self.source, self.device, self.wishes.rival, Budget(self.wishes.budget_s))
 
     def install(self, candidates: Sequence[Candidate]) -> tuple[list[Candidate], list[KernelSwap]]:
-        """Each kept kernel in each of its places; numbers stand in its text."""
+        """Each kept kernel in each of its places; its text has the scalars as literals."""
 
         def opening(candidate: Candidate, _: object) -> Callable[..., Any]:
             return cuda_candidates.call_of(candidate.planned, self.source)
@@ -90,10 +90,10 @@ class CudaBench:
     device: torch.device
     rival: str
     clock: Budget
-    sizes: Sizes = field(default_factory=dict)  # of several rounds: torch has one
+    sizes: Sizes = field(default_factory=dict)  # of the round: a torch graph has one, without names of sizes
 
     def timing(self, candidate: Candidate) -> BindingTiming:
-        """The kernel in its first place against torch's own nodes there, by the device's clock."""
+        """Time the kernel in its first place against torch's own nodes there, by the device's clock."""
         kernel = candidate.planned
         try:
             part, reads = isolate(self.source, kernel.groups[0])
@@ -103,7 +103,7 @@ class CudaBench:
             moved = traffic(kernel.graph, sizes_in(kernel.graph, self.source))
             sizes = sizes_of(kernel.groups[0], self.source)
             return self.clock.timing(key, sizes, moved, lambda: self._compare(kernel, part, reads))
-        except Exception as error:  # of torch, or of Triton's compiler: its own share no other class
+        except Exception as error:  # errors of torch and of Triton's compiler share no other class
             raise CheckError(certificate.first_line(error)) from error
 
     def _compare(self, kernel: PlannedKernel, part: fx.GraphModule, reads: Sequence[fx.Node]) -> Comparison:
@@ -111,16 +111,16 @@ class CudaBench:
         inputs = Drawer(group, self.source, self.device).draw(PATTERNS[0], 0)
         own, others = [inputs[name] for name in input_names(group)], [inputs[node.name] for node in reads]
         before = executor.RIVALS[self.rival](part, others)
-        from noyau.hosts.torch.cuda.clock import compare_calls  # their time there, and not what Python takes to launch
+        from noyau.hosts.torch.cuda.clock import compare_calls  # the time on the device, without Python's launches
 
         with torch.no_grad(), guard(self.device):
             return compare_calls(lambda: before(*others), lambda: call(*own), rounds=ROUNDS, cold=False)
 
 
 def plan_for_triton(source: TracedGraph, *, reasons: bool = True) -> tuple[Partition, Plan]:
-    """The groups of a graph and their kernels, all of which Triton takes: it is asked for the few kinds that come of
-    the cut, and at each step of another cut only where it takes one of them not, which is rare. What reads no tensor is
-    a kernel in no cut."""
+    """The groups of a graph and their kernels, all of which Triton accepts. The cut is made optimistically and only the
+    resulting kernels are tested; if Triton rejects one (rare), the graph is cut again with a test at every step. Groups
+    that read no tensor are rejected in every cut, and do not count."""
     cut = modules_groups.cut(source, require_basics, reasons=reasons)
     plan = cuda_candidates.plan(cut.groups, source)
     if any(input_names(group) for group, _ in plan.refused):
@@ -130,14 +130,14 @@ def plan_for_triton(source: TracedGraph, *, reasons: bool = True) -> tuple[Parti
 
 
 def require_basics(kernel: Kernel) -> None:
-    """UnsupportedError for a kernel that scatters, or without inputs: Triton takes the device of the first one."""
+    """UnsupportedError for a kernel that scatters, or has no inputs: Triton takes its device from the first input."""
     require_no_scatter(kernel)
     if not kernel.of(Role.INPUT):
         raise UnsupportedError(f"{kernel.name} has no inputs: language triton takes the device of the first one")
 
 
 def with_updates_apart(source: TracedGraph) -> TracedGraph:
-    """The graph in which updates of arguments are in no group: they are made where they lie (simplification)."""
+    """The graph in which no group contains updates of arguments: they stay in place (simplification)."""
     names = {node.name for node in updates(source.program)}
     apart = {at: IN_PLACE for at, node in enumerate(source.nodes) if node.name in names}
     return replace(source, model=replace(source.model, opaque={**source.model.opaque, **apart}))

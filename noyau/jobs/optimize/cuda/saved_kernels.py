@@ -1,4 +1,4 @@
-"""Kernels of a GPU in saved modules: their texts, and how they are called."""
+"""Kernels for a GPU in saved modules: their texts, and how they are called."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Form: TypeAlias = tuple[torch.dtype, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class CallForm:
-    """Form of a kernel's call: its number of launches, and the axes of each input in the order of memory, if others."""
+    """Form of a kernel's call: its number of launches, and the axes of each input in memory order, () for C order."""
 
     launches: int
     axes: tuple[tuple[int, ...], ...]
@@ -35,10 +35,10 @@ class CallForm:
 
 def flatten_later(program: fx.Graph, places: Sequence[int], slowly: Boxed) -> Boxed:
     """A graph of a file, whose sizes are numbers, as a function of a list of tensors, which it empties. The first call
-    goes node by node and finds what each of them makes; from the second on it is one flat function (device_running).
-
-    `places`: which arguments are the caller's. Where one of them has other strides or another dtype than in the first
-    call, `slowly` runs: what is noted are numbers, and nobody else asks. So it does beside the first call, too."""
+    runs node by node and records the result of each; later calls run one flat function (flat_codegen). `places`: which
+    arguments are the caller's. If one of these has other strides or another dtype than in the first call, `slowly`
+    runs, for the recorded facts are numbers and nothing else checks them. It also runs while another thread makes the
+    first call."""
     module, lock = fx.GraphModule(torch.nn.Module(), program), Lock()
     slowly = with_device_errors("a compiled graph", slowly)
     known: list[tuple[list[Form], Boxed]] = []
@@ -65,27 +65,27 @@ def flatten_later(program: fx.Graph, places: Sequence[int], slowly: Boxed) -> Bo
 
 
 def form(tensor: torch.Tensor) -> Form:
-    """Facts that a flat function takes for granted of a tensor of known sizes."""
+    """The facts of a tensor of known sizes that a flat function relies on."""
     return tensor.dtype, tensor.stride()
 
 
 class ShapeRecorder(fx.Interpreter):  # type: ignore[misc]  # torch's class has no types
-    """The nodes of a graph one by one, what each makes kept beside it, without its cells, as tracing would."""
+    """Interpreter of a graph that records each node's result as a fake tensor, without cells, as tracing would."""
 
     def __init__(self, module: fx.GraphModule) -> None:
         super().__init__(module)
         self.fakes = FakeTensorMode()
 
     def run_node(self, n: fx.Node) -> Any:
-        """A node, measured."""
+        """Run a node and record its result."""
         result = super().run_node(n)
         n.meta["val"] = pytree.tree_map_only(torch.Tensor, self.fakes.from_tensor, result)
         return result
 
 
 def reopen(fields: Mapping[str, Any], text: str) -> Callable[..., Any]:
-    """A kernel of a file as a function of tensors. BuildError where there is no GPU, ModelError where the file says
-    nothing that can be read. The text is executed."""
+    """A kernel of a file as a function of tensors. BuildError without a GPU, ModelError if its entry cannot be read.
+    The text is executed."""
     try:
         name, count = str(fields["name"]), int(fields["launches"])
         axes = [tuple(int(axis) for axis in each) for each in fields["axes"]]
@@ -101,5 +101,5 @@ def reopen(fields: Mapping[str, Any], text: str) -> Callable[..., Any]:
         return DeviceCall(text, Kernel(name, (), (), (Launch(()),) * count), layouts)
     except NoyauError:
         raise
-    except Exception as error:  # the text is of a file
+    except Exception as error:  # the text comes from a file: it may raise anything
         raise ModelError(f"{name} has a text that Triton does not read: {printable(repr(error))}") from error

@@ -1,1 +1,1 @@
-"""Each kernel judged: certified, timed in the place of what it replaces, kept or dropped; then the whole model."""
+"""Each kernel judged: certified, timed in place of the operators it replaces, kept or dropped; then the whole model."""

@@ -1,4 +1,4 @@
-"""Kernels compiled and certified on what flows through the model; one that fails is dropped, with the reason."""
+"""Kernels compiled and certified on the model's activations; one that fails is dropped, with the reason."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from noyau.verify.failures import Case
 from noyau.workers.resources import processors
 
 _NOTHING = 'extern "C" __global__ void nothing() {}\n'
-MOST_CELLS = 1 << 22  # of captured values that a certificate takes in: each goes through the interpreter ten times
+MOST_CELLS = 1 << 22  # the most captured cells of a certificate: each goes through the interpreter ten times
 
 
 def compile_kernels(kernels: Sequence[PlannedKernel], options: c_compiler.CompilerOptions) -> list[Candidate]:
-    """Each kernel, with the reason where it does not build. BuildError where a compiler is missing."""
+    """Compile each kernel; with the reason if it does not build. BuildError if a compiler is missing."""
     if kernels:
         c_compiler.find_compiler(options.compiler)
     for architecture in kernels[0].twin.architectures if kernels and kernels[0].twin else ():
@@ -56,7 +56,7 @@ def certify_candidate(
     seed: int,
     make: Callable[[CertificateTask], Certificate] = judge,
 ) -> Candidate:
-    """The kernel with its certificate, against the graph as the model spells it; `make` says where that is made."""
+    """The candidate with its certificate, against the graph as the model spells it; `make` computes the certificate."""
 
     def certificate() -> tuple[Certificate, str]:
         kernel, first = candidate.planned, candidate.planned.groups[0]
@@ -71,8 +71,8 @@ def certify_candidate(
 
 
 def activation_cases(kernel: PlannedKernel, activations: Activations) -> tuple[list[Case], str]:
-    """Cases of what a kernel reads in its first and in its last place, and with a user's other samples in its first,
-    and a note where that is too much to be checked."""
+    """Cases of a kernel's captured inputs: in its first and in its last place, and with a user's other samples in its
+    first; and a note if none can be had or they are too large."""
     cases, spent, note = list[Case](), 0, ""
     flows = [(activations, group) for group in end_places(kernel)]
     flows += [(other, kernel.groups[0]) for other in activations.others]
@@ -82,7 +82,7 @@ def activation_cases(kernel: PlannedKernel, activations: Activations) -> tuple[l
             note = "" if cases else fault
             continue
         graph, sizes = group.original, flow.sizes_of(group.original)
-        largest = cells(graph, sizes) if names_of(graph) <= sizes.keys() else 0  # as far as it is known
+        largest = cells(graph, sizes) if names_of(graph) <= sizes.keys() else 0  # 0: not known
         count = max(largest, *(array.size for array in arrays), 0)
         if spent + count <= MOST_CELLS:
             cases.append(Case(f"captured at {', '.join(group.outputs)}"[:80], arrays, captured=True))

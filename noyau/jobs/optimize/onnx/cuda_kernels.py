@@ -1,4 +1,4 @@
-"""Kernels of a model for onnxruntime's provider of CUDA: the architectures that their code is for, and certificates."""
+"""Kernels of a model for onnxruntime's CUDA provider: the architectures to build for, and certificates."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from noyau.verify.certificate import Certificate
 from noyau.verify.failures import Case
 from noyau.verify.trial import GuardedKernel, certify_native
 
-USUAL = "sm_90"  # where no GPU is, and none is named
+USUAL = "sm_90"  # without a GPU here or an architecture in `--target`
 INTERPRETED = Effort(2, most=6, total=1 << 11)  # each cell is a step of Python
-FEW, MOST_CELLS = 5, 1 << 16  # of a size, and of a value of a case, which the interpreter is given
+FEW, MOST_CELLS = 5, 1 << 16  # for the interpreter: the largest size of a case, and the most cells of a computed value
 NOTE = "checked without a GPU: its launches by noyau's interpreter, on small inputs"
 
 
 def split_target(target: str) -> tuple[str, tuple[str, ...]]:
-    """The level of the CPU and the architectures of GPUs in `--target x86-64-v3,sm_80,sm_90`: "native" and none where
-    they are not named. InputError for a word that is neither."""
+    """The level of the CPU and the architectures of GPUs in `--target x86-64-v3,sm_80,sm_90`: "native" and () if
+    absent. InputError for a word that is neither."""
     words = target.split(",")
     named = sorted({word for word in words if word.startswith("sm_")}, key=lambda word: (len(word), word))
     levels = [word for word in words if word not in named] or ["native"]
@@ -40,13 +40,13 @@ def split_target(target: str) -> tuple[str, tuple[str, ...]]:
 
 
 def with_ptx(named: Sequence[str]) -> tuple[str, ...]:
-    """The architectures to build for: those named, or that of the GPU here; and PTX of the newest, for newer ones."""
+    """The architectures to build for: `named`, or that of the GPU here; and PTX of the newest, for newer GPUs."""
     names = tuple(named) or (USUAL if missing_gpu() else _own_architecture(),)
     return (*names, names[-1].replace("sm_", "compute_"))
 
 
 def missing_gpu() -> str:
-    """Why no kernel can be launched here, or nothing."""
+    """Why no kernel can be launched here, or an empty text."""
     try:
         from noyau.hosts.torch.cuda.device import absence
 
@@ -63,18 +63,18 @@ def _own_architecture() -> str:
 
 @dataclass(frozen=True, slots=True)
 class InterpretedKernel:
-    """A scheduled kernel as the interpreter of the loop IR runs it, its threads shuffled; in pieces, otherwise."""
+    """A scheduled kernel, run by the interpreter of the loop IR, its threads shuffled; `pieces` is the seed."""
 
     kernel: Kernel
 
     def call_guarded(self, *arrays: np.ndarray, pieces: int = 1, order: Order = range) -> list[np.ndarray]:
-        """The outputs. GraphError where threads meet, or a cell stays unwritten."""
+        """The outputs. GraphError if threads race, or a cell stays unwritten."""
         return loop_interpreter.run(self.kernel, arrays, seed=pieces)
 
 
 def twin_certificate(task: CertificateTask, twin: GridTwin) -> tuple[Certificate, str]:
-    """The certificate of a kernel's twin on the cases of its `task`, where it runs: on the GPU here, or without one by
-    the interpreter on fewer; and a note on that."""
+    """The certificate of a kernel's twin on the cases of its `task`: on the GPU here, or without a GPU by the
+    interpreter on fewer cases; and a note in the latter case."""
     lacks, name = missing_gpu(), f"{task.operator}[cuda]"
     where, captured = ("interpreted", ()) if lacks else (_own_architecture(), task.captured)
     key = certificate_key(f"{twin.text} {where} {task.key}", task.original, captured, task.made_up, task.seed)
@@ -92,7 +92,7 @@ def twin_certificate(task: CertificateTask, twin: GridTwin) -> tuple[Certificate
 
 
 def _small_cases(task: CertificateTask, draws: np.random.Generator, lacks: str) -> list[Case]:
-    """Cases for the interpreter. UnsupportedError where none is small enough for it."""
+    """Cases for the interpreter. UnsupportedError if none is small enough."""
     graph, sizes = task.original, {name: min(size, FEW) for name, size in task.sizes.items()}
     computed = replace(graph, nodes=tuple(node for node in graph.nodes if not isinstance(node.kind, Input | Constant)))
 

@@ -1,4 +1,4 @@
-"""onnxruntime as a host of the pipeline: a model, what flows through it, and processes that time it.
+"""onnxruntime as a host of the pipeline: a model, its activations, and processes that time it.
 
 The sizes that kernels are timed at are one round each, by a schedule."""
 
@@ -37,17 +37,17 @@ from noyau.timing.conditions import Conditions, conditions
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.workers.resources import processors
 
-# Seconds on the clock. Rounds at sizes that nobody asked for begin within the first, and of a model that runs once in
-# the second; the last one, had it taken twice as long, would have ended within the third. That keeps a model of under
-# 50 MB below a minute on two quiet cores.
+# Limits in seconds for rounds at sizes that the user did not ask for: the time at which a round still begins, the time
+# of one run of the model, and the end of a round, if it takes twice as long as the one before. They keep a model of
+# less than 50 MB below a minute on two quiet cores.
 ROUNDS_S, MOST_RUN_S, MODEL_S = 35.0, 4.0, 55.0
 
 
 @dataclass(slots=True)
 class OnnxHost:
-    """An ONNX model in onnxruntime, on the CPU or on GPUs of some `architectures`. `schedule`, `start` and `base` are
-    known once its kernels are certified: the sizes to time at, the machine before any timing, and the bench of the
-    model with every right kernel."""
+    """An ONNX model in onnxruntime, on the CPU or on GPUs of some `architectures`. Once the kernels are certified,
+    there are the `schedule` of sizes to time at, the machine's conditions before any timing (`start`), and the bench of
+    the model with every right kernel (`base`)."""
 
     original: SourceModel
     wishes: OptimizeOptions
@@ -64,7 +64,7 @@ class OnnxHost:
     began_s: float = field(default_factory=time.monotonic)  # of the last round
 
     def plan(self) -> tuple[Partition, Plan]:
-        """The groups of the model, and the kernels to try: the user's, then those of the groups around them."""
+        """The groups of the model, and the kernels to try: the user's, then generated ones for the other operators."""
         original, wishes, target = self.original, self.wishes, self.options.target
         own = user_kernels_of(original, wishes.ops, target)
         replaced = frozenset(position for kernel in own for group in kernel.groups for position in group.positions)
@@ -75,10 +75,10 @@ class OnnxHost:
         return cut, choose_places(installable(plan, original.model, original.folder), wishes.only, wishes.drop)
 
     def certify(self, kernels: Sequence[PlannedKernel]) -> list[Candidate]:
-        """The kernels compiled, and certified on what flows through the model with small inputs."""
+        """Compile the kernels, and certify them on the model's activations for small inputs."""
         original, wishes = self.original, self.wishes
         feeds = self._inputs_at(kernels, first_of(wishes.dims), wishes.inputs)
-        capturing = capture_of(original) if original.prepacked else None  # a session of large weights is not kept
+        capturing = capture_of(original) if original.prepacked else None  # no session of large weights is kept open
         kernels = self._running_first(kernels, feeds, capturing or capture_of(original))
         places = several(sum(len(kernel.groups) for kernel in kernels), "place")
         self.say(f"compiling {several(len(kernels), 'kernel')} for {places}")
@@ -96,7 +96,7 @@ class OnnxHost:
     def _running_first(
         self, kernels: Sequence[PlannedKernel], feeds: ModelInputs, capturing: ActivationCapture
     ) -> list[PlannedKernel]:
-        """The kernels, each judged at a place that runs: those in bodies that do not, with these inputs, come last."""
+        """The kernels, with a place that runs first: places in bodies that these inputs do not enter come last."""
         names = [group.outputs[0] for kernel in kernels for group in kernel.groups]
         faults: Mapping[str, str] = {}
         with suppress(InputError, ModelError):
@@ -108,19 +108,19 @@ class OnnxHost:
 
     def _inputs_at(self, kernels: Sequence[PlannedKernel], sizes: Sizes, file: str | Path | None = None) -> ModelInputs:
         graphs = [group.original for kernel in kernels for group in kernel.groups[:1]]
-        if self.wishes.weights != "none":  # they are wanted, whether there are kernels or not
+        if self.wishes.weights != "none":  # weights in few bits need inputs even without kernels
             graphs = graphs or [self.original.feed_model.graph]
         return onnx_inputs.model_inputs(self.original.feed_model, graphs, sizes, file, self.wishes.seed)
 
     def _feed(
         self, kernels: Sequence[PlannedKernel], feeds: ModelInputs, capturing: ActivationCapture | None
     ) -> tuple[ModelInputs, tuple[Activations, Activations]]:
-        """The inputs of the model, or others that it runs with, and what its kernels read with small ones and with
-        those.
+        """The inputs of the model, or others with which it runs, and the activations of its kernels for small inputs
+        and for these.
 
-        Where nobody gave sizes or arrays, and the model does not run with any that can be made up, its groups are
-        judged by themselves: on what a part of it that runs shows, or, if all are asked for, on what can be made up for
-        each. InputError where nothing of it runs."""
+        If the user gave neither sizes nor arrays, and the model runs with no synthetic inputs, its groups are judged
+        alone: on the activations of a part of it that runs, or, with --keep all, on synthetic inputs of each group.
+        InputError if no part of it runs."""
         original, wishes, first = self.original, self.wishes, first_of(self.wishes.dims)
 
         def inputs_of(sizes: Sizes) -> ModelInputs:
@@ -140,7 +140,7 @@ class OnnxHost:
                 raise
             fault = str(error)
         try:
-            small, full = capture_twice(original, kernels, feeds, capturing)  # a part of it may run
+            small, full = capture_twice(original, kernels, feeds, capturing)  # part of the model may run
         except InputError:
             if wishes.keep != "all":
                 raise InputError(f"{fault}; --keep all judges its groups by themselves") from None
@@ -149,7 +149,7 @@ class OnnxHost:
 
     def _certify(self, candidates: Sequence[Candidate], small: Activations) -> list[Candidate]:
         """The candidates with the options that suit this machine, and with their certificates: several at once in
-        processes of their own, while there is time. `small`: what they read with small inputs."""
+        processes of their own, until the deadline. `small`: their activations for small inputs."""
         options, wishes = self.options, self.wishes
         with Certifiers(self.workers.workers, min(processors(), len(candidates), MOST_AT_ONCE)) as certifiers:
 
@@ -174,7 +174,7 @@ class OnnxHost:
         return self.schedule.bindings()
 
     def bench(self, sizes: Sizes, candidates: Sequence[Candidate]) -> OnnxBench | None:
-        """The clock at some sizes; with cold caches, too, in the first round."""
+        """The clock at some sizes; in the first round with cold caches, too."""
         own_sizes = model_names(self.original.imported, sizes)
         if self.scenes:
             self.say(f"running the model at {spell(own_sizes)}")
@@ -191,13 +191,13 @@ class OnnxHost:
         bench = replace(self.base, activations=activations, sizes=own_sizes, cold=not self.scenes)
         stored = self.original.imported.initializers
         inputs = [each.name for each in self.original.model.graph.input if each.name not in stored]
-        if activations.arrays.keys() >= set(inputs):  # else an input is not known
+        if activations.arrays.keys() >= set(inputs):  # otherwise an input is unknown
             self.scenes.append(BenchmarkCase(own_sizes, {name: activations.arrays[name] for name in inputs}))
         return bench
 
     def _is_late(self, run_s: float, round_s: float) -> bool:
-        """Whether sizes that nobody asked for are left out, of which one run took so long, and the last round so long:
-        a model has so much time."""
+        """Whether to skip sizes that the user did not ask for, where one run took `run_s` and the last round `round_s`:
+        the time for a model is limited."""
         spent_s = time.monotonic() - self.deadline.start_s
         late = run_s > MOST_RUN_S or spent_s - run_s > ROUNDS_S or spent_s + 2 * round_s > MODEL_S
         return late and not (self.wishes.dims or self.wishes.inputs)
@@ -217,9 +217,8 @@ class OnnxHost:
 
 @dataclass(frozen=True, slots=True)
 class SizeSchedule:
-    """The sizes of each round of a model, by `dims` or by itself, with its inputs and what flows through it at them.
-
-    `usual`: what flows with the first; `capturing` may have a session that shows what does with others."""
+    """The sizes of each round of a model, from `dims` or by default, with its inputs and activations at them. `usual`:
+    the activations at the first sizes; `capturing`: an open session that captures those at others, if there is one."""
 
     original: SourceModel
     feeds: ModelInputs
@@ -230,8 +229,8 @@ class SizeSchedule:
     notes: list[str] = field(default_factory=list)
 
     def bindings(self) -> list[dict[str, int]]:
-        """The sizes of each round; a user's arrays have theirs, and so have those that were searched for. The first
-        alone where clocks are to be brief."""
+        """The sizes of each round; a user's arrays fix theirs, and a search for sizes that run fixes its result. The
+        first sizes alone if clocks are brief."""
         fixed = not self.feeds.made_up or not self.feeds.full.arrays or self.feeds.searched or bool(self.usual.fault)
         own = [dict(each.sizes) for each in (self.feeds.full, *self.feeds.others)]
         own = [sizes for at, sizes in enumerate(own) if sizes not in own[:at]]
@@ -240,7 +239,7 @@ class SizeSchedule:
         return [first, *(sizes for sizes in others if not is_brief() and self._fits(sizes))]
 
     def _fits(self, sizes: dict[str, int]) -> bool:
-        """Whether the largest value has room at sizes that nobody asked for; if not, that is noted."""
+        """Whether the largest value has room at sizes that the user did not ask for; notes it if not."""
         imported = self.original.feed_model
         largest = 0 if self.dims or self.feeds.others else onnx_inputs.largest_bytes(imported.graph, sizes)
         if largest > MOST_BYTES:
@@ -249,7 +248,7 @@ class SizeSchedule:
         return largest <= MOST_BYTES
 
     def activations(self, candidates: Sequence[Candidate], sizes: dict[str, int]) -> Activations | None:
-        """The values that right kernels read at some sizes; None, and a note, where the model does not run."""
+        """The values that right kernels read at some sizes; None, with a note, if the model does not run."""
         if sizes == dict(self.feeds.full.sizes):
             return self.usual
         try:
@@ -261,7 +260,7 @@ class SizeSchedule:
             return None
 
     def with_samples(self, kernels: Sequence[PlannedKernel], small: Activations) -> Activations:
-        """Add to what flows with small inputs what does with each of a user's other samples, as far as it has room."""
+        """Add the activations of the user's other samples to those of small inputs, up to MOST_BYTES."""
         flows, held_bytes = list[Activations](), 0
         for number, inputs in enumerate(self.feeds.others, 2):
             if held_bytes > MOST_BYTES:
@@ -275,6 +274,6 @@ class SizeSchedule:
         return replace(small, others=tuple(flows))
 
     def note(self, text: str) -> None:
-        """Note something for the report, once."""
+        """Note a text for the report, once."""
         if text not in self.notes:
             self.notes.append(text)

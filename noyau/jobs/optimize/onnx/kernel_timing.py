@@ -1,8 +1,8 @@
-"""Kernels timed in onnxruntime, in the place of the operators that they replace, at one binding of the sizes; and the
-search among options of their schedules, in turns: the best that is right is kept by kernel, machine and shape class.
+"""Kernels timed in onnxruntime, in place of the operators that they replace, at one binding of the sizes; and the
+search among options of their schedules, in turns: the best right one is cached by kernel, machine and shape class.
 
-Wherever nothing was tuned, the usual options are taken; so text follows from the options that stand in its digest, and
-from nothing else."""
+Without a tuning, the usual options are taken; so a text follows from the options in its digest, and from nothing
+else."""
 
 from __future__ import annotations
 
@@ -57,13 +57,13 @@ from noyau.workers.tamper_detection import seconds
 from noyau.workers.worker import pin
 
 Arrays = Mapping[str, np.ndarray]
-MORE_SESSIONS, SESSION_S, MORE_S = 4, 0.6, 8.0  # of whole models near the speed before; seconds of one, and of all
-Measured = list[BindingTiming | float]  # timings, or the seconds of one that would take too long
+MORE_SESSIONS, SESSION_S, MORE_S = 4, 0.6, 8.0  # further sessions of unsure whole models; seconds of one, and of all
+Measured = list[BindingTiming | float]  # timings, or the estimated seconds of a scene that would take too long
 
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkCase:
-    """Inputs of one timing: arrays by name, and the sizes that they stand for; `cold`: with cold caches too."""
+    """Inputs of one timing: arrays by name, and the sizes that they have; `cold`: with cold caches too."""
 
     sizes: Mapping[str, int]
     arrays: Arrays
@@ -76,14 +76,12 @@ class BenchmarkCase:
 
 @dataclass(frozen=True, slots=True)
 class OnnxBench:
-    """Bench of a model: the model as it is and with every right kernel in it, what flows through it, and for
-    which sizes, by the model's own names. `flat`: the fused one with its bodies behind its main graph, if it has any.
-
-    `workers` are the processes that time it, on a `device`. `fresh`: no timing of an earlier run is taken.
-    `whole`: the whole model is timed, of which the ratio itself is told, and an AMBIGUOUS one taken again. `cold`:
-    kernels are timed with cold caches too, where that matters. `idle_s`: what a run takes that does nothing.
-    `enough`: how sure a comparison has to be; `until_lost`: where it is surely slower in one scene, or with warm
-    caches, the rest is not timed."""
+    """Bench of a model: the original and the model with every right kernel, its activations, and their sizes, by the
+    model's own names. `flat`: the fused model with its bodies behind its main graph, if it has any. `workers` are the
+    processes that time it, on a `device`. `fresh`: timings of earlier runs are not used. `whole`: the whole model is
+    timed; AMBIGUOUS timings of earlier runs count, and unsure ones get more sessions. `cold`: kernels are timed with
+    cold caches too, where that matters. `idle_s`: the seconds of a run that does nothing. `enough`: how sure a
+    comparison has to be; `until_lost`: once a scene is surely slower, or with warm caches, the rest is not timed."""
 
     original: SourceModel
     fused: onnx.ModelProto
@@ -99,14 +97,14 @@ class OnnxBench:
     until_lost: bool = True
     cold: bool = False
     idle_s: float = 0.0
-    new_keys: set[str] = field(default_factory=set)  # the keys of what was timed in this run
+    new_keys: set[str] = field(default_factory=set)  # the cache keys of this run's timings
     deadline: Deadline = field(default_factory=lambda: Deadline(math.inf))
     flat: onnx.ModelProto | None = None
     device: str = "cpu"
 
     def timing(self, candidate: Candidate) -> BindingTiming:
-        """The kernel in its first place, after, against the operators there, before; both with the calls into which
-        onnxruntime may fold one of these. InputError where what it reads is unknown, or time is up; else `compare`."""
+        """Time the kernel in its first place against the operators there; both with the calls into which onnxruntime
+        may fold some of these. InputError if an input is unknown, or time is up; otherwise as `compare`."""
         if self.deadline.passed:
             raise InputError(self.deadline.fault)
         kernel = candidate.planned
@@ -123,7 +121,7 @@ class OnnxBench:
         assert timing is not None
         if moved is None or calls or not on_cpu:  # the floor is that of the kernel alone
             return replace(timing, calls=tuple(self.original.operators[call] for call in calls))
-        least = traffic(group.graph, sizes, repeated=True)  # as if all that is looked up were alike
+        least = traffic(group.graph, sizes, repeated=True)  # as if every lookup hit the same row
         fault = mistake(timing.hot.after_median_s, least.read_bytes, least.written_bytes, self.threads)
         least_s = floor_s(moved.read_bytes, moved.written_bytes, self.threads)
         repeats = self.activations.repeats(group, self.original.bodies)
@@ -137,10 +135,10 @@ class OnnxBench:
         text: str,
         limit_s: float = math.inf,
     ) -> list[BindingTiming | None]:
-        """`after`, with the library, against `before`, each in a process of its own, in some scenes; or what an earlier
-        run found, with the same `text` of the kernels. What is SLOWER by little is timed a second time, and only that
-        counts. None for a scene, but the first, whose runs would not be done within `limit_s`, or behind one where it
-        is lost. UnsupportedError for strings, CheckError for a session that crashes, hangs or gives something else."""
+        """Compare `after`, with the library, against `before`, each in a process of its own, in some scenes; or recall
+        an earlier run with the same `text` of kernels. A narrowly SLOWER timing is repeated, and only the repetition
+        counts. None for a scene after the first that would end after `limit_s`, or that follows a surely slower one.
+        UnsupportedError for strings, CheckError for a session that crashes, hangs or gives other results."""
         contents = tuple(model.SerializeToString() for model in (before, after))
         wishes = (str(self.original.prepacked), str(self.budget_s), str(self.whole), self.device)
         parts = (digest(*contents), text, *wishes, *stamps(before, self.original.folder))
@@ -162,7 +160,7 @@ class OnnxBench:
         return timings
 
     def _recall(self, scene: BenchmarkCase, keys: Sequence[str]) -> BindingTiming | None:
-        """The timing of an earlier run, or of this one, where there is one at each temperature that would be timed."""
+        """The timing of an earlier run, or of this one, if there is one at each temperature that would be timed."""
         if self.fresh and not self.new_keys.issuperset(keys):
             return None
         known = itertools.takewhile(bool, (recall_timing(key, ambiguous=self.whole) for key in keys))
@@ -174,8 +172,8 @@ class OnnxBench:
         return BindingTiming(scene.sizes, hot, cold[0] if cold else None, timed_on=day, recalled=earlier)
 
     def _surely_measured(self, contents: Sequence[bytes], scenes: Sequence[BenchmarkCase], limit_s: float) -> Measured:
-        """Timings of some scenes; those near the border are of a second look, since one in fifty may be chance, and of
-        whole models of more sessions. Of one that would take too long, its seconds."""
+        """Timings of some scenes, or the seconds of one that would take too long. Kernels' borderline timings are
+        replaced by a second measurement, since one in fifty may be chance; unsure whole models get more sessions."""
         timings = self._measure(contents, scenes, limit_s)
         if self.whole:
             return self._of_more_sessions(contents, scenes, timings)
@@ -188,7 +186,7 @@ class OnnxBench:
     def _of_more_sessions(
         self, contents: Sequence[bytes], scenes: Sequence[BenchmarkCase], timings: Measured
     ) -> Measured:
-        """The timings, those that are unsure with more sessions, each for a part of the time, while there is time."""
+        """Repeat unsure timings in further sessions of at most SESSION_S, while MORE_S is not spent."""
         bench = replace(self, until_lost=False, budget_s=min(self.budget_s, SESSION_S))
         start_s, took_s, results = time.monotonic(), 0.0, list(timings)
         for _ in range(MORE_SESSIONS):
@@ -222,8 +220,8 @@ class OnnxBench:
 
 
 def with_idle(bench: OnnxBench) -> OnnxBench:
-    """The bench that knows what a run takes that does nothing: a kernel that is timed alone has it, one in a model has
-    not. Where that cannot be timed, it is taken for nothing."""
+    """The bench with `idle_s`, the time of a run that does nothing: the time of a kernel alone includes it, that of a
+    kernel in a model does not. 0 if it cannot be timed."""
     model, arrays = _idle_model(bench.original.model), {"x": np.zeros(1, np.float32)}
     try:
         (timing,) = replace(bench, library=None).compare(model, model, [BenchmarkCase({}, arrays)], "idle")
@@ -233,13 +231,13 @@ def with_idle(bench: OnnxBench) -> OnnxBench:
 
 
 def matters(moved_bytes: int) -> bool:
-    """Whether cold caches may change a verdict: less is in no memory long enough to be fetched, more in no cache."""
+    """Whether cold caches may change a verdict: fewer bytes never leave the caches, more never stay in one."""
     cache = 2 * last_level_bytes()
     return cache / MOST_BINDINGS <= moved_bytes < cache
 
 
 def stamps(model: onnx.ModelProto, folder: Path) -> Iterator[str]:
-    """The files of a model's external data, with when they were changed."""
+    """The files of a model's external data, with their sizes and modification times."""
     entries = itertools.chain.from_iterable(tensor.external_data for tensor in model.graph.initializer)
     for name in sorted({entry.value for entry in entries if entry.key == "location"}):
         try:
@@ -250,7 +248,7 @@ def stamps(model: onnx.ModelProto, folder: Path) -> Iterator[str]:
 
 
 def _idle_model(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A model that copies one number, of the versions of another."""
+    """A model that copies one number, with the versions of `model`."""
     from onnx import helper
 
     x, y = (helper.make_tensor_value_info(name, DType.F32.onnx, [1]) for name in "xy")
@@ -262,16 +260,17 @@ def _idle_model(model: onnx.ModelProto) -> onnx.ModelProto:
 def parts(
     group: Group, original: SourceModel, fused: onnx.ModelProto, arrays: Arrays, calls: Sequence[int] = ()
 ) -> tuple[onnx.ModelProto, onnx.ModelProto, Arrays]:
-    """A group's operators as a model, its kernel as one, and what both read; `calls`: operators before it, in both."""
+    """A group's operators as a model, its kernel as a model, and the inputs of both; `calls`: operators before it, in
+    both."""
     places = {name: k for k, node in enumerate(fused.graph.node) for name in node.output}
     nodes, position = original.model.graph.node, places[group.outputs[0]]
     operators, tensors = [*calls, *group.positions], original.imported.initializers
     results = {name for at in operators for name in nodes[at].output}
     names = dict.fromkeys((*fused.graph.node[position].input, *(name for at in calls for name in nodes[at].input)))
-    # Of values that the kernel does not read, those of which no shape arithmetic makes the operators' own.
+    # The operators' other operands, except those that shape arithmetic recomputes from the rest.
     values, rest = ModelValues.of(original.model), (name for at in group.positions for name in nodes[at].input if name)
     names |= dict.fromkeys(name for name in rest if recompute(name, values, {*names, *results}) is None)
-    # Nor what is made of tensors alone, which the runtime folds into the calls that read it.
+    # Values computed from initializers alone are no inputs: the runtime folds them into the calls that read them.
     names = {name: None for name in names if name not in results and recompute(name, values, tensors, math.inf) is None}
     read = {name: arrays[name] for name in names if name in arrays and name not in tensors}
     types = types_of(read) | {node.output: value_type(node) for node in group.graph.nodes}
@@ -286,14 +285,14 @@ SEARCHED = (
     replace(USUAL, around_bytes=0),
     replace(USUAL, stages=False),
 )
-WINS_FROM = 1.03  # surely so much faster: less is not worth another text
+WINS_FROM = 1.03  # the least sure speed-up that is worth another text
 LOSES_BELOW = 0.97
 BUDGET_S = 15.0  # for all kernels of a model
 _COMPARISON_S = 0.2
 
 
 def variants(kernel: PlannedKernel, target: str) -> dict[Options, PlannedKernel]:
-    """The kernels that other options make, each text once; none of those that the language refuses."""
+    """The kernels of the other options, each text once; options that the language refuses are left out."""
     entries: dict[str, tuple[Options, PlannedKernel]] = {}
     for options in SEARCHED:
         with contextlib.suppress(UnsupportedError):
@@ -312,11 +311,11 @@ def tune(
     threads: int = 1,
     budget_s: float = BUDGET_S,
 ) -> Iterator[Candidate]:
-    """Each kernel with the options that are fastest on what flows through the model, over all that was seen, and slower
-    on none of it, if it then has its certificate.
+    """Yield each kernel with its fastest right options: over all the activations in `seens`, slower on none, and with a
+    certificate.
 
-    Variants are called directly, in turns with the kernel as it is, in processes of their own; what is found is kept.
-    Nothing is tried any more once `budget_s` is spent. `certify` gives a kernel its certificate, or a reason."""
+    Variants are called directly, in turns with the original kernel, in processes of their own; results are cached. No
+    further kernel is tuned once `budget_s` is spent. `certify` gives a kernel its certificate, or a reason."""
     end_s = seconds() + budget_s
     pin(workers.workers, 1)
     for one in candidates:
@@ -339,7 +338,8 @@ class Tuning:
     certify: Callable[[Candidate], Candidate]
 
     def best(self, candidate: Candidate, shapes: Sequence[ArraySequence]) -> tuple[float, Options, Candidate]:
-        """The fastest variant that is right, its options, and how much faster it is; else the kernel itself."""
+        """The speed-up of the fastest right variant, its options, and itself; 1 and the kernel as it was if none
+        wins."""
         each = variants(candidate.planned, self.options.target)
         others = zip(each, compile_kernels(list(each.values()), self.options), strict=True)
         timings = [(self.over_all(candidate, other, shapes), options, other) for options, other in others]
@@ -351,7 +351,7 @@ class Tuning:
         return 1.0, USUAL, candidate
 
     def over_all(self, candidate: Candidate, other: Candidate, shapes: Sequence[ArraySequence]) -> float:
-        """The geometric mean of how many times as fast another kernel is; 0 where it is slower for a shape."""
+        """The geometric mean over shapes of the speed-up of another kernel; 0 if it is slower for one."""
         results = list[float]()
         for arrays in shapes:
             results.append(surely_faster(candidate, other, arrays, self.options, self.workers))
@@ -363,7 +363,7 @@ class Tuning:
 def surely_faster(
     candidate: Candidate, other: Candidate, arrays: ArraySequence, options: c_compiler.CompilerOptions, workers: Workers
 ) -> float:
-    """Factor by which another kernel is surely faster; 0 where that cannot be told."""
+    """The lower bound of the speed-up of another kernel; 0 if that cannot be measured."""
     if other.reason:  # it does not build
         return 0.0
     libraries = [c_compiler.compile_library([one.planned.text], options) for one in (candidate, other)]
@@ -379,7 +379,7 @@ def surely_faster(
 
     try:
         return compare_swapped(places, budget_s=_COMPARISON_S).low
-    except NoyauError:  # it crashes, hangs, or refuses what flows through the model
+    except NoyauError:  # it crashes, hangs, or refuses the model's activations
         return 0.0
 
 
@@ -410,7 +410,7 @@ def open_kernel(library: Path, symbol: str, inputs: Sequence[Mapping[str, Any]])
 
 
 def variant(planned: PlannedKernel, options: Options, target: str) -> PlannedKernel:
-    """The same kernel with other options of its schedule, under the name that its text then has."""
+    """The same kernel with other options of its schedule, with the name of its new text."""
     key = kernel_digest(schedule(lower(nameless(planned.graph), "kernel"), options), target)
     stem = planned.operator.rpartition("_")[0]
     kernel = replace(schedule(planned.groups[0].kernel, options), name=f"{stem}_{key[:8]}")
@@ -418,7 +418,7 @@ def variant(planned: PlannedKernel, options: Options, target: str) -> PlannedKer
 
 
 def tuning_key(kernel: PlannedKernel, arrays: ArraySequence, target: str, threads: int) -> str:
-    """Key of a tuning: the kernel with usual options, the machine, and shapes, each extent up to a power of two."""
+    """Cache key of a tuning: kernel with usual options, machine, and shapes, extents rounded up to powers of two."""
     usual, machine = kernel.operator.rpartition("_")[2], this_machine()  # a digest, made for its name
     shapes = (str([max(extent - 1, 0).bit_length() for extent in array.shape]) for array in arrays)
     where = (machine.cpu, str(machine.cores), machine.compiler, target, str(threads))
@@ -426,14 +426,14 @@ def tuning_key(kernel: PlannedKernel, arrays: ArraySequence, target: str, thread
 
 
 def recall(key: str) -> Options | None:
-    """The options that were found best on this machine, or None."""
+    """The best options of an earlier tuning on this machine, or None."""
     return toolchain_cache.recall_as(key, lambda entry: Options(**entry["options"]))
 
 
 def recall_options(
     candidates: Sequence[Candidate], activations: Activations, options: c_compiler.CompilerOptions, threads: int
 ) -> list[Candidate]:
-    """The kernels with the options that were found best before; where nothing was, as they are."""
+    """The kernels with the best options of earlier tunings; without a tuning, unchanged."""
 
     def recall_one(candidate: Candidate) -> Candidate:
         arrays = arrays_of(candidate, activations)
@@ -447,7 +447,7 @@ def recall_options(
 
 
 def arrays_of(candidate: Candidate, activations: Activations) -> tuple[np.ndarray, ...] | None:
-    """The arrays that a generated kernel reads; None for one that cannot be tuned."""
+    """The arrays that a generated kernel reads; None if it cannot be tuned."""
     if candidate.reason or candidate.planned.by_hand:
         return None
     group = candidate.planned.groups[0]

@@ -24,15 +24,15 @@ from noyau.text import printable
 @dataclass(frozen=True, slots=True)
 class OptimizeOptions:
     """The options of one optimization. `keep`: "faster", "not-slower" or "all"; `dims` are sizes to time with, one
-    number each or several, `fix_dims` sizes that are numbers in the model that is written; `inputs` instead an .npz
-    file of arrays, or a .py file that yields samples of them; `only` and `drop` name kernels, or values that a kernel
-    writes, for that place alone; `between` are the ends of the path to work on, (["A", "B"], ["C"]) or "A,B:C";
-    `ops` have kernels of one's own, which go where their files say: "path.py::op", or the ops themselves;
-    `budget_s` is for the clock, a kernel and binding, `within_s` for everything; `fresh`: no timing of an earlier run
-    is taken; `tune`: whether options of the schedules are tried, None for those found best before; `weights`: "auto",
-    "int8" or "int4" for products with weights in few bits, where that is faster and keeps a `budget`: "same-tokens"
-    (None), or the largest error of the outputs; on real inputs in such a file, `calibration`, or on those that it is
-    timed with. `device`: "cuda" for kernels of onnxruntime's CUDA provider, whose `target` may name architectures."""
+    number each or several, `fix_dims` sizes that are constants in the written model; `inputs` instead an .npz file of
+    arrays, or a .py file that yields samples of them; `only` and `drop` name kernels, or values that a kernel writes,
+    for that place alone; `between` are the ends of the path to work on, (["A", "B"], ["C"]) or "A,B:C"; `ops` have user
+    kernels, which go where their files say: "path.py::op", or the ops themselves; `budget_s` is for the clock, per
+    kernel and binding, `within_s` for everything; `fresh`: use no timing of an earlier run; `tune`: whether to try
+    options of the schedules, None for the best found before; `weights`: "auto", "int8" or "int4" for products with
+    weights in few bits, if these are faster within a `budget`: "same-tokens" (None), or the largest error of the
+    outputs; on the real inputs of a file `calibration`, or on those that it is timed with. `device`: "cuda" for kernels
+    of onnxruntime's CUDA provider, whose `target` may name architectures."""
 
     device: str = "cpu"
     keep: str = "faster"
@@ -56,7 +56,7 @@ class OptimizeOptions:
 
 
 class ModelKeywords(TypedDict, total=False):
-    """The fields of `OptimizeOptions` but `inputs`, as keyword arguments of `noyau.optimize`, each optional."""
+    """The fields of `OptimizeOptions` except `inputs`, as keyword arguments of `noyau.optimize`, each optional."""
 
     keep: str
     dims: Dims
@@ -82,7 +82,7 @@ DEVICES = ("cpu", "cuda")
 
 
 def check_options(wishes: OptimizeOptions) -> None:
-    """InputError for an option that means nothing; MissingExtraError where onnxruntime is not there."""
+    """InputError for an invalid option; MissingExtraError without onnxruntime."""
     if wishes.keep not in KEEPS:
         raise InputError(f"keep={wishes.keep!r} is none of {', '.join(KEEPS)}")
     for name in ("threads", "budget_s", "within_s"):
@@ -100,7 +100,7 @@ def check_options(wishes: OptimizeOptions) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """The moment at which all work has to end: so many seconds after it is made."""
+    """The moment at which all work has to end: `within_s` seconds after its creation."""
 
     within_s: float
     start_s: float = field(default_factory=time.monotonic)
@@ -111,15 +111,14 @@ class Deadline:
 
     @property
     def fault(self) -> str:
-        """The words for why work ends, or nothing."""
+        """The message that work ends, once the time has passed, or an empty text."""
         return f"the {self.within_s:g} s that were given are over" if self.passed else ""
 
 
 def choose_places(plan: Plan, only: Sequence[str], drop: Sequence[str]) -> Plan:
-    """The plan with the places that are asked for: those that `only` names, or all, without those that `drop` names.
-
-    A name is that of a kernel, for all of its places, or of a value that a kernel writes, for that place alone. What is
-    left out is among the refused. InputError for a name that is neither."""
+    """The plan with the chosen places: those that `only` names, or all, except those that `drop` names. A name is that
+    of a kernel, for all of its places, or of a value that a kernel writes, for that place alone. The other places are
+    among the refused. InputError for a name that is neither."""
     places = [group for kernel in plan.kernels for group in kernel.groups]
     names = {group.positions for name in only for group in places_by_name(plan, name)}
     names = names if only else {group.positions for group in places}
@@ -128,7 +127,7 @@ def choose_places(plan: Plan, only: Sequence[str], drop: Sequence[str]) -> Plan:
 
 
 def places_by_name(plan: Plan, name: str) -> list[Group]:
-    """The places of a kernel, by its name or the beginning of it, or of a value that it writes. InputError for none."""
+    """The places of a kernel, by its name or a prefix, or of a value that it writes. InputError if there is none."""
     writers = [group for kernel in plan.kernels for group in kernel.groups if name in group.outputs]
     if writers and all(kernel.operator != name for kernel in plan.kernels):
         return writers

@@ -1,4 +1,4 @@
-"""The main job: a model in, its fused twin and a report out, with remarks and what fusing could gain."""
+"""The main job: from a model to its fused twin and a report, with remarks and the estimated gain of fusing."""
 
 from __future__ import annotations
 
@@ -52,16 +52,16 @@ class OptimizedModel:
     folder: Path
     report: Report
     candidates: tuple[Candidate, ...]
-    home: tempfile.TemporaryDirectory[str] | None = None  # of a model that came without a file: where it is put
+    home: tempfile.TemporaryDirectory[str] | None = None  # the folder of a model that came without a file
 
     def __repr__(self) -> str:
         count = sum(one.kept for one in self.candidates)
         return f"<{self.report.model} with {count} of {len(self.candidates)} kernels; .report tells of them>"
 
     def save(self, path: str | Path) -> None:
-        """Write OUT.onnx, and OUT.so beside it where there are kernels, once both opened; OutputError if that fails."""
+        """Write OUT.onnx, and OUT.so beside it if there are kernels, once both open; OutputError if that fails."""
         trial = partial(source_model.require_opening, before=self.folder / self.report.model)
-        trials = (trial,) if self.report.is_changed else ()  # the model as it was may be one that opens nowhere
+        trials = (trial,) if self.report.is_changed else ()  # an unchanged model may be unable to open anywhere
         model_files.save(self.model, self.library, path_of(path, "save() takes"), self.folder, *trials)
 
     def session(self, *, threads: int = 0) -> Any:
@@ -69,13 +69,13 @@ class OptimizedModel:
         return open_session(self.model.SerializeToString(), self.library, threads=threads, folder=self.folder)
 
     def source(self, kernel: str) -> str:
-        """The text of a kernel, kept or not, under its certificate; InputError where there is none of that name."""
+        """The text of a kernel, kept or not, under its certificate; InputError if none has that name."""
         planned = codegen_plan.kernel_named(kernel, (one.planned for one in self.candidates))
         return planned.explain(next(one.evidence for one in self.candidates if one.planned is planned))
 
 
 def optimize_proto(model: onnx.ModelProto, wishes: OptimizeOptions = DEFAULTS) -> OptimizedModel:
-    """As `optimize`, of a model in memory, which is not changed; its external data has to be loaded."""
+    """Do as `optimize`, with a model in memory, which is not changed; its external data has to be loaded."""
     from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 
     from noyau.frontends.onnx.tensors import is_external
@@ -93,10 +93,10 @@ def optimize_proto(model: onnx.ModelProto, wishes: OptimizeOptions = DEFAULTS) -
 
 
 def optimize(path: str | Path, wishes: OptimizeOptions = DEFAULTS, say: Say = log.info) -> OptimizedModel:
-    """Fuse what can be fused, keep the kernels that are right and win.
+    """Fuse what can be fused; keep the kernels that are right and win. `say` receives a line for each step.
 
-    `say` is told of each step. ModelError for a file that is no model, or that onnxruntime does not run; InputError for
-    wishes or inputs that do not fit; BuildError where there is no compiler; MissingExtraError without onnxruntime."""
+    ModelError for a file that is no model, or that onnxruntime cannot run; InputError for invalid options or inputs
+    that do not fit; BuildError without a compiler; MissingExtraError without onnxruntime."""
     check_options(wishes)
     wishes = replace(wishes, budget_s=allowed_s(wishes.budget_s))
     deadline = Deadline(wishes.within_s)
@@ -120,7 +120,7 @@ def optimize(path: str | Path, wishes: OptimizeOptions = DEFAULTS, say: Say = lo
 
 
 def sign(bench: OnnxBench, candidates: Sequence[Candidate], target: str) -> None:
-    """Write what each kernel is, with its certificate, into its function, and the model's origin into the metadata."""
+    """Write each kept kernel's description and certificate into its function, the model's origin into the metadata."""
     texts = {one.planned.operator: one.planned.both_texts for one in candidates}
     model_files.sign(bench.fused, bench.original.path, target, texts, bench.library)
     fields = {one.planned.operator: codegen_plan.describe(one.planned, one.evidence) for one in candidates if one.kept}
@@ -135,7 +135,7 @@ def report_of(
     options: c_compiler.CompilerOptions,
     meanwhile: tuple[Conditions, Conditions],
 ) -> Report:
-    """The report of one run: the kernels, the whole model, and why the rest is as it is."""
+    """The report of one run: the kernels, the whole model, and why the rest is unchanged."""
     bench, whole, candidates = outcome.installed.bench, outcome.installed.whole, outcome.candidates
     original, feeds, decider = bench.original, schedule.feeds, decisive(whole.timings)
     before, after = (len(list(every_node(model.graph.node))) for model in (original.runnable, bench.fused))
@@ -149,7 +149,7 @@ def report_of(
 
 
 def remarks(original: SourceModel, feeds: ModelInputs, candidates: Sequence[Candidate], whole: Whole) -> Iterator[str]:
-    """Yield what else a reader has to know of the model, the inputs, the checks and the clock."""
+    """Yield further remarks for a reader: on the model, the inputs, the checks and the clock."""
     if original.conversion:
         yield original.conversion
     if feeds.made_up and feeds.small.sizes != feeds.full.sizes and candidates:
@@ -180,7 +180,7 @@ def remarks(original: SourceModel, feeds: ModelInputs, candidates: Sequence[Cand
 
 
 def joint_timings(candidates: Sequence[Candidate]) -> Iterator[str]:
-    """The kernels that were timed with calls before them, by the calls."""
+    """Yield a line on the kernels that were timed with calls before them, grouped by the calls."""
     calls = ((one, dict.fromkeys(call for timing in one.timings for call in timing.calls)) for one in candidates)
     kernels = collect((", ".join(map(printable, names)), one.planned.operator) for one, names in calls if names)
     for before, names in kernels.items():
@@ -188,7 +188,7 @@ def joint_timings(candidates: Sequence[Candidate]) -> Iterator[str]:
 
 
 def missing_in_ceiling(candidates: Sequence[Candidate], whole: Whole) -> Iterator[str]:
-    """The kernels that are in no ceiling at some bindings, for they were dropped before they were timed there."""
+    """Yield a line on kernels that the ceiling of a binding leaves out, because they were dropped before it."""
     without: dict[str, list[str]] = {}
     for timing in whole.timings if whole.timings and ceiling(candidates, whole.timings[0]) is not None else ():
         lost = [one for one in candidates if one.timings and all(each.sizes != timing.sizes for each in one.timings)]
@@ -199,7 +199,7 @@ def missing_in_ceiling(candidates: Sequence[Candidate], whole: Whole) -> Iterato
 
 
 def end_to_end(whole: Whole, candidates: Sequence[Candidate]) -> EndToEnd:
-    """The record of the whole model; empty where it was not timed."""
+    """The record of the whole model; empty but for the reason if it was not timed."""
     if (comparison := whole.comparison) is None:
         return EndToEnd(reason=whole.refused or whole.untimed)
     each = tuple(replace(binding(timing), ceiling=ceiling(candidates, timing)) for timing in whole.timings)
@@ -207,10 +207,10 @@ def end_to_end(whole: Whole, candidates: Sequence[Candidate]) -> EndToEnd:
 
 
 def ceiling(candidates: Iterable[Candidate], whole: BindingTiming) -> float | None:
-    """About what fusing could gain at one binding (Amdahl): every place of every kernel at its floor. The time of a
-    part that ran alone has in it what a run takes that does nothing; in the model that is there once. It is no bound:
-    what else onnxruntime does not run any more, such as copies between the parts, comes on top. None where a kernel was
-    timed with calls, and so not alone, and where no kernel has a floor, as on a GPU without rates."""
+    """An estimate of what fusing could gain at one binding (Amdahl): every place of every kernel at its floor. The time
+    of a part that ran alone includes the overhead of an empty run, which the model has only once. It is no bound: other
+    operators that onnxruntime no longer runs, such as copies between the parts, add to the gain. None if a kernel was
+    timed with calls, and so not alone, and if no kernel has a floor, as on a GPU without rates."""
     if any(timing.calls for one in candidates for timing in one.timings):
         return None
     timed = [(len(one.planned.groups), at) for one in candidates for at in one.timings if at.sizes == whole.sizes]

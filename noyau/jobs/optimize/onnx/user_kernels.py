@@ -1,7 +1,7 @@
-"""Kernels of one's own in a model: the op of a file, its kernel in C, and the places that it takes.
+"""User kernels in a model: the op of a file, its kernel in C, and the places that it takes.
 
-It goes into every place that computes the same as its path, which is walked backwards beside each. It is tried in a
-process of its own, before anything else is done with it: it may crash, hang, or write where it should not."""
+A user kernel goes into every place that computes the same as its path; each place is matched backwards from its result.
+It is first tried in a process of its own: it may crash, hang, or write out of bounds."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ from noyau.toolchain.c import compiler as c_compiler
 from noyau.verify.adversarial import cases
 from noyau.workers.worker import Worker
 
-WHERE = "BETWEEN"  # what a file calls the ends of its path
+WHERE = "BETWEEN"  # the name of the ends of a path in an op's file
 
 
 def ends_of_op(op: Op[Any, Any]) -> tuple[Sequence[str], Sequence[str]]:
-    """The ends of the path that an op was extracted from. InputError where its file does not name them."""
+    """The ends of the path that an op was extracted from. InputError if its file does not name them."""
     match op.reference.__globals__.get(WHERE):
         case ((tuple() | list()) as sources, (tuple() | list()) as results):
             if all(isinstance(name, str) for name in (*sources, *results)):
@@ -60,7 +60,7 @@ def ends_of_op(op: Op[Any, Any]) -> tuple[Sequence[str], Sequence[str]]:
 
 
 def kernel_of(op: Op[Any, Any]) -> UserKernel:
-    """The kernel in C that was attached last. InputError where there is none, or where a model cannot have it."""
+    """The last attached kernel in C. InputError if there is none, or if a model cannot have it."""
     if not (kernels := [kernel for kernel in op.kernels.values() if LANGUAGES[kernel.language].is_native]):
         names = ", ".join(f"{kernel.name}[{kernel.language}]" for kernel in op.kernels.values()) or "none"
         remedy = f'{op.name}.kernel("{op.name}.c") attaches one'
@@ -70,7 +70,7 @@ def kernel_of(op: Op[Any, Any]) -> UserKernel:
 
 
 def instance_of(op: Op[Any, Any], graph: Graph) -> Instance:
-    """The op as its path calls it. InputError where it does not take what that reads, or give what it makes."""
+    """The op at the dtypes and ranks of its path. InputError if its inputs or outputs differ from the path's."""
     try:
         instance = op.instance([node.dtype for node in graph.inputs], [len(node.shape) for node in graph.inputs])
     except NoyauError as error:
@@ -87,16 +87,16 @@ def _spell(dtype: DType, rank: int) -> str:
     return f"{dtype.value} of rank {rank}"
 
 
-PATIENCE_S = 20.0  # for one call
-Occurrence = tuple[Path, Graph]  # and what it computes, its inputs in the order in which an op takes them
+PATIENCE_S = 20.0  # the timeout of one call
+Occurrence = tuple[Path, Graph]  # a path and its graph, whose inputs are in the order of an op's arguments
 
 
 def user_kernels_of(original: SourceModel, ops: Sequence[str | Op[Any, Any]], target: str) -> list[PlannedKernel]:
-    """A kernel for each op, in the place that its file names and in every other one that computes the same.
+    """A kernel for each op, in the place that its file names and in every other that computes the same.
 
-    An op is given as "path.py::op", or as it is; of several kernels in C the one that was attached last is taken.
-    InputError for an op without such a kernel, without a place, or that does not take what the path reads; and for two
-    that want the same operators."""
+    An op is given as "path.py::op" or as an object; of several kernels in C, the last attached is taken. InputError for
+    an op without a kernel in C or without a place, an op that does not fit its path, and two ops that want one
+    operator."""
     kernels, taken = list[PlannedKernel](), dict[int, str]()
     for op_or_path in ops:
         op = load_op(op_or_path) if isinstance(op_or_path, str) else op_or_path
@@ -113,12 +113,12 @@ def user_kernels_of(original: SourceModel, ops: Sequence[str | Op[Any, Any]], ta
 
 
 def _require_linked(kernels: Sequence[PlannedKernel], target: str) -> None:
-    """InputError where kernels that build alone do not go into one library: two define a function of one name."""
+    """InputError if kernels that build alone do not link into one library: two define a function of one name."""
     options, together = c_compiler.CompilerOptions(target=target, export=True), list[PlannedKernel]()
     for kernel in kernels if len(kernels) > 1 else ():
         try:
             c_compiler.compile_library([kernel.text], options)
-        except BuildError:  # that it does not build is told with its other faults
+        except BuildError:  # reported later with the kernel's other faults
             continue
         try:
             c_compiler.compile_library([each.text for each in (*together, kernel)], options)
@@ -145,14 +145,14 @@ def _plan(original: SourceModel, op: Op[Any, Any], target: str) -> PlannedKernel
 
 
 def _group(wires: DefUse, place: Occurrence, operator: str) -> Group:
-    """A place as a group: what runtimes see of its kernel are its buffers, in the model's sizes."""
+    """A place as a group: runtimes see the buffers of its kernel, in the model's sizes."""
     path, graph = place
     inputs = tuple(node.output for node in graph.inputs)
     roles = {**dict.fromkeys(inputs, Role.INPUT), **dict.fromkeys(graph.outputs, Role.OUTPUT)}
     ends = [(graph[name], role) for name, role in roles.items()]
     buffers = tuple(Buffer(identifier(n.output), n.dtype, n.shape, role, n.output) for n, role in ends)
     kernel = Kernel(operator, buffers, plan([graph[name].shape for name in inputs]), (Launch(()),))
-    stand_ins: Mapping[str, str] = {}  # results that have the shapes of values that others only measure
+    stand_ins: Mapping[str, str] = {}  # for values of which other operators read the shape alone: results of that shape
     with contextlib.suppress(UnsupportedError):
         stand_ins = wires.ends(path.positions)[1]
     stand_ins = {name: other for name, other in stand_ins.items() if other in path.ends.results}
@@ -160,8 +160,8 @@ def _group(wires: DefUse, place: Occurrence, operator: str) -> Group:
 
 
 def try_isolated(candidate: Candidate, flow: Activations, options: c_compiler.CompilerOptions, seed: int) -> Candidate:
-    """The kernel; with the reason where it crashes, hangs, or touches what it may not on one of the inputs that its
-    certificate has. One that noyau generated is not tried."""
+    """The candidate; with the reason if its kernel crashes, hangs, or touches memory out of bounds on one of the inputs
+    of its certificate. Generated kernels are not tried."""
     if candidate.reason or not candidate.planned.by_hand:
         return candidate
     planned = candidate.planned
@@ -172,7 +172,7 @@ def try_isolated(candidate: Candidate, flow: Activations, options: c_compiler.Co
         for case in chain(activation_cases(planned, flow)[0], made_up):
             try:
                 worker.ask(call_guarded, library, f"{planned.operator}_kernel", pack(case.inputs))
-            except InputError:  # whether it must refuse these is the certificate's to say
+            except InputError:  # the certificate decides whether it must refuse these inputs
                 continue
             except NoyauError as fault:
                 return replace(candidate, reason=f"{fault} ({case.label})")
@@ -182,7 +182,7 @@ def try_isolated(candidate: Candidate, flow: Activations, options: c_compiler.Co
 def places_of(original: SourceModel, path: Path) -> list[Occurrence]:
     """The path itself, then every other place of the model that computes the same, in the model's order.
 
-    Places do not overlap: of two that do, the earlier one is taken."""
+    Places do not overlap: of two that would, the earlier is taken."""
     wires = wires_of(original)
     first = _order_inputs(path_graph(wires, path), path.ends.sources)
     places, taken = [(path, first)], set(path.positions)
@@ -199,7 +199,7 @@ def places_of(original: SourceModel, path: Path) -> list[Occurrence]:
 
 
 def _order_inputs(graph: Graph, sources: tuple[str, ...]) -> Graph:
-    """The graph with its inputs at the front: the sources, then the others as they come."""
+    """The graph with its inputs at the front: the sources, then the rest in their order."""
     inputs = [graph[name] for name in sources if name in graph.by_name]
     inputs += [node for node in graph.inputs if node.output not in sources]
     names = {node.output for node in inputs}
@@ -207,7 +207,7 @@ def _order_inputs(graph: Graph, sources: tuple[str, ...]) -> Graph:
 
 
 def _candidates(original: SourceModel, path: Path) -> Iterator[Ends]:
-    """The ends of each place that hangs together as the path does."""
+    """Yield the ends of each place whose operators are connected as those of the path."""
     walk = _PathWalk(original, path)
     result = max(path.ends.results, key=lambda name: walk.makers[name])
     last = walk.nodes[walk.makers[result]]
@@ -219,7 +219,7 @@ def _candidates(original: SourceModel, path: Path) -> Iterator[Ends]:
 
 
 class _PathWalk:
-    """A path beside another place: which value there is which value here."""
+    """A path matched against another place: a mapping from the values of the path to those of the place."""
 
     def __init__(self, original: SourceModel, path: Path) -> None:
         self.path, self.nodes = path, original.model.graph.node
@@ -227,7 +227,7 @@ class _PathWalk:
         self.readers = collect((name, node) for node in self.nodes for name in node.input)
 
     def ends(self, result: str, other: str) -> Ends | None:
-        """The ends of the place in which one value is another; None where its operators are not the same."""
+        """The ends of the place in which `other` corresponds to `result`; None if its operators differ."""
         if (known := self.backwards({result: other})) is None:
             return None
         for position in sorted(self.path.positions):
@@ -239,7 +239,7 @@ class _PathWalk:
         return Ends(sources, results)
 
     def backwards(self, mapping: dict[str, str]) -> dict[str, str] | None:
-        """Match what the operators read that make a value, one after the other, up to the sources."""
+        """Extend a mapping by the operands of its values' operators, up to the sources; None if operators differ."""
         waiting, done = list(mapping), set[str]()
         while waiting:
             name = waiting.pop()
@@ -258,7 +258,7 @@ class _PathWalk:
         return mapping
 
     def forwards(self, one: onnx.NodeProto, mapping: dict[str, str]) -> None:
-        """An operator that makes another result, found by what it reads of what is known."""
+        """Map the outputs of an operator of the path that `backwards` did not reach, by its operands."""
         if all(name in mapping for name in one.output if name):
             return
         read = [mapping[name] for name in one.input if name in mapping]

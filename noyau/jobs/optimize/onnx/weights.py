@@ -1,5 +1,5 @@
-"""Weights in few bits, as onnxruntime packs them: each product tried, the fastest chosen, and the whole model confirmed
-before it is taken."""
+"""Weights in few bits, as onnxruntime packs them: each product is tried, the fastest form chosen, and the whole model
+confirmed before the choice is taken."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from noyau.timing.conditions import last_level_bytes
 
 MICROSOFT = "com.microsoft"
 _BLOCKED_SINCE = 21  # the first opset whose DequantizeLinear has blocks and 4 bits
-_INT8, _INT4 = 3, 22  # types of tensors; of 4 bits, two cells are in a byte
+_INT8, _INT4 = 3, 22  # types of tensors; a byte holds two cells of 4 bits
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A form of weights in few bits. `block`: rows of a column that share a scale, 0 for all of them; the activations
-    are then in 8 bits, with one scale. `level` as onnxruntime has it: 4 rounds activations to 8 bits, 0 does not."""
+    """A form of weights in few bits. `block`: the rows of a column that share a scale; 0: all of them, with activations
+    in 8 bits with one scale. `level`: onnxruntime's accuracy level, 4 rounds activations to 8 bits, 0 does not."""
 
     bits: int
     block: int = 0
@@ -55,14 +55,14 @@ class Variant:
 
 
 _IN_BLOCKS = [Variant(bits, block, level) for bits in (8, 4) for block in (32, 128) for level in (0, 4)]
-# By column with 7 bits too: sums of 8 signed bits saturate where the processor has no VNNI, and a file goes from one
-# machine to others; the 8 here are not signed, which never saturates and is slower there.
+# By column with 7 bits too: sums of signed 8-bit cells saturate on processors without VNNI, and a file may run on other
+# machines; the 8-bit cells here are unsigned, which never saturates and is slower there.
 VARIANTS = (*_IN_BLOCKS, Variant(8), Variant(7))
 
 
 def pack(weights: np.ndarray, variant: Variant) -> tuple[np.ndarray, np.ndarray]:
     """Weights f32[depth, width] as cells and scales: by column as i8 or u8[depth, width] and f32[width]; in blocks as
-    u8[width, blocks, bytes] and f32[width, blocks]. UnsupportedError where this onnxruntime packs none so."""
+    u8[width, blocks, bytes] and f32[width, blocks]. UnsupportedError if this onnxruntime cannot pack this variant."""
     if not variant.block:
         largest = 2 ** (variant.bits - 1) - 1
         scales = np.abs(weights).max(axis=0) / np.float32(largest)
@@ -70,7 +70,7 @@ def pack(weights: np.ndarray, variant: Variant) -> tuple[np.ndarray, np.ndarray]
         cells = np.rint(weights / scales).clip(-largest, largest)
         return (cells + 128).astype(np.uint8) if variant.bits == 8 else cells.astype(np.int8), scales
     bits, block, (depth, width) = variant.bits, variant.block, weights.shape
-    # Its function in C: the one in Python around it wants packages that onnxruntime does not need.
+    # onnxruntime's function in C: its wrapper in Python needs packages that onnxruntime does not depend on.
     if (function := getattr(load_onnxruntime().capi._pybind_state, f"quantize_matmul_{bits}bits", None)) is None:
         raise UnsupportedError(f"this onnxruntime does not pack weights in {bits} bits")
     blocks = -(-depth // block)
@@ -83,7 +83,7 @@ def pack(weights: np.ndarray, variant: Variant) -> tuple[np.ndarray, np.ndarray]
 
 
 def with_variants(model: onnx.ModelProto, variants: Mapping[str, Variant], folder: Path | None) -> onnx.ModelProto:
-    """The model with the weights of some products, by what they make, in few bits; all else is as it was."""
+    """The model with the weights of some products, by their outputs' names, in few bits; the rest is unchanged."""
     result = deepcopy(model)
     occupied = {each.name for each in (*model.graph.initializer, *model.graph.input, *model.graph.node)}
     occupied.update(name for node in model.graph.node for name in node.output)
@@ -100,7 +100,7 @@ def with_variants(model: onnx.ModelProto, variants: Mapping[str, Variant], folde
         tensors, several = _in_few_bits(product, variant, opset, stem)
         result.graph.initializer.extend(tensors)
         nodes += several
-    alive = live(nodes, {value.name for value in model.graph.output})  # a view of weights goes with its last reader
+    alive = live(nodes, {value.name for value in model.graph.output})  # a view of weights is dead without a reader
     del result.graph.node[:]
     pairs = zip(nodes, alive, strict=True)
     result.graph.node.extend(node for node, is_live in pairs if is_live or not any(node.output))
@@ -113,10 +113,10 @@ def with_variants(model: onnx.ModelProto, variants: Mapping[str, Variant], folde
 def _in_few_bits(
     product: Product, variant: Variant, opset: int, stem: str
 ) -> tuple[list[onnx.TensorProto], list[onnx.NodeProto]]:
-    """Tensors and nodes in place of a product, whose names begin with `stem`.
+    """Tensors and nodes in place of a product; their names begin with `stem`.
 
-    Blocks at level 4 are standard DequantizeLinear and MatMul where the model's opset has them, of which onnxruntime
-    makes MatMulNBits as it loads them, with the same bits, at that level. All else are its own operators."""
+    Blocks at level 4 become standard DequantizeLinear and MatMul if the model's opset has them: onnxruntime turns these
+    into MatMulNBits on loading, with the same bits, at that level. The others are onnxruntime's own operators."""
     (depth, width), bias, (cells, scales) = product.shape, product.bias, pack(product.weights(), variant)
     names = [f"{stem}_cells", f"{stem}_scales", f"{stem}_middles"]
     node, tensor = partial(onnx.helper.make_node, name=stem), onnx.numpy_helper.from_array
@@ -131,7 +131,7 @@ def _in_few_bits(
         inputs = [product.operand, *names[:2], *(["", "", bias] if bias else [])]
         own = node("MatMulNBits", inputs, [product.output], domain=MICROSOFT, **numbers)
         return [tensor(cells, names[0]), tensor(scales, names[1])], [own]
-    # The middle of unsigned cells is 8 or 128, so a signed one has the other topmost bit.
+    # The zero point of unsigned cells is 8 or 128: flipping the topmost bit makes them signed.
     flat = cells if variant.bits == 8 else np.stack([cells & 15, cells >> 4], axis=-1)
     flat = (flat ^ (1 << (variant.bits - 1))).reshape(width, depth).T.reshape(-1)
     kind, flat = (_INT8, flat) if variant.bits == 8 else (_INT4, flat[0::2] | (flat[1::2] << 4))
@@ -143,8 +143,8 @@ def _in_few_bits(
 
 @dataclass(slots=True)
 class WeightStage:
-    """The stage of a model whose kernels are settled. `scenes`: its inputs at each binding; `calibration`: others to
-    take for errors and tokens; `tried`: what is known of its products."""
+    """The stage after a model's kernels are settled. `scenes`: its inputs at each binding; `calibration`: other inputs
+    for errors and tokens; `tried`: the trials of its products."""
 
     final: FinalModel
     scenes: Sequence[BenchmarkCase]
@@ -159,8 +159,8 @@ class WeightStage:
     before: list[Arrays] = field(default_factory=list)  # outputs in float32
 
     def run(self) -> FinalModel:
-        """The model with the weights that stay in few bits, and what came of each product; never slower than it was."""
-        bench = self.final.bench  # without copies of the weights, those in few bits run a hundred times slower
+        """The model with the weights that stay in few bits, and a record of each product; never slower than it was."""
+        bench = self.final.bench  # `as_run`: unless sessions copy them, weights in few bits run 100 times slower
         self.final = replace(self.final, bench=replace(bench, original=replace(bench.original, as_run=True)))
         self.products, self.tried.reasons = products_of(bench.fused, bench.original.folder)
         self.tried.shapes = {each.output: each.shape for each in self.products}
@@ -175,7 +175,7 @@ class WeightStage:
             return self._result(reason=str(error))
 
     def _try(self) -> None:
-        """Time the variants of the products, and judge them where they win: not of those that have no numbers."""
+        """Time the variants of the products, and judge the winners; not of products with NaN or infinite weights."""
         tried, bench, names = self.tried, self.final.bench, [each.operand for each in self.products]
         runs = [*(scene.arrays for scene in self.scenes), *self.calibration]
         flows = [{**arrays, **self.capturing.capture(arrays, names)} for arrays in runs]
@@ -198,7 +198,7 @@ class WeightStage:
                 tried.add(product.output, trials, judge)
 
     def _cases(self) -> list[Arrays]:
-        """The inputs to hold outputs against: the calibration, or all scenes, and more for enough rows of logits."""
+        """Inputs for comparing outputs: the calibration, or all scenes plus random inputs for enough rows of logits."""
         original, cases = self.final.bench.original, [*self.calibration] or [scene.arrays for scene in self.scenes]
         session = original.session(original.before, threads=self.final.bench.threads)
         self.before = [run(session, each) for each in cases]
@@ -214,7 +214,7 @@ class WeightStage:
         return cases
 
     def _fault(self, choice: Choice, cases: Sequence[Arrays]) -> str:
-        """Why a choice is none that the budget allows, or nothing."""
+        """Why a choice exceeds the budget or does not run, or an empty text."""
         bench = self.final.bench
         if bench.deadline.passed:
             return bench.deadline.fault
@@ -231,7 +231,7 @@ class WeightStage:
             return f"the model does not run so: {error}"
 
     def _time(self, choice: Choice, cases: Sequence[Arrays]) -> FinalModel:
-        """The model with a choice, or with the half of it that gains most, again and again, until it is not slower."""
+        """The model with a choice; as long as that loses or exceeds the budget, with the half of it that gains most."""
         reason = ""
         while choice:
             self.say(f"timing the whole model with weights of {several(len(choice), 'product')} in few bits")
@@ -240,7 +240,7 @@ class WeightStage:
             whole = time_whole(bench, self.scenes, self.limit_s)
             if not (reason := loss_of(whole) or self._fault(choice, cases)):
                 return replace(self._result(choice), bench=bench, whole=whole)
-            kept = dict([*choice.items()][: len(choice) // 2])  # they are in the order of their gains
+            kept = dict([*choice.items()][: len(choice) // 2])  # a choice is sorted by gain
             self.tried.reasons |= {name: f"{variant}: {reason}" for name, variant in choice.items() if name not in kept}
             choice = kept
         return self._result(reason=reason)
@@ -252,14 +252,14 @@ class WeightStage:
 
 
 Flow = Mapping[str, np.ndarray]  # values of one run, by name
-MOST_BYTES = 1 << 28  # of the weights of a model that is timed
-FEW_ROWS = 32  # with more, weights that come from memory once are used so often that it is of no matter
+MOST_BYTES = 1 << 28  # the most weights of a model that is timed
+FEW_ROWS = 32  # with more rows, weights are reused so often that their transfer from memory does not matter
 JUDGED_ROWS = 64
-_COLUMNS = 4096  # of a product that are in float64 at a time: they take twice the memory
+_COLUMNS = 4096  # columns of a product in float64 at a time: float64 takes twice the memory
 
 
 def equal_products(products: Sequence[Product], flows: Sequence[Flow]) -> list[list[Product]]:
-    """The products by what their time rests on: operator, shapes of weights and operands."""
+    """The products in groups of equal time: same operator, bias, and shapes of weights and operands."""
     operands = {each.output: tuple(flow[each.operand].shape for flow in flows) for each in products}
     keys = ((each.node.op_type, each.shape, bool(each.bias), operands[each.output]) for each in products)
     return list(collect(zip(keys, products, strict=True)).values())
@@ -273,8 +273,8 @@ def time_variants(
     total_bytes: int,
     limit_s: float,
 ) -> list[Trial]:
-    """Time variants of equal products at each binding, all of them in one model; one that loses at a binding is not
-    timed at the others. `total_bytes`: of the weights of all products; `limit_s` as `OnnxBench.compare` has it."""
+    """Time variants of equal products at each binding, all products in one model; a variant that loses at a binding is
+    not timed at the others. `total_bytes`: of the weights of all products; `limit_s` as in `OnnxBench.compare`."""
     scenes = [BenchmarkCase(sizes, {"x": flow[products[0].operand]}) for sizes, flow in flows]
     counts = [_copies(products, scene.arrays["x"], total_bytes) for scene in scenes]
     bench = replace(bench, library=None, whole=False, enough=DECIDED)
@@ -290,7 +290,7 @@ def time_variants(
 def _time(
     bench: OnnxBench, before: onnx.ModelProto, times: int, trial: Trial, scenes: Sequence[BenchmarkCase], limit_s: float
 ) -> Trial:
-    """A trial with the timings of some more bindings: of a model of products that is repeated so many times."""
+    """A trial with the timings at further bindings, of a model of products repeated `times` times."""
     if trial.reason:
         return trial
     if bench.deadline.passed:
@@ -299,7 +299,7 @@ def _time(
         outputs = [node.output[0] for node in before.graph.node]
         after = with_variants(before, dict.fromkeys(outputs, trial.variant), None)
         before, after = repeat_model(before, times), repeat_model(after, times)
-        bench = replace(bench, original=replace(bench.original, model=before))  # nothing of it lies in other files
+        bench = replace(bench, original=replace(bench.original, model=before))  # a model without external data
         timings = [*filter(None, bench.compare(before, after, scenes, str(trial.variant), limit_s))]
     except NoyauError as error:
         return replace(trial, reason=f"{'is wrong' if isinstance(error, CheckError) else 'does not run'}: {error}")
@@ -310,16 +310,16 @@ def _time(
 
 
 def _copies(products: Sequence[Product], operand: np.ndarray, total_bytes: int) -> int:
-    """The number of products of a model that is timed: so many that weights are as cold as in the model itself, and no
-    less cold than after twice the last-level cache; two where they are of no matter."""
+    """The number of products in a timed model: enough that weights are as cold as in the model itself, and as cold as
+    after twice the last-level cache; two if cold weights do not matter."""
     if math.prod(operand.shape[:-1]) > FEW_ROWS:
         return 2
     return max(min(max(total_bytes, 2 * last_level_bytes()), MOST_BYTES) // products[0].bytes, 1)
 
 
 def model_of(products: Sequence[Product], rank: int, like: onnx.ModelProto, *, brief: bool = False) -> onnx.ModelProto:
-    """A model of some products that read one operand `x` of a rank, with zeros for what they add. `brief`: of each
-    result the first row alone is an output, so that the rest is as warm as in a model."""
+    """A model of some products of one operand `x` of rank `rank`, with biases of zeros. `brief`: only the first row of
+    each result is an output, so that the rest stays as warm as in a model."""
     nodes, arrays, outputs = list[onnx.NodeProto](), dict[str, np.ndarray](), list[str]()
     for number, product in enumerate(products):
         output, names = f"product_{number}", [f"weights_{number}", f"bias_{number}"][: 1 + bool(product.bias)]
@@ -338,7 +338,7 @@ def model_of(products: Sequence[Product], rank: int, like: onnx.ModelProto, *, b
 
 
 def repeat_model(model: onnx.ModelProto, times: int) -> onnx.ModelProto:
-    """The nodes of a model that reads `x` so many times, each time with tensors of their own."""
+    """The nodes of a model with input `x`, repeated `times` times, each time with tensors of their own."""
     result = copy.deepcopy(model)
     for number in range(1, times):
         more = copy.deepcopy(model.graph)
@@ -355,8 +355,8 @@ def repeat_model(model: onnx.ModelProto, times: int) -> onnx.ModelProto:
 def judge_variants(
     product: Product, variants: Sequence[Variant], flows: Sequence[Flow], like: onnx.ModelProto
 ) -> list[tuple[float, ...]]:
-    """The errors of a product in onnxruntime, as a Trial has them: of float32, then of each of some variants; on rows
-    that it reads in the model, evenly from all runs, that are finite."""
+    """The errors of a product in onnxruntime, as in `Trial.errors`: in float32, then with each variant; on finite rows
+    of its operand in the model, evenly spaced over all runs."""
     rows = np.concatenate([flow[product.operand].reshape(-1, product.shape[0]) for flow in flows])
     rows = rows[np.isfinite(rows).all(axis=1)]
     rows = rows[:: max(len(rows) // JUDGED_ROWS, 1)][:JUDGED_ROWS]

@@ -31,13 +31,13 @@ from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.cache import today
 from noyau.workers.array_files import read_arrays
 
-_ROUNDING = 1e-3  # what two ways to round may come to; where it is more, the reason is looked for
+_ROUNDING = 1e-3  # a distance that rounding explains; beyond it, the original is run twice to see if it is random
 
 
 def models_apart(
     before: Path, after: Path, *, library: Path | None, inputs: Sequence[Mapping[str, Any]], **options: Any
 ) -> float | None:
-    """In the worker: `apart` of a model and its twin. CheckError where the fused one alone does not open or run."""
+    """In the worker: the distance of two models' outputs. CheckError if only the fused one fails to open or run."""
     arrays = read_arrays(inputs)
     run_before = ends_run(open_session(before.read_bytes(), **options), arrays)
     try:
@@ -48,20 +48,20 @@ def models_apart(
 
 
 def output_distance(before: BoundRun | PlainRun, after: BoundRun | PlainRun) -> float | None:
-    """Distance of the outputs of two callables, as `Whole` has it."""
+    """The largest distance of the outputs of two callables, as `Whole.apart`."""
     before()
     after()
     first = {name: array.copy() for name, array in before.results().items()}
     largest = max((distance(first[name], array) for name, array in after.results().items()), default=None)
     if largest is None or largest < _ROUNDING:
         return largest
-    before()  # a model that draws random numbers is apart from itself
+    before()  # a model that draws random numbers differs from itself
     again = max(distance(first[name], array) for name, array in before.results().items())
     return largest if again < _ROUNDING else None
 
 
 def twin_distance(bench: OnnxBench, arrays: Arrays) -> float | None:
-    """As `apart` of the model and its twin, in a process of its own; or what an earlier run found."""
+    """`Whole.apart` of the model and its fused twin, from a worker process or from the cache of an earlier run."""
     original, models = bench.original, (bench.original.before, bench.fused)
     contents = [model.SerializeToString() for model in models]
     values = (part for name, array in sorted(arrays.items()) for part in (name, array.tobytes()))
@@ -81,20 +81,19 @@ def twin_distance(bench: OnnxBench, arrays: Arrays) -> float | None:
 
 
 log = logging.getLogger("noyau")
-ATTEMPTS = 4  # at a model that is not slower, each with fewer kernels, before it is handed back as it was
-FIRST_LOOK = 1 / 3  # of the time of a comparison, where those that are unsure are looked at again
-LIMIT_S = 30.0  # for all bindings that nobody asked for
-PATIENCE_S = 300.0  # for one answer: large models take long to open
+ATTEMPTS = 4  # at a model that is not slower, each with fewer kernels, before the original is handed back
+FIRST_LOOK = 1 / 3  # share of a comparison's budget for the look at a file without its library
+LIMIT_S = 30.0  # for all bindings that the user did not ask for
+PATIENCE_S = 300.0  # the timeout of one answer: large models take long to open
 
 
 @dataclass(frozen=True, slots=True)
 class Whole:
     """The whole model before and after, at each binding where it was timed; `notes` say why it was not at another.
-
-    `apart`: how far the outputs of both are from each other, at most, over the largest; inf where others than floats
-    differ, None where the model itself does not give the same twice, or its outputs are not at hand. `untimed`: why it
-    was not timed at all, `fault`: why the model does not run with its kernels. `refused`: why the model was handed back
-    as it was, which this then is."""
+    `apart`: the largest distance of their outputs over the largest output; inf if anything but floats differs, None if
+    the original's outputs vary from run to run, or are not at hand. `untimed`: why it was not timed at all, `fault`:
+    why the model does not run with its kernels. `refused`: why the original model was handed back, which this then
+    describes."""
 
     timings: tuple[BindingTiming, ...] = ()
     apart: float | None = None
@@ -105,13 +104,13 @@ class Whole:
 
     @property
     def comparison(self) -> Comparison | None:
-        """The comparison that its verdict rests on, or None where it was not timed."""
+        """The comparison that decides the verdict, or None if it was not timed."""
         decider = decisive(self.timings)
         return None if decider is None else decider.comparison
 
     @property
     def loser(self) -> BindingTiming | None:
-        """The timing that speaks against it: without a gain at any binding, one that may not be as fast as before."""
+        """The timing that speaks against the fused model: without a gain anywhere, one that may be slower."""
         gains = any(timing.verdict is Verdict.FASTER for timing in self.timings)
         return losing(self.timings, AS_FAST_FROM if gains else 1.0)
 
@@ -122,7 +121,8 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class FinalModel:
-    """Model that is handed back, with the kernels that stay, its library, all kernels, how it does; and its weights."""
+    """The model that is handed back with its library (`bench`), all kernels, the timings; and its weights in few
+    bits."""
 
     bench: OnnxBench
     candidates: tuple[Candidate, ...]
@@ -139,8 +139,8 @@ def settle(
     limit_s: float = math.inf,
     say: Say = log.info,
 ) -> FinalModel:
-    """The model with those kernels that stay, timed in some scenes; where it is slower in one, with fewer kernels, the
-    worst there left out first, or as it was; so too where it does not run with them."""
+    """Settle which kernels stay in the model, timed in the scenes. If it is slower in one, kernels are dropped, the
+    worst there first, until it is not, or none is left; likewise if it does not run with them."""
     before, candidates = candidates, without_unopenable(bench, candidates)
     reason = next((now.reason for one, now in zip(before, candidates, strict=True) if one.kept and not now.kept), "")
     for worker in bench.workers.workers:
@@ -166,7 +166,7 @@ def settle(
 
 
 def without_unopenable(bench: OnnxBench, candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    """The candidates without those, or all, with which the file would not open where its library is not at hand."""
+    """Drop the kernels, singly or all, with which the file would not open without its library."""
 
     def fault_of(those: Sequence[Candidate]) -> str:
         return fault_alone(bench.original, with_kernels(bench, [one.planned for one in those]).fused)
@@ -180,7 +180,7 @@ def without_unopenable(bench: OnnxBench, candidates: Sequence[Candidate]) -> tup
 
 
 def drop(candidates: Sequence[Candidate], reasons: Mapping[str, str]) -> tuple[Candidate, ...]:
-    """The candidates, those not kept for which there is a reason, by the name of the kernel."""
+    """The candidates; those with an entry in `reasons`, by the name of the kernel, are not kept."""
     named = [(one, reasons.get(one.planned.operator)) for one in candidates]
     return tuple(replace(one, kept=False, reason=reason) if reason else one for one, reason in named)
 
@@ -188,8 +188,8 @@ def drop(candidates: Sequence[Candidate], reasons: Mapping[str, str]) -> tuple[C
 def with_kernels(
     bench: OnnxBench, kernels: Sequence[PlannedKernel], options: c_compiler.CompilerOptions | None = None
 ) -> OnnxBench:
-    """The bench of the model with these kernels, and with their library where there are options to link it by; without
-    any, of the model as it came."""
+    """The bench of the model with these kernels, and with their library if there are options to link it; without
+    kernels, of the original model."""
     original = bench.original
     flat = put_back(original.model, kernels, original.folder) if kernels else original.model
     fused = (restore_bodies(flat, original.bodies) if original.bodies else flat) if kernels else original.before
@@ -198,7 +198,7 @@ def with_kernels(
 
 
 def loss_of(whole: Whole) -> str:
-    """Why a model is not handed back so, or nothing: in doubt, the model as it came is."""
+    """Why the fused model is not handed back, or an empty text: in doubt, the original is."""
     if whole.fault:
         return f"the whole model does not run with it: {whole.fault}"
     if not whole.timings:
@@ -207,8 +207,8 @@ def loss_of(whole: Whole) -> str:
 
 
 def loss_alone(bench: OnnxBench, scenes: Sequence[BenchmarkCase], limit_s: float) -> tuple[str, BindingTiming | None]:
-    """Why a file is not handed over for what it does where its library is not at hand, or nothing, and the timing that
-    says so: onnxruntime makes other nodes of it than of the model as it came, and it is slower than that."""
+    """Why a file cannot be handed over because of its behaviour without its library, and the timing that shows it; or
+    an empty text: onnxruntime optimizes it to other nodes than the original, and it is slower."""
     models = bench.original.before, bench.fused
     plain = replace(bench, library=None, enough=_is_clear_alone, budget_s=FIRST_LOOK * bench.budget_s)
     try:
@@ -216,7 +216,7 @@ def loss_alone(bench: OnnxBench, scenes: Sequence[BenchmarkCase], limit_s: float
         if before == after:
             return "", None
         loser = losing([*filter(None, plain.compare(*models, scenes, "alone", limit_s))], AS_FAST_FROM)
-    except UnsupportedError:  # strings, or what is no tensor
+    except UnsupportedError:  # strings, or inputs that are no tensors
         return "", None
     except NoyauError as error:
         return f"without its library {error}", None
@@ -224,13 +224,13 @@ def loss_alone(bench: OnnxBench, scenes: Sequence[BenchmarkCase], limit_s: float
 
 
 def _is_clear_alone(comparison: Comparison) -> bool:
-    """Whether it is surely as fast as a file has to be without its library, or surely not."""
+    """Whether the comparison settles if the file is fast enough without its library, or is as narrow as it gets."""
     return comparison.low > AS_FAST_FROM or comparison.high < AS_FAST_FROM or comparison.is_narrow
 
 
 def suspects_alone(bench: OnnxBench, kept: Sequence[Candidate]) -> list[Candidate]:
-    """The kernels with each of which alone onnxruntime makes other nodes of a file, where the library is not at hand,
-    than of the model in the opset that is written."""
+    """The kernels each of which alone makes onnxruntime optimize the file, without its library, to other nodes than the
+    model in the opset that is written."""
     own = optimized_operators(bench.original, bench.original.runnable)
     twins = (with_kernels(bench, [one.planned]).fused for one in kept)
     return [one for one, twin in zip(kept, twins, strict=True) if optimized_operators(bench.original, twin) != own]
@@ -239,19 +239,19 @@ def suspects_alone(bench: OnnxBench, kept: Sequence[Candidate]) -> list[Candidat
 def without_worst(
     candidates: Sequence[Candidate], count: int, loser: BindingTiming | None, reason: str, guilty: Sequence[Candidate]
 ) -> tuple[Candidate, ...]:
-    """So many of the guilty kernels dropped: which gain least at the binding where the model loses."""
+    """Drop `count` of the guilty kernels: the ones that gain least at the binding where the model loses."""
     worst = sorted(guilty, key=lambda one: gain_s(one, loser.sizes if loser else {}))[:count]
     return drop(candidates, {one.planned.operator: reason for one in worst})
 
 
 def gain_s(candidate: Candidate, sizes: Mapping[str, int]) -> float:
-    """The seconds that a kernel saves in all its places at a binding; 0 where that is not known."""
+    """The seconds that a kernel saves in all its places at a binding; 0 if that is not known."""
     own_s = (each.hot.before_median_s - each.hot.after_median_s for each in candidate.timings if each.sizes == sizes)
     return len(candidate.planned.groups) * next(own_s, 0.0)
 
 
 def time_whole(bench: OnnxBench, scenes: Sequence[BenchmarkCase], limit_s: float = math.inf) -> Whole:
-    """The model as it came and after, as onnxruntime optimizes both; without scenes, but the first, that take long."""
+    """Time the model before and after, as onnxruntime optimizes both; later scenes that take long are left out."""
     original, text = bench.original, "" if bench.library is None else bench.library.name
     if untimed := _untimed_reason(bench, scenes):
         return Whole(untimed=untimed)
@@ -260,7 +260,7 @@ def time_whole(bench: OnnxBench, scenes: Sequence[BenchmarkCase], limit_s: float
     try:
         moved = twin_distance(bench, scenes[0].arrays)
         timings = bench.compare(original.before, bench.fused, scenes, text, limit_s)
-    except UnsupportedError:  # strings, or what is no tensor, cannot go to another process
+    except UnsupportedError:  # strings, and values that are no tensors, cannot go to another process
         return replace(_time_here(bench, scenes[0]), notes=notes)
     except NoyauError as error:
         if isinstance(error, CheckError) or len(scenes) == 1:
@@ -274,7 +274,7 @@ def time_whole(bench: OnnxBench, scenes: Sequence[BenchmarkCase], limit_s: float
 
 
 def _untimed_reason(bench: OnnxBench, scenes: Sequence[BenchmarkCase]) -> str:
-    """Why the whole model cannot be timed, as far as is known before anybody tries."""
+    """Why the whole model cannot be timed, as far as is known beforehand, or an empty text."""
     if foreign := foreign_operators(bench.original.runnable):
         return f"{printable(next(iter(foreign.values())))} is no operator of plain onnxruntime"
     missing = "not all of its inputs can be made up: give --inputs F.npz"
@@ -282,7 +282,7 @@ def _untimed_reason(bench: OnnxBench, scenes: Sequence[BenchmarkCase]) -> str:
 
 
 def _time_here(bench: OnnxBench, scene: BenchmarkCase) -> Whole:
-    """As `time_whole`, in this process and in one scene."""
+    """Do as `time_whole`, in this process and in one scene."""
     original, arrays = bench.original, scene.arrays
     before = ends_run(original.session(original.before, threads=bench.threads), arrays)
     after = ends_run(original.session(bench.fused, bench.library, threads=bench.threads), arrays)

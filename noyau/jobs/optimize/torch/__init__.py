@@ -1,4 +1,4 @@
-"""Modules of PyTorch: their graphs cut into kernels that are checked, timed, and put back where they win."""
+"""Modules of PyTorch: their graphs are cut into kernels that are checked, timed, and put back if they win."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from noyau.errors import MissingExtraError
 
 
 def job(module: str) -> Any:
-    """A module of this folder, imported. MissingExtraError where there is no torch."""
+    """A module of this folder, imported. MissingExtraError without torch."""
     if find_spec("torch") is None:
         raise MissingExtraError("modules need torch, which is not installed; run: pip install 'noyau-kernels[torch]'")
     return import_module(f"{__name__}.{module}")

@@ -1,7 +1,7 @@
 """`torch.compile(module, backend="noyau")`: each graph that dynamo captured, cut into groups, judged and rewritten.
 
-torch finds it by the entry point `noyau` of the group `torch_dynamo_backends`. The first result of a graph on a GPU
-does not wait for kernels, for a graph that is called once would never win their making back."""
+torch finds it by the entry point `noyau` of the group `torch_dynamo_backends`. On a GPU, the first result of a graph
+does not wait for kernels, for a graph that is called once would never regain the time of compiling them."""
 
 from __future__ import annotations
 
@@ -59,21 +59,21 @@ Result = TypeVar("Result")
 REPORT = (
     "If torch runs it, that is a defect of noyau: please report it to its maintainers with what `noyau doctor` prints"
 )
-_LINE = 500  # characters of a fault
-PRODUCTS = "products of few rows"  # as a kernel that a whole may lose
+_LINE = 500  # the most characters of a fault
+PRODUCTS = "products of few rows"  # their name among the kernels that a graph may lose
 _FLAT = (torch.Tensor, int, float, torch.SymInt, torch.SymFloat)
-_ONE = Lock()  # of graphs that are compiled in the second call: kernels of two would be timed beside each other
+_ONE = Lock()  # one lazy compilation at a time: kernels of two would be timed side by side
 
 
 def cut_in_two(
     joint: fx.GraphModule, *args: Any, num_fwd_outputs: int, **kwargs: Any
 ) -> tuple[fx.GraphModule, fx.GraphModule]:
-    """The graphs of forward and backward, cut where the least must be kept."""
+    """The forward and the backward graph, by a minimum cut of the saved values."""
     drop_detached(joint.graph)
     merge_equal(joint.graph)
     keep_compared(joint.graph, num_fwd_outputs)
     correct_dtypes(joint.graph)
-    with config.patch(cse=False):  # it is done, and torch's own imports all of inductor
+    with config.patch(cse=False):  # merge_equal has done it, and torch's own pass imports all of inductor
         forward, backward = min_cut_rematerialization_partition(joint, *args, num_fwd_outputs=num_fwd_outputs, **kwargs)
     return forward, backward
 
@@ -85,8 +85,8 @@ def trace_with_autograd(
     taken_apart: Mapping[Any, Any] | None = None,
     partition: Partitioner = cut_in_two,
 ) -> Run:
-    """Trace what dynamo captured, functional and cut into the graphs of forward and backward by `partition`, each given
-    to `compiler` with its kind: inference, forward or backward."""
+    """Trace a captured module into functional graphs: one for inference, or forward and backward, split by `partition`.
+    Each goes to `compiler` with its kind: inference, forward or backward."""
 
     def traced(graph: fx.GraphModule, examples: Sequence[Any]) -> Run:
         run = aot_module_simplified(
@@ -97,12 +97,12 @@ def trace_with_autograd(
             inference_compiler=lambda graph, examples: compiler(graph, examples, "inference"),
             partition_fn=partition,
             decompositions=dict(taken_apart or {}),
-            keep_inference_input_mutations=any(getattr(each, "is_cuda", False) for each in examples),  # device_inplace
+            keep_inference_input_mutations=any(getattr(each, "is_cuda", False) for each in examples),  # simplification
         )
         return torch._dynamo.disable(run)  # type: ignore[no-any-return]
 
     def backward(graph: fx.GraphModule, examples: Sequence[Any]) -> Run:
-        """In the midst of a run, neither compiled by dynamo nor giving what it compiles."""
+        """Compile the backward during a run; dynamo traces neither the compiler nor its result."""
         return torch._dynamo.disable(torch._dynamo.disable(compiler)(graph, examples, "backward"))  # type: ignore[no-any-return]
 
     if any(isinstance(each, list | tuple | dict) for each in inputs):
@@ -111,11 +111,11 @@ def trace_with_autograd(
 
 
 def decompositions(rest: str) -> Mapping[Any, Any]:
-    """Decompositions before noyau sees a graph: for inductor, what it wants to; else nothing, so that what no kernel
-    covers runs as one kernel of torch's. noyau imports composites through their bodies."""
+    """Decompositions before noyau sees a graph: inductor's own; with eager none, so that a node that no kernel covers
+    runs as one kernel of torch's. noyau imports composites through their bodies."""
     if rest == "eager":
         return {}
-    from torch._inductor import lowering  # noqa: F401  the table names it, and does not import it
+    from torch._inductor import lowering  # noqa: F401  select_decomp_table needs it and does not import it
     from torch._inductor.decomposition import select_decomp_table
 
     return select_decomp_table()  # type: ignore[no-any-return]
@@ -127,10 +127,10 @@ log = logging.getLogger("noyau")
 def backend(
     module: fx.GraphModule, inputs: Sequence[Any], *, options: Mapping[str, Any] | None = None, **others: Any
 ) -> Run:
-    """A graph that dynamo captured as a function that computes the same, gradients too.
+    """A graph that dynamo captured, as a function that computes the same, gradients too.
 
     `options` are the fields of noyau.jobs.optimize.torch.options.CompileOptions: rest="eager" or "inductor",
-    against="eager" or "inductor", budget_s=60, keep="faster". InputError for an option or a value that there is not."""
+    against="eager" or "inductor", budget_s=60, keep="faster". InputError for an unknown option or an invalid value."""
     wishes = options_from({**(options or {}), **others})
     if wishes.calibration is not None:
         raise InputError("a calibration is for noyau.optimize: torch.compile takes what its first call is given")
@@ -143,8 +143,8 @@ def or_else(
     limit_s: float = math.inf,
     dynamos: tuple[type[Exception], ...] = (),
 ) -> Result:
-    """A result of `compiled`, within a limit of time; where that is refused, goes wrong or takes longer, one of `left`,
-    which has torch do it, with a warning that says the reason. `dynamos`: errors by which dynamo goes another way."""
+    """A result of `compiled`, within a time limit; if that is refused, fails or takes longer, one of `left`, by which
+    torch runs the graph, with a warning that states the reason. `dynamos`: exceptions that are left to dynamo."""
     try:
         with time_limit(limit_s):
             return compiled()
@@ -154,7 +154,7 @@ def or_else(
         reason = f"its kernels take over {limit_s:g} s; the option limit_s gives them longer"
     except (TorchDynamoException, *dynamos):
         raise
-    except Exception as fault:  # whatever it is, torch computes the same
+    except Exception as fault:  # of any class: torch can run the graph instead
         log.debug("a fault while a graph was compiled", exc_info=True)
         line = " ".join(str(fault).split())[:_LINE]
         reason = f"{type(fault).__name__}: {line}. {REPORT}"
@@ -163,8 +163,8 @@ def or_else(
 
 
 def compile_captured(module: fx.GraphModule, inputs: Sequence[Any], wishes: CompileOptions, record: GraphRecord) -> Run:
-    """As `backend`; what becomes of each graph is told to `record`. What goes wrong leaves all of them to torch, but
-    where the data decide on shapes: there dynamo breaks the graph in two, and calls this again for each."""
+    """Compile as `backend`; the outcome of each graph goes to `record`. A failure leaves all graphs to torch, except
+    data-dependent shapes: there dynamo breaks the graph in two, and calls this again for each."""
 
     few = _in_few_bits(module, inputs, wishes, record)
 
@@ -183,7 +183,7 @@ def compile_captured(module: fx.GraphModule, inputs: Sequence[Any], wishes: Comp
         fewer = GraphRecord(forgets=True, dropped=dropped)
         return compiled(arguments, replace(wishes, prompt=False), fewer), fewer.gains
 
-    is_dynamic = is_symbolic(inputs)  # compiled anew it would have the sizes of one call
+    is_dynamic = is_symbolic(inputs)  # compiled again it would be specialised to the sizes of one call
     is_odd = not all(isinstance(each, _FLAT) for each in inputs) or (is_dynamic and wishes.rival != "eager")
     rival = partial(executor.RIVALS[wishes.rival], module)
     if wishes.keep != "all" and run != module.forward and not is_odd:
@@ -192,18 +192,18 @@ def compile_captured(module: fx.GraphModule, inputs: Sequence[Any], wishes: Comp
         wishes.tell(
             "not timed as a whole: it takes what is no tensor, or sizes that are names, which inductor is not given"
         )
-    # Torch may be who runs it at last, and says of a lost device what torch says.
+    # If torch runs it in the end, a lost device is still reported with noyau's error.
     return torch._dynamo.disable(executor.with_device_errors("a compiled graph", run))  # type: ignore[no-any-return]
 
 
 def _in_few_bits(
     module: fx.GraphModule, inputs: Sequence[Any], wishes: CompileOptions, record: GraphRecord
 ) -> FewBits | None:
-    """The graph with kernels for products of few rows, as an earlier attempt has it or searched now; None where nobody
-    asked for one on the CPU, or that went wrong."""
+    """The graph with kernels for products of few rows, from an earlier attempt or a new search; None on the CPU unless
+    the options ask for it, or if the search fails."""
     if wishes.weights == "none" and not any(getattr(each, "is_cuda", False) for each in inputs):
         return None
-    from noyau.jobs.optimize.torch.weights import TorchWeightStage, key_of_graph  # Triton's modules, which no CPU needs
+    from noyau.jobs.optimize.torch.weights import TorchWeightStage, key_of_graph  # imports Triton, for a GPU alone
 
     key = key_of_graph(module, inputs)
     stage = TorchWeightStage(module, inputs, wishes.weights, wishes.budget, record.calibration.get(key, ()))
@@ -234,13 +234,13 @@ def _compile_graphs(module: fx.GraphModule, inputs: Sequence[Any], wishes: Compi
     with contextlib.ExitStack() as stack:
         early = AheadOfTime(wishes, log.info, reasons=not record.forgets, on_gpu=on_gpu, waits=waits)
         ahead = stack.enter_context(early)
-        if on_gpu:  # there, memory of the host is not what is short
+        if on_gpu:  # memory of the host is not scarce there
             stack.enter_context(without_collections())
 
         def partition(*args: Any, **kwargs: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
             forward, backward = cut_in_two(*args, **kwargs)
             if not on_gpu:
-                gc.collect()  # what was cut, and the network that said where, are in cycles
+                gc.collect()  # the joint graph, and the network of the minimum cut, are in reference cycles
             for graph in (forward.graph, backward.graph):
                 ahead.begin(graph)
             return forward, backward
@@ -251,8 +251,8 @@ def _compile_graphs(module: fx.GraphModule, inputs: Sequence[Any], wishes: Compi
 
 @dataclass(frozen=True, slots=True)
 class GraphCompiler:
-    """Compiler of the graphs of one captured module. `ahead`: what is known of them already; `hosts`: of those without
-    kernels so far, cut; or why torch runs one, and "" of one that is not cut yet."""
+    """Compiler of the graphs of one captured module. `ahead`: work begun ahead of time; `hosts`: the graphs without
+    kernels so far, each cut on its host; or why torch runs it, and "" if it is not cut yet."""
 
     wishes: CompileOptions
     record: GraphRecord
@@ -260,8 +260,8 @@ class GraphCompiler:
     hosts: dict[fx.GraphModule, TorchHost | CudaHost | str] = field(default_factory=dict)
 
     def compile(self, module: fx.GraphModule, inputs: Sequence[Any], kind: str) -> Boxed:
-        """A graph of ATen operators as a function of a list of tensors, which it empties: kernels of noyau's where they
-        are right and win, and the rest as is wished."""
+        """A graph of ATen operators as a function of a list of tensors, which it empties: noyau's kernels where they
+        are right and win, the rest as the options say."""
         names = [node.name for node in module.graph.nodes if node.op == "placeholder"]
         tangents = [at for at, name in enumerate(names) if name.startswith("tangents")]
         if is_prompt(module.graph, self.wishes, self.record):
@@ -272,29 +272,29 @@ class GraphCompiler:
         return executor.in_memory_at(tangents, run) if tangents else run
 
     def compile_now(self, module: fx.GraphModule, inputs: Sequence[Any], kind: str) -> Boxed:
-        """As `compile`, its kernels made."""
+        """Compile as `compile`, with kernels at once."""
         on_gpu = modules_sites.device_of(module.graph) != modules_sites.CPU
         try:
             with contextlib.ExitStack() as stack:
                 how = {"reasons": not self.record.forgets, "on_gpu": on_gpu}
                 ahead = self.ahead or stack.enter_context(AheadOfTime(self.wishes, log.info, **how))
-                if ahead.closed:  # torch may ask for a backward late: the processes that are started for it end here
+                if ahead.closed:  # torch may ask for a backward late: processes started for it end here
                     stack.callback(ahead.certification.__exit__)
-                for each in (module, *self.hosts):  # the others while the launches of this one are compiled
+                for each in (module, *self.hosts):  # the others, while the launches of this module are compiled
                     if not self.hosts.get(each):
                         self.hosts[each] = or_else(partial(self._host_of, each, ahead), str, self.wishes.limit_s)
                 return self._compile(module, inputs, kind)
         finally:
             ranges.forget()
-            if not on_gpu:  # there, memory of the host is not what is short
-                gc.collect()  # torch's graphs are in cycles
+            if not on_gpu:  # with a GPU, memory of the host is not scarce
+                gc.collect()  # torch's graphs are in reference cycles
                 give_back()
 
     def _host_of(self, module: fx.GraphModule, ahead: AheadOfTime) -> TorchHost | CudaHost:
         correct_dtypes(module.graph)
         if modules_sites.device_of(module.graph) != modules_sites.CPU:
             simplify(module.graph)
-        with _disable_current_modes():  # torch traces meanwhile, and tensors of its modes would have no cells
+        with _disable_current_modes():  # torch is tracing, and tensors in its modes would have no cells
             return host_of(module.graph, self.wishes, ahead, self.wishes.rest == "inductor")
 
     def _compile(self, module: fx.GraphModule, inputs: Sequence[Any], kind: str) -> Boxed:
@@ -311,7 +311,7 @@ class GraphCompiler:
         graph, program = left(host) if isinstance(host, str) else or_else(partial(install, host), left, wishes.limit_s)
         self.record.tell(graph)
         on_gpu = modules_sites.device_of(module.graph) != modules_sites.CPU
-        if wishes.rest == "eager" and (on_gpu or wishes.weights != "none"):  # inductor asks for torch's registry
+        if wishes.rest == "eager" and (on_gpu or wishes.weights != "none"):  # inductor needs registered operators
             from noyau.hosts.torch.modules.row_products import launch_products
 
             launch_products(program)
@@ -319,8 +319,8 @@ class GraphCompiler:
 
 
 class LazyCompile:
-    """A function of a list of tensors, which it empties: the nodes of a graph one by one, by torch's kernels, in the
-    first call and while another thread compiles, this graph or another one; from the second on what `compiled` gives.
+    """A function of a list of tensors, which it empties. In the first call, and while another thread compiles this or
+    another graph, the nodes run one by one on torch's kernels; from the second call on, the result of `compiled` runs.
     Nothing is compiled while a CUDA graph is captured: the capture has torch's kernels."""
 
     def __init__(self, module: fx.GraphModule, compiled: Callable[[], Boxed]) -> None:
@@ -331,7 +331,7 @@ class LazyCompile:
         self.device = modules_sites.device_of(module.graph)
 
     def __call__(self, arguments: list[Any]) -> Any:
-        plain = self.plain  # before `known`: one of them is there, whatever other threads do
+        plain = self.plain  # read before `known`: then one of them is not None, whatever other threads do
         known = self.known
         if known is None and not torch.cuda.is_current_stream_capturing() and _ONE.acquire(blocking=False):
             try:
@@ -350,20 +350,20 @@ class LazyCompile:
         elif self.known is None:
             assert self.compiled is not None
             if self.device.type == "cuda":
-                torch.cuda.synchronize(self.device)  # kernels are timed when what was asked for before is done
+                torch.cuda.synchronize(self.device)  # earlier work ends before kernels are timed
             self.known = self.compiled()
             self.plain = self.compiled = None  # they hold the graph
         return self.known
 
 
 def begin() -> None:
-    """Begin with what the second call needs of modules, digests and Triton, beside the tracing of the first; not while
-    a CUDA graph is captured, which the driver would end."""
+    """Load the modules, digests and Triton that the second call needs, while the first is traced; not while a CUDA
+    graph is captured, which the driver would end."""
 
     def early() -> None:
-        with contextlib.suppress(Exception):  # whoever needs it next says what is wrong
+        with contextlib.suppress(Exception):  # the next use reports the error
             prepare()
-            from noyau.jobs.optimize.cuda import host  # noqa: F401  a second of it
+            from noyau.jobs.optimize.cuda import host  # noqa: F401  takes a second
         begin_triton()
 
     if not torch.cuda.is_current_stream_capturing():
@@ -371,7 +371,7 @@ def begin() -> None:
 
 
 def compile_lazily(module: fx.GraphModule, compiled: Callable[[], Boxed]) -> Boxed:
-    """`LazyCompile` as AOTAutograd takes it."""
+    """A `LazyCompile` in the form that AOTAutograd accepts."""
     result = LazyCompile(module, compiled)
     run = with_device_errors("a compiled graph", result)
     run.prompt = result  # type: ignore[attr-defined]
@@ -379,7 +379,7 @@ def compile_lazily(module: fx.GraphModule, compiled: Callable[[], Boxed]) -> Box
 
 
 def is_prompt(program: fx.Graph, wishes: CompileOptions, record: GraphRecord) -> bool:
-    """Whether the first result of a graph does not wait for its kernels: on a GPU, where nobody reads the record."""
+    """Whether the first result of a graph does not wait for its kernels: on a GPU, if nobody reads the record."""
     return modules_sites.device_of(program) != modules_sites.CPU and may_wait(wishes, record) and is_static(program)
 
 

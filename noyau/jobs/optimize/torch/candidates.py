@@ -1,8 +1,8 @@
-"""The groups of torch's graphs as kernels: equal groups of all graphs of the process are one, built and checked once.
+"""The groups of torch's graphs as kernels: equal groups of all graphs of the process share one, built and checked once.
 
-That begins ahead of the compilation of a graph, while torch goes on. AOTAutograd hands over the graph of the forward,
-and that of the backward when a gradient is first asked for; it has both when it cuts them apart. From there on the
-second is cut into kernels while those of the first are built and checked."""
+That work begins ahead of a graph's compilation, while torch goes on. AOTAutograd hands over the forward graph, and the
+backward graph when a gradient is first wanted; it has both when it splits them. From then on the second is cut into
+kernels while those of the first are built and checked."""
 
 from __future__ import annotations
 
@@ -47,41 +47,40 @@ from noyau.workers.signals import TimeIsUp, time_limit
 Tensor: TypeAlias = torch.Tensor
 OPTIONS = c_compiler.CompilerOptions(export=True)
 SHELF = Shelf(12)  # of all graphs of the process
-_BEGINNING = Lock()  # of Triton: what two threads find out at once they both work for
+_BEGINNING = Lock()  # one thread initializes Triton: two at once would do the same work twice
 MOST_AT_ONCE = 8
-_LOOK_S = 0.5  # a limit of time is seen between two looks at what runs elsewhere
+_LOOK_S = 0.5  # seconds between two polls of work elsewhere, when a time limit can interrupt
 _SEED = 0
 
 
 def plan(groups: Iterable[Group], operators: Sequence[str], target: str) -> Plan:
-    """One kernel for each kind of group. `operators`: what torch calls the nodes, by position."""
+    """One kernel for each set of equal groups. `operators`: torch's names of the nodes, by position."""
     return plan_by(groups, operators, lambda group: SHELF.kernel(group, target))
 
 
 def library_of(text: str) -> Path:
-    """The built library of one kernel's text, from the cache or built. BuildError as the compiler says."""
+    """The built library of one kernel's text, cached or built. BuildError with the compiler's message."""
     return c_compiler.compile_library([text], OPTIONS)
 
 
 @dataclass(frozen=True, slots=True)
 class KernelEnds:
-    """Ends of a kernel: dtypes and ranks of its inputs, and the number of its results."""
+    """Signature of a kernel: dtypes and ranks of its inputs, and the number of its results."""
 
     inputs: tuple[Argument, ...]
     results: int
 
 
 def ends_of(graph: Graph) -> KernelEnds:
-    """The ends of the kernel of a graph in normal form."""
+    """The signature of the kernel of a graph in normal form."""
     return KernelEnds(tuple(Argument(node.dtype, len(node.shape), PACKED) for node in graph.inputs), len(graph.outputs))
 
 
 def open_kernel(name: str, library: Path, ends: KernelEnds, scalars: Sequence[np.ndarray | None]) -> Callable[..., Any]:
-    """A built kernel as a function of tensors of the CPU, which gives a tensor, or a tuple of them: new ones, packed.
-
-    `scalars` has the numbers that stand for inputs, in their order, None where a tensor is given; a tensor that is not
-    packed is copied. BuildError where the library cannot be loaded; a call raises InputError where an index is out of
-    bounds or shapes do not fit."""
+    """A built kernel as a function of tensors on the CPU; it returns a new packed tensor, or a tuple of them. `scalars`
+    has the constants of inputs, in their order, None for an input that is a tensor; a tensor that is not packed is
+    copied. BuildError if the library cannot be loaded; a call raises InputError if an index is out of bounds or shapes
+    do not fit."""
     fast_call = TensorFastCall(library, f"{name}_kernel", ends.inputs, name, mapped_memory)
     fixed = [None if each is None else tensor_of(np.asarray(each)) for each in scalars]
     call = _bind_numbers(fast_call.call, fixed) if any(each is not None for each in fixed) else fast_call.call
@@ -97,7 +96,7 @@ def open_kernel(name: str, library: Path, ends: KernelEnds, scalars: Sequence[np
 
 
 def _bind_numbers(fast_call: Callable[..., Any], fixed: Sequence[Tensor | None]) -> Callable[[tuple[Tensor, ...]], Any]:
-    """The fast call behind its numbers."""
+    """The fast call with its constant inputs bound."""
 
     def call(tensors: tuple[Tensor, ...]) -> Any:
         others = iter(tensors)
@@ -107,13 +106,13 @@ def _bind_numbers(fast_call: Callable[..., Any], fixed: Sequence[Tensor | None])
 
 
 def _pack(tensor: Tensor) -> Tensor:
-    """The tensor as a fast call takes it: its own cells, in C order."""
+    """The tensor as a fast call accepts it: with memory of its own, in C order."""
     result: Tensor = in_memory(tensor.detach()).contiguous()
     return result
 
 
 def _by_arrays(fast_call: TensorFastCall, fixed: Sequence[Tensor | None], tensors: Sequence[Tensor]) -> Any:
-    """The slow way, which says what does not fit."""
+    """The slow call, which raises the error of inputs that do not fit."""
     others = iter(_pack(each) for each in tensors)
     arrays = [(next(others) if each is None else each) for each in fixed]
     result = tuple(tensor_of(array) for array in fast_call.native(*map(array_of, arrays)))
@@ -121,7 +120,7 @@ def _by_arrays(fast_call: TensorFastCall, fixed: Sequence[Tensor | None], tensor
 
 
 def input_names(group: Group) -> tuple[str, ...]:
-    """The values that a kernel is given as tensors, in order."""
+    """The values that a kernel takes as tensors, in order."""
     scalars = scalars_of(group)
     return tuple(node.output for node in group.graph.inputs if node.output not in scalars)
 
@@ -136,9 +135,9 @@ class Sketch:
 
 
 class AheadOfTime:
-    """Graphs of one captured module, and the certificates of their kernels. Use it in a `with`, which ends what still
-    runs; what is known by then stays known. Once `closed`, who begins something ends it. `waits`: whether kernels
-    are wanted at once."""
+    """Work on the graphs of one captured module ahead of time, and the certificates of their kernels. Use it in a
+    `with`, which ends running work; finished results stay. Once `closed`, the caller ends the work that it begins.
+    `waits`: whether kernels are needed at once."""
 
     def __init__(
         self, wishes: CompileOptions, say: Say, *, reasons: bool = True, on_gpu: bool = False, waits: bool = True
@@ -147,7 +146,7 @@ class AheadOfTime:
         self.reasons, self.limit_s = reasons, wishes.limit_s
         self.closed = False
         self._sketches: dict[str, Sketch] = {}
-        # The C that calls kernels takes a compiler half a second; Triton, twice that for what calls the driver.
+        # Compiling the C code of fast calls takes half a second, and Triton's launcher twice that.
         self._fast_calls = Thread(target=(begin_triton if on_gpu else library) if waits else None, daemon=True)
 
     def __enter__(self) -> AheadOfTime:
@@ -160,7 +159,7 @@ class AheadOfTime:
         self.certification.__exit__()
 
     def begin(self, program: fx.Graph) -> None:
-        """Begin with a graph that will be compiled; what is wrong with it, or takes too long, is said when it is."""
+        """Begin with a graph that will be compiled; errors and time limits are reported when it is."""
         with contextlib.suppress(Exception, TimeIsUp), time_limit(self.limit_s), _disable_current_modes():
             if modules_sites.device_of(program) == modules_sites.CPU:
                 sketch = self.make_sketch(modules_sites.trace_graph(program))
@@ -169,26 +168,26 @@ class AheadOfTime:
         ranges.forget()
 
     def sketch(self, program: fx.Graph) -> Sketch | None:
-        """The kernels of a graph that was begun with, which is forgotten here."""
+        """The kernels of a graph that was begun ahead; they are handed over once."""
         return self._sketches.pop(program_key(program), None) if self._sketches else None
 
     def make_sketch(self, source: TracedGraph) -> Sketch:
-        """A graph cut into kernels; the reasons of the cuts where `reasons` is."""
+        """A graph cut into kernels; with reasons for its cuts if `reasons` is set."""
         cut = modules_groups.cut(source, reasons=self.reasons)
         return Sketch(source, cut, plan(cut.groups, source.operators, c_compiler.level()))
 
     def ready(self) -> None:
-        """Wait for what a first kernel needs and is found out beside."""
+        """Wait for the code that the first kernel needs and another thread compiles."""
         self._fast_calls.join()
 
     def candidates(self, sketch: Sketch) -> list[Candidate]:
-        """The kernels of a graph with their evidence; nothing else is built or checked any more after that."""
+        """The kernels of a graph with their evidence, once all begun work has ended."""
         self.ready()
         return self.certification.candidates(sketch.plan.kernels, sketch.source, self.say)
 
 
 def begin_triton() -> None:
-    """Triton's own beginnings, once; where they go wrong, the first kernel says so."""
+    """Initialize Triton, once; if that fails, the first kernel reports it."""
     with _BEGINNING, contextlib.suppress(Exception):
         from noyau.toolchain.triton import module as triton_module
 
@@ -196,25 +195,24 @@ def begin_triton() -> None:
 
 
 def program_key(program: fx.Graph) -> str:
-    """A digest of all that noyau sees in a graph: its nodes by name, their arguments, and what they make."""
+    """A digest of all that noyau reads in a graph: its nodes by name, their arguments, and their results."""
     nodes = (f"{node.name} {node.op} {node.target} {node.args} {node.kwargs}" for node in program.nodes)
     return digest(*nodes, *(str(node.meta.get("val")) for node in program.nodes))
 
 
 @dataclass(slots=True)
 class CertifiedKernels:
-    """The candidates of this process, by their names and by how much was tried: libraries and certificates, so that no
-    graph asks again for what another one has."""
+    """The candidates of this process, by name and effort, with libraries and certificates: graphs share them."""
 
     candidates: dict[tuple[str, Effort], Candidate] = field(default_factory=dict)
 
     def of(self, kernel: PlannedKernel, effort: Effort) -> Candidate | None:
-        """The candidate as it was found with this effort, or with all of it."""
+        """The candidate as certified with this effort, or with full effort."""
         candidate = self.candidates.get((kernel.operator, effort)) or self.candidates.get((kernel.operator, FULL))
         return candidate and replace(candidate, planned=kernel)
 
     def keep(self, candidate: Candidate, effort: Effort) -> None:
-        """Keep what was found, without the places, which hold their graph."""
+        """Keep a candidate, without its places, which hold their graph."""
         bare = replace(candidate, planned=replace(candidate.planned, groups=()))
         self.candidates[candidate.planned.operator, effort] = bare
 
@@ -223,8 +221,8 @@ MEMORY = CertifiedKernels()
 
 
 class Certification(contextlib.AbstractContextManager["Certification"]):
-    """Kernels that are built and certified beside what else goes on here, several at once, the certificates in
-    processes of their own. Use it in a `with`, which ends those."""
+    """Builds and certifies kernels in the background, several at once, the certificates in worker processes. Use it in
+    a `with`, which ends these."""
 
     def __init__(self, effort: Effort = FULL, memory: CertifiedKernels = MEMORY) -> None:
         self.effort, self.memory = effort, memory
@@ -238,7 +236,7 @@ class Certification(contextlib.AbstractContextManager["Certification"]):
         self._begun.clear()
 
     def begin(self, kernels: Sequence[PlannedKernel], source: TracedGraph, say: Say) -> None:
-        """Begin with the kernels of a graph that nothing is known of. BuildError where there is no compiler at all."""
+        """Begin with the kernels of a graph that are neither begun nor known. BuildError without any compiler."""
         others = (each for each in kernels if each.operator not in self._begun)
         fresh = [each for each in others if self.memory.of(each, self.effort) is None]
         if not fresh:
@@ -250,7 +248,7 @@ class Certification(contextlib.AbstractContextManager["Certification"]):
             self._pool = ThreadPoolExecutor(count)
             self._stack.callback(self._pool.shutdown)
             self._certifiers = self._stack.enter_context(Certifiers((), count))
-            # What runs ends with its process.
+            # Work that runs ends with its process.
             self._stack.callback(self._pool.shutdown, wait=False, cancel_futures=True)
             self._certifiers.start()
         for kernel in fresh:
@@ -270,7 +268,7 @@ class Certification(contextlib.AbstractContextManager["Certification"]):
         )
 
     def settle(self) -> None:
-        """Wait for all that was begun: what is timed needs the machine for itself."""
+        """Wait for all begun work: timings need the machine for themselves."""
         for name, future in list(self._begun.items()):
             while not future.done():
                 wait([future], _LOOK_S)

@@ -32,14 +32,14 @@ from noyau.jobs.show.stages import KernelStages, StagedKernels, stages_of
 from noyau.text import few, printable, several
 from noyau.toolchain.c import compiler as c_compiler
 
-_PROFILED = 3  # calls
-_MOST = 4  # names after one reason
+_PROFILED = 3  # calls of a profile
+_MOST = 4  # the most names after one reason
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ModuleExplanation(StagedKernels, Record):
-    """View of a module, before anything is built; prints itself. `breaks`: why dynamo ended a graph, and
-    where; `walls`: how a call of each graph splits as torch runs it, None where that was not measured."""
+    """View of a module, before anything is built; prints itself. `breaks`: why dynamo ended a graph, and where;
+    `walls`: how the time of a call of each graph splits on torch's kernels, None if it was not measured."""
 
     name: str
     graphs: tuple[CompiledGraph, ...]
@@ -66,8 +66,8 @@ class ModuleExplanation(StagedKernels, Record):
 
 
 def explain(module: Callable[..., Any], inputs: Any, *, dynamic: bool | None = None) -> ModuleExplanation:
-    """The groups of a module on some inputs, why it is cut where it is, where dynamo breaks it, where the time of each
-    graph goes. It runs some ten times on torch's kernels; nothing is built. InputError for inputs that are none."""
+    """The groups of a module on some inputs, the reasons of its cuts and graph breaks, and the split of each graph's
+    time. The module runs some ten times on torch's kernels; nothing is built. InputError for invalid inputs."""
     arguments, graphs, walls = as_inputs(inputs), list[CompiledGraph](), list[Wall | None]()
 
     def look(graph: fx.GraphModule, examples: Sequence[Any], kind: str) -> Callable[..., Any]:
@@ -85,14 +85,14 @@ def explain(module: Callable[..., Any], inputs: Any, *, dynamic: bool | None = N
 
 
 def profile(module: Callable[..., Any], inputs: Any, *, timeline: bool = False) -> Wall:
-    """Split of the wall time of a call of a module as it is, compiled by anyone or not, with a `timeline` where that is
-    wanted. It is called some dozen times, without gradients. InputError for inputs that are none."""
+    """Split of the wall time of a call of a module, compiled or not, with an optional `timeline`. The module is called
+    some dozen times, without gradients. InputError for invalid inputs."""
     with torch.no_grad(), as_it_was(module, inputs):
         return measure_wall(partial(module, *as_inputs(inputs)), _PROFILED, timeline=timeline)
 
 
 def explain_graph(program: fx.Graph, kind: str) -> CompiledGraph:
-    """The groups of one graph and the texts of their kernels, none built."""
+    """The groups of one graph and the texts of their kernels; nothing is built."""
     try:
         source = modules_sites.trace_graph(program)
         cut = modules_groups.cut(source)
@@ -115,7 +115,7 @@ def _graph(graph: CompiledGraph) -> dict[str, Any]:
 
 
 def _cuts(graph: CompiledGraph) -> Iterator[tuple[str, str, str]]:
-    """Neighbours that are not one kernel, and why."""
+    """Neighbours that are not in one kernel, and why."""
     names = [node.name for node in graph.source.nodes] if graph.source else []
     for cut in graph.partition.cuts:
         if cut.consumer is not None:

@@ -34,9 +34,9 @@ log = logging.getLogger("noyau")
 
 
 def runner(program: fx.Graph, wishes: CompileOptions) -> Callable[[fx.GraphModule, Sequence[Any]], Boxed]:
-    """Executor of a graph, its kernels and the rest: on a GPU in one flat function, where that is not inductor."""
+    """The executor of a graph with its kernels: on a GPU one flat function, unless the rest runs in inductor."""
     if wishes.rest == "eager" and modules_sites.device_of(program) != modules_sites.CPU:
-        from noyau.hosts.torch.modules import flat_codegen  # a hundred modules, which nobody needs without a GPU
+        from noyau.hosts.torch.modules import flat_codegen  # imports a hundred modules, needed with a GPU alone
 
         return partial(flat_codegen.flat, replays=wishes.graphs)
     return executor.RESTS[wishes.rest]
@@ -45,20 +45,20 @@ def runner(program: fx.Graph, wishes: CompileOptions) -> Callable[[fx.GraphModul
 def optimize_graph(
     host: TorchHost | CudaHost, kind: str, dropped: Mapping[str, str] = pipeline.NOTHING
 ) -> tuple[CompiledGraph, list[KernelSwap]]:
-    """The kernels of a graph, each with its evidence, and how those that are kept take the places of torch's nodes.
-    `dropped`: kernels that are not taken, with the reason."""
+    """The kernels of a graph, each with its evidence, and the replacements of torch's nodes by the kept ones.
+    `dropped`: kernels to leave out, with the reason."""
     outcome = pipeline.optimize(host, host.wishes.keep, log.debug, dropped)
     return CompiledGraph(kind, host.source, outcome.partition, outcome.plan, outcome.candidates), outcome.installed
 
 
 def host_of(program: fx.Graph, wishes: CompileOptions, ahead: AheadOfTime, registered: bool) -> TorchHost | CudaHost:
-    """The host that a graph runs on, the CPU or the device of its tensors, cut into kernels; launches on a device are
-    compiled from then on. UnsupportedError for an input that noyau does not know."""
+    """The host of a graph, the CPU or the device of its tensors, with the graph cut into kernels; launches on a device
+    begin to compile. UnsupportedError for an input that noyau does not know."""
     sketch = ahead.sketch(program)
     source = sketch.source if sketch else modules_sites.trace_graph(program)
     if source.device == modules_sites.CPU:
         return TorchHost(sketch or ahead.make_sketch(source), wishes, ahead, registered)
-    from noyau.jobs.optimize.cuda.host import CudaHost, with_updates_apart  # Triton's modules, which no CPU needs
+    from noyau.jobs.optimize.cuda.host import CudaHost, with_updates_apart  # imports Triton, needed with a GPU alone
 
     host = CudaHost(with_updates_apart(source), source.device, wishes, ahead, registered)
     host.plan()
@@ -83,11 +83,11 @@ class CompiledGraph:
 
 @dataclass(slots=True)
 class GraphRecord:
-    """Every graph that was compiled for a module, in order; none where it `forgets`: they are large, and torch keeps
-    what compiles them as long as the module. `dropped`: kernels that no graph takes, with the reason; `gains`: of each
-    that is kept, the seconds that it gains in all its places. While it `measures`, each graph that is called adds how
-    its wall time splits to `walls`, once. `weights`: what came of weights in few bits, by the graph, of an
-    earlier attempt too; `calibration`: further arguments of a graph."""
+    """Every graph that was compiled for a module, in order; none if it `forgets`: graphs are large, and torch keeps
+    their compiler as long as the module. `dropped`: kernels that no graph may use, with the reason; `gains`: the
+    seconds that each kept kernel gains in all its places. While it `measures`, each graph that is called adds the split
+    of its wall time to `walls`, once. `weights`: the outcomes of weights in few bits, by graph, of earlier attempts
+    too; `calibration`: further arguments of a graph."""
 
     graphs: list[CompiledGraph] = field(default_factory=list)
     forgets: bool = False
@@ -99,7 +99,7 @@ class GraphRecord:
     calibration: Mapping[Any, Sequence[Sequence[Any]]] = field(default_factory=dict)
 
     def tell(self, graph: CompiledGraph) -> None:
-        """A graph that was compiled."""
+        """Record a graph that was compiled."""
         for one in graph.kept:
             before_s, after_s = (0.0, 0.0) if one.comparison is None else one.comparison.medians_s
             name = one.planned.operator
@@ -109,8 +109,8 @@ class GraphRecord:
 
 
 def drawing_of(graph: CompiledGraph, title: str, *, is_fused: bool) -> Section:
-    """The drawing of a graph of torch's in the colours of its kernels; `is_fused`: each place of a kernel that is kept
-    as one node. A graph of more nodes than a browser lays out has none, and says so."""
+    """The drawing of a torch graph in the colours of its kernels; `is_fused`: with each place of a kept kernel as one
+    node. A graph with too many nodes for a browser's layout has no drawing but a note."""
     operators = graph.source.nodes if graph.source else ()
     kept = {one.planned.operator for one in graph.kept}
     fused = [(kernel.operator, group) for kernel in graph.plan.kernels for group in kernel.groups]
@@ -135,7 +135,7 @@ def drawing_of(graph: CompiledGraph, title: str, *, is_fused: bool) -> Section:
         nodes[number] = {"lines": [name], "name": node.name, "facts": facts, "group": kernel, "source": kernel, **end}
         waiting = list(node.all_input_nodes)
         for other in waiting:
-            if other not in keys:  # one of several results
+            if other not in keys:  # a getitem, whose operand is the node with several results
                 waiting += other.all_input_nodes
             elif numbers[keys[other]] != number:
                 edges.setdefault((numbers[keys[other]], number), other.name)

@@ -1,6 +1,6 @@
 """torch on the CPU as a host of the pipeline: one graph of ATen operators, its kernels certified ahead of time.
 
-They are timed against torch's own nodes, in their first place, on made-up inputs of the sizes that torch saw."""
+Kernels are timed against torch's own nodes, in their first place, on synthetic inputs of the sizes that torch saw."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from noyau.toolchain.cache import today
 from noyau.verify.inputs import make_inputs
 
 _SEED = 0
-_SHARE_S = 0.1  # of the clock's budget, for one kernel at the most
-_GLANCE_S, _CLEARLY = 0.03, 1.15  # the first look, and the ratio with which it is the last
+_SHARE_S = 0.1  # the most of the clock's budget for one kernel
+_GLANCE_S, _CLEARLY = 0.03, 1.15  # the first comparison, and the sure ratio that makes it the last
 
 
 @dataclass(frozen=True, slots=True)
 class TorchHost:
-    """A graph that runs on torch's CPU. `ahead` may have begun with its kernels; these are operators of torch's
-    registry where they are `registered`, else functions."""
+    """A graph that runs on torch's CPU. `ahead` may have begun with its kernels; these become operators in torch's
+    registry if `registered`, otherwise functions."""
 
     sketch: Sketch
     wishes: CompileOptions
@@ -52,7 +52,7 @@ class TorchHost:
 
     @property
     def source(self) -> TracedGraph:
-        """The graph as noyau sees it."""
+        """The graph as noyau imports it."""
         return self.sketch.source
 
     def plan(self) -> tuple[Partition, Plan]:
@@ -60,7 +60,7 @@ class TorchHost:
         return self.sketch.cut, self.sketch.plan
 
     def certify(self, kernels: Sequence[PlannedKernel]) -> list[Candidate]:
-        """The kernels built and certified; what was begun ahead of time is waited for."""
+        """The kernels, built and certified, once all that began ahead of time has ended."""
         return self.ahead.candidates(self.sketch)
 
     def bindings(self) -> Sequence[Sizes]:
@@ -72,24 +72,24 @@ class TorchHost:
         return TorchBench(self.source, self.wishes.rival, Budget(self.wishes.budget_s), len(candidates))
 
     def install(self, candidates: Sequence[Candidate]) -> tuple[list[Candidate], list[KernelSwap]]:
-        """Each kept kernel in each of its places, with the numbers of that place."""
+        """Each kept kernel in each of its places, with the scalars of that place."""
         return swaps_of(candidates, self.source, self._kernel, registered=self.registered)
 
     def _kernel(self, candidate: Candidate, group: Group) -> Run:
-        """A kernel with torch's own errors, where it looks into something."""
+        """A kernel that raises torch's own errors if it indexes a tensor."""
         kernel = kernel_of(candidate, group)
         if not any(isinstance(node.kind, Gather | Scatter) for node in group.graph.nodes):
             return kernel
         part, reads = isolate(self.source, group)
         for node in part.graph.nodes:
-            node.meta = {}  # it lives as long as the function
+            node.meta = {}  # fakes would live as long as the function
         own = [self.source.givers[plain(name)].name for name in input_names(group)]
         return with_torchs_errors(kernel, own, part, [node.name for node in reads])
 
 
 def with_torchs_errors(kernel: Run, own: Sequence[str], part: fx.GraphModule, reads: Sequence[str]) -> Run:
-    """A kernel of the values `own`; where an index is outside, torch's nodes of the `part`, which take what it `reads`,
-    raise what torch raises."""
+    """A kernel of the values `own`; for an index out of bounds, it runs torch's nodes (`part`, on the values `reads`),
+    which raise torch's error."""
 
     @wraps(kernel)
     def run(*tensors: torch.Tensor) -> Any:
@@ -106,7 +106,7 @@ def with_torchs_errors(kernel: Run, own: Sequence[str], part: fx.GraphModule, re
 
 
 def rounds_of(wishes: CompileOptions) -> Sequence[Sizes]:
-    """One round, without names of sizes, for torch's graphs have one set; none where every right kernel is kept."""
+    """One round without named sizes, for a torch graph has one set of sizes; no round if every right kernel is kept."""
     return () if wishes.keep == "all" else ({},)
 
 
@@ -117,8 +117,8 @@ def swaps_of(
     *,
     registered: bool,
 ) -> tuple[list[Candidate], list[KernelSwap]]:
-    """Each kept kernel in each of its places: as the function that `opening` makes of it, or as an operator that torch
-    has registered. A kept kernel needs no reason, though it was not timed."""
+    """Each kept kernel in each of its places: as the function that `opening` returns, or as a registered operator of
+    torch. A kept kernel has no reason, even if it was not timed."""
     candidates = [replace(each, reason="") if each.kept else each for each in candidates]
 
     def giver(value: str) -> str:
@@ -140,16 +140,16 @@ def swaps_of(
 
 @dataclass(slots=True)
 class Budget:
-    """The seconds that may go to timing, of all kernels of a graph."""
+    """The seconds left for timing all kernels of a graph."""
 
     left_s: float
 
     def share_s(self, kernels: int) -> float:
-        """The seconds that the next of so many kernels may take."""
+        """The most seconds for the next kernel, if `kernels` are left."""
         return min(_SHARE_S, self.left_s / max(kernels, 1))
 
     def timing(self, key: str, sizes: Sizes, moved: Traffic, measure: Callable[[], Comparison]) -> BindingTiming:
-        """The timing that an earlier run has kept under `key`, or a new one. InputError where no time is left."""
+        """The timing that an earlier run cached under `key`, or a new one. InputError if no time is left."""
         recalled = recall_timing(key)
         if recalled is not None:
             return BindingTiming(sizes, recalled.comparison, None, moved, timed_on=recalled.timed_on, recalled=True)
@@ -170,10 +170,10 @@ class TorchBench:
     rival: str
     clock: Budget
     left: int
-    sizes: Sizes = field(default_factory=dict)  # of several rounds: torch has one
+    sizes: Sizes = field(default_factory=dict)  # of the round: a torch graph has one, without names of sizes
 
     def timing(self, candidate: Candidate) -> BindingTiming:
-        """The kernel against torch's nodes. An error of noyau, also where torch's nodes do not run."""
+        """Time the kernel against torch's nodes. An error of noyau, also if torch's nodes do not run."""
         share_s = self.clock.share_s(self.left)
         self.left -= 1
         group = candidate.planned.groups[0]
@@ -203,14 +203,14 @@ class TorchBench:
 
 
 def compare_briefly(before: Callable[[], object], after: Callable[[], object], budget_s: float) -> Comparison:
-    """Torch's nodes and a kernel, timed against each other: a moment is enough where the kernel is clearly faster."""
+    """Compare torch's nodes and a kernel: a short comparison suffices if the kernel is clearly faster."""
     glance = compare(before, after, budget_s=min(_GLANCE_S, budget_s))
     clear = glance.verdict is Verdict.FASTER and glance.low > _CLEARLY
     return glance if clear else compare(before, after, budget_s=budget_s)
 
 
 def kernel_of(candidate: Candidate, group: Group) -> Run:
-    """A built kernel as a function of tensors, with the numbers of a place of its own."""
+    """A built kernel as a function of tensors, with the scalars of one place."""
     assert candidate.library is not None
     scalars = scalars_of(group)
     fixed = [scalars.get(node.output) for node in group.graph.inputs]
@@ -218,7 +218,7 @@ def kernel_of(candidate: Candidate, group: Group) -> Run:
 
 
 def lay_out(tensor: torch.Tensor, giver: fx.Node) -> torch.Tensor:
-    """A tensor that lies in memory as torch's node gives it."""
+    """A tensor with the strides of torch's own at a node."""
     fake = giver.meta["val"]
     if fake.is_contiguous():
         return tensor

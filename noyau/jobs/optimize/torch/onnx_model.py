@@ -25,17 +25,17 @@ from noyau.jobs.optimize.torch.options import ModuleKeywords
 from noyau.jobs.optimize.torch.run import OptimizedModule, optimize
 from noyau.text import printable
 
-_OF_MICROSOFT = ("Gelu", "SimplifiedLayerNormalization")  # that mean what the tables have by their names
+_OF_MICROSOFT = ("Gelu", "SimplifiedLayerNormalization")  # with the meaning of the tables' operators of that name
 _DRAWN = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial")
-MOST_SHAPES = 32  # of inputs, for which a model is kept with its kernels
+MOST_SHAPES = 32  # the most sets of input shapes for which a model is cached with its kernels
 FIRST = ("these are the first of several samples: a module of torch is made for their sizes, the others are not used",)
-_SMALL = 256  # cells of integers that are taken for shapes, and never go to the device before a tensor meets them
+_SMALL = 256  # the most cells of integers that are taken for shapes: they stay on the host until a tensor needs them
 
 
 @dataclass(slots=True)
 class HostedModel:
-    """An ONNX model that runs on torch: called with its inputs, in their order or by name, as tensors or arrays; it
-    gives a list of its outputs, tensors on the device. For inputs of other shapes it is made anew; a few are kept."""
+    """An ONNX model that runs on torch: call it with its inputs, in order or by name, as tensors or arrays; it returns
+    a list of its outputs, tensors on the device. Inputs of other shapes compile it again; a few results are cached."""
 
     host: TorchModel
     device: torch.device
@@ -53,19 +53,19 @@ class HostedModel:
         key = tuple((tuple(each.shape), each.dtype) for each in inputs)
         with self.lock:
             if key in self.modules:
-                if self.modules[key] is not self.first:  # what was used last is let go of last
+                if self.modules[key] is not self.first:  # the least recently used is evicted first
                     self.modules[key] = self.modules.pop(key)
                 return self.modules[key]
         result = optimize(self.host.module(inputs), tuple(inputs), **self.options)
         with self.lock:
             result = self.modules.setdefault(key, result)  # another thread may have been first
-            if len(self.modules) > MOST_SHAPES:  # the first is what it was optimised with, and stays
+            if len(self.modules) > MOST_SHAPES:  # the first has the shapes of the optimisation, and stays
                 del self.modules[list(self.modules)[1]]
         return result
 
     @property
     def first(self) -> OptimizedModule:
-        """For the inputs that it was optimised with."""
+        """The module for the inputs that the model was optimised with."""
         return next(iter(self.modules.values()))
 
     @property
@@ -95,7 +95,7 @@ class TorchModel:
     device: torch.device
 
     def in_order(self, args: Sequence[Any], named: Mapping[str, Any], device: torch.device) -> list[torch.Tensor]:
-        """The inputs of a call on the device. InputError where one is missing or unknown."""
+        """The inputs of a call, on the device and in order. InputError if one is missing or unknown."""
         known = dict(zip(self.inputs, args, strict=False)) | dict(named)
         wrong = sorted(set(named) - set(self.inputs)) or sorted(set(self.inputs) - set(known))
         if wrong or len(args) > len(self.inputs):
@@ -106,11 +106,11 @@ class TorchModel:
         return [(each if isinstance(each, torch.Tensor) else tensor_of(np.asarray(each))).to(device) for each in values]
 
     def module(self, inputs: Sequence[torch.Tensor]) -> torch.nn.Module:
-        """The model for inputs of some shapes, as torch's own operators. UnsupportedError for a node that torch has
-        nothing for, or of which a shape follows from values."""
+        """The model for inputs of some shapes, as torch's own operators. UnsupportedError for a node without an
+        equivalent in torch, or with a shape that depends on values."""
         with torch.no_grad():
             result: torch.nn.Module = make_fx(self.run)(*inputs)
-        type(result).__name__ = self.name  # its own class, which reports name
+        type(result).__name__ = self.name  # a class of its own, whose name reports show
         return result
 
     def run(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
@@ -123,14 +123,14 @@ class TorchModel:
         return [tensor_of(each).to(self.device) if isinstance(each, np.ndarray) else each for each in results]
 
     def value(self, values: Mapping[str, Value], name: str) -> Value:
-        """A value by its name. UnsupportedError for a second result of a node of which torch makes the first alone."""
+        """A value by its name. UnsupportedError for a later result of a node of which torch computes the first only."""
         if name in values:
             return values[name]
         giver = next((printable(node.op_type) for node in self.nodes if name in node.output), "no node")
         raise UnsupportedError(f"{printable(name)}, a result of {giver}, is not made where torch hosts a model")
 
     def results_of(self, node: Any, inputs: list[Value]) -> Sequence[Value]:
-        """Evaluate a node: of shapes and numbers that are known, at once."""
+        """Evaluate a node; on the host if all its inputs are known shapes and numbers."""
         domain, numbers = core(node.domain), attributes(node)
         if node.op_type in _DRAWN or (domain == "com.microsoft" and node.op_type not in _OF_MICROSOFT):
             message = printable(f"{domain}::{node.op_type}" if domain else node.op_type)
@@ -147,7 +147,7 @@ class TorchModel:
 
 
 def attributes(node: Any) -> dict[str, Any]:
-    """The attributes of a node by name; words as str."""
+    """The attributes of a node by name; strings as str."""
     import onnx
 
     entries = ((each.name, onnx.helper.get_attribute_value(each)) for each in node.attribute)
@@ -181,9 +181,9 @@ def optimize_model(
 ) -> HostedModel:
     """An ONNX model hosted by torch on a device, with kernels where they are right and win.
 
-    `dims` and `inputs` as noyau.jobs.optimize.onnx.options.OptimizeOptions has them: one number a size, or an .npz
+    `dims` and `inputs` as in noyau.jobs.optimize.onnx.options.OptimizeOptions, with one number per size, or an .npz
     file; `options` are those of modules. ModelError for a file that is no model, InputError for inputs that do not fit
-    or a device that is not there, UnsupportedError for a node that torch has nothing for."""
+    or a missing device, UnsupportedError for a node without an equivalent in torch."""
     where, path = device_of_name(device), Path(path)
     host, feeds = host_model(path, where, dims or {}, inputs, seed)
     result = HostedModel(host, where, options, feeds.full.notes + FIRST * bool(feeds.others))
@@ -192,7 +192,7 @@ def optimize_model(
 
 
 def device_of_name(device: str) -> torch.device:
-    """A device by its name. InputError where there is none of that name."""
+    """A device by its name. InputError if there is none of that name."""
     try:
         result = torch.device(device)
     except RuntimeError as error:
@@ -207,7 +207,7 @@ def device_of_name(device: str) -> torch.device:
 def host_model(
     path: Path, device: torch.device, dims: Mapping[str, int], inputs: str | Path | None, seed: int
 ) -> tuple[TorchModel, ModelInputs]:
-    """A model as torch runs it, and what it is run with."""
+    """A model in the form that torch runs, and its inputs."""
     model = frontend.read(path)
     imported = frontend.import_model(model, path.parent)
     feeds = model_inputs(imported, [imported.graph], dims, inputs, seed)

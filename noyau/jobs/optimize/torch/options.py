@@ -16,7 +16,7 @@ from noyau.verify.adversarial import FULL, SMOKE, Effort
 log = logging.getLogger("noyau")
 RESTS = ("eager", "inductor")
 CERTIFICATES: Mapping[str, Effort] = {"smoke": SMOKE, "full": FULL}
-# The modes of torch.compile: kernels are always timed, and on a GPU graphs recorded, unless that is refused.
+# The modes of torch.compile. Kernels are always timed, and graphs on a GPU recorded except with the last mode.
 MODES: Mapping[str, Mapping[str, Any]] = {
     **{mode: {} for mode in ("default", "reduce-overhead", "max-autotune")},
     "max-autotune-no-cudagraphs": {"graphs": False},
@@ -25,17 +25,17 @@ MODES: Mapping[str, Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
-    """`rest`: who runs what no kernel of noyau's covers, "eager" (torch's own kernels, nothing is built) or "inductor";
-    `against`: what kernels are timed against; as `rest` where it is None. `budget_s`: seconds for the clock, of all
-    kernels of one graph. `keep`: "faster", "not-slower" or "all" of the kernels that are right. `certificate`: "smoke"
-    tries a kernel on the sizes that torch saw and a few awkward inputs, "full" on all that noyau has.
-    `graphs`: on a GPU, a graph of many small launches is recorded after a few calls, and launched as one CUDA graph.
-    `prompt`: on a GPU, torch's own kernels run in the first call of a graph, and noyau's are made in the second; not
-    where a report is asked for, as noyau.optimize does. `limit_s`: seconds for a graph's cut, and for its kernels, or
-    torch runs it; none for noyau.optimize. `verdicts`: a list to which torch.compile adds who runs a graph, and why.
-    `weights`: "auto", "int8" or "int4" for products of few rows on a GPU with weights in few bits, where that is faster
-    and keeps a `budget`: "same-tokens", or how far the outputs may move, over the largest; `calibration`: inputs as the
-    module takes them, of the same shapes, for errors and tokens (noyau.optimize alone)."""
+    """`rest`: the executor of the nodes that no kernel covers, "eager" (torch's own kernels, nothing is built) or
+    "inductor"; `against`: the executor that kernels are timed against; None: as `rest`. `budget_s`: seconds for the
+    clock, of all kernels of one graph. `keep`: "faster", "not-slower" or "all" of the kernels that are right.
+    `certificate`: "smoke" tries a kernel on the sizes that torch saw and a few awkward inputs, "full" on all of noyau's
+    inputs. `graphs`: on a GPU, a graph of many small launches is recorded after a few calls, and launched as one CUDA
+    graph. `prompt`: on a GPU, torch's own kernels run in the first call of a graph, and noyau's are made in the second;
+    not if a report is asked for, as by noyau.optimize. `limit_s`: seconds for a graph's cut, and for its kernels, or
+    torch runs it; none for noyau.optimize. `verdicts`: a list to which torch.compile appends who runs a graph, and why.
+    `weights`: "auto", "int8" or "int4" for products of few rows on a GPU with weights in few bits, if that is faster
+    and within a `budget`: "same-tokens", or the largest error of the outputs, over the largest; `calibration`: inputs
+    as the module takes them, of the same shapes, for errors and tokens (noyau.optimize alone)."""
 
     rest: str = "eager"
     against: str | None = None
@@ -52,11 +52,11 @@ class CompileOptions:
 
     @property
     def rival(self) -> str:
-        """Executor that kernels are timed against."""
+        """The executor that kernels are timed against."""
         return self.against or self.rest
 
     def tell(self, words: str) -> None:
-        """Say what became of a graph."""
+        """Log the outcome of a graph, and append it to `verdicts`."""
         log.info("%s", words)
         if self.verdicts is not None:
             self.verdicts.append(words)
@@ -80,20 +80,20 @@ class CompileKeywords(TypedDict, total=False):
 
 
 class ModuleKeywords(CompileKeywords, total=False):
-    """For a module of torch: `dynamic` as torch.compile has it."""
+    """Keyword arguments for a module of torch: `dynamic` as in torch.compile."""
 
     dynamic: bool | None
 
 
 class HostedKeywords(ModuleKeywords, total=False):
-    """For an ONNX model that torch hosts, beside the device."""
+    """Keyword arguments for an ONNX model that torch hosts, except the device."""
 
     dims: Mapping[str, int]
     seed: int
 
 
 def options_from(options: Mapping[str, Any]) -> CompileOptions:
-    """The wishes that options of `torch.compile` spell. InputError for an option or a value that there is not."""
+    """The CompileOptions of `torch.compile`'s options. InputError for an unknown option or an invalid value."""
     known, mode = [field.name for field in fields(CompileOptions)], options.get("mode") or "default"
     if mode not in MODES:
         raise InputError(f"mode={mode!r} is none of {', '.join(MODES)}")

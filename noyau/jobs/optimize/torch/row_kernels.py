@@ -1,4 +1,4 @@
-"""Kernels of few rows: their certificate, and attention, each kind of which has one where that is faster."""
+"""Kernels of few rows: their certificate; and kernels for attention of few rows, where these are faster."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ log = logging.getLogger("noyau")
 
 
 def try_kernel(call: PackedProducts, rows: Tensor, operands: Sequence[Tensor], bounds: Callable[[Tensor], Any]) -> None:
-    """Try a kernel on rows that it is given, on rows with large cells, zeros and NaN, its results between guard zones.
-    CheckError where a cell is further from float64 than it may be, and than its rounding: `bounds` gives both."""
+    """Try a kernel on `rows`, random rows, large cells, zeros and NaN, its results between guard zones. CheckError if a
+    cell is further from float64 than its allowance and rounding; `bounds` returns exact results and allowances."""
     info, noise = torch.finfo(rows.dtype), torch.Generator().manual_seed(0)
     odd, large = rows.clone(), rows.clone()
     odd[:, -1], large[:, 0] = torch.nan, rows.abs().amax() * LARGE[-1]
@@ -52,17 +52,17 @@ def try_kernel(call: PackedProducts, rows: Tensor, operands: Sequence[Tensor], b
 def attention_kernels(
     sites: Sequence[AttentionSite], device: torch.device, clock: Callable[..., Comparison]
 ) -> tuple[dict[AttentionSite, PackedProducts], float]:
-    """Kernels for the places at which they are right and faster than torch's, and the seconds that they gain in all."""
+    """Kernels for the sites where they are right and faster than torch's, and the seconds that they gain in all."""
     known, gain_s = dict[RowAttention, PackedProducts](), 0.0
     for own, count in Counter(each.attention for each in sites).items():
         try:
             call, query, *others = certify_attention(own, device)
-            key, value = (each.repeat_interleave(own.share, 1) for each in others[:2])  # torch is given what it copies
+            key, value = (each.repeat_interleave(own.share, 1) for each in others[:2])  # copied outside of the timing
             heads, mask = query.view(own.batch, own.heads, own.queries, own.depth), [*others, None][2]
             before = partial(scaled_dot_product_attention, heads, key, value, mask, scale=own.scale)
             timing = clock(before, partial(call, query, others))
             loss = trial_loss((BindingTiming({"rows": own.queries}, timing),))
-        except Exception as error:  # noqa: BLE001  of Triton's compiler too, whose own share no other class
+        except Exception as error:  # noqa: BLE001  errors of Triton's compiler share no other class
             loss = str(error) or type(error).__name__
         if not loss:
             known[own] = call
@@ -72,7 +72,7 @@ def attention_kernels(
 
 
 def certify_attention(own: RowAttention, device: torch.device) -> tuple[PackedProducts, *tuple[Tensor, ...]]:
-    """A kernel that was tried, and its operands: what is drawn, and a mask that hides half, and all from one row."""
+    """A kernel that passed its trials, and its operands: random ones; the mask hides parts, and all from one row."""
     noise, dtype, call = torch.Generator().manual_seed(0), TO_TORCH[own.dtype], attention_call(own)
     shapes = [(own.rows, own.depth), *((own.batch, own.heads // own.share, own.length, own.depth),) * 2]
     query, *others = (torch.randn(shape, generator=noise).to(device, dtype) for shape in shapes)
@@ -87,7 +87,7 @@ def certify_attention(own: RowAttention, device: torch.device) -> tuple[PackedPr
 
 
 def attention_bounds(own: RowAttention, query: Tensor, *others: Tensor) -> tuple[Tensor, Tensor]:
-    """Attention in float64, 0 for what sees no key, and how far sums in float32 and weights of their scores are off."""
+    """Attention in float64, 0 where no key is seen, and the allowance for float32 sums and weights of their scores."""
     (key, value), masks = (each.double().repeat_interleave(own.share, 1) for each in others[:2]), others[2:]
     rows = query.double().view(own.batch, own.heads, own.queries, own.depth)
     scores, sizes = rows @ key.mT * own.scale, rows.abs() @ key.abs().mT * own.scale

@@ -45,20 +45,20 @@ if TYPE_CHECKING:
     from noyau.jobs.optimize.torch.weights import FewBits
 
 log = logging.getLogger("noyau")
-_FAKE_LOG = logging.getLogger("torch._subclasses.fake_tensor")  # has a page for each operator that refuses its inputs
-# Errors that say by themselves what is wrong; the last one is in newer releases of torch alone.
+_FAKE_LOG = logging.getLogger("torch._subclasses.fake_tensor")  # logs a page for each operator that refuses its inputs
+# Errors with a clear message; only newer releases of torch have the last one.
 _CLEAR = (NoyauError, torch.OutOfMemoryError, getattr(torch, "AcceleratorError", NoyauError))
 _UNTIMED = "not timed as a whole, but kernel by kernel: torch.compile times gradients too"
-WHOLE_S = 2.0  # for the clock, of the module as a whole
-# As torch says that tensors are not on one device, on tensors with cells and without.
+WHOLE_S = 2.0  # seconds of the clock for the module as a whole
+# torch's messages for tensors on different devices, real ones and fakes.
 _APART = re.compile(r"same device|different devices|Device Propagation|not on the expected device")
 
 
 @dataclass(slots=True, repr=False)
 class OptimizedModule:
-    """A module with its winning kernels: call it as the module, also where gradients are wanted; what else the module
-    has, it has. `wins`: whether it is surely not slower than torch's own run of it; where it is not, calls run the
-    module as it was, and that is saved. A copy, pickled or not, makes its kernels anew when it is called."""
+    """A module with its winning kernels: call it like the module, also for gradients; other attributes are the
+    module's. `wins`: whether it is not slower than torch's own run; if it is, calls run the original module, and `save`
+    writes that. A copy, pickled or not, compiles its kernels again when it is called."""
 
     module: Run
     compiled: Any
@@ -68,10 +68,10 @@ class OptimizedModule:
     dynamic: bool | None
     whole: Comparison | None = None
     notes: tuple[str, ...] = field(default=())
-    words: str = ""  # of what came of the whole
+    words: str = ""  # the outcome of the whole, as text
 
     def __post_init__(self) -> None:
-        if self.compiled is None:  # of a copy
+        if self.compiled is None:  # in a copy
             self.compiled = _compile(self.module, self.wishes, self.dynamic, self.record)
 
     def __repr__(self) -> str:
@@ -79,13 +79,13 @@ class OptimizedModule:
         return f"<{name_of(self.module)} with {count} of {len(self.candidates)} kernels; .report tells of them>"
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # how it is copied is its own
+        if name.startswith("__"):  # the protocols of copying are this class's own
             raise AttributeError(name)
         value = getattr(self.module, name)
 
         def call(*args: Any, **kwargs: Any) -> Any:
             result = value(*args, **kwargs)
-            return self if result is self.module else result  # of train, eval, to
+            return self if result is self.module else result  # train, eval and to return the module
 
         return wraps(value)(call) if isinstance(value, MethodType) else value
 
@@ -100,7 +100,7 @@ class OptimizedModule:
         return self.wishes.keep == "all" or not loses(self.whole)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        # Without a kernel, what was captured may still be slower: it has composites written out, as attention is.
+        # Without a kernel, the captured graph may still be slower: composites such as attention are decomposed in it.
         changed = any(graph.kept for graph in self.record.graphs) or any(each.module for each in self.weights)
         runs = self.wins and (torch.is_grad_enabled() or changed or not self.record.graphs)  # a copy has none yet
         with explain_devices(self.module, (args, kwargs)):
@@ -108,7 +108,7 @@ class OptimizedModule:
 
     @property
     def report(self) -> Report:
-        """Report on the module so far; graphs that were compiled since, for gradients say, are in it."""
+        """Report on the module so far, including graphs that were compiled later, for gradients for example."""
         report = report_of(name_of(self.module), self.record.graphs, self.whole, self.notes, self.loss)
         records = [] if self.wishes.weights == "none" else [each.record for each in self.weights]
         few = weight_choice.together(records, self.loss or self.record.dropped.get(PRODUCTS, ""))
@@ -121,7 +121,7 @@ class OptimizedModule:
 
     @property
     def loss(self) -> str:
-        """The reason why calls run the module as it was, where they do."""
+        """The reason why calls run the original module, or an empty text."""
         return "" if self.whole is None or self.wins else loss_of(self.whole)
 
     @property
@@ -130,15 +130,14 @@ class OptimizedModule:
         return drop_all(distinct(self.record.graphs), self.loss)
 
     def source(self, kernel: str) -> str:
-        """The text of a kernel, kept or not, under its certificate; InputError where there is none of that name."""
-        candidates = self.candidates  # made anew each time
+        """The text of a kernel, kept or not, under its certificate; InputError if none has that name."""
+        candidates = self.candidates  # new objects each time
         planned = kernel_named(kernel, (one.planned for one in candidates))
         return planned.explain(next(one.evidence for one in candidates if one.planned is planned))
 
     def save(self, path: str | Path) -> None:
         """Write the module for inference: noyau.load(path) starts without timing or compiling anything.
-
-        UnsupportedError where torch cannot export the module as one graph, OutputError where no file can be written."""
+        UnsupportedError if torch cannot export the module as one graph, OutputError if no file can be written."""
         place = path_of(path, "save() takes")
         if not isinstance(self.module, torch.nn.Module):
             raise UnsupportedError("a function is not saved; make it the forward of a torch.nn.Module")
@@ -176,15 +175,15 @@ def optimize(
     module: Run, inputs: Any, *, dynamic: bool | None = None, **options: Unpack[CompileKeywords]
 ) -> OptimizedModule:
     """A module, or a function of tensors, with kernels where they are right and win, on these inputs: a tensor, or a
-    tuple of them.
+    tuple of tensors.
 
-    `dynamic`: as torch.compile has it. `options` are the fields of noyau.jobs.optimize.torch.options.CompileOptions;
-    certificates are full ones, and no time is too long, unless that says otherwise. InputError for options or inputs
-    that mean nothing, or that torch's own run of the module refuses; other errors of the module are not caught."""
+    `dynamic`: as in torch.compile. `options` are the fields of noyau.jobs.optimize.torch.options.CompileOptions; by
+    default certificates are full, without a time limit. InputError for invalid options or inputs, or inputs that
+    torch's own run of the module refuses; other errors of the module are not caught."""
     wishes, arguments = options_from({"certificate": "full", "limit_s": math.inf, **options}), as_inputs(inputs)
     record, few, flows = GraphRecord(), dict[Any, Any](), dict[Any, Any]()
     if wishes.weights != "none":
-        from noyau.jobs.optimize.torch.weights import calibrate  # Triton's modules, which no CPU needs
+        from noyau.jobs.optimize.torch.weights import calibrate  # imports Triton, needed with a GPU alone
 
         flows = calibrate(module, arguments, [as_inputs(each) for each in wishes.calibration or ()], dynamic)
 
@@ -205,7 +204,7 @@ def optimize(
 
 
 def split(record: GraphRecord, words: str) -> Iterator[GraphSplit]:
-    """Each graph of a module: how a call splits with its kernels, and what came of it as a whole, in `words`."""
+    """Each graph of a module: the split of a call with its kernels, and the outcome of the whole (`words`)."""
     walls, timed = iter(record.walls), words or "it has no kernel, and was not timed"
     for graph in record.graphs:
         ends = (timed, next(walls, None)) if graph.kind == "inference" else (_UNTIMED, None)
@@ -220,7 +219,7 @@ def _compile(module: Run, wishes: CompileOptions, dynamic: bool | None, record: 
 def _time(
     module: Run, arguments: tuple[Any, ...], wishes: CompileOptions, dynamic: bool | None, record: GraphRecord
 ) -> tuple[Run, Comparison | None]:
-    """A module compiled as an empty `record` says, and timed against torch's own run of it where it has kernels."""
+    """A module compiled into the empty `record`, and timed against torch's own run if it has kernels."""
     compiled, whole = _compile(module, wishes, dynamic, record), None
     with torch.no_grad():
         with explain_inputs(module, arguments):
@@ -232,13 +231,13 @@ def _time(
 
 
 def drop_all(candidates: Iterable[Candidate], loss: str) -> tuple[Candidate, ...]:
-    """The candidates, none of them kept where there is a reason to hand the module back as it was."""
+    """The candidates; none is kept if there is a reason (`loss`) to hand the original module back."""
     return tuple(replace(one, kept=False, reason=loss) if loss and one.kept else one for one in candidates)
 
 
 @contextmanager
 def explain_devices(module: Run, inputs: Any) -> Iterator[None]:
-    """InputError in place of torch's error where a module and its inputs are on devices that do not go together."""
+    """InputError in place of torch's error if a module and its inputs are on different devices."""
     try:
         yield
     except _CLEAR:
@@ -254,7 +253,7 @@ def explain_devices(module: Run, inputs: Any) -> Iterator[None]:
 
 @contextmanager
 def explain_inputs(module: Run, inputs: Sequence[Any]) -> Iterator[None]:
-    """InputError in place of torch's error, and of its log, where the module as it is does not run on its inputs."""
+    """InputError in place of torch's error and log if the original module does not run on its inputs."""
     was, _FAKE_LOG.disabled = _FAKE_LOG.disabled, True
     try:
         with explain_devices(module, inputs):
@@ -265,7 +264,7 @@ def explain_inputs(module: Run, inputs: Sequence[Any]) -> Iterator[None]:
         try:
             module(*inputs)
         except (RuntimeError, TypeError, IndexError) as error:
-            if type(error) in (RuntimeError, TypeError, IndexError):  # others are the module's own
+            if type(error) in (RuntimeError, TypeError, IndexError):  # subclasses are the module's own errors
                 reason = printable(str(error).strip().partition("\n")[0])
                 types = ", ".join(map(type_text, inputs)) or "none"
                 raise InputError(f"{name_of(module)} does not run on its inputs ({types}): {reason}") from error
@@ -276,7 +275,7 @@ def explain_inputs(module: Run, inputs: Sequence[Any]) -> Iterator[None]:
 
 @contextmanager
 def as_it_was(module: Run, inputs: Any) -> Iterator[None]:
-    """A module's buffers (statistics, in training), inputs and random numbers that calls leave as they were before."""
+    """Restore a module's buffers (statistics, in training), inputs and random state after calls."""
     buffers: Iterable[torch.Tensor] = getattr(module, "buffers", tuple)()
     tensors = [each for each in (*buffers, *_tensors(inputs)) if not torch.nn.parameter.is_lazy(each)]
     kept = [(each, each.clone()) for each in tensors]
@@ -284,13 +283,13 @@ def as_it_was(module: Run, inputs: Any) -> Iterator[None]:
         with torch.random.fork_rng(devices={each.get_device() for each in tensors if each.is_cuda}):
             yield
     finally:
-        for each, was in kept:  # all of them, for norms count no changes; and nothing counts these
-            with suppress(RuntimeError), torch.inference_mode():  # where a view repeats values, nobody writes
+        for each, was in kept:  # all: norms do not count their changes; inference mode does not count these
+            with suppress(RuntimeError), torch.inference_mode():  # a view with repeated cells cannot be written
                 each.data.copy_(was)
 
 
 def _devices(nested: Any) -> set[str]:
-    """Devices of the tensors in something nested."""
+    """Devices of the tensors in a nested value."""
     return {str(each.device) for each in _tensors(nested)}
 
 
@@ -299,7 +298,7 @@ def _tensors(nested: Any) -> list[torch.Tensor]:
 
 
 def as_inputs(inputs: Any) -> tuple[Any, ...]:
-    """The arguments of a call. InputError where they are no tuple and no tensor, or lie on several devices."""
+    """The arguments of a call. InputError if they are no tuple and no tensor, or on several devices."""
     if isinstance(inputs, torch.Tensor):
         inputs = (inputs,)
     if not isinstance(inputs, tuple | list):
@@ -328,8 +327,8 @@ def name_of(module: Run) -> str:
 def report_of(
     name: str, graphs: Sequence[CompiledGraph], whole: Comparison | None, notes: Iterable[str], loss: str = ""
 ) -> Report:
-    """The report on a module; `whole`: torch's own run of it against the compiled one, where they were timed; `loss`:
-    why it is handed back as it was."""
+    """The report on a module; `whole`: the compiled module against torch's own run, if timed; `loss`: why the original
+    is handed back."""
     before = sum(len(graph.source.nodes) - 1 for graph in graphs if graph.source)
     gone = sum(len(group.positions) - 1 for graph in graphs for one in graph.kept for group in one.planned.groups)
     machine = this_machine(c_compiler.DEFAULTS)
@@ -353,7 +352,7 @@ def report_of(
 
 
 def distinct(graphs: Iterable[CompiledGraph]) -> list[Candidate]:
-    """Each kernel once, with all its places; kept where one graph has kept it."""
+    """Each kernel once, with all its places; kept if one graph keeps it."""
     by_name: dict[str, list[Candidate]] = defaultdict(list)
     for one in (one for graph in graphs for one in graph.candidates):
         by_name[one.planned.operator].append(one)

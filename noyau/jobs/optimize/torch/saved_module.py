@@ -1,7 +1,7 @@
 """Optimised modules as files: a zip of a graph as JSON, tensors as bytes, kernels as text and as built libraries.
 
-The graph is one for inference, by torch.export. Nothing in a file is pickled. But kernels are code: libraries are
-opened and texts in Triton executed when a file is read, and kernels run when the module is called. So load only what
+The graph is for inference, by torch.export. Nothing in a file is pickled. But kernels are code: libraries are opened
+and Triton texts executed when a file is read, and kernels run when the module is called. So load only files whose code
 you would run."""
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from noyau.version import __version__
 FORMAT = 1
 _MANIFEST = "noyau.json"
 _BY_NAME = {str(dtype): dtype for dtype in TO_TORCH.values()}
-_LARGEST_BYTES = 64 << 20  # of the manifest
+_LARGEST_BYTES = 64 << 20  # the size limit of the manifest
 _MOST_KERNELS = 10_000
 _FOLDERS: list[tempfile.TemporaryDirectory[str]] = []
 Tensors = Mapping[str, torch.Tensor]
@@ -49,8 +49,8 @@ Tensors = Mapping[str, torch.Tensor]
 
 @dataclass(frozen=True, slots=True)
 class SavedKernel:
-    """A kernel in places that give it the same numbers: its name, text and library, what it reads and makes. On a GPU
-    it has no library, its numbers stand in the text, and `device` says how it is called."""
+    """A kernel in places with equal scalars: its name, text, library, and the types of its inputs and results. On a GPU
+    it has no library, its scalars are literals in the text, and `device` is the form of its call."""
 
     name: str
     text: str
@@ -61,9 +61,9 @@ class SavedKernel:
 
 
 def save(path: Path, exported: ExportedModule, program: fx.Graph, fused: Mapping[Any, SavedKernel]) -> None:
-    """Write a module, whole or not at all: the graph without kernels and the one with them, `fused` having what each
-    function in the latter is. OutputError where the file cannot be written, UnsupportedError where the graph has what
-    the format does not."""
+    """Write a module, whole or not at all: the graph without kernels and the graph with them; `fused` maps each
+    function in the latter to its kernel. OutputError if the file cannot be written, UnsupportedError if the format
+    cannot express the graph."""
     places = {target: str(number) for number, target in enumerate(fused)}
     kernels = {str(number): piece for number, piece in enumerate(fused.values())}
     manifest = {
@@ -119,11 +119,11 @@ def _bytes(tensor: torch.Tensor) -> bytes:
 
 
 def load(path: Path) -> Callable[..., Any]:
-    """Load what `save` wrote, ready to be called: nothing is timed, and only what was written elsewhere is built.
+    """Load a file that `save` wrote, ready to be called: nothing is timed, nothing built unless for another machine.
 
-    On a lesser processor, or where a library does not load, kernels are built from their text; where they cannot be,
-    the module runs on torch's kernels alone; one warning says so. ModelError for a file that is no saved module, is
-    damaged, or is of another format."""
+    For another processor level, or if a library does not load, kernels are built from their text; if that fails, the
+    module runs on torch's kernels alone; one warning says so. ModelError for a file of another kind or format, or a
+    damaged file."""
     try:
         with zipfile.ZipFile(path) as file:
             return _load(path, file)
@@ -206,7 +206,7 @@ def _tensor(content: bytes, form: Mapping[str, Any]) -> torch.Tensor:
 
 
 def _kernel(fields: Mapping[str, Any], text: str, library: bytes | None) -> Callable[..., Any]:
-    """A kernel of the file, by its library, or built from its text. BuildError where neither goes."""
+    """A kernel of the file, from its library, or built from its text. BuildError if neither works."""
     try:
         inputs = tuple(Argument(DType(dtype), int(rank)) for dtype, rank in fields["inputs"])
         ends = KernelEnds(inputs, int(fields["results"]))
@@ -224,7 +224,7 @@ def _kernel(fields: Mapping[str, Any], text: str, library: bytes | None) -> Call
 
 
 def _on_disk(library: bytes) -> Path:
-    """A library as a file of this process, which the system's loader needs; it goes with the process."""
+    """A library as a file, which the system's loader needs; it is deleted when the process ends."""
     if not _FOLDERS:
         _FOLDERS.append(tempfile.TemporaryDirectory(prefix="noyau-"))
     path = Path(_FOLDERS[0].name) / f"{hashlib.sha256(library).hexdigest()}{c_compiler.LIBRARY_SUFFIX}"
@@ -236,10 +236,10 @@ def _on_disk(library: bytes) -> Path:
 @dataclass(frozen=True, slots=True)
 class CallLayout:
     """Layout of a graph's call. `inputs`: for each placeholder, the name of a tensor of the module, or None for the
-    next argument; `outputs`: for each result, the name of the tensor of the module that it is the new value of, or None
-    for one that is returned; `extents`: of each argument, None for what is no tensor or for a size that may differ;
-    `takes` and `gives`: how arguments and results nest, as torch spells it; `forms`: dtype and kind of device of each
-    argument, None for what is no tensor, and none at all in files of before."""
+    next argument; `outputs`: for each result, the name of the module's tensor that it updates, or None if it is
+    returned; `extents`: of each argument, None if it is no tensor, or for an extent that may vary; `takes` and `gives`:
+    how arguments and results nest, in torch's spelling; `forms`: dtype and device type of each argument, None if it is
+    no tensor; empty in files of older versions."""
 
     inputs: tuple[str | None, ...]
     outputs: tuple[str | None, ...]
@@ -259,12 +259,12 @@ class ExportedModule:
 
 
 def export(module: torch.nn.Module, args: Sequence[Any], dynamic: bool) -> ExportedModule:
-    """The graph of a module for inference, operators as torch's kernels are. UnsupportedError where torch cannot export
-    it, with torch's first line: data-dependent control flow, say."""
+    """Export the graph of a module for inference, with operators at the level of torch's kernels. UnsupportedError,
+    with torch's first line, if torch cannot export it, for data-dependent control flow for example."""
     shapes = pytree.tree_map(_free, tuple(args)) if dynamic else None
     try:
         with torch.no_grad(), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", r".*LeafSpec.*deprecated", FutureWarning)  # of torch's copies of its own
+            warnings.filterwarnings("ignore", r".*LeafSpec.*deprecated", FutureWarning)  # torch warns of its own use
             exported = torch.export.export(module, tuple(args), dynamic_shapes=shapes)
             exported = exported.run_decompositions({})
     except Exception as error:
@@ -304,21 +304,21 @@ def _dtype_and_place(fake: Any) -> tuple[str, str] | None:
 
 
 def runnable(program: fx.Graph, layout: CallLayout, tensors: Tensors) -> Callable[..., Any]:
-    """The graph as a function that takes what the module took. It raises InputError for arguments of another form,
-    shape or dtype, or on another kind of device; tensors of the module that it changes are changed."""
+    """The graph as a function of the module's arguments. InputError for arguments of another form, shape or dtype, or
+    on another kind of device; tensors of the module that the graph updates are updated."""
     forms = layout.forms or (None,) * len(layout.extents)
     slowly, known = eager(fx.GraphModule(torch.nn.Module(), copy_graph(program)), []), dict[torch.device, Boxed]()
     repeats = all(each is not None and None not in each for each in layout.extents)
     places = [at for at, name in enumerate(layout.inputs) if name is None]
 
     def run(arguments: list[Any]) -> Any:
-        """By the launches that were noted, where all is on a GPU and of one size."""
+        """Run flat launches if all tensors are on one GPU and all sizes are fixed; else run node by node."""
         devices = {each.device for each in arguments if isinstance(each, torch.Tensor)}
         device = devices.pop() if len(devices) == 1 else None
         if device is None or device.type != "cuda" or not repeats:
             return slowly(arguments)
         if device not in known:
-            from noyau.jobs.optimize.cuda.saved_kernels import flatten_later  # many modules, of a GPU alone
+            from noyau.jobs.optimize.cuda.saved_kernels import flatten_later  # many modules, for a GPU alone
 
             known.setdefault(device, flatten_later(copy_graph(program), places, slowly))
         return known[device](arguments)
@@ -332,7 +332,7 @@ def runnable(program: fx.Graph, layout: CallLayout, tensors: Tensors) -> Callabl
         for at, (value, extents, expected) in enumerate(zip(flat, layout.extents, forms, strict=True)):
             _require(at, value, extents)
             _require_form(at, value, expected)
-        # Their numbers in memory as they are: kernels do not see that a view negates.
+        # Kernels read memory and do not see the lazy negation or conjugation of a view, so both are resolved.
         arguments = (each.resolve_neg().resolve_conj() if isinstance(each, torch.Tensor) else each for each in flat)
         with torch.no_grad():
             results = run([next(arguments) if name is None else tensors[name] for name in layout.inputs])
@@ -346,7 +346,7 @@ def runnable(program: fx.Graph, layout: CallLayout, tensors: Tensors) -> Callabl
 
 
 def _require(at: int, value: Any, extents: tuple[int | None, ...] | None) -> None:
-    """InputError where an argument is not of the shape that it was saved for."""
+    """InputError if an argument does not have the shape that it was saved for."""
     if extents is None:
         return
     shape = tuple(value.shape) if isinstance(value, torch.Tensor) else None
@@ -357,11 +357,11 @@ def _require(at: int, value: Any, extents: tuple[int | None, ...] | None) -> Non
 
 
 def _require_form(at: int, value: Any, expected: tuple[str, str] | None) -> None:
-    """InputError where an argument is not of the dtype, or not on the kind of device, that it was saved for."""
+    """InputError if an argument does not have the dtype that it was saved for, or is on another kind of device."""
     form = _dtype_and_place(value)
     if expected is None or form is None:
         return
     for got, want, on, turn in zip(form, expected, ("", "on "), (".to(torch.{})", '.to("{}")'), strict=True):
-        if got != want and (value.dim() or not on):  # a number may lie anywhere
+        if got != want and (value.dim() or not on):  # a tensor of rank 0 may be on any device
             message = f"argument {at} is {on}{got}, and the module was saved for {on and 'one '}{on}{want}"
             raise InputError(f"{message}; give it {turn.format(want)}")

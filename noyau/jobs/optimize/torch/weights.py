@@ -1,9 +1,9 @@
-"""Weights in few bits for a graph that dynamo captured, on a GPU: products of few rows, each family of them tried as
-one kernel of ours, the fastest forms chosen, and undone from the worst until the outputs keep a budget. Weights as they
-were are a form too, which needs no budget.
+"""Weights in few bits for a graph that dynamo captured, on a GPU: products of few rows. Each family is tried as one
+noyau kernel in several forms, the fastest forms are chosen, and the worst undone until the outputs are within a budget.
+Unpacked weights are a form too, which needs no budget.
 
-More than 16 rows use the weights as they were, which stay where they are: packed ones are held beside them. Choices are
-judged by torch's own run of the graph with those products in its place; what it changes are copies."""
+Calls with more than 16 rows use the original weights, which stay in memory beside the packed ones. A choice is judged
+by torch's own run of the graph with its products replaced, on copies of the arguments that the graph changes."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ from noyau.toolchain.triton.module import interprets
 from noyau.toolchain.triton.parallel_compile import COMPILER
 
 log = logging.getLogger("noyau")
-MOST_RUNS = 128  # with tokens that are made up
-ROUNDS = 20  # of a timing
+MOST_RUNS = 128  # the most runs with random tokens
+ROUNDS = 20  # rounds of a timing
 JUDGED_ROWS = 64
-_CHANNELS = 4096  # that are in float64 at a time: they take four times the memory
+_CHANNELS = 4096  # channels in float64 at a time: float64 takes four times the memory
 Flow = Mapping[fx.Node, Tensor]
 
 
 @dataclass(frozen=True, slots=True)
 class FewBits:
-    """A graph with some products of few rows in kernels of ours, `module`, of the arguments at `places`; None where all
-    are as they were. `weights`: the parameters that were packed, and in `states` how each lay and was counted then;
-    `kept` holds the kernels with what is packed, which gain `gain_s` seconds a call."""
+    """A graph with some products of few rows in noyau kernels, `module`, of the arguments at `places`; None if all are
+    unchanged. `weights`: indices of the packed parameters, and in `states` their addresses and version counters at
+    packing time; `kept` holds the kernels with their packed weights, which gain `gain_s` seconds a call."""
 
     record: WeightRecord
     module: fx.GraphModule | None = None
@@ -65,11 +65,11 @@ class FewBits:
     gain_s: float = 0.0
 
     def pick(self, arguments: Sequence[Any]) -> list[Any]:
-        """The arguments that the module takes."""
+        """The arguments of the module."""
         return [arguments[at] for at in self.places]
 
     def around(self, run: Callable[..., Any], plain: Callable[..., Any]) -> Callable[..., Any]:
-        """A run of the module, of all arguments; `plain` where a parameter was changed since it was packed."""
+        """A run of the module, of all arguments; `plain` if a parameter was changed since it was packed."""
 
         def call(*arguments: Any) -> Any:
             is_same = states_of(arguments, self.weights) == self.states
@@ -79,12 +79,12 @@ class FewBits:
 
 
 def states_of(arguments: Sequence[Any], places: Sequence[int]) -> list[tuple[int, int]]:
-    """Address of each of some arguments, and how many changes were counted of it."""
+    """Address and version counter of each argument at `places`."""
     return [(arguments[at].data_ptr(), arguments[at]._version) for at in places]
 
 
 def time_cold(before: Callable[[], Any], after: Callable[[], Any]) -> Comparison:
-    """Two calls on a device's clock, after its cache was overwritten: a model reads each weight once a call."""
+    """Compare two calls on a device's clock, its cache overwritten before: a model reads each weight once a call."""
     from noyau.hosts.torch.cuda.clock import compare_calls
 
     return compare_calls(before, after, rounds=ROUNDS, cold=True)
@@ -92,9 +92,9 @@ def time_cold(before: Callable[[], Any], after: Callable[[], Any]) -> Comparison
 
 @dataclass(slots=True)
 class TorchWeightStage:
-    """The stage of one captured graph. `weights` and `budget` as CompileOptions has them; `calibration`: other
-    arguments of the graph; `clock` times two calls; `own`: families whose weights as they were are faster in a kernel
-    of ours; `attention`: kernels of places of it, which gain `gain_s`; `before`: outputs of the graph as it was."""
+    """The stage of one captured graph. `weights` and `budget` as in CompileOptions; `calibration`: other arguments of
+    the graph; `clock` compares two calls; `own`: families that are faster in a noyau kernel with unpacked weights;
+    `attention`: kernels of its sites, which gain `gain_s`; `before`: outputs of the original graph."""
 
     module: fx.GraphModule
     arguments: Sequence[Any]
@@ -111,7 +111,7 @@ class TorchWeightStage:
     before: list[Outputs] = field(default_factory=list)
 
     def run(self) -> FewBits:
-        """The graph with the weights that stay in few bits, and what came of each product."""
+        """The graph with the weights that stay in few bits, and a record of each product."""
         if reason := self.refusal():
             return self._result({}, reason)
         gpus = [each.device for each in self.arguments if isinstance(each, Tensor) and each.is_cuda][:1]
@@ -125,7 +125,7 @@ class TorchWeightStage:
         device = next((each.device for each in self.arguments if isinstance(each, Tensor) and each.is_cuda), CPU)
         self.attention, self.gain_s = attention_kernels(attention_sites(self.module.graph), device, self.clock)
         families, self.tried.reasons = row_products.families_of(self.module.graph, self.arguments)
-        for each in families:  # a layer may be called twice
+        for each in families:  # names repeat if a layer is called twice
             self.families[free_name(each.name, self.families)] = each
         if not families:
             return self._result({}, f"no product of {MOST_ROWS} rows or fewer has a parameter of 64 KiB or more")
@@ -139,7 +139,7 @@ class TorchWeightStage:
         return self._result(choice, "" if choice else reason)
 
     def refusal(self) -> str:
-        """Why no product of the graph is tried, or nothing."""
+        """Why no product of the graph is tried, or an empty text."""
         tensors = [each for each in self.arguments if isinstance(each, Tensor)]
         gpus = {each.device for each in tensors if each.is_cuda}
         if not interprets() and not gpus:
@@ -158,7 +158,7 @@ class TorchWeightStage:
         return ""
 
     def _try(self, flows: Sequence[Flow]) -> None:
-        """Time the forms of equal families, and judge them in each where they win."""
+        """Time the forms of equal families, and judge each family in the winning ones."""
         groups = defaultdict[RowProducts, list[ProductFamily]](list)
         for family in self.families.values():
             groups[family.products(WeightForm())].append(family)
@@ -185,7 +185,7 @@ class TorchWeightStage:
         for family, form in itertools.product(families, forms if torch.cuda.is_available() else ()):
             packed = self._pack(family, form)
             tensors = packed.arguments(family.members[0].values[0], family.operands(form), packed.packed)
-            with contextlib.suppress(Exception):  # an error is told where it is called
+            with contextlib.suppress(Exception):  # the call reports an error
                 launches = foretell(packed.call.launcher.function, tensors)
                 events += filter(None, [COMPILER.begin(*each) for each in launches])
         COMPILER.wait(events)
@@ -199,7 +199,7 @@ class TorchWeightStage:
         return {self.families[name]: self._pack(self.families[name], form) for name, form in choice.items()}
 
     def _time(self, family: ProductFamily, form: WeightForm, flows: Sequence[Flow]) -> Trial:
-        """A form, certified and timed on the rows of a call, or on numbers that are drawn where there is no flow."""
+        """A form, certified and timed on the rows of a call, or on random numbers without a flow."""
         first = family.members[0].values
         if not form.bits and not all(each.values.is_contiguous() for each in family.members):
             return Trial(form, reason="its weights are [inputs, channels]")
@@ -209,15 +209,15 @@ class TorchWeightStage:
             rows = rows.reshape(packed.products.rows, -1).contiguous().to(first)
             certify(packed, rows, family)
             timing = self.clock(lambda: family.plain(rows), lambda: packed(rows, operands))
-        except Exception as error:  # noqa: BLE001  of Triton's compiler too, whose own share no other class
+        except Exception as error:  # noqa: BLE001  errors of Triton's compiler share no other class
             line = next(iter(str(error).splitlines()), type(error).__name__)
             return Trial(form, reason=f"{'is wrong' if isinstance(error, CheckError) else 'does not run'}: {line}")
         timings = (BindingTiming({"rows": packed.products.rows}, timing),)
         return Trial(form, timings, (timing.before_median_s,), reason=weight_choice.trial_loss(timings))
 
     def _cases(self) -> list[Sequence[Any]]:
-        """The arguments that the outputs are held against: the calibration, or those of the call and more with tokens
-        that are made up, until there are enough rows of logits; the outputs as they are with each are kept."""
+        """Arguments for comparing outputs: the calibration, or the call's own plus random tokens until there are enough
+        rows of logits. The original outputs of each are kept in `before`."""
         cases = [*self.calibration] or [self.arguments]
         self.before = [outputs_of(self.module, each) for each in cases]
         rows, tables = weight_choice.agreement([(self.before[0],) * 2]).rows, dict(tables_of(self.module.graph))
@@ -228,7 +228,7 @@ class TorchWeightStage:
         return cases
 
     def _runs(self, choice: Choice, cases: Sequence[Sequence[Any]]) -> Runs:
-        """The outputs with each case, and those with a choice."""
+        """Pairs of outputs, of the original and with a choice, for each case."""
         log.info("running the graph with weights of %s in few bits", several(len(choice), "launch"))
         module, places = row_products.with_products(self.module, self._kernels(choice))
         return zip(self.before, (outputs_of(module, [each[at] for at in places]) for each in cases), strict=True)
@@ -248,15 +248,15 @@ class TorchWeightStage:
 
 
 def key_of_graph(module: fx.GraphModule, arguments: Sequence[Any]) -> Any:
-    """Key of a graph: its code, and its parameters."""
+    """Key of a graph: its code and its parameters."""
     return module.code, tuple(id(each) for each in arguments if isinstance(each, torch.nn.Parameter))
 
 
 def calibrate(
     module: Callable[..., Any], inputs: Sequence[Any], calibration: Sequence[Sequence[Any]], dynamic: bool | None
 ) -> dict[Any, list[list[Any]]]:
-    """The arguments of each graph that dynamo captures of a module, with the inputs of a calibration, run by torch.
-    InputError where these are of other shapes or dtypes than `inputs`, or the module is not on a GPU."""
+    """The arguments of each graph that dynamo captures of a module, for the inputs of a calibration, run by torch.
+    InputError if these have other shapes or dtypes than `inputs`, or the module is not on a GPU."""
     own = list(module.parameters()) if isinstance(module, torch.nn.Module) else []
     if not (interprets() or any(getattr(each, "is_cuda", False) for each in (*own, *tree_leaves(inputs)))):
         message = "weights in few bits of a torch module are for a GPU, and this one is on the CPU"
@@ -293,7 +293,7 @@ def flow_of(module: fx.GraphModule, wanted: set[fx.Node], arguments: Sequence[An
 
 
 def copies(arguments: Sequence[Any]) -> list[Any]:
-    """Arguments of a run that changes none: parameters as they are, other tensors copied."""
+    """Copies of the arguments, so that a run changes none; parameters are not copied."""
     own = [isinstance(each, Tensor) and not isinstance(each, torch.nn.Parameter) for each in arguments]
     return [alike(each) if is_own else each for each, is_own in zip(arguments, own, strict=True)]
 
@@ -306,7 +306,7 @@ def outputs_of(module: fx.GraphModule, arguments: Sequence[Any]) -> Outputs:
 
 
 def tables_of(graph: fx.Graph) -> Iterator[tuple[int, int]]:
-    """The arguments that are tokens, by their places, and how many tokens there are: what an embedding looks up."""
+    """The indices of arguments that hold tokens, with the number of tokens: the rows of an embedding."""
     holders = list(graph.find_nodes(op="placeholder"))
     for node in graph.find_nodes(op="call_function", target=torch.nn.functional.embedding):
         words = arguments_of(node, ("input", "weight"))
@@ -318,7 +318,7 @@ def tables_of(graph: fx.Graph) -> Iterator[tuple[int, int]]:
 
 
 def with_tokens(arguments: Sequence[Any], tables: Mapping[int, int], seed: int) -> list[Any]:
-    """The arguments with other tokens."""
+    """The arguments with random tokens."""
     result, noise = list(arguments), torch.Generator().manual_seed(seed)
     for at, count in tables.items():
         old = result[at]
@@ -327,15 +327,15 @@ def with_tokens(arguments: Sequence[Any], tables: Mapping[int, int], seed: int) 
 
 
 def _exact(rows: Tensor, packed: Sequence[Tensor], form: WeightForm, change: Callable[[Tensor], Tensor]) -> Tensor:
-    """The product in float64 of rows with weights that are packed; `change` is applied to both operands."""
+    """The product in float64 of rows with packed weights; `change` is applied to both operands."""
     parts = zip(*(each.split(_CHANNELS) for each in packed), strict=True)
     wide = change(rows.double())
     return torch.cat([wide @ change(row_products.unpack(each, form, rows.shape[1])).T for each in parts], dim=1)
 
 
 def certify(packed: PackedProducts, rows: Tensor, family: ProductFamily) -> None:
-    """Try the kernel of a family (`try_kernel`), with biases of a half. A product may be as far from float64, with the
-    packed weights, as sums in float32: by 2**-24 of its terms' sizes for each, and by what a gate makes of that."""
+    """Try the kernel of a family (`try_kernel`), with biases of a half. A product may differ from float64 with the
+    packed weights as float32 sums do: by 2**-24 of its terms' sizes for each, and by a gate's effect on that."""
     products, form = packed.products, packed.products.form
 
     def bounds(case: Tensor) -> list[tuple[Tensor, Tensor]]:
@@ -350,8 +350,8 @@ def certify(packed: PackedProducts, rows: Tensor, family: ProductFamily) -> None
 
 
 def gate_bounds(exacts: Sequence[Tensor], moves: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
-    """The result of a gate of two products in float64, and how far it may be off where these may be by `moves`: silu
-    is no steeper than 1.1, its roundings are 32 of float32 at most, and below 2**-126 a sigmoid of that is 0."""
+    """The gate of two products in float64, and its allowance if theirs are `moves`: silu is no steeper than 1.1, its
+    roundings are at most 32 of float32, and below 2**-126 a sigmoid in float32 is 0."""
     (first, second), (one, other) = exacts, moves
     silu = torch.nn.functional.silu(first)
     off = 1.1 * one * (second.abs() + other) + silu.abs() * other + (2.0**-126 * first * second).abs()
@@ -359,15 +359,15 @@ def gate_bounds(exacts: Sequence[Tensor], moves: Sequence[Tensor]) -> list[tuple
 
 
 def judge(family: ProductFamily, rows: Tensor, forms: Sequence[WeightForm]) -> list[tuple[float, ...]]:
-    """The errors of a family, as a Trial has them: of torch's own products, then with weights of each form; on rows
-    that it reads, evenly from all, that are finite."""
+    """The errors of a family, as in `Trial.errors`: of torch's own products, then with weights of each form; on finite
+    rows of its operand, evenly spaced over all."""
     if not len(rows := rows[rows.isfinite().all(dim=1)]):
         raise CheckError(f"{family.name} reads rows that are not finite")
     rows = rows[:: max(len(rows) // JUDGED_ROWS, 1)][:JUDGED_ROWS]
     operands, most = [rows.clone() for _ in LARGE], torch.finfo(rows.dtype).max / 16
     for times, each in zip(LARGE, operands, strict=True):
         each[::2, rows.abs().amax(dim=0).argmax()] *= times
-        each.clamp_(-most, most)  # halves end soon
+        each.clamp_(-most, most)  # float16 overflows early
     together, worst = torch.cat(operands), list[Any]()
     for each in family.members:
         exact = _exact(together, (each.values,), WeightForm(), lambda value: value)

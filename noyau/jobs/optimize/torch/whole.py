@@ -1,5 +1,5 @@
-"""A graph or a module as a whole, with its kernels, against the user's own run of it: slower, it loses the half of its
-kernels that gains least, then more, then all. What a call changes it is timed on copies of."""
+"""A graph or a module as a whole, with its kernels, against torch's own run of it: if slower, it loses the half of its
+kernels that gains least, then more, then all. Arguments that a call changes are copied for timing."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from noyau.timing.verdict import Comparison
 log = logging.getLogger("noyau")
 Run = Callable[..., Any]
 Attempt = tuple[Run, Comparison | None, Mapping[str, float]]
-ATTEMPTS = 4  # at a whole that is not slower, each with half of the kernels, before it is handed back as it was
-_FIRST = 2  # calls in which kernels come to be
-_WARM, _WARM_S = 8, 1.0  # calls before a timing, in which launches are recorded, and when there are no more
+ATTEMPTS = 4  # at a whole that is not slower, each with half of the kernels, before the original is handed back
+_FIRST = 2  # calls in which kernels are compiled
+_WARM, _WARM_S = 8, 1.0  # the most calls before a timing, in which launches are recorded, and their time limit
 _BUDGET_S = 0.5
-_MOST_COMPARED = 1 << 30  # bytes of arguments that count no changes, and are looked at before and after a call
+_MOST_COMPARED = 1 << 30  # the most bytes of arguments without a version counter that are compared with copies
 
 
 def loses(whole: Comparison | None) -> bool:
-    """Whether a whole that was timed is slower by the median, however little: in doubt the user's own wins."""
+    """Whether a timed whole is slower by the median, however little: in doubt the original wins."""
     return whole is not None and whole.speedup < 1
 
 
@@ -42,14 +42,14 @@ def loss_of(whole: Comparison | None) -> str:
 
 
 def least(gains: Mapping[str, float]) -> list[str]:
-    """The half of the kernels that gains least, by their gains in seconds; nothing where no kernel would be left."""
+    """The half of the kernels that gains least, by their gains in seconds; nothing if no kernel would be left."""
     kept = sorted(gains, key=gains.__getitem__)
     return kept[: (len(kept) + 1) // 2] if len(kept) > 1 else []
 
 
 def settle(attempt: Callable[[Mapping[str, str]], Attempt], most: int = ATTEMPTS) -> tuple[Run, Comparison | None, str]:
-    """The first attempt that does not lose, or the last, and what came of all in words. An attempt has a run without
-    the kernels that are dropped, how it compares, and what each kernel of it gains."""
+    """The first attempt that does not lose, or the last, with its comparison, and the outcome as text. An attempt
+    returns a run without the dropped kernels, its comparison, and the gain of each of its kernels."""
     dropped: dict[str, str] = {}
     while True:
         run, whole, gains = attempt(dropped)
@@ -64,10 +64,10 @@ def settle(attempt: Callable[[Mapping[str, str]], Attempt], most: int = ATTEMPTS
 
 @dataclass(slots=True)
 class JudgedGraph:
-    """A graph that dynamo captured, as `run` has it compiled. Its third call is the first for which all kernels are
-    there: that has it timed on what it is given, with its gradients where they are wanted, against what `rival` makes
-    of it. Where it loses, `again` compiles it with fewer kernels, unless it is None; at last the rival runs. `tell` is
-    told what came of it, in words."""
+    """A graph that dynamo captured, compiled as `run`. Its third call is the first for which all kernels are there: it
+    times the graph on its arguments, with gradients if these are wanted, against the run that `rival` returns. If it
+    loses, `again` compiles it with fewer kernels, unless it is None; in the end the rival runs. `tell` receives the
+    outcome as text."""
 
     run: Run
     rival: Callable[[Sequence[Any]], Run]
@@ -93,10 +93,10 @@ class JudgedGraph:
             self.lock.release()
 
     def judge(self, arguments: Sequence[Any]) -> None:
-        """Choose who runs from now on. What goes wrong leaves it as it is."""
+        """Choose the run of all later calls. After an error the present one stays."""
         devices = sorted({each.get_device() for each in arguments if isinstance(each, torch.Tensor) and each.is_cuda})
         try:
-            if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():  # which a lost device refuses
+            if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():  # raises for a lost device
                 raise UnsupportedError("a CUDA graph was being captured")
             with torch.random.fork_rng(devices=devices):
                 own, restore = apart(arguments, self.changed)
@@ -105,11 +105,11 @@ class JudgedGraph:
                 run, whole, words = settle(lambda dropped: self.attempt(rival, dropped, own, restore), most)
             self.run = rival if loses(whole) else run
             self.tell(words)
-        except Exception as error:  # its own run says what is wrong, or there is no memory to run it twice
+        except Exception as error:  # the graph's own run reports it, or there is no memory for a second run
             self.tell(f"not timed as a whole: {next(iter(str(error).splitlines()), type(error).__name__)}")
             log.debug("a graph was not timed as a whole", exc_info=True)
         finally:
-            del self.rival, self.again  # they hold the graph
+            del self.rival, self.again  # they keep the graph alive
 
     def attempt(
         self, rival: Run, dropped: Mapping[str, str], arguments: Sequence[Any], restore: Callable[[], None]
@@ -125,7 +125,7 @@ class JudgedGraph:
 
 
 def time_wall_once(run: Run, tell: Callable[[Wall | None], None], is_due: Callable[[], bool]) -> Run:
-    """A graph that says how its wall time splits, once, after a call for which that is due; None where it cannot be."""
+    """A graph that passes its wall time's split to `tell`, once, after a call when `is_due`; None if it is unknown."""
     over = list[bool]()
 
     def call(*arguments: Any) -> Any:
@@ -136,7 +136,7 @@ def time_wall_once(run: Run, tell: Callable[[Wall | None], None], is_due: Callab
         try:
             own, restore = apart(arguments, changed)
             tell(measure_wall(step_of(run, own, restore)))
-        except Exception:  # there is no memory to run it on copies, say
+        except Exception:  # for example without memory for copies
             log.info("how the wall time of a graph splits was not measured", exc_info=True)
             tell(None)
         return result
@@ -145,8 +145,8 @@ def time_wall_once(run: Run, tell: Callable[[Wall | None], None], is_due: Callab
 
 
 def watch_changes(run: Run, arguments: Sequence[Any]) -> tuple[Any, frozenset[int]]:
-    """The result of a call, and the places of the arguments that it changed. Tensors of inference mode count no
-    changes: they are looked at, and where they are too large for that, are taken for changed."""
+    """The result of a call, and the indices of the arguments that it changed. Tensors of inference mode have no version
+    counter: they are compared with copies, or, if too large for that, count as changed."""
     tensors = {at: each for at, each in enumerate(arguments) if isinstance(each, torch.Tensor)}
     silent = {at: each for at, each in tensors.items() if each.is_inference()}
     few = sum(each.nbytes for each in silent.values()) <= _MOST_COMPARED
@@ -158,8 +158,8 @@ def watch_changes(run: Run, arguments: Sequence[Any]) -> tuple[Any, frozenset[in
 
 
 def apart(arguments: Sequence[Any], changed: frozenset[int]) -> tuple[list[Any], Callable[[], None]]:
-    """The arguments, those that a call changes as copies that lie as they do, and what makes these what they were.
-    UnsupportedError where one shares memory with another: copies would not."""
+    """The arguments, with copies of the same strides for the changed ones, and a function that restores these.
+    UnsupportedError if a changed one shares memory with another argument: copies would not."""
     result = list(arguments)
     for at in changed:
         each = arguments[at]
@@ -177,7 +177,7 @@ def apart(arguments: Sequence[Any], changed: frozenset[int]) -> tuple[list[Any],
 
 
 def alike(arguments: Sequence[Any]) -> list[Any]:
-    """The arguments, with gradients of their own: nobody else's are touched."""
+    """The arguments, detached, so that gradients do not touch the caller's."""
     return [
         each.detach().requires_grad_(each.requires_grad) if isinstance(each, torch.Tensor) else each
         for each in arguments
@@ -185,7 +185,7 @@ def alike(arguments: Sequence[Any]) -> list[Any]:
 
 
 def step_of(run: Run, arguments: Sequence[Any], restore: Callable[[], None] = lambda: None) -> Callable[[], None]:
-    """A call to its end on the device, and back where gradients are wanted, once what it changes is as it was."""
+    """A function that restores changed arguments, runs a call to its end on the device, and any backward."""
     on_gpu = any(getattr(each, "is_cuda", False) for each in tree_leaves([*arguments]))
 
     def step() -> None:

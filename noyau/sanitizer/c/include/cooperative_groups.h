@@ -12,7 +12,7 @@ void noyau_phase_wait(const void *barrier, uint64_t phase, const void *pc);
 }
 
 namespace cooperative_groups {
-/* Any of them: lanes of a mask, a whole block, or the grid. */
+/* Any group: lanes of a mask, a whole block, or the grid. */
 struct thread_group {
     enum noyau_kind { LANES, BLOCK, THE_GRID } kind;
     unsigned mask;
@@ -37,7 +37,7 @@ struct thread_group {
     static bool is_valid() { return true; }
 };
 
-/* By which threads of several warps know each other: a barrier of each tile, a value of each thread. */
+/* The memory of tiles of several warps: a barrier of each tile, a value of each thread. */
 template <unsigned Threads = 1024> struct block_tile_memory {
     uint64_t words[Threads / 64 + 1 + Threads];
 };
@@ -75,7 +75,7 @@ struct grid_group : thread_group {
 };
 NOYAU_UNSEEN static inline grid_group this_grid() { return {}; }
 
-/* Lanes of a warp, which know each other by their rank. */
+/* Lanes of a warp, by rank. */
 struct noyau_lanes : thread_group {
     NOYAU_UNSEEN noyau_lanes(unsigned mask) : thread_group(LANES, mask) {}
     NOYAU_UNSEEN unsigned size() const { return (unsigned)__builtin_popcount(mask); }
@@ -86,7 +86,7 @@ struct noyau_lanes : thread_group {
         while (rank-- && left & (left - 1)) left &= left - 1;
         return (unsigned)__builtin_ctz(left);
     }
-    /* The value of the thread of a rank; values of any size go by eight bytes. */
+    /* The value of the thread of a rank; values of any size are sent in pieces of eight bytes. */
     template <class T> NOYAU_UNSEEN T of(T value, unsigned rank, const void *pc) const {
         T made = value;
         const unsigned lane = lane_of(rank % size());
@@ -155,7 +155,7 @@ template <unsigned Size, class Parent = void, bool IsWide = (Size > 32)> struct 
         return this->of(value, (thread_rank() ^ by) < Size ? thread_rank() ^ by : thread_rank(), NOYAU_PC);
     }
 };
-/* A tile of several warps, in the memory that the block has for them, or what is reserved (of 8.0 and later). */
+/* A tile of several warps, in the memory that the block has for them, or in a reserved one (of 8.0 and later). */
 template <class Group> NOYAU_UNSEEN static inline thread_block with_memory(const Group &group) {
     __shared__ block_tile_memory<> reserved;
     return group.barriers ? (thread_block)group : this_thread_block(reserved);
@@ -175,7 +175,7 @@ template <unsigned Size, class Parent> struct thread_block_tile<Size, Parent, tr
     NOYAU_UNSEEN static unsigned meta_group_size() { return (thread_block::size() + Size - 1) / Size; }
     NOYAU_UNSEEN void meet(const void *pc) const { noyau_phase_wait(barrier, noyau_phase_arrive(barrier, 1, 0), pc); }
     NOYAU_CALLED void sync() const { meet(NOYAU_PC); }
-    /* Fold what the threads of these ranks have. */
+    /* Folds the values of the threads of these ranks. */
     template <class T, class F> NOYAU_UNSEEN T fold(T value, F f, unsigned from, unsigned to, const void *pc) const {
         const unsigned left = thread_block::size() - meta_group_rank() * Size, last = left < Size ? left - 1 : Size - 1;
         values[thread_rank()] = noyau_bits(value);
@@ -225,7 +225,7 @@ template <class T> struct bit_and { T operator()(T x, T y) const { return x & y;
 template <class T> struct bit_or { T operator()(T x, T y) const { return x | y; } };
 template <class T> struct bit_xor { T operator()(T x, T y) const { return x ^ y; } };
 
-/* Fold what the threads of a group have, from the first rank to the last one. */
+/* Folds the values of a group's threads, from the first rank to the last one. */
 template <class T, class F>
 NOYAU_UNSEEN T noyau_fold(const noyau_lanes &group, T value, F f, unsigned to, const void *pc) {
     T made = value;
@@ -261,7 +261,7 @@ template <class Group, class T> NOYAU_CALLED T exclusive_scan(const Group &group
     return group.thread_rank() ? all : T();
 }
 
-/* Copies of which each thread begins its part, a group of them at a call. */
+/* Copies, of which each thread begins its part, one group of copies per call. */
 template <class Group, class T> NOYAU_CALLED void memcpy_async(const Group &group, T *to, const T *from, size_t bytes) {
     for (size_t i = group.thread_rank(); i < bytes / sizeof(T); i += group.size()) noyau_copy_begin(to + i, from + i, sizeof(T), 0, NOYAU_PC);
     noyau_copy_commit();

@@ -1,4 +1,4 @@
-/* Copies of one thread, which go on until it waits for them. */
+/* Copies of one thread, which continue until it waits for them. */
 #ifndef NOYAU_PIPELINE_H
 #define NOYAU_PIPELINE_H
 #include "noyau_cuda.h"

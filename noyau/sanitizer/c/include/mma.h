@@ -1,4 +1,4 @@
-/* Tensor cores: of a tile each lane of a warp holds a part; which one nobody may rely on. */
+/* Tensor cores: each lane of a warp holds an unspecified part of a tile. */
 #ifndef NOYAU_MMA_H
 #define NOYAU_MMA_H
 #include "cuda_bf16.h"
@@ -57,7 +57,7 @@ static inline void store_matrix_sync(V *to, const fragment<accumulator, M, N, K,
 }
 template <class T> NOYAU_UNSEEN static inline auto noyau_wide(T x) { return (typename std::conditional<std::is_integral<T>::value, int, typename std::conditional<std::is_same<T, double>::value, double, float>::type>::type)x; }
 
-/* d = a * b + c: each lane computes what it holds of d, and sees what the others hold of a and b. */
+/* d = a * b + c: each lane computes its part of d, and sees the other lanes' parts of a and b. */
 template <class D, class A, class B, class C> NOYAU_CALLED static void mma_sync(D &d, const A &a, const B &b, const C &c, bool = false) {
     const uint64_t *as = noyau_gather(0xffffffffu, (uint64_t)(uintptr_t)a.x, NOYAU_PC);
     decltype(noyau_wide(c.x[0])) made[D::num_elements];

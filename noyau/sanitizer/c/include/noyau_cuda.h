@@ -1,6 +1,6 @@
 /* CUDA C++ for a C++ compiler: what a kernel uses, so that it runs on the processor with every access watched.
 
-   What is not here is not supported, and the compiler names it. `<<<...>>>`, and `extern __shared__`, are written anew
+   Other parts of CUDA are not supported, and the compiler names them. `<<<...>>>` and `extern __shared__` are rewritten
    before this text is compiled (noyau/sanitizer/c/build.py); the host's side is in noyau_cuda_host.h. */
 #ifndef NOYAU_CUDA_H
 #define NOYAU_CUDA_H
@@ -75,7 +75,7 @@ uint3 noyau_given_grid(void);
 uint3 noyau_given_block(void);
 int64_t noyau_given_shared(void);
 void *noyau_dynamic_shared(void);
-extern void *noyau_dynamic_start; /* of the launch that runs */
+extern void *noyau_dynamic_start; /* of the running launch */
 int noyau_lane(void);
 int noyau_sync(int how, int value, const void *pc);
 void noyau_device_map(const void *at);
@@ -90,9 +90,9 @@ void noyau_copy_begin(void *to, const void *from, int64_t bytes, int64_t zeros, 
 void noyau_copy_commit(void);
 void noyau_copy_wait(unsigned left);
 void noyau_touch(const void *at, int bytes, int writes, const void *pc);
-void noyau_atomic(void *at, int bytes, int reads, const void *pc); /* reads: 2 where it compares and swaps */
+void noyau_atomic(void *at, int bytes, int reads, const void *pc); /* reads: 2 for a compare and swap */
 void noyau_run_grid(uint3 grid, uint3 block, int64_t shared, int cooperates, void (*run)(void *), void *argument, int64_t bytes,
-                    const void *pc); /* `bytes` of the argument; 0 where they do not tell what it does */
+                    const void *pc); /* `bytes` of the argument; 0 if they do not determine the launch */
 void noyau_not_again(void);
 }
 
@@ -122,7 +122,7 @@ NOYAU_STATIC unsigned __ballot_sync(unsigned mask, int value) {
 NOYAU_STATIC int __any_sync(unsigned mask, int value) { return noyau_warp(5, mask, value != 0, 0, 32, NOYAU_PC) != 0; }
 NOYAU_STATIC int __all_sync(unsigned mask, int value) { return noyau_warp(5, mask, value == 0, 0, 32, NOYAU_PC) == 0; }
 
-/* What blocks of a cluster give each other in texts that noyau prints: see codegen/cuda/merge_blocks.h. */
+/* The exchange between blocks of a cluster in texts that noyau prints: see codegen/cuda/merge_blocks.h. */
 struct noyau_meeting {};
 NOYAU_UNSEEN static inline void noyau_open(noyau_meeting *) {}
 inline unsigned char noyau_given_states[2][1 << 16][32];
@@ -187,7 +187,7 @@ NOYAU_REDUCE(__reduce_and_sync, was &value)
 NOYAU_REDUCE(__reduce_or_sync, was | value)
 NOYAU_REDUCE(__reduce_xor_sync, was ^ value)
 
-/* Atomics: each is done at once, for threads take turns. */
+/* Atomics: each happens at once, since threads take turns. */
 #define NOYAU_ATOMIC_OF(name, next, reads)                                        \
     template <class T, class V> NOYAU_CALLED T name(T *at, V given) {             \
         const T value = (T)given;                                                 \
@@ -202,7 +202,7 @@ NOYAU_REDUCE(__reduce_xor_sync, was ^ value)
 #define NOYAU_ATOMIC(name, next) NOYAU_ATOMICS(name, next, 1)
 NOYAU_ATOMIC(atomicAdd, was + value)
 NOYAU_ATOMIC(atomicSub, was - value)
-NOYAU_ATOMICS(atomicExch, value, 0) /* a kernel may drop the old value, as a store that is atomic */
+NOYAU_ATOMICS(atomicExch, value, 0) /* a kernel may drop the old value, which makes it an atomic store */
 NOYAU_ATOMIC(atomicMin, value < was ? value : was)
 NOYAU_ATOMIC(atomicMax, was < value ? value : was)
 NOYAU_ATOMIC(atomicInc, was >= value ? 0 : was + 1)
@@ -221,7 +221,7 @@ NOYAU_SWAP(atomicCAS)
 NOYAU_SWAP(atomicCAS_block)
 NOYAU_SWAP(atomicCAS_system)
 
-/* Vectors. They are made where they are stored: a compiler does not tell of a call that fills memory by itself. */
+/* Vectors. They are built where they are stored: a compiler does not report a call that fills memory by itself. */
 #define NOYAU_MADE __attribute__((always_inline)) static inline
 #define NOYAU_VECTORS(type, name)                                                                    \
     struct alignas(sizeof(type)) name##1 {                                                           \
@@ -265,7 +265,7 @@ NOYAU_MADE uint2 make_uint2(unsigned x, unsigned y) { return {x, y}; }
 NOYAU_MADE uint3 make_uint3(unsigned x, unsigned y, unsigned z) { return {x, y, z}; }
 NOYAU_MADE uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
 
-/* Loads by other ways are loads. */
+/* Loads through other caches are loads. */
 #define NOYAU_LOAD(name) \
     template <class T> inline T name(const T *at) { return *at; }
 #define NOYAU_STORE(name) \

@@ -1,4 +1,4 @@
-/* The host's side of CUDA: one device, one thing after the other. */
+/* The host's side of CUDA: one device, whose work happens in order. */
 #ifndef NOYAU_CUDA_HOST_H
 #define NOYAU_CUDA_HOST_H
 
@@ -48,7 +48,7 @@ int noyau_last_error(int is_taken);
 void *noyau_device_memory(int64_t bytes, int is_unified, int unit, const void *pc);
 void noyau_device_free(void *at, const void *pc);
 void noyau_device_copy(void *to, const void *from, int64_t bytes, const void *pc);
-void noyau_device_copy_on(void *to, const void *from, int64_t bytes, const void *pc); /* when its call returns */
+void noyau_device_copy_on(void *to, const void *from, int64_t bytes, const void *pc); /* asynchronous for the host */
 void noyau_device_set(void *to, int value, int64_t bytes, const void *pc);
 uint32_t noyau_device_time(void);
 void noyau_device_wait(uint32_t until);
@@ -306,7 +306,7 @@ enum cudaMemPoolAttr { cudaMemPoolAttrReleaseThreshold = 4 };
 NOYAU_HOST cudaDeviceGetDefaultMemPool(cudaMemPool_t *pool, int) { return *pool = nullptr, cudaSuccess; }
 NOYAU_DO_NOTHING(cudaMemPoolSetAttribute, cudaMemPool_t, cudaMemPoolAttr, void *)
 
-/* Streams and events. A wait of the host for one is a wait for all its grids: what is told of the host is certain. */
+/* Streams and events. The host's wait for one is a wait for all its grids: reports on the host are certain. */
 enum { cudaStreamDefault = 0, cudaStreamNonBlocking = 1 };
 enum { cudaEventDefault = 0, cudaEventBlockingSync = 1, cudaEventDisableTiming = 2, cudaEventInterprocess = 4 };
 struct CUevent_st {
@@ -412,7 +412,7 @@ union cudaLaunchAttributeValue {
     cudaAccessPolicyWindow accessPolicyWindow;
 };
 struct cudaLaunchAttribute { cudaLaunchAttributeID id; cudaLaunchAttributeValue val; };
-/* Of what is called gridDim and blockDim here, which are no members elsewhere, build.py writes other names. */
+/* The members gridDim and blockDim, which build.py renames, since the words of CUDA are macros here. */
 struct cudaLaunchConfig_t { dim3 of_gridDim, of_blockDim; size_t dynamicSmemBytes = 0; cudaStream_t stream = nullptr; cudaLaunchAttribute *attrs = nullptr; unsigned numAttrs = 0; };
 template <class... P, class... Given> NOYAU_CALLED cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(P...), Given &&...given) {
     noyau_grid whole(config->of_gridDim, config->of_blockDim, config->dynamicSmemBytes, config->stream);
@@ -422,7 +422,7 @@ template <class... P, class... Given> NOYAU_CALLED cudaError_t cudaLaunchKernelE
     return (cudaError_t)noyau_last_error(0);
 }
 
-/* Graphs: what is recorded runs in the order in which it was. */
+/* Graphs: recorded work runs in the order of recording. */
 typedef CUgraph_st *cudaGraph_t;
 typedef CUgraphNode_st *cudaGraphNode_t;
 struct CUgraphExec_st { cudaGraph_t graph; };

@@ -1,8 +1,8 @@
-/* Launches, and what is recorded to be launched again: graphs. */
+/* Launches, and recorded launches: graphs. */
 #ifndef NOYAU_CUDA_LAUNCH_H
 #define NOYAU_CUDA_LAUNCH_H
 
-/* Something to be done, now or by a graph. */
+/* Work to be done, now or by a graph. */
 struct noyau_task {
     virtual void run() = 0;
     virtual ~noyau_task() {}
@@ -47,9 +47,9 @@ typedef CUstream_st *cudaStream_t;
 NOYAU_UNSEEN static inline CUgraph_st *noyau_recorder(cudaStream_t stream) {
     return (uintptr_t)stream > 2 && stream->records && stream->records->is_open ? stream->records : nullptr;
 }
-/* Its number: 0 of the default stream. */
+/* The stream's number: 0 for the default stream. */
 NOYAU_UNSEEN static inline int noyau_number(cudaStream_t stream) { return (uintptr_t)stream > 2 ? stream->number : 0; }
-/* Do it, unless the stream is being recorded. */
+/* Does the work, unless the stream is being recorded. */
 template <class F> NOYAU_UNSEEN static inline void noyau_do(cudaStream_t stream, F what, int is_copy = 1) {
     if (CUgraph_st *graph = noyau_recorder(stream)) {
         graph->add(new noyau_task_of<F>(what));
@@ -95,7 +95,7 @@ private:
     }
 };
 
-/* Kernels by their address: `(void *)kernel` is written anew as noyau_kernel(kernel), so that its types are known. */
+/* Kernels by their address: `(void *)kernel` is rewritten as noyau_kernel(kernel), so that its types are known. */
 typedef noyau_task *(*noyau_maker)(const void *kernel, noyau_grid grid, void **given, const void *pc);
 struct noyau_known {
     const void *kernel;

@@ -1,4 +1,4 @@
-/* The numbers of CUDA, as functions of the processor. */
+/* The mathematical functions of CUDA, on the processor. */
 #ifndef NOYAU_CUDA_MATH_H
 #define NOYAU_CUDA_MATH_H
 
@@ -8,7 +8,7 @@ using std::isnan;
 using std::max;
 using std::min;
 using std::signbit;
-/* No templates, so that those of a program by these names stand behind them, as they do in CUDA. */
+/* Not templates, so that a program's own functions of these names take precedence, as in CUDA. */
 #define NOYAU_MIXED(a, b, both)                                                  \
     static inline constexpr both min(a x, b y) { return (both)x < (both)y ? (both)x : (both)y; } \
     static inline constexpr both max(a x, b y) { return (both)x < (both)y ? (both)y : (both)x; }
@@ -38,7 +38,7 @@ NOYAU_MIXED(float, double, double)
 NOYAU_MIXED(double, float, double)
 NOYAU_MIXED(float, int, float)
 NOYAU_MIXED(int, float, float)
-/* Templates, for a program may have its own of that name. */
+/* Templates, since a program may have its own functions of these names. */
 template <int = 0> inline unsigned umin(unsigned x, unsigned y) { return x < y ? x : y; }
 template <int = 0> inline unsigned umax(unsigned x, unsigned y) { return x < y ? y : x; }
 template <int = 0> inline long long llmin(long long x, long long y) { return x < y ? x : y; }
@@ -57,7 +57,7 @@ template <int = 0> inline unsigned long long ullmax(unsigned long long x, unsign
 #define __sincosf(x, s, c) sincosf(x, s, c)
 #define __powf(x, y) powf(x, y)
 static inline float __fdividef(float x, float y) { return x / y; }
-/* Roundings in other directions are those to nearest: they differ in the last bit. */
+/* Other rounding modes are replaced by round to nearest: they differ in the last bit. */
 #define NOYAU_ROUNDED(way)                                                                       \
     static inline float __fdiv_##way(float x, float y) { return x / y; }                         \
     static inline float __frcp_##way(float x) { return 1.0f / x; }                               \

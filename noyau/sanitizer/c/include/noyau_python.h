@@ -16,14 +16,14 @@ void noyau_result(const void *at, int64_t bytes);
 void noyau_result_holes(const char *at, int64_t bytes, int64_t unit);
 }
 
-/* What the text has asked of torch, and the headers here do not have. */
+/* An operation that the text asks of torch, and that the headers here lack. */
 struct noyau_lack : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
 struct noyau_type_error : std::runtime_error {
     using std::runtime_error::runtime_error;
 };
-/* Words of what a text says with <<, or with commas. */
+/* The text of a message built with <<, or with commas. */
 struct noyau_words {
     std::string text;
     template <class T> noyau_words &operator<<(const T &each) {
@@ -40,7 +40,7 @@ template <class... T> std::string noyau_text(const T &...each) {
     return all.text;
 }
 
-/* Memory of a tensor: `type` is the number that torch has for its dtype. */
+/* Memory of a tensor: `type` is torch's number of its dtype. */
 typedef std::vector<int64_t> noyau_numbers;
 struct noyau_array {
     char *at = nullptr;
@@ -49,10 +49,10 @@ struct noyau_array {
 };
 static const char *const noyau_kinds[] = {"None", "a bool", "a whole number", "a float", "a text", "a dtype", "a tensor", "a list"};
 
-/* A value of Python. What it points to is never freed: a call is a process. */
+/* A value of Python. Memory that it points to is never freed: a call is a process. */
 struct noyau_any {
     enum { of_none, of_bool, of_int, of_float, of_text, of_dtype, of_tensor, of_list, of_fault, of_unknown };
-    int64_t kind = of_none, number = 0; /* of a text or a list: its length */
+    int64_t kind = of_none, number = 0; /* for a text or a list: its length */
     double real = 0;
     const char *text = "";
     const noyau_array *array = nullptr;
@@ -87,7 +87,7 @@ struct noyau_any {
     }
 };
 
-/* A parameter of a function from what Python gives for it. */
+/* Converts a value of Python to the parameter of a function. */
 template <class T, class = void> struct noyau_as;
 inline NOYAU_UNSEEN void noyau_expect(const noyau_any &x, bool fits, const char *what) {
     if (!fits) throw noyau_type_error(std::string(what) + " is expected, and " + noyau_kinds[x.kind] + " is given");
@@ -136,10 +136,10 @@ inline arg operator""_a(const char *name, size_t) { return arg(name); }
 } // namespace pybind11
 namespace py = pybind11;
 
-/* The functions that a text names for Python, one of which is called. */
+/* The functions that a text exports to Python, one of which is called. */
 struct noyau_module {
     const char *wanted;
-    noyau_any given, named; /* lists: by position; names and values by turns */
+    noyau_any given, named; /* lists: by position; alternating names and values */
     bool is_called = false;
     noyau_any result;
     std::string text;
@@ -200,9 +200,9 @@ inline noyau_binding::noyau_binding(void (*bind)(noyau_module &)) : bind(bind), 
     static noyau_binding noyau_bound(noyau_bind);   \
     static void noyau_bind([[maybe_unused]] noyau_module &module)
 
-/* Words that go back: of a tensor the number of the memory that it lies in, or -1, its cells, and which are unset. */
+/* The words of a result: for a tensor the number of its memory, or -1, its cells, and which of them are unset. */
 struct noyau_answer {
-    const int64_t *storages; /* how many memories came, and the bytes of each */
+    const int64_t *storages; /* the number of memories, and the bytes of each */
     void **arrays;
     NOYAU_UNSEEN static void put(int64_t word) { noyau_result(&word, sizeof word); }
     NOYAU_UNSEEN void put(const noyau_any &x) const {
@@ -230,7 +230,7 @@ struct noyau_answer {
     }
 };
 
-/* The calls before, for what they leave in statics: what the memories held then lies behind them, call by call. */
+/* Makes the earlier calls, for the state in statics: the contents of their memories follow, call by call. */
 static NOYAU_UNSEEN void noyau_hold(void **arrays, const int64_t *storages, const std::vector<const char *> &contents) {
     for (int64_t i = 0; i < storages[0]; ++i)
         for (int64_t k = 0; k < storages[i + 1]; ++k) ((char *)arrays[i])[k] = contents[(size_t)i][k];
@@ -245,7 +245,7 @@ static NOYAU_UNSEEN void noyau_call_before(const int64_t *storages, const int64_
     try {
         for (noyau_binding *each = noyau_bindings; each && !module.is_called; each = each->next) each->bind(module);
         cudaDeviceSynchronize();
-    } catch (const std::exception &) { /* it was told */
+    } catch (const std::exception &) { /* it has been reported */
     }
 }
 static NOYAU_UNSEEN void noyau_calls_before(const int64_t *storages, const int64_t *&from, void **arrays) {
@@ -260,8 +260,8 @@ static NOYAU_UNSEEN void noyau_calls_before(const int64_t *storages, const int64
     if (count) noyau_hold(arrays, storages, own);
 }
 
-/* arrays[0]: how many memories came, and the bytes of each; then how many calls come before, and these; then the name of
-   a function and its arguments. */
+/* arrays[0]: the number of memories, and the bytes of each; then the number of earlier calls, and these calls; then the
+   name of a function and its arguments. */
 extern "C" __attribute__((weak)) NOYAU_UNSEEN void noyau_entry(void **arrays) {
     const int64_t *from = (const int64_t *)arrays[0];
     const noyau_answer answer{from, arrays + 1};

@@ -1,4 +1,4 @@
-/* Floats of 16 bits: kept as such, computed with as float, rounded to nearest even. `Kind` is half or bfloat16. */
+/* Floats of 16 bits: stored as such, computed as float, rounded to nearest even. `Kind` is half or bfloat16. */
 #ifndef NOYAU_SHORT_FLOATS_H
 #define NOYAU_SHORT_FLOATS_H
 #include "noyau_cuda.h"
@@ -71,7 +71,7 @@ NOYAU_K int __hisinf(NOYAU_1 x) { return isinf((float)x) ? ((float)x > 0 ? 1 : -
 NOYAU_K float __low2float(NOYAU_2 a) { return a.x; }
 NOYAU_K float __high2float(NOYAU_2 a) { return a.y; }
 
-/* What has another name for each kind: `one` is its type in a name, `pair` two of them, `type` its own name. */
+/* Names that differ by kind: `one` is its type in a name, `pair` that of two, `type` its own name. */
 #define NOYAU_KIND(Kind, type, one, pair)                                                              \
     typedef noyau_short<Kind> type;                                                                    \
     typedef noyau_short2<Kind> type##2;                                                                \

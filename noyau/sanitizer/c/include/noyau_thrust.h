@@ -1,6 +1,6 @@
-/* Thrust: vectors of the device and the algorithms over ranges. An algorithm whose function is called for each element
-   is a grid with a thread for each, so that what the function does beside its own element races as it does there; those
-   that go through a range in order are a grid of one thread. Accesses of ranges are those of the line that calls. */
+/* Thrust: vectors of the device and the algorithms over ranges. An algorithm that calls a function for each element is
+   a grid with a thread for each, so that accesses of the function beyond its own element race as in Thrust; an
+   algorithm that passes through a range in order is a grid of one thread. Accesses belong to the calling line. */
 #ifndef NOYAU_THRUST_H
 #define NOYAU_THRUST_H
 #include "noyau_cuda.h"
@@ -170,7 +170,7 @@ inline constexpr term<argument<1>> _2{};
 inline constexpr term<argument<2>> _3{};
 } // namespace placeholders
 
-/* Iterators: what an iterator is by its add() and minus(). */
+/* Iterators, each defined by its add() and minus(). */
 template <class D> struct noyau_walk {
     using difference_type = ptrdiff_t;
     using iterator_category = std::random_access_iterator_tag;
@@ -194,7 +194,7 @@ template <class D> struct noyau_walk {
     NOYAU_IN friend bool operator>=(const D &a, const D &b) { return a.minus(b) >= 0; }
 };
 
-/* A cell of the device as the host names it: reading it is a copy, for which the host waits. */
+/* A cell of the device as the host names it: a read of it is a copy, for which the host waits. */
 template <class T> class device_reference {
     T *at;
     NOYAU_UNSEEN std::remove_const_t<T> load(const void *pc) const {
@@ -295,7 +295,7 @@ template <class = void> struct discard_iterator : noyau_walk<discard_iterator<>>
 };
 NOYAU_IN discard_iterator<> make_discard_iterator() { return {}; }
 
-/* What an element of a range is, read and written, by the line at `pc`. */
+/* An element of a range is read and written here, for the line at `pc`. */
 template <class T> NOYAU_IN std::remove_const_t<T> noyau_load(T *of, ptrdiff_t i, const void *pc) {
     noyau_touch(of + i, sizeof(T), 0, pc);
     return of[i];
@@ -310,7 +310,7 @@ template <class T, class V> NOYAU_IN void noyau_store(const device_ptr<T> &of, p
     noyau_store(of.at, i, value, pc);
 }
 template <class T> NOYAU_IN T &noyau_element(const device_ptr<T> &of, ptrdiff_t i, const void *) { return of.at[i]; }
-/* Any other iterator, as the library's own. */
+/* Any other iterator, with the library's own accesses. */
 template <class I> NOYAU_IN auto noyau_load(const I &of, ptrdiff_t i, const void *) {
     return (typename std::iterator_traits<I>::value_type)of[i];
 }
@@ -408,7 +408,7 @@ template <class... I> NOYAU_IN auto noyau_element(const zip_iterator<std::tuple<
 }
 template <class I> using iterator_traits = std::iterator_traits<I>;
 
-/* Where a range lies: of a device, of the host, or nowhere, as one that counts; what is no range has no place. */
+/* The side of a range: the device, the host, or nowhere, for a counting iterator; other types have none. */
 enum noyau_side { NOYAU_NO_RANGE, NOYAU_NOWHERE, NOYAU_OF_HOST, NOYAU_OF_DEVICE };
 template <class I, class = void> struct noyau_side_of { enum { value = NOYAU_NO_RANGE }; };
 template <class I> struct noyau_side_of<I, std::void_t<typename std::iterator_traits<I>::iterator_category>> {

@@ -3,12 +3,12 @@
 #define NOYAU_THRUST_ALGORITHMS_H
 
 namespace thrust {
-/* Where an algorithm runs, and the line that calls it. */
+/* The policy of an algorithm, and the line that calls it. */
 struct noyau_place {
     noyau_policy policy;
     const void *pc;
 
-    /* f(i) for each i below n: on a device each by a thread of its own, with a function of its own. */
+    /* Calls f(i) for each i below n: on a device each in a thread of its own, with a copy of the function. */
     template <class F> NOYAU_UNSEEN void each(ptrdiff_t n, F f) const {
         if (!policy.is_on_device || noyau_in_grid()) {
             for (ptrdiff_t i = 0; i < n; ++i) f(i);
@@ -21,7 +21,7 @@ struct noyau_place {
             if (i < n) own(i);
         });
     }
-    /* f(), by one thread of a device. */
+    /* Calls f() in one thread of a device. */
     template <class F> NOYAU_UNSEEN void once(F f) const {
         if (!policy.is_on_device || noyau_in_grid()) f();
         else launch(dim3(1), dim3(1), f);
@@ -34,7 +34,7 @@ struct noyau_place {
     }
 };
 
-/* Whether ranges are gone through on a device: some lie there, or all of them nowhere. */
+/* Whether ranges are processed on a device: some lie there, or all of them nowhere. */
 template <class... I> constexpr bool noyau_is_on_device() {
     const bool some = ((noyau_side_of<I>::value == NOYAU_OF_DEVICE) || ...), none = ((noyau_side_of<I>::value == NOYAU_OF_HOST) || ...);
     return some || !none;
@@ -250,7 +250,7 @@ template <class I, class F> NOYAU_UNSEEN bool is_sorted(const place &on, I first
 }
 template <class I> NOYAU_UNSEEN bool is_sorted(const place &on, I first, I last) { return is_sorted(on, first, last, less()); }
 
-/* Scans: `same` says whether a key goes on, `start` what stands before the first of its keys, where it is exclusive. */
+/* Scans: `same` says whether a key continues, `start` is the value before the first element of a key, if exclusive. */
 template <class K, class I, class O, class T, class E, class F>
 NOYAU_UNSEEN O scan(const place &on, K keys, I first, I last, O out, const T *start, E same, F join) {
     const bool is_exclusive = start != nullptr;
@@ -330,7 +330,7 @@ template <class K, class I, class L, class O> NOYAU_UNSEEN pair<L, O> reduce_by_
     return reduce_by_key(on, keys, end, in, keys_out, out, equal_to());
 }
 
-/* What is left of a range. */
+/* Removal of elements. */
 template <class I, class S, class O, class P> NOYAU_UNSEEN O copy_if(const place &on, I first, I last, S stencil, O out, P keeps) {
     ptrdiff_t many = 0, *into = &many;
     on.once([=]() mutable NOYAU_UNSEEN {
@@ -411,7 +411,7 @@ template <class I, class J, class O, class F> NOYAU_UNSEEN O merge(const place &
 }
 template <class I, class J, class O> NOYAU_UNSEEN O merge(const place &on, I first, I last, J other, J end, O out) { return merge(on, first, last, other, end, out, less()); }
 
-/* Places in a sorted range of one value, or of each of a range of values. */
+/* Positions in a sorted range, of one value or of each of a range of values. */
 template <class I, class T, class F> NOYAU_UNSEEN ptrdiff_t bound(const place &on, I first, I last, const T &value, F is_past) {
     ptrdiff_t low = 0, high = last - first;
     while (low < high) {

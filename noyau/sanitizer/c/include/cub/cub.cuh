@@ -1,6 +1,6 @@
 /* Reductions and scans of CUB by the threads of a block or a warp, over a cell of shared memory for each. Its accesses
-   are those of the line that calls: who uses the same storage again before all came to a barrier races, as there, and
-   of a reduction the first thread alone has the result. */
+   belong to the calling line: a use of the same storage before all threads have reached a barrier races, as in CUB, and
+   only the first thread has the result of a reduction. */
 #ifndef NOYAU_CUB_H
 #define NOYAU_CUB_H
 #include "../noyau_cuda.h"
@@ -34,7 +34,7 @@ template <class T, int THREADS> struct noyau_cells {
     }
 };
 
-/* Who takes part: its number among THREADS, and the barrier of them. */
+/* The threads that take part: their ranks among THREADS, and their barrier. */
 template <int THREADS> struct noyau_block {
     NOYAU_UNSEEN static int rank() {
         const uint3 at = threadIdx, shape = blockDim;
@@ -77,7 +77,7 @@ template <class T, int THREADS, class Team> class noyau_scan : public noyau_cell
     using cells = noyau_cells<T, THREADS>;
     typename cells::TempStorage &storage;
 
-    /* The result of who came before, where anybody did; `all`: that of everybody. */
+    /* The result of the threads before, if there are any; `all`: that of all threads. */
     template <class F> NOYAU_UNSEEN bool before(T value, F join, T &earlier, T &all, const void *pc) {
         const int rank = Team::rank();
         cells::put(storage, rank, value, pc);

@@ -1,4 +1,4 @@
-/* Tensors of torch for the text of an extension, so that it can be called without torch: packed memory of a device. */
+/* Tensors of torch for the text of an extension, which can be called without torch: packed memory of a device. */
 #ifndef NOYAU_TORCH_H
 #define NOYAU_TORCH_H
 #include "../cuda_bf16.h"
@@ -104,7 +104,7 @@ struct TensorOptions {
     template <class... T> TensorOptions requires_grad(T...) const { return *this; }
     template <class... T> TensorOptions memory_format(T...) const { return *this; }
 };
-/* What x.type() once was. */
+/* The former result of x.type(). */
 struct noyau_old_type {
     ScalarType of;
     bool on_gpu;
@@ -128,7 +128,7 @@ template <class T> struct noyau_accessor<T, 1> {
     int64_t stride(int i) const { return its_strides[i]; }
     T *data() const { return at; }
 };
-/* As a kernel takes it: by value. */
+/* The accessor that a kernel takes by value. */
 template <class T, size_t N> struct noyau_packed {
     T *at;
     int64_t its_sizes[N], its_strides[N];
@@ -137,7 +137,7 @@ template <class T, size_t N> struct noyau_packed {
     int64_t stride(int i) const { return its_strides[i]; }
     T *data() const { return at; }
 };
-/* Operators of one tensor, of two, and folds: each with the dtype of its result. noyau_operators.h computes them. */
+/* Operators of one tensor, of two, and folds, each with the dtype of its result; noyau_operators.h computes them. */
 #define NOYAU_UNARIES(is)                                                                                              \
     is(exp, noyau_float(x), std::exp(v)) is(log, noyau_float(x), std::log(v)) is(sqrt, noyau_float(x), std::sqrt(v))   \
     is(rsqrt, noyau_float(x), 1 / std::sqrt(v)) is(reciprocal, noyau_float(x), 1 / v) is(tanh, noyau_float(x), std::tanh(v)) \
@@ -302,20 +302,20 @@ template <class T> struct DefaultPtrTraits {};
 template <class T, size_t N, template <class> class Traits = DefaultPtrTraits, class Index = int64_t> using PackedTensorAccessor32 = noyau_packed<T, N>;
 template <class T, size_t N, template <class> class Traits = DefaultPtrTraits, class Index = int64_t> using PackedTensorAccessor64 = noyau_packed<T, N>;
 
-/* In the line of who asks for it, which is that of the memory. */
+/* Inlined into the caller, whose line is that of the memory. */
 #define NOYAU_HERE __attribute__((always_inline)) inline
 NOYAU_CALLED inline Tensor empty(IntArrayRef sizes, TensorOptions options = {}) {
     Tensor made(nullptr, options, sizes.vec());
     made.at = (char *)(options.on_gpu ? noyau_device_memory((int64_t)made.nbytes(), 0, (int)made.element_size(), NOYAU_PC) : malloc(made.nbytes()));
     return made;
 }
-/* Each cell of a tensor, which may lie anywhere, by its address. */
+/* Calls f with the address of each cell of a tensor, whatever its strides. */
 template <class F> void noyau_each_cell(const Tensor &x, F f, size_t axis = 0, int64_t first = 0) {
     if (axis == x.its_sizes.size()) return f(x.at + first * x.element_size());
     for (int64_t i = 0; i < x.its_sizes[axis]; ++i) noyau_each_cell(x, f, axis + 1, first + i * x.its_strides[axis]);
 }
 #define NOYAU_MOVE(to, from, bytes) noyau_device_copy(to, from, (int64_t)(bytes), NOYAU_PC)
-/* A cell as a number that holds each of any type, and back. */
+/* A cell as a number that holds the values of all types, and back. */
 inline long double noyau_cell_at(const char *from, ScalarType type) {
 #define NOYAU_READ(cell, name) \
     if (type == ScalarType::name) { cell value; return NOYAU_MOVE(&value, from, sizeof value), (long double)value; }
@@ -372,7 +372,7 @@ template <> struct noyau_as<at::Tensor> {
 template <> struct noyau_as<at::ScalarType> {
     static at::ScalarType of(const noyau_any &x) { return noyau_expect(x, x.kind == noyau_any::of_dtype, "a dtype"), (at::ScalarType)x.number; }
 };
-template <> struct noyau_as<at::IntArrayRef> { /* it holds none of its own */
+template <> struct noyau_as<at::IntArrayRef> { /* it does not hold numbers of its own */
     static at::IntArrayRef of(const noyau_any &x) { return *new noyau_numbers(noyau_as<noyau_numbers>::of(x)); }
 };
 

@@ -1,5 +1,5 @@
-/* Operators of torch that an extension calls between its kernels: each reads all cells of its operands in the order of
-   grids, computes in long double, rounds once, and writes a packed result. What is not here does not compile. */
+/* Operators of torch that an extension calls between its kernels: each reads all cells of its operands, in order with
+   grids, computes in long double, rounds once, and writes a packed result. Other operators do not compile. */
 #ifndef NOYAU_OPERATORS_H
 #define NOYAU_OPERATORS_H
 #include <cmath>
@@ -11,7 +11,7 @@ struct noyau_cells {
     noyau_numbers sizes;
     std::vector<noyau_real> cells;
     int64_t along(int64_t axis) const { return sizes[(size_t)axis]; }
-    int64_t behind(int64_t axis) const { /* cells from one index along it to the next */
+    int64_t behind(int64_t axis) const { /* cells between neighbouring indices along an axis */
         return std::accumulate(sizes.begin() + axis + 1, sizes.end(), (int64_t)1, std::multiplies<int64_t>());
     }
 };
@@ -39,7 +39,7 @@ template <class F> Tensor noyau_map(const Tensor &x, ScalarType type, F f) {
     for (auto &each : all.cells) each = f(each);
     return noyau_made(all, type, x);
 }
-/* With axes of one cell stretched, and missing ones in front. */
+/* Broadcasts: axes of one cell are stretched, missing ones are added in front. */
 template <class F> Tensor noyau_zip(const Tensor &x, const Tensor &y, ScalarType type, F f) {
     noyau_require_alike(x, y);
     const size_t rank = std::max(x.its_sizes.size(), y.its_sizes.size());
@@ -59,7 +59,7 @@ template <class F> Tensor noyau_zip(const Tensor &x, const Tensor &y, ScalarType
     for (size_t i = 0; i < all.cells.size(); ++i) all.cells[i] = f(all.cells[i], others.cells[i]);
     return noyau_made(all, type, x);
 }
-/* Each slice along an axis as a vector, and what comes of it: one number, or as many. */
+/* Applies f to each slice along an axis, as a vector; the result is one number, or as many as in the slice. */
 template <class F> noyau_cells noyau_along(const Tensor &x, int64_t axis, bool keeps, F f) {
     const noyau_cells all = noyau_read(x);
     const int64_t at = x.wrapped(axis), count = all.along(at), step = all.behind(at), whole = (int64_t)all.cells.size();

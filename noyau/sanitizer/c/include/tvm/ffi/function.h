@@ -1,4 +1,4 @@
-/* Functions of TVM's foreign function interface: tensors of others by their memory. */
+/* Functions of TVM's foreign function interface: tensors are views of the caller's memory. */
 #ifndef NOYAU_TVM_FFI_H
 #define NOYAU_TVM_FFI_H
 #include "../../noyau_python.h"
@@ -80,7 +80,7 @@ struct TensorView {
 typedef TensorView Tensor;
 template <class T> using Optional = std::optional<T>;
 typedef std::string String;
-/* What is thrown at the end of its statement, with the words that it was given. */
+/* An error that is thrown at the end of its statement, with the text that was streamed into it. */
 struct noyau_thrown {
     noyau_words words;
     template <class T> noyau_thrown &operator<<(const T &each) { return words << each, *this; }
