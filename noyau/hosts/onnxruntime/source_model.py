@@ -22,7 +22,7 @@ from noyau.errors import InputError, ModelError
 from noyau.frontends import onnx as frontend
 from noyau.frontends.onnx_messages import every_node, reads, subgraphs, tensors_of
 from noyau.hosts.onnxruntime.bodies import Body, laid_flat, loosen_loops, rename_values
-from noyau.hosts.onnxruntime.function_bodies import value_names
+from noyau.hosts.onnxruntime.function_bodies import is_own, value_names
 from noyau.hosts.onnxruntime.model_files import Provenance, library_path, library_state, provenance_of, take_apart
 from noyau.hosts.onnxruntime.runs import run_bodies
 from noyau.hosts.onnxruntime.sessions import OPTIMIZED as OPTIMIZED_FILE
@@ -161,22 +161,37 @@ def open_model(path: Path, *, flat: bool = False, sizes: Sizes | None = None, wi
     plain = take_apart(model)
     if plain is not model:
         frontend.verify(plain)
-    older, provenance = raw if plain is model is not raw else None, provenance_of(model)
-    bodies = tuple[Body, ...]()
+    older, provenance, whole = raw if plain is model is not raw else None, provenance_of(model), plain
     with frontend.Inference() as inference:
         wide &= platform.machine() in _WITHOUT_HALVES and external_bytes(plain) < LARGE
         narrow, plain = plain, in_float32(plain) if wide else plain
-        older, laid = older if plain is narrow else older or narrow, plain
-        if flat and any(any(subgraphs(node)) for node in plain.graph.node):
-            with suppress(ModelError):  # a body that is not well formed is not looked into
-                pair = laid_flat(plain, inference.graph(plain).node)
-                frontend.verify(pair[0])
-                laid, bodies = pair
-        imported = frontend.import_model(laid, path.parent, run=run_bodies, inference=inference)
-        while loosen_loops(laid, bodies, imported.graph):
-            imported = frontend.import_model(laid, path.parent, run=run_bodies, inference=inference)
+        wide, seen = plain is not narrow, set[tuple[str, str]]()
+        while True:
+            laid, bodies, imported = _import(plain, path.parent, inference, flat=flat)
+            nodes = [laid.graph.node[position] for position in imported.opaque]
+            calls = {(node.domain, node.op_type) for node in nodes if not is_own(node.domain)} - seen
+            if (inner := frontend.inline_functions(plain, sorted(calls))) is plain:
+                break
+            plain, seen = inner, seen | calls  # what a body calls may be no more than this one is
+    older = older if plain is whole else older or whole
     ends = provenance, older, bodies, plain if bodies else None
-    return SourceModel(path.name, path.parent, laid, imported, *ends, wide=plain is not narrow)
+    return SourceModel(path.name, path.parent, laid, imported, *ends, wide=wide)
+
+
+def _import(
+    plain: ModelProto, folder: Path, inference: frontend.Inference, *, flat: bool
+) -> tuple[ModelProto, tuple[Body, ...], frontend.ImportedModel]:
+    """A model with its bodies laid flat, if they shall be and are well formed; these; and its graph."""
+    laid, bodies = plain, tuple[Body, ...]()
+    if flat and any(any(subgraphs(node)) for node in plain.graph.node):
+        with suppress(ModelError):
+            pair = laid_flat(plain, inference.graph(plain).node)
+            frontend.verify(pair[0])
+            laid, bodies = pair
+    imported = frontend.import_model(laid, folder, run=run_bodies, inference=inference)
+    while loosen_loops(laid, bodies, imported.graph):
+        imported = frontend.import_model(laid, folder, run=run_bodies, inference=inference)
+    return laid, bodies, imported
 
 
 def in_float32(model: ModelProto) -> ModelProto:
