@@ -25,8 +25,8 @@ _IR_OF_CONSTANTS = 4  # from here on, an initializer that is listed as an input 
 
 
 def upgrade(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The same model in IR 4 and opset 13 or later, with open extents where it says -1, and with a Loop, which is what
-    onnxruntime runs, in place of a SequenceMap; an overload of a function has a name of its own. Itself where it is so already.
+    """The same model in IR 4 and opset 13 or later, with open extents where it says -1, names for the overloads of
+    functions, and, in place of a SequenceMap, the Loop that onnxruntime runs; itself where it is so already.
 
     ModelError where onnx cannot convert it."""
     opset = opset_of(model)

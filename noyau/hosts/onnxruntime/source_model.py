@@ -226,9 +226,12 @@ def _write_wide(graph: GraphProto, nodes: Iterable[NodeProto]) -> None:
     results, names, wide = halves(graph.output), value_names(graph), dict[str, str]()
     narrow = halves(graph.input).union(each.name for each in graph.initializer if each.data_type == DType.F16.onnx)
 
+    def new_name(stem: str) -> str:
+        names.add(name := free_name(stem, names))
+        return name
+
     def widen(name: str) -> str:
-        names.add(fresh := free_name(f"{name}_f32", names))
-        return wide.setdefault(name, fresh)
+        return wide.setdefault(name, new_name(f"{name}_f32"))
 
     def cast(name: str, result: str, dtype: DType) -> NodeProto:
         return helper.make_node("Cast", [name], [result], to=dtype.onnx)
@@ -236,6 +239,10 @@ def _write_wide(graph: GraphProto, nodes: Iterable[NodeProto]) -> None:
     del graph.node[:]
     for node in nodes:
         moved = {*(node.input if node.op_type == "Concat" else node.input[:1])}
+        if node.op_type == "Concat" and moved & narrow and results.intersection(node.output):  # a cache that grows
+            parts = {name: new_name(f"{name}_f16") for name in sorted(moved - narrow)}
+            graph.node.extend(cast(wide.get(name, name), part, DType.F16) for name, part in parts.items())
+            node, moved = rename_values(node, parts), moved & narrow
         if node.op_type in _MOVING and moved and moved <= narrow:
             narrow.update(node.output)
             graph.node.append(node)
