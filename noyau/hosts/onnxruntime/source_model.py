@@ -173,8 +173,7 @@ def open_model(path: Path, *, flat: bool = False, sizes: Sizes | None = None, wi
             if (inner := frontend.inline_functions(plain, sorted(calls))) is plain:
                 break
             plain, seen = inner, seen | calls  # what a body calls may be no more than this one is
-    older = older if plain is whole else older or whole
-    ends = provenance, older, bodies, plain if bodies else None
+    ends = provenance, older or (None if plain is whole else whole), bodies, plain if bodies else None
     return SourceModel(path.name, path.parent, laid, imported, *ends, wide=wide)
 
 
