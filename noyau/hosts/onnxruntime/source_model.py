@@ -22,7 +22,7 @@ from noyau.errors import InputError, ModelError
 from noyau.frontends import onnx as frontend
 from noyau.frontends.onnx_messages import core, every_node, reads, subgraphs, tensors_of
 from noyau.hosts.onnxruntime.bodies import Body, laid_flat, loosen_loops, rename_values
-from noyau.hosts.onnxruntime.function_bodies import value_names
+from noyau.hosts.onnxruntime.function_bodies import is_own, value_names
 from noyau.hosts.onnxruntime.model_files import Provenance, library_path, library_state, provenance_of, take_apart
 from noyau.hosts.onnxruntime.runs import run_bodies
 from noyau.hosts.onnxruntime.sessions import OPTIMIZED as OPTIMIZED_FILE
@@ -161,22 +161,36 @@ def open_model(path: Path, *, flat: bool = False, sizes: Sizes | None = None, wi
     plain = take_apart(model)
     if plain is not model:
         frontend.verify(plain)
-    older, provenance = raw if plain is model is not raw else None, provenance_of(model)
-    bodies = tuple[Body, ...]()
+    older, provenance, whole = raw if plain is model is not raw else None, provenance_of(model), plain
     with frontend.Inference() as inference:
         wide &= platform.machine() in _WITHOUT_HALVES and external_bytes(plain) < LARGE
         narrow, plain = plain, in_float32(plain) if wide else plain
-        older, laid = older if plain is narrow else older or narrow, plain
-        if flat and any(any(subgraphs(node)) for node in plain.graph.node):
-            with suppress(ModelError):  # bodies that are not well formed are left alone
-                pair = laid_flat(plain, inference.graph(plain).node)
-                frontend.verify(pair[0])
-                laid, bodies = pair
-        imported = frontend.import_model(laid, path.parent, run=run_bodies, inference=inference)
-        while loosen_loops(laid, bodies, imported.graph):
-            imported = frontend.import_model(laid, path.parent, run=run_bodies, inference=inference)
-    ends = provenance, older, bodies, plain if bodies else None
-    return SourceModel(path.name, path.parent, laid, imported, *ends, wide=plain is not narrow)
+        wide, seen = plain is not narrow, set[tuple[str, str]]()
+        while True:
+            laid, bodies, imported = _import(plain, path.parent, inference, flat=flat)
+            nodes = [laid.graph.node[position] for position in imported.opaque]
+            calls = {(node.domain, node.op_type) for node in nodes if not is_own(node.domain)} - seen
+            if (inner := frontend.inline_functions(plain, sorted(calls))) is plain:
+                break
+            plain, seen = inner, seen | calls  # a callee of an inlined body may be opaque too
+    ends = provenance, older or (None if plain is whole else whole), bodies, plain if bodies else None
+    return SourceModel(path.name, path.parent, laid, imported, *ends, wide=wide)
+
+
+def _import(
+    plain: ModelProto, folder: Path, inference: frontend.Inference, *, flat: bool
+) -> tuple[ModelProto, tuple[Body, ...], frontend.ImportedModel]:
+    """Import a model: with its bodies laid flat, if `flat` and they are well formed; these bodies; and its graph."""
+    laid, bodies = plain, tuple[Body, ...]()
+    if flat and any(any(subgraphs(node)) for node in plain.graph.node):
+        with suppress(ModelError):
+            pair = laid_flat(plain, inference.graph(plain).node)
+            frontend.verify(pair[0])
+            laid, bodies = pair
+    imported = frontend.import_model(laid, folder, run=run_bodies, inference=inference)
+    while loosen_loops(laid, bodies, imported.graph):
+        imported = frontend.import_model(laid, folder, run=run_bodies, inference=inference)
+    return laid, bodies, imported
 
 
 def in_float32(model: ModelProto) -> ModelProto:
@@ -228,9 +242,12 @@ def _write_wide(graph: GraphProto, inner: GraphProto) -> None:
     stored = {each.name for each in graph.initializer if each.data_type == DType.F16.onnx}
     narrow = halves(graph.input) | _roundings(inner) | stored
 
+    def new_name(stem: str) -> str:
+        names.add(name := free_name(stem, names))
+        return name
+
     def widen(name: str) -> str:
-        names.add(fresh := free_name(f"{name}_f32", names))
-        return wide.setdefault(name, fresh)
+        return wide.setdefault(name, new_name(f"{name}_f32"))
 
     def cast(name: str, result: str, dtype: DType) -> NodeProto:
         return helper.make_node("Cast", [name], [result], to=dtype.onnx)
@@ -239,6 +256,10 @@ def _write_wide(graph: GraphProto, inner: GraphProto) -> None:
     for node in inner.node:
         operator = "" if core(node.domain) else node.op_type  # a function may have the name of an operator
         moved = {*(node.input if operator == "Concat" else node.input[:1])}
+        if operator == "Concat" and moved & narrow and results.intersection(node.output):  # a cache that grows
+            parts = {name: new_name(f"{name}_f16") for name in sorted(moved - narrow)}
+            graph.node.extend(cast(wide.get(name, name), part, DType.F16) for name, part in parts.items())
+            node, moved = rename_values(node, parts), moved & narrow
         if operator in _MOVING and moved and moved <= narrow:
             narrow.update(node.output)
             graph.node.append(node)

@@ -24,6 +24,8 @@ TEXTS = {
     "a cache": """g (float16[n, 8] x, float16[p, 8] past) => (float16[q, 8] present, float16[n, 8] y)
         <float16[8, 8] w> { k = MatMul(x, w)  present = Concat<axis = 0>(past, k)  t = Transpose(present)
         s = MatMul(k, t)  y = MatMul(s, present) }""",
+    "a cache of two results": """g (float16[n, 8] x, float16[p, 8] past) => (float16[q, 8] present, float16[n, 8] k)
+        { k = Exp(x)  m = Exp(k)  present = Concat<axis = 0>(past, k, m, k) }""",
     "a result that is read": """g (float16[n, 8] x) => (float16[n, 8] a, float16[n, 8] y)
         { a = Exp(x)  y = Tanh(a) }""",
     "a table": """g (int64[n] x) => (float16[n, 8] y)
@@ -182,3 +184,11 @@ def test_bfloat16_stays(tmp_path):
     model = parser.parse_model(HEAD.format("") + "g (bfloat16[n, 8] x) => (bfloat16[n, 8] y) { y = Identity(x) }")
     model.graph.initializer.append(numpy_helper.from_array(np.ones(3, ml_dtypes.bfloat16), "w"))
     assert not open_model(written(model, tmp_path), wide=True).wide
+
+
+@pytest.mark.parametrize("text", ["a cache", "a cache of two results"])
+def test_a_cache_stays_float16(text, tmp_path):
+    nodes = open_model(written(model_of(TEXTS[text]), tmp_path), wide=True).model.graph.node
+    (joined,) = (node for node in nodes if node.op_type == "Concat")
+    assert joined.input[0] == "past" and joined.output[0] == "present"
+    assert not any(node.op_type == "Cast" and "past" in node.input for node in nodes)
