@@ -233,14 +233,9 @@ def _roundings(part: GraphProto | FunctionProto) -> set[str]:
 
 def _write_wide(graph: GraphProto, inner: GraphProto) -> None:
     """Replace the nodes of a graph by those of `inner`, which compute in float32, with casts of its float16 values."""
-    from onnx import helper
-
-    def halves(values: Iterable[ValueInfoProto]) -> set[str]:
-        return {each.name for each in values if each.type.tensor_type.elem_type == DType.F16.onnx}
-
-    results, names, wide = halves(graph.output), value_names(graph), dict[str, str]()
+    results, names, wide = _halves(graph.output), value_names(graph), dict[str, str]()
     stored = {each.name for each in graph.initializer if each.data_type == DType.F16.onnx}
-    narrow = halves(graph.input) | _roundings(inner) | stored
+    narrow = _halves(graph.input) | _roundings(inner) | stored
 
     def new_name(stem: str) -> str:
         names.add(name := free_name(stem, names))
@@ -250,7 +245,7 @@ def _write_wide(graph: GraphProto, inner: GraphProto) -> None:
         return wide.setdefault(name, new_name(f"{name}_f32"))
 
     def cast(name: str, result: str, dtype: DType) -> NodeProto:
-        return helper.make_node("Cast", [name], [result], to=dtype.onnx)
+        return frontend.onnx.helper.make_node("Cast", [name], [result], to=dtype.onnx)
 
     del graph.node[:]
     for node in inner.node:
@@ -273,6 +268,10 @@ def _write_wide(graph: GraphProto, inner: GraphProto) -> None:
     narrow |= results
     for value, wider in zip(graph.value_info, inner.value_info, strict=True):
         value.CopyFrom(value if value.name in narrow else wider)
+
+
+def _halves(values: Iterable[ValueInfoProto]) -> set[str]:
+    return {each.name for each in values if each.type.tensor_type.elem_type == DType.F16.onnx}
 
 
 def with_fixed_sizes(model: ModelProto, sizes: Sizes) -> ModelProto:
