@@ -114,11 +114,12 @@ class ArrowFile:
                     memory = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
                 file = parquet.ParquetFile(pa.BufferReader(pa.py_buffer(memory)), metadata=footer, pre_buffer=False)
             footer = file.metadata
-            if self._extent(footer, names)[1] <= mapped:
+            if is_small := self._extent(footer, names)[1] <= mapped:
                 yield file
                 if hasattr(mmap, "MADV_DONTNEED"):  # absent on Windows
                     memory.madvise(mmap.MADV_DONTNEED)  # pages that were read count as the process's memory until now
-                self.idle.append((memory, file))
+            self.idle.append((memory, file))
+            if is_small:
                 return
         with self.filesystem.open_input_file(self.path) as stream:
             yield parquet.ParquetFile(stream, metadata=footer, buffer_size=_BUFFER, pre_buffer=False)
@@ -325,10 +326,11 @@ def even(batches: Iterable[Any], rows: int) -> Iterator[Any]:
 def chunks_of(value: Any, reading: Reading, label: str) -> Iterator[Chunk]:
     """The columns of a value with Arrow's C interface, batch by batch; `reading.nulls` decides on nulls. InputError for
     a refused null, and for a column that is neither numbers, texts nor times."""
-    batches = [value]  # a RecordBatch skips Arrow's C interface, which takes longer than all that follows
+    batches: Iterable[Any] = [
+        value
+    ]  # a RecordBatch skips Arrow's C interface, which takes longer than all that follows
     if not isinstance(value, pa.RecordBatch):
-        is_many = hasattr(value, "__arrow_c_stream__")
-        batches = pa.RecordBatchReader.from_stream(value) if is_many else [pa.record_batch(value)]
+        batches = [pa.record_batch(value)] if not hasattr(value, "__arrow_c_stream__") else _batches(value)
     for batch in batches:
         require_columns(batch.schema.names, reading.columns, label)
         batch = batch.select(list(reading.columns))
@@ -341,6 +343,13 @@ def chunks_of(value: Any, reading: Reading, label: str) -> Iterator[Chunk]:
             rows, batch = batch.num_rows, batch.drop_null()
             reading.counts["rows with nulls"] += rows - batch.num_rows
         yield {name: column_of(batch.column(name), name, label) for name in reading.columns}
+
+
+def _batches(stream: Any) -> Iterator[Any]:
+    """The batches of a value with Arrow's C interface; one of no rows where there is none."""
+    reader = pa.RecordBatchReader.from_stream(stream)
+    yield next(reader, None) or pa.RecordBatch.from_pylist([], reader.schema)
+    yield from reader
 
 
 def column_of(column: Any, name: str, label: str) -> np.ndarray:

@@ -15,7 +15,7 @@ from dask.delayed import Delayed, delayed
 
 from noyau.engines.partitions import Answer, Task
 from noyau.engines.reading import Chunk
-from noyau.errors import InputError, RaisedError
+from noyau.errors import InputError, MissingExtraError, RaisedError, dependency
 
 _FAN = 16  # states that one merge takes
 _PATIENCE_S = 10
@@ -57,16 +57,19 @@ def _call(content: bytes, method: str, *arguments: Any) -> Any:
 def _client(address: str) -> Any:
     """A client for an address, else the default one, else None. InputError where its scheduler cannot be reached."""
     try:
-        from distributed import Client, default_client
-    except ImportError:  # Dask's scheduler in this process then runs all tasks
-        return None
+        with dependency(f"dask: distributed, which connects to {address},", "noyau-kernels[dask]"):
+            from distributed import Client, default_client
+    except MissingExtraError:
+        if address:
+            raise
+        return None  # Dask's scheduler in this process then runs all tasks
     try:
         client = Client(address, timeout=_PATIENCE_S, set_as_default=False) if address else default_client()
     except (OSError, ValueError) as fault:  # default_client raises ValueError if there is none
         if not address:
             return None
         raise InputError(f"dask: no scheduler can be reached at {address}: {fault}; start one") from fault
-    if client.status not in ("running", "closed"):
+    if client.status not in ("running", "running" if address else "closed"):
         raise InputError(f"dask: the client in use is {client.status}; connect it, or make another")
     return None if client.status == "closed" else client
 

@@ -348,13 +348,18 @@ def rows_of(op: Op[..., Any]) -> str:
 def derive(op: Op[..., Any], columns: Mapping[str, np.ndarray]) -> OpReduction | RowPlan:
     """Derive the reduction of an op, for columns and other inputs like these; for an op with a result for each row, its
     RowPlan. UnsupportedError, with the value, where the reference needs all rows at once."""
-    names = op.description.reference.parameters
+    reference = op.description.reference
+    names, constants = reference.parameters, {**reference.constants}
+    for name, value in columns.items():
+        if name not in names and name not in constants:
+            raise SignatureError(f"{op.name} has no parameter {name}; it takes {', '.join((*names, *constants))}")
+        constants |= {name: value} if name in constants else {}
     arrays = [np.asarray(columns[name]) for name in names]
     dtypes = [from_numpy(array.dtype) for array in arrays]
     instance = op.instance([dtype for dtype in dtypes if dtype is not None], [array.ndim for array in arrays])
-    wanted = Specialization(instance, op.description.reference.constants)
+    wanted = Specialization(instance, constants)
     try:
-        graph, _ = trace_with_sizes(op.description.reference, wanted)
+        graph, _ = trace_with_sizes(reference, wanted)
         plan = plan_rows(graph, rows_of(op))
     except UnsupportedError as error:
         raise UnsupportedError(f"{op.name} does not run on a stream: {error}") from error

@@ -102,7 +102,7 @@ class Task:
             counts.update(each.counts)
         parts = tuple(part for each in answers for part in each.parts)
         notes = frozenset(note for each in answers for note in each.notes)
-        last, compiled = max(each.last for each in answers), sum(each.compiled for each in answers)
+        last, compiled = max((each.last for each in answers), default=-1), sum(each.compiled for each in answers)
         return Answer(last, one.pack(state) if one else None, counts, parts, compiled, notes)
 
     def _sink(self) -> Any:

@@ -50,7 +50,11 @@ class Reduction:
         return _instance, (portable.dumps((kind, vars(self)), self.name, kind.__module__),)
 
     def over(self, *columns: Any) -> Any:
-        """The result for all rows of columns in memory."""
+        """The result for all rows of columns in memory. InputError where their numbers of rows differ."""
+        if columns[1:] and len(set(rows := [len(column) for column in columns])) > 1:
+            raise InputError(
+                f"{self.name} takes columns of one length, and these have {', '.join(map(str, rows))} rows"
+            )
         return self.finish(self.step(self.zero(), *columns))
 
     def pack(self, state: Any) -> bytes:
@@ -121,13 +125,6 @@ def as_reduction(value: Any, parameters: Mapping[str, Any] | None = None) -> Red
         except (TypeError, ValueError) as fault:
             raise SignatureError(f"{value.__name__} needs other parameters, {value.__name__}(...): {fault}") from fault
     return value if isinstance(value, Reduction) else None
-
-
-def numbers(x: Any, name: str) -> np.ndarray:
-    """A column of numbers or times as an array. InputError for texts, with the reduction's name."""
-    if (column := np.asarray(x)).dtype.kind in "OUS":
-        raise InputError(f"{name} takes numbers, and its column is of texts")
-    return column
 
 
 def add_exactly(a: Any, b: Any, name: str) -> np.ndarray:

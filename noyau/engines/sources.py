@@ -78,7 +78,8 @@ class Chunks:
         if hasattr(values, "fetch_arrow_reader"):
             values = values.fetch_arrow_reader(ROWS)
         pieces = iter([values] if hasattr(values, "columns") or hasattr(values, "to_batches") else values)
-        self.first = next(pieces, None)
+        of_none = getattr(getattr(values, "schema", None), "empty_table", lambda: None)  # of Arrow: no batch has it too
+        self.first = next(pieces, of_none())
         if self.first is None:
             raise InputError("the source yields no chunk")
         self.pieces = itertools.chain([self.first], pieces)

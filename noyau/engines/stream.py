@@ -126,7 +126,7 @@ def choose_engine(engine: str | None, source: Any) -> Engine:
     unknown engine, or one that does not read the source; MissingExtraError where it is not installed."""
     first = source[0] if isinstance(source, list) and source else source
     own = {"dask": "dask", "pyspark": "spark"}.get(type(first).__module__.partition(".")[0], "")
-    name, _, address = (engine or own or "local").partition(":")
+    name, _, address = str(engine or own or "local").partition(":")
     if name not in NAMES:
         raise InputError(f"there is no engine {name!r}: say {', '.join(NAMES)}")
     if own and name != own:
@@ -237,8 +237,8 @@ def _reading(
 ) -> Reading:
     """The options of reading. `room`: bytes in all and of a chunk, and workers. InputError where they do not fit."""
     memory, chunk, workers = room
-    if workers is not None and workers < 1:
-        raise InputError(f"workers={workers} is no number of workers: say 1 or more")
+    if workers is not None and (not isinstance(workers, int | np.integer) or workers < 1):
+        raise InputError(f"workers={workers!r} is no number of workers: say 1 or more")
     require_columns(origin.names, columns, "the source")
     if nulls not in ("refuse", "skip", "nan"):
         raise InputError(f"nulls={nulls!r} is nothing to do with nulls: say 'refuse', 'skip' or 'nan'")

@@ -213,8 +213,9 @@ def expand_index(shape: Shape, target: Shape) -> Shape:
 
 
 def step_of(dim: DimLike) -> Dim:
-    """0 for an extent of 1, and 1 for a larger one."""
-    return 1 - maximum(2 - Dim.of(dim), 0)
+    """0 for an extent of at most 1, and 1 for a larger one; an extent at run time has cells, so it is not 0."""
+    extent = Dim.of(dim)
+    return 1 - maximum(2 - extent, 0) if extent.constant is None else Dim.of(int(extent.constant > 1))
 
 
 def dims_of(node: Node) -> Iterator[Dim]:

@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from noyau.codegen.language import BY_SUFFIX, LANGUAGES, Grid
 from noyau.errors import InputError, SignatureError
 from noyau.kernels import user_kernel
@@ -89,8 +91,8 @@ def attach_text(text: KernelText, usage: Usage, target: Target, name: str | None
     label = _free_label(kernel_name, names, target)
     user_kernel.validate(usage, target, label)
     prototype = None
+    _check_options(usage, label, text.language)
     if LANGUAGES[text.language].is_native:
-        _check_options(usage, label)
         prototype = prototype_of(text.text, entry, label)
         roles_of(prototype, usage, target, label)
     facts = text.language, text.text, entry, text.place
@@ -180,12 +182,16 @@ def _free_label(name: str, names: Iterable[str], target: Target) -> str:
     return f"{target.op}[{name}]"
 
 
-def _check_options(usage: Usage, label: str) -> None:
-    """Require that the options of a kernel in C are flags for the compiler."""
-    unknown = next((name for name in usage.options if name != "flags"), None)
+def _check_options(usage: Usage, label: str, language: str) -> None:
+    """Require that the options of a text are flags for the compiler, and of a launch in CUDA C++ two numbers."""
+    least = {"shared_bytes": 0, "cluster": 1} if LANGUAGES[language].on_gpu else {}
+    unknown = next((name for name in usage.options if name not in ("flags", *least)), None)
     if unknown is not None:
-        remedy = "a kernel in C has flags, such as ['-funroll-loops']"
-        raise SignatureError(f"options= of {label} has {unknown!r}; {remedy}")
+        known = f"in CUDA C++ there are flags, {', '.join(least)}" if least else "a kernel in C has flags: ['-O1']"
+        raise SignatureError(f"options= of {label} has {unknown!r}; {known}")
+    for name, value in ((name, value) for name, value in usage.options.items() if name in least):
+        if not isinstance(value, int | np.integer) or value < least[name]:
+            raise SignatureError(f"options= of {label}: {name} is {value!r}; give an integer from {least[name]} on")
     flags = usage.options.get("flags", ())
     if not isinstance(flags, list | tuple) or not all(isinstance(f, str) and f.startswith("-") for f in flags):
         raise SignatureError(f"options= of {label}: flags is {flags!r}; give a list of words that begin with -")
@@ -197,7 +203,9 @@ def _require_of_use(usage: Usage, language: str, label: str) -> None:
         reason = "it is called as any function of Python is, without a grid"
         raise SignatureError(f"launch= of {label}: {reason}; leave it out")
     if usage.options:
-        raise SignatureError(f"options= of {label}: only kernels in C and Triton have some; give them to its decorator")
+        raise SignatureError(
+            f"options= of {label}: only texts and kernels in Triton have some; give them to its decorator"
+        )
 
 
 def _returns(plain: Callable[..., Any], usage: Usage, target: Target, label: str) -> bool:

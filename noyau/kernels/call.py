@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -315,8 +316,9 @@ _NOT_FLIPPED = tuple(name for name in LAYOUTS if name != "flipped")  # torch has
 
 
 def _gpu_place() -> str:
-    """The machine of a check of a GPU kernel, as part of its key; without a driver torch is not imported for it."""
-    return str(import_module("noyau.kernels.cuda_grids").where()) if has_driver() else ""
+    """The machine of a check of a GPU kernel, as part of its key; empty without a GPU, or a torch that has it. Without
+    a driver torch is not imported for it."""
+    return str(import_module("noyau.kernels.cuda_grids").where()) if has_driver() and find_spec("torch") else ""
 
 
 def _triton() -> Any:
@@ -340,7 +342,7 @@ def _on_cuda(kind: str, layouts: tuple[str, ...]) -> KernelCaller:
     def prepare(*call: Any) -> None:
         on_tensors(*call).ready()
 
-    return KernelCaller(prepare, lambda kernel: layouts, _gpu_place, launch, on_tensors, has_driver)
+    return KernelCaller(prepare, lambda kernel: layouts, _gpu_place, launch, on_tensors, lambda: bool(_gpu_place()))
 
 
 CALLERS: Mapping[str, KernelCaller] = {

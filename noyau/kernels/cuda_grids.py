@@ -22,7 +22,7 @@ from noyau.kernels import user_kernel
 from noyau.kernels.c.parameters import prototype, roles_of
 from noyau.kernels.c.syntax import Parameter, plain_name, syntax
 from noyau.kernels.c.text import constant_macros
-from noyau.kernels.call import INTERPRETED, FunctionKernel, interpreter_version
+from noyau.kernels.call import INTERPRETED, FunctionKernel
 from noyau.kernels.reference import bind_sizes
 from noyau.kernels.user_kernel import config_of, require_limits
 from noyau.signatures.instances import shapes_of
@@ -188,9 +188,9 @@ def device_properties(device: Any) -> user_kernel.DeviceProperties:
 
 
 def where() -> str:
-    """The machine of a check, as part of its key: the GPU, its driver and Triton, or Triton's interpreter."""
+    """The machine of a check, as part of its key: the GPU, its driver and Triton; empty where torch has no GPU."""
     if not torch.cuda.is_available():
-        return interpreter_version()
+        return ""
     from noyau.hosts.torch.cuda.clock import device_text
 
     return device_text(torch.cuda.current_device())
@@ -262,9 +262,6 @@ class DeviceCopy:
             self.host[...] = self.memory.cpu().numpy()
 
 
-OPTIONS = ("flags", "shared_bytes", "cluster")
-
-
 class CudaTextKernel(GridKernel):
     """A `__global__` function of a text in CUDA C++.
 
@@ -292,8 +289,8 @@ class CudaTextKernel(GridKernel):
     def launching(self, offers: Mapping[str, Any], device: Any) -> tuple[tuple[Any, ...], Mapping[str, Any], Any]:
         """See GridKernel; the grid is None if it is empty."""
         properties, options, label = offers["device"], self.kernel.usage.options, self.kernel.title
-        config = config_of(self.launch_of(offers), f"launch= of {label}", int(options.get("shared_bytes", 0)))
-        config = replace(config, cluster=int(options.get("cluster", 1)))
+        config = config_of(self.launch_of(offers), f"launch= of {label}", options.get("shared_bytes", 0))
+        config = replace(config, cluster=options.get("cluster", 1))
         kernel = self.compile(properties.capability)
         require_limits(config, properties, label, kernel.attributes.max_threads_per_block)
         grid = None
@@ -324,10 +321,7 @@ class CudaTextKernel(GridKernel):
 
 
 def _require_kernel(kernel: user_kernel.UserKernel) -> None:
-    """Require a `__global__` function that is no template, and known options."""
-    unknown = next((name for name in kernel.usage.options if name not in OPTIONS), None)
-    if unknown is not None:
-        raise SignatureError(f"options= of {kernel.title} has {unknown!r}; in CUDA C++ there are {', '.join(OPTIONS)}")
+    """Require a `__global__` function that is no template."""
     name = plain_name(kernel.entry)
     marks = next((each.marks for each in syntax(kernel.text, "cuda").functions if each.name == name), ())
     if "__global__" not in marks or name != kernel.entry:

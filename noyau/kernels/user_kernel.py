@@ -419,7 +419,9 @@ def config_of(config: Any, where: str, shared_bytes: int = 0) -> LaunchConfig:
         parts = tuple(part) if isinstance(part, tuple | list) else (part,)
         if not 1 <= len(parts) <= 3 or not all(isinstance(each, int | np.integer) for each in parts):
             raise SignatureError(f"{where} gives {part!r}; a grid or a block is one to three integers")
-    return LaunchConfig(three(config[0]), three(config[1]), int(config[2]) if len(config) == 3 else shared_bytes)
+    if len(config) == 3 and not isinstance(shared_bytes := config[2], int | np.integer):
+        raise SignatureError(f"{where} gives {shared_bytes!r} bytes of shared memory; give an integer")
+    return LaunchConfig(three(config[0]), three(config[1]), int(shared_bytes))
 
 
 def require_limits(config: LaunchConfig, device: DeviceProperties, label: str, threads_most: int = 0) -> None:
@@ -440,5 +442,7 @@ def require_limits(config: LaunchConfig, device: DeviceProperties, label: str, t
     for demand, value, most in demands:
         if value > most:
             raise DeviceError(f"{label}: a launch asks for {demand}, and {device} takes {most}; ask for less")
-    if min(config.block) < 1 or min(config.grid) < 0 or config.grid[0] % config.cluster:
-        raise DeviceError(f"{label}: {config} is no launch: blocks have a thread at least, and fill whole clusters")
+    is_short = min(*config.block, config.cluster) < 1 or min(*config.grid, config.shared_bytes) < 0
+    if is_short or config.grid[0] % config.cluster:
+        launch = f"{config} in clusters of {config.cluster}"
+        raise DeviceError(f"{label}: {launch} is no launch: blocks have a thread at least, and fill whole clusters")

@@ -33,17 +33,17 @@ def kernel_of(name: str) -> Kernel:
 
 @cache
 def compiled(name: str) -> NumbaKernel:
-    return NumbaKernel(numba_printer.source(kernel_of(name)), kernel_of(name))
+    return NumbaKernel(numba_printer.together([kernel_of(name)]), kernel_of(name))
 
 
 def build(graph: Graph, name: str) -> NumbaKernel:
     """A graph as it is, compiled for arrays that fit into a cache: Numba takes as long again for larger ones."""
     made = schedule(lower(graph, name), replace(numba_printer.SCHEDULE, around_bytes=0))
-    return NumbaKernel(numba_printer.source(made), made)
+    return NumbaKernel(numba_printer.together([made]), made)
 
 
 def of(made: Kernel) -> NumbaKernel:
-    return NumbaKernel(numba_printer.source(made), made)
+    return NumbaKernel(numba_printer.together([made]), made)
 
 
 def text_of(names: Sequence[str]) -> str:

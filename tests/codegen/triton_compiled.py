@@ -35,7 +35,7 @@ def case(kernel: Kernel, *sizes: dict[str, int]) -> Case:
         inputs = kernel.of(Role.INPUT)
         known = {name: given.get(name, 17) for buffer in inputs for dim in buffer.shape for name in dim.names}
         calls.append([(buffer.dtype.name, [dim.evaluate(known) for dim in buffer.shape]) for buffer in inputs])
-    return Case(triton_printer.source(kernel), kernel.name, len(kernel.launches), calls)
+    return Case(triton_printer.together([kernel]), kernel.name, len(kernel.launches), calls)
 
 
 def faults(cases: Sequence[Case]) -> list[str]:

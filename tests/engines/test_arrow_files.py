@@ -84,6 +84,16 @@ def test_a_row_group_that_memory_holds_is_one_chunk_mapped_or_not(folder):
             assert np.concatenate([chunk["x"] for chunk in chunks]).tolist() == COLUMNS["x"][:700].tolist()
 
 
+def test_a_file_is_mapped_once_whatever_may_be_mapped(folder):
+    parquet.write_table(TABLE, "t.parquet", row_group_size=700)
+    part = next(arrow_files.open_files("t.parquet").parts(("key", "x")))
+    readers = []
+    for mapped in (0, 1 << 30, 0):
+        assert sum(len(chunk["x"]) for chunk in part.chunks(Reading(("key", "x"), 300, mapped=mapped))) == 700
+        readers.append(part.idle)
+        assert len(part.idle) == 1 and part.idle[0] is readers[0][0]
+
+
 def test_sources_of_urls_and_of_other_packages(folder):
     import fsspec
 

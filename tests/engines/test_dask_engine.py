@@ -1,3 +1,5 @@
+import sys
+
 import dask
 import dask.bag as db
 import dask.dataframe as dd
@@ -6,7 +8,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 import noyau
-from noyau.errors import InputError, OutsideError, RaisedError
+from noyau.errors import InputError, MissingExtraError, OutsideError, RaisedError
 from noyau.toolchain.c import compiler as c_compiler
 from tests.engines.engine_cases import (
     COLUMNS,
@@ -70,6 +72,13 @@ def test_collections_are_sources():
     for source in (frame, dd.concat([nobody, frame]), bag, delayed):
         assert noyau.stream(group_sums, source).value.tolist() == WANT
     assert noyau.stream(roots, empty).rows == (COLUMNS["x"] > 3).sum()
+
+
+def test_without_its_client_an_address_is_refused_and_none_runs_here(monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(MissingExtraError, match=r"^dask: distributed, which connects to tcp://127.0.0.1:9, is not"):
+        noyau.stream(group_sums, COLUMNS, engine="dask:tcp://127.0.0.1:9")
+    assert noyau.stream(group_sums, COLUMNS, engine="dask").value.tolist() == WANT
 
 
 def test_what_fails_is_one_error(monkeypatch):

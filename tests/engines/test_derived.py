@@ -107,3 +107,24 @@ def test_kernels_that_are_wrong_do_not_run(monkeypatch):
     monkeypatch.setattr("noyau.engines.derived.array_runner", lambda built: lambda *arrays: [np.array(-1.0)] * 3)
     reduction = derive(moments, {"x": np.zeros(0, np.float32)})
     assert reduction.over(np.arange(4, dtype=np.float32))[0] == 1.5
+
+
+@noyau.op("f64[n] -> f64")
+def total_and(x, *, more=0.0):
+    return x.sum() + more
+
+
+@noyau.op("f64[n] -> y: f64[n]")
+def moved_by(x, *, more=0.0):
+    return x + more
+
+
+@pytest.mark.parametrize("engine", ["local", "threads"])
+def test_constants_of_an_op_are_among_its_arguments(engine, tmp_path):
+    x, more = np.arange(10.0), {"more": 1.5}
+    assert noyau.stream(total_and, x, arguments=more, engine=engine).value == 46.5
+    noyau.stream(moved_by, x, tmp_path / "y.npy", arguments=more, engine=engine)
+    assert np.load(tmp_path / "y.npy").tolist() == (x + 1.5).tolist()
+    for op, sink in ((total_and, None), (moved_by, tmp_path / "z.npy")):
+        with pytest.raises(SignatureError, match=f"^{op.name} has no parameter less; it takes x, more$"):
+            noyau.stream(op, x, sink, arguments={"less": 1.5}, engine=engine)

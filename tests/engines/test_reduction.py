@@ -1,10 +1,14 @@
+from functools import partial
+
 import numpy as np
 import pytest
 
 import noyau
-from noyau.engines.laws import check_laws, load_checked, load_target
+from noyau.engines.laws import check_laws, is_near, load_checked, load_target
 from noyau.engines.reduction import as_reduction
 from noyau.errors import CheckError, InputError, SignatureError
+
+COUNTED = (noyau.reductions.Top, noyau.reductions.Reservoir, noyau.reductions.Nearest)
 
 
 @noyau.reduction
@@ -41,6 +45,52 @@ def test_a_state_is_little_endian_bytes_with_a_version():
         variant("Extent", version=2)().unpack(content)
     with pytest.raises(SignatureError, match="part 0 of a state is no array"):
         extent.pack((object(),))
+
+
+@pytest.mark.parametrize("columns", [(np.empty(0),), (np.empty((0, 3)),)], ids=["numbers", "vectors"])
+def test_no_rows_have_a_result(columns):
+    """Of each reduction that noyau has, also as a chunk among others."""
+    kinds = [kind for kind in vars(noyau.reductions).values() if isinstance(kind, type)]
+    assert len(kinds) == 11
+    for kind in kinds:
+        one = kind(((0.0, 0.0, 0.0),)) if kind is noyau.reductions.Nearest and columns[0].ndim == 2 else kind()
+        if columns[0].ndim == 2 and not {"TallQR", "LeastSquares", "Nearest"} & {one.name}:
+            continue
+        beside = {"y": np.empty(0), "key": np.empty(0, np.int64)}
+        result = one.over(*(beside.get(name, columns[0]) for name in one.columns))
+        assert result is not None
+        maker, rng = getattr(one, "inputs", None), np.random.default_rng(0)
+        some = [*(maker(rng, 50) if maker else {name: rng.normal(size=50) for name in one.columns}).values()]
+        states = [one.step(one.zero(), *(each[:0] for each in some)), one.step(one.zero(), *some)]
+        assert is_near(one.finish(one.merge(*states)), one.over(*some))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        *(partial(kind, count=count) for kind in COUNTED for count in (-1, 2.5, "two", None)),
+        *(partial(noyau.reductions.Quantiles, at) for at in (1.5, (-0.1,), (np.nan,), ("half",))),
+        *(partial(noyau.reductions.Histogram, *each) for each in ((0, 0), (1, 0), (0, np.inf), (np.nan, 1))),
+        *(partial(noyau.reductions.Histogram, 0, 1, bins) for bins in (0, -1, 2.5)),
+        *(partial(noyau.reductions.DistinctSample, eps) for eps in (0, -1, 2, np.nan)),
+        *(partial(noyau.reductions.HyperLogLog, bits) for bits in (3, 4.5, "four")),
+    ],
+    ids=str,
+)
+def test_parameters_that_fit_no_rows_are_refused_before_rows_come(call):
+    with pytest.raises(ValueError, match=r"give |4 to 18 bits|could not convert"):
+        call()
+
+
+def test_a_count_of_nothing_and_columns_of_other_lengths():
+    key = np.arange(9)
+    assert noyau.reductions.Top(0).over(key * 1.0).size == 0
+    assert noyau.reductions.Reservoir(0).over(key, key).size == 0
+    assert noyau.reductions.Nearest(count=0).over(key, key)["key"].shape == (1, 0)
+    assert noyau.reductions.Nearest(np.empty((0, 2))).over(key, np.ones((9, 2)))["key"].shape[0] == 0
+    assert noyau.reductions.Quantiles(0.5).over(key).shape == (1,)
+    with pytest.raises(InputError, match=r"^Reservoir takes columns of one length, and these have 9, 8 rows$"):
+        noyau.reductions.Reservoir().over(key, key[:8])
 
 
 def test_what_is_no_reduction_is_refused():

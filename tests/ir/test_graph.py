@@ -60,4 +60,4 @@ def test_expanding_aligns_axes_at_the_end(shape, target, index):
 
 def test_a_step_is_0_for_an_extent_of_1():
     assert [step_of("p").evaluate({"p": extent}) for extent in (1, 2, 3, 100)] == [0, 1, 1, 1]
-    assert (step_of(1), step_of(5)) == (Dim.of(0), Dim.of(1))
+    assert (step_of(0), step_of(1), step_of(2), step_of(5)) == (Dim.of(0), Dim.of(0), Dim.of(1), Dim.of(1))

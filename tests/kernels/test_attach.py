@@ -12,6 +12,7 @@ from noyau.kernels.user_kernel import Usage
 from tests.kernels.written import called, op_of, written
 
 TEXT = "void f(const float *x, float *out, long n) { for (long i = 0; i < n; ++i) out[i] = x[i]; }"
+CUDA_TEXT = "__global__ void f(const float *x, float *out, long n) { out[threadIdx.x] = x[threadIdx.x]; }"
 
 
 @pytest.fixture
@@ -104,14 +105,34 @@ def test_options_of_c_are_flags(op):
         op, TEXT, language="c", options={"warps": 4}
     )
     for flags in ("-O1", ["rm -rf"], [3]):
-        assert "give a list of words that begin with -" in refused(op, TEXT, language="c", options={"flags": flags})
+        for language, text in (("c", TEXT), ("cuda", CUDA_TEXT)):
+            told = refused(op, text, language=language, options={"flags": flags})
+            assert "give a list of words that begin with -" in told
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"warps": 4}, "options= of op[f] has 'warps'; in CUDA C++ there are flags, shared_bytes, cluster"),
+        ({"cluster": 0}, "options= of op[f]: cluster is 0; give an integer from 1 on"),
+        ({"cluster": -2}, "options= of op[f]: cluster is -2; give an integer from 1 on"),
+        ({"cluster": "two"}, "options= of op[f]: cluster is 'two'; give an integer from 1 on"),
+        ({"shared_bytes": -1}, "options= of op[f]: shared_bytes is -1; give an integer from 0 on"),
+        ({"shared_bytes": 2.5}, "options= of op[f]: shared_bytes is 2.5; give an integer from 0 on"),
+    ],
+)
+def test_options_of_cuda_are_flags_and_numbers_of_a_launch(op, options, told):
+    assert refused(op, CUDA_TEXT, language="cuda", launch=(4, 32), options=options) == told
+    taken = {"flags": ["-DN=1"], "shared_bytes": 0, "cluster": 2}
+    kernel = op.kernel(CUDA_TEXT, language="cuda", launch=(4, 32), options=taken)
+    assert kernel.usage.options == taken
 
 
 def test_what_would_be_said_of_a_function_in_vain(op):
     told = refused(op, lambda x, out: None, name="f", launch=(1, 2))
     assert told == "launch= of op[f]: it is called as any function of Python is, without a grid; leave it out"
     told = refused(op, lambda x, out: None, name="f", options={"num_warps": 8})
-    assert told == "options= of op[f]: only kernels in C and Triton have some; give them to its decorator"
+    assert told == "options= of op[f]: only texts and kernels in Triton have some; give them to its decorator"
 
 
 def test_a_name_is_taken_once(op):

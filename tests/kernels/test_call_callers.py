@@ -40,6 +40,19 @@ def test_a_kernel_of_python_takes_every_layout_and_one_in_c_packed_arrays():
     assert CALLERS["c"].layouts(kernel_in("c")) == ()
 
 
+def test_a_driver_without_a_torch_that_has_cuda_runs_no_kernel_of_cuda(monkeypatch):
+    """And the interpreter of Triton is not the machine of their check."""
+    import torch
+
+    monkeypatch.setattr("noyau.kernels.call.has_driver", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for language in ("cuda", "numba_cuda"):
+        assert CALLERS[language].compiler() == "" and not CALLERS[language].runs_here()
+    assert CALLERS["triton"].compiler().endswith(", interpreted")
+    monkeypatch.setattr("noyau.kernels.call.find_spec", lambda name: None)
+    assert CALLERS["cuda"].compiler() == ""
+
+
 def test_the_compiler_of_a_kernel_is_part_of_what_a_check_depends_on(monkeypatch):
     from noyau.errors import BuildError
     from noyau.toolchain.c import compiler as c_compiler

@@ -14,7 +14,7 @@ def test_a_launch_is_a_grid_a_block_and_perhaps_shared_memory():
     assert config_of((3, 128), "launch=") == LaunchConfig((3, 1, 1), (128, 1, 1))
     assert config_of(((3, 2), (16, 16), 4096), "launch=", 7) == LaunchConfig((3, 2, 1), (16, 16, 1), 4096)
     assert str(config_of((3, 128), "launch=", 7)) == "<<<3, 128, 7>>>"
-    for wrong in (3, (3,), (3, 1.5), ((1, 2, 3, 4), 1), [3, 128]):
+    for wrong in (3, (3,), (3, 1.5), ((1, 2, 3, 4), 1), [3, 128], (3, 128, "all"), (3, 128, 2.5)):
         with pytest.raises(SignatureError, match=r"^launch= gives "):
             config_of(wrong, "launch=")
 
@@ -45,6 +45,9 @@ def test_limits_that_hang_on_the_kernel_and_the_device():
         require_limits(config, GPU, "k", threads_most=256)
     with pytest.raises(DeviceError, match="2 blocks a cluster, and cuda:0 takes 1"):
         require_limits(config, replace(GPU, capability=(8, 6)), "k")
+    for shared_bytes, cluster in ((0, 0), (0, -2), (-4, 1)):
+        with pytest.raises(DeviceError, match=f"in clusters of {cluster} is no launch: blocks have a thread at least"):
+            require_limits(LaunchConfig((4, 1, 1), (1, 1, 1), shared_bytes, cluster), GPU, "k")
     for wrong in (LaunchConfig((3, 1, 1), (1, 1, 1), 0, 2), LaunchConfig((1, 1, 1), (0, 1, 1))):
         with pytest.raises(DeviceError, match="is no launch: blocks have a thread at least, and fill whole clusters"):
             require_limits(wrong, GPU, "k")

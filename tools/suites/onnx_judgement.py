@@ -31,7 +31,13 @@ from noyau.ir.graph_interpreter import evaluate
 
 Arrays = Mapping[str, np.ndarray]
 SEEDS, OPENINGS, BUDGET_S, LEAST_RATIO, MOST_ERRORS = 3, 3, 1.0, 0.99, 10.0
-FLOOR = 2e-7  # the least error that is allowed for: a few roundings of float32
+ROUNDINGS = 1.7  # as many units of rounding are allowed for at least
+
+
+def floor_of(original: SourceModel) -> float:
+    """The least error that is allowed for: roundings of float32, in a model whose floats are all doubles of float64."""
+    widths = {node.dtype.bytes for node in original.imported.graph.nodes if node.dtype.is_float}
+    return ROUNDINGS * float(np.finfo(np.float64 if widths == {8} else np.float32).eps)
 
 
 def distance(truth: Arrays, arrays: Arrays, least: float = 0.0) -> float:
@@ -127,7 +133,7 @@ def judge(path: Path, result: Path, sizes: Sequence[Mapping[str, int]]) -> dict[
                 truths, doubt = [truth, reference], "far from float64"  # near either is right, as a last bit of inputs
             least = 1.0 if truth is None else 0.0  # onnxruntime's own sigmoid is 1e-7 off, which for its 1e-5 is much
             apart = {key: min(distance(one, outputs, least) for one in truths) for key, outputs in base.items()}
-            most = MOST_ERRORS * max(apart["original"], distance(truths[-1], reference), bit, FLOOR)
+            most = MOST_ERRORS * max(apart["original"], distance(truths[-1], reference), bit, floor_of(original))
             own = {key: distance(truths[0], outputs, least) for key, outputs in base.items()}
             is_doubted = len(truths) > 1  # then what is as near to float64 as the original is right too, or nearly so
             allowed &= all(

@@ -135,11 +135,6 @@ WIDTH = 118
 SCHEDULE = Options(lanes=64, short=False, pairs=False, turned="words", rests=False, lines=False)
 
 
-def source(kernel: ir.Kernel, comment: str = "") -> str:
-    """The text of one kernel; see `together`."""
-    return together([kernel], comment)
-
-
 def together(kernels: Sequence[ir.Kernel], comment: str = "") -> str:
     """One text of several kernels with distinct names: a comment, the scalar functions that they use, and for each a
     function of its inputs, then its outputs, that returns 0; 1 if an index is out of bounds; 2 if a shape does not fit.

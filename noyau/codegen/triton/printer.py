@@ -26,14 +26,9 @@ from noyau.ir.loops import Buffer, Call, Const, Expr, Index, Kernel, Launch, Let
 from noyau.ir.walk import every_statement, on_threads
 
 
-def source(kernel: Kernel, comment: str = "") -> str:
-    """The text of a kernel scheduled by `grid.on_gpu`: a comment, the functions it uses, its launches, and the
-    function that takes the inputs, starts the launches and returns the outputs."""
-    return together([kernel], comment)
-
-
 def together(kernels: Sequence[Kernel], comment: str = "") -> str:
-    """One text for several kernels of different names. Raises GraphError if a name cannot be that of a function."""
+    """One text for kernels of different names that `grid.on_gpu` scheduled: a comment, their functions, their launches,
+    and for each a function that starts them. GraphError where a name cannot be that of a function."""
     used, bodies = TextFunctions(), list[str]()
     for kernel in kernels:
         refuse_name(kernel, RESERVED)

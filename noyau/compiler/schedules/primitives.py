@@ -4,6 +4,7 @@ In a lowered nest every loop may run in any order: each cell is stored once, and
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TypeGuard
@@ -274,6 +275,31 @@ def sizes_outside(body: Statements) -> Statements:
             statement = replace(statement, body=sizes_outside(tuple(s for s in statement.body if s not in sizes)))
         result.append(statement)
     return tuple(result)
+
+
+def quotients_outside(kernel: ir.Kernel) -> ir.Kernel:
+    """Hoist what follows from buffers of one cell, if quotients are among it, out of all loops of a launch: each block
+    of a loop over cells to be quantized would wait for their scale."""
+    single = {each.name for each in kernel.buffers if all(dim == Dim.of(1) for dim in each.shape)}
+
+    def outside(body: Statements) -> Statements:
+        known, read = dict[str, ir.Let](), single - walk.targets_of(body)
+        lets = dict.fromkeys(s for s in walk.every_statement(body) if isinstance(s, ir.Let))
+        values = Counter(let.name for let in lets)
+
+        def is_known(leaf: ir.Expr) -> bool:
+            if isinstance(leaf, ir.Load):
+                return leaf.buffer in read and leaf.where is None and not variables_of(leaf)
+            return isinstance(leaf, ir.Call | ir.Const) or (isinstance(leaf, ir.Var) and leaf.name in known)
+
+        for let in lets:
+            if let.name[0] != "#" and values[let.name] == 1 and all(map(is_known, walk.every_expression((let,)))):
+                known[let.name] = let
+        first = tuple(known.values())
+        divides = any(isinstance(e, ir.Call) and e.function == "divide" for e in walk.every_expression(first))
+        return (*first, *change_each(body, lambda s: () if s in first else None)) if divides else body
+
+    return with_bodies(kernel, outside)
 
 
 def words_of(kernel: ir.Kernel) -> frozenset[str]:

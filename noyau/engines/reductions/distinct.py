@@ -15,6 +15,13 @@ _EMPTY = np.uint64(2**64 - 1)
 _GOLDEN = 0x9E3779B97F4A7C15
 
 
+def require_count(count: Any, least: int, what: str) -> int:
+    """An integer from `least` on. ValueError for anything else."""
+    if not isinstance(count, int | np.integer) or count < least:
+        raise ValueError(f"{what} is {count!r}; give an integer from {least} on")
+    return int(count)
+
+
 def mix_bits(bits: Any, start: Any) -> Any:
     """Hash numbers by splitmix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014)."""
     bits = bits + start
@@ -66,7 +73,7 @@ class HyperLogLog:
     merge = staticmethod(np.minimum)
 
     def __init__(self, bits: int = 14, seed: int = 0) -> None:
-        if not 4 <= bits <= 18:
+        if bits not in range(4, 19):
             raise ValueError(f"HyperLogLog has 4 to 18 bits, not {bits}")
         self.bits, self.seed = bits, seed
 
@@ -94,6 +101,8 @@ class DistinctSample:
     instead of pairwise independent ones: the relative standard deviation is then at most eps / 4."""
 
     def __init__(self, eps: float = 0.05, seed: int = 0) -> None:
+        if not 0 < eps <= 1:
+            raise ValueError(f"eps of DistinctSample is {eps}; give an error above 0, of 1 at most")
         self.most, self.seed = 24 / eps**2, seed
 
     def zero(self) -> Any:

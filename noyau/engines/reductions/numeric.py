@@ -7,7 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from noyau.engines.reduction import numbers, reduction
+from noyau.engines.reduction import reduction
+from noyau.engines.reductions.distinct import require_count
+from noyau.engines.reductions.groups import numbers
+from noyau.engines.reductions.samples import matrix_of
 from noyau.ops.op import op
 
 
@@ -27,6 +30,9 @@ class Histogram:
     includes both edges. Numbers below, numbers above and NaN have counts of their own."""
 
     def __init__(self, low: float = 0.0, high: float = 1.0, bins: int = 10) -> None:
+        if not (np.isfinite(low) and np.isfinite(high) and low < high):
+            raise ValueError(f"the bins of Histogram go from {low} to {high}; give a finite low below a finite high")
+        bins = require_count(bins, 1, "bins of Histogram")
         self.edges, self.per_unit = np.linspace(low, high, bins + 1), bins / (high - low)
 
     merge = staticmethod(np.add)
@@ -55,8 +61,10 @@ class Quantiles:
     16 bits of their float32: sign, exponent and 7 bits; NaN is ignored, and numbers beyond float32's range become
     infinities or zero. The idea is that of Masson, Rim and Lee, "DDSketch", 2019, with a float's own bins."""
 
-    def __init__(self, at: Sequence[float] = (0.25, 0.5, 0.75)) -> None:
-        self.at = tuple(at)
+    def __init__(self, at: float | Sequence[float] = (0.25, 0.5, 0.75)) -> None:
+        self.at = tuple(np.ravel(np.asarray(at, np.float64)).tolist())
+        if not all(0 <= each <= 1 for each in self.at):
+            raise ValueError(f"Quantiles are at {self.at}; give numbers from 0 to 1")
 
     merge = staticmethod(np.add)
 
@@ -93,7 +101,7 @@ class TallQR:
         return np.empty((0, 0))
 
     def step(self, state: np.ndarray, x: Any) -> np.ndarray:
-        return self.merge(state, _triangle(np.asarray(x, np.float64).reshape(len(x), -1)))
+        return self.merge(state, _triangle(matrix_of(x)))
 
     def merge(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return _triangle(np.vstack([a, b])) if a.size and b.size else a if a.size else b
@@ -126,7 +134,7 @@ class LeastSquares:
 
     def step(self, state: np.ndarray, x: Any, y: Any) -> np.ndarray:
         ones = np.ones((len(y), int(self.constant)))
-        return _QR.step(state, np.hstack([ones, np.reshape(x, (len(y), -1)), np.reshape(y, (len(y), 1))]))
+        return _QR.step(state, np.hstack([ones, matrix_of(x), matrix_of(y)]))
 
     def finish(self, state: np.ndarray) -> dict[str, Any]:
         if not state.size:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
-from noyau.engines.reduction import numbers, reduction
-from noyau.engines.reductions.distinct import hash_values
+from noyau.engines.reduction import reduction
+from noyau.engines.reductions.distinct import hash_values, require_count
+from noyau.engines.reductions.groups import numbers
 from noyau.ops.op import op
 
 _CELLS = 1 << 20  # distances that are computed at once
 _SPARSE = 64  # one of so many values is used for a lower bound
+
+
+def matrix_of(x: Any) -> np.ndarray:
+    """A column as float64 with one axis beside the rows, also of no rows."""
+    rows = np.asarray(x, np.float64)
+    return rows.reshape(len(rows), math.prod(rows.shape[1:]))
 
 
 @reduction
@@ -19,13 +27,15 @@ class Top:
     """The `count` largest values, the largest first; exact. NaN is ignored."""
 
     def __init__(self, count: int = 10) -> None:
-        self.count = count
+        self.count = require_count(count, 0, "count of Top")
 
     def zero(self) -> np.ndarray:
         return np.empty(0)
 
     def step(self, state: np.ndarray, x: Any) -> np.ndarray:
         values = numbers(x, "Top")
+        if not self.count:
+            return state
         if len(state) == self.count:
             return self.merge(state, values[values > state.min()])
         some = values[::_SPARSE]
@@ -49,7 +59,7 @@ class Reservoir:
     a column that identifies rows, so that any chunks and workers give the same sample; equal keys count once."""
 
     def __init__(self, count: int = 100, seed: int = 0) -> None:
-        self.count, self.seed = count, seed
+        self.count, self.seed = require_count(count, 0, "count of Reservoir"), seed
 
     def zero(self) -> Any:
         return np.empty(0, np.uint64), np.empty(0)
@@ -57,7 +67,7 @@ class Reservoir:
     def step(self, state: Any, key: Any, x: Any) -> Any:
         keys, rows = hash_values(key, self.seed), np.asarray(x)
         # About 4 * count keys are below this bound, most likely enough that the others need not be sorted.
-        low = keys < np.uint64(min(4 * self.count / len(keys), 0.999) * 2.0**64)
+        low = keys < np.uint64(min(4 * self.count / max(1, len(keys)), 0.999) * 2.0**64)
         first = self.merge(state, (keys[low], rows[low]))
         return first if len(first[0]) == self.count else self.merge(state, (keys, rows))
 
@@ -91,14 +101,15 @@ class Nearest:
 
     def __init__(self, queries: Any = ((0.0,),), count: int = 5) -> None:
         self.queries, self.count = np.atleast_2d(np.asarray(queries, np.float64)), count
+        require_count(count, 0, "count of Nearest")
 
     def zero(self) -> Any:
         return np.empty((len(self.queries), 0)), np.empty((len(self.queries), 0), np.int64)
 
     def step(self, state: Any, key: Any, x: Any) -> Any:
-        rows, keys = np.asarray(x, np.float64).reshape(len(x), -1), np.asarray(key)
-        block = max(1, _CELLS // len(self.queries))
-        for start in range(0, len(rows), block):
+        rows, keys = matrix_of(x), np.asarray(key)
+        block = max(1, _CELLS // max(1, len(self.queries)))
+        for start in range(0, len(rows) if self.count else 0, block):
             part, names = np.ascontiguousarray(rows[start : start + block]), keys[start : start + block]
             squares = np.asarray(square_distances(part, self.queries))
             if len(part) > self.count:  # keep rows within the count-th distance of any query

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator, Sequence
 from copy import copy
 from functools import lru_cache
@@ -22,6 +23,8 @@ from noyau.errors import InputError, NoyauError, OutputError
 # Settings that make the order of rows reproducible: resumed work skips the rows that are done.
 _STEADY = {"postgresql": ("SET synchronize_seqscans = off", "SET max_parallel_workers_per_gather = 0")}
 
+# A table or a schema that is not there: PostgreSQL's states, SQLite's and DuckDB's words.
+_NO_TABLE = re.compile(r"^(42P01|3F000) |no such table|Catalog Error: Table with name .* does not exist", re.DOTALL)
 _CUT = 1 << 20  # approximate rows of a part of a table that is cut
 
 
@@ -185,11 +188,13 @@ class TableSink:
             self.open.commit()
 
     def _rows(self, query: str) -> Any:
-        """The rows of a query; None if it fails, as without the table."""
-        try:
-            with self.open.cursor() as cursor:
+        """The rows of a query; None without the table, or its schema. InputError for any other fault."""
+        with _errors(self.place, InputError, "cannot be read"), self.open.cursor() as cursor:
+            try:
                 cursor.execute(query)
                 return cursor.fetchall()
-        except dbapi.Error:
-            self.open.rollback()
-            return None
+            except dbapi.Error as fault:
+                self.open.rollback()
+                if not _NO_TABLE.search(f"{fault.sqlstate} {fault}"):
+                    raise
+                return None

@@ -69,7 +69,8 @@ def create_function(
     An op with a result for each row is a scalar function; one whose reference folds the rows, or a reduction, is an
     aggregate function, also in windows. Its parameters are the op's with rows, in order; `arguments` has the others.
     A row with a null gives null, or is skipped by an aggregate; a group without rows gives null. An array is a JSON
-    text in SQLite, an ARRAY in DuckDB. `window=False`: SQLite keeps no rows, and the function works in no window.
+    text in SQLite, an ARRAY in DuckDB; so are several results in SQLite. `window=False`: SQLite keeps no rows, and
+    the function works in no window.
 
     SignatureError: it does not take numbers by rows; UnsupportedError: DuckDB needs kernels in C; InputError: the
     connection is of another kind or does not load extensions, or the name is invalid; CheckError: a law is broken."""
@@ -115,12 +116,14 @@ def _create_scalar(connection: Any, function: SqlFunction, op: Any, columns: Arr
     every, rest = [*columns, *others], list(others.values())
     places = [every.index(name) for name in op.description.reference.parameters]
     dtypes = [column.dtype for column in columns.values()]
+    constants = {name: each for name, each in others.items() if name in op.description.reference.constants}
 
     def call(*values: Any) -> Any:
         if None in values:
             return None
         arrays = [np.array([value], dtype) for value, dtype in zip(values, dtypes, strict=True)] + rest
-        return _value(op(*[arrays[place] for place in places])[0])  # by position, the fastest way
+        result = op(*[arrays[place] for place in places], **constants)  # by position, the fastest way
+        return _value([each[0] for each in result] if isinstance(result, tuple) else result[0])
 
     function.note = "called row by row, as SQLite does"
     connection.create_function(function.name, len(columns), function.noting(call), deterministic=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from noyau.compiler.passes.rewrite import through_views
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import UnsupportedError
 from noyau.ir.builder import GraphBuilder
-from noyau.ir.dims import Dim, DimLike, equal, never_negative
+from noyau.ir.dims import Dim, DimLike, equal, never_negative, product
 from noyau.ir.graph import Map, Node, Select
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import OPERATORS
@@ -66,12 +67,16 @@ class Tape(GraphBuilder):
         return result if keep else self.drop_axes(result, axes)
 
     def contract(self, equation: str, operands: Sequence[Node]) -> Node:
-        """An einsum; where it is small in this call, the extents that make it small become numbers."""
+        """An einsum; where it is small in this call, the extents that make it small become numbers: those of both sides
+        in a batch, else of one, so that a product with few columns is one trace for any number of rows."""
         node = super().contract(equation, operands)
         summed, sides = extents_of_product(node, self.by_name)
         known = self.number_of(sum(sides, summed)) is not None and sides != (Dim.of(1), Dim.of(1))
-        if known and self.at_most(summed, MOST_EXTENT) and (few := [n for n in sides if self.at_most(n, MOST_EXTENT)]):
-            self.settle(sum(few, summed))
+        if known and self.at_most(summed, MOST_EXTENT):
+            by_need = sorted(sides, key=lambda side: (side.constant is None, side is sides[0]))
+            few = (side for side in by_need if self.at_most(side, MOST_EXTENT))
+            if needs := [*islice(few, 1 if product(node.shape) == product(sides) else 2)]:
+                self.settle(sum(needs, summed))
         return node
 
     def broadcast_dims(self, dims: Sequence[Dim]) -> Dim:

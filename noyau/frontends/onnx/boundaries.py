@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
 from itertools import chain
@@ -23,7 +23,7 @@ LIBRARY = frozenset(
 )
 CONTROL_FLOW = frozenset("If Loop Scan SequenceMap".split())
 _SHORTER = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
-_DTYPES = ("to", "dtype", "output_dtype")  # attributes that hold a dtype
+DTYPES = ("to", "dtype", "output_dtype", "output_datatype")  # attributes that hold a dtype
 RANDOM = frozenset("Bernoulli Multinomial RandomNormal RandomNormalLike RandomUniform RandomUniformLike".split())
 ALREADY_FUSED = "already fused by onnxruntime"
 # Operators of onnxruntime's domain that its optimizer emits: library calls fused with their neighbours, and others.
@@ -110,15 +110,21 @@ def widen_node(node: onnx.NodeProto) -> onnx.NodeProto:
     return result
 
 
-def widen_types(graph: onnx.GraphProto | onnx.FunctionProto, shorter: Sequence[int], wide: int) -> None:
-    """Replace shorter floats by wide ones in the types, attributes and tensors of a graph and its subgraphs."""
+def widen_types(
+    graph: onnx.GraphProto | onnx.FunctionProto, shorter: Sequence[int], wide: int, exempt: Collection[str] = ()
+) -> None:
+    """Replace shorter floats by wide ones in the types, attributes and tensors of a graph and its subgraphs; values
+    that are `exempt` keep their type."""
     nodes = [*every_node(graph.node)]
     ends = [(*each.input, *each.output, *each.value_info) for each in (graph, *chain(*map(subgraphs, nodes)))]
     for value in (each for each in chain(*ends) if isinstance(each, onnx.ValueInfoProto)):  # a function has names
-        if value.type.tensor_type.elem_type in shorter:
-            value.type.tensor_type.elem_type = wide
-    for each in chain(*(node.attribute for node in nodes)):
-        if each.name in _DTYPES and each.i in shorter:
+        inner = value.type
+        while inner.WhichOneof("value") in ("sequence_type", "optional_type"):
+            inner = (inner.sequence_type if inner.HasField("sequence_type") else inner.optional_type).elem_type
+        if inner.tensor_type.elem_type in shorter and value.name not in exempt:
+            inner.tensor_type.elem_type = wide
+    for each in chain(*(node.attribute for node in nodes if not {*exempt}.intersection(node.output))):
+        if each.name in DTYPES and each.i in shorter:
             each.i = wide
         elif each.name in ("value_float", "value_floats") and onnx.TensorProto.FLOAT in shorter:
             cells = each.f if each.name == "value_float" else each.floats

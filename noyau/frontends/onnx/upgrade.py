@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from contextlib import suppress
+from copy import deepcopy
+from graphlib import CycleError, TopologicalSorter
 from itertools import chain
 
 import onnx
@@ -17,19 +20,22 @@ from noyau.text import free_name, printable
 
 OLDEST_OPSET = 13
 _OPSET_OF_POSITIONS = 11  # from here on, attributes of a Resize name its coordinates and its rounding
+_MOST_NODES = 4096  # of a function that is inlined, including those of its callees
 _IR_OF_CONSTANTS = 4  # from here on, an initializer that is listed as an input may be overridden; before, none may
 
 
 def upgrade(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The model in IR 4 and opset 13 or later, with unset extents in the place of -1, and with a Loop in the place of a
-    SequenceMap, as onnxruntime runs it. The model itself where nothing changes.
+    """The model in IR 4 and opset 13 or later, with unset extents in the place of -1, names of their own for overloads
+    of functions, and a Loop in the place of a SequenceMap, as onnxruntime runs it. The model itself where nothing
+    changes.
 
     ModelError where onnx cannot convert it."""
     opset = opset_of(model)
     if any(node.op_type == "SequenceMap" for node in every_node(model.graph.node)):
         with suppress(TypeError):  # releases of onnx that cannot inline it
             model = inliner.inline_selected_functions(model, [("", "SequenceMap")], inline_schema_functions=True)
-    if model.ir_version >= _IR_OF_CONSTANTS and opset >= OLDEST_OPSET and not any(_unset(model)):
+    is_overloaded = any(each.overload for each in model.functions)
+    if model.ir_version >= _IR_OF_CONSTANTS and opset >= OLDEST_OPSET and not (is_overloaded or any(_unset(model))):
         return model
     result = onnx.ModelProto()
     result.CopyFrom(model)
@@ -37,7 +43,30 @@ def upgrade(model: onnx.ModelProto) -> onnx.ModelProto:
         dim.ClearField("dim_value")
     if result.ir_version < _IR_OF_CONSTANTS:
         _drop_listed(result)
+    if is_overloaded:
+        _rename_overloads(result)
     return result if opset >= OLDEST_OPSET else _convert(result, opset)
+
+
+def inline_functions(model: onnx.ModelProto, names: Collection[tuple[str, str]]) -> onnx.ModelProto:
+    """Inline some of the model's own functions, by domain and name; the model itself where onnx cannot. Functions that
+    are very large, or call each other in a circle, stay calls."""
+    own = {(function.domain, function.name): function for function in model.functions}
+    nodes = {key: [(node.domain, node.op_type) for node in every_node(each.node)] for key, each in own.items()}
+    sizes = dict[tuple[str, str], int]()
+    with suppress(CycleError):
+        for key in TopologicalSorter({key: own.keys() & calls for key, calls in nodes.items()}).static_order():
+            sizes[key] = sum(sizes.get(each, 1) for each in nodes[key])
+    small, result = [key for key in sizes if key in names and sizes[key] <= _MOST_NODES], deepcopy(model)
+    with suppress(onnx.checker.ValidationError):
+        for key in reversed(small):  # callers first: what they leave out is then known in the calls
+            for call in every_node(chain(result.graph.node, *(each.node for each in result.functions))):
+                if (call.domain, call.op_type) == key:  # onnx leaves the defaults out
+                    present = {attribute.name for attribute in call.attribute}
+                    call.attribute.extend(each for each in own[key].attribute_proto if each.name not in present)
+            result = inliner.inline_selected_functions(result, [key])
+        return result if small else model
+    return model
 
 
 def conversion(model: onnx.ModelProto) -> str:
@@ -65,6 +94,19 @@ def _drop_listed(model: onnx.ModelProto) -> None:
     del model.graph.input[:]
     model.graph.input.extend(kept)
     model.ir_version = _IR_OF_CONSTANTS
+
+
+def _rename_overloads(model: onnx.ModelProto) -> None:
+    """Give each overload of a function a name of its own, also in its calls."""
+    names, taken = dict[tuple[str, str, str], str](), {function.name for function in model.functions}
+    for function in model.functions:
+        key = (function.domain, function.name, function.overload)
+        if function.overload:
+            function.name = free_name(f"{function.name}_{function.overload}", taken)
+            taken.add(function.name)
+        names[key], function.overload = function.name, ""
+    for node in every_node(chain(model.graph.node, *(each.node for each in model.functions))):
+        node.op_type, node.overload = names.get((node.domain, node.op_type, node.overload), node.op_type), ""
 
 
 def _convert(model: onnx.ModelProto, opset: int) -> onnx.ModelProto:

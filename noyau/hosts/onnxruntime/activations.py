@@ -343,6 +343,7 @@ FOLDED = {
     "ConvTranspose": _ADDED,
     "Gemm": _ACTIVATIONS | _ADDED,
     "MatMul": _ADDED,  # with its bias a Gemm
+    "MatMulInteger": frozenset({"Cast"}),  # with scales and a bias a product that gives floats
 }
 
 

@@ -20,9 +20,9 @@ from noyau.compiler.partition.traffic import Sizes
 from noyau.dtypes import DType, from_onnx
 from noyau.errors import InputError, ModelError
 from noyau.frontends import onnx as frontend
-from noyau.frontends.onnx_messages import every_node, reads, subgraphs, tensors_of
+from noyau.frontends.onnx_messages import core, every_node, reads, subgraphs, tensors_of
 from noyau.hosts.onnxruntime.bodies import Body, laid_flat, loosen_loops, rename_values
-from noyau.hosts.onnxruntime.function_bodies import value_names
+from noyau.hosts.onnxruntime.function_bodies import is_own, value_names
 from noyau.hosts.onnxruntime.model_files import Provenance, library_path, library_state, provenance_of, take_apart
 from noyau.hosts.onnxruntime.runs import run_bodies
 from noyau.hosts.onnxruntime.sessions import OPTIMIZED as OPTIMIZED_FILE
@@ -30,7 +30,7 @@ from noyau.hosts.onnxruntime.sessions import open_session
 from noyau.text import free_name, printable
 
 if TYPE_CHECKING:
-    from onnx import GraphProto, ModelProto, NodeProto, ValueInfoProto
+    from onnx import FunctionProto, GraphProto, ModelProto, NodeProto, ValueInfoProto
     from onnxruntime import InferenceSession
 
 # The domains of onnxruntime; operators of other domains come in libraries that noyau does not have.
@@ -41,6 +41,7 @@ IN_DEFAULT_DOMAIN = ("SimplifiedLayerNormalization",)  # its optimizer emits the
 _WITHOUT_HALVES = ("x86_64", "AMD64")  # processors on which no kernel of onnxruntime computes in float16
 _MOVING = frozenset("Concat Expand Gather Identity Reshape Slice Split Squeeze Tile Transpose Unsqueeze".split())
 _SLOW = [("", "Mish"), ("", "Softplus")]  # inlined by onnxruntime in float16, which beats its float32 kernels
+_TAKING_HALVES = ("Cast", "IsInf", "IsNaN")  # operators for which onnxruntime keeps a Cast to float16 before them
 LARGE = 1 << 30  # from so many bytes of external data on, weights are not copied into the layout a runtime likes best
 
 
@@ -160,79 +161,117 @@ def open_model(path: Path, *, flat: bool = False, sizes: Sizes | None = None, wi
     plain = take_apart(model)
     if plain is not model:
         frontend.verify(plain)
-    older, provenance = raw if plain is model is not raw else None, provenance_of(model)
-    bodies = tuple[Body, ...]()
+    older, provenance, whole = raw if plain is model is not raw else None, provenance_of(model), plain
     with frontend.Inference() as inference:
         wide &= platform.machine() in _WITHOUT_HALVES and external_bytes(plain) < LARGE
         narrow, plain = plain, in_float32(plain) if wide else plain
-        older, laid = older if plain is narrow else older or narrow, plain
-        if flat and any(any(subgraphs(node)) for node in plain.graph.node):
-            with suppress(ModelError):  # bodies that are not well formed are left alone
-                pair = laid_flat(plain, inference.graph(plain).node)
-                frontend.verify(pair[0])
-                laid, bodies = pair
-        imported = frontend.import_model(laid, path.parent, run=run_bodies, inference=inference)
-        while loosen_loops(laid, bodies, imported.graph):
-            imported = frontend.import_model(laid, path.parent, run=run_bodies, inference=inference)
-    ends = provenance, older, bodies, plain if bodies else None
-    return SourceModel(path.name, path.parent, laid, imported, *ends, wide=plain is not narrow)
+        wide, seen = plain is not narrow, set[tuple[str, str]]()
+        while True:
+            laid, bodies, imported = _import(plain, path.parent, inference, flat=flat)
+            nodes = [laid.graph.node[position] for position in imported.opaque]
+            calls = {(node.domain, node.op_type) for node in nodes if not is_own(node.domain)} - seen
+            if (inner := frontend.inline_functions(plain, sorted(calls))) is plain:
+                break
+            plain, seen = inner, seen | calls  # a callee of an inlined body may be opaque too
+    ends = provenance, older or (None if plain is whole else whole), bodies, plain if bodies else None
+    return SourceModel(path.name, path.parent, laid, imported, *ends, wide=wide)
+
+
+def _import(
+    plain: ModelProto, folder: Path, inference: frontend.Inference, *, flat: bool
+) -> tuple[ModelProto, tuple[Body, ...], frontend.ImportedModel]:
+    """Import a model: with its bodies laid flat, if `flat` and they are well formed; these bodies; and its graph."""
+    laid, bodies = plain, tuple[Body, ...]()
+    if flat and any(any(subgraphs(node)) for node in plain.graph.node):
+        with suppress(ModelError):
+            pair = laid_flat(plain, inference.graph(plain).node)
+            frontend.verify(pair[0])
+            laid, bodies = pair
+    imported = frontend.import_model(laid, folder, run=run_bodies, inference=inference)
+    while loosen_loops(laid, bodies, imported.graph):
+        imported = frontend.import_model(laid, folder, run=run_bodies, inference=inference)
+    return laid, bodies, imported
 
 
 def in_float32(model: ModelProto) -> ModelProto:
     """The model with its float16 in float32, with casts at its inputs and outputs; itself where it has no float16, or
     some that cannot be widened. Large weights stay float16: onnxruntime widens them once, when it opens the model."""
-    graph, half, nodes = model.graph, DType.F16.onnx, [*every_node(model.graph.node)]
+    graph, half, parts = model.graph, DType.F16.onnx, (model.graph, *model.functions)
+    nodes = [node for part in parts for node in every_node(part.node)]
+    dtypes = [each for node in nodes for each in node.attribute if each.name in frontend.DTYPES]
+    held = [each for part in parts for each in tensors_of(type(graph)(node=part.node))]  # in attributes of nodes
     ends = {value.type.tensor_type.elem_type for value in (*graph.input, *graph.output)}  # 0: no tensor
-    dtypes = ends | {each.data_type for each in tensors_of(graph)}
-    dtypes |= {attribute.i for node in nodes for attribute in node.attribute if attribute.name == "to"}
-    if half not in dtypes or 0 in ends or graph.sparse_initializer or foreign_operators(model):
+    present = ends.union((each.i for each in dtypes), (each.data_type for each in (*graph.initializer, *held)))
+    if half not in present or 0 in ends or graph.sparse_initializer or foreign_operators(model):
         return model
-    held = tensors_of(type(graph)(node=graph.node))  # in attributes of nodes
     if any(node.op_type == "BitCast" for node in nodes) or any(each.data_location == each.EXTERNAL for each in held):
+        return model
+    if any(each.ref_attr_name for each in dtypes):  # a function whose caller sets the dtype
         return model
     result = deepcopy(model)
     with suppress(TypeError):  # releases of onnx that cannot inline them
         result = frontend.onnx.inliner.inline_selected_functions(result, _SLOW, inline_schema_functions=True)
-    inner = type(graph)(node=result.graph.node)
-    for part in (inner, *result.functions):
-        frontend.widen_types(part, [half], DType.F32.onnx)
-    _write_wide(result.graph, inner.node)
+    inner = type(graph)(node=result.graph.node, output=graph.output, value_info=result.graph.value_info)
+    try:
+        for part in (inner, *result.functions):
+            frontend.widen_types(part, [half], DType.F32.onnx, _roundings(part))
+    except ValueError:  # a tensor has not as many cells as its shape says
+        return model
+    _write_wide(result.graph, inner)
     return result
 
 
-def _write_wide(graph: GraphProto, nodes: Iterable[NodeProto]) -> None:
-    """Replace the nodes of a graph by nodes that compute in float32, with casts of its float16 values."""
-    from onnx import helper
+def _roundings(part: GraphProto | FunctionProto) -> set[str]:
+    """The values that a Cast rounds to float16 and that no operator computes with: onnxruntime rounds them too."""
+    nodes = [*every_node(part.node)]
+    graphs = (part, *(graph for node in nodes for graph in subgraphs(node)))
+    others = {getattr(each, "name", each) for graph in graphs for each in graph.output}  # a function has names
+    others.update(name for node in nodes if node.op_type not in _TAKING_HALVES for name in node.input)
+    casts = (node for node in nodes if node.op_type == "Cast" and DType.F16.onnx in [each.i for each in node.attribute])
+    return {name for node in casts for name in node.output} - others
 
-    def halves(values: Iterable[ValueInfoProto]) -> set[str]:
-        return {each.name for each in values if each.type.tensor_type.elem_type == DType.F16.onnx}
 
-    results, names, wide = halves(graph.output), value_names(graph), dict[str, str]()
-    narrow = halves(graph.input).union(each.name for each in graph.initializer if each.data_type == DType.F16.onnx)
+def _write_wide(graph: GraphProto, inner: GraphProto) -> None:
+    """Replace the nodes of a graph by those of `inner`, which compute in float32, with casts of its float16 values."""
+    results, names, wide = _halves(graph.output), value_names(graph), dict[str, str]()
+    stored = {each.name for each in graph.initializer if each.data_type == DType.F16.onnx}
+    narrow = _halves(graph.input) | _roundings(inner) | stored
+
+    def new_name(stem: str) -> str:
+        names.add(name := free_name(stem, names))
+        return name
 
     def widen(name: str) -> str:
-        names.add(fresh := free_name(f"{name}_f32", names))
-        return wide.setdefault(name, fresh)
+        return wide.setdefault(name, new_name(f"{name}_f32"))
 
     def cast(name: str, result: str, dtype: DType) -> NodeProto:
-        return helper.make_node("Cast", [name], [result], to=dtype.onnx)
+        return frontend.onnx.helper.make_node("Cast", [name], [result], to=dtype.onnx)
 
     del graph.node[:]
-    for node in nodes:
-        moved = {*(node.input if node.op_type == "Concat" else node.input[:1])}
-        if node.op_type in _MOVING and moved and moved <= narrow:
+    for node in inner.node:
+        operator = "" if core(node.domain) else node.op_type  # a function may have the name of an operator
+        moved = {*(node.input if operator == "Concat" else node.input[:1])}
+        if operator == "Concat" and moved & narrow and results.intersection(node.output):  # a cache that grows
+            parts = {name: new_name(f"{name}_f16") for name in sorted(moved - narrow)}
+            graph.node.extend(cast(wide.get(name, name), part, DType.F16) for name, part in parts.items())
+            node, moved = rename_values(node, parts), moved & narrow
+        if operator in _MOVING and moved and moved <= narrow:
             narrow.update(node.output)
             graph.node.append(node)
             continue
-        halves_read = reads(node) & narrow - wide.keys() if node.op_type != "Cast" else ()
+        halves_read = reads(node) & narrow - wide.keys() if operator not in _TAKING_HALVES else ()
         graph.node.extend(cast(name, widen(name), DType.F32) for name in sorted(halves_read))
         for name in results.intersection(node.output):
             widen(name)
         graph.node.append(rename_values(node, wide))
     graph.node.extend(cast(wide[name], name, DType.F16) for name in sorted(results - narrow))
-    for value in graph.value_info:
-        if value.type.tensor_type.elem_type == DType.F16.onnx and value.name not in narrow:
-            value.type.tensor_type.elem_type = DType.F32.onnx
+    narrow |= results
+    for value, wider in zip(graph.value_info, inner.value_info, strict=True):
+        value.CopyFrom(value if value.name in narrow else wider)
+
+
+def _halves(values: Iterable[ValueInfoProto]) -> set[str]:
+    return {each.name for each in values if each.type.tensor_type.elem_type == DType.F16.onnx}
 
 
 def with_fixed_sizes(model: ModelProto, sizes: Sizes) -> ModelProto:

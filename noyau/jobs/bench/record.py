@@ -12,7 +12,7 @@ import numpy as np
 
 from noyau.compiler.partition.traffic import cells, traffic
 from noyau.errors import BuildError, CheckError
-from noyau.ir.graph import Contract, Graph, Map, Node, Reduce
+from noyau.ir.graph import Contract, Graph, Map, Node, Reduce, Scan, Scatter
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import OPERATORS
 from noyau.ir.sizes import Sizes
@@ -85,8 +85,10 @@ def _flops(graph: Graph, node: Node, sizes: Sizes) -> float | None:
             return 0.0
         case Map(function):
             return float(cells(node, sizes)) if OPERATORS[function].flops <= _PLAIN else None
-        case Reduce(monoid):
+        case Reduce(monoid) | Scan(monoid):
             return float(cells(graph[node.inputs[0]], sizes)) if MONOIDS[monoid].is_arithmetic else None
+        case Scatter(_, str(monoid)):
+            return float(cells(graph[node.inputs[1]], sizes)) if MONOIDS[monoid].is_arithmetic else None
         case Contract(equation):
             terms = zip(equation.partition("->")[0].split(","), node.inputs, strict=True)
             pairs = (zip(term.strip(), graph[name].shape, strict=False) for term, name in terms)

@@ -15,8 +15,7 @@ Meanings: TypeAlias = tuple[dict[str, Hashable], dict[str, Hashable]]
 def match(one: ModelSide, other: ModelSide) -> dict[int, int]:
     """Pairs of nodes, by their places in `nodes`: first those that compute the same from the inputs, then those of
     which the outputs compute the same, then neighbours of pairs, then nodes of equal operator, parameters, weights."""
-    by_name = set(one.inputs) == set(other.inputs)
-    forward = _source_keys(one, by_name), _source_keys(other, by_name)
+    forward = _source_keys(one), _source_keys(other)
     backward = _use_keys(one), _use_keys(other)
     local = _local(one), _local(other)
     both = list(zip(forward[0], backward[0], strict=True)), list(zip(forward[1], backward[1], strict=True))
@@ -85,10 +84,10 @@ def _plain(node: ComparedNode) -> tuple[Hashable, ...]:
     return node.operator, tuple(sorted(node.parameters.items()))
 
 
-def _source_keys(side: ModelSide, by_name: bool) -> Keys:
+def _source_keys(side: ModelSide) -> Keys:
     """A key for each node by the whole computation of its outputs from inputs and constants."""
     values: dict[str, int] = {name: hash(each.digest) for name, each in side.constants.items()}
-    values |= {name: hash(("input", name if by_name else place)) for place, name in enumerate(side.inputs)}
+    values |= {name: hash(("input", place)) for place, name in enumerate(side.inputs)}
     keys = []
     for node in side.nodes:
         operands: Iterable[int] = [values.get(name, 0) for name in node.operands]

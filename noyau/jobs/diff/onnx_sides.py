@@ -65,9 +65,9 @@ class ModelSide:
     opsets: Mapping[str, int] = field(default_factory=dict)
 
 
-def read_side(path: Path) -> ModelSide:
-    """Read the model of a file. ModelError where it is no model, or a tensor of it cannot be read."""
-    model, constants = frontend.parse(path), dict[str, ConstantValue]()
+def read_side(path: Path, like: ModelSide | None = None) -> ModelSide:
+    """Read a model, its ends in the order of those of `like` of the same names. ModelError where it cannot be read."""
+    model, constants, sizes = frontend.parse(path), dict[str, ConstantValue](), dict[str, str]()
     graph, opsets = model.graph, {each.domain or "ai.onnx": each.version for each in model.opset_import}
     try:
         constants |= {tensor.name: _constant(tensor, path.parent) for tensor in graph.initializer}
@@ -79,10 +79,12 @@ def read_side(path: Path) -> ModelSide:
         raise ModelError(f"{path} holds a tensor that cannot be read: {error}") from error
     others = ((k, e) for k, e in enumerate(graph.node) if e.op_type != "Constant" or e.output[0] not in constants)
     nodes = tuple(_comparison_of(position, node, constants, opsets, path.parent) for position, node in others)
-    sizes: dict[str, str] = {}
-    inputs = {each.name: _type_of(each, sizes) for each in graph.input if each.name not in constants}
-    outputs = {each.name: _type_of(each, sizes) for each in graph.output}
-    return ModelSide(path, model, constants, nodes, inputs, outputs, opsets)
+    inputs, outputs = [each for each in graph.input if each.name not in constants], list(graph.output)
+    for ends, names in ((inputs, like.inputs), (outputs, like.outputs)) if like else ():
+        if set(names) == set(by_name := {each.name: each for each in ends}):
+            ends[:] = map(by_name.__getitem__, names)
+    types = [{each.name: _type_of(each, sizes) for each in ends} for ends in (inputs, outputs)]
+    return ModelSide(path, model, constants, nodes, types[0], types[1], opsets)
 
 
 def _constant(tensor: onnx.TensorProto, folder: Path) -> ConstantValue:

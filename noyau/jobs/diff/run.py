@@ -27,15 +27,19 @@ def diff(
 ) -> ModelsDiff:
     """Compare two models from any source: nodes and weights by their computation and position, never by names, and
     their values in onnxruntime on the same inputs, synthetic or of a file. ModelError where a file is no model."""
-    one, other = read_side(Path(model)), read_side(Path(against))
+    one = read_side(Path(model))
+    other = read_side(Path(against), one)
     pairs, notes = match(one, other), list[str]()
+    for word, names in ("input", list(other.inputs)), ("output", list(other.outputs)):
+        if names != [each.name for each in getattr(other.model.graph, word) if each.name in names]:
+            notes.append(f"their {word}s stand in another order, and are compared by name")
     changes, taken = _differences(one, other, pairs), set(pairs.values())
     values: tuple[ValueGap, ...] = ()
     try:
         values = tuple(_values(one, other, pairs, dims or {}, inputs, seed))
     except NoyauError as error:
         notes.append(f"their values are not compared: {error}")
-    names, others = (sorted([node.name, *node.outputs] for node in side.nodes) for side in (one, other))
+    every, others = (sorted([node.name, *node.outputs] for node in side.nodes) for side in (one, other))
     changed = ((one.nodes[at], other.nodes[pairs[at]], texts) for at, texts in sorted(changes.items()))
     return ModelsDiff(
         printable(one.path.name),
@@ -46,7 +50,7 @@ def diff(
         removed=tuple(node.label for place, node in enumerate(one.nodes) if place not in pairs),
         changed=tuple(ChangedNode(node.label, twin.label, tuple(texts)) for node, twin, texts in changed),
         values=values,
-        is_renamed=names != others or list(one.inputs) != list(other.inputs),
+        is_renamed=every != others or list(one.inputs) != list(other.inputs),
         notes=tuple(notes),
         sides=(one, other),
         pairs=tuple(pairs.items()),
@@ -107,7 +111,7 @@ def _values(
     if len(one.inputs) != len(other.inputs) or len(one.outputs) != len(other.outputs):
         raise InputError("they take other inputs or give other outputs")
     arrays, _, _ = next(iter(feeds(open_model(one.path).feed_model, dims, inputs, seed)))
-    names = dict(zip(one.inputs, one.inputs if set(one.inputs) == set(other.inputs) else other.inputs, strict=True))
+    names = dict(zip(one.inputs, other.inputs, strict=True))
     nodes = ((one.nodes[place].outputs, other.nodes[partner].outputs) for place, partner in sorted(pairs.items()))
     twins = {name: twin for outputs in nodes for name, twin in zip(*outputs, strict=False)}
     makers = {name: node.label for node in one.nodes for name in node.outputs}

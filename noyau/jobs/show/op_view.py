@@ -16,10 +16,9 @@ from noyau.ir.loop_printer import kernel_text
 from noyau.ir.loops import Role
 from noyau.jobs.report.text import hanging
 from noyau.jobs.show.stages import KernelStages, StagedKernels, kernel_stages
-from noyau.kernels.programs.generate import GeneratedProgram, Specialization, generate, print_program
+from noyau.kernels.programs.generate import GeneratedProgram, generate, generate_usual, print_program
 from noyau.kernels.programs.program import KernelStep, LibraryStep, Step
 from noyau.kernels.reference import Description
-from noyau.signatures.instances import usual_sizes
 from noyau.signatures.types import Instance
 from noyau.text import printable
 
@@ -87,8 +86,7 @@ class ShownOp(StagedKernels):
 def show_op(description: Description, instance: Instance, language: str = "c") -> ShownOp:
     """The view of an op for inputs of these dtypes and ranks, in a language."""
     try:
-        wanted = Specialization(instance, description.reference.constants, sizes=usual_sizes(instance, {}))
-        result: GeneratedProgram | str = generate(description, wanted, language)
+        result: GeneratedProgram | str = generate_usual(description, instance, language)
     except UnsupportedError as error:
         result = str(error)
     return ShownOp(description, instance, result)

@@ -301,12 +301,13 @@ def require_supported(text: str, kernel: str) -> None:
 
 def with_dynamic_pointers(text: str) -> str:
     """Rewrite `extern __shared__ float s[];` as a pointer, outside of functions as a reference to each launch's."""
-    spans = []
-    for each in syntax(text, "cuda").dynamic_arrays:
+    spans, arrays = [], syntax(text, "cuda").dynamic_arrays
+    called = arrays[0].name if len({each.name for each in arrays}) == 1 else "dynamic shared memory"  # in findings
+    for each in arrays:
         known, indirect = ("", "") if each.is_local else ("&", "const *")
         name, cast = f"*const {known}{each.name}", f"*{indirect}"
         name, cast = (f"({name})", f"({cast})") if each.row else (name, cast)
-        value = "noyau_dynamic_shared()" if each.is_local else "&noyau_dynamic_start"
+        value = f'noyau_dynamic_{"shared" if each.is_local else "place"}("{called}")'
         start = "" if each.is_local else "static "
         pointer = f"{start}{each.type} {name}{each.row} = {'*' * bool(known)}({each.type} {cast}{each.row}){value}"
         spans.append((each.start, each.end, pointer))

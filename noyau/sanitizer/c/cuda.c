@@ -23,8 +23,17 @@ triple noyau_grid_shape(void) { return grid_shape; }
 triple noyau_given_grid(void) { return given_grid; }
 triple noyau_given_block(void) { return given_block; }
 int64_t noyau_given_shared(void) { return given_shared; }
-void *noyau_dynamic_start; /* its address for declarations outside of functions */
-void *noyau_dynamic_shared(void) { return dynamic_shared ? dynamic_shared->start : 0; }
+static void *dynamic_start; /* for declarations outside of functions */
+static const char *dynamic_name = "dynamic shared memory"; /* its name in the text */
+void *noyau_dynamic_shared(const char *name) {
+    if (dynamic_shared && dynamic_name != name) snprintf(dynamic_shared->name, sizeof dynamic_shared->name, "%s", name);
+    dynamic_name = name;
+    return dynamic_shared ? dynamic_shared->start : 0;
+}
+void *const *noyau_dynamic_place(const char *name) {
+    dynamic_name = name;
+    return &dynamic_start;
+}
 int noyau_lane(void) { return now->number % WARP; }
 int noyau_in_grid(void) { return mode == GRID; }
 

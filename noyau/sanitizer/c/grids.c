@@ -117,8 +117,8 @@ static void open_shared(int64_t bytes) {
         dynamic_shared = allocate(bytes, 128, SHARED, 1);
         if (!dynamic_shared) fatal("no memory");
         dynamic_shared->unit = 0;
-        snprintf(dynamic_shared->name, sizeof dynamic_shared->name, "dynamic shared memory");
-        noyau_dynamic_start = dynamic_shared->start;
+        snprintf(dynamic_shared->name, sizeof dynamic_shared->name, "%s", dynamic_name);
+        dynamic_start = dynamic_shared->start;
     }
 }
 

@@ -404,7 +404,7 @@ class _CallBuilder:
         if launch is None:
             raise SignatureError(f"{self.kernel.title} runs over a grid; say with launch=(grid, block) over which one")
         config = ask(launch, self.offers, where) if callable(launch) else launch
-        return config_of(config, where, int(self.kernel.usage.options.get("shared_bytes", 0)))
+        return config_of(config, where, self.kernel.usage.options.get("shared_bytes", 0))
 
 
 def _pieces(number: int, line: str, place: int) -> tuple[list[str], str]:

@@ -223,10 +223,13 @@ def _dtype(dtype_like: Any) -> np.dtype:
 
 
 def _name_in(frame: FrameType, otherwise: str) -> str:
-    """Return the name that a line gives to its result."""
-    context = inspect.getframeinfo(frame).code_context or [""]
-    match = re.match(r"\s*(\w+)\s*=", context[0])
-    return match[1] if match else otherwise
+    """Return the name that a line gives to its result, or to one of several arrays that it makes."""
+    info = inspect.getframeinfo(frame)
+    line, begin = (info.code_context or [""])[0], info.positions.col_offset if info.positions else 0
+    match = re.match(r"\s*\(?\s*(\w+(?:\s*,\s*\w+)*)\s*\)?\s*=[^=]", line)
+    names = re.findall(r"\w+", match[1]) if match else [otherwise]
+    place = line.count("array(", 0, begin or 0) if len(names) > 1 else 0
+    return names[place] if place < len(names) else otherwise
 
 
 _STANDING = (

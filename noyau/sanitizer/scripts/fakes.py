@@ -7,6 +7,7 @@ import linecache
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -71,29 +72,32 @@ def patch_allclose(undone: ExitStack, tell: Callable[[str], None]) -> None:
     patch(undone, holder, "isclose", isclose)  # np.allclose itself stays, since Numba recognises it
 
 
+@cache  # a loop may compare a thousand times
 def shown_difference(name: str, place: str, script: str) -> list[Finding]:
     """Warn about a comparison at FILE:LINE that returned False and whose result the script only shows. Assertions, and
     loops that run until two arrays agree, handle the result themselves."""
     file, _, line = place.rpartition(":")
     with suppress(SyntaxError, ValueError, RecursionError):
-        if _is_shown(int(line), ast.parse("".join(linecache.getlines(file)), file)):
+        if _is_shown(int(line), ast.parse("".join(linecache.getlines(file)), file), set()):
             message, mend = f"{name} says no here, and the script only shows it", "look at where the arrays differ"
             remark = Diagnostic(FindingKind.WRONG_VALUE, file, int(line), message, mend)
             return warnings_of([remark], script, "script", HOST)
     return []
 
 
-def _is_shown(line: int, tree: ast.Module) -> bool:
-    """Whether a line's statement only shows its value: by print or a log, in branches that only show, or by a name."""
+def _is_shown(line: int, tree: ast.Module, past: set[int]) -> bool:
+    """Whether a line's statement only shows its value: by print or a log, in branches that only show, or by a name.
+    `past`: the lines that were examined before."""
+    past.add(line)
     nodes = [each for each in ast.walk(tree) if isinstance(each, ast.stmt)]  # the inner ones last
     match [each for each in nodes if each.lineno <= line <= (each.end_lineno or 0)][-1:]:
         case [ast.Expr(value=ast.Call(func=function))]:
             return dotted_name(function).rpartition(".")[2] in _SHOWING
         case [ast.If(body=body, orelse=orelse)]:
-            return all(_is_shown(each.lineno, tree) for each in (*body, *orelse))
+            return all(_is_shown(each.lineno, tree, past) for each in (*body, *orelse))
         case [ast.Assign(targets=[ast.Name(id=name)])]:
             names = (each for each in ast.walk(tree) if isinstance(each, ast.Name) and each.id == name)
-            uses = [each.lineno for each in names if isinstance(each.ctx, ast.Load)]
-            return bool(uses) and all(_is_shown(each, tree) for each in uses)
+            uses = {each.lineno for each in names if isinstance(each.ctx, ast.Load)} - {line}
+            return bool(uses) and all(_is_shown(each, tree, past) for each in uses - past)
         case _:
             return False

@@ -264,7 +264,7 @@ class HookedKernel(FakeCUDAKernel):  # type: ignore[misc]
             self._report(launch, at, shapes)
         except Exception as fault:
             refusal = fault if isinstance(fault, NoyauError) else error_of(name, fault)
-            if isinstance(refusal, RaisedError):
+            if isinstance(refusal, RaisedError) or not session.goes_on:
                 raise
             session.add(name, LANGUAGE, place, shapes, None, f"{refusal}; the launch was left out")
             session.is_partial = True

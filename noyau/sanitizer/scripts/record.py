@@ -141,6 +141,7 @@ class ScriptSession:
     maps: dict[tuple[str, str], AccessMap] | None = None  # by kernel and place; None without a request for maps
     keep: Callable[[], None] | None = None  # called after each new observation, since a script may crash
     advice: dict[str, Finding] = field(default_factory=dict)  # on calls that are not watched, by the finding's id
+    goes_on: bool = True  # skips a launch that cannot run here; else its error is raised
     is_partial: bool = False  # a launch did not run, so nothing is known of the script's later results
     lacks: dict[str, str] = field(default_factory=dict)  # why kernels are not checked, by the text of an import error
     empties: Any = None  # torch tensors without values, where they are tracked

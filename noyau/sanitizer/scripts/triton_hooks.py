@@ -136,7 +136,7 @@ class _TritonHooks:
             error = fault if isinstance(fault, NoyauError) else error_of(name, fault)
             seen = vars(fault).get("launch")  # the accesses before the fault
             session.add(name, LANGUAGE, place, size, seen and seen.report_run(session.script, name, size), str(error))
-            if not isinstance(error, UnsupportedError):
+            if not isinstance(error, UnsupportedError) or not session.goes_on:
                 raise
             session.is_partial = True  # the script continues without the launch's results
             return

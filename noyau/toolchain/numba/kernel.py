@@ -19,7 +19,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock, Thread
 from types import FunctionType, SimpleNamespace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -36,9 +36,15 @@ with dependency("numba", "noyau-kernels[numba]"):
     import numba
 
 Shape = tuple[int, ...]
-# A launch: its number, what it takes by its places in `CallPlan.values`, and its items, where threads share.
-LaunchStep = tuple[int, tuple[int, ...], int | None]
 _KINDS = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)] + ["float32", "float64", "bool_"]
+
+
+class LaunchStep(NamedTuple):
+    """A launch: its number, the positions of its operands in `CallPlan.values`, its items; None without threads."""
+
+    launch: int
+    places: tuple[int, ...]
+    items: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +121,7 @@ def _step(
                 places.append(before + numbers.index(place))
             case _:
                 places.append(before + len(numbers) + constants.setdefault(int(each), len(constants)))
-    return number, tuple(places), items
+    return LaunchStep(number, tuple(places), items)
 
 
 def parameters_of(function: Any) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ def built(graph, name):
 
 @pytest.mark.parametrize("name", [*GOLDEN, *MORE])
 def test_a_text_is_python_and_says_what_it_takes(name):
-    text = numba_printer.source(kernel_of(name), "a comment")
+    text = numba_printer.together([kernel_of(name)], "a comment")
     tree = ast.parse(text)
     assert text.startswith("# a comment\n\n")
     assert text.isascii()
@@ -49,12 +49,12 @@ def test_a_text_is_python_and_says_what_it_takes(name):
 
 
 def test_a_text_defines_what_it_uses_and_nothing_else():
-    text = numba_printer.source(kernel_of("swiglu"))
+    text = numba_printer.together([kernel_of("swiglu")])
     assert "import math" not in text
     defined = re.findall(r"^(?:def )?(noyau_\w+)(?:\(| = )", text, re.MULTILINE)
     assert sorted(defined) == sorted(set(re.findall(r"noyau_\w+", text)))
     assert "i8 = " not in text
-    assert "@intrinsic" not in numba_printer.source(kernel_of("rotary"))
+    assert "@intrinsic" not in numba_printer.together([kernel_of("rotary")])
 
 
 def test_kernels_in_one_text_share_what_they_call():
@@ -91,7 +91,7 @@ def locals_of(function):
 @pytest.mark.parametrize("by", range(0, len(HOSTILE), 7))
 def test_no_hostile_name_is_one_that_the_text_itself_uses(by):
     name, graph = list(GRAPHS.items())[by % len(GRAPHS)]
-    text = numba_printer.source(built(turned(graph, by), name), HOSTILE[by])
+    text = numba_printer.together([built(turned(graph, by), name)], HOSTILE[by])
     tree = ast.parse(text)
     functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
     made = {alias.asname or alias.name for node in tree.body if isinstance(node, ast.Import) for alias in node.names}
@@ -117,14 +117,14 @@ def test_hostile_names_compute_the_same(by):
 )
 def test_a_kernel_s_own_name_must_be_that_of_a_function(name):
     with pytest.raises(GraphError, match="cannot be the name of a Python function"):
-        numba_printer.source(replace(kernel_of("swiglu"), name=name))
+        numba_printer.together([replace(kernel_of("swiglu"), name=name)])
 
 
 @cache
 def texts_digest() -> str:
     """A digest of every text."""
     return hashlib.sha256(
-        "\n".join(numba_printer.source(kernel_of(name)) for name in {**GOLDEN, **MORE}).encode()
+        "\n".join(numba_printer.together([kernel_of(name)]) for name in {**GOLDEN, **MORE}).encode()
     ).hexdigest()
 
 
@@ -142,11 +142,11 @@ def test_texts_have_no_hidden_inputs(tmp_path):
 
 
 def test_shapes_and_sizes_are_read_and_checked():
-    text = numba_printer.source(kernel_of("rotary"))
+    text = numba_printer.together([kernel_of("rotary")])
     assert "    b = x.shape[0]\n" in text
     assert "    if x.shape != (b, s, 16):\n        return 2\n" in text
     made = kernel(COPY, inputs=(("x", F32, [Dim.of("n") * 2 + 1]),), outputs=(("y", F32, ["n"]),))
-    assert "n = (x.shape[0] - 1) // 2" in numba_printer.source(made)
+    assert "n = (x.shape[0] - 1) // 2" in numba_printer.together([made])
 
 
 def test_a_launch_runs_where_its_condition_holds():

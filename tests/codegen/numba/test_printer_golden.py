@@ -25,7 +25,7 @@ IN_PRANGE = ("gathered", "full_sum")  # a status; two launches with scratch
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_the_text_is_that_committed(name, golden):
-    golden(f"numba/{name}.py", numba_printer.source(kernel_of(name), f"the kernel {name}"))
+    golden(f"numba/{name}.py", numba_printer.together([kernel_of(name)], f"the kernel {name}"))
 
 
 def arrays_of(name, number):
@@ -51,7 +51,7 @@ def test_its_numbers_are_right(name):
 @pytest.mark.parametrize("name", IN_PRANGE)
 def test_the_function_itself_computes_the_same(name):
     """By Numba's own prange, as one who has only the text runs it."""
-    _, module = load(numba_printer.source(kernel_of(name)))
+    _, module = load(numba_printer.together([kernel_of(name)]))
     arrays, _ = arrays_of(name, 33)
     wanted = compiled(name)(*arrays)
     outputs = [np.zeros_like(array) for array in wanted]

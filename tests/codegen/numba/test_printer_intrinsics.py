@@ -22,7 +22,7 @@ LARGE = 1 << 20  # cells of f32: what is written around the caches
 @pytest.fixture(scope="module")
 def words():
     """The names of a text that writes around the caches."""
-    return load(numba_printer.source(kernel_of("padded")))[1]
+    return load(numba_printer.together([kernel_of("padded")]))[1]
 
 
 @pytest.mark.parametrize("dtype", ["u1", "f2", "f4", "f8"])
@@ -46,7 +46,7 @@ def test_a_tile_goes_to_its_place_and_nowhere_else(words, dtype):
 def test_tiles_are_turned_as_python_says_it():
     graph = transposed(1, 0, shape=("a", "b"))
     made = schedule(lowered(graph), numba_printer.SCHEDULE)
-    text = numba_printer.source(made)
+    text = numba_printer.together([made])
     assert "    noyau_turn(x_turned, i1u * 16, 64, x, " in text
     x = np.random.default_rng(0).standard_normal((85, 50), np.float32)
     (got,) = NumbaKernel(text, made)(x)
@@ -59,7 +59,7 @@ def test_tiles_are_turned_as_python_says_it():
 
 def test_cells_of_other_widths_are_not_turned():
     made = schedule(lowered(transposed(1, 0, shape=("a", "b"), dtype=F64)), numba_printer.SCHEDULE)
-    assert "noyau_turn" not in numba_printer.source(made)
+    assert "noyau_turn" not in numba_printer.together([made])
 
 
 @pytest.mark.parametrize("dtype", [F16, F32, F64])
@@ -68,7 +68,7 @@ def test_large_outputs_are_right_whole_and_in_pieces(dtype):
     x = g.input("x", dtype, "n")
     g.map("add", x, x, dtype=dtype)
     made = schedule(lower(g.graph(), "twice"), numba_printer.SCHEDULE)
-    kernel = NumbaKernel(numba_printer.source(made), made)
+    kernel = NumbaKernel(numba_printer.together([made]), made)
     x = np.arange(LARGE * 2 + 77).astype(np.uint8).astype(dtype.numpy)
     for got in (kernel(x), kernel(x, threads=2), kernel(x, pieces=7)):
         assert (got[0] == x + x).all()
@@ -85,20 +85,20 @@ def test_they_are_there_where_they_are_used():
 
 
 def test_python_stands_for_them_where_a_text_is_watched():
-    scope = plainly(numba_printer.source(kernel_of("padded")))
+    scope = plainly(numba_printer.together([kernel_of("padded")]))
     out = np.zeros((2, 5), np.float32)
     scope["noyau_write_around"](out, 3, np.arange(9, dtype=np.float32), 1, 4)
     assert out.reshape(-1).tolist() == [0, 0, 0, 1, 2, 3, 4, 0, 0, 0]
     assert scope["noyau_cells"](4, np.float32).shape == (4,)
-    fetching = plainly(numba_printer.source(kernel_of("residual_rms_norm")))
+    fetching = plainly(numba_printer.together([kernel_of("residual_rms_norm")]))
     assert fetching["noyau_fetch"](out, 99, 1) is scope["noyau_written_around"]() is None
-    assert plainly(numba_printer.source(kernel_of("gathered")))["noyau_flat"](out).shape == (10,)
+    assert plainly(numba_printer.together([kernel_of("gathered")]))["noyau_flat"](out).shape == (10,)
 
 
 def test_nothing_is_asked_before_a_loop(empty_cache):
     """Of the arrays of a launch none is another's memory, and LLVM is told so. (Numba does not say of what it has
     loaded.)"""
-    made = NumbaKernel(numba_printer.source(kernel_of("rotary")), kernel_of("rotary"))
+    made = NumbaKernel(numba_printer.together([kernel_of("rotary")]), kernel_of("rotary"))
     (launch,) = made._launches
     (text,) = launch.inspect_llvm().values()
     head = next(line for line in text.splitlines() if line.startswith("define") and "rotary_0" in line)
@@ -106,6 +106,6 @@ def test_nothing_is_asked_before_a_loop(empty_cache):
 
 
 def test_cells_are_not_read_from_the_heap():
-    text = numba_printer.source(kernel_of("log_softmax_streamed"))
+    text = numba_printer.together([kernel_of("log_softmax_streamed")])
     assert "np.empty(" not in text
     assert compiled("log_softmax_streamed")(np.ones((2, 3), np.float32))[0].shape == (2, 3)

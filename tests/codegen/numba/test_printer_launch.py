@@ -23,7 +23,7 @@ ONE_OUT = (("y", F32, [1]),)
 
 def body_of(*statements, **ends):
     """The text of a kernel's only launch."""
-    text = numba_printer.source(kernel(*statements, **ends))
+    text = numba_printer.together([kernel(*statements, **ends)])
     return text[text.index("def k_0(") : text.index("@numba.njit(parallel")]
 
 
@@ -96,7 +96,7 @@ def test_a_hint_is_a_call_where_the_array_is_packed():
     assert of(kernel(body)).call_guarded(X8)[0].tolist() == X8.tolist()
     (x, *others), made = kernel(body).buffers, kernel(body)
     strided = replace(made, buffers=(replace(x, strides=(Dim.of("step"),)), *others))
-    assert "noyau_fetch" not in numba_printer.source(strided)
+    assert "noyau_fetch" not in numba_printer.together([strided])
 
 
 @pytest.mark.parametrize(("lanes", "wanted"), [(4, "s[0] += s[1]"), (16, "noyau_merge_add_f32(s, 16)")])

@@ -178,10 +178,10 @@ def test_a_function_without_a_spelling_is_refused_by_name(monkeypatch):
 
     monkeypatch.delitem(SCALARS, "erf")
     with pytest.raises(UnsupportedError, match="numba has no spelling of erf for f32"):
-        numba_printer.source(mapped("erf", DType.F32))
+        numba_printer.together([mapped("erf", DType.F32)])
     monkeypatch.delitem(INTEGER_FUNCTIONS, "power")
     with pytest.raises(UnsupportedError, match="numba has no spelling of power for i8"):
-        numba_printer.source(mapped("power", DType.I8))
+        numba_printer.together([mapped("power", DType.I8)])
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def test_no_variable_has_the_name_of_a_function_of_the_kernel():
 def test_no_variable_has_the_name_of_anything_else_in_a_text(monkeypatch):
     """Whatever the functions of a kernel name that is not a variable of it, is a name that no variable gets."""
     monkeypatch.setattr(NumbaNames, "fresh", numbered)
-    texts = [numba_printer.source(replace(kernel_of(name), name="made")) for name in (*GOLDEN, *MORE)]
+    texts = [numba_printer.together([replace(kernel_of(name), name="made")]) for name in (*GOLDEN, *MORE)]
     monkeypatch.undo()
     names = NumbaNames(replace(kernel(COPY), name="made"))
     words = own_words(texts)

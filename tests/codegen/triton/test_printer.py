@@ -29,7 +29,7 @@ from tests.trying import attempt
 
 
 def text_of(graph, name="kernel"):
-    return triton_printer.source(on_gpu(lower(graph, name)))
+    return triton_printer.together([on_gpu(lower(graph, name))])
 
 
 @pytest.mark.parametrize("name", ["triton", "a-b", "while", "noyau_x", "torch"])
@@ -46,14 +46,14 @@ def test_the_text_is_python_and_needs_torch_and_triton_alone():
 
 
 def test_a_comment_stays_one():
-    text = triton_printer.source(on_gpu(lower(softmax(), "kernel")), 'x"""\nimport os\r\n\u2028import sys')
+    text = triton_printer.together([on_gpu(lower(softmax(), "kernel"))], 'x"""\nimport os\r\n\u2028import sys')
     assert next(line for line in text.splitlines() if line.startswith("import ")) == "import torch"
 
 
 def test_launches_that_wait_may_begin_early_where_the_device_has_it():
     kernel = on_gpu(lower(softmax(), "kernel"))
     launches = [replace(each, hints=replace(each.hints, waits=True)) for each in kernel.launches]
-    text = triton_printer.source(replace(kernel, launches=tuple(launches)))
+    text = triton_printer.together([replace(kernel, launches=tuple(launches))])
     assert (
         text.count("    if EARLY: tl.extra.cuda.gdc_wait(); tl.extra.cuda.gdc_launch_dependents()\n")
         == text.count("EARLY: tl.constexpr")
@@ -96,7 +96,7 @@ def test_a_size_that_a_tile_of_rows_in_a_row_covers_is_a_number_to_triton():
 def test_the_end_of_a_tile_behind_rows_that_lie_apart_fits_into_32_bits():
     """Rows of a few cells lie far apart: those behind the last one would be behind the last number."""
     graph, layouts = GOLDEN["softmax_inner"][0], LAYOUTS["softmax_inner"]
-    text = triton_printer.source(on_gpu(lower(normalise(graph), "kernel", layouts)))
+    text = triton_printer.together([on_gpu(lower(normalise(graph), "kernel", layouts))])
     (of_rows,) = [found for found in re.findall(r"_until = (.*)", text) if "ROWS" in found]
     tl = SimpleNamespace(maximum=max, minimum=min, cdiv=lambda a, b: -(-a // b))
     sizes = {"tl": tl, "rows": 1000, "n": 3, "x_stride0": 2_140_000, "ROWS": 64, "COLUMNS": 8, "i0t": 15, "ALIGN": 4}
@@ -241,7 +241,7 @@ def test_any_tiles_give_the_same():
 
     kernel = on_gpu(lower(one_map("tanh"), "kernel"))
     x = np.linspace(-4, 4, 37, dtype=np.float32)
-    tried = [DeviceKernel(triton_printer.source(kernel), kernel, tiles={"BLOCK": block}) for block in (8, 16, 64)]
+    tried = [DeviceKernel(triton_printer.together([kernel]), kernel, tiles={"BLOCK": block}) for block in (8, 16, 64)]
     results = [run.call_guarded(x)[0] for run in tried]
     assert all(np.array_equal(result, results[0]) for result in results)
     assert np.abs(results[0] - np.tanh(x.astype(np.float64))).max() < 2e-7
@@ -368,7 +368,7 @@ def test_what_is_read_at_one_place_alone_is_loaded_ahead():
 def test_no_launch_takes_what_was_computed_of_another_tile():
     """Names of the host that a launch takes are computed anew where what they were computed of has changed."""
     made = attempt(7024)
-    text = triton_printer.source(on_gpu(made.lowered))
+    text = triton_printer.together([on_gpu(made.lowered)])
     (function,) = [node for node in ast.parse(text).body if getattr(node, "name", "") == made.lowered.name]
     reads, stale = dict[str, set[str]](), set[str]()
     assert "BLOCK_EVEN" in text

@@ -32,7 +32,7 @@ def kernel_of(name):
 
 @pytest.mark.parametrize("name", [name for name in GOLDEN if name not in REFUSED])
 def test_the_text_is_that_committed(name, golden):
-    golden(f"triton/{name}.py", triton_printer.source(kernel_of(name), f"the kernel {name}"))
+    golden(f"triton/{name}.py", triton_printer.together([kernel_of(name)], f"the kernel {name}"))
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -67,7 +67,7 @@ def judged(name, sizes, text=lambda text: text):
     for number in sizes if interprets else (3, 17, 33, 130):
         arrays, judge = arrays_of(name, number)
         for tiles in (SMALL,) if interprets else (SMALL, {}):
-            results = DeviceKernel(text(triton_printer.source(kernel)), kernel, tiles=tiles).call_guarded(*arrays)
+            results = DeviceKernel(text(triton_printer.together([kernel])), kernel, tiles=tiles).call_guarded(*arrays)
             for output, got in zip(normalise({**GOLDEN, **MORE}[name][0]).outputs, results, strict=True):
                 assert judge.wrong(output, got) is None
 
@@ -75,10 +75,10 @@ def judged(name, sizes, text=lambda text: text):
 @pytest.mark.parametrize("name", KEPT)
 def test_its_numbers_are_right(name, monkeypatch):
     """With rows as one tile; and where there are rows, with those from 5 cells on in several."""
-    kept, sizes = triton_printer.source(kernel_of(name)), sizes_of(name)
+    kept, sizes = triton_printer.together([kernel_of(name)]), sizes_of(name)
     with monkeypatch.context() as several:
         several.setattr(rows, "KEPT", 4)
-        if triton_printer.source(kernel_of(name)) != kept:
+        if triton_printer.together([kernel_of(name)]) != kept:
             judged(name, [number for number in sizes if number > 4])
             sizes = [min(number, 5) for number in sizes]  # a tile of two rows, a second one, and a half
     judged(name, sizes)

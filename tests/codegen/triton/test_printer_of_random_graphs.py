@@ -29,7 +29,7 @@ def fault(seed: int) -> str | None:
         return None
     try:
         kernel = on_gpu(made.lowered)
-        text = triton_printer.source(kernel)
+        text = triton_printer.together([kernel])
     except UnsupportedError:
         return None  # what has no strategy, or no spelling
     return made.wrong(kernel, DeviceKernel(text, kernel, tiles=TILES).call_guarded(*made.arrays(kernel)))

@@ -34,7 +34,7 @@ def test_no_variable_has_the_name_of_anything_else_in_a_text(monkeypatch):
     """Whatever the functions of a kernel name that is not a variable of it, is a name that no variable gets."""
     kernels = [on_gpu(lower(normalise(graph), "made", LAYOUTS.get(name))) for name, graph in ON_GPU.items()]
     monkeypatch.setattr(TritonNames, "fresh", numbered)
-    texts = [triton_printer.source(each) for each in kernels]
+    texts = [triton_printer.together([each]) for each in kernels]
     monkeypatch.undo()
     names = TritonNames(replace(kernel(COPY), name="made"))
     words = own_words(texts)

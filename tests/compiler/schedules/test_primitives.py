@@ -18,6 +18,7 @@ from noyau.compiler.schedules.primitives import (
     keep,
     minimum,
     nest,
+    quotients_outside,
     reindex,
     reorder,
     sink,
@@ -32,7 +33,25 @@ from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, shape_of
 from noyau.ir.loop_interpreter import run
 from noyau.ir.loop_verifier import check
-from noyau.ir.loops import Alloc, Axis, Call, Fold, If, Index, Launch, Let, Load, Loop, Space, Store, Var
+from noyau.ir.loops import (
+    Alloc,
+    Axis,
+    Buffer,
+    Call,
+    Const,
+    Fold,
+    If,
+    Index,
+    Kernel,
+    Launch,
+    Let,
+    Load,
+    Loop,
+    Role,
+    Space,
+    Store,
+    Var,
+)
 from noyau.ir.walk import every_expression, every_statement, loads_of, memory_of
 from tests.compiler.schedules.groups import (
     assert_keeps,
@@ -243,6 +262,30 @@ def test_sizes_become_floats_before_lanes():
     assert sizes_outside((lanes, lanes)) == (size, *(replace(lanes, body=lanes.body[1:]),) * 2)
     outer = Loop("#j", N, Axis.SERIAL, (size, store("y", Var("size", F32), ROW)))
     assert sizes_outside((outer,)) == (outer,)
+
+
+def quantized(*, function: str = "divide", twice: bool = False) -> Kernel:
+    """Cells over a scale that follows from one cell, in a loop; with `twice` the name has another value elsewhere."""
+    scale = Let("scale", Call(function, (load("s", 0), Const(255.0, F32)), F32))
+    inner = (scale, store("y", Call("multiply", (load("x", ROW), Var("scale", F32)), F32), ROW))
+    other = (Let("scale", load("x", ROW)), store("y", Var("scale", F32), ROW))
+    body = (Loop("#i", N, Axis.THREADS, inner), *([Loop("#i", N, Axis.SERIAL, other)] * twice))
+    ends = (("x", Role.INPUT, (N,)), ("s", Role.INPUT, shape_of([1])), ("y", Role.OUTPUT, (N,)))
+    return Kernel("k", tuple(Buffer(name, F32, shape, role) for name, role, shape in ends), (), (Launch(body),))
+
+
+def test_quotients_of_single_cells_leave_all_loops():
+    kernel = quantized()
+    (launch,) = kernel.launches
+    (loop,) = launch.body
+    scale, stored = loop.body
+    assert quotients_outside(kernel).launches[0].body == (scale, replace(loop, body=(stored,)))
+    for other in (quantized(function="multiply"), quantized(twice=True)):
+        assert quotients_outside(other) == other
+    own = replace(kernel, buffers=tuple(replace(b, shape=shape_of([1])) for b in kernel.buffers))
+    moved = replace(loop, body=(Let("scale", Call("divide", (load("y", 0), load("s", 0)), F32)), stored))
+    written = replace(own, launches=(replace(launch, body=(moved,)),))
+    assert quotients_outside(written) == written  # the loop stores what it would read
 
 
 def test_nothing_is_kept_of_a_row_without_folds():

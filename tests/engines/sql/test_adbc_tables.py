@@ -151,6 +151,14 @@ def test_work_that_is_ended_goes_on_without_loss_or_repetition(url, monkeypatch)
 
 
 @pytest.mark.parametrize("url", ["sqlite"], indirect=True)
+def test_a_fault_of_the_database_is_not_taken_for_a_table_that_is_not_there(url):
+    run(url, "DROP TABLE IF EXISTS y_noyau_progress", "CREATE TABLE y_noyau_progress (other INT)")
+    with pytest.raises(InputError, match=r"::y cannot be read: .*part"):
+        noyau.stream(scaled, {"x": IDS / 4}, f"{url}::y", arguments={"by": 2.0})
+    run(url, "DROP TABLE y_noyau_progress")
+    assert noyau.stream(scaled, {"x": IDS / 4}, f"{url}::y", arguments={"by": 2.0}).rows == ROWS
+
+
 def test_the_command_reads_and_writes_tables(url, capsys):
     Path("op.py").write_text(OP)
     target = url.replace("///a.", "///b.")

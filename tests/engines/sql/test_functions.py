@@ -115,6 +115,22 @@ def test_an_array_is_json_or_an_array(connection):
     np.testing.assert_allclose(values, want, rtol=1e-12)
 
 
+def test_constants_of_an_op_are_among_its_arguments(connection):
+    @noyau.op("f64[n] -> f64")
+    def total_and(x, *, more=0.0):
+        return x.sum() + more
+
+    @noyau.op("f64[n] -> f64[n]")
+    def moved_by(x, *, more=0.0):
+        return x + more
+
+    for op in (total_and, moved_by):
+        noyau.create_function(connection, op, arguments={"more": 1.5})
+        assert connection.execute(f"SELECT {op.name}(x) FROM (SELECT 2.5 AS x) q").fetchall() == [(4.0,)]
+        with pytest.raises(SignatureError, match="has no parameter less; it takes x, more"):
+            noyau.create_function(connection, op, "other", arguments={"less": 1.5})
+
+
 def test_a_scalar_function_keeps_nulls(connection):
     got = rows(connection, "SELECT scaled(x), x * 2 FROM t ORDER BY i")
     assert len(got) == ROWS and all(ours == theirs for ours, theirs in got)

@@ -1,5 +1,6 @@
 """SQLite: reductions with and without an inverse, the rows that are kept, and why a call failed."""
 
+import json
 import sqlite3
 
 import numpy as np
@@ -112,6 +113,24 @@ def test_places_and_texts(connection):
     noyau.create_function(connection, Last)
     query = "SELECT json_extract(last(name), '$.last') FROM (SELECT 'a' AS name UNION SELECT 'c')"
     assert connection.execute(query).fetchall() == [("c",)]
+
+
+def test_several_results_are_one_json_text(connection):
+    """Of a function of rows as of a fold."""
+
+    @noyau.op("f64[n] -> low: f64[n], high: f64[n]")
+    def ends(x):
+        return x - 1, x + 1
+
+    @noyau.op("f64[n] -> low: f64, high: f64")
+    def extent(x):
+        return x.min(), x.max()
+
+    noyau.create_function(connection, ends)
+    noyau.create_function(connection, extent)
+    query = "SELECT ends(x), extent(x) FROM (SELECT 2.5 AS x)"
+    assert [json.loads(each) for each in connection.execute(query).fetchone()] == [[1.5, 3.5], [2.5, 2.5]]
+    assert connection.execute("SELECT ends(NULL)").fetchone() == (None,)
 
 
 def test_why_a_call_failed_is_kept(connection):

@@ -108,7 +108,9 @@ def test_sizes_stay_names():
         assert not found(function, x(3, 4)).specialised
     for stack in (np.vstack, np.dstack, np.hstack, np.column_stack):
         assert not found(lambda a, stack=stack: stack([a, a * 2]), x(3, 4)).specialised
-    for pair in (np.outer, np.append, np.convolve, lambda a, b: np.take_along_axis(a, np.zeros(1, int), 0) * b):
+    assert not found(np.convolve, x(400, dtype=np.float64), x(300, dtype=np.float64)).specialised
+    assert found(np.convolve, x(400), x(3)).specialised == {"x1_0": 3}  # a short vector is unrolled
+    for pair in (np.outer, np.append, lambda a, b: np.take_along_axis(a, np.zeros(1, int), 0) * b):
         assert not found(pair, x(5), x(3)).specialised
 
 

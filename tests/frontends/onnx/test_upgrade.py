@@ -9,7 +9,8 @@ import pytest
 from onnx import numpy_helper
 
 from noyau.errors import ModelError
-from noyau.frontends.onnx import conversion, read, upgrade
+from noyau.frontends.onnx import conversion, inline_functions, read, upgrade
+from noyau.frontends.onnx_messages import every_node
 from tests.frontends.onnx.models import model
 
 X = np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)
@@ -132,3 +133,80 @@ def test_nothing_is_said_of_values_that_the_file_does_not_say():
     old.graph.value_info.add().CopyFrom(old.graph.input[0])
     old.graph.value_info[0].name = "a"
     assert [value.name for value in upgrade(old).graph.value_info] == ["a"]
+
+
+FUNCTIONS = """<ir_version: 8, opset_import: ["": 17, "o": 1]>
+g (float[n, 8] x, bool p) => (float[n, 8] y) {
+    a = o.Block<alpha = 0.5>(x)
+    y = If(p) <
+        then_branch = t () => (float[n, 8] u) { u = o.Block(a) },
+        else_branch = e () => (float[n, 8] v) { v = o.Gate(a) }
+    >
+}
+<opset_import: ["": 17, "o": 1], domain: "o"> Block <alpha: float = 2.0> (x) => (y) {
+    c = Constant<value_float: float = @alpha>()
+    h = Mul(x, c)
+    y = o.Gate(h)
+}
+<opset_import: ["": 17], domain: "o"> Gate (x) => (y) { s = Sigmoid(x) y = Mul(x, s) }"""
+
+
+def test_bodies_of_functions_take_the_place_of_their_calls():
+    proto = onnx.parser.parse_model(FUNCTIONS)
+    inner = inline_functions(proto, [("o", "Block"), ("o", "Other")])
+    assert [node.op_type for node in inner.graph.node] == ["Constant", "Mul", "Gate", "If"]
+    both = inline_functions(proto, [("o", "Block"), ("o", "Gate")])
+    assert {node.domain for node in every_node(both.graph.node)} == {""}
+    sessions = [onnxruntime.InferenceSession(each.SerializeToString()) for each in (proto, inner, both)]
+    for p in (np.array(True), np.array(False)):
+        wanted, *found = (session.run(None, {"x": X.reshape(-1, 8), "p": p})[0] for session in sessions)
+        for values in found:
+            np.testing.assert_allclose(values, wanted, rtol=1e-6)
+
+
+def test_a_call_leaves_out_what_its_function_has_a_default_for():
+    proto = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17, "o": 1]>
+        g (float[n] x) => (float[n] y) { a = o.Add<by = 8.0>(x) b = o.Twice(a) y = o.Twice<by = 1.0>(b) }
+        <opset_import: ["": 17, "o": 1], domain: "o"> Twice <by> (x) => (y) {
+            h = o.Add<by: float = @by>(x)
+            y = o.Add(h)
+        }
+        <opset_import: ["": 17], domain: "o"> Add <by: float = 2.0> (x) => (y) {
+            c = Constant<value_float: float = @by>()
+            y = Add(x, c)
+        }""")
+    whole = inline_functions(proto, [("o", "Add"), ("o", "Twice")])
+    assert [node.op_type for node in whole.graph.node] == ["Constant", "Add"] * 5
+    np.testing.assert_array_equal(run(whole, np.zeros(2, np.float32)), [15, 15])
+
+
+def test_calls_in_a_circle_and_large_bodies_stay():
+    circle = onnx.parser.parse_model(FUNCTIONS.replace("y = Mul(x, s)", "y = o.Block(s)"))
+    assert inline_functions(circle, [("o", "Block"), ("o", "Gate")]) is circle
+    doubled = onnx.parser.parse_model(FUNCTIONS)
+    for level in range(60):  # each calls the one before twice
+        function = doubled.functions.add(domain="o", name=f"F{level}", input=["x"], output=["y"])
+        function.opset_import.extend(doubled.functions[0].opset_import)
+        below = f"F{level - 1}" if level else "Gate"
+        for ends in (("x", "h"), ("h", "y")):
+            function.node.add(domain="o", op_type=below, input=ends[:1], output=ends[1:])
+    assert inline_functions(doubled, [("o", "F59")]) is doubled
+    doubled.graph.node[0].op_type = "F9"
+    assert len(inline_functions(doubled, [("o", f"F{level}") for level in range(60)]).graph.node) == 1025
+
+
+def test_an_overload_of_a_function_has_a_name_of_its_own():
+    proto = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["": 17, "o": 1]>
+        g (float[n] x) => (float[n] y) { a = o.F(x) b = o.F(a) y = o.F(b) }
+        <opset_import: ["": 17], domain: "o"> F (x) => (y) { y = Sin(x) }
+        <opset_import: ["": 17], domain: "o"> F (x) => (y) { y = Exp(x) }
+        <opset_import: ["": 17], domain: "o"> F_b (x) => (y) { y = Tanh(x) }""")
+    for each in (proto.functions[1], proto.graph.node[1]):
+        each.overload = "b"
+    proto.graph.node[2].op_type = "F_b"
+    renamed = upgrade(proto)
+    assert len({function.name for function in renamed.functions}) == 3
+    assert proto.functions[1].overload == "b"
+    x = np.array([0.5], np.float32)
+    for each in (proto, renamed):
+        np.testing.assert_allclose(run(each, x), np.tanh(np.exp(np.sin(x))), rtol=1e-6)

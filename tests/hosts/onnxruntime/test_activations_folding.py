@@ -64,3 +64,19 @@ def test_a_product_of_more_axes_keeps_its_bias_apart(tmp_path):
     nodes = [NODE("MatMul", ["x", "m"], ["c"]), NODE("Add", ["c", "b"], ["r"]), *TAIL]
     original, cut = planned(nodes, THICK, tmp_path)
     assert [folding_calls(original.model, group) for group in cut.groups] == [()]
+
+
+def test_a_product_of_integers_is_folded_with_its_scales(tmp_path):
+    model = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17]>
+        g (uint8[n, 8] x, uint8 z, float s, float[1] t) => (float[n, 8] y) {
+            c = MatMulInteger(x, w, z)  f = Cast<to = 1>(c)  k = Mul(s, t)  r = Mul(f, k)  q = Mul(r, r)  y = Tanh(q)
+        }""")
+    model.graph.initializer.append(numpy_helper.from_array(np.ones((8, 8), np.int8), "w"))
+    original = open_model(written(model, tmp_path))
+    (group,) = (each for each in original.cut().groups if "y" in each.outputs)
+    assert tuple(original.operators[at] for at in folding_calls(original.model, group)) == ("MatMulInteger",)
+    options = onnxruntime.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
+    onnxruntime.InferenceSession(original.model.SerializeToString(), options)
+    left = {node.op_type for node in onnx.load(tmp_path / "optimized.onnx").graph.node}
+    assert "MatMulIntegerToFloat" in left and not left & {"MatMulInteger", "Cast"}

@@ -93,3 +93,18 @@ def test_they_are_found_in_branches_too():
     nodes = [*chain("x", "w"), NODE("If", ["c"], ["y"], then_branch=other, else_branch=inner)]
     model = model_of(nodes, [value("x"), value("c", (), onnx.TensorProto.BOOL)], [value("y")])
     assert foreign_operators(model) == {3: "com.example::Strange"}
+
+
+def test_what_surrounds_library_calls_in_functions_is_fused(tmp_path):
+    proto = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["": 17, "o": 1]>
+        g (float[n, 8] x, float[8, 8] w) => (float[n, 8] y) { y = o.Block(x, w) }
+        <opset_import: ["": 17], domain: "o"> Gate (x) => (y) { s = Sigmoid(x) y = Mul(x, s) }
+        <opset_import: ["": 17, "o": 1], domain: "o"> Act (x, w) => (y) { h = MatMul(x, w) g = o.Gate(h) y = Add(g, h) }
+        <opset_import: ["": 17, "o": 1], domain: "o"> Block (x, w) => (y) { a = o.Act(x, w) y = Tanh(a) }""")
+    opened = open_model(written(proto, tmp_path))
+    assert opened.operators == ("MatMul", "Gate", "Add", "Tanh")  # a body without library calls stays one operator
+    assert [group.positions for group in opened.cut().groups] == [(1, 2, 3)]
+    assert opened.before == proto
+    feeds = {"x": np.ones((2, 8), np.float32), "w": np.eye(8, dtype=np.float32)}
+    found, wanted = (run(opened.session(model, threads=1), feeds)["y"] for model in (opened.model, proto))
+    np.testing.assert_array_equal(found, wanted)

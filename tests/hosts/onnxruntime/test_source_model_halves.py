@@ -7,6 +7,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper, parser
 
 from noyau.dtypes import DType
+from noyau.errors import ModelError
 from noyau.hosts.onnxruntime import source_model
 from noyau.hosts.onnxruntime.runs import run
 from noyau.hosts.onnxruntime.sessions import open_session
@@ -23,6 +24,8 @@ TEXTS = {
     "a cache": """g (float16[n, 8] x, float16[p, 8] past) => (float16[q, 8] present, float16[n, 8] y)
         <float16[8, 8] w> { k = MatMul(x, w)  present = Concat<axis = 0>(past, k)  t = Transpose(present)
         s = MatMul(k, t)  y = MatMul(s, present) }""",
+    "a cache of two results": """g (float16[n, 8] x, float16[p, 8] past) => (float16[q, 8] present, float16[n, 8] k)
+        { k = Exp(x)  m = Exp(k)  present = Concat<axis = 0>(past, k, m, k) }""",
     "a result that is read": """g (float16[n, 8] x) => (float16[n, 8] a, float16[n, 8] y)
         { a = Exp(x)  y = Tanh(a) }""",
     "a table": """g (int64[n] x) => (float16[n, 8] y)
@@ -42,6 +45,22 @@ TEXTS = {
         { n = Constant<value = int64 {5}>()  t = Constant<value = bool {1}>()
         y = Loop (n, t, z) <body = g1 (int64 j, bool c, float16[8] s) => (bool d, float16[8] u)
             { d = Identity(c)  v = Gather(x, j)  w = Mul(v, v)  u = Add(s, w) }> }""",
+    "a rounding": """g (float[n, 8] x, bool p) => (float[n, 8] y)
+        { h = Cast<to = 10>(x)  a = Cast<to = 1>(h)  c = Sub(x, a)
+        b = If (p) <then_branch = g1 () => (float[n, 8] u) { v = Sin(x)  w = Cast<to = 10>(v)  u = Cast<to = 1>(w) },
+                    else_branch = g2 () => (float[n, 8] u) { v = Cast<to = 10>(x)  w = Exp(v)  u = Cast<to = 1>(w) }>
+        y = Add(b, c) }""",
+    "a rounding that is asked for NaN": """g (float[n, 8] x) => (bool[n, 8] y)
+        { a = Exp(x)  b = Pow(a, x)  c = Cast<to = 10>(b)  d = Cast<to = 10>(b)  e = Cast<to = 1>(d)  f = Sub(e, e)
+        g = IsNaN(f)  h = IsNaN(c)  y = Or(g, h) }""",
+    "a function named as an operator": """g (float16[n, 8] x) => (float16[n, 8] y) { a = own.Expand(x)  y = Sin(a) }
+        <opset_import: ["": 18], domain: "own"> Expand (a) => (b) { k = Constant<value = float16 {16384}>()
+        b = Mul(a, k) }""",
+    "sequences": """g (float16[n, 8] x) => (float16[m, 8] y)
+        { n = Constant<value = int64 {3}>()  t = Constant<value = bool {1}>()  z = SequenceEmpty<dtype = 10>()
+        s = Loop (n, t, z) <body = g1 (int64 j, bool c, seq(float16[n, 8]) s) => (bool d, seq(float16[n, 8]) u)
+            { d = Identity(c)  v = Exp(x)  u = SequenceInsert(s, v) }>
+        y = ConcatFromSequence<axis = 0>(s) }""",
     "bits": """g (float16[n, 8] x) => (int64[n, 8] y)
         { a = Exp(x)  b = Greater(a, x)  c = ArgMax<axis = 1>(a)  d = Cast<to = 7>(b)  y = Add(c, d) }""",
 }
@@ -121,6 +140,23 @@ def test_numbers_are_written_in_float32(tmp_path):
     assert not any(node.dtype is DType.F16 for node in group.graph.nodes if node.output not in ("x", "y"))
 
 
+def test_the_types_of_sequences_between_nodes_are_widened(tmp_path):
+    text = "g (float16[n, 8] x) => (float16[m, 8] y) { a = Exp(x)  s = SequenceConstruct(a, x)  y = {}(s) }"
+    model = model_of(text.replace("{}", "ConcatFromSequence<axis = 0>"))
+    model.graph.value_info.append(helper.make_tensor_sequence_value_info("s", TensorProto.FLOAT16, None))
+    opened = open_model(written(model, tmp_path), wide=True)
+    assert opened.wide and open_session(opened.model.SerializeToString())
+
+
+def test_a_tensor_with_fewer_cells_than_its_shape_says_is_refused(tmp_path):
+    model = model_of(
+        "g (float16[4] x) => (float16[4] y) { c = Constant<value = float16[4] {1, 2, 3, 4}>()  y = Add(x, c) }"
+    )
+    model.graph.node[0].attribute[0].t.CopyFrom(TensorProto(dims=[4], data_type=TensorProto.FLOAT16, raw_data=b"ab"))
+    with pytest.raises(ModelError, match="of shape \\[4\\] holds 1 elements"):
+        open_model(written(model, tmp_path), wide=True)
+
+
 def test_a_model_is_as_it_came_otherwise(tmp_path, monkeypatch):
     path = written(model_of(TEXTS["layers"]), tmp_path)
     assert not open_model(path).wide and not open_model(written(twice(), tmp_path), wide=True).wide
@@ -136,6 +172,10 @@ def test_a_model_is_as_it_came_otherwise(tmp_path, monkeypatch):
     assert not open_model(written(model_of(strange, ', "com.example": 1'), tmp_path), wide=True).wide
     bits = "g (float16[n] x) => (int16[n] y) { a = Exp(x)  y = BitCast<to = 5>(a) }"
     assert not open_model(written(model_of(bits), tmp_path), wide=True).wide
+    asked = """g (float[n] x, float16[n] z) => (float16[n] y) { a = own.like<kind = 10>(x, z)  y = Exp(a) }
+        <opset_import: ["": 18], domain: "own">
+        like <kind> (a, c) => (b) { d = Cast<to: int = @kind>(a)  b = Mul(d, c) }"""
+    assert not open_model(written(model_of(asked), tmp_path), wide=True).wide
     monkeypatch.setattr(source_model, "LARGE", 0)  # its weights would be copied
     assert not open_model(path, wide=True).wide
 
@@ -144,3 +184,11 @@ def test_bfloat16_stays(tmp_path):
     model = parser.parse_model(HEAD.format("") + "g (bfloat16[n, 8] x) => (bfloat16[n, 8] y) { y = Identity(x) }")
     model.graph.initializer.append(numpy_helper.from_array(np.ones(3, ml_dtypes.bfloat16), "w"))
     assert not open_model(written(model, tmp_path), wide=True).wide
+
+
+@pytest.mark.parametrize("text", ["a cache", "a cache of two results"])
+def test_a_cache_stays_float16(text, tmp_path):
+    nodes = open_model(written(model_of(TEXTS[text]), tmp_path), wide=True).model.graph.node
+    (joined,) = (node for node in nodes if node.op_type == "Concat")
+    assert joined.input[0] == "past" and joined.output[0] == "present"
+    assert not any(node.op_type == "Cast" and "past" in node.input for node in nodes)

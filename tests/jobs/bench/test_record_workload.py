@@ -25,6 +25,7 @@ def work(text, function, dtypes, ranks, sizes) -> Workload:
         ("f32[m, k], f32[k, n] -> f32[m, n]", lambda x, y: x @ y, (2, 2), {"m": 2, "k": 3, "n": 5}, 60, 124),
         ("f32[n] -> f32[n]", lambda x: np.exp(x), (1,), {"n": 10}, None, 80),
         ("f32[n] -> f32[n]", lambda x: np.where(x > 1, 1, x), (1,), {"n": 10}, 20, 80),
+        ("f32[m, n] -> f32[m, n]", lambda x: np.cumsum(x, axis=1), (2,), {"m": 3, "n": 10}, 30, 240),
     ],
 )
 def test_flops_are_told_where_they_are_plain_arithmetic(text, function, ranks, sizes, flops, moved):
@@ -32,6 +33,22 @@ def test_flops_are_told_where_they_are_plain_arithmetic(text, function, ranks, s
     assert found.flops == flops
     assert found.bytes_moved == moved
     assert found.exact
+
+
+def test_each_update_that_is_merged_is_a_flop_and_one_that_is_written_is_none():
+    def added(key, x):
+        out = np.zeros(4, np.float32)
+        np.add.at(out, key, x)
+        return out
+
+    def written(key, x):
+        out = np.zeros(4, np.float32)
+        out[key] = x
+        return out
+
+    text, dtypes = "i64[n], f32[n] -> f32[m]", (DType.I64, DType.F32)
+    merged, kept = (work(text, each, dtypes, (1, 1), {"n": 100, "m": 4}).flops for each in (added, written))
+    assert merged == kept + 100
 
 
 def test_what_is_repeated_is_read_once():

@@ -145,6 +145,21 @@ def test_the_shape_of_an_input_is_a_fact(tmp_path):
     assert not (result.added or result.removed or result.changed)
 
 
+def test_inputs_and_outputs_in_another_order_are_paired_by_name(tmp_path):
+    """Also their symbolic sizes, which are numbered in order, and their values."""
+    nodes = [*chain("x", "a", "a"), NODE("Abs", ["k"], ["b"])]
+    ins, outs = (
+        [value("x", ("rows", 6)), value("k", ("keys",), INT64)],
+        [value("a", ("rows", 6)), value("b", ("keys",), INT64)],
+    )
+    result = compared(model_of(nodes, ins, outs), model_of(nodes, ins[::-1], outs[::-1]), tmp_path)
+    assert result.same and not (result.facts or result.is_renamed or result.changed)
+    assert {each.value for each in result.values if each.is_output} == {"a", "b"}
+    assert result.notes == tuple(
+        f"their {word} stand in another order, and are compared by name" for word in ("inputs", "outputs")
+    )
+
+
 def test_what_an_opset_moved_from_an_attribute_to_an_operand_is_no_difference(tmp_path):
     node = NODE("Squeeze", ["x"], ["s"], axes=[1])
     one = model_of([node, NODE("Exp", ["s"], ["y"])], [value("x", (4, 1))], [value("y", (4,))], opset=11)

@@ -27,20 +27,25 @@ def test_kernels_keep_their_types_where_they_are_launched_by_an_address():
         ("if (n) a::f<<<dim3(1, 2),\n b>>>(x);", "if (n) noyau_grid(dim3(1, 2),\n b).call({a::f}, x);"),
         ("// f<<<1, 2>>>(x)", "// f<<<1, 2>>>(x)"),
         ('puts("f<<<1, 2>>>(x)");', 'puts("f<<<1, 2>>>(x)");'),
-        ("extern __shared__ float s[];", "static float *const &s = *(float *const *)&noyau_dynamic_start;"),
-        ("{ extern __shared__ float s[]; }", "{ float *const s = (float *)noyau_dynamic_shared(); }"),
+        ("extern __shared__ float s[];", 'static float *const &s = *(float *const *)noyau_dynamic_place("s");'),
+        ("{ extern __shared__ float s[]; }", '{ float *const s = (float *)noyau_dynamic_shared("s"); }'),
         (
             "{ extern __shared__ float s[][W + 1]; }",
-            "{ float (*const s)[W + 1] = (float (*)[W + 1])noyau_dynamic_shared(); }",
+            '{ float (*const s)[W + 1] = (float (*)[W + 1])noyau_dynamic_shared("s"); }',
         ),
         (
             "extern __shared__ float s[][W + 1];",
-            "static float (*const &s)[W + 1] = *(float (*const *)[W + 1])&noyau_dynamic_start;",
+            'static float (*const &s)[W + 1] = *(float (*const *)[W + 1])noyau_dynamic_place("s");',
         ),
         ("__shared__ alignas(alignof(float4)) float s[4];", "alignas(alignof(float4)) __shared__ float s[4];"),
         (
             "{ extern __shared__ __align__(16) unsigned char s[ ]; }",
             "{ unsigned char *const s = (unsigned char *)noyau_dynam",
+        ),
+        (
+            "{ extern __shared__ float a[]; } { extern __shared__ int b[]; }",
+            '{ float *const a = (float *)noyau_dynamic_shared("dynamic shared memory"); } '
+            '{ int *const b = (int *)noyau_dynamic_shared("dynamic shared memory"); }',
         ),
     ],
 )

@@ -47,7 +47,7 @@ SAID = {
         "divergent-barrier 31: thread 8 of block 0 asks for the value of a lane that the block does not have"
     ),
     grid("past_shared", FLOATS, (1, 64, 256)): (
-        "out-of-bounds 35: thread 63 of block 0 writes dynamic shared memory at 64, which has 64 cells"
+        "out-of-bounds 35: thread 63 of block 0 writes s at 64, which has 64 cells"
     ),
     grid("same_value", "-> out: i32[1]"): (
         "written-twice 38: thread 1 of block 0 writes out[0], written by thread 0 of block 0 on the same line, the "

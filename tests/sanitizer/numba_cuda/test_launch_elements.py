@@ -166,3 +166,23 @@ def test_a_field_of_records_is_made_once_for_all_of_them():
     for at in range(8):
         whole[at].a = whole[at]["b"][1]
     assert [whole.field(name) is part for name, part in zip("ab", parts, strict=True)] == [True, True]
+
+
+@cuda.jit
+def side_by_side(x, out):
+    a, b = cuda.shared.array(32, float32), cuda.shared.array(32, float64)
+    c, d = (
+        cuda.shared.array(32, float32),
+        cuda.shared.array(32, float32),
+    )
+    t = cuda.threadIdx.x
+    a[t] = b[t] = c[t] = d[t] = x[t]
+    out[t] = b[31 - t]
+
+
+def test_shared_arrays_that_one_line_assigns_have_their_names():
+    x, out = np.arange(32, dtype=np.float32), np.zeros(32, np.float32)
+    launch, seen = seen_of(side_by_side, (1, 32), x, out)
+    names = [each.name for each in launch.recorder.memories.values() if each.name not in ("x", "out")]
+    assert names == ["a", "b", "shared", "shared"]
+    assert {launch.recorder.memories[each.memory].name for each in seen} == {"b"}

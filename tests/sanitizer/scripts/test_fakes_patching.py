@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import ast
 import linecache
 from contextlib import ExitStack
 
 import numpy as np
 import pytest
 
+from noyau.sanitizer.scripts import fakes
 from noyau.sanitizer.scripts.fakes import WATCHING, FunctionGuard, patch, patch_allclose, shown_difference
 
 
@@ -80,6 +82,9 @@ def test_comparisons_that_say_no_tell_it():
         ("same = np.allclose(a, b)\nprint(same)\nsys.exit(not same)", False),
         ("def same(a, b):\n    return np.allclose(a, b)\nprint(same(1, 2))", False),
         ("print('same:', np.allclose(a, b))  # noyau: allow(wrong-value) it is shown that they differ", False),
+        ("same = True\nfor each in a:\n    same = np.allclose(a, b) and same\nprint(same)", True),
+        ("same = True\nfor each in a:\n    same = np.allclose(a, b) and same", False),
+        ("one = np.allclose(a, b)\nother = one\none = other\nassert one", False),
         ("print(", False),
     ],
 )
@@ -89,3 +94,13 @@ def test_a_difference_is_told_where_it_is_shown_alone(tmp_path, text, is_told):
     line = 1 + next((at for at, each in enumerate(text.splitlines()) if "close(" in each), 0)
     found = shown_difference("allclose", f"{path}:{line}", "script.py")
     assert [(each.kind, each.severity) for each in found] == [("wrong-value", "warning")] * is_told
+
+
+def test_a_line_is_looked_at_once(tmp_path, monkeypatch):
+    """Of names that are made of themselves, and in loops."""
+    (tmp_path / "script.py").write_text("same = True\nwhile True:\n    same = allclose(a, b) and same\nprint(same)\n")
+    walks, plain = list[ast.AST](), ast.walk
+    monkeypatch.setattr(fakes.ast, "walk", lambda tree: walks.append(tree) or plain(tree))
+    for _ in range(100):
+        assert shown_difference("allclose", f"{tmp_path}/script.py:3", "script.py")
+    assert len(walks) < 5

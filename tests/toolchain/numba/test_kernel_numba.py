@@ -27,7 +27,7 @@ ROWS = np.random.default_rng(1).standard_normal((5, 70)).astype(np.float32)
 
 def changed(name, before, after):
     """The kernel of another text."""
-    text = numba_printer.source(kernel_of(name))
+    text = numba_printer.together([kernel_of(name)])
     assert before in text
     return NumbaKernel(text.replace(before, after), kernel_of(name))
 
@@ -113,7 +113,7 @@ def test_inputs_of_any_layout_are_taken():
 
 def test_what_is_written_outside_shows():
     """A store of 1 more cell, after each of its own."""
-    text = numba_printer.source(kernel_of("any_of_bools"))
+    text = numba_printer.together([kernel_of("any_of_bools")])
     line = next(line for line in text.splitlines() if line.startswith("        v1["))
     made = NumbaKernel(text.replace(line, f"{line}\n        v1[u64(i0 + 1)] = True"), kernel_of("any_of_bools"))
     with pytest.raises(CheckError, match="any_of_bools wrote outside output 0, 1 cells after its end"):
@@ -141,8 +141,8 @@ def test_a_text_that_numba_refuses_is_told():
 
 def test_what_is_compiled_is_kept(empty_cache):
     """In a folder of the cache; another process loads it, and compiles nothing."""
-    made = NumbaKernel(numba_printer.source(kernel_of("swiglu")), kernel_of("swiglu"))
-    assert made.path.read_text("ascii") == numba_printer.source(kernel_of("swiglu"))
+    made = NumbaKernel(numba_printer.together([kernel_of("swiglu")]), kernel_of("swiglu"))
+    assert made.path.read_text("ascii") == numba_printer.together([kernel_of("swiglu")])
     assert made.path.is_relative_to(empty_cache)
     assert list(made.path.parent.glob("__pycache__/*.nbi"))
     script = (
@@ -160,13 +160,13 @@ def test_where_the_disk_is_full(empty_cache, monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr(caching.IndexDataCacheFile, "save", full)
-        made = NumbaKernel(numba_printer.source(kernel_of("swiglu")), kernel_of("swiglu"))
+        made = NumbaKernel(numba_printer.together([kernel_of("swiglu")]), kernel_of("swiglu"))
     assert not list(made.path.parent.glob("__pycache__/*.nbc"))
     assert made(ROWS, ROWS)[0].shape == ROWS.shape
 
 
 def test_scalar_functions_that_are_alike_are_compiled_once_a_process(empty_cache):
-    text = numba_printer.source(kernel_of("log_softmax_f64"))
+    text = numba_printer.together([kernel_of("log_softmax_f64")])
     first, second = (numba_kernel.load(f"# {number}\n{text}")[1] for number in range(2))
     other = numba_kernel.load(text.replace("2.511554176208322e-08", "2.511554176208323e-08"))[1]  # in what exp calls
     assert first["noyau_exp_f64"] is second["noyau_exp_f64"]
@@ -196,4 +196,4 @@ def test_an_output_of_a_negative_size_is_refused():
     )
     kernel = replace(made, buffers=buffers)
     with pytest.raises(InputError, match=r"swiglu: output 0 would have the shape \(-7, 3\); give larger inputs"):
-        NumbaKernel(numba_printer.source(kernel), kernel)(np.ones((2, 3), np.float32), np.ones((2, 3), np.float32))
+        NumbaKernel(numba_printer.together([kernel]), kernel)(np.ones((2, 3), np.float32), np.ones((2, 3), np.float32))

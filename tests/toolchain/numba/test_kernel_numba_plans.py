@@ -15,10 +15,10 @@ def plan_of(name, inputs, outputs):
 
 def test_a_launch_is_given_arrays_and_sizes_by_place():
     found = plan_of("log_softmax_streamed", [(5, 70)], [(5, 70)])
-    (step,) = found.steps
-    assert (step.launch, step.items, found.status, found.scratch) == (0, 5, 0, ())
+    ((launch, places, items),) = found.steps
+    assert (launch, items, found.status, found.scratch) == (0, 5, 0, ())
     arrays = [np.zeros((5, 70)), np.ones((5, 70))]
-    given = [found.values(arrays)[place] for place in step.places]
+    given = [found.values(arrays)[place] for place in places]
     assert given[0] is arrays[0]
     assert given[1] is arrays[1]
     assert sorted(given[2:]) in ([70], [5, 70])
@@ -26,12 +26,12 @@ def test_a_launch_is_given_arrays_and_sizes_by_place():
 
 def test_two_launches_with_scratch_between_them():
     found = plan_of("full_sum", [(100_000,)], [()])
-    assert [step.launch for step in found.steps] == [0, 1]
-    assert found.steps[1].items is None  # one thread merges
+    (first, places, _), (second, later, items) = found.steps
+    assert (first, second, items) == (0, 1, None)  # one thread merges
     assert len(found.scratch) == 1
     place = 2  # after the input and the output
-    assert place in found.steps[0].places
-    assert place in found.steps[1].places
+    assert place in places
+    assert place in later
 
 
 def test_shapes_that_do_not_fit_are_a_status():

@@ -37,7 +37,7 @@ def test_a_launch_gives_the_bits_that_numba_itself_gives(name, tmp_path, monkeyp
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "whole"))
     monkeypatch.setattr(passes, "_LEFT_OUT", frozenset())
     monkeypatch.setattr(numba_kernel, "_SCALARS", {})
-    whole = NumbaKernel(numba_printer.source(kernel_of(name)), kernel_of(name))(ROWS)
+    whole = NumbaKernel(numba_printer.together([kernel_of(name)]), kernel_of(name))(ROWS)
     assert [each.tobytes() for each in ours] == [each.tobytes() for each in whole]
 
 
@@ -64,7 +64,7 @@ def test_an_operator_is_resolved_once_for_the_types_that_it_takes(monkeypatch):
         BaseContext, "resolve_function_type", lambda *given: asked.append(given[1:3]) or resolve(*given)
     )
     monkeypatch.setattr(passes, "_signatures", {})
-    NumbaKernel(numba_printer.source(kernel_of("row_argmax")), kernel_of("row_argmax"))
+    NumbaKernel(numba_printer.together([kernel_of("row_argmax")]), kernel_of("row_argmax"))
     operators = [each for each in asked if passes._is_known(each[0])]
     assert operators
     assert len(operators) == len(set(operators))
@@ -74,7 +74,7 @@ def test_an_operator_is_resolved_once_for_the_types_that_it_takes(monkeypatch):
 
 
 def test_memory_of_rows_is_given_back():
-    assert "noyau_row(" in numba_printer.source(kernel_of("column_sums"))
+    assert "noyau_row(" in numba_printer.together([kernel_of("column_sums")])
     made = compiled("column_sums")
     _nrt.memsys_enable_stats()
     before = rtsys.get_allocation_stats()

@@ -84,3 +84,16 @@ def test_what_is_as_near_to_float64_as_a_model_that_rounds_is_right(factor, righ
     monkeypatch.setattr(onnx_judgement, "speed", lambda *_: {"without": 1.0})
     found = onnx_judgement.judge(tmp_path / "rounds.onnx", tmp_path / "exact.onnx", [{"n": 64}])
     assert (found["right"], found["doubt"]) == (right, "far from float64")
+
+
+@pytest.mark.parametrize(("kind", "allowed"), [("double", False), ("float", True)])
+def test_a_rounding_of_float32_is_an_error_in_a_model_of_float64(kind, allowed, tmp_path, monkeypatch):
+    head = f'<ir_version: 9, opset_import: ["": 20]> g ({kind}[n, 8] x) => ({kind}[n, 8] y) '
+    texts = {"plain": "{ y = Add(x, x) }", "rounds": "{ a = Cast<to = 1>(x)  b = Cast<to = 11>(a)  y = Add(b, b) }"}
+    texts["rounds"] = texts["rounds"] if kind == "double" else "{ a = Neg(x)  y = Sub(x, a) }"
+    for name, text in texts.items():
+        (tmp_path / f"{name}.onnx").write_bytes(onnx.parser.parse_model(head + text).SerializeToString())
+    monkeypatch.setattr(onnx_judgement, "speed", lambda *_: {"without": 1.0})
+    found = onnx_judgement.judge(tmp_path / "plain.onnx", tmp_path / "rounds.onnx", [{"n": 64}])
+    assert found["right"] is allowed
+    assert 1e-16 < onnx_judgement.floor_of(open_model(tmp_path / "plain.onnx")) < (1e-15 if kind == "double" else 3e-7)

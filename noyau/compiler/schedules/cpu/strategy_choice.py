@@ -67,7 +67,8 @@ def schedule(kernel: Kernel, options: Options = USUAL) -> Kernel:
     kernel = in_pairs(kernel) if options.pairs else kernel
     kernel = keep_shares(in_stages(kernel) if options.stages else kernel)
     kernel = in_lines(kernel) if options.lines else kernel
-    return primitives.with_bodies(kernel, lambda body: primitives.sizes_outside(split_by_steps(body)))
+    kernel = primitives.with_bodies(kernel, lambda body: primitives.sizes_outside(split_by_steps(body)))
+    return primitives.quotients_outside(kernel)
 
 
 def _one(kernel: Kernel, options: Options) -> Kernel:

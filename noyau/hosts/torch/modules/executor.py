@@ -55,8 +55,8 @@ def copy_graph(graph: fx.Graph) -> fx.Graph:
     return result
 
 
-def with_device_errors(called: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a function on a GPU, so that errors of memory and of the device are one line each."""
+def with_device_errors(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a compiled graph on a GPU, so that errors of memory and of the device are one line each."""
 
     def run(*arguments: Any) -> Any:
         try:
@@ -64,7 +64,7 @@ def with_device_errors(called: str, function: Callable[..., Any]) -> Callable[..
         except Exception:
             from noyau.hosts.torch.cuda.device import device_errors
 
-            with device_errors(called, "the GPU"):
+            with device_errors("a compiled graph", "the GPU"):
                 raise
 
     return _mark_boxed(run)

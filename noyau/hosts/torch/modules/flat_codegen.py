@@ -317,7 +317,7 @@ def flat(module: fx.GraphModule, inputs: Sequence[Any], replays: bool = True) ->
     join_updates(module.graph)
     result = Flat(module, replays) if is_static(module.graph) else eager(module, inputs)
 
-    run = with_device_errors("a compiled graph", result)
+    run = with_device_errors(result)
     run.flat = result  # type: ignore[attr-defined]
     return run
 

@@ -334,9 +334,10 @@ class _Hearing:
             return Status.CRASHED, f"it ended its process {how} before all was done"
         if kind != "done":
             return _STATUS_OF.get(kind, Status.NOT_CHECKED), printable(text)
-        refused = [path.read_text("utf-8", "replace") for path in sorted(self.folder.glob("refused-*-a"))]
+        refused = [_json(path) for path in sorted(self.folder.glob("refused-*-a"))]
         if refused and not self.records:
-            return Status.CRASHED, printable(refused[0])
+            kind, text = (str(refused[0].get(each, "")) for each in ("kind", "text"))
+            return _STATUS_OF.get(kind, Status.NOT_CHECKED), printable(text)
         unseen = _unseen(seen) or ("" if self.records else "there was no time for any of its sizes")
         return (Status.NOT_CHECKED, unseen) if unseen else (Status.RIGHT, "")
 
@@ -346,7 +347,7 @@ class _Hearing:
         for number, trial in enumerate(self.problem.trials):
             refused = self.folder / f"refused-{number}-a"
             if refused.is_file():
-                reason = f"it refuses them: {printable(refused.read_text('utf-8', 'replace'))[:200]}"
+                reason = f"it refuses them: {printable(str(_json(refused).get('text')))[:200]}"
             elif (self.truth / f"large-{number}").is_file() or (trial.is_stated and number not in truths):
                 reason = "too large or too slow to be checked on the CPU, or refused by the reference"
             elif number in truths and not answers[number]:

@@ -90,7 +90,7 @@ def write_answers(wish: Mapping[str, Any], folder: Path) -> None:
     torch.set_num_threads(1)
     sys.dont_write_bytecode = True  # a submission may not write to the folders that it imports from
     tempfile.tempdir, os.environ["XDG_CACHE_HOME"] = str(folder), str(folder / "cache")  # for a compiler
-    session = ScriptSession(wish["called"])
+    session = ScriptSession(wish["called"], goes_on=False)
     extensions = Extensions(session, folder, wish["time_s"])
     seen = _Notes(session, folder)
     session.keep = seen.write
@@ -144,11 +144,16 @@ def _kind_of(stage: str, fault: BaseException, folder: Path) -> tuple[str, str]:
 
 
 def _is_at(fault: BaseException, folder: Path) -> bool:
-    """Whether the submission's own Python, outside of its kernels, raised an exception or called what raised it."""
+    """Whether the submission's own Python, outside of its kernels, raised an exception or called what raised it, or its
+    call did not fit its parameters."""
     frames = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(fault.__traceback__)]
     own = [at for at, file in enumerate(frames) if file.startswith(str(folder))]
     below = [Path(file) for file in frames[own[-1] + 1 :] if not file.endswith(_MODES)] if own else []
-    return bool(own) and not any({"triton", "numba", "noyau"} & set(file.parts) for file in below)
+    return (
+        frames[-1].endswith(_MODES)
+        if not own
+        else not any({"triton", "numba", "noyau"} & set(file.parts) for file in below)
+    )
 
 
 def _call_all(
@@ -172,7 +177,7 @@ def _call_all(
                 kind, text = _kind_of("call", fault, folder)
                 if is_stated or kind not in ("raised", "unsupported"):
                     raise
-                (folder / f"refused-{number}-{call}").write_text(text, "utf-8")
+                (folder / f"refused-{number}-{call}").write_text(json.dumps({"kind": kind, "text": text}), "utf-8")
                 break
             finally:
                 seen.take(number, call)

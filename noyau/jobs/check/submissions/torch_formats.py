@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import copy
 import ctypes
+import inspect
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -224,6 +225,7 @@ class Definitions:
 
     def call(self, function: Callable[..., Any], data: Any, arguments: Mapping[str, Any]) -> Any:
         outputs = self.outputs(arguments) if self.wish["fills"] else []
+        _require_fit(function, (*data, *outputs), fills=bool(outputs))
         results = function(*data, *outputs)
         return outputs or self.in_order(results)
 
@@ -236,6 +238,18 @@ class Definitions:
         shapes = arguments["shapes"]
         dtypes = {name: dtype_of(each["dtype"]) for name, each in self.facts["outputs"].items()}
         return [torch.empty(shapes[name] or (), dtype=dtype, device="cuda") for name, dtype in dtypes.items()]
+
+
+def _require_fit(function: Callable[..., Any], arguments: Sequence[Any], *, fills: bool) -> None:
+    """InputError, with what a solution says of its outputs, where a function does not take these arguments."""
+    try:
+        inspect.signature(function).bind(*arguments)
+    except ValueError:  # Python does not know its signature
+        return
+    except TypeError as fault:
+        way = "its inputs, and memory for its outputs behind them" if fills else "its inputs alone"
+        call = f"{way}, {'unless' if fills else 'since'} its spec says destination_passing_style: false"
+        raise InputError(f"it does not take its arguments: {fault}; it is called with {call}") from None
 
 
 def dtype_of(name: str) -> torch.dtype:

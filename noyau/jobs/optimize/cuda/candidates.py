@@ -42,7 +42,7 @@ _TAKING = Lock()  # while one thread takes the events of a kernel to wait for th
 
 def triton_text(kernel: Kernel) -> object:
     """The text of a lowered kernel. UnsupportedError if no schedule applies, or the language cannot spell it."""
-    return triton_printer.source(on_gpu(kernel))
+    return triton_printer.together([on_gpu(kernel)])
 
 
 @dataclass(slots=True)
@@ -58,9 +58,9 @@ class DeviceShelf:
         key = nameless(graph), layouts
         with self.lock:
             if key not in self.kernels:
-                letters = digest(triton_printer.source(device_kernel(*key)))[:_LETTERS]
+                letters = digest(triton_printer.together([device_kernel(*key)]))[:_LETTERS]
                 kernel = replace(device_kernel(graph, layouts), name=f"{title(graph)}_{letters}")
-                self.kernels[key] = kernel, triton_printer.source(kernel)
+                self.kernels[key] = kernel, triton_printer.together([kernel])
             return self.kernels[key]
 
 

@@ -40,7 +40,7 @@ def flatten_later(program: fx.Graph, places: Sequence[int], slowly: Boxed) -> Bo
     runs, for the recorded facts are numbers and nothing else checks them. It also runs while another thread makes the
     first call."""
     module, lock = fx.GraphModule(torch.nn.Module(), program), Lock()
-    slowly = with_device_errors("a compiled graph", slowly)
+    slowly = with_device_errors(slowly)
     known: list[tuple[list[Form], Boxed]] = []
 
     def run(arguments: list[Any]) -> Any:

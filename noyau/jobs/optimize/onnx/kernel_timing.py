@@ -15,10 +15,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import onnx
 
 from noyau.codegen.c import printer as c_printer
 from noyau.codegen.plan import PlannedKernel
@@ -55,6 +54,9 @@ from noyau.toolchain.cache import digest, today
 from noyau.workers.array_files import read_arrays
 from noyau.workers.tamper_detection import seconds
 from noyau.workers.worker import pin
+
+if TYPE_CHECKING:
+    import onnx
 
 Arrays = Mapping[str, np.ndarray]
 MORE_SESSIONS, SESSION_S, MORE_S = 4, 0.6, 8.0  # further sessions of unsure whole models; seconds of one, and of all

@@ -9,9 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
-
-import onnx
+from typing import TYPE_CHECKING, Any
 
 from noyau.codegen import plan as codegen_plan
 from noyau.errors import InputError
@@ -39,6 +37,9 @@ from noyau.timing.machine import this_machine
 from noyau.timing.verdict import Verdict
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.verify.input_files import load_samples
+
+if TYPE_CHECKING:
+    import onnx
 
 log = logging.getLogger("noyau")
 

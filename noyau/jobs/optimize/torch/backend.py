@@ -193,7 +193,7 @@ def compile_captured(module: fx.GraphModule, inputs: Sequence[Any], wishes: Comp
             "not timed as a whole: it takes what is no tensor, or sizes that are names, which inductor is not given"
         )
     # If torch runs it in the end, a lost device is still reported with noyau's error.
-    return torch._dynamo.disable(executor.with_device_errors("a compiled graph", run))  # type: ignore[no-any-return]
+    return torch._dynamo.disable(executor.with_device_errors(run))  # type: ignore[no-any-return]
 
 
 def _in_few_bits(
@@ -373,7 +373,7 @@ def begin() -> None:
 def compile_lazily(module: fx.GraphModule, compiled: Callable[[], Boxed]) -> Boxed:
     """A `LazyCompile` in the form that AOTAutograd accepts."""
     result = LazyCompile(module, compiled)
-    run = with_device_errors("a compiled graph", result)
+    run = with_device_errors(result)
     run.prompt = result  # type: ignore[attr-defined]
     return run
 

@@ -74,8 +74,8 @@ uint3 noyau_grid_shape(void) __attribute__((const));
 uint3 noyau_given_grid(void);
 uint3 noyau_given_block(void);
 int64_t noyau_given_shared(void);
-void *noyau_dynamic_shared(void);
-extern void *noyau_dynamic_start; /* of the running launch */
+void *noyau_dynamic_shared(const char *name); /* of the running launch; its name in findings */
+void *const *noyau_dynamic_place(const char *name);
 int noyau_lane(void);
 int noyau_sync(int how, int value, const void *pc);
 void noyau_device_map(const void *at);

@@ -85,13 +85,13 @@ def test_gradients_are_what_the_graph_gives(name, rows, n):
 
 def test_a_row_is_read_once_where_it_fits():
     kernel = kernel_of(GRAPHS["layer_norm"])
-    texts = [triton_printer.source(replace(kernel, launches=(launch,))) for launch in kernel.launches]
+    texts = [triton_printer.together([replace(kernel, launches=(launch,))]) for launch in kernel.launches]
     assert [text.count("tl.load(grad_out") for text in texts[:2]] == [1, 0]
     assert all(launch.when is not None for launch in kernel.launches)
 
 
 def test_rounds_are_loaded_ahead():
-    text = triton_printer.source(kernel_of(GRAPHS["layer_norm"]))
+    text = triton_printer.together([kernel_of(GRAPHS["layer_norm"])])
     assert "    for round in tl.range(0, tl.cdiv(batch_0 - BESIDE * part, " in text
     size = "(COLUMNS * 12 + 8) * BESIDE"
     assert f'STAGES = tiles.get("STAGES", stages_of({size}) if {size} > 16384 else 1)' in text
@@ -145,4 +145,4 @@ def test_the_text_runs(monkeypatch):
 def compiled(kernel):
     from noyau.hosts.torch.cuda.array_kernels import DeviceKernel
 
-    return DeviceKernel(triton_printer.source(kernel), kernel).call_guarded
+    return DeviceKernel(triton_printer.together([kernel]), kernel).call_guarded

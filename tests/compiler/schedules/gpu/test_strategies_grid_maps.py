@@ -83,7 +83,7 @@ def test_rows_that_are_rolled_do_not_begin_alike(row, launches, monkeypatch):
 
 
 def test_what_they_have_in_common_is_loaded_once():
-    text = printer.source(check(on_gpu(lower(normalise(with_bias()), "kernel"))))
+    text = printer.together([check(on_gpu(lower(normalise(with_bias()), "kernel")))])
     assert "lead = (i0r * n) % ALIGN" in text
     assert "bias_i = tl.load(bias + i1, mask=i1_inside, other=0)" in text
 
@@ -91,4 +91,4 @@ def test_what_they_have_in_common_is_loaded_once():
 @pytest.mark.parametrize(("rows", "columns"), [("rows", 64), ("rows", 66), (100, 1001)])
 def test_aligned_short_and_few_rows_follow_each_other(rows, columns):
     assert len(on_gpu(lower(normalise(with_bias(rows, columns)), "kernel")).launches) == 1
-    assert "i0r" not in printer.source(on_gpu(lower(normalise(with_bias(rows, columns)), "kernel")))
+    assert "i0r" not in printer.together([on_gpu(lower(normalise(with_bias(rows, columns)), "kernel"))])

@@ -10,6 +10,19 @@ DEFINITION = {
     "name": "double", "axes": {"n": {"type": "var"}}, "inputs": {"x": {"shape": ["n"], "dtype": "float32"}},
     "outputs": {"out": {"shape": ["n"], "dtype": "float32"}}, "reference": "def run(x):\n    return x * 2\n",
 }  # fmt: skip
+LACKING = """import torch, triton
+import triton.language as tl
+@triton.jit
+def double(x, o, n, B: tl.constexpr):
+    i = tl.arange(0, B)
+    v = tl.load(x + i, mask=i < n)
+    v = tl.inline_asm_elementwise("add.f32 $0, $1, $1;", "=r,r", [v], dtype=tl.float32, is_pure=True, pack=1)
+    tl.store(o + i, v, mask=i < n)
+def run(x):
+    o = torch.empty_like(x)
+    double[(1,)](x, o, x.numel(), triton.next_power_of_2(x.numel()))
+    return o
+"""
 TEXTS = {"right": "return x + x", "wrong": "return x + x + 1"}
 
 
@@ -46,6 +59,36 @@ def test_a_definition_and_its_solutions(folder, capsys):
     page = places["html"].read_text()
     assert "2 submissions: 1 right, 1 wrong" in page and "return x + x + 1" in page
     assert [each["status"] for each in json.loads(places["json"].read_text())["verdicts"]] == ["right", "wrong"]
+
+
+@pytest.mark.parametrize(
+    ("text", "fills", "message"),
+    [
+        (
+            "def run(x):\n    return x + x\n",
+            True,
+            "crashed: it does not take its arguments: too many positional arguments; it is called with its inputs, and "
+            "memory for its outputs behind them, unless its spec says destination_passing_style: false",
+        ),
+        (
+            "def run(x, out):\n    out[...] = x + x\n",
+            False,
+            "crashed: it does not take its arguments: missing a required argument: 'out'; it is called with its inputs "
+            "alone, since its spec says destination_passing_style: false",
+        ),
+        (LACKING, False, "not checked: without a GPU tl.inline_asm_elementwise raised"),
+        ("def run(x):\n    return int('x')\n", False, "crashed: it raised ValueError: invalid literal for int()"),
+    ],
+    ids=["it returns", "it fills", "what the interpreter lacks", "it raises"],
+)
+def test_a_refused_call_is_said_as_what_it_is(folder, capsys, text, fills, message):
+    """Not as a fault of a kernel where a GPU is missing, nor the other way round."""
+    record = json.loads((folder / "solutions" / "right.json").read_text())
+    record["spec"]["destination_passing_style"] = fills
+    record["sources"] = [{"path": "kernel.py", "content": text}]
+    (folder / "one.json").write_text(json.dumps(record))
+    main(["check", str(folder / "definition.json"), "--solution", str(folder / "one.json"), "--time", "4"])
+    assert message in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize(("path", "answer", "status"), [("../k.py", "no", 1), ("k.py", "no", 3)])
